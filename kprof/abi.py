@@ -1,0 +1,248 @@
+"""THE layout of the record arena. Everything else, the C++ header included, is derived from this file.
+
+One arena per rank, in memory that the device writes and the host reads back:
+
+    offset 0                4096        5120                        size_bytes
+    | control block (4 KiB) | sink chunk | chunk 0 | chunk 1 | ...   |      every chunk: 1024 bytes, 1024-aligned
+      cursors[32], 64 B apart              | header 48 B | record 0 .. record 60 |
+
+A record is 16 bytes, written with one vector store:
+
+    63            48 47                                           0
+    | region id (16) |            start, ticks (48)               |   word 0
+    |        payload (32)        |       duration, ticks (32)     |   word 1
+
+Worked example: region 3, start 1_000_000 ticks, duration 250 ticks, payload 0x0200_0011 is
+`40 42 0f 00 00 00 03 00 | fa 00 00 00 11 00 00 02`.
+
+A track (one writer: a warp or a block) claims a chunk with one atomic on a cursor, fills it with
+plain stores and claims the next when the write pointer's low 10 bits are zero, so that "full" costs
+no extra state. When no chunk is left, the track counts what it drops in the header of its own last
+chunk (no atomics); a track that never got a chunk points at the sink, whose drops are counted per
+cursor. Recorded + dropped = emitted, always.
+
+The arena must be zeroed before use: region id 0 is an empty slot.
+Run `python -m kprof.abi` to rewrite `include/kprof/abi.h`; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from kprof.errors import ArenaError
+
+ABI_VERSION: Final = 1
+MAGIC: Final = int.from_bytes(b"KPROFARN", "little")
+
+CHUNK_BYTES: Final = 1024
+RECORD_BYTES: Final = 16
+CHUNK_HEADER_BYTES: Final = 48
+RECORDS_PER_CHUNK: Final = (CHUNK_BYTES - CHUNK_HEADER_BYTES) // RECORD_BYTES
+CONTROL_BYTES: Final = 4096
+NUM_CURSORS: Final = 32
+CURSOR_STRIDE_BYTES: Final = 64
+CURSORS_OFFSET: Final = 2048
+SINK_OFFSET: Final = CONTROL_BYTES
+CHUNKS_OFFSET: Final = CONTROL_BYTES + CHUNK_BYTES
+
+START_BITS: Final = 48
+START_MASK: Final = (1 << START_BITS) - 1
+MAX_REGION_ID: Final = (1 << 16) - 1
+DURATION_OPEN: Final = 0xFFFF_FFFF
+DURATION_SATURATED: Final = 0xFFFF_FFFE
+BLOCK_TRACK_WARP: Final = 0xFFFF
+
+# Chunk header flags.
+CHUNK_CLAIMED: Final = 1
+CHUNK_DROPPING: Final = 2
+CHUNK_SINK: Final = 4
+
+# Control block flags: which clock the device reads.
+FLAG_CLOCK_CYCLES: Final = 1
+
+RECORD: Final = np.dtype(
+    [("start_and_region", "<u8"), ("duration_ticks", "<u4"), ("payload", "<u4")]
+)
+
+CHUNK_HEADER: Final = np.dtype(
+    [
+        ("flags", "<u2"),
+        ("warp", "<u2"),
+        ("block", "<u4"),
+        ("launch", "<u4"),
+        ("chunk_idx", "<u4"),
+        ("anchor_realtime_ticks", "<u8"),
+        ("anchor_cycles", "<u8"),
+        ("num_dropped", "<u4"),
+        ("hw_id", "<u4"),
+        ("previous_chunk_idx", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
+
+CURSOR: Final = np.dtype(
+    {
+        "names": ["next_chunk", "num_dropped", "num_tracks_without_chunk"],
+        "formats": ["<u4", "<u4", "<u4"],
+        "offsets": [0, 4, 8],
+        "itemsize": CURSOR_STRIDE_BYTES,
+    }
+)
+
+CONTROL: Final = np.dtype(
+    {
+        "names": [
+            "magic",
+            "abi_version",
+            "flags",
+            "num_chunks",
+            "chunks_per_cursor",
+            "is_full",
+            "num_cursors",
+            "cursors",
+        ],
+        "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", (CURSOR, NUM_CURSORS)],
+        "offsets": [0, 8, 12, 16, 20, 24, 28, CURSORS_OFFSET],
+        "itemsize": CONTROL_BYTES,
+    }
+)
+
+assert RECORD.itemsize == RECORD_BYTES
+assert CHUNK_HEADER.itemsize == CHUNK_HEADER_BYTES
+assert CURSORS_OFFSET + NUM_CURSORS * CURSOR_STRIDE_BYTES <= CONTROL_BYTES
+
+
+@dataclass(frozen=True)
+class ArenaGeometry:
+    """How many chunks fit an arena, and how the cursors share them."""
+
+    num_chunks: int
+    num_cursors: int
+
+    @property
+    def chunks_per_cursor(self) -> int:
+        """The slice of each cursor."""
+        return self.num_chunks // self.num_cursors
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the whole arena."""
+        return CHUNKS_OFFSET + self.num_chunks * CHUNK_BYTES
+
+    @staticmethod
+    def for_chunks(num_chunks: int) -> ArenaGeometry:
+        """The smallest geometry with at least `num_chunks` usable chunks."""
+        num_cursors = min(NUM_CURSORS, max(1, num_chunks))
+        return ArenaGeometry(-(-num_chunks // num_cursors) * num_cursors, num_cursors)
+
+    @staticmethod
+    def for_bytes(size_bytes: int) -> ArenaGeometry:
+        """The largest geometry within `size_bytes`; raises ArenaError when not even one chunk fits."""
+        num_chunks = (size_bytes - CHUNKS_OFFSET) // CHUNK_BYTES
+        if num_chunks < 1:
+            raise ArenaError(
+                f"an arena of {size_bytes} bytes holds no chunk; "
+                f"give at least {CHUNKS_OFFSET + CHUNK_BYTES} bytes"
+            )
+        num_cursors = min(NUM_CURSORS, num_chunks)
+        return ArenaGeometry(num_chunks // num_cursors * num_cursors, num_cursors)
+
+
+def initial_control(geometry: ArenaGeometry, flags: int = 0) -> np.ndarray:
+    """The bytes that the host writes at the start of a zeroed arena: control block and sink chunk header."""
+    head = np.zeros(CHUNKS_OFFSET, dtype=np.uint8)
+    control = head[:CONTROL_BYTES].view(CONTROL)[0]
+    control["magic"] = MAGIC
+    control["abi_version"] = ABI_VERSION
+    control["flags"] = flags
+    control["num_chunks"] = geometry.num_chunks
+    control["num_cursors"] = geometry.num_cursors
+    control["chunks_per_cursor"] = geometry.chunks_per_cursor
+    sink = head[SINK_OFFSET : SINK_OFFSET + CHUNK_HEADER_BYTES].view(CHUNK_HEADER)[0]
+    sink["flags"] = CHUNK_SINK
+    return head
+
+
+_CPP_TYPES: Final = {"<u2": "uint16_t", "<u4": "uint32_t", "<u8": "uint64_t"}
+
+_CPP_CONSTANTS: Final = {
+    "kAbiVersion": ABI_VERSION,
+    "kMagic": MAGIC,
+    "kChunkBytes": CHUNK_BYTES,
+    "kRecordBytes": RECORD_BYTES,
+    "kChunkHeaderBytes": CHUNK_HEADER_BYTES,
+    "kRecordsPerChunk": RECORDS_PER_CHUNK,
+    "kControlBytes": CONTROL_BYTES,
+    "kMaxCursors": NUM_CURSORS,
+    "kSinkOffset": SINK_OFFSET,
+    "kChunksOffset": CHUNKS_OFFSET,
+    "kStartBits": START_BITS,
+    "kStartMask": START_MASK,
+    "kMaxRegionId": MAX_REGION_ID,
+    "kDurationOpen": DURATION_OPEN,
+    "kDurationSaturated": DURATION_SATURATED,
+    "kBlockTrackWarp": BLOCK_TRACK_WARP,
+    "kChunkClaimed": CHUNK_CLAIMED,
+    "kChunkDropping": CHUNK_DROPPING,
+    "kChunkSink": CHUNK_SINK,
+    "kFlagClockCycles": FLAG_CLOCK_CYCLES,
+}
+
+
+def _cpp_struct(name: str, dtype: np.dtype, alignment: int, array_types: dict[str, str]) -> str:
+    """One C++ struct with explicit padding and a static_assert for every offset."""
+    assert dtype.fields is not None
+    assert dtype.names is not None
+    lines: list[str] = []
+    checks = [f'static_assert(sizeof({name}) == {dtype.itemsize}, "{name} size");']
+    end = num_pads = 0
+    for field in dtype.names:
+        field_type, offset = dtype.fields[field][:2]
+        if offset > end:
+            lines.append(f"  uint8_t pad{num_pads}[{offset - end}];")
+            num_pads += 1
+        if field_type.subdtype is not None:
+            lines.append(f"  {array_types[field]} {field}[{field_type.shape[0]}];")
+        else:
+            lines.append(f"  {_CPP_TYPES[field_type.str]} {field};")
+        checks.append(f'static_assert(offsetof({name}, {field}) == {offset}, "{name}.{field}");')
+        end = offset + field_type.itemsize
+    if dtype.itemsize > end:
+        lines.append(f"  uint8_t pad{num_pads}[{dtype.itemsize - end}];")
+    body = "\n".join(lines)
+    return f"struct alignas({alignment}) {name} {{\n{body}\n}};\n" + "\n".join(checks) + "\n"
+
+
+def cpp_header() -> str:
+    """The text of `include/kprof/abi.h`."""
+    constants = "\n".join(
+        f"constexpr {'uint64_t' if value > 0xFFFF_FFFF else 'uint32_t'} {name} = "
+        f"{value:#x}{'ull' if value > 0xFFFF_FFFF else 'u'};"
+        for name, value in _CPP_CONSTANTS.items()
+    )
+    structs = "\n".join(
+        [
+            _cpp_struct("Record", RECORD, 16, {}),
+            _cpp_struct("ChunkHeader", CHUNK_HEADER, 16, {}),
+            _cpp_struct("Cursor", CURSOR, 64, {}),
+            _cpp_struct("ControlBlock", CONTROL, 64, {"cursors": "Cursor"}),
+        ]
+    )
+    return (
+        "// Generated from kprof/abi.py by `python -m kprof.abi`. Do not edit.\n"
+        "#pragma once\n\n#include <stddef.h>\n#include <stdint.h>\n\n"
+        f"namespace kprof {{\n\n{constants}\n\n{structs}\n}}  // namespace kprof\n"
+    )
+
+
+def header_path() -> Path:
+    """Where the generated header lives inside the package."""
+    return Path(__file__).parent / "include" / "kprof" / "abi.h"
+
+
+if __name__ == "__main__":
+    header_path().write_text(cpp_header())

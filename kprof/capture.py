@@ -1,0 +1,385 @@
+"""The capture directory `run.kprof/`: the product of a recording, and all that the analysis side reads.
+
+    run.kprof/
+      manifest.json           written last: a directory without it is an unfinished recording
+      rank-00000.parquet      one file per rank: decoded events in rank-local nanoseconds (EVENT_SCHEMA)
+      rank-00001.parquet
+      rank-00000.json         what the rank's recorder knew; folded into the manifest, kept for recovery
+      rank-00000.started      written when the rank's recorder is created: tells "died" from "never recorded"
+      alignment.json          written by the reference rank; folded into the manifest
+
+The manifest is data: JSON decoded into the structs below, types checked, nothing evaluated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from kprof.errors import (
+    CaptureError,
+    CorruptCaptureError,
+    NewerFormatError,
+    NotACaptureError,
+    OutputExistsError,
+)
+from kprof.regions import RegionTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT_VERSION: Final = 1
+MANIFEST_NAME: Final = "manifest.json"
+ALIGNMENT_NAME: Final = "alignment.json"
+UNFINISHED_SUFFIX: Final = ".unfinished"
+
+# Bits of the `flags` column.
+EVENT_OPEN: Final = 1
+EVENT_SATURATED: Final = 2
+EVENT_CLAMPED: Final = 4
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """One kernel launch. `launch` is unique within the rank; `ordinal` counts the launches of this kernel, from 0."""
+
+    launch: int
+    kernel: str
+    ordinal: int
+    num_blocks: int = 0
+    threads_per_block: int = 0
+
+
+class ClockInfo(msgspec.Struct, frozen=True):
+    """The clock that a rank's device read."""
+
+    source: str
+    ticks_per_second: float
+    step_ns: float
+
+
+class ArenaUse(msgspec.Struct, frozen=True):
+    """How full the arena became. `needed_bytes` is the size that would have held everything."""
+
+    size_bytes: int
+    used_bytes: int
+    needed_bytes: int
+
+
+class EventCounts(msgspec.Struct, frozen=True):
+    """What was recorded and what was not. `recorded + dropped` is what the kernels emitted."""
+
+    recorded: int = 0
+    dropped: int = 0
+    open: int = 0
+    saturated: int = 0
+    clamped: int = 0
+    unknown_region: int = 0
+    torn_chunks: int = 0
+
+
+class RankInfo(msgspec.Struct, frozen=True):
+    """One rank of a recording, as its recorder saw itself."""
+
+    rank: int
+    host: str = ""
+    pid: int = 0
+    target: str = ""
+    device: str = ""
+    arch: str = ""
+    clock: ClockInfo = ClockInfo("unknown", 1e9, 1.0)
+    arena: ArenaUse = ArenaUse(0, 0, 0)
+    counts: EventCounts = EventCounts()
+    regions: RegionTable = RegionTable()
+    launches: tuple[Launch, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class ClockSegment(msgspec.Struct, frozen=True):
+    """From local time `from_ns` on: `aligned = local + offset_ns + drift_ppm * 1e-6 * (local - from_ns)`."""
+
+    from_ns: int
+    offset_ns: float
+    drift_ppm: float = 0.0
+
+
+class RankAlignment(msgspec.Struct, frozen=True):
+    """How one rank's clock maps onto the reference rank's; the true value lies within `bound_ns`."""
+
+    rank: int
+    segments: tuple[ClockSegment, ...]
+    bound_ns: float
+
+
+class Alignment(msgspec.Struct, frozen=True):
+    """One clock for all ranks. `method` is a name for people: "shared-memory ping-pong", "peer ping-pong"."""
+
+    method: str
+    reference_rank: int
+    ranks: tuple[RankAlignment, ...]
+    num_rounds: int = 0
+
+    def bound_between_ns(self, a: int, b: int) -> float:
+        """The error bound of a time difference between two ranks."""
+        if a == b:
+            return 0.0
+        bounds = {entry.rank: entry.bound_ns for entry in self.ranks}
+        return bounds[a] + bounds[b]
+
+
+class RankStarted(msgspec.Struct, frozen=True):
+    """Left behind by a recorder when it is created."""
+
+    rank: int
+    world_size: int
+    host: str
+    pid: int
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """Everything about a recording but its events."""
+
+    format_version: int
+    kprof_version: str
+    command: tuple[str, ...]
+    created_utc: str
+    world_size: int
+    exit_code: int | None
+    duration_s: float
+    ranks: tuple[RankInfo, ...]
+    missing_ranks: tuple[int, ...] = ()
+    alignment: Alignment | None = None
+    alignment_note: str = ""
+
+
+class Capture:
+    """A finished capture on disk, its manifest read and its files present.
+
+    Opening checks that every Parquet file that the manifest promises has a readable footer.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    @staticmethod
+    def open(path: str | Path) -> Capture:
+        """Open `run.kprof/`; raises NotACaptureError, CorruptCaptureError or NewerFormatError."""
+        directory = Path(path)
+        capture = Capture(directory, _read_manifest(directory))
+        for info in capture.manifest.ranks:
+            _check_parquet(capture.events_path(info.rank))
+        return capture
+
+    def events_path(self, rank: int) -> Path:
+        """The Parquet file of one rank."""
+        return self.path / events_file_name(rank)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on disk of all files."""
+        return sum(file.stat().st_size for file in self.path.iterdir() if file.is_file())
+
+
+def events_file_name(rank: int) -> str:
+    """`rank-00003.parquet` for rank 3."""
+    return f"rank-{rank:05d}.parquet"
+
+
+def rank_file_name(rank: int) -> str:
+    """`rank-00003.json` for rank 3."""
+    return f"rank-{rank:05d}.json"
+
+
+def event_schema() -> pa.Schema:
+    """Columns of a rank's Parquet file. Times are rank-local; `warp` -1 is a track of the whole block."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("rank", pa.int32()),
+            ("launch", pa.int32()),
+            ("block", pa.int32()),
+            ("warp", pa.int16()),
+            ("region", pa.uint16()),
+            ("flags", pa.uint8()),
+            ("start_ns", pa.int64()),
+            ("duration_ns", pa.int64()),
+            ("payload", pa.uint32()),
+            ("hw_id", pa.uint32()),
+        ]
+    )
+
+
+class EventWriter:
+    """Streams batches of events into one rank's Parquet file; the file gets its name when it is complete."""
+
+    def __init__(self, directory: Path, rank: int) -> None:
+        import pyarrow.parquet as pq
+
+        self._final = directory / events_file_name(rank)
+        self._temporary = self._final.with_suffix(".parquet.tmp")
+        with writing(self._temporary):
+            self._writer = pq.ParquetWriter(
+                self._temporary, event_schema(), compression="zstd", compression_level=1
+            )
+
+    def write(self, events: pa.Table) -> None:
+        """Append a table of event_schema()."""
+        with writing(self._temporary):
+            self._writer.write_table(events, row_group_size=1 << 20)
+
+    def close(self) -> None:
+        """Finish the file and rename it to its final name."""
+        with writing(self._final):
+            self._writer.close()
+            self._temporary.replace(self._final)
+
+
+def write_rank_info(directory: Path, info: RankInfo) -> None:
+    """Write `rank-NNNNN.json`, atomically."""
+    _write_json(directory / rank_file_name(info.rank), info)
+
+
+def read_rank_infos(directory: Path) -> tuple[RankInfo, ...]:
+    """All ranks that finished both their files in an unfinished capture directory, by rank."""
+    infos = []
+    for file in sorted(directory.glob("rank-*.json")):
+        info = _decode(file, RankInfo)
+        if (directory / events_file_name(info.rank)).exists():
+            infos.append(info)
+    return tuple(sorted(infos, key=lambda info: info.rank))
+
+
+def write_rank_started(directory: Path, started: RankStarted) -> None:
+    """Write `rank-NNNNN.started`, atomically."""
+    _write_json(directory / f"rank-{started.rank:05d}.started", started)
+
+
+def read_ranks_started(directory: Path) -> tuple[RankStarted, ...]:
+    """All ranks whose recorder was created, by rank."""
+    files = sorted(directory.glob("rank-*.started"))
+    return tuple(_decode(file, RankStarted) for file in files)
+
+
+def write_alignment(directory: Path, alignment: Alignment) -> None:
+    """Write `alignment.json`, atomically; a later calibration replaces an earlier one."""
+    _write_json(directory / ALIGNMENT_NAME, alignment)
+
+
+def read_alignment(directory: Path) -> Alignment | None:
+    """The alignment of an unfinished capture, or None when no calibration ran."""
+    path = directory / ALIGNMENT_NAME
+    return _decode(path, Alignment) if path.exists() else None
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Write `manifest.json`, atomically; the last step of a recording."""
+    _write_json(directory / MANIFEST_NAME, manifest)
+
+
+def begin_capture(output: Path, force: bool) -> Path:
+    """Create the temporary directory that becomes `output`; raises OutputExistsError unless `force`."""
+    if output.exists() and not force:
+        raise OutputExistsError(f"{output} exists; pass --force to replace it, or another -o")
+    if output.exists() and not (output / MANIFEST_NAME).exists():
+        raise OutputExistsError(
+            f"{output} exists and is no capture; kprof will not delete it, choose another -o"
+        )
+    temporary = output.with_name(output.name + UNFINISHED_SUFFIX)
+    with writing(temporary):
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+    return temporary
+
+
+def finish_capture(temporary: Path, output: Path, manifest: Manifest) -> Capture:
+    """Write the manifest and give the directory its final name."""
+    write_manifest(temporary, manifest)
+    with writing(output):
+        if output.exists():
+            shutil.rmtree(output)
+        temporary.rename(output)
+    return Capture.open(output)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an OSError while writing `path` into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise CaptureError(
+            f"cannot write {path}: {error.strerror or error}; choose another -o or free some space"
+        ) from error
+
+
+def _write_json(path: Path, value: Any) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    with writing(path):
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))
+        os.replace(temporary, path)
+
+
+def _read_manifest(directory: Path) -> Manifest:
+    if not directory.exists():
+        raise NotACaptureError(
+            f"{directory} does not exist; `kprof record -o {directory} -- CMD` makes one"
+        )
+    if not directory.is_dir():
+        raise NotACaptureError(f"{directory} is a file, not a capture directory such as run.kprof/")
+    path = directory / MANIFEST_NAME
+    if not path.exists():
+        if directory.name.endswith(UNFINISHED_SUFFIX):
+            raise NotACaptureError(
+                f"{directory} is an unfinished recording (it has no {MANIFEST_NAME})"
+            )
+        raise NotACaptureError(f"{directory} is not a capture: it has no {MANIFEST_NAME}")
+    version = _decode(path, _VersionOnly).format_version
+    if version > FORMAT_VERSION:
+        raise NewerFormatError(
+            f"{directory} has format version {version}, this kprof reads up to {FORMAT_VERSION}; "
+            "upgrade kprof to open it"
+        )
+    manifest: Manifest = _decode(path, Manifest)
+    return manifest
+
+
+class _VersionOnly(msgspec.Struct):
+    format_version: int
+
+
+def _decode(path: Path, kind: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise CorruptCaptureError(
+            f"cannot read {path}: {error.strerror}; check its permissions"
+        ) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptCaptureError(
+            f"{path} is damaged ({error}); record again or restore the file"
+        ) from error
+
+
+def _check_parquet(path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.exists():
+        raise CorruptCaptureError(
+            f"{path} is missing although the manifest lists it; restore it or record again"
+        )
+    try:
+        schema = pq.read_schema(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptCaptureError(
+            f"{path} is damaged ({error}); restore the file or record again"
+        ) from error
+    if not schema.equals(event_schema()):
+        raise CorruptCaptureError(f"{path} does not have the columns of a capture; record again")

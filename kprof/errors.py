@@ -1,0 +1,82 @@
+"""Every error that kprof raises on purpose.
+
+    KprofError                 one sentence for the user: what, where, what next
+    ├── CaptureError           a run.kprof/ directory that cannot be read or written
+    │   ├── NotACaptureError       the path is missing, or is something else
+    │   ├── CorruptCaptureError    a manifest or Parquet file is truncated or damaged
+    │   ├── NewerFormatError       written by a newer kprof
+    │   └── OutputExistsError      refusing to overwrite (pass --force)
+    ├── RegionError            a region table that cannot be used
+    ├── ArenaError             a record arena that is too small or is not an arena
+    ├── RecorderError          the recorder was used in a way that would lose events
+    ├── BuildError             a kernel source could not be compiled
+    ├── TargetError            the target asked for is not on this machine
+    ├── WorkloadError          the recorded command could not be started, or recorded nothing
+    ├── ClockError             a number that needs aligned clocks, without alignment
+    ├── ExportError            an output that cannot be written
+    └── SelectionError         a selection or query that does not parse, or selects nothing known
+
+The CLI prints the message on one line and exits with 1. Mistakes of our own are assertions.
+"""
+
+from __future__ import annotations
+
+
+class KprofError(Exception):
+    """Base of all errors whose message is written for the user."""
+
+
+class CaptureError(KprofError):
+    """A capture directory cannot be read or written."""
+
+
+class NotACaptureError(CaptureError):
+    """The path does not exist or does not hold a capture."""
+
+
+class CorruptCaptureError(CaptureError):
+    """A file of the capture is truncated or damaged."""
+
+
+class NewerFormatError(CaptureError):
+    """The capture was written by a newer format version than this kprof knows."""
+
+
+class OutputExistsError(CaptureError):
+    """The output exists and overwriting was not asked for."""
+
+
+class RegionError(KprofError):
+    """A region table is malformed or overflows an id space."""
+
+
+class ArenaError(KprofError):
+    """A record arena is too small for one chunk, or its bytes are not an arena."""
+
+
+class RecorderError(KprofError):
+    """The recorder was used in a way that would lose or mix events."""
+
+
+class BuildError(KprofError):
+    """A kernel source could not be compiled."""
+
+
+class TargetError(KprofError):
+    """The requested target (cuda, hip, cpu) cannot be used on this machine."""
+
+
+class WorkloadError(KprofError):
+    """The recorded command could not be started, or recorded nothing."""
+
+
+class ClockError(KprofError):
+    """A cross-rank number was asked for without a valid clock alignment."""
+
+
+class ExportError(KprofError):
+    """An output file cannot be written."""
+
+
+class SelectionError(KprofError):
+    """A selection or query does not parse or names something unknown."""

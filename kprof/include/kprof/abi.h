@@ -1,0 +1,98 @@
+// Generated from kprof/abi.py by `python -m kprof.abi`. Do not edit.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace kprof {
+
+constexpr uint32_t kAbiVersion = 0x1u;
+constexpr uint64_t kMagic = 0x4e5241464f52504bull;
+constexpr uint32_t kChunkBytes = 0x400u;
+constexpr uint32_t kRecordBytes = 0x10u;
+constexpr uint32_t kChunkHeaderBytes = 0x30u;
+constexpr uint32_t kRecordsPerChunk = 0x3du;
+constexpr uint32_t kControlBytes = 0x1000u;
+constexpr uint32_t kMaxCursors = 0x20u;
+constexpr uint32_t kSinkOffset = 0x1000u;
+constexpr uint32_t kChunksOffset = 0x1400u;
+constexpr uint32_t kStartBits = 0x30u;
+constexpr uint64_t kStartMask = 0xffffffffffffull;
+constexpr uint32_t kMaxRegionId = 0xffffu;
+constexpr uint32_t kDurationOpen = 0xffffffffu;
+constexpr uint32_t kDurationSaturated = 0xfffffffeu;
+constexpr uint32_t kBlockTrackWarp = 0xffffu;
+constexpr uint32_t kChunkClaimed = 0x1u;
+constexpr uint32_t kChunkDropping = 0x2u;
+constexpr uint32_t kChunkSink = 0x4u;
+constexpr uint32_t kFlagClockCycles = 0x1u;
+
+struct alignas(16) Record {
+  uint64_t start_and_region;
+  uint32_t duration_ticks;
+  uint32_t payload;
+};
+static_assert(sizeof(Record) == 16, "Record size");
+static_assert(offsetof(Record, start_and_region) == 0, "Record.start_and_region");
+static_assert(offsetof(Record, duration_ticks) == 8, "Record.duration_ticks");
+static_assert(offsetof(Record, payload) == 12, "Record.payload");
+
+struct alignas(16) ChunkHeader {
+  uint16_t flags;
+  uint16_t warp;
+  uint32_t block;
+  uint32_t launch;
+  uint32_t chunk_idx;
+  uint64_t anchor_realtime_ticks;
+  uint64_t anchor_cycles;
+  uint32_t num_dropped;
+  uint32_t hw_id;
+  uint32_t previous_chunk_idx;
+  uint32_t reserved;
+};
+static_assert(sizeof(ChunkHeader) == 48, "ChunkHeader size");
+static_assert(offsetof(ChunkHeader, flags) == 0, "ChunkHeader.flags");
+static_assert(offsetof(ChunkHeader, warp) == 2, "ChunkHeader.warp");
+static_assert(offsetof(ChunkHeader, block) == 4, "ChunkHeader.block");
+static_assert(offsetof(ChunkHeader, launch) == 8, "ChunkHeader.launch");
+static_assert(offsetof(ChunkHeader, chunk_idx) == 12, "ChunkHeader.chunk_idx");
+static_assert(offsetof(ChunkHeader, anchor_realtime_ticks) == 16, "ChunkHeader.anchor_realtime_ticks");
+static_assert(offsetof(ChunkHeader, anchor_cycles) == 24, "ChunkHeader.anchor_cycles");
+static_assert(offsetof(ChunkHeader, num_dropped) == 32, "ChunkHeader.num_dropped");
+static_assert(offsetof(ChunkHeader, hw_id) == 36, "ChunkHeader.hw_id");
+static_assert(offsetof(ChunkHeader, previous_chunk_idx) == 40, "ChunkHeader.previous_chunk_idx");
+static_assert(offsetof(ChunkHeader, reserved) == 44, "ChunkHeader.reserved");
+
+struct alignas(64) Cursor {
+  uint32_t next_chunk;
+  uint32_t num_dropped;
+  uint32_t num_tracks_without_chunk;
+  uint8_t pad0[52];
+};
+static_assert(sizeof(Cursor) == 64, "Cursor size");
+static_assert(offsetof(Cursor, next_chunk) == 0, "Cursor.next_chunk");
+static_assert(offsetof(Cursor, num_dropped) == 4, "Cursor.num_dropped");
+static_assert(offsetof(Cursor, num_tracks_without_chunk) == 8, "Cursor.num_tracks_without_chunk");
+
+struct alignas(64) ControlBlock {
+  uint64_t magic;
+  uint32_t abi_version;
+  uint32_t flags;
+  uint32_t num_chunks;
+  uint32_t chunks_per_cursor;
+  uint32_t is_full;
+  uint32_t num_cursors;
+  uint8_t pad0[2016];
+  Cursor cursors[32];
+};
+static_assert(sizeof(ControlBlock) == 4096, "ControlBlock size");
+static_assert(offsetof(ControlBlock, magic) == 0, "ControlBlock.magic");
+static_assert(offsetof(ControlBlock, abi_version) == 8, "ControlBlock.abi_version");
+static_assert(offsetof(ControlBlock, flags) == 12, "ControlBlock.flags");
+static_assert(offsetof(ControlBlock, num_chunks) == 16, "ControlBlock.num_chunks");
+static_assert(offsetof(ControlBlock, chunks_per_cursor) == 20, "ControlBlock.chunks_per_cursor");
+static_assert(offsetof(ControlBlock, is_full) == 24, "ControlBlock.is_full");
+static_assert(offsetof(ControlBlock, num_cursors) == 28, "ControlBlock.num_cursors");
+static_assert(offsetof(ControlBlock, cursors) == 2048, "ControlBlock.cursors");
+
+}  // namespace kprof

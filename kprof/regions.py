@@ -1,0 +1,265 @@
+"""Region tables: ids, names, categories and payload fields, declared once beside the kernel.
+
+The C++ side includes `regions.h` as an X-macro file; this module reads the same text, so a name can never drift from its id:
+
+    //     id               name                    category  payload fields
+    REGION(R_SEND,          "dispatch/send",        send,     peer:8, slot:24)      a span with a duration
+    REGION(R_WAIT_TOKEN,    "dispatch/wait-token",  wait,     peer:8, slot:24)
+    MARK  (R_COUNTS_KNOWN,  "dispatch/counts",      sync)                           an instant
+    VALUE (R_TOKENS_LEFT,   "dispatch/tokens-left", other)                          a counter; the payload is its value
+    FLOW  (R_SEND, R_WAIT_TOKEN)                                                    a send releases a wait
+
+Ids are 1, 2, 3 ... in the order of the file; 0 is an empty record. Fields are packed from bit 0 upwards, 32 bits in
+all. The largest value of a field means "did not fit": the device clamps to it and the decoder counts it. `peer` is the rank on
+the other side, `slot` joins a send to its wait, `bytes` is the amount of data moved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kprof.abi import MAX_REGION_ID
+from kprof.errors import RegionError
+
+PAYLOAD_BITS: Final = 32
+
+
+class Category(str, Enum):
+    """What the time in a region is spent on; the analyses build on it."""
+
+    COMPUTE = "compute"
+    SEND = "send"
+    RECV = "recv"
+    WAIT = "wait"
+    SYNC = "sync"
+    OTHER = "other"
+
+
+class Kind(str, Enum):
+    """What a record of a region is: a span of time, an instant, or a counter value."""
+
+    SPAN = "span"
+    MARK = "mark"
+    VALUE = "value"
+
+
+class Field(msgspec.Struct, frozen=True):
+    """A bit field of the 32-bit payload."""
+
+    name: str
+    bits: int
+    shift: int
+
+    @property
+    def mask(self) -> int:
+        """The largest value, which stands for "clamped"."""
+        return (1 << self.bits) - 1
+
+
+class Region(msgspec.Struct, frozen=True):
+    """One region of a kernel."""
+
+    id: int
+    name: str
+    category: Category = Category.OTHER
+    kind: Kind = Kind.SPAN
+    fields: tuple[Field, ...] = ()
+
+    def field(self, name: str) -> Field | None:
+        """The payload field called `name`, or None."""
+        return next((field for field in self.fields if field.name == name), None)
+
+
+class FlowRule(msgspec.Struct, frozen=True):
+    """Spans of region `send` release spans of region `wait` that have the same (source, destination, slot)."""
+
+    send: int
+    wait: int
+
+
+class RegionTable(msgspec.Struct, frozen=True):
+    """All regions of one kernel (or, merged, of one capture); `regions[i].id == i + 1`."""
+
+    regions: tuple[Region, ...] = ()
+    flows: tuple[FlowRule, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __getitem__(self, region_id: int) -> Region:
+        return self.regions[region_id - 1]
+
+    def __len__(self) -> int:
+        return len(self.regions)
+
+    def by_name(self, name: str) -> Region:
+        """The region called `name`; raises RegionError."""
+        for region in self.regions:
+            if region.name == name:
+                return region
+        raise RegionError(f"no region is called {name!r}; known: {', '.join(self.names)}")
+
+    @property
+    def names(self) -> list[str]:
+        """Region names in the order of their ids."""
+        return [region.name for region in self.regions]
+
+    @staticmethod
+    def from_names(names: Iterable[str]) -> RegionTable:
+        """A table of spans without payload fields, for kernels without a regions.h; ids are 1, 2, 3 ..."""
+        return RegionTable(tuple(Region(i, name) for i, name in enumerate(names, start=1)))
+
+    @staticmethod
+    def from_header(path: str | Path) -> RegionTable:
+        """Read an X-macro file; raises RegionError naming the file and line."""
+        try:
+            text = Path(path).read_text()
+        except OSError as error:
+            raise RegionError(
+                f"cannot read the region file {path}: {error.strerror}; give the path of the regions.h "
+                "that the kernel includes"
+            ) from error
+        return parse_regions(text, str(path))
+
+
+_BLANK = re.compile(r"^\s*(//.*|#.*)?$")
+_DECLARATION = re.compile(
+    r"^\s*(REGION|MARK|VALUE|FLOW)\s*\(((?:\"[^\"]*\"|[^\"()])*)\)\s*(?://.*)?$"
+)
+_ARGUMENTS = re.compile(r"^(\w+)\s*,\s*\"((?:[^\"\\])*)\"\s*,\s*(\w+)\s*(?:,\s*(.*))?$")
+_KINDS: Final = {"REGION": Kind.SPAN, "MARK": Kind.MARK, "VALUE": Kind.VALUE}
+
+
+def parse_regions(text: str, where: str = "regions.h") -> RegionTable:
+    """Parse the text of an X-macro file (format in the module's docstring); raises RegionError."""
+    ids: dict[str, int] = {}
+    regions: list[Region] = []
+    flows: list[FlowRule] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if _BLANK.match(line):
+            continue
+        place = f"{where}:{number}"
+        match = _DECLARATION.match(line)
+        if match is None:
+            raise RegionError(
+                f"{place}: expected one REGION(...), MARK(...), VALUE(...) or FLOW(...) a line, "
+                f"found {line.strip()!r}"
+            )
+        macro, arguments = match.groups()
+        if macro == "FLOW":
+            flows.append(_parse_flow(arguments, ids, place))
+            continue
+        symbol, region = _parse_region(_KINDS[macro], arguments, len(regions) + 1, place)
+        if symbol in ids:
+            raise RegionError(f"{place}: region id {symbol} is declared twice; rename one")
+        ids[symbol] = region.id
+        regions.append(region)
+    try:
+        return RegionTable(tuple(regions), tuple(flows))
+    except RegionError as error:
+        raise RegionError(f"{where}: {error}") from None
+
+
+def _parse_region(kind: Kind, arguments: str, region_id: int, place: str) -> tuple[str, Region]:
+    match = _ARGUMENTS.match(arguments.strip())
+    if match is None:
+        raise RegionError(
+            f'{place}: expected (ID, "name", category, field:bits, ...), found ({arguments})'
+        )
+    symbol, name, category, fields = match.groups()
+    if category not in Category._value2member_map_:
+        known = ", ".join(c.value for c in Category)
+        raise RegionError(f"{place}: unknown category {category!r}; use one of {known}")
+    return symbol, Region(
+        region_id, name, Category(category), kind, parse_fields(fields or "", place)
+    )
+
+
+def parse_fields(text: str, where: str = "payload fields") -> tuple[Field, ...]:
+    """Parse `peer:8, slot:24`; the first field takes the lowest bits."""
+    fields: list[Field] = []
+    shift = 0
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, _, bits = part.partition(":")
+        if not name.strip().isidentifier() or not bits.strip().isdigit() or int(bits) < 1:
+            raise RegionError(f"{where}: a payload field is name:bits, found {part!r}")
+        fields.append(Field(name.strip(), int(bits), shift))
+        shift += int(bits)
+    if shift > PAYLOAD_BITS:
+        raise RegionError(
+            f"{where}: payload fields take {shift} bits of {PAYLOAD_BITS}; narrow one"
+        )
+    return tuple(fields)
+
+
+def _parse_flow(arguments: str, ids: dict[str, int], place: str) -> FlowRule:
+    symbols = [symbol.strip() for symbol in arguments.split(",")]
+    unknown = [symbol for symbol in symbols if symbol not in ids]
+    if len(symbols) != 2 or unknown:
+        raise RegionError(
+            f"{place}: FLOW takes two regions declared above it, a send and the wait that it releases, "
+            f"found ({arguments})"
+        )
+    return FlowRule(ids[symbols[0]], ids[symbols[1]])
+
+
+def _check(table: RegionTable) -> None:
+    if len(table.regions) > MAX_REGION_ID:
+        raise RegionError(
+            f"{len(table.regions)} regions do not fit the 16-bit id; at most {MAX_REGION_ID}"
+        )
+    seen: set[str] = set()
+    for position, region in enumerate(table.regions, start=1):
+        if region.id != position:
+            raise RegionError(f"region {region.name!r} has id {region.id}, expected {position}")
+        if region.name in seen:
+            raise RegionError(f"region name {region.name!r} is used twice; names must differ")
+        seen.add(region.name)
+    for flow in table.flows:
+        _check_flow(table, flow)
+
+
+def _check_flow(table: RegionTable, flow: FlowRule) -> None:
+    for region_id in (flow.send, flow.wait):
+        if not 1 <= region_id <= len(table.regions):
+            raise RegionError(f"a flow names region id {region_id}, which is not declared")
+        region = table[region_id]
+        if region.field("peer") is None or region.field("slot") is None:
+            raise RegionError(
+                f"region {region.name!r} takes part in a flow and needs the payload fields peer and slot"
+            )
+
+
+class MergedTables(msgspec.Struct, frozen=True):
+    """One table for several: `id_maps[i][local_id]` is the merged id of `local_id` in table i (index 0 unused)."""
+
+    table: RegionTable
+    id_maps: tuple[tuple[int, ...], ...]
+
+
+def merge_tables(tables: Sequence[RegionTable]) -> MergedTables:
+    """Unite tables by region name; two regions of one name must agree in everything but the id."""
+    merged: dict[str, Region] = {}
+    id_maps: list[tuple[int, ...]] = []
+    flows: dict[FlowRule, None] = {}
+    for table in tables:
+        id_map = [0]
+        for region in table.regions:
+            known = merged.get(region.name)
+            if known is None:
+                known = msgspec.structs.replace(region, id=len(merged) + 1)
+                merged[region.name] = known
+            elif msgspec.structs.replace(known, id=region.id) != region:
+                raise RegionError(
+                    f"region {region.name!r} is declared in two ways (category, kind or fields differ); rename one"
+                )
+            id_map.append(known.id)
+        id_maps.append(tuple(id_map))
+        flows |= {FlowRule(id_map[flow.send], id_map[flow.wait]): None for flow in table.flows}
+    return MergedTables(RegionTable(tuple(merged.values()), tuple(flows)), tuple(id_maps))

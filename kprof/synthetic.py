@@ -1,0 +1,161 @@
+"""Hand-made traces: for tests of analyses and exporters, and for trying a question before there is a recording.
+
+build = TraceBuilder(REGIONS_TEXT, num_ranks=2)
+build.span(rank=0, block=3, region="dispatch/send", start_ns=100, duration_ns=50, peer=1, slot=7)
+trace = build.trace()
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from kprof.capture import (
+    FORMAT_VERSION,
+    Alignment,
+    Capture,
+    ClockInfo,
+    ClockSegment,
+    EventCounts,
+    EventWriter,
+    Launch,
+    Manifest,
+    RankAlignment,
+    RankInfo,
+    begin_capture,
+    event_schema,
+    finish_capture,
+)
+from kprof.regions import Region, RegionTable, parse_regions
+from kprof.trace import Trace
+
+
+class TraceBuilder:
+    """Collects events row by row and makes a Trace or a capture of them."""
+
+    def __init__(
+        self,
+        regions: str | RegionTable,
+        num_ranks: int,
+        *,
+        bound_ns: float = 10.0,
+        is_aligned: bool = True,
+        offsets_ns: dict[int, float] | None = None,
+        missing_ranks: tuple[int, ...] = (),
+    ) -> None:
+        self.regions = parse_regions(regions) if isinstance(regions, str) else regions
+        self.num_ranks = num_ranks
+        self.bound_ns = bound_ns
+        self.is_aligned = is_aligned
+        self.offsets_ns = offsets_ns or {}
+        self.missing_ranks = missing_ranks
+        self._rows: list[dict[str, Any]] = []
+        self._launches: dict[int, Launch] = {}
+        self.launch(0, "kernel")
+
+    def launch(self, launch: int, kernel: str, num_blocks: int = 0) -> None:
+        """Declare launch number `launch` of every rank."""
+        ordinal = sum(1 for known in self._launches.values() if known.kernel == kernel)
+        self._launches[launch] = Launch(launch, kernel, ordinal, num_blocks)
+
+    def span(
+        self,
+        *,
+        rank: int,
+        region: str,
+        start_ns: int,
+        duration_ns: int = 0,
+        block: int = 0,
+        warp: int = -1,
+        launch: int = 0,
+        flags: int = 0,
+        **fields: int,
+    ) -> None:
+        """Add one record; `fields` are payload fields by name. Marks and values are spans of duration 0."""
+        declared = self.regions.by_name(region)
+        self._rows.append(
+            {
+                "rank": rank,
+                "launch": launch,
+                "block": block,
+                "warp": warp,
+                "region": declared.id,
+                "flags": flags,
+                "start_ns": start_ns,
+                "duration_ns": duration_ns,
+                "payload": pack_payload(declared, fields),
+                "hw_id": block,
+            }
+        )
+
+    def manifest(self) -> Manifest:
+        """The manifest of what was added so far."""
+        present = [rank for rank in range(self.num_ranks) if rank not in self.missing_ranks]
+        alignment = Alignment(
+            "synthetic",
+            0,
+            tuple(
+                RankAlignment(
+                    rank,
+                    (ClockSegment(0, self.offsets_ns.get(rank, 0.0)),),
+                    0.0 if rank == 0 else self.bound_ns,
+                )
+                for rank in present
+            ),
+        )
+        return Manifest(
+            format_version=FORMAT_VERSION,
+            kprof_version="synthetic",
+            command=("synthetic",),
+            created_utc="2026-01-01T00:00:00Z",
+            world_size=self.num_ranks,
+            exit_code=0,
+            duration_s=0.0,
+            ranks=tuple(self._rank_info(rank) for rank in present),
+            missing_ranks=self.missing_ranks,
+            alignment=alignment if self.is_aligned else None,
+            alignment_note="" if self.is_aligned else "the recording has no clock calibration",
+        )
+
+    def table(self) -> pa.Table:
+        """The events as a table of capture.event_schema()."""
+        return pa.Table.from_pylist(self._rows, schema=event_schema())
+
+    def trace(self) -> Trace:
+        """A Trace in memory."""
+        return Trace.from_table(self.manifest(), self.table())
+
+    def write(self, output: Path, *, force: bool = False) -> Capture:
+        """Write a capture directory."""
+        temporary = begin_capture(output, force)
+        table = self.table()
+        manifest = self.manifest()
+        for info in manifest.ranks:
+            writer = EventWriter(temporary, info.rank)
+            writer.write(table.filter(pa.compute.equal(table["rank"], info.rank)))
+            writer.close()
+        return finish_capture(temporary, output, manifest)
+
+    def _rank_info(self, rank: int) -> RankInfo:
+        return RankInfo(
+            rank=rank,
+            host="host0",
+            target="synthetic",
+            device=f"device {rank}",
+            clock=ClockInfo("synthetic", 1e9, 1.0),
+            counts=EventCounts(recorded=sum(1 for row in self._rows if row["rank"] == rank)),
+            regions=self.regions,
+            launches=tuple(self._launches.values()),
+        )
+
+
+def pack_payload(region: Region, fields: dict[str, int]) -> int:
+    """Pack payload fields as the device does: a value that does not fit becomes the field's mask."""
+    payload = 0
+    for name, value in fields.items():
+        field = region.field(name)
+        assert field is not None, f"region {region.name} has no payload field {name}"
+        payload |= min(value, field.mask) << field.shift
+    return payload
