@@ -23,7 +23,9 @@ from __future__ import annotations
 
 
 class KprofError(Exception):
-    """Base of all errors whose message is written for the user."""
+    """Base of all errors whose message is written for the user; `exit_code` is what the CLI exits with."""
+
+    exit_code: int = 1
 
 
 class CaptureError(KprofError):
@@ -67,7 +69,11 @@ class TargetError(KprofError):
 
 
 class WorkloadError(KprofError):
-    """The recorded command could not be started, or recorded nothing."""
+    """The recorded command could not be started, or recorded nothing; a failing command's exit code is kept."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 class ClockError(KprofError):

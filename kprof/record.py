@@ -1,0 +1,288 @@
+"""One recording: runs a workload with the recorder switched on and makes a capture of what its ranks leave behind.
+
+    kprof record ──> run.kprof.unfinished/  <── every rank: started, Parquet, JSON; rank 0: alignment
+         │                    │
+         └─ starts CMD        └─ manifest.json written last, then renamed to run.kprof/
+
+The two sides share a directory and two environment variables, nothing else, so any launcher works: torchrun
+(`num_procs`), mpirun, srun, or a command that starts its own processes. Nothing here prints.
+
+What was recorded is kept whatever happens to the workload. The first SIGINT is passed on, so that the workload
+ends as it would without kprof and its recorders write their files; a second one kills it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Final
+
+import kprof
+from kprof import capture
+from kprof.abi import ArenaGeometry
+from kprof.capture import Alignment, Capture, Manifest, RankInfo, RankStarted
+from kprof.errors import CaptureError, KprofError, WorkloadError
+from kprof.forwarding import forwarding_signals
+from kprof.recorder import ARENA_BYTES_VARIABLE, RECORD_DIR_VARIABLE
+
+DEFAULT_ARENA_BYTES: Final = 64 << 20
+# The payload field `peer` of our kernels is 8 bits wide, and its largest value means "did not fit".
+MAX_PROCS: Final = 255
+_MEBIBYTE: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class RecordRequest:
+    """What to run and where to put it. `num_procs` None starts the command once, as it is."""
+
+    command: tuple[str, ...]
+    output: Path
+    num_procs: int | None = None
+    arena_bytes: int = DEFAULT_ARENA_BYTES
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A finished recording; `exit_code` is the workload's own, 128 + n when signal n killed it."""
+
+    capture: Capture
+    exit_code: int
+    was_interrupted: bool
+
+    @property
+    def needed_arena_bytes(self) -> int | None:
+        """The `--arena-size` that would have held every event, in whole MiB; None if nothing was dropped."""
+        ranks = self.capture.manifest.ranks
+        if not any(info.counts.dropped for info in ranks):
+            return None
+        needed = max(info.arena.needed_bytes for info in ranks)
+        return -(-needed // _MEBIBYTE) * _MEBIBYTE
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """A sentence for everything that the capture lacks."""
+        return describe_losses(self.capture.manifest)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """How the workload ended."""
+
+    exit_code: int
+    was_interrupted: bool
+    duration_s: float
+
+
+def record(request: RecordRequest, on_start: Callable[[], None] = lambda: None) -> Recording:
+    """Run the workload and return its capture; `on_start` is called when all is checked, before it runs.
+
+    Raises WorkloadError (not started, or recorded nothing), OutputExistsError (before the workload starts)
+    and CaptureError (the disk refuses). A workload that fails after recording is no error here: see
+    `Recording.exit_code`.
+    """
+    ArenaGeometry.for_bytes(request.arena_bytes)
+    arguments = launch_arguments(request.command, request.num_procs)
+    directory = capture.begin_capture(request.output, request.force)
+    created = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        on_start()
+        outcome = _run(arguments, _environment(request, directory.absolute()))
+        manifest = _manifest(request, directory, created, outcome)
+    except WorkloadError:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    return Recording(
+        _finish(directory, request.output, manifest), outcome.exit_code, outcome.was_interrupted
+    )
+
+
+def launch_arguments(command: Sequence[str], num_procs: int | None) -> list[str]:
+    """The argument vector that starts the workload; raises WorkloadError when it cannot be started."""
+    arguments = list(command)
+    if not arguments:
+        raise WorkloadError("no command to record; write it after `--`: kprof record -- CMD")
+    # `python` should be the one that has kprof, also when its environment is not activated.
+    if arguments[0] in ("python", "python3"):
+        arguments[0] = sys.executable
+    _check_executable(arguments[0])
+    if num_procs is None:
+        return arguments
+    _check_num_procs(num_procs)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_procs)]
+    return [sys.executable, *launcher, "--no-python", *arguments]
+
+
+def _check_executable(program: str) -> None:
+    if shutil.which(program) is not None:
+        return
+    if Path(program).exists():
+        raise WorkloadError(
+            f"cannot start {program}: it is not an executable file; "
+            f"chmod +x it, or name its interpreter: kprof record -- python {program}"
+        )
+    raise WorkloadError(
+        f"cannot start {program}: no such command; check the spelling and the PATH, or give its path"
+    )
+
+
+def _check_num_procs(num_procs: int) -> None:
+    if not 1 <= num_procs <= MAX_PROCS:
+        raise WorkloadError(
+            f"--nproc {num_procs} is out of range: give 1 to {MAX_PROCS}, because events name the rank on the "
+            "other side in 8 bits, of which the last value means that it did not fit"
+        )
+    if importlib.util.find_spec("torch") is None:
+        raise WorkloadError(
+            '--nproc starts the ranks through torchrun, which is not installed; pip install "kprof[torch]", '
+            "or leave --nproc out and start the ranks with a launcher of your own"
+        )
+
+
+def _environment(request: RecordRequest, directory: Path) -> dict[str, str]:
+    environment = os.environ | {
+        RECORD_DIR_VARIABLE: str(directory),
+        ARENA_BYTES_VARIABLE: str(request.arena_bytes),
+    }
+    if request.num_procs is not None and request.num_procs > 1:
+        # What torchrun would set anyway, but with a warning of five lines.
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    return environment
+
+
+def _run(arguments: Sequence[str], environment: dict[str, str]) -> _Outcome:
+    """Run the workload in a session of its own, with our standard streams, and wait for its end."""
+    start_s = time.monotonic()
+    with forwarding_signals() as forwarder:
+        try:
+            process = subprocess.Popen(arguments, env=environment, start_new_session=True)
+        except OSError as error:
+            raise WorkloadError(
+                f"cannot start {arguments[0]}: {error.strerror or error}; check that it runs without kprof"
+            ) from error
+        forwarder.attach(process)
+        code = process.wait()
+    exit_code = 128 - code if code < 0 else code
+    return _Outcome(exit_code, forwarder.was_interrupted, time.monotonic() - start_s)
+
+
+def _manifest(
+    request: RecordRequest, directory: Path, created_utc: str, outcome: _Outcome
+) -> Manifest:
+    started = capture.read_ranks_started(directory)
+    infos = capture.read_rank_infos(directory)
+    if not infos:
+        raise WorkloadError(_nothing_recorded(started, outcome), exit_code=outcome.exit_code or 1)
+    world_size = max(
+        [
+            request.num_procs or 1,
+            *(entry.world_size for entry in started),
+            *(info.rank + 1 for info in infos),
+        ]
+    )
+    finished = {info.rank for info in infos}
+    missing = tuple(rank for rank in range(world_size) if rank not in finished)
+    alignment, note = _alignment(directory, infos)
+    return Manifest(
+        format_version=capture.FORMAT_VERSION,
+        kprof_version=kprof.__version__,
+        command=tuple(request.command),
+        created_utc=created_utc,
+        world_size=world_size,
+        exit_code=outcome.exit_code,
+        duration_s=outcome.duration_s,
+        ranks=infos,
+        missing_ranks=missing,
+        alignment=alignment,
+        alignment_note=note,
+    )
+
+
+def _nothing_recorded(started: Sequence[RankStarted], outcome: _Outcome) -> str:
+    end = f"the workload {describe_exit(outcome.exit_code)}"
+    if started:
+        return (
+            f"{end} and none of its {len(started)} ranks finished writing its events, so there is no capture; "
+            "let the workload end by itself or by Ctrl-C, not by SIGKILL or os._exit"
+        )
+    if outcome.exit_code:
+        return (
+            f"{end} before it created a kprof recorder, so there is no capture; "
+            "make it run without kprof first"
+        )
+    return (
+        f"{end} without creating a kprof recorder, so there is no capture; "
+        "call kprof.recorder() in every rank and pass its buffer to the kernels"
+    )
+
+
+def _alignment(directory: Path, infos: Sequence[RankInfo]) -> tuple[Alignment | None, str]:
+    """The alignment if it covers every rank, else a sentence that says why there is none."""
+    try:
+        alignment = capture.read_alignment(directory)
+    except KprofError as error:
+        return None, f"the clock calibration cannot be read: {error}"
+    if alignment is None:
+        if len(infos) == 1:
+            return None, ""
+        return None, "the workload ran no clock calibration: call Recorder.align(...) in every rank"
+    without = sorted({info.rank for info in infos} - {entry.rank for entry in alignment.ranks})
+    if without:
+        return None, f"{_name_ranks(without)} took no part in the clock calibration"
+    return alignment, ""
+
+
+def _finish(directory: Path, output: Path, manifest: Manifest) -> Capture:
+    try:
+        return capture.finish_capture(directory, output, manifest)
+    except CaptureError as error:
+        kept = directory if directory.exists() else output
+        raise type(error)(f"{error}; the ranks' files are kept in {kept}") from error
+
+
+def describe_exit(exit_code: int) -> str:
+    """ "exited with 3", "was killed by SIGKILL", "ended well"."""
+    if exit_code == 0:
+        return "ended well"
+    if exit_code > 128:
+        with contextlib.suppress(ValueError):
+            return f"was killed by {signal.Signals(exit_code - 128).name}"
+    return f"exited with {exit_code}"
+
+
+def describe_losses(manifest: Manifest) -> tuple[str, ...]:
+    """A sentence for everything that a capture lacks: dropped, torn and unknown events, missing ranks."""
+    lost = []
+    dropped = sum(info.counts.dropped for info in manifest.ranks)
+    if dropped:
+        emitted = dropped + sum(info.counts.recorded for info in manifest.ranks)
+        lost.append(f"{dropped} of {emitted} events did not fit the arena")
+    for count, what in (
+        (sum(info.counts.torn_chunks for info in manifest.ranks), "chunks were torn"),
+        (
+            sum(info.counts.unknown_region for info in manifest.ranks),
+            "events have an unknown region id",
+        ),
+    ):
+        if count:
+            lost.append(f"{count} {what}")
+    if manifest.missing_ranks:
+        lost.append(
+            f"{_name_ranks(manifest.missing_ranks)} of {manifest.world_size} left no events"
+        )
+    return tuple(lost)
+
+
+def _name_ranks(ranks: Sequence[int]) -> str:
+    """ "rank 3" or "ranks 3, 5"."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

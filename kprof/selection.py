@@ -1,0 +1,140 @@
+"""The small languages of the command line: ranges, durations, sizes and region patterns. Parsed, never evaluated.
+
+ranks, blocks, launches   0-3,7            numbers and inclusive ranges
+regions                   dispatch/*,copy  region names with the shell's wildcards
+time                      10us..50us       from..to after the first event; either end may be left out
+arena size                64MiB            B, KiB, MiB, GiB (binary) or kB, MB, GB (decimal)
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from kprof.errors import SelectionError
+
+if TYPE_CHECKING:
+    from kprof.trace import Trace
+
+# A selection becomes a list of numbers in a query; more than this is a mistyped range.
+_MAX_NUMBERS: Final = 1 << 20
+_FOREVER_NS: Final = 1 << 61
+_RANGE = re.compile(r"^(\d{1,9})(?:-(\d{1,9}))?$", re.ASCII)
+_QUANTITY = re.compile(r"^(\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-zµμ]*)$", re.ASCII)
+_TIME_UNITS_NS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9}
+_SIZE_UNITS_BYTES: Final = {
+    "": 1,
+    "b": 1,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+}
+
+
+@dataclass(frozen=True)
+class SelectionText:
+    """What the user typed for each option; None where an option was not given."""
+
+    ranks: str | None = None
+    blocks: str | None = None
+    launches: str | None = None
+    regions: str | None = None
+    time: str | None = None
+
+
+def select(trace: Trace, text: SelectionText) -> Trace:
+    """The trace narrowed to what `text` asks for; raises SelectionError."""
+    changes: dict[str, Any] = {}
+    if text.ranks is not None:
+        changes["ranks"] = parse_numbers(text.ranks, "--ranks")
+    if text.blocks is not None:
+        changes["blocks"] = parse_numbers(text.blocks, "--blocks")
+    if text.launches is not None:
+        changes["launches"] = parse_numbers(text.launches, "--launches")
+    if text.regions is not None:
+        changes["regions"] = match_regions(text.regions, trace.regions.names)
+    if text.time is not None:
+        changes["time_ns"] = parse_time_range(text.time)
+    return trace.select(**changes) if changes else trace
+
+
+def parse_numbers(text: str, what: str) -> tuple[int, ...]:
+    """`0-3,7` as (0, 1, 2, 3, 7), sorted and without repetition; raises SelectionError."""
+    numbers: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.match(part.strip())
+        if match is None:
+            raise SelectionError(
+                f"{what} {text!r}: {part.strip()!r} is neither a number nor a range; write it like 0-3,7"
+            )
+        first = int(match[1])
+        last = int(match[2] or first)
+        if last < first:
+            raise SelectionError(
+                f"{what} {text!r}: the range {part.strip()} is empty; write {last}-{first}"
+            )
+        if last - first >= _MAX_NUMBERS:
+            raise SelectionError(
+                f"{what} {text!r}: the range {part.strip()} holds more than {_MAX_NUMBERS} numbers; narrow it"
+            )
+        numbers.update(range(first, last + 1))
+    return tuple(sorted(numbers))
+
+
+def match_regions(text: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The region names that match any of the comma-separated patterns; raises SelectionError if one matches none."""
+    found: dict[str, None] = {}
+    for pattern in (part.strip() for part in text.split(",")):
+        matches = [name for name in names if name == pattern or fnmatch.fnmatchcase(name, pattern)]
+        if not matches:
+            raise SelectionError(
+                f"--regions {text!r}: no region matches {pattern!r}; known: {', '.join(names)}"
+            )
+        found |= dict.fromkeys(matches)
+    return tuple(found)
+
+
+def parse_time_range(text: str) -> tuple[int, int]:
+    """`10us..50us` in ns after the first event; an end left out is open. Raises SelectionError."""
+    first, separator, last = (part.strip() for part in text.partition(".."))
+    if not separator or not (first or last):
+        raise SelectionError(f"--time {text!r}: write it like 10us..50us, 10us.. or ..50us")
+    start_ns = parse_duration_ns(first, f"--time {text!r}") if first else 0
+    end_ns = parse_duration_ns(last, f"--time {text!r}") if last else _FOREVER_NS
+    if end_ns <= start_ns:
+        raise SelectionError(f"--time {text!r} is empty: its end is not after its start")
+    return start_ns, end_ns
+
+
+def parse_duration_ns(text: str, what: str) -> int:
+    """`1.5ms` as 1500000; the unit is required. Raises SelectionError."""
+    value = _scale(text, _TIME_UNITS_NS)
+    if value is None or value > _FOREVER_NS:
+        raise SelectionError(
+            f"{what}: {text!r} is not a time; write a number with ns, us, ms or s, like 10us"
+        )
+    return value
+
+
+def parse_size_bytes(text: str, what: str) -> int:
+    """`64MiB` as 67108864; a plain number is bytes. Raises SelectionError."""
+    value = _scale(text.lower(), _SIZE_UNITS_BYTES)
+    if value is None:
+        raise SelectionError(
+            f"{what} {text!r} is not a size; write a number with KiB, MiB or GiB, like 64MiB"
+        )
+    return value
+
+
+def _scale(text: str, units: dict[str, int]) -> int | None:
+    match = _QUANTITY.match(text.strip())
+    if match is None or match[2] not in units:
+        return None
+    return int(Decimal(match[1]) * units[match[2]])
