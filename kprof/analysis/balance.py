@@ -1,0 +1,124 @@
+"""How evenly work is spread, and what the efficiency figures are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from kprof.analysis.summary import summarise
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kprof.trace import Trace
+
+
+def imbalance(trace: Trace, by: Literal["rank", "block"] = "rank") -> pd.DataFrame:
+    """Events, work, wait and bytes per rank or per block.
+
+    Columns: rank (, block), tracks, events, work_ns, wait_ns, bytes, ns_per_event (work over the events of
+    compute, send and recv regions), work_vs_median (of the ranks, or of the blocks of its rank), load_balance
+    (mean / max of the work of the rank's blocks; for blocks, this block's work over the largest of its rank).
+    Work is the union of compute, send and recv spans of a track less its waits, summed over tracks. Needs no
+    alignment.
+    """
+    summarise(trace)
+    return trace.frame(_RANKS_SQL if by == "rank" else _BLOCKS_SQL)
+
+
+_BLOCK_WORK_SQL: Final = """
+    SELECT rank, block, count(DISTINCT warp) AS tracks, CAST(sum(work_ns) AS BIGINT) AS work_ns,
+        CAST(sum(wait_ns) AS BIGINT) AS wait_ns
+    FROM tracks GROUP BY rank, block"""
+
+_COUNTS_SQL: Final = """
+    SELECT rank, block, CAST(sum(events) AS BIGINT) AS events, CAST(sum(bytes) AS BIGINT) AS bytes,
+        CAST(sum(events) FILTER (r.category IN ('compute', 'send', 'recv')) AS BIGINT) AS work_events
+    FROM cells c LEFT JOIN regions r ON r.id = c.region_id GROUP BY rank, block"""
+
+_BLOCKS_SQL: Final = f"""
+    SELECT rank, block, tracks, events, work_ns, wait_ns, bytes,
+        coalesce(work_ns / nullif(work_events, 0), 0.0) AS ns_per_event,
+        coalesce(work_ns / nullif(median(work_ns) OVER (PARTITION BY rank), 0), 0.0) AS work_vs_median,
+        coalesce(work_ns / nullif(max(work_ns) OVER (PARTITION BY rank), 0), 1.0) AS load_balance
+    FROM ({_BLOCK_WORK_SQL}) JOIN ({_COUNTS_SQL}) USING (rank, block) ORDER BY rank, block"""
+
+_RANKS_SQL: Final = f"""
+    WITH ranks_work AS (
+        SELECT rank, CAST(sum(tracks) AS BIGINT) AS tracks, CAST(sum(events) AS BIGINT) AS events,
+            CAST(sum(work_ns) AS BIGINT) AS work_ns, CAST(sum(wait_ns) AS BIGINT) AS wait_ns,
+            CAST(sum(bytes) AS BIGINT) AS bytes, sum(work_events) AS work_events,
+            coalesce(avg(work_ns) / nullif(max(work_ns), 0), 1.0) AS load_balance
+        FROM ({_BLOCK_WORK_SQL}) JOIN ({_COUNTS_SQL}) USING (rank, block) GROUP BY rank)
+    SELECT rank, tracks, events, work_ns, wait_ns, bytes,
+        coalesce(work_ns / nullif(work_events, 0), 0.0) AS ns_per_event,
+        coalesce(work_ns / nullif(median(work_ns) OVER (), 0), 0.0) AS work_vs_median, load_balance
+    FROM ranks_work ORDER BY rank"""
+
+
+def efficiency(trace: Trace) -> pd.DataFrame:
+    """The efficiency tree of the whole run: parallel efficiency = load balance x communication efficiency.
+
+    One row: locations (tracks), window_ns (T: time with a launch running on some rank), work_ns (sum of U),
+    wait_ns, max_work_ns, parallel_efficiency = sum U / (N T), load_balance = mean U / max U,
+    communication_efficiency = max U / T (the POP efficiencies). Time between launches is the host's and is not
+    in T. Raises ClockError on unaligned clocks; `rank_efficiency` needs none.
+    """
+    trace.require_alignment("the efficiency of the run")
+    summarise(trace)
+    return trace.frame(_efficiency_sql("0", ""))
+
+
+def rank_efficiency(trace: Trace) -> pd.DataFrame:
+    """The same per rank over the rank's own launches and clock: rank first, then the columns of
+    `efficiency`."""
+    summarise(trace)
+    return trace.frame(_efficiency_sql("rank", "WHERE rank >= 0"))
+
+
+def launch_efficiency(trace: Trace) -> pd.DataFrame:
+    """The same per launch over all ranks: kernel, ordinal, first_ns, then the columns of `efficiency`; raises
+    ClockError."""
+    trace.require_alignment("the efficiency of a launch")
+    summarise(trace)
+    return trace.frame(
+        f"""
+        WITH named AS (
+            SELECT s.kernel, s.ordinal, t.* FROM tracks t JOIN spans_of_launches s USING (rank, launch)),
+        sums AS (
+            SELECT kernel, ordinal, min(first_ns) AS first_ns, count(*) AS locations,
+                max(last_ns) - min(first_ns) AS window_ns, CAST(sum(work_ns) AS BIGINT) AS work_ns,
+                CAST(sum(wait_ns) AS BIGINT) AS wait_ns, max(work_ns) AS max_work_ns
+            FROM named GROUP BY kernel, ordinal)
+        SELECT *, {_RATIOS} FROM sums ORDER BY first_ns"""
+    )
+
+
+_RATIOS: Final = """
+    coalesce(work_ns / nullif(locations * window_ns, 0), 1.0) AS parallel_efficiency,
+    coalesce(work_ns / nullif(locations * max_work_ns, 0), 1.0) AS load_balance,
+    coalesce(max_work_ns / nullif(window_ns, 0), 1.0) AS communication_efficiency"""
+
+
+def _efficiency_sql(scope: str, where: str) -> str:
+    """The windows of launches may overlap (streams); T is the measure of their union, by the sweep of
+    `summary`."""
+    key = f"{scope} AS scope"
+    return f"""
+        WITH windows AS (
+            SELECT {key}, kernel, ordinal, min(first_ns) AS first_ns, max(last_ns) AS last_ns
+            FROM spans_of_launches {where} GROUP BY ALL),
+        swept AS (
+            SELECT *, max(last_ns) OVER (PARTITION BY scope ORDER BY first_ns
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS covered_until FROM windows),
+        lengths AS (
+            SELECT scope, CAST(sum(greatest(0, last_ns - greatest(first_ns, covered_until))) AS BIGINT) AS window_ns
+            FROM swept GROUP BY scope),
+        locations AS (
+            SELECT {key}, rank, block, warp, sum(work_ns) AS work_ns, sum(wait_ns) AS wait_ns FROM tracks GROUP BY ALL),
+        sums AS (
+            SELECT scope, count(*) AS locations, CAST(sum(work_ns) AS BIGINT) AS work_ns,
+                CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(max(work_ns) AS BIGINT) AS max_work_ns
+            FROM locations GROUP BY scope)
+        SELECT {"scope AS rank, " if scope == "rank" else ""}locations, window_ns, work_ns, wait_ns, max_work_ns,
+            {_RATIOS}
+        FROM sums JOIN lengths USING (scope) ORDER BY scope"""

@@ -1,0 +1,155 @@
+"""Can the numbers be trusted? Lost events, missing ranks, clocks, and flows that do not add up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kprof.analysis.rules.finding import Finding, Severity
+from kprof.analysis.waiting import late_sender, unmatched_flows
+from kprof.analysis.wording import duration, members, percent
+from kprof.errors import ClockError
+
+if TYPE_CHECKING:
+    from kprof.trace import Trace
+
+
+def lossy_capture(trace: Trace) -> list[Finding]:
+    """Events that were dropped, torn, never ended or unreadable, and ranks that are missing."""
+    findings = [_dropped(trace), _missing(trace), _open_spans(trace), _unreadable(trace)]
+    return [finding for finding in findings if finding is not None]
+
+
+def _dropped(trace: Trace) -> Finding | None:
+    lost = {info.rank: info.counts.dropped for info in trace.ranks if info.counts.dropped}
+    if not lost:
+        return None
+    recorded = sum(info.counts.recorded for info in trace.ranks)
+    share = sum(lost.values()) / (recorded + sum(lost.values()))
+    needed = max(info.arena.needed_bytes for info in trace.ranks)
+    size = f"an arena of {needed} bytes would have held" if needed else "a larger arena would hold"
+    return Finding(
+        id="lossy-capture/dropped",
+        kind="lossy_capture",
+        severity=Severity.MAJOR if share >= 0.01 else Severity.MINOR,
+        sentence=f"{members('rank', lost)} dropped {sum(lost.values())} events ({percent(share)} of all): "
+        "counts and sums are too small",
+        remedy=f"{size} them all: record again with a larger arena, or with fewer regions",
+        ranks=tuple(lost),
+        evidence={"dropped": lost, "share": share, "needed_bytes": needed},
+    )
+
+
+def _missing(trace: Trace) -> Finding | None:
+    missing = trace.manifest.missing_ranks
+    if not missing:
+        return None
+    return Finding(
+        id="lossy-capture/missing-ranks",
+        kind="lossy_capture",
+        severity=Severity.MAJOR,
+        sentence=f"{members('rank', missing)} of {trace.manifest.world_size} left no events: what they did is "
+        "unknown, waits for them are still counted",
+        remedy="look at the workload's own output for why the rank ended early, and record again",
+        ranks=tuple(missing),
+        evidence={"missing_ranks": list(missing), "world_size": trace.manifest.world_size},
+    )
+
+
+def _open_spans(trace: Trace) -> Finding | None:
+    opened = {info.rank: info.counts.open for info in trace.ranks if info.counts.open}
+    if not opened:
+        return None
+    return Finding(
+        id="lossy-capture/open-spans",
+        kind="lossy_capture",
+        severity=Severity.MINOR,
+        sentence=f"{sum(opened.values())} spans on {members('rank', opened)} were begun and never ended; "
+        "they are in no sum of times",
+        remedy="look at the open spans in the trace: they are what the blocks were doing when the recording stopped",
+        ranks=tuple(opened),
+        evidence={"open": opened},
+    )
+
+
+def _unreadable(trace: Trace) -> Finding | None:
+    kinds = ("saturated", "clamped", "unknown_region", "torn_chunks")
+    sums = {kind: sum(getattr(info.counts, kind) for info in trace.ranks) for kind in kinds}
+    present = {kind: count for kind, count in sums.items() if count}
+    if not present:
+        return None
+    words = {
+        "saturated": "spans longer than a record can say",
+        "clamped": "payload values that did not fit their field",
+        "unknown_region": "events of undeclared regions",
+        "torn_chunks": "chunks that were being written when the arena was read",
+    }
+    listed = ", ".join(f"{count} {words[kind]}" for kind, count in present.items())
+    return Finding(
+        id="lossy-capture/unreadable",
+        kind="lossy_capture",
+        severity=Severity.MINOR,
+        sentence=f"the capture holds {listed}",
+        remedy="widen the payload field, declare the region, or flush after the kernel has ended",
+        evidence=present,
+    )
+
+
+def uncalibrated_clocks(trace: Trace) -> list[Finding]:
+    """The ranks were not put on one clock, or the one clock does not hold."""
+    try:
+        trace.require_alignment("comparing ranks in time")
+    except ClockError as error:
+        return [
+            Finding(
+                id="uncalibrated-clocks",
+                kind="uncalibrated_clocks",
+                severity=Severity.NOTE,
+                sentence=str(error),
+                remedy="record with clock calibration to get late senders, launch skew and the critical path",
+            )
+        ]
+    return _violated_causality(trace)
+
+
+def _violated_causality(trace: Trace) -> list[Finding]:
+    table = late_sender(trace)
+    bad = table[table["violations"] > 0]
+    if bad.empty:
+        return []
+    count, beyond = int(bad["violations"].sum()), int(bad["violations_beyond_bound"].sum())
+    bound = duration(float(bad["bound_ns"].max()))
+    return [
+        Finding(
+            id="uncalibrated-clocks/causality",
+            kind="uncalibrated_clocks",
+            severity=Severity.MAJOR if beyond else Severity.NOTE,
+            sentence=f"{count} of {int(table['flows'].sum())} waits ended before their send began, {beyond} of them by "
+            f"more than the clock error bound of {bound}: the clocks or the slots are wrong there",
+            remedy="calibrate again close to the run; if it stays, check that a slot is not used twice in one launch",
+            ranks=tuple(sorted({*bad["src"].astype(int), *bad["dst"].astype(int)})),
+            evidence={"violations": count, "violations_beyond_bound": beyond},
+        )
+    ]
+
+
+def unmatched(trace: Trace) -> list[Finding]:
+    """Sends and waits that found no partner."""
+    table = unmatched_flows(trace)
+    findings = []
+    for row in table.itertuples():
+        sends, waits = int(row.unmatched_sends), int(row.unmatched_waits)
+        if sends == 0 and waits == 0:
+            continue
+        findings.append(
+            Finding(
+                id=f"lossy-capture/unmatched/{row.send_region}/{row.wait_region}",
+                kind="lossy_capture",
+                severity=Severity.NOTE,
+                sentence=f"{sends} of {row.sends} {row.send_region} released no recorded {row.wait_region}, and {waits} of "
+                f"{row.waits} waits have no recorded send; they are in no flow",
+                remedy="check that both sides record the same slot, that no rank is missing and nothing was dropped",
+                region=str(row.wait_region),
+                evidence={"unmatched_sends": sends, "unmatched_waits": waits, "flows": int(row.flows)},
+            )
+        )
+    return findings
