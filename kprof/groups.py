@@ -1,0 +1,126 @@
+"""Groups of ranks: who takes part, and how they exchange small objects while setting things up.
+
+Nothing here is on a hot path: kernels talk through symmetric memory. A group is needed to exchange memory handles and clock
+samples.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+Result = TypeVar("Result")
+
+
+class Group(Protocol):
+    """A fixed set of ranks 0 .. world_size-1; both methods are collective."""
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks there are."""
+
+    def all_gather(self, value: Any) -> list[Any]:
+        """Every rank's value, by rank."""
+
+    def barrier(self) -> None:
+        """Return when all ranks have come."""
+
+
+class SoloGroup:
+    """One rank alone."""
+
+    rank = 0
+    world_size = 1
+
+    def all_gather(self, value: Any) -> list[Any]:
+        """The one value."""
+        return [value]
+
+    def barrier(self) -> None:
+        """Nobody to wait for."""
+
+
+class TorchGroup:
+    """The ranks of a torch.distributed process group (the default one unless given)."""
+
+    def __init__(self, process_group: Any = None) -> None:
+        import torch.distributed as dist
+
+        self._process_group = process_group
+        self.rank: int = dist.get_rank(process_group)
+        self.world_size: int = dist.get_world_size(process_group)
+
+    def all_gather(self, value: Any) -> list[Any]:
+        """Every rank's value, by rank, pickled by torch between the ranks of one job."""
+        import torch.distributed as dist
+
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value, group=self._process_group)
+        return values
+
+    def barrier(self) -> None:
+        """torch.distributed.barrier."""
+        import torch.distributed as dist
+
+        dist.barrier(group=self._process_group)
+
+
+class ThreadGroup:
+    """Ranks as threads of this process; `run_threads` makes them."""
+
+    def __init__(self, rank: int, meeting: _Meeting) -> None:
+        self.rank = rank
+        self.world_size = len(meeting.values)
+        self._meeting = meeting
+
+    def all_gather(self, value: Any) -> list[Any]:
+        """Every rank's value, by rank (the objects themselves)."""
+        self._meeting.values[self.rank] = value
+        self.barrier()
+        values = list(self._meeting.values)
+        self.barrier()
+        return values
+
+    def barrier(self) -> None:
+        """Return when all threads have come; raises threading.BrokenBarrierError when one has failed."""
+        self._meeting.barrier.wait()
+
+
+class _Meeting:
+    """Where the threads of one run meet."""
+
+    def __init__(self, world_size: int) -> None:
+        self.values: list[Any] = [None] * world_size
+        self.barrier = threading.Barrier(world_size)
+
+
+def run_threads(world_size: int, work: Callable[[ThreadGroup], Result]) -> list[Result]:
+    """Run `work(group)` once per rank, each in its own thread; returns the results by rank or raises the first error.
+
+    When a rank fails, the ranks that wait for it in a barrier are released with an error of their own, which is not
+    the one that is raised.
+    """
+    meeting = _Meeting(world_size)
+    results: list[Any] = [None] * world_size
+    errors: list[tuple[bool, int, BaseException]] = []
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = work(ThreadGroup(rank, meeting))
+        except BaseException as error:
+            meeting.barrier.abort()
+            errors.append((isinstance(error, threading.BrokenBarrierError), rank, error))
+
+    threads = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}") for rank in range(world_size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise min(errors, key=lambda entry: entry[:2])[2]
+    return results

@@ -1,0 +1,263 @@
+// kprof's device API: what happens inside a kernel, in 16 bytes per event.
+//
+//   __global__ void kernel(..., kprof::Buffer prof) {
+//     kprof::Track track = kprof::open_track(prof, kprof::per_warp);   // or per_block
+//     kprof::Span span = kprof::profile_start(track);                   // reads the clock
+//     while (!arrived(flag)) kprof::platform::pause();
+//     kprof::profile_stop(track, span, R_WAIT, kprof::payload<R_WAIT>(peer, slot));
+//   }
+//
+// Contract
+//   * A track has one writer: lane 0 of the warp, or thread 0 of the block. All other threads hold a null track, for
+//     which every call is one predicate. A null Buffer turns everything off at run time; -DKPROF_ENABLED=0 removes
+//     the code.
+//   * A track is one pointer in a register. Pass it by reference only to functions that are inlined: a track in local
+//     memory costs more than all the rest together.
+//   * Region ids come from regions.h (see declare_regions.h); 0 is reserved.
+//   * Nothing is ever written outside the arena. What does not fit is counted, per track.
+//   * Clock moments: `profile_start` / `profile_stop` read the clock when they are issued. `profile_stop_complete`
+//     first waits for the writer's outstanding memory operations, which perturbs the kernel: use it to ask when data
+//     had arrived rather than when it was asked for.
+//   * -DKPROF_CLOCK_CYCLES=1 reads the cycle counter instead of the real-time clock; the anchors in the chunk headers
+//     let the decoder map cycles to nanoseconds.
+#pragma once
+
+#include "abi.h"
+#include "platform.h"
+
+#ifndef KPROF_ENABLED
+#define KPROF_ENABLED 1
+#endif
+#ifndef KPROF_CLOCK_CYCLES
+#define KPROF_CLOCK_CYCLES 0
+#endif
+
+namespace kprof {
+
+// One kernel's view of the arena, passed by value. `launch` is the number that the recorder gave this launch.
+struct Buffer {
+#if KPROF_ENABLED
+  ControlBlock* arena;
+  uint32_t launch;
+#endif
+};
+
+KPROF_DEVICE_HOST Buffer make_buffer(void* arena, uint32_t launch) {
+#if KPROF_ENABLED
+  return Buffer{static_cast<ControlBlock*>(arena), launch};
+#else
+  (void)arena, (void)launch;
+  return Buffer{};
+#endif
+}
+
+enum TrackScope { per_warp, per_block };
+
+struct Track {
+#if KPROF_ENABLED
+  Record* next;  // null: this thread records nothing
+#endif
+};
+
+// A span that has begun. Lives in registers.
+struct Span {
+#if KPROF_ENABLED
+  uint64_t start_ticks;
+#endif
+};
+
+#if KPROF_ENABLED
+
+KPROF_DEVICE uint64_t clock_ticks() {
+#if KPROF_CLOCK_CYCLES
+  return platform::cycle_ticks();
+#else
+  return platform::realtime_ticks();
+#endif
+}
+
+constexpr uint32_t kNoChunk = 0xffffffffu;
+
+// The chunk that ends where `end` points: tracks keep no other state.
+KPROF_DEVICE ChunkHeader* chunk_ending_at(Record* end) {
+  return reinterpret_cast<ChunkHeader*>(reinterpret_cast<char*>(end) - kChunkBytes);
+}
+KPROF_DEVICE char* chunk_address(ControlBlock* arena, uint32_t chunk_idx) {
+  return reinterpret_cast<char*>(arena) + kChunksOffset + static_cast<size_t>(chunk_idx) * kChunkBytes;
+}
+KPROF_DEVICE Record* sink_end(ControlBlock* arena) {
+  return reinterpret_cast<Record*>(reinterpret_cast<char*>(arena) + kSinkOffset + kChunkBytes);
+}
+
+// Takes a free chunk: from the cursor of this block's slice, then from the others. kNoChunk when the arena is full.
+KPROF_DEVICE uint32_t claim_chunk(ControlBlock* arena, uint32_t block) {
+  const uint32_t num_cursors = arena->num_cursors;
+  const uint32_t chunks_per_cursor = arena->chunks_per_cursor;
+  uint32_t cursor = block % num_cursors;
+  for (uint32_t tries = 0; tries < num_cursors; ++tries) {
+    const uint32_t taken = platform::add_device(&arena->cursors[cursor].next_chunk, 1u);
+    if (taken < chunks_per_cursor) return cursor * chunks_per_cursor + taken;
+    // One failed cursor is normal; a full arena is remembered so that later tracks give up at once.
+    if (*static_cast<volatile uint32_t*>(&arena->is_full) != 0) return kNoChunk;
+    cursor = cursor + 1 == num_cursors ? 0 : cursor + 1;
+  }
+  platform::exchange_if_zero_device(&arena->is_full, 1u);
+  return kNoChunk;
+}
+
+// Writes the header of a fresh chunk and returns its first record.
+KPROF_DEVICE Record* begin_chunk(ControlBlock* arena, uint32_t chunk_idx, uint32_t block, uint32_t warp,
+                                 uint32_t launch, uint32_t previous_chunk_idx) {
+  ChunkHeader header{};
+  header.flags = kChunkClaimed;
+  header.warp = static_cast<uint16_t>(warp);
+  header.block = block;
+  header.launch = launch;
+  header.chunk_idx = chunk_idx;
+  header.anchor_realtime_ticks = platform::realtime_ticks();
+  header.anchor_cycles = platform::cycle_ticks();
+  header.hw_id = platform::hw_id();
+  header.previous_chunk_idx = previous_chunk_idx;
+  char* chunk = chunk_address(arena, chunk_idx);
+  *reinterpret_cast<ChunkHeader*>(chunk) = header;
+  return reinterpret_cast<Record*>(chunk + kChunkHeaderBytes);
+}
+
+// Called when the write pointer stands at the end of a chunk. Returns where the next record goes, or null when there is
+// no room: then the drop is counted in the track's own last chunk (or, for a track that never had one, at a cursor).
+KPROF_COLD Record* refill(Record* end) {
+  ChunkHeader* last = chunk_ending_at(end);
+  if (last->flags & kChunkSink) {
+    auto* arena = reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(last) - kSinkOffset);
+    platform::add_device(&arena->cursors[platform::block_id() % arena->num_cursors].num_dropped, 1u);
+    return nullptr;
+  }
+  if (!(last->flags & kChunkDropping)) {
+    auto* arena = reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(last) - kChunksOffset -
+                                                  static_cast<size_t>(last->chunk_idx) * kChunkBytes);
+    const uint32_t chunk_idx = claim_chunk(arena, last->block);
+    if (chunk_idx != kNoChunk)
+      return begin_chunk(arena, chunk_idx, last->block, last->warp, last->launch, last->chunk_idx);
+    last->flags |= kChunkDropping;
+  }
+  ++last->num_dropped;
+  return nullptr;
+}
+
+KPROF_DEVICE void emit(Track& track, uint32_t region, uint64_t start_ticks, uint32_t duration_ticks,
+                       uint32_t payload) {
+  Record* slot = track.next;
+  if ((reinterpret_cast<uintptr_t>(slot) & (kChunkBytes - 1)) == 0) {
+    slot = refill(slot);
+    if (slot == nullptr) return;
+  }
+  platform::store_record(slot, (start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits),
+                         duration_ticks | (static_cast<uint64_t>(payload) << 32));
+  track.next = slot + 1;
+}
+
+KPROF_DEVICE uint32_t saturate_duration(uint64_t ticks) {
+  return ticks < kDurationSaturated ? static_cast<uint32_t>(ticks) : kDurationSaturated;
+}
+
+#endif  // KPROF_ENABLED
+
+// Opens the track of the calling warp or block. Call it once per warp (block) and kernel, from all threads.
+KPROF_DEVICE Track open_track([[maybe_unused]] const Buffer& buffer, [[maybe_unused]] TrackScope scope) {
+#if KPROF_ENABLED
+  const uint32_t thread = platform::thread_id();
+  const bool is_writer = scope == per_warp ? platform::lane_id() == 0 : thread == 0;
+  if (buffer.arena == nullptr || !is_writer) return Track{nullptr};
+  const uint32_t block = platform::block_id();
+  const uint32_t warp = scope == per_warp ? platform::warp_id() : kBlockTrackWarp;
+  const uint32_t chunk_idx = claim_chunk(buffer.arena, block);
+  if (chunk_idx != kNoChunk)
+    return Track{begin_chunk(buffer.arena, chunk_idx, block, warp, buffer.launch, kNoChunk)};
+  platform::add_device(&buffer.arena->cursors[block % buffer.arena->num_cursors].num_tracks_without_chunk, 1u);
+  return Track{sink_end(buffer.arena)};
+#else
+  return Track{};
+#endif
+}
+
+KPROF_DEVICE Span profile_start([[maybe_unused]] const Track& track) {
+#if KPROF_ENABLED
+  return Span{track.next != nullptr ? clock_ticks() : 0};
+#else
+  return Span{};
+#endif
+}
+
+// Ends a span that began at `span` and writes its record.
+KPROF_DEVICE void profile_stop([[maybe_unused]] Track& track, [[maybe_unused]] const Span& span,
+                               [[maybe_unused]] uint32_t region, [[maybe_unused]] uint32_t payload = 0) {
+#if KPROF_ENABLED
+  if (track.next == nullptr) return;
+  const uint64_t now = clock_ticks();
+  emit(track, region, span.start_ticks, saturate_duration(now - span.start_ticks), payload);
+#endif
+}
+
+// Like profile_stop, after the writer's outstanding memory operations have completed.
+KPROF_DEVICE void profile_stop_complete([[maybe_unused]] Track& track, [[maybe_unused]] const Span& span,
+                                        [[maybe_unused]] uint32_t region,
+                                        [[maybe_unused]] uint32_t payload = 0) {
+#if KPROF_ENABLED
+  if (track.next == nullptr) return;
+  platform::drain_memory();
+  profile_stop(track, span, region, payload);
+#endif
+}
+
+// profile_stop and profile_start with one reading of the clock: back-to-back spans without a gap.
+KPROF_DEVICE Span profile_lap([[maybe_unused]] Track& track, [[maybe_unused]] const Span& span,
+                              [[maybe_unused]] uint32_t region, [[maybe_unused]] uint32_t payload = 0) {
+#if KPROF_ENABLED
+  if (track.next == nullptr) return span;
+  const uint64_t now = clock_ticks();
+  emit(track, region, span.start_ticks, saturate_duration(now - span.start_ticks), payload);
+  return Span{now};
+#else
+  return Span{};
+#endif
+}
+
+// Records an instant.
+KPROF_DEVICE void profile_mark([[maybe_unused]] Track& track, [[maybe_unused]] uint32_t region,
+                               [[maybe_unused]] uint32_t payload = 0) {
+#if KPROF_ENABLED
+  if (track.next == nullptr) return;
+  emit(track, region, clock_ticks(), 0, payload);
+#endif
+}
+
+// Records a value of a counter at this moment.
+KPROF_DEVICE void profile_value([[maybe_unused]] Track& track, [[maybe_unused]] uint32_t region,
+                                [[maybe_unused]] uint32_t value) {
+  profile_mark(track, region, value);
+}
+
+// A span from construction to the end of the scope.
+class Scope {
+ public:
+  KPROF_DEVICE Scope(Track& track, uint32_t region, uint32_t payload = 0)
+#if KPROF_ENABLED
+      : track_(track), span_(profile_start(track)), region_(region), payload_(payload) {
+  }
+  KPROF_DEVICE ~Scope() { profile_stop(track_, span_, region_, payload_); }
+
+ private:
+  Track& track_;
+  Span span_;
+  uint32_t region_;
+  uint32_t payload_;
+#else
+  {
+    (void)track, (void)region, (void)payload;
+  }
+#endif
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+};
+
+}  // namespace kprof

@@ -1,0 +1,23 @@
+// The only place that asks which target this is: HIP, CUDA or the CPU.
+//
+// Kernels are written once. What differs between the targets is here, under one set of names:
+//
+//   clock      realtime_ticks(), cycle_ticks(), drain_memory(), kRealtimeTicksPerSecond
+//   ids        block_id(), num_blocks(), thread_id(), num_threads(), warp_id(), lane_id(), warp_width(), hw_id()
+//   signals    store_system(), load_system(), fence_release_system(), fence_acquire_system(), pause()
+//   threads    sync_block(), sync_warp(), shuffle(), add_device()
+//   data       half_to_float(), float_to_half() on 16-bit patterns; store_record()
+//   host       KPROF_SHARED(type, name, count), KPROF_LAUNCH(...), max_resident_blocks()
+//
+// Scopes: "device" is this GPU, "system" is all GPUs of the host and the CPU.
+#pragma once
+
+#include <stdint.h>
+
+#if defined(__HIP__) || defined(__HIPCC__)
+#include "platform/hip.h"
+#elif defined(__CUDACC__)
+#include "platform/cuda.h"
+#else
+#include "platform/cpu.h"
+#endif

@@ -1,0 +1,124 @@
+// The CPU target: every GPU thread is a fiber (simt_cpu.h), every rank an operating-system thread.
+#pragma once
+
+#include <sched.h>
+#include <stddef.h>
+#include <string.h>
+#include <time.h>
+
+#include "../abi.h"
+#include "../simt_cpu.h"
+
+#define KPROF_DEVICE inline
+#define KPROF_DEVICE_HOST inline
+#define KPROF_COLD __attribute__((noinline, cold)) inline
+#define __global__ static
+#define __device__
+#define KPROF_SHARED(type, name, count) \
+  type(&name)[count] = ::kprof::simt::shared_array<type, count>([] {})
+
+namespace kprof::platform {
+
+constexpr uint64_t kRealtimeTicksPerSecond = 1000000000ull;
+
+// CLOCK_MONOTONIC, bent by the clock that a test planted in this rank (see simt::plant_clock).
+inline uint64_t realtime_ticks() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return simt::planted_clock(static_cast<uint64_t>(now.tv_sec) * 1000000000ull +
+                             static_cast<uint64_t>(now.tv_nsec));
+}
+inline uint64_t cycle_ticks() { return realtime_ticks(); }
+inline void drain_memory() {}
+
+inline uint32_t thread_id() { return simt::self().thread_idx; }
+inline uint32_t num_threads() { return simt::self().block->num_threads; }
+inline uint32_t block_id() { return simt::self().block->block_idx; }
+inline uint32_t num_blocks() { return simt::self().block->num_blocks; }
+inline uint32_t warp_width() { return simt::kWarpWidth; }
+inline uint32_t warp_id() { return thread_id() / simt::kWarpWidth; }
+inline uint32_t lane_id() { return thread_id() % simt::kWarpWidth; }
+inline uint32_t hw_id() { return static_cast<uint32_t>(sched_getcpu()); }
+
+template <typename T>
+inline void store_system(T* address, T value) {
+  __atomic_store_n(address, value, __ATOMIC_RELAXED);
+}
+template <typename T>
+inline T load_system(const T* address) {
+  return __atomic_load_n(address, __ATOMIC_RELAXED);
+}
+inline void fence_release_system() { simt::fence_release(); }
+inline void fence_acquire_system() { simt::fence_acquire(); }
+inline void pause() { simt::yield(); }
+
+inline void sync_block() { simt::sync_block(); }
+inline void sync_warp() { simt::sync_warp(); }
+inline uint32_t shuffle(uint32_t value, uint32_t source_lane) {
+  return simt::shuffle(value, source_lane);
+}
+inline uint32_t add_device(uint32_t* address, uint32_t value) {
+  return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+}
+inline uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value) {
+  uint32_t expected = 0;
+  __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return expected;
+}
+
+// IEEE binary16 to binary32: widen the exponent by a multiplication, which also normalises subnormals.
+inline float half_to_float(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7fffu) << 13;
+  float scaled;
+  memcpy(&scaled, &magnitude, sizeof scaled);
+  scaled *= 0x1p112f;
+  uint32_t word;
+  memcpy(&word, &scaled, sizeof word);
+  if ((bits & 0x7c00u) == 0x7c00u) word |= 0x7f800000u;
+  word |= sign;
+  memcpy(&scaled, &word, sizeof scaled);
+  return scaled;
+}
+
+// Round to nearest even. Adding a power of two of the right size makes the FPU drop the surplus bits.
+inline uint16_t float_to_half(float value) {
+  uint32_t word;
+  memcpy(&word, &value, sizeof word);
+  const uint32_t sign = word & 0x80000000u;
+  word ^= sign;
+  uint32_t half;
+  if (word >= 0x47800000u) {  // 65536 and above, infinities, NaNs
+    half = word > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  } else if (word < 0x38800000u) {  // subnormal in binary16: align to a unit of 2^-24
+    float magnitude;
+    memcpy(&magnitude, &word, sizeof magnitude);
+    magnitude += 0.5f;
+    uint32_t aligned;
+    memcpy(&aligned, &magnitude, sizeof aligned);
+    half = aligned - 0x3f000000u;
+  } else {
+    half = (word - 0x38000000u + 0x0fffu + ((word >> 13) & 1u)) >> 13;
+  }
+  return static_cast<uint16_t>(half | (sign >> 16));
+}
+
+inline void store_record(Record* slot, uint64_t start_and_region, uint64_t duration_and_payload) {
+  const uint64_t words[2] = {start_and_region, duration_and_payload};
+  memcpy(slot, words, sizeof words);
+}
+
+// Fibers are always co-resident; the limit only keeps a typing error from taking all memory.
+template <typename Kernel>
+inline int max_resident_blocks(Kernel, int threads_per_block) {
+  return static_cast<int>(simt::kMaxFibers) / threads_per_block;
+}
+inline const char* error_text(int error) { return simt::error_text(error); }
+
+}  // namespace kprof::platform
+
+// Runs the kernel to its end on the calling thread. Returns 0 or a simt error code.
+#define KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, ...)            \
+  ((void)(stream), ::kprof::simt::launch((num_blocks), (threads_per_block), (schedule_seed), [&] { \
+     kernel(__VA_ARGS__);                                                                          \
+   }))

@@ -1,0 +1,112 @@
+// NVIDIA. PTX is spelled out where CUDA C++ has no name for the scope or the clock that is wanted.
+#pragma once
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <stddef.h>
+
+#include "../abi.h"
+
+#define KPROF_DEVICE __device__ __forceinline__
+#define KPROF_DEVICE_HOST __host__ __device__ __forceinline__
+// A call keeps the refill out of the hot path; everything travels in registers.
+#define KPROF_COLD __device__ __noinline__
+#define KPROF_SHARED(type, name, count) __shared__ type name[count]
+
+namespace kprof::platform {
+
+constexpr uint64_t kRealtimeTicksPerSecond = 1000000000ull;
+
+// The memory clobber keeps the compiler from moving the measured loads and stores across the clock.
+KPROF_DEVICE uint64_t realtime_ticks() {
+  uint64_t ticks;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ticks)::"memory");
+  return ticks;
+}
+KPROF_DEVICE uint64_t cycle_ticks() {
+  uint64_t ticks;
+  asm volatile("mov.u64 %0, %%clock64;" : "=l"(ticks)::"memory");
+  return ticks;
+}
+KPROF_DEVICE void drain_memory() { __threadfence(); }
+
+KPROF_DEVICE uint32_t thread_id() {
+  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+KPROF_DEVICE uint32_t num_threads() { return blockDim.x * blockDim.y * blockDim.z; }
+KPROF_DEVICE uint32_t block_id() {
+  return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+}
+KPROF_DEVICE uint32_t num_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
+KPROF_DEVICE uint32_t warp_width() { return warpSize; }
+KPROF_DEVICE uint32_t warp_id() { return thread_id() / warpSize; }
+KPROF_DEVICE uint32_t lane_id() { return thread_id() % warpSize; }
+KPROF_DEVICE uint32_t hw_id() {
+  uint32_t sm;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+  return sm;
+}
+
+KPROF_DEVICE void store_system(uint32_t* address, uint32_t value) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+KPROF_DEVICE void store_system(uint64_t* address, uint64_t value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+KPROF_DEVICE uint32_t load_system(const uint32_t* address) {
+  uint32_t value;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+KPROF_DEVICE uint64_t load_system(const uint64_t* address) {
+  uint64_t value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+  return value;
+}
+KPROF_DEVICE void fence_release_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+KPROF_DEVICE void fence_acquire_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+KPROF_DEVICE void pause() {}
+
+KPROF_DEVICE void sync_block() { __syncthreads(); }
+KPROF_DEVICE void sync_warp() { __syncwarp(); }
+KPROF_DEVICE uint32_t shuffle(uint32_t value, uint32_t source_lane) {
+  return __shfl_sync(0xffffffffu, value, source_lane);
+}
+KPROF_DEVICE uint32_t add_device(uint32_t* address, uint32_t value) {
+  return atomicAdd(address, value);
+}
+KPROF_DEVICE uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value) {
+  return atomicCAS(address, 0u, value);
+}
+
+KPROF_DEVICE float half_to_float(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
+KPROF_DEVICE uint16_t float_to_half(float value) { return __half_as_ushort(__float2half_rn(value)); }
+
+KPROF_DEVICE void store_record(Record* slot, uint64_t start_and_region, uint64_t duration_and_payload) {
+  *reinterpret_cast<ulonglong2*>(slot) = make_ulonglong2(start_and_region, duration_and_payload);
+}
+
+using Stream = cudaStream_t;
+
+// Blocks of `kernel` that the whole device can hold at once: blocks that wait for each other must all be resident.
+template <typename Kernel>
+inline int max_resident_blocks(Kernel kernel, int threads_per_block) {
+  int device = 0, num_sms = 0, blocks_per_sm = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, device);
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, kernel, threads_per_block, 0);
+  return num_sms * blocks_per_sm;
+}
+inline int last_launch_error() { return static_cast<int>(cudaGetLastError()); }
+inline const char* error_text(int error) {
+  return cudaGetErrorString(static_cast<cudaError_t>(error));
+}
+
+}  // namespace kprof::platform
+
+// Launch on a stream; `schedule_seed` matters on the CPU only. Returns 0 or the runtime's error code.
+#define KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, ...)          \
+  ((void)(schedule_seed),                                                                        \
+   (kernel)<<<(num_blocks), (threads_per_block), 0,                                              \
+              static_cast<::kprof::platform::Stream>(stream)>>>(__VA_ARGS__),                    \
+   ::kprof::platform::last_launch_error())

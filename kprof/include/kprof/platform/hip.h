@@ -1,0 +1,136 @@
+// AMD. Written for gfx9 (MI200, MI300, MI350); gfx11 and later have another clock instruction.
+#pragma once
+
+#include <hip/hip_runtime.h>
+#include <stddef.h>
+
+#include "../abi.h"
+
+#define KPROF_DEVICE __device__ __forceinline__
+#define KPROF_DEVICE_HOST __host__ __device__ __forceinline__
+// Inlined on purpose: one real call in a kernel costs scratch memory and the registers of the calling convention.
+#define KPROF_COLD __device__ __forceinline__
+#define KPROF_SHARED(type, name, count) __shared__ type name[count]
+
+namespace kprof::platform {
+
+constexpr uint64_t kRealtimeTicksPerSecond = 100000000ull;
+
+// The builtins order themselves against memory operations and let the compiler place the wait for the result as late
+// as it can, where inline assembly would have to wait on the spot.
+KPROF_DEVICE uint64_t realtime_ticks() {
+#if defined(__gfx1100__) || defined(__gfx1101__) || defined(__gfx1102__) || defined(__gfx1103__) || \
+    defined(__gfx1150__) || defined(__gfx1151__) || defined(__gfx1200__) || defined(__gfx1201__)
+  return __builtin_readsteadycounter();
+#elif defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_s_memrealtime();
+#else
+  return 0;
+#endif
+}
+KPROF_DEVICE uint64_t cycle_ticks() { return __builtin_readcyclecounter(); }
+KPROF_DEVICE void drain_memory() {
+#if defined(__HIP_DEVICE_COMPILE__)
+  asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
+#endif
+}
+
+KPROF_DEVICE uint32_t thread_id() {
+  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+KPROF_DEVICE uint32_t num_threads() { return blockDim.x * blockDim.y * blockDim.z; }
+KPROF_DEVICE uint32_t block_id() {
+  return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+}
+KPROF_DEVICE uint32_t num_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
+KPROF_DEVICE uint32_t warp_width() { return __builtin_amdgcn_wavefrontsize(); }
+KPROF_DEVICE uint32_t warp_id() { return thread_id() / warp_width(); }
+KPROF_DEVICE uint32_t lane_id() { return thread_id() % warp_width(); }
+
+// Bits 0..15: the HW_ID register's CU, SH and SE; bits 16 and up: the XCC (chiplet) on MI300 and later.
+KPROF_DEVICE uint32_t hw_id() {
+#if defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || defined(__gfx950__)
+  constexpr int kHwId = 4 | (15 << 11), kXccId = 20 | (3 << 11);
+  return (__builtin_amdgcn_s_getreg(kHwId) & 0xffffu) | (__builtin_amdgcn_s_getreg(kXccId) << 16);
+#elif defined(__GFX9__)
+  constexpr int kHwId = 4 | (15 << 11);
+  return __builtin_amdgcn_s_getreg(kHwId) & 0xffffu;
+#else
+  return 0;
+#endif
+}
+
+template <typename T>
+KPROF_DEVICE void store_system(T* address, T value) {
+  __hip_atomic_store(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+template <typename T>
+KPROF_DEVICE T load_system(const T* address) {
+  return __hip_atomic_load(address, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+// The empty name is the system scope.
+KPROF_DEVICE void fence_release_system() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, ""); }
+KPROF_DEVICE void fence_acquire_system() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, ""); }
+KPROF_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
+
+KPROF_DEVICE void sync_block() { __syncthreads(); }
+// Lanes of a wave run in lockstep; what is needed is that the compiler moves no memory operation across.
+KPROF_DEVICE void sync_warp() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+KPROF_DEVICE uint32_t shuffle(uint32_t value, uint32_t source_lane) {
+  return static_cast<uint32_t>(
+      __builtin_amdgcn_ds_bpermute(static_cast<int>(source_lane << 2), static_cast<int>(value)));
+}
+KPROF_DEVICE uint32_t add_device(uint32_t* address, uint32_t value) {
+  return __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+KPROF_DEVICE uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value) {
+  uint32_t expected = 0;
+  __hip_atomic_compare_exchange_strong(address, &expected, value, __ATOMIC_RELAXED,
+                                       __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+  return expected;
+}
+
+KPROF_DEVICE float half_to_float(uint16_t bits) {
+  return static_cast<float>(__builtin_bit_cast(_Float16, bits));
+}
+KPROF_DEVICE uint16_t float_to_half(float value) {
+  return __builtin_bit_cast(uint16_t, static_cast<_Float16>(value));
+}
+
+KPROF_DEVICE void store_record(Record* slot, uint64_t start_and_region, uint64_t duration_and_payload) {
+  // The compiler cannot see that the arena is global memory once the pointer went through a refill; a flat store would
+  // also occupy the LDS counter.
+  using Words = uint64_t __attribute__((ext_vector_type(2)));
+  using GlobalWords = __attribute__((address_space(1))) Words;
+  *(GlobalWords*)(slot) = Words{start_and_region, duration_and_payload};
+}
+
+using Stream = hipStream_t;
+
+// Blocks of `kernel` that the whole device can hold at once: blocks that wait for each other must all be resident.
+template <typename Kernel>
+inline int max_resident_blocks(Kernel kernel, int threads_per_block) {
+  int device = 0, num_cus = 0, blocks_per_cu = 0;
+  if (hipGetDevice(&device) != hipSuccess) return 0;
+  if (hipDeviceGetAttribute(&num_cus, hipDeviceAttributeMultiprocessorCount, device) != hipSuccess)
+    return 0;
+  if (hipOccupancyMaxActiveBlocksPerMultiprocessor(
+          &blocks_per_cu, reinterpret_cast<const void*>(kernel), threads_per_block, 0) != hipSuccess)
+    return 0;
+  return num_cus * blocks_per_cu;
+}
+inline int last_launch_error() { return static_cast<int>(hipGetLastError()); }
+inline const char* error_text(int error) { return hipGetErrorString(static_cast<hipError_t>(error)); }
+
+}  // namespace kprof::platform
+
+// Launch on a stream; `schedule_seed` matters on the CPU only. Returns 0 or the runtime's error code.
+#define KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, ...)          \
+  ((void)(schedule_seed),                                                                        \
+   (kernel)<<<(num_blocks), (threads_per_block), 0,                                              \
+              static_cast<::kprof::platform::Stream>(stream)>>>(__VA_ARGS__),                    \
+   ::kprof::platform::last_launch_error())

@@ -1,0 +1,104 @@
+"""Symmetric memory: the same number of bytes on every rank, each part writable by all ranks.
+
+An object lies at the same offset on every rank, so a kernel needs the bases only. Three ways, chosen by where the ranks are:
+
+    threads of one process       plain memory, addresses exchanged
+    processes of one host, CPU   files in shared memory, mapped by all, unlinked at once so that nothing can be left behind
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kprof.errors import TargetError
+
+if TYPE_CHECKING:
+    from kprof.groups import Group
+
+ALIGNMENT_BYTES: Final = 4096
+_SHARED_MEMORY_DIR: Final = Path("/dev/shm")
+
+
+class SymmetricHeap:
+    """`size_bytes` of zeroed memory per rank; `bases[r]` is where this process sees rank r's part. Creation is collective.
+
+    Raises TargetError when the ranks are on several hosts or when shared memory is too small.
+    """
+
+    def __init__(self, group: Group, size_bytes: int) -> None:
+        self.size_bytes = -(-max(size_bytes, 1) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        self._keep: list[Any] = []
+        places = group.all_gather((socket.gethostname(), os.getpid(), self.size_bytes))
+        _check_places(places)
+        if all(place[1] == os.getpid() for place in places):
+            self.bases = tuple(group.all_gather(self._allocate()))
+        else:
+            self.bases = self._map_files(group)
+        group.barrier()
+
+    def close(self) -> None:
+        """Give the memory back. The caller makes sure that no rank still writes to it."""
+        self._keep.clear()
+        self.bases = ()
+
+    def _allocate(self) -> int:
+        memory = np.zeros(self.size_bytes + ALIGNMENT_BYTES, dtype=np.uint8)
+        self._keep.append(memory)
+        return int(-(-memory.ctypes.data // ALIGNMENT_BYTES) * ALIGNMENT_BYTES)
+
+    def _map_files(self, group: Group) -> tuple[int, ...]:
+        directory = _SHARED_MEMORY_DIR if _SHARED_MEMORY_DIR.is_dir() else Path(tempfile.gettempdir())
+        path = directory / f"kprof-{os.getpid()}-{id(self):x}"
+        error = _create_file(path, self.size_bytes)
+        try:
+            answers = group.all_gather((str(path), error))
+            failures = [answer[1] for answer in answers if answer[1]]
+            if failures:
+                raise TargetError(failures[0])
+            bases = tuple(self._map(Path(name)) for name, _ in answers)
+            group.barrier()
+        finally:
+            path.unlink(missing_ok=True)
+        return bases
+
+    def _map(self, path: Path) -> int:
+        with path.open("r+b") as file:
+            mapping = mmap.mmap(file.fileno(), self.size_bytes)
+        view = np.frombuffer(mapping, dtype=np.uint8)
+        self._keep.append(view)
+        return int(view.ctypes.data)
+
+
+def _create_file(path: Path, size_bytes: int) -> str:
+    """Reserve the whole file now, so that a full disk is a sentence here and not a bus error later."""
+    try:
+        with path.open("xb") as file:
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+    except OSError as error:
+        return (
+            f"cannot reserve {size_bytes} bytes of shared memory in {path.parent}: {error.strerror}; "
+            "use a smaller shape or fewer ranks, or enlarge it"
+        )
+    return ""
+
+
+def _check_places(places: list[tuple[str, int, int]]) -> None:
+    hosts = sorted({place[0] for place in places})
+    if len(hosts) > 1:
+        raise TargetError(
+            f"symmetric memory needs all ranks on one host, and they are on {', '.join(hosts)}; "
+            "start the ranks on one machine"
+        )
+    sizes = sorted({place[2] for place in places})
+    if len(sizes) > 1:
+        raise TargetError(
+            f"ranks ask for symmetric heaps of different sizes ({sizes[0]} and {sizes[-1]} bytes); "
+            "all ranks must be created with the same shape"
+        )
