@@ -1,0 +1,1 @@
+"""The `kprof` command: parse, call one function of the library, print."""

@@ -1,0 +1,79 @@
+"""`kprof demo`: from nothing to a trace and a report of uneven routing, on whatever this machine has."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from kprof_cli.exporting import export_with_progress
+from kprof_cli.options import ForceOption
+from kprof_cli.output import note
+from kprof_cli.recording import record_and_summarise
+
+# 64 experts, 6 of them per token, rows of 2048 values, at most 8 tokens a rank; one source has three times the others'.
+_WORKLOAD: Final = (
+    "python",
+    "-m",
+    "instrumented_kernels.all_to_all",
+    "--variant",
+    "token_flags",
+    "--shape",
+    "64,6,2048,8",
+    "--skew",
+    "3",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(demo)
+
+
+def demo(
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Directory for the three results.")
+    ] = Path("kprof-demo"),
+    nproc: Annotated[int, typer.Option(help="How many ranks.")] = 8,
+    should_open: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open the report if there is a display.")
+    ] = True,
+    force: ForceOption = False,
+) -> None:
+    """Record an all-to-all with uneven routing, and make its trace and its report."""
+    from kprof import report as reports
+    from kprof.record import RecordRequest
+    from kprof.trace import Trace
+
+    run, trace_file, page = (
+        output / name for name in ("run.kprof", "trace.pftrace", "report.html")
+    )
+    recording = record_and_summarise(RecordRequest(_WORKLOAD, run, nproc, force=force))
+    trace = Trace.open(recording.capture)
+    export_with_progress(trace, trace_file, force=force, max_slices=None)
+    reports.write_html(reports.build(trace), page, force=force)
+    print(f"capture  {run}")
+    print(f"trace    {trace_file}    kprof view {trace_file}")
+    print(f"report   {page}    open it in a browser")
+    if should_open and _has_display():
+        _open(page)
+    raise typer.Exit(recording.exit_code)
+
+
+def _has_display() -> bool:
+    """A person at a screen, not a pipe, a build machine or a remote shell."""
+    if not sys.stdout.isatty():
+        return False
+    return sys.platform == "darwin" or bool(
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )
+
+
+def _open(page: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        note(f"no browser could be started; open {page} in one")

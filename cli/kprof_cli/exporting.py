@@ -1,0 +1,126 @@
+"""The commands that show a trace: export writes one, view opens it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kprof.selection import SelectionText
+from kprof_cli.options import (
+    BlocksOption,
+    ForceOption,
+    JsonOption,
+    LaunchesOption,
+    RanksOption,
+    RegionsOption,
+    RunArgument,
+    TimeOption,
+)
+from kprof_cli.output import note, print_json, progress_bar
+from kprof_cli.reading import open_trace
+
+if TYPE_CHECKING:
+    from kprof.export import ExportSummary
+    from kprof.trace import Trace
+
+_DEFAULT_PORT = 9001
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(export)
+    app.command()(view)
+
+
+def export(
+    run: RunArgument,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--output", help="A .pftrace, .json or .json.gz file.", show_default=False
+        ),
+    ],
+    max_slices: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Keep at most this many slices; says what was cut.", show_default=False
+        ),
+    ] = None,
+    is_json: JsonOption = False,
+    force: ForceOption = False,
+    ranks: RanksOption = None,
+    blocks: BlocksOption = None,
+    launches: LaunchesOption = None,
+    regions: RegionsOption = None,
+    time: TimeOption = None,
+) -> None:
+    """Write the merged trace of all ranks for Perfetto or Chrome."""
+    trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
+    summary = export_with_progress(trace, output, force=force, max_slices=max_slices)
+    if is_json:
+        print_json(summary)
+    else:
+        note(f"next: kprof view {output}")
+
+
+def view(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="A capture, or a trace that was exported.", show_default=False
+        ),
+    ],
+    port: Annotated[int, typer.Option(min=1, max=65535, help="On 127.0.0.1.")] = _DEFAULT_PORT,
+    is_local: Annotated[
+        bool,
+        typer.Option("--local", help="Use the Perfetto UI of kprof[view], with no internet."),
+    ] = False,
+    should_open: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open a browser, or only print the address.")
+    ] = True,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0, help="Stop after so many seconds.", show_default=False),
+    ] = None,
+    ranks: RanksOption = None,
+    blocks: BlocksOption = None,
+    launches: LaunchesOption = None,
+    regions: RegionsOption = None,
+    time: TimeOption = None,
+) -> None:
+    """Open the merged trace in the Perfetto UI."""
+    with tempfile.TemporaryDirectory(prefix="kprof-view-") as scratch:
+        file = run
+        if not run.is_file():
+            trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
+            file = Path(scratch) / f"{run.resolve().stem}.pftrace"
+            export_with_progress(trace, file, force=False, max_slices=None)
+        _serve(file, port, is_local, should_open, timeout)
+
+
+def _serve(
+    file: Path, port: int, is_local: bool, should_open: bool, timeout_s: float | None
+) -> None:
+    from kprof import view as viewer
+
+    viewer.serve(
+        file,
+        port=port,
+        is_local=is_local,
+        should_open=should_open,
+        timeout_s=timeout_s,
+        announce=note,
+    )
+
+
+def export_with_progress(
+    trace: Trace, output: Path, *, force: bool, max_slices: int | None
+) -> ExportSummary:
+    """Export with a bar on a terminal."""
+    from kprof import export as exporter
+
+    with progress_bar(f"writing {output.name}") as progress:
+        return exporter.write(trace, output, force=force, max_slices=max_slices, progress=progress)

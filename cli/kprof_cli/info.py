@@ -1,0 +1,145 @@
+"""What `kprof info` shows."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kprof_cli.output import format_bytes, format_ns, print_rows
+
+if TYPE_CHECKING:
+    from kprof.capture import Capture, Manifest, RankInfo
+
+
+def info_json(capture: Capture) -> dict[str, Any]:
+    """The manifest, with the path and size of the capture and its losses as sentences."""
+    from kprof.record import describe_losses
+
+    manifest: dict[str, Any] = msgspec.to_builtins(capture.manifest)
+    place = {"path": str(capture.path), "size_bytes": capture.size_bytes}
+    return place | manifest | {"losses": list(describe_losses(capture.manifest))}
+
+
+def print_info(capture: Capture) -> None:
+    """Print the head, a table of ranks and a table of kernels."""
+    from kprof.record import describe_losses
+
+    manifest = capture.manifest
+    for name, value in _head(capture):
+        print(f"{name:<9}{value}")
+    for loss in describe_losses(manifest):
+        print(f"{'lost':<9}{loss}")
+    for info in manifest.ranks:
+        for note in info.notes:
+            print(f"{'note':<9}rank {info.rank}: {note}")
+    print_rows(_RANK_HEADERS, [_rank_row(manifest, info) for info in manifest.ranks])
+    print_rows(("kernel", "launches", "blocks", "threads per block"), _kernel_rows(manifest.ranks))
+
+
+def _head(capture: Capture) -> list[tuple[str, str]]:
+    manifest = capture.manifest
+    return [
+        (
+            "capture",
+            f"{capture.path} ({format_bytes(capture.size_bytes)}, format {manifest.format_version})",
+        ),
+        ("command", shlex.join(manifest.command)),
+        (
+            "recorded",
+            f"{manifest.created_utc} by kprof {manifest.kprof_version}, {manifest.duration_s:.1f} s",
+        ),
+        ("exit", "unknown" if manifest.exit_code is None else str(manifest.exit_code)),
+        ("ranks", f"{len(manifest.ranks)} recorded of {manifest.world_size}"),
+        ("clock", _describe_clock(manifest)),
+    ]
+
+
+def _describe_clock(manifest: Manifest) -> str:
+    alignment = manifest.alignment
+    if alignment is not None:
+        bound_ns = max((entry.bound_ns for entry in alignment.ranks), default=0.0)
+        rounds = f", {alignment.num_rounds} rounds" if alignment.num_rounds else ""
+        return (
+            f"aligned to rank {alignment.reference_rank} within {format_ns(bound_ns)} "
+            f"({alignment.method}{rounds})"
+        )
+    if len(manifest.ranks) == 1:
+        return "one rank, nothing to align"
+    return f"not aligned: {manifest.alignment_note}"
+
+
+_RANK_HEADERS = (
+    "rank",
+    "host",
+    "target",
+    "device",
+    "arch",
+    "clock",
+    "step",
+    "offset",
+    "bound",
+    "events",
+    "dropped",
+    "open",
+    "clamped",
+    "unknown",
+    "torn",
+    "arena used",
+)
+
+
+def _rank_row(manifest: Manifest, info: RankInfo) -> tuple[Any, ...]:
+    counts = info.counts
+    return (
+        info.rank,
+        info.host,
+        info.target,
+        info.device,
+        info.arch,
+        info.clock.source,
+        format_ns(info.clock.step_ns),
+        *_alignment_cells(manifest, info.rank),
+        f"{counts.recorded:,}",
+        f"{counts.dropped:,}",
+        f"{counts.open:,}",
+        f"{counts.clamped + counts.saturated:,}",
+        f"{counts.unknown_region:,}",
+        f"{counts.torn_chunks:,}",
+        f"{format_bytes(info.arena.used_bytes)} of {format_bytes(info.arena.size_bytes)}",
+    )
+
+
+def _alignment_cells(manifest: Manifest, rank: int) -> tuple[str, str]:
+    """Offset to the reference clock at the first calibration, and the error bound."""
+    entries = manifest.alignment.ranks if manifest.alignment else ()
+    entry = next((entry for entry in entries if entry.rank == rank), None)
+    if entry is None:
+        return "-", "-"
+    offset = format_ns(entry.segments[0].offset_ns) if entry.segments else "-"
+    return offset, format_ns(entry.bound_ns)
+
+
+def _kernel_rows(ranks: Sequence[RankInfo]) -> list[tuple[Any, ...]]:
+    """One row per kernel: launches per rank, and the grids it was launched with."""
+    names = dict.fromkeys(launch.kernel for info in ranks for launch in info.launches)
+    return [_kernel_row(name, ranks) for name in names]
+
+
+def _kernel_row(name: str, ranks: Sequence[RankInfo]) -> tuple[Any, ...]:
+    launches = [launch for info in ranks for launch in info.launches if launch.kernel == name]
+    per_rank = [sum(launch.kernel == name for launch in info.launches) for info in ranks]
+    return (
+        name,
+        _span(per_rank) + (" per rank" if len(ranks) > 1 else ""),
+        _span([launch.num_blocks for launch in launches]),
+        _span([launch.threads_per_block for launch in launches]),
+    )
+
+
+def _span(values: Sequence[int]) -> str:
+    """ "4" or "4-16"."""
+    first, last = min(values), max(values)
+    return str(first) if first == last else f"{first}-{last}"

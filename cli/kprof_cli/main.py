@@ -1,0 +1,102 @@
+"""Entry point: puts the commands together and turns errors into one line and an exit code.
+
+Exit codes: 0 ok; 1 an error of ours, in one line; 2 usage; 3 a `--fail-on` bar missed; `record` and `demo` keep the
+workload's own; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import typer
+
+from kprof.errors import KprofError
+from kprof_cli import demo, doctor, exporting, reading, recording
+
+EXIT_INTERRUPTED: Final = 130
+_DEBUG_FLAG: Final = "--debug"
+
+app = typer.Typer(
+    name="kprof",
+    help="See inside multi-GPU kernels: which threadblock waited for which rank, how long, and why.",
+    epilog="Start with: kprof demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+recording.register(app)
+reading.register(app)
+exporting.register(app)
+demo.register(app)
+doctor.register(app)
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        import kprof
+
+        print(f"kprof {kprof.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+    _debug: Annotated[
+        bool, typer.Option(_DEBUG_FLAG, help="Show the traceback of an error (after any command).")
+    ] = False,
+) -> None:
+    """See inside multi-GPU kernels: which threadblock waited for which rank, how long, and why."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code; never raises."""
+    is_debug, rest = _take_debug(list(arguments))
+    try:
+        app(args=rest, prog_name="kprof")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KprofError as error:
+        if is_debug:
+            _print_traceback()
+        print("kprof:", " ".join(str(error).split()), file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone; the interpreter must not complain when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+def _take_debug(arguments: list[str]) -> tuple[bool, list[str]]:
+    """Take --debug out of kprof's own part of the line, wherever it stands; a recorded command keeps its own."""
+    if "--" in arguments:
+        end = arguments.index("--")
+    elif "record" in arguments:
+        end = arguments.index("record")
+    else:
+        end = len(arguments)
+    ours = [argument for argument in arguments[:end] if argument != _DEBUG_FLAG]
+    return len(ours) < end, ours + arguments[end:]
+
+
+def _print_traceback() -> None:
+    import traceback
+
+    traceback.print_exc()
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,150 @@
+"""How the commands print: tables for people, JSON and CSV for machines, notes on stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pandas as pd
+    from rich.console import Console
+
+# Wide enough for every table of ours: a pipe has no width, and cutting cells would lose numbers.
+_PIPE_WIDTH: Final = 250
+_TIME_UNITS: Final = ((1e10, 1e9, "s"), (1e7, 1e6, "ms"), (1e4, 1e3, "us"), (0, 1, "ns"))
+
+
+def console(*, is_error: bool = False) -> Console:
+    """A console on stdout (or stderr) that never cuts cells when its output is piped."""
+    from rich.console import Console
+
+    stream = sys.stderr if is_error else sys.stdout
+    width = None if stream.isatty() else _PIPE_WIDTH
+    return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
+
+
+def print_json(value: Any) -> None:
+    """Print JSON; numpy scalars and timestamps become plain values, NaN becomes null."""
+    print(json.dumps(_plain(value), indent=1, allow_nan=False))
+
+
+def print_frame(
+    frame: pd.DataFrame, *, is_json: bool, limit: int = 0, title: str | None = None
+) -> None:
+    """Print a result table of an analysis: times in a readable unit, or JSON with the units of the columns."""
+    if is_json:
+        print_json(frame.to_dict(orient="records"))
+        return
+    headers, columns = zip(
+        *(_readable(str(name), frame[name].tolist()) for name in frame.columns), strict=True
+    )
+    print_rows(headers, list(zip(*columns, strict=True)), limit=limit, title=title)
+
+
+def print_rows(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    limit: int = 0,
+    title: str | None = None,
+) -> None:
+    """Print a table; numbers to the right. At most `limit` rows (0: all), and a note about the others."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for i, header in enumerate(headers):
+        is_number = any(isinstance(row[i], int | float) for row in rows[:50])
+        # Cells of numbers were made readable before; they are strings that start with a digit.
+        looks_like_number = all(_looks_like_number(row[i]) for row in rows[:50])
+        right = is_number or looks_like_number
+        table.add_column(Text(header), justify="right" if right else "left", no_wrap=right)
+    shown = rows[:limit] if limit else rows
+    for row in shown:
+        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    console().print(table)
+    if len(shown) < len(rows):
+        print(f"... {len(rows) - len(shown)} more rows; --limit 0 prints all")
+
+
+def note(text: str) -> None:
+    """A line for people on stderr, which never mixes with results."""
+    print(f"kprof: {text}", file=sys.stderr)
+
+
+def format_bytes(size_bytes: int) -> str:
+    """12.3 MiB."""
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+def format_ns(duration_ns: float) -> str:
+    """345.6 us."""
+    _, scale, unit = next(entry for entry in _TIME_UNITS if abs(duration_ns) >= entry[0])
+    return f"{duration_ns / scale:,.1f} {unit}" if scale > 1 else f"{duration_ns:.0f} ns"
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr when that is a terminal; yields a function of (done, total)."""
+    from rich.progress import Progress
+
+    target = console(is_error=True)
+    with Progress(console=target, transient=True, disable=not target.is_terminal) as bars:
+        task = bars.add_task(what, total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+def _readable(name: str, values: list[Any]) -> tuple[str, list[Any]]:
+    """A column for people: `wait_ns` in the unit that suits its largest value, shares and ratios rounded."""
+    known = [abs(value) for value in values if _is_finite_number(value)]
+    if name.endswith("_ns"):
+        _, scale, unit = next(entry for entry in _TIME_UNITS if max(known, default=0) >= entry[0])
+        digits = 0 if unit == "ns" else 2
+        return f"{name[:-3]}, {unit}", [_fixed(value, scale, digits) for value in values]
+    if any(isinstance(value, float) for value in values):
+        return name, [_fixed(value, 1, 3) for value in values]
+    return name, [
+        f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
+        for value in values
+    ]
+
+
+def _fixed(value: Any, scale: float, digits: int) -> Any:
+    if not _is_finite_number(value):
+        return "" if value is None or isinstance(value, float) else value
+    return f"{value / scale:,.{digits}f}"
+
+
+def _is_finite_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _looks_like_number(cell: Any) -> bool:
+    text = str(cell)
+    return cell is None or text == "" or text.lstrip("-")[:1].isdigit()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int | bool):
+        return value
+    if hasattr(value, "item"):
+        return _plain(value.item())
+    return str(value)

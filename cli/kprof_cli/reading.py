@@ -1,0 +1,207 @@
+"""The commands that answer questions about a capture: info, stats, waits, report, query."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kprof.selection import SelectionText
+from kprof_cli.options import (
+    BlocksOption,
+    ForceOption,
+    JsonOption,
+    LaunchesOption,
+    LimitOption,
+    RanksOption,
+    RegionsOption,
+    RunArgument,
+    TimeOption,
+)
+from kprof_cli.output import console, note, print_frame, print_json, print_rows
+
+if TYPE_CHECKING:
+    from kprof.trace import Trace
+
+_EXIT_BAR_MISSED = 3
+
+
+class StatsKey(str, Enum):
+    """What `kprof stats` groups by."""
+
+    REGION = "region"
+    RANK = "rank"
+    BLOCK = "block"
+
+
+class WaitsKey(str, Enum):
+    """What `kprof waits` groups by."""
+
+    RANK = "rank"
+    BLOCK = "block"
+    REGION = "region"
+    PEER = "peer"
+    MATRIX = "matrix"
+    SENDER = "sender"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (info, stats, waits, report, query):
+        app.command()(command)
+
+
+def open_trace(run: Path, text: SelectionText) -> Trace:
+    """The selected part of a capture."""
+    from kprof.selection import select
+    from kprof.trace import Trace
+
+    return select(Trace.open(run), text)
+
+
+def info(run: RunArgument, is_json: JsonOption = False) -> None:
+    """Show what a capture holds: ranks, devices, clocks, counts, losses, launches."""
+    from kprof.capture import Capture
+    from kprof_cli.info import info_json, print_info
+
+    capture = Capture.open(run)
+    if is_json:
+        print_json(info_json(capture))
+    else:
+        print_info(capture)
+
+
+def stats(
+    run: RunArgument,
+    by: Annotated[
+        StatsKey, typer.Option(help="Durations per region, or work per rank or block.")
+    ] = (StatsKey.REGION),
+    is_json: JsonOption = False,
+    limit: LimitOption = 50,
+    ranks: RanksOption = None,
+    blocks: BlocksOption = None,
+    launches: LaunchesOption = None,
+    regions: RegionsOption = None,
+    time: TimeOption = None,
+) -> None:
+    """Show how long the regions took, or how work and waiting spread over ranks and threadblocks."""
+    from kprof import analysis
+
+    trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
+    is_by_region = by is StatsKey.REGION
+    frame = analysis.stats(trace) if is_by_region else analysis.imbalance(trace, by=by.value)
+    print_frame(frame, is_json=is_json, limit=limit)
+
+
+def waits(
+    run: RunArgument,
+    by: Annotated[
+        WaitsKey,
+        typer.Option(
+            help="The one that waits (rank, block), where (region), for whom (peer), "
+            "who for whom (matrix), or late sender against transfer (sender)."
+        ),
+    ] = WaitsKey.RANK,
+    is_json: JsonOption = False,
+    limit: LimitOption = 50,
+    ranks: RanksOption = None,
+    blocks: BlocksOption = None,
+    launches: LaunchesOption = None,
+    regions: RegionsOption = None,
+    time: TimeOption = None,
+) -> None:
+    """Show who waited, where, for how long and for whom."""
+    from kprof import analysis
+
+    trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
+    if by is WaitsKey.MATRIX:
+        frame = analysis.blame_matrix(trace)
+    elif by is WaitsKey.SENDER:
+        frame = analysis.late_sender(trace)
+    else:
+        frame = analysis.waits(trace, by=by.value)
+    print_frame(frame, is_json=is_json, limit=limit)
+
+
+def query(
+    run: RunArgument,
+    sql: Annotated[
+        str,
+        typer.Argument(
+            metavar="SQL",
+            help="DuckDB SQL over the views events, flows, regions, launches and ranks.",
+            show_default=False,
+        ),
+    ],
+    is_json: JsonOption = False,
+    is_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    limit: LimitOption = 50,
+    ranks: RanksOption = None,
+    blocks: BlocksOption = None,
+    launches: LaunchesOption = None,
+    regions: RegionsOption = None,
+    time: TimeOption = None,
+) -> None:
+    """Run SQL over the events of a capture, all ranks on one clock."""
+    trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
+    table = trace.sql(sql)
+    if is_json:
+        print_json(table.to_pylist())
+    elif is_csv:
+        _print_csv(table)
+    else:
+        # A join may give two columns one name, so rows are made by position.
+        columns = [column.to_pylist() for column in table.columns]
+        print_rows(table.column_names, list(zip(*columns, strict=True)), limit=limit)
+
+
+def _print_csv(table: Any) -> None:
+    import pyarrow.csv
+
+    sys.stdout.flush()
+    pyarrow.csv.write_csv(table, sys.stdout.buffer)
+
+
+def report(
+    run: RunArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Write a self-contained HTML page.", show_default=False
+        ),
+    ] = None,
+    is_json: JsonOption = False,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Exit with 3 when this holds, like 'load_balance<0.8'; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    force: ForceOption = False,
+    ranks: RanksOption = None,
+    blocks: BlocksOption = None,
+    launches: LaunchesOption = None,
+    regions: RegionsOption = None,
+    time: TimeOption = None,
+) -> None:
+    """Say where the time went: findings, efficiencies, who waited for whom."""
+    from kprof import report as reports
+
+    trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
+    built = reports.build(trace)
+    if output is not None:
+        reports.write_html(built, output, force=force)
+        note(f"wrote {output}; open it in a browser, it needs no internet")
+    if is_json:
+        print(reports.to_json(built))
+    elif output is None:
+        reports.render_terminal(built, console())
+    missed = reports.check_bars(built, fail_on or [])
+    for sentence in missed:
+        note(sentence)
+    if missed:
+        raise typer.Exit(_EXIT_BAR_MISSED)

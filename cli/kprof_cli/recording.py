@@ -1,0 +1,86 @@
+"""`kprof record`: run a workload and keep what its kernels recorded."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kprof.selection import parse_size_bytes
+from kprof_cli.options import ForceOption
+from kprof_cli.output import note
+from kprof_cli.summary import print_summary
+
+if TYPE_CHECKING:
+    from kprof.record import Recording, RecordRequest
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(context_settings={"allow_interspersed_args": False})(record)
+
+
+def record(
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="-- CMD...", help="The workload, as you would start it.", show_default=False
+        ),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The capture to write.")] = Path(
+        "run.kprof"
+    ),
+    nproc: Annotated[
+        int | None,
+        typer.Option(help="Start this many ranks of CMD through torchrun.", show_default=False),
+    ] = None,
+    arena_size: Annotated[str, typer.Option(help="Memory for events, per rank.")] = "64MiB",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 when events or ranks were lost.")
+    ] = False,
+    force: ForceOption = False,
+) -> None:
+    """Run a workload with recording on and write its capture.
+
+    The workload's exit code becomes kprof's own. Ctrl-C is passed on and what was recorded is kept; a second
+    Ctrl-C kills.
+    """
+    from kprof.record import RecordRequest
+
+    request = RecordRequest(
+        command=tuple(command),
+        output=output,
+        num_procs=nproc,
+        arena_bytes=parse_size_bytes(arena_size, "--arena-size"),
+        force=force,
+    )
+    recording = record_and_summarise(request)
+    if strict and recording.losses and recording.exit_code == 0:
+        raise typer.Exit(1)
+    raise typer.Exit(recording.exit_code)
+
+
+def record_and_summarise(request: RecordRequest) -> Recording:
+    """Record with a status line on a terminal, and print the six lines that end a recording."""
+    from kprof.record import describe_exit
+    from kprof.record import record as run_recording
+
+    recording = run_recording(request, on_start=lambda: _announce(request))
+    if recording.exit_code:
+        note(f"the workload {describe_exit(recording.exit_code)}; what it recorded is kept")
+    for loss in recording.losses:
+        note(loss)
+    print_summary(recording)
+    return recording
+
+
+def _announce(request: RecordRequest) -> None:
+    """One line, on a terminal only: anything that moves would garble the workload's own output."""
+    if sys.stderr.isatty():
+        ranks = f" in {request.num_procs} ranks" if request.num_procs else ""
+        note(
+            f"recording {shlex.join(request.command)}{ranks} into {request.output}; Ctrl-C stops and keeps"
+        )

@@ -1,0 +1,90 @@
+"""The six lines that end a recording."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kprof_cli.output import format_bytes, format_ns
+
+if TYPE_CHECKING:
+    from kprof.record import Recording
+    from kprof.trace import Trace
+
+# Above this the longest wait is left to `kprof waits`, so that a recording ends at once.
+_MAX_EVENTS_TO_ANALYSE: Final = 5_000_000
+
+
+def print_summary(recording: Recording) -> None:
+    """Print exactly six lines: capture, size of the run, clock, losses, longest wait, next command."""
+    for line in summary_lines(recording):
+        print(line)
+
+
+def summary_lines(recording: Recording) -> tuple[str, str, str, str, str, str]:
+    """The lines themselves."""
+    from kprof.trace import Trace
+
+    capture = recording.capture
+    trace = Trace.open(capture)
+    num_events = sum(info.counts.recorded for info in capture.manifest.ranks)
+    return (
+        f"capture  {capture.path} ({format_bytes(capture.size_bytes)})",
+        f"events   {_describe_size(trace, num_events)}",
+        f"time     {_describe_time(trace)}",
+        f"lost     {_describe_losses(recording)}",
+        f"wait     {_describe_longest_wait(trace, num_events)}",
+        f"next     kprof report {capture.path}",
+    )
+
+
+def _describe_size(trace: Trace, num_events: int) -> str:
+    num_launches = max((len(info.launches) for info in trace.manifest.ranks), default=0)
+    return f"{num_events:,} of {_count(len(trace.ranks), 'rank')} in {_count(num_launches, 'launch', 'launches')} each"
+
+
+def _count(number: int, singular: str, plural: str = "") -> str:
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def _describe_time(trace: Trace) -> str:
+    first_ns, last_ns = trace.window_ns()
+    span = format_ns(last_ns - first_ns)
+    if trace.alignment is not None:
+        bound_ns = max((entry.bound_ns for entry in trace.alignment.ranks), default=0.0)
+        return f"{span} on one clock, +-{format_ns(bound_ns)} ({trace.alignment.method})"
+    if len(trace.manifest.ranks) == 1:
+        return f"{span} on the clock of the only rank"
+    return f"ranks are not on one clock: {trace.manifest.alignment_note}"
+
+
+def _describe_losses(recording: Recording) -> str:
+    manifest = recording.capture.manifest
+    counts = [info.counts for info in manifest.ranks]
+    dropped = sum(count.dropped for count in counts)
+    parts = [
+        f"{dropped:,} dropped",
+        f"{sum(count.open for count in counts):,} open",
+        f"{sum(count.clamped + count.saturated for count in counts):,} clamped",
+        f"{_count(len(manifest.missing_ranks), 'rank')} missing",
+    ]
+    if recording.needed_arena_bytes is not None:
+        parts.append(f"--arena-size {recording.needed_arena_bytes >> 20}MiB would have held all")
+    return ", ".join(parts)
+
+
+def _describe_longest_wait(trace: Trace, num_events: int) -> str:
+    if num_events > _MAX_EVENTS_TO_ANALYSE:
+        return f"see kprof waits {'' if trace.alignment else '--by rank '}(not computed for so many events)"
+    frame = trace.frame(
+        """
+        SELECT rank, peer, sum(duration_ns) AS wait_ns FROM events
+        WHERE category = 'wait' AND peer IS NOT NULL
+        GROUP BY rank, peer ORDER BY wait_ns DESC, rank, peer LIMIT 1"""
+    )
+    if frame.empty:
+        return "no waits for another rank were recorded"
+    worst = frame.iloc[0]
+    return (
+        f"most: rank {worst['rank']:.0f} waited for rank {worst['peer']:.0f}, "
+        f"{format_ns(worst['wait_ns'])} over all its tracks"
+    )

@@ -1,0 +1,104 @@
+"""A workload without kernels: leaves behind what the recorders of several ranks would, then ends as it is told."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+from kprof.capture import (
+    Alignment,
+    ArenaUse,
+    ClockSegment,
+    EventCounts,
+    EventWriter,
+    Launch,
+    RankAlignment,
+    RankInfo,
+    RankStarted,
+    event_schema,
+    write_alignment,
+    write_rank_info,
+    write_rank_started,
+)
+from kprof.regions import parse_regions
+
+REGIONS = """
+REGION(R_SEND, "dispatch/send", send, peer:8, slot:24)
+REGION(R_WAIT, "dispatch/wait-token", wait, peer:8, slot:24)
+FLOW(R_SEND, R_WAIT)
+"""
+
+
+def numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",") if part]
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--started", type=numbers, default=[])
+    parser.add_argument("--finished", type=numbers, default=[])
+    parser.add_argument("--world-size", type=int, default=0)
+    parser.add_argument("--aligned", type=numbers, default=[])
+    parser.add_argument("--dropped", type=int, default=0)
+    parser.add_argument("--needed-bytes", type=int, default=0)
+    parser.add_argument("--exit", type=int, default=0)
+    parser.add_argument("--die", default="", help="name of a signal")
+    parser.add_argument("--wait", action="store_true", help="until a signal comes")
+    parser.add_argument("--say", default="")
+    return parser.parse_args()
+
+
+def rank_events(rank: int) -> pa.Table:
+    """A send to the next rank and a wait for the one before, block 0."""
+    row = {"rank": rank, "launch": 0, "block": 0, "warp": 0, "flags": 0, "hw_id": 0}
+    send = row | {"region": 1, "start_ns": 1000, "duration_ns": 100, "payload": (rank + 1) % 2}
+    wait = row | {"region": 2, "start_ns": 1100, "duration_ns": 500, "payload": (rank + 1) % 2}
+    return pa.Table.from_pylist([send, wait], schema=event_schema())
+
+
+def finish(directory: Path, rank: int, arguments: argparse.Namespace) -> None:
+    writer = EventWriter(directory, rank)
+    writer.write(rank_events(rank))
+    writer.close()
+    info = RankInfo(
+        rank=rank,
+        host="host0",
+        target="cpu",
+        arena=ArenaUse(1 << 20, 1 << 20, arguments.needed_bytes),
+        counts=EventCounts(recorded=2, dropped=arguments.dropped),
+        regions=parse_regions(REGIONS),
+        launches=(Launch(0, "all_to_all", 0, 1, 64),),
+    )
+    write_rank_info(directory, info)
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    directory = Path(os.environ["KPROF_RECORD_DIR"])
+    for rank in arguments.started:
+        world_size = arguments.world_size or len(arguments.started)
+        write_rank_started(directory, RankStarted(rank, world_size, "host0", os.getpid()))
+    if arguments.aligned:
+        ranks = tuple(RankAlignment(r, (ClockSegment(0, 0.0),), 5.0) for r in arguments.aligned)
+        write_alignment(directory, Alignment("test", 0, ranks))
+    if arguments.say:
+        print(arguments.say, flush=True)
+        print(arguments.say, file=sys.stderr, flush=True)
+    try:
+        while arguments.wait:
+            time.sleep(0.01)
+    finally:
+        for rank in arguments.finished:
+            finish(directory, rank, arguments)
+    if arguments.die:
+        os.kill(os.getpid(), getattr(signal, arguments.die))
+    return arguments.exit
+
+
+sys.exit(main())

@@ -1,0 +1,383 @@
+"""The recording around a workload: what is kept, what is reported, and with which exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from kprof import capture
+from kprof.capture import Capture
+from kprof.errors import ArenaError, CaptureError, OutputExistsError, WorkloadError
+from kprof.record import (
+    MAX_PROCS,
+    RecordRequest,
+    describe_exit,
+    describe_losses,
+    launch_arguments,
+    record,
+)
+from kprof.synthetic import TraceBuilder
+from kprof.trace import Trace
+
+RANKS = str(Path(__file__).parents[1] / "cli" / "workloads" / "ranks.py")
+
+
+def request(tmp_path: Path, *arguments: str, **changes: object) -> RecordRequest:
+    return RecordRequest(("python", RANKS, *arguments), tmp_path / "run.kprof", **changes)
+
+
+def leftovers(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in tmp_path.iterdir())
+
+
+def test_two_ranks_become_one_readable_capture(tmp_path):
+    recording = record(
+        request(tmp_path, "--started", "0,1", "--finished", "0,1", "--aligned", "0,1")
+    )
+
+    manifest = recording.capture.manifest
+    assert recording.exit_code == 0
+    assert [info.rank for info in manifest.ranks] == [0, 1]
+    assert manifest.missing_ranks == ()
+    assert manifest.world_size == 2
+    assert manifest.alignment_note == ""
+    assert manifest.command[:2] == ("python", RANKS)
+    assert recording.losses == ()
+    trace = Trace.open(tmp_path / "run.kprof")
+    assert trace.num_events() == 4
+    assert trace.sql("SELECT count(*) AS n FROM flows")["n"].to_pylist() == [2]
+    assert leftovers(tmp_path) == ["run.kprof"]
+
+
+def test_a_rank_that_died_half_way_leaves_the_others_readable(tmp_path):
+    recording = record(request(tmp_path, "--started", "0,1,2", "--finished", "0,2", "--exit", "1"))
+
+    assert recording.exit_code == 1
+    assert recording.capture.manifest.missing_ranks == (1,)
+    assert recording.losses == ("rank 1 of 3 left no events",)
+    assert Trace.open(recording.capture).num_events() == 4
+
+
+def test_a_rank_that_never_created_a_recorder_is_missing_too(tmp_path):
+    recording = record(request(tmp_path, "--started", "0", "--finished", "0", "--world-size", "4"))
+    assert recording.capture.manifest.missing_ranks == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"), [(["--exit", "7"], 7), (["--die", "SIGKILL"], 128 + 9), ([], 0)]
+)
+def test_the_exit_code_of_the_workload_is_kept_with_its_events(tmp_path, ending, code):
+    recording = record(request(tmp_path, "--started", "0", "--finished", "0", *ending))
+    assert recording.exit_code == code
+    assert recording.capture.manifest.exit_code == code
+    assert Trace.open(recording.capture).num_events() == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        ([], 1, "without creating a kprof recorder"),
+        (["--exit", "5"], 5, "exited with 5 before it created a kprof recorder"),
+        (["--die", "SIGTERM"], 143, "was killed by SIGTERM before"),
+        (["--started", "0,1", "--die", "SIGKILL"], 137, "none of its 2 ranks finished"),
+    ],
+)
+def test_a_workload_that_records_nothing_is_an_error_and_leaves_nothing(
+    tmp_path, arguments, code, sentence
+):
+    with pytest.raises(WorkloadError, match=sentence) as error:
+        record(request(tmp_path, *arguments))
+    assert error.value.exit_code == code
+    assert leftovers(tmp_path) == []
+
+
+def test_an_existing_output_is_refused_before_the_workload_starts(tmp_path):
+    TraceBuilder("", 1).write(tmp_path / "run.kprof")
+    marker = tmp_path / "started"
+    with pytest.raises(OutputExistsError, match="--force"):
+        record(RecordRequest(("touch", str(marker)), tmp_path / "run.kprof"))
+    assert not marker.exists()
+
+
+def test_force_replaces_a_capture_only_once_the_new_one_is_complete(tmp_path):
+    TraceBuilder("", 1).write(tmp_path / "run.kprof")
+    with pytest.raises(WorkloadError):
+        record(request(tmp_path, "--exit", "5", force=True))
+    assert Capture.open(tmp_path / "run.kprof").manifest.kprof_version == "synthetic"
+
+    record(request(tmp_path, "--started", "0", "--finished", "0", force=True))
+    assert Capture.open(tmp_path / "run.kprof").manifest.kprof_version != "synthetic"
+
+
+def test_force_does_not_delete_what_is_no_capture(tmp_path):
+    thesis = tmp_path / "run.kprof" / "thesis.tex"
+    thesis.parent.mkdir()
+    thesis.write_text("years of work")
+    with pytest.raises(OutputExistsError, match="no capture"):
+        record(request(tmp_path, force=True))
+    assert thesis.exists()
+
+
+def test_an_output_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    bad = RecordRequest(("python", RANKS), tmp_path / "file" / "run.kprof")
+    with pytest.raises(CaptureError, match=r"cannot write .*run\.kprof"):
+        record(bad)
+
+
+def test_a_disk_that_fills_up_at_the_end_keeps_the_files_of_the_ranks(tmp_path, monkeypatch):
+    def full(directory: Path, manifest: object) -> None:
+        with capture.writing(directory / "manifest.json"):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(capture, "write_manifest", full)
+    with pytest.raises(CaptureError, match=r"No space left on device.*kept in .*unfinished"):
+        record(request(tmp_path, "--started", "0", "--finished", "0"))
+    assert (tmp_path / "run.kprof.unfinished" / "rank-00000.parquet").exists()
+
+
+def test_a_command_that_does_not_exist_is_one_sentence(tmp_path):
+    with pytest.raises(WorkloadError, match="cannot start no-such-command"):
+        record(RecordRequest(("no-such-command",), tmp_path / "run.kprof"))
+    assert leftovers(tmp_path) == []
+
+
+def test_a_file_that_is_not_executable_names_the_remedy(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("")
+    with pytest.raises(WorkloadError, match="not an executable file"):
+        launch_arguments([str(script)], None)
+
+
+def test_a_script_without_interpreter_line_is_one_sentence(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import kprof\n")
+    script.chmod(0o755)
+    with pytest.raises(WorkloadError, match="cannot start"):
+        record(RecordRequest((str(script),), tmp_path / "run.kprof"))
+    assert leftovers(tmp_path) == ["train.py"]
+
+
+@pytest.mark.parametrize("num_procs", [0, -1, MAX_PROCS + 1, 10**9])
+def test_absurd_numbers_of_ranks_are_refused_with_the_limit_and_its_reason(num_procs):
+    with pytest.raises(WorkloadError, match=r"give 1 to 255, because .* 8 bits"):
+        launch_arguments(["python", "x.py"], num_procs)
+
+
+def test_ranks_are_started_by_torchrun(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    assert launch_arguments(["python", "x.py", "--flag"], 3) == [
+        *[sys.executable, "-m", "torch.distributed.run", "--standalone"],
+        *["--nproc-per-node", "3", "--no-python", sys.executable, "x.py", "--flag"],
+    ]
+
+
+def test_ranks_without_torch_name_the_extra_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(WorkloadError, match=r'pip install "kprof\[torch\]"'):
+        launch_arguments(["python", "x.py"], 2)
+
+
+def test_no_command_is_one_sentence():
+    with pytest.raises(WorkloadError, match="write it after `--`"):
+        launch_arguments([], None)
+
+
+def test_an_arena_too_small_for_one_chunk_is_refused_before_the_start(tmp_path):
+    with pytest.raises(ArenaError, match="holds no chunk"):
+        record(request(tmp_path, arena_bytes=100))
+    assert leftovers(tmp_path) == []
+
+
+def test_the_workload_is_told_where_to_record_and_how_much(tmp_path):
+    show = "import os; print(os.environ['KPROF_RECORD_DIR'], os.environ['KPROF_ARENA_BYTES'])"
+    program = f"{show}; raise SystemExit(4)"
+    result = subprocess.run(
+        [sys.executable, "-c", _RECORD, "python", "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert result.stdout.split() == [str(tmp_path / "run.kprof.unfinished"), "1048576"]
+
+
+def test_dropped_events_name_the_arena_that_would_have_held_all(tmp_path):
+    recording = record(
+        request(
+            tmp_path,
+            *["--started", "0,1", "--finished", "0,1"],
+            *["--dropped", "10", "--needed-bytes", str(95 * 2**20 + 1)],
+        )
+    )
+    assert recording.needed_arena_bytes == 96 * 2**20
+    assert recording.losses == ("20 of 24 events did not fit the arena",)
+
+
+@pytest.mark.parametrize(
+    ("aligned", "note"),
+    [
+        ([], "the workload ran no clock calibration: call Recorder.align(...) in every rank"),
+        (["--aligned", "0"], "rank 1 took no part in the clock calibration"),
+    ],
+)
+def test_ranks_that_are_not_on_one_clock_say_why(tmp_path, aligned, note):
+    recording = record(request(tmp_path, "--started", "0,1", "--finished", "0,1", *aligned))
+    assert recording.capture.manifest.alignment is None
+    assert recording.capture.manifest.alignment_note == note
+
+
+def test_a_single_rank_needs_no_alignment(tmp_path):
+    recording = record(request(tmp_path, "--started", "0", "--finished", "0"))
+    assert recording.capture.manifest.alignment_note == ""
+
+
+def test_a_damaged_calibration_does_not_lose_the_events(tmp_path):
+    damage = textwrap.dedent(f"""
+        import os, runpy, sys
+        from pathlib import Path
+        Path(os.environ["KPROF_RECORD_DIR"], "alignment.json").write_text("{{")
+        sys.argv = ["ranks.py", "--started", "0,1", "--finished", "0,1"]
+        runpy.run_path({RANKS!r}, run_name="__main__")
+    """)
+    recording = record(RecordRequest(("python", "-c", damage), tmp_path / "run.kprof"))
+    assert "cannot be read" in recording.capture.manifest.alignment_note
+    assert Trace.open(recording.capture).num_events() == 4
+
+
+# Records the command of its arguments into ./run.kprof, as the command line would.
+_RECORD = textwrap.dedent("""
+    import sys
+    from pathlib import Path
+    from kprof.errors import KprofError
+    from kprof.record import RecordRequest, record
+    try:
+        recording = record(RecordRequest(tuple(sys.argv[1:]), Path("run.kprof"), arena_bytes=1 << 20))
+    except KprofError as error:
+        sys.exit(f"kprof: {error}")
+    sys.exit(recording.exit_code)
+""")
+
+
+def start_recording(tmp_path: Path, *command: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _RECORD, *command],
+        cwd=tmp_path,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def wait_for(condition, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the workload did not get there in time"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_reach_the_workload_and_what_was_recorded_is_kept(tmp_path, number):
+    handler = "import signal, sys; signal.signal(15, lambda *_: sys.exit(143)); import runpy; "
+    arguments = ["ranks.py", "--started", "0", "--finished", "0", "--wait", "--say", "ready"]
+    program = f"{handler}sys.argv = {arguments!r}; runpy.run_path({RANKS!r}, run_name='__main__')"
+    with start_recording(tmp_path, "python", "-c", program) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        process.communicate(timeout=20)
+    assert process.returncode == 128 + number
+    manifest = Capture.open(tmp_path / "run.kprof").manifest
+    assert manifest.exit_code == 128 + number
+    assert [info.rank for info in manifest.ranks] == [0]
+
+
+def test_a_second_interrupt_kills_also_workers_in_sessions_of_their_own(tmp_path):
+    worker = "import signal, time; signal.signal(2, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+    launcher = textwrap.dedent(f"""
+        import signal, subprocess, sys
+        signal.signal(2, signal.SIG_IGN)
+        child = subprocess.Popen([sys.executable, "-c", {worker!r}], start_new_session=True)
+        print(child.pid, flush=True)
+        child.wait()
+    """)
+    with start_recording(tmp_path, "python", "-c", launcher) as process:
+        assert process.stdout is not None
+        worker_pid = int(process.stdout.readline())
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    assert "was killed by SIGKILL before it created a kprof recorder" in errors
+    wait_for(lambda: not is_running(worker_pid))
+    assert leftovers(tmp_path) == []
+
+
+def is_running(pid: int) -> bool:
+    """False also for a zombie that nobody has waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_signals_work_as_before_after_a_recording(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    record(request(tmp_path, "--started", "0", "--finished", "0"))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_recording_works_in_a_thread_where_signals_cannot_be_caught(tmp_path):
+    done = []
+    thread = threading.Thread(
+        target=lambda: done.append(
+            record(request(tmp_path, "--started", "0", "--finished", "0")).exit_code
+        )
+    )
+    thread.start()
+    thread.join()
+    assert done == [0]
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (0, "ended well"),
+        (3, "exited with 3"),
+        (137, "was killed by SIGKILL"),
+        (255, "exited with 255"),
+    ],
+)
+def test_exit_codes_in_words(code, text):
+    assert describe_exit(code) == text
+
+
+def test_a_capture_without_losses_says_nothing():
+    assert describe_losses(TraceBuilder("", 2).manifest()) == ()
+
+
+def test_missing_ranks_are_named():
+    manifest = TraceBuilder("", 4, missing_ranks=(1, 3)).manifest()
+    assert describe_losses(manifest) == ("ranks 1, 3 of 4 left no events",)
+
+
+def test_workloads_see_the_environment_of_the_caller(tmp_path, monkeypatch):
+    monkeypatch.setenv("EXTRA", "7")
+    with pytest.raises(WorkloadError) as error:
+        record(
+            RecordRequest(
+                ("python", "-c", "import os, sys; sys.exit(int(os.environ['EXTRA']))"),
+                tmp_path / "run.kprof",
+            )
+        )
+    assert error.value.exit_code == 7
+    assert "KPROF_RECORD_DIR" not in os.environ
