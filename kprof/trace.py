@@ -3,9 +3,9 @@
 A Trace is immutable. It holds the capture's metadata and a DuckDB connection with these views, over which all analyses
 and exports run, so that nothing needs all events in memory:
 
-    events    one row per record: event_id, rank, launch, kernel, ordinal, block, warp, region_id, region, category, kind,
-              flags, start_ns, end_ns, duration_ns, payload, hw_id, and one column per payload field (peer, slot, bytes always;
-              NULL where the region has no such field)
+    events    one row per record: event_id, rank, launch, kernel, ordinal, block, warp, region_id, region, category,
+              kind, flags, start_ns, end_ns, duration_ns, payload, hw_id, and one column per payload field (peer,
+              slot, bytes always; NULL where the region has no such field)
     flows     one row per send that released a wait: flow_id, send_event_id, wait_event_id, send_region, wait_region,
               kernel, ordinal, src, dst, slot, send_block, send_warp, send_start_ns, send_end_ns, wait_block, wait_warp,
               wait_start_ns, wait_end_ns
@@ -13,13 +13,14 @@ and exports run, so that nothing needs all events in memory:
     launches  rank, launch, kernel, ordinal, num_blocks, threads_per_block
     ranks     rank, host, target, device, arch
 
-Times are nanoseconds of the reference rank's clock where the capture is aligned, of each rank's own clock otherwise. `warp`
-is -1 for a track of the whole block.
+Times are nanoseconds of the reference rank's clock where the capture is aligned, of each rank's own clock otherwise.
+`warp` is -1 for a track of the whole block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -126,17 +127,20 @@ class Trace:
         return Trace(self.manifest, self._source, selection)
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """Run a query over the views; raises SelectionError when it does not parse, CorruptCaptureError on bad files."""
-        table: pa.Table = self._run(query, parameters).to_arrow_table()
+        """Run a query over the views; raises SelectionError if it does not parse, CorruptCaptureError on bad files."""
+        with _reading():
+            table: pa.Table = self._relation(query, parameters).to_arrow_table()
         return table
 
     def frame(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
         """Like `sql`, as a pandas DataFrame."""
-        return self._run(query, parameters).df()
+        with _reading():
+            return self._con.execute(query, parameters).df()
 
     def batches(self, query: str, rows_per_batch: int = 1 << 17) -> pa.RecordBatchReader:
         """Like `sql`, streamed: for exports of more events than memory holds."""
-        return self._run(query, ()).to_arrow_reader(rows_per_batch)
+        with _reading():
+            return self._relation(query, ()).to_arrow_reader(rows_per_batch)
 
     def to_pandas(self) -> pd.DataFrame:
         """All selected events, by rank, block, warp and start."""
@@ -144,29 +148,43 @@ class Trace:
 
     def window_ns(self) -> tuple[int, int]:
         """First start and last end of all selected events; (0, 0) when there are none."""
-        row = self._run("SELECT min(start_ns), max(end_ns) FROM events", ()).fetchone()
-        return (0, 0) if row is None or row[0] is None else (int(row[0]), int(row[1]))
+        row = self._row("SELECT min(start_ns), max(end_ns) FROM events")
+        return (0, 0) if row[0] is None else (int(row[0]), int(row[1]))
 
     def num_events(self) -> int:
         """How many events are selected."""
-        row = self._run("SELECT count(*) FROM events", ()).fetchone()
-        return int(row[0]) if row else 0
+        row = self._row("SELECT count(*) FROM events")
+        return int(row[0])
 
-    def _run(self, query: str, parameters: Sequence[Any]) -> duckdb.DuckDBPyConnection:
-        import duckdb
+    def _relation(self, query: str, parameters: Sequence[Any]) -> duckdb.DuckDBPyRelation:
+        relation = self._con.sql(query, params=list(parameters) or None)
+        if relation is None:
+            raise SelectionError("the query gives no rows; write a SELECT over the views")
+        return relation
 
-        try:
-            return self._con.execute(query, parameters)
-        except (
-            duckdb.InvalidInputException,
-            duckdb.IOException,
-            duckdb.SerializationException,
-        ) as error:
-            raise CorruptCaptureError(
-                f"reading the capture failed: {_first_line(error)}; record again or restore the file"
-            ) from error
-        except duckdb.Error as error:
-            raise SelectionError(f"the query was refused: {_first_line(error)}") from error
+    def _row(self, query: str) -> tuple[Any, ...]:
+        """The only row; fetching all ends the query, which a fetch of one would leave open."""
+        with _reading():
+            return self._con.execute(query).fetchall()[0]
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    """Turn what DuckDB raises into one sentence; bad bytes may show up late, when results are fetched."""
+    import duckdb
+
+    try:
+        yield
+    except (
+        duckdb.InvalidInputException,
+        duckdb.IOException,
+        duckdb.SerializationException,
+    ) as error:
+        raise CorruptCaptureError(
+            f"reading the capture failed: {_first_line(error)}; record again or restore the file"
+        ) from error
+    except duckdb.Error as error:
+        raise SelectionError(f"the query was refused: {_first_line(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -409,8 +427,7 @@ def _where(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
             f"region IN ({', '.join(_quote(name) for name in selection.regions) or 'NULL'})"
         )
     if selection.time_ns is not None:
-        row = con.execute("SELECT min(start_ns) FROM all_events").fetchone()
-        origin = row[0] if row and row[0] is not None else 0
+        ((origin,),) = con.execute("SELECT coalesce(min(start_ns), 0) FROM all_events").fetchall()
         first, last = (origin + int(value) for value in selection.time_ns)
         terms.append(f"start_ns < {last} AND end_ns >= {first}")
     return f"WHERE {' AND '.join(terms)}" if terms else ""
