@@ -136,20 +136,25 @@ def unmatched(trace: Trace) -> list[Finding]:
     """Sends and waits that found no partner."""
     table = unmatched_flows(trace)
     findings = []
-    for row in table.itertuples():
-        sends, waits = int(row.unmatched_sends), int(row.unmatched_waits)
+    for row in table.to_dict("records"):
+        sends, waits = int(row["unmatched_sends"]), int(row["unmatched_waits"])
         if sends == 0 and waits == 0:
             continue
         findings.append(
             Finding(
-                id=f"lossy-capture/unmatched/{row.send_region}/{row.wait_region}",
+                id=f"lossy-capture/unmatched/{row['send_region']}/{row['wait_region']}",
                 kind="lossy_capture",
                 severity=Severity.NOTE,
-                sentence=f"{sends} of {row.sends} {row.send_region} released no recorded {row.wait_region}, and {waits} of "
-                f"{row.waits} waits have no recorded send; they are in no flow",
+                sentence=f"{sends} of {row['sends']} {row['send_region']} released no recorded "
+                f"{row['wait_region']}, and {waits} of {row['waits']} waits have no recorded send; "
+                "they are in no flow",
                 remedy="check that both sides record the same slot, that no rank is missing and nothing was dropped",
-                region=str(row.wait_region),
-                evidence={"unmatched_sends": sends, "unmatched_waits": waits, "flows": int(row.flows)},
+                region=str(row["wait_region"]),
+                evidence={
+                    "unmatched_sends": sends,
+                    "unmatched_waits": waits,
+                    "flows": int(row["flows"]),
+                },
             )
         )
     return findings

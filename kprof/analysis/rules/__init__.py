@@ -1,0 +1,75 @@
+"""Findings: sentences with numbers, what, where, what it cost and what would help.
+
+Every rule is a function from a Trace to a list of Finding that says nothing unless the numbers stand out;
+`findings` runs all of them, links symptoms to causes and orders the result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from kprof.analysis.rules.finding import Finding, Severity
+from kprof.analysis.rules.quality import lossy_capture, uncalibrated_clocks, unmatched
+from kprof.analysis.rules.uneven import uneven_blocks, uneven_ranks
+from kprof.analysis.rules.waited import late_senders, skewed_launches
+
+if TYPE_CHECKING:
+    from kprof.trace import Trace
+
+__all__ = ["Finding", "Severity", "findings"]
+
+_RULES: Final = (
+    lossy_capture,
+    uncalibrated_clocks,
+    unmatched,
+    uneven_ranks,
+    uneven_blocks,
+    skewed_launches,
+    late_senders,
+)
+_SEVERITIES: Final = list(Severity)
+
+
+def findings(trace: Trace) -> list[Finding]:
+    """All findings, the most severe and costly first; a cause stands before the waits that it explains.
+
+    Works on every trace: rules that need one clock say nothing on unaligned ones, and one finding says so.
+    """
+    if trace.num_events() == 0:
+        return lossy_capture(trace)
+    found = [finding for rule in _RULES for finding in rule(trace)]
+    return sorted(_with_causes(found), key=_order)
+
+
+def _order(finding: Finding) -> tuple[int, bool, float]:
+    return _SEVERITIES.index(finding.severity), finding.explained_by is not None, -finding.cost_ns
+
+
+# What makes a rank late, the more specific first.
+_CAUSES: Final = ("uneven_work", "launch_skew")
+
+
+def _with_causes(found: list[Finding]) -> list[Finding]:
+    """Waits for a rank are explained by what that rank does; the cause takes over their severity and cost."""
+    linked = {finding.id: finding for finding in found}
+    for symptom in found:
+        if symptom.kind != "late_sender":
+            continue
+        cause = _cause_of(symptom, found)
+        if cause is None:
+            continue
+        linked[symptom.id] = replace(symptom, explained_by=cause.id)
+        known = linked[cause.id]
+        if symptom.cost_ns > known.cost_ns:
+            linked[cause.id] = replace(known, cost_ns=symptom.cost_ns, severity=symptom.severity)
+    return list(linked.values())
+
+
+def _cause_of(symptom: Finding, found: list[Finding]) -> Finding | None:
+    candidates = [
+        finding
+        for finding in found
+        if finding.kind in _CAUSES and finding.ranks == symptom.ranks and finding.blocks == ()
+    ]
+    return max(candidates, key=lambda finding: finding.cost_ns, default=None)

@@ -1,0 +1,60 @@
+"""When does one of several like things stand out? Against the median of the others, beyond what chance does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+# A thing stands out when it has 1.5 times the median of the others, and for counts when chance would
+# give that to fewer than one in 30 000: 4 standard deviations of a Poisson count. Random routing alone
+# must not make a finding.
+MIN_RATIO: Final = 1.5
+MIN_SIGMAS: Final = 4.0
+
+
+def medians_of_others(values: np.ndarray) -> np.ndarray:
+    """For each value the median of all others: with two things each is measured by the other one."""
+    import numpy as np
+
+    if len(values) < 2:
+        return np.full(len(values), np.nan)
+    order = np.argsort(values, kind="stable")
+    ordered = np.sort(values).astype(float)
+    position = np.empty(len(values), dtype=int)
+    position[order] = np.arange(len(values))
+    # Without the value at `position`, the element at index i of the rest is ordered[i + (i >= position)].
+    low, high = (len(values) - 2) // 2, (len(values) - 1) // 2
+    of_low = ordered[low + (low >= position)]
+    of_high = ordered[high + (high >= position)]
+    medians: np.ndarray = (of_low + of_high) / 2
+    return medians
+
+
+def ratios_to_others(values: pd.Series) -> pd.Series:
+    """Each value over the median of the others; NaN where that is 0 or there are none."""
+    import numpy as np
+    import pandas as pd
+
+    medians = medians_of_others(values.to_numpy())
+    medians[medians == 0] = np.nan
+    return pd.Series(values.to_numpy() / medians, index=values.index)
+
+
+def counts_that_stand_out(counts: pd.Series) -> pd.Series:
+    """The ratios of those counts that stand out, largest first."""
+    ratios = ratios_to_others(counts)
+    medians = counts / ratios
+    sigmas = (counts - medians) / medians**0.5
+    standing = ratios[(ratios >= MIN_RATIO) & (sigmas >= MIN_SIGMAS)]
+    return standing.sort_values(ascending=False)
+
+
+def by_number(values: pd.Series) -> dict[int, float]:
+    """A series whose index are numbers of ranks or blocks, as a dict."""
+    return {
+        int(number): float(value)
+        for number, value in zip(values.index.tolist(), values.tolist(), strict=True)
+    }

@@ -1,0 +1,147 @@
+"""Ranks that the others wait for, and launches that ranks enter at different times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kprof.analysis.durations import block_time_ns
+from kprof.analysis.rules.finding import Finding, Severity, severity_of
+from kprof.analysis.rules.measure import excess_wait_for, run_time_ns, waits_per_track
+from kprof.analysis.rules.outliers import MIN_RATIO, by_number, ratios_to_others
+from kprof.analysis.skew import launch_skew
+from kprof.analysis.waiting import blame, late_sender
+from kprof.analysis.wording import difference, duration, members, percent
+from kprof.errors import ClockError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kprof.trace import Trace
+
+# A wait that costs less than this share of the run is not worth a sentence.
+MIN_SHARE: Final = 0.05
+
+
+def late_senders(trace: Trace) -> list[Finding]:
+    """Ranks that the others wait for clearly longer than for the median rank."""
+    waits = waits_per_track(trace)
+    run_ns = max(run_time_ns(trace), 1)
+    ratios = ratios_to_others(waits)
+    findings = []
+    for rank, waited_ns in by_number(waits).items():
+        excess_ns = excess_wait_for(trace, rank)
+        stands_out = not ratios[rank] < MIN_RATIO
+        if stands_out and excess_ns / run_ns >= MIN_SHARE:
+            findings.append(_late_sender(trace, rank, waited_ns, excess_ns))
+    return findings
+
+
+def _late_sender(trace: Trace, peer: int, waited_ns: float, excess_ns: float) -> Finding:
+    rows = blame(trace)
+    rows = rows[(rows["peer"] == peer) & (rows["rank"] != peer)]
+    by_region = rows.groupby("region")["wait_ns"].sum().sort_values(ascending=False)
+    region = str(by_region.index[0])
+    waiting = sorted(rows.loc[rows["wait_ns"] > 0, "rank"].astype(int).unique())
+    share = rows["wait_ns"].sum() / max(1, sum(block_time_ns(trace, rank) for rank in waiting))
+    split = _split(trace, peer)
+    return Finding(
+        id=f"late-sender/rank-{peer}",
+        kind="late_sender",
+        severity=severity_of(excess_ns / max(run_time_ns(trace), 1)),
+        sentence=f"{members('rank', waiting)} spent {percent(share)} of block time waiting for rank {peer}, most of it "
+        f"in {region}: {duration(waited_ns)} per block{_split_in_words(split, rows)}",
+        remedy=f"look at what rank {peer} does before its sends; send earlier or overlap the wait with work",
+        cost_ns=excess_ns,
+        ranks=(peer,),
+        region=region,
+        evidence={
+            "peer": peer,
+            "waiting_ranks": waiting,
+            "share_of_block_time": float(share),
+            "wait_ns": int(rows["wait_ns"].sum()),
+            "wait_per_block_ns": waited_ns,
+            "excess_per_block_ns": excess_ns,
+            "regions": {str(name): int(value) for name, value in by_region.items()},
+        }
+        | split,
+    )
+
+
+def _split(trace: Trace, peer: int) -> dict[str, float]:
+    """Late sender and exposed transfer of the waits for `peer`, where clocks allow."""
+    try:
+        table = late_sender(trace)
+    except ClockError:
+        return {}
+    rows = table[(table["src"] == peer) & (table["dst"] != peer)]
+    if rows.empty:
+        return {}
+    return {
+        "late_sender_ns": int(rows["late_sender_ns"].sum()),
+        "exposed_transfer_ns": int(rows["exposed_transfer_ns"].sum()),
+        "flows": int(rows["flows"].sum()),
+        "bound_ns": float(rows["bound_ns"].max()),
+    }
+
+
+def _split_in_words(split: dict[str, float], rows: pd.DataFrame) -> str:
+    if not split:
+        return ""
+    flows = max(1.0, split["flows"])
+    late, exposed = split["late_sender_ns"] / flows, split["exposed_transfer_ns"] / flows
+    bound = split["bound_ns"]
+    return (
+        f" (per wait: late sender {difference(late, bound)}, exposed transfer {difference(exposed, bound)}; "
+        f"{int(rows['count'].sum())} waits)"
+    )
+
+
+def skewed_launches(trace: Trace) -> list[Finding]:
+    """Launches that one rank enters clearly later than the others."""
+    try:
+        table = launch_skew(trace)
+    except ClockError:
+        return []
+    table = table[(table["ranks"] > 1) & (table["skew_ns"] > table["bound_ns"])]
+    run_ns = max(run_time_ns(trace), 1)
+    findings = []
+    for rank, rows in table.groupby("last_rank"):
+        cost_ns = float(_lateness_ns(trace, int(str(rank)), rows))
+        if cost_ns / run_ns >= MIN_SHARE:
+            findings.append(_skew(trace, int(str(rank)), rows, cost_ns))
+    return findings
+
+
+def _lateness_ns(trace: Trace, rank: int, rows: pd.DataFrame) -> float:
+    """How much later than the median of the others `rank` starts, summed over the launches that it entered
+    last."""
+    from kprof.analysis.skew import launch_starts
+
+    starts = launch_starts(trace).merge(rows[["kernel", "ordinal"]], on=["kernel", "ordinal"])
+    pivot = starts.pivot_table(index=["kernel", "ordinal"], columns="rank", values="first_ns")
+    late = pivot[rank] - pivot.drop(columns=rank).median(axis=1)
+    return float(late.clip(lower=0).sum())
+
+
+def _skew(trace: Trace, rank: int, rows: pd.DataFrame, cost_ns: float) -> Finding:
+    worst = rows.sort_values("skew_ns").to_dict("records")[-1]
+    share = cost_ns / max(run_time_ns(trace), 1)
+    skew = difference(float(worst["skew_ns"]), float(worst["bound_ns"]))
+    return Finding(
+        id=f"launch-skew/rank-{rank}",
+        kind="launch_skew",
+        severity=severity_of(share) if share >= MIN_SHARE else Severity.NOTE,
+        sentence=f"rank {rank} starts last in {len(rows)} launches, at worst {skew} after the first rank "
+        f"({worst['kernel'] or 'kernel'} call {int(worst['ordinal'])}): start skew, not slowness",
+        remedy="look at the host side of that rank (allocations, Python, an uneven step before); "
+        "a barrier would only move the wait",
+        cost_ns=cost_ns,
+        ranks=(rank,),
+        evidence={
+            "launches": len(rows),
+            "worst_skew_ns": int(worst["skew_ns"]),
+            "bound_ns": float(worst["bound_ns"]),
+            "lateness_ns": cost_ns,
+        },
+        where_ns=(int(worst["first_ns"]), int(worst["first_ns"] + worst["duration_ns"])),
+    )
