@@ -69,7 +69,11 @@ def print_rows(
     shown = rows[:limit] if limit else rows
     for row in shown:
         table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    console().print(table)
+    out = console()
+    with out.capture() as captured:
+        out.print(table)
+    # Padding to the table's edge is noise in files and diffs.
+    print("\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines()))
     if len(shown) < len(rows):
         print(f"... {len(rows) - len(shown)} more rows; --limit 0 prints all")
 

@@ -1,0 +1,98 @@
+# The commands of this project: `make help`. `make demo` and `make test` do all their own set-up, into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST_FLAGS ?=
+DEMO_DIR ?= kprof-demo
+
+# For the tests that compile for GPUs without one, and that look at pages in a browser.
+DEBIAN_PACKAGES := clang-19 lld-19 llvm-19 clang-tools-19 libclang-rt-19-dev clang-format-19 \
+	libamdhip64-dev rocm-device-libs hipcc chromium chromium-driver
+# nvcc and its disassembler without a system CUDA; the parts of one compiler have one version.
+NVCC_PACKAGES := 'nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*' 'nvidia-cuda-crt==13.0.*' \
+	'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cccl==13.0.*' 'nvidia-cuda-nvdisasm==13.*' 'nvidia-cuda-cuobjdump==13.*'
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(VENV)/.ready ## Record an all-to-all with uneven routing; ends with a trace and a report
+	$(BIN)/kprof demo --force -o $(DEMO_DIR)
+
+.PHONY: setup
+setup: $(VENV)/.ready-dev ## Set up .venv for development
+
+.PHONY: test
+test: $(VENV)/.ready-dev ## Run the tests that need no GPU
+	@$(MAKE) --no-print-directory -s tell-missing
+	PATH="$$PATH:$$(echo $(CURDIR)/$(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)" \
+		$(BIN)/python -m pytest -m "not gpu" $(PYTEST_FLAGS)
+
+.PHONY: gpu-test
+gpu-test: $(VENV)/.ready-dev ## Run the tests that need an NVIDIA or AMD GPU
+	$(BIN)/python -m pytest -m gpu -rs $(PYTEST_FLAGS)
+
+.PHONY: lint
+lint: $(VENV)/.ready-dev ## Check style, formatting and the direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
+
+.PHONY: types
+types: $(VENV)/.ready-dev ## Check types (mypy --strict)
+	$(BIN)/mypy
+
+.PHONY: bench
+bench: $(VENV)/.ready-dev ## Run the benchmarks that need no GPU
+	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+.PHONY: native-deps
+native-deps: $(VENV)/.ready-dev ## Install, as root on Debian, what compile-only and browser tests need
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		packages="$(DEBIAN_PACKAGES)"; \
+		command -v node >/dev/null || packages="$$packages nodejs"; \
+		if dpkg -s $$packages >/dev/null 2>&1; then echo "Already installed: $$packages."; else \
+			echo "Installing with apt-get: $$packages."; \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+				apt-get install -qq -y --no-install-recommends $$packages >/dev/null; fi; \
+	else echo "Skipped: $(DEBIAN_PACKAGES) are installed by this target as root on Debian only."; fi
+	@echo "Installing into $(VENV): nvcc 13.0, nvdisasm and cuobjdump (0.3 GB)."
+	@$(BIN)/python -m pip install -q $(NVCC_PACKAGES)
+
+.PHONY: tell-missing
+tell-missing:
+	@for tool in clang++-19 chromium chromedriver node; do \
+		command -v $$tool >/dev/null || echo "$$tool is missing: its tests are skipped; 'make native-deps' installs it as root on Debian."; \
+	done
+	@command -v nvcc >/dev/null || ls $(VENV)/lib/python3*/site-packages/nvidia/cu13/bin/nvcc >/dev/null 2>&1 || \
+		echo "nvcc is missing: its tests are skipped; 'make native-deps' installs it."
+
+.PHONY: clean
+clean: ## Remove .venv and what the demo and the tools left
+	rm -rf $(VENV) $(DEMO_DIR) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+# The two environments are one: what only development needs is added on top.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "kprof needs Python 3.10 or newer; name one: make PYTHON=python3.12 ..."; exit 1; }
+	@command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null || \
+		{ echo "kprof needs a C++17 compiler to build its kernels: apt-get install g++"; exit 1; }
+	@echo "Installing into $(VENV): torch 2.13.0 (the ranks are started by its torchrun), and kprof with"
+	@echo "duckdb, jinja2, msgspec, numpy, pandas, perfetto, plotly, pyarrow, rich, typer and viztracer."
+	@$(PYTHON) -m venv $(VENV) || \
+		{ echo "Python cannot make a virtual environment: apt-get install python3-venv"; exit 1; }
+	@# torch first and alone: any other order may take a build with gigabytes of CUDA libraries.
+	@$(BIN)/python -m pip install -q -c constraints.txt torch
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[torch,view]'
+	@touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready
+	@echo "Installing into $(VENV) for development: hypothesis, import-linter, mypy, orjson, pandas-stubs, pytest, ruff, selenium."
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[torch,view,dev]'
+	@touch $@
