@@ -1,9 +1,310 @@
-"""The recorder: hands kernels their buffers and writes what they recorded into the capture."""
+"""The recorder: hands kernels their buffers and writes what they recorded into the capture.
+
+In a workload, one per rank:
+
+    recorder = kprof.recorder(regions="regions.h", device="cuda")
+    recorder.align(group)                                      # collective: once at the start, once at the end
+    buffer = recorder.launch("dispatch", num_blocks=304, threads_per_block=256)
+    my_extension.dispatch(x, buffer.arena, buffer.launch)      # kprof::make_buffer(arena, launch) on the C++ side
+
+Under `kprof record` this records; without it `kprof.recorder()` returns a recorder that is off, whose buffers are null,
+and the workload runs at full speed.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import atexit
+import os
+import signal
+import socket
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kprof.errors import RecorderError
+
+if TYPE_CHECKING:
+    from kprof.clock import OffsetSample
+    from kprof.groups import Group
+    from kprof.regions import RegionTable
 
 # Set by `kprof record` for the workload; without RECORD_DIR_VARIABLE nothing is recorded.
 RECORD_DIR_VARIABLE: Final = "KPROF_RECORD_DIR"
 ARENA_BYTES_VARIABLE: Final = "KPROF_ARENA_BYTES"
+DEFAULT_ARENA_BYTES: Final = 64 << 20
+_RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_WORLD_SIZE_VARIABLES: Final = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+
+Regions = Any  # a RegionTable, a path of a regions.h, or a sequence of names
+
+
+class LaunchBuffer(NamedTuple):
+    """What one kernel launch gets: `kprof::make_buffer(arena, launch)`. An arena of 0 records nothing."""
+
+    arena: int
+    launch: int
+
+
+class NullRecorder:
+    """The recorder outside of `kprof record`: every call does nothing, every buffer is null."""
+
+    is_recording = False
+
+    def launch(
+        self, kernel: str, regions: Regions = None, *, num_blocks: int = 0, threads_per_block: int = 0
+    ) -> LaunchBuffer:
+        """A null buffer."""
+        del kernel, regions, num_blocks, threads_per_block
+        return LaunchBuffer(0, 0)
+
+    def align(self, group: Group) -> None:
+        """Nothing to align."""
+
+    def note(self, text: str) -> None:
+        """Nowhere to write it."""
+
+    def flush(self) -> None:
+        """Nothing to flush."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Recorder:
+    """Records one rank into an unfinished capture directory, which `kprof record` (or `Session`) turns into a capture.
+
+    `device` is "cpu" or a torch device ("cuda", "cuda:3"). Raises RecorderError when this rank already has a recorder
+    in this process, ArenaError when the arena holds no chunk, CaptureError when the directory cannot be written.
+    """
+
+    is_recording = True
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        rank: int,
+        world_size: int,
+        regions: Regions = None,
+        device: str = "cpu",
+        arena_bytes: int = DEFAULT_ARENA_BYTES,
+    ) -> None:
+        from kprof import capture
+        from kprof.arena import Arena
+        from kprof.decode import Decoder, RegionIds
+
+        if not 0 <= rank < world_size:
+            raise RecorderError(f"rank {rank} is not one of {world_size} ranks; pass rank and world_size")
+        _claim(directory, rank)
+        self.rank = rank
+        self.world_size = world_size
+        self._directory = directory
+        self._device = _describe_device(device)
+        self._default_regions = resolve_regions(regions)
+        self._region_ids = RegionIds()
+        self._launches: list[capture.Launch] = []
+        self._num_launches_of: dict[str, int] = {}
+        self._notes: list[str] = []
+        self._samples: dict[int, list[OffsetSample]] = {}
+        self._calibrator: Any = None
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._clock = _measure_clock(self._device)
+        self._arena = Arena(arena_bytes, device)
+        self._decoder = Decoder(rank, self._clock, self._region_ids)
+        self._writer = capture.EventWriter(directory, rank)
+        capture.write_rank_started(
+            directory, capture.RankStarted(rank, world_size, socket.gethostname(), os.getpid())
+        )
+
+    def launch(
+        self, kernel: str, regions: Regions = None, *, num_blocks: int = 0, threads_per_block: int = 0
+    ) -> LaunchBuffer:
+        """The buffer for the next launch of `kernel`; `regions` only where it differs from the recorder's."""
+        from kprof.capture import Launch
+
+        if self._is_closed:
+            raise RecorderError(f"rank {self.rank}: launch of {kernel!r} after the recorder was closed")
+        number = len(self._launches)
+        ordinal = self._num_launches_of.get(kernel, 0)
+        self._num_launches_of[kernel] = ordinal + 1
+        table = self._default_regions if regions is None else resolve_regions(regions)
+        self._region_ids.table_of_launch[number] = self._region_ids.table_idx(table)
+        self._launches.append(Launch(number, kernel, ordinal, num_blocks, threads_per_block))
+        return LaunchBuffer(self._arena.address, number)
+
+    def align(self, group: Group) -> None:
+        """Calibrate the ranks' clocks against each other. Collective; call it at the start and at the end of the run.
+
+        Takes some milliseconds per rank. The calibration never overlaps a kernel that this rank has waited for.
+        """
+        if group.world_size == 1:
+            return
+        from kprof.calibration import Calibrator
+
+        if self._calibrator is None:
+            self._calibrator = Calibrator(group, self._device.target, self._clock)
+        for rank, sample in self._calibrator.run().items():
+            self._samples.setdefault(rank, []).append(sample)
+        if self.rank == 0:
+            self._write_alignment()
+
+    def note(self, text: str) -> None:
+        """Keep a sentence about this rank in the capture; `kprof info` and the report show it."""
+        self._notes.append(text)
+
+    def flush(self) -> None:
+        """Read the arena back and empty it. The caller makes sure that no kernel that records is running."""
+        with self._lock:
+            state, chunks = self._arena.read()
+            for events in self._decoder.decode(state, chunks):
+                self._writer.write(events)
+            self._arena.reset(state)
+
+    def close(self) -> None:
+        """Flush, finish the rank's files and let go of the arena. Called at exit; a second call does nothing."""
+        from kprof.capture import write_rank_info
+
+        if self._is_closed:
+            return
+        self.flush()
+        self._is_closed = True
+        self._writer.close()
+        write_rank_info(self._directory, self._info())
+        _active.discard((self._directory, self.rank))
+
+    def _info(self) -> Any:
+        from kprof.capture import RankInfo
+
+        return RankInfo(
+            rank=self.rank,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            target=self._device.target.value,
+            device=self._device.name,
+            arch=self._device.arch,
+            clock=self._clock,
+            arena=self._decoder.arena_use(),
+            counts=self._decoder.counts,
+            regions=self._region_ids.merged(),
+            launches=tuple(self._launches),
+            notes=tuple(self._notes),
+        )
+
+    def _write_alignment(self) -> None:
+        from kprof.capture import write_alignment
+        from kprof.clock import alignment_from_samples
+
+        method = f"{self._device.target.value} ping-pong"
+        write_alignment(self._directory, alignment_from_samples(method, 0, self._samples))
+
+
+
+_active: set[tuple[Path, int]] = set()
+_process_recorder: Recorder | None = None
+
+
+def recorder(
+    regions: Regions = None, *, device: str = "cpu", rank: int | None = None, world_size: int | None = None
+) -> Recorder | NullRecorder:
+    """This process's recorder: recording under `kprof record`, off otherwise. Later calls return the same one.
+
+    Rank and world size come from the launcher's environment (torchrun, Slurm, MPI) unless given. What was recorded is
+    written at exit, on SIGTERM and on SIGINT too.
+    """
+    global _process_recorder
+    directory = os.environ.get(RECORD_DIR_VARIABLE)
+    if not directory:
+        return NullRecorder()
+    if _process_recorder is None:
+        _process_recorder = Recorder(
+            Path(directory),
+            rank=_from_environment(_RANK_VARIABLES, 0) if rank is None else rank,
+            world_size=_from_environment(_WORLD_SIZE_VARIABLES, 1) if world_size is None else world_size,
+            regions=regions,
+            device=device,
+            arena_bytes=_arena_bytes(),
+        )
+        _close_at_exit(_process_recorder)
+    return _process_recorder
+
+
+def resolve_regions(regions: Regions) -> RegionTable:
+    """A region table from a table, the path of a regions.h, or a sequence of names; raises RegionError."""
+    from kprof.regions import RegionTable
+
+    if regions is None:
+        return RegionTable()
+    if isinstance(regions, RegionTable):
+        return regions
+    if isinstance(regions, str | Path):
+        return RegionTable.from_header(regions)
+    return RegionTable.from_names(regions)
+
+
+def _claim(directory: Path, rank: int) -> None:
+    if (directory, rank) in _active:
+        raise RecorderError(
+            f"rank {rank} already has a recorder in this process; use kprof.recorder(), which returns that one"
+        )
+    _active.add((directory, rank))
+
+
+def _close_at_exit(active: Recorder) -> None:
+    """SIGTERM (torchrun stops the others when one rank fails) must end the process by way of atexit."""
+    atexit.register(active.close)
+    if threading.current_thread() is threading.main_thread():
+        previous = signal.getsignal(signal.SIGTERM)
+        if previous in (signal.SIG_DFL, None):
+            signal.signal(signal.SIGTERM, _exit_on_sigterm)
+
+
+def _exit_on_sigterm(number: int, frame: FrameType | None) -> None:
+    del frame
+    raise SystemExit(128 + number)
+
+
+def _from_environment(names: Sequence[str], default: int) -> int:
+    for name in names:
+        if name in os.environ:
+            try:
+                return int(os.environ[name])
+            except ValueError:
+                raise RecorderError(f"{name}={os.environ[name]!r} is not a number; pass rank and world_size") from None
+    return default
+
+
+def _arena_bytes() -> int:
+    text = os.environ.get(ARENA_BYTES_VARIABLE, str(DEFAULT_ARENA_BYTES))
+    if not text.isdigit():
+        raise RecorderError(f"{ARENA_BYTES_VARIABLE}={text!r} is not a number of bytes")
+    return int(text)
+
+
+class _Device(NamedTuple):
+    target: Any
+    name: str
+    arch: str
+
+
+def _describe_device(device: str) -> _Device:
+    from kprof.targets import Target
+
+    if device == "cpu":
+        import platform
+
+        return _Device(Target.CPU, f"CPU {platform.machine()}", platform.machine())
+    import torch
+
+    properties = torch.cuda.get_device_properties(device)
+    if torch.version.hip:
+        return _Device(Target.HIP, properties.name, properties.gcnArchName)
+    return _Device(Target.CUDA, properties.name, f"sm_{properties.major}{properties.minor}")
+
+
+def _measure_clock(device: _Device) -> Any:
+    from kprof.calibration import measure_clock
+
+    return measure_clock(device.target)

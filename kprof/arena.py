@@ -1,0 +1,140 @@
+"""The record arena in memory: allocated, prepared, read back and emptied. Its layout is in abi.py.
+
+A device fills it; the host touches it only while no kernel that records is running.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from kprof import abi
+from kprof.decode import ArenaState, read_control
+from kprof.errors import ArenaError
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Memory(Protocol):
+    """Bytes that kernels can write and the host can copy; `address` is a multiple of CHUNK_BYTES."""
+
+    address: int
+    size_bytes: int
+
+    def read(self, begin: int, end: int) -> np.ndarray:
+        """A copy (or view) of the bytes [begin, end), after all kernels have finished."""
+
+    def write(self, begin: int, data: np.ndarray) -> None:
+        """Copy bytes in."""
+
+    def clear(self, begin: int, end: int) -> None:
+        """Zero the bytes [begin, end)."""
+
+
+class HostMemory:
+    """Memory of this process, for the CPU target."""
+
+    def __init__(self, size_bytes: int) -> None:
+        # np.zeros takes fresh pages from the system: nothing is touched until a kernel writes there.
+        whole = np.zeros(size_bytes + abi.CHUNK_BYTES, dtype=np.uint8)
+        skip = -whole.ctypes.data % abi.CHUNK_BYTES
+        self._bytes = whole[skip : skip + size_bytes]
+        self.address = int(self._bytes.ctypes.data)
+        self.size_bytes = size_bytes
+
+    def read(self, begin: int, end: int) -> np.ndarray:
+        """A view of the bytes."""
+        return self._bytes[begin:end]
+
+    def write(self, begin: int, data: np.ndarray) -> None:
+        """Copy bytes in."""
+        self._bytes[begin : begin + len(data)] = data
+
+    def clear(self, begin: int, end: int) -> None:
+        """Zero bytes."""
+        self._bytes[begin:end] = 0
+
+
+class TorchMemory:
+    """Memory of a GPU (CUDA or ROCm), through torch's allocator."""
+
+    def __init__(self, size_bytes: int, device: str) -> None:
+        import torch
+
+        whole = torch.zeros(size_bytes + abi.CHUNK_BYTES, dtype=torch.uint8, device=device)
+        skip = -whole.data_ptr() % abi.CHUNK_BYTES
+        self._bytes: torch.Tensor = whole[skip : skip + size_bytes]
+        self.address = int(self._bytes.data_ptr())
+        self.size_bytes = size_bytes
+
+    def read(self, begin: int, end: int) -> np.ndarray:
+        """A copy on the host, after everything on the device has finished."""
+        import torch
+
+        torch.cuda.synchronize(self._bytes.device)
+        copy: np.ndarray = self._bytes[begin:end].cpu().numpy()
+        return copy
+
+    def write(self, begin: int, data: np.ndarray) -> None:
+        """Copy bytes to the device."""
+        import torch
+
+        self._bytes[begin : begin + len(data)] = torch.from_numpy(data).to(self._bytes.device)
+        torch.cuda.synchronize(self._bytes.device)
+
+    def clear(self, begin: int, end: int) -> None:
+        """Zero bytes on the device."""
+        self._bytes[begin:end].zero_()
+
+
+def allocate(size_bytes: int, device: str) -> Memory:
+    """Memory on `device`: "cpu", or a torch device such as "cuda:3"; raises ArenaError when there is not enough."""
+    if device == "cpu":
+        return HostMemory(size_bytes)
+    import torch
+
+    try:
+        return TorchMemory(size_bytes, device)
+    except torch.OutOfMemoryError as error:
+        raise ArenaError(
+            f"no room for a record arena of {size_bytes >> 20} MiB on {device}; give a smaller --arena-size"
+        ) from error
+
+
+class Arena:
+    """One rank's arena of at most `size_bytes`; raises ArenaError when not even one chunk fits."""
+
+    def __init__(self, size_bytes: int, device: str = "cpu", flags: int = 0) -> None:
+        self.geometry = abi.ArenaGeometry.for_bytes(size_bytes)
+        self._flags = flags
+        self._memory = allocate(self.geometry.size_bytes, device)
+        self._reset_control()
+
+    @property
+    def address(self) -> int:
+        """What kernels get."""
+        return self._memory.address
+
+    def read(self) -> tuple[ArenaState, np.ndarray]:
+        """The control block, and the bytes of all chunks in use, in the order of `used_chunks`."""
+        state = read_control(self._memory.read(0, abi.CONTROL_BYTES))
+        parts = [self._memory.read(*_byte_range(used)) for used in state.used_chunks]
+        if len(parts) == 1:
+            return state, parts[0]
+        return state, np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint8)
+
+    def reset(self, state: ArenaState) -> None:
+        """Make the arena as new: zero what was used and start the cursors over."""
+        for used in state.used_chunks:
+            self._memory.clear(*_byte_range(used))
+        self._reset_control()
+
+    def _reset_control(self) -> None:
+        self._memory.write(0, abi.initial_control(self.geometry, self._flags))
+
+
+def _byte_range(chunks: tuple[int, int]) -> tuple[int, int]:
+    begin, end = chunks
+    return abi.CHUNKS_OFFSET + begin * abi.CHUNK_BYTES, abi.CHUNKS_OFFSET + end * abi.CHUNK_BYTES

@@ -1,0 +1,260 @@
+"""Arena bytes to columns. Vectorised, a few thousand chunks at a time; it never prints and loses nothing in silence.
+
+A record that cannot be understood is still an event: an unknown region id becomes a region of its own, an open span keeps its
+start, and every such case is counted in `Counts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kprof import abi
+from kprof.capture import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED, ArenaUse, ClockInfo, EventCounts
+from kprof.clock import ticks_to_ns
+from kprof.errors import ArenaError
+from kprof.regions import Kind, Region, RegionTable, merge_tables
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Bytes = np.ndarray
+# 2 MiB of chunks at a time: the temporaries stay in the cache and memory stays bounded.
+_CHUNKS_PER_BLOCK: Final = 2048
+_WORDS_PER_CHUNK: Final = abi.CHUNK_BYTES // 8
+_HEADER_WORDS: Final = abi.CHUNK_HEADER_BYTES // 8
+
+
+@dataclass
+class RegionIds:
+    """Maps (region table of the launch, id in the record) to one id space that grows when an unknown id appears."""
+
+    tables: list[RegionTable] = field(default_factory=list)
+    table_of_launch: dict[int, int] = field(default_factory=dict)
+    _unknown: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def table_idx(self, table: RegionTable) -> int:
+        """The index of `table`, added when it is new."""
+        if table not in self.tables:
+            self.tables.append(table)
+            merge_tables(self.tables)  # raises when two tables disagree about a region
+        return self.tables.index(table)
+
+    def merged(self) -> RegionTable:
+        """All regions, the unknown ones included."""
+        table = merge_tables(self.tables).table
+        extra = tuple(
+            Region(merged_id, f"unknown region {local_id} of table {table_idx}")
+            for (table_idx, local_id), merged_id in self._unknown.items()
+        )
+        return RegionTable(table.regions + extra, table.flows)
+
+    def translate(self, launches: np.ndarray, region_ids: np.ndarray) -> tuple[np.ndarray, int]:
+        """Merged ids for records of the given launches, and how many of them were unknown."""
+        if not self.tables:
+            self.tables.append(RegionTable())
+        id_maps = merge_tables(self.tables).id_maps
+        width = max(len(id_map) for id_map in id_maps) + 1
+        lookup = np.zeros((len(id_maps), width), dtype=np.uint16)
+        for table_idx, id_map in enumerate(id_maps):
+            lookup[table_idx, : len(id_map)] = id_map
+        table_idxs = self._tables_of(launches)
+        merged = lookup[table_idxs, np.minimum(region_ids, width - 1)]
+        unknown = np.flatnonzero(merged == 0)
+        for position in unknown:
+            merged[position] = self._unknown_id(int(table_idxs[position]), int(region_ids[position]))
+        return merged, len(unknown)
+
+    def _tables_of(self, launches: np.ndarray) -> np.ndarray:
+        if len(self.tables) == 1:
+            return np.zeros(len(launches), dtype=np.intp)
+        numbers, inverse = np.unique(launches, return_inverse=True)
+        idxs = np.array([self.table_of_launch.get(int(number), 0) for number in numbers], dtype=np.intp)
+        return idxs[inverse]
+
+    def _unknown_id(self, table_idx: int, local_id: int) -> int:
+        known = len(merge_tables(self.tables).table)
+        return self._unknown.setdefault((table_idx, local_id), known + len(self._unknown) + 1)
+
+
+@dataclass(frozen=True)
+class ArenaState:
+    """What the control block says: which chunks are in use and what could not be recorded."""
+
+    geometry: abi.ArenaGeometry
+    used_chunks: tuple[tuple[int, int], ...]
+    num_dropped: int
+    num_tracks_without_chunk: int
+
+    @property
+    def num_used_chunks(self) -> int:
+        """Chunks that tracks have claimed."""
+        return sum(end - begin for begin, end in self.used_chunks)
+
+
+def read_control(head: Bytes) -> ArenaState:
+    """Read the control block from the first bytes of an arena; raises ArenaError when it is not one."""
+    if len(head) < abi.CONTROL_BYTES:
+        raise ArenaError(f"{len(head)} bytes are too few for an arena's control block ({abi.CONTROL_BYTES})")
+    control = head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]
+    if int(control["magic"]) != abi.MAGIC:
+        raise ArenaError("these bytes are not a kprof arena: the magic number is wrong; was it overwritten?")
+    if int(control["abi_version"]) != abi.ABI_VERSION:
+        raise ArenaError(
+            f"the arena has ABI version {control['abi_version']}, this kprof reads {abi.ABI_VERSION}; "
+            "rebuild the kernel against the installed headers"
+        )
+    num_cursors, per_cursor = int(control["num_cursors"]), int(control["chunks_per_cursor"])
+    cursors = control["cursors"][:num_cursors]
+    taken = np.minimum(cursors["next_chunk"], per_cursor)
+    ranges = tuple((i * per_cursor, i * per_cursor + int(taken[i])) for i in range(num_cursors) if taken[i])
+    return ArenaState(
+        abi.ArenaGeometry(int(control["num_chunks"]), num_cursors),
+        ranges,
+        int(cursors["num_dropped"].sum()),
+        int(cursors["num_tracks_without_chunk"].sum()),
+    )
+
+
+class Decoder:
+    """Turns the chunks of one rank into event tables and keeps the counts over all flushes."""
+
+    def __init__(self, rank: int, clock: ClockInfo, region_ids: RegionIds) -> None:
+        self.rank = rank
+        self.region_ids = region_ids
+        self.counts = EventCounts()
+        self._clock = clock
+        self._num_needed_chunks = 0
+        self._num_used_chunks = 0
+        self._size_bytes = 0
+
+    def decode(self, state: ArenaState, chunks: Bytes) -> Iterator[pa.Table]:
+        """Event tables of `chunks`, a (num_used_chunks * CHUNK_BYTES) byte array in the order of `state.used_chunks`."""
+        words = chunks.view("<u8").reshape(-1, _WORDS_PER_CHUNK)
+        headers = chunks.reshape(-1, abi.CHUNK_BYTES)[:, : abi.CHUNK_HEADER_BYTES]
+        headers = np.ascontiguousarray(headers).view(abi.CHUNK_HEADER).reshape(-1)
+        self._count_chunks(state, headers)
+        for begin in range(0, len(words), _CHUNKS_PER_BLOCK):
+            end = begin + _CHUNKS_PER_BLOCK
+            yield self._decode_block(words[begin:end], headers[begin:end])
+
+    def arena_use(self) -> ArenaUse:
+        """The largest use of the arena between two flushes."""
+        return ArenaUse(
+            self._size_bytes,
+            abi.ArenaGeometry(self._num_used_chunks, 1).size_bytes,
+            abi.ArenaGeometry.for_chunks(self._num_needed_chunks).size_bytes,
+        )
+
+    def _count_chunks(self, state: ArenaState, headers: np.ndarray) -> None:
+        """Dropped records, and how many chunks would have held everything."""
+        dropped = int(headers["num_dropped"].sum()) + state.num_dropped
+        torn = int(np.count_nonzero(headers["flags"] & abi.CHUNK_CLAIMED == 0))
+        extra = int((-(-headers["num_dropped"].astype(np.int64) // abi.RECORDS_PER_CHUNK)).sum())
+        # Tracks that never had a chunk share their drop counters: each needs one chunk and what its share takes.
+        extra += state.num_tracks_without_chunk + -(-state.num_dropped // abi.RECORDS_PER_CHUNK)
+        self._num_used_chunks = max(self._num_used_chunks, state.num_used_chunks)
+        self._num_needed_chunks = max(self._num_needed_chunks, state.num_used_chunks + extra)
+        self._size_bytes = max(self._size_bytes, state.geometry.size_bytes)
+        self._add(EventCounts(dropped=dropped, torn_chunks=torn))
+
+    def _decode_block(self, words: np.ndarray, headers: np.ndarray) -> pa.Table:
+        first = words[:, _HEADER_WORDS::2]
+        is_record = (first >> abi.START_BITS) != 0
+        num_records = is_record.sum(axis=1)
+        first = first[is_record]
+        second = words[:, _HEADER_WORDS + 1 :: 2][is_record]
+        chunk_idxs = np.repeat(np.arange(len(headers)), num_records)
+        launch = headers["launch"].astype(np.int32)[chunk_idxs]
+        local_region = (first >> abi.START_BITS).astype(np.uint16)
+        region, num_unknown = self.region_ids.translate(launch, local_region)
+        duration_ticks = second.astype(np.uint32)
+        payload = (second >> np.uint64(32)).astype(np.uint32)
+        flags = self._flags(region, duration_ticks, payload)
+        start_ticks = _unwrap(first, headers["anchor_realtime_ticks"][chunk_idxs])
+        self._add(_count_flags(flags, num_unknown))
+        return self._table(headers, chunk_idxs, launch, region, flags, start_ticks, duration_ticks, payload)
+
+    def _flags(self, region: np.ndarray, duration_ticks: np.ndarray, payload: np.ndarray) -> np.ndarray:
+        flags = np.zeros(len(region), dtype=np.uint8)
+        flags[duration_ticks == abi.DURATION_OPEN] |= EVENT_OPEN
+        flags[duration_ticks == abi.DURATION_SATURATED] |= EVENT_SATURATED
+        for shift, mask in _field_lookups(self.region_ids.merged().regions):
+            masks = mask[region]
+            is_clamped = ((payload >> shift[region]) & masks == masks) & (masks != 0)
+            flags[is_clamped] |= EVENT_CLAMPED
+        return flags
+
+    def _table(
+        self,
+        headers: np.ndarray,
+        chunk_idxs: np.ndarray,
+        launch: np.ndarray,
+        region: np.ndarray,
+        flags: np.ndarray,
+        start_ticks: np.ndarray,
+        duration_ticks: np.ndarray,
+        payload: np.ndarray,
+    ) -> pa.Table:
+        import pyarrow as pa
+
+        from kprof.capture import event_schema
+
+        warps = headers["warp"].astype(np.int32)
+        warps[warps == abi.BLOCK_TRACK_WARP] = -1
+        durations = duration_ticks.astype(np.int64)
+        durations[flags & EVENT_OPEN != 0] = 0
+        rate = self._clock.ticks_per_second
+        columns = [
+            np.full(len(region), self.rank, dtype=np.int32),
+            launch,
+            headers["block"].astype(np.int32)[chunk_idxs],
+            warps.astype(np.int16)[chunk_idxs],
+            region,
+            flags,
+            ticks_to_ns(start_ticks, rate),
+            ticks_to_ns(durations, rate),
+            payload,
+            headers["hw_id"][chunk_idxs],
+        ]
+        return pa.Table.from_arrays([pa.array(column) for column in columns], schema=event_schema())
+
+    def _add(self, more: EventCounts) -> None:
+        names = EventCounts.__struct_fields__
+        self.counts = EventCounts(*(getattr(self.counts, name) + getattr(more, name) for name in names))
+
+
+def _unwrap(first_words: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+    """48-bit starts to full ticks: the signed distance to the chunk's 64-bit anchor is small."""
+    distance = (first_words - anchors) << np.uint64(64 - abi.START_BITS)
+    signed = distance.view(np.int64) >> (64 - abi.START_BITS)
+    return anchors.view(np.int64) + signed if anchors.flags.c_contiguous else anchors.astype(np.int64) + signed
+
+
+def _count_flags(flags: np.ndarray, num_unknown: int) -> EventCounts:
+    return EventCounts(
+        recorded=len(flags),
+        open=int(np.count_nonzero(flags & EVENT_OPEN)),
+        saturated=int(np.count_nonzero(flags & EVENT_SATURATED)),
+        clamped=int(np.count_nonzero(flags & EVENT_CLAMPED)),
+        unknown_region=num_unknown,
+    )
+
+
+def _field_lookups(regions: Sequence[Region]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For the first, second ... payload field: shift and mask by region id; mask 0 where there is no such field."""
+    spans = [region for region in regions if region.kind is not Kind.VALUE]
+    num_fields = max((len(region.fields) for region in spans), default=0)
+    lookups = []
+    for idx in range(num_fields):
+        shift = np.zeros(len(regions) + 1, dtype=np.uint32)
+        mask = np.zeros(len(regions) + 1, dtype=np.uint32)
+        for region in spans:
+            if idx < len(region.fields):
+                shift[region.id] = region.fields[idx].shift
+                mask[region.id] = region.fields[idx].mask
+        lookups.append((shift, mask))
+    return lookups
