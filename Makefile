@@ -63,7 +63,7 @@ native-deps: $(VENV)/.ready-dev ## Install, as root on Debian, what compile-only
 				apt-get install -qq -y --no-install-recommends $$packages >/dev/null; fi; \
 	else echo "Skipped: $(DEBIAN_PACKAGES) are installed by this target as root on Debian only."; fi
 	@echo "Installing into $(VENV): nvcc 13.0, nvdisasm and cuobjdump (0.3 GB)."
-	@$(BIN)/python -m pip install -q $(NVCC_PACKAGES)
+	@$(BIN)/python -m pip install -qq $(NVCC_PACKAGES)
 
 .PHONY: tell-missing
 tell-missing:
@@ -88,11 +88,11 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV) || \
 		{ echo "Python cannot make a virtual environment: apt-get install python3-venv"; exit 1; }
 	@# torch first and alone: any other order may take a build with gigabytes of CUDA libraries.
-	@$(BIN)/python -m pip install -q -c constraints.txt torch
-	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[torch,view]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt torch
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[torch,view]'
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
 	@echo "Installing into $(VENV) for development: hypothesis, import-linter, mypy, orjson, pandas-stubs, pytest, ruff, selenium."
-	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[torch,view,dev]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[torch,view,dev]'
 	@touch $@

@@ -175,16 +175,21 @@ def _reading() -> Iterator[None]:
 
     try:
         yield
-    except (
-        duckdb.InvalidInputException,
-        duckdb.IOException,
-        duckdb.SerializationException,
-    ) as error:
+    except duckdb.Error as error:
+        # Damaged pages raise whatever the decoder stumbles over; what a query can be blamed for is known.
+        is_the_querys = isinstance(
+            error,
+            duckdb.ProgrammingError
+            | duckdb.DataError
+            | duckdb.NotSupportedError
+            | duckdb.PermissionException
+            | duckdb.OutOfMemoryException,
+        ) and not isinstance(error, duckdb.InvalidInputException)
+        if is_the_querys:
+            raise SelectionError(f"the query was refused: {_first_line(error)}") from error
         raise CorruptCaptureError(
             f"reading the capture failed: {_first_line(error)}; record again or restore the file"
         ) from error
-    except duckdb.Error as error:
-        raise SelectionError(f"the query was refused: {_first_line(error)}") from error
 
 
 @dataclass(frozen=True)

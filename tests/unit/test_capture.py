@@ -1,0 +1,283 @@
+"""The capture directory: what was written is read back, and every damage is one clear sentence."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from kprof import capture
+from kprof.capture import (
+    FORMAT_VERSION,
+    MANIFEST_NAME,
+    Capture,
+    EventWriter,
+    begin_capture,
+    event_schema,
+    finish_capture,
+    read_alignment,
+    read_rank_infos,
+    read_ranks_started,
+    write_alignment,
+    write_rank_info,
+)
+from kprof.errors import (
+    CaptureError,
+    CorruptCaptureError,
+    NewerFormatError,
+    NotACaptureError,
+    OutputExistsError,
+)
+from kprof.synthetic import TraceBuilder
+from kprof.trace import Trace
+
+REGIONS = 'REGION(A, "a", compute, bytes:32)'
+
+
+def builder(num_ranks: int = 2, num_events: int = 100) -> TraceBuilder:
+    build = TraceBuilder(REGIONS, num_ranks)
+    for rank in range(num_ranks):
+        for i in range(num_events):
+            build.span(rank=rank, region="a", start_ns=10 * i, duration_ns=5, block=i % 7, bytes=i)
+    return build
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    return builder().write(tmp_path / "run.kprof").path
+
+
+def edit_manifest(run: Path, **changes: object) -> None:
+    path = run / MANIFEST_NAME
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_a_capture_is_read_back_as_it_was_written(tmp_path):
+    build = builder()
+    written = build.write(tmp_path / "run.kprof")
+
+    read = Capture.open(tmp_path / "run.kprof")
+
+    assert read.manifest == written.manifest == build.manifest()
+    assert Trace.open(read).to_pandas().equals(build.trace().to_pandas())
+    assert read.size_bytes == sum(file.stat().st_size for file in read.path.iterdir())
+    assert sorted(file.name for file in read.path.iterdir()) == [
+        "manifest.json",
+        "rank-00000.parquet",
+        "rank-00001.parquet",
+    ]
+
+
+def test_a_path_that_does_not_exist_says_what_makes_a_capture(tmp_path):
+    with pytest.raises(NotACaptureError, match=r"does not exist; `kprof record"):
+        Capture.open(tmp_path / "run.kprof")
+
+
+def test_a_file_is_not_a_capture(tmp_path):
+    (tmp_path / "run.kprof").write_text("")
+    with pytest.raises(NotACaptureError, match="is a file"):
+        Capture.open(tmp_path / "run.kprof")
+
+
+def test_a_directory_without_manifest_is_not_a_capture(tmp_path):
+    with pytest.raises(NotACaptureError, match=r"no manifest\.json"):
+        Capture.open(tmp_path)
+
+
+def test_an_unfinished_recording_is_called_that(tmp_path):
+    directory = begin_capture(tmp_path / "run.kprof", force=False)
+    with pytest.raises(NotACaptureError, match="unfinished recording"):
+        Capture.open(directory)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"format_version": 1}',
+        '{"format_version": "1"}',
+        '{"ranks": []}',
+        "\xff",
+    ],
+)
+def test_a_damaged_manifest_is_one_sentence(run, text):
+    (run / MANIFEST_NAME).write_bytes(text.encode("latin-1"))
+    with pytest.raises(CorruptCaptureError, match=r"manifest\.json is damaged"):
+        Capture.open(run)
+
+
+def test_a_truncated_manifest_is_found_at_every_length(run):
+    path = run / MANIFEST_NAME
+    data = path.read_bytes()
+    for length in range(0, len(data) - 2, 97):
+        path.write_bytes(data[:length])
+        with pytest.raises(CorruptCaptureError):
+            Capture.open(run)
+
+
+def test_a_newer_format_asks_for_an_upgrade(run):
+    edit_manifest(run, format_version=FORMAT_VERSION + 1, ranks="something new")
+    with pytest.raises(NewerFormatError, match=r"format version 2.*upgrade kprof"):
+        Capture.open(run)
+
+
+def test_fields_that_a_later_kprof_adds_do_not_hinder(run):
+    edit_manifest(run, added_later={"anything": 1})
+    assert Capture.open(run).manifest.world_size == 2
+
+
+@pytest.mark.parametrize("pickled", [b"cos\nsystem\n(S'touch victim'\ntR.", b"\x80\x04\x95"])
+def test_a_capture_is_data_and_never_code(run, pickled, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (run / MANIFEST_NAME).write_bytes(pickled)
+    with pytest.raises(CorruptCaptureError):
+        Capture.open(run)
+    assert not (tmp_path / "victim").exists()
+
+
+def test_a_rank_file_that_the_manifest_lists_and_that_is_gone_is_named(run):
+    (run / "rank-00001.parquet").unlink()
+    with pytest.raises(CorruptCaptureError, match=r"rank-00001\.parquet is missing"):
+        Capture.open(run)
+
+
+@pytest.mark.parametrize("keep", [0, 3, 100, -1, -8, -50])
+def test_a_truncated_parquet_file_is_found_on_opening(run, keep):
+    path = run / "rank-00001.parquet"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(CorruptCaptureError, match=r"rank-00001\.parquet is damaged"):
+        Capture.open(run)
+
+
+def test_a_parquet_file_of_something_else_is_refused(run):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"a": [1]}), run / "rank-00000.parquet")
+    with pytest.raises(CorruptCaptureError, match="does not have the columns"):
+        Capture.open(run)
+
+
+def test_damaged_pages_behind_a_good_footer_are_one_sentence(tmp_path):
+    run = builder(num_events=5000).write(tmp_path / "run.kprof").path
+    path = run / "rank-00000.parquet"
+    data = bytearray(path.read_bytes())
+    data[4 : len(data) // 2] = os.urandom(len(data) // 2 - 4)
+    path.write_bytes(data)
+    with pytest.raises(CorruptCaptureError, match="reading the capture failed") as error:
+        Trace.open(run).to_pandas()
+    assert "\n" not in str(error.value)
+
+
+def test_an_output_that_exists_needs_force(run):
+    with pytest.raises(OutputExistsError, match="pass --force"):
+        begin_capture(run, force=False)
+    begin_capture(run, force=True)
+
+
+def test_force_replaces_captures_only(tmp_path):
+    (tmp_path / "homework").mkdir()
+    with pytest.raises(OutputExistsError, match="will not delete it"):
+        begin_capture(tmp_path / "homework", force=True)
+
+
+def test_an_output_below_a_file_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CaptureError, match="cannot write"):
+        begin_capture(tmp_path / "file" / "run.kprof", force=False)
+
+
+def test_a_full_disk_names_the_file_and_the_remedy(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(CaptureError, match=r"rank-00000\.json: No space left.*free some space"):
+        write_rank_info(tmp_path, builder().manifest().ranks[0])
+
+
+def test_events_on_a_full_disk_are_one_sentence(tmp_path):
+    writer = EventWriter(tmp_path, 0)
+    writer._writer.close()
+
+    class FullDisk:
+        def write_table(self, *_: object, **__: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    writer._writer = FullDisk()
+    with pytest.raises(CaptureError, match="No space left on device"):
+        writer.write(builder().table())
+
+
+def test_a_parquet_file_has_its_name_only_when_it_is_complete(tmp_path):
+    writer = EventWriter(tmp_path, 3)
+    writer.write(builder().table())
+    assert not (tmp_path / "rank-00003.parquet").exists()
+    writer.close()
+    assert [file.name for file in tmp_path.iterdir()] == ["rank-00003.parquet"]
+
+
+def test_only_ranks_with_both_files_count_as_finished(tmp_path):
+    infos = builder(num_ranks=3).manifest().ranks
+    for info in infos:
+        write_rank_info(tmp_path, info)
+    for rank in (2, 0):
+        EventWriter(tmp_path, rank).close()
+    assert read_rank_infos(tmp_path) == (infos[0], infos[2])
+
+
+def test_ranks_started_are_read_in_order(tmp_path):
+    for rank in (11, 2):
+        capture.write_rank_started(tmp_path, capture.RankStarted(rank, 12, "host0", 42))
+    assert [entry.rank for entry in read_ranks_started(tmp_path)] == [2, 11]
+
+
+def test_the_last_calibration_counts(tmp_path):
+    assert read_alignment(tmp_path) is None
+    first, second = (capture.Alignment(name, 0, ()) for name in ("first", "second"))
+    write_alignment(tmp_path, first)
+    write_alignment(tmp_path, second)
+    assert read_alignment(tmp_path) == second
+
+
+def test_the_bound_between_two_ranks_adds_up():
+    alignment = capture.Alignment(
+        "test",
+        0,
+        tuple(capture.RankAlignment(rank, (), bound) for rank, bound in enumerate((0.0, 5.0, 7.0))),
+    )
+    assert alignment.bound_between_ns(1, 2) == 12.0
+    assert alignment.bound_between_ns(0, 2) == 7.0
+    assert alignment.bound_between_ns(2, 2) == 0.0
+
+
+def test_no_temporary_name_is_left_behind(tmp_path):
+    directory = begin_capture(tmp_path / "run.kprof", force=False)
+    build = builder(num_ranks=1)
+    writer = EventWriter(directory, 0)
+    writer.write(build.table())
+    writer.close()
+    finish_capture(directory, tmp_path / "run.kprof", build.manifest())
+    assert [file.name for file in tmp_path.iterdir()] == ["run.kprof"]
+
+
+def test_the_columns_of_an_event():
+    question = [f"{field.name}: {field.type}" for field in event_schema()]
+    assert question == [
+        "rank: int32",
+        "launch: int32",
+        "block: int32",
+        "warp: int16",
+        "region: uint16",
+        "flags: uint8",
+        "start_ns: int64",
+        "duration_ns: int64",
+        "payload: uint32",
+        "hw_id: uint32",
+    ]
