@@ -1,0 +1,133 @@
+"""Region tables: what the X-macro file means, what is refused, and that names never drift from ids."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from kprof.abi import MAX_REGION_ID
+from kprof.errors import RegionError
+from kprof.regions import (
+    Category,
+    Field,
+    FlowRule,
+    Kind,
+    Region,
+    RegionTable,
+    merge_tables,
+    parse_fields,
+    parse_regions,
+)
+
+HEADER = """
+// The regions of the all-to-all.
+#pragma once
+REGION(R_SEND,   "dispatch/send",  send,  peer:8, slot:24)   // a span
+REGION(R_WAIT,   "dispatch/wait",  wait,  peer:8, slot:24)
+
+MARK  (R_DONE,   "dispatch/done, at last (really)",  sync)
+VALUE (R_LEFT,   "dispatch/left",  other)
+REGION(R_COPY,   "dispatch/copy",  compute,  bytes:32)
+FLOW  (R_SEND, R_WAIT)
+"""
+
+
+def test_a_header_becomes_a_table():
+    table = parse_regions(HEADER)
+    peer_slot = (Field("peer", 8, 0), Field("slot", 24, 8))
+    assert table.regions == (
+        Region(1, "dispatch/send", Category.SEND, Kind.SPAN, peer_slot),
+        Region(2, "dispatch/wait", Category.WAIT, Kind.SPAN, peer_slot),
+        Region(3, "dispatch/done, at last (really)", Category.SYNC, Kind.MARK),
+        Region(4, "dispatch/left", Category.OTHER, Kind.VALUE),
+        Region(5, "dispatch/copy", Category.COMPUTE, Kind.SPAN, (Field("bytes", 32, 0),)),
+    )
+    assert table.flows == (FlowRule(1, 2),)
+    assert table[2].name == "dispatch/wait"
+    assert table.by_name("dispatch/copy").id == 5
+    assert len(table) == 5
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler called c++")
+def test_the_preprocessor_gives_the_ids_that_python_reads(tmp_path):
+    (tmp_path / "regions.h").write_text(HEADER.replace("#pragma once", ""))
+    source = tmp_path / "ids.cpp"
+    source.write_text(
+        "#include <stdio.h>\n"
+        "#define REGION(id, ...) id,\n#define MARK(id, ...) id,\n#define VALUE(id, ...) id,\n"
+        "#define FLOW(...)\n"
+        'enum { R_NONE,\n#include "regions.h"\n};\n'
+        'int main() { printf("%d %d %d %d %d", R_SEND, R_WAIT, R_DONE, R_LEFT, R_COPY); }\n'
+    )
+    subprocess.run(["c++", source, "-o", tmp_path / "ids"], check=True)
+    output = subprocess.run([tmp_path / "ids"], check=True, capture_output=True, text=True).stdout
+    assert output == "1 2 3 4 5"
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("REGION(A, 'a', send)", "expected"),
+        ('REGION(A, "a", sent)', "unknown category 'sent'; use one of compute, send"),
+        ('REGION(A, "a", send, peer)', "found 'peer'"),
+        ('REGION(A, "a", send, peer:0)', "name:bits"),
+        ('REGION(A, "a", send, peer:8, slot:25)', "take 33 bits of 32"),
+        ('REGION(A, "a", send', "expected one REGION"),
+        ("enum { A, B };", "expected one REGION"),
+        ("FLOW(A, B)", "two regions declared above it"),
+        ('REGION(A, "a", send)\nREGION(A, "b", send)', ":2: region id A is declared twice"),
+        ('REGION(A, "a", send)\nREGION(B, "a", send)', "'a' is used twice"),
+        ('REGION(A, "a", send)\nREGION(B, "b", wait)\nFLOW(A, B)', "needs the payload fields"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_named_with_its_file(line, sentence):
+    with pytest.raises(RegionError, match=r"kernel\.h") as error:
+        parse_regions(line, "kernel.h")
+    assert sentence in str(error.value)
+
+
+def test_a_header_that_is_not_there_says_which_file_is_wanted(tmp_path):
+    with pytest.raises(RegionError, match=r"cannot read the region file .*regions\.h"):
+        RegionTable.from_header(tmp_path / "regions.h")
+
+
+def test_an_id_space_does_not_overflow():
+    names = [f"region {i}" for i in range(MAX_REGION_ID + 1)]
+    assert len(RegionTable.from_names(names[:-1])) == MAX_REGION_ID
+    with pytest.raises(RegionError, match="do not fit the 16-bit id"):
+        RegionTable.from_names(names)
+
+
+def test_names_alone_make_a_table_of_spans():
+    table = RegionTable.from_names(["send", "wait"])
+    assert table.names == ["send", "wait"]
+    assert [region.id for region in table.regions] == [1, 2]
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(RegionError, match="no region is called 'c'; known: a, b"):
+        RegionTable.from_names(["a", "b"]).by_name("c")
+
+
+def test_fields_are_packed_from_the_lowest_bit():
+    fields = parse_fields("peer:8, slot:20, last:4")
+    assert [(field.shift, field.mask) for field in fields] == [(0, 255), (8, 0xFFFFF), (28, 15)]
+
+
+def test_tables_of_several_kernels_unite_by_name():
+    dispatch = parse_regions('REGION(A, "send", send, peer:8, slot:24)\nREGION(B, "copy", compute)')
+    combine = parse_regions(
+        'REGION(C, "reduce", compute)\nREGION(A, "send", send, peer:8, slot:24)\n'
+        'REGION(W, "wait", wait, peer:8, slot:24)\nFLOW(A, W)'
+    )
+    merged = merge_tables([dispatch, combine, dispatch])
+    assert merged.table.names == ["send", "copy", "reduce", "wait"]
+    assert merged.id_maps == ((0, 1, 2), (0, 3, 1, 4), (0, 1, 2))
+    assert merged.table.flows == (FlowRule(1, 4),)
+
+
+def test_one_name_with_two_meanings_is_refused():
+    with pytest.raises(RegionError, match="'send' is declared in two ways"):
+        merge_tables([parse_regions(f'REGION(A, "send", {kind})') for kind in ("send", "wait")])

@@ -1,0 +1,223 @@
+"""The trace: every rank on one clock, its views, its selection, and what it refuses."""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from kprof.capture import EVENT_OPEN, Alignment, ClockSegment, RankAlignment
+from kprof.errors import ClockError, SelectionError
+from kprof.synthetic import TraceBuilder
+from kprof.trace import EVENT_ID_RANK_SHIFT, Trace
+
+REGIONS = """
+REGION(R_SEND, "send", send, peer:8, slot:24)
+REGION(R_WAIT, "wait", wait, peer:8, slot:24)
+REGION(R_COPY, "copy", compute, bytes:32)
+REGION(R_ROWS, "rows", compute, rows:16, expert:16)
+FLOW(R_SEND, R_WAIT)
+"""
+
+
+def rows(trace: Trace, query: str) -> list[tuple[object, ...]]:
+    table = trace.sql(query)
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def test_names_and_payload_fields_become_columns():
+    build = TraceBuilder(REGIONS, 1)
+    build.span(rank=0, block=3, warp=2, region="send", start_ns=100, duration_ns=50, peer=1, slot=7)
+    build.span(rank=0, block=4, region="copy", start_ns=200, duration_ns=1, bytes=4096)
+    build.span(rank=0, block=5, region="rows", start_ns=300, duration_ns=1, rows=9, expert=11)
+
+    question = "SELECT region, category, block, warp, peer, slot, bytes, rows, expert FROM events ORDER BY block"
+    assert rows(build.trace(), question) == [
+        ("send", "send", 3, 2, 1, 7, None, None, None),
+        ("copy", "compute", 4, -1, None, None, 4096, None, None),
+        ("rows", "compute", 5, -1, None, None, None, 9, 11),
+    ]
+
+
+def test_the_standard_fields_are_columns_also_where_no_region_has_them():
+    trace = TraceBuilder('REGION(A, "a", compute)', 1).trace()
+    assert rows(trace, "SELECT peer, slot, bytes FROM events") == []
+
+
+def test_offsets_put_the_ranks_on_the_clock_of_the_reference():
+    build = TraceBuilder(REGIONS, 2, offsets_ns={1: -1_000_000.0})
+    build.span(rank=0, region="copy", start_ns=500, duration_ns=10)
+    build.span(rank=1, region="copy", start_ns=1_000_700, duration_ns=20)
+
+    assert rows(
+        build.trace(), "SELECT rank, start_ns, end_ns, duration_ns FROM events ORDER BY rank"
+    ) == [
+        (0, 500, 510, 10),
+        (1, 700, 720, 20),
+    ]
+
+
+def test_drift_is_applied_from_the_start_of_each_segment():
+    build = TraceBuilder(REGIONS, 2)
+    for start_ns in (0, 1_000_000, 2_000_000, 3_000_000):
+        build.span(rank=1, region="copy", start_ns=start_ns, duration_ns=0)
+    segments = (ClockSegment(1_000_000, 100.0, 10.0), ClockSegment(2_000_000, 110.0, -20.0))
+    alignment = Alignment("test", 0, (RankAlignment(1, segments, 5.0),))
+    manifest = msgspec.structs.replace(build.manifest(), alignment=alignment)
+
+    shifts = rows(
+        Trace.from_table(manifest, build.table()),
+        "SELECT start_ns - 1000000 * (row_number() OVER (ORDER BY start_ns) - 1) FROM events ORDER BY start_ns",
+    )
+    # The first segment reaches back before its own start; the last one forward without end.
+    assert shifts == [(90,), (100,), (110,), (90,)]
+
+
+def test_large_absolute_times_keep_every_nanosecond():
+    epoch_ns = 1_790_000_000_123_456_789
+    build = TraceBuilder(REGIONS, 1, offsets_ns={0: 0.0})
+    build.span(rank=0, region="copy", start_ns=epoch_ns, duration_ns=1)
+    assert build.trace().window_ns() == (epoch_ns, epoch_ns + 1)
+
+
+def test_a_flow_joins_the_send_to_the_wait_that_it_released():
+    build = TraceBuilder(REGIONS, 3)
+    build.span(rank=0, block=2, region="send", start_ns=100, duration_ns=10, peer=1, slot=7)
+    build.span(rank=1, block=5, region="wait", start_ns=50, duration_ns=90, peer=0, slot=7)
+    build.span(rank=1, block=6, region="wait", start_ns=50, duration_ns=90, peer=0, slot=8)
+    build.span(rank=2, block=6, region="wait", start_ns=50, duration_ns=90, peer=0, slot=7)
+
+    question = "SELECT src, dst, slot, send_block, wait_block, send_end_ns, wait_end_ns FROM flows"
+    assert rows(build.trace(), question) == [(0, 1, 7, 2, 5, 110, 140)]
+
+
+def test_flows_of_later_launches_do_not_cross():
+    build = TraceBuilder(REGIONS, 2)
+    build.launch(1, "kernel")
+    for launch in (1, 0):
+        start_ns = 1000 * launch
+        build.span(
+            rank=0, launch=launch, region="send", start_ns=start_ns, duration_ns=10, peer=1, slot=0
+        )
+        build.span(
+            rank=1, launch=launch, region="wait", start_ns=start_ns, duration_ns=20, peer=0, slot=0
+        )
+    question = "SELECT ordinal, send_start_ns, wait_start_ns FROM flows ORDER BY ordinal"
+    assert rows(build.trace(), question) == [(0, 0, 0), (1, 1000, 1000)]
+
+
+def test_a_slot_used_twice_in_a_launch_joins_in_order():
+    build = TraceBuilder(REGIONS, 2)
+    for start_ns in (300, 100):
+        build.span(rank=0, region="send", start_ns=start_ns, duration_ns=10, peer=1, slot=0)
+        build.span(rank=1, region="wait", start_ns=start_ns + 5, duration_ns=20, peer=0, slot=0)
+    question = "SELECT send_start_ns, wait_start_ns FROM flows ORDER BY send_start_ns"
+    assert rows(build.trace(), question) == [(100, 105), (300, 305)]
+
+
+def test_an_open_span_releases_nobody():
+    build = TraceBuilder(REGIONS, 2)
+    build.span(rank=0, region="send", start_ns=0, flags=EVENT_OPEN, peer=1, slot=0)
+    build.span(rank=1, region="wait", start_ns=0, duration_ns=20, peer=0, slot=0)
+    assert rows(build.trace(), "SELECT * FROM flows") == []
+
+
+def test_event_ids_are_unique_over_ranks_and_also_read_from_files(tmp_path):
+    build = TraceBuilder(REGIONS, 2)
+    for rank in (0, 1):
+        for i in range(3):
+            build.span(rank=rank, region="copy", start_ns=i, duration_ns=1)
+    expected = [(rank << EVENT_ID_RANK_SHIFT) + i for rank in (0, 1) for i in range(3)]
+    for trace in (build.trace(), Trace.open(build.write(tmp_path / "run.kprof"))):
+        assert [row[0] for row in rows(trace, "SELECT event_id FROM events ORDER BY 1")] == expected
+
+
+def test_an_unknown_region_is_shown_by_its_number():
+    build = TraceBuilder(REGIONS, 1)
+    build.span(rank=0, region="copy", start_ns=0, duration_ns=1)
+    table = build.table().set_column(4, "region", pa.array([999], pa.uint16()))
+    trace = Trace.from_table(build.manifest(), table)
+    assert rows(trace, "SELECT region, category, kind, region_id FROM events") == [
+        ("unknown region 999", "other", "span", 0)
+    ]
+
+
+def test_selection_keeps_what_overlaps_the_time():
+    build = TraceBuilder(REGIONS, 1)
+    for start_ns in (1000, 1100, 1200):
+        build.span(rank=0, region="copy", start_ns=start_ns, duration_ns=50)
+    trace = build.trace().select(time_ns=(140, 210))
+    assert rows(trace, "SELECT start_ns FROM events ORDER BY 1") == [(1100,), (1200,)]
+
+
+def test_selections_add_up_and_leave_the_first_trace_alone():
+    build = TraceBuilder(REGIONS, 2)
+    for rank in (0, 1):
+        for block in (0, 1):
+            build.span(rank=rank, block=block, region="copy", start_ns=0, duration_ns=1)
+    trace = build.trace()
+    narrowed = trace.select(ranks=(1,)).select(blocks=(0,))
+    assert (trace.num_events(), narrowed.num_events()) == (4, 1)
+    assert [info.rank for info in narrowed.ranks] == [1]
+
+
+def test_an_empty_trace_answers_everything():
+    trace = TraceBuilder("", 1).trace()
+    assert trace.num_events() == 0
+    assert trace.window_ns() == (0, 0)
+    assert trace.to_pandas().empty
+    assert rows(trace, "SELECT * FROM flows") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("SELEC 1", "refused: Parser Error"),
+        ("SELECT nothing FROM events", "refused: Binder Error"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "refused: Permission Error"),
+        ("COPY events TO '/tmp/stolen.csv'", "refused: Permission Error"),
+        ("SELECT 1/'a'", "refused: Conversion Error"),
+        ("", "gives no rows"),
+    ],
+)
+def test_a_query_that_cannot_be_answered_is_one_sentence(query, sentence):
+    with pytest.raises(SelectionError, match=sentence) as error:
+        TraceBuilder(REGIONS, 1).trace().sql(query)
+    assert "\n" not in str(error.value)
+
+
+def test_a_capture_on_disk_opens_no_other_file(tmp_path):
+    build = TraceBuilder(REGIONS, 1)
+    build.span(rank=0, region="copy", start_ns=0, duration_ns=1)
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    trace = Trace.open(build.write(tmp_path / "run.kprof"))
+    assert trace.num_events() == 1
+    with pytest.raises(SelectionError, match="Permission Error"):
+        trace.sql(f"SELECT * FROM '{tmp_path}/secret.csv'")
+
+
+def test_quotes_in_paths_and_names_are_text(tmp_path):
+    build = TraceBuilder('REGION(A, "it\'s; DROP", compute)', 1)
+    build.span(rank=0, region="it's; DROP", start_ns=0, duration_ns=1)
+    trace = Trace.open(build.write(tmp_path / "o'run.kprof")).select(regions=("it's; DROP",))
+    assert rows(trace, "SELECT region FROM events") == [("it's; DROP",)]
+
+
+def test_cross_rank_numbers_are_refused_without_calibration():
+    trace = TraceBuilder(REGIONS, 2, is_aligned=False).trace()
+    with pytest.raises(
+        ClockError, match=r"launch skew needs the ranks on one clock.*no clock calibration"
+    ):
+        trace.require_alignment("launch skew")
+
+
+def test_one_rank_needs_no_calibration():
+    assert TraceBuilder(REGIONS, 1, is_aligned=False).trace().require_alignment("a wait") is None
+
+
+def test_batches_stream_all_events():
+    build = TraceBuilder(REGIONS, 1)
+    for i in range(10):
+        build.span(rank=0, region="copy", start_ns=i, duration_ns=1)
+    reader = build.trace().batches("SELECT start_ns FROM events ORDER BY start_ns")
+    assert [value for batch in reader for value in batch["start_ns"].to_pylist()] == list(range(10))
