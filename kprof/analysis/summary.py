@@ -32,7 +32,7 @@ EVENTS_PER_SLICE: Final = 8_000_000
 
 Progress = Callable[[str, float], None]
 
-_CLOSED_SPANS: Final = f"kind = 'span' AND flags & {EVENT_OPEN} = 0"
+CLOSED_SPANS: Final = f"kind = 'span' AND flags & {EVENT_OPEN} = 0"
 _WORK: Final = "category IN ('compute', 'send', 'recv')"
 _WAIT: Final = "category IN ('wait', 'sync')"
 
@@ -67,14 +67,14 @@ def _cells_sql(world_size: int) -> str:
             count(*) AS events, CAST(sum(duration_ns) AS BIGINT) AS total_ns,
             min(duration_ns) AS min_ns, max(duration_ns) AS max_ns,
             coalesce(CAST(sum(bytes) AS BIGINT), 0) AS bytes, min(start_ns) AS first_ns, max(end_ns) AS last_ns
-        FROM events WHERE {_CLOSED_SPANS} GROUP BY ALL"""
+        FROM events WHERE {CLOSED_SPANS} GROUP BY ALL"""
 
 
 _BUCKETS_SQL: Final = f"""
     CREATE TEMP TABLE buckets AS
     SELECT rank, region_id,
         CAST(floor(log2(greatest(duration_ns, 1)) * {SUB_BUCKETS}) AS INTEGER) AS bucket, count(*) AS events
-    FROM events WHERE {_CLOSED_SPANS} GROUP BY ALL"""
+    FROM events WHERE {CLOSED_SPANS} GROUP BY ALL"""
 
 _EMPTY_TRACKS_SQL: Final = """
     CREATE TEMP TABLE tracks (rank INTEGER, launch INTEGER, block INTEGER, warp SMALLINT, events BIGINT,
@@ -115,7 +115,7 @@ def _tracks_sql(where: str) -> str:
         INSERT INTO tracks
         WITH closed AS (
             SELECT rank, launch, block, warp, start_ns, end_ns, {_WAIT} AS waits, {_WORK} AS works
-            FROM events WHERE {_CLOSED_SPANS} AND {where}),
+            FROM events WHERE {CLOSED_SPANS} AND {where}),
         swept AS (
             SELECT *, max(end_ns) FILTER (waits OR works) OVER before AS busy_until,
                 max(end_ns) FILTER (waits) OVER before AS waited_until

@@ -46,30 +46,39 @@ def _order(finding: Finding) -> tuple[int, bool, float]:
     return _SEVERITIES.index(finding.severity), finding.explained_by is not None, -finding.cost_ns
 
 
-# What makes a rank late, the more specific first.
+# What makes a rank late.
 _CAUSES: Final = ("uneven_work", "launch_skew")
 
 
 def _with_causes(found: list[Finding]) -> list[Finding]:
-    """Waits for a rank are explained by what that rank does; the cause takes over their severity and cost."""
+    """Link symptoms to what causes them; a cause takes over their severity and cost.
+
+    Waits for a rank are explained by what that rank does, and the work of the blocks that serve a rank by how
+    much it sends.
+    """
     linked = {finding.id: finding for finding in found}
     for symptom in found:
-        if symptom.kind != "late_sender":
-            continue
         cause = _cause_of(symptom, found)
         if cause is None:
             continue
         linked[symptom.id] = replace(symptom, explained_by=cause.id)
         known = linked[cause.id]
         if symptom.cost_ns > known.cost_ns:
-            linked[cause.id] = replace(known, cost_ns=symptom.cost_ns, severity=symptom.severity)
+            severity = min(known.severity, symptom.severity, key=_SEVERITIES.index)
+            linked[cause.id] = replace(known, cost_ns=symptom.cost_ns, severity=severity)
     return list(linked.values())
 
 
 def _cause_of(symptom: Finding, found: list[Finding]) -> Finding | None:
+    """The costliest finding about the rank that `symptom` is about."""
+    serves = (
+        symptom.evidence.get("peer") if symptom.kind in ("late_sender", "uneven_work") else None
+    )
+    if serves is None:
+        return None
     candidates = [
         finding
         for finding in found
-        if finding.kind in _CAUSES and finding.ranks == symptom.ranks and finding.blocks == ()
+        if finding.kind in _CAUSES and finding.ranks == (serves,) and not finding.blocks
     ]
     return max(candidates, key=lambda finding: finding.cost_ns, default=None)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kprof.analysis.balance import efficiency, rank_efficiency
 from kprof.analysis.rules.outliers import medians_of_others
-from kprof.analysis.waiting import blame_matrix
+from kprof.analysis.summary import summarise
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,26 +23,38 @@ def run_time_ns(trace: Trace) -> float:
     return float(table["window_ns"].max()) if len(table) else 0.0
 
 
-def waits_per_track(trace: Trace) -> pd.Series:
-    """For each rank waited for: the wait of the other ranks for it, per track of theirs, in ns."""
-    import numpy as np
+def longest_waits_for(trace: Trace) -> pd.Series:
+    """How long each rank makes the others wait, in ns over the run, indexed by the rank waited for.
+
+    A launch ends when its slowest block does, so a rank's wait for a peer is that of its block that waits
+    longest for it (per launch, summed), and the ranks' waits are averaged. Without skew in the waits that is
+    the delay the peer causes.
+    """
     import pandas as pd
 
-    matrix = blame_matrix(trace)
-    tracks = trace.frame(
-        "SELECT rank, count(DISTINCT (block, warp)) AS tracks FROM tracks GROUP BY rank"
-    )
-    per_rank = tracks.set_index("rank")["tracks"].reindex(matrix.index, fill_value=0)
-    foreign = matrix.to_numpy(dtype=float, copy=True)
-    is_own = matrix.index.to_numpy()[:, None] == matrix.columns.to_numpy()[None, :]
-    foreign[is_own] = 0.0
-    waiting = np.where(is_own, 0, per_rank.to_numpy()[:, None]).sum(axis=0)
-    return pd.Series(foreign.sum(axis=0) / np.maximum(waiting, 1), index=matrix.columns)
+    summarise(trace)
+    table = trace.frame(
+        """
+        WITH warps AS (SELECT rank, launch, block, count(*) AS warps FROM tracks GROUP BY ALL),
+        by_block AS (
+            SELECT c.rank, c.launch, c.peer, c.block, sum(c.total_ns) / any_value(warps) AS wait_ns
+            FROM cells c JOIN regions r ON r.id = c.region_id JOIN warps USING (rank, launch, block)
+            WHERE r.category IN ('wait', 'sync') AND c.peer >= 0 AND c.peer <> c.rank
+            GROUP BY c.rank, c.launch, c.peer, c.block),
+        by_rank AS (
+            SELECT rank, launch, peer, max(wait_ns) AS wait_ns FROM by_block GROUP BY ALL)
+        SELECT peer, sum(wait_ns) AS wait_ns FROM by_rank GROUP BY peer"""
+    ).set_index("peer")["wait_ns"]
+    ranks = [info.rank for info in trace.ranks]
+    peers = range(trace.manifest.world_size)
+    waiting = pd.Series({peer: max(1, len(set(ranks) - {peer})) for peer in peers}, dtype=float)
+    totals = table.reindex(list(peers), fill_value=0).astype(float)
+    return totals / waiting
 
 
 def excess_wait_for(trace: Trace, peer: int) -> float:
-    """The part of `waits_per_track` of one peer that is beyond the median of the other peers."""
-    waits = waits_per_track(trace)
+    """The part of `longest_waits_for` of one peer that is beyond the median of the other peers."""
+    waits = longest_waits_for(trace)
     if peer not in waits.index or len(waits) < 2:
         return 0.0
     usual = medians_of_others(waits.to_numpy())[list(waits.index).index(peer)]

@@ -69,19 +69,17 @@ def _uneven_rank(
     trace: Trace, rank: int, rows: list[tuple[str, str, str, float, float, float]]
 ) -> Finding:
     region, category, quantity, times, amount, usual = rows[0]
-    what = "the bytes" if quantity == "bytes" else "the work items"
-    if category == "send":
-        what = "the bytes" if quantity == "bytes" else "the tokens (sends)"
+    what = _noun(trace, category, quantity)
     excess_ns = excess_wait_for(trace, rank)
     cost_ns = excess_ns or _excess_work_ns(trace, rank)
     share = cost_ns / max(run_time_ns(trace), 1)
-    seen = f"; the others wait {duration(excess_ns)} per block for it" if excess_ns else ""
+    seen = f"; the others wait up to {duration(excess_ns)} longer for it" if excess_ns else ""
     return Finding(
         id=f"uneven-work/rank-{rank}",
         kind="uneven_work",
         severity=severity_of(share),
-        sentence=f"rank {rank} {_VERBS[category]} {ratio(times)} {what} of the median rank in {region} "
-        f"({amount:.0f} against {usual:.0f}){seen}",
+        sentence=f"rank {rank} {_VERBS[category]} {ratio(times)} the {what} of the median rank "
+        f"({amount:.0f} against {usual:.0f} in {region}){seen}",
         remedy="even out the routing, or split the work of a launch so that the others overlap the wait with work",
         cost_ns=cost_ns,
         ranks=(rank,),
@@ -95,6 +93,15 @@ def _uneven_rank(
             "regions": {row[0]: row[3] for row in rows},
         },
     )
+
+
+def _noun(trace: Trace, category: str, quantity: str) -> str:
+    """What is counted: tokens where the kernel's own regions speak of tokens."""
+    if quantity == "bytes":
+        return "bytes"
+    if category == "compute":
+        return "work items"
+    return "tokens" if any("token" in name for name in trace.regions.names) else "messages"
 
 
 def _excess_work_ns(trace: Trace, rank: int) -> float:

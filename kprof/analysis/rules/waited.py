@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.durations import block_time_ns
 from kprof.analysis.rules.finding import Finding, Severity, severity_of
-from kprof.analysis.rules.measure import excess_wait_for, run_time_ns, waits_per_track
+from kprof.analysis.rules.measure import excess_wait_for, longest_waits_for, run_time_ns
 from kprof.analysis.rules.outliers import MIN_RATIO, by_number, ratios_to_others
 from kprof.analysis.skew import launch_skew
 from kprof.analysis.waiting import blame, late_sender
@@ -24,7 +24,7 @@ MIN_SHARE: Final = 0.05
 
 def late_senders(trace: Trace) -> list[Finding]:
     """Ranks that the others wait for clearly longer than for the median rank."""
-    waits = waits_per_track(trace)
+    waits = longest_waits_for(trace)
     run_ns = max(run_time_ns(trace), 1)
     ratios = ratios_to_others(waits)
     findings = []
@@ -41,15 +41,15 @@ def _late_sender(trace: Trace, peer: int, waited_ns: float, excess_ns: float) ->
     rows = rows[(rows["peer"] == peer) & (rows["rank"] != peer)]
     by_region = rows.groupby("region")["wait_ns"].sum().sort_values(ascending=False)
     region = str(by_region.index[0])
-    waiting = sorted(rows.loc[rows["wait_ns"] > 0, "rank"].astype(int).unique())
+    waiting = sorted(set(rows.loc[rows["wait_ns"] > 0, "rank"].tolist()))
     share = rows["wait_ns"].sum() / max(1, sum(block_time_ns(trace, rank) for rank in waiting))
     split = _split(trace, peer)
     return Finding(
         id=f"late-sender/rank-{peer}",
         kind="late_sender",
         severity=severity_of(excess_ns / max(run_time_ns(trace), 1)),
-        sentence=f"{members('rank', waiting)} spent {percent(share)} of block time waiting for rank {peer}, most of it "
-        f"in {region}: {duration(waited_ns)} per block{_split_in_words(split, rows)}",
+        sentence=f"{members('rank', waiting)} spent {percent(share)} of block time waiting for rank {peer}, their "
+        f"slowest blocks {duration(waited_ns)}; most of it in {region}{_split_in_words(split)}",
         remedy=f"look at what rank {peer} does before its sends; send earlier or overlap the wait with work",
         cost_ns=excess_ns,
         ranks=(peer,),
@@ -59,8 +59,8 @@ def _late_sender(trace: Trace, peer: int, waited_ns: float, excess_ns: float) ->
             "waiting_ranks": waiting,
             "share_of_block_time": float(share),
             "wait_ns": int(rows["wait_ns"].sum()),
-            "wait_per_block_ns": waited_ns,
-            "excess_per_block_ns": excess_ns,
+            "longest_wait_ns": waited_ns,
+            "excess_wait_ns": excess_ns,
             "regions": {str(name): int(value) for name, value in by_region.items()},
         }
         | split,
@@ -84,15 +84,15 @@ def _split(trace: Trace, peer: int) -> dict[str, float]:
     }
 
 
-def _split_in_words(split: dict[str, float], rows: pd.DataFrame) -> str:
+def _split_in_words(split: dict[str, float]) -> str:
     if not split:
         return ""
     flows = max(1.0, split["flows"])
     late, exposed = split["late_sender_ns"] / flows, split["exposed_transfer_ns"] / flows
     bound = split["bound_ns"]
     return (
-        f" (per wait: late sender {difference(late, bound)}, exposed transfer {difference(exposed, bound)}; "
-        f"{int(rows['count'].sum())} waits)"
+        f" (on average {difference(late, bound)} until the send starts and {difference(exposed, bound)} "
+        "until the data is there)"
     )
 
 

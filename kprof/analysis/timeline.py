@@ -1,0 +1,139 @@
+"""What tracks were doing over time: for pictures, binned so that their size does not grow with the trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kprof.analysis.skew import launch_starts
+from kprof.analysis.summary import CLOSED_SPANS, summarise
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kprof.trace import Trace
+
+# A picture of the whole run shows something when launches fill this much of it; else the longest call is shown.
+_MIN_FILLED: Final = 0.3
+
+
+@dataclass(frozen=True)
+class Focus:
+    """A stretch of the trace worth drawing: [start_ns, end_ns] and why it was chosen."""
+
+    start_ns: int
+    end_ns: int
+    what: str
+
+
+def focus(trace: Trace) -> Focus:
+    """The whole run where launches fill it, else the longest call (all kernels of one ordinal)."""
+    starts = launch_starts(trace)
+    if starts.empty:
+        return Focus(0, 0, "nothing")
+    first, last = int(starts["first_ns"].min()), int(starts["last_ns"].max())
+    calls = starts.groupby("ordinal").agg(
+        first_ns=("first_ns", "min"), last_ns=("last_ns", "max"), launches=("launch", "nunique")
+    )
+    calls["length_ns"] = calls["last_ns"] - calls["first_ns"]
+    if (
+        len(calls) == 1
+        or (calls["length_ns"].sum() >= _MIN_FILLED * (last - first)
+        and len(calls) <= 4)
+    ):
+        return Focus(first, last, "the whole run")
+    ordinal = int(calls["length_ns"].to_numpy().argmax())
+    call = calls.iloc[ordinal]
+    what = f"call {calls.index[ordinal]}, the longest of {len(calls)}"
+    return Focus(int(call["first_ns"]), int(call["last_ns"]), what)
+
+
+def activity(trace: Trace, over: Focus, num_bins: int = 240) -> pd.DataFrame:
+    """Share of a rank's tracks in each category per time bin: rank, category, bin, from_ns, share.
+
+    A span adds its part of the first and last bin and one to each bin between; the latter as a step up and down
+    that is summed along the bins, so that no event is repeated. On unaligned clocks every rank is shown on its
+    own.
+    """
+    summarise(trace)
+    width = max(1, -(-(over.end_ns - over.start_ns) // num_bins))
+    frame = trace.frame(
+        f"""
+        WITH spans AS (
+            SELECT rank, category, greatest(start_ns, {over.start_ns}) - {over.start_ns} AS a,
+                least(end_ns, {over.end_ns}) - {over.start_ns} AS b
+            FROM events WHERE {CLOSED_SPANS} AND start_ns < {over.end_ns} AND end_ns > {over.start_ns}),
+        cut AS (SELECT *, a // {width} AS first, b // {width} AS last FROM spans),
+        parts AS (
+            SELECT rank, category, first AS bin, sum(least(b, (first + 1) * {width}) - a) AS part,
+                count(*) FILTER (last > first) AS ups, 0 AS downs FROM cut GROUP BY ALL
+            UNION ALL
+            SELECT rank, category, last, sum(b - last * {width}), 0, count(*) FROM cut WHERE last > first GROUP BY ALL)
+        SELECT rank, category, CAST(bin AS BIGINT) AS bin, CAST(sum(part) AS DOUBLE) AS part,
+            CAST(sum(ups) AS DOUBLE) AS ups, CAST(sum(downs) AS DOUBLE) AS downs
+        FROM parts GROUP BY ALL"""
+    )
+    return _shares(trace, frame, over, width, num_bins)
+
+
+def _shares(
+    trace: Trace, frame: pd.DataFrame, over: Focus, width: int, num_bins: int
+) -> pd.DataFrame:
+    import numpy as np
+    import pandas as pd
+
+    tracks = trace.frame(
+        "SELECT rank, count(DISTINCT (block, warp)) AS tracks FROM tracks GROUP BY rank"
+    )
+    per_rank = dict(zip(tracks["rank"].tolist(), tracks["tracks"].tolist(), strict=True))
+    bins = np.arange(num_bins)
+    tables = []
+    for (rank, category), group in frame.groupby(["rank", "category"]):
+        columns = group.set_index("bin")[["part", "ups", "downs"]].reindex(bins, fill_value=0.0)
+        # A span that starts in bin i and ends in bin j fills the bins i+1 .. j-1.
+        running = columns["ups"].cumsum().shift(1, fill_value=0.0) - columns["downs"].cumsum()
+        busy_ns = columns["part"] + running * width
+        share = (busy_ns / (width * per_rank[rank])).to_numpy()
+        tables.append(
+            pd.DataFrame(
+                {
+                    "rank": rank,
+                    "category": category,
+                    "bin": bins,
+                    "from_ns": over.start_ns + bins * width,
+                    "share": share,
+                }
+            )
+        )
+    if not tables:
+        return pd.DataFrame({name: [] for name in ("rank", "category", "bin", "from_ns", "share")})
+    return pd.concat(tables, ignore_index=True)
+
+
+def longest_spans(
+    trace: Trace, over: Focus, ranks: list[int], blocks_per_rank: int = 24, at_most: int = 2500
+) -> pd.DataFrame:
+    """The longest spans of a few blocks of the given ranks: rank, block, warp, region, category, peer,
+    start_ns, end_ns.
+
+    Per rank the blocks with the most and the least time waiting are kept, so that the uneven ones are among
+    them.
+    """
+    summarise(trace)
+    chosen = ", ".join(str(rank) for rank in ranks) or "NULL"
+    half = max(1, blocks_per_rank // 2)
+    return trace.frame(
+        f"""
+        WITH blocks AS (
+            SELECT rank, block, sum(work_ns) AS work_ns FROM tracks WHERE rank IN ({chosen}) GROUP BY ALL),
+        ranked AS (
+            SELECT rank, block, row_number() OVER (PARTITION BY rank ORDER BY work_ns DESC, block) AS most,
+                row_number() OVER (PARTITION BY rank ORDER BY work_ns, block) AS least FROM blocks),
+        kept AS (SELECT rank, block FROM ranked WHERE most <= {half} OR least <= {half}),
+        first_warps AS (
+            SELECT rank, block, min(warp) AS warp FROM tracks SEMI JOIN kept USING (rank, block) GROUP BY ALL)
+        SELECT rank, block, warp, region, category, coalesce(peer, -1) AS peer, start_ns, end_ns
+        FROM events SEMI JOIN first_warps USING (rank, block, warp)
+        WHERE {CLOSED_SPANS} AND rank IN ({chosen}) AND start_ns < {over.end_ns} AND end_ns > {over.start_ns}
+        ORDER BY duration_ns DESC, event_id LIMIT {int(at_most)}"""
+    ).sort_values(["rank", "block", "start_ns"], ignore_index=True)

@@ -1,0 +1,152 @@
+"""The report: everything that its three forms (terminal, HTML, JSON) show, computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kprof import analysis
+from kprof.analysis.rules.measure import run_time_ns
+from kprof.analysis.summary import summarise
+from kprof.analysis.timeline import Focus, activity, focus, longest_spans
+from kprof.analysis.wording import duration, members
+from kprof.errors import ClockError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kprof.analysis import Finding
+    from kprof.capture import Manifest
+    from kprof.trace import Trace
+
+Progress = Callable[[str, float], None]
+_RANKS_IN_BLOCK_VIEW: Final = 2
+
+
+@dataclass(frozen=True)
+class Report:
+    """Tables of a trace and what stands out in them.
+
+    Tables that need one clock are None where the clocks are not aligned; `refused` then holds a sentence for
+    each.
+    """
+
+    manifest: Manifest
+    num_events: int
+    num_launches: int
+    run_time_ns: float
+    window_ns: tuple[int, int]
+    verdict: str
+    findings: tuple[Finding, ...]
+    refused: dict[str, str]
+    regions: pd.DataFrame
+    rank_efficiency: pd.DataFrame
+    efficiency: pd.DataFrame | None
+    launch_efficiency: pd.DataFrame | None
+    launch_skew: pd.DataFrame | None
+    late_sender: pd.DataFrame | None
+    waits_by_rank: pd.DataFrame
+    waits_by_region: pd.DataFrame
+    waits_by_peer: pd.DataFrame
+    imbalance_by_rank: pd.DataFrame
+    imbalance_by_block: pd.DataFrame
+    blame: pd.DataFrame
+    blame_matrix: pd.DataFrame
+    unmatched_flows: pd.DataFrame
+    histogram: pd.DataFrame
+    focus: Focus
+    activity: pd.DataFrame
+    spans: pd.DataFrame
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether times of different ranks can be compared."""
+        return self.manifest.alignment is not None or len(self.manifest.ranks) < 2
+
+
+def build(trace: Trace, *, progress: Progress | None = None) -> Report:
+    """Compute the report of a trace.
+
+    `progress(what, share)` is called along the way, share from 0 to 1. Works on every trace: what makes no
+    sense for one (no events, no waits, one rank, unaligned clocks) is empty or refused with a sentence.
+    """
+    say = progress or (lambda _what, _share: None)
+    summarise(trace, lambda what, share: say(what, 0.6 * share))
+    say("findings", 0.6)
+    found = tuple(analysis.findings(trace))
+    say("tables", 0.85)
+    refused: dict[str, str] = {}
+    over = focus(trace)
+    report = Report(
+        manifest=trace.manifest,
+        num_events=trace.num_events(),
+        num_launches=len(analysis.launch_starts(trace)),
+        run_time_ns=run_time_ns(trace),
+        window_ns=trace.window_ns(),
+        verdict=_verdict(trace, found),
+        findings=found,
+        refused=refused,
+        regions=analysis.stats(trace),
+        rank_efficiency=analysis.rank_efficiency(trace),
+        efficiency=_aligned(refused, "efficiency", analysis.efficiency, trace),
+        launch_efficiency=_aligned(refused, "launch_efficiency", analysis.launch_efficiency, trace),
+        launch_skew=_aligned(refused, "launch_skew", analysis.launch_skew, trace),
+        late_sender=_aligned(refused, "late_sender", analysis.late_sender, trace),
+        waits_by_rank=analysis.waits(trace, "rank"),
+        waits_by_region=analysis.waits(trace, "region"),
+        waits_by_peer=analysis.waits(trace, "peer"),
+        imbalance_by_rank=analysis.imbalance(trace, "rank"),
+        imbalance_by_block=analysis.imbalance(trace, "block"),
+        blame=analysis.blame(trace),
+        blame_matrix=analysis.blame_matrix(trace),
+        unmatched_flows=analysis.unmatched_flows(trace),
+        histogram=analysis.histogram(trace),
+        focus=over,
+        activity=activity(trace, over),
+        spans=longest_spans(trace, over, _ranks_worth_a_look(trace, found)),
+    )
+    say("done", 1.0)
+    return report
+
+
+def _aligned(
+    refused: dict[str, str], name: str, analyse: Callable[[Trace], pd.DataFrame], trace: Trace
+) -> pd.DataFrame | None:
+    try:
+        return analyse(trace)
+    except ClockError as error:
+        refused[name] = str(error)
+        return None
+
+
+def _verdict(trace: Trace, found: tuple[Finding, ...]) -> str:
+    """One sentence: the costliest finding, or that there is none, or why nothing can be said."""
+    if trace.num_events() == 0:
+        return "The capture holds no events: nothing was recorded, or the selection leaves nothing."
+    costly = [finding for finding in found if finding.cost_ns > 0]
+    if costly:
+        return costly[0].sentence[0].upper() + costly[0].sentence[1:] + "."
+    if not _has_waits(trace):
+        return (
+            "No region of category wait or sync was recorded: work is compared below, but nothing can be said about "
+            "who waited for whom."
+        )
+    balance = analysis.imbalance(trace, "rank")["work_ns"]
+    spread = f"work per rank {duration(balance.min())} to {duration(balance.max())}"
+    return (
+        f"Nothing stands out on {members('rank', [info.rank for info in trace.ranks])}: {spread}."
+    )
+
+
+def _has_waits(trace: Trace) -> bool:
+    return len(analysis.waits(trace, "region")) > 0
+
+
+def _ranks_worth_a_look(trace: Trace, found: tuple[Finding, ...]) -> list[int]:
+    """The rank that the costliest finding names and the one that waits most (else the first two)."""
+    recorded = [info.rank for info in trace.ranks]
+    named = [rank for finding in found if finding.cost_ns > 0 for rank in finding.ranks[:1]]
+    by_wait = analysis.waits(trace, "rank").sort_values("wait_ns", ascending=False)["rank"].tolist()
+    order = dict.fromkeys([*named[:1], *by_wait[:1], *recorded])
+    return sorted([rank for rank in order if rank in recorded][:_RANKS_IN_BLOCK_VIEW])

@@ -1,0 +1,136 @@
+"""The report as one HTML file that needs no network: Plotly's script, the figures and the tables are inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kprof.analysis.wording import difference, duration, percent
+from kprof.errors import ExportError, OutputExistsError
+from kprof.report.figures import CATEGORY_COLORS, all_figures
+from kprof.report.machine import quality_rows
+
+if TYPE_CHECKING:
+    from kprof.report.model import Report
+
+_TABLE_ROWS: Final = 64
+# What would end a script element or start a comment in it, and what JavaScript counts as a line end.
+_UNSAFE_IN_SCRIPT: Final = {
+    "<": "\\u003c",
+    ">": "\\u003e",
+    "&": "\\u0026",
+    "\u2028": "\\u2028",
+    "\u2029": "\\u2029",
+}
+
+
+def write_html(report: Report, path: Path, *, force: bool = False) -> Path:
+    """Write the page; raises OutputExistsError unless `force`, and ExportError when the file cannot be
+    written."""
+    if path.exists() and not force:
+        raise OutputExistsError(f"{path} exists; pass --force to replace it, or another -o")
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        temporary.write_text(to_html(report), encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise ExportError(
+            f"cannot write {path}: {error.strerror or error}; choose another -o or free some space"
+        ) from error
+    return path
+
+
+def to_html(report: Report) -> str:
+    """The page as text."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from plotly.offline import get_plotlyjs
+
+    environment = Environment(
+        loader=PackageLoader("kprof.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"duration": duration, "percent": percent}
+    template = environment.get_template("report.html.j2")
+    figures = all_figures(report)
+    return template.render(
+        report=report,
+        figure_ids={figure["id"] for figure in figures},
+        figures_json=_script_json(figures),
+        plotly_js=get_plotlyjs(),
+        efficiency=_efficiency(report),
+        rank_rows=_rank_rows(report),
+        region_rows=report.regions.to_dict("records")[:_TABLE_ROWS],
+        quality=quality_rows(report),
+        bounds=_bounds(report),
+        late_rows=_late_rows(report),
+        refused=_refused_once(report),
+        colors=CATEGORY_COLORS,
+    )
+
+
+def _script_json(value: Any) -> Any:
+    """JSON that cannot end the script element it stands in, whatever names it holds."""
+    import msgspec
+    from markupsafe import Markup
+
+    text = msgspec.json.encode(value).decode()
+    for character, escaped in _UNSAFE_IN_SCRIPT.items():
+        text = text.replace(character, escaped)
+    return Markup(text)
+
+
+def _efficiency(report: Report) -> dict[str, Any] | None:
+    table = report.efficiency
+    return None if table is None or table.empty else dict(table.to_dict("records")[0].items())  # type: ignore[arg-type]
+
+
+def _rank_rows(report: Report) -> list[dict[str, Any]]:
+    """The straggler sheet: work, wait, and the wait that each rank causes to the others."""
+    blame = report.blame
+    caused = blame[blame["rank"] != blame["peer"]].groupby("peer")["wait_ns"].sum().to_dict()
+    efficiency = report.rank_efficiency.set_index("rank").to_dict("index")
+    rows = []
+    for row in report.imbalance_by_rank.to_dict("records"):
+        rank = row["rank"]
+        rows.append(
+            {str(key): value for key, value in row.items()}
+            | {
+                "caused_ns": caused.get(rank, 0),
+                "parallel_efficiency": efficiency[rank]["parallel_efficiency"],
+            }
+        )
+    return rows
+
+
+def _bounds(report: Report) -> dict[int, str]:
+    alignment = report.manifest.alignment
+    return {entry.rank: duration(entry.bound_ns) for entry in alignment.ranks} if alignment else {}
+
+
+def _late_rows(report: Report) -> list[dict[str, Any]]:
+    """The pairs that cost most, differences below the clock error written as such."""
+    if report.late_sender is None:
+        return []
+    rows = []
+    for row in report.late_sender.to_dict("records")[:16]:
+        flows, bound = max(1, row["flows"]), row["bound_ns"]
+        rows.append(
+            {str(key): value for key, value in row.items()}
+            | {
+                "late_each": difference(row["late_sender_ns"] / flows, bound),
+                "exposed_each": difference(row["exposed_transfer_ns"] / flows, bound),
+            }
+        )
+    return rows
+
+
+def _refused_once(report: Report) -> dict[str, str]:
+    """Each reason once: sentence -> what cannot be said."""
+    reasons: dict[str, list[str]] = {}
+    for name, sentence in report.refused.items():
+        reason = sentence.partition(" needs ")[2] or sentence
+        reasons.setdefault(reason, []).append(name.replace("_", " "))
+    return {f"needs {reason}": ", ".join(names) for reason, names in reasons.items()}
