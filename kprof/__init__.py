@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kprof.errors import KprofError as KprofError
-    from kprof.recorder import Recorder as Recorder
-    from kprof.recorder import recorder as recorder
+    from kprof.recording import Recorder as Recorder
+    from kprof.recording import recorder as recorder
     from kprof.regions import RegionTable as RegionTable
     from kprof.trace import Trace as Trace
 
@@ -26,8 +26,8 @@ __all__ = ["KprofError", "Recorder", "RegionTable", "Trace", "open", "recorder"]
 
 _LAZY = {
     "KprofError": "kprof.errors",
-    "Recorder": "kprof.recorder",
-    "recorder": "kprof.recorder",
+    "Recorder": "kprof.recording",
+    "recorder": "kprof.recording",
     "RegionTable": "kprof.regions",
     "Trace": "kprof.trace",
 }

@@ -64,7 +64,13 @@ def build_device_code(source: Path, options: BuildOptions) -> Path:
     """Compile only the device side, for disassembly: a cubin for CUDA, a code object for HIP. No device is needed."""
     compiler = find_compiler(options.target) or require_target(options.target)
     if options.target is Target.CUDA:
-        flags = [*_common_flags(source, options), "-x", "cu", f"-arch={options.arch_or_default}", "-cubin"]
+        flags = [
+            *_common_flags(source, options),
+            "-x",
+            "cu",
+            f"-arch={options.arch_or_default}",
+            "-cubin",
+        ]
     elif options.target is Target.HIP:
         flags = [*_common_flags(source, options), *_hip_flags(options, compiler)]
         flags += ["--offload-device-only", "--no-gpu-bundle-output"]
@@ -93,7 +99,14 @@ def _common_flags(source: Path, options: BuildOptions) -> list[str]:
 
 def _library_flags(options: BuildOptions, compiler: Compiler) -> list[str]:
     if options.target is Target.CUDA:
-        return ["-x", "cu", f"-arch={options.arch_or_default}", "-shared", "-Xcompiler", "-fPIC,-Wall,-Wextra"]
+        return [
+            "-x",
+            "cu",
+            f"-arch={options.arch_or_default}",
+            "-shared",
+            "-Xcompiler",
+            "-fPIC,-Wall,-Wextra",
+        ]
     if options.target is Target.HIP:
         return [*_hip_flags(options, compiler), "-fPIC", "-shared", "-lamdhip64"]
     flags = ["-x", "c++", "-fPIC", "-shared", "-Wall", "-Wextra", "-U_FORTIFY_SOURCE"]
@@ -129,9 +142,14 @@ def _device_libraries(system_dir: Path) -> Path:
     return aliased
 
 
-def _build(source: Path, options: BuildOptions, compiler: Compiler, flags: list[str], suffix: str) -> Path:
+def _build(
+    source: Path, options: BuildOptions, compiler: Compiler, flags: list[str], suffix: str
+) -> Path:
     key = _cache_key(source, options, compiler, flags)
-    output = cache_dir() / f"{source.parent.name}-{source.stem}-{options.target.value}-{key[:20]}.{suffix}"
+    output = (
+        cache_dir()
+        / f"{source.parent.name}-{source.stem}-{options.target.value}-{key[:20]}.{suffix}"
+    )
     if output.exists():
         return output
     try:

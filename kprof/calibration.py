@@ -11,7 +11,13 @@ import numpy as np
 
 from kprof.build import BuildOptions, load_library
 from kprof.capture import ClockInfo
-from kprof.clock import DEFAULT_NUM_ROUNDS, OffsetSample, offset_from_rounds, step_from_readings, ticks_to_ns
+from kprof.clock import (
+    DEFAULT_NUM_ROUNDS,
+    OffsetSample,
+    offset_from_rounds,
+    step_from_readings,
+    ticks_to_ns,
+)
 from kprof.errors import ClockError
 from kprof.symmetric import SymmetricHeap
 from kprof.targets import Target
@@ -57,7 +63,9 @@ def measure_clock(target: Target) -> ClockInfo:
     ticks_per_second = float(library.kprof_ticks_per_second())
     readings = np.zeros(_NUM_STEP_READINGS, dtype=np.uint64)
     _check(library, library.kprof_clock_steps(readings.ctypes.data, len(readings), None))
-    return ClockInfo(_SOURCES_OF_TIME[target], ticks_per_second, step_from_readings(readings, ticks_per_second))
+    return ClockInfo(
+        _SOURCES_OF_TIME[target], ticks_per_second, step_from_readings(readings, ticks_per_second)
+    )
 
 
 @dataclass
@@ -80,7 +88,9 @@ class Calibrator:
         self._next_round += self.num_rounds
         everyone = self.group.all_gather(rounds)
         return {
-            rank: offset_from_rounds(everyone[REFERENCE_RANK][rank], everyone[rank][rank][:, 1], self.clock.step_ns)
+            rank: offset_from_rounds(
+                everyone[REFERENCE_RANK][rank], everyone[rank][rank][:, 1], self.clock.step_ns
+            )
             for rank in range(self.group.world_size)
             if rank != REFERENCE_RANK
         }

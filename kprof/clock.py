@@ -46,7 +46,9 @@ def ticks_to_ns(ticks: np.ndarray, ticks_per_second: float) -> np.ndarray:
     return np.rint(ticks * ns_per_tick).astype(np.int64)
 
 
-def offset_from_rounds(initiator_ns: np.ndarray, responder_ns: np.ndarray, step_ns: float) -> OffsetSample:
+def offset_from_rounds(
+    initiator_ns: np.ndarray, responder_ns: np.ndarray, step_ns: float
+) -> OffsetSample:
     """Estimate responder - initiator from ping-pong rounds.
 
     `initiator_ns` is (N, 2) int64 of (t0, t3), `responder_ns` (N,) int64 of t1; rounds with zeros did not happen. The
@@ -92,7 +94,9 @@ def alignment_from_samples(
         num_rounds = max(num_rounds, max(sample.num_rounds for sample in samples))
         bound = max(sample.bound_ns for sample in samples) + _curvature_ns(samples)
         ranks.append(RankAlignment(rank, segments_from_samples(samples), bound))
-    return Alignment(method, reference_rank, tuple(sorted(ranks, key=lambda entry: entry.rank)), num_rounds)
+    return Alignment(
+        method, reference_rank, tuple(sorted(ranks, key=lambda entry: entry.rank)), num_rounds
+    )
 
 
 def _curvature_ns(samples: Sequence[OffsetSample]) -> float:
@@ -109,4 +113,6 @@ def step_from_readings(readings_ticks: np.ndarray, ticks_per_second: float) -> f
     """The clock's step in ns: the smallest difference between successive readings that differ."""
     differences = np.diff(readings_ticks.astype(np.int64))
     positive = differences[differences > 0]
-    return float(positive.min()) * 1e9 / ticks_per_second if len(positive) else 1e9 / ticks_per_second
+    return (
+        float(positive.min()) * 1e9 / ticks_per_second if len(positive) else 1e9 / ticks_per_second
+    )

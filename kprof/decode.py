@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof import abi
-from kprof.capture import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED, ArenaUse, ClockInfo, EventCounts
+from kprof.capture import (
+    EVENT_CLAMPED,
+    EVENT_OPEN,
+    EVENT_SATURATED,
+    ArenaUse,
+    ClockInfo,
+    EventCounts,
+)
 from kprof.clock import ticks_to_ns
 from kprof.errors import ArenaError
 from kprof.regions import Kind, Region, RegionTable, merge_tables
@@ -65,14 +72,18 @@ class RegionIds:
         merged = lookup[table_idxs, np.minimum(region_ids, width - 1)]
         unknown = np.flatnonzero(merged == 0)
         for position in unknown:
-            merged[position] = self._unknown_id(int(table_idxs[position]), int(region_ids[position]))
+            merged[position] = self._unknown_id(
+                int(table_idxs[position]), int(region_ids[position])
+            )
         return merged, len(unknown)
 
     def _tables_of(self, launches: np.ndarray) -> np.ndarray:
         if len(self.tables) == 1:
             return np.zeros(len(launches), dtype=np.intp)
         numbers, inverse = np.unique(launches, return_inverse=True)
-        idxs = np.array([self.table_of_launch.get(int(number), 0) for number in numbers], dtype=np.intp)
+        idxs = np.array(
+            [self.table_of_launch.get(int(number), 0) for number in numbers], dtype=np.intp
+        )
         return idxs[inverse]
 
     def _unknown_id(self, table_idx: int, local_id: int) -> int:
@@ -98,10 +109,14 @@ class ArenaState:
 def read_control(head: Bytes) -> ArenaState:
     """Read the control block from the first bytes of an arena; raises ArenaError when it is not one."""
     if len(head) < abi.CONTROL_BYTES:
-        raise ArenaError(f"{len(head)} bytes are too few for an arena's control block ({abi.CONTROL_BYTES})")
+        raise ArenaError(
+            f"{len(head)} bytes are too few for an arena's control block ({abi.CONTROL_BYTES})"
+        )
     control = head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]
     if int(control["magic"]) != abi.MAGIC:
-        raise ArenaError("these bytes are not a kprof arena: the magic number is wrong; was it overwritten?")
+        raise ArenaError(
+            "these bytes are not a kprof arena: the magic number is wrong; was it overwritten?"
+        )
     if int(control["abi_version"]) != abi.ABI_VERSION:
         raise ArenaError(
             f"the arena has ABI version {control['abi_version']}, this kprof reads {abi.ABI_VERSION}; "
@@ -110,7 +125,9 @@ def read_control(head: Bytes) -> ArenaState:
     num_cursors, per_cursor = int(control["num_cursors"]), int(control["chunks_per_cursor"])
     cursors = control["cursors"][:num_cursors]
     taken = np.minimum(cursors["next_chunk"], per_cursor)
-    ranges = tuple((i * per_cursor, i * per_cursor + int(taken[i])) for i in range(num_cursors) if taken[i])
+    ranges = tuple(
+        (i * per_cursor, i * per_cursor + int(taken[i])) for i in range(num_cursors) if taken[i]
+    )
     return ArenaState(
         abi.ArenaGeometry(int(control["num_chunks"]), num_cursors),
         ranges,
@@ -176,9 +193,13 @@ class Decoder:
         flags = self._flags(region, duration_ticks, payload)
         start_ticks = _unwrap(first, headers["anchor_realtime_ticks"][chunk_idxs])
         self._add(_count_flags(flags, num_unknown))
-        return self._table(headers, chunk_idxs, launch, region, flags, start_ticks, duration_ticks, payload)
+        return self._table(
+            headers, chunk_idxs, launch, region, flags, start_ticks, duration_ticks, payload
+        )
 
-    def _flags(self, region: np.ndarray, duration_ticks: np.ndarray, payload: np.ndarray) -> np.ndarray:
+    def _flags(
+        self, region: np.ndarray, duration_ticks: np.ndarray, payload: np.ndarray
+    ) -> np.ndarray:
         flags = np.zeros(len(region), dtype=np.uint8)
         flags[duration_ticks == abi.DURATION_OPEN] |= EVENT_OPEN
         flags[duration_ticks == abi.DURATION_SATURATED] |= EVENT_SATURATED
@@ -224,14 +245,20 @@ class Decoder:
 
     def _add(self, more: EventCounts) -> None:
         names = EventCounts.__struct_fields__
-        self.counts = EventCounts(*(getattr(self.counts, name) + getattr(more, name) for name in names))
+        self.counts = EventCounts(
+            *(getattr(self.counts, name) + getattr(more, name) for name in names)
+        )
 
 
 def _unwrap(first_words: np.ndarray, anchors: np.ndarray) -> np.ndarray:
     """48-bit starts to full ticks: the signed distance to the chunk's 64-bit anchor is small."""
     distance = (first_words - anchors) << np.uint64(64 - abi.START_BITS)
     signed = distance.view(np.int64) >> (64 - abi.START_BITS)
-    return anchors.view(np.int64) + signed if anchors.flags.c_contiguous else anchors.astype(np.int64) + signed
+    return (
+        anchors.view(np.int64) + signed
+        if anchors.flags.c_contiguous
+        else anchors.astype(np.int64) + signed
+    )
 
 
 def _count_flags(flags: np.ndarray, num_unknown: int) -> EventCounts:

@@ -116,7 +116,10 @@ def run_threads(world_size: int, work: Callable[[ThreadGroup], Result]) -> list[
             meeting.barrier.abort()
             errors.append((isinstance(error, threading.BrokenBarrierError), rank, error))
 
-    threads = [threading.Thread(target=run, args=(rank,), name=f"rank {rank}") for rank in range(world_size)]
+    threads = [
+        threading.Thread(target=run, args=(rank,), name=f"rank {rank}")
+        for rank in range(world_size)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

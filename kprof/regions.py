@@ -188,7 +188,9 @@ def parse_fields(text: str, where: str = "payload fields") -> tuple[Field, ...]:
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, _, bits = part.partition(":")
         if not name.strip().isidentifier() or not bits.strip().isdigit() or int(bits) < 2:
-            raise RegionError(f"{where}: a payload field is name:bits with 2 bits or more, found {part!r}")
+            raise RegionError(
+                f"{where}: a payload field is name:bits with 2 bits or more, found {part!r}"
+            )
         fields.append(Field(name.strip(), int(bits), shift))
         shift += int(bits)
     if shift > PAYLOAD_BITS:

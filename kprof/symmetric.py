@@ -54,7 +54,9 @@ class SymmetricHeap:
         return int(-(-memory.ctypes.data // ALIGNMENT_BYTES) * ALIGNMENT_BYTES)
 
     def _map_files(self, group: Group) -> tuple[int, ...]:
-        directory = _SHARED_MEMORY_DIR if _SHARED_MEMORY_DIR.is_dir() else Path(tempfile.gettempdir())
+        directory = (
+            _SHARED_MEMORY_DIR if _SHARED_MEMORY_DIR.is_dir() else Path(tempfile.gettempdir())
+        )
         path = directory / f"kprof-{os.getpid()}-{id(self):x}"
         error = _create_file(path, self.size_bytes)
         try:

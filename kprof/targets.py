@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -76,11 +76,13 @@ def require_target(target: Target) -> Compiler:
     status = _status(target)
     compiler = find_compiler(target)
     if compiler is None or not status.can_run:
-        raise TargetError(f"the target {target.value} cannot be used here: {status.detail}; {status.remedy}")
+        raise TargetError(
+            f"the target {target.value} cannot be used here: {status.detail}; {status.remedy}"
+        )
     return compiler
 
 
-@lru_cache(maxsize=None)
+@cache
 def find_compiler(target: Target) -> Compiler | None:
     """The compiler for a target, or None. CXX, CUDA_HOME and ROCM_PATH are honoured."""
     finders = {Target.CPU: _find_cpu, Target.CUDA: _find_cuda, Target.HIP: _find_hip}
@@ -122,7 +124,9 @@ def _find_cpu() -> Compiler | None:
 
 def _find_cuda() -> Compiler | None:
     homes = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
-    wheels = [str(path) for path in Path(sys.prefix).glob("lib/python*/site-packages/nvidia/cu*/bin/nvcc")]
+    wheels = [
+        str(path) for path in Path(sys.prefix).glob("lib/python*/site-packages/nvidia/cu*/bin/nvcc")
+    ]
     return _first_working(["nvcc", *(f"{home}/bin/nvcc" for home in homes if home), *wheels])
 
 
@@ -151,7 +155,9 @@ def _first_working(candidates: list[str]) -> Compiler | None:
 def _version_line(text: str) -> str:
     """nvcc names its release on the fourth line, the others on the first."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in lines if "release" in line), lines[0] if lines else "unknown version")
+    return next(
+        (line for line in lines if "release" in line), lines[0] if lines else "unknown version"
+    )
 
 
 _BUILD_REMEDY: Final = {
@@ -169,9 +175,13 @@ def _status(target: Target) -> TargetStatus:
     num_devices = count_devices(target)
     version = f"{compiler.path} ({compiler.version})" if compiler else ""
     if compiler is None:
-        return TargetStatus(target, False, num_devices > 0, "", "no compiler found", _BUILD_REMEDY[target])
+        return TargetStatus(
+            target, False, num_devices > 0, "", "no compiler found", _BUILD_REMEDY[target]
+        )
     if num_devices == 0:
         detail = "builds, but this machine has no such device"
-        return TargetStatus(target, True, False, version, detail, "run on a machine with one, or use --target cpu")
+        return TargetStatus(
+            target, True, False, version, detail, "run on a machine with one, or use --target cpu"
+        )
     noun = "device" if num_devices == 1 else "devices"
     return TargetStatus(target, True, True, version, f"{num_devices} {noun}", "")

@@ -113,6 +113,7 @@ template <typename Kernel>
 inline int max_resident_blocks(Kernel, int threads_per_block) {
   return static_cast<int>(simt::kMaxFibers) / threads_per_block;
 }
+inline int host_warp_width() { return static_cast<int>(simt::kWarpWidth); }
 inline const char* error_text(int error) { return simt::error_text(error); }
 
 }  // namespace kprof::platform

@@ -98,6 +98,7 @@ inline int max_resident_blocks(Kernel kernel, int threads_per_block) {
   return num_sms * blocks_per_sm;
 }
 inline int last_launch_error() { return static_cast<int>(cudaGetLastError()); }
+inline int host_warp_width() { return 32; }
 inline const char* error_text(int error) {
   return cudaGetErrorString(static_cast<cudaError_t>(error));
 }

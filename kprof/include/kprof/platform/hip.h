@@ -124,6 +124,13 @@ inline int max_resident_blocks(Kernel kernel, int threads_per_block) {
   return num_cus * blocks_per_cu;
 }
 inline int last_launch_error() { return static_cast<int>(hipGetLastError()); }
+// Wavefronts are 64 wide on gfx9 (MI200, MI300, MI350); other devices are asked.
+inline int host_warp_width() {
+  int device = 0, width = 0;
+  if (hipGetDevice(&device) != hipSuccess) return 64;
+  if (hipDeviceGetAttribute(&width, hipDeviceAttributeWarpSize, device) != hipSuccess) return 64;
+  return width;
+}
 inline const char* error_text(int error) { return hipGetErrorString(static_cast<hipError_t>(error)); }
 
 }  // namespace kprof::platform

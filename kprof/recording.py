@@ -53,7 +53,12 @@ class NullRecorder:
     is_recording = False
 
     def launch(
-        self, kernel: str, regions: Regions = None, *, num_blocks: int = 0, threads_per_block: int = 0
+        self,
+        kernel: str,
+        regions: Regions = None,
+        *,
+        num_blocks: int = 0,
+        threads_per_block: int = 0,
     ) -> LaunchBuffer:
         """A null buffer."""
         del kernel, regions, num_blocks, threads_per_block
@@ -96,7 +101,9 @@ class Recorder:
         from kprof.decode import Decoder, RegionIds
 
         if not 0 <= rank < world_size:
-            raise RecorderError(f"rank {rank} is not one of {world_size} ranks; pass rank and world_size")
+            raise RecorderError(
+                f"rank {rank} is not one of {world_size} ranks; pass rank and world_size"
+            )
         _claim(directory, rank)
         self.rank = rank
         self.world_size = world_size
@@ -120,13 +127,20 @@ class Recorder:
         )
 
     def launch(
-        self, kernel: str, regions: Regions = None, *, num_blocks: int = 0, threads_per_block: int = 0
+        self,
+        kernel: str,
+        regions: Regions = None,
+        *,
+        num_blocks: int = 0,
+        threads_per_block: int = 0,
     ) -> LaunchBuffer:
         """The buffer for the next launch of `kernel`; `regions` only where it differs from the recorder's."""
         from kprof.capture import Launch
 
         if self._is_closed:
-            raise RecorderError(f"rank {self.rank}: launch of {kernel!r} after the recorder was closed")
+            raise RecorderError(
+                f"rank {self.rank}: launch of {kernel!r} after the recorder was closed"
+            )
         number = len(self._launches)
         ordinal = self._num_launches_of.get(kernel, 0)
         self._num_launches_of[kernel] = ordinal + 1
@@ -201,13 +215,16 @@ class Recorder:
         write_alignment(self._directory, alignment_from_samples(method, 0, self._samples))
 
 
-
 _active: set[tuple[Path, int]] = set()
 _process_recorder: Recorder | None = None
 
 
 def recorder(
-    regions: Regions = None, *, device: str = "cpu", rank: int | None = None, world_size: int | None = None
+    regions: Regions = None,
+    *,
+    device: str = "cpu",
+    rank: int | None = None,
+    world_size: int | None = None,
 ) -> Recorder | NullRecorder:
     """This process's recorder: recording under `kprof record`, off otherwise. Later calls return the same one.
 
@@ -222,7 +239,9 @@ def recorder(
         _process_recorder = Recorder(
             Path(directory),
             rank=_from_environment(_RANK_VARIABLES, 0) if rank is None else rank,
-            world_size=_from_environment(_WORLD_SIZE_VARIABLES, 1) if world_size is None else world_size,
+            world_size=_from_environment(_WORLD_SIZE_VARIABLES, 1)
+            if world_size is None
+            else world_size,
             regions=regions,
             device=device,
             arena_bytes=_arena_bytes(),
@@ -272,7 +291,9 @@ def _from_environment(names: Sequence[str], default: int) -> int:
             try:
                 return int(os.environ[name])
             except ValueError:
-                raise RecorderError(f"{name}={os.environ[name]!r} is not a number; pass rank and world_size") from None
+                raise RecorderError(
+                    f"{name}={os.environ[name]!r} is not a number; pass rank and world_size"
+                ) from None
     return default
 
 

@@ -1,0 +1,172 @@
+"""Run the all-to-all as a workload: under `kprof record`, under torchrun, or alone; verify it and print its time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instrumented_kernels.all_to_all.plan import PeerTimeoutError, Plan, Problem
+from instrumented_kernels.all_to_all.routing import (
+    Skew,
+    count_wrong,
+    make_inputs,
+    num_tokens_of,
+    reference,
+)
+from kprof.errors import KprofError
+from kprof.groups import Group, SoloGroup, TorchGroup
+
+if TYPE_CHECKING:
+    from kprof.recording import NullRecorder, Recorder
+
+# What an output is filled with before a call: a value that is never right, so that an unwritten element shows.
+_POISON = float("nan")
+
+
+@dataclass(frozen=True)
+class Delay:
+    """Rank `rank` starts each call this much later than the others."""
+
+    seconds: float = 0.0
+    rank: int = 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """One rank's calls: wall time of each and the number of wrong values."""
+
+    times_s: list[float]
+    num_wrong: int
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    shape: Annotated[
+        str, typer.Option(help="E,K,D,M: experts, experts per token, row length, tokens per rank")
+    ] = ("64,6,2048,8"),
+    variant: Annotated[str, typer.Option(help="which step of the ladder to run")] = "token_flags",
+    skew: Annotated[
+        float, typer.Option(help="the rank of --skew-rank sends this many times the tokens")
+    ] = 1.0,
+    skew_rank: Annotated[int, typer.Option(help="the rank that sends more")] = 3,
+    delay_ms: Annotated[
+        float, typer.Option(help="the rank of --delay-rank starts each call later by this")
+    ] = 0.0,
+    delay_rank: Annotated[int, typer.Option(help="the rank that is late")] = 3,
+    grid: Annotated[
+        int | None, typer.Option(help="blocks per launch (default: two per rank)")
+    ] = None,
+    warps_per_block: Annotated[int | None, typer.Option(help="warps per block")] = None,
+    repeats: Annotated[int, typer.Option(help="calls")] = 3,
+    target: Annotated[str, typer.Option(help="cpu")] = "cpu",
+    seed: Annotated[int, typer.Option(help="of inputs and, on the CPU, of the schedule")] = 1,
+) -> None:
+    """Run, verify against float64, print the time; exit non-zero when a value is wrong."""
+    try:
+        problem = parse_shape(shape)
+        _check_choice("variant", variant, ("token_flags",))
+        _check_choice("target", target, ("cpu",))
+        with joined_group() as group:
+            plan = Plan(
+                group, problem, grid=grid, warps_per_block=warps_per_block, schedule_seed=seed
+            )
+            result = run(
+                plan, Skew(skew, skew_rank), Delay(delay_ms / 1e3, delay_rank), repeats, seed
+            )
+            num_wrong = _report(group, plan, variant, result)
+    except (ValueError, KprofError, PeerTimeoutError) as error:
+        typer.echo(f"all_to_all: {error}", err=True)
+        raise typer.Exit(1) from None
+    if num_wrong:
+        raise typer.Exit(1)
+
+
+def parse_shape(text: str) -> Problem:
+    """E,K,D,M as a Problem; raises ValueError."""
+    parts = text.split(",")
+    if len(parts) != 4 or not all(part.strip().isdigit() for part in parts):
+        raise ValueError(f"--shape takes E,K,D,M such as 64,6,2048,8, got {text!r}")
+    return Problem(*(int(part) for part in parts))
+
+
+@contextlib.contextmanager
+def joined_group() -> Iterator[Group]:
+    """The process group that torchrun (or kprof record --nproc) asks for, or this process alone."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield SoloGroup()
+        return
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    try:
+        yield TorchGroup()
+    finally:
+        dist.destroy_process_group()
+
+
+def run(plan: Plan, skew: Skew, delay: Delay, repeats: int, seed: int) -> Result:
+    """`repeats` calls with fresh inputs on this rank, each verified; the clocks are aligned before and after."""
+    import kprof
+
+    recorder = kprof.recorder()
+    recorder.align(plan.group)
+    times_s: list[float] = []
+    num_wrong = 0
+    for call in range(repeats):
+        elapsed_s, wrong = _run_call(
+            plan, recorder, skew, delay, seed + 1000 * call + plan.group.rank
+        )
+        times_s.append(elapsed_s)
+        num_wrong += wrong
+    recorder.align(plan.group)
+    return Result(times_s, num_wrong)
+
+
+def _run_call(
+    plan: Plan, recorder: Recorder | NullRecorder, skew: Skew, delay: Delay, seed: int
+) -> tuple[float, int]:
+    import torch
+
+    problem, rank = plan.problem, plan.group.rank
+    inputs = make_inputs(problem, num_tokens_of(problem, rank, skew), seed)
+    out = torch.full_like(inputs.x, _POISON)
+    plan.group.barrier()
+    if rank == delay.rank:
+        time.sleep(delay.seconds)
+    begin = time.perf_counter()
+    plan(inputs.x, inputs.indices, inputs.weights, out=out, recorder=recorder)
+    elapsed_s = time.perf_counter() - begin
+    return elapsed_s, count_wrong(out, reference(problem, inputs, plan.group.world_size))
+
+
+def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"--{name} {value!r} is not known; choose one of {', '.join(known)}")
+
+
+def _report(group: Group, plan: Plan, variant: str, result: Result) -> int:
+    """Rank 0 speaks for all; returns the number of wrong values on all ranks, so that all exit alike."""
+    everyone = group.all_gather(result)
+    num_wrong = sum(each.num_wrong for each in everyone)
+    if group.rank == 0:
+        per_call = [max(times) for times in zip(*(each.times_s for each in everyone), strict=True)]
+        typer.echo(
+            f"all_to_all {variant}: {group.world_size} ranks, {plan.grid} blocks of {plan.threads_per_block} threads, "
+            f"{len(per_call)} calls, slowest rank {1e3 * statistics.median(per_call):.1f} ms (median), "
+            f"{num_wrong} wrong values"
+        )
+    return num_wrong
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,98 @@
+// Signals between ranks: epochs, bounded spins, and what to do when a peer never answers. Shared by all kernels here.
+//
+// The rules (every one has a test that fails when it is broken):
+//   release   every writing thread fences at system scope, then the warp (block) syncs, then ONE thread stores the flag
+//   acquire   one thread polls relaxed at system scope, then fences, then the warp syncs before the others read
+//   epochs    a flag holds the number of the call, compared with >=, and is never reset; buffers alternate by parity,
+//             so a fast rank cannot overwrite what a slow one still reads
+//   bounded   a spin that takes too long notes who waited for whom, and everybody drains and returns; nothing traps,
+//             because a trap would lose the context and the profile with it
+#pragma once
+
+#include <kprof/platform.h>
+
+namespace signals {
+
+using namespace kprof::platform;
+
+// The first wait that timed out. Read by the host; laid out as eight 32-bit words in plan.py.
+struct Timeout {
+  uint32_t is_set;
+  uint32_t region;
+  uint32_t peer;
+  uint32_t slot;
+  uint32_t epoch;
+  uint32_t waited_ms;
+  uint32_t reserved[2];
+};
+
+// What a wait needs to know besides its flag.
+struct WaitLimits {
+  Timeout* timeout;
+  uint64_t timeout_ticks;
+};
+
+struct Waited {
+  uint32_t region;
+  uint32_t peer;
+  uint32_t slot;
+};
+
+constexpr uint32_t kPollsBetweenChecks = 64;
+
+KPROF_DEVICE bool has_timed_out(const WaitLimits& limits) {
+  return load_system(&limits.timeout->is_set) != 0;
+}
+
+KPROF_DEVICE void note_timeout(const WaitLimits& limits, const Waited& waited, uint32_t epoch, uint64_t ticks) {
+  if (exchange_if_zero_device(&limits.timeout->is_set, 1u) != 0) return;
+  limits.timeout->region = waited.region;
+  limits.timeout->peer = waited.peer;
+  limits.timeout->slot = waited.slot;
+  limits.timeout->epoch = epoch;
+  limits.timeout->waited_ms = static_cast<uint32_t>(ticks / (kRealtimeTicksPerSecond / 1000));
+}
+
+// One thread's bounded poll until `read()` (an epoch) reaches `epoch`. False when this or another wait has timed out.
+template <typename Read>
+KPROF_DEVICE bool poll(Read read, uint32_t epoch, const WaitLimits& limits, const Waited& waited) {
+  if (read() >= epoch) return true;
+  const uint64_t begin = realtime_ticks();
+  for (uint32_t polls = 1;; ++polls) {
+    pause();
+    if (read() >= epoch) return true;
+    if (polls % kPollsBetweenChecks != 0) continue;
+    if (has_timed_out(limits)) return false;
+    const uint64_t ticks = realtime_ticks() - begin;
+    if (ticks > limits.timeout_ticks) {
+      note_timeout(limits, waited, epoch, ticks);
+      return false;
+    }
+  }
+}
+
+// The whole warp waits: lane 0 polls and acquires, the others follow behind the warp's exchange.
+template <typename Read>
+KPROF_DEVICE bool wait_warp(Read read, uint32_t epoch, const WaitLimits& limits, const Waited& waited) {
+  uint32_t has_arrived = 0;
+  if (lane_id() == 0) {
+    has_arrived = poll(read, epoch, limits, waited) ? 1u : 0u;
+#if !defined(KPROF_PLANT_NO_ACQUIRE)
+    fence_acquire_system();
+#endif
+  }
+  has_arrived = shuffle(has_arrived, 0);
+  sync_warp();
+  return has_arrived != 0;
+}
+
+// Publishes what the whole warp has written: its lanes' stores first, then the flag.
+KPROF_DEVICE void publish_warp(uint32_t* flag, uint32_t epoch) {
+#if !defined(KPROF_PLANT_NO_RELEASE)
+  fence_release_system();
+#endif
+  sync_warp();
+  if (lane_id() == 0) store_system(flag, epoch);
+}
+
+}  // namespace signals

@@ -1,0 +1,280 @@
+"""Whole columns to protobuf bytes: fixed-width templates of Perfetto packets, filled with numpy.
+
+All events of one shape (same name, same arguments, same flow) have the same bytes but for a few numbers. Protobuf
+allows a varint to be padded with continuation bytes, so each number gets a hole of fixed width and every record
+of a shape has the same size: the template is laid down once per chunk, and each hole is stored as a strided column.
+
+    one span = BEGIN packet + END packet, for example 64 bytes with two arguments and a flow
+
+    0a 2c | 40 ts ts ts ts ts | 50 01 | 5a 22 | 48 01 | 58 id id | 18 c | 50 n | 22 .. args .. | fa 02 flow x 8
+    0a 10 | 40 ts ts ts ts ts | 50 01 | 5a 05 | 48 02 | 58 id id
+
+The trace processor sorts by time and keeps the order of the file where times are equal, so BEGIN and END of one span
+may stand together as long as the spans of a track come by start, longer first. Then, at equal times, every END
+stands before the BEGIN of what follows, and after the BEGIN of what it closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kprof.capture import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
+from kprof.regions import Field, Kind, Region
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Columns = Mapping[str, NDArray[Any]]
+
+SEQUENCE_ID: Final = 1
+
+# Field numbers of trace_packet.proto, track_event.proto and debug_annotation.proto.
+_PACKET: Final = 1
+_TIMESTAMP: Final = 8
+_SEQUENCE: Final = 10
+_TRACK_EVENT: Final = 11
+_CATEGORY_IIDS: Final = 3
+_ANNOTATION: Final = 4
+_TYPE: Final = 9
+_NAME_IID: Final = 10
+_TRACK_UUID: Final = 11
+_COUNTER_VALUE: Final = 30
+_FLOW_IDS: Final = 47
+_TERMINATING_FLOW_IDS: Final = 48
+_ANNOTATION_NAME_IID: Final = 1
+_ANNOTATION_BOOL: Final = 2
+_ANNOTATION_UINT: Final = 3
+_SLICE_BEGIN, _SLICE_END, _INSTANT, _COUNTER = 1, 2, 3, 4
+
+# What a record carries beside its region: bits of a shape, above the three flag bits of the capture.
+FLAG_BITS: Final = EVENT_OPEN | EVENT_SATURATED | EVENT_CLAMPED
+HAS_FLOW_OUT: Final = 8
+HAS_FLOW_IN: Final = 16
+IS_MERGED: Final = 32
+SHAPE_BITS: Final = 64
+
+ARG_OPEN: Final = "open (never ended)"
+ARG_SATURATED: Final = "saturated"
+ARG_CLAMPED: Final = "clamped"
+ARG_MERGED: Final = "merged spans"
+ARG_BUSY: Final = "busy ns"
+_FLAG_ARGS: Final = {
+    EVENT_OPEN: ARG_OPEN,
+    EVENT_SATURATED: ARG_SATURATED,
+    EVENT_CLAMPED: ARG_CLAMPED,
+}
+FIXED_ARGS: Final = (ARG_OPEN, ARG_SATURATED, ARG_CLAMPED, ARG_MERGED, ARG_BUSY)
+
+
+@dataclass(frozen=True)
+class Hole:
+    """A place in a template: bits `(value >> shift) & mask` of a column, as a padded varint or 8 fixed bytes."""
+
+    column: str
+    width: int
+    shift: int = 0
+    mask: int | None = None
+    is_fixed: bool = False
+
+
+Part = bytes | Hole
+
+
+@dataclass(frozen=True)
+class Template:
+    """The bytes of one record and the holes in it, by offset."""
+
+    data: NDArray[np.uint8]
+    holes: tuple[tuple[int, Hole], ...]
+
+    @staticmethod
+    def of(parts: Sequence[Part]) -> Template:
+        """Lay parts side by side."""
+        data = bytearray()
+        holes = []
+        for part in parts:
+            if isinstance(part, Hole):
+                holes.append((len(data), part))
+                data += bytes(part.width)
+            else:
+                data += part
+        return Template(np.frombuffer(bytes(data), dtype=np.uint8), tuple(holes))
+
+    def fill(self, columns: Columns, num_rows: int) -> NDArray[np.uint8]:
+        """Records of all rows, shape (num_rows, record size)."""
+        records = np.empty((num_rows, len(self.data)), dtype=np.uint8)
+        records[:] = self.data
+        for offset, hole in self.holes:
+            values = columns[hole.column]
+            if hole.is_fixed:
+                fixed = np.ascontiguousarray(values, dtype="<u8")
+                records[:, offset : offset + 8] = fixed.view(np.uint8).reshape(-1, 8)
+            else:
+                _store_varint(records[:, offset : offset + hole.width], values, hole)
+        return records
+
+
+def _store_varint(target: NDArray[np.uint8], values: NDArray[Any], hole: Hole) -> None:
+    if hole.shift or hole.mask is not None:
+        values = (values >> hole.shift) & (hole.mask if hole.mask is not None else -1)
+    last = hole.width - 1
+    for i in range(last):
+        target[:, i] = (values >> (7 * i)).astype(np.uint8) | 0x80
+    target[:, last] = values >> (7 * last)
+
+
+def varint(value: int) -> bytes:
+    """The shortest varint of a number >= 0."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def varint_width(largest: int) -> int:
+    """Bytes of the varint of `largest`."""
+    return len(varint(max(0, largest)))
+
+
+def _tag(field: int, wire_type: int) -> bytes:
+    return varint(field << 3 | wire_type)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _tag(field, 0) + varint(value)
+
+
+def _size(parts: Sequence[Part]) -> int:
+    return sum(part.width if isinstance(part, Hole) else len(part) for part in parts)
+
+
+def _message(field: int, *parts: Part) -> list[Part]:
+    return [_tag(field, 2) + varint(_size(parts)), *parts]
+
+
+@dataclass(frozen=True)
+class Interned:
+    """Interning ids of names, categories and argument names, all from 1."""
+
+    names: dict[str, int]
+    categories: dict[str, int]
+    args: dict[str, int]
+
+    @staticmethod
+    def of(regions: Sequence[Region]) -> Interned:
+        """Ids for everything that events of these regions can mention."""
+        arg_names = dict.fromkeys(FIXED_ARGS)
+        for region in regions:
+            arg_names |= dict.fromkeys(field.name for field in region.fields)
+        return Interned(
+            _number_from_one(region.name for region in regions),
+            _number_from_one(region.category.value for region in regions),
+            _number_from_one(arg_names),
+        )
+
+
+def _number_from_one(names: Any) -> dict[str, int]:
+    return {name: iid for iid, name in enumerate(dict.fromkeys(names), start=1)}
+
+
+@dataclass(frozen=True)
+class Widths:
+    """Bytes of the varints that every event has."""
+
+    time: int
+    track: int
+
+
+def event_template(region: Region, shape: int, interned: Interned, widths: Widths) -> Template:
+    """The template of events of `region` with the given shape bits (flags, HAS_FLOW_*, IS_MERGED)."""
+    if region.kind is Kind.VALUE:
+        return counter_template(widths, "payload", value_width=5)
+    kind = _SLICE_BEGIN if region.kind is Kind.SPAN else _INSTANT
+    begin = _event_packet("start_ns", kind, widths, _description(region, shape, interned))
+    end = _event_packet("end_ns", _SLICE_END, widths, []) if kind == _SLICE_BEGIN else []
+    return Template.of(begin + end)
+
+
+def counter_template(widths: Widths, column: str, value_width: int) -> Template:
+    """The template of one counter value."""
+    value: list[Part] = [_tag(_COUNTER_VALUE, 0), Hole(column, value_width)]
+    return Template.of(_event_packet("start_ns", _COUNTER, widths, value))
+
+
+def _event_packet(time_column: str, kind: int, widths: Widths, rest: Sequence[Part]) -> list[Part]:
+    return _message(
+        _PACKET,
+        _tag(_TIMESTAMP, 0),
+        Hole(time_column, widths.time),
+        _number(_SEQUENCE, SEQUENCE_ID),
+        *_message(
+            _TRACK_EVENT,
+            _number(_TYPE, kind),
+            _tag(_TRACK_UUID, 0),
+            Hole("track", widths.track),
+            *rest,
+        ),
+    )
+
+
+def _description(region: Region, shape: int, interned: Interned) -> list[Part]:
+    parts: list[Part] = [
+        _number(_CATEGORY_IIDS, interned.categories[region.category.value]),
+        _number(_NAME_IID, interned.names[region.name]),
+    ]
+    if shape & IS_MERGED:
+        parts += _uint_arg(interned.args[ARG_MERGED], Hole("num_merged", 5))
+        parts += _uint_arg(interned.args[ARG_BUSY], Hole("busy_ns", 9))
+    else:
+        for field in region.fields:
+            parts += _uint_arg(interned.args[field.name], _field_hole(field))
+    for flag, name in _FLAG_ARGS.items():
+        if shape & flag:
+            name_iid = _number(_ANNOTATION_NAME_IID, interned.args[name])
+            parts += _message(_ANNOTATION, name_iid, _number(_ANNOTATION_BOOL, 1))
+    if shape & HAS_FLOW_OUT:
+        parts += [_tag(_FLOW_IDS, 1), Hole("flow_out", 8, is_fixed=True)]
+    if shape & HAS_FLOW_IN:
+        parts += [_tag(_TERMINATING_FLOW_IDS, 1), Hole("flow_in", 8, is_fixed=True)]
+    return parts
+
+
+def _uint_arg(name_iid: int, hole: Hole) -> list[Part]:
+    return _message(
+        _ANNOTATION, _number(_ANNOTATION_NAME_IID, name_iid), _tag(_ANNOTATION_UINT, 0), hole
+    )
+
+
+def _field_hole(field: Field) -> Hole:
+    return Hole("payload", -(-field.bits // 7), field.shift, field.mask)
+
+
+def interleave(
+    pieces: Sequence[tuple[NDArray[np.intp], NDArray[np.uint8]]],
+) -> NDArray[np.uint8]:
+    """Bring records of several sizes back into row order.
+
+    Each piece is (row numbers, records of shape (rows, size)); together the pieces hold every row once.
+    """
+    if len(pieces) == 1:
+        return pieces[0][1].reshape(-1)
+    num_rows = sum(len(rows) for rows, _ in pieces)
+    sizes = np.empty(num_rows, dtype=np.int64)
+    for rows, records in pieces:
+        sizes[rows] = records.shape[1]
+    ends = np.cumsum(sizes)
+    out = np.empty(int(ends[-1]), dtype=np.uint8)
+    for rows, records in pieces:
+        size = records.shape[1]
+        # Overlapping views of one record each: a store by index then copies whole records.
+        slots: NDArray[Any] = np.ndarray(
+            (len(out) - size + 1,), dtype=f"V{size}", buffer=out, strides=(1,)
+        )
+        slots[ends[rows] - size] = records.view(f"V{size}").reshape(-1)
+    return out
