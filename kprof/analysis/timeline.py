@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kprof.trace import Trace
 
 # A picture of the whole run shows something when launches fill this much of it; else the longest call is shown.
-_MIN_FILLED: Final = 0.3
+_MIN_FILLED: Final = 0.7
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,7 @@ def focus(trace: Trace) -> Focus:
         first_ns=("first_ns", "min"), last_ns=("last_ns", "max"), launches=("launch", "nunique")
     )
     calls["length_ns"] = calls["last_ns"] - calls["first_ns"]
-    if (
-        len(calls) == 1
-        or (calls["length_ns"].sum() >= _MIN_FILLED * (last - first)
-        and len(calls) <= 4)
-    ):
+    if len(calls) == 1 or (calls["length_ns"].sum() >= _MIN_FILLED * (last - first)):
         return Focus(first, last, "the whole run")
     ordinal = int(calls["length_ns"].to_numpy().argmax())
     call = calls.iloc[ordinal]
@@ -111,7 +107,7 @@ def _shares(
 
 
 def longest_spans(
-    trace: Trace, over: Focus, ranks: list[int], blocks_per_rank: int = 24, at_most: int = 2500
+    trace: Trace, over: Focus, ranks: list[int], blocks_per_rank: int = 16, at_most: int = 2500
 ) -> pd.DataFrame:
     """The longest spans of a few blocks of the given ranks: rank, block, warp, region, category, peer,
     start_ns, end_ns.

@@ -18,7 +18,8 @@ def duration(ns: float) -> str:
 
 def difference(ns: float, bound_ns: float) -> str:
     """A difference between two clocks: one below their error bound is only known to be within it."""
-    return f"<= {duration(bound_ns)}" if abs(ns) <= bound_ns else duration(ns)
+    is_below = bound_ns > 0 and abs(ns) <= bound_ns
+    return f"<= {duration(bound_ns)}" if is_below else duration(ns)
 
 
 def percent(share: float) -> str:

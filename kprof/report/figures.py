@@ -28,6 +28,7 @@ CATEGORY_COLORS: Final = {
     "other": "#9aa3ad",
 }
 _MAX_LANES: Final = 16
+_BARS_PER_OCTAVE: Final = 4
 
 
 def label(name: object) -> str:
@@ -278,6 +279,7 @@ def _peers(report: Report) -> Figure | None:
         data,
         max(300, min(760, 120 + 34 * len(order))),
         barmode="stack",
+        showlegend=True,
         xaxis={
             "title": {"text": "rank waited for"},
             "type": "category",
@@ -305,6 +307,7 @@ def _block_heatmap(report: Report, column: str, what: str) -> Figure | None:
             for row in values.tolist()
         ],
         "zmin": 0,
+        "zmax": float(f"{float(table[column].max()) / size:.4g}"),
         "colorbar": {"title": {"text": unit}},
         "hovertemplate": "%{y} block %{x}: %{z} " + unit + " of " + what + "<extra></extra>",
     }
@@ -347,46 +350,52 @@ def _ranks(report: Report) -> Figure | None:
 
 
 def _wait_distribution(report: Report) -> Figure | None:
-    """How long single waits last, per region, on a logarithmic axis."""
+    """How long single waits last, per region: bars over log10(ns), four an octave's worth of histogram buckets."""
     table = report.histogram
     table = table[table["category"].isin(["wait", "sync"])]
     if table.empty:
         return None
-    counts = table.groupby(["region", "from_ns"])["events"].sum()
-    data = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": _rounded(rows.index.get_level_values("from_ns")),
-            "y": rows.tolist(),
-            "name": label(region),
-            "fill": "tozeroy",
-            "line": {"shape": "hv", "width": 1.5},
-            "hovertemplate": "%{y} waits of about %{x:.3s} ns<extra>" + label(region) + "</extra>",
-        }
-        for region, rows in _octaves(counts).groupby("region")
-    ]
+    import numpy as np
+
+    width = np.log10(2) / _BARS_PER_OCTAVE
+    position = np.floor(np.log10(table["from_ns"]) / width + 1e-6) * width
+    counts = table.assign(position=position).groupby(["region", "position"])["events"].sum()
+    data = []
+    for region, rows in counts.groupby("region"):
+        positions = rows.index.get_level_values("position")
+        data.append(
+            {
+                "type": "bar",
+                "x": _rounded(positions + width / 2),
+                "y": rows.tolist(),
+                "width": float(width),
+                "opacity": 0.75,
+                "name": label(region),
+                "text": [duration(10**value) for value in positions],
+                "textposition": "none",
+                "hovertemplate": "%{y} waits of about %{text}<extra>" + label(region) + "</extra>",
+            }
+        )
+    decades = range(int(position.min()), int(position.max()) + 2)
     return _figure(
         "wait-distribution",
         data,
         320,
+        barmode="overlay",
+        showlegend=True,
         xaxis={
-            "type": "log",
-            "title": {"text": "duration of one wait, ns"},
-            "exponentformat": "SI",
+            "title": {"text": "duration of one wait"},
+            "tickvals": list(decades),
+            "ticktext": [_decade(power) for power in decades],
         },
-        yaxis={"title": {"text": "waits"}, "type": "log"},
+        yaxis={"title": {"text": "waits"}, "type": "log", "dtick": 1},
     )
 
 
-def _octaves(counts: pd.Series) -> pd.Series:
-    """Sixteen buckets an octave are for percentiles; the picture has four."""
-    import numpy as np
-
-    frame = counts.reset_index()
-    frame["from_ns"] = 2 ** (np.floor(np.log2(frame["from_ns"]) * 4 + 1e-6) / 4)
-    coarse: pd.Series = frame.groupby(["region", "from_ns"])["events"].sum()
-    return coarse
+def _decade(power: int) -> str:
+    """10 ns, 1 us, 100 ms"""
+    unit = ("ns", "us", "ms", "s")[min(power // 3, 3)]
+    return f"{10 ** (power - 3 * min(power // 3, 3))} {unit}"
 
 
 def _launches(report: Report) -> Figure | None:

@@ -60,6 +60,7 @@ def to_html(report: Report) -> str:
         figure_ids={figure["id"] for figure in figures},
         figures_json=_script_json(figures),
         plotly_js=get_plotlyjs(),
+        numbers={finding.id: i for i, finding in enumerate(report.findings, start=1)},
         efficiency=_efficiency(report),
         rank_rows=_rank_rows(report),
         region_rows=report.regions.to_dict("records")[:_TABLE_ROWS],

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from kprof.analysis import Finding
     from kprof.report.model import Report
 
 _STYLES: Final = {"critical": "bold red", "major": "red", "minor": "yellow", "note": "cyan"}
@@ -25,8 +24,7 @@ def render_terminal(report: Report) -> RenderableType:
 
     parts: list[RenderableType] = [Text(_headline(report), style="dim"), Text()]
     parts += [Text(report.verdict, style="bold"), Text(), _efficiency_line(report), Text()]
-    parts += [_finding(finding) for finding in report.findings]
-    parts += [_ranks(report), _regions(report)]
+    parts += [_findings(report), _ranks(report), _regions(report)]
     if report.blame_matrix.to_numpy().sum() > 0:
         parts.append(_blame(report))
     parts += [Text(f"{name}: {sentence}", style="cyan") for name, sentence in _refusals(report)]
@@ -56,14 +54,20 @@ def _efficiency_line(report: Report) -> RenderableType:
     )
 
 
-def _finding(finding: Finding) -> RenderableType:
-    from rich.padding import Padding
+def _findings(report: Report) -> RenderableType:
+    """Two columns, so that wrapped sentences stay beside their severity."""
+    from rich.table import Table
     from rich.text import Text
 
-    severity = finding.severity.value
-    text = Text.assemble((f"{severity:>8} ", _STYLES[severity]), finding.sentence)
-    text.append(f"\n         {finding.remedy}", style="dim")
-    return Padding(text, (0, 0, 1, 0))
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_column()
+    for finding in report.findings:
+        severity = finding.severity.value
+        grid.add_row(Text(severity, style=_STYLES[severity]), Text(finding.sentence))
+        grid.add_row("", Text(finding.remedy, style="dim"))
+        grid.add_row("", "")
+    return grid
 
 
 def _table(title: str, columns: list[str]) -> Table:
@@ -77,7 +81,7 @@ def _table(title: str, columns: list[str]) -> Table:
 
 
 def _ranks(report: Report) -> Table:
-    table = _table("Ranks", ["rank", "blocks' events", "work", "vs median", "wait", "load balance"])
+    table = _table("Ranks", ["rank", "events", "work", "vs median", "wait", "load balance"])
     rows = report.imbalance_by_rank.to_dict("records")
     for row in rows[:_MAX_ROWS]:
         table.add_row(
