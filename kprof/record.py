@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -93,7 +93,7 @@ def record(request: RecordRequest, on_start: Callable[[], None] = lambda: None) 
     ArenaGeometry.for_bytes(request.arena_bytes)
     arguments = launch_arguments(request.command, request.num_procs)
     directory = capture.begin_capture(request.output, request.force)
-    created = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    created = _now_utc()
     try:
         on_start()
         outcome = _run(arguments, _environment(request, directory.absolute()))
@@ -104,6 +104,28 @@ def record(request: RecordRequest, on_start: Callable[[], None] = lambda: None) 
     return Recording(
         _finish(directory, request.output, manifest), outcome.exit_code, outcome.was_interrupted
     )
+
+
+@contextlib.contextmanager
+def session(output: Path, *, force: bool = False) -> Iterator[Path]:
+    """Record from one's own code, without `kprof record` around it: yields the directory for `Recorder(...)`.
+
+    The recorders (one per rank, threads of this process included) must be closed when the block ends; the capture
+    is complete then. When the block raises, what was recorded is still kept and the error goes on.
+    """
+    request = RecordRequest(tuple(sys.argv), output, force=force)
+    directory = capture.begin_capture(output, force)
+    created, start_s = _now_utc(), time.monotonic()
+    exit_code = 1
+    try:
+        yield directory
+        exit_code = 0
+    finally:
+        outcome = _Outcome(exit_code, False, time.monotonic() - start_s)
+        if capture.read_rank_infos(directory) or exit_code == 0:
+            _finish(directory, output, _manifest(request, directory, created, outcome))
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def launch_arguments(command: Sequence[str], num_procs: int | None) -> list[str]:
@@ -120,6 +142,10 @@ def launch_arguments(command: Sequence[str], num_procs: int | None) -> list[str]
     _check_num_procs(num_procs)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_procs)]
     return [sys.executable, *launcher, "--no-python", *arguments]
+
+
+def _now_utc() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _check_executable(program: str) -> None:
