@@ -13,21 +13,15 @@ from kprof.analysis.rules.finding import Finding, Severity
 from kprof.analysis.rules.quality import lossy_capture, uncalibrated_clocks, unmatched
 from kprof.analysis.rules.uneven import uneven_blocks, uneven_ranks
 from kprof.analysis.rules.waited import late_senders, skewed_launches
+from kprof.analysis.rules.warmup import steady_part
 
 if TYPE_CHECKING:
     from kprof.trace import Trace
 
 __all__ = ["Finding", "Severity", "findings"]
 
-_RULES: Final = (
-    lossy_capture,
-    uncalibrated_clocks,
-    unmatched,
-    uneven_ranks,
-    uneven_blocks,
-    skewed_launches,
-    late_senders,
-)
+_QUALITY_RULES: Final = (lossy_capture, uncalibrated_clocks, unmatched)
+_RULES: Final = (uneven_ranks, uneven_blocks, skewed_launches, late_senders)
 _SEVERITIES: Final = list(Severity)
 
 
@@ -38,7 +32,9 @@ def findings(trace: Trace) -> list[Finding]:
     """
     if trace.num_events() == 0:
         return lossy_capture(trace)
-    found = [finding for rule in _RULES for finding in rule(trace)]
+    steady, notes = steady_part(trace)
+    found = [finding for rule in _QUALITY_RULES for finding in rule(trace)]
+    found += notes + [finding for rule in _RULES for finding in rule(steady)]
     return sorted(_with_causes(found), key=_order)
 
 

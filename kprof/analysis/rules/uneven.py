@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # A block serves a peer when at least this share of its events in the region is with that peer.
 _SERVES_SHARE: Final = 0.8
+# With fewer events per block than this, chance leaves blocks without any.
+_SPARSE: Final = 3
 
 
 def uneven_ranks(trace: Trace) -> list[Finding]:
@@ -169,20 +171,24 @@ def _block_counts(trace: Trace) -> pd.DataFrame:
 
 
 def _by_peer(trace: Trace, region: str, served: pd.DataFrame) -> list[Finding]:
-    """Peers whose blocks get more: the mean count of the blocks that serve each peer, over all ranks."""
-    per_peer = served.groupby("peer")["events"].agg(["mean", "sum"])
-    if len(per_peer) < 2 or len(served) < served["rank"].nunique() * 2:
+    """Peers whose blocks get more: events per block that serves the peer, over all ranks.
+
+    All blocks of such a peer are named, also one that got few this time: what ties them to the peer is the same.
+    """
+    per_peer = served.groupby("peer")["events"].agg(["sum", "count"])
+    if len(per_peer) < 2:
         return []
-    standing = counts_that_stand_out(per_peer["sum"]).index
-    means = ratios_to_others(per_peer["mean"])
-    findings = []
-    for peer in standing:
-        if not means[peer] >= MIN_RATIO:
-            continue
-        rows = served[(served["peer"] == peer) & (served["events"] >= MIN_RATIO * served["median"])]
-        if not rows.empty:
-            findings.append(_uneven_group(trace, region, rows, int(str(peer)), float(means[peer])))
-    return findings
+    # A block that a peer with few events left without any has no row here, and is still one of its blocks.
+    is_sparse = per_peer["sum"] < _SPARSE * per_peer["count"]
+    could_serve = per_peer["sum"].clip(upper=per_peer["count"].max())
+    blocks = per_peer["count"].where(~is_sparse, could_serve)
+    ratios = ratios_to_others(per_peer["sum"] / blocks)
+    standing = set(counts_that_stand_out(per_peer["sum"]).index.tolist())
+    return [
+        _uneven_group(trace, region, served[served["peer"] == peer], peer, times)
+        for peer, times in by_number(ratios).items()
+        if peer in standing and times >= MIN_RATIO
+    ]
 
 
 def _by_block(trace: Trace, region: str, group: pd.DataFrame) -> list[Finding]:

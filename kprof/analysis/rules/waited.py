@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.durations import block_time_ns
-from kprof.analysis.rules.finding import Finding, Severity, severity_of
+from kprof.analysis.rules.finding import Finding, severity_of
 from kprof.analysis.rules.measure import excess_wait_for, longest_waits_for, run_time_ns
-from kprof.analysis.rules.outliers import MIN_RATIO, by_number, ratios_to_others
-from kprof.analysis.skew import launch_skew
+from kprof.analysis.rules.outliers import MIN_RATIO, by_number, medians_of_others, ratios_to_others
+from kprof.analysis.skew import bound_ns, launch_starts
 from kprof.analysis.waiting import blame, late_sender
 from kprof.analysis.wording import difference, duration, members, percent
 from kprof.errors import ClockError
@@ -97,51 +97,67 @@ def _split_in_words(split: dict[str, float]) -> str:
 
 
 def skewed_launches(trace: Trace) -> list[Finding]:
-    """Launches that one rank enters clearly later than the others."""
+    """Ranks that enter launches later than the others although their launch before did not end later."""
     try:
-        table = launch_skew(trace)
+        trace.require_alignment("launch skew")
     except ClockError:
         return []
-    table = table[(table["ranks"] > 1) & (table["skew_ns"] > table["bound_ns"])]
+    delays = own_start_delays(trace)
     run_ns = max(run_time_ns(trace), 1)
     findings = []
-    for rank, rows in table.groupby("last_rank"):
-        cost_ns = float(_lateness_ns(trace, int(str(rank)), rows))
+    for rank, rows in delays.groupby("rank"):
+        cost_ns = float(rows["delay_ns"].sum())
         if cost_ns / run_ns >= MIN_SHARE:
-            findings.append(_skew(trace, int(str(rank)), rows, cost_ns))
+            findings.append(_skew(trace, int(str(rank)), rows[rows["delay_ns"] > 0], cost_ns))
     return findings
 
 
-def _lateness_ns(trace: Trace, rank: int, rows: pd.DataFrame) -> float:
-    """How much later than the median of the others `rank` starts, summed over the launches that it entered
-    last."""
-    from kprof.analysis.skew import launch_starts
+def own_start_delays(trace: Trace) -> pd.DataFrame:
+    """How much later than the median of the others a rank starts a launch, less what it inherits from its
+    launch before.
 
-    starts = launch_starts(trace).merge(rows[["kernel", "ordinal"]], on=["kernel", "ordinal"])
-    pivot = starts.pivot_table(index=["kernel", "ordinal"], columns="rank", values="first_ns")
-    late = pivot[rank] - pivot.drop(columns=rank).median(axis=1)
-    return float(late.clip(lower=0).sum())
+    Columns: kernel, ordinal, rank, first_ns, delay_ns. A rank whose kernel ended late starts the next one late:
+    that is not the host's doing. Delays below the clock error bound are 0.
+    """
+    starts = launch_starts(trace).sort_values("first_ns")
+    starts["gap_ns"] = starts["first_ns"] - starts.groupby("rank")["last_ns"].shift()
+    late = starts.groupby(["kernel", "ordinal"])["first_ns"].transform(_over_median_of_others)
+    own = starts.groupby(["kernel", "ordinal"])["gap_ns"].transform(_over_median_of_others)
+    # The first launch of all has nothing before it; the first one that is left of a selection has, but not here.
+    own = own.where(own.notna(), late.where(starts["ordinal"] == 0, 0.0))
+    bounds = {rank: _worst_bound_ns(trace, rank) for rank in starts["rank"].unique().tolist()}
+    delay = late.clip(upper=own).clip(lower=0)
+    starts["delay_ns"] = delay.where(delay > starts["rank"].map(bounds), 0.0)
+    return starts[["kernel", "ordinal", "rank", "first_ns", "last_ns", "delay_ns"]]
+
+
+def _over_median_of_others(values: pd.Series) -> pd.Series:
+    excess: pd.Series = values - medians_of_others(values.to_numpy(dtype=float))
+    return excess
+
+
+def _worst_bound_ns(trace: Trace, rank: int) -> float:
+    return max((bound_ns(trace, rank, info.rank) for info in trace.ranks), default=0.0)
 
 
 def _skew(trace: Trace, rank: int, rows: pd.DataFrame, cost_ns: float) -> Finding:
-    worst = rows.sort_values("skew_ns").to_dict("records")[-1]
-    share = cost_ns / max(run_time_ns(trace), 1)
-    skew = difference(float(worst["skew_ns"]), float(worst["bound_ns"]))
+    worst = rows.sort_values("delay_ns").to_dict("records")[-1]
+    launches = f"{len(rows)} launch" + ("es" if len(rows) > 1 else "")
     return Finding(
         id=f"launch-skew/rank-{rank}",
         kind="launch_skew",
-        severity=severity_of(share) if share >= MIN_SHARE else Severity.NOTE,
-        sentence=f"rank {rank} starts last in {len(rows)} launches, at worst {skew} after the first rank "
-        f"({worst['kernel'] or 'kernel'} call {int(worst['ordinal'])}): start skew, not slowness",
+        severity=severity_of(cost_ns / max(run_time_ns(trace), 1)),
+        sentence=f"rank {rank} starts {launches} later than the other ranks, at worst by {duration(worst['delay_ns'])} "
+        f"({worst['kernel'] or 'kernel'} call {worst['ordinal']}): start skew, not slowness",
         remedy="look at the host side of that rank (allocations, Python, an uneven step before); "
         "a barrier would only move the wait",
         cost_ns=cost_ns,
         ranks=(rank,),
         evidence={
             "launches": len(rows),
-            "worst_skew_ns": int(worst["skew_ns"]),
-            "bound_ns": float(worst["bound_ns"]),
-            "lateness_ns": cost_ns,
+            "worst_delay_ns": worst["delay_ns"],
+            "delay_ns": cost_ns,
+            "bound_ns": _worst_bound_ns(trace, rank),
         },
-        where_ns=(int(worst["first_ns"]), int(worst["first_ns"] + worst["duration_ns"])),
+        where_ns=(int(worst["first_ns"] - worst["delay_ns"]), int(worst["last_ns"])),
     )
