@@ -110,6 +110,9 @@ def _library_flags(options: BuildOptions, compiler: Compiler) -> list[str]:
     if options.target is Target.HIP:
         return [*_hip_flags(options, compiler), "-fPIC", "-shared", "-lamdhip64"]
     flags = ["-x", "c++", "-fPIC", "-shared", "-Wall", "-Wextra", "-U_FORTIFY_SOURCE"]
+    if "clang" not in compiler.version:
+        # Statics of inline functions must not be shared between libraries of different warp widths in one process.
+        flags.append("-fno-gnu-unique")
     flags.append(f"-DKPROF_CPU_WARP_WIDTH={options.warp_width}")
     if options.sanitizers:
         flags += [f"-fsanitize={','.join(options.sanitizers)}", "-fno-omit-frame-pointer"]

@@ -3,6 +3,6 @@
 `Plan` owns the memory of one group of ranks and runs calls; see README.md for what its trace shows.
 """
 
-from instrumented_kernels.all_to_all.plan import PeerTimeoutError, Plan, Problem
+from instrumented_kernels.all_to_all.plan import Dispatched, PeerTimeoutError, Plan, Problem
 
-__all__ = ["PeerTimeoutError", "Plan", "Problem"]
+__all__ = ["Dispatched", "PeerTimeoutError", "Plan", "Problem"]

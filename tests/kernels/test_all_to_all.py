@@ -1,0 +1,166 @@
+"""The all-to-all on the CPU target: right on every case that it must handle, under many interleavings."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from ranks import Run, run_ranks
+
+from instrumented_kernels.all_to_all import PeerTimeoutError, Plan, Problem
+from instrumented_kernels.all_to_all.routing import Inputs, make_inputs
+from kprof.groups import SoloGroup, ThreadGroup, run_threads
+
+SMALL = Problem(num_experts=8, top_k=3, hidden=40, max_tokens=6)
+
+
+def with_tokens(problem: Problem, counts: list[int]):
+    """Rank r sends counts[r] tokens."""
+    return lambda rank, call: make_inputs(problem, counts[rank], 100 * call + rank)
+
+
+def with_experts(problem: Problem, choose):
+    """Every token's experts are choose(rank), a list of K experts."""
+
+    def make(rank: int, call: int) -> Inputs:
+        inputs = make_inputs(problem, problem.max_tokens, 100 * call + rank)
+        row = torch.tensor(choose(rank), dtype=torch.int32)
+        return Inputs(inputs.x, row.repeat(problem.max_tokens, 1).contiguous(), inputs.weights)
+
+    return make
+
+
+CASES = {
+    "n == M, 2 ranks": Run(SMALL, 2),
+    "n == M, 4 ranks": Run(SMALL, 4),
+    "n == M, 8 ranks": Run(SMALL, 8),
+    "one rank": Run(SMALL, 1),
+    "a rank with no tokens": Run(SMALL, 4, inputs=with_tokens(SMALL, [3, 0, 6, 1])),
+    "no tokens at all": Run(SMALL, 2, inputs=with_tokens(SMALL, [0, 0])),
+    "every token to one rank": Run(SMALL, 2, inputs=with_experts(SMALL, lambda rank: [5, 6, 7])),
+    "an expert with none": Run(SMALL, 4, inputs=with_experts(SMALL, lambda rank: [0, 3, 5])),
+    "a pair with none": Run(SMALL, 4, inputs=with_experts(SMALL, lambda rank: [2 * rank, 2 * rank + 1, 7 - 2 * rank])),
+    "K = 1": Run(Problem(8, 1, 40, 6), 4),
+    "K = E": Run(Problem(4, 4, 40, 6), 2),
+    "D = 2880": Run(Problem(8, 2, 2880, 2), 2),
+    "odd D": Run(Problem(8, 2, 37, 3), 2),
+    "D = 1": Run(Problem(8, 2, 1, 3), 2),
+    "one block": Run(SMALL, 4, grid=1),
+    "fewer blocks than ranks": Run(SMALL, 8, grid=3),
+    "blocks no multiple of ranks": Run(SMALL, 4, grid=7),
+    "four warps": Run(SMALL, 2, warps_per_block=4),
+}
+
+
+@pytest.mark.parametrize("warp_width", [32, 64])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_matches_float64(case: Run, warp_width: int) -> None:
+    results = run_ranks(replace(case, warp_width=warp_width))
+    assert [result.num_wrong for result in results] == [0] * case.world_size
+
+
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_every_schedule_is_right(seed: int) -> None:
+    results = run_ranks(Run(SMALL, 4, num_calls=3, seed=seed))
+    assert sum(result.num_wrong for result in results) == 0
+
+
+def test_hundreds_of_calls_with_a_slow_rank_and_no_barrier() -> None:
+    def dawdle(rank: int, call: int) -> None:
+        if rank == 2 and call % 10 == 0:
+            time.sleep(0.005)
+
+    results = run_ranks(Run(SMALL, 4, num_calls=300, grid=2, warps_per_block=1, before_call=dawdle))
+    assert sum(result.num_wrong for result in results) == 0
+
+
+def test_shapes_change_from_call_to_call() -> None:
+    counts = [0, 6, 1, 4, 2, 5]
+    run = Run(SMALL, 2, num_calls=12, inputs=lambda rank, call: make_inputs(SMALL, counts[(call + rank) % 6], call))
+    assert sum(result.num_wrong for result in run_ranks(run)) == 0
+
+
+def test_dispatch_delivers_every_row_once_grouped_by_expert() -> None:
+    run = Run(SMALL, 4, num_calls=1)
+    results = run_ranks(run)
+    delivered = set()
+    for rank, result in enumerate(results):
+        received = result.dispatched[0]
+        for local_expert, (rows, origins) in enumerate(zip(received.rows, received.origins, strict=True)):
+            for row, (flat, source) in zip(rows, origins, strict=True):
+                inputs = run.inputs_of(int(source), 0)
+                token, k = divmod(int(flat), SMALL.top_k)
+                assert int(inputs.indices[token, k]) == rank * 2 + local_expert
+                expected = (inputs.x[token].float() * (1 + rank)).half().numpy()
+                np.testing.assert_array_equal(row, expected)
+                delivered.add((int(source), int(flat)))
+    assert len(delivered) == 4 * SMALL.max_tokens * SMALL.top_k
+
+
+def test_a_rank_that_never_sends_is_named() -> None:
+    def work(group: ThreadGroup) -> str:
+        plan = Plan(group, SMALL, timeout_s=0.3, options=Run(SMALL, 4).options())
+        if group.rank == 3:
+            return ""
+        inputs = make_inputs(SMALL, 4, group.rank)
+        with pytest.raises(PeerTimeoutError) as error:
+            plan(inputs.x, inputs.indices, inputs.weights)
+        with pytest.raises(RuntimeError, match="create a new plan"):
+            plan(inputs.x, inputs.indices, inputs.weights)
+        return str(error.value)
+
+    messages = run_threads(4, work)
+    expected = "rank 2 waited 0.3 s for rank 3, slot 0, epoch 1, in dispatch/wait-counts"
+    assert messages[2].startswith(expected), messages[2]
+
+
+GOOD = make_inputs(SMALL, 4, 1)
+OUT_OF_RANGE = GOOD.indices.clone().index_fill_(1, torch.tensor([0]), 8)
+REPEATED = GOOD.indices.clone()
+REPEATED[2, 1] = REPEATED[2, 0]
+TOO_MANY = make_inputs(SMALL, 7, 1)
+BAD_INPUTS = {
+    "index out of range": (replace(GOOD, indices=OUT_OF_RANGE), "indices must lie in 0 .. 7"),
+    "negative index": (replace(GOOD, indices=-GOOD.indices - 1), "indices must lie in 0 .. 7"),
+    "repeated expert": (replace(GOOD, indices=REPEATED), "token 2 names an expert twice"),
+    "dtype of x": (replace(GOOD, x=GOOD.x.float()), "x must be torch.float16"),
+    "dtype of indices": (replace(GOOD, indices=GOOD.indices.long()), "indices must be torch.int32"),
+    "row length": (replace(GOOD, x=GOOD.x[:, :8].contiguous()), r"x must have shape \[4, 40\]"),
+    "contiguity": (replace(GOOD, x=torch.zeros(40, 4, dtype=torch.float16).t()), "x must be contiguous"),
+    "device": (replace(GOOD, x=GOOD.x.to("meta")), "x is on meta"),
+    "n > M": (TOO_MANY, "x has 7 tokens, the plan holds 6"),
+}
+
+
+@pytest.mark.parametrize(("inputs", "message"), BAD_INPUTS.values(), ids=BAD_INPUTS.keys())
+def test_bad_inputs_are_refused_before_any_launch(inputs: Inputs, message: str) -> None:
+    plan = Plan(SoloGroup(), SMALL)
+    with pytest.raises((ValueError, TypeError), match=message):
+        plan(inputs.x, inputs.indices, inputs.weights)
+    assert plan.dispatched().num_rows.sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("problem", "grid", "message"),
+    [
+        (Problem(9, 3, 40, 6), None, "9 experts cannot be dealt evenly to 2 ranks"),
+        (Problem(2, 3, 40, 6), None, "K = 3 distinct experts of E = 2"),
+        (Problem(8, 3, 0, 6), None, "must be positive"),
+        (SMALL, 100_000, "cannot be resident at once"),
+        (SMALL, -1, "cannot be resident at once"),
+    ],
+)
+def test_bad_plans_are_refused(problem: Problem, grid: int | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run_ranks(Run(problem, 2, grid=grid))
+
+
+def test_ranks_with_different_shapes_are_refused() -> None:
+    def work(group: ThreadGroup) -> None:
+        Plan(group, replace(SMALL, max_tokens=6 + group.rank))
+
+    with pytest.raises(ValueError, match="they must be equal"):
+        run_threads(2, work)

@@ -1,0 +1,235 @@
+"""What the all-to-all records: every event once, every flow joined, nothing lost in silence."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ranks import Run, record_ranks
+
+import kprof
+from instrumented_kernels.all_to_all import PeerTimeoutError, Problem
+from instrumented_kernels.all_to_all.routing import Skew, make_inputs, num_tokens_of
+from kprof.build import BuildOptions, load_library
+from kprof.capture import Capture
+from kprof.record import session
+from kprof.recording import Recorder
+from kprof.trace import Trace
+
+SMALL = Problem(num_experts=8, top_k=3, hidden=40, max_tokens=6)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trace, int]:
+    path = tmp_path_factory.mktemp("recorded") / "run.kprof"
+    results = record_ranks(Run(SMALL, 4, num_calls=3), path)
+    return Trace.open(path), sum(result.num_rows_sent for result in results)
+
+
+def test_one_flow_for_every_token_sent(recorded: tuple[Trace, int]) -> None:
+    trace, num_rows = recorded
+    flows = trace.frame("SELECT send_region, count(*) AS n FROM flows GROUP BY 1").set_index("send_region")["n"]
+    assert flows["dispatch/send"] == num_rows
+    assert flows["combine/send"] == num_rows
+    assert flows["dispatch/send-counts"] == 3 * 4 * 4
+
+
+def test_flows_join_the_right_ends(recorded: tuple[Trace, int]) -> None:
+    trace, _ = recorded
+    wrong = trace.frame(
+        """SELECT count(*) AS n FROM flows f
+           JOIN events s ON s.event_id = f.send_event_id JOIN events w ON w.event_id = f.wait_event_id
+           WHERE s.rank <> f.src OR s.peer <> f.dst OR w.rank <> f.dst OR w.peer <> f.src OR s.slot <> w.slot"""
+    )
+    assert wrong["n"][0] == 0
+
+
+def test_no_wait_ends_before_its_send_began(recorded: tuple[Trace, int]) -> None:
+    trace, _ = recorded
+    assert trace.alignment is not None
+    bound = max(trace.alignment.bound_between_ns(a, b) for a in range(4) for b in range(4) if a != b)
+    early = trace.frame("SELECT count(*) AS n FROM flows WHERE wait_end_ns < send_start_ns - ?", [bound])
+    assert early["n"][0] == 0
+
+
+def test_every_copy_follows_its_wait(recorded: tuple[Trace, int]) -> None:
+    trace, num_rows = recorded
+    counts = trace.frame("SELECT region, count(*) AS n FROM events GROUP BY 1").set_index("region")["n"]
+    assert counts["dispatch/wait-token"] == counts["dispatch/copy"] == num_rows
+    assert counts["expert"] == counts["combine/send"] == counts["combine/wait-token"] == num_rows
+
+
+def test_nothing_is_lost(recorded: tuple[Trace, int]) -> None:
+    trace, _ = recorded
+    for info in trace.ranks:
+        assert info.counts.dropped == info.counts.open == info.counts.unknown_region == info.counts.torn_chunks == 0
+        assert info.counts.recorded > 0
+
+
+def test_skewed_source_loads_the_blocks_that_serve_it(tmp_path: Path) -> None:
+    problem = Problem(8, 2, 64, 12)
+    skew = Skew(3.0, rank=1)
+    run = Run(
+        problem,
+        4,
+        num_calls=2,
+        inputs=lambda rank, call: make_inputs(problem, num_tokens_of(problem, rank, skew), 100 * call + rank),
+    )
+    record_ranks(run, tmp_path / "run.kprof")
+    copies = kprof.open(tmp_path / "run.kprof").frame(
+        """SELECT block % 4 AS served, count(*) AS n FROM events
+           WHERE region = 'dispatch/copy' GROUP BY 1 ORDER BY 1"""
+    )
+    assert copies["n"].tolist() == [64, 192, 64, 64]
+
+
+def test_late_rank_is_the_one_waited_for(tmp_path: Path) -> None:
+    def delay(rank: int, call: int) -> None:
+        if rank == 2:
+            time.sleep(0.01)
+
+    record_ranks(Run(SMALL, 4, num_calls=2, before_call=delay), tmp_path / "run.kprof")
+    waits = kprof.open(tmp_path / "run.kprof").frame(
+        """SELECT peer, sum(duration_ns) AS ns FROM events WHERE category = 'wait' AND rank <> 2
+           GROUP BY peer ORDER BY ns DESC"""
+    )
+    assert waits["peer"][0] == 2
+    assert waits["ns"][0] > 2 * waits["ns"][1]
+
+
+def test_profile_up_to_a_timeout_is_captured(tmp_path: Path) -> None:
+    def absent(rank: int, call: int) -> None:
+        if rank == 1 and call == 1:
+            raise KeyError("rank 1 gives up")
+
+    run = Run(SMALL, 2, num_calls=2, timeout_s=0.3, before_call=absent)
+    path = tmp_path / "run.kprof"
+    with pytest.raises((PeerTimeoutError, KeyError)), session(path) as directory:
+        _record_until_error(run, directory)
+    trace = kprof.open(path)
+    assert trace.manifest.exit_code == 1
+    longest = trace.frame("SELECT max(duration_ns) AS ns FROM events WHERE rank = 0 AND category = 'wait'")
+    assert longest["ns"][0] >= 0.3e9
+
+
+def _record_until_error(run: Run, directory: Path) -> None:
+    from ranks import run_rank
+
+    from kprof.groups import ThreadGroup, run_threads
+
+    def work(group: ThreadGroup) -> None:
+        recorder = Recorder(directory, rank=group.rank, world_size=2, arena_bytes=1 << 20)
+        try:
+            run_rank(run, group, recorder)
+        finally:
+            recorder.close()
+
+    run_threads(2, work)
+
+
+COUNTING_KERNEL = """
+#include <kprof/kprof.h>
+#define KPROF_REGIONS "regions.h"
+#include <kprof/declare_regions.h>
+using namespace kprof::platform;
+// Every warp emits `n` + its number records and counts them itself.
+__global__ void emit_many(uint32_t* emitted, uint32_t n, kprof::Buffer prof) {
+  kprof::Track track = kprof::open_track(prof, kprof::per_warp);
+  for (uint32_t i = 0; i < n + warp_id(); ++i) {
+    kprof::Span span = kprof::profile_start(track);
+    pause();
+    kprof::profile_stop(track, span, R_WORK, kprof::payload<R_WORK>(i % 300, i));
+    if (lane_id() == 0) add_device(emitted, 1u);
+  }
+  kprof::Track block = kprof::open_track(prof, kprof::per_block);
+  kprof::profile_mark(block, R_DONE);
+  kprof::profile_value(block, R_LEFT, 17);
+  { kprof::Scope scope(block, R_SCOPE); pause(); }
+  if (thread_id() == 0) add_device(emitted, 3u);
+  kprof::profile_mark(block, 77);
+  if (thread_id() == 0) add_device(emitted, 1u);
+}
+extern "C" int launch(uint32_t* emitted, uint32_t n, int blocks, int threads, void* arena, uint32_t number) {
+  return KPROF_LAUNCH(emit_many, blocks, threads, nullptr, 5, emitted, n, kprof::make_buffer(arena, number));
+}
+"""
+COUNTING_REGIONS = """
+REGION(R_WORK, "work", compute, peer:8, slot:24)
+MARK(R_DONE, "done", sync)
+VALUE(R_LEFT, "left", other)
+REGION(R_SCOPE, "scope", compute)
+"""
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> tuple[ctypes.CDLL, Path]:
+    folder = tmp_path_factory.mktemp("counting")
+    (folder / "kernel.hip").write_text(COUNTING_KERNEL)
+    (folder / "regions.h").write_text(COUNTING_REGIONS)
+    library = load_library(folder / "kernel.hip", BuildOptions(warp_width=32))
+    number, pointer = ctypes.c_uint32, ctypes.c_void_p
+    library.launch.argtypes = [pointer, number, ctypes.c_int, ctypes.c_int, pointer, number]
+    return library, folder / "regions.h"
+
+
+def emit(counting: tuple[ctypes.CDLL, Path], output: Path, n: int, arena_bytes: int, flush: bool) -> tuple[Capture, int]:
+    library, regions = counting
+    emitted = np.zeros(1, dtype=np.uint32)
+    with session(output) as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, regions=regions, arena_bytes=arena_bytes)
+        for _ in range(3):
+            buffer = recorder.launch("emit_many", num_blocks=5, threads_per_block=96)
+            assert library.launch(emitted.ctypes.data, n, 5, 96, buffer.arena, buffer.launch) == 0
+            if flush:
+                recorder.flush()
+        recorder.close()
+    return Capture.open(output), int(emitted[0])
+
+
+@pytest.mark.parametrize("n", [0, 1, 60, 61, 62, 500])
+@pytest.mark.parametrize("flush", [False, True])
+def test_recorded_equals_what_the_kernel_counted(counting, tmp_path: Path, n: int, flush: bool) -> None:
+    capture, emitted = emit(counting, tmp_path / "run.kprof", n, 1 << 20, flush)
+    counts = capture.manifest.ranks[0].counts
+    assert (counts.recorded, counts.dropped) == (emitted, 0)
+    assert Trace.open(capture).num_events() == emitted
+    assert counts.unknown_region == 15
+    assert counts.clamped == 3 * 5 * sum(
+        sum(1 for i in range(n + warp) if i % 300 >= 255) for warp in range(3)
+    )
+
+
+@pytest.mark.parametrize("arena_bytes", [6144, 7168, 20_000, 60_000])
+def test_overflow_is_counted_and_the_named_size_suffices(counting, tmp_path: Path, arena_bytes: int) -> None:
+    capture, emitted = emit(counting, tmp_path / "small.kprof", 200, arena_bytes, False)
+    info = capture.manifest.ranks[0]
+    assert info.counts.dropped > 0
+    assert info.counts.recorded + info.counts.dropped == emitted
+    assert info.arena.size_bytes <= arena_bytes
+    again, emitted_again = emit(counting, tmp_path / "large.kprof", 200, info.arena.needed_bytes, False)
+    assert again.manifest.ranks[0].counts.dropped == 0
+    assert again.manifest.ranks[0].counts.recorded == emitted_again
+
+
+def test_kinds_and_payloads_survive(counting, tmp_path: Path) -> None:
+    capture, _ = emit(counting, tmp_path / "run.kprof", 2, 1 << 20, False)
+    events = Trace.open(capture).to_pandas()
+    work = events[(events.region == "work") & (events.block == 3) & (events.warp == 1) & (events.launch == 1)]
+    assert work[["peer", "slot"]].to_numpy().tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert (events[events.region == "left"].payload == 17).all()
+    assert set(events[events.region == "done"].warp) == {-1}
+    assert set(events[events.region.str.startswith("unknown")].region) == {"unknown region 77 of table 0"}
+    assert (events.duration_ns >= 0).all()
+    spans = events[events.region == "scope"]
+    assert len(spans) == 15
+    assert (spans.kind == "span").all()
+
+
+def test_a_null_buffer_records_nothing(counting) -> None:
+    library, _ = counting
+    emitted = np.zeros(1, dtype=np.uint32)
+    assert library.launch(emitted.ctypes.data, 9, 2, 64, None, 0) == 0
+    assert emitted[0] == 2 * (9 + 10 + 4)
