@@ -11,7 +11,7 @@ import typer
 
 from kprof_cli.exporting import export_with_progress
 from kprof_cli.options import ForceOption
-from kprof_cli.output import note
+from kprof_cli.output import note, progress_bar
 from kprof_cli.recording import record_and_summarise
 
 # 64 experts, 6 of them per token, rows of 2048 values, at most 8 tokens a rank; one source has three times the others'.
@@ -54,7 +54,8 @@ def demo(
     recording = record_and_summarise(RecordRequest(_WORKLOAD, run, nproc, force=force))
     trace = Trace.open(recording.capture)
     export_with_progress(trace, trace_file, force=force, max_slices=None)
-    reports.write_html(reports.build(trace), page, force=force)
+    with progress_bar() as progress:
+        reports.write_html(reports.build(trace, progress=progress), page, force=force)
     print(f"capture  {run}")
     print(f"trace    {trace_file}    kprof view {trace_file}")
     print(f"report   {page}    open it in a browser")

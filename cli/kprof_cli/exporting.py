@@ -122,5 +122,5 @@ def export_with_progress(
     """Export with a bar on a terminal."""
     from kprof import export as exporter
 
-    with progress_bar(f"writing {output.name}") as progress:
+    with progress_bar() as progress:
         return exporter.write(trace, output, force=force, max_slices=max_slices, progress=progress)

@@ -35,37 +35,34 @@ def print_json(value: Any) -> None:
 
 
 def print_frame(
-    frame: pd.DataFrame, *, is_json: bool, limit: int = 0, title: str | None = None
+    frame: pd.DataFrame, *, is_json: bool, limit: int = 0, has_one_unit: bool = False
 ) -> None:
-    """Print a result table of an analysis: times in a readable unit, or JSON with the units of the columns."""
+    """Print a result table of an analysis: JSON as it is, or for people with times in a readable unit.
+
+    Each column has a unit of its own, unless `has_one_unit`: the cells of a matrix are compared across columns.
+    """
     if is_json:
         print_json(frame.to_dict(orient="records"))
         return
-    headers, columns = zip(
-        *(_readable(str(name), frame[name].tolist()) for name in frame.columns), strict=True
-    )
-    print_rows(headers, list(zip(*columns, strict=True)), limit=limit, title=title)
+    values = {str(name): frame[name].tolist() for name in frame.columns}
+    times = [cell for name in values if name.endswith("_ns") for cell in values[name]]
+    columns = [
+        _readable(name, cells, times if has_one_unit else cells) for name, cells in values.items()
+    ]
+    rows = list(zip(*(cells for _, cells in columns), strict=True))
+    print_rows([header for header, _ in columns], rows, limit=limit)
 
 
-def print_rows(
-    headers: Sequence[str],
-    rows: Sequence[Sequence[Any]],
-    *,
-    limit: int = 0,
-    title: str | None = None,
-) -> None:
+def print_rows(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, limit: int = 0) -> None:
     """Print a table; numbers to the right. At most `limit` rows (0: all), and a note about the others."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, header in enumerate(headers):
-        is_number = any(isinstance(row[i], int | float) for row in rows[:50])
-        # Cells of numbers were made readable before; they are strings that start with a digit.
-        looks_like_number = all(_looks_like_number(row[i]) for row in rows[:50])
-        right = is_number or looks_like_number
-        table.add_column(Text(header), justify="right" if right else "left", no_wrap=right)
+        is_number = all(_looks_like_number(row[i]) for row in rows[:50])
+        table.add_column(Text(header), justify="right" if is_number else "left", no_wrap=is_number)
     shown = rows[:limit] if limit else rows
     for row in shown:
         table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
@@ -100,21 +97,21 @@ def format_ns(duration_ns: float) -> str:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr when that is a terminal; yields a function of (done, total)."""
+def progress_bar() -> Iterator[Callable[[str, float], None]]:
+    """A bar on stderr when that is a terminal; yields a function of (what is done, share from 0 to 1)."""
     from rich.progress import Progress
 
     target = console(is_error=True)
     with Progress(console=target, transient=True, disable=not target.is_terminal) as bars:
-        task = bars.add_task(what, total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
+        task = bars.add_task("", total=1.0)
+        yield lambda what, share: bars.update(task, description=what, completed=share)
 
 
-def _readable(name: str, values: list[Any]) -> tuple[str, list[Any]]:
-    """A column for people: `wait_ns` in the unit that suits its largest value, shares and ratios rounded."""
-    known = [abs(value) for value in values if _is_finite_number(value)]
+def _readable(name: str, values: list[Any], scaled_like: list[Any]) -> tuple[str, list[Any]]:
+    """A column for people: `wait_ns` in the unit that suits `scaled_like`, shares and ratios rounded."""
     if name.endswith("_ns"):
-        _, scale, unit = next(entry for entry in _TIME_UNITS if max(known, default=0) >= entry[0])
+        largest = max((abs(value) for value in scaled_like if _is_finite_number(value)), default=0)
+        _, scale, unit = next(entry for entry in _TIME_UNITS if largest >= entry[0])
         digits = 0 if unit == "ns" else 2
         return f"{name[:-3]}, {unit}", [_fixed(value, scale, digits) for value in values]
     if any(isinstance(value, float) for value in values):
@@ -136,8 +133,8 @@ def _is_finite_number(value: Any) -> bool:
 
 
 def _looks_like_number(cell: Any) -> bool:
-    text = str(cell)
-    return cell is None or text == "" or text.lstrip("-")[:1].isdigit()
+    """Numbers, and the strings that they became."""
+    return cell in (None, "", "-") or str(cell).lstrip("-")[:1].isdigit()
 
 
 def _plain(value: Any) -> Any:

@@ -21,7 +21,7 @@ from kprof_cli.options import (
     RunArgument,
     TimeOption,
 )
-from kprof_cli.output import console, note, print_frame, print_json, print_rows
+from kprof_cli.output import console, note, print_frame, print_json, print_rows, progress_bar
 
 if TYPE_CHECKING:
     from kprof.trace import Trace
@@ -91,8 +91,10 @@ def stats(
     from kprof import analysis
 
     trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
-    is_by_region = by is StatsKey.REGION
-    frame = analysis.stats(trace) if is_by_region else analysis.imbalance(trace, by=by.value)
+    if by is StatsKey.REGION:
+        frame = analysis.stats(trace)
+    else:
+        frame = analysis.imbalance(trace, by="rank" if by is StatsKey.RANK else "block")
     print_frame(frame, is_json=is_json, limit=limit)
 
 
@@ -118,12 +120,12 @@ def waits(
 
     trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
     if by is WaitsKey.MATRIX:
-        frame = analysis.blame_matrix(trace)
+        frame = analysis.blame_matrix(trace).add_prefix("for_rank_").add_suffix("_ns").reset_index()
     elif by is WaitsKey.SENDER:
         frame = analysis.late_sender(trace)
     else:
         frame = analysis.waits(trace, by=by.value)
-    print_frame(frame, is_json=is_json, limit=limit)
+    print_frame(frame, is_json=is_json, limit=limit, has_one_unit=by is WaitsKey.MATRIX)
 
 
 def query(
@@ -192,16 +194,17 @@ def report(
     from kprof import report as reports
 
     trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
-    built = reports.build(trace)
+    with progress_bar() as progress:
+        built = reports.build(trace, progress=progress)
+    missed = reports.check_bars(built, fail_on or [])
     if output is not None:
         reports.write_html(built, output, force=force)
         note(f"wrote {output}; open it in a browser, it needs no internet")
     if is_json:
-        print(reports.to_json(built))
+        print(reports.to_json(built).decode())
     elif output is None:
-        reports.render_terminal(built, console())
-    missed = reports.check_bars(built, fail_on or [])
-    for sentence in missed:
-        note(sentence)
+        console().print(reports.render_terminal(built))
+    for bar in missed:
+        note(bar.sentence)
     if missed:
         raise typer.Exit(_EXIT_BAR_MISSED)

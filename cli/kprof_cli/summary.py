@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from kprof.record import Recording
     from kprof.trace import Trace
 
-# Above this the longest wait is left to `kprof waits`, so that a recording ends at once.
+# Above this the findings are left to `kprof report`, so that a recording ends at once.
 _MAX_EVENTS_TO_ANALYSE: Final = 5_000_000
 
 
 def print_summary(recording: Recording) -> None:
-    """Print exactly six lines: capture, size of the run, clock, losses, longest wait, next command."""
+    """Print exactly six lines: capture, events, time, losses, the first finding, the next command."""
     for line in summary_lines(recording):
         print(line)
 
@@ -32,7 +32,7 @@ def summary_lines(recording: Recording) -> tuple[str, str, str, str, str, str]:
         f"events   {_describe_size(trace, num_events)}",
         f"time     {_describe_time(trace)}",
         f"lost     {_describe_losses(recording)}",
-        f"wait     {_describe_longest_wait(trace, num_events)}",
+        f"finding  {_describe_top_finding(trace, num_events)}",
         f"next     kprof report {capture.path}",
     )
 
@@ -50,8 +50,11 @@ def _describe_time(trace: Trace) -> str:
     first_ns, last_ns = trace.window_ns()
     span = format_ns(last_ns - first_ns)
     if trace.alignment is not None:
-        bound_ns = max((entry.bound_ns for entry in trace.alignment.ranks), default=0.0)
-        return f"{span} on one clock, +-{format_ns(bound_ns)} ({trace.alignment.method})"
+        # Of a difference between two ranks: their bounds add up.
+        bound_ns = sum(sorted(entry.bound_ns for entry in trace.alignment.ranks)[-2:])
+        return (
+            f"{span} on one clock, +-{format_ns(bound_ns)} between ranks ({trace.alignment.method})"
+        )
     if len(trace.manifest.ranks) == 1:
         return f"{span} on the clock of the only rank"
     return f"ranks are not on one clock: {trace.manifest.alignment_note}"
@@ -72,19 +75,10 @@ def _describe_losses(recording: Recording) -> str:
     return ", ".join(parts)
 
 
-def _describe_longest_wait(trace: Trace, num_events: int) -> str:
+def _describe_top_finding(trace: Trace, num_events: int) -> str:
     if num_events > _MAX_EVENTS_TO_ANALYSE:
-        return f"see kprof waits {'' if trace.alignment else '--by rank '}(not computed for so many events)"
-    frame = trace.frame(
-        """
-        SELECT rank, peer, sum(duration_ns) AS wait_ns FROM events
-        WHERE category = 'wait' AND peer IS NOT NULL
-        GROUP BY rank, peer ORDER BY wait_ns DESC, rank, peer LIMIT 1"""
-    )
-    if frame.empty:
-        return "no waits for another rank were recorded"
-    worst = frame.iloc[0]
-    return (
-        f"most: rank {worst['rank']:.0f} waited for rank {worst['peer']:.0f}, "
-        f"{format_ns(worst['wait_ns'])} over all its tracks"
-    )
+        return "not looked for in so many events; kprof report does"
+    from kprof.analysis import findings
+
+    found = findings(trace)
+    return found[0].sentence if found else "nothing stands out"

@@ -1,0 +1,176 @@
+"""Bad input: one clear line on stderr, nothing on stdout, the right exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+READERS = [
+    ["info", "RUN"],
+    ["stats", "RUN"],
+    ["waits", "RUN"],
+    ["report", "RUN"],
+    ["query", "RUN", "SELECT 1"],
+    ["export", "RUN", "-o", "OUT"],
+    ["view", "RUN", "--no-open"],
+]
+
+
+def arguments(command, run, tmp_path):
+    names = {"RUN": str(run), "OUT": str(tmp_path / "out.pftrace")}
+    return [names.get(word, word) for word in command]
+
+
+def no_such(tmp_path, small):
+    return tmp_path / "nothing.kprof", "does not exist"
+
+
+def no_capture(tmp_path, small):
+    (tmp_path / "folder").mkdir()
+    return tmp_path / "folder", "is not a capture"
+
+
+def newer(tmp_path, small):
+    manifest = json.loads((small / "manifest.json").read_text())
+    (small / "manifest.json").write_text(json.dumps(manifest | {"format_version": 99}))
+    return small, "upgrade kprof"
+
+
+def damaged_manifest(tmp_path, small):
+    text = (small / "manifest.json").read_text()
+    (small / "manifest.json").write_text(text[: len(text) // 2])
+    return small, "manifest.json is damaged"
+
+
+def truncated_events(tmp_path, small):
+    data = (small / "rank-00001.parquet").read_bytes()
+    (small / "rank-00001.parquet").write_bytes(data[:-20])
+    return small, "rank-00001.parquet is damaged"
+
+
+def missing_events(tmp_path, small):
+    (small / "rank-00000.parquet").unlink()
+    return small, "rank-00000.parquet is missing"
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
+@pytest.mark.parametrize(
+    "damage", [no_such, no_capture, newer, damaged_manifest, truncated_events, missing_events]
+)
+def test_every_reader_says_what_is_wrong_with_a_capture(kprof, small, tmp_path, command, damage):
+    run, sentence = damage(tmp_path, small)
+    result = kprof(*arguments(command, run, tmp_path))
+    assert result.code == 1
+    assert sentence in result.error_line
+    assert not (tmp_path / "out.pftrace").exists()
+
+
+@pytest.mark.parametrize(
+    "command", [row for row in READERS if row[0] != "info"], ids=lambda row: row[0]
+)
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("--ranks", "0-", "neither a number nor a range"),
+        ("--ranks", "5", "rank 5 was not recorded"),
+        ("--blocks", "x", "--blocks 'x'"),
+        ("--regions", "nothing/*", "no region matches"),
+        ("--time", "soon", "write it like 10us..50us"),
+    ],
+)
+def test_a_selection_that_cannot_be_read_is_one_line(
+    kprof, small, tmp_path, command, option, value, sentence
+):
+    result = kprof(*arguments(command, small, tmp_path), option, value)
+    assert result.code == 1
+    assert sentence in result.error_line
+
+
+@pytest.mark.parametrize("sql", ["SELEC 1", "SELECT nothing", "SELECT * FROM '/etc/passwd'", ""])
+def test_a_query_that_is_refused_is_one_line(kprof, small, sql):
+    result = kprof("query", small, sql)
+    assert result.code == 1
+    assert "query" in result.error_line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["stats"],
+        ["stats", "run.kprof", "--nonsense"],
+        ["nonsense"],
+        ["record"],
+        ["record", "--nproc", "many", "--", "true"],
+        ["stats", "run.kprof", "--by", "colour"],
+        ["export", "run.kprof"],
+    ],
+)
+def test_usage_errors_exit_with_2(kprof, line):
+    result = kprof(*line)
+    assert result.code == 2
+    assert result.out == ""
+    assert "Usage" in result.err
+
+
+def test_debug_shows_the_traceback_before_the_line(kprof, tmp_path):
+    for line in (["--debug", "stats", "nothing"], ["stats", "nothing", "--debug"]):
+        result = kprof(*line)
+        assert result.code == 1
+        assert "Traceback" in result.err
+        assert result.err.splitlines()[-1].startswith("kprof: nothing does not exist")
+
+
+def test_a_recorded_command_keeps_its_own_debug_flag(kprof, tmp_path):
+    result = kprof("record", "-o", tmp_path / "run.kprof", "no-such-command", "--debug")
+    assert "Traceback" not in result.err
+
+
+def test_an_interrupted_reader_exits_with_130(kprof, small, monkeypatch):
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kprof.analysis.stats", interrupt)
+    result = kprof("stats", small)
+    assert (result.code, result.err) == (130, "")
+
+
+@pytest.mark.parametrize("flags", [[], ["--csv"], ["--json"]])
+def test_a_reader_that_goes_away_is_not_an_error_message(small, flags):
+    command = [
+        sys.executable,
+        "-m",
+        "kprof_cli",
+        "query",
+        str(small),
+        "SELECT * FROM range(20000)",
+    ]
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.run(
+        [*command, "--limit", "0", *flags], stdout=writing, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writing)
+    assert process.stderr == ""
+
+
+def test_help_and_version(kprof):
+    assert kprof("--version").out.startswith("kprof 0.")
+    listed = kprof("--help").out
+    for name in [
+        "record",
+        "info",
+        "stats",
+        "waits",
+        "report",
+        "export",
+        "view",
+        "query",
+        "demo",
+        "doctor",
+    ]:
+        assert name in listed
+        assert kprof(name, "--help").code == 0

@@ -1,0 +1,162 @@
+"""The commands that read a capture: what they print for people and for machines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+
+def test_info_shows_ranks_clock_and_kernels(kprof, small):
+    result = kprof("info", small)
+    assert result.code == 0
+    for part in ("2 recorded of 2", "aligned to rank 0 within 10 ns", "device 1", "kernel"):
+        assert part in result.out
+
+
+def test_info_as_json_is_the_manifest(kprof, small):
+    info = json.loads(kprof("info", small, "--json").out)
+    assert info["path"] == str(small)
+    assert info["size_bytes"] > 0
+    assert [rank["counts"]["recorded"] for rank in info["ranks"]] == [2, 4]
+    assert info["alignment"]["ranks"][1]["bound_ns"] == 10.0
+    assert info["losses"] == []
+
+
+def test_stats_by_region(kprof, small):
+    rows = json.loads(kprof("stats", small, "--json").out)
+    by_region = {row["region"]: row for row in rows}
+    assert by_region["dispatch/send"]["count"] == 2
+    assert by_region["dispatch/send"]["total_ns"] == 1000
+    assert by_region["dispatch/send"]["max_ns"] == 950
+
+
+@pytest.mark.parametrize(("by", "num_rows"), [("rank", 2), ("block", 4)])
+def test_stats_by_rank_and_block(kprof, small, by, num_rows):
+    rows = json.loads(kprof("stats", small, "--by", by, "--json").out)
+    assert len(rows) == num_rows
+    assert {row["rank"] for row in rows} == {0, 1}
+
+
+def test_waits_of_the_rank_that_waits(kprof, small):
+    rows = json.loads(kprof("waits", small, "--json").out)
+    assert {row["rank"]: row["wait_ns"] for row in rows}[1] == 1020
+
+
+def test_waits_by_the_peer_that_is_waited_for(kprof, small):
+    rows = json.loads(kprof("waits", small, "--by", "peer", "--json").out)
+    assert [(row["peer"], row["wait_ns"]) for row in rows] == [(0, 1020)]
+
+
+def test_the_blame_matrix_names_the_waiting_rank_in_each_row(kprof, small):
+    rows = json.loads(kprof("waits", small, "--by", "matrix", "--json").out)
+    assert rows == [
+        {"rank": 0, "for_rank_0_ns": 0, "for_rank_1_ns": 0},
+        {"rank": 1, "for_rank_0_ns": 1020, "for_rank_1_ns": 0},
+    ]
+
+
+def test_late_senders(kprof, small):
+    (row,) = json.loads(kprof("waits", small, "--by", "sender", "--json").out)
+    assert (row["src"], row["dst"], row["flows"]) == (0, 1, 2)
+
+
+def test_tables_for_people_have_units(kprof, small):
+    out = kprof("waits", small).out
+    assert "wait, ns" in out
+    assert "1,020" in out
+
+
+def test_selection_narrows_every_reader(kprof, small):
+    chosen = ("--regions", "dispatch/*", "--blocks", "1", "--ranks", "1", "--json")
+    assert [row["count"] for row in json.loads(kprof("stats", small, *chosen).out)] == [1]
+    assert len(json.loads(kprof("waits", small, *chosen).out)) == 1
+    rows = json.loads(kprof("query", small, "SELECT * FROM events", *chosen).out)
+    assert [row["region"] for row in rows] == ["dispatch/wait-token"]
+    report = json.loads(kprof("report", small, *chosen).out)
+    assert report
+
+
+def test_a_time_selection_keeps_what_overlaps(kprof, small):
+    rows = json.loads(
+        kprof("query", small, "SELECT region FROM events", "--time", "1us..", "--json").out
+    )
+    assert sorted(row["region"] for row in rows) == [
+        "<script>alert(1)</script>",
+        "<script>alert(1)</script>",
+    ]
+
+
+def test_query_as_csv_can_be_read_back(kprof, small):
+    out = kprof(
+        "query", small, "SELECT block, count(*) AS n FROM events GROUP BY 1 ORDER BY 1", "--csv"
+    ).out
+    assert list(csv.DictReader(io.StringIO(out))) == [
+        {"block": "0", "n": "3"},
+        {"block": "1", "n": "3"},
+    ]
+
+
+def test_query_prints_a_bounded_table_and_says_so(kprof, small):
+    result = kprof("query", small, "SELECT range AS i FROM range(70)", "--limit", "20")
+    assert "50 more rows; --limit 0 prints all" in result.out
+    assert "more rows" not in kprof("query", small, "SELECT range FROM range(70)", "--limit", 0).out
+
+
+def test_query_with_two_columns_of_one_name(kprof, small):
+    assert "1" in kprof("query", small, "SELECT 1 AS a, 2 AS a").out
+
+
+def test_json_of_numbers_that_json_does_not_know(kprof, small):
+    query = "SELECT 'nan'::DOUBLE AS a, 1::HUGEINT AS b, 1.5::DECIMAL(4, 2) AS c, NULL AS d"
+    (row,) = json.loads(kprof("query", small, query, "--json").out)
+    assert row["a"] is None
+    assert row["d"] is None
+    assert int(row["b"]) == 1
+
+
+def test_markup_in_names_is_printed_as_it_is(kprof, small):
+    assert "<script>alert(1)</script>" in kprof("stats", small).out
+
+
+def test_report_in_the_terminal_and_as_json(kprof, skewed):
+    assert "parallel efficiency" in kprof("report", skewed).out
+    report = json.loads(kprof("report", skewed, "--json").out)
+    assert any(3 in finding["ranks"] for finding in report["findings"])
+
+
+def test_report_as_a_page(kprof, small, tmp_path):
+    page = tmp_path / "report.html"
+    result = kprof("report", small, "-o", page)
+    assert (result.code, result.out) == (0, "")
+    assert f"wrote {page}" in result.err
+    assert "<script>alert(1)</script>" not in page.read_text()
+
+    again = kprof("report", small, "-o", page)
+    assert again.code == 1
+    assert "--force" in again.error_line
+    assert kprof("report", small, "-o", page, "-f").code == 0
+
+
+@pytest.mark.parametrize(("bar", "code"), [("load_balance<2", 3), ("load_balance<0", 0)])
+def test_fail_on_exits_with_3_when_the_bar_is_missed(kprof, small, bar, code):
+    result = kprof("report", small, "--json", "--fail-on", bar)
+    assert result.code == code
+    assert ("load_balance is" in result.err) == (code == 3)
+    json.loads(result.out)
+
+
+def test_an_unreadable_bar_is_one_line(kprof, small):
+    result = kprof("report", small, "--fail-on", "__import__('os')")
+    assert result.code == 1
+    assert "METRIC OPERATOR NUMBER" in result.error_line
+
+
+def test_doctor_knows_every_target_and_extra(kprof):
+    checks = {check["name"]: check for check in json.loads(kprof("doctor", "--json").out)}
+    assert {"target cpu", "target cuda", "target hip", "kprof[torch]", "kprof[view]"} <= set(checks)
+    assert checks["target cpu"]["is_ok"]
+    assert all(check["is_ok"] or check["remedy"] for check in checks.values())
+    assert "target cuda" in kprof("doctor").out

@@ -1,0 +1,152 @@
+"""`kprof record`: six lines at the end, the workload's own output and exit code."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kprof.capture import Capture
+
+RANKS = str(Path(__file__).parent / "workloads" / "ranks.py")
+TWO_RANKS = ("--started", "0,1", "--finished", "0,1")
+
+
+def test_a_recording_ends_with_six_lines_and_the_next_command(kprof, tmp_path):
+    run = tmp_path / "run.kprof"
+    result = kprof("record", "-o", run, "--", "python", RANKS, *TWO_RANKS, "--aligned", "0,1")
+    assert result.code == 0
+    assert result.err == ""
+    lines = result.out.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "capture",
+        "events",
+        "time",
+        "lost",
+        "finding",
+        "next",
+    ]
+    assert lines[0].startswith(f"capture  {run} (")
+    assert lines[1] == "events   4 of 2 ranks in 1 launch each"
+    assert lines[2] == "time     600 ns on one clock, +-10 ns between ranks (test)"
+    assert lines[3] == "lost     0 dropped, 0 open, 0 clamped, 0 ranks missing"
+    assert lines[5] == f"next     kprof report {run}"
+
+
+def test_the_command_needs_no_dashes_before_it(kprof, tmp_path):
+    result = kprof("record", "-o", tmp_path / "a.kprof", "python", RANKS, *TWO_RANKS, "--exit", "4")
+    assert result.code == 4
+
+
+def test_the_workloads_own_output_passes_through(kprof, tmp_path):
+    result = kprof(
+        "record", "-o", tmp_path / "a.kprof", "--", "python", RANKS, *TWO_RANKS, "--say", "hello"
+    )
+    assert result.out.splitlines()[0] == "hello"
+    assert result.err == "hello\n"
+
+
+def test_a_failing_workload_is_named_and_its_events_are_kept(kprof, tmp_path):
+    run = tmp_path / "run.kprof"
+    result = kprof("record", "-o", run, "--", "python", RANKS, *TWO_RANKS, "--exit", "9")
+    assert result.code == 9
+    assert result.err == "kprof: the workload exited with 9; what it recorded is kept\n"
+    assert len(result.out.splitlines()) == 6
+    assert Capture.open(run).manifest.exit_code == 9
+
+
+def test_a_rank_that_died_is_named(kprof, tmp_path):
+    line = ("--started", "0,1", "--finished", "1", "--exit", "1")
+    result = kprof("record", "-o", tmp_path / "run.kprof", "--", "python", RANKS, *line)
+    assert result.code == 1
+    assert "kprof: rank 0 of 2 left no events" in result.err.splitlines()
+    assert "1 rank missing" in result.out
+
+
+def test_dropped_events_name_the_arena_that_would_do(kprof, tmp_path):
+    line = (*TWO_RANKS, "--dropped", "6", "--needed-bytes", str(100 << 20))
+    result = kprof("record", "-o", tmp_path / "run.kprof", "--", "python", RANKS, *line)
+    assert result.code == 0
+    assert "12 dropped" in result.out
+    assert "--arena-size 100MiB would have held all" in result.out
+
+
+def test_strict_turns_losses_into_a_failure(kprof, tmp_path):
+    line = ("--", "python", RANKS, *TWO_RANKS)
+    assert kprof("record", "--strict", "-o", tmp_path / "a.kprof", *line).code == 0
+    lossy = kprof("record", "--strict", "-o", tmp_path / "b.kprof", *line, "--dropped", "1")
+    assert lossy.code == 1
+    assert Capture.open(tmp_path / "b.kprof").manifest.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "sentence"),
+    [
+        (["--", "true"], 1, "call kprof.recorder()"),
+        (["--", "false"], 1, "exited with 1 before it created a kprof recorder"),
+        (["--", "sh", "-c", "exit 77"], 77, "exited with 77"),
+        (["--", "sh", "-c", "kill -9 $$"], 137, "was killed by SIGKILL"),
+        (["--", "no-such-command"], 1, "cannot start no-such-command"),
+        (["--nproc", "0", "--", "true"], 1, "give 1 to 255"),
+        (["--nproc", "100000", "--", "true"], 1, "give 1 to 255"),
+        (["--arena-size", "much", "--", "true"], 1, "is not a size"),
+        (["--arena-size", "1KiB", "--", "true"], 1, "holds no chunk"),
+    ],
+)
+def test_a_recording_that_cannot_be_is_one_line(kprof, tmp_path, line, code, sentence):
+    result = kprof("record", "-o", tmp_path / "run.kprof", *line)
+    assert result.code == code
+    assert sentence in result.error_line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_output_needs_force(kprof, tmp_path):
+    run = tmp_path / "run.kprof"
+    line = ("-o", run, "--", "python", RANKS, *TWO_RANKS)
+    assert kprof("record", *line).code == 0
+    assert "pass --force" in kprof("record", *line).error_line
+    assert kprof("record", "-f", *line).code == 0
+
+
+def test_an_output_that_cannot_be_written_is_one_line(kprof, tmp_path):
+    (tmp_path / "file").write_text("")
+    result = kprof("record", "-o", tmp_path / "file" / "run.kprof", "--", "true")
+    assert result.code == 1
+    assert "cannot write" in result.error_line
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_disk_that_is_too_small_is_one_line(kprof, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("this machine does not let root mount a tmpfs")
+    try:
+        (disk / "ballast").write_bytes(bytes(4096))
+        line = ["python", RANKS, "--started", "0", "--finished", "0"]
+        result = kprof("record", "-o", disk / "run.kprof", "--", *line)
+        assert result.code == 1
+        assert "No space left on device" in result.err
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_terminal_sees_what_is_being_recorded(tmp_path):
+    controller, terminal = pty.openpty()
+    line = ["record", "-o", str(tmp_path / "run.kprof"), "--", "python", RANKS, *TWO_RANKS]
+    subprocess.run(
+        [sys.executable, "-m", "kprof_cli", *line],
+        stderr=terminal,
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    os.close(terminal)
+    text = os.read(controller, 4096).decode()
+    os.close(controller)
+    assert text.startswith("kprof: recording python ")
+    assert "Ctrl-C stops and keeps" in text
