@@ -23,9 +23,7 @@ class Nesting:
     depth: NDArray[np.int32]
 
 
-def nest(
-    track: NDArray[Any], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
-) -> Nesting:
+def nest(track: NDArray[Any], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> Nesting:
     """Lanes and depths of spans that are sorted by (track, start, longer first); shapes (n,)."""
     result = Nesting(np.zeros(len(track), np.int32), np.zeros(len(track), np.int32))
     for first, last in _stacked_tracks(track, start_ns, end_ns):

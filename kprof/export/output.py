@@ -1,4 +1,5 @@
-"""The output file: written under a temporary name, renamed when complete, one sentence when it cannot be written."""
+"""The output file: written under a temporary name, renamed when complete, one sentence when it cannot be
+written."""
 
 from __future__ import annotations
 

@@ -2,16 +2,20 @@
 
 All events of one shape (same name, same arguments, same flow) have the same bytes but for a few numbers. Protobuf
 allows a varint to be padded with continuation bytes, so each number gets a hole of fixed width and every record
-of a shape has the same size: the template is laid down once per chunk, and each hole is stored as a strided column.
+of a shape has the same size: the template is laid down once per chunk, and each hole is stored as a strided
+column.
 
     one span = BEGIN packet + END packet, for example 64 bytes with two arguments and a flow
 
-    0a 2c | 40 ts ts ts ts ts | 50 01 | 5a 22 | 48 01 | 58 id id | 18 c | 50 n | 22 .. args .. | fa 02 flow x 8
-    0a 10 | 40 ts ts ts ts ts | 50 01 | 5a 05 | 48 02 | 58 id id
+    0a 2c | 40 ts ts ts ts ts | 50 01 | 5a 22 | 48 01 | 58 id id | 18 c | 50 n | 22 .. args .. | f9 02 flow x 8
+    0a 0f | 40 ts ts ts ts ts | 50 01 | 5a 05 | 48 02 | 58 id id
 
-The trace processor sorts by time and keeps the order of the file where times are equal, so BEGIN and END of one span
-may stand together as long as the spans of a track come by start, longer first. Then, at equal times, every END
-stands before the BEGIN of what follows, and after the BEGIN of what it closes.
+The trace processor sorts by time and keeps the order of the file where times are equal, so BEGIN and END of one
+span may stand together as long as the spans of a track come by start, longer first. Then, at equal times, every
+END stands before the BEGIN of what follows, and after the BEGIN of what it closes.
+
+A flow leaves with the BEGIN of the send and arrives with the END of the wait: the wait often began long before the
+send, and a flow that ends before it starts is dropped by the importer.
 """
 
 from __future__ import annotations
@@ -197,8 +201,12 @@ def event_template(region: Region, shape: int, interned: Interned, widths: Width
         return counter_template(widths, "payload", value_width=5)
     kind = _SLICE_BEGIN if region.kind is Kind.SPAN else _INSTANT
     begin = _event_packet("start_ns", kind, widths, _description(region, shape, interned))
-    end = _event_packet("end_ns", _SLICE_END, widths, []) if kind == _SLICE_BEGIN else []
-    return Template.of(begin + end)
+    if kind == _INSTANT:
+        return Template.of(begin)
+    arrival: list[Part] = []
+    if shape & HAS_FLOW_IN:
+        arrival = [_tag(_TERMINATING_FLOW_IDS, 1), Hole("flow_in", 8, is_fixed=True)]
+    return Template.of([*begin, *_event_packet("end_ns", _SLICE_END, widths, arrival)])
 
 
 def counter_template(widths: Widths, column: str, value_width: int) -> Template:
@@ -240,8 +248,6 @@ def _description(region: Region, shape: int, interned: Interned) -> list[Part]:
             parts += _message(_ANNOTATION, name_iid, _number(_ANNOTATION_BOOL, 1))
     if shape & HAS_FLOW_OUT:
         parts += [_tag(_FLOW_IDS, 1), Hole("flow_out", 8, is_fixed=True)]
-    if shape & HAS_FLOW_IN:
-        parts += [_tag(_TERMINATING_FLOW_IDS, 1), Hole("flow_in", 8, is_fixed=True)]
     return parts
 
 

@@ -1,0 +1,73 @@
+"""Writing a Trace as a file for trace viewers: Perfetto's own format, and Chrome JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+from kprof.errors import ExportError
+from kprof.export.model import ExportSummary
+
+if TYPE_CHECKING:
+    from kprof.export.model import Writer
+    from kprof.trace import Trace
+
+__all__ = ["DEFAULT_MAX_SLICES", "SUFFIXES", "ExportSummary", "write"]
+
+SUFFIXES: Final = (".pftrace", ".pftrace.gz", ".json", ".json.gz")
+# A browser takes about 18 s and 1.9 GB for 5 million slices.
+DEFAULT_MAX_SLICES: Final = 2_000_000
+
+
+def write(
+    trace: Trace,
+    path: str | Path,
+    *,
+    force: bool = False,
+    max_slices: int | None = DEFAULT_MAX_SLICES,
+    progress: Callable[[float], None] | None = None,
+) -> ExportSummary:
+    """Write the trace's selected events to `path`; the suffix names the format (SUFFIXES).
+
+    Times in the file are aligned nanoseconds minus `summary.origin_ns`, so that the first event stands at 1 us.
+    With more events than `max_slices`, short neighbours are merged until the rest fits, and the notices say so;
+    None keeps everything. Raises OutputExistsError, or ExportError for an unknown suffix or a disk that
+    refuses; no half-written file is left.
+    """
+    from kprof.export.notices import notices
+    from kprof.export.output import replacing
+    from kprof.export.pipeline import run
+
+    path = Path(path)
+    make_writer = _writer_for(path)
+    if max_slices is not None and max_slices < 1:
+        raise ExportError(f"max_slices is {max_slices}; give a number above 0")
+    with replacing(path, force) as file:
+        tally = run(trace, make_writer(file), max_slices, progress or _ignore)
+    return ExportSummary(
+        path=path,
+        num_slices=tally.num_slices,
+        num_flows=tally.num_flows,
+        num_tracks=tally.num_tracks,
+        size_bytes=path.stat().st_size,
+        notices=notices(trace, tally),
+        origin_ns=tally.origin_ns,
+    )
+
+
+def _writer_for(path: Path) -> Callable[[IO[bytes]], Writer]:
+    name = path.name.removesuffix(".gz")
+    if name.endswith(".pftrace"):
+        from kprof.export.perfetto import PerfettoWriter
+
+        return PerfettoWriter
+    if name.endswith(".json"):
+        from kprof.export.chrome import ChromeWriter
+
+        return ChromeWriter
+    raise ExportError(f"{path} has no format that kprof writes; use one of {', '.join(SUFFIXES)}")
+
+
+def _ignore(_: float) -> None:
+    """Progress that nobody watches."""

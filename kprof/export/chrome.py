@@ -1,0 +1,233 @@
+"""The Chrome JSON writer: for tools that do not read pftrace.
+
+`ts` and `dur` are microseconds with the nanoseconds as fraction; the file's times are small, so a double keeps
+them. A rank is a process, a block or warp a thread. Thread ids are the track ids of the file, all above the
+process ids, because viewers take a thread whose id equals its process for that process's main thread.
+Overlapping spans have threads of their own. A flow arrives in the last nanosecond of the wait, since the wait
+often began before the send.
+"""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from kprof.capture import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
+from kprof.export.model import (
+    Batch,
+    CounterPoints,
+    Header,
+    LaunchSlice,
+    Rank,
+    Track,
+    TrackKind,
+)
+from kprof.export.packets import (
+    ARG_BUSY,
+    ARG_CLAMPED,
+    ARG_MERGED,
+    ARG_OPEN,
+    ARG_SATURATED,
+)
+from kprof.export.pipeline import chunks
+from kprof.regions import Kind, Region
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ROWS_PER_CHUNK: Final = 1 << 14
+_FLAG_ARGS: Final = (
+    (EVENT_OPEN, ARG_OPEN),
+    (EVENT_SATURATED, ARG_SATURATED),
+    (EVENT_CLAMPED, ARG_CLAMPED),
+)
+
+
+class _Event(msgspec.Struct, omit_defaults=True):
+    """One object of the traceEvents array."""
+
+    ph: str
+    pid: int
+    tid: int
+    name: str
+    ts: float | None = None
+    dur: float | None = None
+    cat: str | None = None
+    s: str | None = None
+    id: int | None = None
+    bp: str | None = None
+    args: dict[str, Any] | None = None
+
+
+class ChromeWriter:
+    """Writes one JSON file (see model.Writer for the order of calls)."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._encode = msgspec.json.Encoder().encode
+        self._names: tuple[Region, ...] = ()
+        self._pids: dict[int, Rank] = {}
+        self._tracks: dict[int, Track] = {}
+        self._first_tid = 0
+        self._is_first = True
+
+    def begin(self, header: Header) -> None:
+        """Open the array and name the processes."""
+        self._names = header.names
+        self._pids = {rank.rank: rank for rank in header.ranks}
+        self._first_tid = max((rank.pid for rank in header.ranks), default=0)
+        self._file.write(b'{"displayTimeUnit":"ns","traceEvents":[')
+        for order, rank in enumerate(header.ranks):
+            self._write(
+                [
+                    _metadata(rank.pid, 0, "process_name", {"name": rank.name}),
+                    _metadata(rank.pid, 0, "process_sort_index", {"sort_index": order}),
+                    _metadata(rank.pid, 0, "process_labels", {"labels": ", ".join(rank.labels)}),
+                ]
+            )
+
+    def tracks(self, tracks: list[Track]) -> None:
+        """Name the threads and give them the order of the track ids."""
+        self._tracks |= {track.id: track for track in tracks}
+        for track in tracks:
+            if track.kind in (TrackKind.BLOCK, TrackKind.WARP, TrackKind.LAUNCHES):
+                self._write(self._thread(track))
+
+    def launches(self, launches: list[LaunchSlice]) -> None:
+        """Write kernel launches."""
+        self._write(
+            [
+                self._span(
+                    launch.track,
+                    launch.name,
+                    "launch",
+                    launch.start_ns,
+                    launch.end_ns,
+                    dict(launch.args),
+                )
+                for launch in launches
+            ]
+        )
+
+    def events(self, batch: Batch) -> None:
+        """Write spans, marks, values and the ends of flows."""
+        for chunk in chunks(batch, _ROWS_PER_CHUNK):
+            self._write(list(self._rows(chunk)))
+
+    def counter(self, points: CounterPoints) -> None:
+        """Write one counter."""
+        track = self._tracks[points.track]
+        pid = self._pids[track.rank].pid
+        self._write(
+            [
+                _Event("C", pid, 0, track.name, _us(start), args={"value": value})
+                for start, value in zip(
+                    points.start_ns.tolist(), points.values.tolist(), strict=True
+                )
+            ]
+        )
+
+    def end(self) -> None:
+        """Close the array."""
+        self._file.write(b"\n]}\n")
+
+    def _rows(self, batch: Batch) -> Iterator[_Event]:
+        columns = {name: column.tolist() for name, column in batch.columns().items()}
+        for track, name, flags, start, end, payload, out, into, num_merged, busy in zip(
+            *columns.values(), strict=True
+        ):
+            region = self._names[name]
+            if region.kind is Kind.VALUE:
+                yield self._value(track, start, payload)
+                continue
+            args = (
+                _merged_args(num_merged, busy) if num_merged > 1 else _payload_args(region, payload)
+            )
+            args |= {text: True for flag, text in _FLAG_ARGS if flags & flag}
+            if region.kind is Kind.MARK:
+                pid, tid = self._place(track)
+                yield _Event(
+                    "i",
+                    pid,
+                    tid,
+                    region.name,
+                    _us(start),
+                    cat=region.category.value,
+                    s="t",
+                    args=args,
+                )
+                continue
+            yield self._span(track, region.name, region.category.value, start, end, args)
+            if out:
+                yield self._flow("s", track, out, start)
+            if into:
+                yield self._flow("f", track, into, max(start, end - 1))
+
+    def _span(
+        self, track: int, name: str, category: str, start_ns: int, end_ns: int, args: dict[str, Any]
+    ) -> _Event:
+        pid, tid = self._place(track)
+        return _Event(
+            "X", pid, tid, name, _us(start_ns), _us(end_ns - start_ns), cat=category, args=args
+        )
+
+    def _flow(self, phase: str, track: int, flow_id: int, start_ns: int) -> _Event:
+        pid, tid = self._place(track)
+        bind = "e" if phase == "f" else None
+        return _Event(phase, pid, tid, "flow", _us(start_ns), cat="flow", id=flow_id, bp=bind)
+
+    def _value(self, track: int, start_ns: int, value: int) -> _Event:
+        """A counter of a block or warp; Chrome knows counters of processes only, so its name says whose it is."""
+        counter = self._tracks[track]
+        owner = self._path(self._tracks[counter.parent])
+        pid = self._pids[counter.rank].pid
+        return _Event("C", pid, 0, f"{owner} {counter.name}", _us(start_ns), args={"value": value})
+
+    def _place(self, track: int) -> tuple[int, int]:
+        return self._pids[self._tracks[track].rank].pid, self._first_tid + track
+
+    def _thread(self, track: Track) -> list[_Event]:
+        pid, tid = self._place(track.id)
+        lane = f" (lane {track.lane})" if track.lane else ""
+        return [
+            _metadata(pid, tid, "thread_name", {"name": self._path(track) + lane}),
+            _metadata(pid, tid, "thread_sort_index", {"sort_index": self._sort_index(track)}),
+        ]
+
+    def _sort_index(self, track: Track) -> int:
+        """Lanes are allocated late and belong behind the track that they widen."""
+        if not track.lane:
+            return track.id
+        siblings = (
+            t.id for t in self._tracks.values() if t.parent == track.parent and t.name == track.name
+        )
+        return min(siblings)
+
+    def _path(self, track: Track) -> str:
+        if track.kind is TrackKind.WARP:
+            return f"{self._tracks[track.parent].name} {track.name}"
+        return track.name
+
+    def _write(self, events: list[_Event]) -> None:
+        if not events:
+            return
+        lead = b"\n" if self._is_first else b",\n"
+        self._is_first = False
+        self._file.write(lead + b",\n".join([self._encode(event) for event in events]))
+
+
+def _metadata(pid: int, tid: int, name: str, args: dict[str, Any]) -> _Event:
+    return _Event("M", pid, tid, name, args=args)
+
+
+def _us(time_ns: int) -> float:
+    return time_ns / 1000
+
+
+def _payload_args(region: Region, payload: int) -> dict[str, Any]:
+    return {field.name: payload >> field.shift & field.mask for field in region.fields}
+
+
+def _merged_args(num_merged: int, busy_ns: int) -> dict[str, Any]:
+    return {ARG_MERGED: num_merged, ARG_BUSY: busy_ns}

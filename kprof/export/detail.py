@@ -1,0 +1,142 @@
+"""Level of detail: a trace of more spans than a viewer can hold, with short neighbours merged and said to be.
+
+Neighbours are leaf spans that follow each other on one track, within the same span and the same launch. At
+threshold T they merge where both and the gap between them last at most T, within cells of 16 T of time, so that
+a long row of short spans stays a row. T doubles until the file is small enough; if nothing suffices, the trace
+is cut in time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kprof.capture import EVENT_OPEN
+from kprof.export.model import Batch
+from kprof.regions import Category, Kind, Region
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_NUM_LEVELS: Final = 48
+_CELL_LEVELS: Final = 4
+_TIME_BINS: Final = 4096
+MIXED_NAME: Final = "short spans (merged)"
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How much to show: merge below `threshold_ns` (0: nothing), and drop what starts after `until_ns`."""
+
+    threshold_ns: int
+    until_ns: int
+
+
+@dataclass(frozen=True)
+class MergedNames:
+    """Names with a merged twin for each: name k becomes `first + k`, and different names become `mixed`."""
+
+    names: tuple[Region, ...]
+    first: int
+    mixed: int
+
+    @staticmethod
+    def of(names: tuple[Region, ...]) -> MergedNames:
+        """Append the twins."""
+        twins = [
+            Region(0, f"{region.name} (merged)", region.category, region.kind) for region in names
+        ]
+        mixed = Region(0, MIXED_NAME, Category.OTHER)
+        return MergedNames((*names, *twins, mixed), len(names), 2 * len(names))
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """For each row and its predecessor: the smallest level (T = 2**level ns) at which they may merge, or
+    _NUM_LEVELS."""
+
+    level: NDArray[np.int64]
+    start_ns: NDArray[np.int64]
+
+    def are_merged(self, level: int) -> NDArray[np.bool_]:
+        """Whether each row merges into its predecessor at this level."""
+        cell = self.start_ns >> (level + _CELL_LEVELS)
+        merged: NDArray[np.bool_] = self.level <= level
+        merged[1:] &= cell[1:] == cell[:-1]
+        return merged
+
+
+def find_neighbours(
+    batch: Batch, launch: NDArray[np.int64], depth: NDArray[np.int32], names: tuple[Region, ...]
+) -> Neighbours:
+    """Which rows could merge into the row before them; shapes (n,)."""
+    if len(batch) == 0:
+        return Neighbours(np.zeros(0, np.int64), batch.start_ns)
+    is_span = np.array([region.kind is Kind.SPAN for region in names])[batch.name]
+    is_same_track = np.r_[False, batch.track[1:] == batch.track[:-1]]
+    begins_after = np.r_[False, batch.start_ns[1:] >= batch.end_ns[:-1]]
+    is_leaf = np.r_[(begins_after | ~is_same_track)[1:], True]
+    may_merge = is_span & is_leaf & (batch.flags & EVENT_OPEN == 0)
+    pair = may_merge & np.r_[False, may_merge[:-1]] & is_same_track & begins_after
+    pair &= np.r_[False, (depth[1:] == depth[:-1]) & (launch[1:] == launch[:-1])]
+    duration = batch.end_ns - batch.start_ns
+    gap = batch.start_ns - np.r_[0, batch.end_ns[:-1]]
+    needed_ns = np.maximum(np.maximum(duration, np.r_[0, duration[:-1]]), gap)
+    level = np.ceil(np.log2(np.maximum(needed_ns, 1))).astype(np.int64)
+    return Neighbours(np.where(pair, level, _NUM_LEVELS), batch.start_ns)
+
+
+class DetailChooser:
+    """Counts, over all pieces, how many rows would be left at each level."""
+
+    def __init__(self, last_ns: int) -> None:
+        self._bin_ns = last_ns // _TIME_BINS + 1
+        self._num_left = np.zeros(_NUM_LEVELS, dtype=np.int64)
+        self._num_left_by_time = np.zeros(_TIME_BINS, dtype=np.int64)
+
+    def add(self, neighbours: Neighbours) -> None:
+        """Count a piece."""
+        num_rows = len(neighbours.level)
+        for level in range(_NUM_LEVELS):
+            merged = neighbours.are_merged(level)
+            self._num_left[level] += num_rows - int(merged.sum())
+        starts = neighbours.start_ns[~neighbours.are_merged(_NUM_LEVELS - 1)]
+        self._num_left_by_time += np.bincount(starts // self._bin_ns, minlength=_TIME_BINS)
+
+    def choose(self, max_slices: int) -> Detail:
+        """The finest level that fits `max_slices`; the last one, cut in time, when none does."""
+        fitting = np.flatnonzero(self._num_left <= max_slices)
+        if len(fitting):
+            return Detail(1 << int(fitting[0]), 1 << 62)
+        num_bins = int(np.searchsorted(np.cumsum(self._num_left_by_time), max_slices, side="right"))
+        return Detail(1 << (_NUM_LEVELS - 1), num_bins * self._bin_ns)
+
+
+def merge(batch: Batch, neighbours: Neighbours, detail: Detail, names: MergedNames) -> Batch:
+    """The batch with neighbours merged; a merged row spans from the first start to the last end and has no
+    flows."""
+    is_merged = neighbours.are_merged(detail.threshold_ns.bit_length() - 1)
+    firsts = np.flatnonzero(~is_merged)
+    if len(firsts) == 0:
+        return batch
+    lasts = np.r_[firsts[1:], len(batch)] - 1
+    num_merged = (lasts - firsts + 1).astype(np.int32)
+    is_group = num_merged > 1
+    rows = batch.rows(firsts)
+    lowest = np.minimum.reduceat(batch.name, firsts)
+    is_one_name = lowest == np.maximum.reduceat(batch.name, firsts)
+    group_name = np.where(is_one_name, lowest + names.first, names.mixed).astype(np.int32)
+    return Batch(
+        track=rows.track,
+        name=np.where(is_group, group_name, rows.name),
+        flags=np.bitwise_or.reduceat(batch.flags, firsts),
+        start_ns=rows.start_ns,
+        end_ns=np.where(is_group, batch.end_ns[lasts], rows.end_ns),
+        payload=np.where(is_group, 0, rows.payload),
+        flow_out=np.where(is_group, 0, rows.flow_out),
+        flow_in=np.where(is_group, 0, rows.flow_in),
+        num_merged=num_merged,
+        busy_ns=np.add.reduceat(batch.end_ns - batch.start_ns, firsts),
+    )

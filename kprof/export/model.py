@@ -1,0 +1,164 @@
+"""What every writer is given: names, tracks and batches of events on them, times in nanoseconds of the
+exported file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from kprof.regions import Region
+
+# The time of the first event in the file. Not 0: viewers take a zero for "no time".
+FIRST_EVENT_NS: Final = 1_000
+
+
+@dataclass(frozen=True)
+class ExportSummary:
+    """What was written. `aligned ns = exported ns + origin_ns`; `notices` say what was cut and how to get it."""
+
+    path: Path
+    num_slices: int
+    num_flows: int
+    num_tracks: int
+    size_bytes: int
+    notices: tuple[str, ...] = ()
+    origin_ns: int = 0
+
+
+class TrackKind(Enum):
+    """What a track shows."""
+
+    RANK = "rank"
+    LAUNCHES = "launches"
+    GROUP = "group"
+    BLOCK = "block"
+    WARP = "warp"
+    COUNTER = "counter"
+
+
+@dataclass(frozen=True)
+class Track:
+    """A line of the picture. `id` is unique over all ranks and > 0; `order` sorts it among its siblings.
+
+    A lane (`lane` > 0) is a second line of the track before it, with the same name and parent, for spans that
+    overlap.
+    """
+
+    id: int
+    kind: TrackKind
+    name: str
+    rank: int
+    parent: int = 0
+    order: int = 0
+    lane: int = 0
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A rank as the reader sees it. `pid` is unique over the trace."""
+
+    rank: int
+    pid: int
+    name: str
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LaunchSlice:
+    """One kernel launch on one rank: from its first event to its last."""
+
+    track: int
+    name: str
+    start_ns: int
+    end_ns: int
+    args: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Events of one rank, sorted by (track, start, longer first); every column has shape (n,).
+
+    `name` indexes Header.names. `flow_out` and `flow_in` are flow ids, 0 for none. Where `num_merged` > 1 the
+    row stands for that many short spans, `busy_ns` long in all.
+    """
+
+    track: NDArray[np.int64]
+    name: NDArray[np.int32]
+    flags: NDArray[np.uint8]
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    payload: NDArray[np.int64]
+    flow_out: NDArray[np.int64]
+    flow_in: NDArray[np.int64]
+    num_merged: NDArray[np.int32]
+    busy_ns: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """The number of rows, n."""
+        return len(self.start_ns)
+
+    def rows(self, which: Any) -> Batch:
+        """The rows at `which`: a slice, a mask or row numbers."""
+        return Batch(**{name: column[which] for name, column in self.columns().items()})
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Columns by name."""
+        return {
+            "track": self.track,
+            "name": self.name,
+            "flags": self.flags,
+            "start_ns": self.start_ns,
+            "end_ns": self.end_ns,
+            "payload": self.payload,
+            "flow_out": self.flow_out,
+            "flow_in": self.flow_in,
+            "num_merged": self.num_merged,
+            "busy_ns": self.busy_ns,
+        }
+
+
+@dataclass(frozen=True)
+class CounterPoints:
+    """A counter's values: `values[i]` holds from `start_ns[i]` on; shapes (n,), values >= 0."""
+
+    track: int
+    start_ns: NDArray[np.int64]
+    values: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is known before the first event. `names[0]` is unused, as region id 0 is."""
+
+    names: tuple[Region, ...]
+    ranks: tuple[Rank, ...]
+    last_ns: int
+
+
+class Writer(Protocol):
+    """One output format. Calls come in this order: begin, then tracks before the events on them, then end."""
+
+    def begin(self, header: Header) -> None:
+        """Write what stands before all tracks."""
+
+    def tracks(self, tracks: list[Track]) -> None:
+        """Declare tracks, parents first."""
+
+    def launches(self, launches: list[LaunchSlice]) -> None:
+        """Write kernel launches, by track and start."""
+
+    def events(self, batch: Batch) -> None:
+        """Write spans, marks and values."""
+
+    def counter(self, points: CounterPoints) -> None:
+        """Write one counter, by time."""
+
+    def end(self) -> None:
+        """Write what stands after all events."""

@@ -1,0 +1,231 @@
+"""From a Trace to a Writer: rank by rank, piece by piece, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kprof.capture import EVENT_OPEN
+from kprof.export.counters import UNITS, RankCounters
+from kprof.export.detail import Detail, DetailChooser, MergedNames, find_neighbours, merge
+from kprof.export.lanes import nest
+from kprof.export.model import Batch, CounterPoints, Header, LaunchSlice, Writer
+from kprof.export.source import Flows, RawEvents, Source, flows_by_rank
+from kprof.export.tracks import RankTracks, describe_ranks, keys_by_rank
+from kprof.regions import Kind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from kprof.trace import Trace
+
+_EVERYTHING: Final = Detail(0, 1 << 62)
+Progress = Callable[[float], None]
+
+
+@dataclass
+class Tally:
+    """What went into the file, counted while it is written."""
+
+    num_slices: int = 0
+    num_flows: int = 0
+    num_tracks: int = 0
+    num_merged: int = 0
+    num_cut: int = 0
+    num_backwards: int = 0
+    has_sampled_counters: bool = False
+    detail: Detail = _EVERYTHING
+    origin_ns: int = 0
+
+
+def run(trace: Trace, writer: Writer, max_slices: int | None, progress: Progress) -> Tally:
+    """Write the whole trace; `progress` gets fractions from 0 to 1."""
+    source = Source.of(trace)
+    tally = Tally(origin_ns=source.origin_ns)
+    is_too_much = max_slices is not None and source.num_events > max_slices
+    merged_names = MergedNames.of(source.names) if is_too_much else None
+    names = merged_names.names if merged_names else source.names
+    writer.begin(Header(names, describe_ranks(trace), source.last_ns))
+    steps = _Steps(source, progress, num_passes=2 if is_too_much else 1)
+    if is_too_much and max_slices is not None:
+        tally.detail = _choose_detail(source, max_slices, steps)
+    _Run(source, writer, merged_names, tally, steps).all_ranks()
+    writer.end()
+    progress(1.0)
+    return tally
+
+
+class _Steps:
+    """Progress by events done."""
+
+    def __init__(self, source: Source, progress: Progress, num_passes: int) -> None:
+        self._total = max(1, source.num_events * num_passes)
+        self._done = 0
+        self._progress = progress
+
+    def advance(self, num_events: int) -> None:
+        self._done += num_events
+        self._progress(self._done / self._total)
+
+
+def _choose_detail(source: Source, max_slices: int, steps: _Steps) -> Detail:
+    """A first pass over the events, without flows and names."""
+    chooser = DetailChooser(source.last_ns)
+    next_id = 1
+    for rank, keys in keys_by_rank(source).items():
+        tracks = RankTracks(rank, next_id, keys)
+        for piece in source.pieces(rank):
+            events = source.read(piece)
+            track, depth = tracks.place(events, source.names)
+            batch = _plain_batch(events, track)
+            chooser.add(find_neighbours(batch, events.launch, depth, source.names))
+            steps.advance(piece.num_events)
+        next_id = tracks.next_id
+    return chooser.choose(max_slices)
+
+
+class _Run:
+    """The second pass: everything to the writer."""
+
+    def __init__(
+        self,
+        source: Source,
+        writer: Writer,
+        merged_names: MergedNames | None,
+        tally: Tally,
+        steps: _Steps,
+    ) -> None:
+        self._source = source
+        self._writer = writer
+        self._merged_names = merged_names
+        self._tally = tally
+        self._steps = steps
+        self._is_value = np.array([region.kind is Kind.VALUE for region in source.names])
+
+    def all_ranks(self) -> None:
+        keys = keys_by_rank(self._source)
+        launches = _launches_by_rank(self._source)
+        next_id = 1
+        for rank, flows in flows_by_rank(self._source, list(keys)):
+            self._tally.num_backwards += flows.num_backwards
+            tracks = RankTracks(rank, next_id, keys[rank])
+            self._rank(rank, tracks, flows, launches.get(rank, []))
+            next_id = tracks.next_id
+        self._tally.num_tracks = next_id - 1
+
+    def _rank(
+        self, rank: int, tracks: RankTracks, flows: Flows, launches: list[LaunchSlice]
+    ) -> None:
+        self._write_launches(tracks, launches)
+        pieces = self._source.pieces(rank)
+        num_events = sum(piece.num_events for piece in pieces)
+        counters = RankCounters(self._source.names, num_events, self._source.last_ns)
+        for piece in pieces:
+            events = self._source.read(piece)
+            counters.add(events, flows)
+            batch = self._batch(events, tracks, flows)
+            self._writer.tracks(tracks.take_new())
+            self._writer.events(batch)
+            self._count(events, batch)
+            self._steps.advance(piece.num_events)
+        self._write_counters(tracks, counters)
+
+    def _batch(self, events: RawEvents, tracks: RankTracks, flows: Flows) -> Batch:
+        track, depth = tracks.place(events, self._source.names)
+        batch = _plain_batch(
+            events, track, flows.out_of(events.event_id), flows.into(events.event_id)
+        )
+        detail = self._tally.detail
+        if self._merged_names is None:
+            return batch
+        neighbours = find_neighbours(batch, events.launch, depth, self._source.names)
+        merged = merge(batch, neighbours, detail, self._merged_names)
+        return merged.rows(merged.start_ns < detail.until_ns)
+
+    def _count(self, events: RawEvents, batch: Batch) -> None:
+        tally = self._tally
+        is_event = ~self._is_value[np.minimum(batch.name, len(self._is_value) - 1)]
+        tally.num_slices += int(is_event.sum())
+        tally.num_flows += int(np.count_nonzero(batch.flow_out))
+        tally.num_merged += int(batch.num_merged[batch.num_merged > 1].sum())
+        tally.num_cut += len(events) - int(batch.num_merged.sum())
+
+    def _write_launches(self, tracks: RankTracks, launches: list[LaunchSlice]) -> None:
+        launches = sorted(launches, key=lambda slice_: (slice_.start_ns, -slice_.end_ns))
+        one_track = np.zeros(len(launches), dtype=np.int64)
+        starts = np.array([slice_.start_ns for slice_ in launches], dtype=np.int64)
+        ends = np.array([slice_.end_ns for slice_ in launches], dtype=np.int64)
+        nesting = nest(one_track, starts, ends)
+        # Kernels of one rank do not enclose each other: a launch inside another's time runs beside it.
+        lanes = nesting.lane + nesting.depth
+        placed = [
+            LaunchSlice(tracks.launch_lane(lane), s.name, s.start_ns, s.end_ns, s.args)
+            for s, lane in zip(launches, lanes.tolist(), strict=True)
+        ]
+        self._writer.tracks(tracks.take_new())
+        self._writer.launches(placed)
+
+    def _write_counters(self, tracks: RankTracks, counters: RankCounters) -> None:
+        points = [
+            CounterPoints(tracks.counter(name, UNITS[name]), times, values)
+            for name, (times, values) in counters.points().items()
+        ]
+        self._tally.has_sampled_counters |= counters.is_sampled
+        self._writer.tracks(tracks.take_new())
+        for counter in points:
+            self._writer.counter(counter)
+
+
+def _plain_batch(
+    events: RawEvents,
+    track: NDArray[np.int64],
+    flow_out: NDArray[np.int64] | None = None,
+    flow_in: NDArray[np.int64] | None = None,
+) -> Batch:
+    none = np.zeros(len(events), dtype=np.int64)
+    return Batch(
+        track=track,
+        name=events.name,
+        flags=events.flags,
+        start_ns=events.start_ns,
+        end_ns=events.end_ns,
+        payload=events.payload,
+        flow_out=none if flow_out is None else flow_out,
+        flow_in=none if flow_in is None else flow_in,
+        num_merged=np.ones(len(events), dtype=np.int32),
+        busy_ns=events.end_ns - events.start_ns,
+    )
+
+
+def _launches_by_rank(source: Source) -> dict[int, list[LaunchSlice]]:
+    query = f"""
+        SELECT e.rank, e.launch, any_value(e.kernel) AS kernel, any_value(e.ordinal) AS ordinal,
+            any_value(l.num_blocks) AS num_blocks, any_value(l.threads_per_block) AS threads_per_block,
+            min(e.start_ns) - {source.origin_ns} AS start_ns,
+            max(CASE WHEN e.flags & {EVENT_OPEN} = 0 THEN greatest(e.start_ns, e.end_ns) - {source.origin_ns}
+                ELSE {source.last_ns} END) AS end_ns
+        FROM events e LEFT JOIN launches l ON l.rank = e.rank AND l.launch = e.launch
+        GROUP BY e.rank, e.launch"""
+    slices: dict[int, list[LaunchSlice]] = {}
+    for row in source.trace.sql(query).to_pylist():
+        slices.setdefault(row["rank"], []).append(_launch_slice(row))
+    return slices
+
+
+def _launch_slice(row: dict[str, Any]) -> LaunchSlice:
+    args = {
+        name: int(row[name])
+        for name in ("launch", "ordinal", "num_blocks", "threads_per_block")
+        if row[name] is not None
+    }
+    name = row["kernel"] or f"launch {row['launch']}"
+    return LaunchSlice(0, name, int(row["start_ns"]), int(row["end_ns"]), args)
+
+
+def chunks(batch: Batch, num_rows: int) -> Iterator[Batch]:
+    """The batch in pieces of at most `num_rows`, which stay in the cache."""
+    for first in range(0, len(batch), num_rows):
+        yield batch.rows(slice(first, first + num_rows))

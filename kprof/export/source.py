@@ -1,0 +1,283 @@
+"""Reading a Trace in pieces that fit memory: whole blocks of one rank at a time, sorted for the writers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kprof.capture import EVENT_OPEN
+from kprof.export.model import FIRST_EVENT_NS
+from kprof.regions import Category, Region
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from kprof.trace import Trace
+
+# A piece of a million events takes about 100 MB on its way through.
+_ROWS_PER_PIECE: Final = 1 << 20
+# Up to this many events, all flows are joined in one query; above, rank by rank.
+_MAX_EVENTS_IN_ONE_JOIN: Final = 1 << 22
+# Blocks that recorded nothing are shown too, for kernels with at most this many.
+_MAX_IDLE_BLOCKS: Final = 4096
+
+
+@dataclass(frozen=True)
+class TrackKey:
+    """A track of the device and how many events it has; `warp` -1 is the block itself."""
+
+    rank: int
+    block: int
+    warp: int
+    num_events: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Blocks `first_block` to `last_block` of a rank, in one query."""
+
+    rank: int
+    first_block: int
+    last_block: int
+    num_events: int
+
+
+@dataclass(frozen=True)
+class RawEvents:
+    """Events of one piece by (block, warp, start, longer first), in file time; every column has shape (n,)."""
+
+    event_id: NDArray[np.int64]
+    launch: NDArray[np.int64]
+    block: NDArray[np.int64]
+    warp: NDArray[np.int64]
+    name: NDArray[np.int32]
+    flags: NDArray[np.uint8]
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    payload: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """The number of rows, n."""
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A trace, measured: its time base, names, tracks and pieces."""
+
+    trace: Trace
+    origin_ns: int
+    last_ns: int
+    names: tuple[Region, ...]
+    unknown_names: tuple[str, ...]
+    keys: tuple[TrackKey, ...]
+
+    @staticmethod
+    def of(trace: Trace) -> Source:
+        """Look at every event once."""
+        first_ns, last_ns = trace.window_ns()
+        origin_ns = first_ns - FIRST_EVENT_NS
+        unknown = tuple(
+            row["region"]
+            for row in _rows(
+                trace, "SELECT DISTINCT region FROM events WHERE region_id = 0 ORDER BY region"
+            )
+        )
+        first_unknown = len(trace.regions) + 1
+        names = (
+            Region(0, ""),
+            *trace.regions.regions,
+            *(Region(first_unknown + i, name) for i, name in enumerate(unknown)),
+        )
+        return Source(trace, origin_ns, last_ns - origin_ns, names, unknown, _track_keys(trace))
+
+    @property
+    def num_events(self) -> int:
+        """Events of the selection."""
+        return sum(key.num_events for key in self.keys)
+
+    def pieces(self, rank: int) -> list[Piece]:
+        """Split a rank at block boundaries."""
+        pieces: list[Piece] = []
+        for key in self.keys:
+            if key.rank != rank:
+                continue
+            last = pieces[-1] if pieces else None
+            is_same_block = last is not None and last.last_block == key.block
+            if last and (is_same_block or last.num_events + key.num_events <= _ROWS_PER_PIECE):
+                total = last.num_events + key.num_events
+                pieces[-1] = Piece(rank, last.first_block, key.block, total)
+            else:
+                pieces.append(Piece(rank, key.block, key.block, key.num_events))
+        return pieces
+
+    def read(self, piece: Piece) -> RawEvents:
+        """Fetch a piece. Open spans reach to the end of the trace; no span ends before it starts."""
+        table = self.trace.sql(
+            f"""SELECT event_id, launch, block, warp, {self._name_sql()} AS name, flags,
+                start_ns - {self.origin_ns} AS start_ns,
+                CASE WHEN flags & {EVENT_OPEN} = 0 THEN greatest(start_ns, end_ns) - {self.origin_ns}
+                     ELSE {self.last_ns} END AS end_ns,
+                payload
+            FROM events
+            WHERE rank = {piece.rank} AND block BETWEEN {piece.first_block} AND {piece.last_block}
+            ORDER BY block, warp, start_ns, end_ns DESC, event_id"""
+        )
+        return RawEvents(
+            event_id=_column(table, "event_id", np.int64),
+            launch=_column(table, "launch", np.int64),
+            block=_column(table, "block", np.int64),
+            warp=_column(table, "warp", np.int64),
+            name=_column(table, "name", np.int32),
+            flags=_column(table, "flags", np.uint8),
+            start_ns=_column(table, "start_ns", np.int64),
+            end_ns=_column(table, "end_ns", np.int64),
+            payload=_column(table, "payload", np.int64),
+        )
+
+    def _name_sql(self) -> str:
+        if not self.unknown_names:
+            return "region_id"
+        first = len(self.trace.regions) + 1
+        cases = " ".join(
+            f"WHEN {sql_text(name)} THEN {first + i}" for i, name in enumerate(self.unknown_names)
+        )
+        return f"CASE WHEN region_id <> 0 THEN region_id ELSE CASE region {cases} END END"
+
+
+@dataclass(frozen=True)
+class Flows:
+    """Who releases whom, for events of some ranks: sorted event ids with, at the same place, the flow id.
+
+    The id of a flow is the id of the event that sends, plus one. Flows that arrive before they leave cannot be
+    drawn; they are counted in `num_backwards`.
+    """
+
+    sends: NDArray[np.int64]
+    arrivals_ns: NDArray[np.int64]
+    waits: NDArray[np.int64]
+    flow_of_wait: NDArray[np.int64]
+    num_backwards: int = 0
+
+    @staticmethod
+    def load(trace: Trace, rank: int | None, origin_ns: int) -> Flows:
+        """Flows that leave from or arrive at `rank`, or all; one flow at most for each send and each wait."""
+        leaving = _flow_columns(trace, "true" if rank is None else f"src = {rank}")
+        arriving = leaving if rank is None else _flow_columns(trace, f"dst = {rank}")
+        departed, arrived = _forward(leaving), _forward(arriving)
+        sends, first_send = np.unique(departed["send_event_id"], return_index=True)
+        waits, first_wait = np.unique(arrived["wait_event_id"], return_index=True)
+        return Flows(
+            sends,
+            departed["wait_end_ns"][first_send] - origin_ns,
+            waits,
+            arrived["send_event_id"][first_wait] + 1,
+            int(np.count_nonzero(~leaving["is_forward"])),
+        )
+
+    def out_of(self, event_id: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Per event, the id of the flow that it starts, or 0."""
+        return np.where(_find(self.sends, event_id) >= 0, event_id + 1, 0)
+
+    def into(self, event_id: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Per event, the id of the flow that ends in it, or 0."""
+        place = _find(self.waits, event_id)
+        if not len(self.waits):
+            return np.zeros(len(event_id), np.int64)
+        return np.where(place >= 0, self.flow_of_wait[place], 0)
+
+    def arrival_ns(
+        self, event_id: NDArray[np.int64], otherwise_ns: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Per event, when the wait that it released ended, or `otherwise_ns`."""
+        place = _find(self.sends, event_id)
+        if not len(self.sends):
+            return otherwise_ns
+        return np.where(place >= 0, self.arrivals_ns[place], otherwise_ns)
+
+
+def flows_by_rank(source: Source, ranks: list[int]) -> Iterator[tuple[int, Flows]]:
+    """The flows of each rank, joined at once where memory allows; every flow that runs backwards is counted
+    once."""
+    if not source.trace.regions.flows:
+        nothing = np.zeros(0, np.int64)
+        yield from ((rank, Flows(nothing, nothing, nothing, nothing)) for rank in ranks)
+    elif source.num_events <= _MAX_EVENTS_IN_ONE_JOIN:
+        flows = Flows.load(source.trace, None, source.origin_ns)
+        for i, rank in enumerate(ranks):
+            yield rank, flows if i == 0 else replace(flows, num_backwards=0)
+    else:
+        for rank in ranks:
+            yield rank, Flows.load(source.trace, rank, source.origin_ns)
+
+
+def sends_bytes(region: Region) -> bool:
+    """Whether spans of this region move a known number of bytes to a peer."""
+    return region.category is Category.SEND and region.field("bytes") is not None
+
+
+def sql_text(text: str) -> str:
+    """A SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _find(sorted_ids: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.intp]:
+    """The place of each id among `sorted_ids`, or -1."""
+    if not len(sorted_ids):
+        return np.full(len(ids), -1, dtype=np.intp)
+    place = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
+    return np.where(sorted_ids[place] == ids, place, -1)
+
+
+def _flow_columns(trace: Trace, where: str) -> dict[str, NDArray[Any]]:
+    table = trace.sql(
+        "SELECT send_event_id, wait_event_id, wait_end_ns, wait_end_ns > send_start_ns AS is_forward "
+        f"FROM flows WHERE {where} ORDER BY ALL"
+    )
+    return {name: np.asarray(table[name].to_numpy()) for name in table.column_names}
+
+
+def _forward(flows: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name: column[flows["is_forward"]] for name, column in flows.items()}
+
+
+def _track_keys(trace: Trace) -> tuple[TrackKey, ...]:
+    """Every track with events, and the blocks that the launches had beside those."""
+    counts = {
+        (row["rank"], row["block"], row["warp"]): row["num_events"]
+        for row in _rows(
+            trace,
+            "SELECT rank, block, warp, count(*) AS num_events FROM events GROUP BY rank, block, warp",
+        )
+    }
+    for rank, block in _idle_blocks(trace, {(rank, block) for rank, block, _ in counts}):
+        counts[rank, block, -1] = 0
+    return tuple(TrackKey(*key, num_events) for key, num_events in sorted(counts.items()))
+
+
+def _idle_blocks(trace: Trace, seen: set[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    selection = trace.selection
+    if selection.blocks is not None or selection.regions is not None:
+        return
+    for info in trace.ranks:
+        sizes = [
+            launch.num_blocks
+            for launch in info.launches
+            if selection.launches is None or launch.launch in selection.launches
+        ]
+        num_blocks = max(sizes, default=0)
+        if num_blocks <= _MAX_IDLE_BLOCKS:
+            yield from ((info.rank, b) for b in range(num_blocks) if (info.rank, b) not in seen)
+
+
+def _rows(trace: Trace, query: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = trace.sql(query).to_pylist()
+    return rows
+
+
+def _column(table: pa.Table, name: str, dtype: Any) -> NDArray[Any]:
+    return np.asarray(table[name].to_numpy(), dtype=dtype)

@@ -1,0 +1,172 @@
+"""The tree of tracks: rank > threadblocks > block > warp, with launches and counters beside the blocks.
+
+Rank 3 (host0, NVIDIA H200)          a process, so that viewers and SQL know it as one
+  active blocks, waiting blocks ...  counters of the rank
+  kernel launches
+  threadblocks                       a plain track: children of a process itself would be sorted by text,
+    block 2                          and "block 10" would come before "block 2"
+      warp 0
+    block 10
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kprof.export.lanes import nest, track_runs
+from kprof.export.model import Rank, Track, TrackKind
+from kprof.export.source import TrackKey
+from kprof.regions import Kind, Region
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from kprof.capture import RankInfo
+    from kprof.export.source import RawEvents, Source
+    from kprof.trace import Trace
+
+GROUP_NAME: Final = "threadblocks"
+LAUNCHES_NAME: Final = "kernel launches"
+_FIRST_PID: Final = 1000
+
+
+def describe_ranks(trace: Trace) -> tuple[Rank, ...]:
+    """Names and process ids of the ranks: their own where these are unique, else numbers that are."""
+    own = [info.pid for info in trace.ranks]
+    is_unique = len(set(own)) == len(own) and all(pid > 0 for pid in own)
+    return tuple(
+        Rank(
+            info.rank,
+            info.pid if is_unique else _FIRST_PID + info.rank,
+            rank_name(info),
+            _labels(trace, info),
+        )
+        for info in trace.ranks
+    )
+
+
+def rank_name(info: RankInfo) -> str:
+    """`Rank 3 (host0, NVIDIA H200)`."""
+    details = ", ".join(filter(None, (info.host, info.device)))
+    return f"Rank {info.rank} ({details})" if details else f"Rank {info.rank}"
+
+
+def block_name(block: int) -> str:
+    """`block 17`."""
+    return f"block {block}"
+
+
+def warp_name(warp: int) -> str:
+    """`warp 2`."""
+    return f"warp {warp}"
+
+
+def _labels(trace: Trace, info: RankInfo) -> tuple[str, ...]:
+    if trace.alignment is None:
+        return ("clock not aligned with other ranks",) if len(trace.manifest.ranks) > 1 else ()
+    bounds = {entry.rank: entry.bound_ns for entry in trace.alignment.ranks}
+    if info.rank not in bounds or info.rank == trace.alignment.reference_rank:
+        return ()
+    return (f"clock aligned within {bounds[info.rank]:.0f} ns",)
+
+
+class RankTracks:
+    """Allocates the tracks of one rank; ids go on from rank to rank. `take_new` hands out what was not yet
+    declared."""
+
+    def __init__(self, rank: int, first_id: int, keys: list[TrackKey]) -> None:
+        self.rank = rank
+        self.next_id = first_id
+        self._new: list[Track] = []
+        self._by_id: dict[int, Track] = {}
+        self._extra: dict[tuple[int, str, int], int] = {}
+        self._device: dict[tuple[int, int], int] = {}
+        self.process = self._add(TrackKind.RANK, "")
+        self.launches = self._add(TrackKind.LAUNCHES, LAUNCHES_NAME, self.process)
+        self.group = self._add(TrackKind.GROUP, GROUP_NAME, self.process)
+        for key in keys:
+            self._add_device_track(key)
+
+    def take_new(self) -> list[Track]:
+        """Tracks that were allocated since the last call, parents first."""
+        new, self._new = self._new, []
+        return new
+
+    def counter(self, name: str, unit: str) -> int:
+        """A counter of the whole rank."""
+        return self._add(TrackKind.COUNTER, name, self.process, order=-1, unit=unit)
+
+    def launch_lane(self, lane: int) -> int:
+        """The track of kernel launches, or the lane-th below it for launches that overlap."""
+        return self._lane(self.launches, lane)
+
+    def place(
+        self, events: RawEvents, names: tuple[Region, ...]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Track id and nesting depth of every event, shapes (n,); overlapping spans get lanes, values get
+        counters."""
+        track = self._device_tracks(events)
+        nesting = nest(track, events.start_ns, events.end_ns)
+        for row in np.flatnonzero(nesting.lane).tolist():
+            track[row] = self._lane(int(track[row]), int(nesting.lane[row]))
+        is_value = np.array([region.kind is Kind.VALUE for region in names])[events.name]
+        for row in np.flatnonzero(is_value).tolist():
+            track[row] = self._value_counter(int(track[row]), names[int(events.name[row])].name)
+        return track, nesting.depth
+
+    def _device_tracks(self, events: RawEvents) -> NDArray[np.int64]:
+        firsts, lasts = track_runs(events.block << 16 | events.warp + 1)
+        ids = [
+            self._device[key]
+            for key in zip(events.block[firsts].tolist(), events.warp[firsts].tolist(), strict=True)
+        ]
+        return np.repeat(np.array(ids, dtype=np.int64), lasts - firsts)
+
+    def _add_device_track(self, key: TrackKey) -> None:
+        block = self._device.get((key.block, -1))
+        if block is None:
+            block = self._add(TrackKind.BLOCK, block_name(key.block), self.group, order=key.block)
+            self._device[key.block, -1] = block
+        if key.warp >= 0:
+            warp = self._add(TrackKind.WARP, warp_name(key.warp), block, order=key.warp)
+            self._device[key.block, key.warp] = warp
+
+    def _lane(self, track: int, lane: int) -> int:
+        if lane == 0:
+            return track
+        place = (track, "lane", lane)
+        if place not in self._extra:
+            base = self._by_id[track]
+            self._extra[place] = self._add(base.kind, base.name, base.parent, base.order, lane)
+        return self._extra[place]
+
+    def _value_counter(self, track: int, name: str) -> int:
+        place = (track, name, 0)
+        if place not in self._extra:
+            self._extra[place] = self._add(TrackKind.COUNTER, name, track, order=-1)
+        return self._extra[place]
+
+    def _add(
+        self,
+        kind: TrackKind,
+        name: str,
+        parent: int = 0,
+        order: int = 0,
+        lane: int = 0,
+        unit: str = "",
+    ) -> int:
+        track = Track(self.next_id, kind, name, self.rank, parent, order, lane, unit)
+        self.next_id += 1
+        self._new.append(track)
+        self._by_id[track.id] = track
+        return track.id
+
+
+def keys_by_rank(source: Source) -> dict[int, list[TrackKey]]:
+    """Track keys of every selected rank, ranks without events included."""
+    keys: dict[int, list[TrackKey]] = {info.rank: [] for info in source.trace.ranks}
+    for key in source.keys:
+        keys[key.rank].append(key)
+    return keys
