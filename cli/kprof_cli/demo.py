@@ -53,7 +53,7 @@ def demo(
     )
     recording = record_and_summarise(RecordRequest(_WORKLOAD, run, nproc, force=force))
     trace = Trace.open(recording.capture)
-    export_with_progress(trace, trace_file, force=force, max_slices=None)
+    export_with_progress(trace, trace_file, force=force)
     with progress_bar() as progress:
         reports.write_html(reports.build(trace, progress=progress), page, force=force)
     print(f"capture  {run}")

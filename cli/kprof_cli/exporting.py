@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -19,14 +20,16 @@ from kprof_cli.options import (
     RunArgument,
     TimeOption,
 )
-from kprof_cli.output import note, print_json, progress_bar
+from kprof_cli.output import format_bytes, note, print_json, progress_bar
 from kprof_cli.reading import open_trace
 
 if TYPE_CHECKING:
     from kprof.export import ExportSummary
     from kprof.trace import Trace
 
-_DEFAULT_PORT = 9001
+_DEFAULT_PORT: Final = 9001
+# A browser takes minutes and gigabytes for much more.
+_DEFAULT_MAX_SLICES: Final = 2_000_000
 
 
 def register(app: typer.Typer) -> None:
@@ -44,11 +47,11 @@ def export(
         ),
     ],
     max_slices: Annotated[
-        int | None,
+        int,
         typer.Option(
-            min=1, help="Keep at most this many slices; says what was cut.", show_default=False
+            min=0, help="Merge short neighbours until this many slices are left; 0 keeps all."
         ),
-    ] = None,
+    ] = _DEFAULT_MAX_SLICES,
     is_json: JsonOption = False,
     force: ForceOption = False,
     ranks: RanksOption = None,
@@ -59,11 +62,17 @@ def export(
 ) -> None:
     """Write the merged trace of all ranks for Perfetto or Chrome."""
     trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
-    summary = export_with_progress(trace, output, force=force, max_slices=max_slices)
+    summary = export_with_progress(trace, output, force=force, max_slices=max_slices or None)
+    for notice in summary.notices:
+        note(notice)
     if is_json:
-        print_json(summary)
+        print_json(asdict(summary))
     else:
-        note(f"next: kprof view {output}")
+        print(
+            f"{summary.path}: {summary.num_slices:,} slices, {summary.num_flows:,} flows, "
+            f"{summary.num_tracks:,} tracks, {format_bytes(summary.size_bytes)}"
+        )
+        print(f"next: kprof view {summary.path}")
 
 
 def view(
@@ -97,7 +106,7 @@ def view(
         if not run.is_file():
             trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
             file = Path(scratch) / f"{run.resolve().stem}.pftrace"
-            export_with_progress(trace, file, force=False, max_slices=None)
+            export_with_progress(trace, file, force=False)
         _serve(file, port, is_local, should_open, timeout)
 
 
@@ -117,10 +126,16 @@ def _serve(
 
 
 def export_with_progress(
-    trace: Trace, output: Path, *, force: bool, max_slices: int | None
+    trace: Trace, output: Path, *, force: bool, max_slices: int | None = _DEFAULT_MAX_SLICES
 ) -> ExportSummary:
     """Export with a bar on a terminal."""
     from kprof import export as exporter
 
     with progress_bar() as progress:
-        return exporter.write(trace, output, force=force, max_slices=max_slices, progress=progress)
+        return exporter.write(
+            trace,
+            output,
+            force=force,
+            max_slices=max_slices,
+            progress=lambda share: progress(f"writing {output.name}", share),
+        )
