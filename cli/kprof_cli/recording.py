@@ -70,7 +70,9 @@ def record_and_summarise(request: RecordRequest) -> Recording:
 
     recording = run_recording(request, on_start=lambda: _announce(request))
     if recording.exit_code:
-        note(f"the workload {describe_exit(recording.exit_code)}; what it recorded is kept")
+        interrupted = "was interrupted and " if recording.was_interrupted else ""
+        ending = interrupted + describe_exit(recording.exit_code)
+        note(f"the workload {ending}; what it recorded is kept")
     for loss in recording.losses:
         note(loss)
     print_summary(recording)
