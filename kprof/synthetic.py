@@ -57,7 +57,8 @@ class TraceBuilder:
 
     def launch(self, launch: int, kernel: str, num_blocks: int = 0) -> None:
         """Declare launch number `launch` of every rank."""
-        ordinal = sum(1 for known in self._launches.values() if known.kernel == kernel)
+        others = [known for known in self._launches.values() if known.launch != launch]
+        ordinal = sum(1 for known in others if known.kernel == kernel)
         self._launches[launch] = Launch(launch, kernel, ordinal, num_blocks)
 
     def span(

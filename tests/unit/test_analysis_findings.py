@@ -1,0 +1,187 @@
+"""Findings name the planted cause, and say nothing when nothing is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kprof import analysis
+from kprof.analysis import Finding, Severity
+from kprof.analysis.rules.outliers import counts_that_stand_out, medians_of_others
+from kprof.capture import EventCounts
+from kprof.planted import Plant, simulate
+from kprof.synthetic import TraceBuilder
+from kprof.trace import Trace
+
+PAIR = """
+REGION(R_SEND, "send", send, peer:8, slot:24)
+REGION(R_WAIT, "wait", wait, peer:8, slot:24)
+REGION(R_WORK, "work", compute)
+FLOW(R_SEND, R_WAIT)
+"""
+
+
+def of_kind(found: list[Finding], kind: str) -> list[Finding]:
+    return [finding for finding in found if finding.kind == kind]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_balanced_run_has_no_findings(seed: int) -> None:
+    assert analysis.findings(simulate(Plant(seed=seed))) == []
+
+
+def test_a_rank_that_sends_three_times_the_tokens_is_named_with_the_blocks_that_serve_it() -> None:
+    rank, blocks = analysis.findings(simulate(Plant(tokens_of={3: 3.0})))[:2]
+    assert (rank.kind, rank.ranks, rank.region) == ("uneven_work", (3,), "dispatch/send")
+    assert rank.evidence["ratio"] == pytest.approx(3.0, abs=0.2)
+    assert "rank 3 sends 3.0x the tokens of the median rank" in rank.sentence
+    assert blocks.blocks == (3, 11)
+    assert blocks.evidence["peer"] == 3
+    assert blocks.explained_by == rank.id
+    assert "blocks 3, 11 of ranks 0-7" in blocks.sentence
+    assert "they serve rank 3" in blocks.sentence
+
+
+def test_unaligned_clocks_do_not_hide_uneven_work() -> None:
+    found = analysis.findings(simulate(Plant(tokens_of={3: 3.0}, is_aligned=False)))
+    assert found[0].ranks == (3,)
+    assert len(of_kind(found, "uncalibrated_clocks")) == 1
+    assert of_kind(found, "launch_skew") == []
+
+
+def test_a_rank_that_starts_late_is_skew_and_explains_the_waits_for_it() -> None:
+    found = analysis.findings(simulate(Plant(start_late_ns={5: 60_000})))
+    assert (found[0].kind, found[0].ranks) == ("launch_skew", (5,))
+    assert found[0].evidence["worst_delay_ns"] == pytest.approx(60_000, abs=400)
+    (late,) = of_kind(found, "late_sender")
+    assert (late.ranks, late.explained_by) == ((5,), "launch-skew/rank-5")
+
+
+def test_a_launch_that_only_follows_a_long_one_is_no_start_skew() -> None:
+    """Rank 1 works longer in kernel a, so its kernel b starts later: b's skew is a's doing."""
+    build = TraceBuilder(PAIR, 3)
+    build.launch(0, "a")
+    build.launch(1, "b")
+    for rank in range(3):
+        end = 900 if rank == 1 else 300
+        build.span(rank=rank, launch=0, region="work", start_ns=0, duration_ns=end)
+        build.span(rank=rank, launch=1, region="work", start_ns=end + 10, duration_ns=100)
+    trace = build.trace()
+    assert analysis.launch_skew(trace).set_index("kernel")["skew_ns"]["b"] == 600
+    assert of_kind(analysis.findings(trace), "launch_skew") == []
+
+
+def test_a_rank_whose_sends_are_late_is_a_late_sender_without_skew() -> None:
+    found = analysis.findings(simulate(Plant(send_late_ns={2: 30_000})))
+    assert (found[0].kind, found[0].ranks, found[0].region) == (
+        "late_sender",
+        (2,),
+        "dispatch/wait-token",
+    )
+    assert found[0].evidence["waiting_ranks"] == [0, 1, 3, 4, 5, 6, 7]
+    assert "ranks 0, 1, 3-7 spent" in found[0].sentence
+    assert of_kind(found, "launch_skew") == []
+
+
+def test_a_heavy_block_is_named_with_its_rank() -> None:
+    found = analysis.findings(simulate(Plant(heavy_blocks={(4, 7): 4.0})))
+    (uneven,) = of_kind(found, "uneven_work")
+    assert (uneven.ranks, uneven.blocks, uneven.region) == ((4,), (7,), "dispatch/copy")
+
+
+def test_a_slow_first_call_is_left_out_and_said_so() -> None:
+    build = TraceBuilder(PAIR, 2)
+    for launch in range(4):
+        build.launch(launch, "kernel")
+        length = 9000 if launch == 0 else 1000
+        for rank in range(2):
+            start = launch * 20_000 + (8000 if rank == 1 and launch == 0 else 0)
+            build.span(rank=rank, launch=launch, region="work", start_ns=start, duration_ns=length)
+    found = analysis.findings(build.trace())
+    assert [finding.kind for finding in found] == ["warm_up"]
+    assert found[0].evidence["ratio"] == pytest.approx(17.0)
+
+
+def lossy(counts: EventCounts, **options: object) -> Trace:
+    import msgspec
+
+    build = TraceBuilder(PAIR, 2, **options)  # type: ignore[arg-type]
+    build.span(rank=0, region="work", start_ns=0, duration_ns=10)
+    manifest = build.manifest()
+    ranks = tuple(msgspec.structs.replace(info, counts=counts) for info in manifest.ranks)
+    return Trace.from_table(msgspec.structs.replace(manifest, ranks=ranks), build.table())
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        (EventCounts(recorded=90, dropped=10), "dropped 20 events (10 % of all)"),
+        (EventCounts(recorded=90, open=1), "begun and never ended"),
+        (EventCounts(recorded=90, saturated=2), "4 spans longer than a record can say"),
+        (EventCounts(recorded=90, clamped=1), "2 payload values that did not fit"),
+        (EventCounts(recorded=90, unknown_region=1), "2 events of undeclared regions"),
+        (EventCounts(recorded=90, torn_chunks=1), "2 chunks that were being written"),
+    ],
+)
+def test_each_loss_has_its_sentence(counts: EventCounts, words: str) -> None:
+    (finding,) = analysis.findings(lossy(counts))
+    assert finding.kind == "lossy_capture"
+    assert words in finding.sentence
+
+
+def test_a_missing_rank_is_named() -> None:
+    (finding,) = analysis.findings(lossy(EventCounts(), missing_ranks=(1,)))
+    assert (finding.id, finding.ranks) == ("lossy-capture/missing-ranks", (1,))
+
+
+def test_violated_causality_is_counted_and_shown() -> None:
+    build = TraceBuilder(PAIR, 2, bound_ns=10.0)
+    build.span(rank=0, region="send", start_ns=500, duration_ns=5, peer=1, slot=0)
+    build.span(rank=1, region="wait", start_ns=0, duration_ns=100, peer=0, slot=0)
+    (finding,) = of_kind(analysis.findings(build.trace()), "uncalibrated_clocks")
+    assert finding.severity is Severity.MAJOR
+    assert finding.evidence == {"violations": 1, "violations_beyond_bound": 1}
+
+
+def test_unmatched_flows_are_counted() -> None:
+    build = TraceBuilder(PAIR, 2)
+    build.span(rank=0, region="send", start_ns=0, duration_ns=5, peer=1, slot=0)
+    (finding,) = analysis.findings(build.trace())
+    assert "1 of 1 send released no recorded wait" in finding.sentence
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_no_events_at_all(num_ranks: int) -> None:
+    assert analysis.findings(TraceBuilder(PAIR, num_ranks).trace()) == []
+
+
+def test_one_rank_one_block() -> None:
+    assert analysis.findings(simulate(Plant(num_ranks=1, num_blocks=1))) == []
+
+
+def test_two_ranks_are_measured_against_each_other() -> None:
+    found = analysis.findings(simulate(Plant(num_ranks=2, tokens_of={1: 3.0})))
+    assert found[0].ranks == (1,)
+
+
+def test_findings_do_not_depend_on_the_seed_of_a_run_but_on_its_cause() -> None:
+    plant = Plant(tokens_of={6: 3.0})
+    names = {analysis.findings(simulate(replace(plant, seed=seed)))[0].id for seed in range(4)}
+    assert names == {"uneven-work/rank-6"}
+
+
+def test_medians_of_others_on_paper() -> None:
+    import numpy as np
+
+    assert medians_of_others(np.array([1.0, 5.0])).tolist() == [5.0, 1.0]
+    assert medians_of_others(np.array([1, 2, 3, 10])).tolist() == [3.0, 3.0, 2.0, 2.0]
+    assert np.isnan(medians_of_others(np.array([4.0]))).all()
+
+
+def test_counts_must_beat_chance_to_stand_out() -> None:
+    import pandas as pd
+
+    assert counts_that_stand_out(pd.Series([4, 4, 7, 4])).empty  # 1.75x, but 1.5 sigmas
+    assert counts_that_stand_out(pd.Series([400, 400, 700, 400])).to_dict() == {2: 1.75}
+    assert counts_that_stand_out(pd.Series([400, 400, 560, 400])).empty  # certain, but only 1.4x

@@ -1,0 +1,121 @@
+"""Identities that hold on every trace, whatever is in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kprof import analysis
+from kprof.synthetic import TraceBuilder
+from kprof.trace import Trace
+
+REGIONS = """
+REGION(R_SEND,    "send",    send,    peer:8, slot:24)
+REGION(R_WAIT,    "wait",    wait,    peer:8, slot:24)
+REGION(R_COMPUTE, "compute", compute)
+REGION(R_BARRIER, "barrier", sync)
+FLOW(R_SEND, R_WAIT)
+"""
+NUM_RANKS = 3
+
+span = st.fixed_dictionaries(
+    {
+        "rank": st.integers(0, NUM_RANKS - 1),
+        "block": st.integers(0, 2),
+        "warp": st.sampled_from([-1, 0, 1]),
+        "region": st.sampled_from(["send", "wait", "compute", "barrier"]),
+        "start_ns": st.integers(0, 2000),
+        "duration_ns": st.integers(0, 500),
+        "launch": st.integers(0, 1),
+        "peer": st.integers(0, NUM_RANKS - 1),
+        "slot": st.integers(0, 3),
+    }
+)
+few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def trace_of(spans: list[dict[str, Any]]) -> Trace:
+    build = TraceBuilder(REGIONS, NUM_RANKS)
+    build.launch(1, "kernel")
+    for fields in spans:
+        has_peer = fields["region"] in ("send", "wait")
+        build.span(**{k: v for k, v in fields.items() if has_peer or k not in ("peer", "slot")})
+    return build.trace()
+
+
+def measure(intervals: list[tuple[int, int]]) -> int:
+    """The measure of a union, point by point."""
+    return len({t for start, end in intervals for t in range(start, end)})
+
+
+@few
+@given(st.lists(span, min_size=1, max_size=30))
+def test_parallel_efficiency_is_load_balance_times_communication_efficiency(
+    spans: list[dict[str, Any]],
+) -> None:
+    trace = trace_of(spans)
+    for table in (
+        analysis.efficiency(trace),
+        analysis.rank_efficiency(trace),
+        analysis.launch_efficiency(trace),
+    ):
+        for row in table.to_dict("records"):
+            if row["max_work_ns"] > 0:
+                product = row["load_balance"] * row["communication_efficiency"]
+                assert row["parallel_efficiency"] == pytest.approx(product)
+                assert 0 <= row["parallel_efficiency"] <= 1
+
+
+@few
+@given(st.lists(span, min_size=1, max_size=30))
+def test_late_sender_and_exposed_transfer_add_up_to_the_wait(spans: list[dict[str, Any]]) -> None:
+    table = analysis.late_sender(trace_of(spans))
+    assert (table["late_sender_ns"] + table["exposed_transfer_ns"]).tolist() == table[
+        "wait_ns"
+    ].tolist()
+    assert (table["late_sender_ns"] >= 0).all()
+    assert (table["exposed_transfer_ns"] >= 0).all()
+
+
+@few
+@given(st.lists(span, min_size=1, max_size=30))
+def test_the_blame_matrix_sums_to_the_attributed_wait(spans: list[dict[str, Any]]) -> None:
+    trace = trace_of(spans)
+    attributed = sum(s["duration_ns"] for s in spans if s["region"] == "wait")
+    assert analysis.blame_matrix(trace).to_numpy().sum() == attributed
+    by_peer = analysis.waits(trace, "peer").set_index("peer")["wait_ns"]
+    assert by_peer.drop(-1, errors="ignore").sum() == attributed
+    by_region = sum(
+        analysis.blame_matrix(trace, region).to_numpy().sum() for region in ("wait", "barrier")
+    )
+    assert by_region == attributed
+
+
+@few
+@given(st.lists(span, min_size=1, max_size=20))
+def test_work_and_wait_are_measures_of_unions(spans: list[dict[str, Any]]) -> None:
+    expected_work, expected_wait = 0, 0
+    tracks = {(s["rank"], s["launch"], s["block"], s["warp"]) for s in spans}
+    for track in tracks:
+        on_track = [s for s in spans if (s["rank"], s["launch"], s["block"], s["warp"]) == track]
+        ends = [(s["start_ns"], s["start_ns"] + s["duration_ns"], s["region"]) for s in on_track]
+        waiting = measure([(a, b) for a, b, region in ends if region in ("wait", "barrier")])
+        expected_work += measure([(a, b) for a, b, _ in ends]) - waiting
+        expected_wait += waiting
+    table = analysis.imbalance(trace_of(spans), "rank")
+    assert (table["work_ns"].sum(), table["wait_ns"].sum()) == (expected_work, expected_wait)
+
+
+@few
+@given(st.lists(span, min_size=1, max_size=30))
+def test_ranks_summarised_apart_unite_to_the_whole(spans: list[dict[str, Any]]) -> None:
+    """The associative merge that lets an analysis run per rank."""
+    trace = trace_of(spans)
+    ranks = sorted({s["rank"] for s in spans})
+    whole = analysis.imbalance(trace, "block")
+    parts = [analysis.imbalance(trace.select(ranks=(rank,)), "block") for rank in ranks]
+    assert sum(part["work_ns"].sum() for part in parts) == whole["work_ns"].sum()
+    assert sum(len(part) for part in parts) == len(whole)

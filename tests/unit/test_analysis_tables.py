@@ -1,0 +1,264 @@
+"""Every table against a trace whose answer is worked out on paper."""
+
+from __future__ import annotations
+
+import pytest
+
+from kprof import analysis
+from kprof.analysis.durations import PERCENTILE_ERROR
+from kprof.capture import EVENT_OPEN
+from kprof.errors import ClockError
+from kprof.synthetic import TraceBuilder
+from kprof.trace import Trace
+
+REGIONS = """
+REGION(R_SEND,    "send",    send,    peer:8, slot:24)
+REGION(R_WAIT,    "wait",    wait,    peer:8, slot:24)
+REGION(R_COPY,    "copy",    recv,    bytes:32)
+REGION(R_COMPUTE, "compute", compute)
+REGION(R_ALL,     "all",     compute)
+REGION(R_BARRIER, "barrier", sync)
+REGION(R_IDLE,    "idle",    other)
+FLOW(R_SEND, R_WAIT)
+"""
+
+
+def builder(num_ranks: int = 2, **options: object) -> TraceBuilder:
+    return TraceBuilder(REGIONS, num_ranks, **options)  # type: ignore[arg-type]
+
+
+def small() -> Trace:
+    """Two ranks, one block each.
+
+    rank 0:  [compute 0..100][send to 1: 100..150]
+    rank 1:  [compute 20..60][wait for 0: 60..170][copy 170..200]
+    """
+    build = builder()
+    build.span(rank=0, region="compute", start_ns=0, duration_ns=100)
+    build.span(rank=0, region="send", start_ns=100, duration_ns=50, peer=1, slot=0)
+    build.span(rank=1, region="compute", start_ns=20, duration_ns=40)
+    build.span(rank=1, region="wait", start_ns=60, duration_ns=110, peer=0, slot=0)
+    build.span(rank=1, region="copy", start_ns=170, duration_ns=30, bytes=600)
+    return build.trace()
+
+
+def rows(frame: object, *columns: str) -> list[tuple[object, ...]]:
+    return [tuple(row) for row in frame[list(columns)].itertuples(index=False)]  # type: ignore[index]
+
+
+def test_stats_counts_and_sums_regions() -> None:
+    table = analysis.stats(small())
+    assert rows(table, "region", "category", "count", "total_ns", "max_ns") == [
+        ("compute", "compute", 2, 140, 100),
+        ("wait", "wait", 1, 110, 110),
+        ("send", "send", 1, 50, 50),
+        ("copy", "recv", 1, 30, 30),
+    ]
+    # Block time: 150 on rank 0, 180 on rank 1.
+    assert table["share"].tolist() == pytest.approx([140 / 330, 110 / 330, 50 / 330, 30 / 330])
+
+
+def test_percentiles_are_nearest_rank_within_the_stated_error() -> None:
+    build = builder(1)
+    for i in range(1, 101):
+        build.span(rank=0, region="compute", start_ns=i * 1000, duration_ns=i * 7)
+    row = analysis.stats(build.trace()).iloc[0]
+    assert row["median_ns"] == pytest.approx(50 * 7, rel=PERCENTILE_ERROR + 1e-9)
+    assert row["p95_ns"] == pytest.approx(95 * 7, rel=PERCENTILE_ERROR + 1e-9)
+    assert row["p99_ns"] == pytest.approx(99 * 7, rel=PERCENTILE_ERROR + 1e-9)
+    assert row["max_ns"] == 700
+
+
+def test_open_spans_are_in_no_sum() -> None:
+    build = builder(1)
+    build.span(rank=0, region="compute", start_ns=0, duration_ns=10)
+    build.span(rank=0, region="wait", start_ns=10, duration_ns=0, flags=EVENT_OPEN, peer=0, slot=0)
+    trace = build.trace()
+    assert analysis.stats(trace)["region"].tolist() == ["compute"]
+    assert analysis.waits(trace, "region").empty
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"),
+    [
+        ("rank", [(1, 1, 110)]),
+        ("block", [(1, 1, 110)]),
+        ("region", [("wait", 1, 110)]),
+        ("peer", [(0, 1, 110)]),
+    ],
+)
+def test_waits(by: str, expected: list[tuple[object, ...]]) -> None:
+    table = analysis.waits(small(), by)  # type: ignore[arg-type]
+    assert rows(table, by if by != "block" else "rank", "count", "wait_ns") == expected
+    # Of rank 1's 180 ns, or of all 330 ns of block time.
+    whole = 180 if by in ("rank", "block") else 330
+    assert table["share"].tolist() == pytest.approx([110 / whole])
+
+
+def test_a_wait_that_names_no_rank_is_kept_apart() -> None:
+    build = builder()
+    build.span(rank=0, region="barrier", start_ns=0, duration_ns=70)
+    build.span(rank=0, region="wait", start_ns=70, duration_ns=30, peer=1, slot=0)
+    build.span(rank=0, region="wait", start_ns=100, duration_ns=5, peer=255, slot=0)
+    trace = build.trace()
+    assert rows(analysis.waits(trace, "peer"), "peer", "wait_ns") == [(-1, 75), (1, 30)]
+    assert analysis.blame_matrix(trace).to_numpy().tolist() == [[0, 30], [0, 0]]
+
+
+def test_blame_matrix_has_a_row_per_recorded_rank_and_a_column_per_rank_of_the_world() -> None:
+    build = builder(3, missing_ranks=(1,))
+    build.span(rank=0, region="wait", start_ns=0, duration_ns=40, peer=1, slot=0)
+    build.span(rank=2, region="wait", start_ns=0, duration_ns=15, peer=1, slot=1)
+    build.span(rank=2, region="wait", start_ns=20, duration_ns=7, peer=0, slot=0)
+    matrix = analysis.blame_matrix(build.trace())
+    assert matrix.index.tolist() == [0, 2]
+    assert matrix.columns.tolist() == [0, 1, 2]
+    assert matrix.to_numpy().tolist() == [[0, 40, 0], [7, 15, 0]]
+    assert analysis.blame_matrix(build.trace(), "barrier").to_numpy().sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("send_start", "late", "exposed", "violations", "beyond"),
+    [
+        (100, 40, 70, 0, 0),  # wait 60..170, send starts at 100: 40 late, 70 on its way
+        (30, 0, 110, 0, 0),  # sent before the wait began: all of it is transfer
+        (170, 110, 0, 0, 0),  # sent when the wait ended
+        (175, 110, 0, 1, 0),  # after it ended, but by less than the 10 ns that the clocks may err
+        (185, 110, 0, 1, 1),
+    ],
+)
+def test_late_sender(
+    send_start: int, late: int, exposed: int, violations: int, beyond: int
+) -> None:
+    build = builder(bound_ns=10.0)
+    build.span(rank=0, region="send", start_ns=send_start, duration_ns=5, peer=1, slot=3)
+    build.span(rank=1, region="wait", start_ns=60, duration_ns=110, peer=0, slot=3)
+    table = analysis.late_sender(build.trace())
+    columns = ("src", "dst", "flows", "late_sender_ns", "exposed_transfer_ns", "violations")
+    assert rows(table, *columns) == [(0, 1, 1, late, exposed, violations)]
+    assert table["violations_beyond_bound"].tolist() == [beyond]
+    assert table["bound_ns"].tolist() == [10.0]
+
+
+def test_work_is_the_union_of_useful_spans_less_the_waits() -> None:
+    build = builder(1)
+    build.span(rank=0, region="all", start_ns=0, duration_ns=100)
+    build.span(rank=0, region="compute", start_ns=10, duration_ns=20)
+    build.span(rank=0, region="wait", start_ns=40, duration_ns=30, peer=0, slot=0)
+    build.span(rank=0, region="compute", start_ns=90, duration_ns=40)
+    build.span(rank=0, region="idle", start_ns=200, duration_ns=50)
+    row = analysis.imbalance(build.trace(), "rank").iloc[0]
+    assert (row["work_ns"], row["wait_ns"]) == (130 - 30, 30)
+
+
+def test_imbalance_by_rank_and_block() -> None:
+    build = builder(2)
+    for block, duration in ((0, 100), (1, 300)):
+        build.span(rank=0, block=block, region="compute", start_ns=0, duration_ns=duration)
+    build.span(rank=1, block=0, region="copy", start_ns=0, duration_ns=600, bytes=64)
+    by_rank = analysis.imbalance(build.trace(), "rank")
+    assert rows(by_rank, "rank", "events", "work_ns", "wait_ns", "bytes") == [
+        (0, 2, 400, 0, 0),
+        (1, 1, 600, 0, 64),
+    ]
+    assert by_rank["work_vs_median"].tolist() == pytest.approx([0.8, 1.2])
+    assert by_rank["load_balance"].tolist() == pytest.approx([200 / 300, 1.0])
+    by_block = analysis.imbalance(build.trace(), "block")
+    assert rows(by_block, "rank", "block", "work_ns") == [(0, 0, 100), (0, 1, 300), (1, 0, 600)]
+    assert by_block["load_balance"].tolist() == pytest.approx([1 / 3, 1.0, 1.0])
+
+
+def test_efficiency_is_the_product_of_its_factors() -> None:
+    row = analysis.efficiency(small()).iloc[0]
+    # U: 150 and 70; T: 0..200; N: 2.
+    assert row["window_ns"] == 200
+    assert row["work_ns"] == 220
+    assert row["parallel_efficiency"] == pytest.approx(220 / 400)
+    assert row["load_balance"] == pytest.approx(110 / 150)
+    assert row["communication_efficiency"] == pytest.approx(150 / 200)
+
+
+def test_time_between_launches_is_not_in_the_window() -> None:
+    build = builder(1)
+    build.launch(1, "kernel")
+    build.launch(2, "kernel")
+    build.span(rank=0, launch=0, region="compute", start_ns=0, duration_ns=100)
+    build.span(rank=0, launch=1, region="compute", start_ns=1000, duration_ns=50)
+    build.span(rank=0, launch=2, region="compute", start_ns=1040, duration_ns=60)
+    assert analysis.efficiency(build.trace())["window_ns"].tolist() == [200]
+    per_launch = analysis.launch_efficiency(build.trace())
+    assert rows(per_launch, "ordinal", "window_ns", "work_ns") == [
+        (0, 100, 100),
+        (1, 50, 50),
+        (2, 60, 60),
+    ]
+
+
+def test_launch_skew() -> None:
+    build = builder(3, bound_ns=10.0)
+    for rank, start in ((0, 100), (1, 160), (2, 400)):
+        build.span(rank=rank, region="compute", start_ns=start, duration_ns=500)
+    row = analysis.launch_skew(build.trace()).iloc[0]
+    assert (row["skew_ns"], row["last_rank"], row["ranks"]) == (300, 2, 3)
+    assert row["bound_ns"] == 10.0  # rank 0 is the reference: only rank 2's bound counts
+    assert row["duration_ns"] == 800
+
+
+def test_offsets_of_clocks_are_taken_out() -> None:
+    build = builder(2, offsets_ns={1: -1000.0})
+    build.span(rank=0, region="compute", start_ns=100, duration_ns=10)
+    build.span(rank=1, region="compute", start_ns=1150, duration_ns=10)
+    assert analysis.launch_skew(build.trace())["skew_ns"].tolist() == [50]
+
+
+def test_unmatched_flows() -> None:
+    build = builder(2)
+    build.span(rank=0, region="send", start_ns=0, duration_ns=5, peer=1, slot=0)
+    build.span(rank=0, region="send", start_ns=10, duration_ns=5, peer=1, slot=1)
+    build.span(rank=1, region="wait", start_ns=0, duration_ns=5, peer=0, slot=0)
+    build.span(rank=1, region="wait", start_ns=7, duration_ns=5, peer=0, slot=9)
+    build.span(rank=1, region="wait", start_ns=20, duration_ns=5, peer=0, slot=8)
+    columns = ("sends", "waits", "flows", "unmatched_sends", "unmatched_waits")
+    assert rows(analysis.unmatched_flows(build.trace()), *columns) == [(2, 3, 1, 1, 2)]
+
+
+def test_unaligned_clocks_refuse_what_compares_ranks_and_nothing_else() -> None:
+    build = builder(2, is_aligned=False)
+    build.span(rank=0, region="send", start_ns=0, duration_ns=5, peer=1, slot=0)
+    build.span(rank=1, region="wait", start_ns=0, duration_ns=40, peer=0, slot=0)
+    trace = build.trace()
+    for refuse in (
+        analysis.late_sender,
+        analysis.efficiency,
+        analysis.launch_efficiency,
+        analysis.launch_skew,
+    ):
+        with pytest.raises(ClockError, match="one clock"):
+            refuse(trace)
+    assert analysis.blame_matrix(trace).to_numpy().sum() == 40
+    assert analysis.rank_efficiency(trace)["window_ns"].tolist() == [5, 40]
+
+
+def test_a_single_rank_needs_no_alignment() -> None:
+    build = builder(1, is_aligned=False)
+    build.span(rank=0, region="compute", start_ns=0, duration_ns=40)
+    assert analysis.efficiency(build.trace())["parallel_efficiency"].tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    "analyse",
+    [
+        analysis.stats,
+        analysis.waits,
+        analysis.imbalance,
+        analysis.efficiency,
+        analysis.rank_efficiency,
+        analysis.launch_efficiency,
+        analysis.launch_skew,
+        analysis.late_sender,
+        analysis.blame,
+        analysis.histogram,
+    ],
+)
+def test_no_events_give_empty_tables(analyse: object) -> None:
+    assert len(analyse(builder(2).trace())) == 0  # type: ignore[operator]

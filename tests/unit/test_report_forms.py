@@ -1,0 +1,234 @@
+"""The report's forms: JSON for programs, a page, a terminal, and bars for CI."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from kprof import report as reports
+from kprof.analysis.wording import difference, duration, members, percent
+from kprof.errors import ClockError, ExportError, OutputExistsError, SelectionError
+from kprof.planted import Plant, simulate
+from kprof.report import Report
+from kprof.report.figures import all_figures
+from kprof.report.page import to_html
+from kprof.synthetic import TraceBuilder
+
+EVIL = "<script>alert(1)</script></script><img src=x onerror=alert(2)>&'"
+
+
+@pytest.fixture(scope="module")
+def uneven() -> Report:
+    return reports.build(simulate(Plant(tokens_of={3: 3.0}, send_late_ns={3: 20_000})))
+
+
+def terminal_text(report: Report, width: int = 120) -> str:
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=width)
+    console.print(reports.render_terminal(report))
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_json_names_the_rank_and_the_blocks_that_serve_it(uneven: Report) -> None:
+    document = json.loads(reports.to_json(uneven))
+    assert document["schema_version"] == reports.SCHEMA_VERSION
+    first = document["findings"][0]
+    assert (first["kind"], first["ranks"]) == ("uneven_work", [3])
+    serving = [f for f in document["findings"] if f["evidence"].get("peer") == 3 and f["blocks"]]
+    assert serving[0]["evidence"]["blocks"]["0"] == [3, 11]
+    assert document["verdict"].startswith("Rank 3 sends")
+
+
+def test_json_charges_the_late_rank_in_the_blame_matrix(uneven: Report) -> None:
+    matrix = json.loads(reports.to_json(uneven))["blame_matrix"]
+    per_peer = [sum(column) for column in zip(*matrix["wait_ns"], strict=True)]
+    assert per_peer.index(max(per_peer)) == 3
+
+
+def test_json_holds_every_documented_table(uneven: Report) -> None:
+    tables = json.loads(reports.to_json(uneven))["tables"]
+    documented = re.findall(
+        r"efficiency, rank_efficiency.*?unmatched_flows", reports.machine.__doc__ or "", re.S
+    )
+    names = re.sub(r"\(.*?\)", "", documented[0]).replace("\n", " ").split(",")
+    assert {name.strip() for name in names} == set(tables)
+    assert all(rows for name, rows in tables.items() if name != "unmatched_flows")
+
+
+def test_building_tells_its_progress() -> None:
+    heard: list[float] = []
+    reports.build(
+        simulate(Plant(num_launches=1)), progress=lambda _what, share: heard.append(share)
+    )
+    assert heard == sorted(heard)
+    assert heard[-1] == 1.0
+
+
+def test_unaligned_clocks_leave_a_sentence_where_the_sections_would_be() -> None:
+    report = reports.build(simulate(Plant(is_aligned=False)))
+    document = json.loads(reports.to_json(report))
+    assert document["tables"]["late_sender"] is None
+    assert "no clock calibration" in document["refused"]["late_sender"]
+    assert document["tables"]["waits_by_peer"]
+    assert "no clock calibration" in terminal_text(report)
+    page = to_html(report)
+    assert "Not shown: efficiency" in page
+    assert "compare within a lane only" in page
+
+
+@pytest.mark.parametrize(
+    ("trace", "words"),
+    [
+        (TraceBuilder('REGION(R, "r", wait, peer:8)', 2).trace(), "holds no events"),
+        (simulate(Plant(num_ranks=1, num_blocks=1)), "Nothing stands out on rank 0"),
+    ],
+)
+def test_poor_traces_still_get_a_whole_report(trace: object, words: str, tmp_path: Path) -> None:
+    report = reports.build(trace)  # type: ignore[arg-type]
+    assert words in report.verdict
+    assert words in terminal_text(report)
+    assert json.loads(reports.to_json(report))["verdict"] == report.verdict
+    assert reports.write_html(report, tmp_path / "r.html").exists()
+
+
+def test_no_wait_regions_get_a_sentence() -> None:
+    build = TraceBuilder('REGION(R, "work", compute)', 2)
+    build.span(rank=0, region="work", start_ns=0, duration_ns=10)
+    build.span(rank=1, region="work", start_ns=0, duration_ns=11)
+    assert "No region of category wait" in reports.build(build.trace()).verdict
+
+
+def evil_report() -> Report:
+    build = TraceBuilder(f'REGION(R, "{EVIL}", wait, peer:8)\nREGION(C, "<b>c", compute)', 2)
+    build.launch(0, EVIL)
+    for rank in range(2):
+        build.span(rank=rank, region=EVIL, start_ns=0, duration_ns=5000, peer=1 - rank)
+        build.span(rank=rank, region="<b>c", start_ns=5000, duration_ns=5000)
+    return reports.build(build.trace())
+
+
+def test_names_with_html_in_them_are_escaped_everywhere() -> None:
+    page = to_html(evil_report())
+    ours = page[page.index('id="figures"') :] + page[: page.index("<main>")]
+    assert "<script>alert" not in page
+    assert "<img" not in ours
+    assert "&lt;script&gt;alert(1)" in page
+    # The page has exactly the three scripts that we wrote: Plotly, the figures, the drawing.
+    assert (
+        ours.count("</script>")
+        + page[page.index("<main>") : page.index('id="figures"')].count("</script>")
+        == 3
+    )
+    figures = json.loads(re.search(r'id="figures">(.*?)</script>', page, re.S).group(1))  # type: ignore[union-attr]
+    assert EVIL not in json.dumps(figures)
+
+
+def test_markup_in_names_is_text_in_the_terminal() -> None:
+    build = TraceBuilder('REGION(R, "[red]x[/red]", compute)', 1)
+    build.span(rank=0, region="[red]x[/red]", start_ns=0, duration_ns=10)
+    assert "[red]x[/red]" in terminal_text(reports.build(build.trace()))
+
+
+def test_the_page_loads_nothing_and_is_small_enough(uneven: Report, tmp_path: Path) -> None:
+    path = reports.write_html(uneven, tmp_path / "report.html")
+    assert path.stat().st_size < 10e6
+    page = path.read_text(encoding="utf-8")
+    shell = page[: page.index("<main>")] + page[page.index('id="figures"') :]
+    assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", shell)
+    assert "default-src 'none'" in page
+
+
+def test_figures_are_valid_for_plotly(uneven: Report) -> None:
+    import plotly.graph_objects as go
+
+    figures = all_figures(uneven)
+    assert len(figures) == 9
+    for figure in figures:
+        go.Figure(data=figure["data"], layout=figure["layout"])
+
+
+def test_the_page_is_not_overwritten_unless_asked(uneven: Report, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("mine")
+    with pytest.raises(OutputExistsError, match="--force"):
+        reports.write_html(uneven, path)
+    assert path.read_text() == "mine"
+    reports.write_html(uneven, path, force=True)
+    assert path.read_text().startswith("<!doctype html>")
+
+
+def test_an_unwritable_place_gets_a_sentence(uneven: Report, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="cannot write"):
+        reports.write_html(uneven, tmp_path / "no" / "such" / "folder.html")
+
+
+def test_terminal_starts_with_the_verdict_and_fits(uneven: Report) -> None:
+    text = terminal_text(uneven, width=100)
+    assert text.index("Rank 3 sends 3.0x") < text.index("Regions")
+    assert max(len(line) for line in text.splitlines()) <= 100
+
+
+def test_bars_that_are_missed(uneven: Report) -> None:
+    missed = reports.check_bars(
+        uneven, ["load_balance<0.999", "load_balance < 1%", "max_blame_share>50%"]
+    )
+    assert [bar.expression for bar in missed] == ["load_balance<0.999", "max_blame_share>50%"]
+    assert missed[0].sentence.startswith("load_balance is 0.")
+    assert reports.check_bars(uneven, ["run_time>1ns", "run_time > 5 s"])[0].metric == "run_time"
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("load_balance", "METRIC OPERATOR NUMBER"),
+        ("load_balance<", "METRIC OPERATOR NUMBER"),
+        ("__import__('os')<1", "METRIC OPERATOR NUMBER"),
+        ("load_balance<0.8; 1", "METRIC OPERATOR NUMBER"),
+        ("balance<0.8", "known: communication_efficiency"),
+        ("load_balance<8us", "no unit or %"),
+        ("max_skew>8%", "ns, us, ms or s"),
+    ],
+)
+def test_bars_that_cannot_be_read(uneven: Report, expression: str, words: str) -> None:
+    with pytest.raises(SelectionError, match=re.escape(words)):
+        reports.check_bars(uneven, [expression])
+
+
+def test_every_known_metric_has_a_value(uneven: Report) -> None:
+    for name in reports.metric_names():
+        assert len(reports.check_bars(uneven, [f"{name}>=0"])) == 1
+
+
+def test_a_bar_on_a_refused_number_is_an_error_not_a_pass() -> None:
+    report = reports.build(simulate(Plant(is_aligned=False)))
+    with pytest.raises(ClockError, match="no clock calibration"):
+        reports.check_bars(report, ["load_balance<0.8"])
+    assert reports.check_bars(report, ["rank_load_balance<0.1"]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (duration(120), "120 ns"),
+        (duration(48_200), "48.2 us"),
+        (duration(3.1e6), "3.10 ms"),
+        (duration(2.5e9), "2.50 s"),
+        (difference(50, 100), "<= 100 ns"),
+        (difference(-50, 100), "<= 100 ns"),
+        (difference(150, 100), "150 ns"),
+        (difference(0, 0), "0 ns"),
+        (members("rank", [3]), "rank 3"),
+        (members("rank", [7, 0, 1, 2, 4, 5, 6]), "ranks 0-2, 4-7"),
+        (members("block", [3, 11, 19]), "blocks 3, 11, 19"),
+        (members("block", range(0, 60, 2), at_most=3), "blocks 0, 2, 4 and 27 more"),
+        (percent(0.614), "61 %"),
+        (percent(0.004), "0.4 %"),
+    ],
+)
+def test_wording(text: str, expected: str) -> None:
+    assert text == expected
