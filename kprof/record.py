@@ -94,13 +94,10 @@ def record(request: RecordRequest, on_start: Callable[[], None] = lambda: None) 
     arguments = launch_arguments(request.command, request.num_procs)
     directory = capture.begin_capture(request.output, request.force)
     created = _now_utc()
-    try:
+    with _leaving_nothing_of_a_failure(directory):
         on_start()
         outcome = _run(arguments, _environment(request, directory.absolute()))
         manifest = _manifest(request, directory, created, outcome)
-    except WorkloadError:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
     return Recording(
         _finish(directory, request.output, manifest), outcome.exit_code, outcome.was_interrupted
     )
@@ -123,7 +120,9 @@ def session(output: Path, *, force: bool = False) -> Iterator[Path]:
     finally:
         outcome = _Outcome(exit_code, False, time.monotonic() - start_s)
         if capture.read_rank_infos(directory) or exit_code == 0:
-            _finish(directory, output, _manifest(request, directory, created, outcome))
+            with _leaving_nothing_of_a_failure(directory):
+                manifest = _manifest(request, directory, created, outcome)
+            _finish(directory, output, manifest)
         else:
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -142,6 +141,16 @@ def launch_arguments(command: Sequence[str], num_procs: int | None) -> list[str]
     _check_num_procs(num_procs)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_procs)]
     return [sys.executable, *launcher, "--no-python", *arguments]
+
+
+@contextlib.contextmanager
+def _leaving_nothing_of_a_failure(directory: Path) -> Iterator[None]:
+    """Remove the unfinished directory when there is nothing in it to keep."""
+    try:
+        yield
+    except WorkloadError:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
 
 
 def _now_utc() -> str:
