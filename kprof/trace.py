@@ -364,10 +364,23 @@ def _clock_rows(manifest: Manifest) -> list[dict[str, Any]]:
 
 def _raw_events_sql(con: duckdb.DuckDBPyConnection, source: _Source) -> str:
     if source.table is not None:
-        con.register("event_table", source.table)
-        return "SELECT *, row_number() OVER (PARTITION BY rank) - 1 AS file_row_number FROM event_table"
+        con.register("event_table", _with_row_numbers(source.table))
+        return "SELECT * FROM event_table"
     files = ", ".join(_quote(str(file)) for file in source.files)
     return f"SELECT * FROM read_parquet([{files}], file_row_number = true)"
+
+
+def _with_row_numbers(table: pa.Table) -> pa.Table:
+    """Number the rows of each rank, as a file does; numbered once, so that every query sees the same event ids."""
+    import numpy as np
+    import pyarrow as pa
+
+    rank = table["rank"].to_numpy()
+    order = np.argsort(rank, kind="stable")
+    firsts = np.searchsorted(rank[order], rank)
+    numbers = np.empty(len(rank), dtype=np.int64)
+    numbers[order] = np.arange(len(rank))
+    return table.append_column("file_row_number", pa.array(numbers - firsts))
 
 
 def _events_sql(table: RegionTable) -> str:
@@ -400,7 +413,8 @@ def _aligned(local: str) -> str:
 _FLOWS_SQL: Final = f"""
     WITH ends AS (
         SELECT e.*, row_number() OVER (
-            PARTITION BY e.rank, e.region_id, e.ordinal, e.peer, e.slot ORDER BY e.start_ns) AS occurrence
+            PARTITION BY e.rank, e.region_id, e.ordinal, e.peer, e.slot
+            ORDER BY e.start_ns, e.event_id) AS occurrence
         FROM events e
         WHERE e.region_id IN (SELECT send FROM flow_rules UNION SELECT wait FROM flow_rules)
           AND e.flags & {EVENT_OPEN} = 0)
