@@ -15,7 +15,7 @@ import numpy as np
 
 from kprof.capture import EVENT_OPEN
 from kprof.export.model import Batch
-from kprof.regions import Category, Kind, Region
+from kprof.regions import Kind, Region
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _NUM_LEVELS: Final = 48
 _CELL_LEVELS: Final = 4
 _TIME_BINS: Final = 4096
-MIXED_NAME: Final = "short spans (merged)"
 
 
 @dataclass(frozen=True)
@@ -36,20 +35,22 @@ class Detail:
 
 @dataclass(frozen=True)
 class MergedNames:
-    """Names with a merged twin for each: name k becomes `first + k`, and different names become `mixed`."""
+    """Names with two merged twins for each: name k becomes `k + only` where a group has no other, else `k + mostly`."""
 
     names: tuple[Region, ...]
-    first: int
-    mixed: int
+    only: int
+    mostly: int
 
     @staticmethod
     def of(names: tuple[Region, ...]) -> MergedNames:
         """Append the twins."""
-        twins = [
-            Region(0, f"{region.name} (merged)", region.category, region.kind) for region in names
-        ]
-        mixed = Region(0, MIXED_NAME, Category.OTHER)
-        return MergedNames((*names, *twins, mixed), len(names), 2 * len(names))
+        only = [_twin(region, f"{region.name} (merged)") for region in names]
+        mostly = [_twin(region, f"mostly {region.name} (merged)") for region in names]
+        return MergedNames((*names, *only, *mostly), len(names), 2 * len(names))
+
+
+def _twin(region: Region, name: str) -> Region:
+    return Region(0, name, region.category, region.kind)
 
 
 @dataclass(frozen=True)
@@ -125,12 +126,12 @@ def merge(batch: Batch, neighbours: Neighbours, detail: Detail, names: MergedNam
     num_merged = (lasts - firsts + 1).astype(np.int32)
     is_group = num_merged > 1
     rows = batch.rows(firsts)
-    lowest = np.minimum.reduceat(batch.name, firsts)
-    is_one_name = lowest == np.maximum.reduceat(batch.name, firsts)
-    group_name = np.where(is_one_name, lowest + names.first, names.mixed).astype(np.int32)
+    busiest = _busiest_name(batch, np.cumsum(~is_merged) - 1)
+    is_one_name = np.minimum.reduceat(batch.name, firsts) == np.maximum.reduceat(batch.name, firsts)
+    group_name = busiest + np.where(is_one_name, names.only, names.mostly)
     return Batch(
         track=rows.track,
-        name=np.where(is_group, group_name, rows.name),
+        name=np.where(is_group, group_name, rows.name).astype(np.int32),
         flags=np.bitwise_or.reduceat(batch.flags, firsts),
         start_ns=rows.start_ns,
         end_ns=np.where(is_group, batch.end_ns[lasts], rows.end_ns),
@@ -140,3 +141,16 @@ def merge(batch: Batch, neighbours: Neighbours, detail: Detail, names: MergedNam
         num_merged=num_merged,
         busy_ns=np.add.reduceat(batch.end_ns - batch.start_ns, firsts),
     )
+
+
+def _busiest_name(batch: Batch, group: NDArray[np.intp]) -> NDArray[np.int64]:
+    """For each group, the name that takes most of its time; `group` is ascending, shape (n,)."""
+    num_names = int(batch.name.max()) + 1
+    pairs, place = np.unique(group * num_names + batch.name, return_inverse=True)
+    busy_ns = np.zeros(len(pairs), dtype=np.int64)
+    np.add.at(busy_ns, place, batch.end_ns - batch.start_ns)
+    # Ascending by group, then by time: the last pair of a group is its busiest.
+    order = np.lexsort((busy_ns, pairs // num_names))
+    groups = pairs[order] // num_names
+    busiest: NDArray[np.int64] = (pairs[order] % num_names)[np.r_[groups[1:] != groups[:-1], True]]
+    return busiest
