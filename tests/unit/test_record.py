@@ -23,6 +23,7 @@ from kprof.record import (
     describe_losses,
     launch_arguments,
     record,
+    session,
 )
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
@@ -381,3 +382,39 @@ def test_workloads_see_the_environment_of_the_caller(tmp_path, monkeypatch):
         )
     assert error.value.exit_code == 7
     assert "KPROF_RECORD_DIR" not in os.environ
+
+
+def test_a_session_of_ones_own_becomes_a_capture(tmp_path):
+    build = TraceBuilder('REGION(A, "a", compute)', 1)
+    build.span(rank=0, region="a", start_ns=0, duration_ns=1)
+    with session(tmp_path / "run.kprof") as directory:
+        write_rank(directory, build)
+    manifest = Capture.open(tmp_path / "run.kprof").manifest
+    assert (manifest.exit_code, manifest.world_size) == (0, 1)
+    assert leftovers(tmp_path) == ["run.kprof"]
+
+
+def test_a_session_that_fails_keeps_what_was_recorded(tmp_path):
+    build = TraceBuilder('REGION(A, "a", compute)', 1)
+
+    def fail_half_way() -> None:
+        with session(tmp_path / "run.kprof") as directory:
+            write_rank(directory, build)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_half_way()
+    assert Capture.open(tmp_path / "run.kprof").manifest.exit_code == 1
+
+
+def test_a_session_without_a_recorder_is_an_error_and_leaves_nothing(tmp_path):
+    with pytest.raises(WorkloadError), session(tmp_path / "run.kprof"):
+        pass
+    assert leftovers(tmp_path) == []
+
+
+def write_rank(directory: Path, build: TraceBuilder) -> None:
+    writer = capture.EventWriter(directory, 0)
+    writer.write(build.table())
+    writer.close()
+    capture.write_rank_info(directory, build.manifest().ranks[0])

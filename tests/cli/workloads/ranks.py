@@ -87,10 +87,10 @@ def main() -> int:
     if arguments.aligned:
         ranks = tuple(RankAlignment(r, (ClockSegment(0, 0.0),), 5.0) for r in arguments.aligned)
         write_alignment(directory, Alignment("test", 0, ranks))
-    if arguments.say:
-        print(arguments.say, flush=True)
-        print(arguments.say, file=sys.stderr, flush=True)
     try:
+        if arguments.say:
+            print(arguments.say, flush=True)
+            print(arguments.say, file=sys.stderr, flush=True)
         while arguments.wait:
             time.sleep(0.01)
     finally:
