@@ -5,17 +5,30 @@ sentences.
 """
 
 from kprof.analysis.balance import efficiency, imbalance, launch_efficiency, rank_efficiency
+from kprof.analysis.barriers import barrier_waits
+from kprof.analysis.calls import Call, calls, typical_call
+from kprof.analysis.delays import delay_costs, stragglers
+from kprof.analysis.dependencies.critical_path import critical_path, critical_regions
+from kprof.analysis.dependencies.replay import what_if
 from kprof.analysis.durations import block_time_ns, histogram, stats
+from kprof.analysis.edges import bandwidth, ramp_and_tail, stalls
 from kprof.analysis.rules import Finding, Severity, findings
 from kprof.analysis.skew import launch_skew, launch_starts
 from kprof.analysis.waiting import blame, blame_matrix, late_sender, unmatched_flows, waits
 
 __all__ = [
+    "Call",
     "Finding",
     "Severity",
+    "bandwidth",
+    "barrier_waits",
     "blame",
     "blame_matrix",
     "block_time_ns",
+    "calls",
+    "critical_path",
+    "critical_regions",
+    "delay_costs",
     "efficiency",
     "findings",
     "histogram",
@@ -24,8 +37,13 @@ __all__ = [
     "launch_efficiency",
     "launch_skew",
     "launch_starts",
+    "ramp_and_tail",
     "rank_efficiency",
+    "stalls",
     "stats",
+    "stragglers",
+    "typical_call",
     "unmatched_flows",
     "waits",
+    "what_if",
 ]

@@ -33,8 +33,8 @@ EVENTS_PER_SLICE: Final = 8_000_000
 Progress = Callable[[str, float], None]
 
 CLOSED_SPANS: Final = f"kind = 'span' AND flags & {EVENT_OPEN} = 0"
-_WORK: Final = "category IN ('compute', 'send', 'recv')"
-_WAIT: Final = "category IN ('wait', 'sync')"
+WORK: Final = "category IN ('compute', 'send', 'recv')"
+WAIT: Final = "category IN ('wait', 'sync')"
 
 
 def summarise(trace: Trace, progress: Progress | None = None) -> None:
@@ -114,7 +114,7 @@ def _tracks_sql(where: str) -> str:
     return f"""
         INSERT INTO tracks
         WITH closed AS (
-            SELECT rank, launch, block, warp, start_ns, end_ns, {_WAIT} AS waits, {_WORK} AS works
+            SELECT rank, launch, block, warp, start_ns, end_ns, {WAIT} AS waits, {WORK} AS works
             FROM events WHERE {CLOSED_SPANS} AND {where}),
         swept AS (
             SELECT *, max(end_ns) FILTER (waits OR works) OVER before AS busy_until,

@@ -1,0 +1,66 @@
+"""Waits where all meet: barriers, count exchanges, and locks, which are told apart by how their spans end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kprof.analysis.summary import CLOSED_SPANS
+from kprof.errors import ClockError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kprof.trace import Trace
+
+
+def barrier_waits(trace: Trace) -> pd.DataFrame:
+    """N x N waits in regions of category sync: time from a track's enter to the last one's, per region and last
+    rank.
+
+    N x N wait = max(0, min(latest enter, my leave) - my enter), over the n-th span of the region on every track
+    of a launch. All ranks meet ("world") where everyone leaves after the last one entered; else the blocks of
+    each rank ("rank"); where neither holds the region is a "lock" or something else that lets its holders leave
+    one by one. Columns: region, scope, last_rank, last_block (the one that was last most often), instances,
+    enters, nxn_wait_ns, wait_ns. Without alignment only "rank" and "lock" are looked for.
+    """
+    try:
+        trace.require_alignment("a barrier over ranks")
+        is_aligned = True
+    except ClockError:
+        is_aligned = False
+    entered = f"""
+        entered AS (
+            SELECT rank, region, kernel, ordinal, block, start_ns, end_ns, row_number() OVER (
+                PARTITION BY rank, launch, block, warp, region_id ORDER BY start_ns) AS occurrence
+            FROM events WHERE {CLOSED_SPANS} AND category = 'sync')"""
+    return trace.frame(
+        f"""
+        WITH {entered},
+        world AS (SELECT *, {_MEETING.format(key="kernel, ordinal, region, occurrence")} FROM entered),
+        per_rank AS (SELECT *, {_MEETING.format(key="kernel, ordinal, region, occurrence, rank")} FROM entered),
+        scopes AS (
+            SELECT region, {"avg(CAST(w.first_leave >= w.last_enter AS DOUBLE))" if is_aligned else "0.0"} AS world_share
+            FROM world w GROUP BY region),
+        rank_scopes AS (
+            SELECT region, avg(CAST(first_leave >= last_enter AND meeting > 1 AS DOUBLE)) AS rank_share
+            FROM per_rank GROUP BY region),
+        chosen AS (
+            SELECT region, CASE WHEN world_share >= 0.95 THEN 'world' WHEN rank_share >= 0.95 THEN 'rank' ELSE 'lock' END
+                AS scope FROM scopes JOIN rank_scopes USING (region)),
+        waits AS (
+            SELECT w.*, 'world' AS scope FROM world w UNION ALL SELECT p.*, 'rank' FROM per_rank p
+            UNION ALL SELECT p.*, 'lock' FROM per_rank p),
+        measured AS (
+            SELECT waits.* FROM waits JOIN chosen USING (region, scope))
+        SELECT region, scope, last_rank, mode(last_block) AS last_block,
+            count(DISTINCT (kernel, ordinal, occurrence, CASE WHEN scope = 'world' THEN 0 ELSE rank END)) AS instances,
+            count(*) AS enters,
+            CAST(sum(greatest(0, least(last_enter, end_ns) - start_ns)) AS BIGINT) AS nxn_wait_ns,
+            CAST(sum(end_ns - start_ns) AS BIGINT) AS wait_ns
+        FROM measured GROUP BY region, scope, last_rank ORDER BY nxn_wait_ns DESC, region, last_rank"""
+    )
+
+
+_MEETING = """max(start_ns) OVER (PARTITION BY {key}) AS last_enter, min(end_ns) OVER (PARTITION BY {key}) AS first_leave,
+    count(*) OVER (PARTITION BY {key}) AS meeting, arg_max(rank, start_ns) OVER (PARTITION BY {key}) AS last_rank,
+    arg_max(block, start_ns) OVER (PARTITION BY {key}) AS last_block"""

@@ -1,0 +1,59 @@
+"""Calls: all launches of one ordinal, over all kernels and ranks. A call is what is looked at closely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kprof.analysis.skew import launch_starts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kprof.trace import Trace
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: [start_ns, end_ns] over all ranks, its launch numbers, and a name for people."""
+
+    ordinal: int
+    start_ns: int
+    end_ns: int
+    launches: tuple[int, ...]
+    name: str
+
+
+def calls(trace: Trace) -> pd.DataFrame:
+    """Every call: ordinal, first_ns, last_ns, length_ns, launches (per rank); in the order of their
+    ordinals."""
+    starts = launch_starts(trace)
+    table = starts.groupby("ordinal").agg(
+        first_ns=("first_ns", "min"), last_ns=("last_ns", "max"), launches=("launch", "nunique")
+    )
+    table["length_ns"] = table["last_ns"] - table["first_ns"]
+    return table.reset_index()
+
+
+def typical_call(trace: Trace) -> Call | None:
+    """The call of median length (of two the shorter one); None when there are no events.
+
+    The first call is often a warm-up and the longest one an accident: neither is what a kernel is judged by.
+    """
+    table = calls(trace)
+    if table.empty:
+        return None
+    position = (len(table) - 1) // 2
+    row = table.sort_values(["length_ns", "ordinal"]).to_dict("records")[position]
+    starts = launch_starts(trace)
+    launches = starts.loc[starts["ordinal"] == row["ordinal"], "launch"]
+    name = (
+        "the run" if len(table) == 1 else f"call {row['ordinal']}, of median length of {len(table)}"
+    )
+    return Call(
+        int(row["ordinal"]),
+        int(row["first_ns"]),
+        int(row["last_ns"]),
+        tuple(sorted({int(launch) for launch in launches.tolist()})),
+        name,
+    )

@@ -1,0 +1,135 @@
+"""Who pays for whom: delay costs traced to their origin, and the straggler sheet."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kprof.analysis.calls import Call, typical_call
+from kprof.analysis.dependencies.graph import CallGraph, Ints, load_graph
+from kprof.analysis.summary import summarise
+from kprof.analysis.waiting import blame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kprof.trace import Trace
+
+# The longest waits hold nearly all of the waiting; chains of ranks waiting for ranks are at most this long.
+_MAX_WAITS: Final = 4000
+_MAX_HOPS: Final = 16
+
+
+def delay_costs(trace: Trace, call: Call | None = None) -> pd.DataFrame:
+    """Waits of a call traced back to the region that made the sender late (Boehme et al., doi 10.1145/2934661).
+
+    While a rank waited for a send that had not started, its sender was busy with something: that region is
+    charged with the overlap, directly. Where the sender was waiting itself, its charge is passed on to what
+    that wait waited for (propagated). Columns: rank, region, direct_ns, propagated_ns, cost_ns, share (of the
+    late-sender time looked at: the longest 4000 waits), the costliest first. Regions of no span are "between
+    regions" and "before the first event". Default: the call of median length. Raises ClockError on unaligned
+    clocks.
+    """
+    import pandas as pd
+
+    columns = ["rank", "region", "direct_ns", "propagated_ns"]
+    chosen = call or typical_call(trace)
+    if chosen is None:
+        trace.require_alignment("delay costs")
+        return pd.DataFrame({name: [] for name in [*columns, "cost_ns", "share"]})
+    costs = _Tracer(load_graph(trace, chosen)).charge_all()
+    rows = [(rank, region, direct, passed) for (rank, region), (direct, passed) in costs.items()]
+    table = pd.DataFrame(rows, columns=columns)
+    table["cost_ns"] = table["direct_ns"] + table["propagated_ns"]
+    table["share"] = table["cost_ns"] / max(1, int(table["cost_ns"].sum()))
+    return table.sort_values("cost_ns", ascending=False, ignore_index=True)
+
+
+class _Tracer:
+    """Walks from waits to what their senders did meanwhile."""
+
+    def __init__(self, graph: CallGraph) -> None:
+        self.graph = graph
+        self.costs: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, 0])
+        boundaries = (
+            np.r_[True, graph.track[1:] != graph.track[:-1]] if len(graph) else np.zeros(0, bool)
+        )
+        self.first_of_track: Ints = np.flatnonzero(boundaries)
+
+    def charge_all(self) -> dict[tuple[int, str], list[int]]:
+        graph = self.graph
+        late_until = np.where(graph.send >= 0, np.minimum(graph.starts[graph.send], graph.ends), 0)
+        late = np.where(graph.send >= 0, np.maximum(0, late_until - graph.starts), 0)
+        for wait in np.argsort(-late, kind="stable")[:_MAX_WAITS].tolist():
+            if late[wait] > 0:
+                self._charge(
+                    int(graph.send[wait]), int(graph.starts[wait]), int(late_until[wait]), 0
+                )
+        return dict(self.costs)
+
+    def _charge(self, send: int, start: int, end: int, hops: int) -> None:
+        """Charge [start, end], which lies before the span `send`, to what its track did then."""
+        graph = self.graph
+        first = int(self.first_of_track[int(graph.track[send]) - int(graph.track[0])])
+        rank = int(graph.rank[send])
+        node = send - 1
+        while node >= first and end > start:
+            span_start, span_end = (
+                max(start, int(graph.starts[node])),
+                min(end, int(graph.ends[node])),
+            )
+            if span_end < end and span_end >= start:
+                self._add(rank, "between regions", end - span_end, hops)
+                end = span_end
+            if span_start < end:
+                self._charge_span(node, span_start, end, hops)
+                end = span_start
+            node -= 1
+        if end > start:
+            self._add(rank, "before the first event", end - start, hops)
+
+    def _charge_span(self, node: int, start: int, end: int, hops: int) -> None:
+        graph = self.graph
+        send = int(graph.send[node])
+        if send >= 0 and hops < _MAX_HOPS and graph.starts[send] > graph.starts[node]:
+            late_until = min(end, int(graph.starts[send]))
+            if late_until > start:
+                self._charge(send, start, late_until, hops + 1)
+            start = max(start, late_until)
+        if end > start:
+            name = graph.region_names[graph.region[node]]
+            self._add(int(graph.rank[node]), name, end - start, hops)
+
+    def _add(self, rank: int, region: str, duration_ns: int, hops: int) -> None:
+        self.costs[rank, region][0 if hops == 0 else 1] += duration_ns
+
+
+def stragglers(trace: Trace) -> pd.DataFrame:
+    """The straggler sheet, a row per recorded rank; needs no alignment.
+
+    Columns: rank, wait_ns, wait_share (of its block time), caused_ns (wait of the others for it), arrived_last
+    (share of the launches and waiting ranks in which it was the one waited for longest), work_ns,
+    work_vs_median. What would be gained if only that rank were like the others is in `what_if`.
+    """
+    summarise(trace)
+    table = trace.frame(
+        """
+        WITH waits AS (
+            SELECT c.rank, c.launch, c.peer, sum(c.total_ns) AS wait_ns FROM cells c JOIN regions r ON r.id = c.region_id
+            WHERE r.category IN ('wait', 'sync') AND c.peer >= 0 AND c.peer <> c.rank GROUP BY ALL),
+        longest AS (SELECT rank, launch, arg_max(peer, wait_ns) AS peer FROM waits GROUP BY rank, launch),
+        last AS (SELECT peer AS rank, count(*) / (SELECT count(*) FROM longest) AS arrived_last FROM longest GROUP BY peer),
+        own AS (
+            SELECT rank, CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(sum(work_ns) AS BIGINT) AS work_ns,
+                sum(wait_ns) / nullif(sum(last_ns - first_ns), 0) AS wait_share FROM tracks GROUP BY rank)
+        SELECT rank, wait_ns, coalesce(wait_share, 0.0) AS wait_share, coalesce(arrived_last, 0.0) AS arrived_last, work_ns,
+            coalesce(work_ns / nullif(median(work_ns) OVER (), 0), 0.0) AS work_vs_median
+        FROM own LEFT JOIN last USING (rank) ORDER BY rank"""
+    )
+    foreign = blame(trace)
+    foreign = foreign[foreign["rank"] != foreign["peer"]]
+    caused = foreign.groupby("peer")["wait_ns"].sum()
+    table.insert(3, "caused_ns", table["rank"].map(caused).fillna(0).astype("int64"))
+    return table

@@ -1,0 +1,345 @@
+"""Replay a call with something changed: what would its end be if a rank were like the others, or transfers took
+no time?
+
+The graph of the call is run again. Spans keep their durations, tracks their gaps, a wait ends when its send has
+ended and the data had its time to travel; unchanged, that gives the measured call, and the difference between
+the two is the replay's error.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kprof.analysis.calls import Call, typical_call
+from kprof.analysis.dependencies.graph import CallGraph, Ints, load_graph
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kprof.trace import Trace
+
+Floats = NDArray[np.float64]
+
+# Replays of single ranks are worth it for those that make the others wait; one replay takes about 2 s per million spans.
+_MAX_RANKS: Final = 8
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A replay's input: durations and gaps before every span, when the first launch of a rank starts, and
+    travel times."""
+
+    duration: Floats
+    gap: Floats
+    previous: Ints
+    travel: Floats
+    launch_gap: Floats
+    shortest_wait: Floats
+
+
+def what_if(trace: Trace, call: Call | None = None) -> pd.DataFrame:
+    """Predicted length of a call with one thing changed, the largest gain first.
+
+    Columns: scenario, rank (or -1), predicted_ns, gain_ns (against the replay of the call as it was),
+    gain_share, measured_ns, replay_error (of the unchanged replay, relative). Scenarios: "rank at the median"
+    (its regions, its gaps and its start no longer than the median of the other ranks, and so the work that
+    others have with it), "waits in arrival order" (a track takes next what is there first), "no transfer time"
+    (data is there when its send ends). Default: the call of median length. Raises ClockError on unaligned
+    clocks.
+    """
+    import pandas as pd
+
+    chosen = call or typical_call(trace)
+    columns = ["scenario", "rank", "predicted_ns"]
+    if chosen is None:
+        trace.require_alignment("what-if replays")
+        return pd.DataFrame({name: [] for name in columns})
+    graph = load_graph(trace, chosen)
+    plan = _as_it_was(graph)
+    unchanged = _length(graph, plan)
+    rows: list[tuple[str, int, float]] = [
+        ("rank at the median", rank, _length(graph, _rank_at_the_median(graph, plan, rank)))
+        for rank in _ranks_worth_fixing(graph)
+    ]
+    rows.append(("waits in arrival order", -1, _length(graph, _in_arrival_order(graph, plan))))
+    rows.append(
+        ("no transfer time", -1, _length(graph, replace(plan, travel=np.zeros(len(graph)))))
+    )
+    frame = pd.DataFrame(rows, columns=columns)
+    measured = graph.end_ns - graph.start_ns
+    frame["gain_ns"] = unchanged - frame["predicted_ns"]
+    frame["gain_share"] = frame["gain_ns"] / max(1.0, unchanged)
+    frame["measured_ns"] = measured
+    frame["replay_error"] = (unchanged - measured) / max(1, measured)
+    return frame.sort_values("gain_ns", ascending=False, ignore_index=True)
+
+
+def _as_it_was(graph: CallGraph) -> _Plan:
+    first = np.flatnonzero(graph.previous < 0)
+    gap = (graph.starts - np.where(graph.previous >= 0, graph.ends[graph.previous], 0)).astype(
+        float
+    )
+    launch_start = np.full(len(graph.launch_rank), np.inf)
+    np.minimum.at(launch_start, graph.launch_index[first], graph.starts[first].astype(float))
+    gap[first] = graph.starts[first] - launch_start[graph.launch_index[first]]
+    launch_end = np.zeros(len(graph.launch_rank))
+    np.maximum.at(launch_end, graph.launch_index, graph.ends.astype(float))
+    before = graph.launch_before
+    origin = np.where(before >= 0, launch_end[before], graph.start_ns)
+    duration = (graph.ends - graph.starts).astype(float)
+    return _Plan(
+        duration=duration,
+        gap=gap,
+        previous=graph.previous,
+        travel=_travel(graph),
+        launch_gap=launch_start - origin,
+        shortest_wait=_shortest(graph.region, duration),
+    )
+
+
+def _shortest(groups: Ints, values: Floats) -> Floats:
+    """For every element the smallest value of its group."""
+    smallest = np.full(int(groups.max(initial=0)) + 1, np.inf)
+    np.minimum.at(smallest, groups, values)
+    chosen: Floats = smallest[groups]
+    return chosen
+
+
+def _travel(graph: CallGraph) -> Floats:
+    """Time from the end of its send to the end of a wait; where the data was there before, the shortest seen on
+    that link."""
+    travel = np.zeros(len(graph))
+    waits = np.flatnonzero(graph.send >= 0)
+    if len(waits) == 0:
+        return travel
+    sends = graph.send[waits]
+    elapsed = (graph.ends[waits] - graph.ends[sends]).astype(float)
+    held = graph.is_held[waits] & (elapsed >= 0)
+    link = graph.rank[sends] * 65536 + graph.rank[waits]
+    _, link = np.unique(link, return_inverse=True)
+    shortest = _shortest(link.astype(np.int64), np.where(held, elapsed, np.inf))
+    shortest[~np.isfinite(shortest)] = 0.0
+    travel[waits] = np.where(held, elapsed, np.minimum(shortest, elapsed))
+    return travel
+
+
+def _length(graph: CallGraph, plan: _Plan) -> float:
+    """Run the graph; the time from the call's start to its last end."""
+    _, ends = _run(graph, plan)
+    return float(ends.max(initial=graph.start_ns)) - graph.start_ns
+
+
+def _run(graph: CallGraph, plan: _Plan) -> tuple[Floats, Floats]:
+    """Start and end of every span, in the order of their dependencies."""
+    return _Run(graph, plan).all()
+
+
+class _Run:
+    """One pass over the spans in topological order (Kahn). Barriers and ends of launches are nodes after the
+    spans."""
+
+    def __init__(self, graph: CallGraph, plan: _Plan) -> None:
+        self.graph, self.plan = graph, plan
+        self.count = len(graph)
+        self.num_barriers = int(graph.barrier.max(initial=-1)) + 1
+        self.starts = np.full(self.count, float(graph.start_ns))
+        self.ends = np.full(self.count, float(graph.start_ns))
+        self.barrier_time = np.full(self.num_barriers, -np.inf)
+        self.launch_end = np.full(len(graph.launch_rank), float(graph.start_ns))
+        self.opening = _opening_times(graph, self.num_barriers)
+        total = self.count + self.num_barriers + len(graph.launch_rank)
+        self.followers: list[list[int]] = [[] for _ in range(total)]
+        self.missing = [0] * total
+        self._connect()
+
+    def _edge(self, before: int, after: int) -> None:
+        self.followers[before].append(after)
+        self.missing[after] += 1
+
+    def _connect(self) -> None:
+        graph = self.graph
+        launches = self.count + self.num_barriers
+        previous = self.plan.previous.tolist()
+        for i in range(self.count):
+            launch = int(graph.launch_index[i])
+            self._edge(i, launches + launch)
+            starter = previous[i]
+            if starter < 0 and graph.launch_before[launch] >= 0:
+                starter = launches + int(graph.launch_before[launch])
+            if starter >= 0:
+                self._edge(starter, i)
+            barrier = int(graph.barrier[i])
+            if barrier >= 0:
+                if starter >= 0:
+                    self._edge(starter, self.count + barrier)
+                self._edge(self.count + barrier, i)
+            elif self._is_released(i):
+                self._edge(int(graph.send[i]), i)
+
+    def _is_released(self, i: int) -> bool:
+        """A wait that ended before its send did was released within the send; it keeps its duration."""
+        send = int(self.graph.send[i])
+        return send >= 0 and bool(self.graph.ends[send] <= self.graph.ends[i])
+
+    def all(self) -> tuple[Floats, Floats]:
+        ready = [node for node, missing in enumerate(self.missing) if missing == 0]
+        done = 0
+        while ready:
+            node = ready.pop()
+            done += 1
+            self._finish(node)
+            for follower in self.followers[node]:
+                self.missing[follower] -= 1
+                if self.missing[follower] == 0:
+                    ready.append(follower)
+        assert done == len(self.missing), "the dependencies of a call have a cycle"
+        return self.starts, self.ends
+
+    def _finish(self, node: int) -> None:
+        if node >= self.count + self.num_barriers:
+            return
+        if node >= self.count:
+            members = np.flatnonzero(self.graph.barrier == node - self.count)
+            self.barrier_time[node - self.count] = max(self._start(int(i)) for i in members)
+            return
+        start = self._start(node)
+        end = start + self.plan.duration[node]
+        barrier = int(self.graph.barrier[node])
+        if barrier >= 0:
+            end = max(start, self.barrier_time[barrier] + self.opening[node])
+        elif self._is_released(node):
+            arrival = self.ends[self.graph.send[node]] + self.plan.travel[node]
+            end = max(start + min(self.plan.shortest_wait[node], self.plan.duration[node]), arrival)
+        self.starts[node], self.ends[node] = start, end
+        launch = int(self.graph.launch_index[node])
+        self.launch_end[launch] = max(self.launch_end[launch], end)
+
+    def _start(self, i: int) -> float:
+        before = int(self.plan.previous[i])
+        if before >= 0:
+            return float(self.ends[before] + self.plan.gap[i])
+        launch = int(self.graph.launch_index[i])
+        ended = int(self.graph.launch_before[launch])
+        origin = float(self.launch_end[ended]) if ended >= 0 else float(self.graph.start_ns)
+        return origin + float(self.plan.launch_gap[launch] + self.plan.gap[i])
+
+
+def _opening_times(graph: CallGraph, num_barriers: int) -> Floats:
+    """How long after the last one entered a member of a barrier left it."""
+    last = np.full(num_barriers + 1, np.iinfo(np.int64).min)
+    np.maximum.at(last, graph.barrier, graph.starts)
+    opening: Floats = (graph.ends - last[graph.barrier]).astype(float)
+    return opening
+
+
+def _ranks_worth_fixing(graph: CallGraph) -> list[int]:
+    """The ranks that are waited for longest."""
+    caused: dict[int, float] = defaultdict(float)
+    for i in np.flatnonzero(graph.is_wait).tolist():
+        if graph.peer[i] >= 0 and graph.peer[i] != graph.rank[i]:
+            caused[int(graph.peer[i])] += float(graph.ends[i] - graph.starts[i])
+    present = set(graph.rank.tolist())
+    for rank in present:
+        caused[rank] += 0.0
+    ordered = sorted((rank for rank in caused if rank in present), key=lambda rank: -caused[rank])
+    return ordered[:_MAX_RANKS] if len(present) > 1 else []
+
+
+def _rank_at_the_median(graph: CallGraph, plan: _Plan, rank: int) -> _Plan:
+    """Shrink what is longer with this rank than with the median of the others: its spans, gaps and start, and
+    all spans that have to do with it."""
+    duration, gap = plan.duration.copy(), plan.gap.copy()
+    is_work = ~graph.is_wait
+    for region in np.unique(graph.region).tolist():
+        spans = is_work & (graph.region == region)
+        _shrink(duration, spans, graph.rank, rank)
+        _shrink(duration, spans, graph.peer, rank)
+    _shrink(gap, graph.previous >= 0, graph.rank, rank)
+    return replace(
+        plan, duration=duration, gap=gap, launch_gap=_start_with_the_others(graph, plan, rank)
+    )
+
+
+def _shrink(values: Floats, chosen: NDArray[np.bool_], keys: Ints, key: int) -> None:
+    """Scale the values of one key down to the median total of the other keys."""
+    groups, inverse = np.unique(keys[chosen], return_inverse=True)
+    sums = np.bincount(inverse, weights=np.maximum(values[chosen], 0), minlength=len(groups))
+    others = sums[(groups != key) & (groups >= 0)]
+    own = sums[groups == key]
+    if len(others) == 0 or len(own) == 0 or own[0] <= 0:
+        return
+    factor = min(1.0, float(np.median(others)) / float(own[0]))
+    values[chosen & (keys == key)] *= factor
+
+
+def _start_with_the_others(graph: CallGraph, plan: _Plan, rank: int) -> Floats:
+    """The k-th launch of the rank starts as soon after its k-1-th as the median of the other ranks does."""
+    position: dict[int, int] = {}
+    seen: dict[int, int] = defaultdict(int)
+    for launch, owner in enumerate(graph.launch_rank.tolist()):
+        position[launch] = seen[owner]
+        seen[owner] += 1
+    gaps = plan.launch_gap.copy()
+    for launch, owner in enumerate(graph.launch_rank.tolist()):
+        if owner != rank:
+            continue
+        others = [
+            plan.launch_gap[other]
+            for other, place in position.items()
+            if place == position[launch] and graph.launch_rank[other] != rank
+        ]
+        if others:
+            gaps[launch] = min(gaps[launch], float(np.median(others)))
+    return gaps
+
+
+def _in_arrival_order(graph: CallGraph, plan: _Plan) -> _Plan:
+    """Let every track take its waits, each with the work after it, in the order in which their data arrives.
+
+    Sends stay where they are: others may depend on their order.
+    """
+    _, ends = _run(graph, plan)
+    arrival = np.where(graph.send >= 0, ends[graph.send] + plan.travel, -np.inf)
+    previous = plan.previous.copy()
+    is_send = np.isin(
+        graph.region, [i for i, name in enumerate(graph.region_categories) if name == "send"]
+    )
+    boundaries = np.flatnonzero(np.r_[True, graph.track[1:] != graph.track[:-1], True])
+    for first, last in zip(boundaries[:-1].tolist(), boundaries[1:].tolist(), strict=True):
+        _reorder(previous, first, last, graph.send, is_send, arrival)
+    return replace(plan, previous=previous)
+
+
+def _reorder(
+    previous: Ints, first: int, last: int, send: Ints, is_send: NDArray[np.bool_], arrival: Floats
+) -> None:
+    """Relink one track [first, last): units of a wait and the work after it, between sends, by arrival."""
+    units: list[list[int]] = []
+    chain: list[int] = []
+
+    def flush() -> None:
+        for unit in sorted(units, key=lambda unit: arrival[unit[0]]):
+            chain.extend(unit)
+        units.clear()
+
+    for i in range(first, last):
+        if send[i] >= 0:
+            units.append([i])
+        elif units and not is_send[i]:
+            units[-1].append(i)
+        else:
+            flush()
+            chain.append(i)
+    flush()
+    if chain[0] != first:
+        # What starts a track keeps its place: its gap counts from the launch, not from a span before it.
+        chain.remove(first)
+        chain.insert(0, first)
+    for before, after in zip(chain[:-1], chain[1:], strict=True):
+        previous[after] = before
+    previous[chain[0]] = -1

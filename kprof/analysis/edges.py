@@ -1,0 +1,96 @@
+"""The edges of launches, stalls that other tracks hide, and the bandwidth of transfers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kprof.analysis.summary import CLOSED_SPANS, WAIT, WORK, summarise
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kprof.trace import Trace
+
+
+def ramp_and_tail(trace: Trace) -> pd.DataFrame:
+    """Kernel start to a track's first useful event, and its last useful event to the kernel's end, per launch
+    and rank.
+
+    Columns: kernel, ordinal, rank, tracks, duration_ns (first to last event of the rank), mean_ramp_ns,
+    max_ramp_ns, mean_tail_ns, max_tail_ns, last_block (whose useful work ends last). Tracks without useful work
+    count with the whole duration as ramp and no tail. On the rank's own clock: needs no alignment.
+    """
+    summarise(trace)
+    return trace.frame(
+        """
+        SELECT s.kernel, s.ordinal, s.rank, s.tracks, s.last_ns - s.first_ns AS duration_ns,
+            avg(coalesce(t.first_useful_ns, s.last_ns) - s.first_ns) AS mean_ramp_ns,
+            max(coalesce(t.first_useful_ns, s.last_ns) - s.first_ns) AS max_ramp_ns,
+            avg(s.last_ns - coalesce(t.last_useful_ns, s.last_ns)) AS mean_tail_ns,
+            max(s.last_ns - coalesce(t.last_useful_ns, s.last_ns)) AS max_tail_ns,
+            arg_max(t.block, t.last_useful_ns) AS last_block
+        FROM tracks t JOIN spans_of_launches s USING (rank, launch)
+        GROUP BY s.kernel, s.ordinal, s.rank, s.tracks, s.first_ns, s.last_ns ORDER BY s.ordinal, s.kernel, s.rank"""
+    )
+
+
+def stalls(trace: Trace) -> pd.DataFrame:
+    """Stall time of every SM (or CU), and how much of it useful work of another of its tracks covers.
+
+    Columns: rank, hw_id, tracks, stall_ns (union of the waits on it), hidden_ns (covered by compute, send or
+    recv of another track), exposed_ns. `hw_id` is what the device says where a block ran; on the CPU target it
+    is the block. A useful span around a wait of its own track would hide it and is not counted: only innermost
+    spans are. Sorts all events: for captures that fit a screen, not for hundreds of millions of events.
+    """
+    return trace.frame(
+        f"""
+        WITH spans AS (
+            SELECT rank, launch, hw_id, block, warp, start_ns, end_ns, {WAIT} AS waits, {WORK} AS works,
+                lead(start_ns) OVER track AS next_start
+            FROM events WHERE {CLOSED_SPANS}
+            WINDOW track AS (PARTITION BY rank, launch, block, warp ORDER BY start_ns, end_ns DESC)),
+        swept AS (
+            SELECT *, max(end_ns) FILTER (waits OR works) OVER before AS busy_until,
+                max(end_ns) FILTER (waits) OVER before AS waited_until,
+                max(end_ns) FILTER (works) OVER before AS worked_until
+            FROM spans WHERE (waits OR works) AND NOT (next_start IS NOT NULL AND next_start < end_ns)
+            WINDOW before AS (PARTITION BY rank, launch, hw_id ORDER BY start_ns
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
+        measured AS (
+            SELECT rank, hw_id, count(DISTINCT (block, warp)) AS tracks,
+                sum({_beyond("busy_until")}) AS busy_ns,
+                coalesce(sum({_beyond("waited_until")}) FILTER (waits), 0) AS stall_ns,
+                coalesce(sum({_beyond("worked_until")}) FILTER (works), 0) AS worked_ns
+            FROM swept GROUP BY rank, hw_id)
+        SELECT rank, hw_id, tracks, CAST(stall_ns AS BIGINT) AS stall_ns,
+            CAST(stall_ns - (busy_ns - worked_ns) AS BIGINT) AS hidden_ns,
+            CAST(busy_ns - worked_ns AS BIGINT) AS exposed_ns
+        FROM measured ORDER BY rank, hw_id"""
+    )
+
+
+def _beyond(until: str) -> str:
+    return f"greatest(0, end_ns - greatest(start_ns, {until}))"
+
+
+def bandwidth(trace: Trace) -> pd.DataFrame:
+    """Bytes over time of regions that count bytes, per link.
+
+    Columns: region, rank, peer (-1 where the region names none), spans, bytes, total_ns (sum over tracks),
+    per_track_gb_s (bytes / total), busy_ns (first start to last end per launch, summed), link_gb_s (bytes /
+    busy). GB are 10^9 bytes.
+    """
+    summarise(trace)
+    return trace.frame(
+        """
+        WITH per_launch AS (
+            SELECT r.name AS region, c.rank, c.peer, c.launch, sum(c.events) AS spans, sum(c.bytes) AS bytes,
+                sum(c.total_ns) AS total_ns, max(c.last_ns) - min(c.first_ns) AS busy_ns
+            FROM cells c JOIN regions r ON r.id = c.region_id WHERE c.bytes > 0 GROUP BY ALL)
+        SELECT region, rank, peer, CAST(sum(spans) AS BIGINT) AS spans, CAST(sum(bytes) AS BIGINT) AS bytes,
+            CAST(sum(total_ns) AS BIGINT) AS total_ns,
+            coalesce(sum(bytes) / nullif(sum(total_ns), 0), 0.0) AS per_track_gb_s,
+            CAST(sum(busy_ns) AS BIGINT) AS busy_ns,
+            coalesce(sum(bytes) / nullif(sum(busy_ns), 0), 0.0) AS link_gb_s
+        FROM per_launch GROUP BY region, rank, peer ORDER BY region, rank, peer"""
+    )
