@@ -32,7 +32,7 @@ from kprof import capture
 from kprof.abi import ArenaGeometry
 from kprof.capture import Alignment, Capture, Manifest, RankInfo, RankStarted
 from kprof.errors import CaptureError, KprofError, WorkloadError
-from kprof.forwarding import forwarding_signals
+from kprof.interrupts import forwarding_signals
 from kprof.recording import ARENA_BYTES_VARIABLE, DEFAULT_ARENA_BYTES, RECORD_DIR_VARIABLE
 
 # The payload field `peer` of our kernels is 8 bits wide, and its largest value means "did not fit".

@@ -24,6 +24,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kprof.errors import RecorderError
+from kprof.interrupts import deferring_signals, ignore_signals
 
 if TYPE_CHECKING:
     from kprof.clock import OffsetSample
@@ -171,7 +172,8 @@ class Recorder:
 
     def flush(self) -> None:
         """Read the arena back and empty it. The caller makes sure that no kernel that records is running."""
-        with self._lock:
+        # Interrupted half way, the events would be in the file and in the arena.
+        with self._lock, deferring_signals():
             state, chunks = self._arena.read()
             for events in self._decoder.decode(state, chunks):
                 self._writer.write(events)
@@ -183,11 +185,12 @@ class Recorder:
 
         if self._is_closed:
             return
-        self.flush()
-        self._is_closed = True
-        self._writer.close()
-        write_rank_info(self._directory, self._info())
-        _active.discard((self._directory, self.rank))
+        with deferring_signals():
+            self.flush()
+            self._is_closed = True
+            self._writer.close()
+            write_rank_info(self._directory, self._info())
+            _active.discard((self._directory, self.rank))
 
     def _info(self) -> Any:
         from kprof.capture import RankInfo
@@ -273,11 +276,17 @@ def _claim(directory: Path, rank: int) -> None:
 
 def _close_at_exit(active: Recorder) -> None:
     """SIGTERM (torchrun stops the others when one rank fails) must end the process by way of atexit."""
-    atexit.register(active.close)
+    atexit.register(_close_undisturbed, active)
     if threading.current_thread() is threading.main_thread():
         previous = signal.getsignal(signal.SIGTERM)
         if previous in (signal.SIG_DFL, None):
             signal.signal(signal.SIGTERM, _exit_on_sigterm)
+
+
+def _close_undisturbed(active: Recorder) -> None:
+    """A rank that ends because another one died is also sent SIGTERM, while it writes what it recorded."""
+    ignore_signals()
+    active.close()
 
 
 def _exit_on_sigterm(number: int, frame: FrameType | None) -> None:

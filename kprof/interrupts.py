@@ -1,7 +1,8 @@
-"""Passes SIGINT and SIGTERM on to a workload, so that interrupting the profiler interrupts what it profiles.
+"""Signals: passed on to a workload by `kprof record`, put off by a recorder that is writing.
 
-The workload runs in a session of its own, so a Ctrl-C at the terminal reaches only us and is passed on exactly once.
-Launchers such as torchrun start their workers in further sessions: a kill therefore follows the process tree.
+The workload runs in a session of its own, so a Ctrl-C at the terminal reaches only `kprof record` and is passed on
+exactly once. Launchers such as torchrun start their workers in further sessions: a kill therefore follows the
+process tree. Python runs signal handlers in the main thread only; elsewhere the contexts below do nothing.
 """
 
 from __future__ import annotations
@@ -11,31 +12,54 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-_FORWARDED: Final = (signal.SIGINT, signal.SIGTERM)
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def forwarding_signals() -> Iterator[SignalForwarder]:
-    """A context in which SIGINT and SIGTERM go to the process that is attached to its forwarder.
-
-    Does nothing outside the main thread (Python delivers signals there only), and leaves an ignored signal ignored.
-    """
+    """A context in which SIGINT and SIGTERM go to the process that is attached to its forwarder."""
     forwarder = SignalForwarder()
+    with _handling(forwarder.handle):
+        yield forwarder
+
+
+@contextlib.contextmanager
+def deferring_signals() -> Iterator[None]:
+    """A context that SIGINT and SIGTERM cannot leave half way: they take effect at its end."""
+    arrived: list[int] = []
+    try:
+        with _handling(lambda number, _frame: arrived.append(number)):
+            yield
+    finally:
+        for number in arrived:
+            signal.raise_signal(number)
+
+
+def ignore_signals() -> None:
+    """For the last steps of a process that ends anyway: a signal could only tear what it still writes."""
+    if threading.current_thread() is threading.main_thread():
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle the signals that end a process; leaves an ignored one ignored, and one of C code alone (None)."""
     previous: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        for number in _FORWARDED:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                previous[number] = signal.signal(number, forwarder.handle)
+        for number in _ENDING:
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                previous[number] = signal.signal(number, handler)
     try:
-        yield forwarder
+        yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for number, earlier in previous.items():
+            signal.signal(number, earlier)
 
 
 class SignalForwarder:

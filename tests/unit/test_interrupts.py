@@ -1,0 +1,120 @@
+"""Signals that come while a recorder writes do not tear what it writes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+from kprof.capture import read_rank_infos
+from kprof.interrupts import deferring_signals
+
+
+def test_a_signal_waits_for_the_end_of_the_block():
+    steps = []
+
+    def interrupted() -> None:
+        with deferring_signals():
+            signal.raise_signal(signal.SIGINT)
+            steps.append("finished")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert steps == ["finished"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_signal_is_not_lost_when_the_block_fails():
+    def interrupted() -> None:
+        with deferring_signals():
+            signal.raise_signal(signal.SIGINT)
+            raise ValueError
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+
+
+def test_blocks_nest():
+    steps = []
+
+    def interrupted() -> None:
+        with deferring_signals():
+            with deferring_signals():
+                signal.raise_signal(signal.SIGINT)
+                steps.append("inner")
+            steps.append("outer")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert steps == ["inner", "outer"]
+
+
+def test_an_ignored_signal_stays_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with deferring_signals():
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_other_threads_may_use_it_too():
+    steps = []
+
+    def work() -> None:
+        with deferring_signals():
+            steps.append("done")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert steps == ["done"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("end", ["sys.exit(3)", "raise RuntimeError('lost the other rank')"])
+def test_a_rank_that_is_told_to_stop_while_it_writes_still_finishes(tmp_path, number, end):
+    program = textwrap.dedent(f"""
+        import os, signal, sys
+        import kprof
+        from kprof.capture import EventWriter
+
+        recorder = kprof.recorder(["a"])
+        recorder.launch("kernel")
+        close = EventWriter.close
+        def close_under_fire(writer):
+            for _ in range(3):
+                os.kill(os.getpid(), {int(number)})
+            close(writer)
+        EventWriter.close = close_under_fire
+        {end}
+    """)
+    environment = os.environ | {"KPROF_RECORD_DIR": str(tmp_path), "KPROF_ARENA_BYTES": "1048576"}
+    run = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert run.returncode in (1, 3)
+    (info,) = read_rank_infos(tmp_path)
+    assert info.launches[0].kernel == "kernel"
+
+
+def test_a_rank_that_gets_sigterm_while_it_works_writes_what_it_has(tmp_path):
+    program = textwrap.dedent("""
+        import os, signal, kprof
+        recorder = kprof.recorder(["a"])
+        recorder.launch("kernel")
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("not reached")
+    """)
+    environment = os.environ | {"KPROF_RECORD_DIR": str(tmp_path), "KPROF_ARENA_BYTES": "1048576"}
+    run = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert (run.returncode, run.stdout) == (143, "")
+    assert len(read_rank_infos(tmp_path)) == 1
