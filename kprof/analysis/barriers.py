@@ -28,6 +28,7 @@ def barrier_waits(trace: Trace) -> pd.DataFrame:
         is_aligned = True
     except ClockError:
         is_aligned = False
+    world_share = "avg(CAST(first_leave >= last_enter AS DOUBLE))" if is_aligned else "0.0"
     entered = f"""
         entered AS (
             SELECT rank, region, kernel, ordinal, block, start_ns, end_ns, row_number() OVER (
@@ -39,14 +40,14 @@ def barrier_waits(trace: Trace) -> pd.DataFrame:
         world AS (SELECT *, {_MEETING.format(key="kernel, ordinal, region, occurrence")} FROM entered),
         per_rank AS (SELECT *, {_MEETING.format(key="kernel, ordinal, region, occurrence, rank")} FROM entered),
         scopes AS (
-            SELECT region, {"avg(CAST(w.first_leave >= w.last_enter AS DOUBLE))" if is_aligned else "0.0"} AS world_share
+            SELECT region, {world_share} AS world_share
             FROM world w GROUP BY region),
         rank_scopes AS (
             SELECT region, avg(CAST(first_leave >= last_enter AND meeting > 1 AS DOUBLE)) AS rank_share
             FROM per_rank GROUP BY region),
         chosen AS (
-            SELECT region, CASE WHEN world_share >= 0.95 THEN 'world' WHEN rank_share >= 0.95 THEN 'rank' ELSE 'lock' END
-                AS scope FROM scopes JOIN rank_scopes USING (region)),
+            SELECT region, CASE WHEN world_share >= 0.95 THEN 'world' WHEN rank_share >= 0.95 THEN 'rank'
+                ELSE 'lock' END AS scope FROM scopes JOIN rank_scopes USING (region)),
         waits AS (
             SELECT w.*, 'world' AS scope FROM world w UNION ALL SELECT p.*, 'rank' FROM per_rank p
             UNION ALL SELECT p.*, 'lock' FROM per_rank p),
@@ -61,6 +62,7 @@ def barrier_waits(trace: Trace) -> pd.DataFrame:
     )
 
 
-_MEETING = """max(start_ns) OVER (PARTITION BY {key}) AS last_enter, min(end_ns) OVER (PARTITION BY {key}) AS first_leave,
+_MEETING = """max(start_ns) OVER (PARTITION BY {key}) AS last_enter,
+    min(end_ns) OVER (PARTITION BY {key}) AS first_leave,
     count(*) OVER (PARTITION BY {key}) AS meeting, arg_max(rank, start_ns) OVER (PARTITION BY {key}) AS last_rank,
     arg_max(block, start_ns) OVER (PARTITION BY {key}) AS last_block"""

@@ -76,16 +76,14 @@ class _Tracer:
         rank = int(graph.rank[send])
         node = send - 1
         while node >= first and end > start:
-            span_start, span_end = (
-                max(start, int(graph.starts[node])),
-                min(end, int(graph.ends[node])),
-            )
-            if span_end < end and span_end >= start:
-                self._add(rank, "between regions", end - span_end, hops)
-                end = span_end
-            if span_start < end:
-                self._charge_span(node, span_start, end, hops)
-                end = span_start
+            over = max(start, int(graph.ends[node]))
+            if over < end:
+                self._add(rank, "between regions", end - over, hops)
+                end = over
+            began = max(start, int(graph.starts[node]))
+            if began < end:
+                self._charge_span(node, began, end, hops)
+                end = began
             node -= 1
         if end > start:
             self._add(rank, "before the first event", end - start, hops)
@@ -117,14 +115,18 @@ def stragglers(trace: Trace) -> pd.DataFrame:
     table = trace.frame(
         """
         WITH waits AS (
-            SELECT c.rank, c.launch, c.peer, sum(c.total_ns) AS wait_ns FROM cells c JOIN regions r ON r.id = c.region_id
+            SELECT c.rank, c.launch, c.peer, sum(c.total_ns) AS wait_ns
+            FROM cells c JOIN regions r ON r.id = c.region_id
             WHERE r.category IN ('wait', 'sync') AND c.peer >= 0 AND c.peer <> c.rank GROUP BY ALL),
         longest AS (SELECT rank, launch, arg_max(peer, wait_ns) AS peer FROM waits GROUP BY rank, launch),
-        last AS (SELECT peer AS rank, count(*) / (SELECT count(*) FROM longest) AS arrived_last FROM longest GROUP BY peer),
+        last AS (
+            SELECT peer AS rank, count(*) / (SELECT count(*) FROM longest) AS arrived_last
+            FROM longest GROUP BY peer),
         own AS (
             SELECT rank, CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(sum(work_ns) AS BIGINT) AS work_ns,
                 sum(wait_ns) / nullif(sum(last_ns - first_ns), 0) AS wait_share FROM tracks GROUP BY rank)
-        SELECT rank, wait_ns, coalesce(wait_share, 0.0) AS wait_share, coalesce(arrived_last, 0.0) AS arrived_last, work_ns,
+        SELECT rank, wait_ns, coalesce(wait_share, 0.0) AS wait_share,
+            coalesce(arrived_last, 0.0) AS arrived_last, work_ns,
             coalesce(work_ns / nullif(median(work_ns) OVER (), 0), 0.0) AS work_vs_median
         FROM own LEFT JOIN last USING (rank) ORDER BY rank"""
     )

@@ -32,8 +32,8 @@ def critical_path(trace: Trace, call: Call | None = None) -> pd.DataFrame:
     kind. `kind` is "span", "transfer" (a send is over and its wait is not), "gap" (a track between two
     regions), "launch" (between a launch and the one before it on the rank, or before the rank's first event)
     and "release" (the last one entered a barrier, and it opens). The durations add up to the call's length. A
-    wait whose send had ended before it began is not jumped from: it was the waiting track that came late.
-    Default: the call of median length. Raises ClockError on unaligned clocks.
+    wait that found its data there is not jumped from: the waiting track came late. Default: the call of median
+    length. Raises ClockError on unaligned clocks.
     """
     import pandas as pd
 
@@ -104,7 +104,7 @@ def _releaser(graph: CallGraph, node: int, time: int) -> tuple[int, int, str] | 
     """What the wait at `node` waited for: the span to go on at, the time of the jump, and its kind."""
     start = int(graph.starts[node])
     send = int(graph.send[node])
-    if send >= 0 and int(graph.ends[send]) > start and int(graph.starts[send]) < time:
+    if send >= 0 and graph.is_held[node] and int(graph.starts[send]) < time:
         return send, min(int(graph.ends[send]), time), "transfer"
     if graph.barrier[node] >= 0:
         members = (graph.barrier == graph.barrier[node]).nonzero()[0]

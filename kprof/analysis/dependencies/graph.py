@@ -61,6 +61,7 @@ class CallGraph:
     region_categories: tuple[str, ...]
 
     def __len__(self) -> int:
+        """The number of spans."""
         return len(self.starts)
 
     def place(self, index: int) -> tuple[int, int, int]:

@@ -8,6 +8,7 @@ the two is the replay's error.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-# Replays of single ranks are worth it for those that make the others wait; one replay takes about 2 s per million spans.
+# Replays of single ranks are worth it for those that make the others wait.
 _MAX_RANKS: Final = 8
 
 
@@ -340,6 +341,6 @@ def _reorder(
         # What starts a track keeps its place: its gap counts from the launch, not from a span before it.
         chain.remove(first)
         chain.insert(0, first)
-    for before, after in zip(chain[:-1], chain[1:], strict=True):
+    for before, after in itertools.pairwise(chain):
         previous[after] = before
     previous[chain[0]] = -1
