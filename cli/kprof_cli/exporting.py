@@ -43,7 +43,10 @@ def export(
     output: Annotated[
         Path,
         typer.Option(
-            "-o", "--output", help="A .pftrace, .json or .json.gz file.", show_default=False
+            "-o",
+            "--output",
+            help="A .pftrace or .json file, or one of these with .gz.",
+            show_default=False,
         ),
     ],
     max_slices: Annotated[
@@ -82,7 +85,9 @@ def view(
             metavar="RUN", help="A capture, or a trace that was exported.", show_default=False
         ),
     ],
-    port: Annotated[int, typer.Option(min=1, max=65535, help="On 127.0.0.1.")] = _DEFAULT_PORT,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0 takes a free one.")
+    ] = _DEFAULT_PORT,
     is_local: Annotated[
         bool,
         typer.Option("--local", help="Use the Perfetto UI of kprof[view], with no internet."),
@@ -91,8 +96,19 @@ def view(
         bool, typer.Option("--open/--no-open", help="Open a browser, or only print the address.")
     ] = True,
     timeout: Annotated[
-        float | None,
-        typer.Option(min=0, help="Stop after so many seconds.", show_default=False),
+        float | None, typer.Option(min=0, help="Stop after so many seconds.", show_default=False)
+    ] = None,
+    pin: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Pin tracks by name, like '^block 17$'; may be repeated.", show_default=False
+        ),
+    ] = None,
+    expand: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Expand tracks by name, like '^Rank 3 '; may be repeated.", show_default=False
+        ),
     ] = None,
     ranks: RanksOption = None,
     blocks: BlocksOption = None,
@@ -101,28 +117,23 @@ def view(
     time: TimeOption = None,
 ) -> None:
     """Open the merged trace in the Perfetto UI."""
+    from kprof import view as viewer
+
     with tempfile.TemporaryDirectory(prefix="kprof-view-") as scratch:
         file = run
         if not run.is_file():
             trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
             file = Path(scratch) / f"{run.resolve().stem}.pftrace"
             export_with_progress(trace, file, force=False)
-        _serve(file, port, is_local, should_open, timeout)
-
-
-def _serve(
-    file: Path, port: int, is_local: bool, should_open: bool, timeout_s: float | None
-) -> None:
-    from kprof import view as viewer
-
-    viewer.serve(
-        file,
-        port=port,
-        is_local=is_local,
-        should_open=should_open,
-        timeout_s=timeout_s,
-        announce=note,
-    )
+        viewer.serve(
+            file,
+            port=port,
+            is_local=is_local,
+            should_open=should_open,
+            timeout_s=timeout,
+            deep_link=viewer.DeepLink(pinned=tuple(pin or ()), expanded=tuple(expand or ())),
+            announce=note,
+        )
 
 
 def export_with_progress(

@@ -160,3 +160,54 @@ def test_doctor_knows_every_target_and_extra(kprof):
     assert checks["target cpu"]["is_ok"]
     assert all(check["is_ok"] or check["remedy"] for check in checks.values())
     assert "target cuda" in kprof("doctor").out
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".json", ".json.gz"])
+def test_export_says_what_it_wrote(kprof, small, tmp_path, suffix):
+    file = tmp_path / f"trace{suffix}"
+    result = kprof("export", small, "-o", file)
+    assert result.code == 0
+    assert f"{file}: 6 slices, 2 flows" in result.out
+    assert f"next: kprof view {file}" in result.out
+    assert file.stat().st_size > 0
+
+
+def test_export_as_json_names_the_numbers(kprof, small, tmp_path):
+    file = tmp_path / "trace.pftrace"
+    summary = json.loads(kprof("export", small, "-o", file, "--ranks", "1", "--json").out)
+    assert summary["path"] == str(file)
+    assert summary["num_slices"] == 4
+    assert summary["size_bytes"] == file.stat().st_size
+
+
+def test_export_says_what_it_cut(kprof, skewed, tmp_path):
+    result = kprof("export", skewed, "-o", tmp_path / "trace.pftrace", "--max-slices", "200")
+    assert result.code == 0
+    assert result.err.startswith("kprof: ")
+
+
+def test_export_needs_force_for_an_output_that_exists(kprof, small, tmp_path):
+    file = tmp_path / "trace.pftrace"
+    file.write_text("mine")
+    assert "--force" in kprof("export", small, "-o", file).error_line
+    assert file.read_text() == "mine"
+    assert kprof("export", small, "-o", file, "-f").code == 0
+
+
+def test_an_unknown_format_lists_the_known_ones(kprof, small, tmp_path):
+    assert ".pftrace" in kprof("export", small, "-o", tmp_path / "trace.svg").error_line
+
+
+@pytest.mark.parametrize("extra", [[], ["--ranks", "1", "--pin", "^block 1$"]])
+def test_view_announces_an_address_and_stops_in_time(kprof, small, extra):
+    result = kprof("view", small, "--no-open", "--port", 0, "--timeout", 0.1, *extra)
+    assert result.code == 0
+    assert "ui.perfetto.dev" in result.err
+
+
+def test_view_shows_an_exported_trace_too(kprof, small, tmp_path):
+    file = tmp_path / "trace.pftrace"
+    kprof("export", small, "-o", file)
+    result = kprof("view", file, "--local", "--no-open", "--port", 0, "--timeout", 0.1)
+    assert result.code == 0
+    assert "127.0.0.1" in result.err
