@@ -1,0 +1,108 @@
+"""The whole way with real ranks under torchrun: the demo, a rank that dies, an interrupt."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kprof.capture import Capture
+from kprof.trace import Trace
+
+pytest.importorskip("torch", reason="torchrun starts the ranks")
+
+WORKLOAD = str(Path(__file__).parent / "workloads" / "under_torchrun.py")
+NUM_RANKS = 8
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory) -> tuple[Path, str]:
+    """The directory of `kprof demo`, and what it printed."""
+    output = tmp_path_factory.mktemp("demo") / "results"
+    line = ["demo", "-o", str(output), "--no-open"]
+    run = subprocess.run([sys.executable, "-m", "kprof_cli", *line], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return output, run.stdout
+
+
+def test_the_demo_verifies_its_result_and_names_the_three_results(demo):
+    output, text = demo
+    assert "0 wrong values" in text
+    assert sorted(path.name for path in output.iterdir()) == [
+        "report.html",
+        "run.kprof",
+        "trace.pftrace",
+    ]
+    for name in ("run.kprof", "trace.pftrace", "report.html"):
+        assert str(output / name) in text
+
+
+def test_every_rank_is_there_on_one_clock_and_nothing_was_lost(demo):
+    manifest = Capture.open(demo[0] / "run.kprof").manifest
+    assert [info.rank for info in manifest.ranks] == list(range(NUM_RANKS))
+    assert manifest.exit_code == 0
+    assert manifest.alignment is not None
+    assert max(entry.bound_ns for entry in manifest.alignment.ranks) > 0
+    for info in manifest.ranks:
+        assert info.counts.recorded > 0
+        assert (info.counts.dropped, info.counts.open, info.counts.unknown_region) == (0, 0, 0)
+
+
+def test_every_sent_token_is_a_flow_to_the_wait_that_it_released(demo):
+    trace = Trace.open(demo[0] / "run.kprof")
+    question = """
+        SELECT f.send, count(*) AS sends,
+            (SELECT count(*) FROM flows WHERE send_region = r.name) AS flows
+        FROM events e JOIN regions r ON r.id = e.region_id JOIN flow_rules f ON f.send = r.id
+        GROUP BY f.send, r.name"""
+    rows = trace.sql(question).to_pylist()
+    assert len(rows) >= 2
+    for row in rows:
+        assert row["sends"] == row["flows"] > 0
+
+
+def test_the_report_names_the_source_that_sends_three_times_the_tokens(demo):
+    line = ["report", str(demo[0] / "run.kprof"), "--json"]
+    run = subprocess.run(
+        [sys.executable, "-m", "kprof_cli", *line], capture_output=True, text=True, check=True
+    )
+    findings = json.loads(run.stdout)["findings"]
+    assert any(finding["ranks"] == [3] and "3.0x" in finding["sentence"] for finding in findings)
+
+
+def test_a_second_demo_does_not_replace_the_first_unasked(demo):
+    line = ["demo", "-o", str(demo[0]), "--no-open"]
+    run = subprocess.run([sys.executable, "-m", "kprof_cli", *line], capture_output=True, text=True)
+    assert run.returncode == 1
+    assert "--force" in run.stderr
+
+
+def test_a_rank_that_dies_half_way_costs_only_its_own_events(tmp_path):
+    run = subprocess.run(record_line(tmp_path, "die"), capture_output=True, text=True, timeout=120)
+    assert run.returncode == 1
+    assert "kprof: rank 1 of 2 left no events" in run.stderr.splitlines()
+    manifest = Capture.open(tmp_path / "run.kprof").manifest
+    assert manifest.missing_ranks == (1,)
+    assert [info.launches[0].kernel for info in manifest.ranks] == ["kernel"]
+
+
+def test_an_interrupt_keeps_what_every_rank_recorded(tmp_path):
+    with subprocess.Popen(
+        record_line(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "kprof: the workload was interrupted and exited with 1" in errors
+    assert [info.rank for info in Capture.open(tmp_path / "run.kprof").manifest.ranks] == [0, 1]
+
+
+def record_line(tmp_path: Path, *arguments: str) -> list[str]:
+    line = ["record", "--nproc", "2", "-o", str(tmp_path / "run.kprof"), "--arena-size", "1MiB"]
+    return [sys.executable, "-m", "kprof_cli", *line, "--", "python", WORKLOAD, *arguments]

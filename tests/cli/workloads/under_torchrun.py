@@ -1,0 +1,27 @@
+"""A rank of a torchrun job with a real recorder: rank 1 dies if told so, the others wait for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import kprof
+
+
+def main() -> None:
+    recorder = kprof.recorder(["work"])
+    recorder.launch("kernel")
+    directory = Path(os.environ["KPROF_RECORD_DIR"])
+    # Everybody has a recorder before anything happens.
+    while len(list(directory.glob("rank-*.started"))) < int(os.environ["WORLD_SIZE"]):
+        time.sleep(0.01)
+    if sys.argv[1:] == ["die"] and os.environ["RANK"] == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    print("ready", flush=True)
+    time.sleep(120)
+
+
+main()
