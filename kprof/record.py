@@ -14,6 +14,7 @@ ends as it would without kprof and its recorders write their files; a second one
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.util
 import os
 import shutil
@@ -31,7 +32,7 @@ import kprof
 from kprof import capture
 from kprof.abi import ArenaGeometry
 from kprof.capture import Alignment, Capture, Manifest, RankInfo, RankStarted
-from kprof.errors import CaptureError, KprofError, WorkloadError
+from kprof.errors import CaptureError, KprofError, OutputExistsError, WorkloadError
 from kprof.interrupts import forwarding_signals
 from kprof.recording import ARENA_BYTES_VARIABLE, DEFAULT_ARENA_BYTES, RECORD_DIR_VARIABLE
 
@@ -92,15 +93,13 @@ def record(request: RecordRequest, on_start: Callable[[], None] = lambda: None) 
     """
     ArenaGeometry.for_bytes(request.arena_bytes)
     arguments = launch_arguments(request.command, request.num_procs)
-    directory = capture.begin_capture(request.output, request.force)
     created = _now_utc()
-    with _leaving_nothing_of_a_failure(directory):
+    with _unfinished_directory(request) as directory:
         on_start()
         outcome = _run(arguments, _environment(request, directory.absolute()))
         manifest = _manifest(request, directory, created, outcome)
-    return Recording(
-        _finish(directory, request.output, manifest), outcome.exit_code, outcome.was_interrupted
-    )
+        finished = _finish(directory, request.output, manifest)
+    return Recording(finished, outcome.exit_code, outcome.was_interrupted)
 
 
 @contextlib.contextmanager
@@ -111,20 +110,19 @@ def session(output: Path, *, force: bool = False) -> Iterator[Path]:
     is complete then. When the block raises, what was recorded is still kept and the error goes on.
     """
     request = RecordRequest(tuple(sys.argv), output, force=force)
-    directory = capture.begin_capture(output, force)
     created, start_s = _now_utc(), time.monotonic()
     exit_code = 1
-    try:
-        yield directory
-        exit_code = 0
-    finally:
-        outcome = _Outcome(exit_code, False, time.monotonic() - start_s)
-        if capture.read_rank_infos(directory) or exit_code == 0:
-            with _leaving_nothing_of_a_failure(directory):
+    with _unfinished_directory(request) as directory:
+        try:
+            yield directory
+            exit_code = 0
+        finally:
+            outcome = _Outcome(exit_code, False, time.monotonic() - start_s)
+            if capture.read_rank_infos(directory) or exit_code == 0:
                 manifest = _manifest(request, directory, created, outcome)
-            _finish(directory, output, manifest)
-        else:
-            shutil.rmtree(directory, ignore_errors=True)
+                _finish(directory, output, manifest)
+            else:
+                shutil.rmtree(directory, ignore_errors=True)
 
 
 def launch_arguments(command: Sequence[str], num_procs: int | None) -> list[str]:
@@ -144,13 +142,35 @@ def launch_arguments(command: Sequence[str], num_procs: int | None) -> list[str]
 
 
 @contextlib.contextmanager
-def _leaving_nothing_of_a_failure(directory: Path) -> Iterator[None]:
-    """Remove the unfinished directory when there is nothing in it to keep."""
+def _unfinished_directory(request: RecordRequest) -> Iterator[Path]:
+    """The directory that becomes the capture, locked; removed when there turns out to be nothing in it to keep."""
+    _refuse_a_second_recording(request.output)
+    directory = capture.begin_capture(request.output, request.force)
+    lock = os.open(directory, os.O_RDONLY)
     try:
-        yield
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield directory
     except WorkloadError:
         shutil.rmtree(directory, ignore_errors=True)
         raise
+    finally:
+        os.close(lock)
+
+
+def _refuse_a_second_recording(output: Path) -> None:
+    """Two recordings into one output would delete each other's files."""
+    directory = output.with_name(output.name + capture.UNFINISHED_SUFFIX)
+    if not directory.is_dir():
+        return
+    lock = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise OutputExistsError(
+            f"another recording into {output} is running; wait for its end or choose another -o"
+        ) from None
+    finally:
+        os.close(lock)
 
 
 def _now_utc() -> str:

@@ -418,3 +418,19 @@ def write_rank(directory: Path, build: TraceBuilder) -> None:
     writer.write(build.table())
     writer.close()
     capture.write_rank_info(directory, build.manifest().ranks[0])
+
+
+def test_a_second_recording_into_the_same_output_is_refused(tmp_path):
+    build = TraceBuilder('REGION(A, "a", compute)', 1)
+    with session(tmp_path / "run.kprof") as directory:
+        write_rank(directory, build)
+        with pytest.raises(OutputExistsError, match="another recording into .* is running"):
+            record(request(tmp_path))
+    assert Capture.open(tmp_path / "run.kprof").manifest.world_size == 1
+
+
+def test_what_a_crash_left_behind_does_not_hinder_the_next_recording(tmp_path):
+    (tmp_path / "run.kprof.unfinished").mkdir()
+    (tmp_path / "run.kprof.unfinished" / "rank-00007.json").write_text("{")
+    recording = record(request(tmp_path, "--started", "0", "--finished", "0"))
+    assert [info.rank for info in recording.capture.manifest.ranks] == [0]
