@@ -424,7 +424,7 @@ def test_a_second_recording_into_the_same_output_is_refused(tmp_path):
     build = TraceBuilder('REGION(A, "a", compute)', 1)
     with session(tmp_path / "run.kprof") as directory:
         write_rank(directory, build)
-        with pytest.raises(OutputExistsError, match="another recording into .* is running"):
+        with pytest.raises(OutputExistsError, match=r"another recording into .* is running"):
             record(request(tmp_path))
     assert Capture.open(tmp_path / "run.kprof").manifest.world_size == 1
 
