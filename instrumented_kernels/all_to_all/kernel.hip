@@ -44,6 +44,7 @@ struct Call {
 
   KPROF_DEVICE uint32_t parity() const { return epoch & 1u; }
   KPROF_DEVICE uint32_t num_flat_tokens() const { return num_tokens * shape.top_k; }
+  KPROF_DEVICE uint32_t row_bytes() const { return shape.hidden * static_cast<uint32_t>(sizeof(uint16_t)); }
   KPROF_DEVICE uint32_t rank_of_expert(uint32_t expert) const { return expert / shape.experts_per_rank(); }
 
   // Rows from `source` in the heap of `owner`, for this epoch.
@@ -97,6 +98,10 @@ struct Call {
   }
 };
 
+// What kernels get. Buffer is a base, not a member, because an empty base takes no space: compiled out, the argument is
+// the Call alone and the machine code is that of a kernel that never heard of kprof.
+struct ProfiledCall : Call, kprof::Buffer {};
+
 KPROF_DEVICE uint32_t warps_per_block() { return num_threads() / warp_width(); }
 KPROF_DEVICE uint32_t grid_warp() { return block_id() * warps_per_block() + warp_id(); }
 KPROF_DEVICE uint32_t num_grid_warps() { return num_blocks() * warps_per_block(); }
@@ -149,8 +154,8 @@ KPROF_DEVICE void send_row(const Call& call, uint32_t flat_token, kprof::Track& 
   profile_stop(track, span, R_DISPATCH_SEND, payload<R_DISPATCH_SEND>(peer, position));
 }
 
-__global__ void dispatch_send(Call call, kprof::Buffer prof) {
-  kprof::Track track = kprof::open_track(prof, kprof::per_warp);
+__global__ void dispatch_send(ProfiledCall call) {
+  kprof::Track track = kprof::open_track(call, kprof::per_warp);
   // Block 0 counts, the others send; a single block does one after the other.
   const uint32_t num_counting = num_blocks() > 1 ? 1 : 0;
   if (block_id() == 0) count_and_send(call, track);
@@ -176,13 +181,12 @@ KPROF_DEVICE bool receive_row(const Call& call, uint32_t source, uint32_t positi
   row = shuffle(row, 0);
   rows::copy(call.expert_row(origin.place, row), call.row(call.rank, source, position), call.shape.hidden);
   if (lane_id() == 0) *call.expert_origin(origin.place, row) = {origin.flat_token, source};
-  const uint32_t num_bytes = call.shape.hidden * static_cast<uint32_t>(sizeof(uint16_t));
-  profile_stop(track, span, R_DISPATCH_COPY, payload<R_DISPATCH_COPY>(source, num_bytes));
+  profile_stop(track, span, R_DISPATCH_COPY, payload<R_DISPATCH_COPY>(source, call.row_bytes()));
   return true;
 }
 
-__global__ void dispatch_recv(Call call, kprof::Buffer prof) {
-  kprof::Track track = kprof::open_track(prof, kprof::per_warp);
+__global__ void dispatch_recv(ProfiledCall call) {
+  kprof::Track track = kprof::open_track(call, kprof::per_warp);
   const uint32_t world_size = call.shape.world_size;
   // Sources are dealt to blocks round robin. Fewer blocks than sources: a block serves several.
   const uint32_t num_served_at_once = num_blocks() < world_size ? num_blocks() : world_size;
@@ -213,8 +217,8 @@ KPROF_DEVICE void for_each_expert_row(const Call& call, Work work) {
   }
 }
 
-__global__ void expert(Call call, kprof::Buffer prof) {
-  kprof::Track track = kprof::open_track(prof, kprof::per_warp);
+__global__ void expert(ProfiledCall call) {
+  kprof::Track track = kprof::open_track(call, kprof::per_warp);
   const float factor = 1.0f + static_cast<float>(call.rank);
   for_each_expert_row(call, [&](uint32_t local_expert, uint32_t row) {
     const kprof::Span span = profile_start(track);
@@ -225,8 +229,8 @@ __global__ void expert(Call call, kprof::Buffer prof) {
 
 // ---- combine ------------------------------------------------------------------------------------------------------
 
-__global__ void combine_send(Call call, kprof::Buffer prof) {
-  kprof::Track track = kprof::open_track(prof, kprof::per_warp);
+__global__ void combine_send(ProfiledCall call) {
+  kprof::Track track = kprof::open_track(call, kprof::per_warp);
   for_each_expert_row(call, [&](uint32_t local_expert, uint32_t row) {
     const kprof::Span span = profile_start(track);
     const RowOrigin origin = *call.expert_origin(local_expert, row);
@@ -238,8 +242,8 @@ __global__ void combine_send(Call call, kprof::Buffer prof) {
 }
 
 // One warp per token: wait for its K rows, then sum them in the order of k.
-__global__ void combine_recv(Call call, kprof::Buffer prof) {
-  kprof::Track track = kprof::open_track(prof, kprof::per_warp);
+__global__ void combine_recv(ProfiledCall call) {
+  kprof::Track track = kprof::open_track(call, kprof::per_warp);
   const uint32_t top_k = call.shape.top_k;
   for (uint32_t token = grid_warp(); token < call.num_tokens; token += num_grid_warps()) {
     const uint32_t first_flat = token * top_k;
@@ -256,12 +260,11 @@ __global__ void combine_recv(Call call, kprof::Buffer prof) {
         call.out + static_cast<uint64_t>(token) * call.shape.hidden,
         [&](uint32_t k) { return call.combine_row(call.rank, first_flat + k); }, call.weights + first_flat, top_k,
         call.shape.hidden);
-    const uint32_t num_bytes = top_k * call.shape.hidden * static_cast<uint32_t>(sizeof(uint16_t));
-    profile_stop(track, span, R_COMBINE_REDUCE, payload<R_COMBINE_REDUCE>(num_bytes));
+    profile_stop(track, span, R_COMBINE_REDUCE, payload<R_COMBINE_REDUCE>(top_k * call.row_bytes()));
   }
 }
 
-using Kernel = void (*)(Call, kprof::Buffer);
+using Kernel = void (*)(ProfiledCall);
 
 struct Phase {
   const char* name;
@@ -318,6 +321,6 @@ extern "C" int all_to_all_max_resident_blocks(int threads_per_block) {
 extern "C" int all_to_all_launch(int phase, const Call* call, int num_blocks, int threads_per_block, void* arena,
                                  uint32_t launch, void* stream, uint64_t schedule_seed) {
   const auto kernel = all_to_all::phase_at(phase).kernel;
-  return KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, *call,
-                      kprof::make_buffer(arena, launch));
+  const all_to_all::ProfiledCall profiled{*call, kprof::make_buffer(arena, launch)};
+  return KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, profiled);
 }

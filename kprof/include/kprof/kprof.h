@@ -14,6 +14,7 @@
 //   * A track is one pointer in a register. Pass it by reference only to functions that are inlined: a track in local
 //     memory costs more than all the rest together.
 //   * Region ids come from regions.h (see declare_regions.h); 0 is reserved.
+//   * Compiled out, arguments of these calls are not evaluated: give them no side effects.
 //   * Nothing is ever written outside the arena. What does not fit is counted, per track.
 //   * Clock moments: `profile_start` / `profile_stop` read the clock when they are issued. `profile_stop_complete`
 //     first waits for the writer's outstanding memory operations, which perturbs the kernel: use it to ask when data
@@ -53,14 +54,14 @@ KPROF_DEVICE_HOST Buffer make_buffer(void* arena, uint32_t launch) {
 
 enum TrackScope { per_warp, per_block };
 
-struct Track {
+struct [[maybe_unused]] Track {
 #if KPROF_ENABLED
   Record* next;  // null: this thread records nothing
 #endif
 };
 
 // A span that has begun. Lives in registers.
-struct Span {
+struct [[maybe_unused]] Span {
 #if KPROF_ENABLED
   uint64_t start_ticks;
 #endif
@@ -160,13 +161,9 @@ KPROF_DEVICE uint32_t saturate_duration(uint64_t ticks) {
   return ticks < kDurationSaturated ? static_cast<uint32_t>(ticks) : kDurationSaturated;
 }
 
-#endif  // KPROF_ENABLED
-
 // Opens the track of the calling warp or block. Call it once per warp (block) and kernel, from all threads.
-KPROF_DEVICE Track open_track([[maybe_unused]] const Buffer& buffer, [[maybe_unused]] TrackScope scope) {
-#if KPROF_ENABLED
-  const uint32_t thread = platform::thread_id();
-  const bool is_writer = scope == per_warp ? platform::lane_id() == 0 : thread == 0;
+KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
+  const bool is_writer = scope == per_warp ? platform::lane_id() == 0 : platform::thread_id() == 0;
   if (buffer.arena == nullptr || !is_writer) return Track{nullptr};
   const uint32_t block = platform::block_id();
   const uint32_t warp = scope == per_warp ? platform::warp_id() : kBlockTrackWarp;
@@ -175,89 +172,77 @@ KPROF_DEVICE Track open_track([[maybe_unused]] const Buffer& buffer, [[maybe_unu
     return Track{begin_chunk(buffer.arena, chunk_idx, block, warp, buffer.launch, kNoChunk)};
   platform::add_device(&buffer.arena->cursors[block % buffer.arena->num_cursors].num_tracks_without_chunk, 1u);
   return Track{sink_end(buffer.arena)};
-#else
-  return Track{};
-#endif
 }
 
-KPROF_DEVICE Span profile_start([[maybe_unused]] const Track& track) {
-#if KPROF_ENABLED
-  return Span{track.next != nullptr ? clock_ticks() : 0};
-#else
-  return Span{};
-#endif
-}
-
-// Ends a span that began at `span` and writes its record.
-KPROF_DEVICE void profile_stop([[maybe_unused]] Track& track, [[maybe_unused]] const Span& span,
-                               [[maybe_unused]] uint32_t region, [[maybe_unused]] uint32_t payload = 0) {
-#if KPROF_ENABLED
-  if (track.next == nullptr) return;
-  const uint64_t now = clock_ticks();
-  emit(track, region, span.start_ticks, saturate_duration(now - span.start_ticks), payload);
-#endif
-}
-
-// Like profile_stop, after the writer's outstanding memory operations have completed.
-KPROF_DEVICE void profile_stop_complete([[maybe_unused]] Track& track, [[maybe_unused]] const Span& span,
-                                        [[maybe_unused]] uint32_t region,
-                                        [[maybe_unused]] uint32_t payload = 0) {
-#if KPROF_ENABLED
-  if (track.next == nullptr) return;
-  platform::drain_memory();
-  profile_stop(track, span, region, payload);
-#endif
-}
+KPROF_DEVICE Span profile_start(const Track& track) { return Span{track.next != nullptr ? clock_ticks() : 0}; }
 
 // profile_stop and profile_start with one reading of the clock: back-to-back spans without a gap.
-KPROF_DEVICE Span profile_lap([[maybe_unused]] Track& track, [[maybe_unused]] const Span& span,
-                              [[maybe_unused]] uint32_t region, [[maybe_unused]] uint32_t payload = 0) {
-#if KPROF_ENABLED
+KPROF_DEVICE Span profile_lap(Track& track, const Span& span, uint32_t region, uint32_t payload = 0) {
   if (track.next == nullptr) return span;
   const uint64_t now = clock_ticks();
   emit(track, region, span.start_ticks, saturate_duration(now - span.start_ticks), payload);
   return Span{now};
-#else
-  return Span{};
-#endif
+}
+
+// Ends a span that began at `span` and writes its record.
+KPROF_DEVICE void profile_stop(Track& track, const Span& span, uint32_t region, uint32_t payload = 0) {
+  profile_lap(track, span, region, payload);
+}
+
+// Like profile_stop, after the writer's outstanding memory operations have completed.
+KPROF_DEVICE void profile_stop_complete(Track& track, const Span& span, uint32_t region, uint32_t payload = 0) {
+  if (track.next != nullptr) platform::drain_memory();
+  profile_lap(track, span, region, payload);
 }
 
 // Records an instant.
-KPROF_DEVICE void profile_mark([[maybe_unused]] Track& track, [[maybe_unused]] uint32_t region,
-                               [[maybe_unused]] uint32_t payload = 0) {
-#if KPROF_ENABLED
-  if (track.next == nullptr) return;
-  emit(track, region, clock_ticks(), 0, payload);
-#endif
+KPROF_DEVICE void profile_mark(Track& track, uint32_t region, uint32_t payload = 0) {
+  if (track.next != nullptr) emit(track, region, clock_ticks(), 0, payload);
 }
 
 // Records a value of a counter at this moment.
-KPROF_DEVICE void profile_value([[maybe_unused]] Track& track, [[maybe_unused]] uint32_t region,
-                                [[maybe_unused]] uint32_t value) {
-  profile_mark(track, region, value);
-}
+KPROF_DEVICE void profile_value(Track& track, uint32_t region, uint32_t value) { profile_mark(track, region, value); }
 
 // A span from construction to the end of the scope.
 class Scope {
  public:
   KPROF_DEVICE Scope(Track& track, uint32_t region, uint32_t payload = 0)
-#if KPROF_ENABLED
-      : track_(track), span_(profile_start(track)), region_(region), payload_(payload) {
-  }
+      : track_(track), span_(profile_start(track)), region_(region), payload_(payload) {}
   KPROF_DEVICE ~Scope() { profile_stop(track_, span_, region_, payload_); }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
 
  private:
   Track& track_;
   Span span_;
   uint32_t region_;
   uint32_t payload_;
-#else
-  {
-    (void)track, (void)region, (void)payload;
-  }
-#endif
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
 };
+
+#else  // KPROF_ENABLED
+
+// The names remain, so that `using kprof::profile_stop;` compiles; the macros drop the arguments unevaluated. Nothing else
+// leaves the machine code as it would be without kprof: even a dead argument changes the order of instructions.
+KPROF_DEVICE Track open_track() { return {}; }
+KPROF_DEVICE Span profile_start() { return {}; }
+KPROF_DEVICE Span profile_lap() { return {}; }
+KPROF_DEVICE void profile_stop() {}
+KPROF_DEVICE void profile_stop_complete() {}
+KPROF_DEVICE void profile_mark() {}
+KPROF_DEVICE void profile_value() {}
+struct [[maybe_unused]] Scope {
+  template <typename... Arguments>
+  KPROF_DEVICE explicit Scope(const Arguments&...) {}
+};
+
+#define open_track(...) open_track()
+#define profile_start(...) profile_start()
+#define profile_lap(...) profile_lap()
+#define profile_stop(...) profile_stop()
+#define profile_stop_complete(...) profile_stop_complete()
+#define profile_mark(...) profile_mark()
+#define profile_value(...) profile_value()
+
+#endif  // KPROF_ENABLED
 
 }  // namespace kprof

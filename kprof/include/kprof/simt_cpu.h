@@ -48,6 +48,10 @@
 
 #if defined(KPROF_TSAN)
 #include <sanitizer/tsan_interface.h>
+extern "C" void AnnotateIgnoreReadsBegin(const char* file, int line);
+extern "C" void AnnotateIgnoreReadsEnd(const char* file, int line);
+extern "C" void AnnotateIgnoreWritesBegin(const char* file, int line);
+extern "C" void AnnotateIgnoreWritesEnd(const char* file, int line);
 #endif
 #if defined(KPROF_ASAN)
 #include <sanitizer/asan_interface.h>
@@ -78,6 +82,9 @@ inline const char* error_text(int error) {
     default: return "unknown error of the CPU target";
   }
 }
+
+// For code of the executor's own that runs in a fiber between kernels.
+#define KPROF_NO_TSAN __attribute__((no_sanitize("thread")))
 
 struct Fiber;
 
@@ -146,11 +153,37 @@ struct Executor {
   }
 };
 
+// The executor's own data is shared by its fibers without synchronisation, which is right because they never run at the
+// same time; ThreadSanitizer, to which fibers are threads, must look at the kernel only.
+struct [[maybe_unused]] UnseenByThreadSanitizer {
+#if defined(KPROF_TSAN)
+  UnseenByThreadSanitizer() {
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  }
+  ~UnseenByThreadSanitizer() {
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+  }
+#endif
+};
+
 inline Executor& executor() {
   static thread_local Executor instance;
   return instance;
 }
+struct Ids {
+  uint32_t thread_idx;
+  uint32_t block_idx;
+  uint32_t num_blocks;
+  uint32_t num_threads;
+};
 inline Fiber& self() { return *executor().current; }
+inline Ids ids() {
+  const UnseenByThreadSanitizer unseen;
+  const Fiber& fiber = self();
+  return {fiber.thread_idx, fiber.block->block_idx, fiber.block->num_blocks, fiber.block->num_threads};
+}
 
 // ---- switching -------------------------------------------------------------------------------------------------
 // ucontext starts a fiber; later switches use _setjmp / _longjmp, which make no system call. The sanitizers are told
@@ -162,7 +195,7 @@ constexpr bool kUseJumps = false;
 constexpr bool kUseJumps = true;
 #endif
 
-inline void announce_switch_to_fiber([[maybe_unused]] Executor& ex, [[maybe_unused]] Fiber& fiber) {
+KPROF_NO_TSAN inline void announce_switch_to_fiber([[maybe_unused]] Executor& ex, [[maybe_unused]] Fiber& fiber) {
 #if defined(KPROF_TSAN)
   __tsan_switch_to_fiber(fiber.tsan_fiber, __tsan_switch_to_fiber_no_sync);
 #endif
@@ -170,7 +203,7 @@ inline void announce_switch_to_fiber([[maybe_unused]] Executor& ex, [[maybe_unus
   __sanitizer_start_switch_fiber(&ex.fake_stack, fiber.stack, kStackBytes);
 #endif
 }
-inline void announce_switch_to_scheduler([[maybe_unused]] Executor& ex, [[maybe_unused]] Fiber* fiber) {
+KPROF_NO_TSAN inline void announce_switch_to_scheduler([[maybe_unused]] Executor& ex, [[maybe_unused]] Fiber* fiber) {
 #if defined(KPROF_TSAN)
   __tsan_switch_to_fiber(ex.tsan_scheduler, __tsan_switch_to_fiber_no_sync);
 #endif
@@ -178,18 +211,18 @@ inline void announce_switch_to_scheduler([[maybe_unused]] Executor& ex, [[maybe_
   __sanitizer_start_switch_fiber(&fiber->fake_stack, ex.scheduler_stack, ex.scheduler_stack_bytes);
 #endif
 }
-inline void arrived_in_fiber([[maybe_unused]] Executor& ex, [[maybe_unused]] Fiber& fiber) {
+KPROF_NO_TSAN inline void arrived_in_fiber([[maybe_unused]] Executor& ex, [[maybe_unused]] Fiber& fiber) {
 #if defined(KPROF_ASAN)
   __sanitizer_finish_switch_fiber(fiber.fake_stack, &ex.scheduler_stack, &ex.scheduler_stack_bytes);
 #endif
 }
-inline void arrived_in_scheduler([[maybe_unused]] Executor& ex) {
+KPROF_NO_TSAN inline void arrived_in_scheduler([[maybe_unused]] Executor& ex) {
 #if defined(KPROF_ASAN)
   __sanitizer_finish_switch_fiber(ex.fake_stack, nullptr, nullptr);
 #endif
 }
 
-__attribute__((noinline)) inline void switch_to_scheduler() {
+KPROF_NO_TSAN __attribute__((noinline)) inline void switch_to_scheduler() {
   Executor& ex = executor();
   Fiber* fiber = ex.current;
   announce_switch_to_scheduler(ex, fiber);
@@ -280,11 +313,18 @@ inline void leave(Barrier& barrier) {
 
 inline Warp& own_warp() { return self().block->warps[self().thread_idx / kWarpWidth]; }
 
-inline void sync_block() { wait_at(self().block->barrier); }
-inline void sync_warp() { wait_at(own_warp().barrier); }
+inline void sync_block() {
+  const UnseenByThreadSanitizer unseen;
+  wait_at(self().block->barrier);
+}
+inline void sync_warp() {
+  const UnseenByThreadSanitizer unseen;
+  wait_at(own_warp().barrier);
+}
 
 // Two exchange rows by parity: a lane can be one shuffle ahead of the slowest reader, never two.
 inline uint32_t shuffle(uint32_t value, uint32_t source_lane) {
+  const UnseenByThreadSanitizer unseen;
   Fiber& fiber = self();
   Warp& warp = own_warp();
   uint32_t* row = warp.exchange[fiber.exchange_parity];
@@ -296,6 +336,7 @@ inline uint32_t shuffle(uint32_t value, uint32_t source_lane) {
 
 // A poll that found nothing. When every ready fiber only polls, other ranks need the core more than we do.
 inline void yield() {
+  const UnseenByThreadSanitizer unseen;
   Executor& ex = executor();
   const uint32_t num_ready = static_cast<uint32_t>(ex.ready.size()) + 1;
   if (++ex.num_idle_polls % num_ready == 0) {
@@ -317,6 +358,7 @@ inline size_t next_shared_slot() {
 }
 template <typename T, size_t Count, typename Place>
 inline T (&shared_array(Place))[Count] {
+  const UnseenByThreadSanitizer unseen;
   static const size_t slot = next_shared_slot();
   auto& shared = self().block->shared;
   if (shared.size() <= slot) shared.resize(slot + 1);
@@ -343,19 +385,27 @@ inline uint64_t planted_clock(uint64_t now_ns) {
 
 // ---- launching ------------------------------------------------------------------------------------------------
 
-inline void fiber_main() {
+inline void run_body(Executor& ex) {
+  order_after(&ex);
+  ex.body();
+  order_before(&ex);
+}
+
+inline void finish_thread(Executor& ex) {
+  const UnseenByThreadSanitizer unseen;
+  leave(own_warp().barrier);
+  leave(self().block->barrier);
+  --ex.num_running;
+  ex.num_idle_polls = 0;
+}
+
+KPROF_NO_TSAN inline void fiber_main() {
   Executor& ex = executor();
   arrived_in_fiber(ex, *ex.current);
   for (;;) {
-    order_after(&ex);
-    ex.body();
-    order_before(&ex);
-    Fiber* fiber = ex.current;
-    leave(own_warp().barrier);
-    leave(fiber->block->barrier);
-    --ex.num_running;
-    ex.num_idle_polls = 0;
-    switch_to_scheduler();
+    run_body(ex);
+    finish_thread(ex);
+    switch_to_scheduler();  // waits here for the next launch
   }
 }
 
@@ -408,6 +458,7 @@ inline Fiber* next_ready(Executor& ex, uint64_t seed) {
 
 template <typename Body>
 inline int launch(int num_blocks, int num_threads, uint64_t seed, Body&& body) {
+  const UnseenByThreadSanitizer unseen;
   Executor& ex = executor();
   if (num_blocks < 1 || num_threads < 1) return kOk;
   const uint64_t num_fibers = static_cast<uint64_t>(num_blocks) * static_cast<uint64_t>(num_threads);

@@ -31,10 +31,10 @@ inline uint64_t realtime_ticks() {
 inline uint64_t cycle_ticks() { return realtime_ticks(); }
 inline void drain_memory() {}
 
-inline uint32_t thread_id() { return simt::self().thread_idx; }
-inline uint32_t num_threads() { return simt::self().block->num_threads; }
-inline uint32_t block_id() { return simt::self().block->block_idx; }
-inline uint32_t num_blocks() { return simt::self().block->num_blocks; }
+inline uint32_t thread_id() { return simt::ids().thread_idx; }
+inline uint32_t num_threads() { return simt::ids().num_threads; }
+inline uint32_t block_id() { return simt::ids().block_idx; }
+inline uint32_t num_blocks() { return simt::ids().num_blocks; }
 inline uint32_t warp_width() { return simt::kWarpWidth; }
 inline uint32_t warp_id() { return thread_id() / simt::kWarpWidth; }
 inline uint32_t lane_id() { return thread_id() % simt::kWarpWidth; }

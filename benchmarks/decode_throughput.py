@@ -1,0 +1,96 @@
+"""How fast the decoder turns a full arena into columns, and how much memory that takes. One core, no device.
+
+    python benchmarks/decode_throughput.py [--records 10000000] [--repeats 7]
+
+Bars: at least 10 million records/s on one core; peak memory at most 6 times the arena (the arena itself included).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import time
+from datetime import datetime, timezone
+
+import numpy as np
+
+from kprof import abi
+from kprof.capture import ClockInfo
+from kprof.decode import Decoder, RegionIds, read_control
+from kprof.regions import parse_regions
+
+REGIONS = """
+REGION(R_SEND, "send", send, peer:8, slot:24)
+REGION(R_WAIT, "wait", wait, peer:8, slot:24)
+REGION(R_COPY, "copy", recv, bytes:32)
+"""
+
+
+def full_arena(num_records: int) -> tuple[np.ndarray, np.ndarray]:
+    """Control block and chunks of an arena whose every chunk is full, as a kernel of 304 blocks would leave it."""
+    num_chunks = num_records // abi.RECORDS_PER_CHUNK
+    head = abi.initial_control(abi.ArenaGeometry(num_chunks, 1))
+    head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]["cursors"]["next_chunk"][0] = num_chunks
+    chunks = np.zeros(num_chunks * abi.CHUNK_BYTES, dtype=np.uint8)
+    words = chunks.view("<u8").reshape(num_chunks, -1)
+    headers = chunks.reshape(num_chunks, -1)[:, : abi.CHUNK_HEADER_BYTES]
+    header = np.zeros(num_chunks, dtype=abi.CHUNK_HEADER)
+    header["flags"] = abi.CHUNK_CLAIMED
+    header["block"] = np.arange(num_chunks) % 304
+    header["anchor_realtime_ticks"] = 10**15 + np.arange(num_chunks, dtype=np.uint64) * 6000
+    headers[:] = header.view(np.uint8).reshape(num_chunks, -1)
+    for i in range(abi.RECORDS_PER_CHUNK):
+        start = (header["anchor_realtime_ticks"] + np.uint64(100 * i)) & np.uint64(abi.START_MASK)
+        words[:, 6 + 2 * i] = start | np.uint64((i % 3 + 1) << abi.START_BITS)
+        words[:, 7 + 2 * i] = np.uint64(90 | (i << 40))
+    return head, chunks
+
+
+def decode_once(head: np.ndarray, chunks: np.ndarray) -> tuple[float, int]:
+    ids = RegionIds()
+    ids.table_of_launch[0] = ids.table_idx(parse_regions(REGIONS))
+    decoder = Decoder(0, ClockInfo("test", 1e9, 1.0), ids)
+    begin = time.perf_counter()
+    tables = list(decoder.decode(read_control(head), chunks))
+    elapsed_s = time.perf_counter() - begin
+    return elapsed_s, sum(table.num_rows for table in tables)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=10_000_000)
+    parser.add_argument("--repeats", type=int, default=7)
+    arguments = parser.parse_args()
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    decode_once(*full_arena(100_000))
+    before_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    head, chunks = full_arena(arguments.records)
+    rates = []
+    for _ in range(arguments.repeats):
+        elapsed_s, num_records = decode_once(head, chunks)
+        rates.append(num_records / elapsed_s)
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before_bytes
+    print(
+        json.dumps(
+            {
+                "date_utc": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+                "device": f"{platform.machine()} CPU, one core",
+                "records": num_records,
+                "million_records_per_s": {
+                    "min": round(min(rates) / 1e6, 1),
+                    "median": round(statistics.median(rates) / 1e6, 1),
+                    "max": round(max(rates) / 1e6, 1),
+                },
+                "peak_memory_over_arena": round(peak_bytes / chunks.nbytes, 2),
+            },
+            indent=1,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

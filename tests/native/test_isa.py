@@ -1,0 +1,256 @@
+"""What the compilers make of the device API: nothing is run, the machine code is read.
+
+gfx942 needs clang-19 with the HIP headers, sm_90 needs nvcc and nvdisasm; without them the tests are skipped by name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kprof.build import BuildOptions, build_device_code, build_library
+from kprof.targets import Target, find_compiler
+
+pytestmark = pytest.mark.native
+
+ALL_TO_ALL = Path(__file__).parents[2] / "instrumented_kernels" / "all_to_all"
+DEVICE_DIR = ALL_TO_ALL.parent / "device"
+PINGPONG = Path(__file__).parents[2] / "kprof" / "kernels" / "clock_pingpong.hip"
+HIP_ARCHS = ["gfx90a", "gfx942", "gfx950"]
+
+
+def require(target: Target) -> None:
+    if find_compiler(target) is None:
+        pytest.skip(f"no compiler for {target.value}: see `kprof doctor`")
+
+
+def require_arch(arch: str) -> None:
+    compiler = find_compiler(Target.HIP)
+    assert compiler is not None
+    command = [compiler.path, "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-nogpulib", "-x", "c", "-c", "-o"]
+    answer = subprocess.run([*command, "/dev/null", "/dev/null"], capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        pytest.skip(f"{compiler.version} does not know {arch}")
+
+
+def tool(*names: str) -> str:
+    candidates = [shutil.which(name) for name in names]
+    candidates += [str(path) for name in names for path in Path(sys.prefix).glob(f"lib/python*/site-packages/nvidia/*/bin/{name}")]
+    found = next(filter(None, candidates), None)
+    if found is None:
+        pytest.skip(f"none of {', '.join(names)} is installed")
+    return found
+
+
+def disassemble(code: Path, target: Target) -> dict[str, list[str]]:
+    """Instructions by function, without addresses and encodings."""
+    if target is Target.HIP:
+        command = [tool("llvm-objdump-19", "llvm-objdump"), "-d", "--no-show-raw-insn", "--no-leading-addr", str(code)]
+        start, instruction = re.compile(r"^<(\S+)>:$"), re.compile(r"^\s+(\S.*?)\s*(?://.*)?$")
+    else:
+        command = [tool("nvdisasm"), "-c", str(code)]
+        start, instruction = re.compile(r"^(?:\.text\.|\s*\$)(\S+):$"), re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;")
+    functions: dict[str, list[str]] = {}
+    current: list[str] = []
+    for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
+        if found := start.match(line):
+            current = functions.setdefault(found.group(1), [])
+        elif found := instruction.match(line):
+            current.append(re.sub(r"<\S+>|`\(\S+\)", "", found.group(1)).strip())
+    return functions
+
+
+def all_to_all_options(target: Target, arch: str = "", **defines: str) -> BuildOptions:
+    return BuildOptions(target, arch, tuple(defines.items()), (DEVICE_DIR, ALL_TO_ALL), sanitizers=())
+
+
+PROBE = """
+#include <kprof/kprof.h>
+#define KPROF_REGIONS "regions.h"
+#include <kprof/declare_regions.h>
+__global__ void probe(float* data, unsigned n, kprof::Buffer prof) {
+  kprof::Track track = kprof::open_track(prof, kprof::per_warp);
+#pragma unroll 1
+  for (unsigned i = 0; i < n; ++i) {
+#if SITES > 0
+    const kprof::Span span = kprof::profile_start(track);
+#endif
+    data[kprof::platform::thread_id()] += 1.0f;
+#if SITES > 0
+    kprof::profile_stop(track, span, R_STEP, i);
+#endif
+  }
+}
+extern "C" int launch(float* data, unsigned n, void* arena) {
+  return KPROF_LAUNCH(probe, 1, 64, nullptr, 0, data, n, kprof::make_buffer(arena, 0));
+}
+"""
+
+
+def probe(folder: Path, target: Target, num_sites: int) -> Path:
+    (folder / "probe.hip").write_text(PROBE)
+    (folder / "regions.h").write_text('REGION(R_STEP, "step", compute)\n')
+    options = BuildOptions(target, defines=(("SITES", str(num_sites)),), sanitizers=())
+    return build_device_code(folder / "probe.hip", options)
+
+
+def only_kernel(functions: dict[str, list[str]]) -> list[str]:
+    return next(body for name, body in functions.items() if "probe" in name)
+
+
+def count(body: list[str], pattern: str) -> int:
+    return sum(1 for line in body if re.search(pattern, line))
+
+
+@pytest.mark.parametrize("arch", HIP_ARCHS)
+def test_all_to_all_links_and_loads_for_amd(arch: str) -> None:
+    require(Target.HIP)
+    require_arch(arch)
+    library = ctypes.CDLL(str(build_library(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP, arch))))
+    assert library.all_to_all_num_phases() == 5
+
+
+def test_all_to_all_links_for_nvidia() -> None:
+    require(Target.CUDA)
+    assert build_library(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.CUDA)).exists()
+
+
+@pytest.mark.parametrize("target", [Target.HIP, Target.CUDA])
+def test_clock_pingpong_builds(target: Target) -> None:
+    require(target)
+    assert build_library(PINGPONG, BuildOptions(target, sanitizers=())).exists()
+
+
+@pytest.mark.parametrize("target", [Target.HIP, Target.CUDA])
+def test_compiled_out_is_the_code_of_a_kernel_without_kprof(target: Target, tmp_path: Path) -> None:
+    require(target)
+    plain = tmp_path / "kernel.hip"
+    plain.write_text(without_kprof((ALL_TO_ALL / "kernel.hip").read_text()))
+    uninstrumented = build_device_code(plain, all_to_all_options(target))
+    compiled_out = build_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(target, KPROF_ENABLED="0"))
+    instrumented = build_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(target))
+    expected = list(disassemble(uninstrumented, target).values())
+    assert len(expected) >= 5
+    assert sorted(list(disassemble(compiled_out, target).values())) == sorted(expected)
+    assert sorted(list(disassemble(instrumented, target).values())) != sorted(expected)
+
+
+def without_kprof(source: str) -> str:
+    """The kernel as it would be had its author never heard of kprof."""
+    statement = r"\n *(?:(?:const )?kprof::(?:Span|Track) \w+ = |span = )?(?:kprof::)?(?:profile_\w+|open_track)\([^;]*;"
+    source = re.sub(statement, "", source)
+    source = source.replace(", kprof::Track& track", "").replace(", track)", ")")
+    source = source.replace("struct ProfiledCall : Call, kprof::Buffer {};", "using ProfiledCall = Call;")
+    source = source.replace("{*call, kprof::make_buffer(arena, launch)}", "{*call}")
+    source = re.sub(r"using kprof::(payload|profile_\w+);\n", "", source)
+    source = source.replace("#include <kprof/kprof.h>", "#include <kprof/platform.h>")
+    assert "profile_" not in source.split("*/")[-1].replace("profiled", "")
+    assert "track" not in re.sub(r"//.*", "", source)
+    return source
+
+
+def test_amd_reads_the_clock_and_stores_sixteen_bytes(tmp_path: Path) -> None:
+    require(Target.HIP)
+    without = only_kernel(disassemble(probe(tmp_path, Target.HIP, 0), Target.HIP))
+    with_site = only_kernel(disassemble(probe(tmp_path, Target.HIP, 1), Target.HIP))
+    # One header per chunk: at open, and once more where the refill is inlined. Each reads the clock once.
+    headers = count(without, r"^s_memtime")
+    assert headers == 1
+    assert count(with_site, r"^s_memtime") == 2
+    assert count(without, r"^s_memrealtime") == 1
+    assert count(with_site, r"^s_memrealtime") == 2 + 2
+    # The header has 48 bytes: two 16-byte stores besides the one that holds its flags.
+    stores = r"^global_store_dwordx4"
+    per_header = count(without, stores)
+    in_refill = count(with_site, r"^flat_store_dwordx4") + count(with_site, stores) - per_header - 1
+    assert in_refill <= 3
+    assert count(with_site, r"^scratch_|^buffer_store") == 0
+
+
+def test_amd_hot_path_has_no_atomic(tmp_path: Path) -> None:
+    """Every atomic lies deeper in skipped branches than the store of the record: only a full chunk leads there."""
+    require(Target.HIP)
+    code = probe(tmp_path, Target.HIP, 1)
+    command = [tool("llvm-objdump-19", "llvm-objdump"), "-d", str(code)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    listing = re.findall(r"^\s+(\S+)([^/\n]*)//\s*([0-9A-F]+):", text, flags=re.MULTILINE)
+    instructions = [(int(address, 16), name, operands.strip()) for name, operands, address in listing]
+    loop_begin, loop_end = largest_loop(instructions)
+    skips = [
+        (address, branch_target(address, operands))
+        for address, name, operands in instructions
+        if name.startswith("s_cbranch") and branch_target(address, operands) > address
+    ]
+
+    def depth(address: int) -> int:
+        return sum(1 for begin, end in skips if loop_begin <= begin < address < end)
+
+    in_loop = [entry for entry in instructions if loop_begin <= entry[0] <= loop_end]
+    records = [address for address, name, operands in in_loop if name == "global_store_dwordx4" and "offset" not in operands]
+    atomics = [address for address, name, _ in in_loop if "atomic" in name]
+    assert len(records) == 1
+    assert atomics
+    assert min(depth(address) for address in atomics) > depth(records[0])
+
+
+def largest_loop(instructions: list[tuple[int, str, str]]) -> tuple[int, int]:
+    """The widest backward branch: the loop over events."""
+    loops = [
+        (branch_target(address, operands), address)
+        for address, name, operands in instructions
+        if name.startswith(("s_cbranch", "s_branch")) and branch_target(address, operands) < address
+    ]
+    return max(loops, key=lambda loop: loop[1] - loop[0])
+
+
+def branch_target(address: int, operands: str) -> int:
+    """Branches count in words from the next instruction; the operand is an unsigned 16-bit number."""
+    words = int(operands.split()[0])
+    return address + 4 + 4 * (words - 0x10000 if words >= 0x8000 else words)
+
+
+def test_nvidia_record_is_one_vector_store_without_atomic(tmp_path: Path) -> None:
+    require(Target.CUDA)
+    without = only_kernel(disassemble(probe(tmp_path, Target.CUDA, 0), Target.CUDA))
+    with_site = only_kernel(disassemble(probe(tmp_path, Target.CUDA, 1), Target.CUDA))
+    atomic = r"\b(ATOM|ATOMG|RED|REDG)\b"
+    assert count(with_site, atomic) == count(without, atomic)
+    assert count(with_site, r"\bSTG?\.E?\S*\.128|\bST\.E\.128") - count(without, r"\bSTG?\.E?\S*\.128|\bST\.E\.128") == 1
+    assert count(with_site, r"SR_GLOBALTIMER") == count(without, r"SR_GLOBALTIMER") + 2 * readings_per_clock(without)
+    assert count(with_site, r"\b(STL|LDL)\b") == 0
+
+
+def readings_per_clock(without: list[str]) -> int:
+    """How many special-register reads one reading of the 64-bit timer takes: the header holds exactly one reading."""
+    readings = count(without, r"SR_GLOBALTIMER")
+    assert readings > 0
+    return readings
+
+
+def test_all_to_all_spills_nothing_on_amd() -> None:
+    require(Target.HIP)
+    code = build_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP))
+    command = [tool("llvm-readelf-19", "llvm-readelf"), "--notes", str(code)]
+    notes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for key in ("vgpr_spill_count", "sgpr_spill_count", "private_segment_fixed_size"):
+        values = [int(value) for value in re.findall(rf"\.{key}:\s+(\d+)", notes)]
+        assert values == [0] * 5, key
+    vgprs = [int(value) for value in re.findall(r"\.vgpr_count:\s+(\d+)", notes)]
+    assert max(vgprs) <= 64, "more than 64 VGPRs cost occupancy on gfx942"
+
+
+def test_all_to_all_publishes_with_a_system_fence_before_the_flag() -> None:
+    require(Target.HIP)
+    code = build_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP))
+    send = next(body for name, body in disassemble(code, Target.HIP).items() if "combine_send" in name)
+    flag = next(i for i, line in enumerate(send) if re.match(r"(flat|global)_store_dword .*sc0 sc1", line))
+    before = send[:flag]
+    assert any(line.startswith("buffer_wbl2 sc0 sc1") for line in before), "the L2 is written back to the system"
+    last_writeback = max(i for i, line in enumerate(before) if line.startswith("buffer_wbl2"))
+    assert any("vmcnt(0)" in line for line in before[last_writeback:]), "and waited for, before the flag is stored"

@@ -1,0 +1,81 @@
+"""The CPU target under the compilers' sanitizers: the same kernels, every fiber known to the tool.
+
+ThreadSanitizer sees each fiber as a thread, ordered only by barriers and fences, so a missing release or acquire is a
+reported race although x86 would never show it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kprof.targets import Target, find_compiler
+
+pytestmark = [pytest.mark.native, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+RACE_EXIT_CODE = 66
+
+ONE_ALL_TO_ALL = """
+import sys
+from ranks import Run, run_ranks
+from instrumented_kernels.all_to_all import Problem
+defines = tuple((name, "1") for name in sys.argv[1:])
+run = Run(Problem(8, 3, 40, 6), 2, num_calls=4, grid=3, warps_per_block=1, defines=defines)
+print("wrong values:", sum(result.num_wrong for result in run_ranks(run)))
+"""
+
+
+def runtime(*names: str) -> str:
+    """Paths of the sanitizer runtimes for LD_PRELOAD: Python itself is not instrumented."""
+    compiler = find_compiler(Target.CPU)
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    paths = []
+    for name in names:
+        command = [compiler.path, f"-print-file-name={name}"]
+        path = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        if not Path(path).is_absolute():
+            pytest.skip(f"{compiler.path} has no {name}")
+        paths.append(path)
+    return " ".join(paths)
+
+
+def sanitized(sanitizers: str, preload: str, options: dict[str, str], arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    python_path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "kernels")])
+    environment = os.environ | {"KPROF_SANITIZE": sanitizers, "LD_PRELOAD": preload, "PYTHONPATH": python_path} | options
+    return subprocess.run([sys.executable, *arguments], env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_kernel_tests_pass_under_address_and_undefined_behaviour_sanitizer() -> None:
+    result = sanitized(
+        "address,undefined",
+        runtime("libasan.so", "libubsan.so"),
+        {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"},
+        ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/kernels"],
+    )
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    assert "runtime error" not in result.stderr + result.stdout
+
+
+def thread_sanitized(*defines: str) -> subprocess.CompletedProcess[str]:
+    options = {"TSAN_OPTIONS": f"exitcode={RACE_EXIT_CODE}"}
+    return sanitized("thread", runtime("libtsan.so"), options, ["-c", ONE_ALL_TO_ALL, *defines])
+
+
+def test_all_to_all_has_no_race() -> None:
+    result = thread_sanitized()
+    assert result.returncode == 0, result.stderr[:3000]
+    assert "wrong values: 0" in result.stdout
+
+
+@pytest.mark.parametrize("fault", ["KPROF_PLANT_NO_RELEASE", "KPROF_PLANT_NO_ACQUIRE"])
+def test_planted_missing_fence_is_a_race(fault: str) -> None:
+    result = thread_sanitized(fault)
+    assert result.returncode == RACE_EXIT_CODE
+    assert "ThreadSanitizer: data race" in result.stderr
+    assert "rows::" in result.stderr

@@ -1,0 +1,163 @@
+"""Arena bytes to columns, from arenas built by hand: every field, every kind of loss."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kprof import abi
+from kprof.arena import Arena
+from kprof.capture import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED, ClockInfo
+from kprof.decode import Decoder, RegionIds, read_control
+from kprof.errors import ArenaError
+from kprof.regions import parse_regions
+
+REGIONS = """
+REGION(R_SEND, "send", send, peer:8, slot:24)
+REGION(R_WORK, "work", compute, bytes:32)
+VALUE(R_LEFT, "left", other)
+"""
+NS_CLOCK = ClockInfo("test", 1e9, 1.0)
+Row = tuple[int, int, int, int]  # start, region, duration, payload
+
+
+def chunk(rows: list[Row], *, block: int = 0, warp: int = 0, launch: int = 0, anchor: int = 0, dropped: int = 0):
+    """1024 bytes as the device would write them."""
+    data = np.zeros(abi.CHUNK_BYTES, dtype=np.uint8)
+    header = data[: abi.CHUNK_HEADER_BYTES].view(abi.CHUNK_HEADER)[0]
+    header["flags"] = abi.CHUNK_CLAIMED
+    header["block"], header["warp"], header["launch"] = block, warp, launch
+    header["anchor_realtime_ticks"], header["num_dropped"], header["hw_id"] = anchor, dropped, 7
+    records = data[abi.CHUNK_HEADER_BYTES :].view(abi.RECORD)
+    for record, (start, region, duration, payload) in zip(records, rows, strict=False):
+        record["start_and_region"] = (start & abi.START_MASK) | (region << abi.START_BITS)
+        record["duration_ticks"], record["payload"] = duration, payload
+    return data
+
+
+def decode(chunks: list[np.ndarray], clock: ClockInfo = NS_CLOCK, regions: str = REGIONS):
+    geometry = abi.ArenaGeometry(max(len(chunks), 1), 1)
+    head = abi.initial_control(geometry)
+    head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]["cursors"]["next_chunk"][0] = len(chunks)
+    state = read_control(head)
+    ids = RegionIds()
+    ids.table_of_launch[0] = ids.table_idx(parse_regions(regions))
+    decoder = Decoder(3, clock, ids)
+    data = np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.uint8)
+    tables = list(decoder.decode(state, data))
+    return pa.concat_tables(tables).to_pandas() if tables else None, decoder
+
+
+def test_every_field_arrives() -> None:
+    events, decoder = decode([chunk([(1000, 1, 250, 0x0200_0011)], block=17, warp=2, launch=5, anchor=990)])
+    assert events.to_dict("records") == [
+        {
+            "rank": 3, "launch": 5, "block": 17, "warp": 2, "region": 1, "flags": 0, "start_ns": 1000,
+            "duration_ns": 250, "payload": 0x0200_0011, "hw_id": 7,
+        }
+    ]  # fmt: skip
+    assert decoder.counts.recorded == 1
+
+
+def test_the_documented_bytes_are_what_is_read() -> None:
+    data = chunk([])
+    data[48:64] = np.frombuffer(bytes.fromhex("40420f0000000300fa00000011000002"), dtype=np.uint8)
+    events, _ = decode([data])
+    assert events[["region", "start_ns", "duration_ns", "payload"]].to_numpy().tolist() == [[3, 1000000, 250, 0x0200_0011]]
+
+
+def test_block_track_has_warp_minus_one() -> None:
+    events, _ = decode([chunk([(1, 1, 1, 0)], warp=abi.BLOCK_TRACK_WARP)])
+    assert events["warp"].tolist() == [-1]
+
+
+def test_a_full_chunk_holds_61_records() -> None:
+    events, _ = decode([chunk([(i + 1, 1, 1, 0) for i in range(70)])])
+    assert events["start_ns"].tolist() == list(range(1, 62))
+
+
+@pytest.mark.parametrize("anchor", [(1 << 48) + 5, (1 << 60) + (1 << 48) - 3, 1_760_000_000_000_000_000])
+@pytest.mark.parametrize("distance", [0, 10, -10, 1 << 40, -(1 << 40)])
+def test_starts_are_unwrapped_around_the_anchor(anchor: int, distance: int) -> None:
+    events, _ = decode([chunk([(anchor + distance, 1, 1, 0)], anchor=anchor)])
+    assert events["start_ns"].tolist() == [anchor + distance]
+
+
+def test_ticks_of_ten_nanoseconds_are_not_nanoseconds() -> None:
+    events, _ = decode([chunk([(1_000, 1, 25, 0)])], ClockInfo("s_memrealtime", 100e6, 40.0))
+    assert events[["start_ns", "duration_ns"]].to_numpy().tolist() == [[10_000, 250]]
+
+
+def test_open_saturated_and_clamped_are_counted_and_flagged() -> None:
+    rows = [
+        (10, 1, abi.DURATION_OPEN, 0),
+        (20, 1, abi.DURATION_SATURATED, 0),
+        (30, 1, 5, 0xFF),  # peer does not fit
+        (40, 1, 5, 0xFFFF_FF00),  # slot does not fit
+        (50, 2, 5, 0xFFFF_FFFF),  # bytes does not fit
+        (60, 3, 0, 0xFFFF_FFFF),  # a value may be anything
+    ]
+    events, decoder = decode([chunk(rows)])
+    assert events["flags"].tolist() == [EVENT_OPEN, EVENT_SATURATED, EVENT_CLAMPED, EVENT_CLAMPED, EVENT_CLAMPED, 0]
+    assert events["duration_ns"].tolist()[0] == 0
+    assert (decoder.counts.open, decoder.counts.saturated, decoder.counts.clamped) == (1, 1, 3)
+
+
+def test_unknown_regions_become_regions_of_their_own() -> None:
+    events, decoder = decode([chunk([(1, 1, 1, 0), (2, 900, 1, 0), (3, 65535, 1, 0), (4, 900, 1, 0)])])
+    names = [decoder.region_ids.merged()[region].name for region in events["region"]]
+    assert names == ["send", "unknown region 900 of table 0", "unknown region 65535 of table 0", "unknown region 900 of table 0"]
+    assert decoder.counts.unknown_region == 3
+
+
+def test_launches_with_different_tables_do_not_mix() -> None:
+    ids = RegionIds()
+    ids.table_of_launch[0] = ids.table_idx(parse_regions('REGION(R_A, "a", send)\nREGION(R_B, "b", wait)'))
+    ids.table_of_launch[1] = ids.table_idx(parse_regions('REGION(R_C, "c", send)\nREGION(R_A, "a", send)'))
+    merged, num_unknown = ids.translate(np.array([0, 0, 1, 1]), np.array([1, 2, 1, 2], dtype=np.uint16))
+    assert [ids.merged()[int(region)].name for region in merged] == ["a", "b", "c", "a"]
+    assert num_unknown == 0
+
+
+def test_drops_are_counted_and_the_needed_size_is_named() -> None:
+    _, decoder = decode([chunk([(1, 1, 1, 0)] * 61, dropped=62), chunk([(1, 1, 1, 0)], block=1)])
+    assert decoder.counts.dropped == 62
+    assert decoder.arena_use().needed_bytes == abi.ArenaGeometry.for_chunks(4).size_bytes
+
+
+def test_a_claimed_chunk_without_header_is_torn() -> None:
+    _, decoder = decode([np.zeros(abi.CHUNK_BYTES, dtype=np.uint8)])
+    assert decoder.counts.torn_chunks == 1
+
+
+def test_empty_arena() -> None:
+    events, decoder = decode([])
+    assert events is None
+    assert decoder.counts.recorded == 0
+
+
+def test_what_is_no_arena_is_refused() -> None:
+    with pytest.raises(ArenaError, match="magic number is wrong"):
+        read_control(np.zeros(8192, dtype=np.uint8))
+    with pytest.raises(ArenaError, match="too few"):
+        read_control(np.zeros(10, dtype=np.uint8))
+    head = abi.initial_control(abi.ArenaGeometry(1, 1))
+    head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]["abi_version"] = 99
+    with pytest.raises(ArenaError, match="ABI version 99"):
+        read_control(head)
+
+
+@pytest.mark.parametrize("size_bytes", [0, 4096, abi.CHUNKS_OFFSET + abi.CHUNK_BYTES - 1])
+def test_an_arena_too_small_for_one_chunk_is_refused(size_bytes: int) -> None:
+    with pytest.raises(ArenaError, match="holds no chunk"):
+        Arena(size_bytes)
+
+
+def test_an_arena_is_as_new_after_a_reset() -> None:
+    arena = Arena(1 << 16)
+    state, chunks = arena.read()
+    assert len(chunks) == 0
+    assert arena.address % abi.CHUNK_BYTES == 0
+    arena.reset(state)
+    assert arena.read()[0] == state
