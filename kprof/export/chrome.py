@@ -134,7 +134,7 @@ class ChromeWriter:
 
     def _rows(self, batch: Batch) -> Iterator[_Event]:
         columns = {name: column.tolist() for name, column in batch.columns().items()}
-        for track, name, flags, start, end, payload, out, into, num_merged, busy in zip(
+        for track, name, flags, start, end, payload, out, into, _, num_merged, busy in zip(
             *columns.values(), strict=True
         ):
             region = self._names[name]

@@ -1,10 +1,9 @@
 """Counters of a rank: how many blocks are active, how many of them wait, how many bytes are on their way.
 
-active blocks     between the first and the last event of a block within a launch
-waiting blocks    blocks in which at least one span of category wait is open
-bytes in flight   bytes of send spans, from their start until the wait that they released ended (or their own
-end, where no
-                  wait was recorded)
+blocks active     between the first and the last event of a block within a launch
+blocks waiting    blocks in which at least one span of category wait is open
+bytes in flight   bytes of send spans, from their start until the wait that they released ended
+                  (or their own end, where no wait was recorded)
 """
 
 from __future__ import annotations
@@ -21,10 +20,11 @@ if TYPE_CHECKING:
 
     from kprof.export.source import Flows, RawEvents
 
-ACTIVE: Final = "active blocks"
-WAITING: Final = "waiting blocks"
+# Viewers sort these by text, beside "kernel launches" and "threadblocks".
+ACTIVE: Final = "blocks active"
+WAITING: Final = "blocks waiting"
 IN_FLIGHT: Final = "bytes in flight"
-UNITS: Final = {ACTIVE: "count", WAITING: "count", IN_FLIGHT: "bytes"}
+UNITS: Final = {ACTIVE: "blocks", WAITING: "blocks", IN_FLIGHT: "bytes"}
 
 # A rank with more events than this gets its counters sampled: exact steps would weigh as much as the events.
 _MAX_EXACT_EVENTS: Final = 1 << 17

@@ -138,6 +138,7 @@ def merge(batch: Batch, neighbours: Neighbours, detail: Detail, names: MergedNam
         payload=np.where(is_group, 0, rows.payload),
         flow_out=np.where(is_group, 0, rows.flow_out),
         flow_in=np.where(is_group, 0, rows.flow_in),
+        late_ns=np.where(is_group, 0, rows.late_ns),
         num_merged=num_merged,
         busy_ns=np.add.reduceat(batch.end_ns - batch.start_ns, firsts),
     )

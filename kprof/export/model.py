@@ -85,7 +85,8 @@ class LaunchSlice:
 class Batch:
     """Events of one rank, sorted by (track, start, longer first); every column has shape (n,).
 
-    `name` indexes Header.names. `flow_out` and `flow_in` are flow ids, 0 for none. Where `num_merged` > 1 the
+    `name` indexes Header.names. `flow_out` and `flow_in` are flow ids, 0 for none; `late_ns` is how long a wait
+    had lasted when the send that released it began, 0 when that was before the wait. Where `num_merged` > 1 the
     row stands for that many short spans, `busy_ns` long in all.
     """
 
@@ -97,6 +98,7 @@ class Batch:
     payload: NDArray[np.int64]
     flow_out: NDArray[np.int64]
     flow_in: NDArray[np.int64]
+    late_ns: NDArray[np.int64]
     num_merged: NDArray[np.int32]
     busy_ns: NDArray[np.int64]
 
@@ -119,6 +121,7 @@ class Batch:
             "payload": self.payload,
             "flow_out": self.flow_out,
             "flow_in": self.flow_in,
+            "late_ns": self.late_ns,
             "num_merged": self.num_merged,
             "busy_ns": self.busy_ns,
         }
@@ -135,7 +138,7 @@ class CounterPoints:
 
 @dataclass(frozen=True)
 class Header:
-    """What is known before the first event. `names[0]` is unused, as region id 0 is."""
+    """What is known before the first event. `names[0]` marks blocks without events."""
 
     names: tuple[Region, ...]
     ranks: tuple[Rank, ...]

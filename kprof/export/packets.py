@@ -14,8 +14,9 @@ The trace processor sorts by time and keeps the order of the file where times ar
 span may stand together as long as the spans of a track come by start, longer first. Then, at equal times, every
 END stands before the BEGIN of what follows, and after the BEGIN of what it closes.
 
-A flow leaves with the BEGIN of the send and arrives with the END of the wait: the wait often began long before the
-send, and a flow that ends before it starts is dropped by the importer.
+A flow leaves with the BEGIN of the send and arrives with the END of the wait, because the importer drops a flow that
+ends before it starts. It also turns a flow around when the slice that it reaches began first, which is what a late
+sender looks like: such a wait gets an instant within it, at its end, and the flow arrives there.
 """
 
 from __future__ import annotations
@@ -59,19 +60,24 @@ FLAG_BITS: Final = EVENT_OPEN | EVENT_SATURATED | EVENT_CLAMPED
 HAS_FLOW_OUT: Final = 8
 HAS_FLOW_IN: Final = 16
 IS_MERGED: Final = 32
-SHAPE_BITS: Final = 64
+IS_LATE: Final = 64
+SHAPE_BITS: Final = 128
+
+# The instant at the end of a wait that began before its send.
+RELEASED: Final = "released"
 
 ARG_OPEN: Final = "open (never ended)"
 ARG_SATURATED: Final = "saturated"
 ARG_CLAMPED: Final = "clamped"
 ARG_MERGED: Final = "merged spans"
 ARG_BUSY: Final = "busy ns"
+ARG_LATE: Final = "late sender ns"
 _FLAG_ARGS: Final = {
     EVENT_OPEN: ARG_OPEN,
     EVENT_SATURATED: ARG_SATURATED,
     EVENT_CLAMPED: ARG_CLAMPED,
 }
-FIXED_ARGS: Final = (ARG_OPEN, ARG_SATURATED, ARG_CLAMPED, ARG_MERGED, ARG_BUSY)
+FIXED_ARGS: Final = (ARG_OPEN, ARG_SATURATED, ARG_CLAMPED, ARG_MERGED, ARG_BUSY, ARG_LATE)
 
 
 @dataclass(frozen=True)
@@ -177,7 +183,7 @@ class Interned:
         for region in regions:
             arg_names |= dict.fromkeys(field.name for field in region.fields)
         return Interned(
-            _number_from_one(region.name for region in regions),
+            _number_from_one([*(region.name for region in regions), RELEASED]),
             _number_from_one(region.category.value for region in regions),
             _number_from_one(arg_names),
         )
@@ -206,6 +212,11 @@ def event_template(region: Region, shape: int, interned: Interned, widths: Width
     arrival: list[Part] = []
     if shape & HAS_FLOW_IN:
         arrival = [_tag(_TERMINATING_FLOW_IDS, 1), Hole("flow_in", 8, is_fixed=True)]
+    if shape & HAS_FLOW_IN and shape & IS_LATE:
+        released = [*_named(RELEASED, region, interned), *arrival]
+        released += _uint_arg(interned.args[ARG_LATE], Hole("late_ns", widths.time))
+        begin += _event_packet("end_ns", _INSTANT, widths, released)
+        arrival = []
     return Template.of([*begin, *_event_packet("end_ns", _SLICE_END, widths, arrival)])
 
 
@@ -232,10 +243,7 @@ def _event_packet(time_column: str, kind: int, widths: Widths, rest: Sequence[Pa
 
 
 def _description(region: Region, shape: int, interned: Interned) -> list[Part]:
-    parts: list[Part] = [
-        _number(_CATEGORY_IIDS, interned.categories[region.category.value]),
-        _number(_NAME_IID, interned.names[region.name]),
-    ]
+    parts = _named(region.name, region, interned)
     if shape & IS_MERGED:
         parts += _uint_arg(interned.args[ARG_MERGED], Hole("num_merged", 5))
         parts += _uint_arg(interned.args[ARG_BUSY], Hole("busy_ns", 9))
@@ -249,6 +257,13 @@ def _description(region: Region, shape: int, interned: Interned) -> list[Part]:
     if shape & HAS_FLOW_OUT:
         parts += [_tag(_FLOW_IDS, 1), Hole("flow_out", 8, is_fixed=True)]
     return parts
+
+
+def _named(name: str, region: Region, interned: Interned) -> list[Part]:
+    return [
+        _number(_CATEGORY_IIDS, interned.categories[region.category.value]),
+        _number(_NAME_IID, interned.names[name]),
+    ]
 
 
 def _uint_arg(name_iid: int, hole: Hole) -> list[Part]:

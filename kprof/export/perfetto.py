@@ -23,6 +23,7 @@ from kprof.export.packets import (
     FLAG_BITS,
     HAS_FLOW_IN,
     HAS_FLOW_OUT,
+    IS_LATE,
     IS_MERGED,
     SEQUENCE_ID,
     SHAPE_BITS,
@@ -170,6 +171,7 @@ def _shapes(batch: Batch) -> NDArray[np.int64]:
     bits |= (batch.flow_out != 0) * HAS_FLOW_OUT
     bits |= (batch.flow_in != 0) * HAS_FLOW_IN
     bits |= (batch.num_merged > 1) * IS_MERGED
+    bits |= (batch.late_ns > 0) * IS_LATE
     return batch.name.astype(np.int64) * SHAPE_BITS + bits
 
 
@@ -199,7 +201,9 @@ def _describe(descriptor: Any, track: Track, rank: Rank) -> None:
         descriptor.parent_uuid = track.parent
         descriptor.sibling_order_rank = track.order
     if track.kind is TrackKind.COUNTER:
-        units = {"bytes": CounterDescriptor.UNIT_SIZE_BYTES, "count": CounterDescriptor.UNIT_COUNT}
-        descriptor.counter.unit = units.get(track.unit, CounterDescriptor.UNIT_UNSPECIFIED)
+        if track.unit == "bytes":
+            descriptor.counter.unit = CounterDescriptor.UNIT_SIZE_BYTES
+        else:
+            descriptor.counter.unit_name = track.unit
     elif track.kind is not TrackKind.WARP:
         descriptor.child_ordering = TrackDescriptor.EXPLICIT

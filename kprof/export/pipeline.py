@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from kprof.capture import EVENT_OPEN
 from kprof.export.counters import UNITS, RankCounters
 from kprof.export.detail import Detail, DetailChooser, MergedNames, find_neighbours, merge
 from kprof.export.lanes import nest
-from kprof.export.model import Batch, CounterPoints, Header, LaunchSlice, Writer
+from kprof.export.model import FIRST_EVENT_NS, Batch, CounterPoints, Header, LaunchSlice, Writer
 from kprof.export.source import Flows, RawEvents, Source, flows_by_rank
 from kprof.export.tracks import RankTracks, describe_ranks, keys_by_rank
 from kprof.regions import Kind
@@ -113,6 +113,7 @@ class _Run:
             self._tally.num_backwards += flows.num_backwards
             tracks = RankTracks(rank, next_id, keys[rank])
             self._rank(rank, tracks, flows, launches.get(rank, []))
+            self._mark_idle(tracks, [key.block for key in keys[rank] if not key.num_events])
             next_id = tracks.next_id
         self._tally.num_tracks = next_id - 1
 
@@ -133,10 +134,17 @@ class _Run:
             self._steps.advance(piece.num_events)
         self._write_counters(tracks, counters)
 
+    def _mark_idle(self, tracks: RankTracks, blocks: list[int]) -> None:
+        self._writer.tracks(tracks.take_new())
+        self._writer.events(_idle_marks(tracks.of_blocks(blocks)))
+
     def _batch(self, events: RawEvents, tracks: RankTracks, flows: Flows) -> Batch:
         track, depth = tracks.place(events, self._source.names)
-        batch = _plain_batch(
-            events, track, flows.out_of(events.event_id), flows.into(events.event_id)
+        batch = replace(
+            _plain_batch(events, track),
+            flow_out=flows.out_of(events.event_id),
+            flow_in=flows.into(events.event_id),
+            late_ns=flows.late_ns(events.event_id, events.start_ns),
         )
         detail = self._tally.detail
         if self._merged_names is None:
@@ -179,12 +187,8 @@ class _Run:
             self._writer.counter(counter)
 
 
-def _plain_batch(
-    events: RawEvents,
-    track: NDArray[np.int64],
-    flow_out: NDArray[np.int64] | None = None,
-    flow_in: NDArray[np.int64] | None = None,
-) -> Batch:
+def _plain_batch(events: RawEvents, track: NDArray[np.int64]) -> Batch:
+    """Events on their tracks, without flows."""
     none = np.zeros(len(events), dtype=np.int64)
     return Batch(
         track=track,
@@ -193,10 +197,30 @@ def _plain_batch(
         start_ns=events.start_ns,
         end_ns=events.end_ns,
         payload=events.payload,
-        flow_out=none if flow_out is None else flow_out,
-        flow_in=none if flow_in is None else flow_in,
+        flow_out=none,
+        flow_in=none,
+        late_ns=none,
         num_merged=np.ones(len(events), dtype=np.int32),
         busy_ns=events.end_ns - events.start_ns,
+    )
+
+
+def _idle_marks(track: NDArray[np.int64]) -> Batch:
+    """One mark for each track, at the beginning."""
+    none = np.zeros(len(track), dtype=np.int64)
+    start_ns = none + FIRST_EVENT_NS
+    return Batch(
+        track=track,
+        name=none.astype(np.int32),
+        flags=none.astype(np.uint8),
+        start_ns=start_ns,
+        end_ns=start_ns,
+        payload=none,
+        flow_out=none,
+        flow_in=none,
+        late_ns=none,
+        num_merged=np.ones(len(track), dtype=np.int32),
+        busy_ns=none,
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from kprof.capture import EVENT_OPEN
 from kprof.export.model import FIRST_EVENT_NS
-from kprof.regions import Category, Region
+from kprof.regions import Kind, Region
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 _ROWS_PER_PIECE: Final = 1 << 20
 # Up to this many events, all flows are joined in one query; above, rank by rank.
 _MAX_EVENTS_IN_ONE_JOIN: Final = 1 << 22
-# Blocks that recorded nothing are shown too, for kernels with at most this many.
+# The name of name 0: a mark on blocks that recorded nothing, since viewers hide tracks without events.
+IDLE_NAME: Final = "no events recorded"
+# Such blocks are shown for kernels with at most this many.
 _MAX_IDLE_BLOCKS: Final = 4096
 
 
@@ -89,7 +91,7 @@ class Source:
         )
         first_unknown = len(trace.regions) + 1
         names = (
-            Region(0, ""),
+            Region(0, IDLE_NAME, kind=Kind.MARK),
             *trace.regions.regions,
             *(Region(first_unknown + i, name) for i, name in enumerate(unknown)),
         )
@@ -161,6 +163,7 @@ class Flows:
     arrivals_ns: NDArray[np.int64]
     waits: NDArray[np.int64]
     flow_of_wait: NDArray[np.int64]
+    released_from_ns: NDArray[np.int64]
     num_backwards: int = 0
 
     @staticmethod
@@ -176,6 +179,7 @@ class Flows:
             departed["wait_end_ns"][first_send] - origin_ns,
             waits,
             arrived["send_event_id"][first_wait] + 1,
+            arrived["send_start_ns"][first_wait] - origin_ns,
             int(np.count_nonzero(~leaving["is_forward"])),
         )
 
@@ -189,6 +193,15 @@ class Flows:
         if not len(self.waits):
             return np.zeros(len(event_id), np.int64)
         return np.where(place >= 0, self.flow_of_wait[place], 0)
+
+    def late_ns(
+        self, event_id: NDArray[np.int64], start_ns: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Per event, how long after its start the send that released it began; 0 if that was before."""
+        place = _find(self.waits, event_id)
+        if not len(self.waits):
+            return np.zeros(len(event_id), np.int64)
+        return np.where(place >= 0, np.maximum(self.released_from_ns[place] - start_ns, 0), 0)
 
     def arrival_ns(
         self, event_id: NDArray[np.int64], otherwise_ns: NDArray[np.int64]
@@ -205,7 +218,7 @@ def flows_by_rank(source: Source, ranks: list[int]) -> Iterator[tuple[int, Flows
     once."""
     if not source.trace.regions.flows:
         nothing = np.zeros(0, np.int64)
-        yield from ((rank, Flows(nothing, nothing, nothing, nothing)) for rank in ranks)
+        yield from ((rank, Flows(nothing, nothing, nothing, nothing, nothing)) for rank in ranks)
     elif source.num_events <= _MAX_EVENTS_IN_ONE_JOIN:
         flows = Flows.load(source.trace, None, source.origin_ns)
         for i, rank in enumerate(ranks):
@@ -213,11 +226,6 @@ def flows_by_rank(source: Source, ranks: list[int]) -> Iterator[tuple[int, Flows
     else:
         for rank in ranks:
             yield rank, Flows.load(source.trace, rank, source.origin_ns)
-
-
-def sends_bytes(region: Region) -> bool:
-    """Whether spans of this region move a known number of bytes to a peer."""
-    return region.category is Category.SEND and region.field("bytes") is not None
 
 
 def sql_text(text: str) -> str:
@@ -235,7 +243,7 @@ def _find(sorted_ids: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.i
 
 def _flow_columns(trace: Trace, where: str) -> dict[str, NDArray[Any]]:
     table = trace.sql(
-        "SELECT send_event_id, wait_event_id, wait_end_ns, wait_end_ns > send_start_ns AS is_forward "
+        "SELECT send_event_id, wait_event_id, send_start_ns, wait_end_ns, wait_end_ns > send_start_ns AS is_forward "
         f"FROM flows WHERE {where} ORDER BY ALL"
     )
     return {name: np.asarray(table[name].to_numpy()) for name in table.column_names}
@@ -261,7 +269,7 @@ def _track_keys(trace: Trace) -> tuple[TrackKey, ...]:
 
 def _idle_blocks(trace: Trace, seen: set[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     selection = trace.selection
-    if selection.blocks is not None or selection.regions is not None:
+    if (selection.blocks, selection.regions, selection.time_ns) != (None, None, None):
         return
     for info in trace.ranks:
         sizes = [

@@ -1,7 +1,7 @@
 """The tree of tracks: rank > threadblocks > block > warp, with launches and counters beside the blocks.
 
 Rank 3 (host0, NVIDIA H200)          a process, so that viewers and SQL know it as one
-  active blocks, waiting blocks ...  counters of the rank
+  blocks active, blocks waiting ...  counters of the rank
   kernel launches
   threadblocks                       a plain track: children of a process itself would be sorted by text,
     block 2                          and "block 10" would come before "block 2"
@@ -115,6 +115,10 @@ class RankTracks:
         for row in np.flatnonzero(is_value).tolist():
             track[row] = self._value_counter(int(track[row]), names[int(events.name[row])].name)
         return track, nesting.depth
+
+    def of_blocks(self, blocks: list[int]) -> NDArray[np.int64]:
+        """Track ids of blocks, shape (n,)."""
+        return np.array([self._device[block, -1] for block in blocks], dtype=np.int64)
 
     def _device_tracks(self, events: RawEvents) -> NDArray[np.int64]:
         firsts, lasts = track_runs(events.block << 16 | events.warp + 1)

@@ -42,7 +42,7 @@ def web_folder() -> Path | None:
 
 
 class TraceProcessor:
-    """One Node process with one empty trace processor in it. `load` a file, then ask `rows`."""
+    """One Node process with one trace processor in it. `load` a file, then ask `rows`; the next `load` forgets it."""
 
     def __init__(self, process: subprocess.Popen[bytes], protos: Any) -> None:
         self._process = process
@@ -79,7 +79,8 @@ class TraceProcessor:
         self._pipe(self._process.stdout).close()
 
     def load(self, path: Path) -> None:
-        """Parse a whole trace file of any format that Perfetto knows."""
+        """Forget the last trace and parse a whole file of any format that Perfetto knows."""
+        next(self._exchange(self._request("TPM_RESET_TRACE_PROCESSOR")))
         with path.open("rb") as file:
             while piece := file.read(_PIECE_BYTES):
                 request = self._request("TPM_APPEND_TRACE_DATA")

@@ -1,0 +1,44 @@
+"""The real trace processor for every test that has a trace file: `processor(path)`, skipped with a reason."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+def _engine() -> ModuleType:
+    name = "kprof_test_trace_processor"
+    if name not in sys.modules:
+        path = Path(__file__).parent / "trace_processor" / "engine.py"
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def _processor() -> Iterator[Any]:
+    engine = _engine()
+    if missing := engine.missing_parts():
+        pytest.skip(missing)
+    with engine.TraceProcessor.start() as started:
+        yield started
+
+
+@pytest.fixture
+def processor(_processor: Any) -> Callable[[Path], Any]:
+    """Loads a trace file into the trace processor, in place of the one before (see trace_processor/engine.py)."""
+
+    def load(path: Path) -> Any:
+        _processor.load(path)
+        return _processor
+
+    return load

@@ -1,0 +1,485 @@
+"""pftrace files in the real trace processor: input, question, expected table.
+
+Times in the questions are relative to the first event of the trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kprof.capture import EVENT_CLAMPED, EVENT_OPEN, event_schema
+from kprof.export import ExportSummary, write
+from kprof.export.model import FIRST_EVENT_NS
+from kprof.synthetic import TraceBuilder
+from kprof.trace import Trace
+
+REGIONS = """
+REGION(R_SEND, "dispatch/send", send, peer:8, slot:24)
+REGION(R_WAIT, "dispatch/wait-token", wait, peer:8, slot:24)
+REGION(R_COPY, "dispatch/copy", compute, bytes:32)
+REGION(R_PUT, "put", send, peer:8, bytes:24)
+REGION(R_BLOCK, "block", other)
+MARK(R_MARK, "counts-known", sync, peer:8)
+VALUE(R_LEFT, "tokens-left", other)
+FLOW(R_SEND, R_WAIT)
+"""
+
+Processor = Callable[[Path], Any]
+
+# Rank, block and warp of every slice, from the names of its tracks alone.
+SLICES = f"""
+    WITH own AS (SELECT s.*, t.name AS track_name, t.parent_id AS above FROM slice s JOIN track t ON t.id = s.track_id)
+    SELECT s.ts - {FIRST_EVENT_NS} AS ts, s.dur, s.name, s.depth, s.category, s.arg_set_id, s.id,
+        CASE WHEN s.track_name GLOB 'warp *' THEN (SELECT name FROM track p WHERE p.id = s.above)
+             ELSE s.track_name END AS block,
+        CASE WHEN s.track_name GLOB 'warp *' THEN s.track_name ELSE '' END AS warp,
+        (SELECT p.name FROM process_track t JOIN process p USING (upid) WHERE t.id = s.track_id) AS rank
+    FROM own s"""
+
+
+def export(trace: Trace, tmp_path: Path, **options: Any) -> ExportSummary:
+    return write(trace, tmp_path / "trace.pftrace", **options)
+
+
+def load(trace: Trace, tmp_path: Path, processor: Processor) -> Any:
+    loaded = processor(export(trace, tmp_path).path)
+    assert loaded.import_errors() == []
+    return loaded
+
+
+def one_track(spans: list[tuple[str, int, int]]) -> Trace:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    for region, start_ns, duration_ns in spans:
+        build.span(rank=0, region=region, start_ns=start_ns, duration_ns=duration_ns)
+    return build.trace()
+
+
+def test_ranks_are_processes_and_blocks_and_warps_are_tracks_below(
+    tmp_path: Path, processor: Processor
+) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=2)
+    build.span(rank=1, block=10, warp=1, region="dispatch/copy", start_ns=5, duration_ns=1)
+    build.span(rank=0, block=10, warp=3, region="dispatch/copy", start_ns=7, duration_ns=2)
+    build.span(rank=0, block=2, region="dispatch/copy", start_ns=6, duration_ns=3)
+    loaded = load(build.trace(), tmp_path, processor)
+    assert loaded.rows(
+        f"SELECT rank, block, warp, ts, dur, name FROM ({SLICES}) WHERE category <> 'launch' ORDER BY ts"
+    ) == [
+        ("Rank 1 (host0, device 1)", "block 10", "warp 1", 0, 1, "dispatch/copy"),
+        ("Rank 0 (host0, device 0)", "block 2", "", 1, 3, "dispatch/copy"),
+        ("Rank 0 (host0, device 0)", "block 10", "warp 3", 2, 2, "dispatch/copy"),
+    ]
+
+
+def test_every_block_of_eight_ranks_is_a_track(tmp_path: Path, processor: Processor) -> None:
+    num_ranks, num_blocks, num_warps = 8, 304, 4
+    build = TraceBuilder(REGIONS, num_ranks=num_ranks)
+    track = np.arange(num_ranks * num_blocks * num_warps)
+    columns = {
+        "rank": track // (num_blocks * num_warps),
+        "launch": 0 * track,
+        "block": track // num_warps % num_blocks,
+        "warp": track % num_warps,
+        "region": 0 * track + 3,
+        "flags": 0 * track,
+        "start_ns": 1000 + track,
+        "duration_ns": 0 * track + 100,
+        "payload": track,
+        "hw_id": 0 * track,
+    }
+    schema = event_schema()
+    table = pa.table(
+        {f.name: columns[f.name].astype(f.type.to_pandas_dtype()) for f in schema}, schema
+    )
+    loaded = load(Trace.from_table(build.manifest(), table), tmp_path, processor)
+    assert loaded.rows(
+        f"""SELECT count(DISTINCT rank), count(DISTINCT rank || block), count(DISTINCT rank || block || warp), count(*)
+            FROM ({SLICES}) WHERE category <> 'launch'"""
+    ) == [(8, 8 * 304, 8 * 304 * 4, 8 * 304 * 4)]
+    assert loaded.value("SELECT count(*) FROM process WHERE name GLOB 'Rank *'") == 8
+    # The trace processor lists a track for each name, whether or not it has events of its own.
+    assert loaded.value("SELECT count(*) FROM track WHERE name GLOB 'block *'") == 8 * 304
+
+
+def test_a_block_that_recorded_nothing_still_has_its_track(
+    tmp_path: Path, processor: Processor
+) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    build.launch(1, "all_to_all", num_blocks=3)
+    build.span(rank=0, block=1, launch=1, region="dispatch/copy", start_ns=5, duration_ns=1)
+    loaded = load(build.trace(), tmp_path, processor)
+    assert loaded.rows(
+        f"SELECT block, name FROM ({SLICES}) WHERE category <> 'launch' ORDER BY block"
+    ) == [
+        ("block 0", "no events recorded"),
+        ("block 1", "dispatch/copy"),
+        ("block 2", "no events recorded"),
+    ]
+
+
+def test_times_are_nanoseconds_of_the_trace(tmp_path: Path, processor: Processor) -> None:
+    # Wide apart: no 32-bit number of nanoseconds holds these, and no double of epoch microseconds.
+    times = [
+        1_700_000_000_000_000_001,
+        1_700_000_000_000_000_002 + (5 << 32),
+        1_700_000_000_000_000_008 + (9 << 32),
+    ]
+    trace = one_track([("dispatch/copy", start, 1 + i) for i, start in enumerate(times)])
+    summary = export(trace, tmp_path)
+    loaded = processor(summary.path)
+    rows = loaded.rows("SELECT ts, dur FROM slice WHERE category <> 'launch' ORDER BY ts")
+    assert [(ts + summary.origin_ns, dur) for ts, dur in rows] == [
+        (start, 1 + i) for i, start in enumerate(times)
+    ]
+    assert rows[0][0] == FIRST_EVENT_NS
+
+
+def test_times_are_on_the_aligned_clock(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=2, offsets_ns={1: -1_000_000.0})
+    build.span(rank=0, region="dispatch/copy", start_ns=100, duration_ns=10)
+    build.span(rank=1, region="dispatch/copy", start_ns=1_000_150, duration_ns=10)
+    loaded = load(build.trace(), tmp_path, processor)
+    assert loaded.rows(
+        f"SELECT rank, ts FROM ({SLICES}) WHERE category = 'compute' ORDER BY ts"
+    ) == [
+        ("Rank 0 (host0, device 0)", 0),
+        ("Rank 1 (host0, device 1)", 50),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        pytest.param(
+            [("block", 0, 100), ("dispatch/copy", 0, 50), ("dispatch/send", 50, 50)],
+            [("block", 0, 100, 0), ("dispatch/copy", 0, 50, 1), ("dispatch/send", 50, 50, 1)],
+            id="nested, equal starts and ends",
+        ),
+        pytest.param(
+            [("dispatch/copy", 10, 10), ("dispatch/send", 0, 10), ("dispatch/wait-token", 20, 5)],
+            [
+                ("dispatch/send", 0, 10, 0),
+                ("dispatch/copy", 10, 10, 0),
+                ("dispatch/wait-token", 20, 5, 0),
+            ],
+            id="back to back, unsorted",
+        ),
+        pytest.param(
+            [("block", 0, 100), ("dispatch/copy", 50, 0), ("dispatch/send", 50, 50)],
+            [("block", 0, 100, 0), ("dispatch/copy", 50, 0, 2), ("dispatch/send", 50, 50, 1)],
+            id="zero length at the start of a neighbour",
+        ),
+        pytest.param(
+            [("dispatch/send", 0, 50), ("dispatch/copy", 50, 0), ("dispatch/copy", 50, 0)],
+            [("dispatch/send", 0, 50, 0), ("dispatch/copy", 50, 0, 0), ("dispatch/copy", 50, 0, 0)],
+            id="zero length at the end of a neighbour, twice",
+        ),
+        pytest.param(
+            [("block", 0, 60), ("dispatch/copy", 30, 60), ("dispatch/send", 40, 10)],
+            [("block", 0, 60, 0), ("dispatch/copy", 30, 60, 0), ("dispatch/send", 40, 10, 1)],
+            id="overlap goes to a lane",
+        ),
+    ],
+)
+def test_spans_of_one_track(
+    spans: list[tuple[str, int, int]],
+    expected: list[tuple[str, int, int, int]],
+    tmp_path: Path,
+    processor: Processor,
+) -> None:
+    loaded = load(one_track(spans), tmp_path, processor)
+    rows = loaded.rows(
+        f"SELECT name, ts, dur, depth FROM ({SLICES}) WHERE category <> 'launch' ORDER BY ts, dur = 0 DESC, dur DESC, name"
+    )
+    assert sorted(rows) == sorted(expected)
+
+
+def test_a_lane_has_the_name_of_its_track(tmp_path: Path, processor: Processor) -> None:
+    trace = one_track([("block", 0, 60), ("dispatch/copy", 30, 60), ("dispatch/send", 40, 60)])
+    loaded = load(trace, tmp_path, processor)
+    assert loaded.rows(
+        "SELECT s.name, t.name FROM slice s JOIN track t ON t.id = s.track_id WHERE s.category <> 'launch' ORDER BY ts"
+    ) == [("block", "block 0"), ("dispatch/copy", "block 0"), ("dispatch/send", "block 0")]
+    assert (
+        loaded.value("SELECT count(DISTINCT track_id) FROM slice WHERE category <> 'launch'") == 3
+    )
+
+
+def test_payload_fields_are_arguments(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    build.span(
+        rank=0, region="dispatch/send", start_ns=0, duration_ns=1, peer=254, slot=(1 << 24) - 2
+    )
+    build.span(rank=0, region="dispatch/copy", start_ns=5, duration_ns=1, bytes=(1 << 32) - 2)
+    build.span(
+        rank=0, region="put", start_ns=8, duration_ns=1, peer=0, bytes=9, flags=EVENT_CLAMPED
+    )
+    build.span(rank=0, region="counts-known", start_ns=9, peer=3)
+    loaded = load(build.trace(), tmp_path, processor)
+    assert loaded.rows(
+        """SELECT s.name, a.key, a.display_value FROM slice s JOIN args a USING (arg_set_id)
+           WHERE s.category <> 'launch' ORDER BY s.ts, a.key"""
+    ) == [
+        ("dispatch/send", "debug.peer", "254"),
+        ("dispatch/send", "debug.slot", "16777214"),
+        ("dispatch/copy", "debug.bytes", "4294967294"),
+        ("put", "debug.bytes", "9"),
+        ("put", "debug.clamped", "true"),
+        ("put", "debug.peer", "0"),
+        ("counts-known", "debug.peer", "3"),
+    ]
+
+
+def test_flows_join_a_send_to_the_wait_that_it_released(
+    tmp_path: Path, processor: Processor
+) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=3)
+    # A late sender: the wait began first. The second wait came late, the third has no send.
+    build.span(
+        rank=1, block=4, region="dispatch/wait-token", start_ns=0, duration_ns=120, peer=0, slot=7
+    )
+    build.span(
+        rank=0, block=2, region="dispatch/send", start_ns=100, duration_ns=10, peer=1, slot=7
+    )
+    build.span(rank=0, block=3, region="dispatch/send", start_ns=10, duration_ns=10, peer=2, slot=7)
+    build.span(
+        rank=2, block=5, region="dispatch/wait-token", start_ns=200, duration_ns=1, peer=0, slot=7
+    )
+    build.span(
+        rank=2, block=6, region="dispatch/wait-token", start_ns=200, duration_ns=1, peer=0, slot=8
+    )
+    loaded = load(build.trace(), tmp_path, processor)
+    rows = loaded.rows(
+        f"""WITH named AS ({SLICES})
+            SELECT s.rank, s.block, s.name, w.rank, w.block, w.name, w.ts
+            FROM flow f JOIN named s ON s.id = f.slice_out JOIN named w ON w.id = f.slice_in ORDER BY s.block"""
+    )
+    rank0, rank1, rank2 = (f"Rank {rank} (host0, device {rank})" for rank in range(3))
+    assert rows == [
+        (rank0, "block 2", "dispatch/send", rank1, "block 4", "released", 120),
+        (rank0, "block 3", "dispatch/send", rank2, "block 5", "dispatch/wait-token", 200),
+    ]
+    # The moment of release lies within the wait and says how long the sender was late.
+    assert loaded.rows(
+        """SELECT parent.name, a.key, a.int_value FROM slice s JOIN slice parent ON parent.id = s.parent_id
+           JOIN args a ON a.arg_set_id = s.arg_set_id WHERE s.name = 'released'"""
+    ) == [("dispatch/wait-token", "debug.late sender ns", 100)]
+
+
+def test_a_wait_that_ended_before_its_send_has_no_arrow_and_a_notice(
+    tmp_path: Path, processor: Processor
+) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=2)
+    build.span(rank=1, region="dispatch/wait-token", start_ns=0, duration_ns=10, peer=0, slot=7)
+    build.span(rank=0, region="dispatch/send", start_ns=100, duration_ns=10, peer=1, slot=7)
+    summary = export(build.trace(), tmp_path)
+    assert summary.num_flows == 0
+    assert [notice for notice in summary.notices if "1 waits ended before" in notice]
+    assert processor(summary.path).import_errors() == []
+
+
+def test_every_flow_of_a_busy_exchange_arrives(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=4)
+    random = np.random.default_rng(1)
+    for slot in range(300):
+        src, dst = (int(rank) for rank in random.choice(4, 2, replace=False))
+        sent = int(random.integers(0, 5000))
+        build.span(
+            rank=src,
+            block=slot % 7,
+            warp=0,
+            region="dispatch/send",
+            start_ns=sent,
+            duration_ns=int(random.integers(0, 50)),
+            peer=dst,
+            slot=slot,
+        )
+        waited = int(random.integers(0, 5000))
+        end = max(waited, sent) + 60
+        build.span(
+            rank=dst,
+            block=slot % 5,
+            warp=1,
+            region="dispatch/wait-token",
+            start_ns=waited,
+            duration_ns=end - waited,
+            peer=src,
+            slot=slot,
+        )
+    trace = build.trace()
+    loaded = load(trace, tmp_path, processor)
+    question = """
+        SELECT s.ts, s.dur, coalesce(p.ts, w.ts), coalesce(p.dur, w.dur) FROM flow f
+        JOIN slice s ON s.id = f.slice_out JOIN slice w ON w.id = f.slice_in
+        LEFT JOIN slice p ON p.id = w.parent_id AND w.name = 'released' ORDER BY 1, 2, 3, 4"""
+    first_ns = trace.window_ns()[0] - FIRST_EVENT_NS
+    expected = trace.frame(
+        f"""SELECT send_start_ns - {first_ns}, send_end_ns - send_start_ns, wait_start_ns - {first_ns},
+            wait_end_ns - wait_start_ns FROM flows ORDER BY 1, 2, 3, 4"""
+    )
+    assert loaded.rows(question) == [tuple(row) for row in expected.to_numpy().tolist()]
+    assert len(expected) == 300
+
+
+def test_open_spans_reach_the_end_and_say_so(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    build.span(rank=0, region="dispatch/wait-token", start_ns=10, peer=1, flags=EVENT_OPEN)
+    build.span(rank=0, block=1, region="dispatch/copy", start_ns=0, duration_ns=500)
+    loaded = load(build.trace(), tmp_path, processor)
+    assert loaded.rows(
+        """SELECT s.name, s.dur, a.display_value FROM slice s JOIN args a USING (arg_set_id)
+           WHERE a.key = 'debug.open (never ended)'"""
+    ) == [("dispatch/wait-token", 490, "true")]
+
+
+def test_marks_are_instants_and_values_are_counters(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    build.span(rank=0, block=3, region="counts-known", start_ns=40, peer=1)
+    for start_ns, value in ((10, 0), (20, 7), (30, (1 << 32) - 1)):
+        build.span(rank=0, block=3, region="tokens-left", start_ns=start_ns)
+        build._rows[-1]["payload"] = value
+    loaded = load(build.trace(), tmp_path, processor)
+    assert loaded.rows("SELECT name, dur, category FROM slice WHERE category <> 'launch'") == [
+        ("counts-known", 0, "sync")
+    ]
+    assert loaded.rows(
+        f"""SELECT c.ts - {FIRST_EVENT_NS}, c.value, p.name FROM counter c JOIN track t ON t.id = c.track_id
+            JOIN track p ON p.id = t.parent_id WHERE t.name = 'tokens-left' ORDER BY 1"""
+    ) == [(0, 0, "block 3"), (10, 7, "block 3"), (20, (1 << 32) - 1, "block 3")]
+
+
+def test_counters_of_a_rank(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=2)
+    # Two warps of block 0 wait at overlapping times: one waiting block. Block 1 waits later.
+    build.span(
+        rank=0,
+        block=0,
+        warp=0,
+        region="dispatch/wait-token",
+        start_ns=0,
+        duration_ns=50,
+        peer=1,
+        slot=1,
+    )
+    build.span(
+        rank=0,
+        block=0,
+        warp=1,
+        region="dispatch/wait-token",
+        start_ns=30,
+        duration_ns=50,
+        peer=1,
+        slot=2,
+    )
+    build.span(
+        rank=0,
+        block=1,
+        warp=0,
+        region="dispatch/wait-token",
+        start_ns=70,
+        duration_ns=30,
+        peer=1,
+        slot=3,
+    )
+    build.span(
+        rank=0, block=1, warp=0, region="put", start_ns=100, duration_ns=20, peer=1, bytes=4096
+    )
+    loaded = load(build.trace(), tmp_path, processor)
+    rows = loaded.rows(
+        f"""SELECT t.name, c.ts - {FIRST_EVENT_NS}, c.value FROM counter c JOIN counter_track t ON t.id = c.track_id
+            ORDER BY t.name, c.ts"""
+    )
+    assert rows == [
+        ("blocks active", 0, 1),
+        ("blocks active", 70, 2),
+        ("blocks active", 80, 1),
+        ("blocks active", 120, 0),
+        ("blocks waiting", 0, 1),
+        ("blocks waiting", 70, 2),
+        ("blocks waiting", 80, 1),
+        ("blocks waiting", 100, 0),
+        ("bytes in flight", 100, 4096),
+        ("bytes in flight", 120, 0),
+    ]
+
+
+def test_launches_are_slices_of_their_own_track(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    build.launch(4, "dispatch", num_blocks=2)
+    build.launch(5, "combine", num_blocks=2)
+    build.span(rank=0, block=0, launch=4, region="dispatch/copy", start_ns=10, duration_ns=5)
+    build.span(rank=0, block=1, launch=4, region="dispatch/copy", start_ns=0, duration_ns=5)
+    # Overlaps the first launch: beside it, not inside.
+    build.span(rank=0, block=0, launch=5, region="dispatch/copy", start_ns=12, duration_ns=2)
+    loaded = load(build.trace(), tmp_path, processor)
+    assert loaded.rows(
+        f"""SELECT s.name, s.ts - {FIRST_EVENT_NS}, s.dur, s.depth, t.name FROM slice s JOIN track t ON t.id = s.track_id
+            WHERE s.category = 'launch' ORDER BY s.ts"""
+    ) == [("dispatch", 0, 15, 0, "kernel launches"), ("combine", 12, 2, 0, "kernel launches")]
+
+
+def test_names_may_be_any_text(tmp_path: Path, processor: Processor) -> None:
+    names = ["<b>bold</b><script>alert(1)</script>", "мир 世界 🚀", "a'b\\c & d"]
+    text = "\n".join(f'REGION(R_{i}, "{name}", compute)' for i, name in enumerate(names)).replace(
+        "\\", "/"
+    )
+    build = TraceBuilder(text, num_ranks=1)
+    for i, region in enumerate(build.regions.regions):
+        build.span(rank=0, region=region.name, start_ns=10 * i, duration_ns=5)
+    loaded = load(build.trace(), tmp_path, processor)
+    found = loaded.column("SELECT name FROM slice WHERE category <> 'launch' ORDER BY ts")
+    assert found == [name.replace("\\", "/") for name in names]
+
+
+def test_unknown_regions_keep_their_number(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    build.span(rank=0, region="dispatch/copy", start_ns=0, duration_ns=5)
+    build.span(rank=0, region="dispatch/copy", start_ns=10, duration_ns=5)
+    build._rows[-1]["region"] = 77
+    loaded = load(build.trace(), tmp_path, processor)
+    assert loaded.column("SELECT name FROM slice WHERE category <> 'launch' ORDER BY ts") == [
+        "dispatch/copy",
+        "unknown region 77",
+    ]
+
+
+def test_a_trace_without_events_loads(tmp_path: Path, processor: Processor) -> None:
+    loaded = load(TraceBuilder(REGIONS, num_ranks=2).trace(), tmp_path, processor)
+    assert loaded.column("SELECT name FROM process WHERE pid > 0 ORDER BY pid") == [
+        "Rank 0 (host0, device 0)",
+        "Rank 1 (host0, device 1)",
+    ]
+    assert loaded.value("SELECT count(*) FROM slice") == 0
+
+
+def test_gzip_holds_the_same_trace(tmp_path: Path, processor: Processor) -> None:
+    trace = one_track([("dispatch/copy", 0, 5), ("dispatch/copy", 10, 5)])
+    summary = write(trace, tmp_path / "trace.pftrace.gz")
+    loaded = processor(summary.path)
+    assert loaded.rows("SELECT ts, dur FROM slice WHERE category = 'compute' ORDER BY ts") == [
+        (FIRST_EVENT_NS, 5),
+        (FIRST_EVENT_NS + 10, 5),
+    ]
+
+
+def test_a_selection_is_what_is_exported(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=2)
+    for rank in range(2):
+        for block in range(3):
+            build.span(
+                rank=rank, block=block, region="dispatch/copy", start_ns=block, duration_ns=5
+            )
+    loaded = load(build.trace().select(ranks=(1,), blocks=(0, 2)), tmp_path, processor)
+    assert loaded.rows(
+        f"SELECT rank, block FROM ({SLICES}) WHERE category = 'compute' ORDER BY ts"
+    ) == [
+        ("Rank 1 (host0, device 1)", "block 0"),
+        ("Rank 1 (host0, device 1)", "block 2"),
+    ]
+    assert loaded.value("SELECT count(*) FROM process WHERE pid > 0") == 1
