@@ -69,7 +69,8 @@ def main(
     warps_per_block: Annotated[int | None, typer.Option(help="warps per block")] = None,
     repeats: Annotated[int, typer.Option(help="calls")] = 3,
     target: Annotated[str, typer.Option(help="cpu")] = "cpu",
-    seed: Annotated[int, typer.Option(help="of inputs and, on the CPU, of the schedule")] = 1,
+    seed: Annotated[int, typer.Option(help="of the inputs")] = 1,
+    schedule_seed: Annotated[int, typer.Option(help="of the CPU target's interleaving; 0 is first come")] = 0,
 ) -> None:
     """Run, verify against float64, print the time; exit non-zero when a value is wrong."""
     try:

@@ -16,9 +16,14 @@ struct Round {
   uint64_t after_ticks;   // initiator: t3; responder: t1
 };
 
+// A round trip takes microseconds: only after that many polls is it worth giving the core away (on the CPU target, where
+// the partner may be waiting for it). Two sleeping partners would keep each other asleep.
+constexpr uint32_t kPollsBeforePause = 1u << 14;
+
 __device__ bool wait_for(const uint32_t* flag, uint32_t round, uint64_t timeout_ticks) {
   const uint64_t begin = realtime_ticks();
   for (uint32_t polls = 0; load_system(flag) < round; ++polls) {
+    if (polls < kPollsBeforePause) continue;
     pause();
     if ((polls & 255u) == 255u && realtime_ticks() - begin > timeout_ticks) return false;
   }
