@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(context_settings={"allow_interspersed_args": False})(record)
+    app.command(
+        context_settings={"allow_interspersed_args": False},
+        epilog="Example: kprof record --nproc 8 -- python train.py --steps 3",
+    )(record)
 
 
 def record(
     command: Annotated[
         list[str],
         typer.Argument(
-            metavar="-- CMD...", help="The workload, as you would start it.", show_default=False
+            metavar="CMD", help="The workload, as you would start it.", show_default=False
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The capture to write.")] = Path(
@@ -45,8 +48,9 @@ def record(
 ) -> None:
     """Run a workload with recording on and write its capture.
 
-    The workload's exit code becomes kprof's own. Ctrl-C is passed on and what was recorded is kept; a second
-    Ctrl-C kills.
+    The workload's exit code becomes kprof's own.
+
+    Ctrl-C is passed on and what was recorded is kept; a second one kills.
     """
     from kprof.record import RecordRequest
 
