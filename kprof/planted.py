@@ -50,6 +50,7 @@ class Plant:
     start_late_ns: Mapping[int, int] = field(default_factory=dict)
     send_late_ns: Mapping[int, int] = field(default_factory=dict)
     transfer_ns: int = 500
+    stagger_ns: int = 0
     slow_link: tuple[int, int, int] | None = None
     credit_wait_ns: Mapping[int, int] = field(default_factory=dict)
     has_barrier: bool = False
@@ -155,6 +156,7 @@ class _Simulation:
                 self._do(src, block, "dispatch/send", SEND_NS, 0, dst, slot)
                 link = plant.slow_link
                 on_its_way = link[2] if link and link[:2] == (src, dst) else plant.transfer_ns
+                on_its_way += (plant.num_ranks - 1 - src) * plant.stagger_ns
                 arrivals[src, dst, slot] = int(self.free[src, block]) + on_its_way
         return arrivals
 

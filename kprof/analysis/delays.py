@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kprof.analysis.calls import Call, typical_call
-from kprof.analysis.dependencies.graph import CallGraph, Ints, load_graph
+from kprof.analysis.calls import Call
+from kprof.analysis.dependencies.graph import CallGraph, Ints, graph_of
 from kprof.analysis.summary import summarise
 from kprof.analysis.waiting import blame
 
@@ -35,11 +35,10 @@ def delay_costs(trace: Trace, call: Call | None = None) -> pd.DataFrame:
     import pandas as pd
 
     columns = ["rank", "region", "direct_ns", "propagated_ns"]
-    chosen = call or typical_call(trace)
-    if chosen is None:
-        trace.require_alignment("delay costs")
+    graph = graph_of(trace, call)
+    if graph is None:
         return pd.DataFrame({name: [] for name in [*columns, "cost_ns", "share"]})
-    costs = _Tracer(load_graph(trace, chosen)).charge_all()
+    costs = _Tracer(graph).charge_all()
     rows = [(rank, region, direct, passed) for (rank, region), (direct, passed) in costs.items()]
     table = pd.DataFrame(rows, columns=columns)
     table["cost_ns"] = table["direct_ns"] + table["propagated_ns"]

@@ -91,7 +91,8 @@ def late_sender(trace: Trace) -> pd.DataFrame:
     max(w0, min(p, w1)); they add up to the wait (Scalasca's late sender, doi 10.1145/2934661). Columns: region,
     src, dst, flows, wait_ns, late_sender_ns, exposed_transfer_ns, violations (the wait ended before its send
     began: impossible, so the clocks or the slots are wrong), violations_beyond_bound (by more than the clock
-    error), bound_ns. Violations stay in the sums, they are counted and not clamped away. Raises ClockError on
+    error), bound_ns, blocks (tracks of dst that waited for src), waiting_blocks (tracks of dst that waited for
+    anyone). Violations stay in the sums, they are counted and not clamped away. Raises ClockError on
     unaligned clocks.
     """
     trace.require_alignment("late sender")
@@ -114,8 +115,12 @@ def _make_flow_table(trace: Trace) -> None:
             CAST(sum(wait_end_ns - greatest(wait_start_ns, {released})) AS BIGINT) AS exposed_transfer_ns,
             count(*) FILTER (wait_end_ns < send_start_ns) AS violations,
             count(*) FILTER (wait_end_ns < send_start_ns - {bound}) AS violations_beyond_bound,
-            any_value({bound}) AS bound_ns
-        FROM flows GROUP BY wait_region, src, dst"""
+            any_value({bound}) AS bound_ns, count(DISTINCT (wait_block, wait_warp)) AS blocks,
+            any_value(waiting_blocks) AS waiting_blocks
+        FROM flows JOIN (
+            SELECT wait_region, dst, count(DISTINCT (wait_block, wait_warp)) AS waiting_blocks FROM flows GROUP BY ALL)
+            USING (wait_region, dst)
+        GROUP BY wait_region, src, dst"""
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kprof.analysis.calls import Call, typical_call
-from kprof.analysis.dependencies.graph import CallGraph, load_graph
+from kprof.analysis.calls import Call
+from kprof.analysis.dependencies.graph import CallGraph, graph_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,12 +37,10 @@ def critical_path(trace: Trace, call: Call | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    chosen = call or typical_call(trace)
+    graph = graph_of(trace, call)
     columns = ["start_ns", "end_ns", "rank", "block", "warp", "region", "kind"]
-    if chosen is None:
-        trace.require_alignment("the critical path")
+    if graph is None:
         return pd.DataFrame({name: [] for name in columns} | {"duration_ns": []})
-    graph = load_graph(trace, chosen)
     segments = _walk(graph)[::-1]
     frame = pd.DataFrame([vars(segment) for segment in segments], columns=columns)
     frame["duration_ns"] = frame["end_ns"] - frame["start_ns"]

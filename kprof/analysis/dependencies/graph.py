@@ -10,17 +10,18 @@ Only innermost spans are nodes: a span around others adds nothing to what the ot
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kprof.analysis.calls import Call, typical_call
 from kprof.analysis.summary import CLOSED_SPANS
 from kprof.errors import SelectionError
 
 if TYPE_CHECKING:
-    from kprof.analysis.calls import Call
     from kprof.trace import Trace
 
 Ints = NDArray[np.int64]
@@ -67,6 +68,24 @@ class CallGraph:
     def place(self, index: int) -> tuple[int, int, int]:
         """rank, block, warp of a span."""
         return int(self.rank[index]), int(self.block[index]), int(self.warp[index])
+
+
+# The critical path, delay costs and all replays walk the same graph.
+_KNOWN: weakref.WeakKeyDictionary[Trace, CallGraph] = weakref.WeakKeyDictionary()
+
+
+def graph_of(trace: Trace, call: Call | None = None) -> CallGraph | None:
+    """The graph of a call, by default the one of median length; None when there are no events. Raises like
+    `load_graph`."""
+    if call is not None:
+        return load_graph(trace, call)
+    trace.require_alignment("what depends on what across ranks")
+    typical = typical_call(trace)
+    if typical is None:
+        return None
+    if trace not in _KNOWN:
+        _KNOWN[trace] = load_graph(trace, typical)
+    return _KNOWN[trace]
 
 
 def load_graph(trace: Trace, call: Call) -> CallGraph:

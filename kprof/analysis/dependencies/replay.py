@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kprof.analysis.calls import Call, typical_call
-from kprof.analysis.dependencies.graph import CallGraph, Ints, load_graph
+from kprof.analysis.calls import Call
+from kprof.analysis.dependencies.graph import CallGraph, Ints, graph_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +28,10 @@ Floats = NDArray[np.float64]
 
 # Replays of single ranks are worth it for those that make the others wait.
 _MAX_RANKS: Final = 8
+
+RANK_AT_THE_MEDIAN: Final = "rank at the median"
+ARRIVAL_ORDER: Final = "waits in arrival order"
+NO_TRANSFER_TIME: Final = "no transfer time"
 
 
 @dataclass(frozen=True)
@@ -55,29 +59,44 @@ def what_if(trace: Trace, call: Call | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    chosen = call or typical_call(trace)
     columns = ["scenario", "rank", "predicted_ns"]
-    if chosen is None:
-        trace.require_alignment("what-if replays")
+    graph = graph_of(trace, call)
+    if graph is None:
         return pd.DataFrame({name: [] for name in columns})
-    graph = load_graph(trace, chosen)
     plan = _as_it_was(graph)
     unchanged = _length(graph, plan)
-    rows: list[tuple[str, int, float]] = [
-        ("rank at the median", rank, _length(graph, _rank_at_the_median(graph, plan, rank)))
-        for rank in _ranks_worth_fixing(graph)
-    ]
-    rows.append(("waits in arrival order", -1, _length(graph, _in_arrival_order(graph, plan))))
-    rows.append(
-        ("no transfer time", -1, _length(graph, replace(plan, travel=np.zeros(len(graph)))))
+    rows = [(RANK_AT_THE_MEDIAN, rank) for rank in _ranks_worth_fixing(graph)]
+    rows += [(ARRIVAL_ORDER, -1), (NO_TRANSFER_TIME, -1)]
+    frame = pd.DataFrame(
+        [(name, rank, _length(graph, _changed(graph, plan, name, rank))) for name, rank in rows],
+        columns=columns,
     )
-    frame = pd.DataFrame(rows, columns=columns)
     measured = graph.end_ns - graph.start_ns
     frame["gain_ns"] = unchanged - frame["predicted_ns"]
     frame["gain_share"] = frame["gain_ns"] / max(1.0, unchanged)
     frame["measured_ns"] = measured
     frame["replay_error"] = (unchanged - measured) / max(1, measured)
     return frame.sort_values("gain_ns", ascending=False, ignore_index=True)
+
+
+def gain_ns(trace: Trace, scenario: str, rank: int = -1) -> tuple[float, float]:
+    """Gain of one scenario for the call of median length, in ns and as a share of it; raises like `what_if`."""
+    graph = graph_of(trace)
+    if graph is None:
+        return 0.0, 0.0
+    plan = _as_it_was(graph)
+    unchanged = _length(graph, plan)
+    gain = unchanged - _length(graph, _changed(graph, plan, scenario, rank))
+    return gain, gain / max(1.0, unchanged)
+
+
+def _changed(graph: CallGraph, plan: _Plan, scenario: str, rank: int) -> _Plan:
+    if scenario == RANK_AT_THE_MEDIAN:
+        return _rank_at_the_median(graph, plan, rank)
+    if scenario == ARRIVAL_ORDER:
+        return _in_arrival_order(graph, plan)
+    assert scenario == NO_TRANSFER_TIME, scenario
+    return replace(plan, travel=np.zeros(len(graph)))
 
 
 def _as_it_was(graph: CallGraph) -> _Plan:
@@ -142,20 +161,36 @@ def _run(graph: CallGraph, plan: _Plan) -> tuple[Floats, Floats]:
 
 class _Run:
     """One pass over the spans in topological order (Kahn). Barriers and ends of launches are nodes after the
-    spans."""
+    spans.
+
+    Plain lists: reading single elements of arrays is many times slower.
+    """
 
     def __init__(self, graph: CallGraph, plan: _Plan) -> None:
-        self.graph, self.plan = graph, plan
         self.count = len(graph)
         self.num_barriers = int(graph.barrier.max(initial=-1)) + 1
-        self.starts = np.full(self.count, float(graph.start_ns))
-        self.ends = np.full(self.count, float(graph.start_ns))
-        self.barrier_time = np.full(self.num_barriers, -np.inf)
-        self.launch_end = np.full(len(graph.launch_rank), float(graph.start_ns))
-        self.opening = _opening_times(graph, self.num_barriers)
+        self.origin = float(graph.start_ns)
+        self.previous: list[int] = plan.previous.tolist()
+        self.duration: list[float] = plan.duration.tolist()
+        self.gap: list[float] = plan.gap.tolist()
+        self.travel: list[float] = plan.travel.tolist()
+        self.launch_gap: list[float] = plan.launch_gap.tolist()
+        self.shortest: list[float] = np.minimum(plan.shortest_wait, plan.duration).tolist()
+        self.launch: list[int] = graph.launch_index.tolist()
+        self.launch_before: list[int] = graph.launch_before.tolist()
+        self.barrier: list[int] = graph.barrier.tolist()
+        # A wait that ended before its send did was released within the send; it keeps its duration.
+        is_released = (graph.send >= 0) & (graph.ends[graph.send] <= graph.ends)
+        self.send: list[int] = np.where(is_released, graph.send, -1).tolist()
+        self.opening: list[float] = _opening_times(graph, self.num_barriers).tolist()
+        self.starts = [self.origin] * self.count
+        self.ends = [self.origin] * self.count
+        self.barrier_time = [self.origin] * self.num_barriers
+        self.launch_end = [self.origin] * len(graph.launch_rank)
         total = self.count + self.num_barriers + len(graph.launch_rank)
         self.followers: list[list[int]] = [[] for _ in range(total)]
         self.missing = [0] * total
+        self.members: list[list[int]] = [[] for _ in range(self.num_barriers)]
         self._connect()
 
     def _edge(self, before: int, after: int) -> None:
@@ -163,29 +198,23 @@ class _Run:
         self.missing[after] += 1
 
     def _connect(self) -> None:
-        graph = self.graph
         launches = self.count + self.num_barriers
-        previous = self.plan.previous.tolist()
         for i in range(self.count):
-            launch = int(graph.launch_index[i])
+            launch = self.launch[i]
             self._edge(i, launches + launch)
-            starter = previous[i]
-            if starter < 0 and graph.launch_before[launch] >= 0:
-                starter = launches + int(graph.launch_before[launch])
+            starter = self.previous[i]
+            if starter < 0 and self.launch_before[launch] >= 0:
+                starter = launches + self.launch_before[launch]
             if starter >= 0:
                 self._edge(starter, i)
-            barrier = int(graph.barrier[i])
+            barrier = self.barrier[i]
             if barrier >= 0:
+                self.members[barrier].append(i)
+                self._edge(self.count + barrier, i)
                 if starter >= 0:
                     self._edge(starter, self.count + barrier)
-                self._edge(self.count + barrier, i)
-            elif self._is_released(i):
-                self._edge(int(graph.send[i]), i)
-
-    def _is_released(self, i: int) -> bool:
-        """A wait that ended before its send did was released within the send; it keeps its duration."""
-        send = int(self.graph.send[i])
-        return send >= 0 and bool(self.graph.ends[send] <= self.graph.ends[i])
+            elif self.send[i] >= 0:
+                self._edge(self.send[i], i)
 
     def all(self) -> tuple[Floats, Floats]:
         ready = [node for node, missing in enumerate(self.missing) if missing == 0]
@@ -199,35 +228,34 @@ class _Run:
                 if self.missing[follower] == 0:
                     ready.append(follower)
         assert done == len(self.missing), "the dependencies of a call have a cycle"
-        return self.starts, self.ends
+        return np.array(self.starts), np.array(self.ends)
 
     def _finish(self, node: int) -> None:
         if node >= self.count + self.num_barriers:
             return
         if node >= self.count:
-            members = np.flatnonzero(self.graph.barrier == node - self.count)
-            self.barrier_time[node - self.count] = max(self._start(int(i)) for i in members)
+            members = self.members[node - self.count]
+            self.barrier_time[node - self.count] = max(self._start(i) for i in members)
             return
         start = self._start(node)
-        end = start + self.plan.duration[node]
-        barrier = int(self.graph.barrier[node])
-        if barrier >= 0:
-            end = max(start, self.barrier_time[barrier] + self.opening[node])
-        elif self._is_released(node):
-            arrival = self.ends[self.graph.send[node]] + self.plan.travel[node]
-            end = max(start + min(self.plan.shortest_wait[node], self.plan.duration[node]), arrival)
+        end = start + self.duration[node]
+        if self.barrier[node] >= 0:
+            end = max(start, self.barrier_time[self.barrier[node]] + self.opening[node])
+        elif self.send[node] >= 0:
+            end = max(start + self.shortest[node], self.ends[self.send[node]] + self.travel[node])
         self.starts[node], self.ends[node] = start, end
-        launch = int(self.graph.launch_index[node])
-        self.launch_end[launch] = max(self.launch_end[launch], end)
+        launch = self.launch[node]
+        if end > self.launch_end[launch]:
+            self.launch_end[launch] = end
 
     def _start(self, i: int) -> float:
-        before = int(self.plan.previous[i])
+        before = self.previous[i]
         if before >= 0:
-            return float(self.ends[before] + self.plan.gap[i])
-        launch = int(self.graph.launch_index[i])
-        ended = int(self.graph.launch_before[launch])
-        origin = float(self.launch_end[ended]) if ended >= 0 else float(self.graph.start_ns)
-        return origin + float(self.plan.launch_gap[launch] + self.plan.gap[i])
+            return self.ends[before] + self.gap[i]
+        launch = self.launch[i]
+        ended = self.launch_before[launch]
+        origin = self.launch_end[ended] if ended >= 0 else self.origin
+        return origin + self.launch_gap[launch] + self.gap[i]
 
 
 def _opening_times(graph: CallGraph, num_barriers: int) -> Floats:

@@ -6,11 +6,15 @@ Every rule is a function from a Trace to a list of Finding that says nothing unl
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from kprof.analysis.rules.causes import with_causes
 from kprof.analysis.rules.finding import Finding, Severity
+from kprof.analysis.rules.links import back_pressure, exposed_transfers, serialised_waits
+from kprof.analysis.rules.meeting import barriers_and_locks
 from kprof.analysis.rules.quality import lossy_capture, uncalibrated_clocks, unmatched
+from kprof.analysis.rules.shape import idle_blocks, tails
+from kprof.analysis.rules.speed import uneven_speed_of_blocks, uneven_speed_of_ranks
 from kprof.analysis.rules.uneven import uneven_blocks, uneven_ranks
 from kprof.analysis.rules.waited import late_senders, skewed_launches
 from kprof.analysis.rules.warmup import steady_part
@@ -21,12 +25,25 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "Severity", "findings"]
 
 _QUALITY_RULES: Final = (lossy_capture, uncalibrated_clocks, unmatched)
-_RULES: Final = (uneven_ranks, uneven_blocks, skewed_launches, late_senders)
+_RULES: Final = (
+    uneven_ranks,
+    uneven_blocks,
+    uneven_speed_of_ranks,
+    uneven_speed_of_blocks,
+    skewed_launches,
+    serialised_waits,
+    late_senders,
+    exposed_transfers,
+    back_pressure,
+    barriers_and_locks,
+    tails,
+    idle_blocks,
+)
 _SEVERITIES: Final = list(Severity)
 
 
 def findings(trace: Trace) -> list[Finding]:
-    """All findings, the most severe and costly first; a cause stands before the waits that it explains.
+    """All findings, the most severe and costly first; a cause stands before what it explains.
 
     Works on every trace: rules that need one clock say nothing on unaligned ones, and one finding says so.
     """
@@ -35,46 +52,16 @@ def findings(trace: Trace) -> list[Finding]:
     steady, notes = steady_part(trace)
     found = [finding for rule in _QUALITY_RULES for finding in rule(trace)]
     found += notes + [finding for rule in _RULES for finding in rule(steady)]
-    return sorted(_with_causes(found), key=_order)
+    return ordered(with_causes(found))
 
 
-def _order(finding: Finding) -> tuple[int, bool, float]:
-    return _SEVERITIES.index(finding.severity), finding.explained_by is not None, -finding.cost_ns
+def ordered(found: list[Finding]) -> list[Finding]:
+    """By severity and cost of the root cause; what it explains follows it."""
+    by_id = {finding.id: finding for finding in found}
 
+    def key(finding: Finding) -> tuple[int, float, str, bool, float]:
+        root = by_id.get(finding.explained_by or "", finding)
+        rank = _SEVERITIES.index(root.severity)
+        return rank, -root.cost_ns, root.id, finding is not root, -finding.cost_ns
 
-# What makes a rank late.
-_CAUSES: Final = ("uneven_work", "launch_skew")
-
-
-def _with_causes(found: list[Finding]) -> list[Finding]:
-    """Link symptoms to what causes them; a cause takes over their severity and cost.
-
-    Waits for a rank are explained by what that rank does, and the work of the blocks that serve a rank by how
-    much it sends.
-    """
-    linked = {finding.id: finding for finding in found}
-    for symptom in found:
-        cause = _cause_of(symptom, found)
-        if cause is None:
-            continue
-        linked[symptom.id] = replace(symptom, explained_by=cause.id)
-        known = linked[cause.id]
-        if symptom.cost_ns > known.cost_ns:
-            severity = min(known.severity, symptom.severity, key=_SEVERITIES.index)
-            linked[cause.id] = replace(known, cost_ns=symptom.cost_ns, severity=severity)
-    return list(linked.values())
-
-
-def _cause_of(symptom: Finding, found: list[Finding]) -> Finding | None:
-    """The costliest finding about the rank that `symptom` is about."""
-    serves = (
-        symptom.evidence.get("peer") if symptom.kind in ("late_sender", "uneven_work") else None
-    )
-    if serves is None:
-        return None
-    candidates = [
-        finding
-        for finding in found
-        if finding.kind in _CAUSES and finding.ranks == (serves,) and not finding.blocks
-    ]
-    return max(candidates, key=lambda finding: finding.cost_ns, default=None)
+    return sorted(found, key=key)

@@ -23,6 +23,26 @@ def run_time_ns(trace: Trace) -> float:
     return float(table["window_ns"].max()) if len(table) else 0.0
 
 
+def credit_regions(trace: Trace) -> dict[int, str]:
+    """Wait regions by which senders wait for room: they name a peer, end no flow, and their blocks send to that
+    peer."""
+    summarise(trace)
+    table = trace.frame(
+        """
+        WITH waits AS (
+            SELECT c.region_id, c.rank, c.block, c.peer FROM cells c JOIN regions r ON r.id = c.region_id
+            WHERE r.category IN ('wait', 'sync') AND c.peer >= 0
+                AND c.region_id NOT IN (SELECT wait FROM flow_rules)),
+        sends AS (
+            SELECT DISTINCT c.rank, c.block, c.peer FROM cells c JOIN regions r ON r.id = c.region_id
+            WHERE r.category = 'send' AND c.peer >= 0)
+        SELECT w.region_id, r.name FROM waits w JOIN regions r ON r.id = w.region_id
+        LEFT JOIN sends s USING (rank, block, peer)
+        GROUP BY w.region_id, r.name HAVING avg(CAST(s.peer IS NOT NULL AS DOUBLE)) >= 0.9 ORDER BY w.region_id"""
+    )
+    return dict(zip(table["region_id"].tolist(), table["name"].tolist(), strict=True))
+
+
 def longest_waits_for(trace: Trace) -> pd.Series:
     """How long each rank makes the others wait, in ns over the run, indexed by the rank waited for.
 
@@ -33,13 +53,15 @@ def longest_waits_for(trace: Trace) -> pd.Series:
     import pandas as pd
 
     summarise(trace)
+    excluded = ", ".join(str(region) for region in credit_regions(trace)) or "NULL"
     table = trace.frame(
-        """
+        f"""
         WITH warps AS (SELECT rank, launch, block, count(*) AS warps FROM tracks GROUP BY ALL),
         by_block AS (
             SELECT c.rank, c.launch, c.peer, c.block, sum(c.total_ns) / any_value(warps) AS wait_ns
             FROM cells c JOIN regions r ON r.id = c.region_id JOIN warps USING (rank, launch, block)
             WHERE r.category IN ('wait', 'sync') AND c.peer >= 0 AND c.peer <> c.rank
+                AND (c.region_id IN ({excluded})) IS NOT TRUE
             GROUP BY c.rank, c.launch, c.peer, c.block),
         by_rank AS (
             SELECT rank, launch, peer, max(wait_ns) AS wait_ns FROM by_block GROUP BY ALL)

@@ -173,7 +173,8 @@ def _block_counts(trace: Trace) -> pd.DataFrame:
 def _by_peer(trace: Trace, region: str, served: pd.DataFrame) -> list[Finding]:
     """Peers whose blocks get more: events per block that serves the peer, over all ranks.
 
-    All blocks of such a peer are named, also one that got few this time: what ties them to the peer is the same.
+    All blocks of such a peer are named, also one that got few this time: what ties them to the peer is the
+    same.
     """
     per_peer = served.groupby("peer")["events"].agg(["sum", "count"])
     if len(per_peer) < 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kprof.analysis.dependencies.replay import RANK_AT_THE_MEDIAN, gain_ns
 from kprof.analysis.durations import block_time_ns
 from kprof.analysis.rules.finding import Finding, severity_of
 from kprof.analysis.rules.measure import excess_wait_for, longest_waits_for, run_time_ns
@@ -11,7 +12,7 @@ from kprof.analysis.rules.outliers import MIN_RATIO, by_number, medians_of_other
 from kprof.analysis.skew import bound_ns, launch_starts
 from kprof.analysis.waiting import blame, late_sender
 from kprof.analysis.wording import difference, duration, members, percent
-from kprof.errors import ClockError
+from kprof.errors import ClockError, SelectionError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,9 +32,15 @@ def late_senders(trace: Trace) -> list[Finding]:
     for rank, waited_ns in by_number(waits).items():
         excess_ns = excess_wait_for(trace, rank)
         stands_out = not ratios[rank] < MIN_RATIO
-        if stands_out and excess_ns / run_ns >= MIN_SHARE:
+        if stands_out and excess_ns / run_ns >= MIN_SHARE and not _is_in_flight(trace, rank):
             findings.append(_late_sender(trace, rank, waited_ns, excess_ns))
     return findings
+
+
+def _is_in_flight(trace: Trace, peer: int) -> bool:
+    """Most of the waiting for this rank is for data that it has sent: the link is slow, not the sender late."""
+    split = _split(trace, peer)
+    return bool(split) and split["exposed_transfer_ns"] > 2 * split["late_sender_ns"]
 
 
 def _late_sender(trace: Trace, peer: int, waited_ns: float, excess_ns: float) -> Finding:
@@ -44,12 +51,17 @@ def _late_sender(trace: Trace, peer: int, waited_ns: float, excess_ns: float) ->
     waiting = sorted(set(rows.loc[rows["wait_ns"] > 0, "rank"].tolist()))
     share = rows["wait_ns"].sum() / max(1, sum(block_time_ns(trace, rank) for rank in waiting))
     split = _split(trace, peer)
+    gained_ns, gain_share = _gain(trace, peer)
+    hope = (
+        f". If only rank {peer} were like the median rank, a call would end {duration(gained_ns)} "
+    )
+    hope = hope + f"({percent(gain_share)}) earlier" if gain_share >= MIN_SHARE else ""
     return Finding(
         id=f"late-sender/rank-{peer}",
         kind="late_sender",
         severity=severity_of(excess_ns / max(run_time_ns(trace), 1)),
         sentence=f"{members('rank', waiting)} spent {percent(share)} of block time waiting for rank {peer}, their "
-        f"slowest blocks {duration(waited_ns)}; most of it in {region}{_split_in_words(split)}",
+        f"slowest blocks {duration(waited_ns)}; most of it in {region}{_split_in_words(split)}{hope}",
         remedy=f"look at what rank {peer} does before its sends; send earlier or overlap the wait with work",
         cost_ns=excess_ns,
         ranks=(peer,),
@@ -62,9 +74,19 @@ def _late_sender(trace: Trace, peer: int, waited_ns: float, excess_ns: float) ->
             "longest_wait_ns": waited_ns,
             "excess_wait_ns": excess_ns,
             "regions": {str(name): int(value) for name, value in by_region.items()},
+            "gain_ns": gained_ns,
+            "gain_share": gain_share,
         }
         | split,
     )
+
+
+def _gain(trace: Trace, peer: int) -> tuple[float, float]:
+    """What a replay with this rank at the median gains; nothing where it cannot be told."""
+    try:
+        return gain_ns(trace, RANK_AT_THE_MEDIAN, peer)
+    except (ClockError, SelectionError):
+        return 0.0, 0.0
 
 
 def _split(trace: Trace, peer: int) -> dict[str, float]:

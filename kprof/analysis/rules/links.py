@@ -1,0 +1,188 @@
+"""Waits that are not a late sender's doing: data that is on its way, receivers without room, and waits in a bad
+order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kprof.analysis.dependencies.replay import ARRIVAL_ORDER, gain_ns
+from kprof.analysis.rules.finding import Finding, severity_of
+from kprof.analysis.rules.measure import credit_regions, run_time_ns
+from kprof.analysis.rules.outliers import MIN_RATIO, medians_of_others
+from kprof.analysis.waiting import late_sender
+from kprof.analysis.wording import difference, duration, members, percent
+from kprof.errors import ClockError, SelectionError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kprof.trace import Trace
+
+MIN_SHARE: Final = 0.05
+# All data is on its way for some time; only a tenth of the run is worth a sentence.
+_MIN_TRANSFER_SHARE: Final = 0.1
+
+
+def exposed_transfers(trace: Trace) -> list[Finding]:
+    """Time that blocks wait for data that was sent: on one slow link, or on all of them."""
+    try:
+        table = late_sender(trace)
+    except ClockError:
+        return []
+    table = table[table["src"] != table["dst"]].copy()
+    if table.empty:
+        return []
+    table["per_flow_ns"] = table["exposed_transfer_ns"] / table["flows"]
+    table["per_block_ns"] = table["exposed_transfer_ns"] / table["blocks"]
+    slow = _slow_link(trace, table)
+    return slow or _everywhere(trace, table)
+
+
+def _slow_link(trace: Trace, table: pd.DataFrame) -> list[Finding]:
+    """The link that costs its blocks most, if it stands out among all links."""
+    run_ns = max(run_time_ns(trace), 1)
+    if len(table) < 3:
+        return []
+    usual_flow = medians_of_others(table["per_flow_ns"].to_numpy())
+    usual_block = medians_of_others(table["per_block_ns"].to_numpy())
+    table["excess_ns"] = table["per_block_ns"] - usual_block
+    standing = table[
+        (table["per_flow_ns"] >= 2 * MIN_RATIO * usual_flow)
+        & (table["per_flow_ns"] - usual_flow > table["bound_ns"])
+        & (table["excess_ns"] >= MIN_SHARE * run_ns)
+        & (table["exposed_transfer_ns"] >= table["late_sender_ns"])
+    ]
+    if standing.empty or len(standing) > max(2, len(table) // 4):
+        return []
+    row = standing.sort_values("excess_ns").to_dict("records")[-1]
+    src, dst, region = int(row["src"]), int(row["dst"]), str(row["region"])
+    return [
+        Finding(
+            id=f"exposed-transfer/{src}-{dst}/{region}",
+            kind="exposed_transfer",
+            severity=severity_of(row["excess_ns"] / run_ns),
+            sentence=f"data from rank {src} to rank {dst} arrives "
+            f"{difference(row['per_flow_ns'], row['bound_ns'])} after it was sent, on average, where other links "
+            f"take much less: {duration(row['excess_ns'])} per waiting block in {region}",
+            remedy=f"look at the link between ranks {src} and {dst} (topology, other traffic, access size)",
+            cost_ns=float(row["excess_ns"]),
+            ranks=(src, dst),
+            region=region,
+            evidence={
+                "src": src,
+                "dst": dst,
+                "exposed_per_flow_ns": row["per_flow_ns"],
+                "bound_ns": row["bound_ns"],
+                "flows": row["flows"],
+            },
+        )
+    ]
+
+
+def _everywhere(trace: Trace, table: pd.DataFrame) -> list[Finding]:
+    run_ns = max(run_time_ns(trace), 1)
+    found = []
+    for region, rows in table.groupby("region"):
+        exposed, late = int(rows["exposed_transfer_ns"].sum()), int(rows["late_sender_ns"].sum())
+        per_block_ns = exposed / max(
+            1, int(rows["waiting_blocks"].groupby(rows["dst"]).max().sum())
+        )
+        if per_block_ns < _MIN_TRANSFER_SHARE * run_ns or exposed < late:
+            continue
+        each, bound = exposed / int(rows["flows"].sum()), float(rows["bound_ns"].max())
+        found.append(
+            Finding(
+                id=f"exposed-transfer/{region}",
+                kind="exposed_transfer",
+                severity=severity_of(per_block_ns / run_ns),
+                sentence=f"blocks wait {duration(per_block_ns)} each in {region} for data that was sent and is on "
+                f"its way ({difference(each, bound)} per wait, on all links alike)",
+                remedy="send earlier, in smaller pieces, or do other work meanwhile: split the launch in two "
+                "halves that overlap",
+                cost_ns=per_block_ns,
+                ranks=tuple(sorted({int(rank) for rank in rows["dst"].tolist()})),
+                region=str(region),
+                evidence={
+                    "exposed_transfer_ns": exposed,
+                    "late_sender_ns": late,
+                    "per_flow_ns": each,
+                },
+            )
+        )
+    return found
+
+
+def back_pressure(trace: Trace) -> list[Finding]:
+    """Senders that wait for room at the receiver: waits that name a peer, release no flow and stand before
+    sends to it."""
+    found = []
+    for region_id, region in credit_regions(trace).items():
+        table = trace.frame(
+            """
+            WITH by_block AS (
+                SELECT c.rank, c.block, c.peer, sum(c.total_ns) AS wait_ns, sum(c.events) AS events
+                FROM cells c WHERE c.region_id = ? AND c.peer >= 0 GROUP BY ALL)
+            SELECT peer, CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(sum(events) AS BIGINT) AS events,
+                (SELECT count(*) FROM (SELECT DISTINCT rank, block FROM by_block)) AS blocks
+            FROM by_block GROUP BY peer ORDER BY peer""",
+            [region_id],
+        )
+        per_block_ns = float(table["wait_ns"].sum()) / max(1, int(table["blocks"].max()))
+        if per_block_ns >= MIN_SHARE * run_time_ns(trace):
+            found.append(_back_pressure(trace, region, table, per_block_ns))
+    return found
+
+
+def _back_pressure(trace: Trace, region: str, table: pd.DataFrame, per_block_ns: float) -> Finding:
+    each = table.set_index("peer")["wait_ns"] / table.set_index("peer")["events"]
+    usual = medians_of_others(each.to_numpy())
+    standing = tuple(int(str(peer)) for peer in each.index[each.to_numpy() >= MIN_RATIO * usual])
+    receivers = standing or tuple(int(peer) for peer in table["peer"].tolist())
+    share = per_block_ns / max(run_time_ns(trace), 1)
+    return Finding(
+        id=f"back-pressure/{region}",
+        kind="back_pressure",
+        severity=severity_of(share),
+        sentence=f"senders spend {duration(per_block_ns)} per block in {region} ({percent(share)} of the run) until "
+        f"{members('rank', receivers)} {'has' if len(receivers) == 1 else 'have'} room for what they send",
+        remedy="give the receiver more buffers, or let it drain them sooner (more blocks on the receiving side)",
+        cost_ns=per_block_ns,
+        ranks=receivers,
+        region=region,
+        evidence={
+            "wait_per_block_ns": per_block_ns,
+            "wait_each_ns": dict(zip(map(str, each.index), each.tolist(), strict=True)),
+        },
+    )
+
+
+def serialised_waits(trace: Trace) -> list[Finding]:
+    """Tracks that wait in a fixed order while data that they wait for later is there already."""
+    try:
+        gained_ns, gain_share = gain_ns(trace, ARRIVAL_ORDER)
+    except (ClockError, SelectionError):
+        return []
+    if gain_share < MIN_SHARE:
+        return []
+    cost_ns = gain_share * run_time_ns(trace)
+    region = _waiting_region(trace)
+    return [
+        Finding(
+            id="serialised-waits",
+            kind="serialised_waits",
+            severity=severity_of(gain_share),
+            sentence=f"blocks wait in a fixed order in {region} while other data is there already: taken in the order of "
+            f"arrival, a call would end {duration(gained_ns)} ({percent(gain_share)}) earlier",
+            remedy="poll all sources in turn and take what has arrived, or start with the next rank instead of rank 0",
+            cost_ns=cost_ns,
+            ranks=tuple(info.rank for info in trace.ranks),
+            region=region,
+            evidence={"gain_ns": gained_ns, "gain_share": gain_share},
+        )
+    ]
+
+
+def _waiting_region(trace: Trace) -> str:
+    """The region of flows with the most waiting."""
+    table = late_sender(trace).groupby("region")["wait_ns"].sum()
+    return str(table.idxmax()) if len(table) else ""

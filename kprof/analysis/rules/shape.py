@@ -1,0 +1,109 @@
+"""The shape of launches: few blocks that work long after the others have ended, and blocks that do nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kprof.analysis.rules.finding import Finding, severity_of
+from kprof.analysis.rules.measure import run_time_ns
+from kprof.analysis.summary import summarise
+from kprof.analysis.wording import duration, members, percent
+
+if TYPE_CHECKING:
+    from kprof.trace import Trace
+
+MIN_SHARE: Final = 0.05
+# A tail is what is left of a launch when nine of ten blocks have ended.
+_ENDED: Final = 0.9
+_MIN_TAIL: Final = 0.15
+_MIN_BLOCKS: Final = 8
+_MIN_IDLE: Final = 0.25
+
+
+def tails(trace: Trace) -> list[Finding]:
+    """Launches in which at most a tenth of a rank's blocks works for the last 15 % of the time or more."""
+    summarise(trace)
+    table = trace.frame(
+        f"""
+        WITH ends AS (
+            SELECT rank, launch, quantile_disc(last_useful_ns, {_ENDED}) AS most_ended,
+                max(last_useful_ns) AS last_ended,
+                arg_max(block, last_useful_ns) AS block, count(*) AS tracks, max(last_ns) - min(first_ns) AS length_ns
+            FROM tracks WHERE last_useful_ns IS NOT NULL GROUP BY rank, launch)
+        SELECT rank, block, count(*) AS launches, CAST(sum(last_ended - most_ended) AS BIGINT) AS tail_ns,
+            CAST(sum(length_ns) AS BIGINT) AS length_ns
+        FROM ends WHERE tracks >= {_MIN_BLOCKS} AND last_ended - most_ended >= {_MIN_TAIL} * length_ns
+        GROUP BY rank, block ORDER BY tail_ns DESC, rank, block"""
+    )
+    rows = table.to_dict("records")
+    if not rows or rows[0]["tail_ns"] < MIN_SHARE * run_time_ns(trace):
+        return []
+    row = rows[0]
+    rank, block = int(row["rank"]), int(row["block"])
+    share = row["tail_ns"] / max(run_time_ns(trace), 1)
+    others = len({int(other["rank"]) for other in rows}) - 1
+    also = f" ({others} more ranks have one)" if others else ""
+    return [
+        Finding(
+            id=f"tail/rank-{rank}",
+            kind="tail",
+            severity=severity_of(share),
+            sentence=f"block {block} of rank {rank} still works when nine of ten blocks of its rank have ended: a tail "
+            f"of {duration(row['tail_ns'])} in {row['launches']} launches{also}",
+            remedy="start the longest item first, or split it over several blocks",
+            cost_ns=float(row["tail_ns"]),
+            ranks=(rank,),
+            blocks=(block,),
+            evidence={
+                "tail_ns": row["tail_ns"],
+                "launches": row["launches"],
+                "share_of_launch": row["tail_ns"] / row["length_ns"],
+            },
+        )
+    ]
+
+
+def idle_blocks(trace: Trace) -> list[Finding]:
+    """Ranks on which a quarter of the blocks or more does under a tenth of the work of the median busy block.
+
+    Blocks that were launched and recorded nothing count where the launch says how many there were.
+    """
+    summarise(trace)
+    table = trace.frame(
+        """
+        WITH by_block AS (SELECT rank, block, sum(work_ns) AS work_ns FROM tracks GROUP BY rank, block),
+        usual AS (SELECT rank, quantile_disc(work_ns, 0.75) AS usual_ns FROM by_block GROUP BY rank),
+        launched AS (SELECT rank, max(num_blocks) AS blocks FROM launches WHERE (rank, launch) IN (
+            SELECT (rank, launch) FROM tracks) GROUP BY rank),
+        counted AS (
+            SELECT rank, count(*) AS recorded, count(*) FILTER (work_ns >= 0.1 * usual_ns) AS busy,
+                avg(work_ns) FILTER (work_ns >= 0.1 * usual_ns) AS busy_ns
+            FROM by_block JOIN usual USING (rank) GROUP BY rank)
+        SELECT rank, greatest(recorded, coalesce(blocks, 0)) AS blocks, busy, coalesce(busy_ns, 0) AS busy_ns
+        FROM counted LEFT JOIN launched USING (rank) ORDER BY rank"""
+    )
+    table["idle"] = 1 - table["busy"] / table["blocks"]
+    idle = table[(table["blocks"] > 1) & (table["idle"] >= _MIN_IDLE)]
+    # Spread over all blocks, the work of the busy ones would take that much less.
+    cost_ns = float((idle["idle"] * idle["busy_ns"]).median()) if len(idle) else 0.0
+    share = cost_ns / max(run_time_ns(trace), 1)
+    if share < MIN_SHARE:
+        return []
+    ranks = tuple(int(rank) for rank in idle["rank"].tolist())
+    return [
+        Finding(
+            id="idle-blocks",
+            kind="idle_blocks",
+            severity=severity_of(share),
+            sentence=f"{percent(float(idle['idle'].median()))} of the blocks of {members('rank', ranks)} do nothing: "
+            f"{int(idle['busy'].median())} of {int(idle['blocks'].median())} blocks have all the work",
+            remedy="spread the work over all blocks, or launch fewer; even spreading would save about "
+            f"{duration(cost_ns)} per busy block",
+            cost_ns=cost_ns,
+            ranks=ranks,
+            evidence={
+                "blocks": int(idle["blocks"].median()),
+                "busy_blocks": int(idle["busy"].median()),
+            },
+        )
+    ]
