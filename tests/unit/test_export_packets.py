@@ -1,0 +1,206 @@
+"""The bytes of the pftrace writer against Perfetto's own protos, with no program but Python."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceProto
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackDescriptor, TrackEvent
+
+from kprof.export import write
+from kprof.export.lanes import nest
+from kprof.export.packets import Hole, Template, interleave, varint, varint_width
+from kprof.synthetic import TraceBuilder
+from kprof.trace import Trace
+
+REGIONS = """
+REGION(R_SEND, "send", send, peer:8, slot:24)
+REGION(R_WAIT, "wait", wait, peer:8, slot:24)
+REGION(R_ODD, "odd", compute, a:2, b:7, c:13, d:10)
+REGION(R_BARE, "bare", other)
+MARK(R_MARK, "mark", sync, peer:8)
+FLOW(R_SEND, R_WAIT)
+"""
+
+
+def packets_of(trace: Trace, tmp_path: Path) -> list[Any]:
+    path = write(trace, tmp_path / "t.pftrace", force=True).path
+    return list(TraceProto.FromString(path.read_bytes()).packet)
+
+
+@given(value=st.integers(0, (1 << 63) - 1), extra=st.integers(0, 2))
+def test_padded_varints_are_read_back(value: int, extra: int) -> None:
+    width = min(varint_width(value) + extra, 10)
+    template = Template.of([b"\x08", Hole("value", width)])
+    record = template.fill({"value": np.array([value])}, 1).tobytes()
+    # Field 1 of this message is an unsigned 64-bit varint.
+    assert len(record) == 1 + width
+    assert TrackDescriptor.FromString(record).uuid == value
+
+
+@given(value=st.integers(0, (1 << 64) - 1))
+def test_varints_are_as_protobuf_writes_them(value: int) -> None:
+    assert TrackDescriptor(uuid=value).SerializeToString() == b"\x08" + varint(value)
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=60))
+def test_interleave_brings_records_back_into_order(kinds: list[int]) -> None:
+    sizes = (3, 7, 5)
+    kind = np.array(kinds)
+    pieces = []
+    for k in sorted(set(kinds)):
+        rows = np.flatnonzero(kind == k)
+        records = np.repeat(rows[:, None], sizes[k], axis=1).astype(np.uint8)
+        pieces.append((rows, np.ascontiguousarray(records)))
+    expected = b"".join(bytes([row]) * sizes[k] for row, k in enumerate(kinds))
+    assert interleave(pieces).tobytes() == expected
+
+
+def test_one_packet_field_by_field(tmp_path: Path) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    build.span(rank=0, region="odd", start_ns=50, duration_ns=7, a=1, b=100, c=8000, d=1)
+    packets = packets_of(build.trace(), tmp_path)
+    interned = packets[0].interned_data
+    names = {entry.iid: entry.name for entry in interned.event_names}
+    args = {entry.iid: entry.name for entry in interned.debug_annotation_names}
+    categories = {entry.iid: entry.name for entry in interned.event_categories}
+    track = block_uuid(packets)
+    begin, end = (p for p in packets if p.track_event.track_uuid == track)
+    assert (begin.timestamp, end.timestamp) == (1000, 1007)
+    assert begin.track_event.type == TrackEvent.TYPE_SLICE_BEGIN
+    assert end.track_event.type == TrackEvent.TYPE_SLICE_END
+    assert names[begin.track_event.name_iid] == "odd"
+    assert [categories[iid] for iid in begin.track_event.category_iids] == ["compute"]
+    assert {args[a.name_iid]: a.uint_value for a in begin.track_event.debug_annotations} == {
+        "a": 1,
+        "b": 100,
+        "c": 8000,
+        "d": 1,
+    }
+    assert {p.trusted_packet_sequence_id for p in packets} == {1}
+
+
+def block_uuid(packets: list[Any]) -> int:
+    (uuid,) = (p.track_descriptor.uuid for p in packets if p.track_descriptor.name == "block 0")
+    return int(uuid)
+
+
+def test_tracks_are_ordered_by_number(tmp_path: Path) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    for block in (10, 9, 100, 2):
+        build.span(rank=0, block=block, region="bare", start_ns=block, duration_ns=1)
+    descriptors = [
+        p.track_descriptor
+        for p in packets_of(build.trace(), tmp_path)
+        if p.HasField("track_descriptor")
+    ]
+    by_uuid = {descriptor.uuid: descriptor for descriptor in descriptors}
+    blocks = [d for d in descriptors if d.name.startswith("block ")]
+    in_order = sorted(blocks, key=lambda d: d.sibling_order_rank)
+    assert [d.name for d in in_order] == ["block 2", "block 9", "block 10", "block 100"]
+    parents = {by_uuid[d.parent_uuid].name for d in blocks}
+    assert parents == {"threadblocks"}
+    group = by_uuid[blocks[0].parent_uuid]
+    assert group.child_ordering == TrackDescriptor.EXPLICIT
+    assert by_uuid[group.parent_uuid].process.process_name == "Rank 0 (host0, device 0)"
+
+
+def test_track_ids_of_all_ranks_differ(tmp_path: Path) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=4)
+    for rank in range(4):
+        for warp in range(3):
+            build.span(rank=rank, warp=warp, region="bare", start_ns=warp, duration_ns=10)
+            build.span(rank=rank, warp=warp, region="bare", start_ns=warp + 5, duration_ns=10)
+    descriptors = [
+        p.track_descriptor
+        for p in packets_of(build.trace(), tmp_path)
+        if p.HasField("track_descriptor")
+    ]
+    assert len({d.uuid for d in descriptors}) == len(descriptors)
+    assert 0 not in {d.uuid for d in descriptors}
+
+
+def read_as_a_viewer(packets: list[Any]) -> Counter[tuple[int, str, int, int]]:
+    """What a viewer makes of BEGIN and END: by time, then by place in the file, one stack per track."""
+    interned = packets[0].interned_data
+    names = {entry.iid: entry.name for entry in interned.event_names}
+    events = [
+        p
+        for p in packets
+        if p.HasField("track_event") and p.track_event.type != TrackEvent.TYPE_COUNTER
+    ]
+    stacks: dict[int, list[tuple[str, int]]] = {}
+    spans: Counter[tuple[int, str, int, int]] = Counter()
+    for packet in sorted(events, key=lambda p: p.timestamp):
+        event = packet.track_event
+        stack = stacks.setdefault(event.track_uuid, [])
+        if event.type == TrackEvent.TYPE_SLICE_BEGIN:
+            stack.append((names.get(event.name_iid, event.name), packet.timestamp))
+        elif event.type == TrackEvent.TYPE_SLICE_END:
+            name, begin = stack.pop()
+            spans[event.track_uuid, name, begin, packet.timestamp - begin] += 1
+    assert not any(stacks.values())
+    return spans
+
+
+SPANS = st.lists(
+    st.tuples(
+        st.sampled_from(["odd", "bare", "send"]),
+        st.integers(0, 3),
+        st.integers(0, 12),
+        st.integers(0, 8),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(spans=SPANS)
+def test_any_spans_come_back_as_they_were(
+    spans: list[tuple[str, int, int, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    for region, warp, start_ns, duration_ns in spans:
+        build.span(rank=0, warp=warp, region=region, start_ns=start_ns, duration_ns=duration_ns)
+    packets = packets_of(build.trace(), tmp_path_factory.mktemp("any"))
+    warp_of = {
+        p.track_descriptor.uuid: p.track_descriptor.name
+        for p in packets
+        if p.track_descriptor.name.startswith("warp")
+    }
+    first_ns = min((start for _, _, start, _ in spans), default=0)
+    by_lane: Counter[Any] = Counter()
+    for (uuid, name, begin, duration), count in read_as_a_viewer(packets).items():
+        if uuid in warp_of:
+            by_lane[warp_of[uuid], name, begin - 1000 + first_ns, duration] += count
+    assert by_lane == Counter(
+        (f"warp {w}", region, start, duration) for region, w, start, duration in spans
+    )
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 10), st.integers(0, 8)), max_size=30))
+def test_lanes_hold_nested_spans_only(spans: list[tuple[int, int, int]]) -> None:
+    rows = sorted(((t, s, s + d) for t, s, d in spans), key=lambda row: (row[0], row[1], -row[2]))
+    track, start, end = (np.array([row[i] for row in rows], dtype=np.int64) for i in range(3))
+    nesting = nest(track, start, end)
+    for i in range(len(rows)):
+        for j in range(i):
+            if (track[i], nesting.lane[i]) == (track[j], nesting.lane[j]):
+                overlaps = start[i] < end[j] and start[j] <= start[i] < end[j] < end[i]
+                assert not overlaps, (rows[j], rows[i])
+
+
+def test_gzip_is_the_same_file(tmp_path: Path) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    build.span(rank=0, region="bare", start_ns=0, duration_ns=3)
+    plain = write(build.trace(), tmp_path / "a.pftrace").path.read_bytes()
+    packed = write(build.trace(), tmp_path / "a.pftrace.gz").path.read_bytes()
+    assert gzip.GzipFile(fileobj=io.BytesIO(packed)).read() == plain

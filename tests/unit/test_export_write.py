@@ -1,0 +1,226 @@
+"""What `export.write` promises about files, notices and the level of detail."""
+
+from __future__ import annotations
+
+import resource
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceProto
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
+
+from kprof.errors import ExportError, OutputExistsError
+from kprof.export import write
+from kprof.synthetic import TraceBuilder
+from kprof.trace import Trace
+
+REGIONS = """
+REGION(R_SEND, "send", send, peer:8, slot:24)
+REGION(R_WAIT, "wait", wait, peer:8, slot:24)
+REGION(R_LONG, "long", compute)
+FLOW(R_SEND, R_WAIT)
+"""
+
+
+def small_trace(num_spans: int = 3) -> Trace:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    for i in range(num_spans):
+        build.span(rank=0, region="send", start_ns=20 * i, duration_ns=10, peer=0, slot=i)
+    return build.trace()
+
+
+def slices(path: Path) -> list[tuple[str, int, int, dict[str, int]]]:
+    """Name, start, duration and arguments of all slices but launches; spans of one track do not nest here."""
+    packets = TraceProto.FromString(path.read_bytes()).packet
+    names = {entry.iid: entry.name for entry in packets[0].interned_data.event_names}
+    args = {entry.iid: entry.name for entry in packets[0].interned_data.debug_annotation_names}
+    found = []
+    for begin, end in pairwise(packets):
+        if begin.track_event.type == TrackEvent.TYPE_SLICE_BEGIN and begin.track_event.name_iid:
+            values = {args[a.name_iid]: a.uint_value for a in begin.track_event.debug_annotations}
+            duration = end.timestamp - begin.timestamp
+            found.append((names[begin.track_event.name_iid], begin.timestamp, duration, values))
+    return found
+
+
+@pytest.mark.parametrize("name", ["run.txt", "run", "run.perfetto", "run.gz", "pftrace"])
+def test_an_unknown_suffix_names_the_known_ones(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"\.pftrace, \.pftrace\.gz, \.json, \.json\.gz"):
+        write(small_trace(), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["run.pftrace", "run.json", "run.json.gz"])
+def test_an_existing_file_is_kept_unless_forced(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text("precious")
+    with pytest.raises(OutputExistsError, match="--force"):
+        write(small_trace(), path)
+    assert path.read_text() == "precious"
+    write(small_trace(), path, force=True)
+    assert path.read_bytes() != b"precious"
+
+
+def test_a_directory_that_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="No such file or directory"):
+        write(small_trace(), tmp_path / "nowhere" / "run.pftrace")
+
+
+def test_a_directory_as_output(tmp_path: Path) -> None:
+    folder = tmp_path / "run.pftrace"
+    folder.mkdir()
+    with pytest.raises(ExportError, match="is a directory"):
+        write(small_trace(), folder, force=True)
+
+
+@pytest.mark.parametrize("name", ["run.pftrace", "run.json", "run.json.gz"])
+def test_a_full_disk_leaves_nothing_new_and_the_old_file(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text("old")
+    trace = small_trace(20_000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(
+            ExportError, match=r"cannot write .*; choose another -o or free some space"
+        ):
+            write(trace, path, force=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_the_summary_counts_what_is_in_the_file(tmp_path: Path) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=2)
+    build.span(rank=0, region="send", start_ns=1_000_000, duration_ns=10, peer=1, slot=1)
+    build.span(rank=1, region="wait", start_ns=1_000_005, duration_ns=20, peer=0, slot=1)
+    summary = write(build.trace(), tmp_path / "run.pftrace")
+    assert (summary.num_slices, summary.num_flows) == (2, 1)
+    assert summary.size_bytes == summary.path.stat().st_size
+    assert summary.origin_ns == 1_000_000 - 1_000
+    assert summary.notices == ()
+    packets = TraceProto.FromString(summary.path.read_bytes()).packet
+    assert summary.num_tracks == sum(p.HasField("track_descriptor") for p in packets)
+
+
+def test_progress_goes_from_nothing_to_one(tmp_path: Path) -> None:
+    seen: list[float] = []
+    write(small_trace(), tmp_path / "run.pftrace", progress=seen.append)
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
+    assert all(0 <= fraction <= 1 for fraction in seen)
+
+
+def test_clocks_that_are_not_aligned_are_said(tmp_path: Path) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=2, is_aligned=False)
+    for rank in range(2):
+        build.span(rank=rank, region="long", start_ns=5, duration_ns=10)
+    (notice,) = write(build.trace(), tmp_path / "run.pftrace").notices
+    assert "clocks of the ranks are not aligned" in notice
+
+
+def test_missing_ranks_are_said(tmp_path: Path) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=3, missing_ranks=(1,))
+    build.span(rank=0, region="long", start_ns=5, duration_ns=10)
+    (notice,) = write(build.trace(), tmp_path / "run.pftrace").notices
+    assert "rank 1" in notice
+
+
+def detail_trace() -> Trace:
+    """A long span, then 100 pairs of short spans, then a long span, all on one track."""
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    build.span(rank=0, region="long", start_ns=0, duration_ns=1_000_000)
+    for i in range(100):
+        start_ns = 1_000_000 + 100 * i
+        build.span(rank=0, region="send", start_ns=start_ns, duration_ns=20, peer=0, slot=i)
+        build.span(rank=0, region="wait", start_ns=start_ns + 30, duration_ns=60, peer=0, slot=i)
+    build.span(rank=0, region="long", start_ns=2_000_000, duration_ns=1_000_000)
+    return build.trace()
+
+
+def test_nothing_is_merged_while_everything_fits(tmp_path: Path) -> None:
+    summary = write(detail_trace(), tmp_path / "run.pftrace", max_slices=202)
+    assert summary.num_slices == 202
+    assert summary.notices == ()
+
+
+def test_short_neighbours_are_merged_and_say_so(tmp_path: Path) -> None:
+    summary = write(detail_trace(), tmp_path / "run.pftrace", max_slices=50)
+    found = slices(summary.path)
+    merged = [entry for entry in found if "merged spans" in entry[3]]
+    assert summary.num_slices == len(found) <= 50
+    # The long spans are as they were.
+    assert [(name, dur) for name, _, dur, args in found if "merged spans" not in args] == [
+        ("long", 1_000_000),
+        ("long", 1_000_000),
+    ]
+    assert {name for name, *_ in merged} == {"mostly wait (merged)"}
+    assert sum(args["merged spans"] for *_, args in merged) == 200
+    assert sum(args["busy ns"] for *_, args in merged) == 100 * (20 + 60)
+    assert sum(dur for _, _, dur, _ in merged) >= 100 * (20 + 60)
+    (notice,) = summary.notices
+    assert "200 spans" in notice
+    assert "--max-slices" in notice
+
+
+def test_neighbours_of_one_region_keep_its_name(tmp_path: Path) -> None:
+    summary = write(small_trace(1000), tmp_path / "run.pftrace", max_slices=100)
+    assert {name for name, *_ in slices(summary.path)} == {"send (merged)"}
+
+
+def test_merging_never_reaches_over_the_span_around(tmp_path: Path) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    for i in range(50):
+        build.span(rank=0, region="long", start_ns=100 * i, duration_ns=90)
+        for k in range(4):
+            build.span(
+                rank=0, region="send", start_ns=100 * i + 20 * k, duration_ns=10, peer=0, slot=k
+            )
+    path = write(build.trace(), tmp_path / "run.pftrace", max_slices=120).path
+    packets = TraceProto.FromString(path.read_bytes()).packet
+    depth = Counts()
+    for packet in sorted(packets, key=lambda p: p.timestamp):
+        depth.step(packet)
+    assert depth.largest == 2
+    assert depth.now == 0
+
+
+class Counts:
+    """How deep the spans of all tracks but launches are, walking by time."""
+
+    def __init__(self) -> None:
+        self.now = self.largest = 0
+        self._launch_tracks: set[int] = set()
+
+    def step(self, packet: Any) -> None:
+        event = packet.track_event
+        if event.name:
+            self._launch_tracks.add(event.track_uuid)
+        if event.track_uuid in self._launch_tracks:
+            return
+        self.now += (event.type == TrackEvent.TYPE_SLICE_BEGIN) - (
+            event.type == TrackEvent.TYPE_SLICE_END
+        )
+        self.largest = max(self.largest, self.now)
+
+
+def test_what_cannot_be_merged_is_cut_in_time(tmp_path: Path) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    # Each block has one span: there are no neighbours.
+    for block in range(400):
+        build.span(rank=0, block=block, region="long", start_ns=1000 * block, duration_ns=10)
+    summary = write(build.trace(), tmp_path / "run.pftrace", max_slices=100)
+    starts = [start for _, start, _, _ in slices(summary.path)]
+    assert 90 <= len(starts) <= 100
+    assert max(starts) < 110_000
+    (notice,) = summary.notices
+    assert f"{400 - len(starts)} events" in notice
+    assert "--time" in notice
+
+
+def test_max_slices_must_be_a_number_above_zero(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="above 0"):
+        write(small_trace(), tmp_path / "run.pftrace", max_slices=0)
