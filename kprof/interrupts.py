@@ -17,12 +17,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
 def forwarding_signals() -> Iterator[SignalForwarder]:
-    """A context in which SIGINT and SIGTERM go to the process that is attached to its forwarder."""
+    """A context in which the signals that end a process go to the one that is attached to its forwarder."""
     forwarder = SignalForwarder()
     with _handling(forwarder.handle):
         yield forwarder
@@ -30,7 +30,7 @@ def forwarding_signals() -> Iterator[SignalForwarder]:
 
 @contextlib.contextmanager
 def deferring_signals() -> Iterator[None]:
-    """A context that SIGINT and SIGTERM cannot leave half way: they take effect at its end."""
+    """A context that the signals that end a process cannot leave half way: they take effect at its end."""
     arrived: list[int] = []
     try:
         with _handling(lambda number, _frame: arrived.append(number)):
@@ -93,8 +93,10 @@ class SignalForwarder:
         if self._num_interrupts > 1:
             kill_tree(self._process.pid)
             return
+        # A terminal that went away (SIGHUP) is no news to a session of its own; SIGTERM lets recorders write.
+        passed_on = signal.SIGTERM if number == signal.SIGHUP else number
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+            os.killpg(self._process.pid, passed_on)
 
 
 def kill_tree(pid: int) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kprof.errors import KprofError
 from kprof.selection import parse_size_bytes
 from kprof_cli.options import ForceOption
 from kprof_cli.output import note
@@ -79,7 +80,11 @@ def record_and_summarise(request: RecordRequest) -> Recording:
         note(f"the workload {ending}; what it recorded is kept")
     for loss in recording.losses:
         note(loss)
-    print_summary(recording)
+    try:
+        print_summary(recording)
+    except KprofError as error:
+        # The capture is written and the workload's exit code counts, whatever cannot be said about it.
+        note(f"wrote {recording.capture.path}, but {error}")
     return recording
 
 

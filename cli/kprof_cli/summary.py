@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kprof.trace import Trace
 
 # Above this the findings are left to `kprof report`, so that a recording ends at once.
-_MAX_EVENTS_TO_ANALYSE: Final = 5_000_000
+_MAX_EVENTS_TO_ANALYSE: Final = 2_000_000
 
 
 def print_summary(recording: Recording) -> None:

@@ -284,8 +284,15 @@ def wait_for(condition, seconds: float = 20) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_reach_the_workload_and_what_was_recorded_is_kept(tmp_path, number):
+@pytest.mark.parametrize(
+    ("number", "arriving"),
+    [
+        (signal.SIGINT, signal.SIGINT),
+        (signal.SIGTERM, signal.SIGTERM),
+        (signal.SIGHUP, signal.SIGTERM),
+    ],
+)
+def test_signals_reach_the_workload_and_what_was_recorded_is_kept(tmp_path, number, arriving):
     handler = "import signal, sys; signal.signal(15, lambda *_: sys.exit(143)); import runpy; "
     arguments = ["ranks.py", "--started", "0", "--finished", "0", "--wait", "--say", "ready"]
     program = f"{handler}sys.argv = {arguments!r}; runpy.run_path({RANKS!r}, run_name='__main__')"
@@ -294,9 +301,9 @@ def test_signals_reach_the_workload_and_what_was_recorded_is_kept(tmp_path, numb
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
         process.communicate(timeout=20)
-    assert process.returncode == 128 + number
+    assert process.returncode == 128 + arriving
     manifest = Capture.open(tmp_path / "run.kprof").manifest
-    assert manifest.exit_code == 128 + number
+    assert manifest.exit_code == 128 + arriving
     assert [info.rank for info in manifest.ranks] == [0]
 
 
