@@ -75,6 +75,14 @@ def test_dropped_events_name_the_arena_that_would_do(kprof, tmp_path):
     assert "--arena-size 100MiB would have held all" in result.out
 
 
+def test_a_capture_that_cannot_be_summed_up_is_kept_with_the_workloads_exit_code(kprof, tmp_path):
+    run = tmp_path / "run.kprof"
+    result = kprof("record", "-o", run, "--", "python", RANKS, *TWO_RANKS, "--clash", "--exit", "6")
+    assert result.code == 6
+    assert f"kprof: wrote {run}, but region 'dispatch/wait-token' is declared" in result.err
+    assert Capture.open(run).manifest.exit_code == 6
+
+
 def test_strict_turns_losses_into_a_failure(kprof, tmp_path):
     line = ("--", "python", RANKS, *TWO_RANKS)
     assert kprof("record", "--strict", "-o", tmp_path / "a.kprof", *line).code == 0

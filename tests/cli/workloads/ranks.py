@@ -51,6 +51,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--die", default="", help="name of a signal")
     parser.add_argument("--wait", action="store_true", help="until a signal comes")
     parser.add_argument("--say", default="")
+    parser.add_argument("--clash", action="store_true", help="ranks declare a region in two ways")
     return parser.parse_args()
 
 
@@ -66,13 +67,14 @@ def finish(directory: Path, rank: int, arguments: argparse.Namespace) -> None:
     writer = EventWriter(directory, rank)
     writer.write(rank_events(rank))
     writer.close()
+    is_clashing = arguments.clash and rank == 1
     info = RankInfo(
         rank=rank,
         host="host0",
         target="cpu",
         arena=ArenaUse(1 << 20, 1 << 20, arguments.needed_bytes),
         counts=EventCounts(recorded=2, dropped=arguments.dropped),
-        regions=parse_regions(REGIONS),
+        regions=parse_regions(REGIONS.replace("wait,", "sync,") if is_clashing else REGIONS),
         launches=(Launch(0, "all_to_all", 0, 1, 64),),
     )
     write_rank_info(directory, info)
