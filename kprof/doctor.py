@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -32,10 +33,12 @@ def examine() -> list[Check]:
     """Look at Python, every target, and every extra; loads none of them and starts no kernel."""
     from kprof import targets
 
+    statuses = targets.probe()
     return [
         Check("python", True, f"{platform.python_version()} on {platform.platform()}", ""),
-        *(_check_target(status) for status in targets.probe()),
+        *(_check_target(status) for status in statuses),
         *(_check_extra(extra, package, purpose) for extra, package, purpose in _EXTRAS),
+        *_check_torch_build(statuses),
     ]
 
 
@@ -49,3 +52,19 @@ def _check_extra(extra: str, package: str, purpose: str) -> Check:
     if importlib.util.find_spec(package) is None:
         return Check(name, False, "not installed", f'pip install "{name}" for: {purpose}')
     return Check(name, True, f"{package} {importlib.metadata.version(package)}", "")
+
+
+def _check_torch_build(statuses: Sequence[TargetStatus]) -> list[Check]:
+    """A torch without GPU support beside a GPU: recording would stay on the CPU."""
+    gpus = [
+        status.target.value
+        for status in statuses
+        if status.target.value != "cpu" and status.can_run
+    ]
+    if not gpus or importlib.util.find_spec("torch") is None:
+        return []
+    version = importlib.metadata.version("torch")
+    if not version.endswith("+cpu"):
+        return []
+    remedy = f"install a torch build for {gpus[0]}, or record on the CPU only"
+    return [Check("torch build", False, f"torch {version} cannot use the GPU", remedy)]
