@@ -18,6 +18,8 @@ _EVERYWHERE: Final = (
     "lock_contention",
     "barrier_wait",
 )
+# A cause that costs a fifth of a symptom is taken for its cause: it delays some blocks more than others.
+_ENOUGH: Final = 0.2
 _SEVERITIES: Final = list(Severity)
 
 
@@ -58,7 +60,9 @@ def _cause_of(symptom: Finding, found: list[Finding]) -> Finding | None:
         candidates = []
     if symptom.kind == "late_sender":
         candidates += [
-            f for f in found if f.kind == "serialised_waits" and f.cost_ns >= symptom.cost_ns / 2
+            f
+            for f in found
+            if f.kind == "serialised_waits" and f.cost_ns >= _ENOUGH * symptom.cost_ns
         ]
     return max(candidates, key=lambda finding: finding.cost_ns, default=None)
 
