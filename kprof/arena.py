@@ -85,8 +85,11 @@ class TorchMemory:
         torch.cuda.synchronize(self._bytes.device)
 
     def clear(self, begin: int, end: int) -> None:
-        """Zero bytes on the device."""
+        """Zero bytes on the device, before anything that is launched later."""
+        import torch
+
         self._bytes[begin:end].zero_()
+        torch.cuda.synchronize(self._bytes.device)
 
 
 def allocate(size_bytes: int, device: str) -> Memory:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from kprof.arena import allocate
 from kprof.build import BuildOptions, load_library
 from kprof.capture import ClockInfo
 from kprof.clock import (
@@ -20,7 +21,7 @@ from kprof.clock import (
 )
 from kprof.errors import ClockError
 from kprof.symmetric import SymmetricHeap
-from kprof.targets import Target
+from kprof.targets import Target, target_of_device
 
 if TYPE_CHECKING:
     from kprof.groups import Group
@@ -29,6 +30,7 @@ REFERENCE_RANK: Final = 0
 _SOURCE: Final = Path(__file__).parent / "kernels" / "clock_pingpong.hip"
 _NUM_STEP_READINGS: Final = 4096
 _TIMEOUT_S: Final = 5
+_ROUND_BYTES: Final = 16
 # Each pair of ranks has its own two flags, a cache line apart.
 _FLAG_STRIDE_BYTES: Final = 128
 _SOURCES_OF_TIME: Final = {
@@ -57,12 +59,14 @@ def load_calibration(target: Target) -> ctypes.CDLL:
     return library
 
 
-def measure_clock(target: Target) -> ClockInfo:
-    """The clock that kernels of this target read: its name, rate and observed step."""
+def measure_clock(device: str) -> ClockInfo:
+    """The clock that kernels on this device read: its name, rate and observed step."""
+    target = target_of_device(device)
     library = load_calibration(target)
     ticks_per_second = float(library.kprof_ticks_per_second())
-    readings = np.zeros(_NUM_STEP_READINGS, dtype=np.uint64)
-    _check(library, library.kprof_clock_steps(readings.ctypes.data, len(readings), None))
+    memory = allocate(_NUM_STEP_READINGS * 8, device)
+    _check(library, library.kprof_clock_steps(memory.address, _NUM_STEP_READINGS, None))
+    readings = memory.read(0, memory.size_bytes).view(np.uint64)
     return ClockInfo(
         _SOURCES_OF_TIME[target], ticks_per_second, step_from_readings(readings, ticks_per_second)
     )
@@ -73,13 +77,16 @@ class Calibrator:
     """Flags in symmetric memory and the round number, kept from one calibration to the next. Creation is collective."""
 
     group: Group
-    target: Target
+    device: str
     clock: ClockInfo
     num_rounds: int = DEFAULT_NUM_ROUNDS
 
     def __post_init__(self) -> None:
-        self._library = load_calibration(self.target)
-        self._heap = SymmetricHeap(self.group, self.group.world_size * _FLAG_STRIDE_BYTES)
+        self._library = load_calibration(target_of_device(self.device))
+        self._heap = SymmetricHeap(
+            self.group, self.group.world_size * _FLAG_STRIDE_BYTES, self.device
+        )
+        self._rounds = allocate(self.num_rounds * _ROUND_BYTES, self.device)
         self._next_round = 1
 
     def run(self) -> dict[int, OffsetSample]:
@@ -111,11 +118,11 @@ class Calibrator:
         is_initiator = self.group.rank == REFERENCE_RANK
         peer = rank if is_initiator else REFERENCE_RANK
         offset = rank * _FLAG_STRIDE_BYTES
-        ticks = np.zeros((self.num_rounds, 2), dtype=np.uint64)
+        self._rounds.clear(0, self._rounds.size_bytes)
         error = self._library.kprof_pingpong(
             self._heap.bases[self.group.rank] + offset,
             self._heap.bases[peer] + offset,
-            ticks.ctypes.data,
+            self._rounds.address,
             self.num_rounds,
             self._next_round,
             int(is_initiator),
@@ -123,7 +130,8 @@ class Calibrator:
             None,
         )
         _check(self._library, error)
-        return ticks_to_ns(ticks.astype(np.int64), self.clock.ticks_per_second)
+        ticks = self._rounds.read(0, self._rounds.size_bytes).view(np.int64).reshape(-1, 2)
+        return ticks_to_ns(ticks.copy(), self.clock.ticks_per_second)
 
 
 def _check(library: ctypes.CDLL, error: int) -> None:

@@ -254,11 +254,8 @@ def _unwrap(first_words: np.ndarray, anchors: np.ndarray) -> np.ndarray:
     """48-bit starts to full ticks: the signed distance to the chunk's 64-bit anchor is small."""
     distance = (first_words - anchors) << np.uint64(64 - abi.START_BITS)
     signed = distance.view(np.int64) >> (64 - abi.START_BITS)
-    return (
-        anchors.view(np.int64) + signed
-        if anchors.flags.c_contiguous
-        else anchors.astype(np.int64) + signed
-    )
+    starts: np.ndarray = anchors.astype(np.int64) + signed
+    return starts
 
 
 def _count_flags(flags: np.ndarray, num_unknown: int) -> EventCounts:

@@ -109,6 +109,7 @@ class Recorder:
         self.rank = rank
         self.world_size = world_size
         self._directory = directory
+        self._device_name = device
         self._device = _describe_device(device)
         self._default_regions = resolve_regions(regions)
         self._region_ids = RegionIds()
@@ -119,7 +120,7 @@ class Recorder:
         self._calibrator: Any = None
         self._lock = threading.Lock()
         self._is_closed = False
-        self._clock = _measure_clock(self._device)
+        self._clock = _measure_clock(device)
         self._arena = Arena(arena_bytes, device)
         self._decoder = Decoder(rank, self._clock, self._region_ids)
         self._writer = capture.EventWriter(directory, rank)
@@ -160,7 +161,7 @@ class Recorder:
         from kprof.calibration import Calibrator
 
         if self._calibrator is None:
-            self._calibrator = Calibrator(group, self._device.target, self._clock)
+            self._calibrator = Calibrator(group, self._device_name, self._clock)
         for rank, sample in self._calibrator.run().items():
             self._samples.setdefault(rank, []).append(sample)
         if self.rank == 0:
@@ -334,7 +335,7 @@ def _describe_device(device: str) -> _Device:
     return _Device(Target.CUDA, properties.name, f"sm_{properties.major}{properties.minor}")
 
 
-def _measure_clock(device: _Device) -> Any:
+def _measure_clock(device: str) -> Any:
     from kprof.calibration import measure_clock
 
-    return measure_clock(device.target)
+    return measure_clock(device)

@@ -4,10 +4,12 @@ An object lies at the same offset on every rank, so a kernel needs the bases onl
 
     threads of one process       plain memory, addresses exchanged
     processes of one host, CPU   files in shared memory, mapped by all, unlinked at once so that nothing can be left behind
+    processes of one host, GPU   one allocation per GPU, opened by the others through an IPC handle (peer_memory.hip)
 """
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import socket
@@ -17,27 +19,35 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kprof.build import BuildOptions, load_library
 from kprof.errors import TargetError
+from kprof.targets import Target, target_of_device
 
 if TYPE_CHECKING:
     from kprof.groups import Group
 
 ALIGNMENT_BYTES: Final = 4096
+_PEER_SOURCE: Final = Path(__file__).parent / "kernels" / "peer_memory.hip"
 _SHARED_MEMORY_DIR: Final = Path("/dev/shm")
 
 
 class SymmetricHeap:
     """`size_bytes` of zeroed memory per rank; `bases[r]` is where this process sees rank r's part. Creation is collective.
 
-    Raises TargetError when the ranks are on several hosts or when shared memory is too small.
+    `device` is "cpu" or a torch device; on a GPU it must be the current one. Raises TargetError when the ranks are on
+    several hosts, when there is too little memory, or when GPUs cannot reach each other.
     """
 
-    def __init__(self, group: Group, size_bytes: int) -> None:
+    def __init__(self, group: Group, size_bytes: int, device: str = "cpu") -> None:
         self.size_bytes = -(-max(size_bytes, 1) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        self.bases: tuple[int, ...] = ()
         self._keep: list[Any] = []
         places = group.all_gather((socket.gethostname(), os.getpid(), self.size_bytes))
         _check_places(places)
-        if all(place[1] == os.getpid() for place in places):
+        if device != "cpu":
+            self._keep.append(_PeerMemory(group, self.size_bytes, target_of_device(device)))
+            self.bases = self._keep[0].bases
+        elif all(place[1] == os.getpid() for place in places):
             self.bases = tuple(group.all_gather(self._allocate()))
         else:
             self.bases = self._map_files(group)
@@ -45,6 +55,9 @@ class SymmetricHeap:
 
     def close(self) -> None:
         """Give the memory back. The caller makes sure that no rank still writes to it."""
+        for memory in self._keep:
+            if isinstance(memory, _PeerMemory):
+                memory.close()
         self._keep.clear()
         self.bases = ()
 
@@ -76,6 +89,64 @@ class SymmetricHeap:
         view = np.frombuffer(mapping, dtype=np.uint8)
         self._keep.append(view)
         return int(view.ctypes.data)
+
+
+class _PeerMemory:
+    """One GPU's allocation and the other ranks' allocations, opened."""
+
+    def __init__(self, group: Group, size_bytes: int, target: Target) -> None:
+        self._library = _load_peer_library(target)
+        self._rank = group.rank
+        own = ctypes.c_void_p()
+        error = self._library.kprof_peer_allocate(ctypes.byref(own), size_bytes)
+        handle = ctypes.create_string_buffer(self._library.kprof_peer_handle_bytes())
+        error = error or self._library.kprof_peer_export(handle, own)
+        answers = group.all_gather((handle.raw, error))
+        self._check(
+            next((code for _, code in answers if code), 0),
+            f"allocating {size_bytes >> 20} MiB to share",
+        )
+        self.bases = tuple(
+            int(own.value or 0) if rank == self._rank else self._open(answer[0])
+            for rank, answer in enumerate(answers)
+        )
+
+    def close(self) -> None:
+        """Close what was opened and free what was allocated."""
+        for rank, base in enumerate(self.bases):
+            free = (
+                self._library.kprof_peer_free
+                if rank == self._rank
+                else self._library.kprof_peer_close
+            )
+            free(ctypes.c_void_p(base))
+
+    def _open(self, handle: bytes) -> int:
+        memory = ctypes.c_void_p()
+        self._check(
+            self._library.kprof_peer_import(ctypes.byref(memory), handle),
+            "opening a peer GPU's memory",
+        )
+        return int(memory.value or 0)
+
+    def _check(self, error: int, doing: str) -> None:
+        if error:
+            text = self._library.kprof_error_text(error).decode()
+            raise TargetError(
+                f"{doing} failed: {text}; peer access between all GPUs of the host is needed"
+            )
+
+
+def _load_peer_library(target: Target) -> ctypes.CDLL:
+    library = load_library(_PEER_SOURCE, BuildOptions(target))
+    pointer = ctypes.c_void_p
+    library.kprof_peer_allocate.argtypes = [ctypes.POINTER(pointer), ctypes.c_uint64]
+    library.kprof_peer_export.argtypes = [ctypes.c_char_p, pointer]
+    library.kprof_peer_import.argtypes = [ctypes.POINTER(pointer), ctypes.c_char_p]
+    for name in ("kprof_peer_free", "kprof_peer_close"):
+        getattr(library, name).argtypes = [pointer]
+    library.kprof_error_text.restype = ctypes.c_char_p
+    return library
 
 
 def _create_file(path: Path, size_bytes: int) -> str:

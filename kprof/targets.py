@@ -32,6 +32,15 @@ _DEVICE_LIBRARY_DIRS: Final = (
 )
 
 
+def target_of_device(device: str) -> Target:
+    """The target behind "cpu" or a torch device such as "cuda:3" (which is what ROCm's torch calls its devices too)."""
+    if device == "cpu":
+        return Target.CPU
+    import torch
+
+    return Target.HIP if torch.version.hip else Target.CUDA
+
+
 @dataclass(frozen=True)
 class Compiler:
     """A compiler for one target. `device_library_dir` is set where clang must be told about AMD's bitcode libraries."""

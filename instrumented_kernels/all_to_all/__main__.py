@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import statistics
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,8 +17,9 @@ from instrumented_kernels.all_to_all.routing import (
     num_tokens_of,
     reference,
 )
+from instrumented_kernels.workload import choose_device, joined_group
 from kprof.errors import KprofError
-from kprof.groups import Group, SoloGroup, TorchGroup
+from kprof.groups import Group
 
 if TYPE_CHECKING:
     from kprof.recording import NullRecorder, Recorder
@@ -64,22 +62,31 @@ def main(
     ] = 0.0,
     delay_rank: Annotated[int, typer.Option(help="the rank that is late")] = 3,
     grid: Annotated[
-        int | None, typer.Option(help="blocks per launch (default: two per rank)")
+        int | None, typer.Option(help="blocks per launch (default: two per rank, or one per SM)")
     ] = None,
     warps_per_block: Annotated[int | None, typer.Option(help="warps per block")] = None,
     repeats: Annotated[int, typer.Option(help="calls")] = 3,
-    target: Annotated[str, typer.Option(help="cpu")] = "cpu",
+    target: Annotated[
+        str, typer.Option(help="cpu, cuda or hip; auto takes GPUs when every rank has one")
+    ] = "auto",
     seed: Annotated[int, typer.Option(help="of the inputs")] = 1,
-    schedule_seed: Annotated[int, typer.Option(help="of the CPU target's interleaving; 0 is first come")] = 0,
+    schedule_seed: Annotated[
+        int, typer.Option(help="of the CPU target's interleaving; 0 is first come")
+    ] = 0,
 ) -> None:
     """Run, verify against float64, print the time; exit non-zero when a value is wrong."""
     try:
         problem = parse_shape(shape)
         _check_choice("variant", variant, ("token_flags",))
-        _check_choice("target", target, ("cpu",))
+        device = choose_device(target)
         with joined_group() as group:
             plan = Plan(
-                group, problem, grid=grid, warps_per_block=warps_per_block, schedule_seed=seed
+                group,
+                problem,
+                device=device,
+                grid=grid,
+                warps_per_block=warps_per_block,
+                schedule_seed=schedule_seed,
             )
             result = run(
                 plan, Skew(skew, skew_rank), Delay(delay_ms / 1e3, delay_rank), repeats, seed
@@ -100,26 +107,11 @@ def parse_shape(text: str) -> Problem:
     return Problem(*(int(part) for part in parts))
 
 
-@contextlib.contextmanager
-def joined_group() -> Iterator[Group]:
-    """The process group that torchrun (or kprof record --nproc) asks for, or this process alone."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield SoloGroup()
-        return
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo")
-    try:
-        yield TorchGroup()
-    finally:
-        dist.destroy_process_group()
-
-
 def run(plan: Plan, skew: Skew, delay: Delay, repeats: int, seed: int) -> Result:
     """`repeats` calls with fresh inputs on this rank, each verified; the clocks are aligned before and after."""
     import kprof
 
-    recorder = kprof.recorder()
+    recorder = kprof.recorder(device=plan.device)
     recorder.align(plan.group)
     times_s: list[float] = []
     num_wrong = 0
@@ -139,7 +131,7 @@ def _run_call(
     import torch
 
     problem, rank = plan.problem, plan.group.rank
-    inputs = make_inputs(problem, num_tokens_of(problem, rank, skew), seed)
+    inputs = make_inputs(problem, num_tokens_of(problem, rank, skew), seed).to(plan.device)
     out = torch.full_like(inputs.x, _POISON)
     plan.group.barrier()
     if rank == delay.rank:
@@ -147,7 +139,8 @@ def _run_call(
     begin = time.perf_counter()
     plan(inputs.x, inputs.indices, inputs.weights, out=out, recorder=recorder)
     elapsed_s = time.perf_counter() - begin
-    return elapsed_s, count_wrong(out, reference(problem, inputs, plan.group.world_size))
+    expected = reference(problem, inputs.to("cpu"), plan.group.world_size)
+    return elapsed_s, count_wrong(out.cpu(), expected)
 
 
 def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
@@ -158,11 +151,11 @@ def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
 def _report(group: Group, plan: Plan, variant: str, result: Result) -> int:
     """Rank 0 speaks for all; returns the number of wrong values on all ranks, so that all exit alike."""
     everyone = group.all_gather(result)
-    num_wrong = sum(each.num_wrong for each in everyone)
+    num_wrong: int = sum(each.num_wrong for each in everyone)
     if group.rank == 0:
         per_call = [max(times) for times in zip(*(each.times_s for each in everyone), strict=True)]
         typer.echo(
-            f"all_to_all {variant}: {group.world_size} ranks, {plan.grid} blocks of {plan.threads_per_block} threads, "
+            f"all_to_all {variant} on {plan.device.split(':')[0]}: {group.world_size} ranks, {plan.grid} blocks of {plan.threads_per_block} threads, "
             f"{len(per_call)} calls, slowest rank {1e3 * statistics.median(per_call):.1f} ms (median), "
             f"{num_wrong} wrong values"
         )

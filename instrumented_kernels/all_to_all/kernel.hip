@@ -304,6 +304,7 @@ extern "C" uint64_t all_to_all_call_bytes() { return sizeof(Call); }
 extern "C" int all_to_all_num_phases() { return all_to_all::kNumPhases; }
 extern "C" const char* all_to_all_phase_name(int phase) { return all_to_all::phase_at(phase).name; }
 extern "C" int all_to_all_warp_width() { return kprof::platform::host_warp_width(); }
+extern "C" int all_to_all_num_processors() { return kprof::platform::num_processors(); }
 extern "C" uint64_t all_to_all_ticks_per_second() { return kprof::platform::kRealtimeTicksPerSecond; }
 extern "C" const char* all_to_all_error_text(int error) { return kprof::platform::error_text(error); }
 

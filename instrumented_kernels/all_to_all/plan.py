@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kprof.arena import Memory, allocate
 from kprof.build import BuildOptions, load_library
 from kprof.recording import NullRecorder, Recorder
 from kprof.regions import RegionTable
 from kprof.symmetric import SymmetricHeap
-from kprof.targets import Target
+from kprof.targets import Target, target_of_device
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 MAX_RANKS: Final = 64
 DEFAULT_TIMEOUT_S: Final = 5.0
-DEFAULT_WARPS_PER_BLOCK: Final = 2
+DEFAULT_WARPS_PER_BLOCK: Final = {Target.CPU: 2, Target.CUDA: 8, Target.HIP: 8}
 _HERE: Final = Path(__file__).parent
 _SHAPE_FIELDS: Final = ("num_experts", "top_k", "hidden", "max_tokens", "world_size")
 
@@ -119,9 +120,10 @@ class Dispatched:
 class Plan:
     """Everything that calls of one shape on one group of ranks need. Creation is collective.
 
-    `grid` blocks of `warps_per_block` warps run each phase (defaults: two blocks per rank, two warps). On the CPU target
-    `warp_width` is 32 or 64 and `schedule_seed` picks the interleaving. Raises ValueError, or TargetError / BuildError
-    of kprof.
+    `device` is "cpu" or the current torch device. `grid` blocks of `warps_per_block` warps run each phase; by default two
+    blocks of two warps per rank on the CPU, and one block of eight warps per SM (CU) on a GPU. On the CPU target
+    `options` may set the warp width and `schedule_seed` the interleaving. Raises ValueError, or TargetError /
+    BuildError of kprof.
     """
 
     def __init__(
@@ -129,6 +131,7 @@ class Plan:
         group: Group,
         problem: Problem,
         *,
+        device: str = "cpu",
         grid: int | None = None,
         warps_per_block: int | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
@@ -138,22 +141,22 @@ class Plan:
         problem.check(group.world_size)
         self.problem = problem
         self.group = group
-        self.options = options or BuildOptions(Target.CPU, include_dirs=(_HERE.parent / "device",))
+        self.device = device
+        self.options = options or default_options(device)
         self.regions = RegionTable.from_header(_HERE / "regions.h")
         self._library = _load(self.options)
         self._schedule_seed = schedule_seed
-        self._warps = warps_per_block or DEFAULT_WARPS_PER_BLOCK
-        self._grid = grid or 2 * group.world_size
+        self._warps = warps_per_block or DEFAULT_WARPS_PER_BLOCK[self.options.target]
+        self._grid = grid or self._library.all_to_all_num_processors() or 2 * group.world_size
         self._check_grid()
         self._shape = _Shape(
             problem.num_experts, problem.top_k, problem.hidden, problem.max_tokens, group.world_size
         )
         self._check_same_on_all_ranks()
-        self._heap = SymmetricHeap(
-            group, self._library.all_to_all_heap_bytes(ctypes.byref(self._shape))
-        )
-        num_bytes = self._library.all_to_all_workspace_bytes(ctypes.byref(self._shape))
-        self._workspace = np.zeros(num_bytes + 256, dtype=np.uint8)
+        shape = ctypes.byref(self._shape)
+        self._heap = SymmetricHeap(group, self._library.all_to_all_heap_bytes(shape), device)
+        num_bytes = self._library.all_to_all_workspace_bytes(shape)
+        self._workspace: Memory | None = allocate(num_bytes, device)
         self._timeout_s = timeout_s
         self._epoch = 0
 
@@ -175,26 +178,45 @@ class Plan:
         *,
         out: torch.Tensor | None = None,
         recorder: Recorder | NullRecorder | None = None,
+        is_async: bool = False,
     ) -> torch.Tensor:
         """Run one call on this rank: x fp16 [n, D], indices int32 [n, K], weights fp32 [n, K] -> fp16 [n, D].
 
         All ranks call it the same number of times; no barrier is needed between calls. Raises ValueError / TypeError
-        for bad inputs before anything is launched, PeerTimeoutError when a peer never answered.
+        for bad inputs before anything is launched, PeerTimeoutError when a peer never answered. With `is_async` the
+        host looks at no values and waits for nothing: the caller vouches for the indices and calls `wait()` later.
         """
         import torch
 
-        if self._workspace.size == 0:
-            raise RuntimeError(
-                "the plan was closed, or a peer timed out in an earlier call; create a new plan"
-            )
-        self._check_inputs(x, indices, weights, out)
+        self._check_tensors(x, indices, weights, out)
+        if not is_async:
+            self._check_indices(indices)
         result = torch.empty_like(x) if out is None else out
         self._epoch += 1
         call = self._make_call(x, indices, weights, result)
         for phase in range(self._library.all_to_all_num_phases()):
             self._launch(phase, call, recorder or NullRecorder())
-        self._raise_timeout()
+        if not is_async:
+            self.wait()
         return result
+
+    def wait(self) -> None:
+        """Wait for all calls on this rank; raises PeerTimeoutError when a peer never answered.
+
+        The plan is void after that: rows of the failed call may still arrive.
+        """
+        begin = self._workspace_offsets()[0]
+        timeout = _Timeout.from_buffer_copy(
+            self._open_workspace().read(begin, begin + ctypes.sizeof(_Timeout)).tobytes()
+        )
+        if not timeout.is_set:
+            return
+        self._workspace = None
+        raise PeerTimeoutError(
+            f"rank {self.group.rank} waited {timeout.waited_ms / 1e3:.1f} s for rank {timeout.peer}, "
+            f"slot {timeout.slot}, epoch {timeout.epoch}, in {self.regions[timeout.region].name}; "
+            "the results of this call are void"
+        )
 
     def dispatched(self) -> Dispatched:
         """What the last call delivered to this rank."""
@@ -218,7 +240,7 @@ class Plan:
         """Free the memory. Collective: no rank may still write to another's heap."""
         self.group.barrier()
         self._heap.close()
-        self._workspace = np.zeros(0, dtype=np.uint8)
+        self._workspace = None
 
     def _launch(self, phase: int, call: _Call, recorder: Recorder | NullRecorder) -> None:
         name = self._library.all_to_all_phase_name(phase).decode()
@@ -233,12 +255,20 @@ class Plan:
             self.threads_per_block,
             buffer.arena,
             buffer.launch,
-            None,
+            self._stream(),
             seed,
         )
         if error:
             text = self._library.all_to_all_error_text(error).decode()
             raise RuntimeError(f"rank {self.group.rank}: {name} could not be launched: {text}")
+
+    def _stream(self) -> int | None:
+        """Torch's current stream, so that calls keep their place among the caller's other work."""
+        if self.device == "cpu":
+            return None
+        import torch
+
+        return int(torch.cuda.current_stream().cuda_stream)
 
     def _make_call(
         self, x: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor, out: torch.Tensor
@@ -255,12 +285,16 @@ class Plan:
             indices.data_ptr(),
             weights.data_ptr(),
             out.data_ptr(),
-            self._workspace_address(),
+            self._open_workspace().address,
             heaps,
         )
 
-    def _workspace_address(self) -> int:
-        return int(-(-self._workspace.ctypes.data // 256) * 256)
+    def _open_workspace(self) -> Memory:
+        if self._workspace is None:
+            raise RuntimeError(
+                "the plan was closed, or a peer timed out in an earlier call; create a new plan"
+            )
+        return self._workspace
 
     def _workspace_offsets(self) -> list[int]:
         offsets = (ctypes.c_uint64 * 4)()
@@ -268,23 +302,7 @@ class Plan:
         return list(offsets)
 
     def _view(self, offset: int, num_bytes: int, dtype: Any) -> np.ndarray:
-        begin = self._workspace_address() - self._workspace.ctypes.data + offset
-        return self._workspace[begin : begin + num_bytes].view(dtype)
-
-    def _raise_timeout(self) -> None:
-        timeout = _Timeout.from_buffer(
-            self._workspace, self._workspace_address() - self._workspace.ctypes.data
-        )
-        if not timeout.is_set:
-            return
-        region = self.regions[timeout.region].name
-        message = (
-            f"rank {self.group.rank} waited {timeout.waited_ms / 1e3:.1f} s for rank {timeout.peer}, "
-            f"slot {timeout.slot}, epoch {timeout.epoch}, in {region}; the results of this call are void"
-        )
-        del timeout
-        self._workspace = np.zeros(0, dtype=np.uint8)
-        raise PeerTimeoutError(message)
+        return self._open_workspace().read(offset, offset + num_bytes).view(dtype)
 
     def _check_grid(self) -> None:
         limit = int(self._library.all_to_all_max_resident_blocks(self.threads_per_block))
@@ -302,7 +320,7 @@ class Plan:
                     f"rank {rank} has the plan {shape}, rank 0 has {shapes[0]}; they must be equal"
                 )
 
-    def _check_inputs(
+    def _check_tensors(
         self,
         x: torch.Tensor,
         indices: torch.Tensor,
@@ -312,16 +330,16 @@ class Plan:
         import torch
 
         n = x.shape[0]
-        _check_tensor("x", x, torch.float16, (n, self.problem.hidden))
-        _check_tensor("indices", indices, torch.int32, (n, self.problem.top_k))
-        _check_tensor("weights", weights, torch.float32, (n, self.problem.top_k))
+        device_type = torch.device(self.device).type
+        _check_tensor("x", x, torch.float16, (n, self.problem.hidden), device_type)
+        _check_tensor("indices", indices, torch.int32, (n, self.problem.top_k), device_type)
+        _check_tensor("weights", weights, torch.float32, (n, self.problem.top_k), device_type)
         if out is not None:
-            _check_tensor("out", out, torch.float16, (n, self.problem.hidden))
+            _check_tensor("out", out, torch.float16, (n, self.problem.hidden), device_type)
         if n > self.problem.max_tokens:
             raise ValueError(
                 f"x has {n} tokens, the plan holds {self.problem.max_tokens} (M) per rank"
             )
-        self._check_indices(indices)
 
     def _check_indices(self, indices: torch.Tensor) -> None:
         if indices.numel() == 0:
@@ -339,16 +357,37 @@ class Plan:
 
 
 def _check_tensor(
-    name: str, tensor: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...]
+    name: str,
+    tensor: torch.Tensor,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    device_type: str,
 ) -> None:
     if tensor.dtype != dtype:
         raise TypeError(f"{name} must be {dtype}, got {tensor.dtype}")
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{name} must have shape {list(shape)}, got {list(tensor.shape)}")
-    if tensor.device.type != "cpu":
-        raise ValueError(f"{name} is on {tensor.device}, the plan runs on the CPU target")
+    if tensor.device.type != device_type:
+        raise ValueError(f"{name} is on {tensor.device}, the plan runs on {device_type}")
     if not tensor.is_contiguous():
         raise ValueError(f"{name} must be contiguous; call .contiguous()")
+
+
+def default_options(device: str) -> BuildOptions:
+    """How the kernel is built for a device; on a GPU for exactly its architecture."""
+    include_dirs = (_HERE.parent / "device",)
+    target = target_of_device(device)
+    if target is Target.CPU:
+        return BuildOptions(target, include_dirs=include_dirs)
+    import torch
+
+    properties = torch.cuda.get_device_properties(device)
+    arch = (
+        properties.gcnArchName.split(":")[0]
+        if target is Target.HIP
+        else f"sm_{properties.major}{properties.minor}"
+    )
+    return BuildOptions(target, arch, include_dirs=include_dirs)
 
 
 def _load(options: BuildOptions) -> ctypes.CDLL:

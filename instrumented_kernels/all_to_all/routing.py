@@ -23,6 +23,10 @@ class Inputs:
     indices: torch.Tensor
     weights: torch.Tensor
 
+    def to(self, device: str) -> Inputs:
+        """The same inputs on another device."""
+        return Inputs(self.x.to(device), self.indices.to(device), self.weights.to(device))
+
 
 @dataclass(frozen=True)
 class Skew:

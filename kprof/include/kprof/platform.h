@@ -7,7 +7,8 @@
 //   signals    store_system(), load_system(), fence_release_system(), fence_acquire_system(), pause()
 //   threads    sync_block(), sync_warp(), shuffle(), add_device()
 //   data       half_to_float(), float_to_half() on 16-bit patterns; store_record()
-//   host       KPROF_SHARED(type, name, count), KPROF_LAUNCH(...), max_resident_blocks()
+//   host       KPROF_SHARED(type, name, count), KPROF_LAUNCH(...), num_processors(), max_resident_blocks(),
+//              peer_allocate() and friends (GPUs only)
 //
 // Scopes: "device" is this GPU, "system" is all GPUs of the host and the CPU.
 #pragma once

@@ -108,6 +108,8 @@ inline void store_record(Record* slot, uint64_t start_and_region, uint64_t durat
   memcpy(slot, words, sizeof words);
 }
 
+// The CPU target has no processors to spread blocks over: 0 lets the caller choose a grid by what is to be seen.
+inline int num_processors() { return 0; }
 // Fibers are always co-resident; the limit only keeps a typing error from taking all memory.
 template <typename Kernel>
 inline int max_resident_blocks(Kernel, int threads_per_block) {

@@ -88,20 +88,45 @@ KPROF_DEVICE void store_record(Record* slot, uint64_t start_and_region, uint64_t
 
 using Stream = cudaStream_t;
 
+// SMs of the current device (CUs on AMD).
+inline int num_processors() {
+  int device = 0, num_sms = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, device);
+  return num_sms;
+}
 // Blocks of `kernel` that the whole device can hold at once: blocks that wait for each other must all be resident.
 template <typename Kernel>
 inline int max_resident_blocks(Kernel kernel, int threads_per_block) {
-  int device = 0, num_sms = 0, blocks_per_sm = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return 0;
-  cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, device);
-  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, kernel, threads_per_block, 0);
-  return num_sms * blocks_per_sm;
+  int blocks = 0;
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads_per_block, 0);
+  return num_processors() * blocks;
 }
 inline int last_launch_error() { return static_cast<int>(cudaGetLastError()); }
 inline int host_warp_width() { return 32; }
 inline const char* error_text(int error) {
   return cudaGetErrorString(static_cast<cudaError_t>(error));
 }
+
+// ---- memory that all GPUs of the host can write: one allocation per rank, opened by the others through a handle ---------
+
+constexpr int kPeerHandleBytes = sizeof(cudaIpcMemHandle_t);
+
+inline int peer_allocate(void** memory, size_t bytes) {
+  const cudaError_t error = cudaMalloc(memory, bytes);
+  if (error != cudaSuccess) return static_cast<int>(error);
+  cudaMemset(*memory, 0, bytes);
+  return static_cast<int>(cudaDeviceSynchronize());
+}
+inline int peer_free(void* memory) { return static_cast<int>(cudaFree(memory)); }
+inline int peer_export(void* handle, void* memory) {
+  return static_cast<int>(cudaIpcGetMemHandle(static_cast<cudaIpcMemHandle_t*>(handle), memory));
+}
+inline int peer_import(void** memory, const void* handle) {
+  return static_cast<int>(cudaIpcOpenMemHandle(memory, *static_cast<const cudaIpcMemHandle_t*>(handle),
+                                               cudaIpcMemLazyEnablePeerAccess));
+}
+inline int peer_close(void* memory) { return static_cast<int>(cudaIpcCloseMemHandle(memory)); }
 
 }  // namespace kprof::platform
 

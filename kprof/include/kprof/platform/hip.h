@@ -111,17 +111,21 @@ KPROF_DEVICE void store_record(Record* slot, uint64_t start_and_region, uint64_t
 
 using Stream = hipStream_t;
 
+// SMs of the current device (CUs on AMD).
+inline int num_processors() {
+  int device = 0, num_cus = 0;
+  if (hipGetDevice(&device) != hipSuccess) return 0;
+  if (hipDeviceGetAttribute(&num_cus, hipDeviceAttributeMultiprocessorCount, device) != hipSuccess) return 0;
+  return num_cus;
+}
 // Blocks of `kernel` that the whole device can hold at once: blocks that wait for each other must all be resident.
 template <typename Kernel>
 inline int max_resident_blocks(Kernel kernel, int threads_per_block) {
-  int device = 0, num_cus = 0, blocks_per_cu = 0;
-  if (hipGetDevice(&device) != hipSuccess) return 0;
-  if (hipDeviceGetAttribute(&num_cus, hipDeviceAttributeMultiprocessorCount, device) != hipSuccess)
+  int blocks = 0;
+  if (hipOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, reinterpret_cast<const void*>(kernel),
+                                                   threads_per_block, 0) != hipSuccess)
     return 0;
-  if (hipOccupancyMaxActiveBlocksPerMultiprocessor(
-          &blocks_per_cu, reinterpret_cast<const void*>(kernel), threads_per_block, 0) != hipSuccess)
-    return 0;
-  return num_cus * blocks_per_cu;
+  return num_processors() * blocks;
 }
 inline int last_launch_error() { return static_cast<int>(hipGetLastError()); }
 // Wavefronts are 64 wide on gfx9 (MI200, MI300, MI350); other devices are asked.
@@ -132,6 +136,27 @@ inline int host_warp_width() {
   return width;
 }
 inline const char* error_text(int error) { return hipGetErrorString(static_cast<hipError_t>(error)); }
+
+// ---- memory that all GPUs of the host can write: one allocation per rank, opened by the others through a handle ---------
+
+constexpr int kPeerHandleBytes = sizeof(hipIpcMemHandle_t);
+
+// Fine-grained: what a peer writes must become visible while a kernel runs, not only at its end.
+inline int peer_allocate(void** memory, size_t bytes) {
+  const hipError_t error = hipExtMallocWithFlags(memory, bytes, hipDeviceMallocFinegrained);
+  if (error != hipSuccess) return static_cast<int>(error);
+  const hipError_t cleared = hipMemset(*memory, 0, bytes);
+  return static_cast<int>(cleared != hipSuccess ? cleared : hipDeviceSynchronize());
+}
+inline int peer_free(void* memory) { return static_cast<int>(hipFree(memory)); }
+inline int peer_export(void* handle, void* memory) {
+  return static_cast<int>(hipIpcGetMemHandle(static_cast<hipIpcMemHandle_t*>(handle), memory));
+}
+inline int peer_import(void** memory, const void* handle) {
+  return static_cast<int>(hipIpcOpenMemHandle(memory, *static_cast<const hipIpcMemHandle_t*>(handle),
+                                              hipIpcMemLazyEnablePeerAccess));
+}
+inline int peer_close(void* memory) { return static_cast<int>(hipIpcCloseMemHandle(memory)); }
 
 }  // namespace kprof::platform
 

@@ -1,0 +1,59 @@
+"""What every workload here needs before its kernels: the group of ranks and the device of this rank."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from kprof.errors import TargetError
+from kprof.groups import Group, SoloGroup, TorchGroup
+from kprof.targets import Target, best_target, count_devices, require_target
+
+
+@contextlib.contextmanager
+def joined_group() -> Iterator[Group]:
+    """The process group that torchrun (or kprof record --nproc) asks for, or this process alone."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield SoloGroup()
+        return
+    import torch.distributed as dist
+
+    # Kernels talk through symmetric memory; the process group only exchanges handles, on the CPU.
+    dist.init_process_group("gloo")
+    try:
+        yield TorchGroup()
+    finally:
+        dist.destroy_process_group()
+
+
+def choose_device(target: str) -> str:
+    """The torch device of this rank for `--target`: "auto" takes GPUs when there is one for every rank of this host.
+
+    Makes the device current. Raises TargetError when the target cannot be used here.
+    """
+    num_local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "1")))
+    if target == "auto":
+        best = best_target()
+        chosen = best if count_devices(best) >= num_local_ranks else Target.CPU
+    elif target in Target._value2member_map_:
+        chosen = Target(target)
+    else:
+        raise TargetError(f"--target {target!r} is not known; choose auto, cpu, cuda or hip")
+    if chosen is Target.CPU:
+        return "cpu"
+    require_target(chosen)
+    if count_devices(chosen) < num_local_ranks:
+        raise TargetError(
+            f"{num_local_ranks} ranks need {num_local_ranks} GPUs on this host, and it has {count_devices(chosen)}; "
+            "start fewer ranks or use --target cpu"
+        )
+    return _current_gpu()
+
+
+def _current_gpu() -> str:
+    import torch
+
+    device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    torch.cuda.set_device(device)
+    return device
