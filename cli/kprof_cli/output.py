@@ -37,18 +37,16 @@ def print_json(value: Any) -> None:
 def print_frame(
     frame: pd.DataFrame, *, is_json: bool, limit: int = 0, has_one_unit: bool = False
 ) -> None:
-    """Print a result table of an analysis: JSON as it is, or for people with times in a readable unit.
+    """Print a result table of an analysis: JSON as it is, or for people with readable times.
 
-    Each column has a unit of its own, unless `has_one_unit`: the cells of a matrix are compared across columns.
+    Each time has the unit that suits it, unless `has_one_unit`: the cells of a matrix are compared with each other.
     """
     if is_json:
         print_json(frame.to_dict(orient="records"))
         return
     values = {str(name): frame[name].tolist() for name in frame.columns}
-    times = [cell for name in values if name.endswith("_ns") for cell in values[name]]
-    columns = [
-        _readable(name, cells, times if has_one_unit else cells) for name, cells in values.items()
-    ]
+    unit = _common_unit(values) if has_one_unit else None
+    columns = [_readable(name, cells, unit) for name, cells in values.items()]
     rows = list(zip(*(cells for _, cells in columns), strict=True))
     print_rows([header for header, _ in columns], rows, limit=limit)
 
@@ -91,9 +89,10 @@ def format_bytes(size_bytes: int) -> str:
 
 
 def format_ns(duration_ns: float) -> str:
-    """345.6 us."""
-    _, scale, unit = next(entry for entry in _TIME_UNITS if abs(duration_ns) >= entry[0])
-    return f"{duration_ns / scale:,.1f} {unit}" if scale > 1 else f"{duration_ns:.0f} ns"
+    """346 us: three significant digits, as in the sentences of the report."""
+    from kprof.analysis.wording import duration
+
+    return duration(duration_ns)
 
 
 @contextmanager
@@ -107,18 +106,27 @@ def progress_bar() -> Iterator[Callable[[str, float], None]]:
         yield lambda what, share: bars.update(task, description=what, completed=share)
 
 
-def _readable(name: str, values: list[Any], scaled_like: list[Any]) -> tuple[str, list[Any]]:
-    """A column for people: `wait_ns` in the unit that suits `scaled_like`, shares and ratios rounded."""
-    if name.endswith("_ns"):
-        largest = max((abs(value) for value in scaled_like if _is_finite_number(value)), default=0)
-        _, scale, unit = next(entry for entry in _TIME_UNITS if largest >= entry[0])
-        digits = 0 if unit == "ns" else 2
-        return f"{name[:-3]}, {unit}", [_fixed(value, scale, digits) for value in values]
-    if any(isinstance(value, float) for value in values):
-        return name, [_fixed(value, 1, 3) for value in values]
+def _common_unit(columns: dict[str, list[Any]]) -> tuple[float, str]:
+    """Scale and name of the unit that suits the largest time of a table."""
+    times = [cell for name, cells in columns.items() if name.endswith("_ns") for cell in cells]
+    largest = max((abs(time) for time in times if _is_finite_number(time)), default=0)
+    return next((scale, unit) for least, scale, unit in _TIME_UNITS if largest >= least)
+
+
+def _readable(
+    name: str, values: list[Any], unit: tuple[float, str] | None
+) -> tuple[str, list[Any]]:
+    """Header and cells of a column for people; `unit` for times, None to let each have its own."""
+    if name.endswith("_ns") and unit is None:
+        return name[:-3], [format_ns(cell) if _is_finite_number(cell) else "" for cell in values]
+    if name.endswith("_ns") and unit is not None:
+        scale, unit_name = unit
+        return f"{name[:-3]}, {unit_name}", [_fixed(cell, scale, 2) for cell in values]
+    if any(isinstance(cell, float) for cell in values):
+        return name, [_fixed(cell, 1, 3) for cell in values]
+    is_whole = [isinstance(cell, int) and not isinstance(cell, bool) for cell in values]
     return name, [
-        f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
-        for value in values
+        f"{cell:,}" if whole else cell for cell, whole in zip(values, is_whole, strict=True)
     ]
 
 

@@ -63,10 +63,16 @@ def test_late_senders(kprof, small):
     assert (row["src"], row["dst"], row["flows"]) == (0, 1, 2)
 
 
-def test_tables_for_people_have_units(kprof, small):
+def test_times_for_people_have_units(kprof, small):
     out = kprof("waits", small).out
-    assert "wait, ns" in out
-    assert "1,020" in out
+    assert "wait " in out
+    assert "1.02 us" in out
+
+
+def test_a_matrix_for_people_has_one_unit(kprof, small):
+    out = kprof("waits", small, "--by", "matrix").out
+    assert "for_rank_0, ns" in out
+    assert "1,020.00" in out
 
 
 def test_selection_narrows_every_reader(kprof, small):
