@@ -58,12 +58,9 @@ def _cause_of(symptom: Finding, found: list[Finding]) -> Finding | None:
         ]
     else:
         candidates = []
-    if symptom.kind == "late_sender":
-        candidates += [
-            f
-            for f in found
-            if f.kind == "serialised_waits" and f.cost_ns >= _ENOUGH * symptom.cost_ns
-        ]
+    if symptom.kind in ("late_sender", "tail"):
+        enough = _ENOUGH * symptom.cost_ns
+        candidates += [f for f in found if f.kind in _EVERYWHERE and f.cost_ns >= enough]
     return max(candidates, key=lambda finding: finding.cost_ns, default=None)
 
 
