@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from kprof.analysis.skew import launch_starts
+from kprof.analysis.calls import typical_call
 from kprof.analysis.summary import CLOSED_SPANS, summarise
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from kprof.trace import Trace
-
-# A picture of the whole run shows something when launches fill this much of it; else the longest call is shown.
-_MIN_FILLED: Final = 0.7
 
 
 @dataclass(frozen=True)
@@ -27,21 +24,9 @@ class Focus:
 
 
 def focus(trace: Trace) -> Focus:
-    """The whole run where launches fill it, else the longest call (all kernels of one ordinal)."""
-    starts = launch_starts(trace)
-    if starts.empty:
-        return Focus(0, 0, "nothing")
-    first, last = int(starts["first_ns"].min()), int(starts["last_ns"].max())
-    calls = starts.groupby("ordinal").agg(
-        first_ns=("first_ns", "min"), last_ns=("last_ns", "max"), launches=("launch", "nunique")
-    )
-    calls["length_ns"] = calls["last_ns"] - calls["first_ns"]
-    if len(calls) == 1 or (calls["length_ns"].sum() >= _MIN_FILLED * (last - first)):
-        return Focus(first, last, "the whole run")
-    ordinal = int(calls["length_ns"].to_numpy().argmax())
-    call = calls.iloc[ordinal]
-    what = f"call {calls.index[ordinal]}, the longest of {len(calls)}"
-    return Focus(int(call["first_ns"]), int(call["last_ns"]), what)
+    """The call of median length; the whole run where there is one call only."""
+    call = typical_call(trace)
+    return Focus(0, 0, "nothing") if call is None else Focus(call.start_ns, call.end_ns, call.name)
 
 
 def activity(trace: Trace, over: Focus, num_bins: int = 240) -> pd.DataFrame:

@@ -40,6 +40,7 @@ def all_figures(report: Report) -> list[Figure]:
     """Every figure that this report has data for, in the order of the page."""
     figures = [
         _timeline(report),
+        _critical_path(report),
         _gantt(report),
         _blame(report),
         _peers(report),
@@ -197,6 +198,75 @@ def _gantt(report: Report) -> Figure | None:
     )
 
 
+_PATH_COLORS: Final = {
+    "transfer": "#b58ce0",
+    "release": "#e3b23c",
+    "gap": "#9aa3ad",
+    "launch": "#6b7683",
+}
+_PATH_NAMES: Final = {
+    "transfer": "data on its way",
+    "release": "barrier opens",
+    "gap": "between regions",
+    "launch": "between launches",
+}
+
+
+def _critical_path(report: Report) -> Figure | None:
+    """A lane per rank; the path goes from left to right and changes lanes where one rank waited for another."""
+    path, over = report.critical_path, report.focus
+    if path is None or path.empty:
+        return None
+    size, unit = _unit(over.end_ns - over.start_ns)
+    categories = dict(zip(report.regions["region"], report.regions["category"], strict=True))
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in path.to_dict("records"):
+        category = categories.get(row["region"], "other")
+        is_span = row["kind"] == "span"
+        name = category if is_span else _PATH_NAMES[row["kind"]]
+        color = CATEGORY_COLORS[category] if is_span else _PATH_COLORS[row["kind"]]
+        groups.setdefault((name, color), []).append({str(key): value for key, value in row.items()})
+    data = [
+        _path_bars(rows, over.start_ns, size, name, color) for (name, color), rows in groups.items()
+    ]
+    ranks = sorted(path["rank"].unique().tolist())
+    return _figure(
+        "critical-path",
+        data,
+        110 + 26 * len(ranks),
+        barmode="overlay",
+        bargap=0.25,
+        showlegend=True,
+        xaxis={"title": {"text": f"time since the start of {over.what}, {unit}"}},
+        yaxis={
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": [f"rank {rank}" for rank in ranks],
+            "range": [len(ranks) - 0.5, -0.5],
+        },
+    )
+
+
+def _path_bars(
+    rows: list[dict[str, Any]], origin_ns: int, size: float, name: str, color: str
+) -> dict[str, Any]:
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "base": _rounded6((row["start_ns"] - origin_ns) / size for row in rows),
+        "x": _rounded(row["duration_ns"] / size for row in rows),
+        "y": [f"rank {row['rank']}" for row in rows],
+        "marker": {"color": color, "line": {"width": 0}},
+        "name": name,
+        "text": [
+            f"{label(row['region'])} (block {row['block']}): {duration(row['duration_ns'])}, {name}"
+            for row in rows
+        ],
+        "textposition": "none",
+        "hovertemplate": "%{text}<extra></extra>",
+    }
+
+
 def _bars(
     rows: pd.DataFrame, origin_ns: int, size: float, category: str, color: str
 ) -> dict[str, Any]:
@@ -350,7 +420,8 @@ def _ranks(report: Report) -> Figure | None:
 
 
 def _wait_distribution(report: Report) -> Figure | None:
-    """How long single waits last, per region: bars over log10(ns), four an octave's worth of histogram buckets."""
+    """How long single waits last, per region: bars over log10(ns), four an octave's worth of histogram
+    buckets."""
     table = report.histogram
     table = table[table["category"].isin(["wait", "sync"])]
     if table.empty:

@@ -13,7 +13,8 @@
       "tables": {name: [row, ...] | null}  rows are objects; columns as in the docstrings of kprof.analysis:
                   efficiency, rank_efficiency, launch_efficiency, launch_skew, regions (= stats), late_sender,
                   waits_by_rank, waits_by_region, waits_by_peer, imbalance_by_rank, imbalance_by_block, blame,
-                  unmatched_flows
+                  unmatched_flows, stragglers, ramp_and_tail, barrier_waits, bandwidth, stalls, critical_path,
+                  critical_regions, what_if, delay_costs
       "blame_matrix": {"rows": [waiting rank], "columns": [rank waited for], "wait_ns": [[...], ...]}
     }
 
@@ -48,6 +49,15 @@ TABLES: Final = (
     "imbalance_by_block",
     "blame",
     "unmatched_flows",
+    "stragglers",
+    "ramp_and_tail",
+    "barrier_waits",
+    "bandwidth",
+    "stalls",
+    "critical_path",
+    "critical_regions",
+    "what_if",
+    "delay_costs",
 )
 
 

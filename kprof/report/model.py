@@ -11,7 +11,7 @@ from kprof.analysis.rules.measure import run_time_ns
 from kprof.analysis.summary import summarise
 from kprof.analysis.timeline import Focus, activity, focus, longest_spans
 from kprof.analysis.wording import duration, members
-from kprof.errors import ClockError
+from kprof.errors import ClockError, SelectionError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, float], None]
 _RANKS_IN_BLOCK_VIEW: Final = 2
+_MAX_EVENTS_SORTED: Final = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,15 @@ class Report:
     blame_matrix: pd.DataFrame
     unmatched_flows: pd.DataFrame
     histogram: pd.DataFrame
+    stragglers: pd.DataFrame
+    ramp_and_tail: pd.DataFrame
+    barrier_waits: pd.DataFrame
+    bandwidth: pd.DataFrame
+    stalls: pd.DataFrame | None
+    critical_path: pd.DataFrame | None
+    critical_regions: pd.DataFrame | None
+    what_if: pd.DataFrame | None
+    delay_costs: pd.DataFrame | None
     focus: Focus
     activity: pd.DataFrame
     spans: pd.DataFrame
@@ -78,6 +88,7 @@ def build(trace: Trace, *, progress: Progress | None = None) -> Report:
     say("tables", 0.85)
     refused: dict[str, str] = {}
     over = focus(trace)
+    path = _aligned(refused, "critical_path", analysis.critical_path, trace)
     report = Report(
         manifest=trace.manifest,
         num_events=trace.num_events(),
@@ -102,6 +113,15 @@ def build(trace: Trace, *, progress: Progress | None = None) -> Report:
         blame_matrix=analysis.blame_matrix(trace),
         unmatched_flows=analysis.unmatched_flows(trace),
         histogram=analysis.histogram(trace),
+        stragglers=analysis.stragglers(trace),
+        ramp_and_tail=analysis.ramp_and_tail(trace),
+        barrier_waits=analysis.barrier_waits(trace),
+        bandwidth=analysis.bandwidth(trace),
+        stalls=_stalls(refused, trace),
+        critical_path=path,
+        critical_regions=None if path is None else analysis.critical_regions(path),
+        what_if=_aligned(refused, "what_if", analysis.what_if, trace),
+        delay_costs=_aligned(refused, "delay_costs", analysis.delay_costs, trace),
         focus=over,
         activity=activity(trace, over),
         spans=longest_spans(trace, over, _ranks_worth_a_look(trace, found)),
@@ -115,9 +135,20 @@ def _aligned(
 ) -> pd.DataFrame | None:
     try:
         return analyse(trace)
-    except ClockError as error:
+    except (ClockError, SelectionError) as error:
         refused[name] = str(error)
         return None
+
+
+def _stalls(refused: dict[str, str], trace: Trace) -> pd.DataFrame | None:
+    num_events = trace.num_events()
+    if num_events <= _MAX_EVENTS_SORTED:
+        return analysis.stalls(trace)
+    refused["stalls"] = (
+        f"hidden and exposed stalls sort all events, and {num_events} are more than {_MAX_EVENTS_SORTED}; "
+        "select a few launches to see them"
+    )
+    return None
 
 
 def _verdict(trace: Trace, found: tuple[Finding, ...]) -> str:

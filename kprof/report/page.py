@@ -67,6 +67,9 @@ def to_html(report: Report) -> str:
         quality=quality_rows(report),
         bounds=_bounds(report),
         late_rows=_late_rows(report),
+        path_rows=_path_rows(report),
+        what_if_rows=_what_if_rows(report),
+        delay_rows=_delay_rows(report),
         refused=_refused_once(report),
         colors=CATEGORY_COLORS,
     )
@@ -89,21 +92,55 @@ def _efficiency(report: Report) -> dict[str, Any] | None:
 
 
 def _rank_rows(report: Report) -> list[dict[str, Any]]:
-    """The straggler sheet: work, wait, and the wait that each rank causes to the others."""
-    blame = report.blame
-    caused = blame[blame["rank"] != blame["peer"]].groupby("peer")["wait_ns"].sum().to_dict()
+    """The straggler sheet: own work and wait, the wait caused to the others, and what fixing the rank would
+    gain."""
     efficiency = report.rank_efficiency.set_index("rank").to_dict("index")
+    gains = _gains(report)
     rows = []
-    for row in report.imbalance_by_rank.to_dict("records"):
-        rank = row["rank"]
+    for row in report.stragglers.to_dict("records"):
+        own = efficiency[row["rank"]]
+        gain = gains.get(row["rank"])
         rows.append(
             {str(key): value for key, value in row.items()}
             | {
-                "caused_ns": caused.get(rank, 0),
-                "parallel_efficiency": efficiency[rank]["parallel_efficiency"],
+                "load_balance": own["load_balance"],
+                "parallel_efficiency": own["parallel_efficiency"],
+                "gain": "-" if gain is None else f"{duration(gain[0])} ({percent(gain[1])})",
             }
         )
     return rows
+
+
+def _gains(report: Report) -> dict[int, tuple[float, float]]:
+    """By rank: what a call would end earlier if only that rank were like the median rank."""
+    table = report.what_if
+    if table is None:
+        return {}
+    rows = table[table["rank"] >= 0].to_dict("records")
+    return {row["rank"]: (max(0.0, row["gain_ns"]), max(0.0, row["gain_share"])) for row in rows}
+
+
+def _what_if_rows(report: Report) -> list[dict[str, Any]]:
+    table = report.what_if
+    return (
+        []
+        if table is None
+        else [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
+    )
+
+
+def _path_rows(report: Report) -> list[dict[str, Any]]:
+    table = report.critical_regions
+    if table is None:
+        return []
+    return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")[:10]]
+
+
+def _delay_rows(report: Report) -> list[dict[str, Any]]:
+    table = report.delay_costs
+    if table is None:
+        return []
+    return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")[:10]]
 
 
 def _bounds(report: Report) -> dict[int, str]:

@@ -87,7 +87,7 @@ def test_every_figure_is_drawn_without_errors_or_network(
                      marks: box.querySelectorAll(".plot path, .heatmaplayer image, .fills path, .point").length};
            })"""
     )
-    assert len(boxes) == 9
+    assert len(boxes) == 10
     for box in boxes:
         assert box["width"] > 300, box
         assert box["marks"] > 0, box

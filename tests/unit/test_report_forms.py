@@ -147,7 +147,7 @@ def test_figures_are_valid_for_plotly(uneven: Report) -> None:
     import plotly.graph_objects as go
 
     figures = all_figures(uneven)
-    assert len(figures) == 9
+    assert len(figures) == 10
     for figure in figures:
         go.Figure(data=figure["data"], layout=figure["layout"])
 
