@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
     from kprof.export.source import Flows, RawEvents
 
-# Viewers sort these by text, beside "kernel launches" and "threadblocks".
-ACTIVE: Final = "blocks active"
-WAITING: Final = "blocks waiting"
+ACTIVE: Final = "active blocks"
+WAITING: Final = "waiting blocks"
 IN_FLIGHT: Final = "bytes in flight"
 UNITS: Final = {ACTIVE: "blocks", WAITING: "blocks", IN_FLIGHT: "bytes"}
 

@@ -34,9 +34,9 @@ class ExportSummary:
 class TrackKind(Enum):
     """What a track shows."""
 
+    PROCESS = "process"
     RANK = "rank"
     LAUNCHES = "launches"
-    GROUP = "group"
     BLOCK = "block"
     WARP = "warp"
     COUNTER = "counter"

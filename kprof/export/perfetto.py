@@ -192,18 +192,18 @@ def _describe(descriptor: Any, track: Track, rank: Rank) -> None:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import CounterDescriptor, TrackDescriptor
 
     descriptor.uuid = track.id
-    if track.kind is TrackKind.RANK:
+    if track.kind is TrackKind.PROCESS:
         descriptor.process.pid = rank.pid
         descriptor.process.process_name = rank.name
         descriptor.process.process_labels.extend(rank.labels)
-    else:
-        descriptor.name = track.name
-        descriptor.parent_uuid = track.parent
-        descriptor.sibling_order_rank = track.order
-    if track.kind is TrackKind.COUNTER:
-        if track.unit == "bytes":
-            descriptor.counter.unit = CounterDescriptor.UNIT_SIZE_BYTES
-        else:
-            descriptor.counter.unit_name = track.unit
-    elif track.kind is not TrackKind.WARP:
-        descriptor.child_ordering = TrackDescriptor.EXPLICIT
+        return
+    descriptor.name = track.name
+    descriptor.parent_uuid = track.parent
+    descriptor.sibling_order_rank = track.order
+    descriptor.child_ordering = TrackDescriptor.EXPLICIT
+    if track.kind is TrackKind.RANK:
+        descriptor.description = ", ".join(rank.labels)
+    elif track.kind is TrackKind.COUNTER and track.unit == "bytes":
+        descriptor.counter.unit = CounterDescriptor.UNIT_SIZE_BYTES
+    elif track.kind is TrackKind.COUNTER:
+        descriptor.counter.unit_name = track.unit

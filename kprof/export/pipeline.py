@@ -76,7 +76,7 @@ def _choose_detail(source: Source, max_slices: int, steps: _Steps) -> Detail:
     chooser = DetailChooser(source.last_ns)
     next_id = 1
     for rank, keys in keys_by_rank(source).items():
-        tracks = RankTracks(rank, next_id, keys)
+        tracks = RankTracks(rank, "", next_id, keys)
         for piece in source.pieces(rank):
             events = source.read(piece)
             track, depth = tracks.place(events, source.names)
@@ -108,14 +108,16 @@ class _Run:
     def all_ranks(self) -> None:
         keys = keys_by_rank(self._source)
         launches = _launches_by_rank(self._source)
+        names = {rank.rank: rank.name for rank in describe_ranks(self._source.trace)}
         next_id = 1
         for rank, flows in flows_by_rank(self._source, list(keys)):
             self._tally.num_backwards += flows.num_backwards
-            tracks = RankTracks(rank, next_id, keys[rank])
+            tracks = RankTracks(rank, names[rank], next_id, keys[rank])
             self._rank(rank, tracks, flows, launches.get(rank, []))
             self._mark_idle(tracks, [key.block for key in keys[rank] if not key.num_events])
             next_id = tracks.next_id
-        self._tally.num_tracks = next_id - 1
+        # Not counted: the process of each rank, which has no line of its own.
+        self._tally.num_tracks = next_id - 1 - len(keys)
 
     def _rank(
         self, rank: int, tracks: RankTracks, flows: Flows, launches: list[LaunchSlice]

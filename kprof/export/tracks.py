@@ -1,12 +1,16 @@
-"""The tree of tracks: rank > threadblocks > block > warp, with launches and counters beside the blocks.
+"""The tree of tracks: rank > block > warp, with launches and counters of the rank above its blocks.
 
-Rank 3 (host0, NVIDIA H200)          a process, so that viewers and SQL know it as one
-  blocks active, blocks waiting ...  counters of the rank
-  kernel launches
-  threadblocks                       a plain track: children of a process itself would be sorted by text,
-    block 2                          and "block 10" would come before "block 2"
-      warp 0
-    block 10
+    Rank 3 (host0, NVIDIA H200)
+      active blocks, waiting blocks, bytes in flight
+      kernel launches
+      block 2
+        warp 0
+      block 10
+
+A rank is a plain track, not a process with threads: viewers sort processes by how busy they are and the tracks of a
+process by text, so that rank 5 would come before rank 0 and block 10 before block 2. Tracks without a parent are
+sorted by text too, so the numbers of ranks have leading zeros where there are more than ten. A process without tracks
+stands beside each rank: queries find the ranks in the table of processes.
 """
 
 from __future__ import annotations
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
     from kprof.export.source import RawEvents, Source
     from kprof.trace import Trace
 
-GROUP_NAME: Final = "threadblocks"
 LAUNCHES_NAME: Final = "kernel launches"
 _FIRST_PID: Final = 1000
 
@@ -35,22 +38,24 @@ _FIRST_PID: Final = 1000
 def describe_ranks(trace: Trace) -> tuple[Rank, ...]:
     """Names and process ids of the ranks: their own where these are unique, else numbers that are."""
     own = [info.pid for info in trace.ranks]
+    width = len(str(max((info.rank for info in trace.manifest.ranks), default=0)))
     is_unique = len(set(own)) == len(own) and all(pid > 0 for pid in own)
     return tuple(
         Rank(
             info.rank,
             info.pid if is_unique else _FIRST_PID + info.rank,
-            rank_name(info),
+            rank_name(info, width),
             _labels(trace, info),
         )
         for info in trace.ranks
     )
 
 
-def rank_name(info: RankInfo) -> str:
-    """`Rank 3 (host0, NVIDIA H200)`."""
+def rank_name(info: RankInfo, width: int = 1) -> str:
+    """`Rank 3 (host0, NVIDIA H200)`; the number has at least `width` digits."""
     details = ", ".join(filter(None, (info.host, info.device)))
-    return f"Rank {info.rank} ({details})" if details else f"Rank {info.rank}"
+    number = f"Rank {info.rank:0{width}}"
+    return f"{number} ({details})" if details else number
 
 
 def block_name(block: int) -> str:
@@ -76,16 +81,17 @@ class RankTracks:
     """Allocates the tracks of one rank; ids go on from rank to rank. `take_new` hands out what was not yet
     declared."""
 
-    def __init__(self, rank: int, first_id: int, keys: list[TrackKey]) -> None:
+    def __init__(self, rank: int, name: str, first_id: int, keys: list[TrackKey]) -> None:
         self.rank = rank
         self.next_id = first_id
+        self._num_counters = 0
         self._new: list[Track] = []
         self._by_id: dict[int, Track] = {}
         self._extra: dict[tuple[int, str, int], int] = {}
         self._device: dict[tuple[int, int], int] = {}
-        self.process = self._add(TrackKind.RANK, "")
-        self.launches = self._add(TrackKind.LAUNCHES, LAUNCHES_NAME, self.process)
-        self.group = self._add(TrackKind.GROUP, GROUP_NAME, self.process)
+        self._add(TrackKind.PROCESS, name)
+        self.root = self._add(TrackKind.RANK, name)
+        self.launches = self._add(TrackKind.LAUNCHES, LAUNCHES_NAME, self.root, order=-1)
         for key in keys:
             self._add_device_track(key)
 
@@ -96,7 +102,10 @@ class RankTracks:
 
     def counter(self, name: str, unit: str) -> int:
         """A counter of the whole rank."""
-        return self._add(TrackKind.COUNTER, name, self.process, order=-1, unit=unit)
+        self._num_counters += 1
+        # Above the launches, in the order of these calls.
+        order = self._num_counters - 100
+        return self._add(TrackKind.COUNTER, name, self.root, order=order, unit=unit)
 
     def launch_lane(self, lane: int) -> int:
         """The track of kernel launches, or the lane-th below it for launches that overlap."""
@@ -131,7 +140,7 @@ class RankTracks:
     def _add_device_track(self, key: TrackKey) -> None:
         block = self._device.get((key.block, -1))
         if block is None:
-            block = self._add(TrackKind.BLOCK, block_name(key.block), self.group, order=key.block)
+            block = self._add(TrackKind.BLOCK, block_name(key.block), self.root, order=key.block)
             self._device[key.block, -1] = block
         if key.warp >= 0:
             warp = self._add(TrackKind.WARP, warp_name(key.warp), block, order=key.warp)

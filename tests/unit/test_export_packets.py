@@ -106,11 +106,28 @@ def test_tracks_are_ordered_by_number(tmp_path: Path) -> None:
     blocks = [d for d in descriptors if d.name.startswith("block ")]
     in_order = sorted(blocks, key=lambda d: d.sibling_order_rank)
     assert [d.name for d in in_order] == ["block 2", "block 9", "block 10", "block 100"]
-    parents = {by_uuid[d.parent_uuid].name for d in blocks}
-    assert parents == {"threadblocks"}
-    group = by_uuid[blocks[0].parent_uuid]
-    assert group.child_ordering == TrackDescriptor.EXPLICIT
-    assert by_uuid[group.parent_uuid].process.process_name == "Rank 0 (host0, device 0)"
+    (root,) = {d.parent_uuid for d in blocks}
+    assert by_uuid[root].name == "Rank 0 (host0, device 0)"
+    assert by_uuid[root].child_ordering == TrackDescriptor.EXPLICIT
+    siblings = sorted(
+        (d for d in descriptors if d.parent_uuid == root), key=lambda d: d.sibling_order_rank
+    )
+    assert [d.name for d in siblings][:2] == ["active blocks", "kernel launches"]
+
+
+def test_ranks_sort_by_number_where_viewers_sort_by_text(tmp_path: Path) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=11)
+    build.span(rank=3, region="bare", start_ns=0, duration_ns=1)
+    descriptors = [
+        p.track_descriptor
+        for p in packets_of(build.trace(), tmp_path)
+        if p.HasField("track_descriptor")
+    ]
+    roots = [d.name for d in descriptors if not d.parent_uuid and not d.HasField("process")]
+    assert sorted(roots) == [f"Rank {rank:02} (host0, device {rank})" for rank in range(11)]
+    assert sorted(roots) == sorted(
+        d.process.process_name for d in descriptors if d.HasField("process")
+    )
 
 
 def test_track_ids_of_all_ranks_differ(tmp_path: Path) -> None:

@@ -103,7 +103,8 @@ def test_the_summary_counts_what_is_in_the_file(tmp_path: Path) -> None:
     assert summary.origin_ns == 1_000_000 - 1_000
     assert summary.notices == ()
     packets = TraceProto.FromString(summary.path.read_bytes()).packet
-    assert summary.num_tracks == sum(p.HasField("track_descriptor") for p in packets)
+    descriptors = [p.track_descriptor for p in packets if p.HasField("track_descriptor")]
+    assert summary.num_tracks == sum(not d.HasField("process") for d in descriptors)
 
 
 def test_progress_goes_from_nothing_to_one(tmp_path: Path) -> None:

