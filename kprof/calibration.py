@@ -31,6 +31,9 @@ _SOURCE: Final = Path(__file__).parent / "kernels" / "clock_pingpong.hip"
 _NUM_STEP_READINGS: Final = 4096
 _TIMEOUT_S: Final = 5
 _ROUND_BYTES: Final = 16
+# Half a round trip between two cores or two GPUs of a host is below this.
+_GOOD_BOUND_NS: Final = 2000
+_MAX_PASSES: Final = 8
 # Each pair of ranks has its own two flags, a cache line apart.
 _FLAG_STRIDE_BYTES: Final = 128
 _SOURCES_OF_TIME: Final = {
@@ -90,27 +93,37 @@ class Calibrator:
         self._next_round = 1
 
     def run(self) -> dict[int, OffsetSample]:
-        """One sample for every rank but the reference. Collective; raises ClockError when a rank does not answer."""
-        rounds = self._exchange_flags()
-        self._next_round += self.num_rounds
-        everyone = self.group.all_gather(rounds)
-        return {
-            rank: offset_from_rounds(
-                everyone[REFERENCE_RANK][rank], everyone[rank][rank][:, 1], self.clock.step_ns
-            )
-            for rank in range(self.group.world_size)
-            if rank != REFERENCE_RANK
-        }
+        """One sample for every rank but the reference. Collective; raises ClockError when a rank does not answer.
 
-    def _exchange_flags(self) -> dict[int, np.ndarray]:
+        Two partners that never ran at the same moment (more ranks than cores) give a poor sample and play again.
+        """
+        samples: dict[int, OffsetSample] = {}
+        played: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+        pending = [rank for rank in range(self.group.world_size) if rank != REFERENCE_RANK]
+        for _ in range(_MAX_PASSES):
+            everyone = self.group.all_gather(self._exchange_flags(pending))
+            for rank in pending:
+                played.setdefault(rank, []).append(
+                    (everyone[REFERENCE_RANK][rank], everyone[rank][rank][:, 1])
+                )
+                initiator, responder = (
+                    np.concatenate(part) for part in zip(*played[rank], strict=True)
+                )
+                samples[rank] = offset_from_rounds(initiator, responder, self.clock.step_ns)
+            # Every rank holds the same rounds and comes to the same list.
+            pending = [rank for rank in pending if samples[rank].bound_ns > _GOOD_BOUND_NS]
+            if not pending:
+                break
+        return samples
+
+    def _exchange_flags(self, ranks: list[int]) -> dict[int, np.ndarray]:
         """The reference rank plays with one rank after the other; the others wait in a barrier, off the CPU."""
         rounds: dict[int, np.ndarray] = {}
-        for rank in range(self.group.world_size):
-            if rank == REFERENCE_RANK:
-                continue
+        for rank in ranks:
             if self.group.rank in (rank, REFERENCE_RANK):
                 rounds[rank] = self._play(rank)
             self.group.barrier()
+        self._next_round += self.num_rounds
         return rounds
 
     def _play(self, rank: int) -> np.ndarray:
