@@ -6,11 +6,13 @@ Every rule is a function from a Trace to a list of Finding that says nothing unl
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.rules.causes import with_causes
 from kprof.analysis.rules.finding import Finding, Severity
 from kprof.analysis.rules.links import back_pressure, exposed_transfers, serialised_waits
+from kprof.analysis.rules.measure import run_time_ns
 from kprof.analysis.rules.meeting import barriers_and_locks
 from kprof.analysis.rules.quality import lossy_capture, uncalibrated_clocks, unmatched
 from kprof.analysis.rules.shape import idle_blocks, tails
@@ -52,7 +54,8 @@ def findings(trace: Trace) -> list[Finding]:
     steady, notes = steady_part(trace)
     found = [finding for rule in _QUALITY_RULES for finding in rule(trace)]
     found += notes + [finding for rule in _RULES for finding in rule(steady)]
-    return ordered(with_causes(found))
+    run_ns = max(run_time_ns(steady), 1.0)
+    return [replace(f, share=f.cost_ns / run_ns) for f in ordered(with_causes(found))]
 
 
 def ordered(found: list[Finding]) -> list[Finding]:

@@ -32,9 +32,9 @@ def severity_of(share: float) -> Severity:
 class Finding:
     """One sentence with its numbers.
 
-    `cost_ns` is the time lost per block on the ranks concerned, over the whole run: comparable with the run's
-    own time. `explained_by` is the id of the finding that caused this one. `where_ns` is a stretch of the trace
-    that shows it.
+    `cost_ns` is the time lost per block on the ranks concerned, over the whole run, and `share` its part of the
+    time in kernels (both without a warm-up): comparable with the run's own time. `explained_by` is the id of
+    the finding that caused this one. `where_ns` is a stretch of the trace that shows it.
     """
 
     id: str
@@ -43,6 +43,7 @@ class Finding:
     sentence: str
     remedy: str
     cost_ns: float = 0.0
+    share: float = 0.0
     ranks: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
     region: str | None = None

@@ -50,7 +50,7 @@ def _slow_link(trace: Trace, table: pd.DataFrame) -> list[Finding]:
     standing = table[
         (table["per_flow_ns"] >= 2 * MIN_RATIO * usual_flow)
         & (table["per_flow_ns"] - usual_flow > table["bound_ns"])
-        & (table["excess_ns"] >= MIN_SHARE * run_ns)
+        & (table["excess_ns"] >= _MIN_TRANSFER_SHARE * run_ns)
         & (table["exposed_transfer_ns"] >= table["late_sender_ns"])
     ]
     if standing.empty or len(standing) > max(2, (table["src"].nunique() - 1) // 2):

@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from kprof.trace import Trace
 
 MIN_SHARE: Final = 0.05
+# The last of hundreds of blocks is late by chance too.
+_MIN_TAIL_SHARE: Final = 0.15
 # A tail is what is left of a launch when nine of ten blocks have ended.
 _ENDED: Final = 0.9
-_MIN_TAIL: Final = 0.15
+_MIN_TAIL: Final = 0.2
 _MIN_BLOCKS: Final = 8
 _MIN_IDLE: Final = 0.25
 
 
 def tails(trace: Trace) -> list[Finding]:
-    """Launches in which at most a tenth of a rank's blocks works for the last 15 % of the time or more."""
+    """Launches in which at most a tenth of a rank's blocks works for the last 20 % of the time or more."""
     summarise(trace)
     table = trace.frame(
         f"""
@@ -36,7 +38,7 @@ def tails(trace: Trace) -> list[Finding]:
         GROUP BY rank, block ORDER BY tail_ns DESC, rank, block"""
     )
     rows = table.to_dict("records")
-    if not rows or rows[0]["tail_ns"] < MIN_SHARE * run_time_ns(trace):
+    if not rows or rows[0]["tail_ns"] < _MIN_TAIL_SHARE * run_time_ns(trace):
         return []
     row = rows[0]
     rank, block = int(row["rank"]), int(row["block"])
