@@ -1,0 +1,1 @@
+REGION(R_TOKEN, "token", compute, token:32)
