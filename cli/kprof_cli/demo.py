@@ -27,6 +27,8 @@ _WORKLOAD: Final = (
     "3",
 )
 
+_NUM_CPU_RANKS: Final = 8
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -37,7 +39,10 @@ def demo(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Directory for the three results.")
     ] = Path("kprof-demo"),
-    nproc: Annotated[int, typer.Option(help="How many ranks.")] = 8,
+    nproc: Annotated[
+        int | None,
+        typer.Option(help="How many ranks; one per GPU, or 8 on the CPU.", show_default=False),
+    ] = None,
     should_open: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the report if there is a display.")
     ] = True,
@@ -51,7 +56,8 @@ def demo(
     run, trace_file, page = (
         output / name for name in ("run.kprof", "trace.pftrace", "report.html")
     )
-    recording = record_and_summarise(RecordRequest(_WORKLOAD, run, nproc, force=force))
+    request = RecordRequest(_WORKLOAD, run, _num_ranks() if nproc is None else nproc, force=force)
+    recording = record_and_summarise(request)
     trace = Trace.open(recording.capture)
     export_with_progress(trace, trace_file, force=force)
     with progress_bar() as progress:
@@ -62,6 +68,14 @@ def demo(
     if should_open and _has_display():
         _open(page)
     raise typer.Exit(recording.exit_code)
+
+
+def _num_ranks() -> int:
+    """One rank per GPU where there are several, in numbers that divide the 64 experts."""
+    from kprof.targets import best_target, count_devices
+
+    num_devices = count_devices(best_target())
+    return next((number for number in (8, 4, 2) if number <= num_devices), _NUM_CPU_RANKS)
 
 
 def _has_display() -> bool:

@@ -106,3 +106,13 @@ def test_an_interrupt_keeps_what_every_rank_recorded(tmp_path):
 def record_line(tmp_path: Path, *arguments: str) -> list[str]:
     line = ["record", "--nproc", "2", "-o", str(tmp_path / "run.kprof"), "--arena-size", "1MiB"]
     return [sys.executable, "-m", "kprof_cli", *line, "--", "python", WORKLOAD, *arguments]
+
+
+@pytest.mark.parametrize(("num_gpus", "num_ranks"), [(1, 8), (2, 2), (5, 4), (8, 8), (16, 8)])
+def test_the_demo_takes_a_rank_for_every_gpu(monkeypatch, num_gpus, num_ranks):
+    from kprof import targets
+    from kprof_cli.demo import _num_ranks
+
+    monkeypatch.setattr(targets, "best_target", lambda: targets.Target.CUDA)
+    monkeypatch.setattr(targets, "count_devices", lambda target: num_gpus)
+    assert _num_ranks() == num_ranks
