@@ -267,7 +267,7 @@ def _nothing_recorded(started: Sequence[RankStarted], outcome: _Outcome) -> str:
     if started:
         return (
             f"{end} and none of its {len(started)} ranks finished writing its events, so there is no capture; "
-            "let the workload end by itself or by Ctrl-C, not by SIGKILL or os._exit"
+            "their own messages say why, unless SIGKILL or os._exit ended them"
         )
     if outcome.exit_code:
         return (
