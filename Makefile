@@ -50,7 +50,7 @@ types: $(VENV)/.ready-dev ## Check types (mypy --strict)
 
 .PHONY: bench
 bench: $(VENV)/.ready-dev ## Run the benchmarks that need no GPU
-	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+	@set -e; for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 .PHONY: native-deps
 native-deps: $(VENV)/.ready-dev ## Install, as root on Debian, what compile-only and browser tests need
