@@ -6,7 +6,7 @@ and exports run, so that nothing needs all events in memory:
     events    one row per record: event_id, rank, launch, kernel, ordinal, block, warp, region_id, region, category,
               kind, flags, start_ns, end_ns, duration_ns, payload, hw_id, and one column per payload field (peer,
               slot, bytes always; NULL where the region has no such field)
-    flows     one row per send that released a wait: flow_id, send_event_id, wait_event_id, send_region, wait_region,
+    flows     one row per send that released a wait: send_event_id, wait_event_id, send_region, wait_region,
               kernel, ordinal, src, dst, slot, send_block, send_warp, send_start_ns, send_end_ns, wait_block, wait_warp,
               wait_start_ns, wait_end_ns
     regions   id, name, category, kind
@@ -410,16 +410,16 @@ def _aligned(local: str) -> str:
 
 
 # A slot is used again in later launches and may be used again within one: the n-th send meets the n-th wait.
+# Not materialized, so that a question about one rank or one slot reads only its events.
 _FLOWS_SQL: Final = f"""
-    WITH ends AS (
+    WITH ends AS NOT MATERIALIZED (
         SELECT e.*, row_number() OVER (
             PARTITION BY e.rank, e.region_id, e.ordinal, e.peer, e.slot
             ORDER BY e.start_ns, e.event_id) AS occurrence
         FROM events e
         WHERE e.region_id IN (SELECT send FROM flow_rules UNION SELECT wait FROM flow_rules)
           AND e.flags & {EVENT_OPEN} = 0)
-    SELECT row_number() OVER (ORDER BY s.event_id) AS flow_id,
-        s.event_id AS send_event_id, w.event_id AS wait_event_id,
+    SELECT s.event_id AS send_event_id, w.event_id AS wait_event_id,
         s.region AS send_region, w.region AS wait_region, w.kernel, w.ordinal,
         s.rank AS src, w.rank AS dst, s.slot,
         s.block AS send_block, s.warp AS send_warp, s.start_ns AS send_start_ns, s.end_ns AS send_end_ns,

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from kprof.trace import Trace
 
-# A piece of a million events takes about 100 MB on its way through.
-_ROWS_PER_PIECE: Final = 1 << 20
-# Up to this many events, all flows are joined in one query; above, rank by rank.
-_MAX_EVENTS_IN_ONE_JOIN: Final = 1 << 22
+# A piece of this many events takes about 50 MB on its way through.
+_ROWS_PER_PIECE: Final = 1 << 18
+# Up to this many events, all flows are joined at once; above, rank by rank.
+_MAX_EVENTS_IN_ONE_JOIN: Final = 1 << 21
 # The name of name 0: a mark on blocks that recorded nothing, since viewers hide tracks without events.
 IDLE_NAME: Final = "no events recorded"
 # Such blocks are shown for kernels with at most this many.
@@ -169,18 +169,22 @@ class Flows:
     @staticmethod
     def load(trace: Trace, rank: int | None, origin_ns: int) -> Flows:
         """Flows that leave from or arrive at `rank`, or all; one flow at most for each send and each wait."""
-        leaving = _flow_columns(trace, "true" if rank is None else f"src = {rank}")
-        arriving = leaving if rank is None else _flow_columns(trace, f"dst = {rank}")
-        departed, arrived = _forward(leaving), _forward(arriving)
-        sends, first_send = np.unique(departed["send_event_id"], return_index=True)
-        waits, first_wait = np.unique(arrived["wait_event_id"], return_index=True)
+        leaving = _join_flows(trace, "true" if rank is None else f"src = {rank}")
+        is_forward = leaving["wait_end_ns"] > leaving["send_start_ns"]
+        num_backwards = int(np.count_nonzero(~is_forward))
+        sends, first_send = np.unique(leaving["send_event_id"][is_forward], return_index=True)
+        arrivals_ns = leaving["wait_end_ns"][is_forward][first_send] - origin_ns
+        if rank is not None:
+            leaving = _join_flows(trace, f"dst = {rank}")
+            is_forward = leaving["wait_end_ns"] > leaving["send_start_ns"]
+        waits, first_wait = np.unique(leaving["wait_event_id"][is_forward], return_index=True)
         return Flows(
             sends,
-            departed["wait_end_ns"][first_send] - origin_ns,
+            arrivals_ns,
             waits,
-            arrived["send_event_id"][first_wait] + 1,
-            arrived["send_start_ns"][first_wait] - origin_ns,
-            int(np.count_nonzero(~leaving["is_forward"])),
+            leaving["send_event_id"][is_forward][first_wait] + 1,
+            leaving["send_start_ns"][is_forward][first_wait] - origin_ns,
+            num_backwards,
         )
 
     def out_of(self, event_id: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -219,13 +223,14 @@ def flows_by_rank(source: Source, ranks: list[int]) -> Iterator[tuple[int, Flows
     if not source.trace.regions.flows:
         nothing = np.zeros(0, np.int64)
         yield from ((rank, Flows(nothing, nothing, nothing, nothing, nothing)) for rank in ranks)
-    elif source.num_events <= _MAX_EVENTS_IN_ONE_JOIN:
+        return
+    if source.num_events <= _MAX_EVENTS_IN_ONE_JOIN:
         flows = Flows.load(source.trace, None, source.origin_ns)
         for i, rank in enumerate(ranks):
             yield rank, flows if i == 0 else replace(flows, num_backwards=0)
-    else:
-        for rank in ranks:
-            yield rank, Flows.load(source.trace, rank, source.origin_ns)
+        return
+    for rank in ranks:
+        yield rank, Flows.load(source.trace, rank, source.origin_ns)
 
 
 def sql_text(text: str) -> str:
@@ -241,16 +246,11 @@ def _find(sorted_ids: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.i
     return np.where(sorted_ids[place] == ids, place, -1)
 
 
-def _flow_columns(trace: Trace, where: str) -> dict[str, NDArray[Any]]:
+def _join_flows(trace: Trace, where: str) -> dict[str, NDArray[np.int64]]:
     table = trace.sql(
-        "SELECT send_event_id, wait_event_id, send_start_ns, wait_end_ns, wait_end_ns > send_start_ns AS is_forward "
-        f"FROM flows WHERE {where} ORDER BY ALL"
+        f"SELECT send_event_id, wait_event_id, send_start_ns, wait_end_ns FROM flows WHERE {where}"
     )
-    return {name: np.asarray(table[name].to_numpy()) for name in table.column_names}
-
-
-def _forward(flows: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {name: column[flows["is_forward"]] for name, column in flows.items()}
+    return {name: _column(table, name, np.int64) for name in table.column_names}
 
 
 def _track_keys(trace: Trace) -> tuple[TrackKey, ...]:
