@@ -7,6 +7,7 @@ sentences.
 from kprof.analysis.balance import efficiency, imbalance, launch_efficiency, rank_efficiency
 from kprof.analysis.barriers import barrier_waits
 from kprof.analysis.calls import Call, calls, typical_call
+from kprof.analysis.comparison import MIN_LAUNCHES, diff
 from kprof.analysis.delays import delay_costs, stragglers
 from kprof.analysis.dependencies.critical_path import critical_path, critical_regions
 from kprof.analysis.dependencies.replay import what_if
@@ -17,6 +18,7 @@ from kprof.analysis.skew import launch_skew, launch_starts
 from kprof.analysis.waiting import blame, blame_matrix, late_sender, unmatched_flows, waits
 
 __all__ = [
+    "MIN_LAUNCHES",
     "Call",
     "Finding",
     "Severity",
@@ -29,6 +31,7 @@ __all__ = [
     "critical_path",
     "critical_regions",
     "delay_costs",
+    "diff",
     "efficiency",
     "findings",
     "histogram",

@@ -18,17 +18,18 @@ def barrier_waits(trace: Trace) -> pd.DataFrame:
     rank.
 
     N x N wait = max(0, min(latest enter, my leave) - my enter), over the n-th span of the region on every track
-    of a launch. All ranks meet ("world") where everyone leaves after the last one entered; else the blocks of
-    each rank ("rank"); where neither holds the region is a "lock" or something else that lets its holders leave
-    one by one. Columns: region, scope, last_rank, last_block (the one that was last most often), instances,
-    enters, nxn_wait_ns, wait_ns. Without alignment only "rank" and "lock" are looked for.
+    of a launch. All ranks meet ("world") where everyone leaves after the last one entered, at about the same
+    time; else the blocks of each rank ("rank"); where neither holds the region is a "lock" or something else
+    that lets its holders leave one by one. Columns: region, scope, last_rank, last_block (the one that was last
+    most often), instances, enters, nxn_wait_ns, wait_ns. Without alignment only "rank" and "lock" are looked
+    for.
     """
     try:
         trace.require_alignment("a barrier over ranks")
         is_aligned = True
     except ClockError:
         is_aligned = False
-    world_share = "avg(CAST(first_leave >= last_enter AS DOUBLE))" if is_aligned else "0.0"
+    world_share = _SHARE_OF_MEETINGS if is_aligned else "0.0"
     entered = f"""
         entered AS (
             SELECT rank, region, kernel, ordinal, block, start_ns, end_ns, row_number() OVER (
@@ -43,7 +44,7 @@ def barrier_waits(trace: Trace) -> pd.DataFrame:
             SELECT region, {world_share} AS world_share
             FROM world w GROUP BY region),
         rank_scopes AS (
-            SELECT region, avg(CAST(first_leave >= last_enter AND meeting > 1 AS DOUBLE)) AS rank_share
+            SELECT region, {_SHARE_OF_MEETINGS} AS rank_share
             FROM per_rank GROUP BY region),
         chosen AS (
             SELECT region, CASE WHEN world_share >= 0.95 THEN 'world' WHEN rank_share >= 0.95 THEN 'rank'
@@ -63,6 +64,11 @@ def barrier_waits(trace: Trace) -> pd.DataFrame:
 
 
 _MEETING = """max(start_ns) OVER (PARTITION BY {key}) AS last_enter,
-    min(end_ns) OVER (PARTITION BY {key}) AS first_leave,
+    min(end_ns) OVER (PARTITION BY {key}) AS first_leave, max(end_ns) OVER (PARTITION BY {key}) AS last_leave,
+    max(end_ns - start_ns) OVER (PARTITION BY {key}) AS longest,
     count(*) OVER (PARTITION BY {key}) AS meeting, arg_max(rank, start_ns) OVER (PARTITION BY {key}) AS last_rank,
     arg_max(block, start_ns) OVER (PARTITION BY {key}) AS last_block"""
+
+# All leave a barrier at about the same time; the holders of a lock leave it as far apart as they wait.
+_SHARE_OF_MEETINGS = """CASE WHEN sum(last_leave - first_leave) > 0.7 * sum(longest) THEN 0.0
+    ELSE avg(CAST(first_leave >= last_enter AND meeting > 1 AS DOUBLE)) END"""

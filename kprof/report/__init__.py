@@ -1,19 +1,33 @@
 """The report of a run: built once from a trace, shown in a terminal, as an HTML page or as JSON."""
 
 from kprof.report.bars import MissedBar, check_bars, metric_names
+from kprof.report.difference import (
+    DIFF_SCHEMA_VERSION,
+    DiffReport,
+    build_diff,
+    diff_to_json,
+    render_diff_terminal,
+    write_diff_html,
+)
 from kprof.report.machine import SCHEMA_VERSION, to_json
 from kprof.report.model import Report, build
 from kprof.report.page import write_html
 from kprof.report.terminal import render_terminal
 
 __all__ = [
+    "DIFF_SCHEMA_VERSION",
     "SCHEMA_VERSION",
+    "DiffReport",
     "MissedBar",
     "Report",
     "build",
+    "build_diff",
     "check_bars",
+    "diff_to_json",
     "metric_names",
+    "render_diff_terminal",
     "render_terminal",
     "to_json",
+    "write_diff_html",
     "write_html",
 ]

@@ -71,14 +71,14 @@ def to_json(report: Report) -> bytes:
         "findings": [_finding(finding) for finding in report.findings],
         "refused": report.refused,
         "quality": quality_rows(report),
-        "tables": {name: _rows(getattr(report, name)) for name in TABLES},
+        "tables": {name: table_rows(getattr(report, name)) for name in TABLES},
         "blame_matrix": {
             "rows": matrix.index.tolist(),
             "columns": matrix.columns.tolist(),
             "wait_ns": matrix.to_numpy().tolist(),
         },
     }
-    return msgspec.json.format(msgspec.json.encode(document, enc_hook=_plain), indent=1)
+    return msgspec.json.format(msgspec.json.encode(document, enc_hook=plain), indent=1)
 
 
 def quality_rows(report: Report) -> list[dict[str, Any]]:
@@ -133,16 +133,16 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _rows(table: pd.DataFrame | None) -> list[dict[str, Any]] | None:
+def table_rows(table: pd.DataFrame | None) -> list[dict[str, Any]] | None:
+    """A table as a list of objects; None stays None."""
     if table is None:
         return None
     return [
-        {str(name): _plain(value) for name, value in row.items()}
-        for row in table.to_dict("records")
+        {str(name): plain(value) for name, value in row.items()} for row in table.to_dict("records")
     ]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Numbers of numpy as numbers; what is not a number as null."""
     if hasattr(value, "tolist"):
         value = value.tolist()

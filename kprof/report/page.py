@@ -27,11 +27,22 @@ _UNSAFE_IN_SCRIPT: Final = {
 def write_html(report: Report, path: Path, *, force: bool = False) -> Path:
     """Write the page; raises OutputExistsError unless `force`, and ExportError when the file cannot be
     written."""
+    check_output(path, force=force)
+    return write_page(to_html(report), path, force=force)
+
+
+def check_output(path: Path, *, force: bool) -> None:
+    """Refuse to overwrite before the work is done; raises OutputExistsError."""
     if path.exists() and not force:
         raise OutputExistsError(f"{path} exists; pass --force to replace it, or another -o")
+
+
+def write_page(page: str, path: Path, *, force: bool) -> Path:
+    """Write a page under a temporary name and rename it; raises OutputExistsError and ExportError."""
+    check_output(path, force=force)
     temporary = path.with_name(path.name + ".tmp")
     try:
-        temporary.write_text(to_html(report), encoding="utf-8")
+        temporary.write_text(page, encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
         raise ExportError(
@@ -40,10 +51,9 @@ def write_html(report: Report, path: Path, *, force: bool = False) -> Path:
     return path
 
 
-def to_html(report: Report) -> str:
-    """The page as text."""
+def render(template: str, **values: Any) -> str:
+    """A template of this package with its values; everything is escaped unless it is marked as safe."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from plotly.offline import get_plotlyjs
 
     environment = Environment(
         loader=PackageLoader("kprof.report"),
@@ -53,9 +63,16 @@ def to_html(report: Report) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"duration": duration, "percent": percent}
-    template = environment.get_template("report.html.j2")
+    return environment.get_template(template).render(values)
+
+
+def to_html(report: Report) -> str:
+    """The page as text."""
+    from plotly.offline import get_plotlyjs
+
     figures = all_figures(report)
-    return template.render(
+    return render(
+        "report.html.j2",
         report=report,
         figure_ids={figure["id"] for figure in figures},
         figures_json=_script_json(figures),

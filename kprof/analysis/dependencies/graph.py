@@ -248,9 +248,17 @@ def _occurrences(tracks: Ints) -> Ints:
 
 
 def _all_leave_after_the_last(spans: dict[str, Ints], chosen: Ints, keys: Ints) -> bool:
+    """And at about the same time: holders of a lock leave it as far apart as they wait."""
+    starts, ends = spans["starts"][chosen], spans["ends"][chosen]
     _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
     last_enter = np.full(len(counts), np.iinfo(np.int64).min)
+    last_leave = last_enter.copy()
     first_leave = np.full(len(counts), np.iinfo(np.int64).max)
-    np.maximum.at(last_enter, inverse, spans["starts"][chosen])
-    np.minimum.at(first_leave, inverse, spans["ends"][chosen])
+    longest = np.zeros(len(counts), dtype=np.int64)
+    np.maximum.at(last_enter, inverse, starts)
+    np.maximum.at(last_leave, inverse, ends)
+    np.minimum.at(first_leave, inverse, ends)
+    np.maximum.at(longest, inverse, ends - starts)
+    if (last_leave - first_leave).sum() > 0.7 * longest.sum():
+        return False
     return bool((counts > 1).all() and (first_leave >= last_enter).mean() >= 0.95)

@@ -334,20 +334,25 @@ def _in_arrival_order(graph: CallGraph, plan: _Plan) -> _Plan:
     """
     _, ends = _run(graph, plan)
     arrival = np.where(graph.send >= 0, ends[graph.send] + plan.travel, -np.inf)
-    previous = plan.previous.copy()
+    previous, gap = plan.previous.copy(), plan.gap.copy()
     is_send = np.isin(
         graph.region, [i for i, name in enumerate(graph.region_categories) if name == "send"]
     )
     boundaries = np.flatnonzero(np.r_[True, graph.track[1:] != graph.track[:-1], True])
     for first, last in zip(boundaries[:-1].tolist(), boundaries[1:].tolist(), strict=True):
-        _reorder(previous, first, last, graph.send, is_send, arrival)
-    return replace(plan, previous=previous)
+        _reorder(previous, gap, range(first, last), graph.send, is_send, arrival)
+    return replace(plan, previous=previous, gap=gap)
 
 
 def _reorder(
-    previous: Ints, first: int, last: int, send: Ints, is_send: NDArray[np.bool_], arrival: Floats
+    previous: Ints,
+    gap: Floats,
+    track: range,
+    send: Ints,
+    is_send: NDArray[np.bool_],
+    arrival: Floats,
 ) -> None:
-    """Relink one track [first, last): units of a wait and the work after it, between sends, by arrival."""
+    """Relink one track: units of a wait and the work after it, between sends, by arrival."""
     units: list[list[int]] = []
     chain: list[int] = []
 
@@ -356,7 +361,7 @@ def _reorder(
             chain.extend(unit)
         units.clear()
 
-    for i in range(first, last):
+    for i in track:
         if send[i] >= 0:
             units.append([i])
         elif units and not is_send[i]:
@@ -365,10 +370,10 @@ def _reorder(
             flush()
             chain.append(i)
     flush()
+    first = track.start
     if chain[0] != first:
-        # What starts a track keeps its place: its gap counts from the launch, not from a span before it.
-        chain.remove(first)
-        chain.insert(0, first)
+        # The gap of what starts a track counts from the launch, the others' from the span before them.
+        gap[chain[0]], gap[first] = gap[first], gap[chain[0]]
     for before, after in itertools.pairwise(chain):
         previous[after] = before
     previous[chain[0]] = -1

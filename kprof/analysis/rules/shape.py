@@ -28,7 +28,8 @@ def tails(trace: Trace) -> list[Finding]:
     table = trace.frame(
         f"""
         WITH ends AS (
-            SELECT rank, launch, quantile_disc(last_useful_ns, {_ENDED}) AS most_ended,
+            SELECT rank, launch, least(quantile_disc(last_useful_ns, {_ENDED}),
+                    list_extract(max(last_useful_ns, 2), 2)) AS most_ended,
                 max(last_useful_ns) AS last_ended,
                 arg_max(block, last_useful_ns) AS block, count(*) AS tracks, max(last_ns) - min(first_ns) AS length_ns
             FROM tracks WHERE last_useful_ns IS NOT NULL GROUP BY rank, launch)

@@ -1,0 +1,135 @@
+"""Comparing two sides: no change where there is none, the planted change where there is one."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from kprof import analysis
+from kprof import report as reports
+from kprof.errors import OutputExistsError, SelectionError
+from kprof.planted import Plant, simulate
+from kprof.synthetic import TraceBuilder
+from kprof.trace import Trace
+
+
+def side(first_seed: int, **changes: object) -> list[Trace]:
+    """Two repeats of four launches."""
+    seeds = (first_seed, first_seed + 1)
+    return [simulate(Plant(num_launches=4, noise=0.1, seed=seed, **changes)) for seed in seeds]  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def base() -> list[Trace]:
+    return side(1)
+
+
+def test_a_run_against_itself_has_not_changed(base: list[Trace]) -> None:
+    table = analysis.diff(base[0], base[0])
+    assert set(table["verdict"]) == {"same"}
+    assert reports.build_diff(base[:1], base[:1]).verdict.startswith("No change")
+
+
+def test_repeats_of_the_same_thing_have_not_changed(base: list[Trace]) -> None:
+    assert set(analysis.diff(base, side(11))["verdict"]) == {"same"}
+
+
+def test_a_slower_rank_makes_the_launch_and_its_slowest_blocks_slower(base: list[Trace]) -> None:
+    table = analysis.diff(base, side(21, speed_of={2: 1.5})).set_index(["region", "level"])
+    launch = table.loc[("", "launch")]
+    assert launch["verdict"] == "slower"
+    assert launch["low_ns"] <= launch["change_ns"] <= launch["high_ns"]
+    assert launch["base_launches"] == launch["candidate_launches"] == 8
+    assert table.loc[("expert", "slowest block"), "verdict"] == "slower"
+    assert table.loc[("expert", "slowest block"), "change_share"] == pytest.approx(0.5, abs=0.15)
+    back = analysis.diff(side(21, speed_of={2: 1.5}), base).set_index(["region", "level"])
+    assert back.loc[("", "launch"), "verdict"] == "faster"
+
+
+def regions_run(*names: str) -> Trace:
+    text = "\n".join(f'REGION(R_{i}, "{name}", compute)' for i, name in enumerate(names))
+    build = TraceBuilder(text, 1)
+    for launch in range(4):
+        build.launch(launch, "k")
+        for i, name in enumerate(names):
+            start = launch * 1000 + i * 100
+            build.span(rank=0, launch=launch, region=name, start_ns=start, duration_ns=50)
+    return build.trace()
+
+
+def test_regions_that_come_and_go() -> None:
+    table = analysis.diff(regions_run("a", "old"), regions_run("a", "new"))
+    verdicts = table.set_index(["region", "level"])["verdict"]
+    assert verdicts[("new", "mean block")] == "added"
+    assert verdicts[("old", "mean block")] == "removed"
+    assert verdicts[("a", "mean block")] == "same"
+
+
+def test_few_launches_are_unclear_not_changed() -> None:
+    def one(length: int) -> Trace:
+        build = TraceBuilder('REGION(R, "r", compute)', 1)
+        build.span(rank=0, region="r", start_ns=0, duration_ns=length)
+        return build.trace()
+
+    assert set(analysis.diff(one(100), one(200))["verdict"]) == {"unclear"}
+    assert "fewer than 4 launches" in reports.build_diff([one(100)], [one(200)]).verdict
+
+
+def test_a_change_below_the_clock_error_is_no_change() -> None:
+    def run(length: int, bound: float) -> Trace:
+        build = TraceBuilder('REGION(R, "r", compute)', 2, bound_ns=bound)
+        for launch in range(5):
+            build.launch(launch, "k")
+            for rank in range(2):
+                build.span(
+                    rank=rank, launch=launch, region="r", start_ns=launch * 9999, duration_ns=length
+                )
+        return build.trace()
+
+    def verdict(bound: float) -> str:
+        table = analysis.diff(run(1000, bound), run(1100, bound))
+        return str(table.set_index("level").loc["launch", "verdict"])
+
+    assert verdict(10.0) == "slower"
+    assert verdict(200.0) == "same"
+
+
+def test_an_empty_side_is_refused(base: list[Trace]) -> None:
+    empty = TraceBuilder('REGION(R, "r", compute)', 1).trace()
+    with pytest.raises(SelectionError, match="candidate side has no events"):
+        analysis.diff(base, [empty])
+    with pytest.raises(SelectionError, match="base side"):
+        analysis.diff([], base)
+
+
+def test_the_forms_of_a_comparison(base: list[Trace], tmp_path: Path) -> None:
+    from rich.console import Console
+
+    report = reports.build_diff(base, side(31, send_late_ns={1: 20_000}))
+    assert report.verdict.startswith("A launch of all_to_all is slower by")
+    document = json.loads(reports.diff_to_json(report))
+    assert document["schema_version"] == reports.DIFF_SCHEMA_VERSION
+    assert document["counts"]["slower"] == len(
+        [r for r in document["rows"] if r["verdict"] == "slower"]
+    )
+    console = Console(file=io.StringIO(), width=160)
+    console.print(reports.render_diff_terminal(report))
+    assert "(whole launch)" in console.file.getvalue()  # type: ignore[attr-defined]
+    path = reports.write_diff_html(report, tmp_path / "diff.html")
+    page = path.read_text(encoding="utf-8")
+    assert report.verdict in page
+    assert "http://" not in page
+    assert "https://" not in page
+    with pytest.raises(OutputExistsError):
+        reports.write_diff_html(report, path)
+
+
+def test_names_are_escaped_in_the_page(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    report = reports.build_diff([regions_run("a")], [regions_run("a", evil)])
+    page = reports.write_diff_html(report, tmp_path / "diff.html").read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page

@@ -1,0 +1,229 @@
+"""Critical path, replays and delay costs, on paper and against simulated runs with the cause taken out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kprof import analysis
+from kprof.errors import ClockError, SelectionError
+from kprof.planted import Plant, simulate
+from kprof.synthetic import TraceBuilder
+from kprof.trace import Trace
+
+REGIONS = """
+REGION(R_SEND,    "send",    send,    peer:8, slot:24)
+REGION(R_WAIT,    "wait",    wait,    peer:8, slot:24)
+REGION(R_WORK,    "work",    compute)
+REGION(R_BARRIER, "barrier", sync)
+FLOW(R_SEND, R_WAIT)
+"""
+
+
+def late_pair() -> Trace:
+    """rank 0: [work 0..100][send 100..120]          rank 1: [work 0..30][wait 30..150][work 150..200]"""
+    build = TraceBuilder(REGIONS, 2)
+    build.span(rank=0, region="work", start_ns=0, duration_ns=100)
+    build.span(rank=0, region="send", start_ns=100, duration_ns=20, peer=1, slot=0)
+    build.span(rank=1, region="work", start_ns=0, duration_ns=30)
+    build.span(rank=1, region="wait", start_ns=30, duration_ns=120, peer=0, slot=0)
+    build.span(rank=1, region="work", start_ns=150, duration_ns=50)
+    return build.trace()
+
+
+def segments(path: Any) -> list[tuple[object, ...]]:
+    columns = ["start_ns", "end_ns", "rank", "region", "kind"]
+    return [tuple(row) for row in path[columns].itertuples(index=False)]
+
+
+def test_the_critical_path_jumps_to_the_late_sender() -> None:
+    assert segments(analysis.critical_path(late_pair())) == [
+        (0, 100, 0, "work", "span"),
+        (100, 120, 0, "send", "span"),
+        (120, 150, 1, "wait", "transfer"),
+        (150, 200, 1, "work", "span"),
+    ]
+
+
+def test_a_wait_that_finds_its_data_is_not_jumped_from() -> None:
+    build = TraceBuilder(REGIONS, 2)
+    build.span(rank=0, region="send", start_ns=0, duration_ns=20, peer=1, slot=0)
+    build.span(rank=1, region="work", start_ns=0, duration_ns=80)
+    build.span(rank=1, region="wait", start_ns=80, duration_ns=5, peer=0, slot=0)
+    build.span(rank=1, region="work", start_ns=95, duration_ns=5)
+    assert segments(analysis.critical_path(build.trace())) == [
+        (0, 80, 1, "work", "span"),
+        (80, 85, 1, "wait", "span"),
+        (85, 95, 1, "between regions", "gap"),
+        (95, 100, 1, "work", "span"),
+    ]
+
+
+def test_the_path_goes_through_launches_and_barriers() -> None:
+    build = TraceBuilder(REGIONS, 2)
+    build.launch(0, "a")
+    build.launch(1, "b")
+    for rank, end in ((0, 40), (1, 90)):
+        build.span(rank=rank, launch=0, region="work", start_ns=0, duration_ns=end)
+        build.span(rank=rank, launch=1, region="work", start_ns=end + 10, duration_ns=20)
+        build.span(
+            rank=rank, launch=1, region="barrier", start_ns=end + 30, duration_ns=125 - end - 30
+        )
+    build.span(rank=0, launch=1, region="work", start_ns=125, duration_ns=60)
+    assert segments(analysis.critical_path(build.trace())) == [
+        (0, 90, 1, "work", "span"),
+        (90, 100, 1, "between launches", "launch"),
+        (100, 120, 1, "work", "span"),
+        (120, 125, 0, "barrier", "release"),
+        (125, 185, 0, "work", "span"),
+    ]
+
+
+def test_time_on_the_path_per_region() -> None:
+    table = analysis.critical_regions(analysis.critical_path(late_pair()))
+    assert table["duration_ns"].tolist() == [100, 50, 30, 20]
+    assert table["share"].sum() == pytest.approx(1.0)
+
+
+span = st.fixed_dictionaries(
+    {
+        "rank": st.integers(0, 2),
+        "block": st.integers(0, 1),
+        "region": st.sampled_from(["send", "wait", "work", "barrier"]),
+        "start_ns": st.integers(0, 1000),
+        "duration_ns": st.integers(0, 300),
+        "launch": st.integers(0, 1),
+        "peer": st.integers(0, 2),
+        "slot": st.integers(0, 2),
+    }
+)
+
+
+def trace_of(spans: list[dict[str, Any]]) -> Trace:
+    build = TraceBuilder(REGIONS, 3)
+    build.launch(0, "a")
+    build.launch(1, "b")
+    for fields in spans:
+        has_peer = fields["region"] in ("send", "wait")
+        build.span(**{k: v for k, v in fields.items() if has_peer or k not in ("peer", "slot")})
+    return build.trace()
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(span, min_size=1, max_size=25))
+def test_the_path_is_as_long_as_the_window_whatever_the_trace(spans: list[dict[str, Any]]) -> None:
+    """Overlapping spans, impossible orders and all: the segments tile the window of the innermost spans."""
+    path = analysis.critical_path(trace_of(spans))
+    if path.empty:
+        return
+    assert path["duration_ns"].sum() == path["end_ns"].max() - path["start_ns"].min()
+    assert path["start_ns"].tolist()[1:] == path["end_ns"].tolist()[:-1]
+    assert (path["duration_ns"] > 0).all()
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(0, 1000), st.sampled_from([2, 4, 8]), st.booleans())
+def test_an_unchanged_replay_is_the_measured_call(seed: int, ranks: int, has_barrier: bool) -> None:
+    plant = Plant(num_ranks=ranks, seed=seed, has_barrier=has_barrier, noise=0.2, num_launches=1)
+    table = analysis.what_if(simulate(plant))
+    assert table["replay_error"].abs().max() < 1e-9
+
+
+PLANTED = [
+    Plant(send_late_ns={3: 9000}),
+    Plant(start_late_ns={3: 12_000}),
+    Plant(tokens_of={3: 3.0}),
+    Plant(speed_of={3: 2.5}),
+    Plant(has_barrier=True, barrier_late_ns={3: 20_000}),
+]
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=["send", "start", "tokens", "speed", "barrier"])
+def test_the_prediction_is_what_happens_when_the_cause_is_taken_out(plant: Plant) -> None:
+    table = analysis.what_if(simulate(plant))
+    best = table.iloc[0]
+    assert (best["scenario"], best["rank"]) == ("rank at the median", 3)
+    healthy = Plant(has_barrier=plant.has_barrier, seed=plant.seed)
+    assert best["predicted_ns"] == pytest.approx(length_ns(healthy), rel=0.1)
+
+
+def length_ns(plant: Plant) -> float:
+    call = analysis.typical_call(simulate(plant))
+    assert call is not None
+    return call.end_ns - call.start_ns
+
+
+def test_no_transfer_time_is_predicted() -> None:
+    slow = Plant(transfer_ns=9000)
+    table = analysis.what_if(simulate(slow)).set_index("scenario")
+    predicted = table.loc["no transfer time", "predicted_ns"]
+    assert predicted == pytest.approx(length_ns(replace(slow, transfer_ns=0)), rel=0.05)
+
+
+def test_arrival_order_on_paper() -> None:
+    """rank 1 waits for slot 0, there at 100, then slot 1, there since 10; 40 ns of work with each."""
+    build = TraceBuilder(REGIONS, 2)
+    build.span(rank=0, block=0, region="send", start_ns=0, duration_ns=10, peer=1, slot=1)
+    build.span(rank=0, block=1, region="work", start_ns=0, duration_ns=90)
+    build.span(rank=0, block=1, region="send", start_ns=90, duration_ns=10, peer=1, slot=0)
+    build.span(rank=1, region="wait", start_ns=0, duration_ns=100, peer=0, slot=0)
+    build.span(rank=1, region="work", start_ns=100, duration_ns=40)
+    build.span(rank=1, region="wait", start_ns=140, duration_ns=2, peer=0, slot=1)
+    build.span(rank=1, region="work", start_ns=142, duration_ns=40)
+    row = analysis.what_if(build.trace()).set_index("scenario").loc["waits in arrival order"]
+    assert row["measured_ns"] == 182
+    # 10: slot 1 is there; its work ends at 50; slot 0 comes at 100 and its work ends at 140.
+    assert row["predicted_ns"] == 140
+
+
+def test_delay_costs_on_paper() -> None:
+    """rank 2 waits for rank 1, which itself waits for rank 0, which works: direct for 1's own work, passed on to 0."""
+    build = TraceBuilder(REGIONS, 3)
+    build.span(rank=0, region="work", start_ns=0, duration_ns=60)
+    build.span(rank=0, region="send", start_ns=60, duration_ns=5, peer=1, slot=0)
+    build.span(rank=1, region="wait", start_ns=0, duration_ns=70, peer=0, slot=0)
+    build.span(rank=1, region="work", start_ns=70, duration_ns=20)
+    build.span(rank=1, region="send", start_ns=100, duration_ns=5, peer=2, slot=0)
+    build.span(rank=2, region="wait", start_ns=10, duration_ns=100, peer=1, slot=0)
+    table = analysis.delay_costs(build.trace()).set_index(["rank", "region"])
+    assert table.loc[(0, "work"), "direct_ns"] == 60  # rank 1's wait, 0..60
+    assert table.loc[(0, "work"), "propagated_ns"] == 50  # rank 2's wait through rank 1's, 10..60
+    assert table.loc[(1, "wait"), "direct_ns"] == 10  # 60..70: rank 0's send was on its way
+    assert table.loc[(1, "work"), "direct_ns"] == 20
+    assert table.loc[(1, "between regions"), "direct_ns"] == 10
+    late = analysis.late_sender(build.trace())["late_sender_ns"].sum()
+    assert table["cost_ns"].sum() == late == 150
+
+
+def test_what_compares_ranks_needs_one_clock() -> None:
+    trace = simulate(Plant(is_aligned=False))
+    for refuse in (analysis.critical_path, analysis.what_if, analysis.delay_costs):
+        with pytest.raises(ClockError, match="one clock"):
+            refuse(trace)
+
+
+def test_a_call_too_large_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kprof.analysis.dependencies.graph.MAX_SPANS", 100)
+    with pytest.raises(SelectionError, match="select fewer"):
+        analysis.critical_path(simulate(Plant()))
+
+
+def test_no_events_no_path() -> None:
+    trace = TraceBuilder(REGIONS, 2).trace()
+    for analyse in (analysis.critical_path, analysis.what_if, analysis.delay_costs):
+        assert analyse(trace).empty
+
+
+def test_the_typical_call_is_of_median_length() -> None:
+    build = TraceBuilder(REGIONS, 1)
+    for launch, length in enumerate((500, 10, 30, 20)):
+        build.launch(launch, "k")
+        build.span(rank=0, launch=launch, region="work", start_ns=launch * 1000, duration_ns=length)
+    call = analysis.typical_call(build.trace())
+    assert call is not None
+    assert (call.ordinal, call.launches) == (3, (3,))
+    assert analysis.calls(build.trace())["length_ns"].tolist() == [500, 10, 30, 20]
