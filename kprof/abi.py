@@ -21,6 +21,10 @@ no extra state. When no chunk is left, the track counts what it drops in the hea
 chunk (no atomics); a track that never got a chunk points at the sink, whose drops are counted per
 cursor. Recorded + dropped = emitted, always.
 
+Chunks come from two zones. The host reserves chunks 0 .. num_reserved-1 for launches whose number of
+tracks it knows (LAUNCH_BUFFER): such a track finds its first chunk by arithmetic, with no atomic and no
+wait. All other chunks, and every later chunk of a track, are claimed from the cursors' zone behind it.
+
 The arena must be zeroed before use: region id 0 is an empty slot.
 Run `python -m kprof.abi` to rewrite `include/kprof/abi.h`; a test compares the two.
 """
@@ -55,6 +59,9 @@ MAX_REGION_ID: Final = (1 << 16) - 1
 DURATION_OPEN: Final = 0xFFFF_FFFF
 DURATION_SATURATED: Final = 0xFFFF_FFFE
 BLOCK_TRACK_WARP: Final = 0xFFFF
+NO_CHUNK: Final = 0xFFFF_FFFF
+# Arenas with fewer chunks have no reserved zone: half of next to nothing helps nobody.
+MIN_CHUNKS_TO_RESERVE: Final = 2 * NUM_CURSORS
 
 # Chunk header flags.
 CHUNK_CLAIMED: Final = 1
@@ -103,12 +110,24 @@ CONTROL: Final = np.dtype(
             "chunks_per_cursor",
             "is_full",
             "num_cursors",
+            "num_reserved",
             "cursors",
         ],
-        "formats": ["<u8", "<u4", "<u4", "<u4", "<u4", "<u4", "<u4", (CURSOR, NUM_CURSORS)],
-        "offsets": [0, 8, 12, 16, 20, 24, 28, CURSORS_OFFSET],
+        "formats": ["<u8", *["<u4"] * 7, (CURSOR, NUM_CURSORS)],
+        "offsets": [0, 8, 12, 16, 20, 24, 28, 32, CURSORS_OFFSET],
         "itemsize": CONTROL_BYTES,
     }
+)
+
+# What the host hands to one kernel launch. `first_chunk` is NO_CHUNK when nothing was reserved.
+LAUNCH_BUFFER: Final = np.dtype(
+    [
+        ("arena", "<u8"),
+        ("launch", "<u4"),
+        ("first_chunk", "<u4"),
+        ("tracks_per_block", "<u4"),
+        ("num_reserved", "<u4"),
+    ]
 )
 
 assert RECORD.itemsize == RECORD_BYTES
@@ -118,15 +137,16 @@ assert CURSORS_OFFSET + NUM_CURSORS * CURSOR_STRIDE_BYTES <= CONTROL_BYTES
 
 @dataclass(frozen=True)
 class ArenaGeometry:
-    """How many chunks fit an arena, and how the cursors share them."""
+    """How many chunks an arena has, and how the reserved zone and the cursors share them."""
 
     num_chunks: int
     num_cursors: int
+    num_reserved: int = 0
 
     @property
     def chunks_per_cursor(self) -> int:
         """The slice of each cursor."""
-        return self.num_chunks // self.num_cursors
+        return (self.num_chunks - self.num_reserved) // self.num_cursors
 
     @property
     def size_bytes(self) -> int:
@@ -134,10 +154,12 @@ class ArenaGeometry:
         return CHUNKS_OFFSET + self.num_chunks * CHUNK_BYTES
 
     @staticmethod
-    def for_chunks(num_chunks: int) -> ArenaGeometry:
-        """The smallest geometry with at least `num_chunks` usable chunks."""
-        num_cursors = min(NUM_CURSORS, max(1, num_chunks))
-        return ArenaGeometry(-(-num_chunks // num_cursors) * num_cursors, num_cursors)
+    def for_chunks(num_claimed: int, num_reserved: int = 0) -> ArenaGeometry:
+        """The smallest geometry in which so many chunks can be claimed from the cursors, and so many reserved."""
+        if num_reserved == 0 and num_claimed < MIN_CHUNKS_TO_RESERVE // 2:
+            return ArenaGeometry(max(1, num_claimed), max(1, num_claimed))
+        zone = -(-max(num_claimed, num_reserved, NUM_CURSORS) // NUM_CURSORS) * NUM_CURSORS
+        return ArenaGeometry(2 * zone, NUM_CURSORS, zone)
 
     @staticmethod
     def for_bytes(size_bytes: int) -> ArenaGeometry:
@@ -148,8 +170,10 @@ class ArenaGeometry:
                 f"an arena of {size_bytes} bytes holds no chunk; "
                 f"give at least {CHUNKS_OFFSET + CHUNK_BYTES} bytes"
             )
+        num_reserved = num_chunks // 2 if num_chunks >= MIN_CHUNKS_TO_RESERVE else 0
         num_cursors = min(NUM_CURSORS, num_chunks)
-        return ArenaGeometry(num_chunks // num_cursors * num_cursors, num_cursors)
+        num_claimable = (num_chunks - num_reserved) // num_cursors * num_cursors
+        return ArenaGeometry(num_reserved + num_claimable, num_cursors, num_reserved)
 
 
 def initial_control(geometry: ArenaGeometry, flags: int = 0) -> np.ndarray:
@@ -162,6 +186,7 @@ def initial_control(geometry: ArenaGeometry, flags: int = 0) -> np.ndarray:
     control["num_chunks"] = geometry.num_chunks
     control["num_cursors"] = geometry.num_cursors
     control["chunks_per_cursor"] = geometry.chunks_per_cursor
+    control["num_reserved"] = geometry.num_reserved
     sink = head[SINK_OFFSET : SINK_OFFSET + CHUNK_HEADER_BYTES].view(CHUNK_HEADER)[0]
     sink["flags"] = CHUNK_SINK
     return head
@@ -190,6 +215,7 @@ _CPP_CONSTANTS: Final = {
     "kChunkDropping": CHUNK_DROPPING,
     "kChunkSink": CHUNK_SINK,
     "kFlagClockCycles": FLAG_CLOCK_CYCLES,
+    "kNoChunk": NO_CHUNK,
 }
 
 
@@ -230,6 +256,7 @@ def cpp_header() -> str:
             _cpp_struct("ChunkHeader", CHUNK_HEADER, 16, {}),
             _cpp_struct("Cursor", CURSOR, 64, {}),
             _cpp_struct("ControlBlock", CONTROL, 64, {"cursors": "Cursor"}),
+            _cpp_struct("LaunchBuffer", LAUNCH_BUFFER, 8, {}),
         ]
     )
     return (

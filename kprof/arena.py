@@ -113,6 +113,7 @@ class Arena:
         self.geometry = abi.ArenaGeometry.for_bytes(size_bytes)
         self._flags = flags
         self._memory = allocate(self.geometry.size_bytes, device)
+        self._num_reserved_wanted = 0
         self._reset_control()
 
     @property
@@ -120,9 +121,15 @@ class Arena:
         """What kernels get."""
         return self._memory.address
 
+    def reserve(self, num_chunks: int) -> int:
+        """The first of `num_chunks` chunks for one launch, or NO_CHUNK when the reserved zone has no room for them."""
+        first = self._num_reserved_wanted
+        self._num_reserved_wanted += num_chunks
+        return first if self._num_reserved_wanted <= self.geometry.num_reserved else abi.NO_CHUNK
+
     def read(self) -> tuple[ArenaState, np.ndarray]:
         """The control block, and the bytes of all chunks in use, in the order of `used_chunks`."""
-        state = read_control(self._memory.read(0, abi.CONTROL_BYTES))
+        state = read_control(self._memory.read(0, abi.CONTROL_BYTES), self._num_reserved_wanted)
         parts = [self._memory.read(*_byte_range(used)) for used in state.used_chunks]
         if len(parts) == 1:
             return state, parts[0]
@@ -132,6 +139,7 @@ class Arena:
         """Make the arena as new: zero what was used and start the cursors over."""
         for used in state.used_chunks:
             self._memory.clear(*_byte_range(used))
+        self._num_reserved_wanted = 0
         self._reset_control()
 
     def _reset_control(self) -> None:

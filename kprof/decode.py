@@ -96,18 +96,22 @@ class ArenaState:
     """What the control block says: which chunks are in use and what could not be recorded."""
 
     geometry: abi.ArenaGeometry
+    num_reserved_wanted: int
     used_chunks: tuple[tuple[int, int], ...]
     num_dropped: int
     num_tracks_without_chunk: int
 
     @property
     def num_used_chunks(self) -> int:
-        """Chunks that tracks have claimed."""
+        """Chunks that were reserved or claimed."""
         return sum(end - begin for begin, end in self.used_chunks)
 
 
-def read_control(head: Bytes) -> ArenaState:
-    """Read the control block from the first bytes of an arena; raises ArenaError when it is not one."""
+def read_control(head: Bytes, num_reserved_wanted: int = 0) -> ArenaState:
+    """Read the control block from the first bytes of an arena; raises ArenaError when it is not one.
+
+    The host asked to reserve `num_reserved_wanted` chunks; those that it got come first in `used_chunks`.
+    """
     if len(head) < abi.CONTROL_BYTES:
         raise ArenaError(
             f"{len(head)} bytes are too few for an arena's control block ({abi.CONTROL_BYTES})"
@@ -125,12 +129,14 @@ def read_control(head: Bytes) -> ArenaState:
     num_cursors, per_cursor = int(control["num_cursors"]), int(control["chunks_per_cursor"])
     cursors = control["cursors"][:num_cursors]
     taken = np.minimum(cursors["next_chunk"], per_cursor)
-    ranges = tuple(
-        (i * per_cursor, i * per_cursor + int(taken[i])) for i in range(num_cursors) if taken[i]
-    )
+    num_reserved = int(control["num_reserved"])
+    slices = [num_reserved + i * per_cursor for i in range(num_cursors)]
+    ranges = [(0, min(num_reserved, num_reserved_wanted))]
+    ranges += [(begin, begin + int(count)) for begin, count in zip(slices, taken, strict=True)]
     return ArenaState(
-        abi.ArenaGeometry(int(control["num_chunks"]), num_cursors),
-        ranges,
+        abi.ArenaGeometry(int(control["num_chunks"]), num_cursors, num_reserved),
+        num_reserved_wanted,
+        tuple((begin, end) for begin, end in ranges if end > begin),
         int(cursors["num_dropped"].sum()),
         int(cursors["num_tracks_without_chunk"].sum()),
     )
@@ -144,7 +150,8 @@ class Decoder:
         self.region_ids = region_ids
         self.counts = EventCounts()
         self._clock = clock
-        self._num_needed_chunks = 0
+        self._num_claimed_needed = 0
+        self._num_reserved_needed = 0
         self._num_used_chunks = 0
         self._size_bytes = 0
 
@@ -163,18 +170,24 @@ class Decoder:
         return ArenaUse(
             self._size_bytes,
             abi.ArenaGeometry(self._num_used_chunks, 1).size_bytes,
-            abi.ArenaGeometry.for_chunks(self._num_needed_chunks).size_bytes,
+            abi.ArenaGeometry.for_chunks(
+                self._num_claimed_needed, self._num_reserved_needed
+            ).size_bytes,
         )
 
     def _count_chunks(self, state: ArenaState, headers: np.ndarray) -> None:
         """Dropped records, and how many chunks would have held everything."""
         dropped = int(headers["num_dropped"].sum()) + state.num_dropped
-        torn = int(np.count_nonzero(headers["flags"] & abi.CHUNK_CLAIMED == 0))
+        num_reserved = min(state.num_reserved_wanted, state.geometry.num_reserved)
+        # A reserved chunk without a header belongs to a track that was never opened; a claimed one was cut off.
+        torn = int(np.count_nonzero(headers["flags"][num_reserved:] & abi.CHUNK_CLAIMED == 0))
         extra = int((-(-headers["num_dropped"].astype(np.int64) // abi.RECORDS_PER_CHUNK)).sum())
         # Tracks that never had a chunk share their drop counters: each needs one chunk and what its share takes.
         extra += state.num_tracks_without_chunk + -(-state.num_dropped // abi.RECORDS_PER_CHUNK)
         self._num_used_chunks = max(self._num_used_chunks, state.num_used_chunks)
-        self._num_needed_chunks = max(self._num_needed_chunks, state.num_used_chunks + extra)
+        num_claimed = state.num_used_chunks - num_reserved + extra
+        self._num_claimed_needed = max(self._num_claimed_needed, num_claimed)
+        self._num_reserved_needed = max(self._num_reserved_needed, state.num_reserved_wanted)
         self._size_bytes = max(self._size_bytes, state.geometry.size_bytes)
         self._add(EventCounts(dropped=dropped, torn_chunks=torn))
 

@@ -17,6 +17,7 @@ import atexit
 import os
 import signal
 import socket
+import struct
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kprof.errors import RecorderError
+
+# kprof.abi's NO_CHUNK and LAUNCH_BUFFER, restated without numpy (a test compares): importing the recorder costs nothing.
+NO_CHUNK: Final = 0xFFFF_FFFF
+_PACKED_BUFFER: Final = struct.Struct("<QIIII")
 from kprof.interrupts import deferring_signals, ignore_signals
 
 if TYPE_CHECKING:
@@ -42,10 +47,20 @@ Regions = Any  # a RegionTable, a path of a regions.h, or a sequence of names
 
 
 class LaunchBuffer(NamedTuple):
-    """What one kernel launch gets: `kprof::make_buffer(arena, launch)`. An arena of 0 records nothing."""
+    """What one kernel launch gets; an arena of 0 records nothing.
+
+    Hand `arena` and `launch` to the C++ side for `kprof::make_buffer(arena, launch)`, or `packed()` as a whole.
+    """
 
     arena: int
     launch: int
+    first_chunk: int = NO_CHUNK
+    tracks_per_block: int = 0
+    num_reserved: int = 0
+
+    def packed(self) -> bytes:
+        """The bytes of kprof::LaunchBuffer."""
+        return _PACKED_BUFFER.pack(*self)
 
 
 class NullRecorder:
@@ -60,9 +75,10 @@ class NullRecorder:
         *,
         num_blocks: int = 0,
         threads_per_block: int = 0,
+        tracks_per_block: int = 0,
     ) -> LaunchBuffer:
         """A null buffer."""
-        del kernel, regions, num_blocks, threads_per_block
+        del kernel, regions, num_blocks, threads_per_block, tracks_per_block
         return LaunchBuffer(0, 0)
 
     def align(self, group: Group) -> None:
@@ -135,8 +151,13 @@ class Recorder:
         *,
         num_blocks: int = 0,
         threads_per_block: int = 0,
+        tracks_per_block: int = 0,
     ) -> LaunchBuffer:
-        """The buffer for the next launch of `kernel`; `regions` only where it differs from the recorder's."""
+        """The buffer for the next launch of `kernel`; `regions` only where it differs from the recorder's.
+
+        `tracks_per_block` (warps per block for per-warp tracks, 1 for a track per block) reserves every track's first
+        chunk, which makes opening a track free of waiting; each track may then be opened once in this launch.
+        """
         from kprof.capture import Launch
 
         if self._is_closed:
@@ -149,7 +170,11 @@ class Recorder:
         table = self._default_regions if regions is None else resolve_regions(regions)
         self._region_ids.table_of_launch[number] = self._region_ids.table_idx(table)
         self._launches.append(Launch(number, kernel, ordinal, num_blocks, threads_per_block))
-        return LaunchBuffer(self._arena.address, number)
+        num_tracks = num_blocks * tracks_per_block
+        first_chunk = self._arena.reserve(num_tracks) if num_tracks else NO_CHUNK
+        if first_chunk == NO_CHUNK:
+            return LaunchBuffer(self._arena.address, number)
+        return LaunchBuffer(self._arena.address, number, first_chunk, tracks_per_block, num_tracks)
 
     def align(self, group: Group) -> None:
         """Calibrate the ranks' clocks against each other. Collective; call it at the start and at the end of the run.

@@ -21,6 +21,7 @@ import torch
 from kprof.arena import Arena
 from kprof.build import BuildOptions, load_library
 from kprof.decode import ArenaState
+from kprof.recording import LaunchBuffer
 from kprof.targets import target_of_device
 
 NUM_TOKENS = 8192
@@ -62,7 +63,8 @@ class Bench:
         return lambda: self.check(
             self.library.probe_token_copy(
                 scheme, blocks_per_sm * self.num_sms, THREADS, self.target.data_ptr(), self.source.data_ptr(),
-                NUM_TOKENS, TOKEN_BYTES // 16, self.classic.data_ptr(), 0 if is_null else self.arena.address, 0, 0,
+                NUM_TOKENS, TOKEN_BYTES // 16, self.classic.data_ptr(),
+                self.buffer(is_null, blocks_per_sm * self.num_sms, THREADS // 32 if scheme == 1 else 1), 0,
             )
         )  # fmt: skip
 
@@ -71,9 +73,18 @@ class Bench:
         return lambda: self.check(
             self.library.probe_tight_loop(
                 scheme, self.num_sms, 32 * TIGHT_WARPS_PER_SM, self.target.data_ptr(), TIGHT_EVENTS,
-                self.classic.data_ptr(), 0 if is_null else self.arena.address, 0, 0,
+                self.classic.data_ptr(),
+                self.buffer(is_null, self.num_sms, TIGHT_WARPS_PER_SM if scheme == 1 else 1), 0,
             )
         )  # fmt: skip
+
+    def buffer(self, is_null: bool, num_blocks: int, tracks_per_block: int) -> bytes:
+        """What Recorder.launch would hand out: the first chunk of every track reserved."""
+        if is_null:
+            return LaunchBuffer(0, 0).packed()
+        num_tracks = num_blocks * tracks_per_block
+        first = self.arena.reserve(num_tracks)
+        return LaunchBuffer(self.arena.address, 0, first, tracks_per_block, num_tracks).packed()
 
     def check(self, error: int) -> None:
         if error:
@@ -84,8 +95,8 @@ def make_bench(device: str) -> Bench:
     options = BuildOptions(target_of_device(device), include_dirs=(Path(__file__).parent,))
     library = load_library(Path(__file__).parent / "kernel.hip", options)
     number, pointer = ctypes.c_uint32, ctypes.c_void_p
-    library.probe_token_copy.argtypes = [ctypes.c_int] * 3 + [pointer, pointer, number, number, pointer, pointer, number, pointer]
-    library.probe_tight_loop.argtypes = [ctypes.c_int] * 3 + [pointer, number, pointer, pointer, number, pointer]
+    library.probe_token_copy.argtypes = [ctypes.c_int] * 3 + [pointer, pointer, number, number, pointer, ctypes.c_char_p, pointer]
+    library.probe_tight_loop.argtypes = [ctypes.c_int] * 3 + [pointer, number, pointer, ctypes.c_char_p, pointer]
     num_sms = torch.cuda.get_device_properties(device).multi_processor_count
     num_events = num_sms * TIGHT_WARPS_PER_SM * TIGHT_EVENTS
     source = torch.randint(0, 255, (NUM_TOKENS * TOKEN_BYTES,), dtype=torch.uint8, device=device)

@@ -92,13 +92,13 @@ __global__ void tight_loop(uint32_t* out, uint32_t num_events, int64_t* classic,
   }
 
 extern "C" int probe_token_copy(int scheme, int blocks, int threads, void* target, const void* source, uint32_t num_tokens,
-                                uint32_t vectors_per_token, void* classic, void* arena, uint32_t launch, void* stream) {
+                                uint32_t vectors_per_token, void* classic, const kprof::LaunchBuffer* buffer, void* stream) {
   KPROF_DISPATCH(token_copy, static_cast<Vector*>(target), static_cast<const Vector*>(source), num_tokens,
-                 vectors_per_token, static_cast<int64_t*>(classic), kprof::make_buffer(arena, launch))
+                 vectors_per_token, static_cast<int64_t*>(classic), kprof::make_buffer(*buffer))
 }
 
 extern "C" int probe_tight_loop(int scheme, int blocks, int threads, void* out, uint32_t num_events, void* classic,
-                                void* arena, uint32_t launch, void* stream) {
+                                const kprof::LaunchBuffer* buffer, void* stream) {
   KPROF_DISPATCH(tight_loop, static_cast<uint32_t*>(out), num_events, static_cast<int64_t*>(classic),
-                 kprof::make_buffer(arena, launch))
+                 kprof::make_buffer(*buffer))
 }

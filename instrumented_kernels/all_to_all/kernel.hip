@@ -319,9 +319,9 @@ extern "C" int all_to_all_max_resident_blocks(int threads_per_block) {
 }
 
 // Launches one phase on `stream`; returns 0 or the target's error code. Launch all phases of a call in order.
-extern "C" int all_to_all_launch(int phase, const Call* call, int num_blocks, int threads_per_block, void* arena,
-                                 uint32_t launch, void* stream, uint64_t schedule_seed) {
+extern "C" int all_to_all_launch(int phase, const Call* call, int num_blocks, int threads_per_block,
+                                 const kprof::LaunchBuffer* buffer, void* stream, uint64_t schedule_seed) {
   const auto kernel = all_to_all::phase_at(phase).kernel;
-  const all_to_all::ProfiledCall profiled{*call, kprof::make_buffer(arena, launch)};
+  const all_to_all::ProfiledCall profiled{*call, kprof::make_buffer(*buffer)};
   return KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, profiled);
 }

@@ -245,7 +245,11 @@ class Plan:
     def _launch(self, phase: int, call: _Call, recorder: Recorder | NullRecorder) -> None:
         name = self._library.all_to_all_phase_name(phase).decode()
         buffer = recorder.launch(
-            name, self.regions, num_blocks=self._grid, threads_per_block=self.threads_per_block
+            name,
+            self.regions,
+            num_blocks=self._grid,
+            threads_per_block=self.threads_per_block,
+            tracks_per_block=self._warps,
         )
         seed = self._schedule_seed and self._schedule_seed + self._epoch * 131 + phase
         error = self._library.all_to_all_launch(
@@ -253,8 +257,7 @@ class Plan:
             ctypes.byref(call),
             self._grid,
             self.threads_per_block,
-            buffer.arena,
-            buffer.launch,
+            buffer.packed(),
             self._stream(),
             seed,
         )
@@ -406,8 +409,7 @@ def _load(options: BuildOptions) -> ctypes.CDLL:
         ctypes.POINTER(_Call),
         ctypes.c_int,
         ctypes.c_int,
-        ctypes.c_void_p,
-        ctypes.c_uint32,
+        ctypes.c_char_p,
         ctypes.c_void_p,
         ctypes.c_uint64,
     ]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kprof import abi
 from kprof.abi import ArenaGeometry
 from kprof.errors import ArenaError
+from kprof.recording import NO_CHUNK, LaunchBuffer
 
 
 def test_the_committed_header_is_the_generated_one():
@@ -103,7 +104,10 @@ def test_a_geometry_never_exceeds_the_bytes_it_was_given(size_bytes):
     geometry = ArenaGeometry.for_bytes(size_bytes)
     assert geometry.size_bytes <= size_bytes
     assert geometry.num_chunks >= 1
-    assert geometry.num_chunks == geometry.chunks_per_cursor * geometry.num_cursors
+    assert (
+        geometry.num_chunks
+        == geometry.num_reserved + geometry.chunks_per_cursor * geometry.num_cursors
+    )
     assert size_bytes - geometry.size_bytes < abi.NUM_CURSORS * abi.CHUNK_BYTES + abi.CHUNK_BYTES
 
 
@@ -111,7 +115,7 @@ def test_a_geometry_never_exceeds_the_bytes_it_was_given(size_bytes):
 def test_a_geometry_for_chunks_holds_them_on_every_cursor(num_chunks):
     geometry = ArenaGeometry.for_chunks(num_chunks)
     assert geometry.num_chunks >= num_chunks
-    assert geometry.num_chunks == geometry.chunks_per_cursor * geometry.num_cursors
+    assert geometry.chunks_per_cursor * geometry.num_cursors >= num_chunks
     assert ArenaGeometry.for_bytes(geometry.size_bytes) == geometry
 
 
@@ -129,8 +133,25 @@ def test_the_host_writes_the_control_block_and_the_sink():
     assert head[:8].tobytes() == b"KPROFARN"
     assert (control["abi_version"], control["flags"]) == (abi.ABI_VERSION, abi.FLAG_CLOCK_CYCLES)
     assert (control["num_chunks"], control["num_cursors"], control["chunks_per_cursor"]) == (
-        64,
+        128,
         32,
         2,
     )
+    assert control["num_reserved"] == 64
     assert sink["flags"] == abi.CHUNK_SINK
+
+
+@given(st.integers(0, 1 << 16), st.integers(1, 1 << 16))
+def test_a_geometry_for_reserved_chunks_holds_both_kinds(num_claimed, num_reserved):
+    geometry = ArenaGeometry.for_chunks(num_claimed, num_reserved)
+    assert geometry.num_reserved >= num_reserved
+    assert geometry.chunks_per_cursor * geometry.num_cursors >= num_claimed
+    assert ArenaGeometry.for_bytes(geometry.size_bytes) == geometry
+
+
+def test_the_recorder_packs_launch_buffers_as_declared():
+    packed = LaunchBuffer(0x7F00_1234_5678, 3, 17, 8, 2112).packed()
+    assert NO_CHUNK == abi.NO_CHUNK
+    assert np.frombuffer(packed, dtype=abi.LAUNCH_BUFFER).tolist() == [
+        (0x7F00_1234_5678, 3, 17, 8, 2112)
+    ]

@@ -26,6 +26,7 @@ constexpr uint32_t kChunkClaimed = 0x1u;
 constexpr uint32_t kChunkDropping = 0x2u;
 constexpr uint32_t kChunkSink = 0x4u;
 constexpr uint32_t kFlagClockCycles = 0x1u;
+constexpr uint32_t kNoChunk = 0xffffffffu;
 
 struct alignas(16) Record {
   uint64_t start_and_region;
@@ -82,7 +83,8 @@ struct alignas(64) ControlBlock {
   uint32_t chunks_per_cursor;
   uint32_t is_full;
   uint32_t num_cursors;
-  uint8_t pad0[2016];
+  uint32_t num_reserved;
+  uint8_t pad0[2012];
   Cursor cursors[32];
 };
 static_assert(sizeof(ControlBlock) == 4096, "ControlBlock size");
@@ -93,6 +95,21 @@ static_assert(offsetof(ControlBlock, num_chunks) == 16, "ControlBlock.num_chunks
 static_assert(offsetof(ControlBlock, chunks_per_cursor) == 20, "ControlBlock.chunks_per_cursor");
 static_assert(offsetof(ControlBlock, is_full) == 24, "ControlBlock.is_full");
 static_assert(offsetof(ControlBlock, num_cursors) == 28, "ControlBlock.num_cursors");
+static_assert(offsetof(ControlBlock, num_reserved) == 32, "ControlBlock.num_reserved");
 static_assert(offsetof(ControlBlock, cursors) == 2048, "ControlBlock.cursors");
+
+struct alignas(8) LaunchBuffer {
+  uint64_t arena;
+  uint32_t launch;
+  uint32_t first_chunk;
+  uint32_t tracks_per_block;
+  uint32_t num_reserved;
+};
+static_assert(sizeof(LaunchBuffer) == 24, "LaunchBuffer size");
+static_assert(offsetof(LaunchBuffer, arena) == 0, "LaunchBuffer.arena");
+static_assert(offsetof(LaunchBuffer, launch) == 8, "LaunchBuffer.launch");
+static_assert(offsetof(LaunchBuffer, first_chunk) == 12, "LaunchBuffer.first_chunk");
+static_assert(offsetof(LaunchBuffer, tracks_per_block) == 16, "LaunchBuffer.tracks_per_block");
+static_assert(offsetof(LaunchBuffer, num_reserved) == 20, "LaunchBuffer.num_reserved");
 
 }  // namespace kprof

@@ -35,21 +35,25 @@
 
 namespace kprof {
 
-// One kernel's view of the arena, passed by value. `launch` is the number that the recorder gave this launch.
-struct Buffer {
+// One kernel's view of the arena, passed by value: what the recorder gave this launch.
 #if KPROF_ENABLED
-  ControlBlock* arena;
-  uint32_t launch;
-#endif
-};
-
-KPROF_DEVICE_HOST Buffer make_buffer(void* arena, uint32_t launch) {
-#if KPROF_ENABLED
-  return Buffer{static_cast<ControlBlock*>(arena), launch};
+using Buffer = LaunchBuffer;
 #else
-  (void)arena, (void)launch;
-  return Buffer{};
+struct Buffer {};
 #endif
+
+// From the recorder's buffer as a whole (`LaunchBuffer.packed()` in Python): tracks find their reserved chunks.
+KPROF_DEVICE_HOST Buffer make_buffer([[maybe_unused]] const LaunchBuffer& buffer) {
+#if KPROF_ENABLED
+  return buffer;
+#else
+  return {};
+#endif
+}
+
+// From two numbers, which are easier to hand through an extension: every chunk is claimed.
+KPROF_DEVICE_HOST Buffer make_buffer(void* arena, uint32_t launch) {
+  return make_buffer(LaunchBuffer{reinterpret_cast<uint64_t>(arena), launch, kNoChunk, 0, 0});
 }
 
 enum TrackScope { per_warp, per_block };
@@ -77,8 +81,6 @@ KPROF_DEVICE uint64_t clock_ticks() {
 #endif
 }
 
-constexpr uint32_t kNoChunk = 0xffffffffu;
-
 // The chunk that ends where `end` points: tracks keep no other state.
 KPROF_DEVICE ChunkHeader* chunk_ending_at(Record* end) {
   return reinterpret_cast<ChunkHeader*>(reinterpret_cast<char*>(end) - kChunkBytes);
@@ -97,7 +99,7 @@ KPROF_DEVICE uint32_t claim_chunk(ControlBlock* arena, uint32_t block) {
   uint32_t cursor = block % num_cursors;
   for (uint32_t tries = 0; tries < num_cursors; ++tries) {
     const uint32_t taken = platform::add_device(&arena->cursors[cursor].next_chunk, 1u);
-    if (taken < chunks_per_cursor) return cursor * chunks_per_cursor + taken;
+    if (taken < chunks_per_cursor) return arena->num_reserved + cursor * chunks_per_cursor + taken;
     // One failed cursor is normal; a full arena is remembered so that later tracks give up at once.
     if (*static_cast<volatile uint32_t*>(&arena->is_full) != 0) return kNoChunk;
     cursor = cursor + 1 == num_cursors ? 0 : cursor + 1;
@@ -148,7 +150,8 @@ KPROF_COLD Record* refill(Record* end) {
 KPROF_DEVICE void emit(Track& track, uint32_t region, uint64_t start_ticks, uint32_t duration_ticks,
                        uint32_t payload) {
   Record* slot = track.next;
-  if ((reinterpret_cast<uintptr_t>(slot) & (kChunkBytes - 1)) == 0) {
+  // Once in 61 events: the hint keeps the refill out of the way of the others.
+  if (__builtin_expect((reinterpret_cast<uintptr_t>(slot) & (kChunkBytes - 1)) == 0, 0)) {
     slot = refill(slot);
     if (slot == nullptr) return;
   }
@@ -161,17 +164,26 @@ KPROF_DEVICE uint32_t saturate_duration(uint64_t ticks) {
   return ticks < kDurationSaturated ? static_cast<uint32_t>(ticks) : kDurationSaturated;
 }
 
-// Opens the track of the calling warp or block. Call it once per warp (block) and kernel, from all threads.
+// The chunk that the host reserved for a track, or kNoChunk. Found by arithmetic: nothing to wait for.
+KPROF_DEVICE uint32_t reserved_chunk(const Buffer& buffer, uint32_t block, uint32_t place) {
+  const uint32_t offset = block * buffer.tracks_per_block + place;
+  const bool has_one = place < buffer.tracks_per_block && offset < buffer.num_reserved;
+  return has_one ? buffer.first_chunk + offset : kNoChunk;
+}
+
+// Opens the track of the calling warp or block. Call it from all threads, once per warp (block) and kernel where the
+// launch was given `tracks_per_block`; otherwise a warp may open several.
 KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
   const bool is_writer = scope == per_warp ? platform::lane_id() == 0 : platform::thread_id() == 0;
-  if (buffer.arena == nullptr || !is_writer) return Track{nullptr};
+  if (buffer.arena == 0 || !is_writer) return Track{nullptr};
+  auto* arena = reinterpret_cast<ControlBlock*>(buffer.arena);
   const uint32_t block = platform::block_id();
   const uint32_t warp = scope == per_warp ? platform::warp_id() : kBlockTrackWarp;
-  const uint32_t chunk_idx = claim_chunk(buffer.arena, block);
-  if (chunk_idx != kNoChunk)
-    return Track{begin_chunk(buffer.arena, chunk_idx, block, warp, buffer.launch, kNoChunk)};
-  platform::add_device(&buffer.arena->cursors[block % buffer.arena->num_cursors].num_tracks_without_chunk, 1u);
-  return Track{sink_end(buffer.arena)};
+  uint32_t chunk_idx = reserved_chunk(buffer, block, scope == per_warp ? warp : 0);
+  if (chunk_idx == kNoChunk) chunk_idx = claim_chunk(arena, block);
+  if (chunk_idx != kNoChunk) return Track{begin_chunk(arena, chunk_idx, block, warp, buffer.launch, kNoChunk)};
+  platform::add_device(&arena->cursors[block % arena->num_cursors].num_tracks_without_chunk, 1u);
+  return Track{sink_end(arena)};
 }
 
 KPROF_DEVICE Span profile_start(const Track& track) { return Span{track.next != nullptr ? clock_ticks() : 0}; }
