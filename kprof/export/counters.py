@@ -18,7 +18,8 @@ from kprof.regions import Category, Kind, Region
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from kprof.export.source import Flows, RawEvents
+    from kprof.export.flows import Flows
+    from kprof.export.source import RawEvents
 
 ACTIVE: Final = "active blocks"
 WAITING: Final = "waiting blocks"

@@ -11,9 +11,10 @@ import numpy as np
 from kprof.capture import EVENT_OPEN
 from kprof.export.counters import UNITS, RankCounters
 from kprof.export.detail import Detail, DetailChooser, MergedNames, find_neighbours, merge
+from kprof.export.flows import Flows, flows_by_rank
 from kprof.export.lanes import nest
 from kprof.export.model import FIRST_EVENT_NS, Batch, CounterPoints, Header, LaunchSlice, Writer
-from kprof.export.source import Flows, RawEvents, Source, flows_by_rank
+from kprof.export.source import RawEvents, Source
 from kprof.export.tracks import RankTracks, describe_ranks, keys_by_rank
 from kprof.regions import Kind
 

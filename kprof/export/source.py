@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 # A piece of this many events takes about 50 MB on its way through.
 _ROWS_PER_PIECE: Final = 1 << 18
-# Up to this many events, all flows are joined at once; above, rank by rank.
-_MAX_EVENTS_IN_ONE_JOIN: Final = 1 << 21
 # The name of name 0: a mark on blocks that recorded nothing, since viewers hide tracks without events.
 IDLE_NAME: Final = "no events recorded"
 # Such blocks are shown for kernels with at most this many.
@@ -151,106 +149,9 @@ class Source:
         return f"CASE WHEN region_id <> 0 THEN region_id ELSE CASE region {cases} END END"
 
 
-@dataclass(frozen=True)
-class Flows:
-    """Who releases whom, for events of some ranks: sorted event ids with, at the same place, the flow id.
-
-    The id of a flow is the id of the event that sends, plus one. Flows that arrive before they leave cannot be
-    drawn; they are counted in `num_backwards`.
-    """
-
-    sends: NDArray[np.int64]
-    arrivals_ns: NDArray[np.int64]
-    waits: NDArray[np.int64]
-    flow_of_wait: NDArray[np.int64]
-    released_from_ns: NDArray[np.int64]
-    num_backwards: int = 0
-
-    @staticmethod
-    def load(trace: Trace, rank: int | None, origin_ns: int) -> Flows:
-        """Flows that leave from or arrive at `rank`, or all; one flow at most for each send and each wait."""
-        leaving = _join_flows(trace, "true" if rank is None else f"src = {rank}")
-        is_forward = leaving["wait_end_ns"] > leaving["send_start_ns"]
-        num_backwards = int(np.count_nonzero(~is_forward))
-        sends, first_send = np.unique(leaving["send_event_id"][is_forward], return_index=True)
-        arrivals_ns = leaving["wait_end_ns"][is_forward][first_send] - origin_ns
-        if rank is not None:
-            leaving = _join_flows(trace, f"dst = {rank}")
-            is_forward = leaving["wait_end_ns"] > leaving["send_start_ns"]
-        waits, first_wait = np.unique(leaving["wait_event_id"][is_forward], return_index=True)
-        return Flows(
-            sends,
-            arrivals_ns,
-            waits,
-            leaving["send_event_id"][is_forward][first_wait] + 1,
-            leaving["send_start_ns"][is_forward][first_wait] - origin_ns,
-            num_backwards,
-        )
-
-    def out_of(self, event_id: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Per event, the id of the flow that it starts, or 0."""
-        return np.where(_find(self.sends, event_id) >= 0, event_id + 1, 0)
-
-    def into(self, event_id: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Per event, the id of the flow that ends in it, or 0."""
-        place = _find(self.waits, event_id)
-        if not len(self.waits):
-            return np.zeros(len(event_id), np.int64)
-        return np.where(place >= 0, self.flow_of_wait[place], 0)
-
-    def late_ns(
-        self, event_id: NDArray[np.int64], start_ns: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Per event, how long after its start the send that released it began; 0 if that was before."""
-        place = _find(self.waits, event_id)
-        if not len(self.waits):
-            return np.zeros(len(event_id), np.int64)
-        return np.where(place >= 0, np.maximum(self.released_from_ns[place] - start_ns, 0), 0)
-
-    def arrival_ns(
-        self, event_id: NDArray[np.int64], otherwise_ns: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Per event, when the wait that it released ended, or `otherwise_ns`."""
-        place = _find(self.sends, event_id)
-        if not len(self.sends):
-            return otherwise_ns
-        return np.where(place >= 0, self.arrivals_ns[place], otherwise_ns)
-
-
-def flows_by_rank(source: Source, ranks: list[int]) -> Iterator[tuple[int, Flows]]:
-    """The flows of each rank, joined at once where memory allows; every flow that runs backwards is counted
-    once."""
-    if not source.trace.regions.flows:
-        nothing = np.zeros(0, np.int64)
-        yield from ((rank, Flows(nothing, nothing, nothing, nothing, nothing)) for rank in ranks)
-        return
-    if source.num_events <= _MAX_EVENTS_IN_ONE_JOIN:
-        flows = Flows.load(source.trace, None, source.origin_ns)
-        for i, rank in enumerate(ranks):
-            yield rank, flows if i == 0 else replace(flows, num_backwards=0)
-        return
-    for rank in ranks:
-        yield rank, Flows.load(source.trace, rank, source.origin_ns)
-
-
 def sql_text(text: str) -> str:
     """A SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def _find(sorted_ids: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.intp]:
-    """The place of each id among `sorted_ids`, or -1."""
-    if not len(sorted_ids):
-        return np.full(len(ids), -1, dtype=np.intp)
-    place = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
-    return np.where(sorted_ids[place] == ids, place, -1)
-
-
-def _join_flows(trace: Trace, where: str) -> dict[str, NDArray[np.int64]]:
-    table = trace.sql(
-        f"SELECT send_event_id, wait_event_id, send_start_ns, wait_end_ns FROM flows WHERE {where}"
-    )
-    return {name: _column(table, name, np.int64) for name in table.column_names}
 
 
 def _track_keys(trace: Trace) -> tuple[TrackKey, ...]:

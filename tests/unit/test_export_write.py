@@ -130,6 +130,51 @@ def test_missing_ranks_are_said(tmp_path: Path) -> None:
     assert "rank 1" in notice
 
 
+def exchange_trace(num_messages: int) -> Trace:
+    build = TraceBuilder(REGIONS, num_ranks=3)
+    for slot in range(num_messages):
+        src, dst = slot % 3, (slot + 1 + slot % 2) % 3
+        build.span(
+            rank=src,
+            block=slot % 4,
+            region="send",
+            start_ns=50 * slot,
+            duration_ns=20,
+            peer=dst,
+            slot=slot,
+        )
+        build.span(
+            rank=dst,
+            block=slot % 5,
+            region="wait",
+            start_ns=50 * slot - 30 * (slot % 3),
+            duration_ns=90,
+            peer=src,
+            slot=slot,
+        )
+    return build.trace()
+
+
+def test_flows_joined_in_parts_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = exchange_trace(200)
+    at_once = write(trace, tmp_path / "once.pftrace")
+    monkeypatch.setattr("kprof.export.flows._EVENTS_PER_JOIN", 30)
+    in_parts = write(trace, tmp_path / "parts.pftrace")
+    assert at_once.num_flows == in_parts.num_flows == 200
+    assert at_once.path.read_bytes() == in_parts.path.read_bytes()
+
+
+def test_ranks_read_in_pieces_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = exchange_trace(200)
+    at_once = write(trace, tmp_path / "once.pftrace")
+    monkeypatch.setattr("kprof.export.source._ROWS_PER_PIECE", 20)
+    in_pieces = write(trace, tmp_path / "pieces.pftrace")
+    assert slices(at_once.path) == slices(in_pieces.path)
+    assert at_once.num_flows == in_pieces.num_flows
+
+
 def detail_trace() -> Trace:
     """A long span, then 100 pairs of short spans, then a long span, all on one track."""
     build = TraceBuilder(REGIONS, num_ranks=1)
