@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal
 
 from kprof.analysis.durations import BLOCK_TIME_SQL
+from kprof.analysis.flow_sums import sum_flows
 from kprof.analysis.summary import summarise
 
 if TYPE_CHECKING:
@@ -91,50 +92,36 @@ def late_sender(trace: Trace) -> pd.DataFrame:
     max(w0, min(p, w1)); they add up to the wait (Scalasca's late sender, doi 10.1145/2934661). Columns: region,
     src, dst, flows, wait_ns, late_sender_ns, exposed_transfer_ns, violations (the wait ended before its send
     began: impossible, so the clocks or the slots are wrong), violations_beyond_bound (by more than the clock
-    error), bound_ns, blocks (tracks of dst that waited for src), waiting_blocks (tracks of dst that waited for
-    anyone). Violations stay in the sums, they are counted and not clamped away. Raises ClockError on
-    unaligned clocks.
+    error), bound_ns, blocks (of dst that waited for src), waiting_blocks (of dst that waited for anyone).
+    Violations stay in the sums, they are counted and not clamped away. Raises ClockError on unaligned clocks.
     """
     trace.require_alignment("late sender")
-    _make_flow_table(trace)
-    return trace.frame("SELECT * FROM late_senders ORDER BY late_sender_ns DESC, region, src, dst")
+    summarise(trace)
+    sum_flows(trace)
+    return trace.frame(
+        """
+        WITH by_link AS (
+            SELECT region_id, rank AS dst, peer AS src, count(DISTINCT block) AS blocks FROM cells GROUP BY ALL),
+        by_rank AS (SELECT region_id, rank AS dst, count(DISTINCT block) AS waiting_blocks FROM cells GROUP BY ALL)
+        SELECT wait_region AS region, src, dst, sum(flows) AS flows, sum(wait_ns) AS wait_ns,
+            sum(late_sender_ns) AS late_sender_ns, sum(exposed_transfer_ns) AS exposed_transfer_ns,
+            sum(violations) AS violations, sum(violations_beyond_bound) AS violations_beyond_bound,
+            max(bound_ns) AS bound_ns, any_value(blocks) AS blocks, any_value(waiting_blocks) AS waiting_blocks
+        FROM flow_sums JOIN regions r ON r.name = wait_region JOIN by_link USING (src, dst) JOIN by_rank USING (dst)
+        WHERE by_link.region_id = r.id AND by_rank.region_id = r.id
+        GROUP BY wait_region, src, dst ORDER BY late_sender_ns DESC, region, src, dst"""
+    ).astype(dict.fromkeys(_SUMMED, "int64"))
 
 
-def _make_flow_table(trace: Trace) -> None:
-    known = trace.frame("SELECT 1 FROM duckdb_tables() WHERE table_name = 'late_senders'")
-    if len(known):
-        return
-    released = "least(send_start_ns, wait_end_ns)"
-    bound = _bound_sql(trace)
-    trace.frame(
-        f"""
-        CREATE TEMP TABLE late_senders AS
-        SELECT wait_region AS region, src, dst, count(*) AS flows,
-            CAST(sum(wait_end_ns - wait_start_ns) AS BIGINT) AS wait_ns,
-            CAST(sum(greatest(0, {released} - wait_start_ns)) AS BIGINT) AS late_sender_ns,
-            CAST(sum(wait_end_ns - greatest(wait_start_ns, {released})) AS BIGINT) AS exposed_transfer_ns,
-            count(*) FILTER (wait_end_ns < send_start_ns) AS violations,
-            count(*) FILTER (wait_end_ns < send_start_ns - {bound}) AS violations_beyond_bound,
-            any_value({bound}) AS bound_ns, count(DISTINCT (wait_block, wait_warp)) AS blocks,
-            any_value(waiting_blocks) AS waiting_blocks
-        FROM flows JOIN (
-            SELECT wait_region, dst, count(DISTINCT (wait_block, wait_warp)) AS waiting_blocks FROM flows GROUP BY ALL)
-            USING (wait_region, dst)
-        GROUP BY wait_region, src, dst"""
-    )
-
-
-def _bound_sql(trace: Trace) -> str:
-    """The clock error bound between `src` and `dst`, as an expression."""
-    entries = trace.alignment.ranks if trace.alignment else ()
-    whens = " ".join(f"WHEN {entry.rank} THEN {float(entry.bound_ns)}" for entry in entries)
-    if not whens:
-        return "0.0"
-
-    def of(column: str) -> str:
-        return f"(CASE {column} {whens} ELSE 0.0 END)"
-
-    return f"(CASE WHEN src = dst THEN 0.0 ELSE {of('src')} + {of('dst')} END)"
+# DuckDB sums BIGINT into HUGEINT, which pandas reads as floats.
+_SUMMED: Final = (
+    "flows",
+    "wait_ns",
+    "late_sender_ns",
+    "exposed_transfer_ns",
+    "violations",
+    "violations_beyond_bound",
+)
 
 
 def unmatched_flows(trace: Trace) -> pd.DataFrame:
@@ -144,10 +131,12 @@ def unmatched_flows(trace: Trace) -> pd.DataFrame:
     missing ranks, open spans and slots that do not fit their field are the usual reasons.
     """
     summarise(trace)
+    sum_flows(trace)
     return trace.frame(
         """
         WITH counts AS (SELECT region_id, CAST(sum(events) AS BIGINT) AS events FROM cells GROUP BY region_id),
-        pairs AS (SELECT send_region, wait_region, count(*) AS flows FROM flows GROUP BY ALL)
+        pairs AS (
+            SELECT send_region, wait_region, CAST(sum(flows) AS BIGINT) AS flows FROM flow_sums GROUP BY ALL)
         SELECT s.name AS send_region, w.name AS wait_region, coalesce(cs.events, 0) AS sends,
             coalesce(cw.events, 0) AS waits, coalesce(p.flows, 0) AS flows,
             sends - coalesce(p.flows, 0) AS unmatched_sends, waits - coalesce(p.flows, 0) AS unmatched_waits

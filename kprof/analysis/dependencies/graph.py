@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 
 # A call beyond this is walked too slowly in Python and would not fit a screen either.
-MAX_SPANS: Final = 1_000_000
+MAX_SPANS: Final = 300_000
 
 
 @dataclass(frozen=True)
