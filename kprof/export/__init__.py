@@ -53,6 +53,7 @@ def write(
         size_bytes=path.stat().st_size,
         notices=notices(trace, tally),
         origin_ns=tally.origin_ns,
+        last_ns=tally.last_ns,
     )
 
 

@@ -20,7 +20,10 @@ FIRST_EVENT_NS: Final = 1_000
 
 @dataclass(frozen=True)
 class ExportSummary:
-    """What was written. `aligned ns = exported ns + origin_ns`; `notices` say what was cut and how to get it."""
+    """What was written; `notices` say what was cut and how to get it.
+
+    Aligned ns = ns in the file + `origin_ns`. The file's events lie between FIRST_EVENT_NS and `last_ns`.
+    """
 
     path: Path
     num_slices: int
@@ -29,6 +32,7 @@ class ExportSummary:
     size_bytes: int
     notices: tuple[str, ...] = ()
     origin_ns: int = 0
+    last_ns: int = 0
 
 
 class TrackKind(Enum):

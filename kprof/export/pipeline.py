@@ -40,12 +40,13 @@ class Tally:
     has_sampled_counters: bool = False
     detail: Detail = _EVERYTHING
     origin_ns: int = 0
+    last_ns: int = 0
 
 
 def run(trace: Trace, writer: Writer, max_slices: int | None, progress: Progress) -> Tally:
     """Write the whole trace; `progress` gets fractions from 0 to 1."""
     source = Source.of(trace)
-    tally = Tally(origin_ns=source.origin_ns)
+    tally = Tally(origin_ns=source.origin_ns, last_ns=source.last_ns)
     is_too_much = max_slices is not None and source.num_events > max_slices
     merged_names = MergedNames.of(source.names) if is_too_much else None
     names = merged_names.names if merged_names else source.names

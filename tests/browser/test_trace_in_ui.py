@@ -15,7 +15,7 @@ import pytest
 
 from kprof.export import ExportSummary, write
 from kprof.synthetic import TraceBuilder
-from kprof.view import DeepLink, serve
+from kprof.view import DeepLink, PinnedTrack, serve
 
 pytestmark = [
     pytest.mark.browser,
@@ -199,10 +199,17 @@ def test_ranks_come_in_numeric_order(open_in_ui: Callable[[DeepLink], None], bro
 
 
 def test_a_deep_link_opens_zoomed_with_its_tracks_pinned(
-    open_in_ui: Callable[[DeepLink], None], browser: Any, tmp_path: Path
+    open_in_ui: Callable[[DeepLink], None], browser: Any, exported: ExportSummary, tmp_path: Path
 ) -> None:
-    open_in_ui(DeepLink(11_000, 61_000, pinned=("^block 7$",), expanded=("^Rank 03 ",)))
-    wait_until(lambda: "block 7" in text_of(browser), "the pinned tracks")
+    tracks = (PinnedTrack(2, 7), PinnedTrack(3, 7))
+    link = DeepLink(tracks=tracks, expanded=("^Rank 03 ",))
+    first_ns = exported.origin_ns + 1000
+    open_in_ui(link.within(exported, first_ns + 44_000, first_ns + 52_000))
+    wait_until(lambda: "Rank 3 block 7" in text_of(browser), "the pinned tracks")
+    lines = text_of(browser).splitlines()
+    assert lines.index("Rank 2 block 7") < lines.index("Rank 3 block 7")
+    assert lines.index("Rank 3 block 7") < lines.index("Rank 00 (host0, device 0)")
+    time.sleep(1)
     screenshot(browser, tmp_path, "deep-link")
 
 

@@ -18,7 +18,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from kprof.errors import TargetError
-from kprof.view import ONLINE_UI, DeepLink, ViewError, serve, ui_url
+from kprof.export import ExportSummary, write
+from kprof.synthetic import TraceBuilder
+from kprof.view import ONLINE_UI, DeepLink, PinnedTrack, ViewError, serve, ui_url
 
 CONTENT = b"trace bytes" * 1000
 
@@ -275,6 +277,45 @@ def test_deep_links_carry_window_and_commands() -> None:
         {"id": "dev.perfetto.ExpandTracksByRegex", "args": ["^Rank 3 "]},
         {"id": "dev.perfetto.PinTracksByRegex", "args": ["^block 17$"]},
     ]
+
+
+def test_a_window_is_cut_to_the_trace() -> None:
+    summary = ExportSummary(Path("x"), 0, 0, 0, 0, origin_ns=1_000_000, last_ns=9_000)
+    link = DeepLink(pinned=("a",)).within(summary, 1_002_000, 1_004_000)
+    assert (link.from_ns, link.to_ns, link.pinned) == (2_000, 4_000, ("a",))
+    outside = DeepLink().within(summary, 0, 2_000_000)
+    assert (outside.from_ns, outside.to_ns) == (1_000, 9_000)
+    beyond = DeepLink().within(summary, 5_000_000, 6_000_000)
+    assert (beyond.from_ns, beyond.to_ns) == (8_999, 9_000)
+
+
+def test_a_pinned_track_is_one_block_of_one_rank(
+    tmp_path: Path, processor: Callable[[Path], Any]
+) -> None:
+    build = TraceBuilder('REGION(R_COPY, "copy", compute, bytes:32)', num_ranks=12)
+    for rank in range(12):
+        for block in (1, 11):
+            for warp in (-1, 0, 1):
+                start_ns = 1000 * rank + 100 * block + 10 * warp
+                build.span(
+                    rank=rank,
+                    block=block,
+                    warp=warp,
+                    region="copy",
+                    start_ns=start_ns,
+                    duration_ns=1,
+                )
+    summary = write(build.trace(), tmp_path / "run.pftrace")
+    loaded = processor(summary.path)
+    starts = {
+        track.title: sorted(ts + summary.origin_ns for _, ts, *_ in loaded.rows(track.query()))
+        for track in (PinnedTrack(1, 1), PinnedTrack(11, 1, warp=1), PinnedTrack(3, 7))
+    }
+    assert starts == {
+        "Rank 1 block 1": [1090, 1100, 1110],
+        "Rank 11 block 1 warp 1": [11110],
+        "Rank 3 block 7": [],
+    }
 
 
 def test_an_empty_deep_link_adds_nothing() -> None:
