@@ -31,6 +31,8 @@ BLOCKS_PER_SM = (2, 4)
 TIGHT_WARPS_PER_SM = 8
 TIGHT_EVENTS = 2000
 ARENA_BYTES = 256 << 20
+SLEEP_CYCLES = 200_000
+NUM_WARMUPS = 5
 # name: (scheme number of kernel.hip, whether the buffer is null)
 SCHEMES = {
     "none": (0, True),
@@ -105,7 +107,9 @@ def make_bench(device: str) -> Bench:
 
 
 def time_us(work: Callable[[], None]) -> float:
+    """GPU time of what `work` launches. A sleeping kernel goes first, so that the launches are queued before it ends."""
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(SLEEP_CYCLES)
     begin.record()
     work()
     end.record()
@@ -114,13 +118,15 @@ def time_us(work: Callable[[], None]) -> float:
 
 
 def interleaved(bench: Bench, works: dict[str, Callable[[], None]], repeats: int) -> dict[str, list[float]]:
+    """Times by scheme; the order rotates from repeat to repeat, so that no scheme always follows the same other one."""
     times: dict[str, list[float]] = {name: [] for name in works}
-    for repeat in range(repeats + 5):
-        for name, work in works.items():
+    names = list(works)
+    for repeat in range(repeats + NUM_WARMUPS):
+        for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
             bench.reset()
             torch.cuda.synchronize()
-            elapsed = time_us(work)
-            if repeat >= 5:
+            elapsed = time_us(works[name])
+            if repeat >= NUM_WARMUPS:
                 times[name].append(elapsed)
     return times
 

@@ -8,9 +8,8 @@
 //   }
 //
 // Contract
-//   * A track has one writer: lane 0 of the warp, or thread 0 of the block. All other threads hold a null track, for
-//     which every call is one predicate. A null Buffer turns everything off at run time; -DKPROF_ENABLED=0 removes
-//     the code.
+//   * A track has one writer: lane 0 of the warp, or thread 0 of the block. All other threads run along and store
+//     nothing. A null Buffer turns the stores off at run time; -DKPROF_ENABLED=0 removes the code.
 //   * A track is one pointer in a register. Pass it by reference only to functions that are inlined: a track in local
 //     memory costs more than all the rest together.
 //   * Region ids come from regions.h (see declare_regions.h); 0 is reserved.
@@ -60,7 +59,9 @@ enum TrackScope { per_warp, per_block };
 
 struct [[maybe_unused]] Track {
 #if KPROF_ENABLED
-  Record* next;  // null: this thread records nothing
+  // Where the next record goes. Its low bits say everything that the hot path asks: records are 16-byte aligned, so
+  // bit 3 is free and means "records nothing"; low 10 bits of zero mean that the chunk is full.
+  uintptr_t next;
 #endif
 };
 
@@ -81,15 +82,20 @@ KPROF_DEVICE uint64_t clock_ticks() {
 #endif
 }
 
-// The chunk that ends where `end` points: tracks keep no other state.
-KPROF_DEVICE ChunkHeader* chunk_ending_at(Record* end) {
-  return reinterpret_cast<ChunkHeader*>(reinterpret_cast<char*>(end) - kChunkBytes);
+constexpr uintptr_t kNowhere = 8;
+
+KPROF_DEVICE bool is_nowhere(uintptr_t next) { return (static_cast<uint32_t>(next) & kNowhere) != 0; }
+KPROF_DEVICE bool is_full(uintptr_t next) { return (static_cast<uint32_t>(next) & (kChunkBytes - 1)) == 0; }
+
+// The chunk that ends at `end`: tracks keep no other state.
+KPROF_DEVICE ChunkHeader* chunk_ending_at(uintptr_t end) {
+  return reinterpret_cast<ChunkHeader*>(end - kChunkBytes);
 }
 KPROF_DEVICE char* chunk_address(ControlBlock* arena, uint32_t chunk_idx) {
   return reinterpret_cast<char*>(arena) + kChunksOffset + static_cast<size_t>(chunk_idx) * kChunkBytes;
 }
-KPROF_DEVICE Record* sink_end(ControlBlock* arena) {
-  return reinterpret_cast<Record*>(reinterpret_cast<char*>(arena) + kSinkOffset + kChunkBytes);
+KPROF_DEVICE uintptr_t sink_end(ControlBlock* arena) {
+  return reinterpret_cast<uintptr_t>(arena) + kSinkOffset + kChunkBytes;
 }
 
 // Takes a free chunk: from the cursor of this block's slice, then from the others. kNoChunk when the arena is full.
@@ -108,8 +114,8 @@ KPROF_DEVICE uint32_t claim_chunk(ControlBlock* arena, uint32_t block) {
   return kNoChunk;
 }
 
-// Writes the header of a fresh chunk and returns its first record.
-KPROF_DEVICE Record* begin_chunk(ControlBlock* arena, uint32_t chunk_idx, uint32_t block, uint32_t warp,
+// Writes the header of a fresh chunk and returns where its first record goes.
+KPROF_DEVICE uintptr_t begin_chunk(ControlBlock* arena, uint32_t chunk_idx, uint32_t block, uint32_t warp,
                                  uint32_t launch, uint32_t previous_chunk_idx) {
   ChunkHeader header{};
   header.flags = kChunkClaimed;
@@ -123,17 +129,17 @@ KPROF_DEVICE Record* begin_chunk(ControlBlock* arena, uint32_t chunk_idx, uint32
   header.previous_chunk_idx = previous_chunk_idx;
   char* chunk = chunk_address(arena, chunk_idx);
   *reinterpret_cast<ChunkHeader*>(chunk) = header;
-  return reinterpret_cast<Record*>(chunk + kChunkHeaderBytes);
+  return reinterpret_cast<uintptr_t>(chunk) + kChunkHeaderBytes;
 }
 
-// Called when the write pointer stands at the end of a chunk. Returns where the next record goes, or null when there is
-// no room: then the drop is counted in the track's own last chunk (or, for a track that never had one, at a cursor).
-KPROF_COLD Record* refill(Record* end) {
+// Called when the track stands at the end of a chunk. Returns where the next record goes, or kNowhere when there is no
+// room: then the drop is counted in the track's own last chunk (or, for a track that never had one, at a cursor).
+KPROF_COLD uintptr_t refill(uintptr_t end) {
   ChunkHeader* last = chunk_ending_at(end);
   if (last->flags & kChunkSink) {
     auto* arena = reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(last) - kSinkOffset);
     platform::add_device(&arena->cursors[platform::block_id() % arena->num_cursors].num_dropped, 1u);
-    return nullptr;
+    return kNowhere;
   }
   if (!(last->flags & kChunkDropping)) {
     auto* arena = reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(last) - kChunksOffset -
@@ -144,20 +150,20 @@ KPROF_COLD Record* refill(Record* end) {
     last->flags |= kChunkDropping;
   }
   ++last->num_dropped;
-  return nullptr;
+  return kNowhere;
 }
 
+// All lanes run through this together: only a full chunk is a branch, the store and the step are predicated.
 KPROF_DEVICE void emit(Track& track, uint32_t region, uint64_t start_ticks, uint32_t duration_ticks,
                        uint32_t payload) {
-  Record* slot = track.next;
-  // Once in 61 events: the hint keeps the refill out of the way of the others.
-  if (__builtin_expect((reinterpret_cast<uintptr_t>(slot) & (kChunkBytes - 1)) == 0, 0)) {
-    slot = refill(slot);
-    if (slot == nullptr) return;
-  }
-  platform::store_record(slot, (start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits),
+  uintptr_t slot = track.next;
+  // Once in 61 events. A track that drops stays at its end and comes here every time.
+  if (__builtin_expect(is_full(slot), 0)) slot = refill(slot);
+  if (is_nowhere(slot)) return;
+  platform::store_record(reinterpret_cast<Record*>(slot),
+                         (start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits),
                          duration_ticks | (static_cast<uint64_t>(payload) << 32));
-  track.next = slot + 1;
+  track.next = slot + kRecordBytes;
 }
 
 KPROF_DEVICE uint32_t saturate_duration(uint64_t ticks) {
@@ -175,7 +181,7 @@ KPROF_DEVICE uint32_t reserved_chunk(const Buffer& buffer, uint32_t block, uint3
 // launch was given `tracks_per_block`; otherwise a warp may open several.
 KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
   const bool is_writer = scope == per_warp ? platform::lane_id() == 0 : platform::thread_id() == 0;
-  if (buffer.arena == 0 || !is_writer) return Track{nullptr};
+  if (buffer.arena == 0 || !is_writer) return Track{kNowhere};
   auto* arena = reinterpret_cast<ControlBlock*>(buffer.arena);
   const uint32_t block = platform::block_id();
   const uint32_t warp = scope == per_warp ? platform::warp_id() : kBlockTrackWarp;
@@ -186,11 +192,11 @@ KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
   return Track{sink_end(arena)};
 }
 
-KPROF_DEVICE Span profile_start(const Track& track) { return Span{track.next != nullptr ? clock_ticks() : 0}; }
+// Every lane reads the clock: that is cheaper than to choose the one that writes.
+KPROF_DEVICE Span profile_start(const Track&) { return Span{clock_ticks()}; }
 
 // profile_stop and profile_start with one reading of the clock: back-to-back spans without a gap.
 KPROF_DEVICE Span profile_lap(Track& track, const Span& span, uint32_t region, uint32_t payload = 0) {
-  if (track.next == nullptr) return span;
   const uint64_t now = clock_ticks();
   emit(track, region, span.start_ticks, saturate_duration(now - span.start_ticks), payload);
   return Span{now};
@@ -203,13 +209,13 @@ KPROF_DEVICE void profile_stop(Track& track, const Span& span, uint32_t region, 
 
 // Like profile_stop, after the writer's outstanding memory operations have completed.
 KPROF_DEVICE void profile_stop_complete(Track& track, const Span& span, uint32_t region, uint32_t payload = 0) {
-  if (track.next != nullptr) platform::drain_memory();
+  platform::drain_memory();
   profile_lap(track, span, region, payload);
 }
 
 // Records an instant.
 KPROF_DEVICE void profile_mark(Track& track, uint32_t region, uint32_t payload = 0) {
-  if (track.next != nullptr) emit(track, region, clock_ticks(), 0, payload);
+  emit(track, region, clock_ticks(), 0, payload);
 }
 
 // Records a value of a counter at this moment.
