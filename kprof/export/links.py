@@ -1,0 +1,89 @@
+"""Links that open an exported trace in the Perfetto UI: zoomed on a window, with its tracks pinned."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from urllib.parse import quote
+
+from kprof.export.model import FIRST_EVENT_NS, ExportSummary
+
+ONLINE_UI: Final = "https://ui.perfetto.dev"
+
+
+@dataclass(frozen=True)
+class PinnedTrack:
+    """A block of a rank, with its warps, or one warp of it, to be shown above all others."""
+
+    rank: int
+    block: int
+    warp: int | None = None
+
+    @property
+    def title(self) -> str:
+        """`Rank 3 block 17`: a pinned track stands alone, so its title says whose it is."""
+        warp = "" if self.warp is None else f" warp {self.warp}"
+        return f"Rank {self.rank} block {self.block}{warp}"
+
+    def query(self) -> str:
+        """The slices of this track, in the trace processor's SQL; the tree of tracks is export/tracks.py's."""
+        rank = f"GLOB 'Rank *' AND CAST(substr({{0}}.name, 6) AS INT) = {int(self.rank)}"
+        block = f"'block {int(self.block)}'"
+        of_warp = f"p.name = {block} AND r.name {rank.format('r')}"
+        if self.warp is not None:
+            where = f"t.name = 'warp {int(self.warp)}' AND {of_warp}"
+        else:
+            where = f"({of_warp}) OR (t.name = {block} AND p.name {rank.format('p')})"
+        return (
+            "SELECT s.id, s.ts, s.dur, s.name FROM slice s JOIN track t ON t.id = s.track_id "
+            "LEFT JOIN track p ON p.id = t.parent_id LEFT JOIN track r ON r.id = p.parent_id "
+            f"WHERE {where}"
+        )
+
+
+@dataclass(frozen=True)
+class DeepLink:
+    """Where the UI opens: a window of file time (see ExportSummary.origin_ns), tracks to pin, tracks to unfold.
+
+    The UI ignores a window that is not within the trace; `within` makes one that is. `pinned` and `expanded`
+    are regular expressions on track names ("^waiting blocks$", "^Rank 3 "), which match on every rank; `tracks`
+    names single ones.
+    """
+
+    from_ns: int | None = None
+    to_ns: int | None = None
+    pinned: tuple[str, ...] = ()
+    expanded: tuple[str, ...] = ()
+    tracks: tuple[PinnedTrack, ...] = ()
+
+    def within(self, summary: ExportSummary, from_ns: int, to_ns: int) -> DeepLink:
+        """This link, zoomed on a window of the trace's aligned time, cut to what was exported."""
+        first, last = FIRST_EVENT_NS, summary.last_ns
+        low = min(max(from_ns - summary.origin_ns, first), last - 1)
+        high = min(max(to_ns - summary.origin_ns, low + 1), last)
+        return replace(self, from_ns=low, to_ns=high)
+
+    def query(self) -> str:
+        """The part of the UI's address that follows the trace: `&visStart=...&startupCommands=...`."""
+        parts = []
+        if self.from_ns is not None and self.to_ns is not None:
+            parts.append(f"&visStart={self.from_ns}&visEnd={self.to_ns}")
+        commands = [_command("ExpandTracksByRegex", pattern) for pattern in self.expanded]
+        commands += [_command("PinTracksByRegex", pattern) for pattern in self.pinned]
+        commands += [
+            _command("AddDebugSliceTrack", track.query(), track.title) for track in self.tracks
+        ]
+        if commands:
+            parts.append(f"&startupCommands={quote(json.dumps(commands), safe='')}")
+        return "".join(parts)
+
+
+def _command(name: str, *arguments: str) -> dict[str, Any]:
+    return {"id": f"dev.perfetto.{name}", "args": list(arguments)}
+
+
+def ui_url(ui: str, trace_url: str, deep_link: DeepLink | None = None) -> str:
+    """The address that opens `trace_url` in the Perfetto UI at `ui`."""
+    link = deep_link or DeepLink()
+    return f"{ui}/#!/?url={quote(trace_url, safe='')}{link.query()}"
