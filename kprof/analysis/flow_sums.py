@@ -36,8 +36,8 @@ def sum_flows(trace: Trace) -> None:
 
 
 _EMPTY_SQL: Final = """
-    CREATE OR REPLACE TEMP TABLE flow_parts (send_region INTEGER, wait_region INTEGER, src INTEGER, dst INTEGER, flows BIGINT,
-        wait_ns BIGINT, late_sender_ns BIGINT, exposed_transfer_ns BIGINT, violations BIGINT,
+    CREATE OR REPLACE TEMP TABLE flow_parts (send_region INTEGER, wait_region INTEGER, src INTEGER, dst INTEGER,
+        flows BIGINT, wait_ns BIGINT, late_sender_ns BIGINT, exposed_transfer_ns BIGINT, violations BIGINT,
         violations_beyond_bound BIGINT, bound_ns DOUBLE)"""
 
 _UNITE_SQL: Final = """

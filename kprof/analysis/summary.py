@@ -17,9 +17,11 @@ of all times.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kprof.capture import EVENT_OPEN
+from kprof.regions import Kind
 
 if TYPE_CHECKING:
     from kprof.trace import Trace
@@ -42,15 +44,17 @@ def summarise(trace: Trace, progress: Progress | None = None) -> None:
     if _exists(trace, "spans_of_launches"):
         return
     report = progress or (lambda _what, _share: None)
+    ids = _Ids.of(trace)
     report("counting regions", 0.0)
-    trace.frame(_cells_sql(trace.manifest.world_size))
-    report("histograms of durations", 0.35)
+    trace.frame(_counts_sql(ids, trace.manifest.world_size))
+    trace.frame(_CELLS_SQL)
     trace.frame(_BUCKETS_SQL)
+    trace.frame("DROP TABLE counts")
     trace.frame(_EMPTY_TRACKS_SQL)
     slices = list(_slices(trace))
     for i, where in enumerate(slices):
         report("work and waits of every track", 0.5 + 0.5 * i / len(slices))
-        trace.frame(_tracks_sql(where))
+        trace.frame(_tracks_sql(ids, where))
     trace.frame(_LAUNCHES_SQL)
 
 
@@ -59,22 +63,54 @@ def _exists(trace: Trace, table: str) -> bool:
     return len(trace.frame(query, [table])) > 0
 
 
-def _cells_sql(world_size: int) -> str:
+@dataclass(frozen=True)
+class _Ids:
+    """Conditions on region ids: the same as those on names of categories and kinds, and much cheaper per
+    event."""
+
+    closed_spans: str
+    waits: str
+    works: str
+
+    @staticmethod
+    def of(trace: Trace) -> _Ids:
+        regions = trace.regions.regions
+        points = [region.id for region in regions if region.kind is not Kind.SPAN]
+        waits = [region.id for region in regions if region.category.value in WAIT_CATEGORIES]
+        works = [region.id for region in regions if region.category.value in WORK_CATEGORIES]
+        is_open = f"flags & {EVENT_OPEN} = 0"
+        return _Ids(
+            closed_spans=f"{is_open} AND NOT ({_id_in(points)})",
+            waits=_id_in(waits),
+            works=_id_in(works),
+        )
+
+
+def _id_in(ids: list[int]) -> str:
+    return f"region_id IN ({', '.join(map(str, ids))})" if ids else "false"
+
+
+def _counts_sql(ids: _Ids, world_size: int) -> str:
+    """Both aggregates in one scan: rows with a bucket are of the histogram, rows without of the cells."""
     return f"""
-        CREATE TEMP TABLE cells AS
-        SELECT rank, launch, block, region_id,
-            CASE WHEN peer < {int(world_size)} THEN CAST(peer AS INTEGER) ELSE -1 END AS peer,
-            count(*) AS events, CAST(sum(duration_ns) AS BIGINT) AS total_ns,
-            min(duration_ns) AS min_ns, max(duration_ns) AS max_ns,
+        CREATE OR REPLACE TEMP TABLE counts AS
+        WITH spans AS (
+            SELECT rank, launch, block, region_id, duration_ns, bytes, start_ns, end_ns,
+                CASE WHEN peer < {int(world_size)} THEN CAST(peer AS INTEGER) ELSE -1 END AS peer,
+                CAST(floor(log2(greatest(duration_ns, 1)) * {SUB_BUCKETS}) AS INTEGER) AS bucket
+            FROM events WHERE {ids.closed_spans})
+        SELECT rank, launch, block, region_id, peer, bucket, count(*) AS events,
+            CAST(sum(duration_ns) AS BIGINT) AS total_ns, min(duration_ns) AS min_ns, max(duration_ns) AS max_ns,
             coalesce(CAST(sum(bytes) AS BIGINT), 0) AS bytes, min(start_ns) AS first_ns, max(end_ns) AS last_ns
-        FROM events WHERE {CLOSED_SPANS} GROUP BY ALL"""
+        FROM spans GROUP BY GROUPING SETS ((rank, launch, block, region_id, peer), (rank, region_id, bucket))"""
 
 
-_BUCKETS_SQL: Final = f"""
-    CREATE TEMP TABLE buckets AS
-    SELECT rank, region_id,
-        CAST(floor(log2(greatest(duration_ns, 1)) * {SUB_BUCKETS}) AS INTEGER) AS bucket, count(*) AS events
-    FROM events WHERE {CLOSED_SPANS} GROUP BY ALL"""
+_CELLS_SQL: Final = (
+    "CREATE TEMP TABLE cells AS SELECT * EXCLUDE (bucket) FROM counts WHERE bucket IS NULL"
+)
+
+_BUCKETS_SQL: Final = """
+    CREATE TEMP TABLE buckets AS SELECT rank, region_id, bucket, events FROM counts WHERE bucket IS NOT NULL"""
 
 _EMPTY_TRACKS_SQL: Final = """
     CREATE TEMP TABLE tracks (rank INTEGER, launch INTEGER, block INTEGER, warp SMALLINT, events BIGINT,
@@ -105,7 +141,7 @@ def _ranks_in(ranks: list[int]) -> str:
     return f"rank IN ({', '.join(str(rank) for rank in ranks)})"
 
 
-def _tracks_sql(where: str) -> str:
+def _tracks_sql(ids: _Ids, where: str) -> str:
     """Measure of unions by a sweep: an interval adds what lies beyond the furthest end before it.
 
     Time in a wait is waiting even inside a useful span (an outer region around everything), so work is
@@ -114,8 +150,8 @@ def _tracks_sql(where: str) -> str:
     return f"""
         INSERT INTO tracks
         WITH closed AS (
-            SELECT rank, launch, block, warp, start_ns, end_ns, {WAIT} AS waits, {WORK} AS works
-            FROM events WHERE {CLOSED_SPANS} AND {where}),
+            SELECT rank, launch, block, warp, start_ns, end_ns, {ids.waits} AS waits, {ids.works} AS works
+            FROM events WHERE {ids.closed_spans} AND {where}),
         swept AS (
             SELECT *, max(end_ns) FILTER (waits OR works) OVER before AS busy_until,
                 max(end_ns) FILTER (waits) OVER before AS waited_until

@@ -88,14 +88,15 @@ def build(trace: Trace, *, progress: Progress | None = None) -> Report:
     say("tables", 0.85)
     refused: dict[str, str] = {}
     over = focus(trace)
+    num_events = trace.num_events()
     path = _aligned(refused, "critical_path", analysis.critical_path, trace)
     report = Report(
         manifest=trace.manifest,
-        num_events=trace.num_events(),
+        num_events=num_events,
         num_launches=len(analysis.launch_starts(trace)[["kernel", "ordinal"]].drop_duplicates()),
         run_time_ns=run_time_ns(trace),
-        window_ns=trace.window_ns(),
-        verdict=_verdict(trace, found),
+        window_ns=_window_ns(trace),
+        verdict=_verdict(trace, found, num_events),
         findings=found,
         refused=refused,
         regions=analysis.stats(trace),
@@ -117,7 +118,7 @@ def build(trace: Trace, *, progress: Progress | None = None) -> Report:
         ramp_and_tail=analysis.ramp_and_tail(trace),
         barrier_waits=analysis.barrier_waits(trace),
         bandwidth=analysis.bandwidth(trace),
-        stalls=_stalls(refused, trace),
+        stalls=_stalls(refused, trace, num_events),
         critical_path=path,
         critical_regions=None if path is None else analysis.critical_regions(path),
         what_if=_aligned(refused, "what_if", analysis.what_if, trace),
@@ -130,6 +131,11 @@ def build(trace: Trace, *, progress: Progress | None = None) -> Report:
     return report
 
 
+def _window_ns(trace: Trace) -> tuple[int, int]:
+    starts = analysis.launch_starts(trace)
+    return (0, 0) if starts.empty else (int(starts["first_ns"].min()), int(starts["last_ns"].max()))
+
+
 def _aligned(
     refused: dict[str, str], name: str, analyse: Callable[[Trace], pd.DataFrame], trace: Trace
 ) -> pd.DataFrame | None:
@@ -140,8 +146,7 @@ def _aligned(
         return None
 
 
-def _stalls(refused: dict[str, str], trace: Trace) -> pd.DataFrame | None:
-    num_events = trace.num_events()
+def _stalls(refused: dict[str, str], trace: Trace, num_events: int) -> pd.DataFrame | None:
     if num_events <= _MAX_EVENTS_SORTED:
         return analysis.stalls(trace)
     refused["stalls"] = (
@@ -151,9 +156,9 @@ def _stalls(refused: dict[str, str], trace: Trace) -> pd.DataFrame | None:
     return None
 
 
-def _verdict(trace: Trace, found: tuple[Finding, ...]) -> str:
+def _verdict(trace: Trace, found: tuple[Finding, ...], num_events: int) -> str:
     """One sentence: the costliest finding, or that there is none, or why nothing can be said."""
-    if trace.num_events() == 0:
+    if num_events == 0:
         return "The capture holds no events: nothing was recorded, or the selection leaves nothing."
     costly = [finding for finding in found if finding.cost_ns > 0]
     if costly:

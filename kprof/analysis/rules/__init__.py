@@ -20,6 +20,7 @@ from kprof.analysis.rules.speed import uneven_speed_of_blocks, uneven_speed_of_r
 from kprof.analysis.rules.uneven import uneven_blocks, uneven_ranks
 from kprof.analysis.rules.waited import late_senders, skewed_launches
 from kprof.analysis.rules.warmup import steady_part
+from kprof.analysis.skew import launch_starts
 
 if TYPE_CHECKING:
     from kprof.trace import Trace
@@ -49,7 +50,7 @@ def findings(trace: Trace) -> list[Finding]:
 
     Works on every trace: rules that need one clock say nothing on unaligned ones, and one finding says so.
     """
-    if trace.num_events() == 0:
+    if launch_starts(trace).empty:
         return lossy_capture(trace)
     steady, notes = steady_part(trace)
     found = [finding for rule in _QUALITY_RULES for finding in rule(trace)]

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _MIN_CALLS: Final = 3
 _MIN_RATIO: Final = 1.5
+# The rest of a trace is summarised anew: in large captures that costs more than a warm-up among many calls matters.
+_MAX_EVENTS: Final = 20_000_000
 
 
 def steady_part(trace: Trace) -> tuple[Trace, list[Finding]]:
@@ -23,6 +25,9 @@ def steady_part(trace: Trace) -> tuple[Trace, list[Finding]]:
 
     A call is all launches of one ordinal. Selections of launches made by the user are left as they are.
     """
+    recorded = sum(info.counts.recorded for info in trace.ranks)
+    if recorded > _MAX_EVENTS:
+        return trace, []
     first = _slow_first_call(trace)
     if first is None or trace.selection.launches is not None:
         return trace, []
