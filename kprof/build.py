@@ -1,7 +1,7 @@
 """Compiles one kernel source for one target into a shared library with a C interface, and keeps it.
 
-The cache key covers the text of the source and of every header that it may include, all flags, the compiler's version and
-the ABI version: there is nothing to invalidate by hand. Ranks that start together build once (a file lock).
+The cache key covers the text of the source and of every header that it may include, all flags, the compiler's version
+and the ABI version: there is nothing to invalidate by hand. Ranks that start together build once (a file lock).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BuildOptions:
 
 
 def build_library(source: Path, options: BuildOptions) -> Path:
-    """Compile `source` into a shared library and return its path; raises BuildError with the compiler's first errors."""
+    """Compile `source` into a shared library, return its path; raises BuildError with the compiler's first errors."""
     compiler = find_compiler(options.target) or require_target(options.target)
     flags = _common_flags(source, options) + _library_flags(options, compiler)
     return _build(source, options, compiler, flags, "so")

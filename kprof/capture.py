@@ -4,9 +4,12 @@
       manifest.json           written last: a directory without it is an unfinished recording
       rank-00000.parquet      one file per rank: decoded events in rank-local nanoseconds (EVENT_SCHEMA)
       rank-00001.parquet
-      rank-00000.json         what the rank's recorder knew; folded into the manifest, kept for recovery
+
+While it is being recorded it also holds what the manifest is made of:
+
       rank-00000.started      written when the rank's recorder is created: tells "died" from "never recorded"
-      alignment.json          written by the reference rank; folded into the manifest
+      rank-00000.json         what the rank's recorder knew at its end
+      alignment.json          written by the reference rank
 
 The manifest is data: JSON decoded into the structs below, types checked, nothing evaluated.
 """
@@ -14,7 +17,6 @@ The manifest is data: JSON decoded into the structs below, types checked, nothin
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -299,9 +301,12 @@ def begin_capture(output: Path, force: bool) -> Path:
 
 
 def finish_capture(temporary: Path, output: Path, manifest: Manifest) -> Capture:
-    """Write the manifest and give the directory its final name."""
+    """Write the manifest, remove what it was made of, and give the directory its final name."""
     write_manifest(temporary, manifest)
     with writing(output):
+        for pattern in ("rank-*.started", "rank-*.json", ALIGNMENT_NAME, "*.tmp"):
+            for file in temporary.glob(pattern):
+                file.unlink()
         if output.exists():
             shutil.rmtree(output)
         temporary.rename(output)
@@ -323,7 +328,7 @@ def _write_json(path: Path, value: Any) -> None:
     temporary = path.with_name(path.name + ".tmp")
     with writing(path):
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))
-        os.replace(temporary, path)
+        temporary.replace(path)
 
 
 def _read_manifest(directory: Path) -> Manifest:

@@ -5,16 +5,17 @@ responder read t1 between t0 and t3, so with offset = responder - initiator:
 
     t1 - t3  <=  offset  <=  t1 - t0
 
-Every round is such an interval, and the true offset lies in all of them. Their intersection is the estimate (its middle)
-and the bound (half its width): an outlier only gives a wide interval, an asymmetric link shifts t1 within [t0, t3], and neither
-can break the bound. Drift during the calibration (2 ms at 100 ppm: 200 ns) is taken into account by widening the
-intervals until they intersect.
+Every round is such an interval, and the true offset lies in all of them. Their intersection is the estimate (its
+middle) and the bound (half its width): an outlier only gives a wide interval, an asymmetric link shifts t1 within
+[t0, t3], and neither can break the bound. Drift during the calibration (2 ms at 100 ppm: 200 ns) is taken into
+account by widening the intervals until they intersect.
 
 Between two calibrations the offset is interpolated; before the first and after the last it is held on the nearest line.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Final
 
@@ -77,7 +78,7 @@ def segments_from_samples(samples: Sequence[OffsetSample]) -> tuple[ClockSegment
     if len(samples) == 1:
         return (ClockSegment(samples[0].local_ns, -samples[0].offset_ns),)
     segments = []
-    for before, after in zip(samples, samples[1:], strict=False):
+    for before, after in itertools.pairwise(samples):
         elapsed_ns = after.local_ns - before.local_ns
         drift = (after.offset_ns - before.offset_ns) / elapsed_ns if elapsed_ns > 0 else 0.0
         segments.append(ClockSegment(before.local_ns, -before.offset_ns, -drift * 1e6))

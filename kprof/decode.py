@@ -1,7 +1,7 @@
 """Arena bytes to columns. Vectorised, a few thousand chunks at a time; it never prints and loses nothing in silence.
 
-A record that cannot be understood is still an event: an unknown region id becomes a region of its own, an open span keeps its
-start, and every such case is counted in `Counts`.
+A record that cannot be understood is still an event: an unknown region id becomes a region of its own, an open span
+keeps its start, and every such case is counted in `Counts`.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Decoder:
         self._size_bytes = 0
 
     def decode(self, state: ArenaState, chunks: Bytes) -> Iterator[pa.Table]:
-        """Event tables of `chunks`, a (num_used_chunks * CHUNK_BYTES) byte array in the order of `state.used_chunks`."""
+        """Event tables of `chunks`: num_used_chunks * CHUNK_BYTES bytes in the order of `state.used_chunks`."""
         words = chunks.view("<u8").reshape(-1, _WORDS_PER_CHUNK)
         headers = chunks.reshape(-1, abi.CHUNK_BYTES)[:, : abi.CHUNK_HEADER_BYTES]
         headers = np.ascontiguousarray(headers).view(abi.CHUNK_HEADER).reshape(-1)

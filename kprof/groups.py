@@ -1,7 +1,7 @@
 """Groups of ranks: who takes part, and how they exchange small objects while setting things up.
 
-Nothing here is on a hot path: kernels talk through symmetric memory. A group is needed to exchange memory handles and clock
-samples.
+Nothing here is on a hot path: kernels talk through symmetric memory. A group is needed to exchange memory handles and
+clock samples.
 """
 
 from __future__ import annotations

@@ -25,11 +25,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kprof.errors import RecorderError
+from kprof.interrupts import deferring_signals, ignore_signals
 
-# kprof.abi's NO_CHUNK and LAUNCH_BUFFER, restated without numpy (a test compares): importing the recorder costs nothing.
+# kprof.abi's NO_CHUNK and LAUNCH_BUFFER, restated without numpy (a test compares): importing the recorder costs
+# nothing.
 NO_CHUNK: Final = 0xFFFF_FFFF
 _PACKED_BUFFER: Final = struct.Struct("<QIIII")
-from kprof.interrupts import deferring_signals, ignore_signals
 
 if TYPE_CHECKING:
     from kprof.clock import OffsetSample

@@ -1,6 +1,7 @@
 """Region tables: ids, names, categories and payload fields, declared once beside the kernel.
 
-The C++ side includes `regions.h` as an X-macro file; this module reads the same text, so a name can never drift from its id:
+The C++ side includes `regions.h` as an X-macro file; this module reads the same text, so a name can never drift from
+its id:
 
     //     id               name                    category  payload fields
     REGION(R_SEND,          "dispatch/send",        send,     peer:8, slot:24)      a span with a duration
@@ -10,8 +11,8 @@ The C++ side includes `regions.h` as an X-macro file; this module reads the same
     FLOW  (R_SEND, R_WAIT_TOKEN)                                                    a send releases a wait
 
 Ids are 1, 2, 3 ... in the order of the file; 0 is an empty record. Fields are packed from bit 0 upwards, 32 bits in
-all. The largest value of a field means "did not fit": the device clamps to it and the decoder counts it. `peer` is the rank on
-the other side, `slot` joins a send to its wait, `bytes` is the amount of data moved.
+all. The largest value of a field means "did not fit": the device clamps to it and the decoder counts it. `peer` is
+the rank on the other side, `slot` joins a send to its wait, `bytes` is the amount of data moved.
 """
 
 from __future__ import annotations

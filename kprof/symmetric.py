@@ -1,9 +1,10 @@
 """Symmetric memory: the same number of bytes on every rank, each part writable by all ranks.
 
-An object lies at the same offset on every rank, so a kernel needs the bases only. Three ways, chosen by where the ranks are:
+An object lies at the same offset on every rank, so a kernel needs the bases only. Three ways, chosen by where the
+ranks are:
 
     threads of one process       plain memory, addresses exchanged
-    processes of one host, CPU   files in shared memory, mapped by all, unlinked at once so that nothing can be left behind
+    processes of one host, CPU   files in shared memory, mapped by all, unlinked at once so that nothing is left behind
     processes of one host, GPU   one allocation per GPU, opened by the others through an IPC handle (peer_memory.hip)
 """
 
@@ -32,7 +33,8 @@ _SHARED_MEMORY_DIR: Final = Path("/dev/shm")
 
 
 class SymmetricHeap:
-    """`size_bytes` of zeroed memory per rank; `bases[r]` is where this process sees rank r's part. Creation is collective.
+    """`size_bytes` of zeroed memory per rank; `bases[r]` is where this process sees rank r's part. Creation is
+    collective.
 
     `device` is "cpu" or a torch device; on a GPU it must be the current one. Raises TargetError when the ranks are on
     several hosts, when there is too little memory, or when GPUs cannot reach each other.

@@ -155,7 +155,8 @@ def _report(group: Group, plan: Plan, variant: str, result: Result) -> int:
     if group.rank == 0:
         per_call = [max(times) for times in zip(*(each.times_s for each in everyone), strict=True)]
         typer.echo(
-            f"all_to_all {variant} on {plan.device.split(':')[0]}: {group.world_size} ranks, {plan.grid} blocks of {plan.threads_per_block} threads, "
+            f"all_to_all {variant} on {plan.device.split(':')[0]}: {group.world_size} ranks, "
+            f"{plan.grid} blocks of {plan.threads_per_block} threads, "
             f"{len(per_call)} calls, slowest rank {1e3 * statistics.median(per_call):.1f} ms (median), "
             f"{num_wrong} wrong values"
         )

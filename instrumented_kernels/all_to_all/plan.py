@@ -1,7 +1,7 @@
 """The plan: compiled kernels, symmetric heap and workspace of one group of ranks, and how a call is run.
 
-Created once per group (collective), used for any number of calls, freed by `close`. Every input is checked before a kernel
-is launched. All sizes and offsets come from the compiled kernel (layout.h); nothing is declared twice.
+Created once per group (collective), used for any number of calls, freed by `close`. Every input is checked before a
+kernel is launched. All sizes and offsets come from the compiled kernel (layout.h); nothing is declared twice.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ class Dispatched:
 class Plan:
     """Everything that calls of one shape on one group of ranks need. Creation is collective.
 
-    `device` is "cpu" or the current torch device. `grid` blocks of `warps_per_block` warps run each phase; by default two
-    blocks of two warps per rank on the CPU, and one block of eight warps per SM (CU) on a GPU. On the CPU target
+    `device` is "cpu" or the current torch device. `grid` blocks of `warps_per_block` warps run each phase; by default
+    two blocks of two warps per rank on the CPU, and one block of eight warps per SM (CU) on a GPU. On the CPU target
     `options` may set the warp width and `schedule_seed` the interleaving. Raises ValueError, or TargetError /
     BuildError of kprof.
     """
