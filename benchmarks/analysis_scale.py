@@ -53,7 +53,7 @@ COUNT, SEND, WAIT, COPY = 1, 2, 3, 4
 def write_capture(path: Path, num_events: int) -> None:
     """Every warp of every launch: one count, then tokens sent, then tokens waited for and copied."""
     tracks = NUM_BLOCKS * NUM_WARPS
-    # Of a launch's events a third are sends, a third waits, a third copies; a launch has about 1.2 million on all ranks.
+    # Of a launch's events a third are sends, a third waits, a third copies; a launch has about 1.2 million of them.
     tokens = 42
     per_launch = tracks * (1 + 3 * tokens) * NUM_RANKS
     num_launches = max(1, round(num_events / per_launch))

@@ -61,7 +61,9 @@ def decode_once(head: np.ndarray, chunks: np.ndarray) -> tuple[float, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--repeats", type=int, default=7)
     arguments = parser.parse_args()

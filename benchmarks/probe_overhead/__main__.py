@@ -97,17 +97,33 @@ def make_bench(device: str) -> Bench:
     options = BuildOptions(target_of_device(device), include_dirs=(Path(__file__).parent,))
     library = load_library(Path(__file__).parent / "kernel.hip", options)
     number, pointer = ctypes.c_uint32, ctypes.c_void_p
-    library.probe_token_copy.argtypes = [ctypes.c_int] * 3 + [pointer, pointer, number, number, pointer, ctypes.c_char_p, pointer]
-    library.probe_tight_loop.argtypes = [ctypes.c_int] * 3 + [pointer, number, pointer, ctypes.c_char_p, pointer]
+    library.probe_token_copy.argtypes = [ctypes.c_int] * 3 + [
+        pointer,
+        pointer,
+        number,
+        number,
+        pointer,
+        ctypes.c_char_p,
+        pointer,
+    ]
+    library.probe_tight_loop.argtypes = [ctypes.c_int] * 3 + [
+        pointer,
+        number,
+        pointer,
+        ctypes.c_char_p,
+        pointer,
+    ]
     num_sms = torch.cuda.get_device_properties(device).multi_processor_count
     num_events = num_sms * TIGHT_WARPS_PER_SM * TIGHT_EVENTS
     source = torch.randint(0, 255, (NUM_TOKENS * TOKEN_BYTES,), dtype=torch.uint8, device=device)
     classic = torch.zeros(1 + 4 * num_events, dtype=torch.int64, device=device)
-    return Bench(library, Arena(ARENA_BYTES, device), classic, source, torch.zeros_like(source), num_sms)
+    return Bench(
+        library, Arena(ARENA_BYTES, device), classic, source, torch.zeros_like(source), num_sms
+    )
 
 
 def time_us(work: Callable[[], None]) -> float:
-    """GPU time of what `work` launches. A sleeping kernel goes first, so that the launches are queued before it ends."""
+    """GPU time of what `work` launches. A sleeping kernel goes first: the launches are queued before it ends."""
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda._sleep(SLEEP_CYCLES)
     begin.record()
@@ -117,7 +133,9 @@ def time_us(work: Callable[[], None]) -> float:
     return float(begin.elapsed_time(end)) * 1e3
 
 
-def interleaved(bench: Bench, works: dict[str, Callable[[], None]], repeats: int) -> dict[str, list[float]]:
+def interleaved(
+    bench: Bench, works: dict[str, Callable[[], None]], repeats: int
+) -> dict[str, list[float]]:
     """Times by scheme; the order rotates from repeat to repeat, so that no scheme always follows the same other one."""
     times: dict[str, list[float]] = {name: [] for name in works}
     names = list(works)
@@ -141,18 +159,26 @@ def copy_table(bench: Bench, blocks_per_sm: int, repeats: int) -> dict[str, obje
     base = statistics.median(times["none"])
     assert torch.equal(bench.source, bench.target)
     return {
-        name: {"us": spread(values), "slowdown_percent": round(100 * (statistics.median(values) / base - 1), 2)}
+        name: {
+            "us": spread(values),
+            "slowdown_percent": round(100 * (statistics.median(values) / base - 1), 2),
+        }
         for name, values in times.items()
     }
 
 
 def tight_table(bench: Bench, repeats: int) -> dict[str, object]:
     times = interleaved(bench, {name: bench.tight(name) for name in SCHEMES}, repeats)
-    return {name: {"ns_per_event": spread([1e3 * us / TIGHT_EVENTS for us in values])} for name, values in times.items()}
+    return {
+        name: {"ns_per_event": spread([1e3 * us / TIGHT_EVENTS for us in values])}
+        for name, values in times.items()
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=100)
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
@@ -164,7 +190,9 @@ def main() -> None:
         "tight loop, 8 warps per SM": tight_table(bench, arguments.repeats),
     }
     for blocks_per_sm in BLOCKS_PER_SM:
-        result[f"token copy, {blocks_per_sm} blocks per SM"] = copy_table(bench, blocks_per_sm, arguments.repeats)
+        result[f"token copy, {blocks_per_sm} blocks per SM"] = copy_table(
+            bench, blocks_per_sm, arguments.repeats
+        )
     text = json.dumps(result, indent=1)
     print(text)
     if arguments.output:

@@ -12,7 +12,13 @@ from instrumented_kernels.all_to_all.routing import Inputs, count_wrong, make_in
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.groups import Group
 
-SHAPES = [(8, 2, 6144, 16), (64, 6, 2048, 32), (128, 4, 2880, 128), (128, 8, 4096, 256), (256, 8, 7168, 256)]
+SHAPES = [
+    (8, 2, 6144, 16),
+    (64, 6, 2048, 32),
+    (128, 4, 2880, 128),
+    (128, 8, 4096, 256),
+    (256, 8, 7168, 256),
+]
 ODD_SHAPES = [(8, 1, 40, 6), (8, 3, 37, 5), (8, 8, 1, 3)]
 NUM_FREE_CALLS = 1000
 
@@ -28,8 +34,14 @@ def run_shape(group: Group, device: str, shape: tuple[int, ...]) -> int:
     problem = Problem(*shape)
     plan = Plan(group, problem, device=device)
     wrong = 0
-    for call, num_tokens in enumerate([problem.max_tokens, problem.max_tokens // 2, group.rank, 0, problem.max_tokens]):
-        wrong += check(group, plan, make_inputs(problem, min(num_tokens, problem.max_tokens), 97 * call + group.rank))
+    for call, num_tokens in enumerate(
+        [problem.max_tokens, problem.max_tokens // 2, group.rank, 0, problem.max_tokens]
+    ):
+        wrong += check(
+            group,
+            plan,
+            make_inputs(problem, min(num_tokens, problem.max_tokens), 97 * call + group.rank),
+        )
     plan.close()
     return wrong
 
@@ -50,7 +62,9 @@ def run_free(group: Group, device: str) -> int:
     problem = Problem(8 * group.world_size, 3, 256, 8)
     plan = Plan(group, problem, device=device)
     inputs = [make_inputs(problem, 8, 7 * i + group.rank) for i in range(4)]
-    ready = [(one.to(device), reference(problem, one, group.world_size).to(device)) for one in inputs]
+    ready = [
+        (one.to(device), reference(problem, one, group.world_size).to(device)) for one in inputs
+    ]
     wrong = torch.zeros((), dtype=torch.int64, device=device)
     for call in range(NUM_FREE_CALLS):
         one, expected = ready[call % 4]

@@ -39,13 +39,18 @@ class Run:
 
     def options(self) -> BuildOptions:
         return BuildOptions(
-            Target.CPU, include_dirs=(KERNELS / "device",), warp_width=self.warp_width, defines=self.defines
+            Target.CPU,
+            include_dirs=(KERNELS / "device",),
+            warp_width=self.warp_width,
+            defines=self.defines,
         )
 
     def inputs_of(self, rank: int, call: int) -> Inputs:
         if self.inputs is not None:
             return self.inputs(rank, call)
-        return make_inputs(self.problem, self.problem.max_tokens, 7919 * call + 31 * rank + self.seed)
+        return make_inputs(
+            self.problem, self.problem.max_tokens, 7919 * call + 31 * rank + self.seed
+        )
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,9 @@ def record_ranks(run: Run, output: Path, *, arena_bytes: int = 1 << 22) -> list[
     """All ranks as threads, recorded into a capture."""
 
     def work(group: ThreadGroup) -> RankResult:
-        recorder = Recorder(directory, rank=group.rank, world_size=group.world_size, arena_bytes=arena_bytes)
+        recorder = Recorder(
+            directory, rank=group.rank, world_size=group.world_size, arena_bytes=arena_bytes
+        )
         recorder.align(group)
         result = run_rank(run, group, recorder)
         recorder.align(group)

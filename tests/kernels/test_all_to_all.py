@@ -42,7 +42,9 @@ CASES = {
     "no tokens at all": Run(SMALL, 2, inputs=with_tokens(SMALL, [0, 0])),
     "every token to one rank": Run(SMALL, 2, inputs=with_experts(SMALL, lambda rank: [5, 6, 7])),
     "an expert with none": Run(SMALL, 4, inputs=with_experts(SMALL, lambda rank: [0, 3, 5])),
-    "a pair with none": Run(SMALL, 4, inputs=with_experts(SMALL, lambda rank: [2 * rank, 2 * rank + 1, 7 - 2 * rank])),
+    "a pair with none": Run(
+        SMALL, 4, inputs=with_experts(SMALL, lambda rank: [2 * rank, 2 * rank + 1, 7 - 2 * rank])
+    ),
     "K = 1": Run(Problem(8, 1, 40, 6), 4),
     "K = E": Run(Problem(4, 4, 40, 6), 2),
     "D = 2880": Run(Problem(8, 2, 2880, 2), 2),
@@ -79,7 +81,12 @@ def test_hundreds_of_calls_with_a_slow_rank_and_no_barrier() -> None:
 
 def test_shapes_change_from_call_to_call() -> None:
     counts = [0, 6, 1, 4, 2, 5]
-    run = Run(SMALL, 2, num_calls=12, inputs=lambda rank, call: make_inputs(SMALL, counts[(call + rank) % 6], call))
+    run = Run(
+        SMALL,
+        2,
+        num_calls=12,
+        inputs=lambda rank, call: make_inputs(SMALL, counts[(call + rank) % 6], call),
+    )
     assert sum(result.num_wrong for result in run_ranks(run)) == 0
 
 
@@ -89,7 +96,9 @@ def test_dispatch_delivers_every_row_once_grouped_by_expert() -> None:
     delivered = set()
     for rank, result in enumerate(results):
         received = result.dispatched[0]
-        for local_expert, (rows, origins) in enumerate(zip(received.rows, received.origins, strict=True)):
+        for local_expert, (rows, origins) in enumerate(
+            zip(received.rows, received.origins, strict=True)
+        ):
             for row, (flat, source) in zip(rows, origins, strict=True):
                 inputs = run.inputs_of(int(source), 0)
                 token, k = divmod(int(flat), SMALL.top_k)
@@ -131,7 +140,10 @@ BAD_INPUTS = {
     "dtype of x": (replace(GOOD, x=GOOD.x.float()), "x must be torch.float16"),
     "dtype of indices": (replace(GOOD, indices=GOOD.indices.long()), "indices must be torch.int32"),
     "row length": (replace(GOOD, x=GOOD.x[:, :8].contiguous()), r"x must have shape \[4, 40\]"),
-    "contiguity": (replace(GOOD, x=torch.zeros(40, 4, dtype=torch.float16).t()), "x must be contiguous"),
+    "contiguity": (
+        replace(GOOD, x=torch.zeros(40, 4, dtype=torch.float16).t()),
+        "x must be contiguous",
+    ),
     "device": (replace(GOOD, x=GOOD.x.to("meta")), "x is on meta"),
     "n > M": (TOO_MANY, "x has 7 tokens, the plan holds 6"),
 }

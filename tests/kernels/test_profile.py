@@ -31,7 +31,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trace, int]:
 
 def test_one_flow_for_every_token_sent(recorded: tuple[Trace, int]) -> None:
     trace, num_rows = recorded
-    flows = trace.frame("SELECT send_region, count(*) AS n FROM flows GROUP BY 1").set_index("send_region")["n"]
+    flows = trace.frame("SELECT send_region, count(*) AS n FROM flows GROUP BY 1").set_index(
+        "send_region"
+    )["n"]
     assert flows["dispatch/send"] == num_rows
     assert flows["combine/send"] == num_rows
     assert flows["dispatch/send-counts"] == 3 * 4 * 4
@@ -50,14 +52,20 @@ def test_flows_join_the_right_ends(recorded: tuple[Trace, int]) -> None:
 def test_no_wait_ends_before_its_send_began(recorded: tuple[Trace, int]) -> None:
     trace, _ = recorded
     assert trace.alignment is not None
-    bound = max(trace.alignment.bound_between_ns(a, b) for a in range(4) for b in range(4) if a != b)
-    early = trace.frame("SELECT count(*) AS n FROM flows WHERE wait_end_ns < send_start_ns - ?", [bound])
+    bound = max(
+        trace.alignment.bound_between_ns(a, b) for a in range(4) for b in range(4) if a != b
+    )
+    early = trace.frame(
+        "SELECT count(*) AS n FROM flows WHERE wait_end_ns < send_start_ns - ?", [bound]
+    )
     assert early["n"][0] == 0
 
 
 def test_every_copy_follows_its_wait(recorded: tuple[Trace, int]) -> None:
     trace, num_rows = recorded
-    counts = trace.frame("SELECT region, count(*) AS n FROM events GROUP BY 1").set_index("region")["n"]
+    counts = trace.frame("SELECT region, count(*) AS n FROM events GROUP BY 1").set_index("region")[
+        "n"
+    ]
     assert counts["dispatch/wait-token"] == counts["dispatch/copy"] == num_rows
     assert counts["expert"] == counts["combine/send"] == counts["combine/wait-token"] == num_rows
 
@@ -65,7 +73,13 @@ def test_every_copy_follows_its_wait(recorded: tuple[Trace, int]) -> None:
 def test_nothing_is_lost(recorded: tuple[Trace, int]) -> None:
     trace, _ = recorded
     for info in trace.ranks:
-        assert info.counts.dropped == info.counts.open == info.counts.unknown_region == info.counts.torn_chunks == 0
+        assert (
+            info.counts.dropped
+            == info.counts.open
+            == info.counts.unknown_region
+            == info.counts.torn_chunks
+            == 0
+        )
         assert info.counts.recorded > 0
 
 
@@ -76,7 +90,9 @@ def test_skewed_source_loads_the_blocks_that_serve_it(tmp_path: Path) -> None:
         problem,
         4,
         num_calls=2,
-        inputs=lambda rank, call: make_inputs(problem, num_tokens_of(problem, rank, skew), 100 * call + rank),
+        inputs=lambda rank, call: make_inputs(
+            problem, num_tokens_of(problem, rank, skew), 100 * call + rank
+        ),
     )
     record_ranks(run, tmp_path / "run.kprof")
     copies = kprof.open(tmp_path / "run.kprof").frame(
@@ -111,7 +127,9 @@ def test_profile_up_to_a_timeout_is_captured(tmp_path: Path) -> None:
         _record_until_error(run, directory)
     trace = kprof.open(path)
     assert trace.manifest.exit_code == 1
-    longest = trace.frame("SELECT max(duration_ns) AS ns FROM events WHERE rank = 0 AND category = 'wait'")
+    longest = trace.frame(
+        "SELECT max(duration_ns) AS ns FROM events WHERE rank = 0 AND category = 'wait'"
+    )
     assert longest["ns"][0] >= 0.3e9
 
 
@@ -175,11 +193,15 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> tuple[ctypes.CDLL, Pat
     return library, folder / "regions.h"
 
 
-def emit(counting: tuple[ctypes.CDLL, Path], output: Path, n: int, arena_bytes: int, flush: bool) -> tuple[Capture, int]:
+def emit(
+    counting: tuple[ctypes.CDLL, Path], output: Path, n: int, arena_bytes: int, flush: bool
+) -> tuple[Capture, int]:
     library, regions = counting
     emitted = np.zeros(1, dtype=np.uint32)
     with session(output) as directory:
-        recorder = Recorder(directory, rank=0, world_size=1, regions=regions, arena_bytes=arena_bytes)
+        recorder = Recorder(
+            directory, rank=0, world_size=1, regions=regions, arena_bytes=arena_bytes
+        )
         for _ in range(3):
             buffer = recorder.launch("emit_many", num_blocks=5, threads_per_block=96)
             assert library.launch(emitted.ctypes.data, n, 5, 96, buffer.arena, buffer.launch) == 0
@@ -191,7 +213,9 @@ def emit(counting: tuple[ctypes.CDLL, Path], output: Path, n: int, arena_bytes: 
 
 @pytest.mark.parametrize("n", [0, 1, 60, 61, 62, 500])
 @pytest.mark.parametrize("flush", [False, True])
-def test_recorded_equals_what_the_kernel_counted(counting, tmp_path: Path, n: int, flush: bool) -> None:
+def test_recorded_equals_what_the_kernel_counted(
+    counting, tmp_path: Path, n: int, flush: bool
+) -> None:
     capture, emitted = emit(counting, tmp_path / "run.kprof", n, 1 << 20, flush)
     counts = capture.manifest.ranks[0].counts
     assert (counts.recorded, counts.dropped) == (emitted, 0)
@@ -203,13 +227,17 @@ def test_recorded_equals_what_the_kernel_counted(counting, tmp_path: Path, n: in
 
 
 @pytest.mark.parametrize("arena_bytes", [6144, 7168, 20_000, 60_000])
-def test_overflow_is_counted_and_the_named_size_suffices(counting, tmp_path: Path, arena_bytes: int) -> None:
+def test_overflow_is_counted_and_the_named_size_suffices(
+    counting, tmp_path: Path, arena_bytes: int
+) -> None:
     capture, emitted = emit(counting, tmp_path / "small.kprof", 200, arena_bytes, False)
     info = capture.manifest.ranks[0]
     assert info.counts.dropped > 0
     assert info.counts.recorded + info.counts.dropped == emitted
     assert info.arena.size_bytes <= arena_bytes
-    again, emitted_again = emit(counting, tmp_path / "large.kprof", 200, info.arena.needed_bytes, False)
+    again, emitted_again = emit(
+        counting, tmp_path / "large.kprof", 200, info.arena.needed_bytes, False
+    )
     assert again.manifest.ranks[0].counts.dropped == 0
     assert again.manifest.ranks[0].counts.recorded == emitted_again
 
@@ -217,11 +245,15 @@ def test_overflow_is_counted_and_the_named_size_suffices(counting, tmp_path: Pat
 def test_kinds_and_payloads_survive(counting, tmp_path: Path) -> None:
     capture, _ = emit(counting, tmp_path / "run.kprof", 2, 1 << 20, False)
     events = Trace.open(capture).to_pandas()
-    work = events[(events.region == "work") & (events.block == 3) & (events.warp == 1) & (events.launch == 1)]
+    work = events[
+        (events.region == "work") & (events.block == 3) & (events.warp == 1) & (events.launch == 1)
+    ]
     assert work[["peer", "slot"]].to_numpy().tolist() == [[0, 0], [1, 1], [2, 2]]
     assert (events[events.region == "left"].payload == 17).all()
     assert set(events[events.region == "done"].warp) == {-1}
-    assert set(events[events.region.str.startswith("unknown")].region) == {"unknown region 77 of table 0"}
+    assert set(events[events.region.str.startswith("unknown")].region) == {
+        "unknown region 77 of table 0"
+    }
     assert (events.duration_ns >= 0).all()
     spans = events[events.region == "scope"]
     assert len(spans) == 15

@@ -33,15 +33,30 @@ def require(target: Target) -> None:
 def require_arch(arch: str) -> None:
     compiler = find_compiler(Target.HIP)
     assert compiler is not None
-    command = [compiler.path, "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-nogpulib", "-x", "c", "-c", "-o"]
-    answer = subprocess.run([*command, "/dev/null", "/dev/null"], capture_output=True, text=True, check=False)
+    command = [
+        compiler.path,
+        "--target=amdgcn-amd-amdhsa",
+        f"-mcpu={arch}",
+        "-nogpulib",
+        "-x",
+        "c",
+        "-c",
+        "-o",
+    ]
+    answer = subprocess.run(
+        [*command, "/dev/null", "/dev/null"], capture_output=True, text=True, check=False
+    )
     if answer.returncode != 0:
         pytest.skip(f"{compiler.version} does not know {arch}")
 
 
 def tool(*names: str) -> str:
     candidates = [shutil.which(name) for name in names]
-    candidates += [str(path) for name in names for path in Path(sys.prefix).glob(f"lib/python*/site-packages/nvidia/*/bin/{name}")]
+    candidates += [
+        str(path)
+        for name in names
+        for path in Path(sys.prefix).glob(f"lib/python*/site-packages/nvidia/*/bin/{name}")
+    ]
     found = next(filter(None, candidates), None)
     if found is None:
         pytest.skip(f"none of {', '.join(names)} is installed")
@@ -51,14 +66,25 @@ def tool(*names: str) -> str:
 def disassemble(code: Path, target: Target) -> dict[str, list[str]]:
     """Instructions by function, without addresses and encodings."""
     if target is Target.HIP:
-        command = [tool("llvm-objdump-19", "llvm-objdump"), "-d", "--no-show-raw-insn", "--no-leading-addr", str(code)]
+        command = [
+            tool("llvm-objdump-19", "llvm-objdump"),
+            "-d",
+            "--no-show-raw-insn",
+            "--no-leading-addr",
+            str(code),
+        ]
         start, instruction = re.compile(r"^<(\S+)>:$"), re.compile(r"^\s+(\S.*?)\s*(?://.*)?$")
     else:
         command = [tool("nvdisasm"), "-c", str(code)]
-        start, instruction = re.compile(r"^(?:\.text\.|\s*\$)(\S+):$"), re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;")
+        start, instruction = (
+            re.compile(r"^(?:\.text\.|\s*\$)(\S+):$"),
+            re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;"),
+        )
     functions: dict[str, list[str]] = {}
     current: list[str] = []
-    for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
+    for line in subprocess.run(
+        command, capture_output=True, text=True, check=True
+    ).stdout.splitlines():
         if found := start.match(line):
             current = functions.setdefault(found.group(1), [])
         elif found := instruction.match(line):
@@ -67,7 +93,9 @@ def disassemble(code: Path, target: Target) -> dict[str, list[str]]:
 
 
 def all_to_all_options(target: Target, arch: str = "", **defines: str) -> BuildOptions:
-    return BuildOptions(target, arch, tuple(defines.items()), (DEVICE_DIR, ALL_TO_ALL), sanitizers=())
+    return BuildOptions(
+        target, arch, tuple(defines.items()), (DEVICE_DIR, ALL_TO_ALL), sanitizers=()
+    )
 
 
 PROBE = """
@@ -112,7 +140,9 @@ def count(body: list[str], pattern: str) -> int:
 def test_all_to_all_links_and_loads_for_amd(arch: str) -> None:
     require(Target.HIP)
     require_arch(arch)
-    library = ctypes.CDLL(str(build_library(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP, arch))))
+    library = ctypes.CDLL(
+        str(build_library(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP, arch)))
+    )
     assert library.all_to_all_num_phases() == 5
 
 
@@ -133,20 +163,27 @@ def test_compiled_out_is_the_code_of_a_kernel_without_kprof(target: Target, tmp_
     plain = tmp_path / "kernel.hip"
     plain.write_text(without_kprof((ALL_TO_ALL / "kernel.hip").read_text()))
     uninstrumented = build_device_code(plain, all_to_all_options(target))
-    compiled_out = build_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(target, KPROF_ENABLED="0"))
+    compiled_out = build_device_code(
+        ALL_TO_ALL / "kernel.hip", all_to_all_options(target, KPROF_ENABLED="0")
+    )
     instrumented = build_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(target))
     expected = list(disassemble(uninstrumented, target).values())
     assert len(expected) >= 5
-    assert sorted(list(disassemble(compiled_out, target).values())) == sorted(expected)
-    assert sorted(list(disassemble(instrumented, target).values())) != sorted(expected)
+    assert sorted(disassemble(compiled_out, target).values()) == sorted(expected)
+    assert sorted(disassemble(instrumented, target).values()) != sorted(expected)
 
 
 def without_kprof(source: str) -> str:
     """The kernel as it would be had its author never heard of kprof."""
-    statement = r"\n *(?:(?:const )?kprof::(?:Span|Track) \w+ = |span = )?(?:kprof::)?(?:profile_\w+|open_track)\([^;]*;"
+    statement = (
+        r"\n *(?:(?:const )?kprof::(?:Span|Track) \w+ = |span = )?"
+        r"(?:kprof::)?(?:profile_\w+|open_track)\([^;]*;"
+    )
     source = re.sub(statement, "", source)
     source = source.replace(", kprof::Track& track", "").replace(", track)", ")")
-    source = source.replace("struct ProfiledCall : Call, kprof::Buffer {};", "using ProfiledCall = Call;")
+    source = source.replace(
+        "struct ProfiledCall : Call, kprof::Buffer {};", "using ProfiledCall = Call;"
+    )
     source = source.replace("{*call, kprof::make_buffer(*buffer)}", "{*call}")
     source = re.sub(r"using kprof::(payload|profile_\w+);\n", "", source)
     source = source.replace("#include <kprof/kprof.h>", "#include <kprof/platform.h>")
@@ -175,7 +212,9 @@ def test_amd_hot_path_is_one_sixteen_byte_store_without_atomic(tmp_path: Path) -
     command = [tool("llvm-objdump-19", "llvm-objdump"), "-d", str(code)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     listing = re.findall(r"^\s+(\S+)([^/\n]*)//\s*([0-9A-F]+):", text, flags=re.MULTILINE)
-    instructions = [(int(address, 16), name, operands.strip()) for name, operands, address in listing]
+    instructions = [
+        (int(address, 16), name, operands.strip()) for name, operands, address in listing
+    ]
     loop_begin, loop_end = largest_loop(instructions)
     skips = [
         (address, branch_target(address, operands))
@@ -187,7 +226,11 @@ def test_amd_hot_path_is_one_sixteen_byte_store_without_atomic(tmp_path: Path) -
         return sum(1 for begin, end in skips if loop_begin <= begin < address < end)
 
     in_loop = [entry for entry in instructions if loop_begin <= entry[0] <= loop_end]
-    records = [address for address, name, operands in in_loop if name == "global_store_dwordx4" and "offset" not in operands]
+    records = [
+        address
+        for address, name, operands in in_loop
+        if name == "global_store_dwordx4" and "offset" not in operands
+    ]
     atomics = [address for address, name, _ in in_loop if "atomic" in name]
     assert len(records) == 1
     assert atomics
@@ -222,7 +265,9 @@ def test_nvidia_record_is_one_vector_store_without_atomic(tmp_path: Path) -> Non
     stores = [line for line in with_site[last_clock:] if re.search(r"\bSTG?\.", line)]
     assert len(stores) == 1, stores
     assert ".128" in stores[0]
-    assert count(with_site, r"SR_GLOBALTIMER") == count(without, r"SR_GLOBALTIMER") + 2 * readings_per_clock(without)
+    assert count(with_site, r"SR_GLOBALTIMER") == count(
+        without, r"SR_GLOBALTIMER"
+    ) + 2 * readings_per_clock(without)
     assert count(with_site, r"\b(STL|LDL)\b") == 0
 
 
@@ -248,9 +293,17 @@ def test_all_to_all_spills_nothing_on_amd() -> None:
 def test_all_to_all_publishes_with_a_system_fence_before_the_flag() -> None:
     require(Target.HIP)
     code = build_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP))
-    send = next(body for name, body in disassemble(code, Target.HIP).items() if "combine_send" in name)
-    flag = next(i for i, line in enumerate(send) if re.match(r"(flat|global)_store_dword .*sc0 sc1", line))
+    send = next(
+        body for name, body in disassemble(code, Target.HIP).items() if "combine_send" in name
+    )
+    flag = next(
+        i for i, line in enumerate(send) if re.match(r"(flat|global)_store_dword .*sc0 sc1", line)
+    )
     before = send[:flag]
-    assert any(line.startswith("buffer_wbl2 sc0 sc1") for line in before), "the L2 is written back to the system"
+    assert any(line.startswith("buffer_wbl2 sc0 sc1") for line in before), (
+        "the L2 is written back to the system"
+    )
     last_writeback = max(i for i, line in enumerate(before) if line.startswith("buffer_wbl2"))
-    assert any("vmcnt(0)" in line for line in before[last_writeback:]), "and waited for, before the flag is stored"
+    assert any("vmcnt(0)" in line for line in before[last_writeback:]), (
+        "and waited for, before the flag is stored"
+    )

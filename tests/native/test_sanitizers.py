@@ -45,10 +45,23 @@ def runtime(*names: str) -> str:
     return " ".join(paths)
 
 
-def sanitized(sanitizers: str, preload: str, options: dict[str, str], arguments: list[str]) -> subprocess.CompletedProcess[str]:
+def sanitized(
+    sanitizers: str, preload: str, options: dict[str, str], arguments: list[str]
+) -> subprocess.CompletedProcess[str]:
     python_path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "kernels")])
-    environment = os.environ | {"KPROF_SANITIZE": sanitizers, "LD_PRELOAD": preload, "PYTHONPATH": python_path} | options
-    return subprocess.run([sys.executable, *arguments], env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    environment = (
+        os.environ
+        | {"KPROF_SANITIZE": sanitizers, "LD_PRELOAD": preload, "PYTHONPATH": python_path}
+        | options
+    )
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_kernel_tests_pass_under_address_and_undefined_behaviour_sanitizer() -> None:

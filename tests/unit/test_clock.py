@@ -16,7 +16,13 @@ from kprof.errors import ClockError
 
 
 def rounds(
-    offset_ns: int, num_rounds: int, seed: int, *, there_ns: int = 700, back_ns: int = 700, noise_ns: int = 400
+    offset_ns: int,
+    num_rounds: int,
+    seed: int,
+    *,
+    there_ns: int = 700,
+    back_ns: int = 700,
+    noise_ns: int = 400,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ping-pong between two clocks that differ by `offset_ns`, over a link with one-sided noise."""
     random = np.random.default_rng(seed)
@@ -75,14 +81,20 @@ def test_one_calibration_is_a_constant_offset() -> None:
 
 
 def test_drifting_drift_widens_the_bound() -> None:
-    straight = alignment_from_samples("m", 0, {1: [sample(0, 0.0), sample(1000, 10.0), sample(2000, 20.0)]})
-    bent = alignment_from_samples("m", 0, {1: [sample(0, 0.0), sample(1000, 110.0), sample(2000, 20.0)]})
+    straight = alignment_from_samples(
+        "m", 0, {1: [sample(0, 0.0), sample(1000, 10.0), sample(2000, 20.0)]}
+    )
+    bent = alignment_from_samples(
+        "m", 0, {1: [sample(0, 0.0), sample(1000, 110.0), sample(2000, 20.0)]}
+    )
     assert straight.bound_between_ns(0, 1) == 10.0
     assert bent.bound_between_ns(0, 1) == 110.0
 
 
 def test_bounds_of_two_ranks_add_up() -> None:
-    alignment = alignment_from_samples("m", 0, {1: [sample(0, 0.0, 10.0)], 2: [sample(0, 0.0, 30.0)]})
+    alignment = alignment_from_samples(
+        "m", 0, {1: [sample(0, 0.0, 10.0)], 2: [sample(0, 0.0, 30.0)]}
+    )
     assert alignment.bound_between_ns(1, 2) == 40.0
     assert alignment.bound_between_ns(2, 2) == 0.0
 

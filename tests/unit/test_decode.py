@@ -22,7 +22,15 @@ NS_CLOCK = ClockInfo("test", 1e9, 1.0)
 Row = tuple[int, int, int, int]  # start, region, duration, payload
 
 
-def chunk(rows: list[Row], *, block: int = 0, warp: int = 0, launch: int = 0, anchor: int = 0, dropped: int = 0):
+def chunk(
+    rows: list[Row],
+    *,
+    block: int = 0,
+    warp: int = 0,
+    launch: int = 0,
+    anchor: int = 0,
+    dropped: int = 0,
+):
     """1024 bytes as the device would write them."""
     data = np.zeros(abi.CHUNK_BYTES, dtype=np.uint8)
     header = data[: abi.CHUNK_HEADER_BYTES].view(abi.CHUNK_HEADER)[0]
@@ -50,7 +58,9 @@ def decode(chunks: list[np.ndarray], clock: ClockInfo = NS_CLOCK, regions: str =
 
 
 def test_every_field_arrives() -> None:
-    events, decoder = decode([chunk([(1000, 1, 250, 0x0200_0011)], block=17, warp=2, launch=5, anchor=990)])
+    events, decoder = decode(
+        [chunk([(1000, 1, 250, 0x0200_0011)], block=17, warp=2, launch=5, anchor=990)]
+    )
     assert events.to_dict("records") == [
         {
             "rank": 3, "launch": 5, "block": 17, "warp": 2, "region": 1, "flags": 0, "start_ns": 1000,
@@ -64,7 +74,9 @@ def test_the_documented_bytes_are_what_is_read() -> None:
     data = chunk([])
     data[48:64] = np.frombuffer(bytes.fromhex("40420f0000000300fa00000011000002"), dtype=np.uint8)
     events, _ = decode([data])
-    assert events[["region", "start_ns", "duration_ns", "payload"]].to_numpy().tolist() == [[3, 1000000, 250, 0x0200_0011]]
+    assert events[["region", "start_ns", "duration_ns", "payload"]].to_numpy().tolist() == [
+        [3, 1000000, 250, 0x0200_0011]
+    ]
 
 
 def test_block_track_has_warp_minus_one() -> None:
@@ -77,7 +89,9 @@ def test_a_full_chunk_holds_61_records() -> None:
     assert events["start_ns"].tolist() == list(range(1, 62))
 
 
-@pytest.mark.parametrize("anchor", [(1 << 48) + 5, (1 << 60) + (1 << 48) - 3, 1_760_000_000_000_000_000])
+@pytest.mark.parametrize(
+    "anchor", [(1 << 48) + 5, (1 << 60) + (1 << 48) - 3, 1_760_000_000_000_000_000]
+)
 @pytest.mark.parametrize("distance", [0, 10, -10, 1 << 40, -(1 << 40)])
 def test_starts_are_unwrapped_around_the_anchor(anchor: int, distance: int) -> None:
     events, _ = decode([chunk([(anchor + distance, 1, 1, 0)], anchor=anchor)])
@@ -99,23 +113,43 @@ def test_open_saturated_and_clamped_are_counted_and_flagged() -> None:
         (60, 3, 0, 0xFFFF_FFFF),  # a value may be anything
     ]
     events, decoder = decode([chunk(rows)])
-    assert events["flags"].tolist() == [EVENT_OPEN, EVENT_SATURATED, EVENT_CLAMPED, EVENT_CLAMPED, EVENT_CLAMPED, 0]
+    assert events["flags"].tolist() == [
+        EVENT_OPEN,
+        EVENT_SATURATED,
+        EVENT_CLAMPED,
+        EVENT_CLAMPED,
+        EVENT_CLAMPED,
+        0,
+    ]
     assert events["duration_ns"].tolist()[0] == 0
     assert (decoder.counts.open, decoder.counts.saturated, decoder.counts.clamped) == (1, 1, 3)
 
 
 def test_unknown_regions_become_regions_of_their_own() -> None:
-    events, decoder = decode([chunk([(1, 1, 1, 0), (2, 900, 1, 0), (3, 65535, 1, 0), (4, 900, 1, 0)])])
+    events, decoder = decode(
+        [chunk([(1, 1, 1, 0), (2, 900, 1, 0), (3, 65535, 1, 0), (4, 900, 1, 0)])]
+    )
     names = [decoder.region_ids.merged()[region].name for region in events["region"]]
-    assert names == ["send", "unknown region 900 of table 0", "unknown region 65535 of table 0", "unknown region 900 of table 0"]
+    assert names == [
+        "send",
+        "unknown region 900 of table 0",
+        "unknown region 65535 of table 0",
+        "unknown region 900 of table 0",
+    ]
     assert decoder.counts.unknown_region == 3
 
 
 def test_launches_with_different_tables_do_not_mix() -> None:
     ids = RegionIds()
-    ids.table_of_launch[0] = ids.table_idx(parse_regions('REGION(R_A, "a", send)\nREGION(R_B, "b", wait)'))
-    ids.table_of_launch[1] = ids.table_idx(parse_regions('REGION(R_C, "c", send)\nREGION(R_A, "a", send)'))
-    merged, num_unknown = ids.translate(np.array([0, 0, 1, 1]), np.array([1, 2, 1, 2], dtype=np.uint16))
+    ids.table_of_launch[0] = ids.table_idx(
+        parse_regions('REGION(R_A, "a", send)\nREGION(R_B, "b", wait)')
+    )
+    ids.table_of_launch[1] = ids.table_idx(
+        parse_regions('REGION(R_C, "c", send)\nREGION(R_A, "a", send)')
+    )
+    merged, num_unknown = ids.translate(
+        np.array([0, 0, 1, 1]), np.array([1, 2, 1, 2], dtype=np.uint16)
+    )
     assert [ids.merged()[int(region)].name for region in merged] == ["a", "b", "c", "a"]
     assert num_unknown == 0
 
