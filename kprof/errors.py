@@ -5,7 +5,8 @@
     │   ├── NotACaptureError       the path is missing, or is something else
     │   ├── CorruptCaptureError    a manifest or Parquet file is truncated or damaged
     │   ├── NewerFormatError       written by a newer kprof
-    │   └── OutputExistsError      refusing to overwrite (pass --force)
+    │   ├── OutputExistsError      refusing to overwrite (pass --force)
+    │   └── ForeignFormatError     a file to import is not what it was said to be
     ├── RegionError            a region table that cannot be used
     ├── ArenaError             a record arena that is too small or is not an arena
     ├── RecorderError          the recorder was used in a way that would lose events
@@ -14,6 +15,7 @@
     ├── WorkloadError          the recorded command could not be started, or recorded nothing
     ├── ClockError             a number that needs aligned clocks, without alignment
     ├── ExportError            an output that cannot be written
+    ├── ViewError              a trace that cannot be shown
     └── SelectionError         a selection or query that does not parse, or selects nothing known
 
 The CLI prints the message on one line and exits with 1. Mistakes of our own are assertions.
@@ -46,6 +48,10 @@ class NewerFormatError(CaptureError):
 
 class OutputExistsError(CaptureError):
     """The output exists and overwriting was not asked for."""
+
+
+class ForeignFormatError(CaptureError):
+    """A file to import does not hold events in the format that was named."""
 
 
 class RegionError(KprofError):
@@ -82,6 +88,10 @@ class ClockError(KprofError):
 
 class ExportError(KprofError):
     """An output file cannot be written."""
+
+
+class ViewError(KprofError):
+    """The trace cannot be shown: no such file, or a port that cannot be used."""
 
 
 class SelectionError(KprofError):

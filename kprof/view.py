@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from kprof.errors import KprofError, TargetError
+from kprof.errors import TargetError, ViewError
 from kprof.export.links import ONLINE_UI as ONLINE_UI
 from kprof.export.links import DeepLink as DeepLink
 from kprof.export.links import PinnedTrack as PinnedTrack
@@ -36,10 +36,6 @@ _METHODS: Final = "GET, HEAD, OPTIONS"
 _LOCAL_POLICY: Final = (
     "default-src 'self' 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval' data: blob:"
 )
-
-
-class ViewError(KprofError):
-    """The trace cannot be shown: no such file, a port that cannot be used."""
 
 
 def serve(

@@ -17,10 +17,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from kprof.errors import TargetError
+from kprof.errors import TargetError, ViewError
 from kprof.export import ExportSummary, write
 from kprof.synthetic import TraceBuilder
-from kprof.view import ONLINE_UI, DeepLink, PinnedTrack, ViewError, serve, ui_url
+from kprof.view import ONLINE_UI, DeepLink, PinnedTrack, serve, ui_url
 
 CONTENT = b"trace bytes" * 1000
 

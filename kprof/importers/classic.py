@@ -1,0 +1,115 @@
+"""The classic buffer of hand-written helpers: one int64 array per rank.
+
+    word 0          how many events were begun (may be more than fit: then the rest was dropped)
+    word 1 + 4 i    start, ticks
+    word 2 + 4 i    duration, ticks
+    word 3 + 4 i    tag: index into a list of names
+    word 4 + 4 i    id: the threadblock
+
+Files are .npy, or the bare words, little-endian. Starts are those of the rank's own counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kprof.errors import ForeignFormatError
+from kprof.importers.foreign import ForeignEvents, ImportSummary, to_ns, write_foreign
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from kprof.regions import RegionTable
+
+# The 100 MHz counter of AMD GPUs, which these helpers read.
+DEFAULT_TICK_NS: Final = 10.0
+
+
+def import_classic(
+    files: Sequence[Path],
+    output: Path,
+    *,
+    names: Sequence[str],
+    tick_ns: float = DEFAULT_TICK_NS,
+    regions: RegionTable | None = None,
+    bound_ns: float | None = None,
+    force: bool = False,
+) -> ImportSummary:
+    """Import one buffer per rank, in the order of ranks; `names[tag]` names an event.
+
+    `regions` gives categories by name. Raises ForeignFormatError for a file that is no such buffer.
+    """
+    if not files:
+        raise ForeignFormatError("no files to import; give one buffer per rank, rank 0 first")
+    buffers = [_read(Path(file)) for file in files]
+    words = np.concatenate([events for events, _ in buffers])
+    rank = np.repeat(np.arange(len(buffers)), [len(events) for events, _ in buffers])
+    known = _all_names(names, words[:, 2])
+    events = ForeignEvents(
+        rank=rank,
+        block=words[:, 3],
+        name=words[:, 2],
+        start_ns=to_ns(words[:, 0], tick_ns),
+        duration_ns=to_ns(words[:, 1], tick_ns),
+        names=known,
+        num_dropped={i: dropped for i, (_, dropped) in enumerate(buffers)},
+        tick_ns=tick_ns,
+    )
+    origin = Path(files[0]).name
+    return write_foreign(
+        events,
+        output,
+        origin=origin,
+        regions=regions,
+        bound_ns=bound_ns,
+        force=force,
+        notices=_notices(sum(dropped for _, dropped in buffers), len(known) - len(names)),
+    )
+
+
+def _read(file: Path) -> tuple[NDArray[np.int64], int]:
+    """Events of one buffer, shape (n, 4), and how many did not fit."""
+    try:
+        words = (
+            np.load(file, allow_pickle=False) if file.suffix == ".npy" else np.fromfile(file, "<i8")
+        )
+    except (OSError, ValueError) as error:
+        raise ForeignFormatError(
+            f"cannot read {file}: {error}; expected int64 words, bare or as .npy"
+        ) from error
+    if words.dtype != np.dtype("<i8") or words.ndim != 1 or len(words) < 1:
+        raise ForeignFormatError(
+            f"{file} holds {words.dtype} of shape {words.shape}, expected int64 words in one dimension"
+        )
+    num_begun, capacity = int(words[0]), (len(words) - 1) // 4
+    if num_begun < 0:
+        raise ForeignFormatError(f"{file} begins with the count {num_begun}: not a classic buffer")
+    num_kept = min(num_begun, capacity)
+    return words[1 : 1 + 4 * num_kept].reshape(num_kept, 4), num_begun - num_kept
+
+
+def _all_names(names: Sequence[str], tags: NDArray[np.int64]) -> tuple[str, ...]:
+    """The names given, and `tag 7` for tags beyond them."""
+    if len(tags) and tags.min() < 0:
+        raise ForeignFormatError(
+            f"tag {int(tags.min())} is negative: the buffer is damaged, or not of this format"
+        )
+    num_tags = int(tags.max()) + 1 if len(tags) else 0
+    if num_tags > max(len(names), 1 << 15):
+        raise ForeignFormatError(
+            f"tag {num_tags - 1} is too large: the buffer is damaged, or not of this format"
+        )
+    return (*names, *(f"tag {tag}" for tag in range(len(names), num_tags)))
+
+
+def _notices(num_dropped: int, num_unnamed: int) -> list[str]:
+    notices = []
+    if num_dropped:
+        notices.append(f"{num_dropped:,} events had not fitted the buffers and are lost")
+    if num_unnamed > 0:
+        notices.append(f"{num_unnamed} tags have no name; give more names to see what they are")
+    return notices

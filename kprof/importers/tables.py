@@ -1,0 +1,101 @@
+"""Plain CSV or Parquet, one row per event.
+
+rank, block, region, start_ns     needed
+duration_ns or end_ns             needed, one of them
+warp, launch                      -1 and 0 where absent
+peer, slot, bytes                 payload fields, where present
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kprof.errors import ForeignFormatError
+from kprof.importers.foreign import ForeignEvents, ImportSummary, write_foreign
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kprof.regions import RegionTable
+
+_NEEDED: Final = ("rank", "block", "region", "start_ns")
+_FIELDS: Final = ("peer", "slot", "bytes")
+
+
+def import_table(
+    file: Path,
+    output: Path,
+    *,
+    regions: RegionTable | None = None,
+    bound_ns: float | None = None,
+    force: bool = False,
+) -> ImportSummary:
+    """Import a .csv or .parquet file with the columns above. Raises ForeignFormatError, naming what is missing."""
+    table = _read(Path(file))
+    missing = [name for name in _NEEDED if name not in table.column_names]
+    if not {"duration_ns", "end_ns"} & set(table.column_names):
+        missing.append("duration_ns")
+    if missing:
+        raise ForeignFormatError(
+            f"{file} has no column {', '.join(missing)}; it has {', '.join(table.column_names)}"
+        )
+    names, name = np.unique(np.array(table["region"].to_pylist(), dtype=str), return_inverse=True)
+    start_ns = _integers(table, "start_ns", file)
+    events = ForeignEvents(
+        rank=_integers(table, "rank", file),
+        block=_integers(table, "block", file),
+        name=name,
+        start_ns=start_ns,
+        duration_ns=_durations(table, start_ns, file),
+        names=tuple(names.tolist()),
+        warp=_optional(table, "warp", file),
+        launch=_optional(table, "launch", file),
+        fields={
+            field: _integers(table, field, file) for field in _FIELDS if field in table.column_names
+        },
+    )
+    return write_foreign(
+        events, output, origin=Path(file).name, regions=regions, bound_ns=bound_ns, force=force
+    )
+
+
+def _read(file: Path) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.csv as csv
+    import pyarrow.parquet as pq
+
+    readers = {".csv": csv.read_csv, ".parquet": pq.read_table}
+    if file.suffix not in readers:
+        raise ForeignFormatError(f"{file} is neither .csv nor .parquet; convert it first")
+    try:
+        return readers[file.suffix](file)
+    except (OSError, pa.ArrowException) as error:
+        raise ForeignFormatError(f"cannot read {file}: {error}") from error
+
+
+def _integers(table: pa.Table, name: str, file: Path) -> Any:
+    """A column of whole numbers, shape (n,)."""
+    import pyarrow as pa
+
+    try:
+        column = table[name].combine_chunks().cast(pa.int64())
+    except pa.ArrowException as error:
+        raise ForeignFormatError(f"{file}: column {name} is not whole numbers: {error}") from error
+    if column.null_count:
+        raise ForeignFormatError(
+            f"{file}: column {name} has {column.null_count} empty cells; fill them"
+        )
+    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _optional(table: pa.Table, name: str, file: Path) -> Any:
+    return _integers(table, name, file) if name in table.column_names else None
+
+
+def _durations(table: pa.Table, start_ns: Any, file: Path) -> Any:
+    if "duration_ns" in table.column_names:
+        return _integers(table, "duration_ns", file)
+    return _integers(table, "end_ns", file) - start_ns

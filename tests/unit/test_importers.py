@@ -1,0 +1,286 @@
+"""Other people's events become captures that everything else works on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import pytest
+
+import kprof
+from kprof.errors import ForeignFormatError, OutputExistsError
+from kprof.export import write
+from kprof.importers import import_chrome, import_classic, import_table
+from kprof.regions import parse_regions
+
+NAMES = ("dispatch-send", "dispatch-recv")
+REGIONS = parse_regions(
+    """
+REGION(R_SEND, "dispatch-send", send, peer:8, slot:24)
+REGION(R_RECV, "dispatch-recv", wait, peer:8, slot:24)
+FLOW(R_SEND, R_RECV)
+"""
+)
+
+
+def rows(path: Path, columns: str) -> list[tuple[Any, ...]]:
+    trace = kprof.open(path)
+    frame = trace.frame(f"SELECT {columns} FROM events ORDER BY rank, start_ns, block")
+    return [tuple(row) for row in frame.to_numpy().tolist()]
+
+
+def buffer(
+    events: list[tuple[int, int, int, int]], capacity: int = 8, num_begun: int | None = None
+) -> np.ndarray:
+    words = np.zeros(1 + 4 * capacity, dtype="<i8")
+    words[0] = len(events) if num_begun is None else num_begun
+    for i, event in enumerate(events):
+        words[1 + 4 * i : 5 + 4 * i] = event
+    return words
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".bin"])
+def test_the_classic_buffer(suffix: str, tmp_path: Path) -> None:
+    # Start, duration, tag, threadblock; ticks of 10 ns. Past the count, a buffer holds garbage.
+    per_rank = [[(1000, 5, 0, 3), (1010, 7, 1, 304)], [(1 << 50, 2, 1, 0)]]
+    files = []
+    for rank, events in enumerate(per_rank):
+        files.append(tmp_path / f"rank{rank}{suffix}")
+        words = buffer([*events, (9, 9, 9, 9)], num_begun=len(events))
+        np.save(files[-1], words) if suffix == ".npy" else words.tofile(files[-1])
+    summary = import_classic(files, tmp_path / "run.kprof", names=NAMES)
+    assert (summary.num_events, summary.num_ranks, summary.notices) == (3, 2, ())
+    assert rows(summary.path, "rank, block, warp, region, start_ns, duration_ns") == [
+        (0, 3, -1, "dispatch-send", 10_000, 50),
+        (0, 304, -1, "dispatch-recv", 10_100, 70),
+        (1, 0, -1, "dispatch-recv", 10 * (1 << 50), 20),
+    ]
+
+
+def test_a_classic_buffer_that_overflowed_says_what_is_lost(tmp_path: Path) -> None:
+    file = tmp_path / "rank0.bin"
+    buffer([(10 * i, 1, 0, 0) for i in range(4)], capacity=4, num_begun=100).tofile(file)
+    summary = import_classic([file], tmp_path / "run.kprof", names=NAMES)
+    assert summary.num_events == 4
+    assert summary.notices == ("96 events had not fitted the buffers and are lost",)
+    (info,) = kprof.open(summary.path).ranks
+    assert (info.counts.recorded, info.counts.dropped) == (4, 96)
+
+
+def test_tags_without_a_name_keep_their_number(tmp_path: Path) -> None:
+    file = tmp_path / "rank0.bin"
+    buffer([(0, 1, 3, 0)]).tofile(file)
+    summary = import_classic([file], tmp_path / "run.kprof", names=NAMES)
+    assert rows(summary.path, "region") == [("tag 3",)]
+    assert summary.notices == ("2 tags have no name; give more names to see what they are",)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (np.array([], dtype="<i8"), "expected int64 words"),
+        (np.array([-1, 2, 3, 4, 5], dtype="<i8"), "begins with the count -1"),
+        (np.array([0, 2, 3, 4, 5], dtype="<i8"), "holds no events"),
+        (np.array([1, 2, 3, -4, 5], dtype="<i8"), "tag -4 is negative"),
+        (np.array([1, 2, 3, 1 << 40, 5], dtype="<i8"), "too large"),
+        (np.array([1, 2, -3, 0, 5], dtype="<i8"), "ends 30 ns before it starts"),
+        (np.array([1, 2, 3, 0, -5], dtype="<i8"), "block -5"),
+    ],
+)
+def test_what_is_no_classic_buffer_is_refused(
+    words: np.ndarray, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "rank0.bin"
+    words.tofile(file)
+    with pytest.raises(ForeignFormatError, match=message):
+        import_classic([file], tmp_path / "run.kprof", names=NAMES)
+    assert not (tmp_path / "run.kprof").exists()
+
+
+def test_a_pickle_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "rank0.npy"
+    np.save(file, np.array([{"evil": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(ForeignFormatError, match="cannot read"):
+        import_classic([file], tmp_path / "run.kprof", names=NAMES)
+
+
+def chrome(tmp_path: Path, events: Any, name: str = "trace.json.gz") -> Path:
+    path = tmp_path / name
+    data = json.dumps(events).encode()
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return path
+
+
+def test_a_chrome_trace_whose_unit_is_a_tick_and_whose_threads_hold_the_rank(
+    tmp_path: Path,
+) -> None:
+    events = [
+        {"ph": "X", "name": "dispatch-send", "pid": 4, "tid": 7, "ts": 1000, "dur": 25},
+        {"ph": "X", "name": "dispatch-recv", "pid": 0, "tid": 1, "ts": 990, "dur": 1},
+        {"ph": "M", "name": "process_name", "pid": 4, "args": {"name": "x"}},
+        {"ph": "i", "name": "mark", "pid": 4, "tid": 7, "ts": 1},
+    ]
+    file = chrome(tmp_path, events)
+    summary = import_chrome(file, tmp_path / "run.kprof", tick_ns=10, is_rank_in_tid=True)
+    assert rows(summary.path, "rank, block, region, start_ns, duration_ns") == [
+        (0, 1, "dispatch-recv", 0, 10),
+        (4, 3, "dispatch-send", 100, 250),
+    ]
+    assert summary.notices == ("1 events that are not complete spans were left out",)
+    assert kprof.open(summary.path).manifest.missing_ranks == (1, 2, 3)
+
+
+def test_arguments_become_payload_fields_and_flows(tmp_path: Path) -> None:
+    events = {
+        "traceEvents": [
+            {
+                "ph": "X",
+                "name": "dispatch-send",
+                "pid": 0,
+                "tid": 1,
+                "ts": 1.5,
+                "dur": 2,
+                "args": {"peer": 1, "slot": 300, "note": "x"},
+            },
+            {
+                "ph": "X",
+                "name": "dispatch-recv",
+                "pid": 1,
+                "tid": 2,
+                "ts": 1.0,
+                "dur": 3,
+                "args": {"peer": 0, "slot": 300, "note": "y"},
+            },
+        ]
+    }
+    file = chrome(tmp_path, events, "trace.json")
+    summary = import_chrome(file, tmp_path / "run.kprof", regions=REGIONS, bound_ns=100)
+    assert rows(summary.path, "peer, slot, category, start_ns") == [
+        (1, 300, "send", 500),
+        (0, 300, "wait", 0),
+    ]
+    trace = kprof.open(summary.path)
+    assert trace.frame("SELECT src, dst, slot FROM flows").to_numpy().tolist() == [[0, 1, 300]]
+    assert trace.alignment is not None
+    assert trace.alignment.bound_between_ns(0, 1) == 200
+
+
+def test_without_a_bound_the_ranks_are_not_aligned(tmp_path: Path) -> None:
+    events = [
+        {"ph": "X", "name": "a", "pid": rank, "tid": 0, "ts": 0, "dur": 1} for rank in range(2)
+    ]
+    summary = import_chrome(chrome(tmp_path, events), tmp_path / "run.kprof")
+    trace = kprof.open(summary.path)
+    assert trace.alignment is None
+    assert "no clock calibration" in trace.manifest.alignment_note
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "as a Chrome trace"),
+        (b"{", "as a Chrome trace"),
+        (b'{"traceEvents": 3}', "as a Chrome trace"),
+        (b"\x1f\x8b broken", "as a Chrome trace"),
+        (b"[]", "holds no events"),
+        (b'[{"ph": "X", "name": "a", "pid": "gpu", "tid": 0, "ts": 0}]', "pid is not a number"),
+        (b'[{"ph": "X", "name": "a", "pid": -1, "tid": 0, "ts": 0}]', "rank -1"),
+    ],
+)
+def test_what_is_no_chrome_trace_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    file.write_bytes(content)
+    with pytest.raises(ForeignFormatError, match=message):
+        import_chrome(file, tmp_path / "run.kprof")
+
+
+TABLE = {
+    "rank": [0, 0, 1],
+    "block": [5, 2, 0],
+    "region": ["dispatch-send", "compute", "dispatch-recv"],
+    "start_ns": [100, 50, 1_700_000_000_000_000_001],
+    "duration_ns": [10, 0, 7],
+    "warp": [1, -1, 3],
+    "peer": [1, 0, 0],
+    "slot": [9, 0, 9],
+}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_plain_table(suffix: str, tmp_path: Path) -> None:
+    table = pa.table(TABLE)
+    file = tmp_path / f"events{suffix}"
+    if suffix == ".csv":
+        csv.write_csv(table, file)
+    else:
+        pq.write_table(table, file)
+    summary = import_table(file, tmp_path / "run.kprof", regions=REGIONS)
+    assert rows(
+        summary.path, "rank, block, warp, region, category, start_ns, duration_ns, peer, slot"
+    ) == [
+        (0, 2, -1, "compute", "other", 50, 0, 0, 0),
+        (0, 5, 1, "dispatch-send", "send", 100, 10, 1, 9),
+        (1, 0, 3, "dispatch-recv", "wait", 1_700_000_000_000_000_001, 7, 0, 9),
+    ]
+
+
+def test_ends_instead_of_durations(tmp_path: Path) -> None:
+    file = tmp_path / "events.csv"
+    file.write_text("rank,block,region,start_ns,end_ns\n0,0,a,10,25\n")
+    summary = import_table(file, tmp_path / "run.kprof")
+    assert rows(summary.path, "start_ns, duration_ns") == [(10, 15)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rank,block,start_ns,duration_ns\n0,0,1,1\n", "no column region"),
+        ("rank,block,region,start_ns\n0,0,a,1\n", "no column duration_ns"),
+        ("rank,block,region,start_ns,duration_ns\n0,0,a,1,\n", "empty cells"),
+        ("rank,block,region,start_ns,duration_ns\n0,0,a,now,1\n", "not whole numbers"),
+        ("rank,block,region,start_ns,end_ns\n0,0,a,10,5\n", "ends 5 ns before it starts"),
+        ("rank,block,region,start_ns,duration_ns\n", "holds no events"),
+        (
+            "rank,block,region,start_ns,duration_ns,bytes,slot\n0,0,a,1,1,4000000000,5\n",
+            "35 bits of 32",
+        ),
+        ("", "cannot read"),
+    ],
+)
+def test_what_is_no_table_of_events_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "events.csv"
+    file.write_text(text)
+    with pytest.raises(ForeignFormatError, match=message):
+        import_table(file, tmp_path / "run.kprof")
+
+
+def test_an_existing_capture_is_kept_unless_forced(tmp_path: Path) -> None:
+    file = tmp_path / "events.csv"
+    file.write_text("rank,block,region,start_ns,end_ns\n0,0,a,10,25\n")
+    import_table(file, tmp_path / "run.kprof")
+    with pytest.raises(OutputExistsError):
+        import_table(file, tmp_path / "run.kprof")
+    import_table(file, tmp_path / "run.kprof", force=True)
+
+
+def test_what_was_exported_as_chrome_json_can_be_imported(tmp_path: Path) -> None:
+    file = tmp_path / "events.csv"
+    lines = [
+        f"{rank},{block},work,{1000 * rank + 100 * block},{50 + block}"
+        for rank in range(2)
+        for block in range(3)
+    ]
+    file.write_text("rank,block,region,start_ns,duration_ns\n" + "\n".join(lines) + "\n")
+    first = import_table(file, tmp_path / "first.kprof", bound_ns=1)
+    exported = write(kprof.open(first.path), tmp_path / "run.json").path
+    events = [
+        e for e in json.loads(exported.read_text())["traceEvents"] if e.get("cat") != "launch"
+    ]
+    again = import_chrome(chrome(tmp_path, events), tmp_path / "again.kprof", bound_ns=1)
+    assert rows(again.path, "start_ns, duration_ns") == rows(first.path, "start_ns, duration_ns")
