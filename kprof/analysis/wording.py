@@ -32,6 +32,11 @@ def ratio(value: float) -> str:
     return f"{value:.1f}x"
 
 
+def counted(number: int, one: str, many: str) -> str:
+    """1 launch, 2 launches"""
+    return f"{number} {one if number == 1 else many}"
+
+
 def members(kind: str, numbers: Iterable[int], at_most: int = 12) -> str:
     """`rank 3`, `ranks 0-2, 4-7`, `blocks 3, 11, 19`; long lists end in a count of what was left off."""
     ordered = sorted(set(numbers))

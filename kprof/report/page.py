@@ -138,12 +138,12 @@ def _gains(report: Report) -> dict[int, tuple[float, float]]:
 
 
 def _what_if_rows(report: Report) -> list[dict[str, Any]]:
+    """What would help, and the two scenarios of the whole call; ranks whose repair gains nothing are left out."""
     table = report.what_if
-    return (
-        []
-        if table is None
-        else [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
-    )
+    if table is None:
+        return []
+    rows = table[(table["gain_share"] >= 0.005) | (table["rank"] < 0)]
+    return [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
 
 
 def _path_rows(report: Report) -> list[dict[str, Any]]:

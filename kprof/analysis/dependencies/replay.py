@@ -62,7 +62,8 @@ def what_if(trace: Trace, call: Call | None = None) -> pd.DataFrame:
     columns = ["scenario", "rank", "predicted_ns"]
     graph = graph_of(trace, call)
     if graph is None:
-        return pd.DataFrame({name: [] for name in columns})
+        derived = ["gain_ns", "gain_share", "measured_ns", "replay_error"]
+        return pd.DataFrame({name: [] for name in columns + derived})
     plan = _as_it_was(graph)
     unchanged = _length(graph, plan)
     rows = [(RANK_AT_THE_MEDIAN, rank) for rank in _ranks_worth_fixing(graph)]

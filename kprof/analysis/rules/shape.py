@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from kprof.analysis.rules.finding import Finding, severity_of
 from kprof.analysis.rules.measure import run_time_ns
 from kprof.analysis.summary import summarise
-from kprof.analysis.wording import duration, members, percent
+from kprof.analysis.wording import counted, duration, members, percent
 
 if TYPE_CHECKING:
     from kprof.trace import Trace
@@ -45,14 +45,14 @@ def tails(trace: Trace) -> list[Finding]:
     rank, block = int(row["rank"]), int(row["block"])
     share = row["tail_ns"] / max(run_time_ns(trace), 1)
     others = len({int(other["rank"]) for other in rows}) - 1
-    also = f" ({others} more ranks have one)" if others else ""
+    also = f" ({counted(others, 'more rank has', 'more ranks have')} one)" if others else ""
     return [
         Finding(
             id=f"tail/rank-{rank}",
             kind="tail",
             severity=severity_of(share),
             sentence=f"block {block} of rank {rank} still works when nine of ten blocks of its rank have ended: a tail "
-            f"of {duration(row['tail_ns'])} in {row['launches']} launches{also}",
+            f"of {duration(row['tail_ns'])} in {counted(row['launches'], 'launch', 'launches')}{also}",
             remedy="start the longest item first, or split it over several blocks",
             cost_ns=float(row["tail_ns"]),
             ranks=(rank,),

@@ -75,7 +75,8 @@ def _uneven_rank(
     excess_ns = excess_wait_for(trace, rank)
     cost_ns = excess_ns or _excess_work_ns(trace, rank)
     share = cost_ns / max(run_time_ns(trace), 1)
-    seen = f"; the others wait up to {duration(excess_ns)} longer for it" if excess_ns else ""
+    is_felt = excess_ns >= 0.01 * run_time_ns(trace)
+    seen = f"; the others wait up to {duration(excess_ns)} longer for it" if is_felt else ""
     return Finding(
         id=f"uneven-work/rank-{rank}",
         kind="uneven_work",

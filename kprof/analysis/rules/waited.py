@@ -11,7 +11,7 @@ from kprof.analysis.rules.measure import excess_wait_for, longest_waits_for, run
 from kprof.analysis.rules.outliers import MIN_RATIO, by_number, medians_of_others, ratios_to_others
 from kprof.analysis.skew import bound_ns, launch_starts
 from kprof.analysis.waiting import blame, late_sender
-from kprof.analysis.wording import difference, duration, members, percent
+from kprof.analysis.wording import counted, difference, duration, members, percent
 from kprof.errors import ClockError, SelectionError
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _worst_bound_ns(trace: Trace, rank: int) -> float:
 
 def _skew(trace: Trace, rank: int, rows: pd.DataFrame, cost_ns: float) -> Finding:
     worst = rows.sort_values("delay_ns").to_dict("records")[-1]
-    launches = f"{len(rows)} launch" + ("es" if len(rows) > 1 else "")
+    launches = counted(len(rows), "launch", "launches")
     return Finding(
         id=f"launch-skew/rank-{rank}",
         kind="launch_skew",
