@@ -1,0 +1,35 @@
+"""The figures of the HTML report, as Plotly figures in plain data: {id, data, layout}.
+
+Colours of text, grids and heatmaps are left to the page, which follows the reader's light or dark scheme. Every
+name from the capture passes through `label`: Plotly reads a little HTML in texts, and names are data.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kprof.report.figures.base import CATEGORY_COLORS, Figure
+from kprof.report.figures.by_place import blame, block_heatmap, peers, rank_bars, wait_distribution
+from kprof.report.figures.over_time import critical_path, gantt, launches, timeline
+
+if TYPE_CHECKING:
+    from kprof.report.model import Report
+
+__all__ = ["CATEGORY_COLORS", "Figure", "all_figures"]
+
+
+def all_figures(report: Report) -> list[Figure]:
+    """Every figure that this report has data for, in the order of the page."""
+    figures = [
+        timeline(report),
+        critical_path(report),
+        gantt(report),
+        blame(report),
+        peers(report),
+        block_heatmap(report, "work_ns", "work"),
+        block_heatmap(report, "wait_ns", "wait"),
+        rank_bars(report),
+        wait_distribution(report),
+        launches(report),
+    ]
+    return [figure for figure in figures if figure is not None]

@@ -1,0 +1,53 @@
+"""What all figures share: colours, units, and how names from the capture get into them."""
+
+from __future__ import annotations
+
+import html
+from typing import Any, Final
+
+Figure = dict[str, Any]
+
+
+# One colour per category in all figures; told apart by people who see no red and green, on white and on black.
+CATEGORY_COLORS: Final = {
+    "compute": "#2f9e77",
+    "send": "#3f7fd0",
+    "recv": "#7fb7ec",
+    "wait": "#e0662f",
+    "sync": "#e3b23c",
+    "other": "#9aa3ad",
+}
+
+
+def label(name: object) -> str:
+    """A name from the capture, safe in a Plotly text."""
+    return html.escape(str(name), quote=True)
+
+
+def figure(name: str, data: list[dict[str, Any]], height: int, **layout: Any) -> Figure:
+    """A figure with the layout that all share; `name` is the id of its box in the page."""
+    base = {
+        "height": height,
+        "margin": {"l": 70, "r": 20, "t": 10, "b": 45},
+        "hoverlabel": {"align": "left"},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+    }
+    return {"id": name, "data": data, "layout": base | layout}
+
+
+def unit_of(max_ns: float) -> tuple[float, str]:
+    """The unit in which numbers up to `max_ns` read well."""
+    for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+        if max_ns >= 2 * size:
+            return size, unit
+    return 1.0, "ns"
+
+
+def rounded(values: Any) -> list[Any]:
+    """Four significant digits: the page holds no more than eyes can see."""
+    return [float(f"{value:.4g}") for value in values]
+
+
+def positions(values: Any) -> list[Any]:
+    """Positions on a long axis need more digits than lengths."""
+    return [float(f"{value:.7g}") for value in values]
