@@ -1,7 +1,7 @@
 """How long do `stats`, `waits` and `report` take on a large capture, and how much memory?
 
 Makes a capture of an all-to-all with the given number of events (8 ranks, 304 blocks, 4 warps; written once and
-kept), then measures each analysis in a process of its own: wall time and peak resident memory.
+kept), then measures each analysis in a process of its own: wall time, processor time and peak resident memory.
 
     python benchmarks/analysis_scale.py [--events 100_000_000] [--dir /tmp/kprof-scale] [--threads 2]
 """
@@ -151,8 +151,19 @@ def run_one(what: str, path: Path, threads: int) -> None:
         )
         report.to_json(built)
     seconds = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"what": what, "seconds": round(seconds, 1), "peak_gb": round(peak / 1e9, 2)}))
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_seconds = usage.ru_utime + usage.ru_stime
+    peak = usage.ru_maxrss * 1024
+    print(
+        json.dumps(
+            {
+                "what": what,
+                "seconds": round(seconds, 1),
+                "cpu_seconds": round(cpu_seconds, 1),
+                "peak_gb": round(peak / 1e9, 2),
+            }
+        )
+    )
 
 
 def main() -> None:

@@ -16,15 +16,17 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from kprof.build import include_dir as include_dir
     from kprof.errors import KprofError as KprofError
     from kprof.recording import Recorder as Recorder
     from kprof.recording import recorder as recorder
     from kprof.regions import RegionTable as RegionTable
     from kprof.trace import Trace as Trace
 
-__all__ = ["KprofError", "Recorder", "RegionTable", "Trace", "open", "recorder"]
+__all__ = ["KprofError", "Recorder", "RegionTable", "Trace", "include_dir", "open", "recorder"]
 
 _LAZY = {
+    "include_dir": "kprof.build",
     "KprofError": "kprof.errors",
     "Recorder": "kprof.recording",
     "recorder": "kprof.recording",

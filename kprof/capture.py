@@ -294,6 +294,10 @@ def begin_capture(output: Path, force: bool) -> Path:
             f"{output} exists and is no capture; kprof will not delete it, choose another -o"
         )
     temporary = output.with_name(output.name + UNFINISHED_SUFFIX)
+    if any(temporary.glob("rank-*.parquet")) and not force:
+        raise OutputExistsError(
+            f"{temporary} holds events of a recording that was cut off; pass --force to discard them, or another -o"
+        )
     with writing(temporary):
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)

@@ -281,3 +281,13 @@ def test_the_columns_of_an_event():
         "payload: uint32",
         "hw_id: uint32",
     ]
+
+
+def test_events_of_a_recording_that_was_cut_off_are_not_discarded_in_silence(tmp_path):
+    output = tmp_path / "run.kprof"
+    left_over = capture.begin_capture(output, force=False)
+    (left_over / "rank-00002.parquet").write_bytes(b"events")
+    with pytest.raises(OutputExistsError, match="holds events of a recording that was cut off"):
+        capture.begin_capture(output, force=False)
+    assert (left_over / "rank-00002.parquet").exists()
+    assert not any(capture.begin_capture(output, force=True).iterdir())

@@ -21,7 +21,10 @@ INDEX = tomllib.loads((TRACES / "index.toml").read_text())
 
 @pytest.mark.parametrize("name", INDEX)
 def test_files_are_the_recorded_ones(name: str) -> None:
-    found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in (TRACES / name).iterdir()}
+    found = {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in (TRACES / name).iterdir()
+    }
     assert found == INDEX[name]["sha256"]
 
 
