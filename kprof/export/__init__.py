@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
@@ -26,6 +26,7 @@ def write(
     *,
     force: bool = False,
     max_slices: int | None = DEFAULT_MAX_SLICES,
+    torch_traces: Sequence[Path] = (),
     progress: Callable[[float], None] | None = None,
 ) -> ExportSummary:
     """Write the trace's selected events to `path`; the suffix names the format (SUFFIXES).
@@ -35,6 +36,7 @@ def write(
     None keeps everything. Raises OutputExistsError, or ExportError for an unknown suffix or a disk that
     refuses; no half-written file is left.
     """
+    from kprof.export.kineto import Guests, read_guests
     from kprof.export.notices import notices
     from kprof.export.output import replacing
     from kprof.export.pipeline import run
@@ -43,15 +45,16 @@ def write(
     make_writer = _writer_for(path)
     if max_slices is not None and max_slices < 1:
         raise ExportError(f"max_slices is {max_slices}; give a number above 0")
+    guests = read_guests(trace, torch_traces) if torch_traces else Guests((), ())
     with replacing(path, force) as file:
-        tally = run(trace, make_writer(file), max_slices, progress or _ignore)
+        tally = run(trace, make_writer(file), max_slices, progress or _ignore, guests.lines)
     return ExportSummary(
         path=path,
         num_slices=tally.num_slices,
         num_flows=tally.num_flows,
         num_tracks=tally.num_tracks,
         size_bytes=path.stat().st_size,
-        notices=notices(trace, tally),
+        notices=notices(trace, tally) + guests.notices,
         origin_ns=tally.origin_ns,
         last_ns=tally.last_ns,
     )

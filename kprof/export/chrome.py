@@ -91,7 +91,7 @@ class ChromeWriter:
         """Name the threads and give them the order of the track ids."""
         self._tracks |= {track.id: track for track in tracks}
         for track in tracks:
-            if track.kind in (TrackKind.BLOCK, TrackKind.WARP, TrackKind.LAUNCHES):
+            if track.kind in (TrackKind.BLOCK, TrackKind.WARP, TrackKind.LAUNCHES, TrackKind.GUEST):
                 self._write(self._thread(track))
 
     def launches(self, launches: list[LaunchSlice]) -> None:
@@ -101,7 +101,7 @@ class ChromeWriter:
                 self._span(
                     launch.track,
                     launch.name,
-                    "launch",
+                    launch.category,
                     launch.start_ns,
                     launch.end_ns,
                     dict(launch.args),

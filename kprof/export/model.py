@@ -41,6 +41,7 @@ class TrackKind(Enum):
     PROCESS = "process"
     RANK = "rank"
     LAUNCHES = "launches"
+    GUEST = "guest"
     BLOCK = "block"
     WARP = "warp"
     COUNTER = "counter"
@@ -75,14 +76,34 @@ class Rank:
 
 
 @dataclass(frozen=True)
+class GuestSlice:
+    """A slice of somebody else's trace."""
+
+    name: str
+    category: str
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class GuestLine:
+    """A line of somebody else's trace, drawn between the launches and the blocks of a rank; aligned ns."""
+
+    rank: int
+    name: str
+    slices: tuple[GuestSlice, ...]
+
+
+@dataclass(frozen=True)
 class LaunchSlice:
-    """One kernel launch on one rank: from its first event to its last."""
+    """One kernel launch on one rank, from its first event to its last; or a slice of a guest."""
 
     track: int
     name: str
     start_ns: int
     end_ns: int
     args: dict[str, int]
+    category: str = "launch"
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class PerfettoWriter:
             event.type = TrackEvent.TYPE_SLICE_BEGIN
             event.track_uuid = launch.track
             event.name = launch.name
-            event.categories.append("launch")
+            event.categories.append(launch.category)
             for name, value in launch.args.items():
                 event.debug_annotations.add(name=name, uint_value=value)
             packet = message.packet.add(

@@ -13,7 +13,15 @@ from kprof.export.counters import UNITS, RankCounters
 from kprof.export.detail import Detail, DetailChooser, MergedNames, find_neighbours, merge
 from kprof.export.flows import Flows, flows_by_rank
 from kprof.export.lanes import nest
-from kprof.export.model import FIRST_EVENT_NS, Batch, CounterPoints, Header, LaunchSlice, Writer
+from kprof.export.model import (
+    FIRST_EVENT_NS,
+    Batch,
+    CounterPoints,
+    GuestLine,
+    Header,
+    LaunchSlice,
+    Writer,
+)
 from kprof.export.source import RawEvents, Source
 from kprof.export.tracks import RankTracks, describe_ranks, keys_by_rank
 from kprof.regions import Kind
@@ -43,9 +51,15 @@ class Tally:
     last_ns: int = 0
 
 
-def run(trace: Trace, writer: Writer, max_slices: int | None, progress: Progress) -> Tally:
-    """Write the whole trace; `progress` gets fractions from 0 to 1."""
-    source = Source.of(trace)
+def run(
+    trace: Trace,
+    writer: Writer,
+    max_slices: int | None,
+    progress: Progress,
+    guests: tuple[GuestLine, ...] = (),
+) -> Tally:
+    """Write the whole trace, with other traces' lines beside it; `progress` gets fractions from 0 to 1."""
+    source = Source.of(trace, _range_of(guests))
     tally = Tally(origin_ns=source.origin_ns, last_ns=source.last_ns)
     is_too_much = max_slices is not None and source.num_events > max_slices
     merged_names = MergedNames.of(source.names) if is_too_much else None
@@ -54,7 +68,7 @@ def run(trace: Trace, writer: Writer, max_slices: int | None, progress: Progress
     steps = _Steps(source, progress, num_passes=2 if is_too_much else 1)
     if is_too_much and max_slices is not None:
         tally.detail = _choose_detail(source, max_slices, steps)
-    _Run(source, writer, merged_names, tally, steps).all_ranks()
+    _Run(source, writer, merged_names, tally, steps, guests).all_ranks()
     writer.end()
     progress(1.0)
     return tally
@@ -99,8 +113,10 @@ class _Run:
         merged_names: MergedNames | None,
         tally: Tally,
         steps: _Steps,
+        guests: tuple[GuestLine, ...],
     ) -> None:
         self._source = source
+        self._guests = guests
         self._writer = writer
         self._merged_names = merged_names
         self._tally = tally
@@ -125,6 +141,7 @@ class _Run:
         self, rank: int, tracks: RankTracks, flows: Flows, launches: list[LaunchSlice]
     ) -> None:
         self._write_launches(tracks, launches)
+        self._write_guests(tracks)
         pieces = self._source.pieces(rank)
         num_events = sum(piece.num_events for piece in pieces)
         counters = RankCounters(self._source.names, num_events, self._source.last_ns)
@@ -166,16 +183,32 @@ class _Run:
         tally.num_cut += len(events) - int(batch.num_merged.sum())
 
     def _write_launches(self, tracks: RankTracks, launches: list[LaunchSlice]) -> None:
-        launches = sorted(launches, key=lambda slice_: (slice_.start_ns, -slice_.end_ns))
-        one_track = np.zeros(len(launches), dtype=np.int64)
-        starts = np.array([slice_.start_ns for slice_ in launches], dtype=np.int64)
-        ends = np.array([slice_.end_ns for slice_ in launches], dtype=np.int64)
-        nesting = nest(one_track, starts, ends)
         # Kernels of one rank do not enclose each other: a launch inside another's time runs beside it.
-        lanes = nesting.lane + nesting.depth
+        self._write_line(tracks, tracks.launches, launches, may_nest=False)
+
+    def _write_guests(self, tracks: RankTracks) -> None:
+        origin_ns = self._source.origin_ns
+        for line in self._guests:
+            if line.rank != tracks.rank:
+                continue
+            slices = [
+                LaunchSlice(0, s.name, s.start_ns - origin_ns, s.end_ns - origin_ns, {}, s.category)
+                for s in line.slices
+            ]
+            self._write_line(tracks, tracks.guest(line.name), slices, may_nest=True)
+
+    def _write_line(
+        self, tracks: RankTracks, track: int, slices: list[LaunchSlice], may_nest: bool
+    ) -> None:
+        """Slices of one line, on as many lanes as they overlap."""
+        slices = sorted(slices, key=lambda slice_: (slice_.start_ns, -slice_.end_ns))
+        starts = np.array([slice_.start_ns for slice_ in slices], dtype=np.int64)
+        ends = np.array([slice_.end_ns for slice_ in slices], dtype=np.int64)
+        nesting = nest(np.zeros(len(slices), dtype=np.int64), starts, ends)
+        lanes = nesting.lane if may_nest else nesting.lane + nesting.depth
         placed = [
-            LaunchSlice(tracks.launch_lane(lane), s.name, s.start_ns, s.end_ns, s.args)
-            for s, lane in zip(launches, lanes.tolist(), strict=True)
+            replace(slice_, track=tracks.lane(track, lane))
+            for slice_, lane in zip(slices, lanes.tolist(), strict=True)
         ]
         self._writer.tracks(tracks.take_new())
         self._writer.launches(placed)
@@ -226,6 +259,14 @@ def _idle_marks(track: NDArray[np.int64]) -> Batch:
         num_merged=np.ones(len(track), dtype=np.int32),
         busy_ns=none,
     )
+
+
+def _range_of(guests: tuple[GuestLine, ...]) -> tuple[int, int] | None:
+    """First start and last end of all lines."""
+    slices = [slice_ for line in guests for slice_ in line.slices]
+    if not slices:
+        return None
+    return min(s.start_ns for s in slices), max(s.end_ns for s in slices)
 
 
 def _launches_by_rank(source: Source) -> dict[int, list[LaunchSlice]]:

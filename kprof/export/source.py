@@ -77,9 +77,11 @@ class Source:
     keys: tuple[TrackKey, ...]
 
     @staticmethod
-    def of(trace: Trace) -> Source:
-        """Look at every event once."""
+    def of(trace: Trace, guest_range_ns: tuple[int, int] | None = None) -> Source:
+        """Look at every event once. The file's time also covers `guest_range_ns`."""
         first_ns, last_ns = trace.window_ns()
+        if guest_range_ns is not None:
+            first_ns, last_ns = min(first_ns, guest_range_ns[0]), max(last_ns, guest_range_ns[1])
         origin_ns = first_ns - FIRST_EVENT_NS
         unknown = tuple(
             row["region"]

@@ -91,7 +91,7 @@ class RankTracks:
         self._device: dict[tuple[int, int], int] = {}
         self._add(TrackKind.PROCESS, name)
         self.root = self._add(TrackKind.RANK, name)
-        self.launches = self._add(TrackKind.LAUNCHES, LAUNCHES_NAME, self.root, order=-1)
+        self.launches = self._add(TrackKind.LAUNCHES, LAUNCHES_NAME, self.root, order=-2)
         for key in keys:
             self._add_device_track(key)
 
@@ -107,9 +107,13 @@ class RankTracks:
         order = self._num_counters - 100
         return self._add(TrackKind.COUNTER, name, self.root, order=order, unit=unit)
 
-    def launch_lane(self, lane: int) -> int:
-        """The track of kernel launches, or the lane-th below it for launches that overlap."""
-        return self._lane(self.launches, lane)
+    def guest(self, name: str) -> int:
+        """A line of somebody else's trace, below the launches and above the blocks."""
+        return self._add(TrackKind.GUEST, name, self.root, order=-1)
+
+    def lane(self, track: int, lane: int) -> int:
+        """The track itself for lane 0, or the lane-th beside it for slices that overlap."""
+        return self._lane(track, lane)
 
     def place(
         self, events: RawEvents, names: tuple[Region, ...]

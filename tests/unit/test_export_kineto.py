@@ -1,0 +1,218 @@
+"""PyTorch profiler traces beside the events inside the kernels: on one axis, within the bound that is said."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kprof.errors import ExportError
+from kprof.export import write
+from kprof.synthetic import TraceBuilder
+from kprof.trace import Trace
+
+REGIONS = 'REGION(R_COPY, "copy", compute, bytes:32)\n'
+# The profiler's clock is this far ahead of the device's: epoch nanoseconds, as Kineto writes them.
+OFFSET_NS = 1_763_000_000_000_123_457
+BASE_NS = 1_763_000_000_000_000_000
+NUM_LAUNCHES = 5
+Processor = Callable[[Path], Any]
+
+
+def launch_times(rank: int) -> list[tuple[int, int]]:
+    """Device times of the launches; uneven gaps, so that their order can be recognised."""
+    return [
+        (100_000 * i * i + 7_000 * rank, 100_000 * i * i + 7_000 * rank + 30_000)
+        for i in range(1, NUM_LAUNCHES + 1)
+    ]
+
+
+def device_trace(num_ranks: int = 2, is_aligned: bool = True) -> Trace:
+    build = TraceBuilder(REGIONS, num_ranks=num_ranks, is_aligned=is_aligned)
+    for i in range(NUM_LAUNCHES):
+        build.launch(i + 1, "all_reduce")
+    for rank in range(num_ranks):
+        for i, (start, end) in enumerate(launch_times(rank)):
+            for block in range(3):
+                build.span(
+                    rank=rank,
+                    block=block,
+                    launch=i + 1,
+                    region="copy",
+                    start_ns=start + block,
+                    duration_ns=end - start - 2 * block,
+                    bytes=1,
+                )
+    return build.trace()
+
+
+def profile(
+    rank: int,
+    *,
+    lead_ns: int = 900,
+    tail_ns: int = 700,
+    launches: slice = slice(None),
+    offset_ns: int = OFFSET_NS,
+) -> dict[str, Any]:
+    """A profiler trace in which each kernel encloses its launch by `lead_ns` and `tail_ns`."""
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}},
+        {
+            "ph": "X",
+            "cat": "kernel",
+            "name": "void at::native::other_kernel<4>(float*)",
+            "pid": 0,
+            "tid": 7,
+            "ts": 1.5,
+            "dur": 2.25,
+        },
+    ]
+    for start, end in launch_times(rank)[launches]:
+        begin_ns = start - lead_ns + offset_ns - BASE_NS
+        duration_ns = end - start + lead_ns + tail_ns
+        events.append(
+            {
+                "ph": "X",
+                "cat": "kernel",
+                "name": "void ns::all_reduce<float, 8>(float*, int)",
+                "pid": rank,
+                "tid": 7,
+                "ts": begin_ns / 1000,
+                "dur": duration_ns / 1000,
+            }
+        )
+        events.append(
+            {
+                "ph": "X",
+                "cat": "cuda_runtime",
+                "name": "cudaLaunchKernel",
+                "pid": 42,
+                "tid": 42,
+                "ts": (begin_ns - 5000) / 1000,
+                "dur": 3,
+            }
+        )
+    return {
+        "schemaVersion": 1,
+        "baseTimeNanoseconds": BASE_NS,
+        "distributedInfo": {"rank": rank, "world_size": 2},
+        "traceEvents": events,
+    }
+
+
+def save(tmp_path: Path, content: dict[str, Any], name: str) -> Path:
+    path = tmp_path / name
+    data = json.dumps(content).encode()
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return path
+
+
+def profiles(tmp_path: Path, **options: Any) -> list[Path]:
+    return [
+        save(tmp_path, profile(rank, **options), f"trace_rank{rank}.json.gz") for rank in range(2)
+    ]
+
+
+def bound_of(notices: tuple[str, ...]) -> int:
+    (notice,) = (n for n in notices if "PyTorch" in n)
+    found = re.search(r"within ([\d,]+) ns", notice)
+    assert found is not None
+    return int(found[1].replace(",", ""))
+
+
+def test_blocks_lie_under_the_kernels_that_ran_them(tmp_path: Path, processor: Processor) -> None:
+    summary = write(device_trace(), tmp_path / "run.pftrace", torch_traces=profiles(tmp_path))
+    loaded = processor(summary.path)
+    assert loaded.import_errors() == []
+    rows = loaded.rows(
+        """WITH tree AS (
+               SELECT s.ts, s.ts + s.dur AS end_ts, s.name, s.category, t.name AS line, root.name AS rank
+               FROM slice s JOIN track t ON t.id = s.track_id JOIN track root ON root.id = t.parent_id)
+           SELECT b.rank, b.line, k.line, k.name FROM tree b
+           JOIN tree k ON k.rank = b.rank AND k.category = 'kernel' AND k.ts <= b.ts AND k.end_ts >= b.end_ts
+           WHERE b.name = 'copy' ORDER BY b.rank, b.line, b.ts"""
+    )
+    assert rows == [
+        (
+            f"Rank {rank} (host0, device {rank})",
+            f"block {block}",
+            "PyTorch stream 7",
+            "void ns::all_reduce<float, 8>(float*, int)",
+        )
+        for rank in range(2)
+        for block in range(3)
+        for _ in range(NUM_LAUNCHES)
+    ]
+    # The kernel encloses the launch by 900 + 700 ns: no offset can be known better than half of that.
+    assert bound_of(summary.notices) == 800
+    assert (
+        loaded.value("SELECT count(*) FROM slice WHERE name = 'cudaLaunchKernel'")
+        == 2 * NUM_LAUNCHES
+    )
+
+
+def test_the_offset_is_within_the_bound_that_is_said(tmp_path: Path) -> None:
+    files = profiles(tmp_path, lead_ns=3000, tail_ns=200)
+    summary = write(device_trace(), tmp_path / "run.json", torch_traces=files)
+    events = json.loads(summary.path.read_text())["traceEvents"]
+    kernels = sorted(e["ts"] for e in events if "all_reduce<" in e["name"])
+    copies = sorted({e["ts"] for e in events if e["name"] == "copy" and e["tid"]})
+    bound_ns = bound_of(summary.notices)
+    # In truth the first kernel began 3000 ns before its first block.
+    error_ns = abs((copies[0] - kernels[0]) * 1000 - 3000)
+    assert error_ns <= bound_ns == 1600
+
+
+def test_a_profiler_that_saw_only_some_launches_is_matched_by_their_rhythm(tmp_path: Path) -> None:
+    files = profiles(tmp_path, launches=slice(2, 4))
+    summary = write(device_trace(), tmp_path / "run.json", torch_traces=files)
+    assert bound_of(summary.notices) == 800
+    assert any("by 4 launches" in notice for notice in summary.notices)
+
+
+def test_unaligned_ranks_are_tied_one_by_one(tmp_path: Path) -> None:
+    files = [
+        save(tmp_path, profile(0), "r0.json"),
+        save(tmp_path, profile(1, offset_ns=OFFSET_NS + 10**9, lead_ns=100), "r1.json"),
+    ]
+    summary = write(device_trace(is_aligned=False), tmp_path / "run.json", torch_traces=files)
+    tied = [notice for notice in summary.notices if "PyTorch" in notice]
+    assert [re.search(r"within (\d+) ns", notice)[1] for notice in tied] == ["800", "400"]  # type: ignore[index]
+
+
+def test_clocks_that_contradict_each_other_are_said(tmp_path: Path) -> None:
+    files = [
+        save(tmp_path, profile(0), "r0.json"),
+        save(tmp_path, profile(1, offset_ns=OFFSET_NS + 50_000), "r1.json"),
+    ]
+    summary = write(device_trace(), tmp_path / "run.json", torch_traces=files)
+    assert any("contradict each other" in notice for notice in summary.notices)
+    assert bound_of(summary.notices) >= 20_000
+
+
+def test_a_name_within_a_name_is_another_kernel(tmp_path: Path) -> None:
+    content = profile(0)
+    for event in content["traceEvents"]:
+        event["name"] = event["name"].replace("all_reduce<", "all_reduce_v2<")
+    with pytest.raises(ExportError, match="no kernel of rank 0 is in both"):
+        write(
+            device_trace(1),
+            tmp_path / "run.pftrace",
+            torch_traces=[save(tmp_path, content, "t.json")],
+        )
+    assert not (tmp_path / "run.pftrace").exists()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[]", b"\x1f\x8b", b'{"traceEvents": [{"ph": "X", "ts": "now"}]}']
+)
+def test_what_is_no_profiler_trace_is_refused(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    file.write_bytes(content)
+    with pytest.raises(ExportError, match="as a trace of the PyTorch profiler"):
+        write(device_trace(1), tmp_path / "run.pftrace", torch_traces=[file])
