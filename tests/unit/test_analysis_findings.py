@@ -185,3 +185,50 @@ def test_counts_must_beat_chance_to_stand_out() -> None:
     assert counts_that_stand_out(pd.Series([4, 4, 7, 4])).empty  # 1.75x, but 1.5 sigmas
     assert counts_that_stand_out(pd.Series([400, 400, 700, 400])).to_dict() == {2: 1.75}
     assert counts_that_stand_out(pd.Series([400, 400, 560, 400])).empty  # certain, but only 1.4x
+
+
+@pytest.mark.parametrize(
+    ("plant", "kind", "ranks", "region"),
+    [
+        (Plant(transfer_ns=12_000), "exposed_transfer", tuple(range(8)), "dispatch/wait-token"),
+        (Plant(slow_link=(2, 5, 12_000)), "exposed_transfer", (2, 5), "dispatch/wait-token"),
+        (Plant(credit_wait_ns={4: 6000}), "back_pressure", (4,), "dispatch/wait-credit"),
+        (Plant(has_barrier=True, barrier_late_ns={6: 20_000}), "barrier_wait", (6,), "barrier"),
+        (Plant(lock_hold_ns=1000), "lock_contention", tuple(range(8)), "dispatch/lock"),
+        (Plant(speed_of={1: 2.5}), "uneven_speed", (1,), None),
+        (Plant(slow_blocks={(3, 9): 3.0}), "uneven_speed", (3,), None),
+        (Plant(tail_ns={(7, 2): 15_000}), "tail", (7,), None),
+        (Plant(idle_blocks=8), "idle_blocks", tuple(range(8)), None),
+        (
+            Plant(is_waiting_in_rank_order=True, stagger_ns=2500, tokens_per_pair=48),
+            "serialised_waits",
+            tuple(range(8)),
+            "dispatch/wait-token",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_the_planted_cause_is_the_first_finding(
+    plant: Plant, kind: str, ranks: tuple[int, ...], region: str | None
+) -> None:
+    found = analysis.findings(simulate(plant))
+    assert (found[0].kind, found[0].ranks) == (kind, ranks)
+    if region is not None:
+        assert found[0].region == region
+    assert found[0].cost_ns > 0
+    assert found[0].share > 0
+    assert found[0].explained_by is None
+
+
+def test_a_late_sender_says_what_would_be_gained() -> None:
+    late = analysis.findings(simulate(Plant(send_late_ns={2: 30_000})))[0]
+    assert late.evidence["gain_share"] == pytest.approx(30_000 / 43_700, abs=0.05)
+    assert "If only rank 2 were like the median rank, a call would end" in late.sentence
+
+
+def test_all_ids_are_different_and_causes_exist() -> None:
+    plant = Plant(tokens_of={3: 3.0}, start_late_ns={5: 30_000}, slow_blocks={(1, 4): 3.0})
+    found = analysis.findings(simulate(plant))
+    ids = [finding.id for finding in found]
+    assert len(set(ids)) == len(ids)
+    assert {finding.explained_by for finding in found if finding.explained_by} <= set(ids)
