@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from kprof.errors import ExportError
-from kprof.export.model import ExportSummary
+from kprof.export.model import ExportSummary, GuestLine, GuestSlice
 
 if TYPE_CHECKING:
     from kprof.export.model import Writer
     from kprof.trace import Trace
 
-__all__ = ["DEFAULT_MAX_SLICES", "SUFFIXES", "ExportSummary", "write"]
+__all__ = ["DEFAULT_MAX_SLICES", "SUFFIXES", "ExportSummary", "GuestLine", "GuestSlice", "write"]
 
 SUFFIXES: Final = (".pftrace", ".pftrace.gz", ".json", ".json.gz")
 # A browser takes about 18 s and 1.9 GB for 5 million slices.
@@ -26,6 +26,7 @@ def write(
     *,
     force: bool = False,
     max_slices: int | None = DEFAULT_MAX_SLICES,
+    lines: Sequence[GuestLine] = (),
     torch_traces: Sequence[Path] = (),
     progress: Callable[[float], None] | None = None,
 ) -> ExportSummary:
@@ -33,8 +34,10 @@ def write(
 
     Times in the file are aligned nanoseconds minus `summary.origin_ns`, so that the first event stands at 1 us.
     With more events than `max_slices`, short neighbours are merged until the rest fits, and the notices say so;
-    None keeps everything. Raises OutputExistsError, or ExportError for an unknown suffix or a disk that
-    refuses; no half-written file is left.
+    None keeps everything. `lines` are drawn above the blocks of their ranks: findings, for example.
+    `torch_traces` are files of the PyTorch profiler, one per rank, tied to the device clock by the kernels that both
+    saw. Raises OutputExistsError, or ExportError for an unknown suffix, a profiler file that does not fit or a disk
+    that refuses; no half-written file is left.
     """
     from kprof.export.kineto import Guests, read_guests
     from kprof.export.notices import notices
@@ -47,7 +50,9 @@ def write(
         raise ExportError(f"max_slices is {max_slices}; give a number above 0")
     guests = read_guests(trace, torch_traces) if torch_traces else Guests((), ())
     with replacing(path, force) as file:
-        tally = run(trace, make_writer(file), max_slices, progress or _ignore, guests.lines)
+        tally = run(
+            trace, make_writer(file), max_slices, progress or _ignore, (*lines, *guests.lines)
+        )
     return ExportSummary(
         path=path,
         num_slices=tally.num_slices,

@@ -69,6 +69,7 @@ class ChromeWriter:
         self._names: tuple[Region, ...] = ()
         self._pids: dict[int, Rank] = {}
         self._tracks: dict[int, Track] = {}
+        self._first_of: dict[tuple[int, str], int] = {}
         self._first_tid = 0
         self._is_first = True
 
@@ -196,13 +197,8 @@ class ChromeWriter:
         ]
 
     def _sort_index(self, track: Track) -> int:
-        """Lanes are allocated late and belong behind the track that they widen."""
-        if not track.lane:
-            return track.id
-        siblings = (
-            t.id for t in self._tracks.values() if t.parent == track.parent and t.name == track.name
-        )
-        return min(siblings)
+        """Lanes are allocated late and belong beside the track that they widen, which came first."""
+        return self._first_of.setdefault((track.parent, track.name), track.id)
 
     def _path(self, track: Track) -> str:
         if track.kind is TrackKind.WARP:

@@ -3,7 +3,8 @@ exported file."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -77,17 +78,21 @@ class Rank:
 
 @dataclass(frozen=True)
 class GuestSlice:
-    """A slice of somebody else's trace."""
+    """A slice that does not come from the trace itself: a finding, or a slice of somebody else's trace."""
 
     name: str
     category: str
     start_ns: int
     end_ns: int
+    args: Mapping[str, int | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class GuestLine:
-    """A line of somebody else's trace, drawn between the launches and the blocks of a rank; aligned ns."""
+    """A line drawn between the launches and the blocks of a rank: findings, or a line of somebody else's trace.
+
+    Times are aligned ns.
+    """
 
     rank: int
     name: str
@@ -102,7 +107,7 @@ class LaunchSlice:
     name: str
     start_ns: int
     end_ns: int
-    args: dict[str, int]
+    args: Mapping[str, int | str]
     category: str = "launch"
 
 

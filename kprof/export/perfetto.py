@@ -91,7 +91,11 @@ class PerfettoWriter:
             event.name = launch.name
             event.categories.append(launch.category)
             for name, value in launch.args.items():
-                event.debug_annotations.add(name=name, uint_value=value)
+                argument = event.debug_annotations.add(name=name)
+                if isinstance(value, str):
+                    argument.string_value = value
+                else:
+                    argument.int_value = value
             packet = message.packet.add(
                 timestamp=launch.end_ns, trusted_packet_sequence_id=SEQUENCE_ID
             )

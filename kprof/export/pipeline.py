@@ -59,6 +59,8 @@ def run(
     guests: tuple[GuestLine, ...] = (),
 ) -> Tally:
     """Write the whole trace, with other traces' lines beside it; `progress` gets fractions from 0 to 1."""
+    shown = {info.rank for info in trace.ranks}
+    guests = tuple(line for line in guests if line.rank in shown)
     source = Source.of(trace, _range_of(guests))
     tally = Tally(origin_ns=source.origin_ns, last_ns=source.last_ns)
     is_too_much = max_slices is not None and source.num_events > max_slices
@@ -192,7 +194,9 @@ class _Run:
             if line.rank != tracks.rank:
                 continue
             slices = [
-                LaunchSlice(0, s.name, s.start_ns - origin_ns, s.end_ns - origin_ns, {}, s.category)
+                LaunchSlice(
+                    0, s.name, s.start_ns - origin_ns, s.end_ns - origin_ns, s.args, s.category
+                )
                 for s in line.slices
             ]
             self._write_line(tracks, tracks.guest(line.name), slices, may_nest=True)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kprof.capture import EVENT_CLAMPED, EVENT_OPEN, event_schema
+from kprof.capture import EVENT_CLAMPED, event_schema
 from kprof.export import ExportSummary, write
 from kprof.export.model import FIRST_EVENT_NS
 from kprof.synthetic import TraceBuilder
@@ -324,103 +324,6 @@ def test_every_flow_of_a_busy_exchange_arrives(tmp_path: Path, processor: Proces
     )
     assert loaded.rows(question) == [tuple(row) for row in expected.to_numpy().tolist()]
     assert len(expected) == 300
-
-
-def test_open_spans_reach_the_end_and_say_so(tmp_path: Path, processor: Processor) -> None:
-    build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(rank=0, region="dispatch/wait-token", start_ns=10, peer=1, flags=EVENT_OPEN)
-    build.span(rank=0, block=1, region="dispatch/copy", start_ns=0, duration_ns=500)
-    loaded = load(build.trace(), tmp_path, processor)
-    assert loaded.rows(
-        """SELECT s.name, s.dur, a.display_value FROM slice s JOIN args a USING (arg_set_id)
-           WHERE a.key = 'debug.open (never ended)'"""
-    ) == [("dispatch/wait-token", 490, "true")]
-
-
-def test_marks_are_instants_and_values_are_counters(tmp_path: Path, processor: Processor) -> None:
-    build = TraceBuilder(REGIONS, num_ranks=1)
-    build.span(rank=0, block=3, region="counts-known", start_ns=40, peer=1)
-    for start_ns, value in ((10, 0), (20, 7), (30, (1 << 32) - 1)):
-        build.span(rank=0, block=3, region="tokens-left", start_ns=start_ns)
-        build._rows[-1]["payload"] = value
-    loaded = load(build.trace(), tmp_path, processor)
-    assert loaded.rows("SELECT name, dur, category FROM slice WHERE category <> 'launch'") == [
-        ("counts-known", 0, "sync")
-    ]
-    assert loaded.rows(
-        f"""SELECT c.ts - {FIRST_EVENT_NS}, c.value, p.name FROM counter c JOIN track t ON t.id = c.track_id
-            JOIN track p ON p.id = t.parent_id WHERE t.name = 'tokens-left' ORDER BY 1"""
-    ) == [(0, 0, "block 3"), (10, 7, "block 3"), (20, (1 << 32) - 1, "block 3")]
-
-
-def test_counters_of_a_rank(tmp_path: Path, processor: Processor) -> None:
-    build = TraceBuilder(REGIONS, num_ranks=2)
-    # Two warps of block 0 wait at overlapping times: one waiting block. Block 1 waits later.
-    build.span(
-        rank=0,
-        block=0,
-        warp=0,
-        region="dispatch/wait-token",
-        start_ns=0,
-        duration_ns=50,
-        peer=1,
-        slot=1,
-    )
-    build.span(
-        rank=0,
-        block=0,
-        warp=1,
-        region="dispatch/wait-token",
-        start_ns=30,
-        duration_ns=50,
-        peer=1,
-        slot=2,
-    )
-    build.span(
-        rank=0,
-        block=1,
-        warp=0,
-        region="dispatch/wait-token",
-        start_ns=70,
-        duration_ns=30,
-        peer=1,
-        slot=3,
-    )
-    build.span(
-        rank=0, block=1, warp=0, region="put", start_ns=100, duration_ns=20, peer=1, bytes=4096
-    )
-    loaded = load(build.trace(), tmp_path, processor)
-    rows = loaded.rows(
-        f"""SELECT t.name, c.ts - {FIRST_EVENT_NS}, c.value FROM counter c JOIN counter_track t ON t.id = c.track_id
-            ORDER BY t.name, c.ts"""
-    )
-    assert rows == [
-        ("active blocks", 0, 1),
-        ("active blocks", 70, 2),
-        ("active blocks", 80, 1),
-        ("active blocks", 120, 0),
-        ("bytes in flight", 100, 4096),
-        ("bytes in flight", 120, 0),
-        ("waiting blocks", 0, 1),
-        ("waiting blocks", 70, 2),
-        ("waiting blocks", 80, 1),
-        ("waiting blocks", 100, 0),
-    ]
-
-
-def test_launches_are_slices_of_their_own_track(tmp_path: Path, processor: Processor) -> None:
-    build = TraceBuilder(REGIONS, num_ranks=1)
-    build.launch(4, "dispatch", num_blocks=2)
-    build.launch(5, "combine", num_blocks=2)
-    build.span(rank=0, block=0, launch=4, region="dispatch/copy", start_ns=10, duration_ns=5)
-    build.span(rank=0, block=1, launch=4, region="dispatch/copy", start_ns=0, duration_ns=5)
-    # Overlaps the first launch: beside it, not inside.
-    build.span(rank=0, block=0, launch=5, region="dispatch/copy", start_ns=12, duration_ns=2)
-    loaded = load(build.trace(), tmp_path, processor)
-    assert loaded.rows(
-        f"""SELECT s.name, s.ts - {FIRST_EVENT_NS}, s.dur, s.depth, t.name
-            FROM slice s JOIN track t ON t.id = s.track_id WHERE s.category = 'launch' ORDER BY s.ts"""
-    ) == [("dispatch", 0, 15, 0, "kernel launches"), ("combine", 12, 2, 0, "kernel launches")]
 
 
 def test_names_may_be_any_text(tmp_path: Path, processor: Processor) -> None:

@@ -1,0 +1,154 @@
+"""What stands beside the spans in a pftrace: marks, counters, launches, findings, and spans that never ended.
+
+Times in the questions are relative to the first event of the trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kprof.capture import EVENT_OPEN
+from kprof.export import GuestLine, GuestSlice, write
+from kprof.export.model import FIRST_EVENT_NS
+from kprof.synthetic import TraceBuilder
+from kprof.trace import Trace
+
+REGIONS = """
+REGION(R_WAIT, "dispatch/wait-token", wait, peer:8, slot:24)
+REGION(R_COPY, "dispatch/copy", compute, bytes:32)
+REGION(R_PUT, "put", send, peer:8, bytes:24)
+MARK(R_MARK, "counts-known", sync, peer:8)
+VALUE(R_LEFT, "tokens-left", other)
+"""
+
+Processor = Callable[[Path], Any]
+
+
+def load(trace: Trace, tmp_path: Path, processor: Processor, **options: Any) -> Any:
+    loaded = processor(write(trace, tmp_path / "trace.pftrace", **options).path)
+    assert loaded.import_errors() == []
+    return loaded
+
+
+def test_open_spans_reach_the_end_and_say_so(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    build.span(rank=0, region="dispatch/wait-token", start_ns=10, peer=1, flags=EVENT_OPEN)
+    build.span(rank=0, block=1, region="dispatch/copy", start_ns=0, duration_ns=500)
+    loaded = load(build.trace(), tmp_path, processor)
+    assert loaded.rows(
+        """SELECT s.name, s.dur, a.display_value FROM slice s JOIN args a USING (arg_set_id)
+           WHERE a.key = 'debug.open (never ended)'"""
+    ) == [("dispatch/wait-token", 490, "true")]
+
+
+def test_marks_are_instants_and_values_are_counters(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    build.span(rank=0, block=3, region="counts-known", start_ns=40, peer=1)
+    for start_ns, value in ((10, 0), (20, 7), (30, (1 << 32) - 1)):
+        build.span(rank=0, block=3, region="tokens-left", start_ns=start_ns)
+        build._rows[-1]["payload"] = value
+    loaded = load(build.trace(), tmp_path, processor)
+    assert loaded.rows("SELECT name, dur, category FROM slice WHERE category <> 'launch'") == [
+        ("counts-known", 0, "sync")
+    ]
+    assert loaded.rows(
+        f"""SELECT c.ts - {FIRST_EVENT_NS}, c.value, p.name FROM counter c JOIN track t ON t.id = c.track_id
+            JOIN track p ON p.id = t.parent_id WHERE t.name = 'tokens-left' ORDER BY 1"""
+    ) == [(0, 0, "block 3"), (10, 7, "block 3"), (20, (1 << 32) - 1, "block 3")]
+
+
+def test_counters_of_a_rank(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=2)
+    # Two warps of block 0 wait at overlapping times: one waiting block. Block 1 waits later.
+    build.span(
+        rank=0,
+        block=0,
+        warp=0,
+        region="dispatch/wait-token",
+        start_ns=0,
+        duration_ns=50,
+        peer=1,
+        slot=1,
+    )
+    build.span(
+        rank=0,
+        block=0,
+        warp=1,
+        region="dispatch/wait-token",
+        start_ns=30,
+        duration_ns=50,
+        peer=1,
+        slot=2,
+    )
+    build.span(
+        rank=0,
+        block=1,
+        warp=0,
+        region="dispatch/wait-token",
+        start_ns=70,
+        duration_ns=30,
+        peer=1,
+        slot=3,
+    )
+    build.span(
+        rank=0, block=1, warp=0, region="put", start_ns=100, duration_ns=20, peer=1, bytes=4096
+    )
+    loaded = load(build.trace(), tmp_path, processor)
+    rows = loaded.rows(
+        f"""SELECT t.name, c.ts - {FIRST_EVENT_NS}, c.value FROM counter c JOIN counter_track t ON t.id = c.track_id
+            ORDER BY t.name, c.ts"""
+    )
+    assert rows == [
+        ("active blocks", 0, 1),
+        ("active blocks", 70, 2),
+        ("active blocks", 80, 1),
+        ("active blocks", 120, 0),
+        ("bytes in flight", 100, 4096),
+        ("bytes in flight", 120, 0),
+        ("waiting blocks", 0, 1),
+        ("waiting blocks", 70, 2),
+        ("waiting blocks", 80, 1),
+        ("waiting blocks", 100, 0),
+    ]
+
+
+def test_launches_are_slices_of_their_own_track(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    build.launch(4, "dispatch", num_blocks=2)
+    build.launch(5, "combine", num_blocks=2)
+    build.span(rank=0, block=0, launch=4, region="dispatch/copy", start_ns=10, duration_ns=5)
+    build.span(rank=0, block=1, launch=4, region="dispatch/copy", start_ns=0, duration_ns=5)
+    # Overlaps the first launch: beside it, not inside.
+    build.span(rank=0, block=0, launch=5, region="dispatch/copy", start_ns=12, duration_ns=2)
+    loaded = load(build.trace(), tmp_path, processor)
+    assert loaded.rows(
+        f"""SELECT s.name, s.ts - {FIRST_EVENT_NS}, s.dur, s.depth, t.name
+            FROM slice s JOIN track t ON t.id = s.track_id WHERE s.category = 'launch' ORDER BY s.ts"""
+    ) == [("dispatch", 0, 15, 0, "kernel launches"), ("combine", 12, 2, 0, "kernel launches")]
+
+
+def test_findings_are_slices_above_the_blocks(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=2)
+    for rank in range(2):
+        build.span(rank=rank, region="dispatch/copy", start_ns=1000, duration_ns=500)
+    sentence = "block 3 of rank 1 got <b>three</b> tokens"
+    finding = GuestSlice(sentence, "finding", 900, 1200, {"remedy": "spread them", "cost_ns": 300})
+    loaded = load(build.trace(), tmp_path, processor, lines=[GuestLine(1, "findings", (finding,))])
+    assert loaded.rows(
+        f"""SELECT s.name, s.category, s.ts - {FIRST_EVENT_NS}, s.dur, t.name, root.name
+            FROM slice s JOIN track t ON t.id = s.track_id JOIN track root ON root.id = t.parent_id
+            WHERE s.category = 'finding'"""
+    ) == [(sentence, "finding", 0, 300, "findings", "Rank 1 (host0, device 1)")]
+    # The line begins before the first event, and all times still agree.
+    assert (
+        loaded.value(f"SELECT min(ts) - {FIRST_EVENT_NS} FROM slice WHERE category = 'compute'")
+        == 100
+    )
+    assert loaded.rows(
+        "SELECT key, display_value FROM args WHERE key IN ('debug.remedy', 'debug.cost_ns') ORDER BY key"
+    ) == [
+        ("debug.cost_ns", "300"),
+        ("debug.remedy", "spread them"),
+    ]
