@@ -156,7 +156,8 @@ def uneven_ranks(random: Random) -> Case:
 
 def uneven_blocks(random: Random) -> Case:
     # Below ten events a block, twice as many is not more than chance does to random routing.
-    plant = replace(base(random, 16), tokens_per_pair=int(random.choice([24, 48])))
+    plant = base(random, 16)
+    plant = replace(plant, tokens_per_pair=12 * max(1, plant.num_blocks // plant.num_ranks))
     place = (a_rank(random, plant), int(random.integers(plant.num_blocks)))
     heavy = float(random.uniform(2.5, 5.0))
     return Case(

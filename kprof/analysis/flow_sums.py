@@ -41,7 +41,7 @@ _EMPTY_SQL: Final = """
         violations_beyond_bound BIGINT, bound_ns DOUBLE)"""
 
 _UNITE_SQL: Final = """
-    CREATE TEMP TABLE flow_sums AS
+    CREATE OR REPLACE TEMP TABLE flow_sums AS
     SELECT s.name AS send_region, w.name AS wait_region, src, dst, CAST(sum(flows) AS BIGINT) AS flows,
         CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(sum(late_sender_ns) AS BIGINT) AS late_sender_ns,
         CAST(sum(exposed_transfer_ns) AS BIGINT) AS exposed_transfer_ns, CAST(sum(violations) AS BIGINT) AS violations,

@@ -105,15 +105,14 @@ def _counts_sql(ids: _Ids, world_size: int) -> str:
         FROM spans GROUP BY GROUPING SETS ((rank, launch, block, region_id, peer), (rank, region_id, bucket))"""
 
 
-_CELLS_SQL: Final = (
-    "CREATE TEMP TABLE cells AS SELECT * EXCLUDE (bucket) FROM counts WHERE bucket IS NULL"
-)
+_CELLS_SQL: Final = "CREATE OR REPLACE TEMP TABLE cells AS SELECT * EXCLUDE (bucket) FROM counts WHERE bucket IS NULL"
 
 _BUCKETS_SQL: Final = """
-    CREATE TEMP TABLE buckets AS SELECT rank, region_id, bucket, events FROM counts WHERE bucket IS NOT NULL"""
+    CREATE OR REPLACE TEMP TABLE buckets AS
+    SELECT rank, region_id, bucket, events FROM counts WHERE bucket IS NOT NULL"""
 
 _EMPTY_TRACKS_SQL: Final = """
-    CREATE TEMP TABLE tracks (rank INTEGER, launch INTEGER, block INTEGER, warp SMALLINT, events BIGINT,
+    CREATE OR REPLACE TEMP TABLE tracks (rank INTEGER, launch INTEGER, block INTEGER, warp SMALLINT, events BIGINT,
         work_ns BIGINT, wait_ns BIGINT, first_ns BIGINT, last_ns BIGINT,
         first_useful_ns BIGINT, last_useful_ns BIGINT)"""
 
@@ -170,7 +169,7 @@ def _tracks_sql(ids: _Ids, where: str) -> str:
 
 
 _LAUNCHES_SQL: Final = """
-    CREATE TEMP TABLE spans_of_launches AS
+    CREATE OR REPLACE TEMP TABLE spans_of_launches AS
     SELECT coalesce(l.kernel, '') AS kernel, coalesce(l.ordinal, 0) AS ordinal, t.rank, t.launch,
         min(t.first_ns) AS first_ns, max(t.last_ns) AS last_ns, count(*) AS tracks,
         CAST(sum(t.work_ns) AS BIGINT) AS work_ns, CAST(sum(t.wait_ns) AS BIGINT) AS wait_ns

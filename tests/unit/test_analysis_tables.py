@@ -6,6 +6,7 @@ import pytest
 
 from kprof import analysis
 from kprof.analysis.durations import PERCENTILE_ERROR
+from kprof.analysis.summary import summarise
 from kprof.capture import EVENT_OPEN
 from kprof.errors import ClockError
 from kprof.synthetic import TraceBuilder
@@ -262,3 +263,53 @@ def test_a_single_rank_needs_no_alignment() -> None:
 )
 def test_no_events_give_empty_tables(analyse: object) -> None:
     assert len(analyse(builder(2).trace())) == 0  # type: ignore[operator]
+
+
+def test_an_interrupted_summary_is_made_again() -> None:
+    trace = small()
+
+    def interrupt(what: str, _share: float) -> None:
+        if what.startswith("work"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        summarise(trace, interrupt)
+    assert analysis.imbalance(trace, "rank")["work_ns"].tolist() == [150, 70]
+
+
+def test_slices_of_tracks_unite_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = builder(3)
+    for rank in range(3):
+        for block in range(4):
+            build.span(rank=rank, block=block, region="compute", start_ns=0, duration_ns=10 + block)
+            build.span(
+                rank=rank,
+                block=block,
+                region="wait",
+                start_ns=20,
+                duration_ns=5,
+                peer=0,
+                slot=block,
+            )
+    whole = analysis.imbalance(build.trace(), "block")
+    for size in (1, 3, 9):
+        monkeypatch.setattr("kprof.analysis.summary.EVENTS_PER_SLICE", size)
+        assert analysis.imbalance(build.trace(), "block").equals(whole)
+
+
+def test_slices_of_calls_unite_to_the_same_flows(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = builder(2)
+    for launch in range(5):
+        build.launch(launch, "kernel")
+        at = launch * 100
+        for slot in range(2):
+            build.span(
+                rank=0, launch=launch, region="send", start_ns=at, duration_ns=5, peer=1, slot=slot
+            )
+            build.span(
+                rank=1, launch=launch, region="wait", start_ns=at, duration_ns=9, peer=0, slot=slot
+            )
+    whole = analysis.late_sender(build.trace())
+    assert whole["flows"].tolist() == [10]
+    monkeypatch.setattr("kprof.analysis.flow_sums.EVENTS_PER_SLICE", 4)
+    assert analysis.late_sender(build.trace()).equals(whole)
