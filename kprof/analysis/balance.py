@@ -61,7 +61,8 @@ def efficiency(trace: Trace) -> pd.DataFrame:
     One row: locations (tracks), window_ns (T: time with a launch running on some rank), work_ns (sum of U),
     wait_ns, max_work_ns, parallel_efficiency = sum U / (N T), load_balance = mean U / max U,
     communication_efficiency = max U / T (the POP efficiencies). Time between launches is the host's and is not
-    in T. Raises ClockError on unaligned clocks; `rank_efficiency` needs none.
+    in T. Launches that overlap on one rank (streams) add up in U. Raises ClockError on unaligned clocks;
+    `rank_efficiency` needs none.
     """
     trace.require_alignment("the efficiency of the run")
     summarise(trace)

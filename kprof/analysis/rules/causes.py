@@ -61,6 +61,10 @@ def _cause_of(symptom: Finding, found: list[Finding]) -> Finding | None:
     if symptom.kind in ("late_sender", "tail"):
         enough = _ENOUGH * symptom.cost_ns
         candidates += [f for f in found if f.kind in _EVERYWHERE and f.cost_ns >= enough]
+    if symptom.kind == "exposed_transfer":
+        # In a fixed order blocks wait for data on its way although other data is there.
+        enough = _ENOUGH * symptom.cost_ns
+        candidates += [f for f in found if f.kind == "serialised_waits" and f.cost_ns >= enough]
     return max(candidates, key=lambda finding: finding.cost_ns, default=None)
 
 
