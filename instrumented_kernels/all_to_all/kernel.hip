@@ -1,14 +1,17 @@
 // All-to-all for mixture-of-experts: dispatch tokens to the ranks of their experts, apply a stand-in for the expert,
 // combine the results where the tokens came from. The workload that kprof was invented on.
 //
-// Variant `token_flags`: one flag per row. Block 0 counts and sends the counts while the other blocks send rows; every
-// received row is copied to its expert as soon as its own flag is up. Block b receives from source b % W.
+// Variants, each an answer to what the trace of the one before shows:
 //
-// What its trace teaches: that last rule. A source that sends three times the rows gives three times the work to the
-// blocks that serve it, and everybody else waits: look for the long blocks in dispatch_recv, then at whom they serve.
+//   token_flags  one flag per row; block 0 counts while the others send; block b receives from source b % W. A source that
+//                sends three times the rows gives three times the work to the blocks that serve it: look for the long
+//                blocks in dispatch_recv, then at whom they serve.
+//   fused        the expert happens on the way out, in combine_send: one launch and one pass over the rows fewer.
+//   balanced     rows are dealt to warps over all sources (and experts) together, by prefix sums over the counts. Every
+//                block has the same number of rows; what is left are waits for sources that are late.
 //
-// Five kernels, each a launch; the end of a launch is the only grid-wide barrier:
-//   dispatch_send -> dispatch_recv -> expert -> combine_send -> combine_recv
+// A call is a sequence of launches; the end of a launch is the only grid-wide barrier:
+//   dispatch_send -> dispatch_recv -> (expert ->) combine_send -> combine_recv
 //
 // Try it:  kprof record --nproc 8 -o run.kprof -- python -m instrumented_kernels.all_to_all --shape 64,6,2048,8 --skew 3
 #include <kprof/kprof.h>
@@ -28,8 +31,8 @@ using kprof::profile_lap;
 using kprof::profile_start;
 using kprof::profile_stop;
 
-// Everything about one call on one rank, passed by value.
-struct Call {
+// One call on one rank, as plan.py describes it.
+struct CallArguments {
   Shape shape;
   uint32_t rank;
   uint32_t num_tokens;     // n <= M
@@ -41,6 +44,15 @@ struct Call {
   uint16_t* out;           // fp16 [n, D]
   char* workspace;
   char* heaps[kMaxRanks];  // every rank's heap, as this rank sees it
+};
+
+// The same with the layouts worked out once on the host, and the addresses that kernels ask for. Passed by value.
+struct Call : CallArguments {
+  HeapLayout heap;
+  WorkspaceLayout local;
+
+  explicit Call(const CallArguments& arguments)
+      : CallArguments(arguments), heap(arguments.shape), local(arguments.shape) {}
 
   KPROF_DEVICE uint32_t parity() const { return epoch & 1u; }
   KPROF_DEVICE uint32_t num_flat_tokens() const { return num_tokens * shape.top_k; }
@@ -52,36 +64,36 @@ struct Call {
     return (static_cast<uint64_t>(parity()) * shape.world_size + source) * shape.max_rows_per_pair() + position;
   }
   KPROF_DEVICE uint64_t* counts_flag(uint32_t owner, uint32_t source) const {
-    return at<uint64_t>(owner, HeapLayout(shape).counts) + parity() * shape.world_size + source;
+    return at<uint64_t>(owner, heap.counts) + parity() * shape.world_size + source;
   }
   KPROF_DEVICE uint32_t* row_flag(uint32_t owner, uint32_t source, uint32_t position) const {
-    return at<uint32_t>(owner, HeapLayout(shape).row_flags) + pair_row(source, position);
+    return at<uint32_t>(owner, heap.row_flags) + pair_row(source, position);
   }
   KPROF_DEVICE RowOrigin* row_origin(uint32_t owner, uint32_t source, uint32_t position) const {
-    return at<RowOrigin>(owner, HeapLayout(shape).row_origins) + pair_row(source, position);
+    return at<RowOrigin>(owner, heap.row_origins) + pair_row(source, position);
   }
   KPROF_DEVICE uint16_t* row(uint32_t owner, uint32_t source, uint32_t position) const {
-    return at<uint16_t>(owner, HeapLayout(shape).rows) + pair_row(source, position) * shape.row_stride();
+    return at<uint16_t>(owner, heap.rows) + pair_row(source, position) * shape.row_stride();
   }
   KPROF_DEVICE uint32_t* combine_flag(uint32_t owner, uint32_t flat_token) const {
-    return at<uint32_t>(owner, HeapLayout(shape).combine_flags) + parity() * shape.max_flat_tokens() + flat_token;
+    return at<uint32_t>(owner, heap.combine_flags) + parity() * shape.max_flat_tokens() + flat_token;
   }
   KPROF_DEVICE uint16_t* combine_row(uint32_t owner, uint32_t flat_token) const {
     const uint64_t row = static_cast<uint64_t>(parity()) * shape.max_flat_tokens() + flat_token;
-    return at<uint16_t>(owner, HeapLayout(shape).combine_rows) + row * shape.row_stride();
+    return at<uint16_t>(owner, heap.combine_rows) + row * shape.row_stride();
   }
 
-  KPROF_DEVICE uint32_t* send_counts() const { return in_workspace<uint32_t>(WorkspaceLayout(shape).send_counts); }
-  KPROF_DEVICE uint32_t* expert_counts() const { return in_workspace<uint32_t>(WorkspaceLayout(shape).expert_counts); }
+  KPROF_DEVICE uint32_t* send_counts() const { return in_workspace<uint32_t>(local.send_counts); }
+  KPROF_DEVICE uint32_t* expert_counts() const { return in_workspace<uint32_t>(local.expert_counts); }
   KPROF_DEVICE RowOrigin* expert_origin(uint32_t local_expert, uint32_t row) const {
-    return in_workspace<RowOrigin>(WorkspaceLayout(shape).expert_origins) + expert_row_idx(local_expert, row);
+    return in_workspace<RowOrigin>(local.expert_origins) + expert_row_idx(local_expert, row);
   }
   KPROF_DEVICE uint16_t* expert_row(uint32_t local_expert, uint32_t row) const {
-    return in_workspace<uint16_t>(WorkspaceLayout(shape).expert_rows) +
+    return in_workspace<uint16_t>(local.expert_rows) +
            expert_row_idx(local_expert, row) * shape.row_stride();
   }
   KPROF_DEVICE signals::WaitLimits limits() const {
-    return {in_workspace<signals::Timeout>(WorkspaceLayout(shape).timeout), timeout_ticks};
+    return {in_workspace<signals::Timeout>(local.timeout), timeout_ticks};
   }
 
  private:
@@ -89,18 +101,20 @@ struct Call {
     return static_cast<uint64_t>(local_expert) * shape.max_rows_per_expert() + row;
   }
   template <typename T>
-  KPROF_DEVICE T* at(uint32_t owner, uint64_t offset) const {
-    return reinterpret_cast<T*>(heaps[owner] + offset);
+  KPROF_DEVICE T* at(uint32_t owner, Offset offset) const {
+    return reinterpret_cast<T*>(heaps[owner] + offset.bytes());
   }
   template <typename T>
-  KPROF_DEVICE T* in_workspace(uint64_t offset) const {
-    return reinterpret_cast<T*>(workspace + offset);
+  KPROF_DEVICE T* in_workspace(Offset offset) const {
+    return reinterpret_cast<T*>(workspace + offset.bytes());
   }
 };
 
 // What kernels get. Buffer is a base, not a member, because an empty base takes no space: compiled out, the argument is
 // the Call alone and the machine code is that of a kernel that never heard of kprof.
-struct ProfiledCall : Call, kprof::Buffer {};
+struct ProfiledCall : Call, kprof::Buffer {
+  ProfiledCall(const CallArguments& arguments, const kprof::Buffer& buffer) : Call(arguments), kprof::Buffer(buffer) {}
+};
 
 KPROF_DEVICE uint32_t warps_per_block() { return num_threads() / warp_width(); }
 KPROF_DEVICE uint32_t grid_warp() { return block_id() * warps_per_block() + warp_id(); }
@@ -145,7 +159,7 @@ KPROF_DEVICE void send_row(const Call& call, uint32_t flat_token, kprof::Track& 
   const uint32_t peer = call.rank_of_expert(expert);
   uint32_t position = 0;
   if (lane_id() == 0) position = add_device(&call.send_counts()[peer], 1u);
-  position = shuffle(position, 0);
+  position = broadcast(position);
   const uint16_t* source = call.x + static_cast<uint64_t>(flat_token / call.shape.top_k) * call.shape.hidden;
   rows::copy(call.row(peer, call.rank, position), source, call.shape.hidden);
   if (lane_id() == 0)
@@ -178,64 +192,105 @@ KPROF_DEVICE bool receive_row(const Call& call, uint32_t source, uint32_t positi
   const RowOrigin origin = *call.row_origin(call.rank, source, position);
   uint32_t row = 0;
   if (lane_id() == 0) row = add_device(&call.expert_counts()[origin.place], 1u);
-  row = shuffle(row, 0);
+  row = broadcast(row);
   rows::copy(call.expert_row(origin.place, row), call.row(call.rank, source, position), call.shape.hidden);
   if (lane_id() == 0) *call.expert_origin(origin.place, row) = {origin.flat_token, source};
   profile_stop(track, span, R_DISPATCH_COPY, payload<R_DISPATCH_COPY>(source, call.row_bytes()));
   return true;
 }
 
-__global__ void dispatch_recv(ProfiledCall call) {
-  kprof::Track track = kprof::open_track(call, kprof::per_warp);
-  const uint32_t world_size = call.shape.world_size;
-  // Sources are dealt to blocks round robin. Fewer blocks than sources: a block serves several.
-  const uint32_t num_served_at_once = num_blocks() < world_size ? num_blocks() : world_size;
+// How rows are dealt to warps.
+enum class Deal {
+  kByGroup,    // every source (expert) on its own: simple, and uneven when the groups are
+  kFlattened,  // over all groups together: the same for every warp, but for one row
+};
+
+// Calls `work(group, i)` for this warp's share of all rows, until it returns false. `size_of(group)` is the same in all
+// warps; the prefix sum over it costs less than telling somebody.
+template <typename SizeOf, typename Work>
+KPROF_DEVICE void deal_flattened(uint32_t num_groups, SizeOf size_of, Work work) {
+  uint32_t idx = grid_warp();
+  uint32_t begin = 0;
+  for (uint32_t group = 0; group < num_groups; ++group) {
+    const uint32_t end = begin + size_of(group);
+    for (; idx < end; idx += num_grid_warps())
+      if (!work(group, idx - begin)) return;
+    begin = end;
+  }
+}
+
+// Sources are dealt to blocks round robin. Fewer blocks than sources: a block serves several.
+template <typename SizeOf, typename Work>
+KPROF_DEVICE void deal_sources_to_blocks(uint32_t num_sources, SizeOf size_of, Work work) {
+  const uint32_t num_served_at_once = num_blocks() < num_sources ? num_blocks() : num_sources;
   const uint32_t blocks_per_source = num_blocks() / num_served_at_once;
   const uint32_t block_of_source = block_id() / num_served_at_once;
-  if (block_id() == 0)  // nobody sends any more: restore the zeros for the next call
-    for (uint32_t r = thread_id(); r < world_size; r += num_threads()) call.send_counts()[r] = 0;
   if (block_of_source >= blocks_per_source) return;
-  for (uint32_t source = block_id() % num_served_at_once; source < world_size; source += num_served_at_once) {
-    const uint32_t num_rows = static_cast<uint32_t>(load_system(call.counts_flag(call.rank, source)));
-    const uint32_t stride = blocks_per_source * warps_per_block();
-    for (uint32_t i = block_of_source * warps_per_block() + warp_id(); i < num_rows; i += stride)
-      if (!receive_row(call, source, i, track)) return;
+  const uint32_t stride = blocks_per_source * warps_per_block();
+  for (uint32_t source = block_id() % num_served_at_once; source < num_sources; source += num_served_at_once)
+    for (uint32_t i = block_of_source * warps_per_block() + warp_id(); i < size_of(source); i += stride)
+      if (!work(source, i)) return;
+}
+
+template <Deal deal>
+__global__ void dispatch_recv(ProfiledCall call) {
+  kprof::Track track = kprof::open_track(call, kprof::per_warp);
+  if (block_id() == 0)  // nobody sends any more: restore the zeros for the next call
+    for (uint32_t r = thread_id(); r < call.shape.world_size; r += num_threads()) call.send_counts()[r] = 0;
+  const auto num_rows = [&](uint32_t source) {
+    return static_cast<uint32_t>(load_system(call.counts_flag(call.rank, source)));
+  };
+  const auto receive = [&](uint32_t source, uint32_t i) { return receive_row(call, source, i, track); };
+  if constexpr (deal == Deal::kFlattened) {
+    deal_flattened(call.shape.world_size, num_rows, receive);
+  } else {
+    deal_sources_to_blocks(call.shape.world_size, num_rows, receive);
   }
 }
 
 // ---- the stand-in for the expert ----------------------------------------------------------------------------------
 
-// Calls `work(local_expert, row)` for the rows of this warp, over all local experts.
-template <typename Work>
+// Calls `work(local_expert, row)` for this warp's share of the rows of all local experts.
+template <Deal deal, typename Work>
 KPROF_DEVICE void for_each_expert_row(const Call& call, Work work) {
-  uint32_t first = grid_warp();
-  for (uint32_t expert = 0; expert < call.shape.experts_per_rank(); ++expert) {
-    const uint32_t num_rows = call.expert_counts()[expert];
-    uint32_t row = first;
-    for (; row < num_rows; row += num_grid_warps()) work(expert, row);
-    first = row - num_rows;  // the next expert continues the round where this one ended
+  const uint32_t num_experts = call.shape.experts_per_rank();
+  if constexpr (deal == Deal::kFlattened) {
+    deal_flattened(num_experts, [&](uint32_t e) { return call.expert_counts()[e]; },
+                   [&](uint32_t e, uint32_t row) { return work(e, row), true; });
+  } else {
+    for (uint32_t e = 0; e < num_experts; ++e)
+      for (uint32_t row = grid_warp(); row < call.expert_counts()[e]; row += num_grid_warps()) work(e, row);
   }
 }
 
+// y = x * (1 + rank), rounded to fp16: cheap, and wrong when a row went to the wrong rank.
+KPROF_DEVICE float expert_factor(const Call& call) { return 1.0f + static_cast<float>(call.rank); }
+
 __global__ void expert(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
-  const float factor = 1.0f + static_cast<float>(call.rank);
-  for_each_expert_row(call, [&](uint32_t local_expert, uint32_t row) {
+  for_each_expert_row<Deal::kByGroup>(call, [&](uint32_t local_expert, uint32_t row) {
     const kprof::Span span = profile_start(track);
-    rows::scale(call.expert_row(local_expert, row), call.expert_row(local_expert, row), call.shape.hidden, factor);
+    uint16_t* values = call.expert_row(local_expert, row);
+    rows::scale(values, values, call.shape.hidden, expert_factor(call));
     profile_stop(track, span, R_EXPERT, payload<R_EXPERT>(local_expert, row));
   });
 }
 
 // ---- combine ------------------------------------------------------------------------------------------------------
 
+template <Deal deal, bool has_expert>
 __global__ void combine_send(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
-  for_each_expert_row(call, [&](uint32_t local_expert, uint32_t row) {
+  for_each_expert_row<deal>(call, [&](uint32_t local_expert, uint32_t row) {
     const kprof::Span span = profile_start(track);
     const RowOrigin origin = *call.expert_origin(local_expert, row);
-    rows::copy(call.combine_row(origin.place, origin.flat_token), call.expert_row(local_expert, row),
-               call.shape.hidden);
+    uint16_t* target = call.combine_row(origin.place, origin.flat_token);
+    const uint16_t* source = call.expert_row(local_expert, row);
+    if constexpr (has_expert) {
+      rows::scale(target, source, call.shape.hidden, expert_factor(call));
+    } else {
+      rows::copy(target, source, call.shape.hidden);
+    }
     signals::publish_warp(call.combine_flag(origin.place, origin.flat_token), call.epoch);
     profile_stop(track, span, R_COMBINE_SEND, payload<R_COMBINE_SEND>(origin.place, origin.flat_token));
   });
@@ -271,57 +326,86 @@ struct Phase {
   Kernel kernel;
 };
 
-constexpr int kNumPhases = 5;
+constexpr int kMaxPhases = 5;
 
-inline const Phase& phase_at(int idx) {
-  static const Phase phases[kNumPhases] = {{"all_to_all/dispatch_send", dispatch_send},
-                                           {"all_to_all/dispatch_recv", dispatch_recv},
-                                           {"all_to_all/expert", expert},
-                                           {"all_to_all/combine_send", combine_send},
-                                           {"all_to_all/combine_recv", combine_recv}};
-  return phases[idx];
-}
+struct Variant {
+  const char* name;
+  int num_phases;
+  Phase phases[kMaxPhases];
+};
+
+constexpr Phase kDispatchSend = {"all_to_all/dispatch_send", dispatch_send};
+constexpr Phase kCombineRecv = {"all_to_all/combine_recv", combine_recv};
+
+constexpr Variant kVariants[] = {
+    {"token_flags",
+     5,
+     {kDispatchSend,
+      {"all_to_all/dispatch_recv", dispatch_recv<Deal::kByGroup>},
+      {"all_to_all/expert", expert},
+      {"all_to_all/combine_send", combine_send<Deal::kByGroup, false>},
+      kCombineRecv}},
+    {"fused",
+     4,
+     {kDispatchSend,
+      {"all_to_all/dispatch_recv", dispatch_recv<Deal::kByGroup>},
+      {"all_to_all/combine_send", combine_send<Deal::kByGroup, true>},
+      kCombineRecv}},
+    {"balanced",
+     4,
+     {kDispatchSend,
+      {"all_to_all/dispatch_recv", dispatch_recv<Deal::kFlattened>},
+      {"all_to_all/combine_send", combine_send<Deal::kFlattened, true>},
+      kCombineRecv}},
+};
+
+constexpr int kNumVariants = sizeof(kVariants) / sizeof(kVariants[0]);
 
 }  // namespace all_to_all
 
 // ---- the C interface that plan.py loads -----------------------------------------------------------------------------
 
-using all_to_all::Call;
+using all_to_all::CallArguments;
 using all_to_all::Shape;
 
-extern "C" uint64_t all_to_all_heap_bytes(const Shape* shape) { return all_to_all::HeapLayout(*shape).size_bytes; }
+extern "C" uint64_t all_to_all_heap_bytes(const Shape* shape) { return all_to_all::HeapLayout(*shape).end.bytes(); }
 extern "C" uint64_t all_to_all_workspace_bytes(const Shape* shape) {
-  return all_to_all::WorkspaceLayout(*shape).size_bytes;
+  return all_to_all::WorkspaceLayout(*shape).end.bytes();
 }
 extern "C" void all_to_all_workspace_offsets(const Shape* shape, uint64_t* offsets) {
   const all_to_all::WorkspaceLayout layout(*shape);
-  offsets[0] = layout.timeout;
-  offsets[1] = layout.expert_counts;
-  offsets[2] = layout.expert_origins;
-  offsets[3] = layout.expert_rows;
+  offsets[0] = layout.timeout.bytes();
+  offsets[1] = layout.expert_counts.bytes();
+  offsets[2] = layout.expert_origins.bytes();
+  offsets[3] = layout.expert_rows.bytes();
 }
-extern "C" uint64_t all_to_all_call_bytes() { return sizeof(Call); }
-extern "C" int all_to_all_num_phases() { return all_to_all::kNumPhases; }
-extern "C" const char* all_to_all_phase_name(int phase) { return all_to_all::phase_at(phase).name; }
+extern "C" uint64_t all_to_all_call_bytes() { return sizeof(CallArguments); }
+extern "C" int all_to_all_num_variants() { return all_to_all::kNumVariants; }
+extern "C" const char* all_to_all_variant_name(int variant) { return all_to_all::kVariants[variant].name; }
+extern "C" int all_to_all_num_phases(int variant) { return all_to_all::kVariants[variant].num_phases; }
+extern "C" const char* all_to_all_phase_name(int variant, int phase) {
+  return all_to_all::kVariants[variant].phases[phase].name;
+}
 extern "C" int all_to_all_warp_width() { return kprof::platform::host_warp_width(); }
 extern "C" int all_to_all_num_processors() { return kprof::platform::num_processors(); }
 extern "C" uint64_t all_to_all_ticks_per_second() { return kprof::platform::kRealtimeTicksPerSecond; }
 extern "C" const char* all_to_all_error_text(int error) { return kprof::platform::error_text(error); }
 
-// The largest grid whose blocks can wait for each other: the smallest over all phases.
-extern "C" int all_to_all_max_resident_blocks(int threads_per_block) {
+// The largest grid whose blocks can wait for each other: the smallest over the phases of a variant.
+extern "C" int all_to_all_max_resident_blocks(int variant, int threads_per_block) {
   int smallest = 1 << 30;
-  for (int i = 0; i < all_to_all::kNumPhases; ++i) {
-    const int blocks = kprof::platform::max_resident_blocks(all_to_all::phase_at(i).kernel, threads_per_block);
+  for (int i = 0; i < all_to_all::kVariants[variant].num_phases; ++i) {
+    const auto kernel = all_to_all::kVariants[variant].phases[i].kernel;
+    const int blocks = kprof::platform::max_resident_blocks(kernel, threads_per_block);
     smallest = blocks < smallest ? blocks : smallest;
   }
   return smallest;
 }
 
 // Launches one phase on `stream`; returns 0 or the target's error code. Launch all phases of a call in order.
-extern "C" int all_to_all_launch(int phase, const Call* call, int num_blocks, int threads_per_block,
+extern "C" int all_to_all_launch(int variant, int phase, const CallArguments* call, int num_blocks, int threads_per_block,
                                  const kprof::LaunchBuffer* buffer, void* stream, uint64_t schedule_seed) {
-  const auto kernel = all_to_all::phase_at(phase).kernel;
-  const all_to_all::ProfiledCall profiled{*call, kprof::make_buffer(*buffer)};
+  const auto kernel = all_to_all::kVariants[variant].phases[phase].kernel;
+  const all_to_all::ProfiledCall profiled(*call, kprof::make_buffer(*buffer));
   return KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, profiled);
 }

@@ -32,47 +32,68 @@ struct RowOrigin {
   uint32_t place;
 };
 
-KPROF_DEVICE_HOST uint64_t align_up(uint64_t bytes) { return (bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes; }
+// Where something begins, counted in blocks of kAlignBytes: half the registers of a byte offset.
+struct Offset {
+  uint32_t num_blocks = 0;
 
-// Byte offsets in the heap; the same on every rank. Everything exists twice, for even and odd epochs.
+  KPROF_DEVICE_HOST uint64_t bytes() const { return num_blocks * kAlignBytes; }
+};
+
+// Hands out space from the start of a memory; every piece is aligned.
+class Cursor {
+ public:
+  Offset take(uint64_t num_bytes) {
+    const Offset begin = end_;
+    end_.num_blocks += static_cast<uint32_t>((num_bytes + kAlignBytes - 1) / kAlignBytes);
+    return begin;
+  }
+  Offset end() const { return end_; }
+
+ private:
+  Offset end_;
+};
+
+// The symmetric heap; the same on every rank. Everything exists twice, for even and odd epochs.
 struct HeapLayout {
-  uint64_t counts;          // u64 [2][W]: epoch << 32 | rows that the source will send
-  uint64_t row_flags;       // u32 [2][W][rows]
-  uint64_t row_origins;     // RowOrigin [2][W][rows]
-  uint64_t combine_flags;   // u32 [2][M * K]
-  uint64_t rows;            // u16 [2][W][rows][stride]
-  uint64_t combine_rows;    // u16 [2][M * K][stride]
-  uint64_t size_bytes;
+  Offset counts;         // u64 [2][W]: epoch << 32 | rows that the source will send
+  Offset row_flags;      // u32 [2][W][rows]
+  Offset row_origins;    // RowOrigin [2][W][rows]
+  Offset combine_flags;  // u32 [2][M * K]
+  Offset rows;           // u16 [2][W][rows][stride]
+  Offset combine_rows;   // u16 [2][M * K][stride]
+  Offset end;
 
-  KPROF_DEVICE_HOST explicit HeapLayout(const Shape& shape) {
+  explicit HeapLayout(const Shape& shape) {
     const uint64_t num_rows = 2ull * shape.world_size * shape.max_rows_per_pair();
     const uint64_t num_flat = 2ull * shape.max_flat_tokens();
-    counts = 0;
-    row_flags = align_up(counts + 2ull * shape.world_size * sizeof(uint64_t));
-    row_origins = align_up(row_flags + num_rows * sizeof(uint32_t));
-    combine_flags = align_up(row_origins + num_rows * sizeof(RowOrigin));
-    rows = align_up(combine_flags + num_flat * sizeof(uint32_t));
-    combine_rows = align_up(rows + num_rows * shape.row_stride() * sizeof(uint16_t));
-    size_bytes = align_up(combine_rows + num_flat * shape.row_stride() * sizeof(uint16_t));
+    Cursor cursor;
+    counts = cursor.take(2ull * shape.world_size * sizeof(uint64_t));
+    row_flags = cursor.take(num_rows * sizeof(uint32_t));
+    row_origins = cursor.take(num_rows * sizeof(RowOrigin));
+    combine_flags = cursor.take(num_flat * sizeof(uint32_t));
+    rows = cursor.take(num_rows * shape.row_stride() * sizeof(uint16_t));
+    combine_rows = cursor.take(num_flat * shape.row_stride() * sizeof(uint16_t));
+    end = cursor.end();
   }
 };
 
 struct WorkspaceLayout {
-  uint64_t timeout;         // signals::Timeout
-  uint64_t send_counts;     // u32 [W]: rows sent so far to each rank; zero between calls
-  uint64_t expert_counts;   // u32 [E / W]: rows received for each local expert
-  uint64_t expert_origins;  // RowOrigin [E / W][W * M]
-  uint64_t expert_rows;     // u16 [E / W][W * M][stride]
-  uint64_t size_bytes;
+  Offset timeout;         // signals::Timeout
+  Offset send_counts;     // u32 [W]: rows sent so far to each rank; zero between calls
+  Offset expert_counts;   // u32 [E / W]: rows received for each local expert
+  Offset expert_origins;  // RowOrigin [E / W][W * M]
+  Offset expert_rows;     // u16 [E / W][W * M][stride]
+  Offset end;
 
-  KPROF_DEVICE_HOST explicit WorkspaceLayout(const Shape& shape) {
+  explicit WorkspaceLayout(const Shape& shape) {
     const uint64_t num_rows = 1ull * shape.experts_per_rank() * shape.max_rows_per_expert();
-    timeout = 0;
-    send_counts = kAlignBytes;
-    expert_counts = align_up(send_counts + shape.world_size * sizeof(uint32_t));
-    expert_origins = align_up(expert_counts + shape.experts_per_rank() * sizeof(uint32_t));
-    expert_rows = align_up(expert_origins + num_rows * sizeof(RowOrigin));
-    size_bytes = align_up(expert_rows + num_rows * shape.row_stride() * sizeof(uint16_t));
+    Cursor cursor;
+    timeout = cursor.take(kAlignBytes);
+    send_counts = cursor.take(shape.world_size * sizeof(uint32_t));
+    expert_counts = cursor.take(shape.experts_per_rank() * sizeof(uint32_t));
+    expert_origins = cursor.take(num_rows * sizeof(RowOrigin));
+    expert_rows = cursor.take(num_rows * shape.row_stride() * sizeof(uint16_t));
+    end = cursor.end();
   }
 };
 

@@ -69,7 +69,7 @@ class _Shape(ctypes.Structure):
 
 
 class _Call(ctypes.Structure):
-    """all_to_all::Call of kernel.hip; its size is compared with the compiled one."""
+    """all_to_all::CallArguments of kernel.hip; its size is compared with the compiled one."""
 
     _fields_ = [
         ("shape", _Shape),
@@ -131,6 +131,7 @@ class Plan:
         group: Group,
         problem: Problem,
         *,
+        variant: str = "token_flags",
         device: str = "cpu",
         grid: int | None = None,
         warps_per_block: int | None = None,
@@ -145,6 +146,8 @@ class Plan:
         self.options = options or default_options(device)
         self.regions = RegionTable.from_header(_HERE / "regions.h")
         self._library = _load(self.options)
+        self.variant = variant
+        self._variant = self._find_variant(variant)
         self._schedule_seed = schedule_seed
         self._warps = warps_per_block or DEFAULT_WARPS_PER_BLOCK[self.options.target]
         self._grid = grid or self._library.all_to_all_num_processors() or 2 * group.world_size
@@ -194,7 +197,7 @@ class Plan:
         result = torch.empty_like(x) if out is None else out
         self._epoch += 1
         call = self._make_call(x, indices, weights, result)
-        for phase in range(self._library.all_to_all_num_phases()):
+        for phase in range(self._library.all_to_all_num_phases(self._variant)):
             self._launch(phase, call, recorder or NullRecorder())
         if not is_async:
             self.wait()
@@ -243,7 +246,7 @@ class Plan:
         self._workspace = None
 
     def _launch(self, phase: int, call: _Call, recorder: Recorder | NullRecorder) -> None:
-        name = self._library.all_to_all_phase_name(phase).decode()
+        name = self._library.all_to_all_phase_name(self._variant, phase).decode()
         buffer = recorder.launch(
             name,
             self.regions,
@@ -253,6 +256,7 @@ class Plan:
         )
         seed = self._schedule_seed and self._schedule_seed + self._epoch * 131 + phase
         error = self._library.all_to_all_launch(
+            self._variant,
             phase,
             ctypes.byref(call),
             self._grid,
@@ -307,8 +311,17 @@ class Plan:
     def _view(self, offset: int, num_bytes: int, dtype: Any) -> np.ndarray:
         return self._open_workspace().read(offset, offset + num_bytes).view(dtype)
 
+    def _find_variant(self, name: str) -> int:
+        num_variants = self._library.all_to_all_num_variants()
+        names = [self._library.all_to_all_variant_name(i).decode() for i in range(num_variants)]
+        if name not in names:
+            raise ValueError(f"variant {name!r} is not known; choose one of {', '.join(names)}")
+        return names.index(name)
+
     def _check_grid(self) -> None:
-        limit = int(self._library.all_to_all_max_resident_blocks(self.threads_per_block))
+        limit = int(
+            self._library.all_to_all_max_resident_blocks(self._variant, self.threads_per_block)
+        )
         if not 1 <= self._grid <= limit:
             raise ValueError(
                 f"a grid of {self._grid} blocks of {self.threads_per_block} threads cannot be resident at once "
@@ -316,7 +329,7 @@ class Plan:
             )
 
     def _check_same_on_all_ranks(self) -> None:
-        shapes = self.group.all_gather((self.problem, self._grid, self._warps))
+        shapes = self.group.all_gather((self.problem, self.variant, self._grid, self._warps))
         for rank, shape in enumerate(shapes):
             if shape != shapes[0]:
                 raise ValueError(
@@ -402,9 +415,11 @@ def _load(options: BuildOptions) -> ctypes.CDLL:
     library.all_to_all_workspace_offsets.argtypes = [shape, ctypes.POINTER(ctypes.c_uint64)]
     library.all_to_all_call_bytes.restype = ctypes.c_uint64
     library.all_to_all_phase_name.restype = ctypes.c_char_p
+    library.all_to_all_variant_name.restype = ctypes.c_char_p
     library.all_to_all_error_text.restype = ctypes.c_char_p
     library.all_to_all_ticks_per_second.restype = ctypes.c_uint64
     library.all_to_all_launch.argtypes = [
+        ctypes.c_int,
         ctypes.c_int,
         ctypes.POINTER(_Call),
         ctypes.c_int,
@@ -414,6 +429,6 @@ def _load(options: BuildOptions) -> ctypes.CDLL:
         ctypes.c_uint64,
     ]
     assert library.all_to_all_call_bytes() == ctypes.sizeof(_Call), (
-        "Call differs between C++ and Python"
+        "CallArguments differ between C++ and Python"
     )
     return library

@@ -81,7 +81,7 @@ KPROF_DEVICE bool wait_warp(Read read, uint32_t epoch, const WaitLimits& limits,
     fence_acquire_system();
 #endif
   }
-  has_arrived = shuffle(has_arrived, 0);
+  has_arrived = broadcast(has_arrived);
   sync_warp();
   return has_arrived != 0;
 }

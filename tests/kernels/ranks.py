@@ -27,6 +27,7 @@ class Run:
 
     problem: Problem
     world_size: int
+    variant: str = "token_flags"
     num_calls: int = 2
     grid: int | None = None
     warps_per_block: int | None = None
@@ -64,6 +65,7 @@ def run_rank(run: Run, group: ThreadGroup, recorder: Recorder | NullRecorder) ->
     plan = Plan(
         group,
         run.problem,
+        variant=run.variant,
         grid=run.grid,
         warps_per_block=run.warps_per_block,
         timeout_s=run.timeout_s,

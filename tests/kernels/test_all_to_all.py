@@ -57,16 +57,21 @@ CASES = {
 }
 
 
+VARIANTS = ["token_flags", "fused", "balanced"]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("warp_width", [32, 64])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_matches_float64(case: Run, warp_width: int) -> None:
-    results = run_ranks(replace(case, warp_width=warp_width))
+def test_matches_float64(case: Run, warp_width: int, variant: str) -> None:
+    results = run_ranks(replace(case, warp_width=warp_width, variant=variant))
     assert [result.num_wrong for result in results] == [0] * case.world_size
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("seed", range(1, 13))
-def test_every_schedule_is_right(seed: int) -> None:
-    results = run_ranks(Run(SMALL, 4, num_calls=3, seed=seed))
+def test_every_schedule_is_right(seed: int, variant: str) -> None:
+    results = run_ranks(Run(SMALL, 4, variant, num_calls=3, seed=seed))
     assert sum(result.num_wrong for result in results) == 0
 
 
@@ -170,6 +175,11 @@ def test_bad_inputs_are_refused_before_any_launch(inputs: Inputs, message: str) 
 def test_bad_plans_are_refused(problem: Problem, grid: int | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         run_ranks(Run(problem, 2, grid=grid))
+
+
+def test_an_unknown_variant_is_refused() -> None:
+    with pytest.raises(ValueError, match="choose one of token_flags, fused, balanced"):
+        Plan(SoloGroup(), SMALL, variant="fastest")
 
 
 def test_ranks_with_different_shapes_are_refused() -> None:

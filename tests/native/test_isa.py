@@ -22,6 +22,8 @@ pytestmark = pytest.mark.native
 ALL_TO_ALL = Path(__file__).parents[2] / "instrumented_kernels" / "all_to_all"
 DEVICE_DIR = ALL_TO_ALL.parent / "device"
 PINGPONG = Path(__file__).parents[2] / "kprof" / "kernels" / "clock_pingpong.hip"
+# dispatch_send, 2 dispatch_recv, expert, 3 combine_send, combine_recv
+NUM_KERNELS = 8
 HIP_ARCHS = ["gfx90a", "gfx942", "gfx950"]
 
 
@@ -143,7 +145,11 @@ def test_all_to_all_links_and_loads_for_amd(arch: str) -> None:
     library = ctypes.CDLL(
         str(build_library(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP, arch)))
     )
-    assert library.all_to_all_num_phases() == 5
+    assert [library.all_to_all_num_phases(i) for i in range(library.all_to_all_num_variants())] == [
+        5,
+        4,
+        4,
+    ]
 
 
 def test_all_to_all_links_for_nvidia() -> None:
@@ -168,7 +174,7 @@ def test_compiled_out_is_the_code_of_a_kernel_without_kprof(target: Target, tmp_
     )
     instrumented = build_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(target))
     expected = list(disassemble(uninstrumented, target).values())
-    assert len(expected) >= 5
+    assert len(expected) >= NUM_KERNELS
     assert sorted(disassemble(compiled_out, target).values()) == sorted(expected)
     assert sorted(disassemble(instrumented, target).values()) != sorted(expected)
 
@@ -181,10 +187,10 @@ def without_kprof(source: str) -> str:
     )
     source = re.sub(statement, "", source)
     source = source.replace(", kprof::Track& track", "").replace(", track)", ")")
-    source = source.replace(
-        "struct ProfiledCall : Call, kprof::Buffer {};", "using ProfiledCall = Call;"
+    source = re.sub(
+        r"struct ProfiledCall .*?\n};", "using ProfiledCall = Call;", source, flags=re.DOTALL
     )
-    source = source.replace("{*call, kprof::make_buffer(*buffer)}", "{*call}")
+    source = source.replace("(*call, kprof::make_buffer(*buffer))", "(*call)")
     source = re.sub(r"using kprof::(payload|profile_\w+);\n", "", source)
     source = source.replace("#include <kprof/kprof.h>", "#include <kprof/platform.h>")
     assert "profile_" not in source.split("*/")[-1].replace("profiled", "")
@@ -285,7 +291,8 @@ def test_all_to_all_spills_nothing_on_amd() -> None:
     notes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for key in ("vgpr_spill_count", "sgpr_spill_count", "private_segment_fixed_size"):
         values = [int(value) for value in re.findall(rf"\.{key}:\s+(\d+)", notes)]
-        assert values == [0] * 5, key
+        assert len(values) == NUM_KERNELS
+        assert not any(values), key
     vgprs = [int(value) for value in re.findall(r"\.vgpr_count:\s+(\d+)", notes)]
     assert max(vgprs) <= 64, "more than 64 VGPRs cost occupancy on gfx942"
 

@@ -57,6 +57,7 @@ inline void sync_warp() { simt::sync_warp(); }
 inline uint32_t shuffle(uint32_t value, uint32_t source_lane) {
   return simt::shuffle(value, source_lane);
 }
+inline uint32_t broadcast(uint32_t value) { return shuffle(value, 0); }
 inline uint32_t add_device(uint32_t* address, uint32_t value) {
   return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
 }

@@ -75,6 +75,7 @@ KPROF_DEVICE void sync_warp() { __syncwarp(); }
 KPROF_DEVICE uint32_t shuffle(uint32_t value, uint32_t source_lane) {
   return __shfl_sync(0xffffffffu, value, source_lane);
 }
+KPROF_DEVICE uint32_t broadcast(uint32_t value) { return shuffle(value, 0); }
 KPROF_DEVICE uint32_t add_device(uint32_t* address, uint32_t value) {
   return atomicAdd(address, value);
 }

@@ -44,7 +44,14 @@ KPROF_DEVICE uint32_t block_id() {
 }
 KPROF_DEVICE uint32_t num_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
 KPROF_DEVICE uint32_t warp_width() { return __builtin_amdgcn_wavefrontsize(); }
-KPROF_DEVICE uint32_t warp_id() { return thread_id() / warp_width(); }
+// The same in all lanes, which the compiler cannot know: told so, it keeps loops over warps in scalar registers.
+KPROF_DEVICE uint32_t warp_id() {
+#if defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_readfirstlane(thread_id() / warp_width());
+#else
+  return 0;
+#endif
+}
 KPROF_DEVICE uint32_t lane_id() { return thread_id() % warp_width(); }
 
 // Bits 0..15: the HW_ID register's CU, SH and SE; bits 16 and up: the XCC (chiplet) on MI300 and later.
@@ -83,6 +90,14 @@ KPROF_DEVICE void sync_warp() {
 KPROF_DEVICE uint32_t shuffle(uint32_t value, uint32_t source_lane) {
   return static_cast<uint32_t>(
       __builtin_amdgcn_ds_bpermute(static_cast<int>(source_lane << 2), static_cast<int>(value)));
+}
+// Lane 0's value in all lanes. In a scalar register, so what depends on it is decided once per wave.
+KPROF_DEVICE uint32_t broadcast(uint32_t value) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  return __builtin_amdgcn_readfirstlane(value);
+#else
+  return value;
+#endif
 }
 KPROF_DEVICE uint32_t add_device(uint32_t* address, uint32_t value) {
   return __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
