@@ -30,9 +30,11 @@ def check(group: Group, plan: Plan, inputs: Inputs) -> int:
     return count_wrong(out.cpu(), reference(plan.problem, inputs, group.world_size))
 
 
-def run_shape(group: Group, device: str, shape: tuple[int, ...]) -> int:
+def run_shape(
+    group: Group, device: str, shape: tuple[int, ...], variant: str = "token_flags"
+) -> int:
     problem = Problem(*shape)
-    plan = Plan(group, problem, device=device)
+    plan = Plan(group, problem, variant=variant, device=device)
     wrong = 0
     for call, num_tokens in enumerate(
         [problem.max_tokens, problem.max_tokens // 2, group.rank, 0, problem.max_tokens]
@@ -83,6 +85,8 @@ def main() -> None:
     assert device != "cpu", "this test is about GPUs"
     with joined_group() as group:
         results = {"one-sided": run_one_sided(group, device), "free": run_free(group, device)}
+        for variant in ("fused", "balanced"):
+            results[variant] = run_shape(group, device, (64, 6, 2048, 32), variant)
         for shape in SHAPES + [odd for odd in ODD_SHAPES if odd[0] % group.world_size == 0]:
             results[str(shape)] = run_shape(group, device, shape)
         everyone = group.all_gather(results)

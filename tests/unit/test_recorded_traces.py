@@ -44,3 +44,23 @@ def test_blocks_that_serve_the_heavy_rank_have_three_times_the_rows() -> None:
         [trace.alignment.bound_between_ns(1, 2)],
     )
     assert early["n"][0] == 0
+
+
+def most_rows_in_a_block(name: str, served: int) -> int:
+    trace = Trace.open(TRACES / name)
+    return int(
+        trace.frame(
+            """SELECT max(n) AS most FROM (
+                SELECT count(*) AS n FROM events WHERE region = 'dispatch/copy' AND ordinal > 0 AND block % 4 = ?
+                GROUP BY rank, ordinal, block)""",
+            [served],
+        )["most"][0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("token_flags", [8, 8, 8, 24]), ("balanced", [10, 8, 8, 8])]
+)
+def test_balanced_takes_the_long_blocks_away(name: str, expected: list[int]) -> None:
+    recording = f"all_to_all-{name}-4xH200-skew3.kprof"
+    assert [most_rows_in_a_block(recording, served) for served in range(4)] == expected
