@@ -68,9 +68,6 @@ CHUNK_CLAIMED: Final = 1
 CHUNK_DROPPING: Final = 2
 CHUNK_SINK: Final = 4
 
-# Control block flags: which clock the device reads.
-FLAG_CLOCK_CYCLES: Final = 1
-
 RECORD: Final = np.dtype(
     [("start_and_region", "<u8"), ("duration_ticks", "<u4"), ("payload", "<u4")]
 )
@@ -105,7 +102,7 @@ CONTROL: Final = np.dtype(
         "names": [
             "magic",
             "abi_version",
-            "flags",
+            "reserved",
             "num_chunks",
             "chunks_per_cursor",
             "is_full",
@@ -176,13 +173,12 @@ class ArenaGeometry:
         return ArenaGeometry(num_reserved + num_claimable, num_cursors, num_reserved)
 
 
-def initial_control(geometry: ArenaGeometry, flags: int = 0) -> np.ndarray:
+def initial_control(geometry: ArenaGeometry) -> np.ndarray:
     """The bytes that the host writes at the start of a zeroed arena: control block and sink chunk header."""
     head = np.zeros(CHUNKS_OFFSET, dtype=np.uint8)
     control = head[:CONTROL_BYTES].view(CONTROL)[0]
     control["magic"] = MAGIC
     control["abi_version"] = ABI_VERSION
-    control["flags"] = flags
     control["num_chunks"] = geometry.num_chunks
     control["num_cursors"] = geometry.num_cursors
     control["chunks_per_cursor"] = geometry.chunks_per_cursor
@@ -214,7 +210,6 @@ _CPP_CONSTANTS: Final = {
     "kChunkClaimed": CHUNK_CLAIMED,
     "kChunkDropping": CHUNK_DROPPING,
     "kChunkSink": CHUNK_SINK,
-    "kFlagClockCycles": FLAG_CLOCK_CYCLES,
     "kNoChunk": NO_CHUNK,
 }
 

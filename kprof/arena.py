@@ -109,9 +109,8 @@ def allocate(size_bytes: int, device: str) -> Memory:
 class Arena:
     """One rank's arena of at most `size_bytes`; raises ArenaError when not even one chunk fits."""
 
-    def __init__(self, size_bytes: int, device: str = "cpu", flags: int = 0) -> None:
+    def __init__(self, size_bytes: int, device: str = "cpu") -> None:
         self.geometry = abi.ArenaGeometry.for_bytes(size_bytes)
-        self._flags = flags
         self._memory = allocate(self.geometry.size_bytes, device)
         self._num_reserved_wanted = 0
         self._reset_control()
@@ -143,7 +142,7 @@ class Arena:
         self._reset_control()
 
     def _reset_control(self) -> None:
-        self._memory.write(0, abi.initial_control(self.geometry, self._flags))
+        self._memory.write(0, abi.initial_control(self.geometry))
 
 
 def _byte_range(chunks: tuple[int, int]) -> tuple[int, int]:

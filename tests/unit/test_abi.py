@@ -126,12 +126,12 @@ def test_an_arena_too_small_for_one_chunk_names_the_least_size(size_bytes):
 
 
 def test_the_host_writes_the_control_block_and_the_sink():
-    head = abi.initial_control(ArenaGeometry.for_chunks(64), flags=abi.FLAG_CLOCK_CYCLES)
+    head = abi.initial_control(ArenaGeometry.for_chunks(64))
     control = head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]
     sink = head[abi.SINK_OFFSET :][: abi.CHUNK_HEADER_BYTES].view(abi.CHUNK_HEADER)[0]
     assert head.nbytes == abi.CHUNKS_OFFSET
     assert head[:8].tobytes() == b"KPROFARN"
-    assert (control["abi_version"], control["flags"]) == (abi.ABI_VERSION, abi.FLAG_CLOCK_CYCLES)
+    assert control["abi_version"] == abi.ABI_VERSION
     assert (control["num_chunks"], control["num_cursors"], control["chunks_per_cursor"]) == (
         128,
         32,

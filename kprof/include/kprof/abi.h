@@ -25,7 +25,6 @@ constexpr uint32_t kBlockTrackWarp = 0xffffu;
 constexpr uint32_t kChunkClaimed = 0x1u;
 constexpr uint32_t kChunkDropping = 0x2u;
 constexpr uint32_t kChunkSink = 0x4u;
-constexpr uint32_t kFlagClockCycles = 0x1u;
 constexpr uint32_t kNoChunk = 0xffffffffu;
 
 struct alignas(16) Record {
@@ -78,7 +77,7 @@ static_assert(offsetof(Cursor, num_tracks_without_chunk) == 8, "Cursor.num_track
 struct alignas(64) ControlBlock {
   uint64_t magic;
   uint32_t abi_version;
-  uint32_t flags;
+  uint32_t reserved;
   uint32_t num_chunks;
   uint32_t chunks_per_cursor;
   uint32_t is_full;
@@ -90,7 +89,7 @@ struct alignas(64) ControlBlock {
 static_assert(sizeof(ControlBlock) == 4096, "ControlBlock size");
 static_assert(offsetof(ControlBlock, magic) == 0, "ControlBlock.magic");
 static_assert(offsetof(ControlBlock, abi_version) == 8, "ControlBlock.abi_version");
-static_assert(offsetof(ControlBlock, flags) == 12, "ControlBlock.flags");
+static_assert(offsetof(ControlBlock, reserved) == 12, "ControlBlock.reserved");
 static_assert(offsetof(ControlBlock, num_chunks) == 16, "ControlBlock.num_chunks");
 static_assert(offsetof(ControlBlock, chunks_per_cursor) == 20, "ControlBlock.chunks_per_cursor");
 static_assert(offsetof(ControlBlock, is_full) == 24, "ControlBlock.is_full");

@@ -18,8 +18,6 @@
 //   * Clock moments: `profile_start` / `profile_stop` read the clock when they are issued. `profile_stop_complete`
 //     first waits for the writer's outstanding memory operations, which perturbs the kernel: use it to ask when data
 //     had arrived rather than when it was asked for.
-//   * -DKPROF_CLOCK_CYCLES=1 reads the cycle counter instead of the real-time clock; the anchors in the chunk headers
-//     let the decoder map cycles to nanoseconds.
 #pragma once
 
 #include "abi.h"
@@ -27,9 +25,6 @@
 
 #ifndef KPROF_ENABLED
 #define KPROF_ENABLED 1
-#endif
-#ifndef KPROF_CLOCK_CYCLES
-#define KPROF_CLOCK_CYCLES 0
 #endif
 
 namespace kprof {
@@ -73,14 +68,6 @@ struct [[maybe_unused]] Span {
 };
 
 #if KPROF_ENABLED
-
-KPROF_DEVICE uint64_t clock_ticks() {
-#if KPROF_CLOCK_CYCLES
-  return platform::cycle_ticks();
-#else
-  return platform::realtime_ticks();
-#endif
-}
 
 constexpr uintptr_t kNowhere = 8;
 
@@ -193,11 +180,11 @@ KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
 }
 
 // Every lane reads the clock: that is cheaper than to choose the one that writes.
-KPROF_DEVICE Span profile_start(const Track&) { return Span{clock_ticks()}; }
+KPROF_DEVICE Span profile_start(const Track&) { return Span{platform::realtime_ticks()}; }
 
 // profile_stop and profile_start with one reading of the clock: back-to-back spans without a gap.
 KPROF_DEVICE Span profile_lap(Track& track, const Span& span, uint32_t region, uint32_t payload = 0) {
-  const uint64_t now = clock_ticks();
+  const uint64_t now = platform::realtime_ticks();
   emit(track, region, span.start_ticks, saturate_duration(now - span.start_ticks), payload);
   return Span{now};
 }
@@ -215,7 +202,7 @@ KPROF_DEVICE void profile_stop_complete(Track& track, const Span& span, uint32_t
 
 // Records an instant.
 KPROF_DEVICE void profile_mark(Track& track, uint32_t region, uint32_t payload = 0) {
-  emit(track, region, clock_ticks(), 0, payload);
+  emit(track, region, platform::realtime_ticks(), 0, payload);
 }
 
 // Records a value of a counter at this moment.
