@@ -9,7 +9,8 @@ import pytest
 from kprof.capture import EVENT_OPEN, Alignment, ClockSegment, RankAlignment
 from kprof.errors import ClockError, SelectionError
 from kprof.synthetic import TraceBuilder
-from kprof.trace import EVENT_ID_RANK_SHIFT, Trace
+from kprof.trace import Trace
+from kprof.views import EVENT_ID_RANK_SHIFT
 
 REGIONS = """
 REGION(R_SEND, "send", send, peer:8, slot:24)

@@ -1,0 +1,313 @@
+"""The views that a Trace asks: rank-local columns and ids become aligned times and names, in SQL, when they are read.
+
+All joins are against tables of a few rows (regions, launches, clock segments), so a view costs little more than reading
+the columns that a query names. What the views hold is described in trace.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kprof.capture import EVENT_OPEN, Launch, Manifest, RankInfo
+from kprof.regions import MergedTables, Region, RegionTable
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+# The position of an event in its rank's file, with the rank in the bits above: unique over the capture.
+EVENT_ID_RANK_SHIFT: Final = 40
+STANDARD_FIELDS: Final = ("peer", "slot", "bytes")
+_BASE_COLUMNS: Final = frozenset(
+    [
+        "event_id",
+        "rank",
+        "launch",
+        "kernel",
+        "ordinal",
+        "block",
+        "warp",
+        "region_id",
+        "region",
+        "category",
+        "kind",
+        "flags",
+        "start_ns",
+        "end_ns",
+        "duration_ns",
+        "payload",
+        "hw_id",
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which events a trace shows. None means all; `time_ns` is (from, to) relative to the first event of the trace."""
+
+    ranks: tuple[int, ...] | None = None
+    blocks: tuple[int, ...] | None = None
+    launches: tuple[int, ...] | None = None
+    regions: tuple[str, ...] | None = None
+    time_ns: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the events come from: Parquet files, or one Arrow table."""
+
+    files: tuple[Path, ...] = ()
+    table: pa.Table | None = None
+
+
+def connect(source: Source) -> duckdb.DuckDBPyConnection:
+    """A private in-memory database that can read the capture's own files and nothing else."""
+    import duckdb
+
+    con = duckdb.connect(":memory:")
+    con.execute("SET preserve_insertion_order = false")
+    con.execute("SET enable_progress_bar = false")
+    if source.files:
+        allowed = ", ".join(quote(str(file)) for file in source.files)
+        con.execute(f"SET allowed_paths = [{allowed}]")
+    con.execute("SET enable_external_access = false")
+    return con
+
+
+def create_views(
+    con: duckdb.DuckDBPyConnection,
+    manifest: Manifest,
+    merged: MergedTables,
+    source: Source,
+    selection: Selection,
+) -> None:
+    """Create every table and view of trace.py's docstring in `con`."""
+    _register(con, "raw_regions", _region_rows(manifest.ranks, merged))
+    _register(
+        con, "regions", [_region_row(region) for region in merged.table.regions] or [_NO_REGION]
+    )
+    _register(
+        con,
+        "launches",
+        [_launch_row(info.rank, launch) for info in manifest.ranks for launch in info.launches]
+        or [_launch_row(-1, Launch(-1, "", 0))],
+    )
+    _register(con, "ranks", [_rank_row(info) for info in manifest.ranks])
+    _register(con, "clock_segments", _clock_rows(manifest))
+    _register(
+        con,
+        "flow_rules",
+        [
+            {"send": merged.table[rule.send].id, "wait": merged.table[rule.wait].id}
+            for rule in merged.table.flows
+        ]
+        or [{"send": -1, "wait": -1}],
+    )
+    con.execute(f"CREATE VIEW raw_events AS {_raw_events_sql(con, source)}")
+    con.execute(f"CREATE VIEW all_events AS {_events_sql(merged.table)}")
+    con.execute(f"CREATE VIEW events AS SELECT * FROM all_events {_where(con, selection)}")
+    con.execute(f"CREATE VIEW flows AS {_FLOWS_SQL}")
+
+
+_NO_REGION: Final = {"id": -1, "name": "", "category": "other", "kind": "span"}
+
+
+def _register(con: duckdb.DuckDBPyConnection, name: str, rows: list[dict[str, Any]]) -> None:
+    """A small table inside the database, from dicts of one shape."""
+    import pyarrow as pa
+
+    con.register("incoming", pa.Table.from_pylist(rows))
+    con.execute(f"CREATE TABLE {name} AS SELECT * FROM incoming")
+    con.unregister("incoming")
+
+
+def _region_row(region: Region) -> dict[str, Any]:
+    return {
+        "id": region.id,
+        "name": region.name,
+        "category": region.category.value,
+        "kind": region.kind.value,
+    }
+
+
+def _region_rows(ranks: Sequence[RankInfo], merged: MergedTables) -> list[dict[str, Any]]:
+    """One row per (rank, local region id); unknown ids of a rank are handled by the LEFT JOIN."""
+    rows = []
+    fields = field_names(merged.table)
+    for info, id_map in zip(ranks, merged.id_maps, strict=True):
+        for local in info.regions.regions:
+            row = {"rank": info.rank, "local_id": local.id} | _region_row(
+                merged.table[id_map[local.id]]
+            )
+            for name in fields:
+                field = local.field(name)
+                row[f"{name}_shift"] = field.shift if field else None
+                row[f"{name}_mask"] = field.mask if field else None
+            rows.append(row)
+    empty: dict[str, Any] = {"rank": -1, "local_id": -1} | _NO_REGION
+    return rows or [empty | {f"{name}_{part}": 0 for name in fields for part in ("shift", "mask")}]
+
+
+def field_names(table: RegionTable) -> list[str]:
+    """Payload columns of the `events` view: the standard ones and every other name, unless it hides a base column."""
+    names = dict.fromkeys(STANDARD_FIELDS)
+    for region in table.regions:
+        names |= dict.fromkeys(
+            field.name for field in region.fields if field.name not in _BASE_COLUMNS
+        )
+    return list(names)
+
+
+def _launch_row(rank: int, launch: Launch) -> dict[str, Any]:
+    return {
+        "rank": rank,
+        "launch": launch.launch,
+        "kernel": launch.kernel,
+        "ordinal": launch.ordinal,
+        "num_blocks": launch.num_blocks,
+        "threads_per_block": launch.threads_per_block,
+    }
+
+
+def _rank_row(info: RankInfo) -> dict[str, Any]:
+    return {
+        "rank": info.rank,
+        "host": info.host,
+        "target": info.target,
+        "device": info.device,
+        "arch": info.arch,
+    }
+
+
+def _clock_rows(manifest: Manifest) -> list[dict[str, Any]]:
+    """Segments with both ends; the first reaches back to the beginning of time."""
+    aligned = (
+        {entry.rank: entry.segments for entry in manifest.alignment.ranks}
+        if manifest.alignment
+        else {}
+    )
+    rows = []
+    for info in manifest.ranks:
+        segments = aligned.get(info.rank, ())
+        starts = [segment.from_ns for segment in segments]
+        for i, segment in enumerate(segments):
+            rows.append(
+                {
+                    "rank": info.rank,
+                    "from_ns": -(1 << 62) if i == 0 else starts[i],
+                    "until_ns": starts[i + 1] if i + 1 < len(starts) else 1 << 62,
+                    "origin_ns": segment.from_ns,
+                    "offset_ns": segment.offset_ns,
+                    "drift": segment.drift_ppm * 1e-6,
+                }
+            )
+        if not segments:
+            rows.append(
+                {
+                    "rank": info.rank,
+                    "from_ns": -(1 << 62),
+                    "until_ns": 1 << 62,
+                    "origin_ns": 0,
+                    "offset_ns": 0.0,
+                    "drift": 0.0,
+                }
+            )
+    return rows
+
+
+def _raw_events_sql(con: duckdb.DuckDBPyConnection, source: Source) -> str:
+    if source.table is not None:
+        con.register("event_table", _with_row_numbers(source.table))
+        return "SELECT * FROM event_table"
+    files = ", ".join(quote(str(file)) for file in source.files)
+    return f"SELECT * FROM read_parquet([{files}], file_row_number = true)"
+
+
+def _with_row_numbers(table: pa.Table) -> pa.Table:
+    """Number the rows of each rank, as a file does; numbered once, so that every query sees the same event ids."""
+    import numpy as np
+    import pyarrow as pa
+
+    rank = table["rank"].to_numpy()
+    order = np.argsort(rank, kind="stable")
+    firsts = np.searchsorted(rank[order], rank)
+    numbers = np.empty(len(rank), dtype=np.int64)
+    numbers[order] = np.arange(len(rank))
+    return table.append_column("file_row_number", pa.array(numbers - firsts))
+
+
+def _events_sql(table: RegionTable) -> str:
+    """Local ticks and ids to aligned times and names; all joins are against tables of a few rows."""
+    fields = ",\n".join(
+        f"CAST((e.payload >> r.{name}_shift) & r.{name}_mask AS BIGINT) AS {name}"
+        for name in field_names(table)
+    )
+    return f"""
+        SELECT (CAST(e.rank AS BIGINT) << {EVENT_ID_RANK_SHIFT}) + e.file_row_number AS event_id,
+            e.rank, e.launch, coalesce(l.kernel, '') AS kernel, coalesce(l.ordinal, 0) AS ordinal, e.block, e.warp,
+            coalesce(r.id, 0) AS region_id,
+            coalesce(r.name, 'unknown region ' || e.region) AS region,
+            coalesce(r.category, 'other') AS category, coalesce(r.kind, 'span') AS kind, e.flags,
+            {_aligned("e.start_ns")} AS start_ns,
+            {_aligned("e.start_ns + e.duration_ns")} AS end_ns,
+            {_aligned("e.start_ns + e.duration_ns")} - {_aligned("e.start_ns")} AS duration_ns,
+            e.payload, e.hw_id, {fields}
+        FROM raw_events e
+        JOIN clock_segments c ON c.rank = e.rank AND e.start_ns >= c.from_ns AND e.start_ns < c.until_ns
+        LEFT JOIN raw_regions r ON r.rank = e.rank AND r.local_id = e.region
+        LEFT JOIN launches l ON l.rank = e.rank AND l.launch = e.launch"""
+
+
+def _aligned(local: str) -> str:
+    return f"(({local}) + CAST(round(c.offset_ns + c.drift * (({local}) - c.origin_ns)) AS BIGINT))"
+
+
+# A slot is used again in later launches and may be used again within one: the n-th send meets the n-th wait.
+# Not materialized, so that a question about one rank or one slot reads only its events.
+_FLOWS_SQL: Final = f"""
+    WITH ends AS NOT MATERIALIZED (
+        SELECT e.*, row_number() OVER (
+            PARTITION BY e.rank, e.region_id, e.ordinal, e.peer, e.slot
+            ORDER BY e.start_ns, e.event_id) AS occurrence
+        FROM events e
+        WHERE e.region_id IN (SELECT send FROM flow_rules UNION SELECT wait FROM flow_rules)
+          AND e.flags & {EVENT_OPEN} = 0)
+    SELECT s.event_id AS send_event_id, w.event_id AS wait_event_id,
+        s.region AS send_region, w.region AS wait_region, w.kernel, w.ordinal,
+        s.rank AS src, w.rank AS dst, s.slot,
+        s.block AS send_block, s.warp AS send_warp, s.start_ns AS send_start_ns, s.end_ns AS send_end_ns,
+        w.block AS wait_block, w.warp AS wait_warp, w.start_ns AS wait_start_ns, w.end_ns AS wait_end_ns
+    FROM flow_rules f
+    JOIN ends s ON s.region_id = f.send
+    JOIN ends w ON w.region_id = f.wait AND w.peer = s.rank AND s.peer = w.rank AND w.slot = s.slot
+        AND w.ordinal = s.ordinal AND w.occurrence = s.occurrence"""
+
+
+def _where(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
+    terms = []
+    for column, values in (
+        ("rank", selection.ranks),
+        ("block", selection.blocks),
+        ("launch", selection.launches),
+    ):
+        if values is not None:
+            terms.append(
+                f"{column} IN ({', '.join(str(int(value)) for value in values) or 'NULL'})"
+            )
+    if selection.regions is not None:
+        terms.append(
+            f"region IN ({', '.join(quote(name) for name in selection.regions) or 'NULL'})"
+        )
+    if selection.time_ns is not None:
+        ((origin,),) = con.execute("SELECT coalesce(min(start_ns), 0) FROM all_events").fetchall()
+        first, last = (origin + int(value) for value in selection.time_ns)
+        terms.append(f"start_ns < {last} AND end_ns >= {first}")
+    return f"WHERE {' AND '.join(terms)}" if terms else ""
+
+
+def quote(text: str) -> str:
+    """A SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"
