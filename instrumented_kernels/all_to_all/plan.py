@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MAX_RANKS: Final = 64
 DEFAULT_TIMEOUT_S: Final = 5.0
-DEFAULT_WARPS_PER_BLOCK: Final = {Target.CPU: 2, Target.CUDA: 8, Target.HIP: 8}
+DEFAULT_WARPS_PER_BLOCK: Final = {Target.CPU: 1, Target.CUDA: 8, Target.HIP: 8}
 _HERE: Final = Path(__file__).parent
 _SHAPE_FIELDS: Final = ("num_experts", "top_k", "hidden", "max_tokens", "world_size")
 
@@ -121,7 +121,7 @@ class Plan:
     """Everything that calls of one shape on one group of ranks need. Creation is collective.
 
     `device` is "cpu" or the current torch device. `grid` blocks of `warps_per_block` warps run each phase; by default
-    two blocks of two warps per rank on the CPU, and one block of eight warps per SM (CU) on a GPU. On the CPU target
+    two blocks of one warp per rank on the CPU, and one block of eight warps per SM (CU) on a GPU. On the CPU target
     `options` may set the warp width and `schedule_seed` the interleaving. Raises ValueError, or TargetError /
     BuildError of kprof.
     """

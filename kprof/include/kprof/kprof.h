@@ -179,12 +179,17 @@ KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
   return Track{sink_end(arena)};
 }
 
-// Every lane reads the clock: that is cheaper than to choose the one that writes.
-KPROF_DEVICE Span profile_start(const Track&) { return Span{platform::realtime_ticks()}; }
+// On a GPU every lane reads the clock: that is cheaper than to choose the one that writes.
+KPROF_DEVICE uint64_t clock_of(const Track& track) {
+  if (!platform::kLanesShareClock && is_nowhere(track.next)) return 0;
+  return platform::realtime_ticks();
+}
+
+KPROF_DEVICE Span profile_start(const Track& track) { return Span{clock_of(track)}; }
 
 // profile_stop and profile_start with one reading of the clock: back-to-back spans without a gap.
 KPROF_DEVICE Span profile_lap(Track& track, const Span& span, uint32_t region, uint32_t payload = 0) {
-  const uint64_t now = platform::realtime_ticks();
+  const uint64_t now = clock_of(track);
   emit(track, region, span.start_ticks, saturate_duration(now - span.start_ticks), payload);
   return Span{now};
 }
@@ -202,7 +207,7 @@ KPROF_DEVICE void profile_stop_complete(Track& track, const Span& span, uint32_t
 
 // Records an instant.
 KPROF_DEVICE void profile_mark(Track& track, uint32_t region, uint32_t payload = 0) {
-  emit(track, region, platform::realtime_ticks(), 0, payload);
+  emit(track, region, clock_of(track), 0, payload);
 }
 
 // Records a value of a counter at this moment.

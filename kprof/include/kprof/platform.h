@@ -2,7 +2,7 @@
 //
 // Kernels are written once. What differs between the targets is here, under one set of names:
 //
-//   clock      realtime_ticks(), cycle_ticks(), drain_memory(), kRealtimeTicksPerSecond
+//   clock      realtime_ticks(), cycle_ticks(), drain_memory(), kRealtimeTicksPerSecond, kLanesShareClock
 //   ids        block_id(), num_blocks(), thread_id(), num_threads(), warp_id(), lane_id(), warp_width(), hw_id()
 //   signals    store_system(), load_system(), fence_release_system(), fence_acquire_system(), pause()
 //   threads    sync_block(), sync_warp(), shuffle(), broadcast(), add_device(), exchange_if_zero_device()

@@ -69,7 +69,7 @@ constexpr size_t kStackBytes = 256 * 1024;
 constexpr size_t kStackBytes = 64 * 1024;
 #endif
 // After this many polls of every ready fiber without any progress the thread sleeps, so that more ranks than cores work.
-constexpr uint32_t kIdleRoundsBeforeSleep = 64;
+constexpr uint32_t kIdleRoundsBeforeSleep = 2;
 
 enum Error : int { kOk = 0, kTooManyThreads = 1, kBarrierMismatch = 2, kOutOfMemory = 3 };
 

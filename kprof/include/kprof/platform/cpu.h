@@ -19,6 +19,8 @@
 
 namespace kprof::platform {
 
+// Every lane that reads the clock pays for it.
+constexpr bool kLanesShareClock = false;
 constexpr uint64_t kRealtimeTicksPerSecond = 1000000000ull;
 
 // CLOCK_MONOTONIC, bent by the clock that a test planted in this rank (see simt::plant_clock).

@@ -18,6 +18,8 @@
 
 namespace kprof::platform {
 
+// Lanes run in lockstep: a reading costs the warp the same however many lanes take it.
+constexpr bool kLanesShareClock = true;
 constexpr uint64_t kRealtimeTicksPerSecond = 1000000000ull;
 
 // The memory clobber keeps the compiler from moving the measured loads and stores across the clock.

@@ -14,6 +14,8 @@
 
 namespace kprof::platform {
 
+// Lanes run in lockstep: a reading costs the wave the same however many lanes take it.
+constexpr bool kLanesShareClock = true;
 constexpr uint64_t kRealtimeTicksPerSecond = 100000000ull;
 
 // The builtins order themselves against memory operations and let the compiler place the wait for the result as late
