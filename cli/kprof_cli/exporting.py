@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from kprof.errors import ExportError
 from kprof.selection import SelectionText
 from kprof_cli.options import (
     BlocksOption,
@@ -55,6 +57,14 @@ def export(
             min=0, help="Merge short neighbours until this many slices are left; 0 keeps all."
         ),
     ] = _DEFAULT_MAX_SLICES,
+    torch: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Traces of the PyTorch profiler, one per rank: a file, or a pattern like "
+            "'trace_rank*.json.gz'; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     is_json: JsonOption = False,
     force: ForceOption = False,
     ranks: RanksOption = None,
@@ -65,7 +75,13 @@ def export(
 ) -> None:
     """Write the merged trace of all ranks for Perfetto or Chrome."""
     trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
-    summary = export_with_progress(trace, output, force=force, max_slices=max_slices or None)
+    summary = export_with_progress(
+        trace,
+        output,
+        force=force,
+        max_slices=max_slices or None,
+        torch_traces=_matching_files(torch or ()),
+    )
     for notice in summary.notices:
         note(notice)
     if is_json:
@@ -136,8 +152,29 @@ def view(
         )
 
 
+def _matching_files(patterns: Sequence[str]) -> tuple[Path, ...]:
+    """The files that these paths and patterns name, each once; raises ExportError if one names none."""
+    import glob
+
+    found: dict[Path, None] = {}
+    for pattern in patterns:
+        # A name of its own wins: brackets in it would be taken for a pattern.
+        names = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern))  # noqa: PTH207 - a pattern may be absolute, which Path.glob refuses
+        if not names:
+            raise ExportError(
+                f"--torch {pattern!r} matches no file; give the files that export_chrome_trace wrote"
+            )
+        found |= dict.fromkeys(Path(name) for name in names)
+    return tuple(found)
+
+
 def export_with_progress(
-    trace: Trace, output: Path, *, force: bool, max_slices: int | None = _DEFAULT_MAX_SLICES
+    trace: Trace,
+    output: Path,
+    *,
+    force: bool,
+    max_slices: int | None = _DEFAULT_MAX_SLICES,
+    torch_traces: Sequence[Path] = (),
 ) -> ExportSummary:
     """Export with a bar on a terminal."""
     from kprof import export as exporter
@@ -148,5 +185,6 @@ def export_with_progress(
             output,
             force=force,
             max_slices=max_slices,
+            torch_traces=torch_traces,
             progress=lambda share: progress(f"writing {output.name}", share),
         )

@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from kprof.errors import KprofError
-from kprof_cli import demo, doctor, exporting, reading, recording
+from kprof_cli import comparing, demo, doctor, exporting, importing, reading, recording
 
 EXIT_INTERRUPTED: Final = 130
 _DEBUG_FLAG: Final = "--debug"
@@ -30,7 +30,9 @@ app = typer.Typer(
 )
 recording.register(app)
 reading.register(app)
+comparing.register(app)
 exporting.register(app)
+importing.register(app)
 demo.register(app)
 doctor.register(app)
 

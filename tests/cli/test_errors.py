@@ -17,6 +17,7 @@ READERS = [
     ["query", "RUN", "SELECT 1"],
     ["export", "RUN", "-o", "OUT"],
     ["view", "RUN", "--no-open"],
+    ["diff", "RUN", "RUN"],
 ]
 
 
@@ -169,6 +170,8 @@ def test_help_and_version(kprof):
         "export",
         "view",
         "query",
+        "diff",
+        "import",
         "demo",
         "doctor",
     ]:

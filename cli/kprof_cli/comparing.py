@@ -1,0 +1,73 @@
+"""`kprof diff`: did a change make it faster?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kprof.selection import SelectionText
+from kprof_cli.options import (
+    BlocksOption,
+    ForceOption,
+    JsonOption,
+    LaunchesOption,
+    RanksOption,
+    RegionsOption,
+    TimeOption,
+)
+from kprof_cli.output import console, note
+from kprof_cli.reading import open_trace
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(diff)
+
+
+def diff(
+    base: Annotated[
+        Path, typer.Argument(metavar="BASE", help="The capture before.", show_default=False)
+    ],
+    candidate: Annotated[
+        Path, typer.Argument(metavar="CAND", help="The capture after.", show_default=False)
+    ],
+    more_base: Annotated[
+        list[Path] | None,
+        typer.Option("--base", help="A repeat of BASE; may be repeated.", show_default=False),
+    ] = None,
+    more_candidates: Annotated[
+        list[Path] | None,
+        typer.Option("--cand", help="A repeat of CAND; may be repeated.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Write a self-contained HTML page.", show_default=False
+        ),
+    ] = None,
+    is_json: JsonOption = False,
+    has_all_rows: Annotated[
+        bool, typer.Option("--all", help="Print the rows that did not change, too.")
+    ] = False,
+    force: ForceOption = False,
+    ranks: RanksOption = None,
+    blocks: BlocksOption = None,
+    launches: LaunchesOption = None,
+    regions: RegionsOption = None,
+    time: TimeOption = None,
+) -> None:
+    """Say what became slower or faster between two captures, and what is only noise."""
+    from kprof import report as reports
+
+    text = SelectionText(ranks, blocks, launches, regions, time)
+    sides = (base, *(more_base or ())), (candidate, *(more_candidates or ()))
+    built = reports.build_diff(*([open_trace(run, text) for run in side] for side in sides))
+    if output is not None:
+        reports.write_diff_html(built, output, force=force)
+        note(f"wrote {output}; open it in a browser, it needs no internet")
+    if is_json:
+        print(reports.diff_to_json(built).decode())
+    elif output is None:
+        console().print(reports.render_diff_terminal(built, all_rows=has_all_rows))

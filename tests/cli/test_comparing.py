@@ -1,0 +1,89 @@
+"""`kprof diff`: a planted change is found, and no change is called none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kprof.synthetic import TraceBuilder
+
+REGIONS = 'REGION(R_COPY, "copy", compute)\n'
+
+
+def write_run(path, duration_ns, num_launches=6):
+    """One rank, two blocks, a copy per launch; lengths differ by a few ns, as they do in life."""
+    build = TraceBuilder(REGIONS, 1)
+    for i in range(num_launches):
+        build.launch(i + 1, "all_reduce")
+        for block in (0, 1):
+            build.span(
+                rank=0,
+                block=block,
+                launch=i + 1,
+                region="copy",
+                start_ns=100_000 * (i + 1),
+                duration_ns=duration_ns + 7 * (i % 3),
+            )
+    return build.write(path).path
+
+
+@pytest.fixture
+def base(tmp_path):
+    return write_run(tmp_path / "base.kprof", 10_000)
+
+
+@pytest.fixture
+def slower(tmp_path):
+    return write_run(tmp_path / "slower.kprof", 15_000)
+
+
+def test_a_run_and_itself_do_not_differ(kprof, base):
+    result = kprof("diff", base, base)
+    assert result.code == 0
+    assert "No change" in result.out
+    assert "(whole launch)" not in result.out
+    assert "(whole launch)" in kprof("diff", base, base, "--all").out
+
+
+@pytest.mark.parametrize(("order", "verdict"), [(1, "slower"), (-1, "faster")])
+def test_a_change_has_a_direction(kprof, base, slower, order, verdict):
+    result = kprof("diff", *(base, slower)[::order])
+    assert f"A launch of all_reduce is {verdict} by 5.0" in result.out
+
+
+def test_json_holds_every_row(kprof, base, slower):
+    report = json.loads(kprof("diff", base, slower, "--json").out)
+    (launch,) = (row for row in report["rows"] if row["level"] == "launch")
+    assert (launch["verdict"], launch["change_ns"]) == ("slower", 5_000)
+    assert report["counts"]["same"] == 0
+
+
+def test_repeats_of_a_side_add_launches(kprof, base, slower, tmp_path):
+    more = [write_run(tmp_path / f"more{i}.kprof", 10_000 + i) for i in (1, 2)]
+    line = ["diff", base, slower, "--base", more[0], "--base", more[1], "--cand", slower, "--json"]
+    report = json.loads(kprof(*line).out)
+    alone = json.loads(kprof("diff", base, slower, "--json").out)
+    assert (len(report["base"]), len(report["candidate"])) == (3, 2)
+    assert report["rows"][0]["base_launches"] == 3 * alone["rows"][0]["base_launches"]
+    assert report["rows"][0]["candidate_launches"] == 2 * alone["rows"][0]["candidate_launches"]
+
+
+def test_a_selection_applies_to_both_sides(kprof, base, slower):
+    report = json.loads(kprof("diff", base, slower, "--launches", "1-2", "--json").out)
+    assert {row["verdict"] for row in report["rows"]} == {"unclear"}
+
+
+def test_the_page_is_written_once(kprof, base, slower, tmp_path):
+    page = tmp_path / "diff.html"
+    result = kprof("diff", base, slower, "-o", page)
+    assert (result.code, result.out) == (0, "")
+    assert "all_reduce" in page.read_text()
+    assert "--force" in kprof("diff", base, slower, "-o", page).error_line
+    assert kprof("diff", base, slower, "-o", page, "-f").code == 0
+
+
+def test_a_repeat_that_does_not_exist_is_one_line(kprof, base):
+    result = kprof("diff", base, base, "--cand", "nothing.kprof")
+    assert result.code == 1
+    assert "nothing.kprof does not exist" in result.error_line

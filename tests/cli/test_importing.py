@@ -1,0 +1,143 @@
+"""`kprof import` and `kprof export --torch`: what others recorded, through the command line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from kprof.synthetic import TraceBuilder
+
+REGIONS = 'REGION(R_SEND, "send", send)\nREGION(R_RECV, "recv", wait)\n'
+
+
+@pytest.fixture
+def buffers(tmp_path):
+    """Two ranks: start, duration, tag, threadblock in ticks."""
+    files = []
+    for rank in (0, 1):
+        files.append(tmp_path / f"rank{rank}.bin")
+        np.array([2, 100, 5, 0, 3, 110, 7, 1, 4], dtype="<i8").tofile(files[-1])
+    return files
+
+
+@pytest.fixture
+def chrome(tmp_path):
+    event = {"ph": "X", "name": "copy", "pid": 1, "tid": 4, "ts": 10, "dur": 3}
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps({"traceEvents": [event]}))
+    return file
+
+
+@pytest.fixture
+def table(tmp_path):
+    file = tmp_path / "events.csv"
+    file.write_text("rank,block,region,start_ns,duration_ns\n0,1,copy,5,9\n")
+    return file
+
+
+def events(kprof, run):
+    columns = "rank, block, region, start_ns, duration_ns"
+    query = f"SELECT {columns} FROM events ORDER BY rank, start_ns"
+    return [tuple(row.values()) for row in json.loads(kprof("query", run, query, "--json").out)]
+
+
+def test_classic_buffers_become_a_capture(kprof, buffers, tmp_path):
+    (tmp_path / "regions.h").write_text(REGIONS)
+    run = tmp_path / "run.kprof"
+    options = ["--kind", "classic", "--names", "send,recv", "--regions", tmp_path / "regions.h"]
+    result = kprof("import", *buffers, "-o", run, *options, "--tick-ns", 20, "--bound", "100ns")
+    assert (result.code, result.err) == (0, "")
+    assert f"{run}: 4 events of 2 ranks" in result.out
+    assert result.out.splitlines()[-1] == f"next     kprof report {run}"
+    assert events(kprof, run)[:2] == [(0, 3, "send", 2000, 100), (0, 4, "recv", 2200, 140)]
+    waits = json.loads(kprof("waits", run, "--json").out)
+    assert [row["wait_ns"] for row in waits] == [140, 140]
+    assert "within 100 ns" in kprof("info", run).out
+
+
+def test_tags_without_names_are_said(kprof, buffers, tmp_path):
+    result = kprof("import", buffers[0], "-o", tmp_path / "run.kprof", "--kind", "classic")
+    assert result.code == 0
+    assert "2 tags have no name" in result.err
+
+
+def test_a_chrome_trace_becomes_a_capture(kprof, chrome, tmp_path):
+    run = tmp_path / "run.kprof"
+    options = ["--kind", "chrome", "--tick-ns", "10", "--rank-in-tid"]
+    assert kprof("import", chrome, "-o", run, *options).code == 0
+    assert events(kprof, run) == [(1, 3, "copy", 0, 30)]
+
+
+def test_a_table_becomes_a_capture_once(kprof, table, tmp_path):
+    line = ["import", table, "-o", tmp_path / "run.kprof", "--kind", "table"]
+    assert kprof(*line).code == 0
+    assert events(kprof, tmp_path / "run.kprof") == [(0, 1, "copy", 5, 9)]
+    assert "--force" in kprof(*line).error_line
+    assert kprof(*line, "--force").code == 0
+
+
+@pytest.mark.parametrize("kind", ["classic", "chrome", "table"])
+def test_a_file_of_another_format_is_one_line(kprof, tmp_path, kind):
+    file = tmp_path / "picture.csv"
+    file.write_bytes(b"\x89PNG")
+    result = kprof("import", file, "-o", tmp_path / "run.kprof", "--kind", kind)
+    assert result.code == 1
+    assert "picture.csv" in result.error_line
+    assert not (tmp_path / "run.kprof").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "sentence"),
+    [
+        ("table", ["--names", "a"], "--names is for"),
+        ("table", ["--tick-ns", "5"], "--tick-ns is for"),
+        ("classic", ["--rank-in-tid"], "--rank-in-tid is for"),
+        ("chrome", ["--tick-ns", "0"], "above 0"),
+        ("chrome", ["second.json"], "takes one file"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_a_usage_error(kprof, table, kind, options, sentence):
+    result = kprof("import", table, "--kind", kind, *options)
+    assert result.code == 2
+    assert sentence in " ".join(result.err.split())
+
+
+@pytest.fixture
+def launched(tmp_path):
+    """Two ranks, one kernel each, from 1 us to 5 us."""
+    build = TraceBuilder('REGION(R_COPY, "copy", compute)\n', 2)
+    build.launch(1, "all_reduce")
+    for rank in (0, 1):
+        build.span(rank=rank, block=0, launch=1, region="copy", start_ns=1000, duration_ns=4000)
+    return build.write(tmp_path / "launched.kprof").path
+
+
+@pytest.fixture
+def profiles(tmp_path):
+    """What the PyTorch profiler saw: the same kernel, 100 ns longer at both ends, on a clock 1 ms ahead."""
+    for rank in (0, 1):
+        kernel = {"ph": "X", "cat": "kernel", "name": "all_reduce", "tid": 7}
+        seen = [kernel | {"ts": 1000.9, "dur": 4.2}]
+        document = {"distributedInfo": {"rank": rank}, "traceEvents": seen}
+        (tmp_path / f"trace_rank{rank}.json").write_text(json.dumps(document))
+    return tmp_path
+
+
+def test_torch_traces_by_pattern_or_by_name(kprof, launched, profiles, tmp_path):
+    names = [word for rank in (0, 1) for word in ("--torch", profiles / f"trace_rank{rank}.json")]
+    for i, chosen in enumerate((["--torch", profiles / "trace_rank*.json"], names)):
+        file = tmp_path / f"out{i}.json"
+        result = kprof("export", launched, "-o", file, *chosen)
+        assert result.code == 0
+        assert "tied to the device clock within 100 ns" in result.err
+        assert file.read_text().count("PyTorch stream 7") == 2
+
+
+def test_a_pattern_that_matches_nothing_is_one_line(kprof, launched, tmp_path):
+    file = tmp_path / "out.json"
+    result = kprof("export", launched, "-o", file, "--torch", tmp_path / "none*.json")
+    assert result.code == 1
+    assert "matches no file" in result.error_line
+    assert not file.exists()
