@@ -23,7 +23,7 @@ from kprof.capture import (
 )
 from kprof.clock import ticks_to_ns
 from kprof.errors import ArenaError
-from kprof.regions import Kind, Region, RegionTable, merge_tables
+from kprof.regions import Kind, MergedTables, Region, RegionTable, merge_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,33 +37,33 @@ _HEADER_WORDS: Final = abi.CHUNK_HEADER_BYTES // 8
 
 @dataclass
 class RegionIds:
-    """Maps (region table of the launch, id in the record) to one id space that grows when an unknown id appears."""
+    """Maps (region table of the launch, id in the record) to one id space that only ever grows at its end.
 
-    tables: list[RegionTable] = field(default_factory=list)
+    An unknown id becomes a table of one region, added like any other: events that were written keep their ids whatever
+    comes later.
+    """
+
     table_of_launch: dict[int, int] = field(default_factory=dict)
-    _unknown: dict[tuple[int, int], int] = field(default_factory=dict)
+    _tables: list[RegionTable] = field(default_factory=list)
+    _table_of_unknown: dict[tuple[int, int], int] = field(default_factory=dict)
+    _united: MergedTables = field(default_factory=lambda: merge_tables([]))
 
     def table_idx(self, table: RegionTable) -> int:
-        """The index of `table`, added when it is new."""
-        if table not in self.tables:
-            self.tables.append(table)
-            merge_tables(self.tables)  # raises when two tables disagree about a region
-        return self.tables.index(table)
+        """The index of `table`, added when it is new; raises RegionError when it contradicts another."""
+        if table not in self._tables:
+            self._united = merge_tables([*self._tables, table])
+            self._tables.append(table)
+        return self._tables.index(table)
 
     def merged(self) -> RegionTable:
         """All regions, the unknown ones included."""
-        table = merge_tables(self.tables).table
-        extra = tuple(
-            Region(merged_id, f"unknown region {local_id} of table {table_idx}")
-            for (table_idx, local_id), merged_id in self._unknown.items()
-        )
-        return RegionTable(table.regions + extra, table.flows)
+        return self._united.table
 
     def translate(self, launches: np.ndarray, region_ids: np.ndarray) -> tuple[np.ndarray, int]:
         """Merged ids for records of the given launches, and how many of them were unknown."""
-        if not self.tables:
-            self.tables.append(RegionTable())
-        id_maps = merge_tables(self.tables).id_maps
+        if not self._tables:
+            self.table_idx(RegionTable())
+        id_maps = self._united.id_maps
         width = max(len(id_map) for id_map in id_maps) + 1
         lookup = np.zeros((len(id_maps), width), dtype=np.uint16)
         for table_idx, id_map in enumerate(id_maps):
@@ -78,7 +78,7 @@ class RegionIds:
         return merged, len(unknown)
 
     def _tables_of(self, launches: np.ndarray) -> np.ndarray:
-        if len(self.tables) == 1:
+        if len(self._tables) == 1:
             return np.zeros(len(launches), dtype=np.intp)
         numbers, inverse = np.unique(launches, return_inverse=True)
         idxs = np.array(
@@ -87,8 +87,11 @@ class RegionIds:
         return idxs[inverse]
 
     def _unknown_id(self, table_idx: int, local_id: int) -> int:
-        known = len(merge_tables(self.tables).table)
-        return self._unknown.setdefault((table_idx, local_id), known + len(self._unknown) + 1)
+        key = (table_idx, local_id)
+        if key not in self._table_of_unknown:
+            region = Region(1, f"unknown region {local_id} of table {table_idx}")
+            self._table_of_unknown[key] = self.table_idx(RegionTable((region,)))
+        return self._united.id_maps[self._table_of_unknown[key]][1]
 
 
 @dataclass(frozen=True)

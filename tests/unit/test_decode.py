@@ -195,3 +195,22 @@ def test_an_arena_is_as_new_after_a_reset() -> None:
     assert arena.address % abi.CHUNK_BYTES == 0
     arena.reset(state)
     assert arena.read()[0] == state
+
+
+def test_a_table_that_comes_after_an_unknown_id_moves_no_id() -> None:
+    ids = RegionIds()
+    ids.table_of_launch[0] = ids.table_idx(parse_regions('REGION(R_A, "a", send)'))
+    before, _ = ids.translate(np.array([0, 0]), np.array([1, 9], dtype=np.uint16))
+    ids.table_of_launch[1] = ids.table_idx(
+        parse_regions('REGION(R_B, "b", send)\nREGION(R_C, "c", wait)')
+    )
+    after, _ = ids.translate(np.array([0, 1, 1, 0]), np.array([9, 1, 2, 1], dtype=np.uint16))
+    names = [ids.merged()[int(region)].name for region in [*before, *after]]
+    assert names == [
+        "a",
+        "unknown region 9 of table 0",
+        "unknown region 9 of table 0",
+        "b",
+        "c",
+        "a",
+    ]
