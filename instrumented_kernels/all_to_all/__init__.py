@@ -3,6 +3,7 @@
 `Plan` owns the memory of one group of ranks and runs calls; see README.md for what its trace shows.
 """
 
-from instrumented_kernels.all_to_all.plan import Dispatched, PeerTimeoutError, Plan, Problem
+from instrumented_kernels.all_to_all.plan import Dispatched, Plan, Problem
+from instrumented_kernels.team_memory import PeerTimeoutError
 
 __all__ = ["Dispatched", "PeerTimeoutError", "Plan", "Problem"]

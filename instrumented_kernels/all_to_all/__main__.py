@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instrumented_kernels.all_to_all.plan import PeerTimeoutError, Plan, Problem
+from instrumented_kernels.all_to_all.plan import Plan, Problem
 from instrumented_kernels.all_to_all.routing import (
     Skew,
     count_wrong,
@@ -17,6 +17,7 @@ from instrumented_kernels.all_to_all.routing import (
     num_tokens_of,
     reference,
 )
+from instrumented_kernels.team_memory import PeerTimeoutError
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.errors import KprofError
 from kprof.groups import Group

@@ -19,13 +19,19 @@
 #define KPROF_REGIONS "regions.h"
 #include <kprof/declare_regions.h>
 
+#include "grid.h"
 #include "layout.h"
 #include "rows.h"
 #include "signals.h"
+#include "variants.h"
 
 namespace all_to_all {
 
 using namespace kprof::platform;
+using grid::grid_warp;
+using grid::num_grid_warps;
+using grid::warps_per_block;
+using memory_layout::kMaxRanks;
 using kprof::payload;
 using kprof::profile_lap;
 using kprof::profile_start;
@@ -102,23 +108,15 @@ struct Call : CallArguments {
   }
   template <typename T>
   KPROF_DEVICE T* at(uint32_t owner, Offset offset) const {
-    return reinterpret_cast<T*>(heaps[owner] + offset.bytes());
+    return memory_layout::at<T>(heaps[owner], offset);
   }
   template <typename T>
   KPROF_DEVICE T* in_workspace(Offset offset) const {
-    return reinterpret_cast<T*>(workspace + offset.bytes());
+    return memory_layout::at<T>(workspace, offset);
   }
 };
 
-// What kernels get. Buffer is a base, not a member, because an empty base takes no space: compiled out, the argument is
-// the Call alone and the machine code is that of a kernel that never heard of kprof.
-struct ProfiledCall : Call, kprof::Buffer {
-  ProfiledCall(const CallArguments& arguments, const kprof::Buffer& buffer) : Call(arguments), kprof::Buffer(buffer) {}
-};
-
-KPROF_DEVICE uint32_t warps_per_block() { return num_threads() / warp_width(); }
-KPROF_DEVICE uint32_t grid_warp() { return block_id() * warps_per_block() + warp_id(); }
-KPROF_DEVICE uint32_t num_grid_warps() { return num_blocks() * warps_per_block(); }
+using ProfiledCall = variants::Profiled<Call>;
 
 // ---- dispatch ---------------------------------------------------------------------------------------------------
 
@@ -319,25 +317,12 @@ __global__ void combine_recv(ProfiledCall call) {
   }
 }
 
-using Kernel = void (*)(ProfiledCall);
-
-struct Phase {
-  const char* name;
-  Kernel kernel;
-};
-
-constexpr int kMaxPhases = 5;
-
-struct Variant {
-  const char* name;
-  int num_phases;
-  Phase phases[kMaxPhases];
-};
+using Phase = variants::Phase<Call>;
 
 constexpr Phase kDispatchSend = {"all_to_all/dispatch_send", dispatch_send};
 constexpr Phase kCombineRecv = {"all_to_all/combine_recv", combine_recv};
 
-constexpr Variant kVariants[] = {
+constexpr variants::Variant<Call> kVariants[] = {
     {"token_flags",
      5,
      {kDispatchSend,
@@ -359,13 +344,13 @@ constexpr Variant kVariants[] = {
       kCombineRecv}},
 };
 
-constexpr int kNumVariants = sizeof(kVariants) / sizeof(kVariants[0]);
-
 }  // namespace all_to_all
 
 // ---- the C interface that plan.py loads -----------------------------------------------------------------------------
 
-using all_to_all::CallArguments;
+#define KERNEL_NAMESPACE all_to_all
+#include "launch_interface.h"
+
 using all_to_all::Shape;
 
 extern "C" uint64_t all_to_all_heap_bytes(const Shape* shape) { return all_to_all::HeapLayout(*shape).end.bytes(); }
@@ -374,38 +359,7 @@ extern "C" uint64_t all_to_all_workspace_bytes(const Shape* shape) {
 }
 extern "C" void all_to_all_workspace_offsets(const Shape* shape, uint64_t* offsets) {
   const all_to_all::WorkspaceLayout layout(*shape);
-  offsets[0] = layout.timeout.bytes();
-  offsets[1] = layout.expert_counts.bytes();
-  offsets[2] = layout.expert_origins.bytes();
-  offsets[3] = layout.expert_rows.bytes();
-}
-extern "C" uint64_t all_to_all_call_bytes() { return sizeof(CallArguments); }
-extern "C" int all_to_all_num_variants() { return all_to_all::kNumVariants; }
-extern "C" const char* all_to_all_variant_name(int variant) { return all_to_all::kVariants[variant].name; }
-extern "C" int all_to_all_num_phases(int variant) { return all_to_all::kVariants[variant].num_phases; }
-extern "C" const char* all_to_all_phase_name(int variant, int phase) {
-  return all_to_all::kVariants[variant].phases[phase].name;
-}
-extern "C" int all_to_all_warp_width() { return kprof::platform::host_warp_width(); }
-extern "C" int all_to_all_num_processors() { return kprof::platform::num_processors(); }
-extern "C" uint64_t all_to_all_ticks_per_second() { return kprof::platform::kRealtimeTicksPerSecond; }
-extern "C" const char* all_to_all_error_text(int error) { return kprof::platform::error_text(error); }
-
-// The largest grid whose blocks can wait for each other: the smallest over the phases of a variant.
-extern "C" int all_to_all_max_resident_blocks(int variant, int threads_per_block) {
-  int smallest = 1 << 30;
-  for (int i = 0; i < all_to_all::kVariants[variant].num_phases; ++i) {
-    const auto kernel = all_to_all::kVariants[variant].phases[i].kernel;
-    const int blocks = kprof::platform::max_resident_blocks(kernel, threads_per_block);
-    smallest = blocks < smallest ? blocks : smallest;
-  }
-  return smallest;
-}
-
-// Launches one phase on `stream`; returns 0 or the target's error code. Launch all phases of a call in order.
-extern "C" int all_to_all_launch(int variant, int phase, const CallArguments* call, int num_blocks, int threads_per_block,
-                                 const kprof::LaunchBuffer* buffer, void* stream, uint64_t schedule_seed) {
-  const auto kernel = all_to_all::kVariants[variant].phases[phase].kernel;
-  const all_to_all::ProfiledCall profiled(*call, kprof::make_buffer(*buffer));
-  return KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, profiled);
+  offsets[0] = layout.expert_counts.bytes();
+  offsets[1] = layout.expert_origins.bytes();
+  offsets[2] = layout.expert_rows.bytes();
 }

@@ -1,12 +1,13 @@
 // Where everything lies: the symmetric heap that peers write, and the workspace that only this rank touches.
 #pragma once
 
-#include <kprof/platform.h>
+#include "memory_layout.h"
 
 namespace all_to_all {
 
-constexpr uint32_t kMaxRanks = 64;
-constexpr uint64_t kAlignBytes = 256;
+using memory_layout::Cursor;
+using memory_layout::kAlignBytes;
+using memory_layout::Offset;
 
 struct Shape {
   uint32_t num_experts;
@@ -30,27 +31,6 @@ struct Shape {
 struct RowOrigin {
   uint32_t flat_token;
   uint32_t place;
-};
-
-// Where something begins, counted in blocks of kAlignBytes: half the registers of a byte offset.
-struct Offset {
-  uint32_t num_blocks = 0;
-
-  KPROF_DEVICE_HOST uint64_t bytes() const { return num_blocks * kAlignBytes; }
-};
-
-// Hands out space from the start of a memory; every piece is aligned.
-class Cursor {
- public:
-  Offset take(uint64_t num_bytes) {
-    const Offset begin = end_;
-    end_.num_blocks += static_cast<uint32_t>((num_bytes + kAlignBytes - 1) / kAlignBytes);
-    return begin;
-  }
-  Offset end() const { return end_; }
-
- private:
-  Offset end_;
 };
 
 // The symmetric heap; the same on every rank. Everything exists twice, for even and odd epochs.
@@ -78,7 +58,7 @@ struct HeapLayout {
 };
 
 struct WorkspaceLayout {
-  Offset timeout;         // signals::Timeout
+  Offset timeout;         // signals::Timeout; first, where team_memory.py reads it
   Offset send_counts;     // u32 [W]: rows sent so far to each rank; zero between calls
   Offset expert_counts;   // u32 [E / W]: rows received for each local expert
   Offset expert_origins;  // RowOrigin [E / W][W * M]

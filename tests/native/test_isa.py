@@ -145,7 +145,7 @@ def test_all_to_all_links_and_loads_for_amd(arch: str) -> None:
     library = ctypes.CDLL(
         str(build_library(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP, arch)))
     )
-    assert [library.all_to_all_num_phases(i) for i in range(library.all_to_all_num_variants())] == [
+    assert [library.kernel_num_phases(i) for i in range(library.kernel_num_variants())] == [
         5,
         4,
         4,
@@ -166,9 +166,10 @@ def test_clock_pingpong_builds(target: Target) -> None:
 @pytest.mark.parametrize("target", [Target.HIP, Target.CUDA])
 def test_compiled_out_is_the_code_of_a_kernel_without_kprof(target: Target, tmp_path: Path) -> None:
     require(target)
-    plain = tmp_path / "kernel.hip"
-    plain.write_text(without_kprof((ALL_TO_ALL / "kernel.hip").read_text()))
-    uninstrumented = build_device_code(plain, all_to_all_options(target))
+    for source in [ALL_TO_ALL / "kernel.hip", *DEVICE_DIR.glob("*.h")]:
+        (tmp_path / source.name).write_text(without_kprof(source.read_text()))
+    plain = BuildOptions(target, include_dirs=(tmp_path, ALL_TO_ALL), sanitizers=())
+    uninstrumented = build_device_code(tmp_path / "kernel.hip", plain)
     compiled_out = build_device_code(
         ALL_TO_ALL / "kernel.hip", all_to_all_options(target, KPROF_ENABLED="0")
     )
@@ -187,9 +188,7 @@ def without_kprof(source: str) -> str:
     )
     source = re.sub(statement, "", source)
     source = source.replace(", kprof::Track& track", "").replace(", track)", ")")
-    source = re.sub(
-        r"struct ProfiledCall .*?\n};", "using ProfiledCall = Call;", source, flags=re.DOTALL
-    )
+    source = re.sub(r"struct Profiled .*?\n};", "using Profiled = Call;", source, flags=re.DOTALL)
     source = source.replace("(*call, kprof::make_buffer(*buffer))", "(*call)")
     source = re.sub(r"using kprof::(payload|profile_\w+);\n", "", source)
     source = source.replace("#include <kprof/kprof.h>", "#include <kprof/platform.h>")

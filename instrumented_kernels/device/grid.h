@@ -1,0 +1,14 @@
+// The warps of a launch, counted through all its blocks.
+#pragma once
+
+#include <kprof/platform.h>
+
+namespace grid {
+
+using namespace kprof::platform;
+
+KPROF_DEVICE uint32_t warps_per_block() { return num_threads() / warp_width(); }
+KPROF_DEVICE uint32_t grid_warp() { return block_id() * warps_per_block() + warp_id(); }
+KPROF_DEVICE uint32_t num_grid_warps() { return num_blocks() * warps_per_block(); }
+
+}  // namespace grid

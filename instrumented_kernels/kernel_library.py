@@ -1,0 +1,170 @@
+"""A compiled kernel source as Python sees it: its variants, the launches each is made of, and how one is launched.
+
+The other side is device/launch_interface.h. What a call is (its arguments, its memory) belongs to each kernel's plan.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kprof.build import BuildOptions, load_library
+from kprof.recording import NullRecorder, Recorder
+from kprof.targets import Target, target_of_device
+
+if TYPE_CHECKING:
+    from kprof.regions import RegionTable
+
+# memory_layout::kMaxRanks of device/memory_layout.h.
+MAX_RANKS: Final = 64
+_DEVICE_DIR: Final = Path(__file__).parent / "device"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The blocks of one launch. All are resident at once, because blocks wait for each other and for other ranks."""
+
+    num_blocks: int
+    warps_per_block: int
+    warp_width: int
+
+    @property
+    def threads_per_block(self) -> int:
+        """Warps per block times the target's warp width."""
+        return self.warps_per_block * self.warp_width
+
+
+def build_options(device: str) -> BuildOptions:
+    """How kernels here are built for a device; on a GPU for exactly its architecture."""
+    target = target_of_device(device)
+    if target is Target.CPU:
+        return BuildOptions(target, include_dirs=(_DEVICE_DIR,))
+    import torch
+
+    properties = torch.cuda.get_device_properties(device)
+    arch = (
+        properties.gcnArchName.split(":")[0]
+        if target is Target.HIP
+        else f"sm_{properties.major}{properties.minor}"
+    )
+    return BuildOptions(target, arch, include_dirs=(_DEVICE_DIR,))
+
+
+def current_stream(device: str) -> int | None:
+    """Torch's current stream, so that launches keep their place among the caller's other work."""
+    if device == "cpu":
+        return None
+    import torch
+
+    return int(torch.cuda.current_stream().cuda_stream)
+
+
+class KernelLibrary:
+    """One kernel source, compiled and loaded. `call_type` is the ctypes mirror of its CallArguments.
+
+    `functions` gives the library's own C functions. Raises TargetError or BuildError of kprof.
+    """
+
+    def __init__(
+        self, source: Path, options: BuildOptions, call_type: type[ctypes.Structure]
+    ) -> None:
+        self.functions = load_library(source, options)
+        _declare(self.functions, call_type)
+        assert self.functions.kernel_call_bytes() == ctypes.sizeof(call_type), (
+            f"CallArguments of {source} differ between C++ and Python"
+        )
+        self.variants: tuple[str, ...] = tuple(
+            self.functions.kernel_variant_name(idx).decode()
+            for idx in range(self.functions.kernel_num_variants())
+        )
+        self._phases = [
+            tuple(
+                self.functions.kernel_phase_name(variant, phase).decode()
+                for phase in range(self.functions.kernel_num_phases(variant))
+            )
+            for variant in range(len(self.variants))
+        ]
+        self.warp_width = int(self.functions.kernel_warp_width())
+        self.num_processors = int(self.functions.kernel_num_processors())
+        self.ticks_per_second = int(self.functions.kernel_ticks_per_second())
+
+    def variant_idx(self, name: str) -> int:
+        """The number of a variant; raises ValueError for a name that is not known."""
+        if name not in self.variants:
+            raise ValueError(
+                f"variant {name!r} is not known; choose one of {', '.join(self.variants)}"
+            )
+        return self.variants.index(name)
+
+    def phases(self, variant_idx: int) -> tuple[str, ...]:
+        """The names of the kernels that a call of this variant launches, in order."""
+        return self._phases[variant_idx]
+
+    def grid(self, variant_idx: int, num_blocks: int, warps_per_block: int) -> Grid:
+        """A grid that can be resident at once; raises ValueError where it cannot."""
+        grid = Grid(num_blocks, warps_per_block, self.warp_width)
+        limit = self.max_resident_blocks(variant_idx, grid.threads_per_block)
+        if not 1 <= num_blocks <= limit:
+            raise ValueError(
+                f"a grid of {num_blocks} blocks of {grid.threads_per_block} threads cannot be resident at once "
+                f"(at most {limit}), and blocks that wait for each other must be; use a smaller grid"
+            )
+        return grid
+
+    def max_resident_blocks(self, variant_idx: int, threads_per_block: int) -> int:
+        """The largest grid of which all blocks run at the same time, over all launches of the variant."""
+        return int(self.functions.kernel_max_resident_blocks(variant_idx, threads_per_block))
+
+    def launch(
+        self,
+        variant_idx: int,
+        phase_idx: int,
+        call: ctypes.Structure,
+        grid: Grid,
+        *,
+        regions: RegionTable,
+        recorder: Recorder | NullRecorder,
+        stream: int | None,
+        schedule_seed: int = 0,
+    ) -> None:
+        """Launch one phase of a call, recorded per warp; raises RuntimeError when the device refuses it."""
+        name = self._phases[variant_idx][phase_idx]
+        buffer = recorder.launch(
+            name,
+            regions,
+            num_blocks=grid.num_blocks,
+            threads_per_block=grid.threads_per_block,
+            tracks_per_block=grid.warps_per_block,
+        )
+        error = self.functions.kernel_launch(
+            variant_idx,
+            phase_idx,
+            ctypes.byref(call),
+            grid.num_blocks,
+            grid.threads_per_block,
+            buffer.packed(),
+            stream,
+            schedule_seed,
+        )
+        if error:
+            text = self.functions.kernel_error_text(error).decode()
+            raise RuntimeError(f"{name} could not be launched: {text}")
+
+
+def _declare(functions: Any, call_type: type[ctypes.Structure]) -> None:
+    functions.kernel_call_bytes.restype = ctypes.c_uint64
+    functions.kernel_ticks_per_second.restype = ctypes.c_uint64
+    for name in ("kernel_variant_name", "kernel_phase_name", "kernel_error_text"):
+        getattr(functions, name).restype = ctypes.c_char_p
+    functions.kernel_launch.argtypes = [
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.POINTER(call_type),
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.c_void_p,
+        ctypes.c_uint64,
+    ]
