@@ -59,9 +59,10 @@ def demo(
     request = RecordRequest(_WORKLOAD, run, _num_ranks() if nproc is None else nproc, force=force)
     recording = record_and_summarise(request)
     trace = Trace.open(recording.capture)
-    export_with_progress(trace, trace_file, force=force)
     with progress_bar() as progress:
-        reports.write_html(reports.build(trace, progress=progress), page, force=force)
+        report = reports.build(trace, progress=progress, view_command=f"kprof view {run}")
+    export_with_progress(trace, trace_file, force=force, found=report.findings)
+    reports.write_html(report, page, force=force, trace=reports.embed(trace, report))
     print(f"capture  {run}")
     print(f"trace    {trace_file}    kprof view {trace_file}")
     print(f"report   {page}    open it in a browser")

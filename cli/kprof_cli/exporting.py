@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kprof.errors import ExportError
+from kprof.errors import ExportError, OutputExistsError, SelectionError
 from kprof.selection import SelectionText
 from kprof_cli.options import (
     BlocksOption,
@@ -26,12 +26,25 @@ from kprof_cli.output import format_bytes, note, print_json, progress_bar
 from kprof_cli.reading import open_trace
 
 if TYPE_CHECKING:
+    from kprof.analysis import Finding
     from kprof.export import ExportSummary
+    from kprof.export.links import DeepLink
     from kprof.trace import Trace
 
 _DEFAULT_PORT: Final = 9001
 # A browser takes minutes and gigabytes for much more.
 _DEFAULT_MAX_SLICES: Final = 2_000_000
+# Findings of this many take some 8 s on one core, less than writing the trace.
+_MAX_EVENTS_FOR_FINDINGS: Final = 5_000_000
+
+FindingsOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--findings/--no-findings",
+        help="Draw the findings of `kprof report` as slices; left out of very large captures unless asked for.",
+        show_default=False,
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -65,6 +78,7 @@ def export(
             show_default=False,
         ),
     ] = None,
+    has_findings: FindingsOption = None,
     is_json: JsonOption = False,
     force: ForceOption = False,
     ranks: RanksOption = None,
@@ -74,13 +88,16 @@ def export(
     time: TimeOption = None,
 ) -> None:
     """Write the merged trace of all ranks for Perfetto or Chrome."""
+    refuse_existing(output, force=force)
+    torch_traces = _matching_files(torch or ())
     trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
     summary = export_with_progress(
         trace,
         output,
         force=force,
         max_slices=max_slices or None,
-        torch_traces=_matching_files(torch or ()),
+        found=find_with_progress(trace) if _wants_findings(trace, has_findings) else (),
+        torch_traces=torch_traces,
     )
     for notice in summary.notices:
         note(notice)
@@ -126,6 +143,14 @@ def view(
             help="Expand tracks by name, like '^Rank 3 '; may be repeated.", show_default=False
         ),
     ] = None,
+    finding: Annotated[
+        str | None,
+        typer.Option(
+            help="Open on this finding of `kprof report`, by its id or its number.",
+            show_default=False,
+        ),
+    ] = None,
+    has_findings: FindingsOption = None,
     ranks: RanksOption = None,
     blocks: BlocksOption = None,
     launches: LaunchesOption = None,
@@ -135,21 +160,77 @@ def view(
     """Open the merged trace in the Perfetto UI."""
     from kprof import view as viewer
 
+    link = viewer.DeepLink(pinned=tuple(pin or ()), expanded=tuple(expand or ()))
     with tempfile.TemporaryDirectory(prefix="kprof-view-") as scratch:
         file = run
         if not run.is_file():
             trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
             file = Path(scratch) / f"{run.resolve().stem}.pftrace"
-            export_with_progress(trace, file, force=False)
+            if finding is None:
+                found = find_with_progress(trace) if _wants_findings(trace, has_findings) else ()
+                export_with_progress(trace, file, force=False, found=found)
+            else:
+                link = _export_finding(trace, file, finding, link)
+        elif finding is not None:
+            raise SelectionError(
+                f"--finding needs the capture, and {run} is a file that was exported; "
+                "give the directory, such as run.kprof"
+            )
         viewer.serve(
             file,
             port=port,
             is_local=is_local,
             should_open=should_open,
             timeout_s=timeout,
-            deep_link=viewer.DeepLink(pinned=tuple(pin or ()), expanded=tuple(expand or ())),
+            deep_link=link,
             announce=note,
         )
+
+
+def _export_finding(trace: Trace, file: Path, which: str, link: DeepLink) -> DeepLink:
+    """Export what shows a finding, and the link that opens it there with what `link` wants besides."""
+    from kprof.report import in_trace
+
+    found = find_with_progress(trace)
+    finding = in_trace.find(found, which)
+    first_ns, last_ns = in_trace.window_ns(finding)
+    if trace.num_events() > _DEFAULT_MAX_SLICES:
+        # Every slice of the stretch in question, rather than merged ones of everything.
+        origin_ns = trace.window_ns()[0]
+        trace = trace.select(time_ns=(max(0, first_ns - origin_ns), last_ns - origin_ns))
+    note(finding.sentence)
+    summary = export_with_progress(trace, file, force=False, found=found)
+    own = in_trace.deep_link(finding, summary)
+    return replace(own, pinned=link.pinned, expanded=(*own.expanded, *link.expanded))
+
+
+def _wants_findings(trace: Trace, has_findings: bool | None) -> bool:
+    """As the user says; else where looking for them takes no longer than writing the trace."""
+    if has_findings is not None:
+        return has_findings
+    if trace.num_events() <= _MAX_EVENTS_FOR_FINDINGS:
+        return True
+    note(
+        f"findings are not drawn: looking for them in {trace.num_events():,} events takes a while; "
+        "--findings draws them"
+    )
+    return False
+
+
+def find_with_progress(trace: Trace) -> Sequence[Finding]:
+    """The findings of a trace, with a bar on a terminal."""
+    from kprof import analysis
+    from kprof.analysis.summary import summarise
+
+    with progress_bar() as progress:
+        summarise(trace, progress)
+        return analysis.findings(trace)
+
+
+def refuse_existing(output: Path, *, force: bool) -> None:
+    """Refuse before the work is done; raises OutputExistsError."""
+    if output.exists() and not force:
+        raise OutputExistsError(f"{output} exists; pass --force to replace it, or another -o")
 
 
 def _matching_files(patterns: Sequence[str]) -> tuple[Path, ...]:
@@ -174,10 +255,12 @@ def export_with_progress(
     *,
     force: bool,
     max_slices: int | None = _DEFAULT_MAX_SLICES,
+    found: Sequence[Finding] = (),
     torch_traces: Sequence[Path] = (),
 ) -> ExportSummary:
-    """Export with a bar on a terminal."""
+    """Export with a bar on a terminal; findings become slices."""
     from kprof import export as exporter
+    from kprof.report.in_trace import finding_lines
 
     with progress_bar() as progress:
         return exporter.write(
@@ -185,6 +268,7 @@ def export_with_progress(
             output,
             force=force,
             max_slices=max_slices,
+            lines=finding_lines(found, [info.rank for info in trace.ranks]),
             torch_traces=torch_traces,
             progress=lambda share: progress(f"writing {output.name}", share),
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,6 +62,12 @@ def open_trace(run: Path, text: SelectionText) -> Trace:
     from kprof.trace import Trace
 
     return select(Trace.open(run), text)
+
+
+def view_command(run: Path, text: SelectionText) -> str:
+    """What opens the selected part of a capture in Perfetto."""
+    given = [f"--{name}={value}" for name, value in asdict(text).items() if value is not None]
+    return shlex.join(["kprof", "view", str(run), *given])
 
 
 def info(run: RunArgument, is_json: JsonOption = False) -> None:
@@ -175,6 +183,13 @@ def report(
             "-o", "--output", help="Write a self-contained HTML page.", show_default=False
         ),
     ] = None,
+    has_trace: Annotated[
+        bool,
+        typer.Option(
+            "--trace/--no-trace",
+            help="Put the trace into the page, so that findings open in Perfetto with a click.",
+        ),
+    ] = True,
     is_json: JsonOption = False,
     fail_on: Annotated[
         list[str] | None,
@@ -193,12 +208,15 @@ def report(
     """Say where the time went: findings, efficiencies, who waited for whom."""
     from kprof import report as reports
 
-    trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
+    selection = SelectionText(ranks, blocks, launches, regions, time)
+    trace = open_trace(run, selection)
     with progress_bar() as progress:
-        built = reports.build(trace, progress=progress)
+        built = reports.build(trace, progress=progress, view_command=view_command(run, selection))
     missed = reports.check_bars(built, fail_on or [])
     if output is not None:
-        reports.write_html(built, output, force=force)
+        reports.write_html(
+            built, output, force=force, trace=reports.embed(trace, built) if has_trace else None
+        )
         note(f"wrote {output}; open it in a browser, it needs no internet")
     if is_json:
         print(reports.to_json(built).decode())

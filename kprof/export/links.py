@@ -7,14 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
 
-from kprof.export.model import FIRST_EVENT_NS, ExportSummary
+from kprof.export.model import FIRST_EVENT_NS, LAUNCHES_NAME, ExportSummary
 
 ONLINE_UI: Final = "https://ui.perfetto.dev"
 
 
 @dataclass(frozen=True)
 class PinnedTrack:
-    """A block of a rank, with its warps, or one warp of it, to be shown above all others."""
+    """A block of a rank, with its warps, or one warp of it, to be shown above all others.
+
+    A negative block is the line of the rank's kernel launches.
+    """
 
     rank: int
     block: int
@@ -23,6 +26,8 @@ class PinnedTrack:
     @property
     def title(self) -> str:
         """`Rank 3 block 17`: a pinned track stands alone, so its title says whose it is."""
+        if self.block < 0:
+            return f"Rank {self.rank} {LAUNCHES_NAME}"
         warp = "" if self.warp is None else f" warp {self.warp}"
         return f"Rank {self.rank} block {self.block}{warp}"
 
@@ -31,7 +36,9 @@ class PinnedTrack:
         rank = f"GLOB 'Rank *' AND CAST(substr({{0}}.name, 6) AS INT) = {int(self.rank)}"
         block = f"'block {int(self.block)}'"
         of_warp = f"p.name = {block} AND r.name {rank.format('r')}"
-        if self.warp is not None:
+        if self.block < 0:
+            where = f"t.name = '{LAUNCHES_NAME}' AND p.name {rank.format('p')}"
+        elif self.warp is not None:
             where = f"t.name = 'warp {int(self.warp)}' AND {of_warp}"
         else:
             where = f"({of_warp}) OR (t.name = {block} AND p.name {rank.format('p')})"

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # The time of the first event in the file. Not 0: viewers take a zero for "no time".
 FIRST_EVENT_NS: Final = 1_000
+# The line of a rank that shows its kernel launches.
+LAUNCHES_NAME: Final = "kernel launches"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof.export.lanes import nest, track_runs
-from kprof.export.model import Rank, Track, TrackKind
+from kprof.export.model import LAUNCHES_NAME, Rank, Track, TrackKind
 from kprof.export.source import TrackKey
 from kprof.regions import Kind, Region
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from kprof.export.source import RawEvents, Source
     from kprof.trace import Trace
 
-LAUNCHES_NAME: Final = "kernel launches"
 _FIRST_PID: Final = 1000
 
 

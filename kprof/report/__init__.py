@@ -9,6 +9,7 @@ from kprof.report.difference import (
     render_diff_terminal,
     write_diff_html,
 )
+from kprof.report.embedded import EmbeddedTrace, embed
 from kprof.report.machine import SCHEMA_VERSION, to_json
 from kprof.report.model import Report, build
 from kprof.report.page import write_html
@@ -18,12 +19,14 @@ __all__ = [
     "DIFF_SCHEMA_VERSION",
     "SCHEMA_VERSION",
     "DiffReport",
+    "EmbeddedTrace",
     "MissedBar",
     "Report",
     "build",
     "build_diff",
     "check_bars",
     "diff_to_json",
+    "embed",
     "metric_names",
     "render_diff_terminal",
     "render_terminal",

@@ -7,7 +7,7 @@
                   bound_ns: {rank: ns}} | null, alignment_note},
       "verdict": "one sentence",
       "findings": [{id, kind, severity, sentence, remedy, cost_ns, share, ranks, blocks, region, evidence,
-                    explained_by, where_ns}],
+                    explained_by, where_ns, tracks: [[rank, block], ...], view: "command that opens the trace there"}],
       "refused": {table: "why it is null"},
       "quality": [{rank, host, device, recorded, dropped, open, saturated, clamped, unknown_region, torn_chunks}],
       "tables": {name: [row, ...] | null}  rows are objects; columns as in the docstrings of kprof.analysis:
@@ -68,7 +68,7 @@ def to_json(report: Report) -> bytes:
         "schema_version": SCHEMA_VERSION,
         "capture": _capture(report),
         "verdict": report.verdict,
-        "findings": [_finding(finding) for finding in report.findings],
+        "findings": [_finding(report, finding) for finding in report.findings],
         "refused": report.refused,
         "quality": quality_rows(report),
         "tables": {name: table_rows(getattr(report, name)) for name in TABLES},
@@ -115,7 +115,7 @@ def _capture(report: Report) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(report: Report, finding: Finding) -> dict[str, Any]:
     return {
         "id": finding.id,
         "kind": finding.kind,
@@ -130,6 +130,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "evidence": dict(finding.evidence),
         "explained_by": finding.explained_by,
         "where_ns": finding.where_ns,
+        "tracks": finding.tracks,
+        "view": report.command_for(finding) or None,
     }
 
 

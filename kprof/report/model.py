@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -68,6 +69,13 @@ class Report:
     focus: Focus
     activity: pd.DataFrame
     spans: pd.DataFrame
+    view_command: str = "kprof view RUN"
+
+    def command_for(self, finding: Finding) -> str:
+        """What opens the trace on a finding; empty for one that no stretch of the trace shows."""
+        if finding.where_ns is None:
+            return ""
+        return f"{self.view_command} --finding {shlex.quote(finding.id)}"
 
     @property
     def is_aligned(self) -> bool:
@@ -75,8 +83,10 @@ class Report:
         return self.manifest.alignment is not None or len(self.manifest.ranks) < 2
 
 
-def build(trace: Trace, *, progress: Progress | None = None) -> Report:
-    """Compute the report of a trace.
+def build(
+    trace: Trace, *, progress: Progress | None = None, view_command: str = "kprof view RUN"
+) -> Report:
+    """Compute the report of a trace; `view_command` is how its reader opens that trace.
 
     `progress(what, share)` is called along the way, share from 0 to 1. Works on every trace: what makes no
     sense for one (no events, no waits, one rank, unaligned clocks) is empty or refused with a sentence.
@@ -126,6 +136,7 @@ def build(trace: Trace, *, progress: Progress | None = None) -> Report:
         focus=over,
         activity=activity(trace, over),
         spans=longest_spans(trace, over, _ranks_worth_a_look(trace, found)),
+        view_command=view_command,
     )
     say("done", 1.0)
     return report

@@ -11,6 +11,7 @@ from kprof.report.figures import CATEGORY_COLORS, all_figures
 from kprof.report.machine import quality_rows
 
 if TYPE_CHECKING:
+    from kprof.report.embedded import EmbeddedTrace
     from kprof.report.model import Report
 
 _TABLE_ROWS: Final = 64
@@ -24,11 +25,15 @@ _UNSAFE_IN_SCRIPT: Final = {
 }
 
 
-def write_html(report: Report, path: Path, *, force: bool = False) -> Path:
-    """Write the page; raises OutputExistsError unless `force`, and ExportError when the file cannot be
-    written."""
+def write_html(
+    report: Report, path: Path, *, force: bool = False, trace: EmbeddedTrace | None = None
+) -> Path:
+    """Write the page; with `trace` in it (see embed), every finding opens there.
+
+    Raises OutputExistsError unless `force`, and ExportError when the file cannot be written.
+    """
     check_output(path, force=force)
-    return write_page(to_html(report), path, force=force)
+    return write_page(to_html(report, trace), path, force=force)
 
 
 def check_output(path: Path, *, force: bool) -> None:
@@ -66,7 +71,7 @@ def render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(values)
 
 
-def to_html(report: Report) -> str:
+def to_html(report: Report, trace: EmbeddedTrace | None = None) -> str:
     """The page as text."""
     from plotly.offline import get_plotlyjs
 
@@ -89,6 +94,10 @@ def to_html(report: Report) -> str:
         delay_rows=_delay_rows(report),
         refused=_refused_once(report),
         colors=CATEGORY_COLORS,
+        trace=trace,
+        trace_links=_script_json({"ui": trace.ui, "title": trace.title, "links": trace.links})
+        if trace
+        else "null",
     )
 
 

@@ -66,6 +66,8 @@ def _findings(report: Report) -> RenderableType:
         severity = finding.severity.value
         grid.add_row(Text(severity, style=_STYLES[severity]), Text(finding.sentence))
         grid.add_row("", Text(finding.remedy, style="dim"))
+        if command := report.command_for(finding):
+            grid.add_row("", Text(command, style="cyan"))
         grid.add_row("", "")
     return grid
 

@@ -14,6 +14,7 @@ from kprof.analysis.rules.finding import Finding, Severity
 from kprof.analysis.rules.links import back_pressure, exposed_transfers, serialised_waits
 from kprof.analysis.rules.measure import run_time_ns
 from kprof.analysis.rules.meeting import barriers_and_locks
+from kprof.analysis.rules.places import with_places
 from kprof.analysis.rules.quality import lossy_capture, uncalibrated_clocks, unmatched
 from kprof.analysis.rules.shape import idle_blocks, tails
 from kprof.analysis.rules.speed import uneven_speed_of_blocks, uneven_speed_of_ranks
@@ -56,7 +57,8 @@ def findings(trace: Trace) -> list[Finding]:
     found = [finding for rule in _QUALITY_RULES for finding in rule(trace)]
     found += notes + [finding for rule in _RULES for finding in rule(steady)]
     run_ns = max(run_time_ns(steady), 1.0)
-    return [replace(f, share=f.cost_ns / run_ns) for f in ordered(with_causes(found))]
+    placed = with_places(steady, ordered(with_causes(found)))
+    return [replace(finding, share=finding.cost_ns / run_ns) for finding in placed]
 
 
 def ordered(found: list[Finding]) -> list[Finding]:

@@ -17,6 +17,8 @@ class Severity(str, Enum):
     NOTE = "note"
 
 
+# In place of a block: the line of the rank's kernel launches.
+LAUNCHES: Final = -1
 _CRITICAL_SHARE: Final = 0.2
 _MAJOR_SHARE: Final = 0.1
 
@@ -34,7 +36,8 @@ class Finding:
 
     `cost_ns` is the time lost per block on the ranks concerned, over the whole run, and `share` its part of the
     time in kernels (both without a warm-up): comparable with the run's own time. `explained_by` is the id of
-    the finding that caused this one. `where_ns` is a stretch of the trace that shows it.
+    the finding that caused this one. `where_ns` is a stretch of the trace that shows it, on `tracks`: pairs of
+    (rank, block), the worst first and an ordinary one last, block LAUNCHES for the rank's kernel launches.
     """
 
     id: str
@@ -50,3 +53,4 @@ class Finding:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     explained_by: str | None = None
     where_ns: tuple[int, int] | None = None
+    tracks: tuple[tuple[int, int], ...] = ()

@@ -1,0 +1,47 @@
+"""The trace inside the report page, so that a click on a finding opens it in the Perfetto UI: no server, no file."""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kprof.export.links import ONLINE_UI
+from kprof.report.in_trace import deep_link, finding_lines
+
+if TYPE_CHECKING:
+    from kprof.report.model import Report
+    from kprof.trace import Trace
+
+# About 15 bytes a slice in the page: a page of at most some megabytes more. Short neighbours are merged beyond.
+_MAX_SLICES: Final = 200_000
+# For more, writing the trace would take longer than the report itself should.
+_MAX_EVENTS: Final = 2_000_000
+
+
+@dataclass(frozen=True)
+class EmbeddedTrace:
+    """A gzipped pftrace in base64, and by finding id what the UI's address says to open it there."""
+
+    title: str
+    base64: str
+    links: dict[str, str]
+    ui: str = ONLINE_UI
+
+
+def embed(trace: Trace, report: Report, *, ui: str = ONLINE_UI) -> EmbeddedTrace | None:
+    """Export `trace` for its report's page; None where there is nothing to show or too much."""
+    from kprof.export import write
+
+    shown = [finding for finding in report.findings if finding.where_ns is not None]
+    if not shown or report.num_events > _MAX_EVENTS:
+        return None
+    lines = finding_lines(report.findings, [info.rank for info in trace.ranks])
+    with tempfile.TemporaryDirectory(prefix="kprof-report-") as folder:
+        file = Path(folder) / "trace.pftrace.gz"
+        summary = write(trace, file, max_slices=_MAX_SLICES, lines=lines)
+        data = base64.b64encode(file.read_bytes()).decode()
+    links = {finding.id: deep_link(finding, summary).query().lstrip("&") for finding in shown}
+    return EmbeddedTrace(" ".join(report.manifest.command) or "kprof", data, links, ui)

@@ -1,0 +1,79 @@
+"""Findings in the exported trace: as slices on a line of their ranks, and as links that open the trace on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from kprof.analysis.wording import duration
+from kprof.errors import SelectionError
+from kprof.export.links import DeepLink, PinnedTrack
+from kprof.export.model import ExportSummary, GuestLine, GuestSlice
+
+if TYPE_CHECKING:
+    from kprof.analysis import Finding
+
+LINE_NAME: Final = "findings"
+# What is seen to the left and to the right of a finding, as a share of its length.
+_MARGIN: Final = 0.1
+
+
+def finding_lines(found: Sequence[Finding], ranks: Sequence[int]) -> tuple[GuestLine, ...]:
+    """A line for each of `ranks` that a finding concerns; findings that no stretch of time shows are left out."""
+    slices: dict[int, list[GuestSlice]] = {}
+    for number, finding in enumerate(found, start=1):
+        if finding.where_ns is None:
+            continue
+        slice_ = _slice(number, finding)
+        for rank in _ranks(finding, ranks):
+            slices.setdefault(rank, []).append(slice_)
+    return tuple(GuestLine(rank, LINE_NAME, tuple(slices[rank])) for rank in sorted(slices))
+
+
+def _ranks(finding: Finding, ranks: Sequence[int]) -> list[int]:
+    """The ranks that it names and those of its tracks; all where it names none."""
+    named = {*finding.ranks, *(rank for rank, _ in finding.tracks)}
+    return [rank for rank in ranks if rank in named or not named]
+
+
+def _slice(number: int, finding: Finding) -> GuestSlice:
+    assert finding.where_ns is not None
+    args: dict[str, int | str] = {
+        "finding": number,
+        "id": finding.id,
+        "severity": finding.severity.value,
+        "what would help": finding.remedy,
+        "cost": f"{duration(finding.cost_ns)} per block over the run",
+    }
+    if finding.explained_by:
+        args["because of"] = finding.explained_by
+    return GuestSlice(finding.sentence, "finding", *finding.where_ns, args)
+
+
+def find(found: Sequence[Finding], which: str) -> Finding:
+    """The finding with this id, or this number as the report counts them (from 1); raises SelectionError."""
+    for number, finding in enumerate(found, start=1):
+        if which in (finding.id, str(number)):
+            return finding
+    known = ", ".join(finding.id for finding in found) or "this trace has none"
+    raise SelectionError(f"no finding is called {which!r}; known: {known}")
+
+
+def window_ns(finding: Finding) -> tuple[int, int]:
+    """The aligned time to look at: the finding with a margin; raises SelectionError where nothing shows it."""
+    if finding.where_ns is None:
+        raise SelectionError(
+            f"finding {finding.id} is about the recording as a whole and has no place in the trace; "
+            "leave out --finding"
+        )
+    first, last = finding.where_ns
+    margin = max(1, round(_MARGIN * (last - first)))
+    return first - margin, last + margin
+
+
+def deep_link(finding: Finding, summary: ExportSummary) -> DeepLink:
+    """Opens an export of the finding's trace zoomed on it, its tracks pinned and its rank unfolded."""
+    tracks = tuple(PinnedTrack(rank, block) for rank, block in finding.tracks)
+    # Ranks are called "Rank 3 (host...", with leading zeros where there are more than ten.
+    expanded = tuple(f"^Rank 0*{track.rank}\\b" for track in tracks[:1])
+    return DeepLink(tracks=tracks, expanded=expanded).within(summary, *window_ns(finding))

@@ -1,0 +1,214 @@
+"""Findings in the trace: where they are, as slices of the exported file, and as links that open it on them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+
+from kprof import analysis
+from kprof import report as reports
+from kprof.analysis import Finding
+from kprof.errors import SelectionError
+from kprof.export import write
+from kprof.planted import Plant, simulate
+from kprof.report import in_trace
+from kprof.synthetic import TraceBuilder
+from kprof.trace import Trace
+
+Processor = Callable[[Path], Any]
+UNEVEN = Plant(tokens_of={3: 3.0})
+LATE = Plant(send_late_ns={2: 30_000})
+
+
+def of_kind(found: list[Finding], kind: str) -> Finding:
+    return next(finding for finding in found if finding.kind == kind)
+
+
+def events_within(trace: Trace, finding: Finding, rank: int, block: int) -> int:
+    """How many events of the finding's region a track has in the finding's window."""
+    assert finding.where_ns is not None
+    frame = trace.frame(
+        """SELECT count(*) AS n FROM events WHERE rank = ? AND block = ? AND start_ns >= ? AND end_ns <= ?
+           AND (region = ? OR ? IS NULL)""",
+        [rank, block, *finding.where_ns, finding.region, finding.region],
+    )
+    return int(frame["n"][0])
+
+
+def test_uneven_work_shows_on_the_heavy_rank_beside_an_ordinary_one() -> None:
+    trace = simulate(UNEVEN)
+    finding = of_kind(analysis.findings(trace), "uneven_work")
+    ranks = [rank for rank, _ in finding.tracks]
+    assert ranks[:2] == [3, 3]
+    assert ranks[2] != 3
+    assert all(events_within(trace, finding, rank, block) for rank, block in finding.tracks)
+
+
+def test_a_late_sender_shows_where_the_others_wait_for_it() -> None:
+    trace = simulate(LATE)
+    finding = of_kind(analysis.findings(trace), "late_sender")
+    assert finding.ranks == (2,)
+    rank, block = finding.tracks[0]
+    assert rank != 2
+    assert finding.where_ns is not None
+    waits = trace.frame(
+        """SELECT peer, max(duration_ns) AS longest_ns FROM events
+           WHERE rank = ? AND block = ? AND region = ? AND start_ns >= ? AND end_ns <= ? GROUP BY peer""",
+        [rank, block, finding.region, *finding.where_ns],
+    )
+    assert waits.set_index("peer")["longest_ns"][2] >= 25_000
+
+
+def test_launch_skew_shows_on_the_lines_of_launches() -> None:
+    finding = of_kind(analysis.findings(simulate(Plant(start_late_ns={5: 60_000}))), "launch_skew")
+    (late, late_line), (other, other_line) = finding.tracks
+    assert (late, late_line, other_line) == (5, -1, -1)
+    assert other != 5
+
+
+def test_a_window_is_one_call_not_the_whole_run() -> None:
+    trace = simulate(UNEVEN)
+    starts = analysis.launch_starts(trace)
+    calls = starts.groupby("ordinal").agg(first=("first_ns", "min"), last=("last_ns", "max"))
+    for finding in analysis.findings(trace):
+        if finding.where_ns is not None:
+            first, last = finding.where_ns
+            assert ((calls["first"] <= first) & (last <= calls["last"])).sum() == 1, finding.id
+
+
+def test_without_one_clock_the_window_is_of_one_rank() -> None:
+    trace = simulate(Plant(tokens_of={3: 3.0}, is_aligned=False))
+    finding = of_kind(analysis.findings(trace), "uneven_work")
+    assert {rank for rank, _ in finding.tracks} == {3}
+    assert finding.where_ns is not None
+    ends = trace.frame(
+        """SELECT count(*) FILTER (start_ns = ?) AS begun, count(*) FILTER (end_ns = ?) AS ended
+           FROM events WHERE rank = 3""",
+        list(finding.where_ns),
+    )
+    assert (ends[["begun", "ended"]] > 0).all(axis=None)
+
+
+def test_findings_are_slices_on_a_line_of_their_ranks(tmp_path: Path, processor: Processor) -> None:
+    trace = simulate(UNEVEN)
+    found = analysis.findings(trace)
+    lines = in_trace.finding_lines(found, [info.rank for info in trace.ranks])
+    summary = write(trace, tmp_path / "trace.pftrace", lines=lines)
+    loaded = processor(summary.path)
+    assert loaded.import_errors() == []
+    rows = loaded.rows(
+        """SELECT r.name, s.name, s.ts, s.dur, extract_arg(s.arg_set_id, 'debug.id'),
+               extract_arg(s.arg_set_id, 'debug.severity'), extract_arg(s.arg_set_id, 'debug.finding')
+           FROM slice s JOIN track t ON t.id = s.track_id JOIN track r ON r.id = t.parent_id
+           WHERE s.category = 'finding' AND t.name = 'findings' ORDER BY r.name, s.ts"""
+    )
+    expected = {
+        (rank, finding.sentence, finding.where_ns, finding.id, finding.severity.value, number)
+        for number, finding in enumerate(found, start=1)
+        if finding.where_ns is not None
+        for rank in {*finding.ranks, *(rank for rank, _ in finding.tracks)}
+    }
+    assert expected
+    assert {
+        (
+            int(name.split()[1]),
+            sentence,
+            (ts + summary.origin_ns, ts + dur + summary.origin_ns),
+            *rest,
+        )
+        for name, sentence, ts, dur, *rest in rows
+    } == expected
+    assert len(rows) == len(expected)
+
+
+def test_a_link_zooms_on_the_finding_and_its_tracks_have_slices_there(
+    tmp_path: Path, processor: Processor
+) -> None:
+    trace = simulate(UNEVEN)
+    found = analysis.findings(trace)
+    summary = write(trace, tmp_path / "trace.pftrace")
+    finding = of_kind(found, "uneven_work")
+    arguments = parse_qs(in_trace.deep_link(finding, summary).query())
+    first, last = int(arguments["visStart"][0]), int(arguments["visEnd"][0])
+    assert finding.where_ns is not None
+    assert first <= finding.where_ns[0] - summary.origin_ns
+    assert finding.where_ns[1] - summary.origin_ns <= last
+    assert last - first < 1.3 * (finding.where_ns[1] - finding.where_ns[0])
+    expand, *pinned = json.loads(arguments["startupCommands"][0])
+    assert expand == {"id": "dev.perfetto.ExpandTracksByRegex", "args": ["^Rank 0*3\\b"]}
+    assert len(pinned) == len(finding.tracks)
+    loaded = processor(summary.path)
+    for (rank, block), command in zip(finding.tracks, pinned, strict=True):
+        query, title = command["args"]
+        assert title == f"Rank {rank} block {block}"
+        starts = loaded.column(f"SELECT ts FROM ({query})")
+        assert any(first <= start <= last for start in starts)
+
+
+def test_a_link_on_launches_names_the_launches_of_its_rank(
+    tmp_path: Path, processor: Processor
+) -> None:
+    trace = simulate(Plant(start_late_ns={5: 60_000}))
+    finding = of_kind(analysis.findings(trace), "launch_skew")
+    summary = write(trace, tmp_path / "trace.pftrace")
+    track = in_trace.deep_link(finding, summary).tracks[0]
+    assert track.title == "Rank 5 kernel launches"
+    names = processor(summary.path).column(f"SELECT name FROM ({track.query()}) ORDER BY ts")
+    kernels = trace.frame("SELECT kernel FROM launches WHERE rank = 5 ORDER BY launch")["kernel"]
+    assert sorted(names) == sorted(kernels.tolist())
+
+
+def test_findings_have_ids_and_numbers() -> None:
+    found = analysis.findings(simulate(UNEVEN))
+    assert in_trace.find(found, "2") is found[1]
+    assert in_trace.find(found, found[1].id) is found[1]
+    with pytest.raises(
+        SelectionError, match=f"no finding is called 'nonsense'; known: {found[0].id}"
+    ):
+        in_trace.find(found, "nonsense")
+
+
+def test_a_finding_about_the_recording_has_no_window() -> None:
+    build = TraceBuilder('REGION(R, "copy", compute)', num_ranks=2, is_aligned=False)
+    for rank in range(2):
+        build.span(rank=rank, region="copy", start_ns=0, duration_ns=10)
+    finding = of_kind(analysis.findings(build.trace()), "uncalibrated_clocks")
+    with pytest.raises(SelectionError, match="has no place in the trace"):
+        in_trace.window_ns(finding)
+
+
+def test_a_page_holds_its_trace_and_a_link_for_every_finding_in_it(
+    tmp_path: Path, processor: Processor
+) -> None:
+    trace = simulate(UNEVEN)
+    report = reports.build(trace, view_command="kprof view 'my run.kprof'")
+    embedded = reports.embed(trace, report)
+    assert embedded is not None
+    file = tmp_path / "trace.pftrace.gz"
+    file.write_bytes(base64.b64decode(embedded.base64))
+    loaded = processor(file)
+    assert loaded.import_errors() == []
+    num_events = loaded.value(
+        "SELECT count(*) FROM slice WHERE category NOT IN ('launch', 'finding') AND name <> 'released'"
+    )
+    assert num_events == trace.num_events()
+    placed = [finding.id for finding in report.findings if finding.where_ns is not None]
+    assert list(embedded.links) == placed
+    page = reports.write_html(report, tmp_path / "r.html", trace=embedded).read_text()
+    assert f'data-finding="{placed[0]}"' in page
+    assert f"kprof view &#39;my run.kprof&#39; --finding {placed[0]}" in page
+    assert embedded.base64 in page
+
+
+def test_the_json_report_says_how_to_open_a_finding() -> None:
+    report = reports.build(simulate(UNEVEN), view_command="kprof view run.kprof")
+    document = json.loads(reports.to_json(report))
+    first = document["findings"][0]
+    assert first["view"] == f"kprof view run.kprof --finding {first['id']}"
+    assert first["tracks"][0][0] == 3
