@@ -85,6 +85,17 @@ class EventCounts(msgspec.Struct, frozen=True):
     torn_chunks: int = 0
 
 
+class RegionLosses(msgspec.Struct, frozen=True):
+    """Records of one region and rank that say less than they should. Dropped records have no region: they are counted
+    per rank only, since what did not fit the arena is not in it."""
+
+    region: str
+    open: int = 0
+    saturated: int = 0
+    clamped: int = 0
+    unknown_region: int = 0
+
+
 class RankInfo(msgspec.Struct, frozen=True):
     """One rank of a recording, as its recorder saw itself."""
 
@@ -100,6 +111,7 @@ class RankInfo(msgspec.Struct, frozen=True):
     regions: RegionTable = RegionTable()
     launches: tuple[Launch, ...] = ()
     notes: tuple[str, ...] = ()
+    losses: tuple[RegionLosses, ...] = ()
 
 
 class ClockSegment(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ keeps its start, and every such case is counted in `Counts`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ from kprof.capture import (
     ArenaUse,
     ClockInfo,
     EventCounts,
+    RegionLosses,
 )
 from kprof.clock import ticks_to_ns
 from kprof.errors import ArenaError
@@ -76,6 +78,10 @@ class RegionIds:
                 int(table_idxs[position]), int(region_ids[position])
             )
         return merged, len(unknown)
+
+    def unknown_ids(self) -> list[int]:
+        """The merged ids that stand for ids which no table declares."""
+        return [self._united.id_maps[table_idx][1] for table_idx in self._table_of_unknown.values()]
 
     def _tables_of(self, launches: np.ndarray) -> np.ndarray:
         if len(self._tables) == 1:
@@ -152,6 +158,8 @@ class Decoder:
         self.rank = rank
         self.region_ids = region_ids
         self.counts = EventCounts()
+        # By region id: open, saturated, clamped and unknown records.
+        self._losses: Counter[tuple[int, str]] = Counter()
         self._clock = clock
         self._num_claimed_needed = 0
         self._num_reserved_needed = 0
@@ -176,6 +184,17 @@ class Decoder:
             abi.ArenaGeometry.for_chunks(
                 self._num_claimed_needed, self._num_reserved_needed
             ).size_bytes,
+        )
+
+    def losses(self) -> tuple[RegionLosses, ...]:
+        """The regions with records that say less than they should, by region id."""
+        names = {region.id: region.name for region in self.region_ids.merged().regions}
+        return tuple(
+            RegionLosses(
+                names[region_id],
+                *(self._losses[region_id, kind] for kind in RegionLosses.__struct_fields__[1:]),
+            )
+            for region_id in sorted({region_id for region_id, _ in self._losses})
         )
 
     def _count_chunks(self, state: ArenaState, headers: np.ndarray) -> None:
@@ -209,9 +228,25 @@ class Decoder:
         flags = self._flags(region, duration_ticks, payload)
         start_ticks = _unwrap(first, headers["anchor_realtime_ticks"][chunk_idxs])
         self._add(_count_flags(flags, num_unknown))
+        self._count_losses(region, flags)
         return self._table(
             headers, chunk_idxs, launch, region, flags, start_ticks, duration_ticks, payload
         )
+
+    def _count_losses(self, region: np.ndarray, flags: np.ndarray) -> None:
+        unknown_ids = self.region_ids.unknown_ids()
+        if not flags.any() and not unknown_ids:
+            return
+        for kind, is_lossy in (
+            ("open", flags & EVENT_OPEN != 0),
+            ("saturated", flags & EVENT_SATURATED != 0),
+            ("clamped", flags & EVENT_CLAMPED != 0),
+            ("unknown_region", np.isin(region, unknown_ids)),
+        ):
+            for region_id, count in zip(
+                *np.unique(region[is_lossy], return_counts=True), strict=True
+            ):
+                self._losses[int(region_id), kind] += int(count)
 
     def _flags(
         self, region: np.ndarray, duration_ticks: np.ndarray, payload: np.ndarray

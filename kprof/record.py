@@ -22,6 +22,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -315,26 +316,45 @@ def describe_exit(exit_code: int) -> str:
 
 
 def describe_losses(manifest: Manifest) -> tuple[str, ...]:
-    """A sentence for everything that a capture lacks: dropped, torn and unknown events, missing ranks."""
+    """A sentence for everything that a capture lacks: missing ranks and, with their ranks and regions, events that were
+    dropped, torn, of unknown regions, never ended, saturated or clamped."""
     lost = []
-    dropped = sum(info.counts.dropped for info in manifest.ranks)
+    dropped = {info.rank: info.counts.dropped for info in manifest.ranks if info.counts.dropped}
     if dropped:
-        emitted = dropped + sum(info.counts.recorded for info in manifest.ranks)
-        lost.append(f"{dropped} of {emitted} events did not fit the arena")
-    for count, what in (
-        (sum(info.counts.torn_chunks for info in manifest.ranks), "chunks were torn"),
-        (
-            sum(info.counts.unknown_region for info in manifest.ranks),
-            "events have an unknown region id",
-        ),
-    ):
+        emitted = sum(dropped.values()) + sum(info.counts.recorded for info in manifest.ranks)
+        lost.append(
+            f"{sum(dropped.values())} of {emitted} events did not fit the arena ({_name_ranks(tuple(dropped))})"
+        )
+    for kind, one, many in _LOSSES:
+        count = sum(getattr(info.counts, kind) for info in manifest.ranks)
         if count:
-            lost.append(f"{count} {what}")
+            where = _where_lost(manifest, kind)
+            lost.append(f"{count} {one if count == 1 else many}{where}")
     if manifest.missing_ranks:
         lost.append(
             f"{_name_ranks(manifest.missing_ranks)} of {manifest.world_size} left no events"
         )
     return tuple(lost)
+
+
+_LOSSES: Final = (
+    ("torn_chunks", "chunk was torn", "chunks were torn"),
+    ("unknown_region", "event has an unknown region id", "events have an unknown region id"),
+    ("open", "span was begun and never ended", "spans were begun and never ended"),
+    ("saturated", "span is longer than a record can say", "spans are longer than a record can say"),
+    ("clamped", "payload did not fit its field", "payloads did not fit their field"),
+)
+
+
+def _where_lost(manifest: Manifest, kind: str) -> str:
+    """` (ranks 0, 1; wait: 3, copy: 1)`"""
+    ranks = tuple(info.rank for info in manifest.ranks if getattr(info.counts, kind))
+    regions: Counter[str] = Counter()
+    for info in manifest.ranks:
+        for losses in info.losses:
+            regions[losses.region] += getattr(losses, kind, 0)
+    listed = ", ".join(f"{name}: {count}" for name, count in regions.most_common() if count)
+    return f" ({_name_ranks(ranks)}{'; ' + listed if listed else ''})"
 
 
 def _name_ranks(ranks: Sequence[int]) -> str:

@@ -235,6 +235,7 @@ class Recorder:
             regions=self._region_ids.merged(),
             launches=tuple(self._launches),
             notes=tuple(self._notes),
+            losses=self._decoder.losses(),
         )
 
     def _write_alignment(self) -> None:

@@ -36,6 +36,8 @@ def print_info(capture: Capture) -> None:
         for note in info.notes:
             print(f"{'note':<9}rank {info.rank}: {note}")
     print_rows(_RANK_HEADERS, [_rank_row(manifest, info) for info in manifest.ranks])
+    if losses := _loss_rows(manifest.ranks):
+        print_rows(_LOSS_HEADERS, losses)
     print_rows(("kernel", "launches", "blocks", "threads per block"), _kernel_rows(manifest.ranks))
 
 
@@ -120,6 +122,25 @@ def _alignment_cells(manifest: Manifest, rank: int) -> tuple[str, str]:
         return "-", "-"
     offset = format_ns(entry.segments[0].offset_ns) if entry.segments else "-"
     return offset, format_ns(entry.bound_ns)
+
+
+_LOSS_HEADERS = ("rank", "region", "open", "saturated", "clamped", "unknown")
+
+
+def _loss_rows(ranks: Sequence[RankInfo]) -> list[tuple[Any, ...]]:
+    """Records that say less than they should, by rank and region."""
+    return [
+        (
+            info.rank,
+            losses.region,
+            f"{losses.open:,}",
+            f"{losses.saturated:,}",
+            f"{losses.clamped:,}",
+            f"{losses.unknown_region:,}",
+        )
+        for info in ranks
+        for losses in info.losses
+    ]
 
 
 def _kernel_rows(ranks: Sequence[RankInfo]) -> list[tuple[Any, ...]]:

@@ -43,7 +43,10 @@ def record(
     ] = None,
     arena_size: Annotated[str, typer.Option(help="Memory for events, per rank.")] = "64MiB",
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 1 when events or ranks were lost.")
+        bool,
+        typer.Option(
+            "--strict", help="Exit with 1 when ranks or events were lost, cut short or clamped."
+        ),
     ] = False,
     force: ForceOption = False,
 ) -> None:

@@ -83,10 +83,11 @@ def test_a_capture_that_cannot_be_summed_up_is_kept_with_the_workloads_exit_code
     assert Capture.open(run).manifest.exit_code == 6
 
 
-def test_strict_turns_losses_into_a_failure(kprof, tmp_path):
+@pytest.mark.parametrize("loss", ["--dropped", "--open"])
+def test_strict_turns_losses_into_a_failure(kprof, tmp_path, loss):
     line = ("--", "python", RANKS, *TWO_RANKS)
     assert kprof("record", "--strict", "-o", tmp_path / "a.kprof", *line).code == 0
-    lossy = kprof("record", "--strict", "-o", tmp_path / "b.kprof", *line, "--dropped", "1")
+    lossy = kprof("record", "--strict", "-o", tmp_path / "b.kprof", *line, loss, "1")
     assert lossy.code == 1
     assert Capture.open(tmp_path / "b.kprof").manifest.exit_code == 0
 

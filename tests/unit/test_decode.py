@@ -8,7 +8,7 @@ import pytest
 
 from kprof import abi
 from kprof.arena import Arena
-from kprof.capture import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED, ClockInfo
+from kprof.capture import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED, ClockInfo, RegionLosses
 from kprof.decode import Decoder, RegionIds, read_control
 from kprof.errors import ArenaError
 from kprof.regions import parse_regions
@@ -123,6 +123,24 @@ def test_open_saturated_and_clamped_are_counted_and_flagged() -> None:
     ]
     assert events["duration_ns"].tolist()[0] == 0
     assert (decoder.counts.open, decoder.counts.saturated, decoder.counts.clamped) == (1, 1, 3)
+    assert decoder.losses() == (
+        RegionLosses("send", open=1, saturated=1, clamped=2),
+        RegionLosses("work", clamped=1),
+    )
+
+
+def test_losses_are_counted_by_region_over_all_flushes() -> None:
+    rows = [(10, 1, abi.DURATION_OPEN, 0), (20, 1, 5, 0), (30, 900, 5, 0)]
+    _, decoder = decode([chunk(rows), chunk(rows)])
+    assert decoder.losses() == (
+        RegionLosses("send", open=2),
+        RegionLosses("unknown region 900 of table 0", unknown_region=2),
+    )
+
+
+def test_whole_records_lose_nothing() -> None:
+    _, decoder = decode([chunk([(10, 1, 5, 0)])])
+    assert decoder.losses() == ()
 
 
 def test_unknown_regions_become_regions_of_their_own() -> None:

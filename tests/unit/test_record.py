@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kprof import capture
 from kprof.capture import Capture
@@ -219,7 +220,7 @@ def test_dropped_events_name_the_arena_that_would_have_held_all(tmp_path):
         )
     )
     assert recording.needed_arena_bytes == 96 * 2**20
-    assert recording.losses == ("20 of 24 events did not fit the arena",)
+    assert recording.losses == ("20 of 24 events did not fit the arena (ranks 0, 1)",)
 
 
 @pytest.mark.parametrize(
@@ -371,6 +372,30 @@ def test_exit_codes_in_words(code, text):
 
 def test_a_capture_without_losses_says_nothing():
     assert describe_losses(TraceBuilder("", 2).manifest()) == ()
+
+
+def test_losses_name_their_ranks_and_regions():
+    manifest = TraceBuilder("", 2).manifest()
+    first, second = manifest.ranks
+    ranks = (
+        replace(
+            first,
+            counts=capture.EventCounts(recorded=9, open=1, clamped=3),
+            losses=(
+                capture.RegionLosses("wait", open=1),
+                capture.RegionLosses("copy", clamped=3),
+            ),
+        ),
+        replace(
+            second,
+            counts=capture.EventCounts(recorded=9, clamped=4),
+            losses=(capture.RegionLosses("send", clamped=4),),
+        ),
+    )
+    assert describe_losses(replace(manifest, ranks=ranks)) == (
+        "1 span was begun and never ended (rank 0; wait: 1)",
+        "7 payloads did not fit their field (ranks 0, 1; send: 4, copy: 3)",
+    )
 
 
 def test_missing_ranks_are_named():

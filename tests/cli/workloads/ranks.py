@@ -46,6 +46,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--world-size", type=int, default=0)
     parser.add_argument("--aligned", type=numbers, default=[])
     parser.add_argument("--dropped", type=int, default=0)
+    parser.add_argument("--open", type=int, default=0)
     parser.add_argument("--needed-bytes", type=int, default=0)
     parser.add_argument("--exit", type=int, default=0)
     parser.add_argument("--die", default="", help="name of a signal")
@@ -73,7 +74,7 @@ def finish(directory: Path, rank: int, arguments: argparse.Namespace) -> None:
         host="host0",
         target="cpu",
         arena=ArenaUse(1 << 20, 1 << 20, arguments.needed_bytes),
-        counts=EventCounts(recorded=2, dropped=arguments.dropped),
+        counts=EventCounts(recorded=2, dropped=arguments.dropped, open=arguments.open),
         regions=parse_regions(REGIONS.replace("wait,", "sync,") if is_clashing else REGIONS),
         launches=(Launch(0, "all_to_all", 0, 1, 64),),
     )
