@@ -14,6 +14,7 @@ and the workload runs at full speed.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import socket
@@ -24,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kprof.errors import RecorderError
+from kprof.errors import CaptureError, RecorderError
 from kprof.interrupts import deferring_signals, ignore_signals
 
 # kprof.abi's NO_CHUNK and LAUNCH_BUFFER, restated without numpy (a test compares): importing the recorder costs
@@ -209,6 +210,7 @@ class Recorder:
     def close(self) -> None:
         """Flush, finish the rank's files and let go of the arena. Called at exit; a second call does nothing."""
         from kprof.capture import write_rank_info
+        from kprof.rank_summary import write_summary
 
         if self._is_closed:
             return
@@ -216,7 +218,11 @@ class Recorder:
             self.flush()
             self._is_closed = True
             self._writer.close()
-            write_rank_info(self._directory, self._info())
+            info = self._info()
+            write_rank_info(self._directory, info)
+            # Readers make a summary that is missing: not worth failing for.
+            with contextlib.suppress(CaptureError):
+                write_summary(self._directory, info, self.world_size)
             _active.discard((self._directory, self.rank))
 
     def _info(self) -> Any:

@@ -130,14 +130,7 @@ class TraceBuilder:
 
     def write(self, output: Path, *, force: bool = False) -> Capture:
         """Write a capture directory."""
-        temporary = begin_capture(output, force)
-        table = self.table()
-        manifest = self.manifest()
-        for info in manifest.ranks:
-            writer = EventWriter(temporary, info.rank)
-            writer.write(table.filter(pa.compute.equal(table["rank"], info.rank)))
-            writer.close()
-        return finish_capture(temporary, output, manifest)
+        return write_events(self.manifest(), self.table(), output, force=force)
 
     def _rank_info(self, rank: int) -> RankInfo:
         return RankInfo(
@@ -150,6 +143,27 @@ class TraceBuilder:
             regions=self.regions,
             launches=tuple(self._launches.values()),
         )
+
+
+def write_trace(trace: Trace, output: Path, *, force: bool = False) -> Capture:
+    """Write the events of an in-memory trace as a capture directory, in the ranks' own times."""
+    columns = ", ".join(event_schema().names)
+    table = trace.sql(f"SELECT {columns} FROM raw_events ORDER BY rank, file_row_number")
+    return write_events(trace.manifest, table.cast(event_schema()), output, force=force)
+
+
+def write_events(
+    manifest: Manifest, events: pa.Table, output: Path, *, force: bool = False
+) -> Capture:
+    """Write a capture directory from a manifest and a table of event_schema()."""
+    import pyarrow.compute as pc
+
+    temporary = begin_capture(output, force)
+    for info in manifest.ranks:
+        writer = EventWriter(temporary, info.rank)
+        writer.write(events.filter(pc.equal(events["rank"], info.rank)))
+        writer.close()
+    return finish_capture(temporary, output, manifest)
 
 
 def pack_payload(region: Region, fields: dict[str, int]) -> int:

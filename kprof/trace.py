@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 from kprof.capture import Alignment, Capture, Manifest, RankInfo
 from kprof.errors import ClockError, CorruptCaptureError, SelectionError
+from kprof.rank_summary import stored_summary
 from kprof.regions import MergedTables, RegionTable, merge_tables
-from kprof.views import Selection, Source, connect, create_views
+from kprof.views import Selection, Source, can_use_summaries, connect, create_views
 
 if TYPE_CHECKING:
     import duckdb
@@ -52,7 +53,7 @@ class Trace:
         """Open a capture directory; raises a CaptureError."""
         capture = path if isinstance(path, Capture) else Capture.open(path)
         files = tuple(capture.events_path(info.rank) for info in capture.manifest.ranks)
-        return Trace(capture.manifest, Source(files=files), Selection())
+        return Trace(capture.manifest, Source(files, None, _stored_summaries(capture)), Selection())
 
     @staticmethod
     def from_table(manifest: Manifest, events: pa.Table) -> Trace:
@@ -69,6 +70,24 @@ class Trace:
         """The ranks that were recorded and are selected."""
         wanted = self.selection.ranks
         return tuple(info for info in self.manifest.ranks if wanted is None or info.rank in wanted)
+
+    @property
+    def summarised_ranks(self) -> frozenset[int]:
+        """The selected ranks whose stored summaries hold for this selection."""
+        if not can_use_summaries(self.selection):
+            return frozenset()
+        stored = {rank for rank, _ in self._source.summaries}
+        return frozenset(info.rank for info in self.ranks if info.rank in stored)
+
+    @property
+    def whole_files(self) -> dict[int, Path]:
+        """The files of the selected ranks, where nothing of a rank is left out; empty for traces in memory."""
+        if self.selection.launches is not None or not can_use_summaries(self.selection):
+            return {}
+        files = dict(
+            zip((info.rank for info in self.manifest.ranks), self._source.files, strict=False)
+        )
+        return {info.rank: files[info.rank] for info in self.ranks if info.rank in files}
 
     @property
     def alignment(self) -> Alignment | None:
@@ -102,6 +121,12 @@ class Trace:
         with _reading():
             return self._con.execute(query, parameters).df()
 
+    def put(self, name: str, table: pa.Table) -> None:
+        """Keep a small table in the trace's database for later queries; one of that name is replaced."""
+        self._con.register("incoming", table)
+        self._con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM incoming")
+        self._con.unregister("incoming")
+
     def batches(self, query: str, rows_per_batch: int = 1 << 17) -> pa.RecordBatchReader:
         """Like `sql`, streamed: for exports of more events than memory holds."""
         with _reading():
@@ -118,7 +143,8 @@ class Trace:
 
     def num_events(self) -> int:
         """How many events are selected."""
-        row = self._row("SELECT count(*) FROM events")
+        # Counting records reads no column; the view would put every one of them on the common clock first.
+        row = self._row("SELECT count(*) FROM selected_raw_events")
         return int(row[0])
 
     def _relation(self, query: str, parameters: Sequence[Any]) -> duckdb.DuckDBPyRelation:
@@ -159,6 +185,15 @@ def _reading() -> Iterator[None]:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0]
+
+
+def _stored_summaries(capture: Capture) -> tuple[tuple[int, Path], ...]:
+    size = capture.manifest.world_size
+    found = [
+        (info.rank, stored_summary(capture.events_path(info.rank), info.rank, size))
+        for info in capture.manifest.ranks
+    ]
+    return tuple((rank, path) for rank, path in found if path is not None)
 
 
 def _merge_rank_tables(ranks: Sequence[RankInfo]) -> MergedTables:

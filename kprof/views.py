@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.capture import EVENT_OPEN, Launch, Manifest, RankInfo
+from kprof.rank_summary import NO_PARTS_SQL
 from kprof.regions import MergedTables, Region, RegionTable
 
 if TYPE_CHECKING:
@@ -57,10 +58,11 @@ class Selection:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the events come from: Parquet files, or one Arrow table."""
+    """Where the events come from: Parquet files, or one Arrow table; and the stored summaries of ranks, by rank."""
 
     files: tuple[Path, ...] = ()
     table: pa.Table | None = None
+    summaries: tuple[tuple[int, Path], ...] = ()
 
 
 def connect(source: Source) -> duckdb.DuckDBPyConnection:
@@ -71,7 +73,8 @@ def connect(source: Source) -> duckdb.DuckDBPyConnection:
     con.execute("SET preserve_insertion_order = false")
     con.execute("SET enable_progress_bar = false")
     if source.files:
-        allowed = ", ".join(quote(str(file)) for file in source.files)
+        summaries = [path for _, path in source.summaries]
+        allowed = ", ".join(quote(str(file)) for file in (*source.files, *summaries))
         con.execute(f"SET allowed_paths = [{allowed}]")
     con.execute("SET enable_external_access = false")
     return con
@@ -110,6 +113,10 @@ def create_views(
     con.execute(f"CREATE VIEW all_events AS {_events_sql(merged.table)}")
     con.execute(f"CREATE VIEW events AS SELECT * FROM all_events {_where(con, selection)}")
     con.execute(f"CREATE VIEW flows AS {_FLOWS_SQL}")
+    con.execute(
+        f"CREATE VIEW selected_raw_events AS SELECT e.* FROM raw_events e {_raw_where(con, selection)}"
+    )
+    con.execute(f"CREATE VIEW stored_parts AS {_stored_parts_sql(source, selection)}")
 
 
 _NO_REGION: Final = {"id": -1, "name": "", "category": "other", "kind": "span"}
@@ -251,18 +258,27 @@ def _events_sql(table: RegionTable) -> str:
             coalesce(r.id, 0) AS region_id,
             coalesce(r.name, 'unknown region ' || e.region) AS region,
             coalesce(r.category, 'other') AS category, coalesce(r.kind, 'span') AS kind, e.flags,
-            {_aligned("e.start_ns")} AS start_ns,
-            {_aligned("e.start_ns + e.duration_ns")} AS end_ns,
-            {_aligned("e.start_ns + e.duration_ns")} - {_aligned("e.start_ns")} AS duration_ns,
+            {aligned_sql("e.start_ns")} AS start_ns,
+            {aligned_sql("e.start_ns + e.duration_ns")} AS end_ns,
+            {aligned_sql("e.start_ns + e.duration_ns")} - {aligned_sql("e.start_ns")} AS duration_ns,
             e.payload, e.hw_id, {fields}
         FROM raw_events e
-        JOIN clock_segments c ON c.rank = e.rank AND e.start_ns >= c.from_ns AND e.start_ns < c.until_ns
+        JOIN clock_segments c ON {segment_of("e.rank", "e.start_ns")}
         LEFT JOIN raw_regions r ON r.rank = e.rank AND r.local_id = e.region
         LEFT JOIN launches l ON l.rank = e.rank AND l.launch = e.launch"""
 
 
-def _aligned(local: str) -> str:
-    return f"(({local}) + CAST(round(c.offset_ns + c.drift * (({local}) - c.origin_ns)) AS BIGINT))"
+def segment_of(rank: str, local: str, segment: str = "c") -> str:
+    """The condition that finds the clock segment of a rank's local time."""
+    return (
+        f"{segment}.rank = {rank} AND {local} >= {segment}.from_ns AND {local} < {segment}.until_ns"
+    )
+
+
+def aligned_sql(local: str, segment: str = "c") -> str:
+    """A local time on the clock of all ranks, by its segment."""
+    drift = f"{segment}.drift * (({local}) - {segment}.origin_ns)"
+    return f"(({local}) + CAST(round({segment}.offset_ns + {drift}) AS BIGINT))"
 
 
 # A slot is used again in later launches and may be used again within one: the n-th send meets the n-th wait.
@@ -287,25 +303,65 @@ _FLOWS_SQL: Final = f"""
 
 
 def _where(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
-    terms = []
-    for column, values in (
-        ("rank", selection.ranks),
-        ("block", selection.blocks),
-        ("launch", selection.launches),
-    ):
-        if values is not None:
-            terms.append(
-                f"{column} IN ({', '.join(str(int(value)) for value in values) or 'NULL'})"
-            )
+    terms = _number_terms(selection)
     if selection.regions is not None:
-        terms.append(
-            f"region IN ({', '.join(quote(name) for name in selection.regions) or 'NULL'})"
-        )
+        terms.append(f"region IN ({_region_list(selection.regions)})")
     if selection.time_ns is not None:
-        ((origin,),) = con.execute("SELECT coalesce(min(start_ns), 0) FROM all_events").fetchall()
-        first, last = (origin + int(value) for value in selection.time_ns)
+        first, last = _absolute_ns(con, selection.time_ns)
         terms.append(f"start_ns < {last} AND end_ns >= {first}")
     return f"WHERE {' AND '.join(terms)}" if terms else ""
+
+
+def _raw_where(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
+    """The same selection of records in rank-local times and ids; joins only what it needs."""
+    joins, terms = "", _number_terms(selection, "e.")
+    if selection.regions is not None:
+        joins += " SEMI JOIN (SELECT rank, local_id FROM raw_regions "
+        joins += f"WHERE name IN ({_region_list(selection.regions)})) r ON r.rank = e.rank AND r.local_id = e.region"
+    if selection.time_ns is not None:
+        first, last = _absolute_ns(con, selection.time_ns)
+        joins += f" JOIN clock_segments c ON {segment_of('e.rank', 'e.start_ns')}"
+        terms.append(f"{aligned_sql('e.start_ns')} < {last}")
+        terms.append(f"{aligned_sql('e.start_ns + e.duration_ns')} >= {first}")
+    return f"{joins} WHERE {' AND '.join(terms)}" if terms else joins
+
+
+def _stored_parts_sql(source: Source, selection: Selection) -> str:
+    """The stored summaries where they hold for this selection: they cannot be cut by region or time."""
+    if not source.summaries or not can_use_summaries(selection):
+        return NO_PARTS_SQL
+    files = ", ".join(quote(str(path)) for _, path in source.summaries)
+    terms = _number_terms(selection)
+    where = f"WHERE {' AND '.join(terms)}" if terms else ""
+    return f"SELECT * FROM read_parquet([{files}]) {where}"
+
+
+def can_use_summaries(selection: Selection) -> bool:
+    """Whether summaries by rank and launch can say what this selection adds up to."""
+    return selection.blocks is None and selection.regions is None and selection.time_ns is None
+
+
+def _number_terms(selection: Selection, prefix: str = "") -> list[str]:
+    columns = {
+        "rank": selection.ranks,
+        "block": selection.blocks,
+        "launch": selection.launches,
+    }
+    return [
+        f"{prefix}{column} IN ({', '.join(str(int(value)) for value in values) or 'NULL'})"
+        for column, values in columns.items()
+        if values is not None
+    ]
+
+
+def _region_list(names: Sequence[str]) -> str:
+    return ", ".join(quote(name) for name in names) or "NULL"
+
+
+def _absolute_ns(con: duckdb.DuckDBPyConnection, time_ns: tuple[int, int]) -> tuple[int, int]:
+    """Times after the first event of the trace, as times."""
+    ((origin,),) = con.execute("SELECT coalesce(min(start_ns), 0) FROM all_events").fetchall()
+    return origin + int(time_ns[0]), origin + int(time_ns[1])
 
 
 def quote(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
+from kprof.analysis.once import once_per_trace
 from kprof.analysis.summary import summarise
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from kprof.trace import Trace
 
 
+@once_per_trace
 def imbalance(trace: Trace, by: Literal["rank", "block"] = "rank") -> pd.DataFrame:
     """Events, work, wait and bytes per rank or per block.
 
@@ -55,6 +57,7 @@ _RANKS_SQL: Final = f"""
     FROM ranks_work ORDER BY rank"""
 
 
+@once_per_trace
 def efficiency(trace: Trace) -> pd.DataFrame:
     """The efficiency tree of the whole run: parallel efficiency = load balance x communication efficiency.
 
@@ -69,6 +72,7 @@ def efficiency(trace: Trace) -> pd.DataFrame:
     return trace.frame(_efficiency_sql("0", ""))
 
 
+@once_per_trace
 def rank_efficiency(trace: Trace) -> pd.DataFrame:
     """The same per rank over the rank's own launches and clock: rank first, then the columns of
     `efficiency`."""

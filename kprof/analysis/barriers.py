@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kprof.analysis.summary import CLOSED_SPANS
+from kprof.analysis.once import once_per_trace
+from kprof.analysis.summary import CLOSED_SPANS, summarise
 from kprof.errors import ClockError
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from kprof.trace import Trace
 
 
+@once_per_trace
 def barrier_waits(trace: Trace) -> pd.DataFrame:
     """N x N waits in regions of category sync: time from a track's enter to the last one's, per region and last
     rank.
@@ -34,7 +36,7 @@ def barrier_waits(trace: Trace) -> pd.DataFrame:
         entered AS (
             SELECT rank, region, kernel, ordinal, block, start_ns, end_ns, row_number() OVER (
                 PARTITION BY rank, launch, block, warp, region_id ORDER BY start_ns) AS occurrence
-            FROM events WHERE {CLOSED_SPANS} AND category = 'sync')"""
+            FROM events WHERE {CLOSED_SPANS} AND category = 'sync' AND {_any_sync(trace)})"""
     return trace.frame(
         f"""
         WITH {entered},
@@ -61,6 +63,15 @@ def barrier_waits(trace: Trace) -> pd.DataFrame:
             CAST(sum(end_ns - start_ns) AS BIGINT) AS wait_ns
         FROM measured GROUP BY region, scope, last_rank ORDER BY nxn_wait_ns DESC, region, last_rank"""
     )
+
+
+def _any_sync(trace: Trace) -> str:
+    """The summary knows whether there is anything to find: then no event is read."""
+    summarise(trace)
+    table = trace.frame(
+        "SELECT 1 FROM cells JOIN regions r ON r.id = region_id WHERE r.category = 'sync' LIMIT 1"
+    )
+    return "true" if len(table) else "false"
 
 
 _MEETING = """max(start_ns) OVER (PARTITION BY {key}) AS last_enter,

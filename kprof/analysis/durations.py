@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kprof.analysis.once import once_per_trace
 from kprof.analysis.summary import SUB_BUCKETS, summarise
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def stats(trace: Trace) -> pd.DataFrame:
 BLOCK_TIME_SQL: Final = "SELECT sum(last_ns - first_ns) FROM tracks"
 
 
+@once_per_trace
 def block_time_ns(trace: Trace, rank: int | None = None) -> int:
     """The sum over launches and tracks of last end - first start: what shares "of block time" refer to."""
     summarise(trace)

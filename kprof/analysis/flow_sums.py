@@ -3,21 +3,59 @@ trace.
 
     flow_sums   send_region, wait_region, src, dst -> flows, wait_ns, late_sender_ns, exposed_transfer_ns, violations,
                 violations_beyond_bound, bound_ns
+
+Flows need the events of two ranks, so no summary of one rank holds them. Up to MAX_EVENTS_PAIRED all of them are
+looked at; of larger captures whole calls, evenly spread over the run: `calls_paired` says which.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
+from kprof.analysis.pairing import Ends, Ints, pair
 from kprof.analysis.skew import launch_starts
-from kprof.analysis.summary import EVENTS_PER_SLICE
+from kprof.analysis.summary import summarise, table_exists
 from kprof.capture import EVENT_OPEN
+from kprof.views import aligned_sql, segment_of
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from kprof.trace import Trace
+
+# Both sides of a slice are in memory at a time: 8 columns of 8 bytes for at most this many events.
+EVENTS_PER_SLICE: Final = 4_000_000
+MAX_EVENTS_PAIRED: Final = 128_000_000
+_EVENTS_SAMPLED: Final = 16_000_000
+
+
+@dataclass(frozen=True)
+class CallsPaired:
+    """Ordinals of the calls whose flows are in the sums, of how many."""
+
+    ordinals: tuple[int, ...]
+    of_calls: int
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing was left out."""
+        return len(self.ordinals) == self.of_calls
+
+
+def calls_paired(trace: Trace) -> CallsPaired:
+    """All calls, or those that are looked at where there are too many events for all of them."""
+    events = _events_of_calls(trace)
+    total = sum(events.values())
+    if total <= MAX_EVENTS_PAIRED or len(events) < 2:
+        return CallsPaired(tuple(events), len(events))
+    count = max(1, int(_EVENTS_SAMPLED * len(events) / total))
+    ordinals = list(events)
+    spread = {ordinals[(2 * i + 1) * len(ordinals) // (2 * count)] for i in range(count)}
+    return CallsPaired(tuple(sorted(spread)), len(events))
 
 
 def sum_flows(trace: Trace) -> None:
@@ -26,19 +64,27 @@ def sum_flows(trace: Trace) -> None:
     The n-th send of a (source, destination, slot) meets its n-th wait within a call, as in the view `flows`; a
     slice holds whole calls, so that the pairing needs only a slice's events in memory.
     """
-    if len(trace.frame("SELECT 1 FROM duckdb_tables() WHERE table_name = 'flow_sums'")):
+    if table_exists(trace, "flow_sums"):
         return
-    trace.frame(_EMPTY_SQL)
-    bound = bound_sql(trace)
-    for where in _slices(trace):
-        trace.frame(f"INSERT INTO flow_parts {_pairs_sql(where, bound)}")
+    rows = [row for ordinals in _slices(trace) for row in _sums_of_calls(trace, ordinals)]
+    trace.put("flow_parts", _parts_table(rows))
     trace.frame(_UNITE_SQL)
 
 
-_EMPTY_SQL: Final = """
-    CREATE OR REPLACE TEMP TABLE flow_parts (send_region INTEGER, wait_region INTEGER, src INTEGER, dst INTEGER,
-        flows BIGINT, wait_ns BIGINT, late_sender_ns BIGINT, exposed_transfer_ns BIGINT, violations BIGINT,
-        violations_beyond_bound BIGINT, bound_ns DOUBLE)"""
+_PART_COLUMNS: Final = (
+    "send_region",
+    "wait_region",
+    "src",
+    "dst",
+    "flows",
+    "wait_ns",
+    "late_sender_ns",
+    "exposed_transfer_ns",
+    "violations",
+    "violations_beyond_bound",
+    "bound_ns",
+)
+_Row = tuple[float, ...]
 
 _UNITE_SQL: Final = """
     CREATE OR REPLACE TEMP TABLE flow_sums AS
@@ -50,59 +96,114 @@ _UNITE_SQL: Final = """
     GROUP BY s.name, w.name, src, dst"""
 
 
-def _slices(trace: Trace) -> Iterator[str]:
-    """Conditions that cut the launches into sets of whole calls of at most about EVENTS_PER_SLICE events."""
-    starts = launch_starts(trace)
-    events = trace.frame(
+def _parts_table(rows: list[_Row]) -> pa.Table:
+    import pyarrow as pa
+
+    columns = zip(*rows, strict=True) if rows else [()] * len(_PART_COLUMNS)
+    kinds = [pa.int64()] * (len(_PART_COLUMNS) - 1) + [pa.float64()]
+    arrays = [
+        pa.array(np.asarray(values)).cast(kind) for values, kind in zip(columns, kinds, strict=True)
+    ]
+    return pa.table(arrays, names=list(_PART_COLUMNS))
+
+
+def _events_of_calls(trace: Trace) -> dict[int, int]:
+    """Events by ordinal."""
+    summarise(trace)
+    table = trace.frame(
         "SELECT ordinal, CAST(sum(events) AS BIGINT) AS events FROM tracks JOIN spans_of_launches USING (rank, launch) "
         "GROUP BY ordinal ORDER BY ordinal"
     )
+    return dict(zip(table["ordinal"].tolist(), table["events"].tolist(), strict=True))
+
+
+def _slices(trace: Trace) -> Iterator[list[int]]:
+    """The calls that are looked at, in sets of at most about EVENTS_PER_SLICE events."""
+    events = _events_of_calls(trace)
     chosen: list[int] = []
     total = 0
-    for ordinal, count in zip(events["ordinal"].tolist(), events["events"].tolist(), strict=True):
-        if chosen and total + count > EVENTS_PER_SLICE:
-            yield _in_calls(starts, chosen)
+    for ordinal in calls_paired(trace).ordinals:
+        if chosen and total + events[ordinal] > EVENTS_PER_SLICE:
+            yield chosen
             chosen, total = [], 0
         chosen.append(ordinal)
-        total += count
+        total += events[ordinal]
     if chosen:
-        yield _in_calls(starts, chosen)
+        yield chosen
 
 
-def _in_calls(starts: pd.DataFrame, ordinals: list[int]) -> str:
-    """By ordinal, and by launch number so that Parquet row groups of other launches are not read."""
+def _sums_of_calls(trace: Trace, ordinals: list[int]) -> list[_Row]:
+    rules = trace.regions.flows
+    if not rules:
+        return []
+    ends = trace.sql(_ends_sql(trace, ordinals))
+    columns = {name: ends[name].to_numpy().astype(np.int64) for name in ends.column_names}
+    bounds = _bounds_of_ranks(trace)
+    rows: list[_Row] = []
+    for rule in rules:
+        sends = _side(columns, rule.send, src="rank", dst="peer")
+        waits = _side(columns, rule.wait, src="peer", dst="rank")
+        rows += [(rule.send, rule.wait, *row) for row in _link_sums(sends, waits, bounds)]
+    return rows
+
+
+def _ends_sql(trace: Trace, ordinals: list[int]) -> str:
+    """From the records, which costs half of asking the view; other launches' Parquet row groups are not read."""
+    starts = launch_starts(trace)
     launches = sorted(set(starts.loc[starts["ordinal"].isin(ordinals), "launch"].tolist()))
     listed = ", ".join(str(launch) for launch in launches)
-    return f"ordinal BETWEEN {min(ordinals)} AND {max(ordinals)} AND launch IN ({listed})"
-
-
-def _pairs_sql(where: str, bound: str) -> str:
-    released = "least(s.start_ns, w.end_ns)"
+    calls = ", ".join(str(ordinal) for ordinal in ordinals)
     return f"""
-        WITH sends AS ({_ends_sql("send", where)}), waits AS ({_ends_sql("wait", where)})
-        SELECT f.send, f.wait, s.rank AS src, w.rank AS dst, count(*),
-            sum(w.end_ns - w.start_ns), sum(greatest(0, {released} - w.start_ns)),
-            sum(w.end_ns - greatest(w.start_ns, {released})), count(*) FILTER (w.end_ns < s.start_ns),
-            count(*) FILTER (w.end_ns < s.start_ns - {bound.format(src="s.rank", dst="w.rank")}),
-            any_value({bound.format(src="s.rank", dst="w.rank")})
-        FROM flow_rules f JOIN sends s ON s.region_id = f.send
-        JOIN waits w ON w.region_id = f.wait AND w.peer = s.rank AND s.peer = w.rank AND w.slot = s.slot
-            AND w.ordinal = s.ordinal AND w.occurrence = s.occurrence
-        GROUP BY f.send, f.wait, s.rank, w.rank"""
+        SELECT e.rank, {_payload_field("peer")}, coalesce(l.ordinal, 0) AS ordinal, {_payload_field("slot")},
+            r.id AS region_id,
+            {aligned_sql("e.start_ns")} AS start_ns, {aligned_sql("e.start_ns + e.duration_ns")} AS end_ns,
+            e.file_row_number AS event_id
+        FROM selected_raw_events e
+        JOIN (SELECT * FROM raw_regions WHERE id IN (SELECT send FROM flow_rules UNION SELECT wait FROM flow_rules)) r
+            ON r.rank = e.rank AND r.local_id = e.region
+        JOIN clock_segments c ON {segment_of("e.rank", "e.start_ns")}
+        LEFT JOIN launches l ON l.rank = e.rank AND l.launch = e.launch
+        WHERE e.flags & {EVENT_OPEN} = 0 AND e.launch IN ({listed}) AND coalesce(l.ordinal, 0) IN ({calls})"""
 
 
-def _ends_sql(side: str, where: str) -> str:
-    return f"""
-        SELECT rank, ordinal, region_id, peer, slot, start_ns, end_ns, row_number() OVER (
-            PARTITION BY rank, region_id, ordinal, peer, slot ORDER BY start_ns, event_id) AS occurrence
-        FROM events WHERE region_id IN (SELECT {side} FROM flow_rules) AND flags & {EVENT_OPEN} = 0 AND {where}"""
+def _payload_field(name: str) -> str:
+    return f"CAST((e.payload >> r.{name}_shift) & r.{name}_mask AS BIGINT) AS {name}"
 
 
-def bound_sql(trace: Trace) -> str:
-    """The clock error bound between two ranks, as an expression with the fields {src} and {dst}."""
-    entries = trace.alignment.ranks if trace.alignment else ()
-    whens = " ".join(f"WHEN {entry.rank} THEN {float(entry.bound_ns)}" for entry in entries)
-    if not whens:
-        return "0.0"
-    one = f"(CASE {{}} {whens} ELSE 0.0 END)"
-    return f"(CASE WHEN {{src}} = {{dst}} THEN 0.0 ELSE {one.format('{src}')} + {one.format('{dst}')} END)"
+def _side(columns: dict[str, Ints], region_id: int, src: str, dst: str) -> Ends:
+    chosen = np.flatnonzero(columns["region_id"] == region_id)
+    names = (src, dst, "ordinal", "slot", "start_ns", "end_ns", "event_id")
+    return Ends(*(columns[name][chosen] for name in names))
+
+
+def _link_sums(sends: Ends, waits: Ends, bounds: Any) -> list[_Row]:
+    """Per (source, destination): the columns of `flow_sums` from `src` on."""
+    s, w = pair(sends, waits)
+    if len(s) == 0:
+        return []
+    start, end, sent = waits.start_ns[w], waits.end_ns[w], sends.start_ns[s]
+    released = np.minimum(sent, end)
+    src, dst = waits.src[w], waits.dst[w]
+    bound = np.where(src == dst, 0.0, bounds[src] + bounds[dst])
+    links, at = np.unique(src * len(bounds) + dst, return_inverse=True)
+    measured = (
+        np.ones(len(s), dtype=np.int64),
+        end - start,
+        np.maximum(0, released - start),
+        end - np.maximum(start, released),
+        end < sent,
+        end < sent - bound,
+    )
+    # Sums of ns stay below 2**53, where floats are whole: that is a hundred days of waiting.
+    sums = [np.bincount(at, weights=values).astype(np.int64) for values in measured]
+    of_link = np.zeros(len(links))
+    of_link[at] = bound
+    return list(zip(links // len(bounds), links % len(bounds), *sums, of_link, strict=True))
+
+
+def _bounds_of_ranks(trace: Trace) -> Any:
+    """The clock error bound of every rank of the world against the reference; 0 where nothing was aligned."""
+    bounds = np.zeros(1 + max([trace.manifest.world_size, *(info.rank for info in trace.ranks)]))
+    for entry in trace.alignment.ranks if trace.alignment else ():
+        bounds[entry.rank] = entry.bound_ns
+    return bounds

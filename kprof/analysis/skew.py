@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kprof.analysis.once import once_per_trace
 from kprof.analysis.summary import summarise
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def launch_skew(trace: Trace) -> pd.DataFrame:
     return table.drop(columns="last_start_ns").reset_index()
 
 
+@once_per_trace
 def launch_starts(trace: Trace) -> pd.DataFrame:
     """First and last event of every rank in every launch: kernel, ordinal, rank, launch, first_ns, last_ns,
     ..."""

@@ -1,9 +1,8 @@
-"""The small tables that all analyses start from, each made by one scan of the events and kept with the trace.
+"""The small tables that all analyses start from, made once and kept with the trace.
 
-Nothing here holds all events: every table is an aggregate whose size is ranks x launches x blocks x (warps or
-regions), and every aggregate but one is mergeable (a sum, a count, a minimum or a histogram), so that ranks can
-be summarised apart and the summaries be united. The one that needs an order, the union of intervals of a track,
-is made in slices of whole tracks.
+They are the summaries of the ranks (`kprof.rank_summary`), put on the trace's clock and ids and united: stored ones are
+read from the capture, the others are made from the events. Nothing here holds all events: every table is an aggregate
+whose size is ranks x launches x blocks x (warps or regions).
 
     cells    rank, launch, block, region_id, peer -> events, total_ns, min_ns, max_ns, bytes, first_ns, last_ns
     tracks   rank, launch, block, warp -> events, work_ns, wait_ns, first_ns, last_ns, first_useful_ns, last_useful_ns
@@ -11,162 +10,171 @@ is made in slices of whole tracks.
     spans_of_launches   kernel, ordinal, rank, launch -> first_ns, last_ns, tracks, work_ns, wait_ns
 
 `peer` is -1 where a region names none, or names one outside the world. Open spans have no end and are left out
-of all times.
+of all times. Times are on the trace's clock; lengths are what the rank's own clock measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kprof.capture import EVENT_OPEN
-from kprof.regions import Kind
+from kprof.capture import EVENT_OPEN, RankInfo
+from kprof.rank_summary import (
+    EVENTS_PER_SLICE,
+    PARTS_TABLE_SQL,
+    SUB_BUCKETS,
+    part_statements,
+    summarise_file,
+    track_slices,
+)
+from kprof.regions import RegionTable
+from kprof.views import aligned_sql, segment_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from kprof.trace import Trace
 
-WORK_CATEGORIES: Final = ("compute", "send", "recv")
-WAIT_CATEGORIES: Final = ("wait", "sync")
-SUB_BUCKETS: Final = 16
-# How many events are sorted at a time: 8 M rows of a track key and two times are about 0.4 GB.
-EVENTS_PER_SLICE: Final = 8_000_000
+__all__ = [
+    "CLOSED_SPANS",
+    "EVENTS_PER_SLICE",
+    "SUB_BUCKETS",
+    "WAIT",
+    "WORK",
+    "Progress",
+    "summarise",
+    "table_exists",
+]
 
 Progress = Callable[[str, float], None]
+_WHAT: Final = "work and waits of every track"
 
 CLOSED_SPANS: Final = f"kind = 'span' AND flags & {EVENT_OPEN} = 0"
 WORK: Final = "category IN ('compute', 'send', 'recv')"
 WAIT: Final = "category IN ('wait', 'sync')"
 
 
-def summarise(trace: Trace, progress: Progress | None = None) -> None:
-    """Make the tables of this module in the trace's database, unless they are there."""
-    if _exists(trace, "spans_of_launches"):
+def summarise(
+    trace: Trace, progress: Progress | None = None, apart: Sequence[pa.Table] | None = None
+) -> None:
+    """Make the tables of this module in the trace's database, unless they are there.
+
+    `apart` are summaries (`kprof.rank_summary.summarise_file`) of all selected ranks without a stored one, where they
+    were made elsewhere.
+    """
+    if table_exists(trace, "spans_of_launches"):
         return
     report = progress or (lambda _what, _share: None)
-    ids = _Ids.of(trace)
-    report("counting regions", 0.0)
-    trace.frame(_counts_sql(ids, trace.manifest.world_size))
-    trace.frame(_CELLS_SQL)
-    trace.frame(_BUCKETS_SQL)
-    trace.frame("DROP TABLE counts")
-    trace.frame(_EMPTY_TRACKS_SQL)
-    slices = list(_slices(trace))
-    for i, where in enumerate(slices):
-        report("work and waits of every track", 0.5 + 0.5 * i / len(slices))
-        trace.frame(_tracks_sql(ids, where))
-    trace.frame(_LAUNCHES_SQL)
+    trace.frame(PARTS_TABLE_SQL)
+    if apart is None:
+        _make_parts(trace, report)
+    for table in apart or ():
+        _add_parts(trace, table)
+    report("uniting the ranks", 0.9)
+    for statement in (_CELLS_SQL, _TRACKS_SQL, _BUCKETS_SQL, "DROP TABLE parts", _LAUNCHES_SQL):
+        trace.frame(statement)
 
 
-def _exists(trace: Trace, table: str) -> bool:
+def table_exists(trace: Trace, table: str) -> bool:
+    """Whether the trace's database has a table of this name."""
     query = "SELECT 1 FROM duckdb_tables() WHERE table_name = ?"
     return len(trace.frame(query, [table])) > 0
 
 
-@dataclass(frozen=True)
-class _Ids:
-    """Conditions on region ids: the same as those on names of categories and kinds, and much cheaper per
-    event."""
-
-    closed_spans: str
-    waits: str
-    works: str
-
-    @staticmethod
-    def of(trace: Trace) -> _Ids:
-        regions = trace.regions.regions
-        points = [region.id for region in regions if region.kind is not Kind.SPAN]
-        waits = [region.id for region in regions if region.category.value in WAIT_CATEGORIES]
-        works = [region.id for region in regions if region.category.value in WORK_CATEGORIES]
-        is_open = f"flags & {EVENT_OPEN} = 0"
-        return _Ids(
-            closed_spans=f"{is_open} AND NOT ({_id_in(points)})",
-            waits=_id_in(waits),
-            works=_id_in(works),
-        )
+def _summarise_files(
+    ranks: list[RankInfo], files: dict[int, Path], world_size: int, report: Progress, workers: int
+) -> Iterator[pa.Table]:
+    with ThreadPoolExecutor(workers) as pool:
+        jobs = [pool.submit(summarise_file, files[info.rank], info, world_size) for info in ranks]
+        for i, job in enumerate(jobs):
+            report(_WHAT, 0.9 * i / len(jobs))
+            yield job.result()
 
 
-def _id_in(ids: list[int]) -> str:
-    return f"region_id IN ({', '.join(map(str, ids))})" if ids else "false"
+def _make_parts(trace: Trace, report: Progress) -> None:
+    """Summarise the ranks that have no stored summary: file by file, or what a selection leaves of them."""
+    world_size = trace.manifest.world_size
+    missing = [info for info in trace.ranks if info.rank not in trace.summarised_ranks]
+    files = trace.whole_files
+    if files:
+        workers = int(trace.frame("SELECT current_setting('threads') AS n")["n"].iloc[0])
+        for table in _summarise_files(missing, files, world_size, report, workers):
+            _add_parts(trace, table)
+        return
+    slices = list(_slices(missing))
+    for i, (where, regions) in enumerate(slices):
+        report(_WHAT, 0.9 * i / len(slices))
+        for statement in part_statements("selected_raw_events", where, regions, world_size):
+            trace.frame(statement)
 
 
-def _counts_sql(ids: _Ids, world_size: int) -> str:
-    """Both aggregates in one scan: rows with a bucket are of the histogram, rows without of the cells."""
-    return f"""
-        CREATE OR REPLACE TEMP TABLE counts AS
-        WITH spans AS (
-            SELECT rank, launch, block, region_id, duration_ns, bytes, start_ns, end_ns,
-                CASE WHEN peer < {int(world_size)} THEN CAST(peer AS INTEGER) ELSE -1 END AS peer,
-                CAST(floor(log2(greatest(duration_ns, 1)) * {SUB_BUCKETS}) AS INTEGER) AS bucket
-            FROM events WHERE {ids.closed_spans})
-        SELECT rank, launch, block, region_id, peer, bucket, count(*) AS events,
-            CAST(sum(duration_ns) AS BIGINT) AS total_ns, min(duration_ns) AS min_ns, max(duration_ns) AS max_ns,
-            coalesce(CAST(sum(bytes) AS BIGINT), 0) AS bytes, min(start_ns) AS first_ns, max(end_ns) AS last_ns
-        FROM spans GROUP BY GROUPING SETS ((rank, launch, block, region_id, peer), (rank, region_id, bucket))"""
+def _add_parts(trace: Trace, table: pa.Table) -> None:
+    trace.put("incoming_parts", table)
+    trace.frame("INSERT INTO parts BY NAME SELECT * FROM incoming_parts")
 
 
-_CELLS_SQL: Final = "CREATE OR REPLACE TEMP TABLE cells AS SELECT * EXCLUDE (bucket) FROM counts WHERE bucket IS NULL"
+def _slices(ranks: list[RankInfo]) -> Iterator[tuple[str, RegionTable]]:
+    """Conditions that cut the events into sets of whole tracks of at most about EVENTS_PER_SLICE.
 
-_BUCKETS_SQL: Final = """
-    CREATE OR REPLACE TEMP TABLE buckets AS
-    SELECT rank, region_id, bucket, events FROM counts WHERE bucket IS NOT NULL"""
-
-_EMPTY_TRACKS_SQL: Final = """
-    CREATE OR REPLACE TEMP TABLE tracks (rank INTEGER, launch INTEGER, block INTEGER, warp SMALLINT, events BIGINT,
-        work_ns BIGINT, wait_ns BIGINT, first_ns BIGINT, last_ns BIGINT,
-        first_useful_ns BIGINT, last_useful_ns BIGINT)"""
-
-
-def _slices(trace: Trace) -> Iterator[str]:
-    """Conditions that cut the events into sets of whole tracks of at most about EVENTS_PER_SLICE."""
-    ranks: list[int] = []
-    num_events = 0
-    for info in trace.ranks:
-        recorded = info.counts.recorded
-        if recorded > EVENTS_PER_SLICE:
-            parts = -(-recorded // EVENTS_PER_SLICE)
-            yield from (f"rank = {info.rank} AND block % {parts} = {i}" for i in range(parts))
-            continue
-        if num_events + recorded > EVENTS_PER_SLICE and ranks:
-            yield _ranks_in(ranks)
-            ranks, num_events = [], 0
-        ranks.append(info.rank)
-        num_events += recorded
-    if ranks:
-        yield _ranks_in(ranks)
-
-
-def _ranks_in(ranks: list[int]) -> str:
-    return f"rank IN ({', '.join(str(rank) for rank in ranks)})"
-
-
-def _tracks_sql(ids: _Ids, where: str) -> str:
-    """Measure of unions by a sweep: an interval adds what lies beyond the furthest end before it.
-
-    Time in a wait is waiting even inside a useful span (an outer region around everything), so work is
-    |useful or wait| - |wait|; where spans do not nest that is the union of the useful ones.
+    The ranks of a slice have the same region table; a rank with more events than fit is cut by launches or blocks.
     """
-    return f"""
-        INSERT INTO tracks
-        WITH closed AS (
-            SELECT rank, launch, block, warp, start_ns, end_ns, {ids.waits} AS waits, {ids.works} AS works
-            FROM events WHERE {ids.closed_spans} AND {where}),
-        swept AS (
-            SELECT *, max(end_ns) FILTER (waits OR works) OVER before AS busy_until,
-                max(end_ns) FILTER (waits) OVER before AS waited_until
-            FROM closed WINDOW before AS (PARTITION BY rank, launch, block, warp ORDER BY start_ns
-                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
-        measured AS (
-            SELECT rank, launch, block, warp, count(*) AS events,
-                sum(greatest(0, end_ns - greatest(start_ns, busy_until))) FILTER (waits OR works) AS busy_ns,
-                sum(greatest(0, end_ns - greatest(start_ns, waited_until))) FILTER (waits) AS wait_ns,
-                min(start_ns) AS first_ns, max(end_ns) AS last_ns,
-                min(start_ns) FILTER (works) AS first_useful_ns, max(end_ns) FILTER (works) AS last_useful_ns
-            FROM swept GROUP BY rank, launch, block, warp)
-        SELECT rank, launch, block, warp, events, coalesce(busy_ns, 0) - coalesce(wait_ns, 0),
-            coalesce(wait_ns, 0), first_ns, last_ns, first_useful_ns, last_useful_ns
-        FROM measured"""
+    chosen: list[RankInfo] = []
+    num_events = 0
+    for info in ranks:
+        recorded = info.counts.recorded
+        is_other = bool(chosen) and chosen[0].regions != info.regions
+        if chosen and (is_other or num_events + recorded > EVENTS_PER_SLICE):
+            yield _ranks_in(chosen), chosen[0].regions
+            chosen, num_events = [], 0
+        if recorded > EVENTS_PER_SLICE:
+            for where in track_slices(recorded, [launch.launch for launch in info.launches]):
+                yield f"rank = {info.rank} AND {where}", info.regions
+            continue
+        chosen.append(info)
+        num_events += recorded
+    if chosen:
+        yield _ranks_in(chosen), chosen[0].regions
 
+
+def _ranks_in(ranks: list[RankInfo]) -> str:
+    return f"rank IN ({', '.join(str(info.rank) for info in ranks)})"
+
+
+# Stored and new parts with the ids of the whole trace; times are still the ranks' own.
+_ALL_PARTS: Final = """(
+    SELECT p.*, coalesce(r.id, 0) AS region_id
+    FROM (SELECT * FROM parts UNION ALL BY NAME SELECT * FROM stored_parts) p
+    LEFT JOIN raw_regions r ON r.rank = p.rank AND r.local_id = p.region)"""
+
+
+def _segment(column: str) -> str:
+    """The join that puts a column of a part on the trace's clock."""
+    return f"LEFT JOIN clock_segments c_{column} ON {segment_of('p.rank', f'p.{column}', f'c_{column}')}"
+
+
+def _aligned(column: str) -> str:
+    return f"{aligned_sql(f'p.{column}', f'c_{column}')} AS {column}"
+
+
+_CELLS_SQL: Final = f"""
+    CREATE OR REPLACE TEMP TABLE cells AS
+    SELECT p.rank, launch, block, region_id, peer, events, total_ns, min_ns, max_ns, bytes,
+        {_aligned("first_ns")}, {_aligned("last_ns")}
+    FROM {_ALL_PARTS} p {_segment("first_ns")} {_segment("last_ns")} WHERE part = 'cell'"""
+
+_TRACKS_SQL: Final = f"""
+    CREATE OR REPLACE TEMP TABLE tracks AS
+    SELECT p.rank, launch, block, warp, events, work_ns, wait_ns, {_aligned("first_ns")}, {_aligned("last_ns")},
+        {_aligned("first_useful_ns")}, {_aligned("last_useful_ns")}
+    FROM {_ALL_PARTS} p {_segment("first_ns")} {_segment("last_ns")}
+        {_segment("first_useful_ns")} {_segment("last_useful_ns")} WHERE part = 'track'"""
+
+_BUCKETS_SQL: Final = f"""
+    CREATE OR REPLACE TEMP TABLE buckets AS
+    SELECT rank, region_id, bucket, CAST(sum(events) AS BIGINT) AS events
+    FROM {_ALL_PARTS} WHERE part = 'bucket' GROUP BY rank, region_id, bucket"""
 
 _LAUNCHES_SQL: Final = """
     CREATE OR REPLACE TEMP TABLE spans_of_launches AS

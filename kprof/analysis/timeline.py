@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kprof.analysis.calls import typical_call
+from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import CLOSED_SPANS, summarise
 
 if TYPE_CHECKING:
@@ -29,6 +30,14 @@ def focus(trace: Trace) -> Focus:
     return Focus(0, 0, "nothing") if call is None else Focus(call.start_ns, call.end_ns, call.name)
 
 
+def _launches_within(trace: Trace, over: Focus) -> str:
+    """A condition that lets Parquet row groups of launches before and after go unread."""
+    starts = launch_starts(trace)
+    within = starts[(starts["first_ns"] < over.end_ns) & (starts["last_ns"] > over.start_ns)]
+    numbers = sorted(set(within["launch"].tolist()))
+    return f"launch IN ({', '.join(map(str, numbers)) or 'NULL'})"
+
+
 def activity(trace: Trace, over: Focus, num_bins: int = 240) -> pd.DataFrame:
     """Share of a rank's tracks in each category per time bin: rank, category, bin, from_ns, share.
 
@@ -43,7 +52,8 @@ def activity(trace: Trace, over: Focus, num_bins: int = 240) -> pd.DataFrame:
         WITH spans AS (
             SELECT rank, category, greatest(start_ns, {over.start_ns}) - {over.start_ns} AS a,
                 least(end_ns, {over.end_ns}) - {over.start_ns} AS b
-            FROM events WHERE {CLOSED_SPANS} AND start_ns < {over.end_ns} AND end_ns > {over.start_ns}),
+            FROM events WHERE {CLOSED_SPANS} AND start_ns < {over.end_ns} AND end_ns > {over.start_ns}
+                AND {_launches_within(trace, over)}),
         cut AS (SELECT *, a // {width} AS first, b // {width} AS last FROM spans),
         parts AS (
             SELECT rank, category, first AS bin, sum(least(b, (first + 1) * {width}) - a) AS part,
@@ -116,5 +126,6 @@ def longest_spans(
         SELECT rank, block, warp, region, category, coalesce(peer, -1) AS peer, start_ns, end_ns
         FROM events SEMI JOIN first_warps USING (rank, block, warp)
         WHERE {CLOSED_SPANS} AND rank IN ({chosen}) AND start_ns < {over.end_ns} AND end_ns > {over.start_ns}
+            AND {_launches_within(trace, over)}
         ORDER BY duration_ns DESC, event_id LIMIT {int(at_most)}"""
     ).sort_values(["rank", "block", "start_ns"], ignore_index=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from kprof.analysis.durations import BLOCK_TIME_SQL
 from kprof.analysis.flow_sums import sum_flows
+from kprof.analysis.once import once_per_trace
 from kprof.analysis.summary import summarise
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def blame_matrix(trace: Trace, region: str | None = None) -> pd.DataFrame:
     return matrix.astype("int64").rename_axis(index="rank", columns="peer")
 
 
+@once_per_trace
 def blame(trace: Trace) -> pd.DataFrame:
     """The blame matrix in long form and per region: region, rank, peer, count, wait_ns, max_ns."""
     summarise(trace)
@@ -84,6 +86,7 @@ def blame(trace: Trace) -> pd.DataFrame:
     )
 
 
+@once_per_trace
 def late_sender(trace: Trace) -> pd.DataFrame:
     """Waits released by a send, split into "sent too late" and "on its way", per wait region, source and
     destination.
@@ -124,6 +127,7 @@ _SUMMED: Final = (
 )
 
 
+@once_per_trace
 def unmatched_flows(trace: Trace) -> pd.DataFrame:
     """Sends that released no recorded wait and waits without a recorded send, per flow rule.
 

@@ -294,6 +294,7 @@ def test_slices_of_tracks_unite_to_the_whole(monkeypatch: pytest.MonkeyPatch) ->
     whole = analysis.imbalance(build.trace(), "block")
     for size in (1, 3, 9):
         monkeypatch.setattr("kprof.analysis.summary.EVENTS_PER_SLICE", size)
+        monkeypatch.setattr("kprof.rank_summary.EVENTS_PER_SLICE", size)
         assert analysis.imbalance(build.trace(), "block").equals(whole)
 
 

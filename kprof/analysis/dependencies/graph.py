@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kprof.analysis.calls import Call, typical_call
-from kprof.analysis.summary import CLOSED_SPANS
+from kprof.analysis.summary import CLOSED_SPANS, summarise
 from kprof.errors import SelectionError
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def load_graph(trace: Trace, call: Call) -> CallGraph:
     """The graph of a call; raises ClockError on unaligned clocks and SelectionError when the call is too
     large."""
     trace.require_alignment("what depends on what across ranks")
+    _check_size(trace, call)
     part = trace.select(launches=call.launches)
     spans = _load_spans(part)
     sends = _load_sends(part)
@@ -137,13 +138,21 @@ def _categories(trace: Trace) -> tuple[str, ...]:
     return ("other", *[region.category.value for region in trace.regions.regions])
 
 
-def _load_spans(part: Trace) -> dict[str, Ints]:
-    count = int(part.frame(f"SELECT count(*) AS n FROM events WHERE {CLOSED_SPANS}")["n"].iloc[0])
+def _check_size(trace: Trace, call: Call) -> None:
+    summarise(trace)
+    listed = ", ".join(str(launch) for launch in call.launches) or "NULL"
+    table = trace.frame(
+        f"SELECT coalesce(CAST(sum(events) AS BIGINT), 0) AS n FROM tracks WHERE launch IN ({listed})"
+    )
+    count = int(table["n"].iloc[0])
     if count > MAX_SPANS:
         raise SelectionError(
             f"the call has {count} spans, more than the {MAX_SPANS} that its dependencies are worked out for; "
             "select fewer blocks or ranks"
         )
+
+
+def _load_spans(part: Trace) -> dict[str, Ints]:
     frame = part.frame(
         f"""
         WITH spans AS (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kprof.analysis.balance import efficiency, rank_efficiency
+from kprof.analysis.once import once_per_trace
 from kprof.analysis.rules.outliers import medians_of_others
 from kprof.analysis.summary import summarise
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from kprof.trace import Trace
 
 
+@once_per_trace
 def run_time_ns(trace: Trace) -> float:
     """The time with a launch running; without one clock, the longest such time of a rank."""
     if trace.alignment is not None or len(trace.manifest.ranks) < 2:
@@ -23,6 +25,7 @@ def run_time_ns(trace: Trace) -> float:
     return float(table["window_ns"].max()) if len(table) else 0.0
 
 
+@once_per_trace
 def credit_regions(trace: Trace) -> dict[int, str]:
     """Wait regions by which senders wait for room: they name a peer, end no flow, and their blocks send to that
     peer."""
@@ -43,6 +46,7 @@ def credit_regions(trace: Trace) -> dict[int, str]:
     return dict(zip(table["region_id"].tolist(), table["name"].tolist(), strict=True))
 
 
+@once_per_trace
 def longest_waits_for(trace: Trace) -> pd.Series:
     """How long each rank makes the others wait, in ns over the run, indexed by the rank waited for.
 

@@ -1,0 +1,312 @@
+"""What the events of a rank add up to: small tables that stand beside its events in the capture.
+
+    run.kprof/
+      rank-00003.parquet      the events
+      summary-00003.parquet   their summary (RankSummary below), written by the rank when it has finished recording
+
+A summary is a function of one rank's events and nothing else: times are the rank's own, region ids those of its own
+table. So ranks are summarised where they are, and summaries are united by putting one after the other; alignment and
+the ids of the whole capture are applied to them as to events. A report of many ranks reads these, and events only
+where it looks closer. They are derived data: a missing, outdated or damaged one is made again from the events when it
+is needed, and captures from before they existed read the same.
+
+One Parquet file holds three tables, told apart by `part`, sorted by it; columns that a part lacks are null:
+
+    cell     rank, launch, block, region, peer -> events, total_ns, min_ns, max_ns, bytes, first_ns, last_ns
+    track    rank, launch, block, warp -> events, work_ns, wait_ns, first_ns, last_ns, first_useful_ns, last_useful_ns
+    bucket   rank, launch, region, bucket -> events      (log2 histogram of durations, SUB_BUCKETS per octave)
+
+`region` 0 is an undeclared one, `peer` is -1 where a region names none, or names one outside the world. Only closed
+spans are counted: open ones have no end, marks and values no duration. `wait_ns` is the union of the waits of a track,
+`work_ns` the union of its compute, send and recv spans less the waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from kprof.capture import EVENT_OPEN, RankInfo, events_file_name, writing
+from kprof.errors import CorruptCaptureError
+from kprof.regions import Kind, RegionTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Grows when a column changes its meaning: summaries of another version are made again.
+SUMMARY_VERSION: Final = 1
+SUB_BUCKETS: Final = 16
+# How many events are sorted at a time: 2 M rows of a track's key and two times are about 0.1 GB, and sort faster
+# per row than more of them.
+EVENTS_PER_SLICE: Final = 2_000_000
+WORK_CATEGORIES: Final = ("compute", "send", "recv")
+WAIT_CATEGORIES: Final = ("wait", "sync")
+_METADATA_KEY: Final = b"kprof_summary"
+
+# The columns of all parts, with their types in SQL.
+_COLUMNS: Final = {
+    "part": "VARCHAR",
+    "rank": "INTEGER",
+    "launch": "INTEGER",
+    "block": "INTEGER",
+    "warp": "SMALLINT",
+    "region": "USMALLINT",
+    "peer": "INTEGER",
+    "bucket": "INTEGER",
+    "events": "BIGINT",
+    "total_ns": "BIGINT",
+    "min_ns": "BIGINT",
+    "max_ns": "BIGINT",
+    "bytes": "BIGINT",
+    "first_ns": "BIGINT",
+    "last_ns": "BIGINT",
+    "work_ns": "BIGINT",
+    "wait_ns": "BIGINT",
+    "first_useful_ns": "BIGINT",
+    "last_useful_ns": "BIGINT",
+}
+PARTS_TABLE_SQL: Final = "CREATE OR REPLACE TEMP TABLE parts ({})".format(
+    ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
+)
+NO_PARTS_SQL: Final = "SELECT {} WHERE false".format(
+    ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in _COLUMNS.items())
+)
+
+
+class SummaryOf(msgspec.Struct, frozen=True):
+    """What a stored summary was made of: it holds for a file of as many events in a world of that size."""
+
+    version: int
+    num_events: int
+    world_size: int
+
+
+def summary_file_name(rank: int) -> str:
+    """`summary-00003.parquet` for rank 3; not `rank-*`, which is how events are found."""
+    return f"summary-{rank:05d}.parquet"
+
+
+def write_summary(directory: Path, info: RankInfo, world_size: int) -> Path:
+    """Summarise the events that a rank has written and put the summary beside them; raises CaptureError."""
+    import pyarrow.parquet as pq
+
+    events = directory / events_file_name(info.rank)
+    made_of = SummaryOf(SUMMARY_VERSION, pq.read_metadata(events).num_rows, world_size)
+    table = summarise_file(events, info, world_size)
+    table = table.replace_schema_metadata({_METADATA_KEY: msgspec.json.encode(made_of)})
+    final = directory / summary_file_name(info.rank)
+    temporary = final.with_suffix(".parquet.tmp")
+    with writing(final):
+        pq.write_table(table, temporary, compression="zstd", row_group_size=1 << 16)
+        temporary.replace(final)
+    return final
+
+
+def summarise_file(events: Path, info: RankInfo, world_size: int) -> pa.Table:
+    """The three parts of a rank's summary from its Parquet file of events; raises CorruptCaptureError."""
+    import duckdb
+    import pyarrow.parquet as pq
+
+    num_events = pq.read_metadata(events).num_rows
+
+    source = f"read_parquet({_quote(str(events))})"
+    try:
+        with duckdb.connect(":memory:") as con:
+            # The other ranks of this host do the same at the same time.
+            con.execute("SET threads = 1")
+            con.execute(PARTS_TABLE_SQL)
+            launches = [launch.launch for launch in info.launches]
+            for where in track_slices(num_events, launches):
+                for statement in part_statements(source, where, info.regions, world_size):
+                    con.execute(statement)
+            return con.sql(
+                "SELECT * FROM parts ORDER BY part, launch, block, warp, region, peer, bucket"
+            ).to_arrow_table()
+    except duckdb.Error as error:
+        raise CorruptCaptureError(
+            f"reading {events} failed: {str(error).splitlines()[0]}; record again or restore the file"
+        ) from error
+
+
+def stored_summary(events: Path, rank: int, world_size: int) -> Path | None:
+    """The summary beside a file of events, or None where there is none that holds for it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = events.with_name(summary_file_name(rank))
+    if not path.exists():
+        return None
+    try:
+        made_of = msgspec.json.decode(pq.read_schema(path).metadata[_METADATA_KEY], type=SummaryOf)
+        num_events = pq.read_metadata(events).num_rows
+    except (pa.ArrowException, OSError, msgspec.DecodeError, KeyError, TypeError):
+        return None
+    return path if made_of == SummaryOf(SUMMARY_VERSION, num_events, world_size) else None
+
+
+def track_slices(num_events: int, launches: Sequence[int]) -> Iterator[str]:
+    """Conditions that cut the events of a rank into sets of whole tracks of about EVENTS_PER_SLICE.
+
+    By launches where there are enough of them, because a file holds them one after the other and the rest is not read.
+    """
+    parts = max(1, -(-num_events // EVENTS_PER_SLICE))
+    if parts == 1:
+        yield "true"
+    elif len(launches) >= parts:
+        numbers = sorted(launches)
+        firsts = [numbers[i * len(numbers) // parts] for i in range(parts)]
+        yield f"launch < {firsts[1]}"
+        for first, after in zip(firsts[1:], [*firsts[2:], None], strict=True):
+            yield f"launch >= {first}" + ("" if after is None else f" AND launch < {after}")
+    else:
+        yield from (f"block % {parts} = {i}" for i in range(parts))
+
+
+def part_statements(
+    source: str, where: str, regions: RegionTable, world_size: int
+) -> tuple[str, ...]:
+    """SQL that adds the parts of some events to the table `parts`.
+
+    `source` has the columns of a rank's Parquet file, of one or more ranks that share a region table; `where` chooses
+    whole tracks of it.
+    """
+    spans = _Spans.of(regions, world_size)
+    chosen = f"{source} WHERE {spans.closed} AND {where}"
+    return (
+        _cells_sql(chosen, spans),
+        _buckets_sql(chosen, spans),
+        _flat_tracks_sql(chosen, spans),
+        _FLAT_SQL,
+        _nested_tracks_sql(chosen, spans),
+        "DROP TABLE flat_tracks",
+    )
+
+
+@dataclass(frozen=True)
+class _Spans:
+    """What a region table says about raw records, as SQL expressions."""
+
+    closed: str
+    waits: str
+    works: str
+    region: str
+    peer: str
+    size_bytes: str
+
+    @staticmethod
+    def of(table: RegionTable, world_size: int) -> _Spans:
+        regions = table.regions
+        points = [region.id for region in regions if region.kind is not Kind.SPAN]
+        waits = [region.id for region in regions if region.category.value in WAIT_CATEGORIES]
+        works = [region.id for region in regions if region.category.value in WORK_CATEGORIES]
+        peer = _field(table, "peer")
+        return _Spans(
+            closed=f"flags & {EVENT_OPEN} = 0 AND NOT {_is_in('region', points)}",
+            waits=_is_in("region", waits),
+            works=_is_in("region", works),
+            region=f"CASE WHEN region <= {len(regions)} THEN region ELSE 0 END",
+            peer=f"coalesce(CASE WHEN {peer} < {int(world_size)} THEN CAST({peer} AS INTEGER) END, -1)",
+            size_bytes=f"coalesce({_field(table, 'bytes')}, 0)",
+        )
+
+
+def _field(table: RegionTable, name: str) -> str:
+    """A payload field; NULL for regions without it. Regions with the same layout share a branch."""
+    layouts: dict[tuple[int, int], list[int]] = {}
+    for region in table.regions:
+        field = region.field(name)
+        if field is not None:
+            layouts.setdefault((field.shift, field.mask), []).append(region.id)
+    if not layouts:
+        return "CAST(NULL AS BIGINT)"
+    branches = " ".join(
+        f"WHEN {_is_in('region', ids)} THEN CAST((payload >> {shift}) & {mask} AS BIGINT)"
+        for (shift, mask), ids in layouts.items()
+    )
+    return f"(CASE {branches} END)"
+
+
+def _is_in(column: str, ids: Iterable[int]) -> str:
+    listed = ", ".join(map(str, ids))
+    return f"({column} IN ({listed}))" if listed else "(false)"
+
+
+def _cells_sql(chosen: str, spans: _Spans) -> str:
+    return f"""
+        INSERT INTO parts BY NAME
+        SELECT 'cell' AS part, rank, launch, block, {spans.region} AS region, {spans.peer} AS peer,
+            count(*) AS events, CAST(sum(duration_ns) AS BIGINT) AS total_ns, min(duration_ns) AS min_ns,
+            max(duration_ns) AS max_ns, CAST(sum({spans.size_bytes}) AS BIGINT) AS bytes,
+            min(start_ns) AS first_ns, max(start_ns + duration_ns) AS last_ns
+        FROM {chosen} GROUP BY 2, 3, 4, 5, 6"""
+
+
+def _buckets_sql(chosen: str, spans: _Spans) -> str:
+    return f"""
+        INSERT INTO parts BY NAME
+        SELECT 'bucket' AS part, rank, launch, {spans.region} AS region,
+            CAST(floor(log2(greatest(duration_ns, 1)) * {SUB_BUCKETS}) AS INTEGER) AS bucket, count(*) AS events
+        FROM {chosen} GROUP BY 2, 3, 4, 5"""
+
+
+def _busy_spans(chosen: str, spans: _Spans) -> str:
+    return f"""SELECT rank, launch, block, warp, start_ns, start_ns + duration_ns AS end_ns, duration_ns,
+        {spans.waits} AS waits, {spans.works} AS works FROM {chosen}"""
+
+
+def _flat_tracks_sql(chosen: str, spans: _Spans) -> str:
+    """Sums per track: where no useful or waiting span overlaps the one before it, they are the unions."""
+    return f"""
+        CREATE OR REPLACE TEMP TABLE flat_tracks AS
+        WITH ordered AS (
+            SELECT *, lag(end_ns) OVER (PARTITION BY rank, launch, block, warp, waits OR works
+                ORDER BY start_ns, end_ns) AS before
+            FROM ({_busy_spans(chosen, spans)}))
+        SELECT rank, launch, block, warp, count(*) AS events,
+            coalesce(CAST(sum(duration_ns) FILTER (works) AS BIGINT), 0) AS work_ns,
+            coalesce(CAST(sum(duration_ns) FILTER (waits) AS BIGINT), 0) AS wait_ns,
+            {_EDGES}, coalesce(bool_or(before > start_ns) FILTER (waits OR works), false) AS is_nested
+        FROM ordered GROUP BY rank, launch, block, warp"""
+
+
+_EDGES: Final = """min(start_ns) AS first_ns, max(end_ns) AS last_ns,
+            min(start_ns) FILTER (works) AS first_useful_ns, max(end_ns) FILTER (works) AS last_useful_ns"""
+
+_FLAT_SQL: Final = """
+    INSERT INTO parts BY NAME
+    SELECT 'track' AS part, * EXCLUDE (is_nested) FROM flat_tracks WHERE NOT is_nested"""
+
+
+def _nested_tracks_sql(chosen: str, spans: _Spans) -> str:
+    """Measure of unions by a sweep: an interval adds what lies beyond the furthest end before it.
+
+    Time in a wait is waiting even inside a useful span (an outer region around everything), so work is
+    |useful or wait| - |wait|; where spans do not nest that is the union of the useful ones.
+    """
+    return f"""
+        INSERT INTO parts BY NAME
+        WITH swept AS (
+            SELECT *, max(end_ns) FILTER (waits OR works) OVER before AS busy_until,
+                max(end_ns) FILTER (waits) OVER before AS waited_until
+            FROM ({_busy_spans(chosen, spans)}) SEMI JOIN (FROM flat_tracks WHERE is_nested)
+                USING (rank, launch, block, warp)
+            WINDOW before AS (PARTITION BY rank, launch, block, warp ORDER BY start_ns
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
+        measured AS (
+            SELECT rank, launch, block, warp, count(*) AS events,
+                coalesce(sum(greatest(0, end_ns - greatest(start_ns, busy_until))) FILTER (waits OR works), 0)
+                    AS busy_ns,
+                coalesce(sum(greatest(0, end_ns - greatest(start_ns, waited_until))) FILTER (waits), 0) AS wait_ns,
+                {_EDGES}
+            FROM swept GROUP BY rank, launch, block, warp)
+        SELECT 'track' AS part, * EXCLUDE (busy_ns, wait_ns), CAST(busy_ns - wait_ns AS BIGINT) AS work_ns,
+            CAST(wait_ns AS BIGINT) AS wait_ns
+        FROM measured"""
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

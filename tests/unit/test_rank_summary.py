@@ -1,0 +1,236 @@
+"""Summaries of ranks: what they hold, that they say the same as the events, and when they are not believed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kprof import analysis
+from kprof.capture import Capture, Launch, RankInfo
+from kprof.planted import Plant, simulate
+from kprof.rank_summary import (
+    stored_summary,
+    summarise_file,
+    summary_file_name,
+    track_slices,
+    write_summary,
+)
+from kprof.synthetic import TraceBuilder
+from kprof.trace import Trace
+
+REGIONS = """
+REGION(R_OUTER, "outer",   compute)
+REGION(R_SEND,  "send",    send,  peer:8, slot:24)
+REGION(R_WAIT,  "wait",    wait,  peer:8, slot:24)
+REGION(R_COPY,  "copy",    recv,  bytes:32)
+MARK  (R_DONE,  "done",    other)
+FLOW(R_SEND, R_WAIT)
+"""
+
+
+def builder(num_ranks: int = 2) -> TraceBuilder:
+    return TraceBuilder(REGIONS, num_ranks, offsets_ns={1: 500.0})
+
+
+def small() -> TraceBuilder:
+    """Rank 0 sends twice; rank 1 waits twice, copies, and has an outer region around a block of its own."""
+    build = builder()
+    build.span(rank=0, region="send", start_ns=100, duration_ns=20, peer=1, slot=1)
+    build.span(rank=0, region="send", start_ns=120, duration_ns=30, peer=1, slot=2)
+    build.span(rank=0, region="done", start_ns=150)
+    build.span(rank=1, block=1, region="wait", start_ns=-400, duration_ns=25, peer=0, slot=1)
+    build.span(rank=1, block=1, region="copy", start_ns=-375, duration_ns=10, bytes=64)
+    build.span(rank=1, block=2, region="outer", start_ns=-400, duration_ns=100)
+    build.span(rank=1, block=2, region="wait", start_ns=-390, duration_ns=40, peer=0, slot=2)
+    return build
+
+
+def summaries_of(capture: Capture) -> list[Path]:
+    world = capture.manifest.world_size
+    return [write_summary(capture.path, info, world) for info in capture.manifest.ranks]
+
+
+def test_a_summary_on_paper(tmp_path: Path) -> None:
+    capture = small().write(tmp_path / "run.kprof")
+    table = summarise_file(capture.events_path(1), capture.manifest.ranks[1], 2)
+    rows = table.to_pylist()
+    cells = [row for row in rows if row["part"] == "cell"]
+    assert [
+        (r["block"], r["region"], r["peer"], r["events"], r["total_ns"], r["bytes"], r["first_ns"])
+        for r in cells
+    ] == [
+        (1, 3, 0, 1, 25, 0, -400),
+        (1, 4, -1, 1, 10, 64, -375),
+        (2, 1, -1, 1, 100, 0, -400),
+        (2, 3, 0, 1, 40, 0, -390),
+    ]
+    tracks = [row for row in rows if row["part"] == "track"]
+    # Block 2: 100 ns of outer region less 40 ns of waiting inside it.
+    assert [(r["block"], r["work_ns"], r["wait_ns"], r["last_ns"]) for r in tracks] == [
+        (1, 10, 25, -365),
+        (2, 60, 40, -300),
+    ]
+    assert sum(row["events"] for row in rows if row["part"] == "bucket") == 4
+
+
+ANALYSES = (
+    analysis.stats,
+    analysis.waits,
+    analysis.blame,
+    analysis.imbalance,
+    analysis.efficiency,
+    analysis.launch_skew,
+    analysis.ramp_and_tail,
+    analysis.bandwidth,
+    analysis.late_sender,
+    analysis.histogram,
+)
+
+
+@pytest.mark.parametrize("analyse", ANALYSES, ids=lambda analyse: analyse.__name__)
+def test_stored_summaries_say_what_the_events_say(analyse: object, tmp_path: Path) -> None:
+    capture = small().write(tmp_path / "run.kprof")
+    expected = analyse(Trace.open(capture))  # type: ignore[operator]
+    assert Trace.open(capture).summarised_ranks == frozenset()
+    summaries_of(capture)
+    trace = Trace.open(capture)
+    assert trace.summarised_ranks == {0, 1}
+    assert analyse(trace).equals(expected)  # type: ignore[operator]
+
+
+def test_a_report_from_summaries_reads_no_events(tmp_path: Path) -> None:
+    capture = small().write(tmp_path / "run.kprof")
+    expected = analysis.waits(Trace.open(capture), "peer")
+    summaries_of(capture)
+    trace = Trace.open(capture)
+    for info in capture.manifest.ranks:
+        capture.events_path(info.rank).write_bytes(b"gone")
+    assert analysis.waits(trace, "peer").equals(expected)
+
+
+def test_selections_of_ranks_and_launches_use_summaries_and_others_do_not(tmp_path: Path) -> None:
+    capture = small().write(tmp_path / "run.kprof")
+    whole = Trace.open(capture)
+    by_rank = analysis.imbalance(whole.select(ranks=(1,)), "block")
+    by_block = analysis.imbalance(whole.select(blocks=(2,)), "block")
+    by_region = analysis.stats(whole.select(regions=("wait",)))
+    summaries_of(capture)
+    trace = Trace.open(capture)
+    assert trace.select(ranks=(1,)).summarised_ranks == {1}
+    assert analysis.imbalance(trace.select(ranks=(1,)), "block").equals(by_rank)
+    assert analysis.imbalance(trace.select(blocks=(2,)), "block").equals(by_block)
+    assert analysis.stats(trace.select(regions=("wait",))).equals(by_region)
+    assert by_region["region"].tolist() == ["wait"]
+    assert analysis.stats(trace.select(launches=(7,))).empty
+
+
+def test_a_selection_by_time_is_by_the_common_clock(tmp_path: Path) -> None:
+    """Rank 1's clock is 500 ns behind: its copy runs from 125 to 135, 25 ns after the first event."""
+    trace = Trace.open(small().write(tmp_path / "run.kprof"))
+    chosen = analysis.stats(trace.select(time_ns=(26, 34)))
+    assert sorted(chosen["region"]) == ["copy", "outer", "send", "wait"]
+    assert trace.select(time_ns=(26, 34)).num_events() == 4
+
+
+def corrupt(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def other_version(path: Path) -> None:
+    table = pq.read_table(path)
+    document = msgspec.json.decode(table.schema.metadata[b"kprof_summary"])
+    document["version"] += 1
+    pq.write_table(
+        table.replace_schema_metadata({b"kprof_summary": msgspec.json.encode(document)}), path
+    )
+
+
+def no_metadata(path: Path) -> None:
+    pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
+
+
+@pytest.mark.parametrize("damage", [corrupt, other_version, no_metadata, Path.unlink])
+def test_a_summary_that_does_not_hold_is_made_again(damage: object, tmp_path: Path) -> None:
+    capture = small().write(tmp_path / "run.kprof")
+    expected = analysis.imbalance(Trace.open(capture), "block")
+    damage(summaries_of(capture)[1])  # type: ignore[operator]
+    trace = Trace.open(capture)
+    assert trace.summarised_ranks == {0}
+    assert analysis.imbalance(trace, "block").equals(expected)
+
+
+def test_a_summary_of_other_events_is_not_believed(tmp_path: Path) -> None:
+    capture = small().write(tmp_path / "run.kprof")
+    summaries_of(capture)
+    events = capture.events_path(0)
+    pq.write_table(pa.concat_tables([pq.read_table(events)] * 2), events)
+    assert stored_summary(events, 0, world_size=2) is None
+    assert stored_summary(capture.events_path(1), 1, world_size=3) is None
+    assert stored_summary(capture.events_path(1), 1, world_size=2) is not None
+
+
+@pytest.mark.parametrize("launches", [range(1), range(2), range(3), range(0, 70, 7)])
+def test_slices_hold_every_event_once(launches: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    import duckdb
+
+    monkeypatch.setattr("kprof.rank_summary.EVENTS_PER_SLICE", 40)
+    numbers = list(launches)
+    launch = np.repeat(numbers, 100 // len(numbers) + 1)[:100]
+    con = duckdb.connect()
+    con.register("events", pa.table({"launch": launch, "block": np.arange(100) % 9}))
+    counts = [
+        con.execute(f"SELECT count(*) FROM events WHERE {where}").fetchall()[0][0]
+        for where in track_slices(100, numbers)
+    ]
+    assert len(counts) == 3
+    assert sum(counts) == 100
+    assert max(counts) < 60
+
+
+def test_large_ranks_are_summarised_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = builder(1)
+    for launch in range(3):
+        build.launch(launch, "kernel")
+        for block in range(5):
+            at = 1000 * launch + 10 * block
+            build.span(
+                rank=0, launch=launch, block=block, region="copy", start_ns=at, duration_ns=7
+            )
+    capture = build.write(tmp_path / "run.kprof")
+    info = capture.manifest.ranks[0]
+    whole = summarise_file(capture.events_path(0), info, 1)
+    for size in (1, 4, 6):
+        monkeypatch.setattr("kprof.rank_summary.EVENTS_PER_SLICE", size)
+        assert summarise_file(capture.events_path(0), info, 1).num_rows >= whole.num_rows
+        assert analysis.imbalance(Trace.open(capture), "block")["work_ns"].tolist() == [21] * 5
+
+
+def test_events_of_undeclared_regions_are_counted_as_such(tmp_path: Path) -> None:
+    capture = small().write(tmp_path / "run.kprof")
+    info: RankInfo = capture.manifest.ranks[0]
+    poor = msgspec.structs.replace(
+        info, regions=builder().regions.__class__(), launches=(Launch(0, "k", 0),)
+    )
+    rows = summarise_file(capture.events_path(0), poor, 2).to_pylist()
+    assert {row["region"] for row in rows if row["part"] == "cell"} == {0}
+
+
+def test_findings_are_the_same_from_summaries(tmp_path: Path) -> None:
+    trace = simulate(Plant(num_ranks=4, tokens_of={2: 3.0}, seed=5))
+    path = tmp_path / "run.kprof"
+    from kprof.synthetic import write_trace
+
+    capture = write_trace(trace, path)
+    expected = [finding.sentence for finding in analysis.findings(trace)]
+    assert expected
+    summaries_of(capture)
+    assert (path / summary_file_name(2)).exists()
+    found = analysis.findings(Trace.open(path))
+    assert [finding.sentence for finding in found] == expected
