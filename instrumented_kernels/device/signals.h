@@ -95,4 +95,30 @@ KPROF_DEVICE void publish_warp(uint32_t* flag, uint32_t epoch) {
   if (lane_id() == 0) store_system(flag, epoch);
 }
 
+// The whole block waits: thread 0 runs `await` (polls that return whether all came) and acquires, the others follow.
+template <typename Await>
+KPROF_DEVICE bool wait_block(Await await) {
+  KPROF_SHARED(uint32_t, has_arrived, 1);
+  sync_block();  // the answer of the wait before has been read
+  if (thread_id() == 0) {
+    has_arrived[0] = await() ? 1u : 0u;
+#if !defined(KPROF_PLANT_NO_ACQUIRE)
+    fence_acquire_system();
+#endif
+  }
+  sync_block();
+  return has_arrived[0] != 0;
+}
+
+// Publishes what the whole block has written: its threads' stores first, then `store_flags`, which all threads run and in
+// which one thread stores each flag.
+template <typename StoreFlags>
+KPROF_DEVICE void publish_block(StoreFlags store_flags) {
+#if !defined(KPROF_PLANT_NO_RELEASE)
+  fence_release_system();
+#endif
+  sync_block();
+  store_flags();
+}
+
 }  // namespace signals

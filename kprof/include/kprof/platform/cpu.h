@@ -14,6 +14,7 @@
 #define KPROF_COLD __attribute__((noinline, cold)) inline
 #define __global__ static
 #define __device__
+#define KPROF_UNROLL(count)
 #define KPROF_SHARED(type, name, count) \
   type(&name)[count] = ::kprof::simt::shared_array<type, count>([] {})
 
@@ -50,6 +51,15 @@ template <typename T>
 inline T load_system(const T* address) {
   return __atomic_load_n(address, __ATOMIC_RELAXED);
 }
+// Two 64-bit words; each of them is one access, both together are not.
+inline void store_system_pair(uint64_t* address, uint64_t first, uint64_t second) {
+  store_system(address, first);
+  store_system(address + 1, second);
+}
+inline void load_system_pair(const uint64_t* address, uint64_t (&words)[2]) {
+  words[0] = load_system(address);
+  words[1] = load_system(address + 1);
+}
 inline void fence_release_system() { simt::fence_release(); }
 inline void fence_acquire_system() { simt::fence_acquire(); }
 inline void pause() { simt::yield(); }
@@ -61,6 +71,9 @@ inline uint32_t shuffle(uint32_t value, uint32_t source_lane) {
 }
 inline uint32_t broadcast(uint32_t value) { return shuffle(value, 0); }
 inline uint32_t add_device(uint32_t* address, uint32_t value) {
+  return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+}
+inline uint64_t add_device(uint64_t* address, uint64_t value) {
   return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
 }
 inline uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value) {

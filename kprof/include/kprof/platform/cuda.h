@@ -15,6 +15,8 @@
 #define KPROF_COLD __device__ __forceinline__
 #endif
 #define KPROF_SHARED(type, name, count) __shared__ type name[count]
+#define KPROF_PRAGMA(text) _Pragma(#text)
+#define KPROF_UNROLL(count) KPROF_PRAGMA(unroll count)
 
 namespace kprof::platform {
 
@@ -68,6 +70,16 @@ KPROF_DEVICE uint64_t load_system(const uint64_t* address) {
   asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
   return value;
 }
+// Two 64-bit words in one instruction; each of them is one access, both together are not.
+KPROF_DEVICE void store_system_pair(uint64_t* address, uint64_t first, uint64_t second) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(first), "l"(second) : "memory");
+}
+KPROF_DEVICE void load_system_pair(const uint64_t* address, uint64_t (&words)[2]) {
+  asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(words[0]), "=l"(words[1])
+               : "l"(address)
+               : "memory");
+}
 KPROF_DEVICE void fence_release_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 KPROF_DEVICE void fence_acquire_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 KPROF_DEVICE void pause() {}
@@ -80,6 +92,9 @@ KPROF_DEVICE uint32_t shuffle(uint32_t value, uint32_t source_lane) {
 KPROF_DEVICE uint32_t broadcast(uint32_t value) { return shuffle(value, 0); }
 KPROF_DEVICE uint32_t add_device(uint32_t* address, uint32_t value) {
   return atomicAdd(address, value);
+}
+KPROF_DEVICE uint64_t add_device(uint64_t* address, uint64_t value) {
+  return atomicAdd(reinterpret_cast<unsigned long long*>(address), static_cast<unsigned long long>(value));
 }
 KPROF_DEVICE uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value) {
   return atomicCAS(address, 0u, value);

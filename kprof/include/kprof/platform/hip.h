@@ -11,6 +11,8 @@
 // Inlined on purpose: one real call in a kernel costs scratch memory and the registers of the calling convention.
 #define KPROF_COLD __device__ __forceinline__
 #define KPROF_SHARED(type, name, count) __shared__ type name[count]
+#define KPROF_PRAGMA(text) _Pragma(#text)
+#define KPROF_UNROLL(count) KPROF_PRAGMA(unroll count)
 
 namespace kprof::platform {
 
@@ -77,6 +79,15 @@ template <typename T>
 KPROF_DEVICE T load_system(const T* address) {
   return __hip_atomic_load(address, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
+// Two 64-bit words; each of them is one access, both together are not.
+KPROF_DEVICE void store_system_pair(uint64_t* address, uint64_t first, uint64_t second) {
+  store_system(address, first);
+  store_system(address + 1, second);
+}
+KPROF_DEVICE void load_system_pair(const uint64_t* address, uint64_t (&words)[2]) {
+  words[0] = load_system(address);
+  words[1] = load_system(address + 1);
+}
 // The empty name is the system scope.
 KPROF_DEVICE void fence_release_system() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, ""); }
 KPROF_DEVICE void fence_acquire_system() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, ""); }
@@ -102,6 +113,9 @@ KPROF_DEVICE uint32_t broadcast(uint32_t value) {
 #endif
 }
 KPROF_DEVICE uint32_t add_device(uint32_t* address, uint32_t value) {
+  return __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+KPROF_DEVICE uint64_t add_device(uint64_t* address, uint64_t value) {
   return __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 KPROF_DEVICE uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value) {

@@ -1,0 +1,89 @@
+// Where everything lies: the symmetric heap that peers write, and the workspace that only this rank touches.
+#pragma once
+
+#include "memory_layout.h"
+#include "packets.h"
+#include "signals.h"
+
+namespace all_reduce {
+
+using memory_layout::kMaxRanks;
+using memory_layout::Offset;
+
+// What the fields of the regions can hold, and the flags per source.
+constexpr uint32_t kMaxBlocks = 254;
+// Flags per source and block: one for what is to be summed, one for sums that come back.
+constexpr uint32_t kNumRounds = 2;
+constexpr uint32_t kVectorBytes = 16;
+
+struct Shape {
+  uint32_t world_size;
+  uint32_t packet_bytes;  // of the heap, for one parity
+  uint32_t bulk_bytes;    // of the heap, for one parity
+};
+
+// The symmetric heap; the same on every rank. Everything exists twice, for even and odd epochs. How packets and bulk are
+// divided is up to each variant and the size of its call.
+struct HeapLayout {
+  Offset flags;    // u32 [2][kNumRounds][W][kMaxBlocks]
+  Offset packets;  // packets::Packet [2][...]; holds packets only, see packets.h
+  Offset bulk;     // bytes [2][...]; what flags announce
+  Offset end;
+
+  explicit HeapLayout(const Shape& shape) {
+    memory_layout::Cursor cursor;
+    flags = cursor.take(2ull * kNumRounds * shape.world_size * kMaxBlocks * sizeof(uint32_t));
+    packets = cursor.take(2ull * shape.packet_bytes);
+    bulk = cursor.take(2ull * shape.bulk_bytes);
+    end = cursor.end();
+  }
+};
+
+struct WorkspaceLayout {
+  Offset timeout;  // signals::Timeout
+  Offset counter;  // u64, see launch_counter.h
+  Offset turns;    // u32 [W]: the epoch in which the block of a source last left the lock
+  Offset sums;     // f32: running sums of oneshot_serial and oneshot_lock, for the largest tensor of theirs
+  Offset end;
+
+  explicit WorkspaceLayout(const Shape& shape) {
+    memory_layout::Cursor cursor;
+    timeout = cursor.take(sizeof(signals::Timeout));
+    counter = cursor.take(sizeof(uint64_t));
+    turns = cursor.take(shape.world_size * sizeof(uint32_t));
+    sums = cursor.take(2ull * shape.bulk_bytes / shape.world_size + 2 * kVectorBytes);
+    end = cursor.end();
+  }
+};
+
+// How a variant divides its part of the heap.
+enum class Division {
+  kPacketsPerSource,           // oneshot: packets of the whole tensor from each rank
+  kPacketsPerSlice,            // twoshot_packets: of a slice from each rank, and of each rank's sums
+  kBulkPerSource,              // serial, lock, tree: the whole tensor from each rank
+  kBulkPerSlice,               // twoshot: a slice from each rank, and each rank's sums
+  kSumsAndResults,             // ring: fp32 sums of the whole tensor and its results
+};
+
+// The most elements that one launch can take, a multiple of a vector.
+inline uint64_t capacity(const Shape& shape, Division division, uint64_t element_bytes) {
+  const uint64_t num_ranks = shape.world_size;
+  const uint64_t num_packets = shape.packet_bytes / sizeof(packets::Packet);
+  const uint64_t num_vectors = shape.bulk_bytes / kVectorBytes;
+  const uint64_t vector_length = kVectorBytes / element_bytes;
+  switch (division) {
+    case Division::kPacketsPerSource:
+      return num_packets / num_ranks * packets::kDataBytes / element_bytes;
+    case Division::kPacketsPerSlice:
+      return num_packets / (2 * num_ranks) * num_ranks * packets::kDataBytes / element_bytes;
+    case Division::kBulkPerSource:
+      return num_vectors / num_ranks * vector_length;
+    case Division::kBulkPerSlice:
+      return num_vectors / (2 * num_ranks) * num_ranks * vector_length;
+    case Division::kSumsAndResults:
+      return num_vectors / (1 + sizeof(float) / element_bytes) * vector_length;
+  }
+  return 0;
+}
+
+}  // namespace all_reduce

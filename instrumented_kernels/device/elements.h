@@ -1,0 +1,100 @@
+// Elements of fp16, bf16 and fp32 tensors, seen as vectors wherever the tensor begins and ends.
+#pragma once
+
+#include <kprof/platform.h>
+#include <string.h>
+
+#include <type_traits>
+
+namespace elements {
+
+using namespace kprof::platform;
+
+struct Half {
+  uint16_t bits;
+};
+struct BFloat16 {
+  uint16_t bits;
+};
+
+KPROF_DEVICE float to_float(float value) { return value; }
+KPROF_DEVICE float to_float(Half value) { return half_to_float(value.bits); }
+KPROF_DEVICE float to_float(BFloat16 value) {
+  const uint32_t word = static_cast<uint32_t>(value.bits) << 16;
+  float result;
+  memcpy(&result, &word, sizeof result);
+  return result;
+}
+
+KPROF_DEVICE void from_float(float value, float* result) { *result = value; }
+KPROF_DEVICE void from_float(float value, Half* result) { result->bits = float_to_half(value); }
+// To nearest even, in integers, so that all targets give the same bits.
+KPROF_DEVICE void from_float(float value, BFloat16* result) {
+  uint32_t word;
+  memcpy(&word, &value, sizeof word);
+  const bool is_nan = (word & 0x7fffffffu) > 0x7f800000u;
+  const uint32_t rounded = word + 0x7fffu + ((word >> 16) & 1u);
+  result->bits = static_cast<uint16_t>(is_nan ? (word >> 16) | 0x40u : rounded >> 16);
+}
+
+template <typename Element, uint32_t num_bytes>
+struct alignas(num_bytes) Vector {
+  static constexpr uint32_t kLength = num_bytes / sizeof(Element);
+  Element values[kLength];
+};
+
+// The sum of some vectors in fp32, in the order in which they are added, rounded once at the end.
+template <typename Vector>
+struct alignas(16) Sum {
+  float values[Vector::kLength] = {};
+
+  KPROF_DEVICE void add(const Vector& vector) {
+    for (uint32_t j = 0; j < Vector::kLength; ++j) values[j] += to_float(vector.values[j]);
+  }
+  KPROF_DEVICE Vector rounded() const {
+    Vector result;
+    for (uint32_t j = 0; j < Vector::kLength; ++j) from_float(values[j], &result.values[j]);
+    return result;
+  }
+};
+
+// `num_elements` elements from `data` on, as vectors of `num_bytes`. The last vector may reach over the end: what is outside
+// reads as zero and is never written. Where `data` is not aligned, elements move one by one.
+template <typename Element, uint32_t num_bytes>
+class Tensor {
+ public:
+  using Vec = Vector<std::remove_const_t<Element>, num_bytes>;
+
+  KPROF_DEVICE Tensor(Element* data, uint32_t num_elements)
+      : data_(data),
+        num_elements_(num_elements),
+        num_whole_(reinterpret_cast<uintptr_t>(data) % num_bytes == 0 ? num_elements / Vec::kLength : 0) {}
+
+  KPROF_DEVICE uint32_t num_vectors() const { return (num_elements_ + Vec::kLength - 1) / Vec::kLength; }
+
+  KPROF_DEVICE Vec load(uint32_t i) const {
+    if (i < num_whole_) return reinterpret_cast<const Vec*>(data_)[i];
+    Vec vector{};
+    const uint32_t first = i * Vec::kLength;
+    for (uint32_t j = 0; j < Vec::kLength; ++j)
+      if (first + j < num_elements_) vector.values[j] = data_[first + j];
+    return vector;
+  }
+
+  KPROF_DEVICE void store(uint32_t i, const Vec& vector) const {
+    if (i < num_whole_) {
+      reinterpret_cast<Vec*>(data_)[i] = vector;
+      return;
+    }
+    const uint32_t first = i * Vec::kLength;
+    for (uint32_t j = 0; j < Vec::kLength; ++j)
+      if (first + j < num_elements_) data_[first + j] = vector.values[j];
+  }
+
+ private:
+  Element* data_;
+  uint32_t num_elements_;
+  uint32_t num_whole_;
+};
+
+}  // namespace elements
