@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.build import BuildOptions, load_library
-from kprof.recording import NullRecorder, Recorder
+from kprof.recording import LaunchBuffer, NullRecorder, Recorder
 from kprof.targets import Target, target_of_device
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # memory_layout::kMaxRanks of device/memory_layout.h.
 MAX_RANKS: Final = 64
+# What a launch gets that is not recorded.
+NO_BUFFER: Final = LaunchBuffer(0, 0).packed()
 _DEVICE_DIR: Final = Path(__file__).parent / "device"
 
 
@@ -128,27 +130,33 @@ class KernelLibrary:
         recorder: Recorder | NullRecorder,
         stream: int | None,
         schedule_seed: int = 0,
+        tracks_per_block: int | None = None,
     ) -> None:
-        """Launch one phase of a call, recorded per warp; raises RuntimeError when the device refuses it."""
-        name = self._phases[variant_idx][phase_idx]
-        buffer = recorder.launch(
-            name,
-            regions,
-            num_blocks=grid.num_blocks,
-            threads_per_block=grid.threads_per_block,
-            tracks_per_block=grid.warps_per_block,
-        )
+        """Launch one phase of a call; raises RuntimeError when the device refuses it.
+
+        Recorded per warp, unless `tracks_per_block` says otherwise.
+        """
+        buffer = NO_BUFFER
+        if recorder.is_recording:
+            buffer = recorder.launch(
+                self._phases[variant_idx][phase_idx],
+                regions,
+                num_blocks=grid.num_blocks,
+                threads_per_block=grid.threads_per_block,
+                tracks_per_block=tracks_per_block or grid.warps_per_block,
+            ).packed()
         error = self.functions.kernel_launch(
             variant_idx,
             phase_idx,
             ctypes.byref(call),
             grid.num_blocks,
             grid.threads_per_block,
-            buffer.packed(),
+            buffer,
             stream,
             schedule_seed,
         )
         if error:
+            name = self._phases[variant_idx][phase_idx]
             text = self.functions.kernel_error_text(error).decode()
             raise RuntimeError(f"{name} could not be launched: {text}")
 

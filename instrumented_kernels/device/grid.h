@@ -1,4 +1,4 @@
-// The warps of a launch, counted through all its blocks.
+// The threads and warps of a launch, counted through all its blocks.
 #pragma once
 
 #include <kprof/platform.h>
@@ -10,5 +10,8 @@ using namespace kprof::platform;
 KPROF_DEVICE uint32_t warps_per_block() { return num_threads() / warp_width(); }
 KPROF_DEVICE uint32_t grid_warp() { return block_id() * warps_per_block() + warp_id(); }
 KPROF_DEVICE uint32_t num_grid_warps() { return num_blocks() * warps_per_block(); }
+
+KPROF_DEVICE uint32_t grid_thread() { return block_id() * num_threads() + thread_id(); }
+KPROF_DEVICE uint32_t num_grid_threads() { return num_blocks() * num_threads(); }
 
 }  // namespace grid

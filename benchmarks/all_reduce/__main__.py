@@ -1,0 +1,219 @@
+"""All-reduce against NCCL and torch's symmetric memory on the GPUs of one host, 1 KiB to 16 MiB.
+
+    torchrun --nproc-per-node 4 -m benchmarks.all_reduce tune --output instrumented_kernels/all_reduce/tuned.json
+    torchrun --nproc-per-node 4 -m benchmarks.all_reduce compare --output benchmarks/results/all_reduce.json
+
+`tune` measures grids and writes the table that variant="auto" reads. `compare` measures every variant and library in
+one run, and what profiling costs. Bandwidth is algorithm bandwidth: bytes of the tensor per time.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import torch.distributed as dist
+import typer
+
+from benchmarks.all_reduce.contenders import LADDER_ONLY, LIBRARIES, library_calls, own_call
+from benchmarks.all_reduce.overhead import measure_overhead
+from benchmarks.all_reduce.timing import Effort, time_graph_us, time_loop_us
+from instrumented_kernels.all_reduce import Plan
+from instrumented_kernels.workload import choose_device
+from kprof.groups import Group, TorchGroup
+
+KIB = 1024
+MIB = 1024 * KIB
+SIZES = [KIB << i for i in range(15)]
+LADDER_LIMIT = 4 * MIB
+GRIDS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+TUNED = {"oneshot": MIB, "twoshot_packets": 4 * MIB, "twoshot": 16 * MIB}
+BAR_BYTES, FAST_BAR_BYTES, FAST_BAR = 4 * MIB, 256 * KIB, 1.3
+
+Output = Annotated[Path, typer.Option(help="where the results go, as JSON")]
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def tune(output: Output, dtype: str = "bfloat16", calls: int = 100, repeats: int = 3) -> None:
+    """Measure grids of each variant at each size and write the table of the fastest."""
+    with _Team() as team:
+        measured = {
+            variant: _grids_by_size(
+                team, variant, limit, getattr(torch, dtype), Effort(calls, repeats)
+            )
+            for variant, limit in TUNED.items()
+        }
+        if team.group.rank == 0:
+            _write_table(output, team.group.world_size, measured)
+
+
+@app.command()
+def compare(output: Output, dtype: str = "bfloat16", calls: int = 100, repeats: int = 5) -> None:
+    """Measure every variant and library at each size, and what profiling costs."""
+    element_type = getattr(torch, dtype)
+    effort = Effort(calls, repeats)
+    with _Team() as team:
+        rows = [_compare_at(team, num_bytes, element_type, effort) for num_bytes in SIZES]
+        overhead = measure_overhead(team.group, team.device, SIZES, element_type, effort)
+        if team.group.rank == 0:
+            result = _context(team.group, dtype) | {"sizes": rows, "overhead": overhead}
+            output.write_text(json.dumps(result, indent=1) + "\n")
+            text = "\n".join(
+                [*_table(rows, "graph_us"), "", *_table(rows, "loop_us"), "", *_bar(rows), ""]
+            )
+            text += "\n".join(["", *_overhead_table(overhead), ""])
+            output.with_suffix(".txt").write_text(text)
+            print(text)
+
+
+class _Team:
+    """The ranks, their devices and one plan."""
+
+    def __enter__(self) -> _Team:
+        self.device = choose_device("cuda")
+        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=torch.device(self.device))
+        self.group: Group = TorchGroup()
+        self.plan = Plan(self.group, device=self.device)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
+            self.plan.wait()
+            self.plan.close()
+            dist.destroy_process_group()
+
+
+def _grids_by_size(
+    team: _Team, variant: str, limit: int, dtype: torch.dtype, effort: Effort
+) -> dict[int, dict[int, float]]:
+    """Microseconds by size and grid."""
+    return {
+        num_bytes: {
+            grid: _time_grid(team, variant, num_bytes, grid, dtype, effort)
+            for grid in GRIDS
+            # Fewer than 16 bytes for each thread of a further block are not worth a block.
+            if grid == 1 or grid * 512 * 4 <= num_bytes
+        }
+        for num_bytes in SIZES
+        if num_bytes <= limit
+    }
+
+
+def _time_grid(
+    team: _Team, variant: str, num_bytes: int, grid: int, dtype: torch.dtype, effort: Effort
+) -> float:
+    call = own_call(team.plan, num_bytes // dtype.itemsize, dtype, variant, grid)
+    return time_graph_us(team.group, call, effort)
+
+
+def _write_table(
+    output: Path, world_size: int, measured: dict[str, dict[int, dict[int, float]]]
+) -> None:
+    """Replace the part of the table for this number of ranks; keep the others."""
+    known = json.loads(output.read_text()) if output.exists() else {"by_world_size": {}}
+    best = {
+        variant: [[size, min(grids, key=lambda grid: grids[grid])] for size, grids in sizes.items()]
+        for variant, sizes in measured.items()
+    }
+    fastest = [
+        [size, min(TUNED, key=lambda variant: min(measured[variant].get(size, {0: 1e9}).values()))]
+        for size in SIZES
+    ]
+    known["by_world_size"][str(world_size)] = {"variants": fastest, "blocks": best}
+    known["by_world_size"] = dict(
+        sorted(known["by_world_size"].items(), key=lambda item: int(item[0]))
+    )
+    output.write_text(json.dumps(known, indent=1) + "\n")
+    output.with_name("tuning_measured.json").write_text(json.dumps(measured) + "\n")
+
+
+def _compare_at(team: _Team, num_bytes: int, dtype: torch.dtype, effort: Effort) -> dict[str, Any]:
+    num_elements = num_bytes // dtype.itemsize
+    calls = library_calls(num_elements, dtype, team.device)
+    for variant in (*team.plan.variants, "auto"):
+        if variant not in LADDER_ONLY or num_bytes <= LADDER_LIMIT:
+            calls[variant] = own_call(team.plan, num_elements, dtype, variant)
+    row = {
+        "bytes": num_bytes,
+        "auto": team.plan.launches(num_elements, dtype)[0],
+        "loop_us": {name: time_loop_us(team.group, call, effort) for name, call in calls.items()},
+        "graph_us": {name: time_graph_us(team.group, call, effort) for name, call in calls.items()},
+    }
+    if team.group.rank == 0:
+        typer.echo(json.dumps(row), err=True)
+    return row
+
+
+def _context(group: Group, dtype: str) -> dict[str, Any]:
+    return {
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "gpus": f"{group.world_size} x {torch.cuda.get_device_name()}",
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+        "dtype": dtype,
+        "method": "median of repeats, slowest rank; loop: calls between two events; graph: 20 calls a graph, replayed",
+    }
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes // MIB} MiB" if num_bytes >= MIB else f"{num_bytes // KIB} KiB"
+
+
+def _table(rows: list[dict[str, Any]], key: str) -> list[str]:
+    names = list(rows[0][key])
+    how = "replayed from a graph" if key == "graph_us" else "called in a loop"
+    lines = [
+        f"us per call, {how} (GB/s of algorithm bandwidth)",
+        f"{'size':>8} " + " ".join(f"{name:>18}" for name in names),
+    ]
+    for row in rows:
+        cells = [_cell(row[key].get(name), row["bytes"]) for name in names]
+        lines.append(f"{_size(row['bytes']):>8} " + " ".join(f"{cell:>18}" for cell in cells))
+    return lines
+
+
+def _cell(time_us: float | None, num_bytes: int) -> str:
+    return "" if time_us is None else f"{time_us:.2f} ({num_bytes / time_us / 1e3:.1f})"
+
+
+def _bar(rows: list[dict[str, Any]]) -> list[str]:
+    """Where `auto` stands against the faster of the libraries."""
+    lines = ["auto against the fastest library: graph, loop"]
+    for row in rows:
+        ratios = []
+        for key in ("graph_us", "loop_us"):
+            libraries = [row[key][name] for name in LIBRARIES if name in row[key]]
+            ratios.append(min(libraries) / row[key]["auto"])
+        bar = (
+            FAST_BAR
+            if row["bytes"] <= FAST_BAR_BYTES
+            else 1.0
+            if row["bytes"] <= BAR_BYTES
+            else 0.0
+        )
+        verdict = "" if min(ratios) >= bar else f"  below {bar}"
+        kernel, blocks = row["auto"]
+        lines.append(
+            f"{_size(row['bytes']):>8}  {ratios[0]:.2f}x {ratios[1]:.2f}x  {kernel}, {blocks} blocks{verdict}"
+        )
+    return lines
+
+
+def _overhead_table(overhead: list[dict[str, Any]]) -> list[str]:
+    lines = ["us per call of auto from a graph: compiled out, off, recording"]
+    for row in overhead:
+        lines.append(
+            f"{_size(row['bytes']):>8}  {row['compiled_out_us']:.2f}  {row['off_us']:.2f} "
+            f"({row['off_us'] / row['compiled_out_us'] - 1:+.1%})  {row['recording_us']:.2f} "
+            f"({row['recording_us'] / row['compiled_out_us'] - 1:+.1%})"
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,76 @@
+"""What instrumentation costs a call: compiled out, compiled in and off, and recording; the three measured in turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from benchmarks.all_reduce.timing import Effort, time_graph_us
+from instrumented_kernels.all_reduce import Plan
+from instrumented_kernels.kernel_library import build_options
+from kprof.arena import Arena
+from kprof.groups import Group
+from kprof.recording import NO_CHUNK, LaunchBuffer, NullRecorder
+
+ARENA_BYTES = 64 << 20
+
+
+class GraphRecorder(NullRecorder):
+    """Hands launches that go into a graph their part of an arena; replays write over it, which costs the same."""
+
+    is_recording = True
+
+    def __init__(self, device: str) -> None:
+        self._arena = Arena(ARENA_BYTES, device)
+        self._num_launches = 0
+
+    def launch(
+        self,
+        kernel: str,
+        regions: Any = None,
+        *,
+        num_blocks: int = 0,
+        threads_per_block: int = 0,
+        tracks_per_block: int = 0,
+    ) -> LaunchBuffer:
+        del kernel, regions, threads_per_block
+        self._num_launches += 1
+        num_tracks = num_blocks * tracks_per_block
+        first = self._arena.reserve(num_tracks)
+        if first == NO_CHUNK:
+            return LaunchBuffer(self._arena.address, self._num_launches)
+        return LaunchBuffer(
+            self._arena.address, self._num_launches, first, tracks_per_block, num_tracks
+        )
+
+
+def measure_overhead(
+    group: Group, device: str, sizes: list[int], dtype: torch.dtype, effort: Effort
+) -> list[dict[str, Any]]:
+    """Microseconds per call of `auto`, by size."""
+    plan = Plan(group, device=device)
+    options = replace(build_options(device), defines=(("KPROF_ENABLED", "0"),))
+    compiled_out = Plan(group, device=device, options=options)
+    rows = [
+        {"bytes": num_bytes} | _measure_at(group, plan, compiled_out, num_bytes, dtype, effort)
+        for num_bytes in sizes
+    ]
+    for each in (plan, compiled_out):
+        each.wait()
+        each.close()
+    return rows
+
+
+def _measure_at(
+    group: Group, plan: Plan, compiled_out: Plan, num_bytes: int, dtype: torch.dtype, effort: Effort
+) -> dict[str, float]:
+    tensor = torch.zeros(num_bytes // dtype.itemsize, dtype=dtype, device=plan.device)
+    recorder: Any = GraphRecorder(plan.device)
+    calls = {
+        "compiled_out_us": lambda: compiled_out(tensor, out=tensor),
+        "off_us": lambda: plan(tensor, out=tensor),
+        "recording_us": lambda: plan(tensor, out=tensor, recorder=recorder),
+    }
+    return {name: time_graph_us(group, call, effort) for name, call in calls.items()}

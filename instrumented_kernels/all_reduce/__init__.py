@@ -1,0 +1,10 @@
+"""All-reduce: the sum of all ranks' tensors, bitwise the same everywhere; a ladder of variants instrumented with kprof.
+
+`all_reduce` is the call, `Plan` owns the memory of one group of ranks; see README.md for what their traces show.
+"""
+
+from instrumented_kernels.all_reduce.calls import all_reduce, close_plans
+from instrumented_kernels.all_reduce.plan import HeapSizes, Plan
+from instrumented_kernels.team_memory import PeerTimeoutError
+
+__all__ = ["HeapSizes", "PeerTimeoutError", "Plan", "all_reduce", "close_plans"]

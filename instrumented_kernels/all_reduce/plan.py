@@ -1,0 +1,319 @@
+"""The plan: compiled kernels, symmetric heap and workspace of one group of ranks, and how a call is run.
+
+Created once per group (collective), used for any number of calls, freed by `close`. All sizes come from the compiled
+kernel (layout.h); nothing is declared twice. What a call of a certain size needs is worked out once and kept, so that
+later calls only fill in two addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from instrumented_kernels.all_reduce.tuning import tuning_for
+from instrumented_kernels.kernel_library import (
+    MAX_RANKS,
+    Grid,
+    KernelLibrary,
+    build_options,
+    current_stream,
+)
+from instrumented_kernels.team_memory import TeamMemory
+from instrumented_kernels.tensors import check_tensor
+from kprof.build import BuildOptions
+from kprof.recording import NullRecorder, Recorder
+from kprof.regions import RegionTable
+from kprof.targets import Target
+
+if TYPE_CHECKING:
+    import torch
+
+    from kprof.groups import Group
+
+DEFAULT_TIMEOUT_S: Final = 5.0
+DEFAULT_WARPS_PER_BLOCK: Final = {Target.CPU: 1, Target.CUDA: 16, Target.HIP: 8}
+CPU_BLOCKS: Final = 2
+# What kernel.hip is compiled for, by the name of the torch dtype.
+ELEMENT_TYPES: Final = {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float32": "fp32"}
+# all_reduce::kMaxBlocks and all_reduce::GridRule.
+MAX_BLOCKS: Final = 254
+_ONE_BLOCK, _BLOCK_PER_RANK = 1, 2
+_NO_RECORDER: Final = NullRecorder()
+_HERE: Final = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class HeapSizes:
+    """Bytes of the symmetric heap for one parity: for packets and for bulk. The rest goes in several launches."""
+
+    packet_bytes: int
+    bulk_bytes: int
+
+
+DEFAULT_HEAP_SIZES: Final = {
+    Target.CPU: HeapSizes(1 << 20, 1 << 20),
+    Target.CUDA: HeapSizes(8 << 20, 64 << 20),
+    Target.HIP: HeapSizes(8 << 20, 64 << 20),
+}
+
+
+class _Shape(ctypes.Structure):
+    """all_reduce::Shape of layout.h."""
+
+    _fields_ = [
+        ("world_size", ctypes.c_uint32),
+        ("packet_bytes", ctypes.c_uint32),
+        ("bulk_bytes", ctypes.c_uint32),
+    ]
+
+
+class _Call(ctypes.Structure):
+    """all_reduce::CallArguments of kernel.hip; its size is compared with the compiled one."""
+
+    _fields_ = [
+        ("shape", _Shape),
+        ("rank", ctypes.c_uint32),
+        ("num_elements", ctypes.c_uint32),
+        ("timeout_ticks", ctypes.c_uint64),
+        ("input", ctypes.c_void_p),
+        ("output", ctypes.c_void_p),
+        ("workspace", ctypes.c_void_p),
+        ("heaps", ctypes.c_void_p * MAX_RANKS),
+    ]
+
+
+class _Launch(NamedTuple):
+    """One launch of a call: all but the addresses. `begin_byte` is where its part of the tensor begins."""
+
+    variant_idx: int
+    grid: Grid
+    call: _Call
+    begin_byte: int
+
+
+class Plan:
+    """Everything that all-reduces on one group of ranks need. Creation is collective.
+
+    `device` is "cpu" or the current torch device. On the CPU target `options` may set the warp width and
+    `schedule_seed` the interleaving. Raises ValueError, or TargetError / BuildError of kprof.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        *,
+        device: str = "cpu",
+        warps_per_block: int | None = None,
+        heap_sizes: HeapSizes | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        schedule_seed: int = 0,
+        options: BuildOptions | None = None,
+    ) -> None:
+        if not 1 <= group.world_size <= MAX_RANKS:
+            raise ValueError(f"{group.world_size} ranks: give 1 to {MAX_RANKS}")
+        self.group = group
+        self.device = device
+        self.options = options or build_options(device)
+        self.regions = RegionTable.from_header(_HERE / "regions.h")
+        self._library = _load(self.options)
+        self._warps = warps_per_block or DEFAULT_WARPS_PER_BLOCK[self.options.target]
+        self._sizes = heap_sizes or DEFAULT_HEAP_SIZES[self.options.target]
+        self._shape = _Shape(group.world_size, self._sizes.packet_bytes, self._sizes.bulk_bytes)
+        self._check_same_on_all_ranks()
+        functions, shape = self._library.functions, ctypes.byref(self._shape)
+        self._memory = TeamMemory(
+            group,
+            device,
+            heap_bytes=functions.all_reduce_heap_bytes(shape),
+            workspace_bytes=functions.all_reduce_workspace_bytes(shape),
+        )
+        self._timeout_ticks = int(timeout_s * self._library.ticks_per_second)
+        self._schedule_seed = schedule_seed
+        self._num_launches = 0
+        self._prepared: dict[tuple[Any, ...], list[_Launch]] = {}
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The variants that a call may name, in the order of the ladder."""
+        return tuple(dict.fromkeys(name.split("/")[0] for name in self._library.variants))
+
+    def __call__(
+        self,
+        tensor: torch.Tensor,
+        *,
+        out: torch.Tensor | None = None,
+        variant: str = "auto",
+        grid: int | None = None,
+        recorder: Recorder | NullRecorder | None = None,
+    ) -> torch.Tensor:
+        """The sum of `tensor` over all ranks, bitwise the same on each: added in fp32 in rank order, rounded once.
+
+        fp16, bf16 or fp32, contiguous, any length; `out` (by default new memory) may be `tensor` itself. All ranks make
+        the same calls in the same order, one after the other; no barrier is needed between them. "auto" takes the
+        variant that was measured to be fastest for the size, `grid` the number of blocks. On a GPU this only launches
+        (it may be captured in a CUDA graph), and `wait` raises what went wrong; on the CPU it raises PeerTimeoutError
+        itself when a peer never answered. Raises ValueError / TypeError for bad inputs before anything is launched.
+        """
+        key = (tensor.numel(), tensor.dtype, tensor.get_device(), variant, grid)
+        launches = self._prepared.get(key)
+        if launches is None:
+            self._check_tensor(tensor)
+            launches = self._prepared[key] = self._prepare(
+                tensor.numel(), tensor.dtype, variant, grid
+            )
+        result = tensor.new_empty(tensor.shape) if out is None else out
+        source, target = tensor.data_ptr(), result.data_ptr()
+        if result is not tensor or not tensor.is_contiguous():
+            self._check_pair(tensor, result)
+        for launch in launches:
+            launch.call.input = source + launch.begin_byte
+            launch.call.output = target + launch.begin_byte
+            self._launch(launch, recorder or _NO_RECORDER)
+        return result
+
+    def wait(self) -> None:
+        """Wait for all calls on this rank; raises PeerTimeoutError when a peer never answered.
+
+        The plan is void after that: what the peer owed may still arrive.
+        """
+        self._memory.raise_if_timed_out(self.regions)
+
+    def launches(
+        self, num_elements: int, dtype: torch.dtype, variant: str = "auto", grid: int | None = None
+    ) -> list[tuple[str, int]]:
+        """What a call would launch: (kernel, blocks) each; raises ValueError for what cannot be launched."""
+        launches = self._prepare(num_elements, dtype, variant, grid)
+        return [
+            (self._library.phases(launch.variant_idx)[0], launch.grid.num_blocks)
+            for launch in launches
+        ]
+
+    def close(self) -> None:
+        """Free the memory. Collective: no rank may still write to another's heap."""
+        self._memory.close()
+
+    def _prepare(
+        self, num_elements: int, dtype: torch.dtype, variant: str, num_blocks: int | None
+    ) -> list[_Launch]:
+        element_bytes = dtype.itemsize
+        num_bytes = num_elements * element_bytes
+        tuning = tuning_for(self.group.world_size)
+        if variant == "auto":
+            variant = tuning.variant(num_bytes)
+        variant_idx = self._variant_idx(variant, dtype)
+        wanted = num_blocks or self._natural_blocks(variant_idx, num_bytes, variant)
+        grid = self._checked_grid(variant_idx, wanted, variant)
+        step = int(
+            self._library.functions.all_reduce_capacity(ctypes.byref(self._shape), variant_idx)
+        )
+        return [
+            _Launch(
+                variant_idx,
+                grid,
+                self._make_call(min(step, num_elements - begin)),
+                begin * element_bytes,
+            )
+            for begin in range(0, num_elements, step)
+        ]
+
+    def _variant_idx(self, variant: str, dtype: torch.dtype) -> int:
+        if variant not in self.variants:
+            raise ValueError(
+                f"variant {variant!r} is not known; choose auto or one of {', '.join(self.variants)}"
+            )
+        return self._library.variant_idx(f"{variant}/{ELEMENT_TYPES[str(dtype)]}")
+
+    def _natural_blocks(self, variant_idx: int, num_bytes: int, variant: str) -> int:
+        rule = self._library.functions.all_reduce_grid_rule(variant_idx)
+        if rule == _ONE_BLOCK:
+            return 1
+        if rule == _BLOCK_PER_RANK:
+            return self.group.world_size
+        if self.options.target is Target.CPU:
+            return CPU_BLOCKS
+        return tuning_for(self.group.world_size).num_blocks(variant, num_bytes)
+
+    def _checked_grid(self, variant_idx: int, num_blocks: int, variant: str) -> Grid:
+        rule = self._library.functions.all_reduce_grid_rule(variant_idx)
+        if rule == _ONE_BLOCK and num_blocks != 1:
+            raise ValueError(f"{variant} runs in one block, got a grid of {num_blocks}")
+        if rule == _BLOCK_PER_RANK and num_blocks != self.group.world_size:
+            raise ValueError(
+                f"{variant} runs in one block per rank ({self.group.world_size}), got a grid of {num_blocks}"
+            )
+        if num_blocks > MAX_BLOCKS:
+            raise ValueError(f"a grid of {num_blocks} blocks: give at most {MAX_BLOCKS}")
+        return self._library.grid(variant_idx, num_blocks, self._warps)
+
+    def _make_call(self, num_elements: int) -> _Call:
+        return _Call(
+            self._shape,
+            self.group.rank,
+            num_elements,
+            self._timeout_ticks,
+            None,
+            None,
+            self._memory.workspace_address,
+            self._memory.heaps,
+        )
+
+    def _launch(self, launch: _Launch, recorder: Recorder | NullRecorder) -> None:
+        self._num_launches += 1
+        self._library.launch(
+            launch.variant_idx,
+            0,
+            launch.call,
+            launch.grid,
+            regions=self.regions,
+            recorder=recorder,
+            stream=current_stream(self.device),
+            schedule_seed=self._schedule_seed and self._schedule_seed + 131 * self._num_launches,
+            tracks_per_block=1,
+        )
+        if self.device == "cpu":
+            self.wait()
+
+    def _check_tensor(self, tensor: torch.Tensor) -> None:
+        if str(tensor.dtype) not in ELEMENT_TYPES:
+            raise TypeError(f"tensor must be fp16, bf16 or fp32, got {tensor.dtype}")
+        device_type = self.device.partition(":")[0]
+        check_tensor("tensor", tensor, tensor.dtype, tuple(tensor.shape), device_type)
+
+    def _check_pair(self, tensor: torch.Tensor, out: torch.Tensor) -> None:
+        """On every call, so only what is cheap; a tensor of a kind that was never seen is checked as a whole."""
+        if not tensor.is_contiguous():
+            self._check_tensor(tensor)
+        if (
+            out.dtype != tensor.dtype
+            or out.shape != tensor.shape
+            or out.get_device() != tensor.get_device()
+            or not out.is_contiguous()
+        ):
+            check_tensor("out", out, tensor.dtype, tuple(tensor.shape), tensor.device.type)
+        distance = abs(out.data_ptr() - tensor.data_ptr())
+        if 0 < distance < tensor.numel() * tensor.element_size():
+            raise ValueError(
+                "out overlaps tensor in part; pass tensor itself to sum in place, or memory apart from it"
+            )
+
+    def _check_same_on_all_ranks(self) -> None:
+        plans = self.group.all_gather((self._sizes, self._warps))
+        for rank, plan in enumerate(plans):
+            if plan != plans[0]:
+                raise ValueError(
+                    f"rank {rank} has the plan {plan}, rank 0 has {plans[0]}; they must be equal"
+                )
+
+
+def _load(options: BuildOptions) -> KernelLibrary:
+    library = KernelLibrary(_HERE / "kernel.hip", options, _Call)
+    functions, shape = library.functions, ctypes.POINTER(_Shape)
+    for name in ("all_reduce_heap_bytes", "all_reduce_workspace_bytes"):
+        function = getattr(functions, name)
+        function.argtypes, function.restype = [shape], ctypes.c_uint64
+    functions.all_reduce_capacity.argtypes = [shape, ctypes.c_int]
+    functions.all_reduce_capacity.restype = ctypes.c_uint64
+    functions.all_reduce_grid_rule.restype = ctypes.c_uint32
+    return library
