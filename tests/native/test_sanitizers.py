@@ -29,6 +29,16 @@ run = Run(Problem(8, 3, 40, 6), 2, num_calls=4, grid=3, warps_per_block=1, defin
 print("wrong values:", sum(result.num_wrong for result in run_ranks(run)))
 """
 
+ALL_REDUCES = """
+import sys
+from reductions import VARIANTS, Call, Setting, run_calls
+variants = [name for name in VARIANTS if name in sys.argv[1:]] or VARIANTS
+defines = tuple((name, "1") for name in sys.argv[1:] if name not in VARIANTS)
+setting = Setting(2, defines=defines)
+wrong = sum(sum(run_calls(setting, [Call(300, variant=variant)] * 4)) for variant in variants)
+print("wrong values:", wrong)
+"""
+
 
 def runtime(*names: str) -> str:
     """Paths of the sanitizer runtimes for LD_PRELOAD: Python itself is not instrumented."""
@@ -75,9 +85,11 @@ def test_kernel_tests_pass_under_address_and_undefined_behaviour_sanitizer() -> 
     assert "runtime error" not in result.stderr + result.stdout
 
 
-def thread_sanitized(*defines: str) -> subprocess.CompletedProcess[str]:
+def thread_sanitized(
+    *arguments: str, program: str = ONE_ALL_TO_ALL
+) -> subprocess.CompletedProcess[str]:
     options = {"TSAN_OPTIONS": f"exitcode={RACE_EXIT_CODE}"}
-    return sanitized("thread", runtime("libtsan.so"), options, ["-c", ONE_ALL_TO_ALL, *defines])
+    return sanitized("thread", runtime("libtsan.so"), options, ["-c", program, *arguments])
 
 
 def test_all_to_all_has_no_race() -> None:
@@ -92,3 +104,26 @@ def test_planted_missing_fence_is_a_race(fault: str) -> None:
     assert result.returncode == RACE_EXIT_CODE
     assert "ThreadSanitizer: data race" in result.stderr
     assert "rows::" in result.stderr
+
+
+def test_no_variant_of_the_all_reduce_has_a_race() -> None:
+    result = thread_sanitized(program=ALL_REDUCES)
+    assert result.returncode == 0, result.stderr[:3000]
+    assert "wrong values: 0" in result.stdout
+
+
+@pytest.mark.parametrize("variant", ["oneshot_lock", "twoshot"])
+@pytest.mark.parametrize("fault", ["KPROF_PLANT_NO_RELEASE", "KPROF_PLANT_NO_ACQUIRE"])
+def test_planted_missing_fence_of_a_block_is_a_race(fault: str, variant: str) -> None:
+    result = thread_sanitized(fault, variant, program=ALL_REDUCES)
+    assert result.returncode == RACE_EXIT_CODE
+    assert "ThreadSanitizer: data race" in result.stderr
+    assert "all_reduce::" in result.stderr
+
+
+def test_packets_need_no_fence() -> None:
+    """Data and flag are one access: without any fence there is nothing that could race."""
+    faults = ["KPROF_PLANT_NO_RELEASE", "KPROF_PLANT_NO_ACQUIRE"]
+    result = thread_sanitized(*faults, "oneshot", "twoshot_packets", program=ALL_REDUCES)
+    assert result.returncode == 0, result.stderr[:3000]
+    assert "wrong values: 0" in result.stdout
