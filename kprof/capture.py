@@ -4,6 +4,7 @@
       manifest.json           written last: a directory without it is an unfinished recording
       rank-00000.parquet      one file per rank: decoded events in rank-local nanoseconds (EVENT_SCHEMA)
       rank-00001.parquet
+      torch-rank-00000.json.gz       what the PyTorch profiler saw, where a workload kept it
 
 While it is being recorded it also holds what the manifest is made of:
 
@@ -32,6 +33,7 @@ from kprof.errors import (
     OutputExistsError,
 )
 from kprof.regions import RegionTable
+from kprof.torch_traces import rank_of_torch_trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -193,6 +195,10 @@ class Capture:
     def events_path(self, rank: int) -> Path:
         """The Parquet file of one rank."""
         return self.path / events_file_name(rank)
+
+    def torch_traces(self) -> tuple[Path, ...]:
+        """The files of the PyTorch profiler that the workload kept beside its events, by rank."""
+        return tuple(sorted(p for p in self.path.iterdir() if rank_of_torch_trace(p) is not None))
 
     @property
     def size_bytes(self) -> int:

@@ -89,6 +89,9 @@ class NullRecorder:
     def note(self, text: str) -> None:
         """Nowhere to write it."""
 
+    def torch_trace(self, profile: Any) -> None:
+        """Nowhere to keep it."""
+
     def flush(self) -> None:
         """Nothing to flush."""
 
@@ -134,6 +137,7 @@ class Recorder:
         self._launches: list[capture.Launch] = []
         self._num_launches_of: dict[str, int] = {}
         self._notes: list[str] = []
+        self._num_torch_traces = 0
         self._samples: dict[int, list[OffsetSample]] = {}
         self._calibrator: Any = None
         self._lock = threading.Lock()
@@ -197,6 +201,20 @@ class Recorder:
     def note(self, text: str) -> None:
         """Keep a sentence about this rank in the capture; `kprof info` and the report show it."""
         self._notes.append(text)
+
+    def torch_trace(self, profile: Any) -> None:
+        """Keep what the PyTorch profiler saw in the capture: `kprof export` draws it above the blocks of this rank.
+
+        `profile` is a torch.profiler.profile that has stopped, or the path of a file that its export_chrome_trace
+        wrote; `torch.profiler.profile(on_trace_ready=recorder.torch_trace)` does it by itself. The clocks are tied
+        later, by the kernels that both saw. Raises RecorderError.
+        """
+        from kprof.torch_traces import store_torch_trace
+
+        if self._is_closed:
+            raise RecorderError(f"rank {self.rank}: torch_trace after the recorder was closed")
+        store_torch_trace(profile, self._directory, self.rank, self._num_torch_traces)
+        self._num_torch_traces += 1
 
     def flush(self) -> None:
         """Read the arena back and empty it. The caller makes sure that no kernel that records is running."""

@@ -74,10 +74,13 @@ def export(
         list[str] | None,
         typer.Option(
             help="Traces of the PyTorch profiler, one per rank: a file, or a pattern like "
-            "'trace_rank*.json.gz'; may be repeated.",
+            "'trace_rank*.json.gz'; may be repeated. Else those that the workload kept in the capture.",
             show_default=False,
         ),
     ] = None,
+    is_without_torch: Annotated[
+        bool, typer.Option("--no-torch", help="Leave the PyTorch profiler's traces out.")
+    ] = False,
     has_findings: FindingsOption = None,
     is_json: JsonOption = False,
     force: ForceOption = False,
@@ -89,7 +92,7 @@ def export(
 ) -> None:
     """Write the merged trace of all ranks for Perfetto or Chrome."""
     refuse_existing(output, force=force)
-    torch_traces = _matching_files(torch or ())
+    torch_traces = _matching_files(torch or ()) or _kept_torch_traces(run)
     trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
     summary = export_with_progress(
         trace,
@@ -97,7 +100,7 @@ def export(
         force=force,
         max_slices=max_slices or None,
         found=find_with_progress(trace) if _wants_findings(trace, has_findings) else (),
-        torch_traces=torch_traces,
+        torch_traces=() if is_without_torch else torch_traces,
     )
     for notice in summary.notices:
         note(notice)
@@ -168,7 +171,9 @@ def view(
             file = Path(scratch) / f"{run.resolve().stem}.pftrace"
             if finding is None:
                 found = find_with_progress(trace) if _wants_findings(trace, has_findings) else ()
-                export_with_progress(trace, file, force=False, found=found)
+                export_with_progress(
+                    trace, file, force=False, found=found, torch_traces=_kept_torch_traces(run)
+                )
             else:
                 link = _export_finding(trace, file, finding, link)
         elif finding is not None:
@@ -225,6 +230,13 @@ def find_with_progress(trace: Trace) -> Sequence[Finding]:
     with progress_bar() as progress:
         summarise(trace, progress)
         return analysis.findings(trace)
+
+
+def _kept_torch_traces(run: Path) -> tuple[Path, ...]:
+    """What the workload kept of the PyTorch profiler, beside its own events."""
+    from kprof.capture import Capture
+
+    return Capture.open(run).torch_traces()
 
 
 def refuse_existing(output: Path, *, force: bool) -> None:

@@ -1,15 +1,16 @@
 """Flows: which send released which wait, looked up by event id while the events stream by.
 
 The join comes from the trace's `flows` view. Small traces are joined at once. Large ones are joined slot range
-by slot range, and what each rank needs is kept in temporary files until its turn, so that memory depends on a
-rank and not on the trace.
+by slot range, and what each piece of the export needs is kept in a temporary file until its turn, so that
+memory depends on a piece and not on the trace.
 """
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,7 +20,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from kprof.export.source import Source
+    from kprof.export.source import Piece, Source
     from kprof.trace import Trace
 
 _EVENTS_PER_JOIN: Final = 1 << 21
@@ -29,10 +30,9 @@ _ARRIVAL: Final = np.dtype([("wait", "<i8"), ("send", "<i8"), ("send_start_ns", 
 
 @dataclass(frozen=True)
 class Flows:
-    """Who releases whom, for events of some ranks: sorted event ids with, at the same place, the flow id.
+    """Who releases whom, for some events: sorted event ids with, at the same place, the flow id.
 
-    The id of a flow is the id of the event that sends, plus one. Flows that arrive before they leave cannot be
-    drawn; they are counted in `num_backwards`.
+    The id of a flow is the id of the event that sends, plus one.
     """
 
     sends: NDArray[np.int64]
@@ -40,7 +40,6 @@ class Flows:
     waits: NDArray[np.int64]
     flow_of_wait: NDArray[np.int64]
     released_from_ns: NDArray[np.int64]
-    num_backwards: int = 0
 
     @staticmethod
     def of(departures: NDArray[np.void], arrivals: NDArray[np.void]) -> Flows:
@@ -85,26 +84,33 @@ class Flows:
         return np.where(place >= 0, self.arrivals_ns[place], otherwise_ns)
 
 
-def flows_by_rank(source: Source, ranks: list[int]) -> Iterator[tuple[int, Flows]]:
-    """The flows of each rank in turn; every flow that runs backwards is counted once."""
+@dataclass(frozen=True)
+class FlowLookup:
+    """The flows of a trace, piece by piece. Flows that arrive before they leave cannot be drawn: they are counted."""
+
+    of: Callable[[Piece], Flows]
+    num_backwards: int
+
+
+@contextlib.contextmanager
+def joined_flows(source: Source) -> Iterator[FlowLookup]:
+    """The flows of everything that is exported; the lookup is good until the block ends."""
     num_joins = -(-source.num_events // _EVENTS_PER_JOIN)
     if not source.trace.regions.flows:
         nothing = Flows.of(np.zeros(0, _DEPARTURE), np.zeros(0, _ARRIVAL))
-        yield from ((rank, nothing) for rank in ranks)
+        yield FlowLookup(lambda _piece: nothing, 0)
     elif num_joins <= 1:
         joined = _join(source, "true")
         flows = Flows.of(joined.departures(), joined.arrivals())
-        for i, rank in enumerate(ranks):
-            yield rank, replace(flows, num_backwards=joined.num_backwards if i == 0 else 0)
+        yield FlowLookup(lambda _piece: flows, joined.num_backwards)
     else:
         with tempfile.TemporaryDirectory(prefix="kprof-flows-") as folder:
-            num_backwards = _spool(source, ranks, num_joins, Path(folder))
-            for i, rank in enumerate(ranks):
-                flows = Flows.of(
-                    np.fromfile(_file(Path(folder), "out", rank), _DEPARTURE),
-                    np.fromfile(_file(Path(folder), "in", rank), _ARRIVAL),
-                )
-                yield rank, replace(flows, num_backwards=num_backwards if i == 0 else 0)
+            spool = _Spool.of(source, Path(folder))
+            num_backwards = sum(
+                spool.add(_join(source, f"slot BETWEEN {first} AND {last}"))
+                for first, last in _slot_ranges(source.trace, num_joins)
+            )
+            yield FlowLookup(spool.of_piece, num_backwards)
 
 
 @dataclass(frozen=True)
@@ -113,33 +119,33 @@ class _Joined:
 
     src: NDArray[np.int32]
     dst: NDArray[np.int32]
+    send_block: NDArray[np.int32]
+    wait_block: NDArray[np.int32]
     send: NDArray[np.int64]
     wait: NDArray[np.int64]
     send_start_ns: NDArray[np.int64]
     wait_end_ns: NDArray[np.int64]
     num_backwards: int
 
-    def departures(self, rank: int | None = None) -> NDArray[np.void]:
-        """Rows of _DEPARTURE that leave `rank`."""
-        which = slice(None) if rank is None else self.src == rank
-        rows = np.empty(len(self.send[which]), _DEPARTURE)
-        rows["send"] = self.send[which]
-        rows["arrival_ns"] = self.wait_end_ns[which]
+    def departures(self) -> NDArray[np.void]:
+        """Rows of _DEPARTURE."""
+        rows = np.empty(len(self.send), _DEPARTURE)
+        rows["send"] = self.send
+        rows["arrival_ns"] = self.wait_end_ns
         return rows
 
-    def arrivals(self, rank: int | None = None) -> NDArray[np.void]:
-        """Rows of _ARRIVAL that reach `rank`."""
-        which = slice(None) if rank is None else self.dst == rank
-        rows = np.empty(len(self.wait[which]), _ARRIVAL)
-        rows["wait"] = self.wait[which]
-        rows["send"] = self.send[which]
-        rows["send_start_ns"] = self.send_start_ns[which]
+    def arrivals(self) -> NDArray[np.void]:
+        """Rows of _ARRIVAL."""
+        rows = np.empty(len(self.wait), _ARRIVAL)
+        rows["wait"] = self.wait
+        rows["send"] = self.send
+        rows["send_start_ns"] = self.send_start_ns
         return rows
 
 
 def _join(source: Source, where: str) -> _Joined:
     table = source.trace.sql(
-        "SELECT src, dst, send_event_id, wait_event_id, send_start_ns, wait_end_ns "
+        "SELECT src, dst, send_block, wait_block, send_event_id, wait_event_id, send_start_ns, wait_end_ns "
         f"FROM flows WHERE {where}"
     )
     columns = {name: table[name].to_numpy() for name in table.column_names}
@@ -147,6 +153,8 @@ def _join(source: Source, where: str) -> _Joined:
     return _Joined(
         columns["src"][is_forward],
         columns["dst"][is_forward],
+        columns["send_block"][is_forward],
+        columns["wait_block"][is_forward],
         columns["send_event_id"][is_forward],
         columns["wait_event_id"][is_forward],
         columns["send_start_ns"][is_forward] - source.origin_ns,
@@ -155,18 +163,62 @@ def _join(source: Source, where: str) -> _Joined:
     )
 
 
-def _spool(source: Source, ranks: list[int], num_joins: int, folder: Path) -> int:
-    """Join in parts and append each rank's share to its files; returns how many flows run backwards."""
-    num_backwards = 0
-    for first, last in _slot_ranges(source.trace, num_joins):
-        joined = _join(source, f"slot BETWEEN {first} AND {last}")
-        num_backwards += joined.num_backwards
-        for rank in ranks:
-            with _file(folder, "out", rank).open("ab") as file:
-                joined.departures(rank).tofile(file)
-            with _file(folder, "in", rank).open("ab") as file:
-                joined.arrivals(rank).tofile(file)
-    return num_backwards
+@dataclass(frozen=True)
+class _Spool:
+    """Temporary files: what leaves and what reaches each piece, by rank and first block of the piece."""
+
+    folder: Path
+    first_blocks: dict[int, NDArray[np.int64]]
+
+    @staticmethod
+    def of(source: Source, folder: Path) -> _Spool:
+        ranks = {key.rank for key in source.keys}
+        return _Spool(
+            folder,
+            {
+                rank: np.array([piece.first_block for piece in source.pieces(rank)], dtype=np.int64)
+                for rank in ranks
+            },
+        )
+
+    def add(self, joined: _Joined) -> int:
+        """Append flows to the files of their pieces; returns how many run backwards."""
+        self._append("out", joined.src, joined.send_block, joined.departures())
+        self._append("in", joined.dst, joined.wait_block, joined.arrivals())
+        return joined.num_backwards
+
+    def of_piece(self, piece: Piece) -> Flows:
+        """What was appended for a piece."""
+        return Flows.of(
+            self._read("out", piece.rank, piece.first_block, _DEPARTURE),
+            self._read("in", piece.rank, piece.first_block, _ARRIVAL),
+        )
+
+    def _append(
+        self,
+        direction: str,
+        rank: NDArray[np.int32],
+        block: NDArray[np.int32],
+        rows: NDArray[np.void],
+    ) -> None:
+        for of_rank, first_blocks in self.first_blocks.items():
+            own = np.flatnonzero(rank == of_rank)
+            piece = np.searchsorted(first_blocks, block[own], side="right") - 1
+            order = np.argsort(piece, kind="stable")
+            ends = np.cumsum(np.bincount(piece, minlength=len(first_blocks)))
+            for first_block, part in zip(
+                first_blocks.tolist(), np.split(own[order], ends[:-1]), strict=True
+            ):
+                with self._file(direction, of_rank, first_block).open("ab") as file:
+                    rows[part].tofile(file)
+
+    def _read(
+        self, direction: str, rank: int, first_block: int, dtype: np.dtype[np.void]
+    ) -> NDArray[np.void]:
+        return np.fromfile(self._file(direction, rank, first_block), dtype)
+
+    def _file(self, direction: str, rank: int, first_block: int) -> Path:
+        return self.folder / f"{rank}.{first_block}.{direction}"
 
 
 def _slot_ranges(trace: Trace, num_ranges: int) -> list[tuple[int, int]]:
@@ -174,10 +226,6 @@ def _slot_ranges(trace: Trace, num_ranges: int) -> list[tuple[int, int]]:
     row = trace.sql("SELECT max(slot) AS last FROM events").to_pylist()[0]
     edges = np.linspace(0, (row["last"] or 0) + 1, num_ranges + 1).astype(np.int64).tolist()
     return [(first, last - 1) for first, last in pairwise(edges)]
-
-
-def _file(folder: Path, direction: str, rank: int) -> Path:
-    return folder / f"{rank}.{direction}"
 
 
 def _find(sorted_ids: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.intp]:

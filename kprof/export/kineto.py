@@ -1,17 +1,10 @@
-"""PyTorch profiler (Kineto) traces beside the events inside the kernels, on one time axis.
-
-A kernel's slice in the profiler's trace encloses everything that its blocks recorded. So for a launch seen from
-both sides, profiler [k0, k1] and device [e0, e1], the offset from device to profiler clock lies in [k0 - e0, k1
-- e1]; the offset used is the middle of what all launches allow, and the error is at most half of the rest.
-Ranks whose clocks are aligned and that run on one host share one offset.
-"""
+"""PyTorch profiler (Kineto) traces beside the events inside the kernels, on one time axis (see ties.py)."""
 
 from __future__ import annotations
 
 import gzip
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +12,8 @@ import msgspec
 
 from kprof.errors import ExportError
 from kprof.export.model import GuestLine, GuestSlice
+from kprof.export.ties import Tie, share, tie
+from kprof.torch_traces import rank_of_torch_trace
 
 if TYPE_CHECKING:
     from kprof.trace import Trace
@@ -63,40 +58,52 @@ class _Profile:
     lines: dict[str, list[GuestSlice]]
 
     def kernels(self) -> list[GuestSlice]:
-        found = [s for line in self.lines.values() for s in line if s.category == _KERNEL]
-        return sorted(found, key=lambda s: s.start_ns)
-
-
-@dataclass(frozen=True)
-class _Tie:
-    """Bounds on `profiler ns - aligned ns`, from `num_launches` launches seen from both sides."""
-
-    low_ns: int
-    high_ns: int
-    num_launches: int
-
-    @property
-    def offset_ns(self) -> int:
-        return (self.low_ns + self.high_ns) // 2
-
-    @property
-    def bound_ns(self) -> int:
-        return (abs(self.high_ns - self.low_ns) + 1) // 2
+        """The slices that enclose launches: GPU kernels, or on the CPU whatever has the name of one."""
+        everything = [slice_ for line in self.lines.values() for slice_ in line]
+        return [slice_ for slice_ in everything if slice_.category == _KERNEL] or everything
 
 
 def read_guests(trace: Trace, files: Sequence[Path]) -> Guests:
-    """Read one profiler trace per rank and tie its clock to the trace's; raises ExportError."""
-    profiles = [_read(Path(file)) for file in files]
-    ties = {profile.rank: _tie(trace, profile) for profile in profiles}
-    shared = _share(trace, ties)
+    """Read profiler traces and tie their clocks to the trace's; raises ExportError.
+
+    One file per rank, or several with stretches of one run. With a selection of launches or of a time, only
+    what lies there is kept.
+    """
+    # The whole capture ties the clocks, also where a part of it is shown.
+    whole = trace.select(ranks=None, blocks=None, launches=None, regions=None, time_ns=None)
+    shown = {info.rank for info in trace.ranks}
+    profiles = [profile for profile in map(_read, files) if profile.rank in shown]
+    kernels: dict[int, list[GuestSlice]] = {}
+    for profile in profiles:
+        kernels.setdefault(profile.rank, []).extend(profile.kernels())
+    ties = share(whole, {rank: tie(whole, rank, seen) for rank, seen in kernels.items()})
+    window_ns = _window_ns(trace)
     lines = tuple(
-        GuestLine(
-            profile.rank, name, tuple(_shifted(slice_, shared[profile.rank]) for slice_ in slices)
-        )
+        GuestLine(profile.rank, name, _on_clock(slices, ties[profile.rank], window_ns))
         for profile in profiles
         for name, slices in sorted(profile.lines.items())
     )
-    return Guests(lines, tuple(dict.fromkeys(_notice(tie) for tie in shared.values())))
+    return Guests(lines, (_notice(ties),) if ties else ())
+
+
+def _window_ns(trace: Trace) -> tuple[int, int] | None:
+    selection = trace.selection
+    is_part = selection.launches is not None or selection.time_ns is not None
+    return trace.window_ns() if is_part else None
+
+
+def _on_clock(
+    slices: Sequence[GuestSlice], tie: Tie, window_ns: tuple[int, int] | None
+) -> tuple[GuestSlice, ...]:
+    """Slices on the aligned clock; those that reach into the window, if there is one."""
+    moved = (
+        replace(s, start_ns=tie.aligned_ns(s.start_ns), end_ns=tie.aligned_ns(s.end_ns))
+        for s in slices
+    )
+    if window_ns is None:
+        return tuple(moved)
+    first, last = window_ns
+    return tuple(s for s in moved if s.start_ns <= last and s.end_ns >= first)
 
 
 def _read(file: Path) -> _Profile:
@@ -115,6 +122,9 @@ def _read(file: Path) -> _Profile:
             f"cannot read {file} as a trace of the PyTorch profiler: {error}; "
             "give the files that export_chrome_trace wrote"
         ) from error
+    stored_rank = rank_of_torch_trace(file)
+    if stored_rank is not None:
+        return _Profile(stored_rank, lines)
     # A run of one process writes no distributedInfo.
     return _Profile(found.distributedInfo.rank if found.distributedInfo else 0, lines)
 
@@ -136,78 +146,16 @@ def _nanoseconds(microseconds: msgspec.Raw) -> int:
     return int((Decimal(bytes(microseconds).decode().strip('"')) * 1000).to_integral_value())
 
 
-def _tie(trace: Trace, profile: _Profile) -> _Tie:
-    """Match launches by kernel name and order, and intersect what each allows."""
-    query = """SELECT kernel, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM events
-               WHERE rank = ? GROUP BY kernel, ordinal ORDER BY kernel, ordinal"""
-    launches: dict[str, list[tuple[int, int]]] = {}
-    for row in trace.sql(query, [profile.rank]).to_pylist():
-        launches.setdefault(row["kernel"], []).append((row["start_ns"], row["end_ns"]))
-    pairs: list[tuple[GuestSlice, tuple[int, int]]] = []
-    for kernel, spans in launches.items():
-        pairs += _match(_named(profile.kernels(), kernel), spans)
-    if not pairs:
-        raise ExportError(
-            f"no kernel of rank {profile.rank} is in both the capture and the profiler's trace; "
-            f"the capture has {', '.join(map(repr, launches)) or 'none'}; record both in one run"
-        )
-    low = max(seen.start_ns - start for seen, (start, _) in pairs)
-    high = min(seen.end_ns - end for seen, (_, end) in pairs)
-    return _Tie(low, high, len(pairs))
-
-
-def _named(kernels: list[GuestSlice], name: str) -> list[GuestSlice]:
-    """Kernels of this name; the profiler's names may have return types, scopes and arguments around it."""
-    pattern = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
-    return [kernel for kernel in kernels if pattern.search(kernel.name)] if name else []
-
-
-def _match(
-    seen: list[GuestSlice], spans: list[tuple[int, int]]
-) -> list[tuple[GuestSlice, tuple[int, int]]]:
-    """Pair by order. Where one side saw more launches, the place where the differences of the starts agree
-    best wins."""
-    num_pairs = min(len(seen), len(spans))
-    if num_pairs == 0:
-        return []
-    shifts = range(-(len(seen) - num_pairs), len(spans) - num_pairs + 1)
-    candidates = [
-        list(zip(seen[max(0, -s) :], spans[max(0, s) :], strict=False))[:num_pairs] for s in shifts
-    ]
-    return min(candidates, key=_disagreement)
-
-
-def _disagreement(pairs: list[tuple[GuestSlice, tuple[int, int]]]) -> int:
-    offsets = [kernel.start_ns - start for kernel, (start, _) in pairs]
-    return max(offsets) - min(offsets)
-
-
-def _share(trace: Trace, ties: dict[int, _Tie]) -> dict[int, _Tie]:
-    """One tie for the ranks of one host, where their clocks are aligned; else each its own."""
-    if trace.alignment is None:
-        return ties
-    hosts = {info.rank: info.host for info in trace.ranks}
-    shared = {}
-    for rank in ties:
-        group = [ties[other] for other in ties if hosts.get(other) == hosts.get(rank)]
-        shared[rank] = _Tie(
-            max(tie.low_ns for tie in group),
-            min(tie.high_ns for tie in group),
-            sum(tie.num_launches for tie in group),
-        )
-    return shared
-
-
-def _shifted(slice_: GuestSlice, tie: _Tie) -> GuestSlice:
-    start_ns, end_ns = slice_.start_ns - tie.offset_ns, slice_.end_ns - tie.offset_ns
-    return GuestSlice(slice_.name, slice_.category, start_ns, end_ns)
-
-
-def _notice(tie: _Tie) -> str:
-    disagree = (
-        "" if tie.low_ns <= tie.high_ns else ", although they contradict each other: a clock drifts"
-    )
+def _notice(ties: Mapping[int, Tie]) -> str:
+    """One sentence for all ranks: the worst of their bounds."""
+    worst = max(ties, key=lambda rank: ties[rank].bound_ns)
+    at_worst = f" at worst (rank {worst})" if len(ties) > 1 else ""
+    drift = max((abs(tie.drift) for tie in ties.values()), default=0.0)
+    drifting = f", drifting by {drift * 1e6:.2f} us per second" if drift else ""
+    broken = [str(rank) for rank, tie in ties.items() if not tie.is_consistent]
+    but = f"; on rank {', '.join(broken)} they contradict each other" if broken else ""
+    num_launches = sum(tie.num_launches for tie in ties.values())
     return (
-        f"the PyTorch profiler's clock is tied to the device clock within {tie.bound_ns:,} ns, "
-        f"by {tie.num_launches} launches seen from both sides{disagree}"
+        f"the PyTorch profiler's clock is tied to the device clock within {ties[worst].bound_ns:,} ns{at_worst}"
+        f"{drifting}, by {num_launches} launches seen from both sides{but}"
     )

@@ -11,7 +11,7 @@ import numpy as np
 from kprof.capture import EVENT_OPEN
 from kprof.export.counters import UNITS, RankCounters
 from kprof.export.detail import Detail, DetailChooser, MergedNames, find_neighbours, merge
-from kprof.export.flows import Flows, flows_by_rank
+from kprof.export.flows import FlowLookup, Flows, joined_flows
 from kprof.export.lanes import nest
 from kprof.export.model import (
     FIRST_EVENT_NS,
@@ -130,17 +130,18 @@ class _Run:
         launches = _launches_by_rank(self._source)
         names = {rank.rank: rank.name for rank in describe_ranks(self._source.trace)}
         next_id = 1
-        for rank, flows in flows_by_rank(self._source, list(keys)):
-            self._tally.num_backwards += flows.num_backwards
-            tracks = RankTracks(rank, names[rank], next_id, keys[rank])
-            self._rank(rank, tracks, flows, launches.get(rank, []))
-            self._mark_idle(tracks, [key.block for key in keys[rank] if not key.num_events])
-            next_id = tracks.next_id
+        with joined_flows(self._source) as flows:
+            self._tally.num_backwards = flows.num_backwards
+            for rank, of_rank in keys.items():
+                tracks = RankTracks(rank, names[rank], next_id, of_rank)
+                self._rank(rank, tracks, flows, launches.get(rank, []))
+                self._mark_idle(tracks, [key.block for key in of_rank if not key.num_events])
+                next_id = tracks.next_id
         # Not counted: the process of each rank, which has no line of its own.
         self._tally.num_tracks = next_id - 1 - len(keys)
 
     def _rank(
-        self, rank: int, tracks: RankTracks, flows: Flows, launches: list[LaunchSlice]
+        self, rank: int, tracks: RankTracks, lookup: FlowLookup, launches: list[LaunchSlice]
     ) -> None:
         self._write_launches(tracks, launches)
         self._write_guests(tracks)
@@ -148,7 +149,7 @@ class _Run:
         num_events = sum(piece.num_events for piece in pieces)
         counters = RankCounters(self._source.names, num_events, self._source.last_ns)
         for piece in pieces:
-            events = self._source.read(piece)
+            events, flows = self._source.read(piece), lookup.of(piece)
             counters.add(events, flows)
             batch = self._batch(events, tracks, flows)
             self._writer.tracks(tracks.take_new())

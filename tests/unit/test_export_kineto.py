@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kprof.errors import ExportError
-from kprof.export import write
+from kprof.export import ExportSummary, write
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
 
@@ -172,7 +172,22 @@ def test_a_profiler_that_saw_only_some_launches_is_matched_by_their_rhythm(tmp_p
     files = profiles(tmp_path, launches=slice(2, 4))
     summary = write(device_trace(), tmp_path / "run.json", torch_traces=files)
     assert bound_of(summary.notices) == 800
-    assert any("by 4 launches" in notice for notice in summary.notices)
+    assert any("by 4 launches seen" in notice for notice in summary.notices)
+
+
+def offsets_drawn(summary: ExportSummary) -> dict[int, list[float]]:
+    """By rank, how long each kernel began before its first block, in ns, as drawn."""
+    content = json.loads(summary.path.read_text())["traceEvents"]
+    pids = {e["args"]["name"]: e["pid"] for e in content if e["name"] == "process_name"}
+    drawn = {}
+    for name, pid in pids.items():
+        own = [e for e in content if e.get("pid") == pid and e["ph"] == "X"]
+        kernels = sorted(e["ts"] for e in own if "all_reduce<" in e["name"])
+        launches = sorted(e["ts"] for e in own if e.get("cat") == "launch")
+        drawn[int(name.split()[1])] = [
+            (launch - kernel) * 1000 for launch, kernel in zip(launches, kernels, strict=True)
+        ]
+    return drawn
 
 
 def test_unaligned_ranks_are_tied_one_by_one(tmp_path: Path) -> None:
@@ -181,18 +196,111 @@ def test_unaligned_ranks_are_tied_one_by_one(tmp_path: Path) -> None:
         save(tmp_path, profile(1, offset_ns=OFFSET_NS + 10**9, lead_ns=100), "r1.json"),
     ]
     summary = write(device_trace(is_aligned=False), tmp_path / "run.json", torch_traces=files)
-    tied = [notice for notice in summary.notices if "PyTorch" in notice]
-    assert [re.search(r"within (\d+) ns", notice)[1] for notice in tied] == ["800", "400"]  # type: ignore[index]
+    assert any("within 800 ns at worst (rank 0), by 10 launches" in n for n in summary.notices)
+    drawn = offsets_drawn(summary)
+    assert drawn[0] == pytest.approx([800] * NUM_LAUNCHES, abs=1)
+    assert drawn[1] == pytest.approx([400] * NUM_LAUNCHES, abs=1)
 
 
-def test_clocks_that_contradict_each_other_are_said(tmp_path: Path) -> None:
+def test_ranks_on_one_clock_narrow_each_other_within_the_clock_error(tmp_path: Path) -> None:
+    files = [
+        save(tmp_path, profile(0, lead_ns=5000, tail_ns=5000), "r0.json"),
+        save(tmp_path, profile(1, lead_ns=300, tail_ns=100), "r1.json"),
+    ]
+    trace = device_trace()
+    summary = write(trace, tmp_path / "run.json", torch_traces=files)
+    assert trace.alignment is not None
+    error_ns = trace.alignment.bound_between_ns(0, 1)
+    assert bound_of(summary.notices) == 200 + error_ns
+    assert offsets_drawn(summary)[0] == pytest.approx([4900] * NUM_LAUNCHES, abs=1)
+
+
+def test_ranks_whose_profilers_disagree_keep_their_own_offsets(tmp_path: Path) -> None:
     files = [
         save(tmp_path, profile(0), "r0.json"),
         save(tmp_path, profile(1, offset_ns=OFFSET_NS + 50_000), "r1.json"),
     ]
     summary = write(device_trace(), tmp_path / "run.json", torch_traces=files)
-    assert any("contradict each other" in notice for notice in summary.notices)
-    assert bound_of(summary.notices) >= 20_000
+    assert bound_of(summary.notices) == 800
+    for drawn in offsets_drawn(summary).values():
+        assert drawn == pytest.approx([800] * NUM_LAUNCHES, abs=1)
+
+
+def shifted(content: dict[str, Any], shift_ns: Callable[[float], float]) -> dict[str, Any]:
+    """A profile whose kernels come later by `shift_ns` of their time."""
+    for event in content["traceEvents"]:
+        if event.get("cat") == "kernel" and "all_reduce" in event["name"]:
+            event["ts"] += shift_ns(event["ts"] * 1000) / 1000
+    return content
+
+
+def test_a_drift_between_the_clocks_is_taken_out(tmp_path: Path) -> None:
+    drift = 4e-3
+    content = shifted(profile(0), lambda ns: drift * (ns - 100_000))
+    summary = write(
+        device_trace(1), tmp_path / "run.json", torch_traces=[save(tmp_path, content, "r.json")]
+    )
+    (notice,) = (n for n in summary.notices if "PyTorch" in n)
+    assert re.search(r"drifting by (39|40)\d\d\.\d\d us per second", notice)
+    assert bound_of(summary.notices) <= 800
+    for early_ns in offsets_drawn(summary)[0]:
+        assert 0 <= early_ns <= 1600
+
+
+def test_launches_that_contradict_each_other_are_said(tmp_path: Path) -> None:
+    jumps = iter([0, 9000, 0, 9000, 0])
+    content = shifted(profile(0), lambda _: next(jumps))
+    summary = write(
+        device_trace(1), tmp_path / "run.json", torch_traces=[save(tmp_path, content, "r.json")]
+    )
+    assert any("on rank 0 they contradict each other" in notice for notice in summary.notices)
+    assert bound_of(summary.notices) >= (9000 - 1600) / 2
+
+
+def test_a_path_before_the_name_is_not_part_of_the_symbol(tmp_path: Path) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    build.launch(1, "ours/all_reduce")
+    build.span(rank=0, launch=1, region="copy", start_ns=107_000, duration_ns=100)
+    files = [save(tmp_path, profile(0, launches=slice(0, 1)), "r0.json")]
+    summary = write(build.trace(), tmp_path / "run.json", torch_traces=files)
+    assert any("by 1 launches" in notice for notice in summary.notices)
+
+
+def test_a_kernel_launched_once_takes_the_place_that_others_show(tmp_path: Path) -> None:
+    """The profiler also saw a warm-up call, in which `once` ran too."""
+    times = {"often": [500_000, 620_000, 780_000], "once": [700_000]}
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    events, launch = [], 0
+    for name, starts in times.items():
+        for start in starts:
+            launch += 1
+            build.launch(launch, name)
+            build.span(rank=0, launch=launch, region="copy", start_ns=start, duration_ns=1000)
+        for start in [*starts, starts[0] - 400_000]:
+            ts = (start - 500) / 1000
+            events.append({"ph": "X", "cat": "kernel", "name": name, "tid": 7, "ts": ts, "dur": 2})
+    content = {"baseTimeNanoseconds": BASE_NS, "traceEvents": events}
+    files = [save(tmp_path, content, "r0.json")]
+    summary = write(build.trace(), tmp_path / "run.json", torch_traces=files)
+    assert bound_of(summary.notices) == 500
+
+
+def test_without_gpu_kernels_a_slice_with_the_name_of_a_kernel_encloses_it(tmp_path: Path) -> None:
+    content = profile(0)
+    for event in content["traceEvents"]:
+        if event.get("cat") == "kernel":
+            event["cat"] = "user_annotation"
+    files = [save(tmp_path, content, "r0.json")]
+    assert bound_of(write(device_trace(1), tmp_path / "r.json", torch_traces=files).notices) == 800
+
+
+def test_a_selection_is_tied_by_the_whole_capture_and_shows_its_part(tmp_path: Path) -> None:
+    part = device_trace().select(launches=(3,), blocks=(1,))
+    summary = write(part, tmp_path / "run.json", torch_traces=profiles(tmp_path))
+    events = json.loads(summary.path.read_text())["traceEvents"]
+    assert len([e for e in events if "all_reduce<" in e["name"]]) == 2
+    assert bound_of(summary.notices) == 800
+    assert any("by 10 launches" in notice for notice in summary.notices)
 
 
 def test_a_name_within_a_name_is_another_kernel(tmp_path: Path) -> None:

@@ -166,6 +166,18 @@ def test_flows_joined_in_parts_are_the_same(
     assert at_once.path.read_bytes() == in_parts.path.read_bytes()
 
 
+def test_flows_joined_in_parts_reach_their_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = exchange_trace(200)
+    at_once = write(trace, tmp_path / "once.pftrace")
+    monkeypatch.setattr("kprof.export.flows._EVENTS_PER_JOIN", 30)
+    monkeypatch.setattr("kprof.export.source._ROWS_PER_PIECE", 20)
+    in_parts = write(trace, tmp_path / "parts.pftrace")
+    assert slices(at_once.path) == slices(in_parts.path)
+    assert at_once.num_flows == in_parts.num_flows == 200
+
+
 def test_ranks_read_in_pieces_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = exchange_trace(200)
     at_once = write(trace, tmp_path / "once.pftrace")

@@ -1,0 +1,207 @@
+"""Tying the profiler's clock to the aligned device clock by the kernel launches that both saw.
+
+A kernel's slice in the profiler's trace encloses everything that its blocks recorded. So for a launch seen from
+both sides, profiler [k0, k1] and device [e0, e1],
+
+    k0 <= e0 + offset  and  e1 + offset <= k1,   so   k0 - e0 <= offset <= k1 - e1
+
+The offset used is the middle of what all launches allow, and the error is at most half of the rest. Where no
+single offset fits, a constant drift between the clocks is taken into account.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kprof.errors import ExportError
+from kprof.export.model import GuestSlice
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from kprof.trace import Trace
+
+# Fewer launches do not tell drift from different gaps before and after the blocks.
+_MIN_LAUNCHES_FOR_DRIFT: Final = 4
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Launches seen from both sides, in ns: [k0, k1] by the profiler, [e0, e1] by the device; shapes (n,)."""
+
+    k0: NDArray[np.int64]
+    k1: NDArray[np.int64]
+    e0: NDArray[np.int64]
+    e1: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """The number of launches, n."""
+        return len(self.k0)
+
+    @property
+    def middle_ns(self) -> int:
+        """The median offset in the middle of what each launch allows."""
+        return int(np.median((self.k0 - self.e0 + self.k1 - self.e1) // 2))
+
+
+@dataclass(frozen=True)
+class Tie:
+    """`profiler ns - aligned ns` lies between the bounds, plus `drift` for every ns of aligned time after `from_ns`.
+
+    Where the launches contradict each other, low_ns > high_ns; the offset in the middle is then the one that breaks
+    the rule least.
+    """
+
+    low_ns: int
+    high_ns: int
+    num_launches: int
+    drift: float = 0.0
+    from_ns: int = 0
+
+    @property
+    def offset_ns(self) -> int:
+        """The offset that is used."""
+        return (self.low_ns + self.high_ns) // 2
+
+    @property
+    def bound_ns(self) -> int:
+        """How far a block may stand outside its kernel, or the truth from what is drawn."""
+        return (abs(self.high_ns - self.low_ns) + 1) // 2
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether some offset fits all launches."""
+        return self.low_ns <= self.high_ns
+
+    def aligned_ns(self, profiler_ns: int) -> int:
+        """A time of the profiler on the aligned clock."""
+        about_ns = profiler_ns - self.offset_ns
+        return about_ns - round(self.drift * (about_ns - self.from_ns))
+
+
+def tie(trace: Trace, rank: int, kernels: Sequence[GuestSlice]) -> Tie:
+    """Tie one rank by what the profiler calls kernels; raises ExportError when no kernel is on both sides."""
+    launches = _launches(trace, rank)
+    pairs = _matched(launches, kernels)
+    if pairs is None:
+        raise ExportError(
+            f"no kernel of rank {rank} is in both the capture and the profiler's trace; "
+            f"the capture has {', '.join(map(repr, launches)) or 'none'}; record both in one run"
+        )
+    constant = _allowed(pairs, 0.0)
+    if constant.is_consistent or len(pairs) < _MIN_LAUNCHES_FOR_DRIFT:
+        return constant
+    drifting = _allowed(pairs, _drift(pairs))
+    return drifting if drifting.bound_ns < constant.bound_ns or drifting.is_consistent else constant
+
+
+def share(trace: Trace, ties: Mapping[int, Tie]) -> dict[int, Tie]:
+    """What the ranks of one host know of each other's offset: on one clock they share it, within the clock error.
+
+    A rank that the others contradict keeps its own: the profiler converts the times of each GPU by itself.
+    """
+    return {rank: _narrowed(trace, rank, ties) for rank in ties}
+
+
+def _narrowed(trace: Trace, rank: int, ties: Mapping[int, Tie]) -> Tie:
+    own = ties[rank]
+    if trace.alignment is None or own.drift:
+        return own
+    hosts = {info.rank: info.host for info in trace.ranks}
+    low_ns, high_ns = own.low_ns, own.high_ns
+    for other, seen in ties.items():
+        if hosts.get(other) == hosts.get(rank) and not seen.drift:
+            error_ns = round(trace.alignment.bound_between_ns(rank, other))
+            low_ns = max(low_ns, seen.low_ns - error_ns)
+            high_ns = min(high_ns, seen.high_ns + error_ns)
+    return Tie(low_ns, high_ns, own.num_launches) if low_ns <= high_ns else own
+
+
+def _launches(trace: Trace, rank: int) -> dict[str, list[tuple[int, int]]]:
+    """First start and last end of every launch of a rank, by kernel, in their order."""
+    query = """SELECT kernel, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM events
+               WHERE rank = ? GROUP BY kernel, ordinal ORDER BY kernel, ordinal"""
+    launches: dict[str, list[tuple[int, int]]] = {}
+    for row in trace.sql(query, [rank]).to_pylist():
+        launches.setdefault(row["kernel"], []).append((row["start_ns"], row["end_ns"]))
+    return launches
+
+
+def _matched(
+    launches: Mapping[str, list[tuple[int, int]]], kernels: Sequence[GuestSlice]
+) -> Pairs | None:
+    """All pairs of all kernels: those with most launches first, whose offset helps to match the others."""
+    sides = [(_named(kernels, name), spans) for name, spans in launches.items()]
+    sides.sort(key=lambda side: -min(len(side[0]), len(side[1])))
+    found: list[Pairs] = []
+    for seen, spans in sides:
+        pairs = _match(seen, spans, found[0].middle_ns if found else None)
+        if len(pairs):
+            found.append(pairs)
+    if not found:
+        return None
+    columns = [(p.k0, p.k1, p.e0, p.e1) for p in found]
+    return Pairs(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+
+
+def _named(kernels: Sequence[GuestSlice], name: str) -> list[GuestSlice]:
+    """Kernels of this name, by start; the profiler's names may have return types, scopes and arguments around it.
+
+    A name with a path in front of it, `all_to_all/dispatch_send`, may stand for the kernel `dispatch_send`.
+    """
+    for wanted in dict.fromkeys((name, name.rpartition("/")[2])):
+        pattern = re.compile(rf"(?<!\w){re.escape(wanted)}(?!\w)")
+        seen = [kernel for kernel in kernels if wanted and pattern.search(kernel.name)]
+        if seen:
+            return sorted(seen, key=lambda kernel: kernel.start_ns)
+    return []
+
+
+def _match(
+    seen: Sequence[GuestSlice], spans: Sequence[tuple[int, int]], near_ns: int | None
+) -> Pairs:
+    """Pair by order. Where one side saw more launches, the place that fits `near_ns` best wins, or, without one,
+    the place where the differences of the starts agree best."""
+    kernels = np.array([(s.start_ns, s.end_ns) for s in seen], dtype=np.int64).reshape(-1, 2)
+    blocks = np.array(spans, dtype=np.int64).reshape(-1, 2)
+    num_pairs = min(len(kernels), len(blocks))
+    shifts = range(num_pairs - len(kernels), len(blocks) - num_pairs + 1)
+    candidates = (
+        Pairs(
+            *kernels[max(0, -shift) :][:num_pairs].T,
+            *blocks[max(0, shift) :][:num_pairs].T,
+        )
+        for shift in shifts
+    )
+    return min(candidates, key=lambda pairs: _misfit(pairs, near_ns))
+
+
+def _misfit(pairs: Pairs, near_ns: int | None) -> tuple[int, int]:
+    if not len(pairs):
+        return 0, 0
+    starts = pairs.k0 - pairs.e0
+    disagreement = int(starts.max() - starts.min())
+    if near_ns is not None:
+        return abs(pairs.middle_ns - near_ns), disagreement
+    longer = (pairs.k1 - pairs.k0) - (pairs.e1 - pairs.e0)
+    return disagreement, int(np.abs(longer).sum())
+
+
+def _allowed(pairs: Pairs, drift: float) -> Tie:
+    """What all launches together allow, for a given drift."""
+    from_ns = int(pairs.e0.min())
+    low = pairs.k0 - pairs.e0 - np.rint(drift * (pairs.e0 - from_ns)).astype(np.int64)
+    high = pairs.k1 - pairs.e1 - np.rint(drift * (pairs.e1 - from_ns)).astype(np.int64)
+    return Tie(int(low.max()), int(high.min()), len(pairs), drift, from_ns if drift else 0)
+
+
+def _drift(pairs: Pairs) -> float:
+    """The slope of the middles of what each launch allows, in ns per ns."""
+    middles = (pairs.k0 - pairs.e0 + pairs.k1 - pairs.e1) / 2
+    times = (pairs.e0 - pairs.e0.min()).astype(np.float64)
+    return float(np.polyfit(times, middles - middles[0], 1)[0])

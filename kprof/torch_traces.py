@@ -1,0 +1,50 @@
+"""Files of the PyTorch profiler inside a capture: what they are called, and how they get there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from kprof.errors import RecorderError
+
+_NAME: Final = re.compile(r"torch-rank-(\d+)(?:-\d+)?\.json\.gz", re.ASCII)
+
+
+def torch_trace_name(rank: int, number: int = 0) -> str:
+    """`torch-rank-00003.json.gz` for the first trace of rank 3, `torch-rank-00003-1.json.gz` for the next."""
+    return f"torch-rank-{rank:05d}{f'-{number}' if number else ''}.json.gz"
+
+
+def rank_of_torch_trace(path: Path) -> int | None:
+    """The rank in a name that torch_trace_name made, None for any other."""
+    match = _NAME.fullmatch(path.name)
+    return int(match[1]) if match else None
+
+
+def store_torch_trace(profile: Any, directory: Path, rank: int, number: int) -> Path:
+    """Write a stopped torch.profiler.profile, or copy a file of its export_chrome_trace, gzipped.
+
+    The file gets its name when it is complete. Raises RecorderError.
+    """
+    final = directory / torch_trace_name(rank, number)
+    temporary = final.with_name(f"tmp-{final.name}")
+    try:
+        if isinstance(profile, str | Path):
+            _copy(Path(profile), temporary)
+        else:
+            profile.export_chrome_trace(str(temporary))
+        return temporary.replace(final)
+    except (OSError, AttributeError, RuntimeError, AssertionError) as error:
+        temporary.unlink(missing_ok=True)
+        raise RecorderError(
+            f"rank {rank}: cannot keep the PyTorch profiler's trace: {error}; "
+            "pass a profile that has stopped, or the path of a file that export_chrome_trace wrote"
+        ) from error
+
+
+def _copy(source: Path, target: Path) -> None:
+    import gzip
+
+    data = source.read_bytes()
+    target.write_bytes(data if data[:2] == b"\x1f\x8b" else gzip.compress(data, 1))
