@@ -22,6 +22,7 @@ from kprof.recording import NullRecorder
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--kernel", choices=sorted(MAKE), default="all_reduce")
     parser.add_argument("--calls", type=int, default=5)
     parser.add_argument("--target", default="auto")
     arguments = parser.parse_args()
@@ -29,7 +30,8 @@ def main() -> None:
     if device == "cpu":
         annotate_launches()
     with joined_group() as group:
-        call = make_call(group, device)
+        call = MAKE[arguments.kernel](group, device)
+        call(NullRecorder())
         recorder = kprof.recorder(device=device)
         recorder.align(group)
         with profile(activities=activities(device)) as profiler:
@@ -43,7 +45,7 @@ def main() -> None:
         recorder.align(group)
 
 
-def make_call(group: Group, device: str) -> Any:
+def make_all_to_all(group: Group, device: str) -> Any:
     """One call of the all-to-all with small tensors, waited for."""
     from instrumented_kernels.all_to_all import Plan, Problem
     from instrumented_kernels.all_to_all.routing import make_inputs
@@ -51,12 +53,25 @@ def make_call(group: Group, device: str) -> Any:
     problem = Problem(8 * group.world_size, 4, 512, 32)
     plan = Plan(group, problem, device=device)
     inputs = make_inputs(problem, 32, group.rank).to(device)
+    return lambda recorder: plan(inputs.x, inputs.indices, inputs.weights, recorder=recorder)
+
+
+def make_all_reduce(group: Group, device: str) -> Any:
+    """A matrix product whose parts are summed over the ranks, as in a layer split over GPUs; waited for."""
+    from instrumented_kernels.all_reduce import Plan
+
+    plan = Plan(group, device=device)
+    size = 64 if device == "cpu" else 512
+    x, weights = (torch.randn(size, size).to(device, torch.bfloat16) for _ in range(2))
 
     def call(recorder: Any) -> None:
-        plan(inputs.x, inputs.indices, inputs.weights, recorder=recorder)
+        plan(torch.mm(x, weights), variant="oneshot", recorder=recorder)
+        plan.wait()
 
-    call(NullRecorder())
     return call
+
+
+MAKE = {"all_to_all": make_all_to_all, "all_reduce": make_all_reduce}
 
 
 def activities(device: str) -> list[ProfilerActivity]:

@@ -25,12 +25,13 @@ ROOT = Path(__file__).parents[2]
 NUM_RANKS, NUM_CALLS = 2, 4
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["all_reduce", "all_to_all"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("profiled") / "run.kprof"
     record = [sys.executable, "-m", "kprof_cli", "record", "--nproc", str(NUM_RANKS)]
     workload = ["python", str(ROOT / "tests/gpu/run_under_profiler.py"), "--target", "cpu"]
-    line = [*record, "-o", str(output), "--", *workload, "--calls", str(NUM_CALLS)]
+    options = ["--calls", str(NUM_CALLS), "--kernel", request.param]
+    line = [*record, "-o", str(output), "--", *workload, *options]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return output

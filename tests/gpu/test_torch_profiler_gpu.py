@@ -1,0 +1,99 @@
+"""The PyTorch profiler's trace of a real all-reduce: the blocks of every launch lie under its kernel's slice."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kprof.capture import Capture
+from kprof.export import write
+from kprof.targets import Target, count_devices, find_compiler
+from kprof.trace import Trace
+
+pytestmark = pytest.mark.gpu
+
+ROOT = Path(__file__).parents[2]
+NUM_GPUS, NUM_CALLS = 2, 20
+# Where the captures and the figures are kept, for a person to look at.
+RESULTS_VARIABLE = "KPROF_RESULTS"
+
+
+def record(kernel: str, output: Path) -> None:
+    if find_compiler(Target.CUDA) is None or count_devices(Target.CUDA) < NUM_GPUS:
+        pytest.skip(f"needs {NUM_GPUS} NVIDIA GPUs and nvcc")
+    line = [
+        sys.executable,
+        "-m",
+        "kprof_cli",
+        "record",
+        "--nproc",
+        str(NUM_GPUS),
+        "-o",
+        str(output),
+    ]
+    workload = ["python", str(ROOT / "tests/gpu/run_under_profiler.py"), "--target", "cuda"]
+    options = ["--kernel", kernel, "--calls", str(NUM_CALLS)]
+    done = subprocess.run(
+        [*line, "--", *workload, *options], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def spans(file: Path) -> dict[int, dict[str, list[tuple[float, float]]]]:
+    """From an exported Chrome trace, per rank: kernel slices of the profiler and launches of ours, in ns, by start."""
+    events = json.loads(file.read_text())["traceEvents"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    found: dict[int, dict[str, list[Any]]] = {}
+    for event in sorted((e for e in events if e["ph"] == "X"), key=lambda e: e["ts"]):
+        kind = event.get("cat")
+        if kind in ("kernel", "launch"):
+            rank = int(names[event["pid"]].split()[1])
+            own = found.setdefault(rank, {"kernel": [], "launch": []})
+            start_ns = event["ts"] * 1000
+            own[kind].append((event["name"], start_ns, start_ns + event["dur"] * 1000))
+    return found
+
+
+@pytest.mark.parametrize("kernel", ["all_reduce", "all_to_all"])
+def test_blocks_lie_under_the_kernels_that_ran_them(kernel: str, tmp_path: Path) -> None:
+    run = tmp_path / "run.kprof"
+    record(kernel, run)
+    capture = Capture.open(run)
+    assert len(capture.torch_traces()) == NUM_GPUS
+    trace = Trace.open(capture)
+    assert trace.alignment is not None
+    summary = write(trace, tmp_path / "run.json", torch_traces=capture.torch_traces())
+    (notice,) = (n for n in summary.notices if "PyTorch" in n)
+    keep(kernel, run, notice)
+    found = re.search(r"within ([\d,]+) ns.* by (\d+) launches", notice)
+    assert found is not None, notice
+    bound_ns, num_launches = int(found[1].replace(",", "")), int(found[2])
+    assert "contradict" not in notice
+    assert bound_ns < 20_000, notice
+    assert num_launches == sum(len(info.launches) for info in trace.ranks) > 0
+    for rank, own in spans(summary.path).items():
+        for name, start_ns, end_ns in own["launch"]:
+            symbol = re.compile(rf"(?<!\w){re.escape(name.rpartition('/')[2])}(?!\w)")
+            under = [
+                (k0, k1)
+                for kernel_name, k0, k1 in own["kernel"]
+                if symbol.search(kernel_name)
+                and k0 - bound_ns <= start_ns
+                and end_ns <= k1 + bound_ns
+            ]
+            assert len(under) == 1, (rank, name, start_ns, end_ns, notice)
+
+
+def keep(kernel: str, run: Path, notice: str) -> None:
+    folder = os.environ.get(RESULTS_VARIABLE)
+    if folder:
+        shutil.make_archive(str(Path(folder) / f"{kernel}-profiled"), "gztar", run.parent, run.name)
+        (Path(folder) / f"{kernel}-profiled.txt").write_text(notice + "\n")
