@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from kprof.trace import Trace
 
 _KERNEL: Final = "kernel"
+_STREAM: Final = "PyTorch stream"
+# A slice over everything, on a thread that does not exist.
+_WHOLE_PROFILE: Final = "Trace"
 _GPU_CATEGORIES: Final = frozenset([_KERNEL, "gpu_memcpy", "gpu_memset"])
 
 
@@ -81,7 +84,7 @@ def read_guests(trace: Trace, files: Sequence[Path]) -> Guests:
     lines = tuple(
         GuestLine(profile.rank, name, _on_clock(slices, ties[profile.rank], window_ns))
         for profile in profiles
-        for name, slices in sorted(profile.lines.items())
+        for name, slices in sorted(profile.lines.items(), key=_place)
     )
     return Guests(lines, (_notice(ties),) if ties else ())
 
@@ -114,7 +117,7 @@ def _read(file: Path) -> _Profile:
         found = msgspec.json.decode(data, type=_File)
         lines: dict[str, list[GuestSlice]] = {}
         for event in found.traceEvents:
-            if event.ph == "X":
+            if event.ph == "X" and event.cat != _WHOLE_PROFILE:
                 slice_ = _slice(event, found.baseTimeNanoseconds)
                 lines.setdefault(_line_name(event), []).append(slice_)
     except (OSError, EOFError, ValueError, ArithmeticError) as error:
@@ -131,8 +134,14 @@ def _read(file: Path) -> _Profile:
 
 def _line_name(event: _Event) -> str:
     if event.cat in _GPU_CATEGORIES:
-        return f"PyTorch stream {event.tid}"
+        return f"{_STREAM} {event.tid}"
     return f"PyTorch thread {event.tid}"
+
+
+def _place(line: tuple[str, list[GuestSlice]]) -> tuple[bool, int]:
+    """The busiest threads first; streams stand last, next to the blocks."""
+    name, slices = line
+    return name.startswith(_STREAM), -len(slices)
 
 
 def _slice(event: _Event, base_ns: int) -> GuestSlice:

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from kprof.trace import Trace
 
 _FIRST_PID: Final = 1000
+# Above the blocks, which are sorted by their numbers: counters, then launches, then lines of guests.
+_COUNTERS_ORDER: Final = -3000
+_LAUNCHES_ORDER: Final = -2000
+_GUESTS_ORDER: Final = -1000
 
 
 def describe_ranks(trace: Trace) -> tuple[Rank, ...]:
@@ -84,13 +88,14 @@ class RankTracks:
         self.rank = rank
         self.next_id = first_id
         self._num_counters = 0
+        self._num_guests = 0
         self._new: list[Track] = []
         self._by_id: dict[int, Track] = {}
         self._extra: dict[tuple[int, str, int], int] = {}
         self._device: dict[tuple[int, int], int] = {}
         self._add(TrackKind.PROCESS, name)
         self.root = self._add(TrackKind.RANK, name)
-        self.launches = self._add(TrackKind.LAUNCHES, LAUNCHES_NAME, self.root, order=-2)
+        self.launches = self._add(TrackKind.LAUNCHES, LAUNCHES_NAME, self.root, _LAUNCHES_ORDER)
         for key in keys:
             self._add_device_track(key)
 
@@ -100,15 +105,15 @@ class RankTracks:
         return new
 
     def counter(self, name: str, unit: str) -> int:
-        """A counter of the whole rank."""
+        """A counter of the whole rank, in the order of these calls."""
         self._num_counters += 1
-        # Above the launches, in the order of these calls.
-        order = self._num_counters - 100
+        order = _COUNTERS_ORDER + self._num_counters
         return self._add(TrackKind.COUNTER, name, self.root, order=order, unit=unit)
 
     def guest(self, name: str) -> int:
-        """A line of somebody else's trace, below the launches and above the blocks."""
-        return self._add(TrackKind.GUEST, name, self.root, order=-1)
+        """A line of somebody else's trace, below the launches and above the blocks, in the order of these calls."""
+        self._num_guests = min(self._num_guests + 1, -_GUESTS_ORDER - 1)
+        return self._add(TrackKind.GUEST, name, self.root, _GUESTS_ORDER + self._num_guests)
 
     def lane(self, track: int, lane: int) -> int:
         """The track itself for lane 0, or the lane-th beside it for slices that overlap."""

@@ -44,18 +44,27 @@ def events_within(trace: Trace, finding: Finding, rank: int, block: int) -> int:
 def test_uneven_work_shows_on_the_heavy_rank_beside_an_ordinary_one() -> None:
     trace = simulate(UNEVEN)
     finding = of_kind(analysis.findings(trace), "uneven_work")
-    ranks = [rank for rank, _ in finding.tracks]
-    assert ranks[:2] == [3, 3]
-    assert ranks[2] != 3
+    (heavy_rank, _), (other_rank, _) = finding.tracks
+    assert heavy_rank == 3
+    assert other_rank != 3
     assert all(events_within(trace, finding, rank, block) for rank, block in finding.tracks)
 
 
-def test_a_late_sender_shows_where_the_others_wait_for_it() -> None:
+def test_a_heavy_block_shows_beside_an_ordinary_one_of_its_rank() -> None:
+    trace = simulate(Plant(heavy_blocks={(4, 7): 4.0}))
+    finding = next(f for f in analysis.findings(trace) if f.blocks)
+    (rank, block), (other_rank, other_block) = finding.tracks
+    assert (rank, block) == (other_rank, 7) == (4, 7)
+    assert other_block != 7
+
+
+def test_a_late_sender_shows_where_another_waits_for_it() -> None:
     trace = simulate(LATE)
     finding = of_kind(analysis.findings(trace), "late_sender")
     assert finding.ranks == (2,)
-    rank, block = finding.tracks[0]
+    (rank, block), (sender, _) = finding.tracks
     assert rank != 2
+    assert sender == 2
     assert finding.where_ns is not None
     waits = trace.frame(
         """SELECT peer, max(duration_ns) AS longest_ns FROM events

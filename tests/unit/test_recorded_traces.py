@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kprof.capture import Capture
+from kprof.export import write
 from kprof.trace import Trace
 
 if sys.version_info >= (3, 11):
@@ -64,3 +69,36 @@ def most_rows_in_a_block(name: str, served: int) -> int:
 def test_balanced_takes_the_long_blocks_away(name: str, expected: list[int]) -> None:
     recording = f"all_to_all-{name}-4xH200-skew3.kprof"
     assert [most_rows_in_a_block(recording, served) for served in range(4)] == expected
+
+
+def test_every_launch_lies_under_the_kernel_that_the_pytorch_profiler_saw(
+    tmp_path: Path, processor: Callable[[Path], Any]
+) -> None:
+    capture = Capture.open(TRACES / "all_reduce-oneshot-2xH200-torch_profiler.kprof")
+    summary = write(
+        Trace.open(capture), tmp_path / "run.pftrace", torch_traces=capture.torch_traces()
+    )
+    (notice,) = (n for n in summary.notices if "PyTorch" in n)
+    found = re.search(r"within (\d+) ns at worst \(rank \d\), by 40 launches", notice)
+    assert found is not None, notice
+    bound_ns = int(found[1])
+    assert bound_ns < 1000
+    loaded = processor(summary.path)
+    assert loaded.import_errors() == []
+    rows = loaded.rows(
+        f"""WITH tree AS (
+                SELECT s.*, s.ts + s.dur AS end_ts, t.name AS line,
+                    iif(t.name GLOB 'warp *', p.parent_id, t.parent_id) AS rank
+                FROM slice s JOIN track t ON t.id = s.track_id LEFT JOIN track p ON p.id = t.parent_id),
+            kernel AS (SELECT * FROM tree WHERE category = 'kernel' AND name GLOB '*::oneshot<*'),
+            inside AS (SELECT * FROM tree WHERE line GLOB 'block *' OR line GLOB 'warp *'),
+            placed AS (
+                SELECT i.id, count(k.id) AS n FROM inside i LEFT JOIN kernel k ON k.rank = i.rank
+                    AND k.ts - {bound_ns} <= i.ts AND i.end_ts <= k.end_ts + {bound_ns} GROUP BY i.id)
+            SELECT n, count(*) FROM placed GROUP BY n"""
+    )
+    num_events = Trace.open(capture).num_events()
+    # The processor also counts the instants that mark when a wait was released.
+    ((num_kernels, num_slices),) = rows
+    assert num_kernels == 1
+    assert num_slices >= num_events == 15_360

@@ -37,7 +37,7 @@ class Finding:
     `cost_ns` is the time lost per block on the ranks concerned, over the whole run, and `share` its part of the
     time in kernels (both without a warm-up): comparable with the run's own time. `explained_by` is the id of
     the finding that caused this one. `where_ns` is a stretch of the trace that shows it, on `tracks`: pairs of
-    (rank, block), the worst first and an ordinary one last, block LAUNCHES for the rank's kernel launches.
+    (rank, block), the one that shows it most and one to see beside it, block LAUNCHES for the rank's kernel launches.
     """
 
     id: str
