@@ -1,9 +1,13 @@
 """How long do `stats`, `waits` and `report` take on a large capture, and how much memory?
 
-Makes a capture of an all-to-all with the given number of events (8 ranks, 304 blocks, 4 warps; written once and
-kept), then measures each analysis in a process of its own: wall time, processor time and peak resident memory.
+Makes a capture of an all-to-all with the given number of events (written once and kept), then measures each analysis in
+a process of its own: wall time, processor time and peak resident memory. First without the summaries that ranks write
+when they have recorded, which is how older captures are read, then with them.
 
-    python benchmarks/analysis_scale.py [--events 100_000_000] [--dir /tmp/kprof-scale] [--threads 2]
+    python -m benchmarks.analysis_scale [--events 100_000_000] [--ranks 8] [--dir /tmp/kprof-scale] [--threads 2]
+
+8 ranks have 304 blocks of 4 warps and all talk to each other; 1000 ranks have 32 blocks of 4 warps and talk within
+groups of 8.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -37,41 +42,57 @@ from kprof.capture import (
     event_schema,
     finish_capture,
 )
+from kprof.rank_summary import summary_file_name, write_summary
 from kprof.regions import parse_regions
 
 REGIONS = """
 REGION(R_COUNT, "dispatch/count",      compute)
-REGION(R_SEND,  "dispatch/send",       send,    peer:8, slot:24)
-REGION(R_WAIT,  "dispatch/wait-token", wait,    peer:8, slot:24)
+REGION(R_SEND,  "dispatch/send",       send,    peer:12, slot:20)
+REGION(R_WAIT,  "dispatch/wait-token", wait,    peer:12, slot:20)
 REGION(R_COPY,  "dispatch/copy",       recv,    bytes:32)
 FLOW(R_SEND, R_WAIT)
 """
-NUM_RANKS, NUM_BLOCKS, NUM_WARPS = 8, 304, 4
+GROUP, NUM_WARPS = 8, 4
 COUNT, SEND, WAIT, COPY = 1, 2, 3, 4
 
 
-def write_capture(path: Path, num_events: int) -> None:
-    """Every warp of every launch: one count, then tokens sent, then tokens waited for and copied."""
-    tracks = NUM_BLOCKS * NUM_WARPS
-    # Of a launch's events a third are sends, a third waits, a third copies; a launch has about 1.2 million of them.
-    tokens = 42
-    per_launch = tracks * (1 + 3 * tokens) * NUM_RANKS
-    num_launches = max(1, round(num_events / per_launch))
+@dataclass(frozen=True)
+class Shape:
+    """How many ranks, blocks, tokens per warp and launches the capture has."""
+
+    num_ranks: int
+    num_blocks: int
+    tokens: int
+    num_launches: int
+
+    @property
+    def per_launch(self) -> int:
+        """Events of one launch of one rank: a count, then sends, then waits each with a copy."""
+        return self.num_blocks * NUM_WARPS * (1 + 3 * self.tokens)
+
+
+def shape_of(num_events: int, num_ranks: int) -> Shape:
+    blocks, tokens = (304, 42) if num_ranks <= GROUP else (32, 16)
+    one = Shape(num_ranks, blocks, tokens, 1)
+    return replace(one, num_launches=max(1, round(num_events / one.per_launch / num_ranks)))
+
+
+def write_capture(path: Path, shape: Shape) -> None:
     temporary = begin_capture(path, force=True)
     infos = []
-    for rank in range(NUM_RANKS):
+    for rank in range(shape.num_ranks):
         writer = EventWriter(temporary, rank)
-        for launch in range(num_launches):
-            writer.write(launch_events(rank, launch, tokens))
+        for launch in range(shape.num_launches):
+            writer.write(launch_events(rank, launch, shape))
         writer.close()
-        infos.append(rank_info(rank, num_launches, num_launches * per_launch // NUM_RANKS))
+        infos.append(rank_info(rank, shape))
     finish_capture(temporary, path, manifest(tuple(infos)))
 
 
-def launch_events(rank: int, launch: int, tokens: int) -> pa.Table:
+def launch_events(rank: int, launch: int, shape: Shape) -> pa.Table:
     """All events of one launch of one rank, by track and time; rank 3 is late by 20 us."""
     random = np.random.default_rng([rank, launch])
-    tracks = NUM_BLOCKS * NUM_WARPS
+    tracks, tokens = shape.num_blocks * NUM_WARPS, shape.tokens
     per_track = 1 + 3 * tokens
     region = np.tile(np.r_[COUNT, np.full(tokens, SEND), np.tile([WAIT, COPY], tokens)], tracks)
     duration = random.integers(200, 600, tracks * per_track)
@@ -81,9 +102,11 @@ def launch_events(rank: int, launch: int, tokens: int) -> pa.Table:
     start = start.ravel() + launch * 200_000 + (20_000 if rank == 3 else 0)
     block = np.repeat(np.arange(tracks) // NUM_WARPS, per_track)
     warp = np.repeat(np.arange(tracks) % NUM_WARPS, per_track)
-    number = np.arange(tracks * tokens)
-    # Token i of a rank goes to rank i % 8, where the track with the same number waits for it.
-    sends = (number % NUM_RANKS) | (number // NUM_RANKS << 8)
+    # Block b serves rank b % 8 of its group: it sends to it, and waits for as many tokens from it.
+    serving = block[region == SEND]
+    per_block = NUM_WARPS * tokens
+    slot = np.arange(tracks * tokens) % per_block + serving // GROUP * per_block
+    sends = (rank // GROUP * GROUP + serving % GROUP) | slot << 12
     payload = np.zeros(tracks * per_track, dtype=np.int64)
     payload[region == SEND] = sends
     payload[region == WAIT] = sends
@@ -105,12 +128,14 @@ def launch_events(rank: int, launch: int, tokens: int) -> pa.Table:
     )
 
 
-def rank_info(rank: int, num_launches: int, recorded: int) -> RankInfo:
-    launches = tuple(Launch(i, "all_to_all", i, NUM_BLOCKS) for i in range(num_launches))
+def rank_info(rank: int, shape: Shape) -> RankInfo:
+    launches = tuple(
+        Launch(i, "all_to_all", i, shape.num_blocks) for i in range(shape.num_launches)
+    )
     return RankInfo(
         rank=rank,
         clock=ClockInfo("synthetic", 1e9, 1.0),
-        counts=EventCounts(recorded=recorded),
+        counts=EventCounts(recorded=shape.num_launches * shape.per_launch),
         regions=parse_regions(REGIONS),
         launches=launches,
     )
@@ -123,7 +148,7 @@ def manifest(infos: tuple[RankInfo, ...]) -> Manifest:
         kprof_version="synthetic",
         command=("analysis_scale",),
         created_utc="2026-01-01T00:00:00Z",
-        world_size=NUM_RANKS,
+        world_size=len(infos),
         exit_code=0,
         duration_s=0.0,
         ranks=infos,
@@ -146,10 +171,7 @@ def run_one(what: str, path: Path, threads: int) -> None:
     elif what == "late_sender":
         analysis.late_sender(trace)
     else:
-        built = report.build(
-            trace, progress=lambda name, share: print(f"{share:4.0%} {name}", file=sys.stderr)
-        )
-        report.to_json(built)
+        report.to_json(report.build(trace))
     seconds = time.perf_counter() - began
     usage = resource.getrusage(resource.RUSAGE_SELF)
     cpu_seconds = usage.ru_utime + usage.ru_stime
@@ -166,44 +188,72 @@ def run_one(what: str, path: Path, threads: int) -> None:
     )
 
 
+def set_summaries(capture: Capture, is_wanted: bool) -> float:
+    """Write the ranks' summaries or take them away; the processor seconds it took."""
+    began = time.process_time()
+    for info in capture.manifest.ranks:
+        if is_wanted:
+            write_summary(capture.path, info, capture.manifest.world_size)
+        else:
+            (capture.path / summary_file_name(info.rank)).unlink(missing_ok=True)
+    return time.process_time() - began
+
+
+def measure(options: argparse.Namespace, path: Path) -> list[dict[str, object]]:
+    """Every analysis in a process of its own."""
+    results = []
+    for what in ("stats", "waits", "report"):
+        command = [sys.executable, "-m", "benchmarks.analysis_scale", "--one", what]
+        command += ["--capture", str(path), "--threads", str(options.threads)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        results.append(json.loads(done.stdout))
+        print(results[-1], flush=True)
+    return results
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--events", type=int, default=100_000_000)
+    parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--dir", type=Path, default=Path("/tmp/kprof-scale"))
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--capture", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    path = options.dir / f"{options.events}.kprof"
     if options.one:
-        run_one(options.one, path, options.threads)
+        run_one(options.one, options.capture, options.threads)
         return
+    path = options.dir / f"{options.events}-{options.ranks}.kprof"
     if not path.exists():
         options.dir.mkdir(parents=True, exist_ok=True)
-        write_capture(path, options.events)
+        write_capture(path, shape_of(options.events, options.ranks))
     capture = Capture.open(path)
     recorded = sum(info.counts.recorded for info in capture.manifest.ranks)
-    print(
-        f"{recorded} events, {capture.size_bytes / 1e9:.2f} GB on disk, {options.threads} threads"
-    )
-    results = []
-    for what in ("stats", "waits", "report"):
-        command = [sys.executable, __file__, "--one", what, "--events", str(options.events)]
-        command += ["--dir", str(options.dir), "--threads", str(options.threads)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        results.append(json.loads(done.stdout))
-        print(results[-1], flush=True)
+    print(f"{recorded} events of {options.ranks} ranks, {options.threads} threads")
+    set_summaries(capture, is_wanted=False)
+    event_bytes = capture.size_bytes
+    document: dict[str, object] = {
+        "command": f"analysis_scale --events {options.events} --ranks {options.ranks} --threads {options.threads}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "load_before": os.getloadavg()[0],
+        "events": recorded,
+        "ranks": options.ranks,
+        "events_gb": round(event_bytes / 1e9, 3),
+        "from_events": measure(options, path),
+    }
+    seconds = set_summaries(capture, is_wanted=True)
+    document |= {
+        "write_summaries_cpu_seconds": round(seconds, 1),
+        "summaries_gb": round((capture.size_bytes - event_bytes) / 1e9, 3),
+    }
+    print({key: document[key] for key in ("write_summaries_cpu_seconds", "summaries_gb")})
+    document["from_summaries"] = measure(options, path)
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
-        machine = (
-            f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-        )
-        document = {"command": f"analysis_scale.py --events {options.events}", "machine": machine}
-        options.json.write_text(
-            json.dumps(document | {"events": recorded, "results": results}, indent=1) + "\n"
-        )
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

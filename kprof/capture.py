@@ -99,7 +99,7 @@ class RegionLosses(msgspec.Struct, frozen=True):
 
 
 class RankInfo(msgspec.Struct, frozen=True):
-    """One rank of a recording, as its recorder saw itself."""
+    """One rank of a recording, as its recorder saw itself; `num_cores` are those it may run on, 0 where not known."""
 
     rank: int
     host: str = ""
@@ -107,6 +107,7 @@ class RankInfo(msgspec.Struct, frozen=True):
     target: str = ""
     device: str = ""
     arch: str = ""
+    num_cores: int = 0
     clock: ClockInfo = ClockInfo("unknown", 1e9, 1.0)
     arena: ArenaUse = ArenaUse(0, 0, 0)
     counts: EventCounts = EventCounts()

@@ -253,6 +253,7 @@ class Recorder:
             target=self._device.target.value,
             device=self._device.name,
             arch=self._device.arch,
+            num_cores=_num_cores(),
             clock=self._clock,
             arena=self._decoder.arena_use(),
             counts=self._decoder.counts,
@@ -363,6 +364,13 @@ def _arena_bytes() -> int:
     if not text.isdigit():
         raise RecorderError(f"{ARENA_BYTES_VARIABLE}={text!r} is not a number of bytes")
     return int(text)
+
+
+def _num_cores() -> int:
+    """What a container or a launcher leaves of the host's cores, where the system can say so."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 0
 
 
 class _Device(NamedTuple):

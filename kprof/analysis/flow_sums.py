@@ -52,7 +52,7 @@ def calls_paired(trace: Trace) -> CallsPaired:
     total = sum(events.values())
     if total <= MAX_EVENTS_PAIRED or len(events) < 2:
         return CallsPaired(tuple(events), len(events))
-    count = max(1, int(_EVENTS_SAMPLED * len(events) / total))
+    count = max(1, round(_EVENTS_SAMPLED * len(events) / total))
     ordinals = list(events)
     spread = {ordinals[(2 * i + 1) * len(ordinals) // (2 * count)] for i in range(count)}
     return CallsPaired(tuple(sorted(spread)), len(events))

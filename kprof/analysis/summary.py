@@ -49,6 +49,8 @@ __all__ = [
 ]
 
 Progress = Callable[[str, float], None]
+# Each worker sorts a slice of events: more of them read faster than disks and need more memory.
+_MAX_WORKERS: Final = 4
 _WHAT: Final = "work and waits of every track"
 
 CLOSED_SPANS: Final = f"kind = 'span' AND flags & {EVENT_OPEN} = 0"
@@ -98,8 +100,11 @@ def _make_parts(trace: Trace, report: Progress) -> None:
     world_size = trace.manifest.world_size
     missing = [info for info in trace.ranks if info.rank not in trace.summarised_ranks]
     files = trace.whole_files
-    if files:
-        workers = int(trace.frame("SELECT current_setting('threads') AS n")["n"].iloc[0])
+    num_events = sum(info.counts.recorded for info in missing)
+    # One after the other is better for many ranks with few events: each file by itself needs a database.
+    if files and num_events >= EVENTS_PER_SLICE // 4 * len(missing):
+        threads = int(trace.frame("SELECT current_setting('threads') AS n")["n"].iloc[0])
+        workers = min(_MAX_WORKERS, threads)
         for table in _summarise_files(missing, files, world_size, report, workers):
             _add_parts(trace, table)
         return

@@ -75,30 +75,29 @@ def _shares(
 
     tracks = trace.frame(
         "SELECT rank, count(DISTINCT (block, warp)) AS tracks FROM tracks GROUP BY rank"
+    ).set_index("rank")["tracks"]
+    rows = frame[["rank", "category"]].drop_duplicates().sort_values(["rank", "category"])
+    row_of = pd.MultiIndex.from_frame(rows).get_indexer(
+        pd.MultiIndex.from_frame(frame[["rank", "category"]])
     )
-    per_rank = dict(zip(tracks["rank"].tolist(), tracks["tracks"].tolist(), strict=True))
-    bins = np.arange(num_bins)
-    tables = []
-    for (rank, category), group in frame.groupby(["rank", "category"]):
-        columns = group.set_index("bin")[["part", "ups", "downs"]].reindex(bins, fill_value=0.0)
-        # A span that starts in bin i and ends in bin j fills the bins i+1 .. j-1.
-        running = columns["ups"].cumsum().shift(1, fill_value=0.0) - columns["downs"].cumsum()
-        busy_ns = columns["part"] + running * width
-        share = (busy_ns / (width * per_rank[rank])).to_numpy()
-        tables.append(
-            pd.DataFrame(
-                {
-                    "rank": rank,
-                    "category": category,
-                    "bin": bins,
-                    "from_ns": over.start_ns + bins * width,
-                    "share": share,
-                }
-            )
+    part, ups, downs = (np.zeros((len(rows), num_bins + 1)) for _ in range(3))
+    for grid, name in ((part, "part"), (ups, "ups"), (downs, "downs")):
+        np.add.at(
+            grid, (row_of, frame["bin"].to_numpy().clip(max=num_bins)), frame[name].to_numpy()
         )
-    if not tables:
-        return pd.DataFrame({name: [] for name in ("rank", "category", "bin", "from_ns", "share")})
-    return pd.concat(tables, ignore_index=True)
+    # A span that starts in bin i and ends in bin j fills the bins i+1 .. j-1.
+    running = np.cumsum(ups, axis=1) - ups - np.cumsum(downs, axis=1)
+    busy_ns = (part + running * width)[:, :num_bins]
+    per_rank = tracks.reindex(rows["rank"]).to_numpy(dtype=float)
+    return pd.DataFrame(
+        {
+            "rank": np.repeat(rows["rank"].to_numpy(), num_bins),
+            "category": np.repeat(rows["category"].to_numpy(), num_bins),
+            "bin": np.tile(np.arange(num_bins), len(rows)),
+            "from_ns": np.tile(over.start_ns + np.arange(num_bins) * width, len(rows)),
+            "share": (busy_ns / (width * per_rank[:, None])).ravel(),
+        }
+    )
 
 
 def longest_spans(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kprof import analysis
+from kprof.analysis import Severity
 from kprof.analysis.rules.measure import run_time_ns
 from kprof.analysis.summary import summarise
 from kprof.analysis.timeline import Focus, activity, focus, longest_spans
@@ -172,6 +173,8 @@ def _verdict(trace: Trace, found: tuple[Finding, ...], num_events: int) -> str:
     if num_events == 0:
         return "The capture holds no events: nothing was recorded, or the selection leaves nothing."
     costly = [finding for finding in found if finding.cost_ns > 0]
+    if found and found[0].kind == "lossy_capture" and found[0].severity is Severity.CRITICAL:
+        costly = [found[0]]
     if costly:
         return costly[0].sentence[0].upper() + costly[0].sentence[1:] + "."
     if not _has_waits(trace):

@@ -33,6 +33,13 @@ def test_a_run_against_itself_has_not_changed(base: list[Trace]) -> None:
     assert reports.build_diff(base[:1], base[:1]).verdict.startswith("No change")
 
 
+@pytest.mark.parametrize("num_launches", [1, 2, 3])
+def test_a_run_of_few_launches_against_itself_has_not_changed_either(num_launches: int) -> None:
+    twice = [simulate(Plant(num_launches=num_launches, noise=0.1, seed=5)) for _ in range(2)]
+    assert set(analysis.diff(*twice)["verdict"]) == {"same"}
+    assert reports.build_diff(twice[:1], twice[1:]).verdict.startswith("No change")
+
+
 def test_repeats_of_the_same_thing_have_not_changed(base: list[Trace]) -> None:
     assert set(analysis.diff(base, side(11))["verdict"]) == {"same"}
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
-from kprof import analysis
+from kprof import analysis, report
 from kprof.analysis import Finding, Severity
 from kprof.analysis.rules.outliers import counts_that_stand_out, medians_of_others
-from kprof.capture import EventCounts
+from kprof.capture import EventCounts, event_schema
 from kprof.planted import Plant, simulate
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
@@ -232,3 +233,116 @@ def test_all_ids_are_different_and_causes_exist() -> None:
     ids = [finding.id for finding in found]
     assert len(set(ids)) == len(ids)
     assert {finding.explained_by for finding in found if finding.explained_by} <= set(ids)
+
+
+def test_a_capture_that_lost_too_much_says_so_first() -> None:
+    plant = Plant(num_ranks=4, tokens_of={1: 4.0}, dropped={2: 100_000}, seed=3)
+    trace = simulate(plant)
+    found = analysis.findings(trace)
+    assert (found[0].kind, found[0].severity, found[0].ranks) == (
+        "lossy_capture",
+        Severity.CRITICAL,
+        (2,),
+    )
+    assert "what is left only" in found[0].sentence
+    assert found[1].kind == "uneven_work"
+    assert report.build(trace).verdict.startswith("Rank 2 dropped 100000 events")
+
+
+def test_few_lost_events_do_not_hide_the_cause() -> None:
+    found = analysis.findings(
+        simulate(Plant(num_ranks=4, tokens_of={1: 4.0}, dropped={2: 3}, seed=3))
+    )
+    assert found[0].kind == "uneven_work"
+    assert any(finding.kind == "lossy_capture" for finding in found)
+
+
+def on_cpu(trace: Trace, num_cores: int) -> Trace:
+    ranks = tuple(
+        msgspec.structs.replace(info, target="cpu", num_cores=num_cores)
+        for info in trace.manifest.ranks
+    )
+    manifest = msgspec.structs.replace(trace.manifest, ranks=ranks)
+    columns = ", ".join(event_schema().names)
+    return Trace.from_table(manifest, trace.sql(f"SELECT {columns} FROM raw_events"))
+
+
+def test_ranks_that_share_cores_make_times_doubtful_and_counts_not() -> None:
+    plant = Plant(
+        num_ranks=8, tokens_of={3: 3.0}, speed_of={6: 3.0}, start_late_ns={6: 60_000}, seed=2
+    )
+    found = analysis.findings(on_cpu(simulate(plant), 2))
+    assert (found[0].kind, found[0].ranks) == ("uneven_work", (3,))
+    kinds = [finding.kind for finding in found]
+    assert kinds.index("oversubscribed") < kinds.index("launch_skew")
+    note = found[kinds.index("oversubscribed")]
+    assert note.sentence.startswith("8 ranks share 2 cores")
+    times = [finding for finding in found if finding.kind in ("launch_skew", "uneven_speed")]
+    assert {finding.severity for finding in times} == {Severity.MINOR}
+
+
+@pytest.mark.parametrize("num_cores", [0, 8, 64])
+def test_ranks_with_cores_of_their_own_are_not_doubted(num_cores: int) -> None:
+    trace = on_cpu(simulate(Plant(num_ranks=8, start_late_ns={6: 60_000}, seed=2)), num_cores)
+    found = analysis.findings(trace)
+    assert found[0].kind == "launch_skew"
+    assert found[0].severity is Severity.CRITICAL
+    assert "oversubscribed" not in {finding.kind for finding in found}
+
+
+COUNTS_REGIONS = """
+REGION(R_SEND,   "rows/send",   send, peer:8, slot:24)
+REGION(R_COUNT,  "counts/send", send, peer:8, slot:24)
+REGION(R_WAIT,   "rows/wait",   wait, peer:8, slot:24)
+REGION(R_COUNTS, "counts/wait", wait, peer:8, slot:24)
+FLOW(R_SEND, R_WAIT)
+FLOW(R_COUNT, R_COUNTS)
+"""
+
+
+def counts_behind_rows(slow_rows: bool) -> Trace:
+    """All pairs of 4 ranks; counts from 0 to 1 take 900 ns instead of 50, and rows there too where `slow_rows`."""
+    build = TraceBuilder(COUNTS_REGIONS, 4)
+    for src, dst in ((a, b) for a in range(4) for b in range(4) if a != b):
+        is_slow = (src, dst) == (0, 1)
+        for send, wait, slow in (
+            ("rows/send", "rows/wait", slow_rows),
+            ("counts/send", "counts/wait", True),
+        ):
+            block = dst if send == "rows/send" else 4 + dst
+            build.span(
+                rank=src, block=block, region=send, start_ns=0, duration_ns=10, peer=dst, slot=0
+            )
+            late = 900 if is_slow and slow else 50
+            block = 8 + src if send == "rows/send" else 12 + src
+            build.span(
+                rank=dst, block=block, region=wait, start_ns=0, duration_ns=late, peer=src, slot=0
+            )
+    return build.trace()
+
+
+def test_a_store_queued_behind_others_is_not_blamed_on_the_link() -> None:
+    queued = next(
+        f for f in analysis.findings(counts_behind_rows(False)) if f.kind == "exposed_transfer"
+    )
+    assert (queued.ranks, queued.region) == ((0, 1), "counts/wait")
+    assert "queued behind other stores" in queued.sentence
+    assert "rows/wait" in queued.sentence
+    slow = next(
+        f for f in analysis.findings(counts_behind_rows(True)) if f.kind == "exposed_transfer"
+    )
+    assert slow.ranks == (0, 1)
+    assert "look at the link" in slow.remedy
+
+
+def test_a_sample_of_calls_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = simulate(Plant(num_ranks=2, num_launches=10, seed=1))
+    whole = analysis.late_sender(trace)["flows"].sum()
+    monkeypatch.setattr("kprof.analysis.flow_sums.MAX_EVENTS_PAIRED", 10)
+    monkeypatch.setattr("kprof.analysis.flow_sums._EVENTS_SAMPLED", trace.num_events() * 3 // 10)
+    sampled = simulate(Plant(num_ranks=2, num_launches=10, seed=1))
+    found = {finding.kind: finding for finding in analysis.findings(sampled)}
+    assert "paired in 3 of 10 calls" in found["sampled_flows"].sentence
+    assert found["sampled_flows"].evidence["calls"] == [1, 5, 8]
+    assert analysis.late_sender(sampled)["flows"].sum() == pytest.approx(0.3 * whole, rel=0.1)
+    assert "lossy_capture" not in found

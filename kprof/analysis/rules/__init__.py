@@ -15,7 +15,13 @@ from kprof.analysis.rules.links import back_pressure, exposed_transfers, seriali
 from kprof.analysis.rules.measure import run_time_ns
 from kprof.analysis.rules.meeting import barriers_and_locks
 from kprof.analysis.rules.places import with_places
-from kprof.analysis.rules.quality import lossy_capture, uncalibrated_clocks, unmatched
+from kprof.analysis.rules.quality import (
+    lossy_capture,
+    oversubscribed,
+    sampled_flows,
+    uncalibrated_clocks,
+    unmatched,
+)
 from kprof.analysis.rules.shape import idle_blocks, tails
 from kprof.analysis.rules.speed import uneven_speed_of_blocks, uneven_speed_of_ranks
 from kprof.analysis.rules.uneven import uneven_blocks, uneven_ranks
@@ -28,7 +34,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Finding", "Severity", "findings"]
 
-_QUALITY_RULES: Final = (lossy_capture, uncalibrated_clocks, unmatched)
+_QUALITY_RULES: Final = (
+    lossy_capture,
+    uncalibrated_clocks,
+    unmatched,
+    oversubscribed,
+    sampled_flows,
+)
 _RULES: Final = (
     uneven_ranks,
     uneven_blocks,
@@ -62,12 +74,22 @@ def findings(trace: Trace) -> list[Finding]:
 
 
 def ordered(found: list[Finding]) -> list[Finding]:
-    """By severity and cost of the root cause; what it explains follows it."""
-    by_id = {finding.id: finding for finding in found}
+    """By severity and cost of the root cause; what it explains follows it.
 
-    def key(finding: Finding) -> tuple[int, float, str, bool, float]:
+    A capture that lost too much comes before everything, and shared cores before what they make doubtful.
+    """
+    by_id = {finding.id: finding for finding in found}
+    is_doubtful = any(finding.kind == "oversubscribed" for finding in found)
+
+    def key(finding: Finding) -> tuple[float, float, str, bool, float]:
         root = by_id.get(finding.explained_by or "", finding)
-        rank = _SEVERITIES.index(root.severity)
+        rank = float(_SEVERITIES.index(root.severity))
+        if root.kind == "lossy_capture" and root.severity is Severity.CRITICAL:
+            rank = -1.0
+        if root.kind == "oversubscribed":
+            rank = _SEVERITIES.index(Severity.MINOR) + 0.5
+        elif is_doubtful and root.cost_ns > 0 and root.kind not in _BY_COUNT:
+            rank = max(rank, _SEVERITIES.index(Severity.MINOR) + 0.6)
         return rank, -root.cost_ns, root.id, finding is not root, -finding.cost_ns
 
     return sorted(found, key=key)

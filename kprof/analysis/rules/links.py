@@ -57,15 +57,32 @@ def _slow_link(trace: Trace, table: pd.DataFrame) -> list[Finding]:
         return []
     row = standing.sort_values("excess_ns").to_dict("records")[-1]
     src, dst, region = int(row["src"]), int(row["dst"]), str(row["region"])
+    usual = _usual_on_this_link(table, src, dst, region)
+    arrives = (
+        f"arrives {difference(row['per_flow_ns'], row['bound_ns'])} after it was sent, on average"
+    )
+    costs = f"{duration(row['excess_ns'])} per waiting block in {region}"
+    if usual:
+        sentence = (
+            f"what rank {src} sends to rank {dst} for {region} {arrives}, while data for {' and '.join(usual)} "
+            f"takes no longer on that link than on others: it is queued behind other stores, {costs}"
+        )
+        remedy = (
+            f"let rank {src} send this before its bulk data, or from a block that has no other stores in flight; "
+            "a fence before it waits for all of them"
+        )
+    else:
+        sentence = f"data from rank {src} to rank {dst} {arrives}, where other links take much less: {costs}"
+        remedy = (
+            f"look at the link between ranks {src} and {dst} (topology, other traffic, access size)"
+        )
     return [
         Finding(
             id=f"exposed-transfer/{src}-{dst}/{region}",
             kind="exposed_transfer",
             severity=severity_of(row["excess_ns"] / run_ns),
-            sentence=f"data from rank {src} to rank {dst} arrives "
-            f"{difference(row['per_flow_ns'], row['bound_ns'])} after it was sent, on average, where other links "
-            f"take much less: {duration(row['excess_ns'])} per waiting block in {region}",
-            remedy=f"look at the link between ranks {src} and {dst} (topology, other traffic, access size)",
+            sentence=sentence,
+            remedy=remedy,
             cost_ns=float(row["excess_ns"]),
             ranks=(src, dst),
             region=region,
@@ -75,9 +92,24 @@ def _slow_link(trace: Trace, table: pd.DataFrame) -> list[Finding]:
                 "exposed_per_flow_ns": row["per_flow_ns"],
                 "bound_ns": row["bound_ns"],
                 "flows": row["flows"],
+                "usual_on_this_link": usual,
             },
         )
     ]
+
+
+def _usual_on_this_link(table: pd.DataFrame, src: int, dst: int, region: str) -> list[str]:
+    """Regions with at least as many flows on a link that are as fast there as on other links: it is not slow itself."""
+    is_here = (table["src"] == src) & (table["dst"] == dst)
+    flows = int(table.loc[is_here & (table["region"] == region), "flows"].sum())
+    usual = []
+    for other, rows in table[table["region"] != region].groupby("region"):
+        here = rows[(rows["src"] == src) & (rows["dst"] == dst)]
+        elsewhere = rows.drop(here.index)["per_flow_ns"].median()
+        is_busy = int(here["flows"].sum()) >= flows
+        if is_busy and float(here["per_flow_ns"].max()) < MIN_RATIO * elsewhere:
+            usual.append(str(other))
+    return usual
 
 
 def _everywhere(trace: Trace, table: pd.DataFrame) -> list[Finding]:

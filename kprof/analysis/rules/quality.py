@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
 
+from kprof.analysis.flow_sums import calls_paired
 from kprof.analysis.rules.finding import Finding, Severity
 from kprof.analysis.waiting import late_sender, unmatched_flows
-from kprof.analysis.wording import duration, members, percent
+from kprof.analysis.wording import counted, duration, members, percent
 from kprof.errors import ClockError
 
 if TYPE_CHECKING:
+    from kprof.capture import RankInfo
     from kprof.trace import Trace
+
+
+# A rank that lost this share of its events looks idle where it was busy: nothing else may be said before that.
+TOO_LOSSY: Final = 0.2
 
 
 def lossy_capture(trace: Trace) -> list[Finding]:
@@ -25,14 +32,24 @@ def _dropped(trace: Trace) -> Finding | None:
         return None
     recorded = sum(info.counts.recorded for info in trace.ranks)
     share = sum(lost.values()) / (recorded + sum(lost.values()))
+    worst = max(
+        info.counts.dropped / (info.counts.recorded + info.counts.dropped)
+        for info in trace.ranks
+        if info.counts.dropped
+    )
+    is_beyond_use = worst >= TOO_LOSSY
+    severity = Severity.MAJOR if share >= 0.01 else Severity.MINOR
+    result = "counts and sums are too small"
+    if is_beyond_use:
+        severity = Severity.CRITICAL
+        result = "what is said below holds for what is left only"
     needed = max(info.arena.needed_bytes for info in trace.ranks)
     size = f"an arena of {needed} bytes would have held" if needed else "a larger arena would hold"
     return Finding(
         id="lossy-capture/dropped",
         kind="lossy_capture",
-        severity=Severity.MAJOR if share >= 0.01 else Severity.MINOR,
-        sentence=f"{members('rank', lost)} dropped {sum(lost.values())} events ({percent(share)} of all): "
-        "counts and sums are too small",
+        severity=severity,
+        sentence=f"{members('rank', lost)} dropped {sum(lost.values())} events ({percent(share)} of all): {result}",
         remedy=f"{size} them all: record again with a larger arena, or with fewer regions",
         ranks=tuple(lost),
         evidence={"dropped": lost, "share": share, "needed_bytes": needed},
@@ -132,8 +149,58 @@ def _violated_causality(trace: Trace) -> list[Finding]:
     ]
 
 
+def oversubscribed(trace: Trace) -> list[Finding]:
+    """CPU ranks that share cores: while one runs another does not, which looks like waiting and like lateness."""
+    hosts: dict[str, list[RankInfo]] = defaultdict(list)
+    for info in trace.manifest.ranks:
+        if info.target == "cpu" and info.num_cores:
+            hosts[info.host].append(info)
+    crowded = {host: ranks for host, ranks in hosts.items() if len(ranks) > ranks[0].num_cores}
+    if not crowded:
+        return []
+    host, ranks = max(crowded.items(), key=lambda item: len(item[1]) / item[1][0].num_cores)
+    cores = counted(ranks[0].num_cores, "core", "cores")
+    return [
+        Finding(
+            id="oversubscribed",
+            kind="oversubscribed",
+            severity=Severity.NOTE,
+            sentence=f"{len(ranks)} ranks share {cores} of {host or 'one host'}: times are the operating system "
+            "scheduler's, only counts and the order of events are the kernel's",
+            remedy="trust what is said about uneven work; run as many ranks as there are cores, or on GPUs, "
+            "for times that mean something",
+            ranks=tuple(info.rank for info in ranks),
+            evidence={"ranks": len(ranks), "cores": ranks[0].num_cores},
+        )
+    ]
+
+
+def sampled_flows(trace: Trace) -> list[Finding]:
+    """Captures with more events than are paired: which part the sums over flows are of."""
+    try:
+        trace.require_alignment("pairing sends with waits")
+    except ClockError:
+        return []
+    paired = calls_paired(trace)
+    if paired.is_all or not trace.regions.flows:
+        return []
+    return [
+        Finding(
+            id="sampled-flows",
+            kind="sampled_flows",
+            severity=Severity.NOTE,
+            sentence=f"sends and waits were paired in {len(paired.ordinals)} of {paired.of_calls} calls, evenly "
+            "spread: late senders and transfers are sums over those",
+            remedy="select launches (--launches) to look at others; all other numbers are of the whole run",
+            evidence={"calls": list(paired.ordinals), "of_calls": paired.of_calls},
+        )
+    ]
+
+
 def unmatched(trace: Trace) -> list[Finding]:
     """Sends and waits that found no partner."""
+    if not calls_paired(trace).is_all:
+        return []
     table = unmatched_flows(trace)
     findings = []
     for row in table.to_dict("records"):

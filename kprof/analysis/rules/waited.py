@@ -9,7 +9,7 @@ from kprof.analysis.durations import block_time_ns
 from kprof.analysis.rules.finding import Finding, severity_of
 from kprof.analysis.rules.measure import excess_wait_for, longest_waits_for, run_time_ns
 from kprof.analysis.rules.outliers import MIN_RATIO, by_number, medians_of_others, ratios_to_others
-from kprof.analysis.skew import bound_ns, launch_starts
+from kprof.analysis.skew import launch_starts
 from kprof.analysis.waiting import blame, late_sender
 from kprof.analysis.wording import counted, difference, duration, members, percent
 from kprof.errors import ClockError, SelectionError
@@ -147,7 +147,7 @@ def own_start_delays(trace: Trace) -> pd.DataFrame:
     own = starts.groupby(["kernel", "ordinal"])["gap_ns"].transform(_over_median_of_others)
     # The first launch of all has nothing before it; the first one that is left of a selection has, but not here.
     own = own.where(own.notna(), late.where(starts["ordinal"] == 0, 0.0))
-    bounds = {rank: _worst_bound_ns(trace, rank) for rank in starts["rank"].unique().tolist()}
+    bounds = _worst_bounds_ns(trace)
     delay = late.clip(upper=own).clip(lower=0)
     starts["delay_ns"] = delay.where(delay > starts["rank"].map(bounds), 0.0)
     return starts[["kernel", "ordinal", "rank", "first_ns", "last_ns", "delay_ns"]]
@@ -158,8 +158,16 @@ def _over_median_of_others(values: pd.Series) -> pd.Series:
     return excess
 
 
-def _worst_bound_ns(trace: Trace, rank: int) -> float:
-    return max((bound_ns(trace, rank, info.rank) for info in trace.ranks), default=0.0)
+def _worst_bounds_ns(trace: Trace) -> dict[int, float]:
+    """By rank: the clock error bound against the rank whose clock is known least well."""
+    entries = trace.alignment.ranks if trace.alignment else ()
+    bounds = {entry.rank: entry.bound_ns for entry in entries}
+    worst = sorted(bounds, key=lambda rank: -bounds[rank])[:2]
+    return {
+        info.rank: bounds.get(info.rank, 0.0)
+        + max((bounds[rank] for rank in worst if rank != info.rank), default=0.0)
+        for info in trace.ranks
+    }
 
 
 def _skew(trace: Trace, rank: int, rows: pd.DataFrame, cost_ns: float) -> Finding:
@@ -179,7 +187,7 @@ def _skew(trace: Trace, rank: int, rows: pd.DataFrame, cost_ns: float) -> Findin
             "launches": len(rows),
             "worst_delay_ns": worst["delay_ns"],
             "delay_ns": cost_ns,
-            "bound_ns": _worst_bound_ns(trace, rank),
+            "bound_ns": _worst_bounds_ns(trace)[rank],
         },
         where_ns=(int(worst["first_ns"] - worst["delay_ns"]), int(worst["last_ns"])),
     )
