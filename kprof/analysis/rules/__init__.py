@@ -69,8 +69,26 @@ def findings(trace: Trace) -> list[Finding]:
     found = [finding for rule in _QUALITY_RULES for finding in rule(trace)]
     found += notes + [finding for rule in _RULES for finding in rule(steady)]
     run_ns = max(run_time_ns(steady), 1.0)
-    placed = with_places(steady, ordered(with_causes(found)))
+    placed = with_places(steady, ordered(_doubted(with_causes(found))))
     return [replace(finding, share=finding.cost_ns / run_ns) for finding in placed]
+
+
+# What counts of events say, whoever had the processor meanwhile.
+_BY_COUNT: Final = ("uneven_work", "idle_blocks")
+
+
+def _doubted(found: list[Finding]) -> list[Finding]:
+    """Where ranks share cores no finding about time is more than minor."""
+    if not any(finding.kind == "oversubscribed" for finding in found):
+        return found
+    return [
+        replace(finding, severity=Severity.MINOR)
+        if finding.severity in (Severity.CRITICAL, Severity.MAJOR)
+        and finding.cost_ns > 0
+        and finding.kind not in _BY_COUNT
+        else finding
+        for finding in found
+    ]
 
 
 def ordered(found: list[Finding]) -> list[Finding]:
