@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from kprof.analysis.balance import imbalance
 from kprof.analysis.rules.finding import Finding, severity_of
 from kprof.analysis.rules.measure import excess_wait_for, run_time_ns
@@ -194,13 +196,26 @@ def _by_peer(trace: Trace, region: str, served: pd.DataFrame) -> list[Finding]:
 
 
 def _by_block(trace: Trace, region: str, group: pd.DataFrame) -> list[Finding]:
-    """Blocks that stand out on their own, whoever they serve."""
-    sigmas = (group["events"] - group["median"]) / group["median"].clip(lower=1) ** 0.5
-    rows = group[(group["events"] >= MIN_RATIO * group["median"]) & (sigmas >= 4.0)]
+    """Blocks that stand out on their own, whoever they serve: on their rank, or on all ranks together.
+
+    Where a block has an event or three, chance explains the difference on one rank, but not the same on all of them.
+    """
+    total = group.groupby("block")["events"].sum()
+    rows = group[
+        _stand_out(group["events"], group["median"])
+        | group["block"].map(_stand_out(total, total.median()))
+    ]
     if rows.empty:
         return []
     times = float((rows["events"] / rows["median"].clip(lower=1)).median())
-    return [_uneven_group(trace, region, rows, None, times)]
+    return [_uneven_group(trace, region, rows, None, times)] if times >= MIN_RATIO else []
+
+
+def _stand_out(events: pd.Series, median: Any) -> pd.Series:
+    """Counts beyond MIN_RATIO and four standard deviations of a random count."""
+    sigma = np.maximum(median, 1) ** 0.5
+    stands: pd.Series = (events >= MIN_RATIO * median) & (events - median >= 4.0 * sigma)
+    return stands
 
 
 def _uneven_group(
