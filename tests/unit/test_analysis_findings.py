@@ -91,6 +91,29 @@ def test_a_heavy_block_is_named_with_its_rank() -> None:
     assert (uneven.ranks, uneven.blocks, uneven.region) == ((4,), (7,), "dispatch/copy")
 
 
+def few_items(heavy: set[tuple[int, int]]) -> TraceBuilder:
+    """Eight ranks of 16 blocks with one piece of work each, three on (rank, block) in `heavy`: no rank tells alone."""
+    build = TraceBuilder('REGION(R, "copy", compute)', 8)
+    for rank in range(8):
+        for block in range(16):
+            for i in range(3 if (rank, block) in heavy else 1):
+                build.span(
+                    rank=rank, block=block, region="copy", start_ns=1000 * i, duration_ns=900
+                )
+    return build
+
+
+def test_blocks_with_little_more_on_every_rank_are_named() -> None:
+    heavy = {(rank, block) for rank in range(8) for block in (3, 11)}
+    (uneven,) = of_kind(analysis.findings(few_items(heavy).trace()), "uneven_work")
+    assert (uneven.ranks, uneven.blocks) == (tuple(range(8)), (3, 11))
+
+
+def test_blocks_with_little_more_on_one_rank_are_chance() -> None:
+    found = analysis.findings(few_items({(5, 3), (2, 11), (7, 4)}).trace())
+    assert of_kind(found, "uneven_work") == []
+
+
 def test_a_slow_first_call_is_left_out_and_said_so() -> None:
     build = TraceBuilder(PAIR, 2)
     for launch in range(4):

@@ -201,9 +201,12 @@ def _by_block(trace: Trace, region: str, group: pd.DataFrame) -> list[Finding]:
     Where a block has an event or three, chance explains the difference on one rank, but not the same on all of them.
     """
     total = group.groupby("block")["events"].sum()
+    is_more = group["events"] >= MIN_RATIO * group["median"]
+    # One rank alone must not speak for the others.
+    is_alike = is_more.groupby(group["block"]).mean() > 0.5
+    on_all = _stand_out(total, total.median()) & is_alike
     rows = group[
-        _stand_out(group["events"], group["median"])
-        | group["block"].map(_stand_out(total, total.median()))
+        _stand_out(group["events"], group["median"]) | (is_more & group["block"].map(on_all))
     ]
     if rows.empty:
         return []
