@@ -9,6 +9,7 @@ import numpy as np
 
 from instrumented_kernels.kernel_library import MAX_RANKS
 from kprof.arena import Memory, allocate
+from kprof.errors import ArenaError, TargetError
 from kprof.symmetric import SymmetricHeap
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class TeamMemory:
     def __init__(self, group: Group, device: str, *, heap_bytes: int, workspace_bytes: int) -> None:
         self._group = group
         self._heap = SymmetricHeap(group, heap_bytes, device)
-        self._workspace: Memory | None = allocate(workspace_bytes, device)
+        self._workspace: Memory | None = _allocate_workspace(workspace_bytes, device)
         self.heaps = (ctypes.c_void_p * MAX_RANKS)(*self._heap.bases)
 
     @property
@@ -78,6 +79,10 @@ class TeamMemory:
     def close(self) -> None:
         """Free the memory. Collective: no rank may still write to another's heap."""
         self._group.barrier()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Free the memory of a group that cannot meet any more; the caller knows that nobody writes to it."""
         self._heap.close()
         self._workspace = None
 
@@ -87,3 +92,12 @@ class TeamMemory:
                 "the plan was closed, or a peer timed out in an earlier call; create a new plan"
             )
         return self._workspace
+
+
+def _allocate_workspace(num_bytes: int, device: str) -> Memory:
+    try:
+        return allocate(num_bytes, device)
+    except ArenaError as error:
+        raise TargetError(
+            f"no room for a workspace of {num_bytes >> 20} MiB on {device}; use a smaller shape or more ranks"
+        ) from error

@@ -126,9 +126,13 @@ class Arena:
         self._num_reserved_wanted += num_chunks
         return first if self._num_reserved_wanted <= self.geometry.num_reserved else abi.NO_CHUNK
 
+    def state(self) -> ArenaState:
+        """The control block alone: what is in use."""
+        return read_control(self._memory.read(0, abi.CONTROL_BYTES), self._num_reserved_wanted)
+
     def read(self) -> tuple[ArenaState, np.ndarray]:
         """The control block, and the bytes of all chunks in use, in the order of `used_chunks`."""
-        state = read_control(self._memory.read(0, abi.CONTROL_BYTES), self._num_reserved_wanted)
+        state = self.state()
         parts = [self._memory.read(*_byte_range(used)) for used in state.used_chunks]
         if len(parts) == 1:
             return state, parts[0]

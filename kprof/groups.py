@@ -51,7 +51,7 @@ class TorchGroup:
     def __init__(self, process_group: Any = None) -> None:
         import torch.distributed as dist
 
-        self._process_group = process_group
+        self.process_group = process_group
         self.rank: int = dist.get_rank(process_group)
         self.world_size: int = dist.get_world_size(process_group)
 
@@ -60,14 +60,14 @@ class TorchGroup:
         import torch.distributed as dist
 
         values: list[Any] = [None] * self.world_size
-        dist.all_gather_object(values, value, group=self._process_group)
+        dist.all_gather_object(values, value, group=self.process_group)
         return values
 
     def barrier(self) -> None:
         """torch.distributed.barrier."""
         import torch.distributed as dist
 
-        dist.barrier(group=self._process_group)
+        dist.barrier(group=self.process_group)
 
 
 class ThreadGroup:

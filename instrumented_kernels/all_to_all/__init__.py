@@ -1,9 +1,21 @@
 """All-to-all for mixture-of-experts: dispatch, a stand-in for the expert, combine; instrumented with kprof.
 
-`Plan` owns the memory of one group of ranks and runs calls; see README.md for what its trace shows.
+`all_to_all` is the call, `Plan` owns the memory of one group of ranks; see README.md for what their traces show.
 """
 
-from instrumented_kernels.all_to_all.plan import Dispatched, Plan, Problem
+from instrumented_kernels.all_to_all.calls import all_to_all, close_plans, make_plan
+from instrumented_kernels.all_to_all.plan import Plan
+from instrumented_kernels.all_to_all.problem import Dispatched, Problem
+from instrumented_kernels.all_to_all.torch_baseline import TorchPlan
 from instrumented_kernels.team_memory import PeerTimeoutError
 
-__all__ = ["Dispatched", "PeerTimeoutError", "Plan", "Problem"]
+__all__ = [
+    "Dispatched",
+    "PeerTimeoutError",
+    "Plan",
+    "Problem",
+    "TorchPlan",
+    "all_to_all",
+    "close_plans",
+    "make_plan",
+]

@@ -7,12 +7,12 @@ kernel is launched. All sizes and offsets come from the compiled kernel (layout.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from instrumented_kernels.all_to_all.problem import Dispatched, Problem
 from instrumented_kernels.kernel_library import (
     MAX_RANKS,
     KernelLibrary,
@@ -20,7 +20,6 @@ from instrumented_kernels.kernel_library import (
     current_stream,
 )
 from instrumented_kernels.team_memory import TeamMemory
-from instrumented_kernels.tensors import check_tensor
 from kprof.build import BuildOptions
 from kprof.recording import NullRecorder, Recorder
 from kprof.regions import RegionTable
@@ -33,34 +32,10 @@ if TYPE_CHECKING:
 
 DEFAULT_TIMEOUT_S: Final = 5.0
 DEFAULT_WARPS_PER_BLOCK: Final = {Target.CPU: 1, Target.CUDA: 8, Target.HIP: 8}
+DEFAULT_BLOCKS_PER_PROCESSOR: Final = 2
 _HERE: Final = Path(__file__).parent
+_NOT_RECORDING: Final = NullRecorder()
 _SHAPE_FIELDS: Final = ("num_experts", "top_k", "hidden", "max_tokens", "world_size")
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is to be computed: E experts, K per token, rows of D fp16 elements, at most M tokens per rank."""
-
-    num_experts: int
-    top_k: int
-    hidden: int
-    max_tokens: int
-
-    def check(self, world_size: int) -> None:
-        """Raise ValueError with one sentence when the problem cannot be dealt to `world_size` ranks."""
-        if min(self.num_experts, self.top_k, self.hidden, self.max_tokens) < 1:
-            raise ValueError(f"the shape E,K,D,M must be positive, got {self}")
-        if not 1 <= world_size <= MAX_RANKS:
-            raise ValueError(f"{world_size} ranks: give 1 to {MAX_RANKS}")
-        if self.num_experts % world_size:
-            raise ValueError(
-                f"{self.num_experts} experts cannot be dealt evenly to {world_size} ranks; "
-                "make E a multiple of the number of ranks"
-            )
-        if self.top_k > self.num_experts:
-            raise ValueError(
-                f"K = {self.top_k} distinct experts of E = {self.num_experts} do not exist"
-            )
 
 
 class _Shape(ctypes.Structure):
@@ -87,26 +62,13 @@ class _Call(ctypes.Structure):
     ]
 
 
-@dataclass(frozen=True)
-class Dispatched:
-    """What dispatch delivered to one rank, grouped by local expert.
-
-    `num_rows[e]` rows for local expert e; `rows[e][i]` fp16 [D] after the expert; `origins[e][i]` is (flat token =
-    token * K + k, source rank).
-    """
-
-    num_rows: np.ndarray
-    rows: list[np.ndarray]
-    origins: list[np.ndarray]
-
-
 class Plan:
     """Everything that calls of one shape on one group of ranks need. Creation is collective.
 
     `device` is "cpu" or the current torch device. `grid` blocks of `warps_per_block` warps run each phase; by default
-    two blocks of one warp per rank on the CPU, and one block of eight warps per SM (CU) on a GPU. On the CPU target
-    `options` may set the warp width and `schedule_seed` the interleaving. Raises ValueError, or TargetError /
-    BuildError of kprof.
+    two blocks of one warp per rank on the CPU, and on a GPU two blocks of eight warps per SM (CU), or as many as can be
+    resident at once. `heap_bytes` may reserve more than the shape needs. On the CPU target `options` may set the warp
+    width and `schedule_seed` the interleaving. Raises ValueError, or TargetError / BuildError of kprof.
     """
 
     def __init__(
@@ -120,6 +82,7 @@ class Plan:
         warps_per_block: int | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         schedule_seed: int = 0,
+        heap_bytes: int | None = None,
         options: BuildOptions | None = None,
     ) -> None:
         problem.check(group.world_size)
@@ -130,12 +93,13 @@ class Plan:
         self.regions = RegionTable.from_header(_HERE / "regions.h")
         self.variant = variant
         self._library = _load(self.options)
-        self._variant = self._library.variant_idx(variant)
+        self._variant = self._variant_idx(variant)
         self._schedule_seed = schedule_seed
+        warps = warps_per_block or DEFAULT_WARPS_PER_BLOCK[self.options.target]
         self._grid = self._library.grid(
             self._variant,
-            grid or self._library.num_processors or 2 * group.world_size,
-            warps_per_block or DEFAULT_WARPS_PER_BLOCK[self.options.target],
+            grid or self._default_grid(warps),
+            warps,
         )
         self._shape = _Shape(
             problem.num_experts, problem.top_k, problem.hidden, problem.max_tokens, group.world_size
@@ -145,16 +109,26 @@ class Plan:
         self._memory = TeamMemory(
             group,
             device,
-            heap_bytes=functions.all_to_all_heap_bytes(shape),
+            heap_bytes=self._heap_bytes(heap_bytes),
             workspace_bytes=functions.all_to_all_workspace_bytes(shape),
         )
-        self._timeout_s = timeout_s
         self._epoch = 0
+        self._call = _Call(
+            shape=self._shape,
+            rank=group.rank,
+            timeout_ticks=int(timeout_s * self._library.ticks_per_second),
+            heaps=self._memory.heaps,
+        )
 
     @property
     def threads_per_block(self) -> int:
         """Warps per block times the target's warp width."""
         return self._grid.threads_per_block
+
+    @property
+    def in_words(self) -> str:
+        """How a call is run, for people."""
+        return f"{self.grid} blocks of {self.threads_per_block} threads"
 
     @property
     def grid(self) -> int:
@@ -179,14 +153,14 @@ class Plan:
         """
         import torch
 
-        self._check_tensors(x, indices, weights, out)
+        self.problem.check_tensors(x, indices, weights, out, self.device)
         if not is_async:
-            self._check_indices(indices)
+            self.problem.check_indices(indices)
         result = torch.empty_like(x) if out is None else out
         self._epoch += 1
-        call = self._make_call(x, indices, weights, result)
+        self._fill_call(x, indices, weights, result)
         for phase in range(len(self._library.phases(self._variant))):
-            self._launch(phase, call, recorder or NullRecorder())
+            self._launch(phase, recorder or _NOT_RECORDING)
         if not is_async:
             self.wait()
         return result
@@ -204,6 +178,9 @@ class Plan:
         capacity = self.group.world_size * self.problem.max_tokens
         stride = -(-self.problem.hidden // 8) * 8
         counts_at, origins_at, rows_at = self._workspace_offsets()
+        counts_at += self._epoch % 2 * num_local * 4
+        if self.variant == "pipelined" and self._epoch:
+            self._gather_expert_rows()
         num_rows = self._memory.read(counts_at, num_local * 4, np.uint32)
         origins = self._memory.read(origins_at, num_local * capacity * 8, np.uint32).reshape(
             num_local, capacity, 2
@@ -216,15 +193,56 @@ class Plan:
             [origins[e, :n].copy() for e, n in enumerate(num_rows)],
         )
 
+    def abandon(self) -> None:
+        """Free the memory of a group that was destroyed, without a meeting of its ranks."""
+        if self.device != "cpu":
+            import torch
+
+            torch.cuda.synchronize(self.device)
+        self._memory.abandon()
+
+    def _gather_expert_rows(self) -> None:
+        """Bring the rows that this variant leaves where they arrived into the order of the experts."""
+        error = self._library.functions.all_to_all_gather_expert_rows(
+            ctypes.byref(self._call),
+            self._grid.num_blocks,
+            self._grid.threads_per_block,
+            current_stream(self.device),
+        )
+        assert not error, self._library.functions.kernel_error_text(error)
+
     def close(self) -> None:
         """Free the memory. Collective: no rank may still write to another's heap."""
         self._memory.close()
 
-    def _launch(self, phase: int, call: _Call, recorder: Recorder | NullRecorder) -> None:
+    def _variant_idx(self, variant: str) -> int:
+        if variant not in self._library.variants:
+            choices = ", ".join(("torch", *self._library.variants))
+            raise ValueError(f"variant {variant!r} is not known; choose one of {choices}")
+        return self._library.variant_idx(variant)
+
+    def _heap_bytes(self, wanted: int | None) -> int:
+        needed = int(self._library.functions.all_to_all_heap_bytes(ctypes.byref(self._shape)))
+        if wanted is not None and wanted < needed:
+            raise ValueError(
+                f"a heap of {wanted} bytes is too small for {self.problem} on {self.group.world_size} ranks; "
+                f"give at least {needed}"
+            )
+        return needed if wanted is None else wanted
+
+    def _default_grid(self, warps_per_block: int) -> int:
+        if self.options.target is Target.CPU:
+            return 2 * self.group.world_size
+        threads = warps_per_block * self._library.warp_width
+        limit = self._library.max_resident_blocks(self._variant, threads)
+        # None fit: the check of the grid says so.
+        return max(1, min(DEFAULT_BLOCKS_PER_PROCESSOR * self._library.num_processors, limit))
+
+    def _launch(self, phase: int, recorder: Recorder | NullRecorder) -> None:
         self._library.launch(
             self._variant,
             phase,
-            call,
+            self._call,
             self._grid,
             regions=self.regions,
             recorder=recorder,
@@ -232,22 +250,16 @@ class Plan:
             schedule_seed=self._schedule_seed and self._schedule_seed + self._epoch * 131 + phase,
         )
 
-    def _make_call(
+    def _fill_call(
         self, x: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor, out: torch.Tensor
-    ) -> _Call:
-        return _Call(
-            self._shape,
-            self.group.rank,
-            x.shape[0],
-            self._epoch,
-            int(self._timeout_s * self._library.ticks_per_second),
-            x.data_ptr(),
-            indices.data_ptr(),
-            weights.data_ptr(),
-            out.data_ptr(),
-            self._memory.workspace_address,
-            self._memory.heaps,
-        )
+    ) -> None:
+        """What differs from call to call; the kernel gets a copy."""
+        call = self._call
+        call.workspace = self._memory.workspace_address
+        call.num_tokens = x.shape[0]
+        call.epoch = self._epoch
+        call.x, call.indices = x.data_ptr(), indices.data_ptr()
+        call.weights, call.out = weights.data_ptr(), out.data_ptr()
 
     def _workspace_offsets(self) -> list[int]:
         offsets = (ctypes.c_uint64 * 3)()
@@ -262,41 +274,6 @@ class Plan:
                     f"rank {rank} has the plan {shape}, rank 0 has {shapes[0]}; they must be equal"
                 )
 
-    def _check_tensors(
-        self,
-        x: torch.Tensor,
-        indices: torch.Tensor,
-        weights: torch.Tensor,
-        out: torch.Tensor | None,
-    ) -> None:
-        import torch
-
-        n = x.shape[0]
-        device_type = torch.device(self.device).type
-        check_tensor("x", x, torch.float16, (n, self.problem.hidden), device_type)
-        check_tensor("indices", indices, torch.int32, (n, self.problem.top_k), device_type)
-        check_tensor("weights", weights, torch.float32, (n, self.problem.top_k), device_type)
-        if out is not None:
-            check_tensor("out", out, torch.float16, (n, self.problem.hidden), device_type)
-        if n > self.problem.max_tokens:
-            raise ValueError(
-                f"x has {n} tokens, the plan holds {self.problem.max_tokens} (M) per rank"
-            )
-
-    def _check_indices(self, indices: torch.Tensor) -> None:
-        if indices.numel() == 0:
-            return
-        if int(indices.min()) < 0 or int(indices.max()) >= self.problem.num_experts:
-            raise ValueError(
-                f"indices must lie in 0 .. {self.problem.num_experts - 1} (E = {self.problem.num_experts})"
-            )
-        in_order = indices.sort(dim=1).values
-        repeated = (in_order[:, 1:] == in_order[:, :-1]).any(dim=1).nonzero()
-        if len(repeated):
-            raise ValueError(
-                f"token {int(repeated[0])} names an expert twice; its K experts must be distinct"
-            )
-
 
 def _load(options: BuildOptions) -> KernelLibrary:
     library = KernelLibrary(_HERE / "kernel.hip", options, _Call)
@@ -307,5 +284,11 @@ def _load(options: BuildOptions) -> KernelLibrary:
     library.functions.all_to_all_workspace_offsets.argtypes = [
         shape,
         ctypes.POINTER(ctypes.c_uint64),
+    ]
+    library.functions.all_to_all_gather_expert_rows.argtypes = [
+        ctypes.POINTER(_Call),
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_void_p,
     ]
     return library

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import torch
 
-    from instrumented_kernels.all_to_all.plan import Problem
+    from instrumented_kernels.all_to_all.problem import Problem
 
 # What an honest fp32 accumulation with one rounding to fp16 must satisfy against float64.
 RTOL: Final = 2.5e-3

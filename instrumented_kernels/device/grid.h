@@ -8,7 +8,8 @@ namespace grid {
 using namespace kprof::platform;
 
 KPROF_DEVICE uint32_t warps_per_block() { return num_threads() / warp_width(); }
-KPROF_DEVICE uint32_t grid_warp() { return block_id() * warps_per_block() + warp_id(); }
+// Numbered across blocks first: work for a few warps then still runs on many processors.
+KPROF_DEVICE uint32_t grid_warp() { return warp_id() * num_blocks() + block_id(); }
 KPROF_DEVICE uint32_t num_grid_warps() { return num_blocks() * warps_per_block(); }
 
 KPROF_DEVICE uint32_t grid_thread() { return block_id() * num_threads() + thread_id(); }

@@ -53,22 +53,40 @@ KPROF_DEVICE void note_timeout(const WaitLimits& limits, const Waited& waited, u
   limits.timeout->waited_ms = static_cast<uint32_t>(ticks / (kRealtimeTicksPerSecond / 1000));
 }
 
+// Whether a flag has come. Never `==`: a peer may be a call ahead.
+KPROF_DEVICE bool has_come(uint32_t flag, uint32_t epoch) {
+#if defined(KPROF_PLANT_EQUAL)
+  return flag == epoch;
+#else
+  return flag >= epoch;
+#endif
+}
+
+// Whether this wait has taken too long, which it notes, or another one has.
+KPROF_DEVICE bool is_overdue(const WaitLimits& limits, const Waited& waited, uint32_t epoch, uint64_t begin) {
+  if (has_timed_out(limits)) return true;
+  const uint64_t ticks = realtime_ticks() - begin;
+  if (ticks <= limits.timeout_ticks) return false;
+  note_timeout(limits, waited, epoch, ticks);
+  return true;
+}
+
 // One thread's bounded poll until `read()` (an epoch) reaches `epoch`. False when this or another wait has timed out.
 template <typename Read>
 KPROF_DEVICE bool poll(Read read, uint32_t epoch, const WaitLimits& limits, const Waited& waited) {
-  if (read() >= epoch) return true;
+  if (has_come(read(), epoch)) return true;
   const uint64_t begin = realtime_ticks();
   for (uint32_t polls = 1;; ++polls) {
     pause();
-    if (read() >= epoch) return true;
-    if (polls % kPollsBetweenChecks != 0) continue;
-    if (has_timed_out(limits)) return false;
-    const uint64_t ticks = realtime_ticks() - begin;
-    if (ticks > limits.timeout_ticks) {
-      note_timeout(limits, waited, epoch, ticks);
-      return false;
-    }
+    if (has_come(read(), epoch)) return true;
+    if (polls % kPollsBetweenChecks == 0 && is_overdue(limits, waited, epoch, begin)) return false;
   }
+}
+
+KPROF_DEVICE void acquire() {
+#if !defined(KPROF_PLANT_NO_ACQUIRE)
+  fence_acquire_system();
+#endif
 }
 
 // The whole warp waits: lane 0 polls and acquires, the others follow behind the warp's exchange.
@@ -77,22 +95,59 @@ KPROF_DEVICE bool wait_warp(Read read, uint32_t epoch, const WaitLimits& limits,
   uint32_t has_arrived = 0;
   if (lane_id() == 0) {
     has_arrived = poll(read, epoch, limits, waited) ? 1u : 0u;
-#if !defined(KPROF_PLANT_NO_ACQUIRE)
-    fence_acquire_system();
-#endif
+    acquire();
   }
   has_arrived = broadcast(has_arrived);
   sync_warp();
   return has_arrived != 0;
 }
 
-// Publishes what the whole warp has written: its lanes' stores first, then the flag.
-KPROF_DEVICE void publish_warp(uint32_t* flag, uint32_t epoch) {
+// How a wait for several flags ended, and the flag that came last: the one that the warp waited for.
+struct WaitedForAll {
+  bool have_arrived;
+  uint32_t last;
+};
+
+// The whole warp waits for `num_flags` flags, as many at once as it has lanes. `read(i)` gives the epoch of flag i,
+// `waited(i)` what to note when it never comes. Every lane has polled, so every lane acquires.
+template <typename Read, typename Who>
+KPROF_DEVICE WaitedForAll wait_all_warp(uint32_t num_flags, Read read, uint32_t epoch, const WaitLimits& limits,
+                                        Who waited) {
+  uint32_t last = 0;
+  uint64_t begin = 0;
+  for (uint32_t first = 0, polls = 1; first < num_flags; ++polls) {
+    const uint32_t i = first + lane_id();
+    const uint64_t missing = lanes_where(i < num_flags && !has_come(read(i), epoch));
+    if (missing == 0) {
+      first += warp_width();
+      continue;
+    }
+    last = first + lowest_lane(missing);
+    if (begin == 0) begin = realtime_ticks();
+    if (lane_id() == 0) pause();
+    if (polls % kPollsBetweenChecks != 0) continue;
+    if (broadcast(lane_id() == 0 && is_overdue(limits, waited(last), epoch, begin) ? 1u : 0u) != 0) return {false, last};
+  }
+  acquire();
+  sync_warp();
+  return {true, last};
+}
+
+// After this, flags that any lane stores cover what the whole warp has written.
+KPROF_DEVICE void release_warp() {
 #if !defined(KPROF_PLANT_NO_RELEASE)
   fence_release_system();
 #endif
+#if !defined(KPROF_PLANT_NO_WARP_SYNC)
   sync_warp();
-  if (lane_id() == 0) store_system(flag, epoch);
+#endif
+}
+
+// Publishes what the whole warp has written: its lanes' stores first, then the flag.
+template <typename Flag>
+KPROF_DEVICE void publish_warp(Flag* flag, Flag value) {
+  release_warp();
+  if (lane_id() == 0) store_system(flag, value);
 }
 
 // The whole block waits: thread 0 runs `await` (polls that return whether all came) and acquires, the others follow.

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 
 import torch
 
-from instrumented_kernels.all_to_all import Plan, Problem
-from instrumented_kernels.all_to_all.routing import Inputs, count_wrong, make_inputs, reference
+from instrumented_kernels.all_to_all import Plan, Problem, make_plan
+from instrumented_kernels.all_to_all.calls import AnyPlan
+from instrumented_kernels.all_to_all.routing import (
+    ATOL,
+    RTOL,
+    Inputs,
+    count_wrong,
+    make_inputs,
+    reference,
+)
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.groups import Group
 
@@ -23,56 +32,83 @@ ODD_SHAPES = [(8, 1, 40, 6), (8, 3, 37, 5), (8, 8, 1, 3)]
 NUM_FREE_CALLS = 1000
 
 
-def check(group: Group, plan: Plan, inputs: Inputs) -> int:
-    on_device = inputs.to(plan.device)
-    out = torch.full_like(on_device.x, float("nan"))
-    plan(on_device.x, on_device.indices, on_device.weights, out=out)
-    return count_wrong(out.cpu(), reference(plan.problem, inputs, group.world_size))
+VARIANTS = ("torch", "rank_flags", "token_flags", "fused", "balanced", "pipelined")
+FREE_VARIANTS = ("rank_flags", "token_flags", "balanced", "pipelined")
 
 
-def run_shape(
-    group: Group, device: str, shape: tuple[int, ...], variant: str = "token_flags"
-) -> int:
-    problem = Problem(*shape)
-    plan = Plan(group, problem, variant=variant, device=device)
+@dataclass(frozen=True)
+class Case:
+    """Inputs of one call and what must come out."""
+
+    inputs: Inputs
+    expected: torch.Tensor
+
+
+def make_case(group: Group, problem: Problem, inputs: Inputs) -> Case:
+    return Case(inputs, reference(problem, inputs, group.world_size))
+
+
+def count_wrong_of(group: Group, plan: AnyPlan, cases: list[Case]) -> int:
+    """Wrong values over all cases, outputs poisoned before each; then the plan is closed."""
     wrong = 0
-    for call, num_tokens in enumerate(
-        [problem.max_tokens, problem.max_tokens // 2, group.rank, 0, problem.max_tokens]
-    ):
-        wrong += check(
-            group,
-            plan,
-            make_inputs(problem, min(num_tokens, problem.max_tokens), 97 * call + group.rank),
-        )
+    for case in cases:
+        inputs = case.inputs.to(plan.device)
+        out = torch.full_like(inputs.x, float("nan"))
+        plan(inputs.x, inputs.indices, inputs.weights, out=out)
+        wrong += count_wrong(out.cpu(), case.expected)
     plan.close()
     return wrong
 
 
-def run_one_sided(group: Group, device: str) -> int:
+def run_shape(group: Group, device: str, shape: tuple[int, ...]) -> dict[str, int]:
+    """Every variant on full, half, few, no and again full tokens."""
+    problem = Problem(*shape)
+    counts = [problem.max_tokens, problem.max_tokens // 2, group.rank, 0, problem.max_tokens]
+    cases = [
+        make_case(
+            group,
+            problem,
+            make_inputs(problem, min(count, problem.max_tokens), 97 * call + group.rank),
+        )
+        for call, count in enumerate(counts)
+    ]
+    return {
+        f"{variant} {shape}": count_wrong_of(
+            group, make_plan(group, problem, variant=variant, device=device), cases
+        )
+        for variant in VARIANTS
+    }
+
+
+def run_one_sided(group: Group, device: str) -> dict[str, int]:
     """Every token to the experts of the last rank."""
     problem = Problem(8 * group.world_size, 4, 512, 32)
-    plan = Plan(group, problem, device=device)
     inputs = make_inputs(problem, 32, group.rank)
     last = torch.arange(8 * group.world_size - 4, 8 * group.world_size, dtype=torch.int32)
-    wrong = check(group, plan, Inputs(inputs.x, last.repeat(32, 1).contiguous(), inputs.weights))
-    plan.close()
-    return wrong
+    inputs = Inputs(inputs.x, last.repeat(32, 1).contiguous(), inputs.weights)
+    case = make_case(group, problem, inputs)
+    return {
+        f"{variant}, one-sided": count_wrong_of(
+            group, make_plan(group, problem, variant=variant, device=device), [case]
+        )
+        for variant in VARIANTS
+    }
 
 
-def run_free(group: Group, device: str) -> int:
+def run_free(group: Group, device: str, variant: str) -> int:
     """A thousand calls back to back with no barrier, one rank slow; every result is looked at, on the device."""
     problem = Problem(8 * group.world_size, 3, 256, 8)
-    plan = Plan(group, problem, device=device)
-    inputs = [make_inputs(problem, 8, 7 * i + group.rank) for i in range(4)]
-    ready = [
-        (one.to(device), reference(problem, one, group.world_size).to(device)) for one in inputs
+    plan = Plan(group, problem, variant=variant, device=device)
+    cases = [
+        make_case(group, problem, make_inputs(problem, 8 - i, 7 * i + group.rank)) for i in range(4)
     ]
+    ready = [(case.inputs.to(device), case.expected.to(device)) for case in cases]
     wrong = torch.zeros((), dtype=torch.int64, device=device)
     for call in range(NUM_FREE_CALLS):
         one, expected = ready[call % 4]
         out = torch.full_like(one.x, float("nan"))
         plan(one.x, one.indices, one.weights, out=out, is_async=True)
-        wrong += (~((out.double() - expected).abs() <= 1.25e-3 + 2.5e-3 * expected.abs())).sum()
+        wrong += (~((out.double() - expected).abs() <= ATOL + RTOL * expected.abs())).sum()
         if group.rank == 1 and call % 50 == 0:
             time.sleep(0.002)
     plan.wait()
@@ -80,18 +116,47 @@ def run_free(group: Group, device: str) -> int:
     return int(wrong)
 
 
+def run_delivery(group: Group, device: str, variant: str) -> int:
+    """Rows that dispatch delivered wrongly: to the wrong expert, changed, twice or not at all."""
+    problem = Problem(8 * group.world_size, 3, 264, 8)
+    plan = Plan(group, problem, variant=variant, device=device)
+    everyone = [make_inputs(problem, 8, rank) for rank in range(group.world_size)]
+    own = everyone[group.rank].to(device)
+    for _ in range(2):
+        plan(own.x, own.indices, own.weights)
+    got = plan.dispatched()
+    plan.close()
+    factor = 1 + group.rank if variant in ("rank_flags", "token_flags") else 1
+    wrong = 0
+    for local, (rows, origins) in enumerate(zip(got.rows, got.origins, strict=True)):
+        expert = 8 * group.rank + local
+        wanted = {
+            (flat, source): inputs.x[flat // 3]
+            for source, inputs in enumerate(everyone)
+            for flat in (inputs.indices.flatten() == expert).nonzero().flatten().tolist()
+        }
+        for row, (flat, source) in zip(rows, origins, strict=True):
+            sent = wanted.pop((int(flat), int(source)), None)
+            expected = None if sent is None else (sent.float() * factor).half()
+            wrong += expected is None or not torch.equal(torch.from_numpy(row), expected)
+        wrong += len(wanted)
+    return wrong
+
+
 def main() -> None:
     device = choose_device("auto")
     assert device != "cpu", "this test is about GPUs"
     with joined_group() as group:
-        results = {"one-sided": run_one_sided(group, device), "free": run_free(group, device)}
-        for variant in ("fused", "balanced"):
-            results[variant] = run_shape(group, device, (64, 6, 2048, 32), variant)
+        results = run_one_sided(group, device)
+        for variant in FREE_VARIANTS:
+            results[f"{variant}, free"] = run_free(group, device, variant)
+            results[f"{variant}, delivery"] = run_delivery(group, device, variant)
         for shape in SHAPES + [odd for odd in ODD_SHAPES if odd[0] % group.world_size == 0]:
-            results[str(shape)] = run_shape(group, device, shape)
+            results |= run_shape(group, device, shape)
         everyone = group.all_gather(results)
         if group.rank == 0:
-            print("wrong values by rank and case:", everyone, flush=True)
+            failed = [{name: n for name, n in one.items() if n} for one in everyone]
+            print(f"wrong values by rank, of {len(results)} cases:", failed, flush=True)
     sys.exit(any(results.values()))
 
 

@@ -22,8 +22,10 @@ pytestmark = pytest.mark.native
 ALL_TO_ALL = Path(__file__).parents[2] / "instrumented_kernels" / "all_to_all"
 DEVICE_DIR = ALL_TO_ALL.parent / "device"
 PINGPONG = Path(__file__).parents[2] / "kprof" / "kernels" / "clock_pingpong.hip"
-# dispatch_send, 2 dispatch_recv, expert, 3 combine_send, combine_recv
-NUM_KERNELS = 8
+# dispatch_send, 2 dispatch_recv, expert, 3 combine_send, 2 combine_recv; 6 of rank_flags; pipelined, gather_expert_rows
+NUM_KERNELS = 17
+# A store that all GPUs of the host see: a flag.
+SYSTEM_STORE = re.compile(r"(flat|global)_store_dword(x2)? .*sc0 sc1")
 HIP_ARCHS = ["gfx90a", "gfx942", "gfx950"]
 
 
@@ -146,9 +148,11 @@ def test_all_to_all_links_and_loads_for_amd(arch: str) -> None:
         str(build_library(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP, arch)))
     )
     assert [library.kernel_num_phases(i) for i in range(library.kernel_num_variants())] == [
+        7,
         5,
         4,
         4,
+        1,
     ]
 
 
@@ -166,9 +170,9 @@ def test_clock_pingpong_builds(target: Target) -> None:
 @pytest.mark.parametrize("target", [Target.HIP, Target.CUDA])
 def test_compiled_out_is_the_code_of_a_kernel_without_kprof(target: Target, tmp_path: Path) -> None:
     require(target)
-    for source in [ALL_TO_ALL / "kernel.hip", *DEVICE_DIR.glob("*.h")]:
+    for source in [ALL_TO_ALL / "kernel.hip", *ALL_TO_ALL.glob("*.h"), *DEVICE_DIR.glob("*.h")]:
         (tmp_path / source.name).write_text(without_kprof(source.read_text()))
-    plain = BuildOptions(target, include_dirs=(tmp_path, ALL_TO_ALL), sanitizers=())
+    plain = BuildOptions(target, include_dirs=(tmp_path,), sanitizers=())
     uninstrumented = build_device_code(tmp_path / "kernel.hip", plain)
     compiled_out = build_device_code(
         ALL_TO_ALL / "kernel.hip", all_to_all_options(target, KPROF_ENABLED="0")
@@ -187,9 +191,13 @@ def without_kprof(source: str) -> str:
         r"(?:kprof::)?(?:profile_\w+|open_track)\([^;]*;"
     )
     source = re.sub(statement, "", source)
-    source = source.replace(", kprof::Track& track", "").replace(", track)", ")")
+    source = (
+        source.replace(", kprof::Track& track", "")
+        .replace(", track)", ")")
+        .replace(", track,", ",")
+    )
     source = re.sub(r"struct Profiled .*?\n};", "using Profiled = Call;", source, flags=re.DOTALL)
-    source = source.replace("(*call, kprof::make_buffer(*buffer))", "(*call)")
+    source = re.sub(r"\(\*call, kprof::make_buffer\([^;]*\)\);", "(*call);", source)
     source = re.sub(r"using kprof::(payload|profile_\w+);\n", "", source)
     source = source.replace("#include <kprof/kprof.h>", "#include <kprof/platform.h>")
     assert "profile_" not in source.split("*/")[-1].replace("profiled", "")
@@ -283,33 +291,49 @@ def readings_per_clock(without: list[str]) -> int:
     return readings
 
 
-def test_all_to_all_spills_nothing_on_amd() -> None:
+def test_all_to_all_spills_nothing_to_memory_on_amd() -> None:
     require(Target.HIP)
     code = build_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP))
     command = [tool("llvm-readelf-19", "llvm-readelf"), "--notes", str(code)]
     notes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    for key in ("vgpr_spill_count", "sgpr_spill_count", "private_segment_fixed_size"):
+    # Scalar registers may go to lanes of a vector register: that is neither memory nor a wait.
+    for key in ("vgpr_spill_count", "private_segment_fixed_size"):
         values = [int(value) for value in re.findall(rf"\.{key}:\s+(\d+)", notes)]
         assert len(values) == NUM_KERNELS
         assert not any(values), key
     vgprs = [int(value) for value in re.findall(r"\.vgpr_count:\s+(\d+)", notes)]
-    assert max(vgprs) <= 64, "more than 64 VGPRs cost occupancy on gfx942"
+    # 512 registers per SIMD lane, four SIMDs: 16 waves per CU, the two blocks of eight that a plan takes by default.
+    assert max(vgprs) <= 128
 
 
-def test_all_to_all_publishes_with_a_system_fence_before_the_flag() -> None:
+def test_all_to_all_spills_nothing_on_nvidia() -> None:
+    require(Target.CUDA)
+    code = build_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.CUDA))
+    command = [tool("cuobjdump"), "-res-usage", str(code)]
+    usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    stacks = [int(value) for value in re.findall(r"STACK:(\d+)", usage)]
+    assert stacks == [0] * NUM_KERNELS
+    # 65536 registers per SM: two blocks of eight warps.
+    assert max(int(value) for value in re.findall(r"REG:(\d+)", usage)) <= 128
+
+
+@pytest.mark.parametrize("kernel", ["dispatch_send", "combine_send", "dispatch_flag", "pipelined"])
+def test_all_to_all_publishes_with_a_system_fence_before_the_flag(kernel: str) -> None:
     require(Target.HIP)
     code = build_device_code(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP))
-    send = next(
-        body for name, body in disassemble(code, Target.HIP).items() if "combine_send" in name
-    )
-    flag = next(
-        i for i, line in enumerate(send) if re.match(r"(flat|global)_store_dword .*sc0 sc1", line)
-    )
-    before = send[:flag]
-    assert any(line.startswith("buffer_wbl2 sc0 sc1") for line in before), (
-        "the L2 is written back to the system"
-    )
-    last_writeback = max(i for i, line in enumerate(before) if line.startswith("buffer_wbl2"))
-    assert any("vmcnt(0)" in line for line in before[last_writeback:]), (
-        "and waited for, before the flag is stored"
-    )
+    bodies = [
+        body
+        for name, body in disassemble(code, Target.HIP).items()
+        if re.search(rf"\d{kernel}(?!_)", name)
+    ]
+    assert bodies
+    for body in bodies:
+        flags = [i for i, line in enumerate(body) if SYSTEM_STORE.match(line)]
+        assert flags
+        # The flag that follows data is the last one: counts and empty tokens need no fence.
+        before = body[: flags[-1]]
+        writebacks = [i for i, line in enumerate(before) if line.startswith("buffer_wbl2 sc0 sc1")]
+        assert writebacks, "the L2 is written back to the system"
+        assert any("vmcnt(0)" in line for line in before[writebacks[-1] :]), (
+            "and waited for, before the flag is stored"
+        )

@@ -24,8 +24,9 @@ ONE_ALL_TO_ALL = """
 import sys
 from ranks import Run, run_ranks
 from instrumented_kernels.all_to_all import Problem
-defines = tuple((name, "1") for name in sys.argv[1:])
-run = Run(Problem(8, 3, 40, 6), 2, num_calls=4, grid=3, warps_per_block=1, defines=defines)
+variant, *faults = sys.argv[1:]
+defines = tuple((name, "1") for name in faults)
+run = Run(Problem(8, 3, 40, 6), 2, variant, num_calls=4, grid=3, warps_per_block=1, defines=defines)
 print("wrong values:", sum(result.num_wrong for result in run_ranks(run)))
 """
 
@@ -92,15 +93,17 @@ def thread_sanitized(
     return sanitized("thread", runtime("libtsan.so"), options, ["-c", program, *arguments])
 
 
-def test_all_to_all_has_no_race() -> None:
-    result = thread_sanitized()
+@pytest.mark.parametrize("variant", ["rank_flags", "token_flags", "fused", "balanced", "pipelined"])
+def test_all_to_all_has_no_race(variant: str) -> None:
+    result = thread_sanitized(variant)
     assert result.returncode == 0, result.stderr[:3000]
     assert "wrong values: 0" in result.stdout
 
 
+@pytest.mark.parametrize("variant", ["token_flags", "pipelined"])
 @pytest.mark.parametrize("fault", ["KPROF_PLANT_NO_RELEASE", "KPROF_PLANT_NO_ACQUIRE"])
-def test_planted_missing_fence_is_a_race(fault: str) -> None:
-    result = thread_sanitized(fault)
+def test_planted_missing_fence_is_a_race(fault: str, variant: str) -> None:
+    result = thread_sanitized(variant, fault)
     assert result.returncode == RACE_EXIT_CODE
     assert "ThreadSanitizer: data race" in result.stderr
     assert "rows::" in result.stderr

@@ -322,16 +322,26 @@ inline void sync_warp() {
   wait_at(own_warp().barrier);
 }
 
-// Two exchange rows by parity: a lane can be one shuffle ahead of the slowest reader, never two.
-inline uint32_t shuffle(uint32_t value, uint32_t source_lane) {
-  const UnseenByThreadSanitizer unseen;
+// Two exchange rows by parity: a lane can be one exchange ahead of the slowest reader, never two.
+inline const uint32_t* exchange(uint32_t value) {
   Fiber& fiber = self();
   Warp& warp = own_warp();
   uint32_t* row = warp.exchange[fiber.exchange_parity];
   fiber.exchange_parity ^= 1;
   row[fiber.thread_idx % kWarpWidth] = value;
   wait_at(warp.barrier);
-  return row[source_lane % kWarpWidth];
+  return row;
+}
+inline uint32_t shuffle(uint32_t value, uint32_t source_lane) {
+  const UnseenByThreadSanitizer unseen;
+  return exchange(value)[source_lane % kWarpWidth];
+}
+inline uint64_t lanes_where(bool condition) {
+  const UnseenByThreadSanitizer unseen;
+  const uint32_t* row = exchange(condition ? 1u : 0u);
+  uint64_t lanes = 0;
+  for (uint32_t lane = 0; lane < kWarpWidth; ++lane) lanes |= static_cast<uint64_t>(row[lane] & 1u) << lane;
+  return lanes;
 }
 
 // A poll that found nothing. When every ready fiber only polls, other ranks need the core more than we do.

@@ -15,6 +15,7 @@
 #define __global__ static
 #define __device__
 #define KPROF_UNROLL(count)
+#define KPROF_BLOCKS_OF_AT_MOST(threads)
 #define KPROF_SHARED(type, name, count) \
   type(&name)[count] = ::kprof::simt::shared_array<type, count>([] {})
 
@@ -70,6 +71,9 @@ inline uint32_t shuffle(uint32_t value, uint32_t source_lane) {
   return simt::shuffle(value, source_lane);
 }
 inline uint32_t broadcast(uint32_t value) { return shuffle(value, 0); }
+// The lanes for which `condition` holds, as bits. All lanes of the warp call it together.
+inline uint64_t lanes_where(bool condition) { return simt::lanes_where(condition); }
+inline uint32_t lowest_lane(uint64_t lanes) { return static_cast<uint32_t>(__builtin_ctzll(lanes)); }
 inline uint32_t add_device(uint32_t* address, uint32_t value) {
   return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
 }
@@ -81,6 +85,9 @@ inline uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value) {
   __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return expected;
 }
+
+// Aliases whatever it is loaded from.
+using Quad = uint32_t __attribute__((vector_size(16), may_alias));
 
 // IEEE binary16 to binary32: widen the exponent by a multiplication, which also normalises subnormals.
 inline float half_to_float(uint16_t bits) {

@@ -14,6 +14,8 @@
 #ifndef KPROF_COLD
 #define KPROF_COLD __device__ __forceinline__
 #endif
+// On a kernel: the compiler may use the registers that larger blocks would need.
+#define KPROF_BLOCKS_OF_AT_MOST(threads) __launch_bounds__(threads)
 #define KPROF_SHARED(type, name, count) __shared__ type name[count]
 #define KPROF_PRAGMA(text) _Pragma(#text)
 #define KPROF_UNROLL(count) KPROF_PRAGMA(unroll count)
@@ -90,6 +92,9 @@ KPROF_DEVICE uint32_t shuffle(uint32_t value, uint32_t source_lane) {
   return __shfl_sync(0xffffffffu, value, source_lane);
 }
 KPROF_DEVICE uint32_t broadcast(uint32_t value) { return shuffle(value, 0); }
+// The lanes for which `condition` holds, as bits. All lanes of the warp call it together.
+KPROF_DEVICE uint64_t lanes_where(bool condition) { return __ballot_sync(0xffffffffu, condition); }
+KPROF_DEVICE uint32_t lowest_lane(uint64_t lanes) { return static_cast<uint32_t>(__ffsll(static_cast<long long>(lanes))) - 1; }
 KPROF_DEVICE uint32_t add_device(uint32_t* address, uint32_t value) {
   return atomicAdd(address, value);
 }
@@ -99,6 +104,8 @@ KPROF_DEVICE uint64_t add_device(uint64_t* address, uint64_t value) {
 KPROF_DEVICE uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value) {
   return atomicCAS(address, 0u, value);
 }
+
+using Quad = uint4;
 
 KPROF_DEVICE float half_to_float(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 KPROF_DEVICE uint16_t float_to_half(float value) { return __half_as_ushort(__float2half_rn(value)); }

@@ -10,6 +10,8 @@
 #define KPROF_DEVICE_HOST __host__ __device__ __forceinline__
 // Inlined on purpose: one real call in a kernel costs scratch memory and the registers of the calling convention.
 #define KPROF_COLD __device__ __forceinline__
+// On a kernel: the compiler may use the registers that larger blocks would need.
+#define KPROF_BLOCKS_OF_AT_MOST(threads) __launch_bounds__(threads)
 #define KPROF_SHARED(type, name, count) __shared__ type name[count]
 #define KPROF_PRAGMA(text) _Pragma(#text)
 #define KPROF_UNROLL(count) KPROF_PRAGMA(unroll count)
@@ -112,6 +114,9 @@ KPROF_DEVICE uint32_t broadcast(uint32_t value) {
   return value;
 #endif
 }
+// The lanes for which `condition` holds, as bits. All lanes of the warp call it together.
+KPROF_DEVICE uint64_t lanes_where(bool condition) { return __ballot(condition); }
+KPROF_DEVICE uint32_t lowest_lane(uint64_t lanes) { return static_cast<uint32_t>(__builtin_ctzll(lanes)); }
 KPROF_DEVICE uint32_t add_device(uint32_t* address, uint32_t value) {
   return __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
@@ -124,6 +129,9 @@ KPROF_DEVICE uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value)
                                        __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
   return expected;
 }
+
+// A vector, not a struct: what is copied under a condition stays in registers.
+using Quad = uint32_t __attribute__((ext_vector_type(4)));
 
 KPROF_DEVICE float half_to_float(uint16_t bits) {
   return static_cast<float>(__builtin_bit_cast(_Float16, bits));

@@ -1,0 +1,149 @@
+// pipelined: the whole call in one launch, with no barrier in it.
+//
+// A token is a chunk of its own. Some warps of each block walk over the tokens and send them; the others take each token that
+// arrives, apply its experts and send the rows back, while later tokens are still on their way; then all warps reduce the
+// tokens whose rows have come back. Combine of one token overlaps dispatch of the next, on every rank and in both
+// directions of every link, and nobody waits for anybody but for the data that it needs.
+//
+// What else it leaves out: a token goes to a rank once, with the list of its experts there, not once per expert (with 8
+// experts a token on 4 ranks: 2.7 rows of 14 KiB leave a rank instead of 6). Nobody counts before sending: a token with no
+// expert on a rank says so in its flag. Rows are not copied into the order of the experts; `expert_places` says where they lie,
+// and dispatched() gathers them when it is asked.
+//
+// Rows come back one by one. A rank could add up a token's rows and send the sum, but the sum is defined in the order of k
+// with one rounding at the end, and partial sums in fp32 weigh as much as the rows that they save.
+//
+// Nobody can be stuck: sending waits for nothing, all warps run at once, and every warp sends before it waits.
+#pragma once
+
+#include "combine.h"
+#include "dispatch.h"
+
+namespace all_to_all {
+
+// One warp in so many sends. Links are full with few senders, and the fewer, the earlier the first tokens arrive; a half and an
+// eighth were slower on H200.
+constexpr uint32_t kWarpsPerSender = 4;
+
+// Which warps of a block send and which take; a lone warp does both, in this order.
+struct Roles {
+  uint32_t num_senders;
+  uint32_t first_taker;
+
+  KPROF_DEVICE static Roles of_block() {
+    const uint32_t num_warps = warps_per_block();
+    if (num_warps == 1) return {1, 0};
+    const uint32_t num_senders = num_warps < kWarpsPerSender ? 1 : num_warps / kWarpsPerSender;
+    return {num_senders, num_senders};
+  }
+};
+
+// Calls `work(i)` for the share of 0 .. num_items - 1 of a warp, of those warps whose number in their block is
+// `first_warp` or more and less than `end_warp`. Across blocks first, like grid_warp.
+template <typename Work>
+KPROF_DEVICE void deal_to_warps(uint32_t num_items, uint32_t first_warp, uint32_t end_warp, Work work) {
+  if (warp_id() < first_warp || warp_id() >= end_warp) return;
+  const uint32_t stride = (end_warp - first_warp) * num_blocks();
+  for (uint32_t i = (warp_id() - first_warp) * num_blocks() + block_id(); i < num_items; i += stride)
+    if (!work(i)) return;
+}
+
+// Sends the list of the token's experts that live on `peer`; returns how many.
+KPROF_DEVICE uint32_t send_entries(const Call& call, uint32_t peer, uint32_t token) {
+  RowOrigin* entries = call.token_entries(peer, call.rank, token);
+  uint32_t num_entries = 0;
+  for (uint32_t flat = token * call.shape.top_k; flat < (token + 1) * call.shape.top_k; ++flat) {
+    const uint32_t expert = static_cast<uint32_t>(call.indices[flat]);
+    if (call.rank_of_expert(expert) != peer) continue;
+    if (lane_id() == num_entries % warp_width()) entries[num_entries] = {flat, expert % call.shape.experts_per_rank()};
+    ++num_entries;
+  }
+  return num_entries;
+}
+
+KPROF_DEVICE uint64_t token_flag_value(const Call& call, uint32_t num_entries) {
+  return static_cast<uint64_t>(call.epoch) << 32 | num_entries;
+}
+
+KPROF_DEVICE void send_token(const Call& call, uint32_t peer, uint32_t token, kprof::Track& track) {
+  const kprof::Span span = profile_start(track);
+  uint64_t* flag = call.token_flag(peer, call.rank, token);
+  const uint32_t num_entries = token < call.num_tokens ? send_entries(call, peer, token) : 0;
+  if (num_entries == 0) {  // nothing to order
+    if (lane_id() == 0) store_system(flag, token_flag_value(call, 0));
+    return;
+  }
+  const uint16_t* source = call.x + static_cast<uint64_t>(token) * call.shape.hidden;
+  rows::copy(call.row(peer, call.rank, token), source, call.shape.hidden);
+  signals::publish_warp(flag, token_flag_value(call, num_entries));
+  profile_stop(track, span, R_DISPATCH_SEND, payload<R_DISPATCH_SEND>(peer, token));
+}
+
+// Puts one entry behind the other rows of its expert: what dispatch owes to a real expert.
+KPROF_DEVICE void take_entry(const Call& call, uint32_t source, uint32_t token, const RowOrigin& entry) {
+  const uint32_t row = add_device(&call.expert_counts()[entry.place], 1u);
+  *call.expert_origin(entry.place, row) = {entry.flat_token, source};
+  *call.expert_place(entry.place, row) = source * call.shape.max_rows_per_pair() + token;
+}
+
+// Applies the experts of up to a warp's width of entries to the token's row and sends the results back, an entry a lane.
+KPROF_DEVICE void return_rows(const Call& call, uint32_t source, uint32_t token, uint32_t first, uint32_t num_entries) {
+  RowOrigin entry = {};
+  if (lane_id() < num_entries) {
+    entry = call.token_entries(call.rank, source, token)[first + lane_id()];
+    take_entry(call, source, token, entry);
+  }
+  rows::scale_to_each([&](uint32_t i) { return call.combine_row(source, shuffle(entry.flat_token, i)); }, num_entries,
+                      call.row(call.rank, source, token), call.shape.hidden, expert_factor(call));
+  signals::release_warp();
+  if (lane_id() < num_entries) store_system(call.combine_flag(source, entry.flat_token), call.epoch);
+}
+
+KPROF_DEVICE bool take_token(const Call& call, uint32_t source, uint32_t token, kprof::Track& track) {
+  const uint64_t* flag = call.token_flag(call.rank, source, token);
+  kprof::Span span = profile_start(track);
+  uint64_t seen = 0;
+  const auto read = [&] { return static_cast<uint32_t>((seen = load_system(flag)) >> 32); };
+  const bool has_arrived = signals::wait_warp(read, call.epoch, call.limits(), {R_DISPATCH_WAIT, source, token});
+  const uint32_t num_entries = broadcast(static_cast<uint32_t>(seen));
+  if (has_arrived && num_entries == 0) return true;
+  span = profile_lap(track, span, R_DISPATCH_WAIT, payload<R_DISPATCH_WAIT>(source, token));
+  if (!has_arrived) return false;
+  for (uint32_t first = 0; first < num_entries; first += warp_width()) {
+    const uint32_t num_left = num_entries - first;
+    return_rows(call, source, token, first, num_left < warp_width() ? num_left : warp_width());
+  }
+  profile_stop(track, span, R_COMBINE_SEND, payload<R_COMBINE_SEND>(source, token));
+  return true;
+}
+
+__global__ KPROF_BLOCKS_OF_AT_MOST(512) void pipelined(ProfiledCall call) {
+  kprof::Track track = kprof::open_track(call, kprof::per_warp);
+  const Roles roles = Roles::of_block();
+  const uint32_t world_size = call.shape.world_size;
+  const uint32_t num_items = call.shape.max_tokens * world_size;
+  // Last call's counts, which nobody needs any more and the next call wants to be zero.
+  if (block_id() == 0) clear_expert_counts(call.next_expert_counts(), call);
+  // Every rank starts with another peer, so that no rank is everybody's first.
+  deal_to_warps(num_items, 0, roles.num_senders, [&](uint32_t i) {
+    return send_token(call, (i + call.rank) % world_size, i / world_size, track), true;
+  });
+  deal_to_warps(num_items, roles.first_taker, warps_per_block(), [&](uint32_t i) {
+    return take_token(call, (i + call.rank) % world_size, i / world_size, track);
+  });
+  for_each_part(call, [&](uint32_t token, rows::Part part) {
+    return reduce_part<Slot::kToken>(call, token, part, track);
+  });
+}
+
+// Not part of a call: copies the rows of the last call into the order of the experts, for dispatched().
+__global__ void gather_expert_rows(ProfiledCall call) {
+  for_each_expert_row<Deal::kFlattened>(call, [&](uint32_t local_expert, uint32_t row) {
+    const uint32_t place = *call.expert_place(local_expert, row);
+    const uint32_t num_rows = call.shape.max_rows_per_pair();
+    rows::copy(call.expert_row(local_expert, row), call.row(call.rank, place / num_rows, place % num_rows),
+               call.shape.hidden);
+  });
+}
+
+}  // namespace all_to_all

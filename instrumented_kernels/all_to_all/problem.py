@@ -1,0 +1,88 @@
+"""What an all-to-all computes, what its inputs must be, and what dispatch owes to an expert."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from instrumented_kernels.kernel_library import MAX_RANKS
+from instrumented_kernels.tensors import check_tensor
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be computed: E experts, K per token, rows of D fp16 elements, at most M tokens per rank."""
+
+    num_experts: int
+    top_k: int
+    hidden: int
+    max_tokens: int
+
+    def check(self, world_size: int) -> None:
+        """Raise ValueError with one sentence when the problem cannot be dealt to `world_size` ranks."""
+        if min(self.num_experts, self.top_k, self.hidden, self.max_tokens) < 1:
+            raise ValueError(f"the shape E,K,D,M must be positive, got {self}")
+        if not 1 <= world_size <= MAX_RANKS:
+            raise ValueError(f"{world_size} ranks: give 1 to {MAX_RANKS}")
+        if self.num_experts % world_size:
+            raise ValueError(
+                f"{self.num_experts} experts cannot be dealt evenly to {world_size} ranks; "
+                "make E a multiple of the number of ranks"
+            )
+        if self.top_k > self.num_experts:
+            raise ValueError(
+                f"K = {self.top_k} distinct experts of E = {self.num_experts} do not exist"
+            )
+
+    def check_tensors(
+        self,
+        x: torch.Tensor,
+        indices: torch.Tensor,
+        weights: torch.Tensor,
+        out: torch.Tensor | None,
+        device: str,
+    ) -> None:
+        """Raise TypeError or ValueError with one sentence where a tensor is not what a call on `device` takes."""
+        import torch
+
+        n = x.shape[0]
+        check_tensor("x", x, torch.float16, (n, self.hidden), device)
+        check_tensor("indices", indices, torch.int32, (n, self.top_k), device)
+        check_tensor("weights", weights, torch.float32, (n, self.top_k), device)
+        if out is not None:
+            check_tensor("out", out, torch.float16, (n, self.hidden), device)
+        if n > self.max_tokens:
+            raise ValueError(f"x has {n} tokens, the plan holds {self.max_tokens} (M) per rank")
+
+    def check_indices(self, indices: torch.Tensor) -> None:
+        """Raise ValueError for an expert that does not exist or that a token names twice. Looks at the values."""
+        if indices.numel() == 0:
+            return
+        if int(indices.min()) < 0 or int(indices.max()) >= self.num_experts:
+            raise ValueError(
+                f"indices must lie in 0 .. {self.num_experts - 1} (E = {self.num_experts})"
+            )
+        in_order = indices.sort(dim=1).values
+        repeated = (in_order[:, 1:] == in_order[:, :-1]).any(dim=1).nonzero()
+        if len(repeated):
+            raise ValueError(
+                f"token {int(repeated[0])} names an expert twice; its K experts must be distinct"
+            )
+
+
+@dataclass(frozen=True)
+class Dispatched:
+    """What dispatch delivered to one rank, grouped by local expert.
+
+    `num_rows[e]` rows for local expert e; `rows[e][i]` fp16 [D] after the expert; `origins[e][i]` is (flat token =
+    token * K + k, source rank).
+    """
+
+    num_rows: np.ndarray
+    rows: list[np.ndarray]
+    origins: list[np.ndarray]

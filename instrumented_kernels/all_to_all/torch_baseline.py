@@ -1,0 +1,175 @@
+"""The `torch` variant: what a capable torch user writes without a kernel, and the baseline that the others must beat.
+
+Sort the (token, k) pairs once by expert, gather the rows, exchange counts and rows, sort what arrived by local expert,
+apply the expert, and all the way back. It looks at the host once per call, for the split sizes that all_to_all_single
+wants there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from instrumented_kernels.all_to_all.problem import Dispatched, Problem
+from kprof.groups import TorchGroup
+
+if TYPE_CHECKING:
+    import torch
+
+    from kprof.groups import Group
+    from kprof.recording import NullRecorder, Recorder
+
+
+@dataclass(frozen=True)
+class _Received:
+    """What arrived at this rank: rows in the order of the local experts, and how to undo that order."""
+
+    rows: torch.Tensor
+    order: torch.Tensor
+    num_rows_of_expert: torch.Tensor
+    num_sent_to: list[int]
+    num_received_from: list[int]
+
+
+class TorchPlan:
+    """The same call as Plan's, through torch.distributed: NCCL on NVIDIA, RCCL on AMD, gloo on the CPU.
+
+    Creation is collective over all ranks of the job. Raises ValueError without a torch process group. No kernel of
+    ours is in it, so a recorder has nothing to record.
+    """
+
+    variant = "torch"
+    in_words = "through torch.distributed"
+
+    def __init__(self, group: Group, problem: Problem, *, device: str = "cpu") -> None:
+        problem.check(group.world_size)
+        if not isinstance(group, TorchGroup) and group.world_size > 1:
+            raise ValueError(
+                "the torch variant needs a torch process group; start the ranks with torchrun"
+            )
+        self.problem = problem
+        self.group = group
+        self.device = device
+        self._process_group = _process_group(group, device)
+        self._last: _Received | None = None
+
+    def __call__(
+        self,
+        x: torch.Tensor,
+        indices: torch.Tensor,
+        weights: torch.Tensor,
+        *,
+        out: torch.Tensor | None = None,
+        recorder: Recorder | NullRecorder | None = None,
+        is_async: bool = False,
+    ) -> torch.Tensor:
+        """Run one call on this rank; like Plan.__call__."""
+        import torch
+
+        del recorder
+        self.problem.check_tensors(x, indices, weights, out, self.device)
+        if not is_async:
+            self.problem.check_indices(indices)
+        sorted_experts, order = indices.view(-1).sort(stable=True)
+        received = self._dispatch(x, sorted_experts, order)
+        # A scalar factor multiplies in fp32 and rounds once, like the kernels.
+        returned = self._send_back(received, received.rows * (1.0 + self.group.rank))
+        combined = torch.empty_like(returned)
+        combined[order] = returned
+        products = combined.view(*weights.shape, self.problem.hidden) * weights.unsqueeze(-1)
+        result = torch.empty_like(x) if out is None else out
+        result.copy_(products.sum(dim=1))
+        self._last = received
+        if not is_async:
+            self.wait()
+        return result
+
+    def wait(self) -> None:
+        """Wait for all calls on this rank."""
+        if self.device != "cpu":
+            import torch
+
+            torch.cuda.synchronize()
+
+    def dispatched(self) -> Dispatched:
+        """What the last call delivered to this rank: rows by local expert. Origins are not sent by this variant."""
+        import torch
+
+        if self._last is None:
+            none = np.zeros(self.problem.num_experts // self.group.world_size, dtype=np.uint32)
+            return Dispatched(none, [], [])
+        num_rows = self._last.num_rows_of_expert.cpu()
+        parts = torch.split(self._last.rows.cpu(), num_rows.tolist())
+        return Dispatched(num_rows.numpy().astype(np.uint32), [part.numpy() for part in parts], [])
+
+    def close(self) -> None:
+        """Let go of the last call's rows and of the process group. Collective."""
+        self._last = None
+        if self._process_group is not None and self.device != "cpu":
+            import torch.distributed as dist
+
+            dist.destroy_process_group(self._process_group)
+        self._process_group = None
+
+    def abandon(self) -> None:
+        """The group was destroyed, and with it all that was kept for it."""
+        self._last = None
+        self._process_group = None
+
+    def _dispatch(
+        self, x: torch.Tensor, sorted_experts: torch.Tensor, order: torch.Tensor
+    ) -> _Received:
+        import torch
+
+        world_size, top_k = self.group.world_size, self.problem.top_k
+        num_local = self.problem.num_experts // world_size
+        sent = torch.bincount(sorted_experts, minlength=self.problem.num_experts)
+        arriving = self._exchange(torch.empty_like(sent), sent, None, None)
+        # One copy to the host for both: each is a wait for the device.
+        totals = torch.stack([sent, arriving]).view(2, world_size, num_local).sum(dim=2).tolist()
+        rows = x.new_empty(sum(totals[1]), x.shape[1])
+        self._exchange(rows, x[order // top_k], totals[1], totals[0])
+        local = torch.arange(num_local, device=x.device).repeat(world_size)
+        by_expert = torch.repeat_interleave(local, arriving, output_size=len(rows)).argsort(
+            stable=True
+        )
+        per_expert = arriving.view(world_size, num_local).sum(dim=0)
+        return _Received(rows[by_expert], by_expert, per_expert, totals[0], totals[1])
+
+    def _send_back(self, received: _Received, results: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        in_arrival_order = torch.empty_like(results)
+        in_arrival_order[received.order] = results
+        returned = results.new_empty(sum(received.num_sent_to), results.shape[1])
+        return self._exchange(
+            returned, in_arrival_order, received.num_sent_to, received.num_received_from
+        )
+
+    def _exchange(
+        self,
+        target: torch.Tensor,
+        source: torch.Tensor,
+        num_from: list[int] | None,
+        num_to: list[int] | None,
+    ) -> torch.Tensor:
+        """all_to_all_single; a rank alone keeps what it has."""
+        if self.group.world_size == 1:
+            return target.copy_(source)
+        import torch.distributed as dist
+
+        dist.all_to_all_single(target, source, num_from, num_to, group=self._process_group)
+        return target
+
+
+def _process_group(group: Group, device: str) -> Any:
+    """The group's own on the CPU; on GPUs one of NCCL (RCCL), whatever the group talks through."""
+    if not isinstance(group, TorchGroup):
+        return None
+    if device == "cpu":
+        return group.process_group
+    import torch.distributed as dist
+
+    return dist.new_group(dist.get_process_group_ranks(group.process_group), backend="nccl")

@@ -1,0 +1,121 @@
+"""The one call and its plans: made once, kept per group and shape, freed when the group is gone; the torch variant."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from instrumented_kernels.all_to_all import (
+    Plan,
+    Problem,
+    TorchPlan,
+    all_to_all,
+    close_plans,
+    make_plan,
+)
+from instrumented_kernels.all_to_all.routing import count_wrong, make_inputs, reference
+from kprof.groups import SoloGroup, ThreadGroup, run_threads
+
+ROOT = Path(__file__).parents[2]
+SMALL = Problem(num_experts=8, top_k=3, hidden=40, max_tokens=256)
+VARIANTS = ["torch", "rank_flags", "token_flags", "fused", "balanced", "pipelined"]
+
+
+def torchrun(num_ranks: int, script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return subprocess.run(
+        [*launcher, "--nproc-per-node", str(num_ranks), str(script), *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_process_alone_is_a_group_of_one(variant: str) -> None:
+    inputs = make_inputs(SMALL, 5, 1)
+    for _ in range(2):
+        out = all_to_all(inputs.x, inputs.indices, inputs.weights, num_experts=8, variant=variant)
+        assert count_wrong(out, reference(SMALL, inputs, 1)) == 0
+    close_plans()
+
+
+def test_plans_are_made_once_per_shape_and_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    original = Plan.__init__
+
+    def counting(self: Plan, *arguments: object, **named: object) -> None:
+        made.append(named["variant"])
+        original(self, *arguments, **named)
+
+    monkeypatch.setattr(Plan, "__init__", counting)
+    for num_tokens in (5, 3, 5):
+        for variant in ("fused", "pipelined"):
+            inputs = make_inputs(SMALL, num_tokens, 1)
+            all_to_all(inputs.x, inputs.indices, inputs.weights, num_experts=8, variant=variant)
+    assert made == ["fused", "pipelined"]
+    close_plans()
+    all_to_all(inputs.x, inputs.indices, inputs.weights, num_experts=8, variant="fused")
+    assert made == ["fused", "pipelined", "fused"]
+    close_plans()
+
+
+def test_ranks_join_one_group_after_another() -> None:
+    result = torchrun(2, ROOT / "tests/kernels/regrouping.py")
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    assert result.stdout.count("0 wrong values in 4 groups, 0 plans of dead groups left") == 2
+
+
+def test_the_torch_variant_needs_a_torch_group() -> None:
+    def work(group: ThreadGroup) -> None:
+        TorchPlan(group, SMALL)
+
+    with pytest.raises(ValueError, match="start the ranks with torchrun"):
+        run_threads(2, work)
+
+
+def test_the_torch_variant_refuses_what_the_others_refuse() -> None:
+    plan = make_plan(SoloGroup(), SMALL, variant="torch", device="cpu")
+    inputs = make_inputs(SMALL, 4, 1)
+    with pytest.raises(ValueError, match="indices must lie in"):
+        plan(inputs.x, inputs.indices + 8, inputs.weights)
+    with pytest.raises(TypeError, match=r"x must be torch\.float16"):
+        plan(inputs.x.float(), inputs.indices, inputs.weights)
+
+
+@pytest.mark.parametrize("variant", ["torch", "pipelined"])
+def test_the_command_runs_any_variant(variant: str) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
+    command += ["-m", "instrumented_kernels.all_to_all", "--target", "cpu"]
+    result = subprocess.run(
+        [*command, "--variant", variant, "--shape", "8,3,40,6", "--skew", "3", "--skew-rank", "1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert f"all_to_all {variant} on cpu: 2 ranks" in result.stdout
+    assert "0 wrong values" in result.stdout
+
+
+def test_the_command_says_what_is_wrong() -> None:
+    command = [sys.executable, "-m", "instrumented_kernels.all_to_all", "--target", "cpu"]
+    result = subprocess.run(
+        [*command, "--variant", "fastest"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 1
+    assert result.stderr.startswith(
+        "all_to_all: variant 'fastest' is not known; choose one of torch, "
+    )

@@ -1,0 +1,81 @@
+"""The rules of signals.h, each broken on purpose: what the all-to-all then does wrong is seen, so the rule is needed.
+
+The missing fences are seen by ThreadSanitizer only (tests/native/test_sanitizers.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from ranks import Run, run_ranks
+
+from instrumented_kernels.all_to_all import PeerTimeoutError, Plan, Problem
+from instrumented_kernels.all_to_all.routing import Inputs, make_inputs
+from kprof.groups import ThreadGroup, run_threads
+
+RUSHED = Problem(num_experts=8, top_k=3, hidden=8192, max_tokens=32)
+WIDE = Problem(num_experts=8, top_k=3, hidden=512, max_tokens=8)
+SINGLE_BUFFER = ("KPROF_PLANT_SINGLE_BUFFER", "1")
+EQUAL = ("KPROF_PLANT_EQUAL", "1")
+NO_WARP_SYNC = ("KPROF_PLANT_NO_WARP_SYNC", "1")
+NUM_CALLS = 12
+
+
+def rushing_inputs(rank: int, call: int) -> Inputs:
+    """Rank 1 is busy with itself; rank 0 has nothing in every other call, and is then a call ahead of rank 1."""
+    num_tokens = 0 if rank == 0 and call % 2 == 0 else RUSHED.max_tokens
+    inputs = make_inputs(RUSHED, num_tokens, 100 * call + rank)
+    of_rank_1 = torch.tensor([4, 5, 7], dtype=torch.int32).repeat(num_tokens, 1)
+    return Inputs(inputs.x, of_rank_1, inputs.weights)
+
+
+def rows_too_many(*defines: tuple[str, str]) -> int:
+    """Rows that dispatch delivered to rank 1 in calls in which nobody had sent them."""
+
+    def work(group: ThreadGroup) -> int:
+        options = Run(RUSHED, 2, defines=defines).options()
+        plan = Plan(group, RUSHED, variant="token_flags", grid=2, timeout_s=1.0, options=options)
+        surplus = 0
+        prepared = [rushing_inputs(group.rank, call) for call in range(NUM_CALLS)]
+        group.barrier()
+        for call, inputs in enumerate(prepared):
+            plan(inputs.x, inputs.indices, inputs.weights, is_async=True)
+            if group.rank == 1:
+                sent = RUSHED.top_k * RUSHED.max_tokens * (1 + call % 2)
+                surplus += max(0, int(plan.dispatched().num_rows.sum()) - sent)
+        plan.wait()
+        plan.close()
+        return surplus
+
+    return run_threads(2, work)[1]
+
+
+def test_a_rank_that_is_a_call_ahead_disturbs_nobody() -> None:
+    assert rows_too_many() == 0
+
+
+def test_with_one_buffer_a_call_receives_rows_of_the_next() -> None:
+    assert rows_too_many(SINGLE_BUFFER) > 0
+
+
+def test_waiting_for_equal_epochs_misses_a_rank_that_is_a_call_ahead() -> None:
+    """Two buffers hide it: a flag of the same parity is two calls older or this one. So both rules are broken here."""
+    with pytest.raises(PeerTimeoutError, match=r"waited 1\.0 s for rank"):
+        rows_too_many(SINGLE_BUFFER, EQUAL)
+
+
+def shows_a_fault(run: Run) -> bool:
+    """Wrong values, or a rank that waits for what was overtaken."""
+    try:
+        return sum(result.num_wrong for result in run_ranks(run)) > 0
+    except PeerTimeoutError:
+        return True
+
+
+@pytest.mark.parametrize("variant", ["token_flags", "pipelined"])
+def test_without_a_warp_sync_a_flag_is_ahead_of_the_row(variant: str) -> None:
+    runs = [Run(WIDE, 2, variant, num_calls=20, seed=seed, timeout_s=2.0) for seed in range(1, 6)]
+    assert not shows_a_fault(runs[0])
+    assert any(shows_a_fault(replace(run, defines=(NO_WARP_SYNC,))) for run in runs)
