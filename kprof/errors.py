@@ -14,6 +14,7 @@
     ├── TargetError            the target asked for is not on this machine
     ├── WorkloadError          the recorded command could not be started, or recorded nothing
     ├── ClockError             a number that needs aligned clocks, without alignment
+    ├── ClusterError           a Dask cluster that cannot be reached or fails
     ├── ExportError            an output that cannot be written
     ├── ViewError              a trace that cannot be shown
     └── SelectionError         a selection or query that does not parse, or selects nothing known
@@ -84,6 +85,10 @@ class WorkloadError(KprofError):
 
 class ClockError(KprofError):
     """A cross-rank number was asked for without a valid clock alignment."""
+
+
+class ClusterError(KprofError):
+    """The Dask cluster that an analysis was to run on cannot be reached, or a worker failed."""
 
 
 class ExportError(KprofError):

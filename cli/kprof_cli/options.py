@@ -14,6 +14,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machine
 ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Replace an output that exists.")]
 LimitOption = Annotated[int, typer.Option(min=0, help="Print at most this many rows; 0 for all.")]
 
+DaskOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        metavar="ADDRESS",
+        help="Spread the ranks over a Dask cluster, like tcp://host:8786.",
+        show_default=False,
+    ),
+]
+
 _PANEL = "Selection"
 RanksOption = Annotated[str | None, typer.Option(help="Ranks, like 0-3,7.", rich_help_panel=_PANEL)]
 BlocksOption = Annotated[

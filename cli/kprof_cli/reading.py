@@ -14,6 +14,7 @@ import typer
 from kprof.selection import SelectionText
 from kprof_cli.options import (
     BlocksOption,
+    DaskOption,
     ForceOption,
     JsonOption,
     LaunchesOption,
@@ -70,6 +71,17 @@ def view_command(run: Path, text: SelectionText) -> str:
     return shlex.join(["kprof", "view", str(run), *given])
 
 
+def open_prepared(run: Path, text: SelectionText, dask: str | None) -> Trace:
+    """The selected part of a capture, what its analyses start from made on a Dask cluster where one is given."""
+    trace = open_trace(run, text)
+    if dask is not None:
+        from kprof.analysis.cluster import prepare_on
+
+        with progress_bar() as progress:
+            prepare_on(trace, run, dask, progress)
+    return trace
+
+
 def info(run: RunArgument, is_json: JsonOption = False) -> None:
     """Show what a capture holds: ranks, devices, clocks, counts, losses, launches."""
     from kprof.capture import Capture
@@ -89,6 +101,7 @@ def stats(
     ] = (StatsKey.REGION),
     is_json: JsonOption = False,
     limit: LimitOption = 50,
+    dask: DaskOption = None,
     ranks: RanksOption = None,
     blocks: BlocksOption = None,
     launches: LaunchesOption = None,
@@ -98,7 +111,7 @@ def stats(
     """Show how long the regions took, or how work and waiting spread over ranks and threadblocks."""
     from kprof import analysis
 
-    trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
+    trace = open_prepared(run, SelectionText(ranks, blocks, launches, regions, time), dask)
     if by is StatsKey.REGION:
         frame = analysis.stats(trace)
     else:
@@ -117,6 +130,7 @@ def waits(
     ] = WaitsKey.RANK,
     is_json: JsonOption = False,
     limit: LimitOption = 50,
+    dask: DaskOption = None,
     ranks: RanksOption = None,
     blocks: BlocksOption = None,
     launches: LaunchesOption = None,
@@ -126,7 +140,7 @@ def waits(
     """Show who waited, where, for how long and for whom."""
     from kprof import analysis
 
-    trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
+    trace = open_prepared(run, SelectionText(ranks, blocks, launches, regions, time), dask)
     if by is WaitsKey.MATRIX:
         frame = analysis.blame_matrix(trace).add_prefix("for_rank_").add_suffix("_ns").reset_index()
     elif by is WaitsKey.SENDER:
@@ -199,6 +213,7 @@ def report(
         ),
     ] = None,
     force: ForceOption = False,
+    dask: DaskOption = None,
     ranks: RanksOption = None,
     blocks: BlocksOption = None,
     launches: LaunchesOption = None,
@@ -209,7 +224,7 @@ def report(
     from kprof import report as reports
 
     selection = SelectionText(ranks, blocks, launches, regions, time)
-    trace = open_trace(run, selection)
+    trace = open_prepared(run, selection, dask)
     with progress_bar() as progress:
         built = reports.build(trace, progress=progress, view_command=view_command(run, selection))
     missed = reports.check_bars(built, fail_on or [])

@@ -66,11 +66,23 @@ def sum_flows(trace: Trace) -> None:
     """
     if table_exists(trace, "flow_sums"):
         return
-    rows = [row for ordinals in _slices(trace) for row in _sums_of_calls(trace, ordinals)]
+    keep_sums(
+        trace,
+        [
+            row
+            for ordinals in call_slices(trace)
+            for row in sums_of_calls(trace, launches_of(trace, ordinals), ordinals)
+        ],
+    )
+
+
+def keep_sums(trace: Trace, rows: list[FlowRow]) -> None:
+    """Unite the sums of all sets of calls."""
     trace.put("flow_parts", _parts_table(rows))
     trace.frame(_UNITE_SQL)
 
 
+FlowRow = tuple[float, ...]
 _PART_COLUMNS: Final = (
     "send_region",
     "wait_region",
@@ -84,7 +96,6 @@ _PART_COLUMNS: Final = (
     "violations_beyond_bound",
     "bound_ns",
 )
-_Row = tuple[float, ...]
 
 _UNITE_SQL: Final = """
     CREATE OR REPLACE TEMP TABLE flow_sums AS
@@ -96,7 +107,7 @@ _UNITE_SQL: Final = """
     GROUP BY s.name, w.name, src, dst"""
 
 
-def _parts_table(rows: list[_Row]) -> pa.Table:
+def _parts_table(rows: list[FlowRow]) -> pa.Table:
     import pyarrow as pa
 
     columns = zip(*rows, strict=True) if rows else [()] * len(_PART_COLUMNS)
@@ -117,7 +128,7 @@ def _events_of_calls(trace: Trace) -> dict[int, int]:
     return dict(zip(table["ordinal"].tolist(), table["events"].tolist(), strict=True))
 
 
-def _slices(trace: Trace) -> Iterator[list[int]]:
+def call_slices(trace: Trace) -> Iterator[list[int]]:
     """The calls that are looked at, in sets of at most about EVENTS_PER_SLICE events."""
     events = _events_of_calls(trace)
     chosen: list[int] = []
@@ -132,14 +143,21 @@ def _slices(trace: Trace) -> Iterator[list[int]]:
         yield chosen
 
 
-def _sums_of_calls(trace: Trace, ordinals: list[int]) -> list[_Row]:
+def launches_of(trace: Trace, ordinals: list[int]) -> list[int]:
+    """The launch numbers of some calls, on whatever rank."""
+    starts = launch_starts(trace)
+    return sorted(set(starts.loc[starts["ordinal"].isin(ordinals), "launch"].tolist()))
+
+
+def sums_of_calls(trace: Trace, launches: list[int], ordinals: list[int]) -> list[FlowRow]:
+    """Rows of `flow_sums` by region ids, of some calls and nothing else: they add up with those of other calls."""
     rules = trace.regions.flows
     if not rules:
         return []
-    ends = trace.sql(_ends_sql(trace, ordinals))
+    ends = trace.sql(_ends_sql(launches, ordinals))
     columns = {name: ends[name].to_numpy().astype(np.int64) for name in ends.column_names}
     bounds = _bounds_of_ranks(trace)
-    rows: list[_Row] = []
+    rows: list[FlowRow] = []
     for rule in rules:
         sends = _side(columns, rule.send, src="rank", dst="peer")
         waits = _side(columns, rule.wait, src="peer", dst="rank")
@@ -147,12 +165,10 @@ def _sums_of_calls(trace: Trace, ordinals: list[int]) -> list[_Row]:
     return rows
 
 
-def _ends_sql(trace: Trace, ordinals: list[int]) -> str:
+def _ends_sql(launches: list[int], ordinals: list[int]) -> str:
     """From the records, which costs half of asking the view; other launches' Parquet row groups are not read."""
-    starts = launch_starts(trace)
-    launches = sorted(set(starts.loc[starts["ordinal"].isin(ordinals), "launch"].tolist()))
-    listed = ", ".join(str(launch) for launch in launches)
-    calls = ", ".join(str(ordinal) for ordinal in ordinals)
+    listed = ", ".join(str(launch) for launch in launches) or "NULL"
+    calls = ", ".join(str(ordinal) for ordinal in ordinals) or "NULL"
     return f"""
         SELECT e.rank, {_payload_field("peer")}, coalesce(l.ordinal, 0) AS ordinal, {_payload_field("slot")},
             r.id AS region_id,
@@ -176,7 +192,7 @@ def _side(columns: dict[str, Ints], region_id: int, src: str, dst: str) -> Ends:
     return Ends(*(columns[name][chosen] for name in names))
 
 
-def _link_sums(sends: Ends, waits: Ends, bounds: Any) -> list[_Row]:
+def _link_sums(sends: Ends, waits: Ends, bounds: Any) -> list[FlowRow]:
     """Per (source, destination): the columns of `flow_sums` from `src` on."""
     s, w = pair(sends, waits)
     if len(s) == 0:

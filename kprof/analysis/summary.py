@@ -15,6 +15,7 @@ of all times. Times are on the trace's clock; lengths are what the rank's own cl
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,6 +52,7 @@ __all__ = [
 Progress = Callable[[str, float], None]
 # Each worker sorts a slice of events: more of them read faster than disks and need more memory.
 _MAX_WORKERS: Final = 4
+_SUMMARISED: weakref.WeakSet[Trace] = weakref.WeakSet()
 _WHAT: Final = "work and waits of every track"
 
 CLOSED_SPANS: Final = f"kind = 'span' AND flags & {EVENT_OPEN} = 0"
@@ -66,7 +68,7 @@ def summarise(
     `apart` are summaries (`kprof.rank_summary.summarise_file`) of all selected ranks without a stored one, where they
     were made elsewhere.
     """
-    if table_exists(trace, "spans_of_launches"):
+    if trace in _SUMMARISED:
         return
     report = progress or (lambda _what, _share: None)
     trace.frame(PARTS_TABLE_SQL)
@@ -77,6 +79,7 @@ def summarise(
     report("uniting the ranks", 0.9)
     for statement in (_CELLS_SQL, _TRACKS_SQL, _BUCKETS_SQL, "DROP TABLE parts", _LAUNCHES_SQL):
         trace.frame(statement)
+    _SUMMARISED.add(trace)
 
 
 def table_exists(trace: Trace, table: str) -> bool:
