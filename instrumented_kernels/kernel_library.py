@@ -60,7 +60,36 @@ def current_stream(device: str) -> int | None:
         return None
     import torch
 
-    return int(torch.cuda.current_stream().cuda_stream)
+    # What torch.cuda.current_stream().cuda_stream gives, without the object, which takes longer than a launch may.
+    return torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
+
+
+class _KernelLaunch(ctypes.Structure):
+    """KernelLaunch of device/launch_interface.h."""
+
+    _fields_ = [
+        ("call", ctypes.c_void_p),
+        ("buffer", ctypes.c_char_p),
+        ("stream", ctypes.c_void_p),
+        ("schedule_seed", ctypes.c_uint64),
+        ("variant", ctypes.c_int),
+        ("phase", ctypes.c_int),
+        ("num_blocks", ctypes.c_int),
+        ("threads_per_block", ctypes.c_int),
+    ]
+
+
+class PreparedLaunch:
+    """All that a launch needs but the stream and the recorder: launching it again costs the host little."""
+
+    def __init__(
+        self, name: str, grid: Grid, call: ctypes.Structure, arguments: _KernelLaunch
+    ) -> None:
+        self.name = name
+        self.grid = grid
+        self.call = call
+        self.arguments = arguments
+        self.address = ctypes.addressof(arguments)
 
 
 class KernelLibrary:
@@ -73,7 +102,8 @@ class KernelLibrary:
         self, source: Path, options: BuildOptions, call_type: type[ctypes.Structure]
     ) -> None:
         self.functions = load_library(source, options)
-        _declare(self.functions, call_type)
+        _declare(self.functions)
+        self._kernel_launch = self.functions.kernel_launch
         assert self.functions.kernel_call_bytes() == ctypes.sizeof(call_type), (
             f"CallArguments of {source} differ between C++ and Python"
         )
@@ -119,12 +149,29 @@ class KernelLibrary:
         """The largest grid of which all blocks run at the same time, over all launches of the variant."""
         return int(self.functions.kernel_max_resident_blocks(variant_idx, threads_per_block))
 
+    def prepare(
+        self, variant_idx: int, phase_idx: int, call: ctypes.Structure, grid: Grid
+    ) -> PreparedLaunch:
+        """One phase of a call, ready to be launched again and again; `call` may be changed in between."""
+        return PreparedLaunch(
+            self._phases[variant_idx][phase_idx],
+            grid,
+            call,
+            _KernelLaunch(
+                ctypes.addressof(call),
+                NO_BUFFER,
+                None,
+                0,
+                variant_idx,
+                phase_idx,
+                grid.num_blocks,
+                grid.threads_per_block,
+            ),
+        )
+
     def launch(
         self,
-        variant_idx: int,
-        phase_idx: int,
-        call: ctypes.Structure,
-        grid: Grid,
+        launch: PreparedLaunch,
         *,
         regions: RegionTable,
         recorder: Recorder | NullRecorder,
@@ -136,43 +183,27 @@ class KernelLibrary:
 
         Recorded per warp, unless `tracks_per_block` says otherwise.
         """
-        buffer = NO_BUFFER
+        arguments = launch.arguments
+        arguments.buffer = NO_BUFFER
         if recorder.is_recording:
-            buffer = recorder.launch(
-                self._phases[variant_idx][phase_idx],
+            arguments.buffer = recorder.launch(
+                launch.name,
                 regions,
-                num_blocks=grid.num_blocks,
-                threads_per_block=grid.threads_per_block,
-                tracks_per_block=tracks_per_block or grid.warps_per_block,
+                num_blocks=launch.grid.num_blocks,
+                threads_per_block=launch.grid.threads_per_block,
+                tracks_per_block=tracks_per_block or launch.grid.warps_per_block,
             ).packed()
-        error = self.functions.kernel_launch(
-            variant_idx,
-            phase_idx,
-            ctypes.byref(call),
-            grid.num_blocks,
-            grid.threads_per_block,
-            buffer,
-            stream,
-            schedule_seed,
-        )
+        arguments.stream = stream
+        arguments.schedule_seed = schedule_seed
+        error = self._kernel_launch(launch.address)
         if error:
-            name = self._phases[variant_idx][phase_idx]
             text = self.functions.kernel_error_text(error).decode()
-            raise RuntimeError(f"{name} could not be launched: {text}")
+            raise RuntimeError(f"{launch.name} could not be launched: {text}")
 
 
-def _declare(functions: Any, call_type: type[ctypes.Structure]) -> None:
+def _declare(functions: Any) -> None:
     functions.kernel_call_bytes.restype = ctypes.c_uint64
     functions.kernel_ticks_per_second.restype = ctypes.c_uint64
     for name in ("kernel_variant_name", "kernel_phase_name", "kernel_error_text"):
         getattr(functions, name).restype = ctypes.c_char_p
-    functions.kernel_launch.argtypes = [
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.POINTER(call_type),
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_char_p,
-        ctypes.c_void_p,
-        ctypes.c_uint64,
-    ]
+    functions.kernel_launch.argtypes = [ctypes.c_void_p]

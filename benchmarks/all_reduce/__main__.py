@@ -30,7 +30,7 @@ MIB = 1024 * KIB
 SIZES = [KIB << i for i in range(15)]
 LADDER_LIMIT = 4 * MIB
 GRIDS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-TUNED = {"oneshot": MIB, "twoshot_packets": 4 * MIB, "twoshot": 16 * MIB}
+TUNED = {"oneshot": MIB, "twoshot_packets": 16 * MIB, "twoshot": 16 * MIB}
 BAR_BYTES, FAST_BAR_BYTES, FAST_BAR = 4 * MIB, 256 * KIB, 1.3
 
 Output = Annotated[Path, typer.Option(help="where the results go, as JSON")]
@@ -95,8 +95,8 @@ def _grids_by_size(
         num_bytes: {
             grid: _time_grid(team, variant, num_bytes, grid, dtype, effort)
             for grid in GRIDS
-            # Fewer than 16 bytes for each thread of a further block are not worth a block.
-            if grid == 1 or grid * 512 * 4 <= num_bytes
+            # A block with nothing for half of its threads is not worth having.
+            if grid == 1 or grid * 512 * 8 <= num_bytes
         }
         for num_bytes in SIZES
         if num_bytes <= limit

@@ -11,7 +11,7 @@ from kprof.recording import NullRecorder, Recorder
 if TYPE_CHECKING:
     import torch
 
-_plans: dict[tuple[Any, str], Plan] = {}
+_plans: dict[tuple[Any, int], Plan] = {}
 
 
 def all_reduce(
@@ -28,7 +28,7 @@ def all_reduce(
     The first call on a group is collective beyond the sum: it allocates, so make one before capturing a CUDA graph.
     Plans are kept until `close_plans`.
     """
-    return _plan_of(process_group, str(tensor.device))(
+    return _plan_of(process_group, tensor)(
         tensor, out=out, variant=variant, grid=grid, recorder=recorder
     )
 
@@ -39,13 +39,14 @@ def close_plans() -> None:
         _plans.popitem()[1].close()
 
 
-def _plan_of(process_group: Any, device: str) -> Plan:
+def _plan_of(process_group: Any, tensor: torch.Tensor) -> Plan:
     import torch.distributed as dist
 
     if process_group is None and dist.is_initialized():
         process_group = dist.group.WORLD
-    key = (process_group, device)
-    if key not in _plans:
+    key = (process_group, tensor.get_device())
+    plan = _plans.get(key)
+    if plan is None:
         group: Group = SoloGroup() if process_group is None else TorchGroup(process_group)
-        _plans[key] = Plan(group, device=device)
-    return _plans[key]
+        plan = _plans[key] = Plan(group, device=str(tensor.device))
+    return plan

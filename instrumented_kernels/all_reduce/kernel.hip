@@ -6,9 +6,9 @@
 //   oneshot_serial   one block: put to all, wait for the ranks in order, add each as it comes
 //   oneshot_lock     one block per source; they add to the same sums under a lock, which is handed on in rank order
 //   oneshot_tree     log2(W) steps, twice as many tensors in each; then everybody has all of them and adds
-//   oneshot          all at once, in packets that carry their own flags: one trip through the link and no fence
+//   oneshot          all at once, in packets that are their own flags: one trip through the link and no fence
 //   twoshot_packets  each rank sums a slice and broadcasts it, in packets: 2/W of the bytes for one more trip
-//   twoshot          the same with flags behind whole chunks: half the bytes of packets for two fences
+//   twoshot          the same with flags behind whole chunks, which takes two fences
 //   ring             the sums travel from rank 0 to the last one and back, in as many chunks as there are blocks
 //
 // A classic ring adds every chunk in another order, and a classic tree adds sums of sums: neither gives the bits of the others.
@@ -137,12 +137,12 @@ KPROF_DEVICE uint32_t slice_length(uint32_t num, uint32_t num_slices) { return (
 // Packets that are asked for before the first of them is looked at.
 constexpr uint32_t kAhead = 8;
 
-// Packet i of every rank's slot in `slots` (each `stride` packets long), in rank order: `visit(source, data)`. In place of the
-// own rank's there is `own`. Sources for which `has(source)` is false are left out; `arrived(source)` comes after
-// each wait. False after a timeout.
+// Takes packet i of every rank's slot in `slots` (each `stride` packets long), in rank order: `visit(source, data)`. In place of
+// the own rank's there is `own`. Sources for which `has(source)` is false are left out; `arrived(source)` comes
+// after each wait. False after a timeout.
 template <typename Data, typename Has, typename Arrived, typename Visit>
-KPROF_DEVICE bool visit_packets(const Call& call, const Exchange& exchange, uint32_t region, const Packet* slots,
-                                uint32_t stride, const Data& own, Has has, Arrived arrived, Visit visit) {
+KPROF_DEVICE bool take_packets(const Call& call, const Exchange& exchange, uint32_t region, Packet* slots, uint32_t stride,
+                               const Data& own, Has has, Arrived arrived, Visit visit) {
   for (uint32_t begin = 0; begin < call.num_ranks(); begin += kAhead) {
     Packet ahead[kAhead];
     KPROF_UNROLL(kAhead)
@@ -159,8 +159,8 @@ KPROF_DEVICE bool visit_packets(const Call& call, const Exchange& exchange, uint
         visit(source, own);
         continue;
       }
-      const Packet* slot = slots + static_cast<uint64_t>(source) * stride;
-      if (!packets::await(ahead[k], slot, exchange.epoch(), call.limits(), {region, source, block_id()})) return false;
+      Packet* cell = slots + static_cast<uint64_t>(source) * stride;
+      if (!packets::take(ahead[k], cell, exchange.epoch(), call.limits(), {region, source, block_id()})) return false;
       arrived(source);
       visit(source, packets::data_of<Data>(ahead[k]));
     }
@@ -176,31 +176,32 @@ KPROF_DEVICE void oneshot_exchange(const Call& call, kprof::Track& track) {
   const auto input = call.input_as<Element, packets::kDataBytes>();
   const auto output = call.output_as<Element, packets::kDataBytes>();
   const uint32_t num_packets = input.num_vectors();
-  const uint32_t num_own = share_of_block(num_packets).size();
+  const uint32_t num_own_bytes = share_of_block(num_packets).size() * packets::kDataBytes;
+  // A thread's first packet stays in registers: in a small tensor it is the only one.
+  const uint32_t first = grid_thread();
+  const Data first_data = packets::sendable(input.load(first));
+  const auto data_at = [&](uint32_t i) { return i == first ? first_data : packets::sendable(input.load(i)); };
   for (uint32_t distance = 1; distance < call.num_ranks(); ++distance) {
     const uint32_t peer = call.rank_after(distance);
     Packet* target = exchange.packets_of(peer) + static_cast<uint64_t>(call.rank) * num_packets;
-    for (uint32_t i = grid_thread(); i < num_packets; i += num_grid_threads())
-      packets::send(target + i, input.load(i), exchange.epoch());
-    span = profile_lap(track, span, R_PUT, payload<R_PUT>(peer, block_id(), num_own * packets::kDataBytes));
+    for (uint32_t i = first; i < num_packets; i += num_grid_threads()) packets::send(target + i, data_at(i));
+    span = profile_lap(track, span, R_PUT, payload<R_PUT>(peer, block_id(), num_own_bytes));
   }
-  const Packet* slots = exchange.packets_of(call.rank);
-  bool is_first = true;
-  for (uint32_t i = grid_thread(); i < num_packets; i += num_grid_threads()) {
+  Packet* slots = exchange.packets_of(call.rank);
+  for (uint32_t i = first; i < num_packets; i += num_grid_threads()) {
     Sum<Data> sum;
     const auto arrived = [&]([[maybe_unused]] uint32_t source) {
-      if (is_first) {
+      if (i == first) {
         span = profile_lap(track, span, R_WAIT, payload<R_WAIT>(source, block_id()));
       }
     };
-    const bool is_complete = visit_packets(
-        call, exchange, R_WAIT, slots + i, num_packets, input.load(i), [](uint32_t) { return true; }, arrived,
+    const bool is_complete = take_packets(
+        call, exchange, R_WAIT, slots + i, num_packets, data_at(i), [](uint32_t) { return true; }, arrived,
         [&](uint32_t, const Data& data) { sum.add(data); });
     if (!is_complete) return;
     output.store(i, sum.rounded());
-    is_first = false;
   }
-  profile_stop(track, span, R_REDUCE, payload<R_REDUCE>(num_own * packets::kDataBytes));
+  profile_stop(track, span, R_REDUCE, payload<R_REDUCE>(num_own_bytes));
 }
 
 template <typename Element>
@@ -222,50 +223,49 @@ KPROF_DEVICE void twoshot_packets_exchange(const Call& call, kprof::Track& track
   const uint32_t num_packets = input.num_vectors();
   const uint32_t slice = slice_length(num_packets, call.num_ranks());
   const uint32_t num_own_bytes = share_of_block(slice).size() * packets::kDataBytes;
+  const uint32_t first = grid_thread();
   const auto holds = [&](uint32_t owner, uint32_t i) { return owner * slice + i < num_packets; };
   for (uint32_t distance = 1; distance < call.num_ranks(); ++distance) {
     const uint32_t peer = call.rank_after(distance);
     Packet* target = exchange.packets_of(peer) + call.rank * slice;
-    for (uint32_t i = grid_thread(); i < slice && holds(peer, i); i += num_grid_threads())
-      packets::send(target + i, input.load(peer * slice + i), exchange.epoch());
+    for (uint32_t i = first; i < slice && holds(peer, i); i += num_grid_threads())
+      packets::send(target + i, packets::sendable(input.load(peer * slice + i)));
     span = profile_lap(track, span, R_PUT, payload<R_PUT>(peer, block_id(), num_own_bytes));
   }
-  const Packet* slots = exchange.packets_of(call.rank);
-  bool is_first = true;
-  for (uint32_t i = grid_thread(); i < slice && holds(call.rank, i); i += num_grid_threads()) {
+  Packet* slots = exchange.packets_of(call.rank);
+  for (uint32_t i = first; i < slice && holds(call.rank, i); i += num_grid_threads()) {
+    const uint32_t place = call.rank * slice + i;
     Sum<Data> sum;
     const auto arrived = [&]([[maybe_unused]] uint32_t source) {
-      if (is_first) {
+      if (i == first) {
         span = profile_lap(track, span, R_WAIT, payload<R_WAIT>(source, block_id()));
       }
     };
-    const bool is_complete = visit_packets(
-        call, exchange, R_WAIT, slots + i, slice, input.load(call.rank * slice + i), [](uint32_t) { return true; },
+    const bool is_complete = take_packets(
+        call, exchange, R_WAIT, slots + i, slice, packets::sendable(input.load(place)), [](uint32_t) { return true; },
         arrived, [&](uint32_t, const Data& data) { sum.add(data); });
     if (!is_complete) return;
-    const Data result = sum.rounded();
-    for (uint32_t distance = 1; distance < call.num_ranks(); ++distance) {
-      Packet* target = exchange.packets_of(call.rank_after(distance)) + (call.num_ranks() + call.rank) * slice;
-      packets::send(target + i, result, exchange.epoch());
-    }
-    output.store(call.rank * slice + i, result);
-    is_first = false;
+    const Data result = packets::sendable(sum.rounded());
+    for (uint32_t distance = 1; distance < call.num_ranks(); ++distance)
+      packets::send(exchange.packets_of(call.rank_after(distance)) + call.num_ranks() * slice + place, result);
+    output.store(place, result);
   }
-  span = profile_lap(track, span, R_REDUCE, payload<R_REDUCE>(num_own_bytes));
-  is_first = true;
-  for (uint32_t i = grid_thread(); i < slice; i += num_grid_threads()) {
+  for (uint32_t distance = 1; distance < call.num_ranks(); ++distance) {
+    span = profile_lap(track, span, R_BROADCAST,
+                       payload<R_BROADCAST>(call.rank_after(distance), block_id(), num_own_bytes));
+  }
+  for (uint32_t i = first; i < slice; i += num_grid_threads()) {
     const auto arrived = [&]([[maybe_unused]] uint32_t source) {
-      if (is_first) {
+      if (i == first) {
         span = profile_lap(track, span, R_BROADCAST_WAIT, payload<R_BROADCAST_WAIT>(source, block_id()));
       }
     };
-    const bool is_complete = visit_packets(
+    const bool is_complete = take_packets(
         call, exchange, R_BROADCAST_WAIT, slots + call.num_ranks() * slice + i, slice, Data{},
         [&](uint32_t source) { return holds(source, i); }, arrived, [&](uint32_t source, const Data& data) {
           if (source != call.rank) output.store(source * slice + i, data);
         });
     if (!is_complete) return;
-    is_first = false;
   }
   profile_stop(track, span, R_COPY_OUT, payload<R_COPY_OUT>(num_own_bytes * (call.num_ranks() - 1)));
 }
@@ -287,16 +287,14 @@ constexpr uint32_t kResults = 1;
 
 // Tells `peer` that all this block has put for it so far is there.
 KPROF_DEVICE void publish(const Call& call, const Exchange& exchange, uint32_t round, uint32_t peer, uint32_t block) {
-  signals::publish_block([&] {
-    if (thread_id() == 0) store_system(exchange.flag(peer, round, call.rank, block), exchange.epoch());
-  });
+  signals::publish_block([&] { store_system(exchange.flag(peer, round, call.rank, block), exchange.epoch()); });
 }
 
-// The same to all ranks, one thread each.
+// The same to all ranks.
 KPROF_DEVICE void publish_to_all(const Call& call, const Exchange& exchange, uint32_t round) {
   signals::publish_block([&] {
-    for (uint32_t peer = thread_id(); peer < call.num_ranks(); peer += num_threads())
-      if (peer != call.rank) store_system(exchange.flag(peer, round, call.rank, block_id()), exchange.epoch());
+    for (uint32_t distance = 1; distance < call.num_ranks(); ++distance)
+      store_system(exchange.flag(call.rank_after(distance), round, call.rank, block_id()), exchange.epoch());
   });
 }
 
@@ -519,9 +517,7 @@ KPROF_DEVICE void oneshot_lock_exchange(const Call& call, kprof::Track& track) {
   if (!is_mine) return;
   span = profile_lap(track, span, R_LOCK_ACQUIRE);
   add_whole<Element>(call, exchange, peer);
-  signals::publish_block([&] {
-    if (thread_id() == 0) store_system(call.turn(peer), exchange.epoch());
-  });
+  signals::publish_block([&] { store_system(call.turn(peer), exchange.epoch()); });
   span = profile_lap(track, span, R_LOCK_HOLD, payload<R_LOCK_HOLD>(num_bytes));
   if (peer != call.num_ranks() - 1) return;
   round_whole<Element>(call);

@@ -17,6 +17,7 @@ from instrumented_kernels.kernel_library import (
     MAX_RANKS,
     Grid,
     KernelLibrary,
+    PreparedLaunch,
     build_options,
     current_stream,
 )
@@ -54,8 +55,8 @@ class HeapSizes:
 
 DEFAULT_HEAP_SIZES: Final = {
     Target.CPU: HeapSizes(1 << 20, 1 << 20),
-    Target.CUDA: HeapSizes(8 << 20, 64 << 20),
-    Target.HIP: HeapSizes(8 << 20, 64 << 20),
+    Target.CUDA: HeapSizes(32 << 20, 32 << 20),
+    Target.HIP: HeapSizes(32 << 20, 32 << 20),
 }
 
 
@@ -87,8 +88,7 @@ class _Call(ctypes.Structure):
 class _Launch(NamedTuple):
     """One launch of a call: all but the addresses. `begin_byte` is where its part of the tensor begins."""
 
-    variant_idx: int
-    grid: Grid
+    prepared: PreparedLaunch
     call: _Call
     begin_byte: int
 
@@ -185,10 +185,7 @@ class Plan:
     ) -> list[tuple[str, int]]:
         """What a call would launch: (kernel, blocks) each; raises ValueError for what cannot be launched."""
         launches = self._prepare(num_elements, dtype, variant, grid)
-        return [
-            (self._library.phases(launch.variant_idx)[0], launch.grid.num_blocks)
-            for launch in launches
-        ]
+        return [(launch.prepared.name, launch.prepared.grid.num_blocks) for launch in launches]
 
     def close(self) -> None:
         """Free the memory. Collective: no rank may still write to another's heap."""
@@ -208,14 +205,13 @@ class Plan:
         step = int(
             self._library.functions.all_reduce_capacity(ctypes.byref(self._shape), variant_idx)
         )
-        return [
-            _Launch(
-                variant_idx,
-                grid,
-                self._make_call(min(step, num_elements - begin)),
-                begin * element_bytes,
-            )
+        calls = {
+            begin: self._make_call(min(step, num_elements - begin))
             for begin in range(0, num_elements, step)
+        }
+        return [
+            _Launch(self._library.prepare(variant_idx, 0, call, grid), call, begin * element_bytes)
+            for begin, call in calls.items()
         ]
 
     def _variant_idx(self, variant: str, dtype: torch.dtype) -> int:
@@ -262,10 +258,7 @@ class Plan:
     def _launch(self, launch: _Launch, recorder: Recorder | NullRecorder) -> None:
         self._num_launches += 1
         self._library.launch(
-            launch.variant_idx,
-            0,
-            launch.call,
-            launch.grid,
+            launch.prepared,
             regions=self.regions,
             recorder=recorder,
             stream=current_stream(self.device),

@@ -119,6 +119,10 @@ class Plan:
             timeout_ticks=int(timeout_s * self._library.ticks_per_second),
             heaps=self._memory.heaps,
         )
+        self._launches = [
+            self._library.prepare(self._variant, phase, self._call, self._grid)
+            for phase in range(len(self._library.phases(self._variant)))
+        ]
 
     @property
     def threads_per_block(self) -> int:
@@ -240,10 +244,7 @@ class Plan:
 
     def _launch(self, phase: int, recorder: Recorder | NullRecorder) -> None:
         self._library.launch(
-            self._variant,
-            phase,
-            self._call,
-            self._grid,
+            self._launches[phase],
             regions=self.regions,
             recorder=recorder,
             stream=current_stream(self.device),

@@ -41,11 +41,22 @@ extern "C" int kernel_max_resident_blocks(int variant, int threads_per_block) {
   return smallest;
 }
 
-// Launches one phase on `stream`; returns 0 or the target's error code. Launch all phases of a call in order.
-extern "C" int kernel_launch(int variant, int phase, const launch_interface::CallArguments* call, int num_blocks,
-                             int threads_per_block, const kprof::LaunchBuffer* buffer, void* stream,
-                             uint64_t schedule_seed) {
-  const auto kernel = launch_interface::kVariants[variant].phases[phase].kernel;
-  const variants::Profiled<launch_interface::Call> profiled(*call, kprof::make_buffer(*buffer));
-  return KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, profiled);
+// One launch of one phase, as kernel_library.py keeps it ready.
+struct KernelLaunch {
+  const launch_interface::CallArguments* call;
+  const kprof::LaunchBuffer* buffer;
+  void* stream;
+  uint64_t schedule_seed;
+  int variant;
+  int phase;
+  int num_blocks;
+  int threads_per_block;
+};
+
+// Returns 0 or the target's error code. Launch all phases of a call in order.
+extern "C" int kernel_launch(const KernelLaunch* launch) {
+  const auto kernel = launch_interface::kVariants[launch->variant].phases[launch->phase].kernel;
+  const variants::Profiled<launch_interface::Call> profiled(*launch->call, kprof::make_buffer(*launch->buffer));
+  return KPROF_LAUNCH(kernel, launch->num_blocks, launch->threads_per_block, launch->stream, launch->schedule_seed,
+                      profiled);
 }

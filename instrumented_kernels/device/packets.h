@@ -1,11 +1,13 @@
-// Packets: data that carries its own flag, so that nothing has to be ordered and nobody fences. For small messages, where a
-// fence and a flag of their own would take longer than the data.
+// Packets: data that is its own flag, so that nothing has to be ordered and nobody fences. A fence takes longer than a
+// small message; and a flag beside the data would take room on the link.
 //
-// A packet is two 64-bit words, each 32 bits of data under the epoch in which it was sent. A 64-bit store is one
-// access in the memory models of all targets: who sees the epoch sees the data. Half of what travels is flags.
+// A packet is 16 bytes of data, inverted. A word of zero has not arrived yet: data of 32 one bits would look like that, but
+// these are NaNs (in all element types that are summed here), of which one bit is changed before they are used. Words
+// are looked at one by one, so no access needs to be larger than the memory models promise; the receiver polls the data.
 //
-// The memory of packets is never used for anything else: a word in it is zero or was sent as a packet. Buffers alternate
-// by the parity of the epoch, so a word holds this epoch or an older one.
+// The receiver empties what it has read, where flags are never reset. That is safe under two conditions, which the user of
+// packets sees to: buffers alternate from launch to launch, and nobody can start the second launch from here before all have
+// ended this one. So a cell is emptied, and the launch that did it has ended, before the next packet for it is sent.
 #pragma once
 
 #include "elements.h"
@@ -15,7 +17,7 @@ namespace packets {
 
 using namespace kprof::platform;
 
-constexpr uint32_t kDataBytes = 8;
+constexpr uint32_t kDataBytes = 16;
 
 struct alignas(16) Packet {
   uint64_t words[2];
@@ -24,14 +26,22 @@ struct alignas(16) Packet {
 template <typename Element>
 using Data = elements::Vector<Element, kDataBytes>;
 
-KPROF_DEVICE uint64_t word_of(uint32_t data, uint32_t epoch) { return static_cast<uint64_t>(epoch) << 32 | data; }
+// The data with NaNs that cannot be sent replaced by others. Apply it to what stays here, too: bits are the same everywhere.
+template <typename Data>
+KPROF_DEVICE Data sendable(Data data) {
+  uint32_t words[4];
+  memcpy(words, &data, sizeof words);
+  for (uint32_t& word : words) word = word == 0xffffffffu ? 0xfffffffeu : word;
+  memcpy(&data, words, sizeof words);
+  return data;
+}
 
 template <typename Data>
-KPROF_DEVICE void send(Packet* target, const Data& data, uint32_t epoch) {
-  static_assert(sizeof(Data) == kDataBytes, "a packet carries eight bytes");
-  uint32_t halves[2];
-  memcpy(halves, &data, sizeof halves);
-  store_system_pair(target->words, word_of(halves[0], epoch), word_of(halves[1], epoch));
+KPROF_DEVICE void send(Packet* target, const Data& data) {
+  static_assert(sizeof(Data) == kDataBytes, "a packet carries 16 bytes");
+  Packet packet;
+  memcpy(&packet, &data, sizeof packet);
+  store_system_pair(target->words, ~packet.words[0], ~packet.words[1]);
 }
 
 KPROF_DEVICE Packet peek(const Packet* source) {
@@ -40,30 +50,31 @@ KPROF_DEVICE Packet peek(const Packet* source) {
   return packet;
 }
 
+KPROF_DEVICE void empty(Packet* cell) { store_system_pair(cell->words, 0, 0); }
+
 template <typename Data>
 KPROF_DEVICE Data data_of(const Packet& packet) {
-  const uint32_t halves[2] = {static_cast<uint32_t>(packet.words[0]), static_cast<uint32_t>(packet.words[1])};
+  const uint64_t words[2] = {~packet.words[0], ~packet.words[1]};
   Data data;
-  memcpy(&data, halves, sizeof data);
+  memcpy(&data, words, sizeof data);
   return data;
 }
 
-// The older of the two halves: both have arrived when this has.
-KPROF_DEVICE uint32_t epoch_of(const Packet& packet) {
-  const uint32_t first = static_cast<uint32_t>(packet.words[0] >> 32);
-  const uint32_t second = static_cast<uint32_t>(packet.words[1] >> 32);
-  return first < second ? first : second;
+KPROF_DEVICE bool is_complete(const Packet& packet) {
+  return static_cast<uint32_t>(packet.words[0]) != 0 && static_cast<uint32_t>(packet.words[0] >> 32) != 0 &&
+         static_cast<uint32_t>(packet.words[1]) != 0 && static_cast<uint32_t>(packet.words[1] >> 32) != 0;
 }
 
-// Until `packet`, once peeked from `source`, is of this epoch. False after a timeout.
-KPROF_DEVICE bool await(Packet& packet, const Packet* source, uint32_t epoch, const signals::WaitLimits& limits,
-                        const signals::Waited& waited) {
-  if (epoch_of(packet) >= epoch) return true;
+// Until `packet`, once peeked from `cell`, is complete; then empties the cell. False after a timeout.
+KPROF_DEVICE bool take(Packet& packet, Packet* cell, uint32_t epoch, const signals::WaitLimits& limits,
+                       const signals::Waited& waited) {
   const auto read = [&] {
-    packet = peek(source);
-    return epoch_of(packet);
+    packet = peek(cell);
+    return is_complete(packet) ? epoch : 0u;
   };
-  return signals::poll(read, epoch, limits, waited);
+  if (!is_complete(packet) && !signals::poll(read, epoch, limits, waited)) return false;
+  empty(cell);
+  return true;
 }
 
 }  // namespace packets

@@ -1,7 +1,8 @@
 // Signals between ranks: epochs, bounded spins, and what to do when a peer never answers. Shared by all kernels here.
 //
 // The rules (every one has a test that fails when it is broken):
-//   release   every writing thread fences at system scope, then the warp (block) syncs, then ONE thread stores the flag
+//   release   every writing thread fences at system scope, then the warp (block) syncs, then ONE thread stores the flag;
+//             platform.h knows where a block needs one fence only
 //   acquire   one thread polls relaxed at system scope, then fences, then the warp syncs before the others read
 //   epochs    a flag holds the number of the call, compared with >=, and is never reset; buffers alternate by parity,
 //             so a fast rank cannot overwrite what a slow one still reads
@@ -165,15 +166,15 @@ KPROF_DEVICE bool wait_block(Await await) {
   return has_arrived[0] != 0;
 }
 
-// Publishes what the whole block has written: its threads' stores first, then `store_flags`, which all threads run and in
-// which one thread stores each flag.
+// Publishes what the whole block has written: its threads' stores first, then the flags, which thread 0 stores.
 template <typename StoreFlags>
 KPROF_DEVICE void publish_block(StoreFlags store_flags) {
-#if !defined(KPROF_PLANT_NO_RELEASE)
-  fence_release_system();
-#endif
+#if defined(KPROF_PLANT_NO_RELEASE)
   sync_block();
-  store_flags();
+#else
+  release_block_system();
+#endif
+  if (thread_id() == 0) store_flags();
 }
 
 }  // namespace signals

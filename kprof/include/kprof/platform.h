@@ -5,6 +5,7 @@
 //   clock      realtime_ticks(), cycle_ticks(), drain_memory(), kRealtimeTicksPerSecond, kLanesShareClock
 //   ids        block_id(), num_blocks(), thread_id(), num_threads(), warp_id(), lane_id(), warp_width(), hw_id()
 //   signals    store_system(), load_system(), the same with _pair, fence_release_system(), fence_acquire_system(), pause()
+//              release_block_system()
 //   threads    sync_block(), sync_warp(), shuffle(), broadcast(), lanes_where(), lowest_lane(), add_device(),
 //              exchange_if_zero_device()
 //   data       Quad (16 bytes that one instruction moves), half_to_float(), float_to_half() on 16-bit patterns;

@@ -66,6 +66,10 @@ inline void fence_acquire_system() { simt::fence_acquire(); }
 inline void pause() { simt::yield(); }
 
 inline void sync_block() { simt::sync_block(); }
+inline void release_block_system() {
+  fence_release_system();
+  sync_block();
+}
 inline void sync_warp() { simt::sync_warp(); }
 inline uint32_t shuffle(uint32_t value, uint32_t source_lane) {
   return simt::shuffle(value, source_lane);

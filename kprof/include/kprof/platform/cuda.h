@@ -87,6 +87,12 @@ KPROF_DEVICE void fence_acquire_system() { asm volatile("fence.acq_rel.sys;" :::
 KPROF_DEVICE void pause() {}
 
 KPROF_DEVICE void sync_block() { __syncthreads(); }
+// What thread 0 stores next comes after all that the block has stored before. Fences are cumulative here: what the barrier
+// has shown to thread 0 is covered by its fence, and 511 others would only wait for the same stores.
+KPROF_DEVICE void release_block_system() {
+  __syncthreads();
+  if (thread_id() == 0) fence_release_system();
+}
 KPROF_DEVICE void sync_warp() { __syncwarp(); }
 KPROF_DEVICE uint32_t shuffle(uint32_t value, uint32_t source_lane) {
   return __shfl_sync(0xffffffffu, value, source_lane);

@@ -96,6 +96,12 @@ KPROF_DEVICE void fence_acquire_system() { __builtin_amdgcn_fence(__ATOMIC_ACQUI
 KPROF_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
 
 KPROF_DEVICE void sync_block() { __syncthreads(); }
+// What thread 0 stores next comes after all that the block has stored before. The barrier waits for no store, so every wave
+// waits for its own.
+KPROF_DEVICE void release_block_system() {
+  fence_release_system();
+  __syncthreads();
+}
 // Lanes of a wave run in lockstep; what is needed is that the compiler moves no memory operation across.
 KPROF_DEVICE void sync_warp() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
