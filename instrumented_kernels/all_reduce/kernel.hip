@@ -353,8 +353,15 @@ KPROF_DEVICE Vec<Element> sum_of_slots(const Call& call, const Vec<Element>* slo
       if (begin + k < call.num_ranks() && begin + k != call.rank)
         ahead[k] = slots[static_cast<uint64_t>(begin + k) * stride + i];
     KPROF_UNROLL(kAhead)
-    for (uint32_t k = 0; k < kAhead; ++k)
-      if (begin + k < call.num_ranks()) sum.add(begin + k == call.rank ? own : ahead[k]);
+    for (uint32_t k = 0; k < kAhead; ++k) {
+      if (begin + k >= call.num_ranks()) continue;
+      // A choice between the two references would put `ahead` into memory.
+      if (begin + k == call.rank) {
+        sum.add(own);
+      } else {
+        sum.add(ahead[k]);
+      }
+    }
   }
   return sum.rounded();
 }
