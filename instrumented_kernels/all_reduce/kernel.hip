@@ -341,19 +341,22 @@ KPROF_DEVICE void for_each_in(const Range& range, Work work) {
   for (uint32_t i = range.begin + thread_id(); i < range.end; i += num_threads()) work(i);
 }
 
+// Vectors that are asked for before the first is added: with more, a block of 512 threads has too few registers.
+constexpr uint32_t kSlotsAhead = 4;
+
 // sum over ranks of vector `i`, the own one given, the others in slots of `stride` vectors.
 template <typename Element>
 KPROF_DEVICE Vec<Element> sum_of_slots(const Call& call, const Vec<Element>* slots, uint32_t stride, uint32_t i,
                                        const Vec<Element>& own) {
   Sum<Vec<Element>> sum;
-  for (uint32_t begin = 0; begin < call.num_ranks(); begin += kAhead) {
-    Vec<Element> ahead[kAhead];
-    KPROF_UNROLL(kAhead)
-    for (uint32_t k = 0; k < kAhead; ++k)
+  for (uint32_t begin = 0; begin < call.num_ranks(); begin += kSlotsAhead) {
+    Vec<Element> ahead[kSlotsAhead];
+    KPROF_UNROLL(kSlotsAhead)
+    for (uint32_t k = 0; k < kSlotsAhead; ++k)
       if (begin + k < call.num_ranks() && begin + k != call.rank)
         ahead[k] = slots[static_cast<uint64_t>(begin + k) * stride + i];
-    KPROF_UNROLL(kAhead)
-    for (uint32_t k = 0; k < kAhead; ++k) {
+    KPROF_UNROLL(kSlotsAhead)
+    for (uint32_t k = 0; k < kSlotsAhead; ++k) {
       if (begin + k >= call.num_ranks()) continue;
       // A choice between the two references would put `ahead` into memory.
       if (begin + k == call.rank) {
