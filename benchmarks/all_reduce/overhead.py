@@ -1,15 +1,13 @@
-"""What instrumentation costs a call: compiled out, compiled in and off, and recording; the three measured in turn."""
+"""What recording costs a call. One that is not recorded runs kernels without instrumentation, so off costs nothing."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from benchmarks.all_reduce.timing import Effort, time_graph_us
 from instrumented_kernels.all_reduce import Plan
-from instrumented_kernels.kernel_library import build_options
 from kprof.arena import Arena
 from kprof.groups import Group
 from kprof.recording import NO_CHUNK, LaunchBuffer, NullRecorder
@@ -47,29 +45,21 @@ class GraphRecorder(NullRecorder):
 
 
 def measure_overhead(
-    group: Group, device: str, sizes: list[int], dtype: torch.dtype, effort: Effort
+    group: Group, plan: Plan, sizes: list[int], dtype: torch.dtype, effort: Effort
 ) -> list[dict[str, Any]]:
     """Microseconds per call of `auto`, by size."""
-    plan = Plan(group, device=device)
-    options = replace(build_options(device), defines=(("KPROF_ENABLED", "0"),))
-    compiled_out = Plan(group, device=device, options=options)
-    rows = [
-        {"bytes": num_bytes} | _measure_at(group, plan, compiled_out, num_bytes, dtype, effort)
+    return [
+        {"bytes": num_bytes} | _measure_at(group, plan, num_bytes, dtype, effort)
         for num_bytes in sizes
     ]
-    for each in (plan, compiled_out):
-        each.wait()
-        each.close()
-    return rows
 
 
 def _measure_at(
-    group: Group, plan: Plan, compiled_out: Plan, num_bytes: int, dtype: torch.dtype, effort: Effort
+    group: Group, plan: Plan, num_bytes: int, dtype: torch.dtype, effort: Effort
 ) -> dict[str, float]:
     tensor = torch.zeros(num_bytes // dtype.itemsize, dtype=dtype, device=plan.device)
     recorder: Any = GraphRecorder(plan.device)
     calls = {
-        "compiled_out_us": lambda: compiled_out(tensor, out=tensor),
         "off_us": lambda: plan(tensor, out=tensor),
         "recording_us": lambda: plan(tensor, out=tensor, recorder=recorder),
     }

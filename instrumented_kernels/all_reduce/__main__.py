@@ -121,6 +121,7 @@ def run(
     warm_up = _Batch(plan, call, [seed])
     warm_up.launch(NullRecorder(), Delay())
     batch = _Batch(plan, call, [seed + number for number in range(1, repeats + 1)])
+    batch.prepare(recorder)
     recorder.align(plan.group)
     go = batch.captured(recorder) if is_graph else lambda: batch.launch(recorder, delay)
     batch.settle()
@@ -148,6 +149,12 @@ class _Batch:
                 time.sleep(delay.seconds)
             call = self._call
             self._plan(tensor, out=out, variant=call.variant, grid=call.grid, recorder=recorder)
+
+    def prepare(self, recorder: Recorder | NullRecorder) -> None:
+        """No call has to wait for a kernel to be loaded."""
+        self._plan.prepare(
+            self._inputs[0], self._call.variant, self._call.grid, recorder.is_recording
+        )
 
     def captured(self, recorder: Recorder | NullRecorder) -> Callable[[], None]:
         """What replays all calls from a graph."""

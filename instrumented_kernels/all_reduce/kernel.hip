@@ -68,7 +68,10 @@ struct Call : CallArguments {
 
   KPROF_DEVICE uint32_t num_ranks() const { return shape.world_size; }
   // The ranks after this one, in a circle, so that not everybody writes to the same rank at first.
-  KPROF_DEVICE uint32_t rank_after(uint32_t distance) const { return (rank + distance) % shape.world_size; }
+  KPROF_DEVICE uint32_t rank_after(uint32_t distance) const {
+    const uint32_t after = rank + distance;  // no distance is longer than once around
+    return after < shape.world_size ? after : after - shape.world_size;
+  }
   KPROF_DEVICE uint64_t* counter() const { return memory_layout::at<uint64_t>(workspace, local.counter); }
   KPROF_DEVICE uint32_t* turn(uint32_t source) const {
     return memory_layout::at<uint32_t>(workspace, local.turns) + source;
@@ -134,35 +137,48 @@ KPROF_DEVICE uint32_t slice_length(uint32_t num, uint32_t num_slices) { return (
 
 // ---- packets: every thread for itself ---------------------------------------------------------------------------------
 
-// Packets that are asked for before the first of them is looked at.
-constexpr uint32_t kAhead = 8;
+// Packets that are polled together. More would take registers, and instructions that a cold launch has to fetch.
+constexpr uint32_t kAhead = 4;
 
-// Takes packet i of every rank's slot in `slots` (each `stride` packets long), in rank order: `visit(source, data)`. In place of
-// the own rank's there is `own`. Sources for which `has(source)` is false are left out; `arrived(source)` comes
-// after each wait. False after a timeout.
+// Takes packet i of every rank's slot in `slots` (each `stride` packets long): `visit(source, data)` in rank order, when all of
+// a group of kAhead ranks have come. In place of the own rank's there is `own`; sources for which `has(source)` is false
+// are left out. `arrived(source)` is called in the order of arrival. False after a timeout.
 template <typename Data, typename Has, typename Arrived, typename Visit>
 KPROF_DEVICE bool take_packets(const Call& call, const Exchange& exchange, uint32_t region, Packet* slots, uint32_t stride,
                                const Data& own, Has has, Arrived arrived, Visit visit) {
   for (uint32_t begin = 0; begin < call.num_ranks(); begin += kAhead) {
+    const auto cell = [&](uint32_t k) { return slots + static_cast<uint64_t>(begin + k) * stride; };
+    const auto is_wanted = [&](uint32_t k) {
+      return begin + k < call.num_ranks() && begin + k != call.rank && has(begin + k);
+    };
     Packet ahead[kAhead];
+    uint32_t missing = 0;
     KPROF_UNROLL(kAhead)
-    for (uint32_t k = 0; k < kAhead; ++k) {
-      const uint32_t source = begin + k;
-      if (source < call.num_ranks() && source != call.rank && has(source))
-        ahead[k] = packets::peek(slots + static_cast<uint64_t>(source) * stride);
-    }
-    KPROF_UNROLL(kAhead)
-    for (uint32_t k = 0; k < kAhead; ++k) {
-      const uint32_t source = begin + k;
-      if (source >= call.num_ranks() || !has(source)) continue;
-      if (source == call.rank) {
-        visit(source, own);
-        continue;
+    for (uint32_t k = 0; k < kAhead; ++k) missing |= static_cast<uint32_t>(is_wanted(k)) << k;
+    signals::Waited waited{region, call.rank, block_id()};
+    const auto read = [&] {
+      const uint32_t missing_before = missing;
+      KPROF_UNROLL(kAhead)
+      for (uint32_t k = 0; k < kAhead; ++k)
+        if ((missing >> k & 1u) != 0) ahead[k] = packets::peek(cell(k));
+      KPROF_UNROLL(kAhead)
+      for (uint32_t k = 0; k < kAhead; ++k) {
+        if ((missing >> k & 1u) == 0) continue;
+        if (packets::is_complete(ahead[k])) missing &= ~(1u << k);
+        waited.peer = begin + k;
       }
-      Packet* cell = slots + static_cast<uint64_t>(source) * stride;
-      if (!packets::take(ahead[k], cell, exchange.epoch(), call.limits(), {region, source, block_id()})) return false;
-      arrived(source);
-      visit(source, packets::data_of<Data>(ahead[k]));
+      KPROF_UNROLL(1)
+      for (uint32_t k = 0; k < kAhead; ++k)
+        if (((missing_before & ~missing) >> k & 1u) != 0) arrived(begin + k);
+      return missing == 0 ? exchange.epoch() : 0u;
+    };
+    if (!signals::poll(read, exchange.epoch(), call.limits(), waited)) return false;
+    KPROF_UNROLL(kAhead)
+    for (uint32_t k = 0; k < kAhead; ++k) {
+      if (begin + k == call.rank && has(begin + k)) visit(begin + k, own);
+      if (!is_wanted(k)) continue;
+      visit(begin + k, packets::data_of<Data>(ahead[k]));
+      packets::empty(cell(k));
     }
   }
   return true;
@@ -341,22 +357,19 @@ KPROF_DEVICE void for_each_in(const Range& range, Work work) {
   for (uint32_t i = range.begin + thread_id(); i < range.end; i += num_threads()) work(i);
 }
 
-// Vectors that are asked for before the first is added: with more, a block of 512 threads has too few registers.
-constexpr uint32_t kSlotsAhead = 4;
-
 // sum over ranks of vector `i`, the own one given, the others in slots of `stride` vectors.
 template <typename Element>
 KPROF_DEVICE Vec<Element> sum_of_slots(const Call& call, const Vec<Element>* slots, uint32_t stride, uint32_t i,
                                        const Vec<Element>& own) {
   Sum<Vec<Element>> sum;
-  for (uint32_t begin = 0; begin < call.num_ranks(); begin += kSlotsAhead) {
-    Vec<Element> ahead[kSlotsAhead];
-    KPROF_UNROLL(kSlotsAhead)
-    for (uint32_t k = 0; k < kSlotsAhead; ++k)
+  for (uint32_t begin = 0; begin < call.num_ranks(); begin += kAhead) {
+    Vec<Element> ahead[kAhead];
+    KPROF_UNROLL(kAhead)
+    for (uint32_t k = 0; k < kAhead; ++k)
       if (begin + k < call.num_ranks() && begin + k != call.rank)
         ahead[k] = slots[static_cast<uint64_t>(begin + k) * stride + i];
-    KPROF_UNROLL(kSlotsAhead)
-    for (uint32_t k = 0; k < kSlotsAhead; ++k) {
+    KPROF_UNROLL(kAhead)
+    for (uint32_t k = 0; k < kAhead; ++k) {
       if (begin + k >= call.num_ranks()) continue;
       // A choice between the two references would put `ahead` into memory.
       if (begin + k == call.rank) {

@@ -8,14 +8,15 @@ later calls only fill in two addresses.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from instrumented_kernels.all_reduce.tuning import tuning_for
 from instrumented_kernels.kernel_library import (
     MAX_RANKS,
-    Grid,
     KernelLibrary,
     PreparedLaunch,
     build_options,
@@ -24,7 +25,7 @@ from instrumented_kernels.kernel_library import (
 from instrumented_kernels.team_memory import TeamMemory
 from instrumented_kernels.tensors import check_tensor
 from kprof.build import BuildOptions
-from kprof.recording import NullRecorder, Recorder
+from kprof.recording import RECORD_DIR_VARIABLE, NullRecorder, Recorder
 from kprof.regions import RegionTable
 from kprof.targets import Target
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from kprof.groups import Group
 
 DEFAULT_TIMEOUT_S: Final = 5.0
-DEFAULT_WARPS_PER_BLOCK: Final = {Target.CPU: 1, Target.CUDA: 16, Target.HIP: 8}
 CPU_BLOCKS: Final = 2
 # What kernel.hip is compiled for, by the name of the torch dtype.
 ELEMENT_TYPES: Final = {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float32": "fp32"}
@@ -96,8 +96,9 @@ class _Launch(NamedTuple):
 class Plan:
     """Everything that all-reduces on one group of ranks need. Creation is collective.
 
-    `device` is "cpu" or the current torch device. On the CPU target `options` may set the warp width and
-    `schedule_seed` the interleaving. Raises ValueError, or TargetError / BuildError of kprof.
+    `device` is "cpu" or the current torch device. `warps_per_block` is what was tuned unless given. On the CPU target
+    `options` may set the warp width and `schedule_seed` the interleaving. Raises ValueError, or TargetError /
+    BuildError of kprof.
     """
 
     def __init__(
@@ -117,8 +118,9 @@ class Plan:
         self.device = device
         self.options = options or build_options(device)
         self.regions = RegionTable.from_header(_HERE / "regions.h")
-        self._library = _load(self.options)
-        self._warps = warps_per_block or DEFAULT_WARPS_PER_BLOCK[self.options.target]
+        self._libraries = _Libraries(self.options)
+        self._library = self._libraries.plain
+        self._warps = warps_per_block
         self._sizes = heap_sizes or DEFAULT_HEAP_SIZES[self.options.target]
         self._shape = _Shape(group.world_size, self._sizes.packet_bytes, self._sizes.bulk_bytes)
         self._check_same_on_all_ranks()
@@ -156,13 +158,11 @@ class Plan:
         (it may be captured in a CUDA graph), and `wait` raises what went wrong; on the CPU it raises PeerTimeoutError
         itself when a peer never answered. Raises ValueError / TypeError for bad inputs before anything is launched.
         """
-        key = (tensor.numel(), tensor.dtype, tensor.get_device(), variant, grid)
+        is_recorded = recorder is not None and recorder.is_recording
+        key = (tensor.numel(), tensor.dtype, tensor.get_device(), variant, grid, is_recorded)
         launches = self._prepared.get(key)
         if launches is None:
-            self._check_tensor(tensor)
-            launches = self._prepared[key] = self._prepare(
-                tensor.numel(), tensor.dtype, variant, grid
-            )
+            launches = self.prepare(tensor, variant, grid, is_recorded)
         result = tensor.new_empty(tensor.shape) if out is None else out
         source, target = tensor.data_ptr(), result.data_ptr()
         if result is not tensor or not tensor.is_contiguous():
@@ -172,6 +172,24 @@ class Plan:
             launch.call.output = target + launch.begin_byte
             self._launch(launch, recorder or _NO_RECORDER)
         return result
+
+    def prepare(
+        self,
+        tensor: torch.Tensor,
+        variant: str = "auto",
+        grid: int | None = None,
+        is_recorded: bool = False,
+    ) -> list[_Launch]:
+        """Load the kernels for calls on such a tensor and keep what they need; the first call does it otherwise.
+
+        Do it before a call of a new kind is captured in a CUDA graph. Raises as the call would.
+        """
+        self._check_tensor(tensor)
+        library = self._libraries.instrumented if is_recorded else self._library
+        key = (tensor.numel(), tensor.dtype, tensor.get_device(), variant, grid, is_recorded)
+        launches = self._make_launches(library, tensor.numel(), tensor.dtype, variant, grid)
+        self._prepared[key] = launches
+        return launches
 
     def wait(self) -> None:
         """Wait for all calls on this rank; raises PeerTimeoutError when a peer never answered.
@@ -184,33 +202,35 @@ class Plan:
         self, num_elements: int, dtype: torch.dtype, variant: str = "auto", grid: int | None = None
     ) -> list[tuple[str, int]]:
         """What a call would launch: (kernel, blocks) each; raises ValueError for what cannot be launched."""
-        launches = self._prepare(num_elements, dtype, variant, grid)
+        launches = self._make_launches(self._library, num_elements, dtype, variant, grid)
         return [(launch.prepared.name, launch.prepared.grid.num_blocks) for launch in launches]
 
     def close(self) -> None:
         """Free the memory. Collective: no rank may still write to another's heap."""
         self._memory.close()
 
-    def _prepare(
-        self, num_elements: int, dtype: torch.dtype, variant: str, num_blocks: int | None
+    def _make_launches(
+        self,
+        library: KernelLibrary,
+        num_elements: int,
+        dtype: torch.dtype,
+        variant: str,
+        num_blocks: int | None,
     ) -> list[_Launch]:
         element_bytes = dtype.itemsize
-        num_bytes = num_elements * element_bytes
-        tuning = tuning_for(self.group.world_size)
         if variant == "auto":
-            variant = tuning.variant(num_bytes)
+            tuning = tuning_for(self.group.world_size)
+            variant = tuning.variant(num_elements * element_bytes)
         variant_idx = self._variant_idx(variant, dtype)
-        wanted = num_blocks or self._natural_blocks(variant_idx, num_bytes, variant)
-        grid = self._checked_grid(variant_idx, wanted, variant)
-        step = int(
-            self._library.functions.all_reduce_capacity(ctypes.byref(self._shape), variant_idx)
-        )
+        shape = self._grid_shape(variant, variant_idx, num_elements * element_bytes, num_blocks)
+        grid = library.grid(variant_idx, *shape)
+        step = int(library.functions.all_reduce_capacity(ctypes.byref(self._shape), variant_idx))
         calls = {
             begin: self._make_call(min(step, num_elements - begin))
             for begin in range(0, num_elements, step)
         }
         return [
-            _Launch(self._library.prepare(variant_idx, 0, call, grid), call, begin * element_bytes)
+            _Launch(library.prepare(variant_idx, 0, call, grid), call, begin * element_bytes)
             for begin, call in calls.items()
         ]
 
@@ -221,27 +241,29 @@ class Plan:
             )
         return self._library.variant_idx(f"{variant}/{ELEMENT_TYPES[str(dtype)]}")
 
-    def _natural_blocks(self, variant_idx: int, num_bytes: int, variant: str) -> int:
-        rule = self._library.functions.all_reduce_grid_rule(variant_idx)
-        if rule == _ONE_BLOCK:
-            return 1
-        if rule == _BLOCK_PER_RANK:
-            return self.group.world_size
+    def _grid_shape(
+        self, variant: str, variant_idx: int, num_bytes: int, wanted: int | None
+    ) -> tuple[int, int]:
+        """Blocks and warps per block: what was asked for, else what the variant demands, else what was tuned."""
+        required = self._required_blocks(variant_idx)
         if self.options.target is Target.CPU:
-            return CPU_BLOCKS
-        return tuning_for(self.group.world_size).num_blocks(variant, num_bytes)
-
-    def _checked_grid(self, variant_idx: int, num_blocks: int, variant: str) -> Grid:
-        rule = self._library.functions.all_reduce_grid_rule(variant_idx)
-        if rule == _ONE_BLOCK and num_blocks != 1:
-            raise ValueError(f"{variant} runs in one block, got a grid of {num_blocks}")
-        if rule == _BLOCK_PER_RANK and num_blocks != self.group.world_size:
+            num_blocks, num_warps = CPU_BLOCKS, 1
+        else:
+            tuned = tuning_for(self.group.world_size).grid(variant, num_bytes)
+            num_blocks = tuned.num_blocks
+            num_warps = max(1, tuned.warps_per_block * 32 // self._library.warp_width)
+        num_blocks = wanted or required or num_blocks
+        if required and num_blocks != required:
             raise ValueError(
-                f"{variant} runs in one block per rank ({self.group.world_size}), got a grid of {num_blocks}"
+                f"{variant} runs in {required} block(s) here (one in all, or one per rank), got a grid of {num_blocks}"
             )
         if num_blocks > MAX_BLOCKS:
             raise ValueError(f"a grid of {num_blocks} blocks: give at most {MAX_BLOCKS}")
-        return self._library.grid(variant_idx, num_blocks, self._warps)
+        return num_blocks, self._warps or num_warps
+
+    def _required_blocks(self, variant_idx: int) -> int | None:
+        rule = self._library.functions.all_reduce_grid_rule(variant_idx)
+        return {_ONE_BLOCK: 1, _BLOCK_PER_RANK: self.group.world_size}.get(rule)
 
     def _make_call(self, num_elements: int) -> _Call:
         return _Call(
@@ -298,6 +320,24 @@ class Plan:
                 raise ValueError(
                     f"rank {rank} has the plan {plan}, rank 0 has {plans[0]}; they must be equal"
                 )
+
+
+class _Libraries:
+    """The kernels compiled twice: as if kprof did not exist, for calls that nobody records, and instrumented.
+
+    The second is compiled when it is first needed; under `kprof record` at once, so that no call has to wait for it.
+    """
+
+    def __init__(self, options: BuildOptions) -> None:
+        self._options = options
+        without_kprof = (*options.defines, ("KPROF_ENABLED", "0"))
+        self.plain = _load(replace(options, defines=without_kprof))
+        if RECORD_DIR_VARIABLE in os.environ:
+            _ = self.instrumented
+
+    @cached_property
+    def instrumented(self) -> KernelLibrary:
+        return _load(self._options)
 
 
 def _load(options: BuildOptions) -> KernelLibrary:

@@ -9,28 +9,39 @@ from pathlib import Path
 from typing import Any, Final
 
 TABLE_FILE: Final = Path(__file__).parent / "tuned.json"
-# Variants that were never tuned, because they are there to be looked at.
-_UNTUNED_BLOCKS: Final = 16
+
+
+@dataclass(frozen=True)
+class TunedGrid:
+    """Blocks, and warps of 32 lanes in each (a target with wider warps takes the same number of threads)."""
+
+    num_blocks: int
+    warps_per_block: int
+
+
+# For variants that were never tuned, because they are there to be looked at.
+_UNTUNED: Final = TunedGrid(16, 16)
 
 
 @dataclass(frozen=True)
 class Tuning:
     """What was fastest for a number of ranks; sizes are in bytes of the tensor, in rising order.
 
-    `variants`: (largest size, variant); `blocks`: by variant, (largest size, blocks). The last entry also serves all
+    `variants`: (largest size, variant); `grids`: by variant, (largest size, grid). The last entry also serves all
     larger sizes.
     """
 
     variants: tuple[tuple[int, str], ...]
-    blocks: dict[str, tuple[tuple[int, int], ...]]
+    grids: dict[str, tuple[tuple[int, TunedGrid], ...]]
 
     def variant(self, num_bytes: int) -> str:
         """The fastest variant for a tensor of this size."""
         return str(_entry(self.variants, num_bytes))
 
-    def num_blocks(self, variant: str, num_bytes: int) -> int:
+    def grid(self, variant: str, num_bytes: int) -> TunedGrid:
         """The fastest grid of a variant for a tensor of this size."""
-        return int(_entry(self.blocks.get(variant, ((0, _UNTUNED_BLOCKS),)), num_bytes))
+        found: TunedGrid = _entry(self.grids.get(variant, ((0, _UNTUNED),)), num_bytes)
+        return found
 
 
 def _entry(table: tuple[tuple[int, Any], ...], num_bytes: int) -> Any:
@@ -46,7 +57,9 @@ def tuning_for(world_size: int) -> Tuning:
     return Tuning(
         tuple((int(limit), str(variant)) for limit, variant in table["variants"]),
         {
-            variant: tuple((int(limit), int(blocks)) for limit, blocks in entries)
-            for variant, entries in table["blocks"].items()
+            variant: tuple(
+                (int(limit), TunedGrid(int(blocks), int(warps))) for limit, blocks, warps in entries
+            )
+            for variant, entries in table["grids"].items()
         },
     )

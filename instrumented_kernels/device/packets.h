@@ -11,7 +11,6 @@
 #pragma once
 
 #include "elements.h"
-#include "signals.h"
 
 namespace packets {
 
@@ -63,18 +62,6 @@ KPROF_DEVICE Data data_of(const Packet& packet) {
 KPROF_DEVICE bool is_complete(const Packet& packet) {
   return static_cast<uint32_t>(packet.words[0]) != 0 && static_cast<uint32_t>(packet.words[0] >> 32) != 0 &&
          static_cast<uint32_t>(packet.words[1]) != 0 && static_cast<uint32_t>(packet.words[1] >> 32) != 0;
-}
-
-// Until `packet`, once peeked from `cell`, is complete; then empties the cell. False after a timeout.
-KPROF_DEVICE bool take(Packet& packet, Packet* cell, uint32_t epoch, const signals::WaitLimits& limits,
-                       const signals::Waited& waited) {
-  const auto read = [&] {
-    packet = peek(cell);
-    return is_complete(packet) ? epoch : 0u;
-  };
-  if (!is_complete(packet) && !signals::poll(read, epoch, limits, waited)) return false;
-  empty(cell);
-  return true;
 }
 
 }  // namespace packets
