@@ -266,6 +266,7 @@ KPROF_DEVICE void twoshot_packets_exchange(const Call& call, kprof::Track& track
       packets::send(exchange.packets_of(call.rank_after(distance)) + call.num_ranks() * slice + place, result);
     output.store(place, result);
   }
+  span = profile_lap(track, span, R_REDUCE, payload<R_REDUCE>(num_own_bytes));
   for (uint32_t distance = 1; distance < call.num_ranks(); ++distance) {
     span = profile_lap(track, span, R_BROADCAST,
                        payload<R_BROADCAST>(call.rank_after(distance), block_id(), num_own_bytes));

@@ -88,6 +88,7 @@ class _Call(ctypes.Structure):
 class _Launch(NamedTuple):
     """One launch of a call: all but the addresses. `begin_byte` is where its part of the tensor begins."""
 
+    library: KernelLibrary
     prepared: PreparedLaunch
     call: _Call
     begin_byte: int
@@ -230,7 +231,9 @@ class Plan:
             for begin in range(0, num_elements, step)
         }
         return [
-            _Launch(library.prepare(variant_idx, 0, call, grid), call, begin * element_bytes)
+            _Launch(
+                library, library.prepare(variant_idx, 0, call, grid), call, begin * element_bytes
+            )
             for begin, call in calls.items()
         ]
 
@@ -279,7 +282,7 @@ class Plan:
 
     def _launch(self, launch: _Launch, recorder: Recorder | NullRecorder) -> None:
         self._num_launches += 1
-        self._library.launch(
+        launch.library.launch(
             launch.prepared,
             regions=self.regions,
             recorder=recorder,

@@ -1,0 +1,80 @@
+"""What the all-reduce records: each variant its regions, every put joined to its wait."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from reductions import VARIANTS, Call, Setting, count_wrong
+
+from kprof.groups import Group, run_threads
+from kprof.record import session
+from kprof.recording import Recorder
+from kprof.trace import Trace
+
+NUM_CALLS = 3
+NUM_RANKS = 4
+REGIONS = {
+    "oneshot_serial": {"put", "publish", "wait", "reduce", "copy-out"},
+    "oneshot_lock": {"put", "wait", "lock/acquire", "lock/hold", "copy-out"},
+    "oneshot_tree": {"tree/put", "tree/wait", "reduce"},
+    "oneshot": {"put", "wait", "reduce"},
+    "twoshot_packets": {"put", "wait", "reduce", "broadcast", "broadcast/wait", "copy-out"},
+    "twoshot": {"put", "publish", "wait", "reduce", "broadcast", "broadcast/wait", "copy-out"},
+    "ring": {"put", "wait", "broadcast", "broadcast/wait", "copy-out"},
+}
+# Flows of one call: blocks x sends of a block that somebody waits for.
+FLOWS = {
+    "oneshot_serial": NUM_RANKS * 3,
+    "oneshot_lock": NUM_RANKS * 3,
+    "oneshot_tree": 2 * NUM_RANKS * 2,
+    "oneshot": 2 * NUM_RANKS * 3,
+    "twoshot_packets": 2 * NUM_RANKS * 3 * 2,
+    "twoshot": 2 * NUM_RANKS * 3 * 2,
+    "ring": 2 * 3 * 2,
+}
+
+
+def record(variant: str, output: Path) -> Trace:
+    def work(group: Group) -> int:
+        plan = Setting(NUM_RANKS).plan(group)
+        recorder = Recorder(
+            directory, rank=group.rank, world_size=group.world_size, arena_bytes=1 << 22
+        )
+        call = Call(2000, variant=variant)
+        wrong = count_wrong(plan, call, 0)  # not recorded, in kernels without instrumentation
+        recorder.align(group)
+        wrong += sum(count_wrong(plan, call, n, recorder) for n in range(NUM_CALLS))
+        recorder.align(group)
+        recorder.close()
+        plan.close()
+        return wrong
+
+    with session(output) as directory:
+        assert run_threads(NUM_RANKS, work) == [0] * NUM_RANKS
+    return Trace.open(output)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_put_meets_its_wait(variant: str, tmp_path: Path) -> None:
+    trace = record(variant, tmp_path / "run.kprof")
+    regions = trace.frame("SELECT DISTINCT region FROM events")["region"]
+    assert set(regions) == REGIONS[variant]
+    kernels = trace.frame("SELECT DISTINCT kernel, ordinal FROM launches")
+    assert set(kernels["kernel"]) == {f"all_reduce/{variant}"}
+    assert len(kernels) == NUM_CALLS
+    flows = trace.frame("SELECT count(*) AS n FROM flows")["n"][0]
+    assert flows == NUM_CALLS * FLOWS[variant]
+    lost = trace.frame(
+        "SELECT count(*) AS n FROM flows WHERE wait_end_ns < send_start_ns - 100000"
+    )["n"][0]
+    assert lost == 0
+
+
+def test_bytes_of_the_puts_are_those_of_the_tensor(tmp_path: Path) -> None:
+    trace = record("twoshot", tmp_path / "run.kprof")
+    by_rank = trace.frame(
+        "SELECT rank, sum(bytes) AS b FROM events WHERE region = 'put' GROUP BY 1"
+    )
+    # 2000 elements are 250 vectors, 63 for each of the four slices; three of them leave.
+    assert set(by_rank["b"]) == {NUM_CALLS * 3 * 63 * 16}
