@@ -76,17 +76,20 @@ def read_guests(trace: Trace, files: Sequence[Path]) -> Guests:
     whole = trace.select(ranks=None, blocks=None, launches=None, regions=None, time_ns=None)
     shown = {info.rank for info in trace.ranks}
     profiles = [profile for profile in map(_read, files) if profile.rank in shown]
-    kernels: dict[int, list[GuestSlice]] = {}
+    stretches: dict[int, list[list[GuestSlice]]] = {}
+    lines: dict[int, dict[str, list[GuestSlice]]] = {}
     for profile in profiles:
-        kernels.setdefault(profile.rank, []).extend(profile.kernels())
-    ties = share(whole, {rank: tie(whole, rank, seen) for rank, seen in kernels.items()})
+        stretches.setdefault(profile.rank, []).append(profile.kernels())
+        for name, slices in profile.lines.items():
+            lines.setdefault(profile.rank, {}).setdefault(name, []).extend(slices)
+    ties = share(whole, {rank: tie(whole, rank, seen) for rank, seen in stretches.items()})
     window_ns = _window_ns(trace)
-    lines = tuple(
-        GuestLine(profile.rank, name, _on_clock(slices, ties[profile.rank], window_ns))
-        for profile in profiles
-        for name, slices in sorted(profile.lines.items(), key=_place)
+    guests = tuple(
+        GuestLine(rank, name, _on_clock(slices, ties[rank], window_ns))
+        for rank, of_rank in lines.items()
+        for name, slices in sorted(of_rank.items(), key=_place)
     )
-    return Guests(lines, (_notice(ties),) if ties else ())
+    return Guests(guests, (_notice(ties),) if ties else ())
 
 
 def _window_ns(trace: Trace) -> tuple[int, int] | None:

@@ -84,10 +84,13 @@ class Tie:
         return about_ns - round(self.drift * (about_ns - self.from_ns))
 
 
-def tie(trace: Trace, rank: int, kernels: Sequence[GuestSlice]) -> Tie:
-    """Tie one rank by what the profiler calls kernels; raises ExportError when no kernel is on both sides."""
+def tie(trace: Trace, rank: int, stretches: Sequence[Sequence[GuestSlice]]) -> Tie:
+    """Tie one rank by what the profiler calls kernels, in each of the stretches of the run that it saw.
+
+    Raises ExportError when no kernel is on both sides.
+    """
     launches = _launches(trace, rank)
-    pairs = _matched(launches, kernels)
+    pairs = _joined([pairs for kernels in stretches for pairs in _matched(launches, kernels)])
     if pairs is None:
         raise ExportError(
             f"no kernel of rank {rank} is in both the capture and the profiler's trace; "
@@ -134,8 +137,8 @@ def _launches(trace: Trace, rank: int) -> dict[str, list[tuple[int, int]]]:
 
 def _matched(
     launches: Mapping[str, list[tuple[int, int]]], kernels: Sequence[GuestSlice]
-) -> Pairs | None:
-    """All pairs of all kernels: those with most launches first, whose offset helps to match the others."""
+) -> list[Pairs]:
+    """Pairs of every kernel: those with most launches first, whose offset helps to match the others."""
     sides = [(_named(kernels, name), spans) for name, spans in launches.items()]
     sides.sort(key=lambda side: -min(len(side[0]), len(side[1])))
     found: list[Pairs] = []
@@ -143,6 +146,10 @@ def _matched(
         pairs = _match(seen, spans, found[0].middle_ns if found else None)
         if len(pairs):
             found.append(pairs)
+    return found
+
+
+def _joined(found: Sequence[Pairs]) -> Pairs | None:
     if not found:
         return None
     columns = [(p.k0, p.k1, p.e0, p.e1) for p in found]

@@ -257,6 +257,20 @@ def test_launches_that_contradict_each_other_are_said(tmp_path: Path) -> None:
     assert bound_of(summary.notices) >= (9000 - 1600) / 2
 
 
+def test_stretches_of_one_run_are_matched_one_by_one(tmp_path: Path) -> None:
+    """A profiler with a schedule: it saw launches 0 and 1, then 3 and 4."""
+    files = [
+        save(tmp_path, profile(0, launches=seen), f"torch-rank-00000{number}.json.gz")
+        for seen, number in ((slice(0, 2), ""), (slice(3, 5), "-1"))
+    ]
+    summary = write(device_trace(1), tmp_path / "run.json", torch_traces=files)
+    assert bound_of(summary.notices) == 800
+    assert any("by 4 launches seen" in notice for notice in summary.notices)
+    events = json.loads(summary.path.read_text())["traceEvents"]
+    threads = [e["args"]["name"] for e in events if e["name"] == "thread_name"]
+    assert threads.count("PyTorch stream 7") == 1
+
+
 def test_a_path_before_the_name_is_not_part_of_the_symbol(tmp_path: Path) -> None:
     build = TraceBuilder(REGIONS, num_ranks=1)
     build.launch(1, "ours/all_reduce")
