@@ -1,9 +1,17 @@
-"""Runs the clock calibration: ping-pong kernels between the reference rank and every other, over symmetric memory."""
+"""Runs the clock calibration: ping-pong kernels between pairs of ranks of a host, host clocks between hosts.
+
+On GPUs all pairs of a host play, as many at a time as there are partners, 16 lanes each; on the CPU target, where ranks
+share cores, the first rank plays with one rank after the other (all pairs where every rank can have a core).
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
+import socket
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,30 +20,22 @@ import numpy as np
 from kprof.arena import allocate
 from kprof.build import BuildOptions, load_library
 from kprof.capture import ClockInfo
-from kprof.clock import (
-    DEFAULT_NUM_ROUNDS,
-    OffsetSample,
-    offset_from_rounds,
-    step_from_readings,
-    ticks_to_ns,
-)
+from kprof.clock import OffsetSample, Pair, sample_from_readings, step_from_readings, ticks_to_ns
 from kprof.errors import ClockError
+from kprof.groups import PartOfGroup
+from kprof.host_clocks import HostClocks
 from kprof.symmetric import SymmetricHeap
 from kprof.targets import Target, target_of_device
 
 if TYPE_CHECKING:
     from kprof.groups import Group
 
-REFERENCE_RANK: Final = 0
 _SOURCE: Final = Path(__file__).parent / "kernels" / "clock_pingpong.hip"
 _NUM_STEP_READINGS: Final = 4096
 _TIMEOUT_S: Final = 5
-_ROUND_BYTES: Final = 16
 # Half a round trip between two cores or two GPUs of a host is below this.
 _GOOD_BOUND_NS: Final = 2000
-_MAX_PASSES: Final = 8
-# Each pair of ranks has its own two flags, a cache line apart.
-_FLAG_STRIDE_BYTES: Final = 128
+_MAX_PASSES: Final = 16
 _SOURCES_OF_TIME: Final = {
     Target.CPU: "CLOCK_MONOTONIC",
     Target.CUDA: "%globaltimer",
@@ -43,20 +43,32 @@ _SOURCES_OF_TIME: Final = {
 }
 
 
+@dataclass(frozen=True)
+class Effort:
+    """How much one pair plays: lanes at the same time, and rounds of each."""
+
+    num_lanes: int
+    num_rounds: int
+
+
+# Lanes of the CPU target would share one core.
+EFFORT: Final = {
+    Target.CPU: Effort(1, 300),
+    Target.CUDA: Effort(16, 96),
+    Target.HIP: Effort(16, 96),
+}
+
+
 def load_calibration(target: Target) -> ctypes.CDLL:
     """The compiled ping-pong kernels of one target."""
     library = load_library(_SOURCE, BuildOptions(target))
+    pointer, word = ctypes.c_void_p, ctypes.c_uint32
     library.kprof_pingpong.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_uint32,
-        ctypes.c_uint32,
-        ctypes.c_int,
-        ctypes.c_uint64,
-        ctypes.c_void_p,
+        *(pointer, pointer, pointer),
+        *(word, word, word, ctypes.c_int, ctypes.c_uint64, pointer),
     ]
-    library.kprof_clock_steps.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p]
+    library.kprof_clock_steps.argtypes = [pointer, word, pointer]
+    library.kprof_flag_stride_bytes.restype = word
     library.kprof_ticks_per_second.restype = ctypes.c_uint64
     library.kprof_error_text.restype = ctypes.c_char_p
     return library
@@ -75,76 +87,177 @@ def measure_clock(device: str) -> ClockInfo:
     )
 
 
-@dataclass
+def all_pairs(world_size: int) -> list[list[Pair]]:
+    """All pairs of ranks, in turns of pairs that share no rank (the circle method of tournaments)."""
+    players = list(range(world_size + world_size % 2))
+    turns = []
+    for _ in range(len(players) - 1):
+        half = len(players) // 2
+        pairs = zip(players[:half], reversed(players[half:]), strict=True)
+        real = [(min(pair), max(pair)) for pair in pairs if max(pair) < world_size]
+        turns.append(sorted(real))
+        players = [players[0], players[-1], *players[1:-1]]
+    return turns
+
+
+def star(world_size: int) -> list[list[Pair]]:
+    """The first rank with every other, one pair a turn."""
+    return [[(0, rank)] for rank in range(1, world_size)]
+
+
 class Calibrator:
-    """Flags in symmetric memory and the round number, kept from one calibration to the next. Creation is collective."""
+    """Calibrates all ranks of a group and keeps what it found. Creation is collective.
+
+    `host` is what this rank's host is called; ranks of one host reach each other's memory. `turns_of` gives the pairs
+    that play among so many ranks, and which at the same time.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        device: str,
+        clock: ClockInfo,
+        *,
+        host: str | None = None,
+        turns_of: Callable[[int], list[list[Pair]]] | None = None,
+    ) -> None:
+        target = target_of_device(device)
+        hosts = group.all_gather(socket.gethostname() if host is None else host)
+        members = [
+            [rank for rank, other in enumerate(hosts) if other == name]
+            for name in dict.fromkeys(hosts)
+        ]
+        neighbours = members[list(dict.fromkeys(hosts)).index(hosts[group.rank])]
+        turns = _merged_turns(members, turns_of or _turns_of(target))
+        self._pairs = _PairCalibrator(group, device, clock, turns, neighbours)
+        self._hosts = HostClocks(
+            group, tuple(ranks[0] for ranks in members), clock.step_ns, self._pairs.read_clock_ns
+        )
+        self.method = f"{target.value} ping-pong"
+        if len(members) > 1:
+            self.method += f", host clocks between {len(members)} hosts"
+        self.calibrations: list[dict[Pair, OffsetSample]] = []
+
+    def run(self) -> None:
+        """Calibrate once and keep the samples. Collective; raises ClockError when a rank does not answer."""
+        samples = self._pairs.run()
+        if len(self._hosts.leaders) > 1:
+            samples |= self._hosts.run()
+        self.calibrations.append(samples)
+
+
+@dataclass
+class _PairCalibrator:
+    """Flags in symmetric memory and the round number, kept from one calibration to the next. Creation is collective.
+
+    `turns` says which pairs play, and which of them at the same time; `neighbours` are the ranks of this host.
+    """
 
     group: Group
     device: str
     clock: ClockInfo
-    num_rounds: int = DEFAULT_NUM_ROUNDS
+    turns: list[list[Pair]]
+    neighbours: list[int]
 
     def __post_init__(self) -> None:
-        self._library = load_calibration(target_of_device(self.device))
-        self._heap = SymmetricHeap(
-            self.group, self.group.world_size * _FLAG_STRIDE_BYTES, self.device
-        )
-        self._rounds = allocate(self.num_rounds * _ROUND_BYTES, self.device)
+        target = target_of_device(self.device)
+        self._effort = EFFORT[target]
+        self._library = load_calibration(target)
+        self._flag_bytes = self._library.kprof_flag_stride_bytes() * self._effort.num_lanes
+        part = PartOfGroup(self.group, self.neighbours)
+        self._heap = SymmetricHeap(part, self.group.world_size * self._flag_bytes, self.device)
+        self._bases = dict(zip(self.neighbours, self._heap.bases, strict=True))
+        num_readings = self._effort.num_lanes * self._effort.num_rounds
+        self._readings = allocate(num_readings * 16, self.device)
         self._next_round = 1
 
-    def run(self) -> dict[int, OffsetSample]:
-        """One sample for every rank but the reference. Collective; raises ClockError when a rank does not answer.
+    def read_clock_ns(self) -> int:
+        """This rank's device clock, now."""
+        _check(self._library, self._library.kprof_clock_steps(self._readings.address, 1, None))
+        ticks = self._readings.read(0, 8).view(np.int64)
+        return int(ticks_to_ns(ticks, self.clock.ticks_per_second)[0])
+
+    def run(self) -> dict[Pair, OffsetSample]:
+        """One sample for every pair that plays. Collective; raises ClockError when a rank does not answer.
 
         Two partners that never ran at the same moment (more ranks than cores) give a poor sample and play again.
         """
-        samples: dict[int, OffsetSample] = {}
-        played: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
-        pending = [rank for rank in range(self.group.world_size) if rank != REFERENCE_RANK]
+        samples: dict[Pair, OffsetSample] = {}
+        played: dict[Pair, list[tuple[np.ndarray, np.ndarray]]] = {}
+        pending = self.turns
         for _ in range(_MAX_PASSES):
-            everyone = self.group.all_gather(self._exchange_flags(pending))
-            for rank in pending:
-                played.setdefault(rank, []).append(
-                    (everyone[REFERENCE_RANK][rank], everyone[rank][rank][:, 1])
+            everyone = self.group.all_gather(self._play_turns(pending))
+            for pair in [pair for turn in pending for pair in turn]:
+                played.setdefault(pair, []).append(
+                    (everyone[pair[0]][pair], everyone[pair[1]][pair])
                 )
-                initiator, responder = (
-                    np.concatenate(part) for part in zip(*played[rank], strict=True)
-                )
-                samples[rank] = offset_from_rounds(initiator, responder, self.clock.step_ns)
-            # Every rank holds the same rounds and comes to the same list.
-            pending = [rank for rank in pending if samples[rank].bound_ns > _GOOD_BOUND_NS]
+                samples[pair] = self._sample(played[pair])
+            # Every rank holds the same readings and comes to the same list.
+            pending = [
+                [pair for pair in turn if samples[pair].rigorous_bound_ns > _GOOD_BOUND_NS]
+                for turn in pending
+            ]
+            pending = [turn for turn in pending if turn]
             if not pending:
                 break
         return samples
 
-    def _exchange_flags(self, ranks: list[int]) -> dict[int, np.ndarray]:
-        """The reference rank plays with one rank after the other; the others wait in a barrier, off the CPU."""
-        rounds: dict[int, np.ndarray] = {}
-        for rank in ranks:
-            if self.group.rank in (rank, REFERENCE_RANK):
-                rounds[rank] = self._play(rank)
-            self.group.barrier()
-        self._next_round += self.num_rounds
-        return rounds
+    def _sample(self, games: list[tuple[np.ndarray, np.ndarray]]) -> OffsetSample:
+        first, second = (np.concatenate(side) for side in zip(*games, strict=True))
+        return sample_from_readings(first, second, self.clock.step_ns)
 
-    def _play(self, rank: int) -> np.ndarray:
-        """Rounds with one partner; (num_rounds, 2) int64 ns of this side's readings."""
-        is_initiator = self.group.rank == REFERENCE_RANK
-        peer = rank if is_initiator else REFERENCE_RANK
-        offset = rank * _FLAG_STRIDE_BYTES
-        self._rounds.clear(0, self._rounds.size_bytes)
+    def _play_turns(self, turns: list[list[Pair]]) -> dict[Pair, np.ndarray]:
+        """This rank's readings of every game that it took part in; who does not play waits in a barrier."""
+        readings: dict[Pair, np.ndarray] = {}
+        for turn in turns:
+            self.group.barrier()
+            for pair in turn:
+                if self.group.rank in pair:
+                    readings[pair] = self._play(pair)
+        self._next_round += self._effort.num_rounds
+        return readings
+
+    def _play(self, pair: Pair) -> np.ndarray:
+        """Rounds with one partner; (num_lanes, num_rounds, 2) int64 ns of this side's (seen, sent)."""
+        is_first = self.group.rank == pair[0]
+        peer = pair[1] if is_first else pair[0]
+        self._readings.clear(0, self._readings.size_bytes)
         error = self._library.kprof_pingpong(
-            self._heap.bases[self.group.rank] + offset,
-            self._heap.bases[peer] + offset,
-            self._rounds.address,
-            self.num_rounds,
+            self._bases[self.group.rank] + peer * self._flag_bytes,
+            self._bases[peer] + self.group.rank * self._flag_bytes,
+            self._readings.address,
+            self._effort.num_lanes,
+            self._effort.num_rounds,
             self._next_round,
-            int(is_initiator),
+            int(is_first),
             int(_TIMEOUT_S * self.clock.ticks_per_second),
             None,
         )
         _check(self._library, error)
-        ticks = self._rounds.read(0, self._rounds.size_bytes).view(np.int64).reshape(-1, 2)
-        return ticks_to_ns(ticks.copy(), self.clock.ticks_per_second)
+        ticks = self._readings.read(0, self._readings.size_bytes).view(np.int64)
+        lanes = ticks.reshape(self._effort.num_lanes, self._effort.num_rounds, 2)
+        return ticks_to_ns(lanes.copy(), self.clock.ticks_per_second)
+
+
+def _turns_of(target: Target) -> Callable[[int], list[list[Pair]]]:
+    def turns(world_size: int) -> list[list[Pair]]:
+        has_cores = target is not Target.CPU or world_size <= (os.cpu_count() or 1)
+        return all_pairs(world_size) if has_cores else star(world_size)
+
+    return turns
+
+
+def _merged_turns(
+    members: list[list[int]], turns_of: Callable[[int], list[list[Pair]]]
+) -> list[list[Pair]]:
+    """Hosts play at the same time, each among its own ranks."""
+    per_host = [
+        [[(ranks[a], ranks[b]) for a, b in turn] for turn in turns_of(len(ranks))]
+        for ranks in members
+    ]
+    return [
+        [pair for turn in turns for pair in turn] for turns in zip_longest(*per_host, fillvalue=[])
+    ]
 
 
 def _check(library: ctypes.CDLL, error: int) -> None:

@@ -126,11 +126,42 @@ class ClockSegment(msgspec.Struct, frozen=True):
 
 
 class RankAlignment(msgspec.Struct, frozen=True):
-    """How one rank's clock maps onto the reference rank's; the true value lies within `bound_ns`."""
+    """How one rank's clock maps onto the reference rank's; the true value lies within `bound_ns`.
+
+    `bound_ns` rests on the assumption that kprof.alignment states, `rigorous_bound_ns` (0: not measured) on none.
+    """
 
     rank: int
     segments: tuple[ClockSegment, ...]
     bound_ns: float
+    rigorous_bound_ns: float = 0.0
+
+    def correction_ns(self, local_ns: int) -> float:
+        """What to add to this rank's clock at `local_ns` to get the reference rank's."""
+        earlier = [segment for segment in self.segments if segment.from_ns <= local_ns]
+        segment = earlier[-1] if earlier else self.segments[0]
+        return segment.offset_ns + segment.drift_ppm * 1e-6 * (local_ns - segment.from_ns)
+
+
+class PairClock(msgspec.Struct, frozen=True):
+    """What is known about the clocks of two ranks: b's minus a's at the first calibration, and its drift.
+
+    A time difference between the two ranks holds within `bound_ns` all through the recording, within
+    `rigorous_bound_ns` whatever the link does. `residue_ns` says how far the pair's triangles were from closing at
+    worst; None where there are none.
+    """
+
+    a: int
+    b: int
+    offset_ns: float
+    drift_ppm: float
+    bound_ns: float
+    rigorous_bound_ns: float
+    num_rounds: int
+    num_calibrations: int
+    method: str
+    round_trip_ns: float = 0.0
+    residue_ns: float | None = None
 
 
 class Alignment(msgspec.Struct, frozen=True):
@@ -140,11 +171,16 @@ class Alignment(msgspec.Struct, frozen=True):
     reference_rank: int
     ranks: tuple[RankAlignment, ...]
     num_rounds: int = 0
+    pairs: tuple[PairClock, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def bound_between_ns(self, a: int, b: int) -> float:
         """The error bound of a time difference between two ranks."""
         if a == b:
             return 0.0
+        for pair in self.pairs:
+            if {pair.a, pair.b} == {a, b}:
+                return pair.bound_ns
         bounds = {entry.rank: entry.bound_ns for entry in self.ranks}
         return bounds[a] + bounds[b]
 

@@ -1,42 +1,68 @@
-"""Clocks of several ranks on one: offsets from two-way ping-pong, with a bound that holds whatever the link does.
+"""Two clocks, one calibration: what a ping-pong says about their offset, and how sure that is.
 
-A round gives four readings: the initiator's t0 (before it sends) and t3 (after the answer), the responder's t1. The
-responder read t1 between t0 and t3, so with offset = responder - initiator:
+Two ranks bounce a flag; each notes its clock when it sees the flag, and again when it sends it back. With offset =
+second - first clock, f = seen by the second - sent by the first (way there), g = seen by the first - sent by the second
+(way back):
 
-    t1 - t3  <=  offset  <=  t1 - t0
+    -g  <=  offset  <=  f                                       (a flag is never seen before it was sent)
 
-Every round is such an interval, and the true offset lies in all of them. Their intersection is the estimate (its
-middle) and the bound (half its width): an outlier only gives a wide interval, an asymmetric link shifts t1 within
-[t0, t3], and neither can break the bound. Drift during the calibration (2 ms at 100 ppm: 200 ns) is taken into
-account by widening the intervals until they intersect.
+Every hop is such a limit and the true offset obeys all of them: that is the *rigorous* interval, whatever the link
+does. Its width is about a round trip, so what follows estimates within it:
 
-Between two calibrations the offset is interpolated; before the first and after the last it is held on the nearest line.
+    estimate   (f - g) / 2 from the shortest ways there and the shortest ways back of a lane, the median of the lanes
+    spread     twice the deviation of the lanes from their median: their ways differ (processor, cache slice, link), so
+               this is what differences between the two directions of a way do to the estimate, noise included
+
+What both directions of *all* lanes have in common cannot be seen from one pair; kprof.alignment says what is assumed
+about it. A burst of slow rounds is not among the shortest ways and changes nothing.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from kprof.capture import Alignment, ClockSegment, RankAlignment
 from kprof.errors import ClockError
 
-DEFAULT_NUM_ROUNDS: Final = 300
+Pair = tuple[int, int]
+
 MIN_VALID_ROUNDS: Final = 8
+# Two quartz clocks stay within 100 ppm of their nominal rate each.
+MAX_DRIFT: Final = 200e-6
+# Of a lane's hops in one direction, the shortest.
+_SHORTEST_SHARE: Final = 0.1
+# A lane whose round trip is longer than the shortest lane's by more than this did not run undisturbed.
+_GOOD_LANE: Final = 1.5
+# A lane that is alone (or nearly) is cut into pieces, so that there is something to disagree with.
+_MIN_LANES: Final = 4
 
 
 class OffsetSample(msgspec.Struct, frozen=True):
-    """One calibration of one rank: at `local_ns` of its clock, its clock minus the reference's was `offset_ns`."""
+    """One calibration of a pair of ranks: at `local_ns` of the second's clock, second - first was about `offset_ns`.
+
+    `lower_ns` and `upper_ns` are the rigorous limits, `spread_ns` the disagreement of the lanes, `step_ns` the clocks'
+    step, `round_trip_ns` the sum of the two ways behind the estimate.
+    """
 
     local_ns: int
     offset_ns: float
-    bound_ns: float
+    spread_ns: float
+    lower_ns: float
+    upper_ns: float
+    step_ns: float
+    round_trip_ns: float
     num_rounds: int
-    min_round_trip_ns: float
+    # Over memory that both ranks reach, or by way of their hosts' clocks.
+    is_direct: bool = True
+
+    @property
+    def rigorous_bound_ns(self) -> float:
+        """How far the true offset can be from the estimate, whatever the link does."""
+        ends = (self.upper_ns - self.offset_ns, self.offset_ns - self.lower_ns)
+        return max(0.0, *ends) + self.step_ns
 
 
 def ticks_to_ns(ticks: np.ndarray, ticks_per_second: float) -> np.ndarray:
@@ -47,67 +73,112 @@ def ticks_to_ns(ticks: np.ndarray, ticks_per_second: float) -> np.ndarray:
     return np.rint(ticks * ns_per_tick).astype(np.int64)
 
 
-def offset_from_rounds(
-    initiator_ns: np.ndarray, responder_ns: np.ndarray, step_ns: float
+def sample_from_readings(
+    first_ns: np.ndarray, second_ns: np.ndarray, step_ns: float
 ) -> OffsetSample:
-    """Estimate responder - initiator from ping-pong rounds.
+    """Estimate second - first from the readings of a ping-pong that the first began.
 
-    `initiator_ns` is (N, 2) int64 of (t0, t3), `responder_ns` (N,) int64 of t1; rounds with zeros did not happen. The
-    bound includes the clocks' step. Raises ClockError when fewer than 8 rounds are valid.
+    Both are (lanes, rounds, 2) int64 of (seen, sent); readings of zero did not happen. Raises ClockError when fewer
+    than 8 rounds are complete.
     """
-    is_valid = (initiator_ns[:, 0] != 0) & (responder_ns != 0)
-    t0, t3, t1 = initiator_ns[is_valid, 0], initiator_ns[is_valid, 1], responder_ns[is_valid]
-    if len(t1) < MIN_VALID_ROUNDS:
+    hops = _Hops.of(first_ns, second_ns)
+    if len(hops.at_ns) < MIN_VALID_ROUNDS:
         raise ClockError(
-            f"only {len(t1)} of {len(responder_ns)} rounds of the clock calibration came back; is a rank stuck?"
+            f"only {len(hops.at_ns)} of {first_ns[..., 0].size} rounds of the clock calibration came back; "
+            "is a rank stuck?"
         )
-    lower, upper = int((t1 - t3).max()), int((t1 - t0).min())
-    # Clocks that drift during the calibration can make the intersection empty: the bound then covers the gap.
-    bound = abs(upper - lower) / 2 + step_ns
+    estimate = _estimate(hops)
+    # Limits hold at their own moment; until the estimate's the clocks may have drifted apart.
+    slack_ns = np.abs(hops.at_ns - estimate.local_ns) * MAX_DRIFT
+    limits = float((-hops.back_ns - slack_ns).max()), float((hops.there_ns + slack_ns).min())
+    lower, upper = min(limits), max(limits)
     return OffsetSample(
-        local_ns=int(t1[len(t1) // 2]),
-        offset_ns=(lower + upper) / 2,
-        bound_ns=bound,
-        num_rounds=len(t1),
-        min_round_trip_ns=float((t3 - t0).min()),
+        local_ns=estimate.local_ns,
+        offset_ns=min(max(estimate.offset_ns, lower), upper),
+        spread_ns=estimate.spread_ns,
+        lower_ns=lower,
+        upper_ns=upper,
+        step_ns=step_ns,
+        round_trip_ns=estimate.round_trip_ns,
+        num_rounds=len(hops.at_ns),
     )
 
 
-def segments_from_samples(samples: Sequence[OffsetSample]) -> tuple[ClockSegment, ...]:
-    """Piecewise-linear correction through the calibrations of one rank, which are ordered by time."""
-    if len(samples) == 1:
-        return (ClockSegment(samples[0].local_ns, -samples[0].offset_ns),)
-    segments = []
-    for before, after in itertools.pairwise(samples):
-        elapsed_ns = after.local_ns - before.local_ns
-        drift = (after.offset_ns - before.offset_ns) / elapsed_ns if elapsed_ns > 0 else 0.0
-        segments.append(ClockSegment(before.local_ns, -before.offset_ns, -drift * 1e6))
-    return tuple(segments)
+@dataclass(frozen=True)
+class _Hops:
+    """One entry per complete round: lane, moment on the second's clock, way there, way back."""
+
+    lane: np.ndarray
+    at_ns: np.ndarray
+    there_ns: np.ndarray
+    back_ns: np.ndarray
+
+    @staticmethod
+    def of(first_ns: np.ndarray, second_ns: np.ndarray) -> _Hops:
+        sent, returned = first_ns[:, :-1, 1], first_ns[:, 1:, 0]
+        seen, answered = second_ns[:, :-1, 0], second_ns[:, :-1, 1]
+        is_complete = (sent != 0) & (seen != 0) & (returned != 0)
+        lane, idx = np.nonzero(is_complete)
+        num_pieces = -(-_MIN_LANES // len(first_ns))
+        return _Hops(
+            lane * num_pieces + idx * num_pieces // sent.shape[1],
+            seen[is_complete],
+            (seen - sent)[is_complete],
+            (returned - answered)[is_complete],
+        )
 
 
-def alignment_from_samples(
-    method: str, reference_rank: int, samples_by_rank: dict[int, list[OffsetSample]]
-) -> Alignment:
-    """The alignment of all ranks to the reference rank, which has no samples of its own."""
-    ranks = [RankAlignment(reference_rank, (ClockSegment(0, 0.0),), 0.0)]
-    num_rounds = 0
-    for rank, samples in sorted(samples_by_rank.items()):
-        num_rounds = max(num_rounds, max(sample.num_rounds for sample in samples))
-        bound = max(sample.bound_ns for sample in samples) + _curvature_ns(samples)
-        ranks.append(RankAlignment(rank, segments_from_samples(samples), bound))
-    return Alignment(
-        method, reference_rank, tuple(sorted(ranks, key=lambda entry: entry.rank)), num_rounds
+class _Estimate(NamedTuple):
+    local_ns: int
+    offset_ns: float
+    spread_ns: float
+    round_trip_ns: float
+
+
+def _estimate(hops: _Hops) -> _Estimate:
+    """The shortest ways of each lane, the median over the lanes."""
+    lanes = [_lane(hops, np.flatnonzero(hops.lane == lane)) for lane in np.unique(hops.lane)]
+    fastest = min(lanes, key=lambda lane: lane.round_trip_ns)
+    limit_ns = fastest.round_trip_ns * _GOOD_LANE
+    # Games that were played again may lie so far apart that the clocks drift by more than a round trip.
+    good = [
+        lane
+        for lane in lanes
+        if lane.round_trip_ns <= limit_ns
+        and abs(lane.local_ns - fastest.local_ns) * MAX_DRIFT <= limit_ns
+    ]
+    offsets = np.array([lane.offset_ns for lane in good])
+    middle = float(np.median(offsets))
+    return _Estimate(
+        fastest.local_ns + round(np.mean([lane.local_ns - fastest.local_ns for lane in good])),
+        middle,
+        2 * float(np.sqrt(np.mean((offsets - middle) ** 2))),
+        float(np.median([lane.round_trip_ns for lane in good])),
     )
 
 
-def _curvature_ns(samples: Sequence[OffsetSample]) -> float:
-    """How far a calibration lies off the line through its neighbours: what interpolation may be wrong by."""
-    worst = 0.0
-    for before, middle, after in zip(samples, samples[1:], samples[2:], strict=False):
-        fraction = (middle.local_ns - before.local_ns) / max(after.local_ns - before.local_ns, 1)
-        on_line = before.offset_ns + fraction * (after.offset_ns - before.offset_ns)
-        worst = max(worst, abs(middle.offset_ns - on_line))
-    return worst
+def _lane(hops: _Hops, rounds: np.ndarray) -> _Estimate:
+    there_ns, back_ns, at_ns = hops.there_ns[rounds], hops.back_ns[rounds], hops.at_ns[rounds]
+    fastest_ns = at_ns[np.argmin(there_ns + back_ns)]
+    # A lane that was interrupted saw its clocks drift apart: ways count as longer, the further they are from the
+    # fastest round, so that a way there and a way back from different moments do not make a round trip of nothing.
+    slack_ns = np.abs(at_ns - fastest_ns) * MAX_DRIFT
+    there, back = (_shortest(ways_ns + slack_ns) for ways_ns in (there_ns, back_ns))
+    there_mean_ns = float((there_ns + slack_ns)[there].mean())
+    back_mean_ns = float((back_ns + slack_ns)[back].mean())
+    elapsed_ns = (at_ns[np.concatenate([there, back])] - fastest_ns).mean()
+    return _Estimate(
+        int(fastest_ns) + round(elapsed_ns),
+        (there_mean_ns - back_mean_ns) / 2,
+        0.0,
+        there_mean_ns + back_mean_ns,
+    )
+
+
+def _shortest(ways_ns: np.ndarray) -> np.ndarray:
+    count = max(1, int(len(ways_ns) * _SHORTEST_SHARE))
+    shortest: np.ndarray = np.argsort(ways_ns, kind="stable")[:count]
+    return shortest
 
 
 def step_from_readings(readings_ticks: np.ndarray, ticks_per_second: float) -> float:

@@ -7,7 +7,7 @@ clock samples.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 Result = TypeVar("Result")
@@ -68,6 +68,26 @@ class TorchGroup:
         import torch.distributed as dist
 
         dist.barrier(group=self.process_group)
+
+
+class PartOfGroup:
+    """Some ranks of a group, in order, numbered from 0. Its methods are collective over the *whole* group: all parts
+    must make the same calls."""
+
+    def __init__(self, group: Group, members: Sequence[int]) -> None:
+        self._group = group
+        self._members = tuple(members)
+        self.rank = self._members.index(group.rank)
+        self.world_size = len(self._members)
+
+    def all_gather(self, value: Any) -> list[Any]:
+        """The values of the ranks of this part."""
+        values = self._group.all_gather(value)
+        return [values[member] for member in self._members]
+
+    def barrier(self) -> None:
+        """Return when all ranks of the whole group have come."""
+        self._group.barrier()
 
 
 class ThreadGroup:

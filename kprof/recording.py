@@ -25,6 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kprof.clock_keeper import ClockKeeper
 from kprof.errors import CaptureError, RecorderError
 from kprof.interrupts import deferring_signals, ignore_signals
 
@@ -34,7 +35,7 @@ NO_CHUNK: Final = 0xFFFF_FFFF
 _PACKED_BUFFER: Final = struct.Struct("<QIIII")
 
 if TYPE_CHECKING:
-    from kprof.clock import OffsetSample
+    from kprof.alignment import Calibration
     from kprof.groups import Group
     from kprof.regions import RegionTable
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 RECORD_DIR_VARIABLE: Final = "KPROF_RECORD_DIR"
 ARENA_BYTES_VARIABLE: Final = "KPROF_ARENA_BYTES"
 DEFAULT_ARENA_BYTES: Final = 64 << 20
+DEFAULT_ALIGN_EVERY_S: Final = 2.0
 _RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _WORLD_SIZE_VARIABLES: Final = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
@@ -85,6 +87,11 @@ class NullRecorder:
 
     def align(self, group: Group) -> None:
         """Nothing to align."""
+
+    def align_if_due(self, group: Group, every_s: float = DEFAULT_ALIGN_EVERY_S) -> bool:
+        """Nothing to align."""
+        del group, every_s
+        return False
 
     def note(self, text: str) -> None:
         """Nowhere to write it."""
@@ -138,11 +145,10 @@ class Recorder:
         self._num_launches_of: dict[str, int] = {}
         self._notes: list[str] = []
         self._num_torch_traces = 0
-        self._samples: dict[int, list[OffsetSample]] = {}
-        self._calibrator: Any = None
         self._lock = threading.Lock()
         self._is_closed = False
         self._clock = _measure_clock(device)
+        self._clocks = ClockKeeper(directory, rank, device, self._clock)
         self._arena = Arena(arena_bytes, device)
         self._decoder = Decoder(rank, self._clock, self._region_ids)
         self._writer = capture.EventWriter(directory, rank)
@@ -170,6 +176,7 @@ class Recorder:
             raise RecorderError(
                 f"rank {self.rank}: launch of {kernel!r} after the recorder was closed"
             )
+        self._clocks.note_launch()
         number = len(self._launches)
         ordinal = self._num_launches_of.get(kernel, 0)
         self._num_launches_of[kernel] = ordinal + 1
@@ -183,20 +190,25 @@ class Recorder:
         return LaunchBuffer(self._arena.address, number, first_chunk, tracks_per_block, num_tracks)
 
     def align(self, group: Group) -> None:
-        """Calibrate the ranks' clocks against each other. Collective; call it at the start and at the end of the run.
+        """Calibrate the ranks' clocks against each other. Collective: all ranks, before and after the launches.
 
-        Takes some milliseconds per rank. The calibration never overlaps a kernel that this rank has waited for.
+        Takes some milliseconds. The calibration never overlaps a kernel that this rank has waited for.
         """
-        if group.world_size == 1:
-            return
-        from kprof.calibration import Calibrator
+        self._clocks.align(group)
 
-        if self._calibrator is None:
-            self._calibrator = Calibrator(group, self._device_name, self._clock)
-        for rank, sample in self._calibrator.run().items():
-            self._samples.setdefault(rank, []).append(sample)
-        if self.rank == 0:
-            self._write_alignment()
+    def align_if_due(self, group: Group, every_s: float = DEFAULT_ALIGN_EVERY_S) -> bool:
+        """Calibrate if the last calibration is about `every_s` old; True if it did. For between two calls.
+
+        All ranks must call this equally often: the number of calls says when, so that nobody has to ask the others.
+        After each calibration rank 0 says after how many calls the next one is due. A call that is not due costs a
+        comparison.
+        """
+        return self._clocks.align_if_due(group, every_s)
+
+    @property
+    def calibrations(self) -> Sequence[Calibration]:
+        """What every calibration so far measured, pair by pair."""
+        return self._clocks.calibrations
 
     def note(self, text: str) -> None:
         """Keep a sentence about this rank in the capture; `kprof info` and the report show it."""
@@ -235,6 +247,7 @@ class Recorder:
         with deferring_signals():
             self.flush()
             self._is_closed = True
+            self._clocks.write()
             self._writer.close()
             info = self._info()
             write_rank_info(self._directory, info)
@@ -262,13 +275,6 @@ class Recorder:
             notes=tuple(self._notes),
             losses=self._decoder.losses(),
         )
-
-    def _write_alignment(self) -> None:
-        from kprof.capture import write_alignment
-        from kprof.clock import alignment_from_samples
-
-        method = f"{self._device.target.value} ping-pong"
-        write_alignment(self._directory, alignment_from_samples(method, 0, self._samples))
 
 
 _active: set[tuple[Path, int]] = set()

@@ -51,6 +51,8 @@ class SymmetricHeap:
             self.bases = self._keep[0].bases
         elif all(place[1] == os.getpid() for place in places):
             self.bases = tuple(group.all_gather(self._allocate()))
+            # As many meetings as files need: hosts of one group may choose differently.
+            group.barrier()
         else:
             self.bases = self._map_files(group)
         group.barrier()

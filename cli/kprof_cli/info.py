@@ -11,7 +11,7 @@ import msgspec
 from kprof_cli.output import format_bytes, format_ns, print_rows
 
 if TYPE_CHECKING:
-    from kprof.capture import Capture, Manifest, RankInfo
+    from kprof.capture import Capture, Manifest, PairClock, RankInfo
 
 
 def info_json(capture: Capture) -> dict[str, Any]:
@@ -20,7 +20,11 @@ def info_json(capture: Capture) -> dict[str, Any]:
 
     manifest: dict[str, Any] = msgspec.to_builtins(capture.manifest)
     place = {"path": str(capture.path), "size_bytes": capture.size_bytes}
-    return place | manifest | {"losses": list(describe_losses(capture.manifest))}
+    return (
+        place
+        | manifest
+        | {"losses": list(describe_losses(capture.manifest)), "causality": _causality(capture)}
+    )
 
 
 def print_info(capture: Capture) -> None:
@@ -30,12 +34,17 @@ def print_info(capture: Capture) -> None:
     manifest = capture.manifest
     for name, value in _head(capture):
         print(f"{name:<9}{value}")
+    print(f"{'flows':<9}{_describe_causality(_causality(capture))}")
     for loss in describe_losses(manifest):
         print(f"{'lost':<9}{loss}")
+    for text in manifest.alignment.notes if manifest.alignment else ():
+        print(f"{'note':<9}{text}")
     for info in manifest.ranks:
         for note in info.notes:
             print(f"{'note':<9}rank {info.rank}: {note}")
     print_rows(_RANK_HEADERS, [_rank_row(manifest, info) for info in manifest.ranks])
+    if manifest.alignment and manifest.alignment.pairs:
+        print_rows(_PAIR_HEADERS, [_pair_row(pair) for pair in manifest.alignment.pairs])
     if losses := _loss_rows(manifest.ranks):
         print_rows(_LOSS_HEADERS, losses)
     print_rows(("kernel", "launches", "blocks", "threads per block"), _kernel_rows(manifest.ranks))
@@ -59,10 +68,41 @@ def _head(capture: Capture) -> list[tuple[str, str]]:
     ]
 
 
+# Above that, counting flows takes seconds: `kprof report` does it.
+_MAX_EVENTS_TO_CHECK = 5_000_000
+
+
+def _causality(capture: Capture) -> dict[str, int] | str:
+    """Flows, and the waits that ended before their send began; a sentence where that cannot be said."""
+    from kprof.analysis import late_sender
+    from kprof.errors import KprofError
+    from kprof.trace import Trace
+
+    if sum(info.counts.recorded for info in capture.manifest.ranks) > _MAX_EVENTS_TO_CHECK:
+        return f"not checked, more than {_MAX_EVENTS_TO_CHECK:,} events; kprof report checks them"
+    try:
+        table = late_sender(Trace.open(capture))
+    except KprofError as error:
+        return f"not checked: {error}"
+    return {
+        name: int(table[name].sum()) for name in ("flows", "violations", "violations_beyond_bound")
+    }
+
+
+def _describe_causality(counts: dict[str, int] | str) -> str:
+    if isinstance(counts, str):
+        return counts
+    early, beyond = counts["violations"], counts["violations_beyond_bound"]
+    text = f"{counts['flows']:,} checked, {early:,} waits ended before their send began"
+    return text + (f", {beyond:,} of them by more than the clock error bound" if early else "")
+
+
 def _describe_clock(manifest: Manifest) -> str:
     alignment = manifest.alignment
     if alignment is not None:
-        bound_ns = max((entry.bound_ns for entry in alignment.ranks), default=0.0)
+        bounds = [entry.bound_ns for entry in alignment.ranks]
+        bounds += [pair.bound_ns for pair in alignment.pairs]
+        bound_ns = max(bounds, default=0.0)
         rounds = f", {alignment.num_rounds} rounds" if alignment.num_rounds else ""
         return (
             f"aligned to rank {alignment.reference_rank} within {format_ns(bound_ns)} "
@@ -122,6 +162,36 @@ def _alignment_cells(manifest: Manifest, rank: int) -> tuple[str, str]:
         return "-", "-"
     offset = format_ns(entry.segments[0].offset_ns) if entry.segments else "-"
     return offset, format_ns(entry.bound_ns)
+
+
+_PAIR_HEADERS = (
+    "pair",
+    "offset",
+    "drift",
+    "bound",
+    "whatever the link does",
+    "round trip",
+    "residue",
+    "rounds",
+    "calibrations",
+    "method",
+)
+
+
+def _pair_row(pair: PairClock) -> tuple[Any, ...]:
+    """Clock of the second rank minus that of the first, and how well it is known."""
+    return (
+        f"{pair.a} - {pair.b}",
+        format_ns(pair.offset_ns),
+        f"{pair.drift_ppm:+.3f} ppm",
+        format_ns(pair.bound_ns),
+        format_ns(pair.rigorous_bound_ns),
+        format_ns(pair.round_trip_ns) if pair.round_trip_ns else "-",
+        "-" if pair.residue_ns is None else format_ns(pair.residue_ns),
+        f"{pair.num_rounds:,}",
+        pair.num_calibrations,
+        pair.method,
+    )
 
 
 _LOSS_HEADERS = ("rank", "region", "open", "saturated", "clamped", "unknown")

@@ -117,7 +117,7 @@ def parse_shape(text: str) -> Problem:
 
 
 def run(plan: AnyPlan, skew: Skew, delay: Delay, repeats: int, seed: int) -> Result:
-    """A warm-up and `repeats` recorded calls, fresh inputs each, all verified; clocks aligned before and after."""
+    """A warm-up and `repeats` recorded calls, fresh inputs each, all verified; clocks aligned around and between."""
     import kprof
 
     recorder = kprof.recorder(device=plan.device)
@@ -131,6 +131,7 @@ def run(plan: AnyPlan, skew: Skew, delay: Delay, repeats: int, seed: int) -> Res
         )
         times_s.append(elapsed_s)
         num_wrong += wrong
+        recorder.align_if_due(plan.group)
     recorder.align(plan.group)
     return Result(times_s, num_wrong)
 

@@ -156,7 +156,7 @@ def sums_of_calls(trace: Trace, launches: list[int], ordinals: list[int]) -> lis
         return []
     ends = trace.sql(_ends_sql(launches, ordinals))
     columns = {name: ends[name].to_numpy().astype(np.int64) for name in ends.column_names}
-    bounds = _bounds_of_ranks(trace)
+    bounds = _bounds_between_ranks(trace)
     rows: list[FlowRow] = []
     for rule in rules:
         sends = _side(columns, rule.send, src="rank", dst="peer")
@@ -200,7 +200,7 @@ def _link_sums(sends: Ends, waits: Ends, bounds: Any) -> list[FlowRow]:
     start, end, sent = waits.start_ns[w], waits.end_ns[w], sends.start_ns[s]
     released = np.minimum(sent, end)
     src, dst = waits.src[w], waits.dst[w]
-    bound = np.where(src == dst, 0.0, bounds[src] + bounds[dst])
+    bound = bounds[src, dst]
     links, at = np.unique(src * len(bounds) + dst, return_inverse=True)
     measured = (
         np.ones(len(s), dtype=np.int64),
@@ -217,9 +217,14 @@ def _link_sums(sends: Ends, waits: Ends, bounds: Any) -> list[FlowRow]:
     return list(zip(links // len(bounds), links % len(bounds), *sums, of_link, strict=True))
 
 
-def _bounds_of_ranks(trace: Trace) -> Any:
-    """The clock error bound of every rank of the world against the reference; 0 where nothing was aligned."""
-    bounds = np.zeros(1 + max([trace.manifest.world_size, *(info.rank for info in trace.ranks)]))
+def _bounds_between_ranks(trace: Trace) -> Any:
+    """The clock error bound between all ranks of the world, (ranks, ranks); 0 where nothing was aligned."""
+    size = 1 + max([trace.manifest.world_size, *(info.rank for info in trace.ranks)])
+    to_reference = np.zeros(size)
     for entry in trace.alignment.ranks if trace.alignment else ():
-        bounds[entry.rank] = entry.bound_ns
+        to_reference[entry.rank] = entry.bound_ns
+    bounds = to_reference[:, None] + to_reference
+    for known in trace.alignment.pairs if trace.alignment else ():
+        bounds[[known.a, known.b], [known.b, known.a]] = known.bound_ns
+    np.fill_diagonal(bounds, 0.0)
     return bounds

@@ -1,8 +1,15 @@
 // Two ranks bounce a flag through symmetric memory and note their clocks: what one needs to put two clocks on one.
 //
-// In round i the initiator reads t0, sets the responder's flag to first_round + i, waits for its own flag and reads t3; the
-// responder waits, reads t1 and answers. Whatever the link does, t1 happened between t0 and t3: every round bounds the
-// offset of the two clocks from both sides. One thread per rank; nothing but the two flags is shared.
+// Both sides do the same: wait for the own flag, read the clock, dawdle, read it again, set the other's flag. The first one
+// begins. The second saw the flag after the first had sent it, whatever the link does, and the other way round: every hop
+// bounds the offset of the two clocks from one side. Since both sides run the same instructions, the code takes as long in
+// one direction as in the other; what is left of a difference is the memory and the link.
+//
+// They dawdle for a random time because two polling loops otherwise fall into step: a flag then always arrives at the same
+// moment between two polls, which looks like a slower way (on H200: round trips 160 ns apart for dozens of rounds).
+//
+// A lane is a block of one thread with flags of its own. Lanes take different ways (processor, slice of the cache, link),
+// and how far they disagree shows how much a way can be slower in one direction.
 //
 // Also here: the step of the clock, as the smallest difference between two readings that differ.
 #include <kprof/kprof.h>
@@ -11,14 +18,24 @@ using namespace kprof::platform;
 
 namespace {
 
-struct Round {
-  uint64_t before_ticks;  // initiator: t0; responder: t1
-  uint64_t after_ticks;   // initiator: t3; responder: t1
-};
-
 // A round trip takes microseconds: only after that many polls is it worth giving the core away (on the CPU target, where
 // the partner may be waiting for it). Two sleeping partners would keep each other asleep.
 constexpr uint32_t kPollsBeforePause = 1u << 14;
+// Apart far enough for flags to lie in different slices of a GPU's cache.
+constexpr uint32_t kFlagStrideBytes = 512;
+// More than the time between two polls, in cycles (ns on the CPU).
+constexpr uint32_t kMaxDawdleCycles = 512;
+
+struct Reading {
+  uint64_t seen_ticks;  // the own flag was set
+  uint64_t sent_ticks;  // about to set the other's
+};
+
+struct Game {
+  uint32_t num_rounds;
+  uint32_t first_round;  // flags only ever grow: one more than the last round of the game before
+  uint64_t timeout_ticks;
+};
 
 __device__ bool wait_for(const uint32_t* flag, uint32_t round, uint64_t timeout_ticks) {
   const uint64_t begin = realtime_ticks();
@@ -30,16 +47,33 @@ __device__ bool wait_for(const uint32_t* flag, uint32_t round, uint64_t timeout_
   return true;
 }
 
-__global__ void pingpong(uint32_t* own_flag, uint32_t* peer_flag, Round* rounds, uint32_t num_rounds,
-                         uint32_t first_round, uint32_t is_initiator, uint64_t timeout_ticks) {
-  for (uint32_t i = 0; i < num_rounds; ++i) {
-    const uint32_t round = first_round + i;
-    const uint64_t before = realtime_ticks();
-    if (is_initiator) store_system(peer_flag, round);
-    if (!wait_for(own_flag, round, timeout_ticks)) return;  // the rounds that are missing stay zero
-    const uint64_t after = realtime_ticks();
-    if (!is_initiator) store_system(peer_flag, round);
-    rounds[i] = is_initiator ? Round{before, after} : Round{after, after};
+// Any mixing of bits will do, as long as both sides dawdle differently in every round.
+__device__ void dawdle(uint32_t seed) {
+  const uint32_t cycles = ((seed * 2654435761u) >> 16) % kMaxDawdleCycles;
+  const uint64_t begin = cycle_ticks();
+  while (cycle_ticks() - begin < cycles) {
+  }
+}
+
+__device__ uint32_t* flag_of_lane(void* flags, uint32_t lane) {
+  return static_cast<uint32_t*>(flags) + lane * (kFlagStrideBytes / sizeof(uint32_t));
+}
+
+// own_flags, peer_flags: one flag per lane, kFlagStrideBytes apart; readings: [lane][round], zero where a round did not
+// happen.
+__global__ void pingpong(void* own_flags, void* peer_flags, Reading* readings, Game game, uint32_t is_first) {
+  const uint32_t lane = block_id();
+  uint32_t* const own_flag = flag_of_lane(own_flags, lane);
+  uint32_t* const peer_flag = flag_of_lane(peer_flags, lane);
+  for (uint32_t i = 0; i < game.num_rounds; ++i) {
+    const uint32_t round = game.first_round + i;
+    const bool begins = is_first && i == 0;
+    if (!begins && !wait_for(own_flag, round - is_first, game.timeout_ticks)) return;
+    const uint64_t seen_ticks = realtime_ticks();
+    dawdle(2 * (round * num_blocks() + lane) + is_first);
+    const uint64_t sent_ticks = realtime_ticks();
+    store_system(peer_flag, round);
+    readings[lane * game.num_rounds + i] = Reading{seen_ticks, sent_ticks};
   }
 }
 
@@ -49,16 +83,18 @@ __global__ void clock_steps(uint64_t* readings, uint32_t num_readings) {
 
 }  // namespace
 
-extern "C" int kprof_pingpong(void* own_flag, void* peer_flag, void* rounds, uint32_t num_rounds,
-                              uint32_t first_round, int is_initiator, uint64_t timeout_ticks, void* stream) {
-  return KPROF_LAUNCH(pingpong, 1, 1, stream, 0, static_cast<uint32_t*>(own_flag),
-                      static_cast<uint32_t*>(peer_flag), static_cast<Round*>(rounds), num_rounds, first_round,
-                      static_cast<uint32_t>(is_initiator), timeout_ticks);
+extern "C" int kprof_pingpong(void* own_flags, void* peer_flags, void* readings, uint32_t num_lanes,
+                              uint32_t num_rounds, uint32_t first_round, int is_first, uint64_t timeout_ticks,
+                              void* stream) {
+  return KPROF_LAUNCH(pingpong, static_cast<int>(num_lanes), 1, stream, 0, own_flags, peer_flags,
+                      static_cast<Reading*>(readings), Game{num_rounds, first_round, timeout_ticks},
+                      static_cast<uint32_t>(is_first));
 }
 
 extern "C" int kprof_clock_steps(void* readings, uint32_t num_readings, void* stream) {
   return KPROF_LAUNCH(clock_steps, 1, 1, stream, 0, static_cast<uint64_t*>(readings), num_readings);
 }
 
+extern "C" uint32_t kprof_flag_stride_bytes() { return kFlagStrideBytes; }
 extern "C" uint64_t kprof_ticks_per_second() { return kRealtimeTicksPerSecond; }
 extern "C" const char* kprof_error_text(int error) { return error_text(error); }

@@ -1,104 +1,116 @@
-"""Clock offsets from ping-pong rounds: the truth lies within the bound, whatever the link does."""
+"""One calibration of two clocks: the truth lies within the rigorous limits, and close to the estimate."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from clock_world import START_NS, Clock, Link, World, random_clocks
 
-from kprof.clock import (
-    OffsetSample,
-    alignment_from_samples,
-    offset_from_rounds,
-    segments_from_samples,
-    step_from_readings,
-)
+from kprof.clock import OffsetSample, sample_from_readings, step_from_readings, ticks_to_ns
 from kprof.errors import ClockError
 
 
-def rounds(
-    offset_ns: int,
-    num_rounds: int,
-    seed: int,
-    *,
-    there_ns: int = 700,
-    back_ns: int = 700,
-    noise_ns: int = 400,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Ping-pong between two clocks that differ by `offset_ns`, over a link with one-sided noise."""
-    random = np.random.default_rng(seed)
-    t0 = np.cumsum(random.integers(2000, 4000, num_rounds)) + 10**9
-    t1 = t0 + there_ns + random.exponential(noise_ns, num_rounds).astype(np.int64)
-    t3 = t1 + back_ns + random.exponential(noise_ns, num_rounds).astype(np.int64)
-    return np.stack([t0, t3], axis=1), t1 + offset_ns
+def truth_ns(world: World, sample: OffsetSample) -> float:
+    """Second - first when the second's clock shows the sample's moment, by bisection over true time."""
+    low, high = START_NS - 10**9, START_NS + 10**11
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (
+            (middle + 1, high)
+            if int(world.clocks[1].read(middle)) < sample.local_ns
+            else (low, middle)
+        )
+    first, second = (int(clock.read(low)) for clock in world.clocks)
+    return second - first
+
+
+def play(world: World) -> OffsetSample:
+    return world.play((0, 1), START_NS)
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_truth_lies_within_the_bound(seed: int) -> None:
-    offset = int(np.random.default_rng(seed).integers(-(10**7), 10**7))
-    sample = offset_from_rounds(*rounds(offset, 200, seed), step_ns=1.0)
-    assert abs(sample.offset_ns - offset) <= sample.bound_ns
-    assert sample.bound_ns < 800
+def test_truth_lies_within_the_rigorous_bound(seed: int) -> None:
+    world = World(random_clocks(seed, 2), seed)
+    sample = play(world)
+    assert abs(sample.offset_ns - truth_ns(world, sample)) <= sample.rigorous_bound_ns
+    assert sample.rigorous_bound_ns < 800
 
 
-def test_an_asymmetric_link_widens_the_bound_instead_of_breaking_it() -> None:
-    even = offset_from_rounds(*rounds(5000, 200, 1), step_ns=1.0)
-    skewed = offset_from_rounds(*rounds(5000, 200, 1, there_ns=3000), step_ns=1.0)
+@pytest.mark.parametrize("step_ns", [1, 10, 32, 40])
+def test_on_an_even_link_the_estimate_is_far_better_than_the_rigorous_bound(step_ns: int) -> None:
+    worlds = [World(random_clocks(seed, 2, step_ns), seed) for seed in range(20)]
+    samples = [play(world) for world in worlds]
+    errors = [
+        abs(sample.offset_ns - truth_ns(world, sample))
+        for world, sample in zip(worlds, samples, strict=True)
+    ]
+    assert max(errors) <= 10 + step_ns
+    # The truth is read off clocks with steps, too.
+    assert all(
+        error <= np.hypot(sample.spread_ns, sample.step_ns) + step_ns
+        for error, sample in zip(errors, samples, strict=True)
+    )
+
+
+def test_an_asymmetric_link_stays_within_the_rigorous_bound() -> None:
+    even = play(World([Clock(), Clock(5000)], 1))
+    world = World([Clock(), Clock(5000)], 1, {(0, 1): Link(there_ns=3000)})
+    skewed = play(world)
     assert abs(skewed.offset_ns - 5000) > 1000
-    assert abs(skewed.offset_ns - 5000) <= skewed.bound_ns
-    assert skewed.bound_ns > even.bound_ns + 1000
+    assert abs(skewed.offset_ns - 5000) <= skewed.rigorous_bound_ns
+    assert skewed.rigorous_bound_ns > even.rigorous_bound_ns + 1000
+    assert skewed.round_trip_ns > even.round_trip_ns + 2000
 
 
-def test_an_outlier_burst_does_not_matter() -> None:
-    initiator, responder = rounds(1234, 200, 2)
-    initiator[50:80, 1] += 500_000
-    clean = offset_from_rounds(*rounds(1234, 200, 2), step_ns=1.0)
-    sample = offset_from_rounds(initiator, responder, step_ns=1.0)
-    assert sample.bound_ns <= clean.bound_ns * 1.5
-    assert abs(sample.offset_ns - 1234) <= sample.bound_ns
+def test_a_burst_of_slow_rounds_does_not_matter() -> None:
+    clean = play(World([Clock(), Clock(1234)], 2))
+    burst = play(World([Clock(), Clock(1234)], 2, {(0, 1): Link(burst=(10, 40))}))
+    assert abs(burst.offset_ns - 1234) < 30
+    assert burst.spread_ns < clean.spread_ns + 30
+    assert burst.rigorous_bound_ns < clean.rigorous_bound_ns + 150
+
+
+def test_lanes_that_disagree_widen_the_spread() -> None:
+    first, second = World([Clock(), Clock()], 3, lanes=8).readings((0, 1), START_NS)
+    agreeing = sample_from_readings(first, second, 1.0)
+    second[::2] += 200
+    split = sample_from_readings(first, second, 1.0)
+    assert agreeing.spread_ns < 50
+    assert split.spread_ns >= 100
+
+
+def test_a_single_lane_disagrees_with_itself() -> None:
+    first, second = World([Clock(), Clock()], 4, lanes=1, rounds=200).readings((0, 1), START_NS)
+    steady = sample_from_readings(first, second, 1.0)
+    second[:, 100:] += 300
+    moved = sample_from_readings(first, second, 1.0)
+    assert steady.spread_ns < 60
+    assert moved.spread_ns >= 150
+
+
+def test_games_far_apart_leave_the_moment_with_the_fastest() -> None:
+    """Two games half a second apart at 100 ppm: the offset moved by 50 us, more than the link could explain."""
+    world = World([Clock(), Clock(0, 1e-4)], 5, lanes=1)
+    slow = World([Clock(), Clock(0, 1e-4)], 5, {(0, 1): Link(5000, 5000)}, lanes=1)
+    games = (slow.readings((0, 1), START_NS), world.readings((0, 1), START_NS + 500_000_000))
+    first, second = (np.concatenate(side) for side in zip(*games, strict=True))
+    sample = sample_from_readings(first, second, 1.0)
+    assert abs(sample.offset_ns - truth_ns(world, sample)) <= 100
+    assert sample.rigorous_bound_ns < 800
 
 
 def test_too_few_rounds_are_refused() -> None:
-    initiator, responder = rounds(0, 20, 3)
-    responder[5:] = 0
+    first, second = World([Clock(), Clock()], 6, lanes=1, rounds=20).readings((0, 1), START_NS)
+    second[:, 5:] = 0
     with pytest.raises(ClockError, match="only 5 of 20 rounds"):
-        offset_from_rounds(initiator, responder, step_ns=1.0)
-
-
-def sample(local_ns: int, offset_ns: float, bound_ns: float = 10.0) -> OffsetSample:
-    return OffsetSample(local_ns, offset_ns, bound_ns, 100, 1400.0)
-
-
-def test_segments_interpolate_between_calibrations() -> None:
-    segments = segments_from_samples([sample(1_000_000, 500.0), sample(2_000_000, 600.0)])
-    assert len(segments) == 1
-    assert segments[0].from_ns == 1_000_000
-    assert segments[0].offset_ns == -500.0
-    assert segments[0].drift_ppm == pytest.approx(-100.0)
-
-
-def test_one_calibration_is_a_constant_offset() -> None:
-    assert segments_from_samples([sample(7, 3.0)])[0].drift_ppm == 0.0
-
-
-def test_drifting_drift_widens_the_bound() -> None:
-    straight = alignment_from_samples(
-        "m", 0, {1: [sample(0, 0.0), sample(1000, 10.0), sample(2000, 20.0)]}
-    )
-    bent = alignment_from_samples(
-        "m", 0, {1: [sample(0, 0.0), sample(1000, 110.0), sample(2000, 20.0)]}
-    )
-    assert straight.bound_between_ns(0, 1) == 10.0
-    assert bent.bound_between_ns(0, 1) == 110.0
-
-
-def test_bounds_of_two_ranks_add_up() -> None:
-    alignment = alignment_from_samples(
-        "m", 0, {1: [sample(0, 0.0, 10.0)], 2: [sample(0, 0.0, 30.0)]}
-    )
-    assert alignment.bound_between_ns(1, 2) == 40.0
-    assert alignment.bound_between_ns(2, 2) == 0.0
+        sample_from_readings(first, second, 1.0)
 
 
 def test_step_is_the_smallest_difference() -> None:
     readings = np.array([5, 5, 9, 9, 9, 13, 21], dtype=np.uint64)
     assert step_from_readings(readings, 100e6) == 40.0
+
+
+def test_ticks_become_whole_nanoseconds() -> None:
+    ticks = np.array([3, 1 << 50], dtype=np.int64)
+    assert ticks_to_ns(ticks, 100e6).tolist() == [30, 10 << 50]

@@ -1,0 +1,306 @@
+"""All ranks on one clock: calibrations of pairs become one correction per rank, with a bound for every pair.
+
+Two bounds, both in the manifest:
+
+    rigorous    from causality alone: no flag arrives before it was sent. Half a round trip, about 0.7 us between H200.
+    stated      assumes that no direction of a link is faster than half the smallest round trip seen in the recording.
+                A calibration whose round trip is longer by D may then be off by D / 2, should all of it be on one way.
+                An asymmetric link widens the bound by what it could have done; it cannot break it.
+
+    stated bound of a calibration = one-sided + sqrt(spread of the lanes ^ 2 + clock step ^ 2)
+    one-sided                     = the larger of (round trip - smallest) / 2 and the residue of the pair's triangles
+
+The assumption can be checked only where at least three ranks have all played with each other: a slow direction shows
+as a longer round trip than other pairs have, and as a triangle that does not close (a to b, b to c, c to a must add up
+to 0, once the measured drift has moved them to one moment; the median over a pair's triangles is its residue). What
+would stay hidden is a rank that is as much faster in sending as it is slower in receiving. Where ranks are two, or only
+a star was played, nothing can be checked and the stated bound is the rigorous one; so it is between hosts.
+
+How the offset moves between calibrations, and what that adds to the bounds: kprof.clock_path.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from kprof.capture import Alignment, ClockSegment, PairClock, RankAlignment
+from kprof.clock import OffsetSample, Pair
+from kprof.clock_path import ALL_INSIDE, ClockPath, Outside, Point, without_outliers
+
+Calibration = Mapping[Pair, OffsetSample]
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """The paths of all ranks through the calibrations of a recording."""
+
+    reference_rank: int
+    calibrations: Sequence[Calibration]
+    outside: Outside
+
+    @cached_property
+    def floor_ns(self) -> float | None:
+        return round_trip_floor_ns(self.calibrations)
+
+    @cached_property
+    def _parents(self) -> dict[int, int]:
+        return _parents(self.reference_rank, self.calibrations[0])
+
+    @cached_property
+    def _first_paths(self) -> dict[int, ClockPath]:
+        """Every rank's path by way of its parent only; parents come before those that are compared with them."""
+        paths = {self.reference_rank: ClockPath()}
+        for rank, parent in self._parents.items():
+            paths[rank] = ClockPath(
+                tuple(
+                    self._point(idx, rank, parent, paths[parent])
+                    for idx in range(len(self.calibrations))
+                )
+            )
+        return paths
+
+    @cached_property
+    def paths(self) -> dict[int, ClockPath]:
+        """Every rank's path, by rank: what fits all pairs best, without outliers."""
+        shifts = [self._shifts_ns(idx) for idx in range(len(self.calibrations))]
+        paths = {
+            rank: [
+                replace(point, offset_ns=point.offset_ns + shifts[point.idx].get(rank, 0.0))
+                for point in path.points
+            ]
+            for rank, path in self._first_paths.items()
+        }
+        return {rank: ClockPath(tuple(without_outliers(paths[rank]))) for rank in sorted(paths)}
+
+    def _shifts_ns(self, idx: int) -> dict[int, float]:
+        """How to shift ranks in one calibration so that all pairs together are contradicted least (least squares).
+
+        A pair weighs by its bound: one with a slow direction has little to say.
+        """
+        # Ranks whose only way to the reference is an indirect one stay where that put them.
+        free = [
+            rank
+            for rank, parent in self._parents.items()
+            if self.calibrations[idx][_sorted(parent, rank)].is_direct
+        ]
+        samples = {pair: s for pair, s in self.calibrations[idx].items() if s.is_direct}
+        weight = np.array(
+            [1 / max(stated_bound_ns(s, self.floor_ns), 1.0) for s in samples.values()]
+        )
+        found = [
+            sample.offset_ns - _between_ns(self._first_paths, pair, sample.local_ns)
+            for pair, sample in samples.items()
+        ]
+        signs = np.array([[(pair[1] == r) - (pair[0] == r) for r in free] for pair in samples])
+        if not free:
+            return {}
+        solution = np.linalg.lstsq(signs * weight[:, None], found * weight, rcond=None)[0]
+        return dict(zip(free, solution.tolist(), strict=True))
+
+    def _point(self, idx: int, rank: int, parent: int, parent_path: ClockPath) -> Point:
+        calibration = self.calibrations[idx]
+        sample = calibration[_sorted(parent, rank)]
+        offset_ns, local_ns = _seen_from(parent, rank, calibration)
+        return Point(
+            idx,
+            local_ns,
+            offset_ns + parent_path.at(local_ns - round(offset_ns)),
+            stated_bound_ns(sample, self.floor_ns)
+            + max((point.bound_ns for point in parent_path.points), default=0.0),
+            sample.rigorous_bound_ns
+            + max((point.rigorous_ns for point in parent_path.points), default=0.0),
+        )
+
+    @cached_property
+    def contradictions_ns(self) -> list[dict[Pair, float]]:
+        """Per calibration and pair: measured minus what the paths say for that moment."""
+        return [
+            {
+                pair: sample.offset_ns - _between_ns(self.paths, pair, sample.local_ns)
+                for pair, sample in each.items()
+            }
+            for each in self.calibrations
+        ]
+
+    def residue_ns(self, pair: Pair, idx: int) -> float:
+        """The median over the pair's triangles of how far they are from closing; the paths cancel."""
+        found = self.contradictions_ns[idx]
+        third = [c for c in self.paths if c not in pair]
+        sums = [
+            abs(_signed(found, pair) + _signed(found, (pair[1], c)) + _signed(found, (c, pair[0])))
+            for c in third
+            if all(_sorted(x, y) in found for x, y in (pair, (pair[1], c), (c, pair[0])))
+        ]
+        return float(np.median(sums)) if sums else 0.0
+
+    def pair_bounds_ns(self, pair: Pair, idx: int) -> tuple[float, float]:
+        """Stated and rigorous bound at one calibration, from the pair's own sample; infinite where it has none."""
+        sample = self.calibrations[idx].get(pair)
+        if sample is None:
+            return math.inf, math.inf
+        off_ns = abs(self.contradictions_ns[idx][pair])
+        stated = stated_bound_ns(sample, self.floor_ns, self.residue_ns(pair, idx))
+        return stated + off_ns, sample.rigorous_bound_ns + off_ns
+
+    def path_bounds_ns(self, rank: int) -> tuple[float, float]:
+        """Stated and rigorous bound of a rank against the reference over all calibrations that its path uses."""
+        pair = _sorted(self.reference_rank, rank)
+        bounds = [
+            self.pair_bounds_ns(pair, point.idx)
+            if pair in self.calibrations[point.idx]
+            else (point.bound_ns, point.rigorous_ns)
+            for point in self.paths[rank].points
+        ]
+        stated, rigorous = np.max(bounds, axis=0, initial=0.0) if bounds else (0.0, 0.0)
+        return float(stated), float(rigorous)
+
+    def pair_clock(self, pair: Pair, method: str) -> PairClock:
+        """Everything about one pair, over the whole recording."""
+        a, b = (self.paths[rank] for rank in pair)
+        over_paths = np.add(self.path_bounds_ns(pair[0]), self.path_bounds_ns(pair[1]))
+        own = [self.pair_bounds_ns(pair, idx) for idx in range(len(self.calibrations))]
+        stated, rigorous = np.minimum(own, over_paths).max(axis=0)
+        time_ns = sum(path.curvature_ns + path.extrapolation_ns(self.outside) for path in (a, b))
+        samples = [each[pair] for each in self.calibrations if pair in each]
+        residues = [self.residue_ns(pair, idx) for idx in range(len(self.calibrations))]
+        return PairClock(
+            a=pair[0],
+            b=pair[1],
+            offset_ns=_between_ns(self.paths, pair, (b.points or a.points)[0].local_ns),
+            drift_ppm=b.drift_ppm - a.drift_ppm,
+            bound_ns=float(stated + time_ns),
+            rigorous_bound_ns=float(rigorous + time_ns),
+            num_rounds=sum(sample.num_rounds for sample in samples),
+            num_calibrations=len(self.calibrations),
+            method=method,
+            round_trip_ns=min((sample.round_trip_ns for sample in samples), default=0.0),
+            residue_ns=max(residues) if self.floor_ns is not None and samples else None,
+        )
+
+
+def align_clocks(
+    method: str,
+    reference_rank: int,
+    calibrations: Sequence[Calibration],
+    outside: Outside = ALL_INSIDE,
+) -> Alignment:
+    """The alignment of all ranks to the reference rank from the calibrations of a recording, ordered by time.
+
+    Every calibration holds the same pairs, connected to the reference rank.
+    """
+    fit = _Fit(reference_rank, calibrations, outside)
+    pairs = {
+        pair: fit.pair_clock(pair, method) for pair in itertools.combinations(sorted(fit.paths), 2)
+    }
+    ranks = [RankAlignment(reference_rank, (ClockSegment(0, 0.0),), 0.0)]
+    for rank, path in fit.paths.items():
+        if rank != reference_rank:
+            clock = pairs[_sorted(reference_rank, rank)]
+            bounds = clock.bound_ns, clock.rigorous_bound_ns
+            ranks.append(RankAlignment(rank, _segments(path), *bounds))
+    return Alignment(
+        method,
+        reference_rank,
+        tuple(sorted(ranks, key=lambda entry: entry.rank)),
+        max(sample.num_rounds for sample in calibrations[0].values()),
+        tuple(pairs.values()),
+        tuple(_notes(calibrations, outside)),
+    )
+
+
+def round_trip_floor_ns(calibrations: Sequence[Calibration]) -> float | None:
+    """The smallest round trip of any pair, where triangles can be checked; None where they cannot."""
+    pairs = _triangle_pairs(calibrations[0])
+    trips = [calibration[pair].round_trip_ns for calibration in calibrations for pair in pairs]
+    return min(trips, default=None)
+
+
+def stated_bound_ns(sample: OffsetSample, floor_ns: float | None, residue_ns: float = 0.0) -> float:
+    """The bound of one calibration of a pair, given how far its triangles are from closing."""
+    if floor_ns is None or not sample.is_direct:
+        return sample.rigorous_bound_ns
+    one_sided_ns = max(0.0, (sample.round_trip_ns - floor_ns) / 2, residue_ns)
+    return min(
+        sample.rigorous_bound_ns, one_sided_ns + math.hypot(sample.spread_ns, sample.step_ns)
+    )
+
+
+def _between_ns(paths: Mapping[int, ClockPath], pair: Pair, local_ns: int) -> float:
+    """The clock of b minus the clock of a when b's clock shows `local_ns`."""
+    a, b = (paths[rank] for rank in pair)
+    to_reference_ns = b.at(local_ns)
+    reference_ns = local_ns - round(to_reference_ns)
+    # a's own clock then; its offset changes by ppm of its offset, once is enough.
+    return to_reference_ns - a.at(reference_ns + round(a.at(reference_ns)))
+
+
+def _triangle_pairs(calibration: Calibration) -> list[Pair]:
+    """The pairs that are a side of a triangle of pairs that played over memory."""
+    direct = {pair for pair, sample in calibration.items() if sample.is_direct}
+    ranks = {rank for pair in direct for rank in pair}
+    return [
+        (a, b)
+        for a, b in sorted(direct)
+        if any(_sorted(a, c) in direct and _sorted(b, c) in direct for c in ranks - {a, b})
+    ]
+
+
+def _sorted(a: int, b: int) -> Pair:
+    return (min(a, b), max(a, b))
+
+
+def _parents(reference_rank: int, calibration: Calibration) -> dict[int, int]:
+    """For every other rank the one that it is compared with; breadth first, so that parents come first."""
+    parents: dict[int, int] = {}
+    reached = [reference_rank]
+    for rank in reached:
+        for pair in sorted(calibration):
+            other = pair[1] if pair[0] == rank else pair[0]
+            if rank in pair and other not in reached:
+                parents[other] = rank
+                reached.append(other)
+    return parents
+
+
+def _seen_from(parent: int, rank: int, calibration: Calibration) -> tuple[float, int]:
+    """The offset of `rank` to `parent`, and the moment of it on the clock of `rank`."""
+    sample = calibration[_sorted(parent, rank)]
+    if parent < rank:
+        return sample.offset_ns, sample.local_ns
+    return -sample.offset_ns, sample.local_ns - round(sample.offset_ns)
+
+
+def _signed(found: Mapping[Pair, float], pair: Pair) -> float:
+    """The second's minus the first's, in whichever order the pair was measured."""
+    return found[pair] if pair in found else -found[pair[1], pair[0]]
+
+
+def _segments(path: ClockPath) -> tuple[ClockSegment, ...]:
+    """Piecewise-linear correction through the calibrations of one rank."""
+    points = path.points
+    if len(points) == 1:
+        return (ClockSegment(points[0].local_ns, -points[0].offset_ns),)
+    return tuple(
+        ClockSegment(before.local_ns, -before.offset_ns, -ClockPath((before, after)).drift_ppm)
+        for before, after in itertools.pairwise(points)
+    )
+
+
+def _notes(calibrations: Sequence[Calibration], outside: Outside) -> Iterator[str]:
+    if len(calibrations) == 1:
+        yield "the clocks were calibrated once: their drift is not known; call align before and after the launches"
+    for distance_ns, where in (
+        (outside.before_ns, "before the first"),
+        (outside.after_ns, "after the last"),
+    ):
+        if distance_ns > 0:
+            yield (
+                f"launches ran up to {distance_ns / 1e9:.1f} s {where} clock calibration, which widens the bound; "
+                "call align before and after them"
+            )

@@ -1,0 +1,118 @@
+"""When clocks are calibrated in a recording, and what is written about it.
+
+Importing this costs nothing: the recorder is there in workloads that record nothing, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kprof.alignment import Calibration
+    from kprof.calibration import Calibrator
+    from kprof.capture import ClockInfo
+    from kprof.clock_path import Outside
+    from kprof.groups import Group
+
+
+class ClockKeeper:
+    """One rank's calibrations; rank 0 writes the alignment."""
+
+    def __init__(self, directory: Path, rank: int, device: str, clock: ClockInfo) -> None:
+        self.calibrator: Calibrator | None = None
+        self._directory = directory
+        self._rank = rank
+        self._device = device
+        self._clock = clock
+        self._cadence = Cadence()
+        # The first and the last.
+        self._launched_s: list[float] = []
+        self._aligned_s: list[float] = []
+
+    @property
+    def calibrations(self) -> Sequence[Calibration]:
+        """What every calibration so far measured."""
+        return self.calibrator.calibrations if self.calibrator else []
+
+    def note_launch(self) -> None:
+        """A launch is about to be recorded."""
+        self._launched_s[1:] = [time.monotonic()]
+
+    def align(self, group: Group) -> None:
+        """Recorder.align."""
+        if group.world_size == 1:
+            return
+        from kprof.calibration import Calibrator
+
+        self._aligned_s[1:] = [time.monotonic()]
+        if self.calibrator is None:
+            self.calibrator = Calibrator(group, self._device, self._clock)
+        self.calibrator.run()
+        self._aligned_s[1:] = [time.monotonic()]
+        self._cadence.restart()
+        count = len(self.calibrator.calibrations)
+        # For the case that this rank never comes to its end; at a cost that does not grow with the run.
+        if count & (count - 1) == 0:
+            self.write()
+
+    def align_if_due(self, group: Group, every_s: float) -> bool:
+        """Recorder.align_if_due."""
+        if group.world_size == 1 or not self._cadence.is_due():
+            return False
+        self.align(group)
+        self._cadence.restart(group.all_gather(self._cadence.proposal(every_s))[0])
+        return True
+
+    def write(self) -> None:
+        """Write the alignment through all calibrations so far, on rank 0."""
+        from kprof.alignment import align_clocks
+        from kprof.capture import write_alignment
+
+        if self._rank != 0 or self.calibrator is None or not self.calibrator.calibrations:
+            return
+        method, calibrations = self.calibrator.method, self.calibrator.calibrations
+        write_alignment(self._directory, align_clocks(method, 0, calibrations, self._outside()))
+
+    def _outside(self) -> Outside:
+        from kprof.clock_path import ALL_INSIDE, Outside
+
+        if not self._launched_s:
+            return ALL_INSIDE
+        before_s = self._aligned_s[0] - self._launched_s[0]
+        is_after = self._launched_s[-1] > self._aligned_s[-1]
+        after_s = time.monotonic() - self._aligned_s[-1] if is_after else 0.0
+        return Outside(max(0.0, before_s) * 1e9, after_s * 1e9)
+
+
+class Cadence:
+    """Counts calls, which all ranks make equally often; rank 0 turns seconds into a number of calls."""
+
+    def __init__(self) -> None:
+        self._num_calls = 0
+        self._due_at_call = 1
+        self._since_call = 0
+        self._since_s = time.monotonic()
+        self._last = (1, 0.0)
+
+    def is_due(self) -> bool:
+        """Count a call; True when the number that was agreed on is reached."""
+        self._num_calls += 1
+        if self._num_calls < self._due_at_call:
+            return False
+        # The calibration that follows is not part of what the calls take.
+        self._last = (self._num_calls - self._since_call, time.monotonic() - self._since_s)
+        return True
+
+    def proposal(self, every_s: float) -> int:
+        """How many calls take about `every_s`, going by the last ones; at most eight times as many as those."""
+        num_calls, elapsed_s = self._last
+        wanted = num_calls * every_s / max(elapsed_s, 1e-9)
+        return max(1, min(round(wanted), 8 * num_calls))
+
+    def restart(self, num_calls: int = 8) -> None:
+        """A calibration is done; the next is due after so many calls, which rank 0 proposed."""
+        self._since_call, self._since_s = self._num_calls, time.monotonic()
+        self._due_at_call = self._num_calls + num_calls

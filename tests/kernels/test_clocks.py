@@ -1,0 +1,146 @@
+"""The clock calibration on the CPU target, against clocks that were planted: the truth is known."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from pathlib import Path
+
+import pytest
+from planted_clocks import calibrate, random_plants
+
+from kprof.calibration import all_pairs
+from kprof.capture import Capture
+from kprof.clock_keeper import Cadence
+from kprof.groups import PartOfGroup, ThreadGroup, run_threads
+from kprof.record import session
+from kprof.recording import NullRecorder, Recorder
+
+
+def test_planted_clocks_are_aligned_within_the_bound() -> None:
+    results = [calibrate(random_plants(seed, 2)) for seed in range(8)]
+    assert sum(result.num_outside() for result in results) == 0
+    assert all(max(result.errors_ns().values()) > 0 for result in results)
+    bounds = [result.alignment.bound_between_ns(0, 1) for result in results]
+    # Where the two ranks had cores of their own; the median of many is in benchmarks/results/clock_accuracy.json.
+    assert min(bounds) < 5000
+
+
+def test_three_ranks_that_all_play_are_aligned_within_the_bound() -> None:
+    results = [calibrate(random_plants(seed, 3), turns_of=all_pairs) for seed in range(100, 102)]
+    assert sum(result.num_outside() for result in results) == 0
+    assert all(pair.residue_ns is not None for pair in results[0].alignment.pairs)
+
+
+def test_ranks_on_different_hosts_are_aligned_by_way_of_their_hosts() -> None:
+    """Ranks 0 and 2 pretend to be on one host, 1 and 3 on another."""
+    result = calibrate(random_plants(7, 4), host_of=lambda rank: f"host{rank % 2}")
+    assert result.num_outside() == 0
+    assert "host clocks between 2 hosts" in result.alignment.method
+    within = result.alignment.bound_between_ns(1, 3)
+    across = result.alignment.bound_between_ns(0, 1)
+    assert 1000 < across < 50_000_000
+    assert within < across
+
+
+def test_all_pairs_meet_once_and_nobody_plays_twice_in_a_turn() -> None:
+    for world_size in range(2, 10):
+        turns = all_pairs(world_size)
+        assert len(turns) == world_size - 1 + world_size % 2
+        met = [pair for turn in turns for pair in turn]
+        assert sorted(met) == list(itertools.combinations(range(world_size), 2))
+        for turn in turns:
+            ranks = [rank for pair in turn for rank in pair]
+            assert len(ranks) == len(set(ranks))
+
+
+def test_a_part_of_a_group_sees_its_own_ranks() -> None:
+    def work(group: ThreadGroup) -> tuple[int, list[int]]:
+        part = PartOfGroup(group, [0, 2] if group.rank % 2 == 0 else [1, 3])
+        part.barrier()
+        return part.rank, part.all_gather(10 * group.rank)
+
+    assert run_threads(4, work) == [(0, [0, 20]), (0, [10, 30]), (1, [0, 20]), (1, [10, 30])]
+
+
+def test_ranks_agree_on_when_a_calibration_is_due(tmp_path: Path) -> None:
+    def work(group: ThreadGroup) -> tuple[list[int], int]:
+        recorder = Recorder(directory, rank=group.rank, world_size=2, arena_bytes=1 << 16)
+        # Rank 1 is slower, which is not for it to decide.
+        due = []
+        for call in range(40):
+            time.sleep(0.002 if group.rank else 0.001)
+            if recorder.align_if_due(group, every_s=1.0):
+                due.append(call)
+        num_calibrations = len(recorder.calibrations)
+        recorder.close()
+        return due, num_calibrations
+
+    with session(tmp_path / "run.kprof") as directory:
+        (due, num_calibrations), other = run_threads(2, work)
+    assert (due, num_calibrations) == other
+    assert due[0] == 0
+    assert 2 <= len(due) < 40
+    assert num_calibrations == len(due)
+    pair = _alignment(tmp_path).pairs[0]
+    assert pair.num_calibrations == len(due)
+
+
+def test_a_cadence_turns_seconds_into_calls() -> None:
+    cadence = Cadence()
+    assert cadence.is_due()
+    cadence.restart(3)
+    assert [cadence.is_due() for _ in range(4)] == [False, False, True, True]
+
+
+def test_calls_that_became_slow_do_not_wait_for_many_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    cadence = Cadence()
+    strides = []
+    for seconds in (1e-4, 8e-4, 64e-4, 20.0, 20.0):
+        now[0] += seconds
+        while not cadence.is_due():
+            pass
+        strides.append(cadence.proposal(every_s=2.0))
+        cadence.restart(strides[-1])
+    assert strides == [8, 64, 512, 51, 5]
+
+
+def test_calibrations_by_hand_put_off_the_next_one(tmp_path: Path) -> None:
+    def work(group: ThreadGroup) -> list[bool]:
+        recorder = Recorder(directory, rank=group.rank, world_size=2, arena_bytes=1 << 16)
+        recorder.align(group)
+        due = [recorder.align_if_due(group, every_s=0.0) for _ in range(10)]
+        recorder.close()
+        return due
+
+    with session(tmp_path / "run.kprof") as directory:
+        first, second = run_threads(2, work)
+    assert first == second == [False] * 7 + [True] * 3
+
+
+def test_launches_after_the_last_calibration_are_said_and_widen_the_bound(tmp_path: Path) -> None:
+    def work(group: ThreadGroup) -> None:
+        recorder = Recorder(directory, rank=group.rank, world_size=2, arena_bytes=1 << 16)
+        recorder.align(group)
+        time.sleep(0.01)
+        recorder.align(group)
+        recorder.launch("late", num_blocks=1, threads_per_block=1)
+        time.sleep(0.05)
+        recorder.close()
+
+    with session(tmp_path / "run.kprof") as directory:
+        run_threads(2, work)
+    alignment = _alignment(tmp_path)
+    assert "after the last clock calibration" in alignment.notes[0]
+
+
+def test_a_recorder_that_is_off_aligns_nothing() -> None:
+    assert NullRecorder().align_if_due(None) is False  # type: ignore[arg-type]
+
+
+def _alignment(tmp_path: Path):
+    alignment = Capture.open(tmp_path / "run.kprof").manifest.alignment
+    assert alignment is not None
+    return alignment
