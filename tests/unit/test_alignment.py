@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import statistics
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -172,6 +174,37 @@ def test_bounds_of_ranks_that_never_played_add_up() -> None:
     alignment = align_clocks("m", 0, [each])
     assert alignment.bound_between_ns(1, 2) == 40.0
     assert alignment.bound_between_ns(2, 2) == 0.0
+
+
+def recorded_calibrations() -> list[Calibration]:
+    """What 34 calibrations between 4 H200 measured in 60 s (benchmarks/clock_alignment)."""
+    results = Path(__file__).parents[2] / "benchmarks" / "results"
+    recorded = json.loads((results / "clock_alignment_samples.json").read_text())
+    names = recorded["fields"][2:]
+    return [
+        {(a, b): OffsetSample(**dict(zip(names, values, strict=True))) for a, b, *values in each}
+        for each in recorded["calibrations"]
+    ]
+
+
+def test_recorded_gpus_stay_within_200_ns_for_a_minute() -> None:
+    alignment = align_clocks("recorded", 0, recorded_calibrations())
+    assert len(alignment.pairs) == 6
+    assert max(pair.bound_ns for pair in alignment.pairs) <= 200
+    assert all(450 < pair.rigorous_bound_ns < 700 for pair in alignment.pairs)
+
+
+def test_recorded_calibrations_that_are_held_out_lie_within_the_bound() -> None:
+    recorded = recorded_calibrations()
+    outside = 0
+    for idx in range(1, len(recorded) - 1, 4):
+        rest = align_clocks("held out", 0, recorded[:idx] + recorded[idx + 1 :])
+        for (a, b), seen in recorded[idx].items():
+            predicted = rest.ranks[a].correction_ns(
+                seen.local_ns - round(seen.offset_ns)
+            ) - rest.ranks[b].correction_ns(seen.local_ns)
+            outside += abs(predicted - seen.offset_ns) > rest.bound_between_ns(a, b)
+    assert outside == 0
 
 
 def test_offsets_and_drifts_are_told_by_pair() -> None:
