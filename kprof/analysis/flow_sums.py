@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kprof.analysis.pairing import Ends, Ints, pair
 from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import summarise, table_exists
 from kprof.capture import EVENT_OPEN
+from kprof.pairing import Ends, Ints, pair
 from kprof.views import aligned_sql, segment_of
 
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
 """Flows: which send released which wait, looked up by event id while the events stream by.
 
-The join comes from the trace's `flows` view. Small traces are joined at once. Large ones are joined slot range
-by slot range, and what each piece of the export needs is kept in a temporary file until its turn, so that
-memory depends on a piece and not on the trace.
+Small traces are joined by the trace's `flows` view. Large ones take the way of flow_spool.py, so that memory depends
+on a piece of the export and not on the trace.
 """
 
 from __future__ import annotations
@@ -11,19 +10,20 @@ import contextlib
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from kprof.export.flow_spool import PieceFiles, spooled_ends
+from kprof.pairing import Ends, pair
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kprof.export.source import Piece, Source
-    from kprof.trace import Trace
 
-_EVENTS_PER_JOIN: Final = 1 << 21
+_EVENTS_PER_JOIN: Final = 1 << 20
 _DEPARTURE: Final = np.dtype([("send", "<i8"), ("arrival_ns", "<i8")])
 _ARRIVAL: Final = np.dtype([("wait", "<i8"), ("send", "<i8"), ("send_start_ns", "<i8")])
 
@@ -100,17 +100,23 @@ def joined_flows(source: Source) -> Iterator[FlowLookup]:
         nothing = Flows.of(np.zeros(0, _DEPARTURE), np.zeros(0, _ARRIVAL))
         yield FlowLookup(lambda _piece: nothing, 0)
     elif num_joins <= 1:
-        joined = _join(source, "true")
+        joined = _Joined.of_view(source)
         flows = Flows.of(joined.departures(), joined.arrivals())
         yield FlowLookup(lambda _piece: flows, joined.num_backwards)
     else:
         with tempfile.TemporaryDirectory(prefix="kprof-flows-") as folder:
-            spool = _Spool.of(source, Path(folder))
-            num_backwards = sum(
-                spool.add(_join(source, f"slot BETWEEN {first} AND {last}"))
-                for first, last in _slot_ranges(source.trace, num_joins)
-            )
-            yield FlowLookup(spool.of_piece, num_backwards)
+            pieces = PieceFiles.of(source, Path(folder))
+            num_backwards = 0
+            for sends, waits in spooled_ends(source, num_joins, Path(folder)):
+                joined = _Joined.of_ends(sends, waits)
+                num_backwards += joined.num_backwards
+                pieces.append("out", joined.src, joined.send_block, joined.departures())
+                pieces.append("in", joined.dst, joined.wait_block, joined.arrivals())
+            yield FlowLookup(lambda piece: _flows_of(pieces, piece), num_backwards)
+
+
+def _flows_of(pieces: PieceFiles, piece: Piece) -> Flows:
+    return Flows.of(pieces.read("out", piece, _DEPARTURE), pieces.read("in", piece, _ARRIVAL))
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,44 @@ class _Joined:
     send_start_ns: NDArray[np.int64]
     wait_end_ns: NDArray[np.int64]
     num_backwards: int
+
+    @staticmethod
+    def of_view(source: Source) -> _Joined:
+        """All flows at once."""
+        table = source.trace.sql(
+            "SELECT src, dst, send_block, wait_block, send_event_id, wait_event_id, "
+            f"send_start_ns - {source.origin_ns} AS send_start_ns, wait_end_ns - {source.origin_ns} AS wait_end_ns "
+            "FROM flows"
+        )
+        return _Joined._forward(*(table[name].to_numpy() for name in table.column_names))
+
+    @staticmethod
+    def of_ends(sends: NDArray[np.void], waits: NDArray[np.void]) -> _Joined:
+        """Rows of flow_spool.END that have the same sources, destinations, calls and slots."""
+        of_sends, of_waits = pair(_ends(sends), _ends(waits))
+        sends, waits = sends[of_sends], waits[of_waits]
+        return _Joined._forward(
+            sends["src"],
+            sends["dst"],
+            sends["block"],
+            waits["block"],
+            sends["event_id"],
+            waits["event_id"],
+            sends["start_ns"],
+            waits["end_ns"],
+        )
+
+    @staticmethod
+    def _forward(*columns: NDArray[Any]) -> _Joined:
+        send_start_ns, wait_end_ns = columns[-2:]
+        is_forward = wait_end_ns > send_start_ns
+        src, dst, send_block, wait_block, send, wait, start_ns, end_ns = (
+            column[is_forward] for column in columns
+        )
+        num_backwards = int(np.count_nonzero(~is_forward))
+        return _Joined(
+            src, dst, send_block, wait_block, send, wait, start_ns, end_ns, num_backwards
+        )
 
     def departures(self) -> NDArray[np.void]:
         """Rows of _DEPARTURE."""
@@ -143,89 +187,9 @@ class _Joined:
         return rows
 
 
-def _join(source: Source, where: str) -> _Joined:
-    table = source.trace.sql(
-        "SELECT src, dst, send_block, wait_block, send_event_id, wait_event_id, send_start_ns, wait_end_ns "
-        f"FROM flows WHERE {where}"
-    )
-    columns = {name: table[name].to_numpy() for name in table.column_names}
-    is_forward = columns["wait_end_ns"] > columns["send_start_ns"]
-    return _Joined(
-        columns["src"][is_forward],
-        columns["dst"][is_forward],
-        columns["send_block"][is_forward],
-        columns["wait_block"][is_forward],
-        columns["send_event_id"][is_forward],
-        columns["wait_event_id"][is_forward],
-        columns["send_start_ns"][is_forward] - source.origin_ns,
-        columns["wait_end_ns"][is_forward] - source.origin_ns,
-        int(np.count_nonzero(~is_forward)),
-    )
-
-
-@dataclass(frozen=True)
-class _Spool:
-    """Temporary files: what leaves and what reaches each piece, by rank and first block of the piece."""
-
-    folder: Path
-    first_blocks: dict[int, NDArray[np.int64]]
-
-    @staticmethod
-    def of(source: Source, folder: Path) -> _Spool:
-        ranks = {key.rank for key in source.keys}
-        return _Spool(
-            folder,
-            {
-                rank: np.array([piece.first_block for piece in source.pieces(rank)], dtype=np.int64)
-                for rank in ranks
-            },
-        )
-
-    def add(self, joined: _Joined) -> int:
-        """Append flows to the files of their pieces; returns how many run backwards."""
-        self._append("out", joined.src, joined.send_block, joined.departures())
-        self._append("in", joined.dst, joined.wait_block, joined.arrivals())
-        return joined.num_backwards
-
-    def of_piece(self, piece: Piece) -> Flows:
-        """What was appended for a piece."""
-        return Flows.of(
-            self._read("out", piece.rank, piece.first_block, _DEPARTURE),
-            self._read("in", piece.rank, piece.first_block, _ARRIVAL),
-        )
-
-    def _append(
-        self,
-        direction: str,
-        rank: NDArray[np.int32],
-        block: NDArray[np.int32],
-        rows: NDArray[np.void],
-    ) -> None:
-        for of_rank, first_blocks in self.first_blocks.items():
-            own = np.flatnonzero(rank == of_rank)
-            piece = np.searchsorted(first_blocks, block[own], side="right") - 1
-            order = np.argsort(piece, kind="stable")
-            ends = np.cumsum(np.bincount(piece, minlength=len(first_blocks)))
-            for first_block, part in zip(
-                first_blocks.tolist(), np.split(own[order], ends[:-1]), strict=True
-            ):
-                with self._file(direction, of_rank, first_block).open("ab") as file:
-                    rows[part].tofile(file)
-
-    def _read(
-        self, direction: str, rank: int, first_block: int, dtype: np.dtype[np.void]
-    ) -> NDArray[np.void]:
-        return np.fromfile(self._file(direction, rank, first_block), dtype)
-
-    def _file(self, direction: str, rank: int, first_block: int) -> Path:
-        return self.folder / f"{rank}.{first_block}.{direction}"
-
-
-def _slot_ranges(trace: Trace, num_ranges: int) -> list[tuple[int, int]]:
-    """Ranges that together hold all slots, about the same width each."""
-    row = trace.sql("SELECT max(slot) AS last FROM events").to_pylist()[0]
-    edges = np.linspace(0, (row["last"] or 0) + 1, num_ranges + 1).astype(np.int64).tolist()
-    return [(first, last - 1) for first, last in pairwise(edges)]
+def _ends(rows: NDArray[np.void]) -> Ends:
+    names = ("src", "dst", "ordinal", "slot", "start_ns", "end_ns", "event_id")
+    return Ends(*(rows[name].astype(np.int64) for name in names))
 
 
 def _find(sorted_ids: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.intp]:

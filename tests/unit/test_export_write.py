@@ -11,6 +11,7 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceProto
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
+from kprof.capture import EVENT_OPEN
 from kprof.errors import ExportError, OutputExistsError
 from kprof.export import write
 from kprof.synthetic import TraceBuilder
@@ -163,6 +164,45 @@ def test_flows_joined_in_parts_are_the_same(
     monkeypatch.setattr("kprof.export.flows._EVENTS_PER_JOIN", 30)
     in_parts = write(trace, tmp_path / "parts.pftrace")
     assert at_once.num_flows == in_parts.num_flows == 200
+    assert at_once.path.read_bytes() == in_parts.path.read_bytes()
+
+
+def test_flows_of_several_rules_calls_and_repeated_slots_are_the_same_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = TraceBuilder(
+        """REGION(R_PUT, "put", send, peer:8, slot:24)
+           REGION(R_GOT, "got", wait, peer:8, slot:24)
+           REGION(R_ACK, "ack", send, peer:8, slot:24)
+           REGION(R_ACKED, "acked", wait, peer:8, slot:24)
+           REGION(R_WORK, "work", compute)
+           FLOW(R_PUT, R_GOT)
+           FLOW(R_ACK, R_ACKED)""",
+        num_ranks=2,
+    )
+    for launch in (1, 2):
+        build.launch(launch, "kernel")
+        for i in range(40):
+            for sent, waited, src in (("put", "got", 0), ("ack", "acked", 1)):
+                place = {"launch": launch, "slot": i % 3, "start_ns": 10_000 * launch + 100 * i}
+                build.span(
+                    rank=src, block=i % 4, region=sent, duration_ns=20, peer=1 - src, **place
+                )
+                build.span(
+                    rank=1 - src,
+                    block=i % 7,
+                    region=waited,
+                    duration_ns=90,
+                    peer=src,
+                    flags=EVENT_OPEN if i == 39 else 0,
+                    **place,
+                )
+            build.span(rank=0, region="work", start_ns=10_000 * launch + 100 * i, duration_ns=5)
+    trace = build.trace()
+    at_once = write(trace, tmp_path / "once.pftrace")
+    monkeypatch.setattr("kprof.export.flows._EVENTS_PER_JOIN", 30)
+    in_parts = write(trace, tmp_path / "parts.pftrace")
+    assert at_once.num_flows == in_parts.num_flows == 2 * 2 * 39
     assert at_once.path.read_bytes() == in_parts.path.read_bytes()
 
 
