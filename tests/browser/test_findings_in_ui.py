@@ -39,6 +39,10 @@ FLAGS = (
     "--no-first-run",
     "--window-size=1500,1000",
 )
+SAY_YES = """
+    const yes = [...document.querySelectorAll("button")].find(button => button.innerText.trim() === "Yes");
+    if (yes) yes.click();
+    return Boolean(yes)"""
 SCREENSHOTS_VARIABLE = "KPROF_SCREENSHOTS"
 # A capture to look at instead of the simulated one.
 CAPTURE_VARIABLE = "KPROF_SCREENSHOT_CAPTURE"
@@ -109,8 +113,8 @@ def test_a_click_on_a_finding_opens_the_trace_there(
     (other,) = set(browser.window_handles) - before
     browser.switch_to.window(other)
     wait_until(lambda: "trying to open a trace" in text_of(browser), "the UI to ask")
-    (yes,) = [b for b in browser.find_elements("css selector", "button") if b.text == "Yes"]
-    yes.click()
+    # In one step: the UI draws itself anew at any time, and its buttons with it.
+    wait_until(lambda: browser.execute_script(SAY_YES), "the button that says yes")
     rank, block = finding.tracks[0]
     wait_until(lambda: f"Rank {rank} block {block}" in text_of(browser), "the pinned track")
     wait_until(lambda: f"Rank {rank} (" in text_of(browser), "the rank")
