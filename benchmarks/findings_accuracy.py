@@ -77,9 +77,11 @@ def base(random: Random, max_ranks: int = 64) -> Plant:
     possible = [size for size in sizes.ranks if size <= max_ranks]
     likely = np.array(sizes.likely[: len(possible)], dtype=float)
     num_ranks = int(random.choice(possible, p=likely / likely.sum()))
+    # Otherwise some sources have one block more than others: uneven work, and found to be.
+    num_blocks = num_ranks * max(1, round(int(random.choice(sizes.blocks)) / num_ranks))
     return Plant(
         num_ranks=num_ranks,
-        num_blocks=max(8, num_ranks) if num_ranks > 16 else int(random.choice(sizes.blocks)),
+        num_blocks=max(8, num_ranks) if num_ranks > 16 else num_blocks,
         num_launches=int(random.integers(1, sizes.most_launches + 1)) if num_ranks < 24 else 1,
         tokens_per_pair=int(random.choice(sizes.tokens)) if num_ranks < 16 else 4,
         seed=int(random.integers(1 << 30)),

@@ -108,27 +108,31 @@ def write_summary(directory: Path, info: RankInfo, world_size: int) -> Path:
 
 def summarise_file(events: Path, info: RankInfo, world_size: int) -> pa.Table:
     """The three parts of a rank's summary from its Parquet file of events; raises CorruptCaptureError."""
+    return summarise_files([events], [info], world_size)
+
+
+def summarise_files(files: Sequence[Path], infos: Sequence[RankInfo], world_size: int) -> pa.Table:
+    """The summaries of ranks that share a region table, in one table; raises CorruptCaptureError."""
     import duckdb
     import pyarrow.parquet as pq
 
-    num_events = pq.read_metadata(events).num_rows
-
-    source = f"read_parquet({_quote(str(events))})"
+    num_events = sum(pq.read_metadata(file).num_rows for file in files)
+    launches = sorted({launch.launch for info in infos for launch in info.launches})
+    source = f"read_parquet([{', '.join(_quote(str(file)) for file in files)}])"
     try:
         with duckdb.connect(":memory:") as con:
             # The other ranks of this host do the same at the same time.
             con.execute("SET threads = 1")
             con.execute(PARTS_TABLE_SQL)
-            launches = [launch.launch for launch in info.launches]
             for where in track_slices(num_events, launches):
-                for statement in part_statements(source, where, info.regions, world_size):
+                for statement in part_statements(source, where, infos[0].regions, world_size):
                     con.execute(statement)
             return con.sql(
-                "SELECT * FROM parts ORDER BY part, launch, block, warp, region, peer, bucket"
+                "SELECT * FROM parts ORDER BY part, rank, launch, block, warp, region, peer, bucket"
             ).to_arrow_table()
     except duckdb.Error as error:
         raise CorruptCaptureError(
-            f"reading {events} failed: {str(error).splitlines()[0]}; record again or restore the file"
+            f"reading {files[0]} failed: {str(error).splitlines()[0]}; record again or restore the file"
         ) from error
 
 

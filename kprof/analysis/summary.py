@@ -27,7 +27,7 @@ from kprof.rank_summary import (
     PARTS_TABLE_SQL,
     SUB_BUCKETS,
     part_statements,
-    summarise_file,
+    summarise_files,
     track_slices,
 )
 from kprof.regions import RegionTable
@@ -92,20 +92,21 @@ def _summarise_files(
     ranks: list[RankInfo], files: dict[int, Path], world_size: int, report: Progress, workers: int
 ) -> Iterator[pa.Table]:
     with ThreadPoolExecutor(workers) as pool:
-        jobs = [pool.submit(summarise_file, files[info.rank], info, world_size) for info in ranks]
+        jobs = [
+            pool.submit(summarise_files, [files[info.rank] for info in group], group, world_size)
+            for group in _groups(ranks)
+        ]
         for i, job in enumerate(jobs):
             report(_WHAT, 0.9 * i / len(jobs))
             yield job.result()
 
 
 def _make_parts(trace: Trace, report: Progress) -> None:
-    """Summarise the ranks that have no stored summary: file by file, or what a selection leaves of them."""
+    """Summarise the ranks that have no stored summary: from their files, or what a selection leaves of them."""
     world_size = trace.manifest.world_size
     missing = [info for info in trace.ranks if info.rank not in trace.summarised_ranks]
     files = trace.whole_files
-    num_events = sum(info.counts.recorded for info in missing)
-    # One after the other is better for many ranks with few events: each file by itself needs a database.
-    if files and num_events >= EVENTS_PER_SLICE // 4 * len(missing):
+    if files:
         threads = int(trace.frame("SELECT current_setting('threads') AS n")["n"].iloc[0])
         workers = min(_MAX_WORKERS, threads)
         for table in _summarise_files(missing, files, world_size, report, workers):
@@ -124,26 +125,31 @@ def _add_parts(trace: Trace, table: pa.Table) -> None:
 
 
 def _slices(ranks: list[RankInfo]) -> Iterator[tuple[str, RegionTable]]:
-    """Conditions that cut the events into sets of whole tracks of at most about EVENTS_PER_SLICE.
+    """Conditions that cut the events into sets of whole tracks of at most about EVENTS_PER_SLICE."""
+    for group in _groups(ranks):
+        recorded = group[0].counts.recorded
+        if len(group) == 1 and recorded > EVENTS_PER_SLICE:
+            launches = [launch.launch for launch in group[0].launches]
+            for where in track_slices(recorded, launches):
+                yield f"rank = {group[0].rank} AND {where}", group[0].regions
+        else:
+            yield _ranks_in(group), group[0].regions
 
-    The ranks of a slice have the same region table; a rank with more events than fit is cut by launches or blocks.
-    """
+
+def _groups(ranks: list[RankInfo]) -> Iterator[list[RankInfo]]:
+    """Ranks with one region table and at most about EVENTS_PER_SLICE events, or a rank that has more by itself."""
     chosen: list[RankInfo] = []
     num_events = 0
     for info in ranks:
         recorded = info.counts.recorded
         is_other = bool(chosen) and chosen[0].regions != info.regions
         if chosen and (is_other or num_events + recorded > EVENTS_PER_SLICE):
-            yield _ranks_in(chosen), chosen[0].regions
+            yield chosen
             chosen, num_events = [], 0
-        if recorded > EVENTS_PER_SLICE:
-            for where in track_slices(recorded, [launch.launch for launch in info.launches]):
-                yield f"rank = {info.rank} AND {where}", info.regions
-            continue
         chosen.append(info)
         num_events += recorded
     if chosen:
-        yield _ranks_in(chosen), chosen[0].regions
+        yield chosen
 
 
 def _ranks_in(ranks: list[RankInfo]) -> str:
