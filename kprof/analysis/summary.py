@@ -96,9 +96,11 @@ def _summarise_files(
             pool.submit(summarise_files, [files[info.rank] for info in group], group, world_size)
             for group in _groups(ranks)
         ]
-        for i, job in enumerate(jobs):
-            report(_WHAT, 0.9 * i / len(jobs))
-            yield job.result()
+        count = len(jobs)
+        for i in range(count):
+            report(_WHAT, 0.9 * i / count)
+            # A result that stays in its job stays in memory.
+            yield jobs.pop(0).result()
 
 
 def _make_parts(trace: Trace, report: Progress) -> None:

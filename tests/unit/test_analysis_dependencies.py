@@ -227,3 +227,29 @@ def test_the_typical_call_is_of_median_length() -> None:
     assert call is not None
     assert (call.ordinal, call.launches) == (3, (3,))
     assert analysis.calls(build.trace())["length_ns"].tolist() == [500, 10, 30, 20]
+
+
+def test_a_wait_released_within_its_send_follows_it() -> None:
+    """Rank 1 is late by 600 ns; its send ends (the clock is read) after rank 0 has seen the flag."""
+    build = TraceBuilder(REGIONS, 3)
+    for rank, late in ((0, 0), (1, 600), (2, 0)):
+        at = 100 + late
+        build.span(rank=rank, region="work", start_ns=0, duration_ns=at)
+        build.span(
+            rank=rank, region="send", start_ns=at, duration_ns=50, peer=(rank + 2) % 3, slot=0
+        )
+    for rank, end in ((0, 720), (1, 760), (2, 155)):
+        start = 150 + (600 if rank == 1 else 0)
+        build.span(
+            rank=rank,
+            region="wait",
+            start_ns=start,
+            duration_ns=end - start,
+            peer=(rank + 1) % 3,
+            slot=0,
+        )
+    table = analysis.what_if(build.trace()).set_index(["scenario", "rank"])
+    fixed = table.loc[("rank at the median", 1)]
+    assert fixed["measured_ns"] == 760
+    # Rank 1 would have sent at 100, seen at 120: when all sends are over, at 150, a look at the flag (5 ns) is enough.
+    assert fixed["predicted_ns"] == 155

@@ -70,6 +70,9 @@ class CallGraph:
         return int(self.rank[index]), int(self.block[index]), int(self.warp[index])
 
 
+# Of a transfer's time a wait for it covers a tenth or more, else it is not taken for a wait for that transfer.
+_LEAST_PART_SEEN: Final = 10
+
 # The critical path, delay costs and all replays walk the same graph.
 _KNOWN: weakref.WeakKeyDictionary[Trace, CallGraph] = weakref.WeakKeyDictionary()
 
@@ -238,12 +241,14 @@ def _held(spans: dict[str, Ints], region: Ints, send: Ints) -> NDArray[np.bool_]
     """Waits that began before their send was over, or that took clearly longer than one look at a flag that is
     set.
 
-    One look is the shortest wait of the region.
+    One look is the shortest wait of the region. A wait that is short against the time since its send was over found
+    the data there and was slow for another reason: that it began in the last tenth of a transfer is less likely.
     """
     duration = spans["ends"] - spans["starts"]
     shortest = np.full(int(region.max(initial=0)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(shortest, region, duration)
     is_long = duration > 2 * shortest[region] + 1
+    is_long &= _LEAST_PART_SEEN * duration >= spans["ends"] - spans["ends"][send]
     held: NDArray[np.bool_] = (send >= 0) & (is_long | (spans["ends"][send] > spans["starts"]))
     return held
 

@@ -97,7 +97,7 @@ def _changed(graph: CallGraph, plan: _Plan, scenario: str, rank: int) -> _Plan:
     if scenario == ARRIVAL_ORDER:
         return _in_arrival_order(graph, plan)
     assert scenario == NO_TRANSFER_TIME, scenario
-    return replace(plan, travel=np.zeros(len(graph)))
+    return replace(plan, travel=np.minimum(plan.travel, 0.0))
 
 
 def _as_it_was(graph: CallGraph) -> _Plan:
@@ -140,12 +140,14 @@ def _travel(graph: CallGraph) -> Floats:
         return travel
     sends = graph.send[waits]
     elapsed = (graph.ends[waits] - graph.ends[sends]).astype(float)
+    # A flag is seen before the clock is read that ends its send: such a wait ends within the send.
+    within = (graph.starts[sends] < graph.ends[waits]) & (elapsed < 0)
     held = graph.is_held[waits] & (elapsed >= 0)
     link = graph.rank[sends] * 65536 + graph.rank[waits]
     _, link = np.unique(link, return_inverse=True)
     shortest = _shortest(link.astype(np.int64), np.where(held, elapsed, np.inf))
     shortest[~np.isfinite(shortest)] = 0.0
-    travel[waits] = np.where(held, elapsed, np.minimum(shortest, elapsed))
+    travel[waits] = np.where(held | within, elapsed, np.minimum(shortest, elapsed))
     return travel
 
 
@@ -180,8 +182,8 @@ class _Run:
         self.launch: list[int] = graph.launch_index.tolist()
         self.launch_before: list[int] = graph.launch_before.tolist()
         self.barrier: list[int] = graph.barrier.tolist()
-        # A wait that ended before its send did was released within the send; it keeps its duration.
-        is_released = (graph.send >= 0) & (graph.ends[graph.send] <= graph.ends)
+        # A wait that ended before its send began was not released by it; it keeps its duration.
+        is_released = (graph.send >= 0) & (graph.starts[graph.send] < graph.ends)
         self.send: list[int] = np.where(is_released, graph.send, -1).tolist()
         self.opening: list[float] = _opening_times(graph, self.num_barriers).tolist()
         self.starts = [self.origin] * self.count
