@@ -174,6 +174,14 @@ class Alignment(msgspec.Struct, frozen=True):
     pairs: tuple[PairClock, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def widest_bound_ns(self) -> float:
+        """The error bound of a time difference between whichever two ranks; of one rank, against itself, 0."""
+        if self.pairs:
+            return max(pair.bound_ns for pair in self.pairs)
+        # Bounds against the reference add up.
+        return sum(sorted(entry.bound_ns for entry in self.ranks)[-2:])
+
     def bound_between_ns(self, a: int, b: int) -> float:
         """The error bound of a time difference between two ranks."""
         if a == b:

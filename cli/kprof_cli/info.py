@@ -100,12 +100,9 @@ def _describe_causality(counts: dict[str, int] | str) -> str:
 def _describe_clock(manifest: Manifest) -> str:
     alignment = manifest.alignment
     if alignment is not None:
-        bounds = [entry.bound_ns for entry in alignment.ranks]
-        bounds += [pair.bound_ns for pair in alignment.pairs]
-        bound_ns = max(bounds, default=0.0)
         rounds = f", {alignment.num_rounds} rounds" if alignment.num_rounds else ""
         return (
-            f"aligned to rank {alignment.reference_rank} within {format_ns(bound_ns)} "
+            f"aligned to rank {alignment.reference_rank} within {format_ns(alignment.widest_bound_ns)} "
             f"({alignment.method}{rounds})"
         )
     if len(manifest.ranks) == 1:

@@ -50,11 +50,8 @@ def _describe_time(trace: Trace) -> str:
     first_ns, last_ns = trace.window_ns()
     span = format_ns(last_ns - first_ns)
     if trace.alignment is not None:
-        # Of a difference between two ranks: their bounds add up.
-        bound_ns = sum(sorted(entry.bound_ns for entry in trace.alignment.ranks)[-2:])
-        return (
-            f"{span} on one clock, +-{format_ns(bound_ns)} between ranks ({trace.alignment.method})"
-        )
+        bound = format_ns(trace.alignment.widest_bound_ns)
+        return f"{span} on one clock, +-{bound} between ranks ({trace.alignment.method})"
     if len(trace.manifest.ranks) == 1:
         return f"{span} on the clock of the only rank"
     return f"ranks are not on one clock: {trace.manifest.alignment_note}"

@@ -121,12 +121,8 @@ def _launch_samples(trace: Trace) -> list[tuple[str, str, str, float]]:
 def _clock_floor_ns(traces: list[Trace]) -> tuple[float, float]:
     """Step of the coarsest clock, and the worst error bound between two ranks."""
     step = max(info.clock.step_ns for trace in traces for info in trace.ranks)
-    bounds = [
-        sorted((entry.bound_ns for entry in trace.alignment.ranks), reverse=True)
-        for trace in traces
-        if trace.alignment is not None
-    ]
-    return float(step), max((float(sum(worst[:2])) for worst in bounds), default=0.0)
+    bounds = [trace.alignment.widest_bound_ns for trace in traces if trace.alignment is not None]
+    return float(step), max(bounds, default=0.0)
 
 
 def _compare(

@@ -25,6 +25,74 @@ def test_info_as_json_is_the_manifest(kprof, small):
     assert info["losses"] == []
 
 
+def test_info_checks_causality(kprof, small):
+    assert "2 checked, 0 waits ended before their send began" in kprof("info", small).out
+    assert json.loads(kprof("info", small, "--json").out)["causality"] == {
+        "flows": 2,
+        "violations": 0,
+        "violations_beyond_bound": 0,
+    }
+
+
+def test_info_counts_waits_that_ended_too_early_and_says_by_how_much(kprof, small):
+    """Rank 1's clock is moved back by 5 us, far beyond the bound, and by less than the bound."""
+    for offset_ns, beyond in ((-5000.0, 2), (-5.0, 0)):
+        _edit_manifest(small, lambda ranks, ns=offset_ns: _shift(ranks[1], ns))
+        causality = json.loads(kprof("info", small, "--json").out)["causality"]
+        assert causality["violations_beyond_bound"] == beyond
+    _edit_manifest(small, lambda ranks: _shift(ranks[1], -5000.0))
+    out = kprof("info", small).out
+    assert "2 waits ended before their send began, 2 of them by more than" in out
+
+
+def test_info_refuses_causality_without_calibration(kprof, small):
+    path = small / "manifest.json"
+    manifest = json.loads(path.read_text()) | {"alignment": None, "alignment_note": "nobody did"}
+    path.write_text(json.dumps(manifest))
+    out = kprof("info", small).out
+    assert (
+        "not checked: late sender needs the ranks on one clock, and they are not: nobody did" in out
+    )
+
+
+def test_info_shows_every_pair_of_clocks(kprof, small):
+    pair = {
+        "a": 0,
+        "b": 1,
+        "offset_ns": -1200.0,
+        "drift_ppm": 2.5,
+        "bound_ns": 180.0,
+        "rigorous_bound_ns": 600.0,
+        "num_rounds": 4000,
+        "num_calibrations": 3,
+        "method": "test ping-pong",
+        "round_trip_ns": 1170.0,
+        "residue_ns": 20.0,
+    }
+    path = small / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["alignment"] |= {"pairs": [pair], "notes": ["a word of caution"]}
+    path.write_text(json.dumps(manifest))
+    out = kprof("info", small).out
+    row = next(line for line in out.splitlines() if line.strip().startswith("0 - 1"))
+    assert " ".join(row.split()) == (
+        "0 - 1 -1.20 us +2.500 ppm 180 ns 600 ns 1.17 us 20 ns 4,000 3 test ping-pong"
+    )
+    assert "a word of caution" in out
+    assert "within 180 ns" in out
+
+
+def _edit_manifest(capture, edit):
+    path = capture / "manifest.json"
+    manifest = json.loads(path.read_text())
+    edit(manifest["alignment"]["ranks"])
+    path.write_text(json.dumps(manifest))
+
+
+def _shift(entry, offset_ns):
+    entry["segments"][0]["offset_ns"] = offset_ns
+
+
 def test_stats_by_region(kprof, small):
     rows = json.loads(kprof("stats", small, "--json").out)
     by_region = {row["region"]: row for row in rows}

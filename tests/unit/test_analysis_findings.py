@@ -44,6 +44,18 @@ def test_a_rank_that_sends_three_times_the_tokens_is_named_with_the_blocks_that_
     assert "they serve rank 3" in blocks.sentence
 
 
+def test_clocks_calibrated_once_are_said() -> None:
+    trace = simulate(Plant())
+    assert trace.alignment is not None
+    notes = ("calibrated once; call align twice",)
+    alignment = msgspec.structs.replace(trace.alignment, notes=notes)
+    manifest = msgspec.structs.replace(trace.manifest, alignment=alignment)
+    source = trace.sql("SELECT * FROM raw_events")
+    found = analysis.findings(Trace.from_table(manifest, source.select(event_schema().names)))
+    weak = next(finding for finding in found if finding.id == "uncalibrated-clocks/weak-0")
+    assert (weak.sentence, weak.remedy) == ("calibrated once", "call align twice")
+
+
 def test_unaligned_clocks_do_not_hide_uneven_work() -> None:
     found = analysis.findings(simulate(Plant(tokens_of={3: 3.0}, is_aligned=False)))
     assert found[0].ranks == (3,)

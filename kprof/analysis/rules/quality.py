@@ -125,7 +125,22 @@ def uncalibrated_clocks(trace: Trace) -> list[Finding]:
                 remedy="record with clock calibration to get late senders, launch skew and the critical path",
             )
         ]
-    return _violated_causality(trace)
+    return [*_weak_calibration(trace), *_violated_causality(trace)]
+
+
+def _weak_calibration(trace: Trace) -> list[Finding]:
+    """Clocks that were calibrated once, or not around all launches."""
+    notes = trace.alignment.notes if trace.alignment else ()
+    return [
+        Finding(
+            id=f"uncalibrated-clocks/weak-{idx}",
+            kind="uncalibrated_clocks",
+            severity=Severity.NOTE,
+            sentence=note.partition("; ")[0],
+            remedy=note.partition("; ")[2] or "calibrate before and after the launches",
+        )
+        for idx, note in enumerate(notes)
+    ]
 
 
 def _violated_causality(trace: Trace) -> list[Finding]:
