@@ -64,8 +64,8 @@ def test_plans_are_made_once_per_shape_and_variant(monkeypatch: pytest.MonkeyPat
     close_plans()
 
 
-def test_ranks_join_one_group_after_another() -> None:
-    result = torchrun(2, ROOT / "tests/kernels/regrouping.py")
+def test_ranks_join_one_group_after_another(tmp_path: Path) -> None:
+    result = torchrun(2, ROOT / "tests/kernels/regrouping.py", str(tmp_path))
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     assert result.stdout.count("0 wrong values in 4 groups, 0 plans of dead groups left") == 2
 
