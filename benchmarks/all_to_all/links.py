@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 ROWS_PER_PEER: Final = 4096
 HALVES_PER_ROW: Final = 7168
-WARPS_PER_BLOCK: Final = 16
+WARPS_PER_BLOCK: Final = 8
+NUM_WARMUPS: Final = 3
 REPEATS: Final = 10
 
 
@@ -53,7 +54,7 @@ def measure_bytes_per_second(group: Group, device: str) -> float:
     )  # fmt: skip
     num_sms = torch.cuda.get_device_properties(device).multi_processor_count
     times_s = []
-    for _ in range(REPEATS):
+    for repeat in range(NUM_WARMUPS + REPEATS):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
         group.barrier()
@@ -64,7 +65,8 @@ def measure_bytes_per_second(group: Group, device: str) -> float:
         end.record()
         end.synchronize()
         assert error == 0
-        times_s.append(begin.elapsed_time(end) / 1e3)
+        if repeat >= NUM_WARMUPS:
+            times_s.append(begin.elapsed_time(end) / 1e3)
     group.barrier()
     heap.close()
     slowest = max(group.all_gather(statistics.median(times_s)))

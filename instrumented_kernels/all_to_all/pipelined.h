@@ -117,6 +117,15 @@ KPROF_DEVICE bool take_token(const Call& call, uint32_t source, uint32_t token, 
   return true;
 }
 
+// The peer of item i, of the W items of a token. Every rank starts with another peer, so that no rank is everybody's first.
+// And every round over the blocks starts with another one: else, with a multiple of W blocks, a block would have to do with
+// one peer only, and those of a peer with three times the tokens would have three times the work.
+KPROF_DEVICE uint32_t peer_of(const Call& call, uint32_t i) {
+  const uint32_t world_size = call.shape.world_size;
+  const uint32_t round = i / world_size * world_size / num_blocks();
+  return (i + call.rank + round) % world_size;
+}
+
 __global__ KPROF_BLOCKS_OF_AT_MOST(512) void pipelined(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
   const Roles roles = Roles::of_block();
@@ -124,12 +133,11 @@ __global__ KPROF_BLOCKS_OF_AT_MOST(512) void pipelined(ProfiledCall call) {
   const uint32_t num_items = call.shape.max_tokens * world_size;
   // Last call's counts, which nobody needs any more and the next call wants to be zero.
   if (block_id() == 0) clear_expert_counts(call.next_expert_counts(), call);
-  // Every rank starts with another peer, so that no rank is everybody's first.
   deal_to_warps(num_items, 0, roles.num_senders, [&](uint32_t i) {
-    return send_token(call, (i + call.rank) % world_size, i / world_size, track), true;
+    return send_token(call, peer_of(call, i), i / world_size, track), true;
   });
   deal_to_warps(num_items, roles.first_taker, warps_per_block(), [&](uint32_t i) {
-    return take_token(call, (i + call.rank) % world_size, i / world_size, track);
+    return take_token(call, peer_of(call, i), i / world_size, track);
   });
   for_each_part(call, [&](uint32_t token, rows::Part part) {
     return reduce_part<Slot::kToken>(call, token, part, track);
