@@ -147,7 +147,7 @@ def _run_call(
     out = torch.full_like(inputs.x, _POISON)
     arguments = (inputs.x, inputs.indices, inputs.weights)
     plan.group.barrier()
-    # Ranks leave a barrier of the host up to a millisecond apart: calls that nobody looks at bring the devices together,
+    # Ranks leave a barrier of the host up to a millisecond apart. Calls that nobody looks at bring the devices together
     # and are queued faster than they run.
     for _ in range(_NUM_ALIGNING_CALLS if plan.device != "cpu" else 1):
         plan(*arguments, is_async=True)
