@@ -71,6 +71,61 @@ def test_balanced_takes_the_long_blocks_away(name: str, expected: list[int]) -> 
     assert [most_rows_in_a_block(recording, served) for served in range(4)] == expected
 
 
+LADDER = "all_to_all-{}-4xH200-skew3-264blocks.kprof"
+
+
+def busy_blocks(variant: str, region: str) -> float:
+    """Blocks of a launch that have any of `region`, the median over ranks and calls."""
+    trace = Trace.open(TRACES / LADDER.format(variant))
+    return float(
+        trace.frame(
+            """SELECT median(n) AS n FROM (
+                SELECT count(DISTINCT block) AS n FROM events WHERE region = ? GROUP BY rank, ordinal)""",
+            [region],
+        )["n"][0]
+    )
+
+
+def call_us(variant: str) -> float:
+    """From the first event of a call on any rank to the last, the median over calls."""
+    trace = Trace.open(TRACES / LADDER.format(variant))
+    return float(
+        trace.frame(
+            """SELECT median(us) AS us FROM (
+                SELECT (max(end_ns) - min(start_ns)) / 1e3 AS us FROM events GROUP BY ordinal)"""
+        )["us"][0]
+    )
+
+
+def test_each_step_of_the_ladder_is_shorter_and_busier() -> None:
+    assert call_us("token_flags") > 3 * call_us("balanced")
+    assert call_us("balanced") > 1.3 * call_us("pipelined")
+    assert busy_blocks("token_flags", "combine/send") < 30
+    assert busy_blocks("balanced", "combine/send") == 264
+    assert busy_blocks("pipelined", "combine/send") > 250
+
+
+def test_in_pipelined_rows_go_back_while_others_still_arrive() -> None:
+    trace = Trace.open(TRACES / LADDER.format("pipelined"))
+    calls = trace.frame(
+        """SELECT ordinal, min(end_ns) FILTER (region = 'combine/send') AS first_back_ns,
+                max(end_ns) FILTER (region = 'dispatch/send') AS last_sent_ns
+            FROM events WHERE rank = 3 GROUP BY ordinal"""
+    )
+    assert len(calls) == 4
+    assert (calls["first_back_ns"] + 15_000 < calls["last_sent_ns"]).all()
+
+
+def test_no_block_of_pipelined_has_to_do_with_one_rank_only() -> None:
+    """Those of the heavy rank would have three times the work; an earlier recording's report said so."""
+    trace = Trace.open(TRACES / LADDER.format("pipelined"))
+    share = trace.frame(
+        """SELECT block % 4 AS residue, count(*) FILTER (peer = 3) / count(*) AS from_heavy
+            FROM events WHERE rank = 0 AND region = 'dispatch/wait-token' GROUP BY 1 ORDER BY 1"""
+    )["from_heavy"]
+    assert 0.3 < share.min() < share.max() < 0.9
+
+
 def test_every_launch_lies_under_the_kernel_that_the_pytorch_profiler_saw(
     tmp_path: Path, processor: Callable[[Path], Any]
 ) -> None:
