@@ -197,7 +197,7 @@ def without_kprof(source: str) -> str:
         .replace(", track,", ",")
     )
     source = re.sub(r"struct Profiled .*?\n};", "using Profiled = Call;", source, flags=re.DOTALL)
-    source = re.sub(r", kprof::make_buffer\(\*[\w>-]+\)", "", source)
+    source = re.sub(r", kprof::make_buffer\((\*[\w>-]+|kprof::LaunchBuffer\{\})\)", "", source)
     source = re.sub(r"using kprof::(payload|profile_\w+);\n", "", source)
     source = source.replace("#include <kprof/kprof.h>", "#include <kprof/platform.h>")
     assert "profile_" not in source.split("*/")[-1].replace("profiled", "")
