@@ -28,7 +28,7 @@ from kprof.groups import Group, TorchGroup
 KIB = 1024
 MIB = 1024 * KIB
 SIZES = [KIB << i for i in range(15)]
-LADDER_LIMIT = 4 * MIB
+LADDER_LIMIT = MIB
 BLOCKS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
 WARPS = (4, 8, 16)
 TUNED = {"oneshot": MIB, "twoshot_packets": 16 * MIB, "twoshot": 16 * MIB}

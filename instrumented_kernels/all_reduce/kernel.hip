@@ -18,6 +18,8 @@
 // another: its result needs what every rank put, which comes after all that those ranks read in the launch before.
 //
 // Try it:  kprof record --nproc 4 -o run.kprof -- python -m instrumented_kernels.all_reduce --variant oneshot_lock
+// A reading of NVIDIA's real-time clock takes long beside a trip through the link.
+#define KPROF_CLOCK_CYCLES 1
 #include <kprof/kprof.h>
 
 #define KPROF_REGIONS "regions.h"
@@ -184,6 +186,14 @@ KPROF_DEVICE bool take_packets(const Call& call, const Exchange& exchange, uint3
   return true;
 }
 
+// Of `num` things that are dealt thread by thread, how many this block handles.
+KPROF_DEVICE uint32_t num_dealt_to_block(uint32_t num) {
+  const uint32_t num_left = num % num_grid_threads();
+  const uint32_t first = block_id() * num_threads();
+  const uint32_t last_round = num_left < first ? 0 : num_left - first;
+  return num / num_grid_threads() * num_threads() + (last_round < num_threads() ? last_round : num_threads());
+}
+
 template <typename Element>
 KPROF_DEVICE void oneshot_exchange(const Call& call, kprof::Track& track) {
   using Data = packets::Data<Element>;
@@ -192,7 +202,8 @@ KPROF_DEVICE void oneshot_exchange(const Call& call, kprof::Track& track) {
   const auto input = call.input_as<Element, packets::kDataBytes>();
   const auto output = call.output_as<Element, packets::kDataBytes>();
   const uint32_t num_packets = input.num_vectors();
-  const uint32_t num_own_bytes = share_of_block(num_packets).size() * packets::kDataBytes;
+  if (block_id() * num_threads() >= num_packets) return;
+  [[maybe_unused]] const uint32_t num_own_bytes = num_dealt_to_block(num_packets) * packets::kDataBytes;
   // A thread's first packet stays in registers: in a small tensor it is the only one.
   const uint32_t first = grid_thread();
   const Data first_data = packets::sendable(input.load(first));
@@ -238,7 +249,9 @@ KPROF_DEVICE void twoshot_packets_exchange(const Call& call, kprof::Track& track
   const auto output = call.output_as<Element, packets::kDataBytes>();
   const uint32_t num_packets = input.num_vectors();
   const uint32_t slice = slice_length(num_packets, call.num_ranks());
-  const uint32_t num_own_bytes = share_of_block(slice).size() * packets::kDataBytes;
+  const uint32_t first_of_block = block_id() * num_threads();
+  if (first_of_block >= slice) return;
+  [[maybe_unused]] const uint32_t num_own_bytes = num_dealt_to_block(slice) * packets::kDataBytes;
   const uint32_t first = grid_thread();
   const auto holds = [&](uint32_t owner, uint32_t i) { return owner * slice + i < num_packets; };
   for (uint32_t distance = 1; distance < call.num_ranks(); ++distance) {
@@ -246,7 +259,9 @@ KPROF_DEVICE void twoshot_packets_exchange(const Call& call, kprof::Track& track
     Packet* target = exchange.packets_of(peer) + call.rank * slice;
     for (uint32_t i = first; i < slice && holds(peer, i); i += num_grid_threads())
       packets::send(target + i, packets::sendable(input.load(peer * slice + i)));
-    span = profile_lap(track, span, R_PUT, payload<R_PUT>(peer, block_id(), num_own_bytes));
+    if (holds(peer, first_of_block)) {
+      span = profile_lap(track, span, R_PUT, payload<R_PUT>(peer, block_id(), num_own_bytes));
+    }
   }
   Packet* slots = exchange.packets_of(call.rank);
   for (uint32_t i = first; i < slice && holds(call.rank, i); i += num_grid_threads()) {
@@ -266,10 +281,13 @@ KPROF_DEVICE void twoshot_packets_exchange(const Call& call, kprof::Track& track
       packets::send(exchange.packets_of(call.rank_after(distance)) + call.num_ranks() * slice + place, result);
     output.store(place, result);
   }
-  span = profile_lap(track, span, R_REDUCE, payload<R_REDUCE>(num_own_bytes));
-  for (uint32_t distance = 1; distance < call.num_ranks(); ++distance) {
-    span = profile_lap(track, span, R_BROADCAST,
-                       payload<R_BROADCAST>(call.rank_after(distance), block_id(), num_own_bytes));
+  if (holds(call.rank, first_of_block)) {
+    span = profile_lap(track, span, R_REDUCE, payload<R_REDUCE>(num_own_bytes));
+    // They left one by one with the sums; here they are told apart.
+    for (uint32_t distance = 1; distance < call.num_ranks(); ++distance) {
+      span = profile_lap(track, span, R_BROADCAST,
+                         payload<R_BROADCAST>(call.rank_after(distance), block_id(), num_own_bytes));
+    }
   }
   for (uint32_t i = first; i < slice; i += num_grid_threads()) {
     const auto arrived = [&]([[maybe_unused]] uint32_t source) {
