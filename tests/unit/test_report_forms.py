@@ -104,6 +104,44 @@ def test_no_wait_regions_get_a_sentence() -> None:
     assert "No region of category wait" in reports.build(build.trace()).verdict
 
 
+PAIR_REGIONS = """
+REGION(R_SEND, "send", send, peer:8, slot:24)
+REGION(R_WAIT, "wait", wait, peer:8, slot:24)
+FLOW(R_SEND, R_WAIT)
+"""
+
+
+def exchange(send_slot: int = 0, send_ns: int = 0, missing: tuple[int, ...] = ()) -> TraceBuilder:
+    """Rank 0 waits from 0 to 100 for what rank 1 sends."""
+    build = TraceBuilder(PAIR_REGIONS, 2 + len(missing), missing_ranks=missing)
+    build.span(rank=1, region="send", start_ns=send_ns, duration_ns=10, peer=0, slot=send_slot)
+    build.span(rank=0, region="wait", start_ns=0, duration_ns=100, peer=1, slot=0)
+    return build
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (exchange(send_slot=5), "1 of 1 send released no recorded wait"),
+        (exchange(send_ns=5000), "waits ended before their send began"),
+        (exchange(missing=(2, 3)), "ranks 2, 3 of 4 left no events"),
+    ],
+    ids=["unmatched flows", "violated causality", "missing ranks"],
+)
+def test_bad_traces_get_a_sentence_and_all_forms(
+    build: TraceBuilder, words: str, tmp_path: Path
+) -> None:
+    report = reports.build(build.trace())
+    assert words in " ".join(terminal_text(report).split())
+    document = json.loads(reports.to_json(report))
+    assert any(words in finding["sentence"] for finding in document["findings"])
+    # What still makes sense is still said.
+    waits = {row["peer"]: row["wait_ns"] for row in document["tables"]["waits_by_peer"]}
+    assert waits == {1: 100}
+    page = reports.write_html(report, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert words.lower() in page.lower()
+
+
 def evil_report() -> Report:
     build = TraceBuilder(f'REGION(R, "{EVIL}", wait, peer:8)\nREGION(C, "<b>c", compute)', 2)
     build.launch(0, EVIL)
