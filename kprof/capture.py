@@ -4,6 +4,7 @@
       manifest.json           written last: a directory without it is an unfinished recording
       rank-00000.parquet      one file per rank: decoded events in rank-local nanoseconds (EVENT_SCHEMA)
       rank-00001.parquet
+      summary-00000.parquet   what a rank's events add up to (kprof.rank_summary); made again where it is missing
       torch-rank-00000.json.gz       what the PyTorch profiler saw, where a workload kept it
 
 While it is being recorded it also holds what the manifest is made of:
