@@ -16,14 +16,16 @@ Worked example: region 3, start 1_000_000 ticks, duration 250 ticks, payload 0x0
 `40 42 0f 00 00 00 03 00 | fa 00 00 00 11 00 00 02`.
 
 A track (one writer: a warp or a block) claims a chunk with one atomic on a cursor, fills it with
-plain stores and claims the next when the write pointer's low 10 bits are zero, so that "full" costs
-no extra state. When no chunk is left, the track counts what it drops in the header of its own last
-chunk (no atomics); a track that never got a chunk points at the sink, whose drops are counted per
-cursor. Recorded + dropped = emitted, always.
+plain stores and claims the next when the write pointer stands at a multiple of 1024, so that "full"
+costs no extra state. When no chunk is left, the track counts what it drops in the header of its own
+last chunk (no atomics); tracks that never got a chunk point at the sink, whose drops are counted in the
+first cursor. Recorded + dropped = emitted, always.
 
-Chunks come from two zones. The host reserves chunks 0 .. num_reserved-1 for launches whose number of
-tracks it knows (LAUNCH_BUFFER): such a track finds its first chunk by arithmetic, with no atomic and no
-wait. All other chunks, and every later chunk of a track, are claimed from the cursors' zone behind it.
+A refill reads the header of the full chunk and nothing else: it names the arena (by the chunk's own number)
+and the limits of the cursors. All tracks refill at about the same time, and no word is read by all of them.
+
+Which clock the records of a chunk hold says its header (CHUNK_CYCLES): the real-time clock, or the
+processor's cycle counter. Either way the header holds both clocks at one moment (the anchors).
 
 The arena must be zeroed before use: region id 0 is an empty slot.
 Run `python -m kprof.abi` to rewrite `include/kprof/abi.h`; a test compares the two.
@@ -39,7 +41,7 @@ import numpy as np
 
 from kprof.errors import ArenaError
 
-ABI_VERSION: Final = 1
+ABI_VERSION: Final = 2
 MAGIC: Final = int.from_bytes(b"KPROFARN", "little")
 
 CHUNK_BYTES: Final = 1024
@@ -55,7 +57,9 @@ CHUNKS_OFFSET: Final = CONTROL_BYTES + CHUNK_BYTES
 
 START_BITS: Final = 48
 START_MASK: Final = (1 << START_BITS) - 1
-MAX_REGION_ID: Final = (1 << 16) - 1
+MAX_REGION_ID: Final = (1 << 16) - 2
+# A record of this id is no event: word 0 has the cycle counter, word 1 the real-time clock at the same moment.
+ANCHOR_REGION_ID: Final = (1 << 16) - 1
 DURATION_OPEN: Final = 0xFFFF_FFFF
 DURATION_SATURATED: Final = 0xFFFF_FFFE
 BLOCK_TRACK_WARP: Final = 0xFFFF
@@ -65,8 +69,10 @@ MIN_CHUNKS_TO_RESERVE: Final = 2 * NUM_CURSORS
 
 # Chunk header flags.
 CHUNK_CLAIMED: Final = 1
-CHUNK_DROPPING: Final = 2
+CHUNK_CYCLES: Final = 2
 CHUNK_SINK: Final = 4
+# From this bit on, the flags of a header hold the number of cursors.
+CHUNK_CURSORS_SHIFT: Final = 8
 
 RECORD: Final = np.dtype(
     [("start_and_region", "<u8"), ("duration_ticks", "<u4"), ("payload", "<u4")]
@@ -84,7 +90,7 @@ CHUNK_HEADER: Final = np.dtype(
         ("num_dropped", "<u4"),
         ("hw_id", "<u4"),
         ("previous_chunk_idx", "<u4"),
-        ("reserved", "<u4"),
+        ("chunks_per_cursor", "<u4"),
     ]
 )
 
@@ -116,7 +122,8 @@ CONTROL: Final = np.dtype(
     }
 )
 
-# What the host hands to one kernel launch. `first_chunk` is NO_CHUNK when nothing was reserved.
+# What the host hands to one kernel launch. `first_chunk` is NO_CHUNK when nothing was reserved; `num_cursors` 0 sends
+# tracks to the control block for the limits of the cursors.
 LAUNCH_BUFFER: Final = np.dtype(
     [
         ("arena", "<u8"),
@@ -124,6 +131,8 @@ LAUNCH_BUFFER: Final = np.dtype(
         ("first_chunk", "<u4"),
         ("tracks_per_block", "<u4"),
         ("num_reserved", "<u4"),
+        ("chunks_per_cursor", "<u4"),
+        ("num_cursors", "<u4"),
     ]
 )
 
@@ -145,6 +154,16 @@ class ArenaGeometry:
         """The slice of each cursor."""
         return (self.num_chunks - self.num_reserved) // self.num_cursors
 
+    def cursor_slices(self) -> list[tuple[int, int]]:
+        """First and one past the last chunk of every cursor."""
+        length = self.chunks_per_cursor
+        return [(i * length, (i + 1) * length) for i in range(self.num_cursors)]
+
+    @property
+    def first_reserved(self) -> int:
+        """The first chunk of the zone that the host reserves from."""
+        return self.num_chunks - self.num_reserved
+
     @property
     def size_bytes(self) -> int:
         """Bytes of the whole arena."""
@@ -154,7 +173,8 @@ class ArenaGeometry:
     def for_chunks(num_claimed: int, num_reserved: int = 0) -> ArenaGeometry:
         """The smallest geometry in which so many chunks can be claimed from the cursors, and so many reserved."""
         if num_reserved == 0 and num_claimed < MIN_CHUNKS_TO_RESERVE // 2:
-            return ArenaGeometry(max(1, num_claimed), max(1, num_claimed))
+            num_cursors = 1 << max(0, num_claimed - 1).bit_length()
+            return ArenaGeometry(num_cursors, num_cursors)
         zone = -(-max(num_claimed, num_reserved, NUM_CURSORS) // NUM_CURSORS) * NUM_CURSORS
         return ArenaGeometry(2 * zone, NUM_CURSORS, zone)
 
@@ -168,7 +188,8 @@ class ArenaGeometry:
                 f"give at least {CHUNKS_OFFSET + CHUNK_BYTES} bytes"
             )
         num_reserved = num_chunks // 2 if num_chunks >= MIN_CHUNKS_TO_RESERVE else 0
-        num_cursors = min(NUM_CURSORS, num_chunks)
+        # A power of two, so that a track finds its cursor without a division.
+        num_cursors = min(NUM_CURSORS, 1 << (num_chunks.bit_length() - 1))
         num_claimable = (num_chunks - num_reserved) // num_cursors * num_cursors
         return ArenaGeometry(num_reserved + num_claimable, num_cursors, num_reserved)
 
@@ -204,12 +225,14 @@ _CPP_CONSTANTS: Final = {
     "kStartBits": START_BITS,
     "kStartMask": START_MASK,
     "kMaxRegionId": MAX_REGION_ID,
+    "kAnchorRegionId": ANCHOR_REGION_ID,
     "kDurationOpen": DURATION_OPEN,
     "kDurationSaturated": DURATION_SATURATED,
     "kBlockTrackWarp": BLOCK_TRACK_WARP,
     "kChunkClaimed": CHUNK_CLAIMED,
-    "kChunkDropping": CHUNK_DROPPING,
+    "kChunkCycles": CHUNK_CYCLES,
     "kChunkSink": CHUNK_SINK,
+    "kChunkCursorsShift": CHUNK_CURSORS_SHIFT,
     "kNoChunk": NO_CHUNK,
 }
 

@@ -124,7 +124,9 @@ class Arena:
         """The first of `num_chunks` chunks for one launch, or NO_CHUNK when the reserved zone has no room for them."""
         first = self._num_reserved_wanted
         self._num_reserved_wanted += num_chunks
-        return first if self._num_reserved_wanted <= self.geometry.num_reserved else abi.NO_CHUNK
+        if self._num_reserved_wanted > self.geometry.num_reserved:
+            return abi.NO_CHUNK
+        return self.geometry.first_reserved + first
 
     def state(self) -> ArenaState:
         """The control block alone: what is in use."""

@@ -68,6 +68,31 @@ class ClockInfo(msgspec.Struct, frozen=True):
     step_ns: float
 
 
+class CycleClock(msgspec.Struct, frozen=True):
+    """The processors' cycle counters, where kernels recorded with them, as put on the rank's clock.
+
+    `error_ns` is how far any anchor lies from the fitted line: what a start may be wrong by.
+    """
+
+    cycles_per_second: float
+    error_ns: float
+
+
+class ProbeCost(msgspec.Struct, frozen=True):
+    """What recording costs on this device, measured when the recorder was created.
+
+    `pair_ns` is what a profile_start and profile_stop add to a track; `empty_span_ns` is what a span around nothing
+    shows. Medians over `num_pairs` pairs of each of `num_tracks` tracks that record at once.
+    """
+
+    pair_ns: float
+    empty_span_ns: float
+    num_pairs: int
+    num_tracks: int
+    cycles_per_second: float
+    took_ms: float = 0.0
+
+
 class ArenaUse(msgspec.Struct, frozen=True):
     """How full the arena became. `needed_bytes` is the size that would have held everything."""
 
@@ -116,6 +141,8 @@ class RankInfo(msgspec.Struct, frozen=True):
     launches: tuple[Launch, ...] = ()
     notes: tuple[str, ...] = ()
     losses: tuple[RegionLosses, ...] = ()
+    probe: ProbeCost | None = None
+    cycle_clock: CycleClock | None = None
 
 
 class ClockSegment(msgspec.Struct, frozen=True):

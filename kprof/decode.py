@@ -20,10 +20,12 @@ from kprof.capture import (
     EVENT_SATURATED,
     ArenaUse,
     ClockInfo,
+    CycleClock,
     EventCounts,
     RegionLosses,
 )
 from kprof.clock import ticks_to_ns
+from kprof.cycles import Anchors, CycleMap, fit_cycles
 from kprof.errors import ArenaError
 from kprof.regions import Kind, MergedTables, Region, RegionTable, merge_tables
 
@@ -135,15 +137,20 @@ def read_control(head: Bytes, num_reserved_wanted: int = 0) -> ArenaState:
             f"the arena has ABI version {control['abi_version']}, this kprof reads {abi.ABI_VERSION}; "
             "rebuild the kernel against the installed headers"
         )
-    num_cursors, per_cursor = int(control["num_cursors"]), int(control["chunks_per_cursor"])
-    cursors = control["cursors"][:num_cursors]
-    taken = np.minimum(cursors["next_chunk"], per_cursor)
-    num_reserved = int(control["num_reserved"])
-    slices = [num_reserved + i * per_cursor for i in range(num_cursors)]
-    ranges = [(0, min(num_reserved, num_reserved_wanted))]
-    ranges += [(begin, begin + int(count)) for begin, count in zip(slices, taken, strict=True)]
+    geometry = abi.ArenaGeometry(
+        *(int(control[name]) for name in ("num_chunks", "num_cursors", "num_reserved"))
+    )
+    cursors = control["cursors"][: geometry.num_cursors]
+    first = geometry.first_reserved
+    ranges = [(first, first + min(geometry.num_reserved, num_reserved_wanted))]
+    ranges += [
+        (begin, min(begin + int(num_claimed), end))
+        for (begin, end), num_claimed in zip(
+            geometry.cursor_slices(), cursors["next_chunk"], strict=True
+        )
+    ]
     return ArenaState(
-        abi.ArenaGeometry(int(control["num_chunks"]), num_cursors, num_reserved),
+        geometry,
         num_reserved_wanted,
         tuple((begin, end) for begin, end in ranges if end > begin),
         int(cursors["num_dropped"].sum()),
@@ -154,13 +161,21 @@ def read_control(head: Bytes, num_reserved_wanted: int = 0) -> ArenaState:
 class Decoder:
     """Turns the chunks of one rank into event tables and keeps the counts over all flushes."""
 
-    def __init__(self, rank: int, clock: ClockInfo, region_ids: RegionIds) -> None:
+    def __init__(
+        self,
+        rank: int,
+        clock: ClockInfo,
+        region_ids: RegionIds,
+        nominal_cycles_per_second: float = 1e9,
+    ) -> None:
         self.rank = rank
         self.region_ids = region_ids
         self.counts = EventCounts()
         # By region id: open, saturated, clamped and unknown records.
         self._losses: Counter[tuple[int, str]] = Counter()
+        self.cycle_clock: CycleClock | None = None
         self._clock = clock
+        self._nominal_cycles_per_second = nominal_cycles_per_second
         self._num_claimed_needed = 0
         self._num_reserved_needed = 0
         self._num_used_chunks = 0
@@ -172,9 +187,10 @@ class Decoder:
         headers = chunks.reshape(-1, abi.CHUNK_BYTES)[:, : abi.CHUNK_HEADER_BYTES]
         headers = np.ascontiguousarray(headers).view(abi.CHUNK_HEADER).reshape(-1)
         self._count_chunks(state, headers)
+        cycle_map = self._fit_cycles(words, headers)
         for begin in range(0, len(words), _CHUNKS_PER_BLOCK):
             end = begin + _CHUNKS_PER_BLOCK
-            yield self._decode_block(words[begin:end], headers[begin:end])
+            yield self._decode_block(words[begin:end], headers[begin:end], cycle_map)
 
     def arena_use(self) -> ArenaUse:
         """The largest use of the arena between two flushes."""
@@ -213,9 +229,43 @@ class Decoder:
         self._size_bytes = max(self._size_bytes, state.geometry.size_bytes)
         self._add(EventCounts(dropped=dropped, torn_chunks=torn))
 
-    def _decode_block(self, words: np.ndarray, headers: np.ndarray) -> pa.Table:
+    def _fit_cycles(self, words: np.ndarray, headers: np.ndarray) -> CycleMap | None:
+        """The map of this flush from cycles to real time, or None when all its records are in real time."""
+        chunk_idxs = np.flatnonzero(headers["flags"] & abi.CHUNK_CYCLES)
+        if len(chunk_idxs) == 0:
+            return None
+        fitted = fit_cycles(
+            self._anchors(words[chunk_idxs], headers[chunk_idxs]),
+            self._clock.step_ns,
+            self._nominal_cycles_per_second,
+        )
+        worst_ns = max(fitted.error_ns, self.cycle_clock.error_ns if self.cycle_clock else 0.0)
+        self.cycle_clock = CycleClock(fitted.cycles_per_second, worst_ns)
+        return fitted
+
+    def _anchors(self, words: np.ndarray, headers: np.ndarray) -> Anchors:
+        """The anchors in chunk headers, and those that tracks wrote at their end."""
         first = words[:, _HEADER_WORDS::2]
-        is_record = (first >> abi.START_BITS) != 0
+        rows, columns = np.nonzero((first >> abi.START_BITS) == abi.ANCHOR_REGION_ID)
+        at_end = words[rows, _HEADER_WORDS + 1 + 2 * columns]
+        cycles_at_end = _unwrap(first[rows, columns], headers["anchor_cycles"][rows])
+        realtime = np.concatenate([headers["anchor_realtime_ticks"], at_end]).astype(np.int64)
+        return Anchors(
+            np.concatenate([headers["launch"], headers["launch"][rows]]),
+            np.concatenate([headers["hw_id"], headers["hw_id"][rows]]),
+            np.concatenate([headers["anchor_cycles"].astype(np.int64), cycles_at_end]),
+            ticks_to_ns(realtime, self._clock.ticks_per_second),
+        )
+
+    def _decode_block(
+        self, words: np.ndarray, headers: np.ndarray, cycle_map: CycleMap | None
+    ) -> pa.Table:
+        first = words[:, _HEADER_WORDS::2]
+        region_ids = first >> abi.START_BITS
+        is_record = region_ids != 0
+        if cycle_map is not None:
+            in_cycles = (headers["flags"] & abi.CHUNK_CYCLES != 0)[:, np.newaxis]
+            is_record &= ~(in_cycles & (region_ids == abi.ANCHOR_REGION_ID))
         num_records = is_record.sum(axis=1)
         first = first[is_record]
         second = words[:, _HEADER_WORDS + 1 :: 2][is_record]
@@ -226,12 +276,39 @@ class Decoder:
         duration_ticks = second.astype(np.uint32)
         payload = (second >> np.uint64(32)).astype(np.uint32)
         flags = self._flags(region, duration_ticks, payload)
-        start_ticks = _unwrap(first, headers["anchor_realtime_ticks"][chunk_idxs])
+        durations = duration_ticks.astype(np.int64)
+        durations[flags & EVENT_OPEN != 0] = 0
+        times = self._times(first, durations, headers, chunk_idxs, cycle_map)
         self._add(_count_flags(flags, num_unknown))
         self._count_losses(region, flags)
-        return self._table(
-            headers, chunk_idxs, launch, region, flags, start_ticks, duration_ticks, payload
+        return self._table(headers, chunk_idxs, launch, region, flags, times, payload)
+
+    def _times(
+        self,
+        first: np.ndarray,
+        duration_ticks: np.ndarray,
+        headers: np.ndarray,
+        chunk_idxs: np.ndarray,
+        cycle_map: CycleMap | None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Starts and durations in ns."""
+        rate = self._clock.ticks_per_second
+        anchors = headers["anchor_realtime_ticks"]
+        if cycle_map is None:
+            start_ticks = _unwrap(first, anchors[chunk_idxs])
+            return ticks_to_ns(start_ticks, rate), ticks_to_ns(duration_ticks, rate)
+        is_cycles = headers["flags"] & abi.CHUNK_CYCLES != 0
+        start_ticks = _unwrap(
+            first, np.where(is_cycles, headers["anchor_cycles"], anchors)[chunk_idxs]
         )
+        start_ns = ticks_to_ns(start_ticks, rate)
+        duration_ns = ticks_to_ns(duration_ticks, rate)
+        rows = np.flatnonzero(is_cycles[chunk_idxs])
+        place = headers["launch"][chunk_idxs[rows]], headers["hw_id"][chunk_idxs[rows]]
+        start_ns[rows] = cycle_map.to_ns(*place, start_ticks[rows])
+        end_ns = cycle_map.to_ns(*place, start_ticks[rows] + duration_ticks[rows])
+        duration_ns[rows] = end_ns - start_ns[rows]
+        return start_ns, duration_ns
 
     def _count_losses(self, region: np.ndarray, flags: np.ndarray) -> None:
         unknown_ids = self.region_ids.unknown_ids()
@@ -267,8 +344,7 @@ class Decoder:
         launch: np.ndarray,
         region: np.ndarray,
         flags: np.ndarray,
-        start_ticks: np.ndarray,
-        duration_ticks: np.ndarray,
+        times: tuple[np.ndarray, np.ndarray],
         payload: np.ndarray,
     ) -> pa.Table:
         import pyarrow as pa
@@ -277,9 +353,6 @@ class Decoder:
 
         warps = headers["warp"].astype(np.int32)
         warps[warps == abi.BLOCK_TRACK_WARP] = -1
-        durations = duration_ticks.astype(np.int64)
-        durations[flags & EVENT_OPEN != 0] = 0
-        rate = self._clock.ticks_per_second
         columns = [
             np.full(len(region), self.rank, dtype=np.int32),
             launch,
@@ -287,8 +360,7 @@ class Decoder:
             warps.astype(np.int16)[chunk_idxs],
             region,
             flags,
-            ticks_to_ns(start_ticks, rate),
-            ticks_to_ns(durations, rate),
+            *times,
             payload,
             headers["hw_id"][chunk_idxs],
         ]

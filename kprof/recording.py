@@ -32,7 +32,7 @@ from kprof.interrupts import deferring_signals, ignore_signals
 # kprof.abi's NO_CHUNK and LAUNCH_BUFFER, restated without numpy (a test compares): importing the recorder costs
 # nothing.
 NO_CHUNK: Final = 0xFFFF_FFFF
-_PACKED_BUFFER: Final = struct.Struct("<QIIII")
+_PACKED_BUFFER: Final = struct.Struct("<QIIIIII")
 
 if TYPE_CHECKING:
     from kprof.alignment import Calibration
@@ -61,6 +61,8 @@ class LaunchBuffer(NamedTuple):
     first_chunk: int = NO_CHUNK
     tracks_per_block: int = 0
     num_reserved: int = 0
+    chunks_per_cursor: int = 0
+    num_cursors: int = 0
 
     def packed(self) -> bytes:
         """The bytes of kprof::LaunchBuffer."""
@@ -186,8 +188,12 @@ class Recorder:
         num_tracks = num_blocks * tracks_per_block
         first_chunk = self._arena.reserve(num_tracks) if num_tracks else NO_CHUNK
         if first_chunk == NO_CHUNK:
-            return LaunchBuffer(self._arena.address, number)
-        return LaunchBuffer(self._arena.address, number, first_chunk, tracks_per_block, num_tracks)
+            tracks_per_block = num_tracks = 0
+        geometry = self._arena.geometry
+        limits = geometry.chunks_per_cursor, geometry.num_cursors
+        return LaunchBuffer(
+            self._arena.address, number, first_chunk, tracks_per_block, num_tracks, *limits
+        )
 
     def align(self, group: Group) -> None:
         """Calibrate the ranks' clocks against each other. Collective: all ranks, before and after the launches.

@@ -8,11 +8,15 @@ its id:
     REGION(R_WAIT_TOKEN,    "dispatch/wait-token",  wait,     peer:8, slot:24)
     MARK  (R_COUNTS_KNOWN,  "dispatch/counts",      sync)                           an instant
     VALUE (R_TOKENS_LEFT,   "dispatch/tokens-left", other)                          a counter; the payload is its value
+    REGION(R_LOADED,        "dispatch/loaded",      recv,     complete, bytes:32)   ends when its loads and stores have
     FLOW  (R_SEND, R_WAIT_TOKEN)                                                    a send releases a wait
 
 Ids are 1, 2, 3 ... in the order of the file; 0 is an empty record. Fields are packed from bit 0 upwards, 32 bits in
 all. The largest value of a field means "did not fit": the device clamps to it and the decoder counts it. `peer` is
 the rank on the other side, `slot` joins a send to its wait, `bytes` is the amount of data moved.
+
+A region's spans end when the call is issued; with the word `complete` before the fields, when the memory operations of
+its writer have completed. That wait perturbs the kernel; `issue` may be written out and says nothing new.
 """
 
 from __future__ import annotations
@@ -50,6 +54,13 @@ class Kind(str, Enum):
     VALUE = "value"
 
 
+class Moment(str, Enum):
+    """When a region's clock is read: as the call is issued, or after the writer's memory operations have completed."""
+
+    ISSUE = "issue"
+    COMPLETE = "complete"
+
+
 class Field(msgspec.Struct, frozen=True):
     """A bit field of the 32-bit payload."""
 
@@ -71,6 +82,7 @@ class Region(msgspec.Struct, frozen=True):
     category: Category = Category.OTHER
     kind: Kind = Kind.SPAN
     fields: tuple[Field, ...] = ()
+    moment: Moment = Moment.ISSUE
 
     def field(self, name: str) -> Field | None:
         """The payload field called `name`, or None."""
@@ -173,13 +185,22 @@ def _parse_region(kind: Kind, arguments: str, region_id: int, place: str) -> tup
         raise RegionError(
             f'{place}: expected (ID, "name", category, field:bits, ...), found ({arguments})'
         )
-    symbol, name, category, fields = match.groups()
+    symbol, name, category, rest = match.groups()
     if category not in Category._value2member_map_:
         known = ", ".join(c.value for c in Category)
         raise RegionError(f"{place}: unknown category {category!r}; use one of {known}")
+    moment, fields = _split_moment(rest or "")
     return symbol, Region(
-        region_id, name, Category(category), kind, parse_fields(fields or "", place)
+        region_id, name, Category(category), kind, parse_fields(fields, place), moment
     )
+
+
+def _split_moment(text: str) -> tuple[Moment, str]:
+    """The moment in front of the payload fields, and the fields."""
+    first, _, fields = text.partition(",")
+    if first.strip() in Moment._value2member_map_:
+        return Moment(first.strip()), fields
+    return Moment.ISSUE, text
 
 
 def parse_fields(text: str, where: str = "payload fields") -> tuple[Field, ...]:
@@ -260,7 +281,8 @@ def merge_tables(tables: Sequence[RegionTable]) -> MergedTables:
                 merged[region.name] = known
             elif msgspec.structs.replace(known, id=region.id) != region:
                 raise RegionError(
-                    f"region {region.name!r} is declared in two ways (category, kind or fields differ); rename one"
+                    f"region {region.name!r} is declared in two ways (category, kind, moment or fields "
+                    "differ); rename one"
                 )
             id_map.append(known.id)
         id_maps.append(tuple(id_map))

@@ -2,6 +2,10 @@
 //
 // token_copy   8192 rows of 14 KiB, one event per warp and row (or per block and round): what a user's kernel sees
 // tight_loop   nothing but events: what the event itself costs
+// passes       the rows copied again and again, one event per block and pass: to compare with the time of the launch
+// spans        spans of a few lengths whose payload is what the real-time clock says about the same span
+//
+// Compiled twice: with the real-time clock and with -DKPROF_CLOCK_CYCLES=1.
 //
 // The classic scheme is the one of the first intra-kernel profilers: one global atomic per event, then four 8-byte stores
 // with a load between them, 32 bytes an event.
@@ -14,7 +18,7 @@ using namespace kprof::platform;
 
 namespace {
 
-enum Scheme { kNone, kPerWarp, kPerBlock, kClassic };
+enum Scheme { kNone, kPerWarp, kPerBlock, kClassic, kPerWarpComplete };
 
 struct alignas(16) Vector {
   uint32_t words[4];
@@ -48,15 +52,15 @@ KPROF_DEVICE void measured(kprof::Track& track, int64_t* classic, uint32_t token
   } else {
     const kprof::Span span = kprof::profile_start(track);
     work();
-    kprof::profile_stop(track, span, R_TOKEN, token);
+    kprof::profile_stop(track, span, scheme == kPerWarpComplete ? R_ARRIVED : R_TOKEN, token);
   }
 }
 
 template <Scheme scheme>
 KPROF_DEVICE kprof::Track open(const kprof::Buffer& prof) {
-  if constexpr (scheme == kPerWarp) return kprof::open_track(prof, kprof::per_warp);
   if constexpr (scheme == kPerBlock) return kprof::open_track(prof, kprof::per_block);
-  return kprof::Track{};
+  if constexpr (scheme == kPerWarp || scheme == kPerWarpComplete) return kprof::open_track(prof, kprof::per_warp);
+  return kprof::Track(kprof::kNowhere);
 }
 
 template <Scheme scheme>
@@ -76,8 +80,35 @@ template <Scheme scheme>
 __global__ void tight_loop(uint32_t* out, uint32_t num_events, int64_t* classic, kprof::Buffer prof) {
   kprof::Track track = open<scheme>(prof);
   uint32_t sum = 0;
+  // By four for all schemes: an event costs what it costs in a row of events, not the loop around it.
+  KPROF_UNROLL(4)
   for (uint32_t i = 0; i < num_events; ++i) measured<scheme>(track, classic, i, [&] { sum += i; });
   if (sum == 1) out[thread_id()] = sum;
+}
+
+__global__ void passes(Vector* target, const Vector* source, uint32_t num_vectors, uint32_t num_passes,
+                       kprof::Buffer prof) {
+  kprof::Track track = kprof::open_track(prof, kprof::per_block);
+  kprof::Span span = kprof::profile_start(track);
+  for (uint32_t pass = 0; pass < num_passes; ++pass) {
+    for (uint32_t i = block_id() * num_threads() + thread_id(); i < num_vectors; i += num_blocks() * num_threads())
+      target[i] = source[i];
+    sync_block();
+    span = kprof::profile_lap(track, span, R_PASS, pass);
+  }
+}
+
+__global__ void spans(uint32_t num_spans, const uint32_t* span_ticks, kprof::Buffer prof) {
+  kprof::Track track = kprof::open_track(prof, kprof::per_warp);
+  for (uint32_t i = 0; i < num_spans; ++i) {
+    const uint32_t wanted = span_ticks[(i + block_id()) % num_spans];
+    const uint64_t begin = realtime_ticks();
+    const kprof::Span span = kprof::profile_start(track);
+    while (realtime_ticks() - begin < wanted) {
+    }
+    const uint64_t end = realtime_ticks();
+    kprof::profile_stop(track, span, R_SPAN, static_cast<uint32_t>(end - begin));
+  }
 }
 
 }  // namespace
@@ -88,6 +119,7 @@ __global__ void tight_loop(uint32_t* out, uint32_t num_events, int64_t* classic,
     case kPerWarp: return KPROF_LAUNCH(kernel<kPerWarp>, blocks, threads, stream, 0, __VA_ARGS__);          \
     case kPerBlock: return KPROF_LAUNCH(kernel<kPerBlock>, blocks, threads, stream, 0, __VA_ARGS__);        \
     case kClassic: return KPROF_LAUNCH(kernel<kClassic>, blocks, threads, stream, 0, __VA_ARGS__);          \
+    case kPerWarpComplete: return KPROF_LAUNCH(kernel<kPerWarpComplete>, blocks, threads, stream, 0, __VA_ARGS__); \
     default: return -1;                                                                                     \
   }
 
@@ -101,4 +133,16 @@ extern "C" int probe_tight_loop(int scheme, int blocks, int threads, void* out, 
                                 const kprof::LaunchBuffer* buffer, void* stream) {
   KPROF_DISPATCH(tight_loop, static_cast<uint32_t*>(out), num_events, static_cast<int64_t*>(classic),
                  kprof::make_buffer(*buffer))
+}
+
+extern "C" int probe_passes(int blocks, int threads, void* target, const void* source, uint32_t num_vectors,
+                            uint32_t num_passes, const kprof::LaunchBuffer* buffer, void* stream) {
+  return KPROF_LAUNCH(passes, blocks, threads, stream, 0, static_cast<Vector*>(target),
+                      static_cast<const Vector*>(source), num_vectors, num_passes, kprof::make_buffer(*buffer));
+}
+
+extern "C" int probe_spans(int blocks, int threads, uint32_t num_spans, const void* span_ticks,
+                           const kprof::LaunchBuffer* buffer, void* stream) {
+  return KPROF_LAUNCH(spans, blocks, threads, stream, 0, num_spans, static_cast<const uint32_t*>(span_ticks),
+                      kprof::make_buffer(*buffer));
 }

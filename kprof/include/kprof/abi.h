@@ -6,7 +6,7 @@
 
 namespace kprof {
 
-constexpr uint32_t kAbiVersion = 0x1u;
+constexpr uint32_t kAbiVersion = 0x2u;
 constexpr uint64_t kMagic = 0x4e5241464f52504bull;
 constexpr uint32_t kChunkBytes = 0x400u;
 constexpr uint32_t kRecordBytes = 0x10u;
@@ -18,13 +18,15 @@ constexpr uint32_t kSinkOffset = 0x1000u;
 constexpr uint32_t kChunksOffset = 0x1400u;
 constexpr uint32_t kStartBits = 0x30u;
 constexpr uint64_t kStartMask = 0xffffffffffffull;
-constexpr uint32_t kMaxRegionId = 0xffffu;
+constexpr uint32_t kMaxRegionId = 0xfffeu;
+constexpr uint32_t kAnchorRegionId = 0xffffu;
 constexpr uint32_t kDurationOpen = 0xffffffffu;
 constexpr uint32_t kDurationSaturated = 0xfffffffeu;
 constexpr uint32_t kBlockTrackWarp = 0xffffu;
 constexpr uint32_t kChunkClaimed = 0x1u;
-constexpr uint32_t kChunkDropping = 0x2u;
+constexpr uint32_t kChunkCycles = 0x2u;
 constexpr uint32_t kChunkSink = 0x4u;
+constexpr uint32_t kChunkCursorsShift = 0x8u;
 constexpr uint32_t kNoChunk = 0xffffffffu;
 
 struct alignas(16) Record {
@@ -48,7 +50,7 @@ struct alignas(16) ChunkHeader {
   uint32_t num_dropped;
   uint32_t hw_id;
   uint32_t previous_chunk_idx;
-  uint32_t reserved;
+  uint32_t chunks_per_cursor;
 };
 static_assert(sizeof(ChunkHeader) == 48, "ChunkHeader size");
 static_assert(offsetof(ChunkHeader, flags) == 0, "ChunkHeader.flags");
@@ -61,7 +63,7 @@ static_assert(offsetof(ChunkHeader, anchor_cycles) == 24, "ChunkHeader.anchor_cy
 static_assert(offsetof(ChunkHeader, num_dropped) == 32, "ChunkHeader.num_dropped");
 static_assert(offsetof(ChunkHeader, hw_id) == 36, "ChunkHeader.hw_id");
 static_assert(offsetof(ChunkHeader, previous_chunk_idx) == 40, "ChunkHeader.previous_chunk_idx");
-static_assert(offsetof(ChunkHeader, reserved) == 44, "ChunkHeader.reserved");
+static_assert(offsetof(ChunkHeader, chunks_per_cursor) == 44, "ChunkHeader.chunks_per_cursor");
 
 struct alignas(64) Cursor {
   uint32_t next_chunk;
@@ -103,12 +105,16 @@ struct alignas(8) LaunchBuffer {
   uint32_t first_chunk;
   uint32_t tracks_per_block;
   uint32_t num_reserved;
+  uint32_t chunks_per_cursor;
+  uint32_t num_cursors;
 };
-static_assert(sizeof(LaunchBuffer) == 24, "LaunchBuffer size");
+static_assert(sizeof(LaunchBuffer) == 32, "LaunchBuffer size");
 static_assert(offsetof(LaunchBuffer, arena) == 0, "LaunchBuffer.arena");
 static_assert(offsetof(LaunchBuffer, launch) == 8, "LaunchBuffer.launch");
 static_assert(offsetof(LaunchBuffer, first_chunk) == 12, "LaunchBuffer.first_chunk");
 static_assert(offsetof(LaunchBuffer, tracks_per_block) == 16, "LaunchBuffer.tracks_per_block");
 static_assert(offsetof(LaunchBuffer, num_reserved) == 20, "LaunchBuffer.num_reserved");
+static_assert(offsetof(LaunchBuffer, chunks_per_cursor) == 24, "LaunchBuffer.chunks_per_cursor");
+static_assert(offsetof(LaunchBuffer, num_cursors) == 28, "LaunchBuffer.num_cursors");
 
 }  // namespace kprof

@@ -12,7 +12,7 @@
 #error "define KPROF_REGIONS to the name of the X-macro file before including <kprof/declare_regions.h>"
 #endif
 
-#include "platform.h"
+#include "kprof.h"
 
 #define REGION(id, name, ...) id,
 #define MARK(id, name, ...) id,
@@ -56,6 +56,18 @@ constexpr FieldWidths parse_widths(const char* text) {
   return widths;
 }
 
+// Finds the word `complete` in "compute, complete, bytes:32" at compile time.
+constexpr bool declares_complete(const char* text) {
+  constexpr char word[] = "complete";
+  for (const char* c = text; *c != 0; ++c) {
+    if (c != text && c[-1] != ' ' && c[-1] != ',') continue;
+    int length = 0;
+    while (word[length] != 0 && c[length] == word[length]) ++length;
+    if (word[length] == 0 && (c[length] == 0 || c[length] == ' ' || c[length] == ',')) return true;
+  }
+  return false;
+}
+
 template <uint32_t region>
 struct RegionFields;
 
@@ -63,6 +75,7 @@ struct RegionFields;
   template <>                                                           \
   struct RegionFields<id> {                                             \
     static constexpr FieldWidths widths = parse_widths(#__VA_ARGS__);   \
+    static constexpr bool is_complete = declares_complete(#__VA_ARGS__); \
   };
 #define MARK REGION
 #define VALUE REGION
@@ -72,6 +85,29 @@ struct RegionFields;
 #undef MARK
 #undef VALUE
 #undef FLOW
+
+#if KPROF_ENABLED
+template <>
+struct RegionMoments<Region> {
+  KPROF_DEVICE static constexpr bool is_complete(Region region) {
+    switch (region) {
+#define REGION(id, name, ...) \
+  case id:                    \
+    return RegionFields<id>::is_complete;
+#define MARK REGION
+#define VALUE REGION
+#define FLOW(send, wait)
+#include KPROF_REGIONS
+#undef REGION
+#undef MARK
+#undef VALUE
+#undef FLOW
+      default:
+        return false;
+    }
+  }
+};
+#endif
 
 template <uint32_t region, int field>
 KPROF_DEVICE uint32_t pack_field(uint32_t value) {

@@ -15,9 +15,12 @@
 //   * Region ids come from regions.h (see declare_regions.h); 0 is reserved.
 //   * Compiled out, arguments of these calls are not evaluated: give them no side effects.
 //   * Nothing is ever written outside the arena. What does not fit is counted, per track.
-//   * Clock moments: `profile_start` / `profile_stop` read the clock when they are issued. `profile_stop_complete`
-//     first waits for the writer's outstanding memory operations, which perturbs the kernel: use it to ask when data
-//     had arrived rather than when it was asked for.
+//   * Clock moments: spans end when the call is issued, with loads and stores of the span possibly still under way. A
+//     region that regions.h declares `complete` first waits for the writer's outstanding memory operations, to say when
+//     data had arrived rather than when it was asked for. That wait perturbs the kernel: what would have overlapped no
+//     longer does. `profile_stop_complete` is the same for kernels without a regions.h.
+//   * Clocks: -DKPROF_CLOCK_CYCLES=1 records the processor's cycle counter (0.5 ns a step where NVIDIA's real-time clock
+//     has 32), at the same cost and one more record per track. The decoder puts it on the real-time clock.
 #pragma once
 
 #include "abi.h"
@@ -25,6 +28,9 @@
 
 #ifndef KPROF_ENABLED
 #define KPROF_ENABLED 1
+#endif
+#ifndef KPROF_CLOCK_CYCLES
+#define KPROF_CLOCK_CYCLES 0
 #endif
 
 namespace kprof {
@@ -47,15 +53,22 @@ KPROF_DEVICE_HOST Buffer make_buffer([[maybe_unused]] const LaunchBuffer& buffer
 
 // From two numbers, which are easier to hand through an extension: every chunk is claimed.
 KPROF_DEVICE_HOST Buffer make_buffer(void* arena, uint32_t launch) {
-  return make_buffer(LaunchBuffer{reinterpret_cast<uint64_t>(arena), launch, kNoChunk, 0, 0});
+  return make_buffer(LaunchBuffer{reinterpret_cast<uint64_t>(arena), launch, kNoChunk, 0, 0, 0, 0});
 }
 
 enum TrackScope { per_warp, per_block };
 
 struct [[maybe_unused]] Track {
 #if KPROF_ENABLED
-  // Where the next record goes. Its low bits say everything that the hot path asks: records are 16-byte aligned, so
-  // bit 3 is free and means "records nothing"; low 10 bits of zero mean that the chunk is full.
+  KPROF_DEVICE explicit Track(uintptr_t position) : next(position) {}
+  // Two copies would write their records over each other.
+  Track(const Track&) = delete;
+  Track& operator=(const Track&) = delete;
+#if KPROF_CLOCK_CYCLES
+  KPROF_DEVICE ~Track();
+#endif
+  // Where the next record goes. Its low bits say everything that the hot path asks: records are 16-byte aligned, so bit 3
+  // is free and means "store nothing", and all of bits 4 to 9 zero mean that the chunk is full.
   uintptr_t next;
 #endif
 };
@@ -69,10 +82,32 @@ struct [[maybe_unused]] Span {
 
 #if KPROF_ENABLED
 
-constexpr uintptr_t kNowhere = 8;
+// What the records of this translation unit hold: the real-time clock, which all processors of a device share, or the
+// cycle counter of the processor, which has the finer step. The decoder puts cycles on the real-time clock.
+#if KPROF_CLOCK_CYCLES
+constexpr uint16_t kChunkFlags = kChunkClaimed | kChunkCycles;
+KPROF_DEVICE uint64_t event_ticks() { return platform::cycle_ticks(); }
+#else
+constexpr uint16_t kChunkFlags = kChunkClaimed;
+KPROF_DEVICE uint64_t event_ticks() { return platform::realtime_ticks(); }
+#endif
 
-KPROF_DEVICE bool is_nowhere(uintptr_t next) { return (static_cast<uint32_t>(next) & kNowhere) != 0; }
-KPROF_DEVICE bool is_full(uintptr_t next) { return (static_cast<uint32_t>(next) & (kChunkBytes - 1)) == 0; }
+// A track that records nothing, and never looks full. A track whose last chunk is full and that finds no other is
+// `end | kStoresNothing`: it comes to the refill with every event, which counts it as dropped.
+constexpr uint32_t kStoresNothing = 8;
+constexpr uintptr_t kNowhere = 16 | kStoresNothing;
+constexpr uint32_t kFullMask = (kChunkBytes - 1) & ~(kRecordBytes - 1);
+
+KPROF_DEVICE uint32_t stores_nothing(uintptr_t next) { return static_cast<uint32_t>(next) & kStoresNothing; }
+KPROF_DEVICE bool is_full(uintptr_t next) { return (static_cast<uint32_t>(next) & kFullMask) == 0; }
+
+// Positions count up in their low word alone, which saves an instruction per event; a carry can only be missing at the end
+// of a chunk.
+KPROF_DEVICE uintptr_t end_of_chunk(uintptr_t next) {
+  const uintptr_t end = next & ~static_cast<uintptr_t>(kRecordBytes - 1);
+  return static_cast<uint32_t>(end) == 0 ? end + (static_cast<uintptr_t>(1) << 32) : end;
+}
+static_assert(sizeof(uintptr_t) == 8, "positions are two words");
 
 // The chunk that ends at `end`: tracks keep no other state.
 KPROF_DEVICE ChunkHeader* chunk_ending_at(uintptr_t end) {
@@ -85,76 +120,116 @@ KPROF_DEVICE uintptr_t sink_end(ControlBlock* arena) {
   return reinterpret_cast<uintptr_t>(arena) + kSinkOffset + kChunkBytes;
 }
 
+// How the claimable chunks are shared: cursor i hands out the chunks from i * chunks_per_cursor on. The number of
+// cursors is a power of two.
+struct Cursors {
+  uint32_t chunks_per_cursor;
+  uint32_t num_cursors;
+};
+
+// A chunk from one cursor, or kNoChunk.
+KPROF_DEVICE uint32_t claim_from(ControlBlock* arena, const Cursors& cursors, uint32_t cursor_idx) {
+  const uint32_t taken = platform::add_global(&arena->cursors[cursor_idx].next_chunk, 1u);
+  return taken < cursors.chunks_per_cursor ? cursor_idx * cursors.chunks_per_cursor + taken : kNoChunk;
+}
+
 // Takes a free chunk: from the cursor of this block's slice, then from the others. kNoChunk when the arena is full.
-KPROF_DEVICE uint32_t claim_chunk(ControlBlock* arena, uint32_t block) {
-  const uint32_t num_cursors = arena->num_cursors;
-  const uint32_t chunks_per_cursor = arena->chunks_per_cursor;
-  uint32_t cursor = block % num_cursors;
-  for (uint32_t tries = 0; tries < num_cursors; ++tries) {
-    const uint32_t taken = platform::add_device(&arena->cursors[cursor].next_chunk, 1u);
-    if (taken < chunks_per_cursor) return arena->num_reserved + cursor * chunks_per_cursor + taken;
-    // One failed cursor is normal; a full arena is remembered so that later tracks give up at once.
-    if (*static_cast<volatile uint32_t*>(&arena->is_full) != 0) return kNoChunk;
-    cursor = cursor + 1 == num_cursors ? 0 : cursor + 1;
+// One way out of the loop: with two, nvcc makes every event wait for the whole warp (WARPSYNC behind the refill).
+KPROF_DEVICE uint32_t claim_chunk(ControlBlock* arena, const Cursors& cursors, uint32_t block) {
+  uint32_t chunk_idx = claim_from(arena, cursors, block & (cursors.num_cursors - 1));
+  uint32_t tries = 1;
+  KPROF_UNROLL(1)
+  // A full arena is remembered, so that later tracks give up after one cursor.
+  while (chunk_idx == kNoChunk && tries < cursors.num_cursors && platform::load_global(&arena->is_full) == 0) {
+    chunk_idx = claim_from(arena, cursors, (block + tries) & (cursors.num_cursors - 1));
+    ++tries;
   }
-  platform::exchange_if_zero_device(&arena->is_full, 1u);
-  return kNoChunk;
+  if (chunk_idx == kNoChunk) platform::store_global(&arena->is_full, 1u);
+  return chunk_idx;
 }
 
 // Writes the header of a fresh chunk and returns where its first record goes.
-KPROF_DEVICE uintptr_t begin_chunk(ControlBlock* arena, uint32_t chunk_idx, uint32_t block, uint32_t warp,
-                                 uint32_t launch, uint32_t previous_chunk_idx) {
+KPROF_DEVICE uintptr_t begin_chunk(ControlBlock* arena, const Cursors& cursors, uint32_t chunk_idx, uint32_t block,
+                                   uint32_t warp, uint32_t launch, uint32_t previous_chunk_idx) {
   ChunkHeader header{};
-  header.flags = kChunkClaimed;
+  header.flags = static_cast<uint16_t>(kChunkFlags | (cursors.num_cursors << kChunkCursorsShift));
   header.warp = static_cast<uint16_t>(warp);
   header.block = block;
   header.launch = launch;
   header.chunk_idx = chunk_idx;
-  header.anchor_realtime_ticks = platform::realtime_ticks();
-  header.anchor_cycles = platform::cycle_ticks();
+  platform::read_anchor(&header.anchor_realtime_ticks, &header.anchor_cycles);
   header.hw_id = platform::hw_id();
   header.previous_chunk_idx = previous_chunk_idx;
+  header.chunks_per_cursor = cursors.chunks_per_cursor;
   char* chunk = chunk_address(arena, chunk_idx);
   *reinterpret_cast<ChunkHeader*>(chunk) = header;
+  platform::prefetch(chunk);  // the next refill reads it
   return reinterpret_cast<uintptr_t>(chunk) + kChunkHeaderBytes;
 }
 
-// Called when the track stands at the end of a chunk. Returns where the next record goes, or kNowhere when there is no
-// room: then the drop is counted in the track's own last chunk (or, for a track that never had one, at a cursor).
-KPROF_COLD uintptr_t refill(uintptr_t end) {
-  ChunkHeader* last = chunk_ending_at(end);
+// Counts an event that finds no room: in the track's own last chunk, or for tracks that never had one at a
+// cursor (always the first: to ask for the block here would hold ten scalar registers of the kernel on AMD).
+KPROF_DEVICE void count_dropped(ChunkHeader* last) {
   if (last->flags & kChunkSink) {
     auto* arena = reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(last) - kSinkOffset);
-    platform::add_device(&arena->cursors[platform::block_id() % arena->num_cursors].num_dropped, 1u);
-    return kNowhere;
+    platform::add_global(&arena->cursors[0].num_dropped, 1u);
+  } else {
+    ++last->num_dropped;
   }
-  if (!(last->flags & kChunkDropping)) {
+}
+
+// Called when the track stands at the end of a chunk; returns the track's next position. All that it needs is in the
+// header of that chunk: one read of memory, one atomic, one header.
+KPROF_COLD uintptr_t refill(uintptr_t next) {
+  ChunkHeader* last = chunk_ending_at(end_of_chunk(next));
+  if (!stores_nothing(next)) {
+    const ChunkHeader header = *last;
+    const Cursors cursors{header.chunks_per_cursor, static_cast<uint32_t>(header.flags >> kChunkCursorsShift)};
     auto* arena = reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(last) - kChunksOffset -
-                                                  static_cast<size_t>(last->chunk_idx) * kChunkBytes);
-    const uint32_t chunk_idx = claim_chunk(arena, last->block);
+                                                  static_cast<size_t>(header.chunk_idx) * kChunkBytes);
+    const uint32_t chunk_idx = claim_chunk(arena, cursors, header.block);
     if (chunk_idx != kNoChunk)
-      return begin_chunk(arena, chunk_idx, last->block, last->warp, last->launch, last->chunk_idx);
-    last->flags |= kChunkDropping;
+      return begin_chunk(arena, cursors, chunk_idx, header.block, header.warp, header.launch, header.chunk_idx);
   }
-  ++last->num_dropped;
-  return kNowhere;
+  count_dropped(last);
+  return next | kStoresNothing;
 }
 
 // All lanes run through this together: only a full chunk is a branch, the store and the step are predicated.
 KPROF_DEVICE void emit(Track& track, uint32_t region, uint64_t start_ticks, uint32_t duration_ticks,
                        uint32_t payload) {
-  uintptr_t slot = track.next;
   // Once in 61 events. A track that drops stays at its end and comes here every time.
-  if (__builtin_expect(is_full(slot), 0)) slot = refill(slot);
-  if (is_nowhere(slot)) return;
-  platform::store_record(reinterpret_cast<Record*>(slot),
-                         (start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits),
-                         duration_ticks | (static_cast<uint64_t>(payload) << 32));
-  track.next = slot + kRecordBytes;
+  if (__builtin_expect(is_full(track.next), 0)) track.next = refill(track.next);
+  track.next = platform::append_record(track.next, stores_nothing(track.next), start_ticks, region, duration_ticks, payload);
 }
 
+// Spans that reach across a multiple of so many cycles (33 us at 2 GHz) are followed by an anchor.
+constexpr uint32_t kCyclesPerAnchor = 1u << 16;
+
+// A record that is no event: both clocks at one moment. Left out where the chunk is full: the next header has both.
+KPROF_DEVICE void store_anchor(Track& track) {
+  if (stores_nothing(track.next) || is_full(track.next)) return;
+  uint64_t realtime = 0, cycles = 0;
+  platform::read_anchor(&realtime, &cycles);
+  track.next = platform::append_record(track.next, 0, cycles, kAnchorRegionId, static_cast<uint32_t>(realtime),
+                                       static_cast<uint32_t>(realtime >> 32));
+}
+
+// Cycles drift against time, by 0.05 % within milliseconds on some SMs of an H200: a track with few events names both
+// clocks about every 33 us, and once more at its end.
+KPROF_DEVICE void follow_realtime([[maybe_unused]] Track& track, [[maybe_unused]] uint64_t start_ticks,
+                                  [[maybe_unused]] uint64_t end_ticks) {
+#if KPROF_CLOCK_CYCLES
+  if ((start_ticks ^ end_ticks) >= kCyclesPerAnchor) store_anchor(track);
+#endif
+}
+#if KPROF_CLOCK_CYCLES
+KPROF_DEVICE Track::~Track() { store_anchor(*this); }
+#endif
+
 KPROF_DEVICE uint32_t saturate_duration(uint64_t ticks) {
-  return ticks < kDurationSaturated ? static_cast<uint32_t>(ticks) : kDurationSaturated;
+  const uint32_t low = platform::at_most(static_cast<uint32_t>(ticks), kDurationSaturated);
+  return static_cast<uint32_t>(ticks >> 32) == 0 ? low : kDurationSaturated;
 }
 
 // The chunk that the host reserved for a track, or kNoChunk. Found by arithmetic: nothing to wait for.
@@ -162,6 +237,17 @@ KPROF_DEVICE uint32_t reserved_chunk(const Buffer& buffer, uint32_t block, uint3
   const uint32_t offset = block * buffer.tracks_per_block + place;
   const bool has_one = place < buffer.tracks_per_block && offset < buffer.num_reserved;
   return has_one ? buffer.first_chunk + offset : kNoChunk;
+}
+
+// From the launch, where the host said it: nothing to read. Volatile, or clang makes one load from either of two addresses,
+// for which all arguments of the kernel go to scratch memory.
+KPROF_DEVICE Cursors cursors_of(const Buffer& buffer, const ControlBlock* arena) {
+  Cursors cursors{buffer.chunks_per_cursor, buffer.num_cursors};
+  if (cursors.num_cursors == 0) {
+    cursors.chunks_per_cursor = *static_cast<const volatile uint32_t*>(&arena->chunks_per_cursor);
+    cursors.num_cursors = *static_cast<const volatile uint32_t*>(&arena->num_cursors);
+  }
+  return cursors;
 }
 
 // Opens the track of the calling warp or block. Call it from all threads, once per warp (block) and kernel where the
@@ -172,30 +258,42 @@ KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
   auto* arena = reinterpret_cast<ControlBlock*>(buffer.arena);
   const uint32_t block = platform::block_id();
   const uint32_t warp = scope == per_warp ? platform::warp_id() : kBlockTrackWarp;
+  const Cursors cursors = cursors_of(buffer, arena);
   uint32_t chunk_idx = reserved_chunk(buffer, block, scope == per_warp ? warp : 0);
-  if (chunk_idx == kNoChunk) chunk_idx = claim_chunk(arena, block);
-  if (chunk_idx != kNoChunk) return Track{begin_chunk(arena, chunk_idx, block, warp, buffer.launch, kNoChunk)};
-  platform::add_device(&arena->cursors[block % arena->num_cursors].num_tracks_without_chunk, 1u);
-  return Track{sink_end(arena)};
+  if (chunk_idx == kNoChunk) chunk_idx = claim_chunk(arena, cursors, block);
+  if (chunk_idx != kNoChunk)
+    return Track{begin_chunk(arena, cursors, chunk_idx, block, warp, buffer.launch, kNoChunk)};
+  platform::add_global(&arena->cursors[block & (cursors.num_cursors - 1)].num_tracks_without_chunk, 1u);
+  return Track{sink_end(arena) | kStoresNothing};
 }
 
 // On a GPU every lane reads the clock: that is cheaper than to choose the one that writes.
 KPROF_DEVICE uint64_t clock_of(const Track& track) {
-  if (!platform::kLanesShareClock && is_nowhere(track.next)) return 0;
-  return platform::realtime_ticks();
+  if (!platform::kLanesShareClock && stores_nothing(track.next)) return 0;
+  return event_ticks();
 }
 
 KPROF_DEVICE Span profile_start(const Track& track) { return Span{clock_of(track)}; }
 
+// Which regions end when their memory operations have completed; declare_regions.h says it for the ids that it declares.
+template <typename Id>
+struct RegionMoments {
+  KPROF_DEVICE static constexpr bool is_complete(Id) { return false; }
+};
+
 // profile_stop and profile_start with one reading of the clock: back-to-back spans without a gap.
-KPROF_DEVICE Span profile_lap(Track& track, const Span& span, uint32_t region, uint32_t payload = 0) {
+template <typename Id>
+KPROF_DEVICE Span profile_lap(Track& track, const Span& span, Id region, uint32_t payload = 0) {
+  if (RegionMoments<Id>::is_complete(region)) platform::drain_memory();
   const uint64_t now = clock_of(track);
-  emit(track, region, span.start_ticks, saturate_duration(now - span.start_ticks), payload);
+  emit(track, static_cast<uint32_t>(region), span.start_ticks, saturate_duration(now - span.start_ticks), payload);
+  follow_realtime(track, span.start_ticks, now);
   return Span{now};
 }
 
 // Ends a span that began at `span` and writes its record.
-KPROF_DEVICE void profile_stop(Track& track, const Span& span, uint32_t region, uint32_t payload = 0) {
+template <typename Id>
+KPROF_DEVICE void profile_stop(Track& track, const Span& span, Id region, uint32_t payload = 0) {
   profile_lap(track, span, region, payload);
 }
 
@@ -206,19 +304,32 @@ KPROF_DEVICE void profile_stop_complete(Track& track, const Span& span, uint32_t
 }
 
 // Records an instant.
-KPROF_DEVICE void profile_mark(Track& track, uint32_t region, uint32_t payload = 0) {
-  emit(track, region, clock_of(track), 0, payload);
+template <typename Id>
+KPROF_DEVICE void profile_mark(Track& track, Id region, uint32_t payload = 0) {
+  if (RegionMoments<Id>::is_complete(region)) platform::drain_memory();
+  emit(track, static_cast<uint32_t>(region), clock_of(track), 0, payload);
 }
 
 // Records a value of a counter at this moment.
-KPROF_DEVICE void profile_value(Track& track, uint32_t region, uint32_t value) { profile_mark(track, region, value); }
+template <typename Id>
+KPROF_DEVICE void profile_value(Track& track, Id region, uint32_t value) {
+  profile_mark(track, region, value);
+}
 
 // A span from construction to the end of the scope.
 class Scope {
  public:
-  KPROF_DEVICE Scope(Track& track, uint32_t region, uint32_t payload = 0)
-      : track_(track), span_(profile_start(track)), region_(region), payload_(payload) {}
-  KPROF_DEVICE ~Scope() { profile_stop(track_, span_, region_, payload_); }
+  template <typename Id>
+  KPROF_DEVICE Scope(Track& track, Id region, uint32_t payload = 0)
+      : track_(track),
+        span_(profile_start(track)),
+        region_(static_cast<uint32_t>(region)),
+        payload_(payload),
+        is_complete_(RegionMoments<Id>::is_complete(region)) {}
+  KPROF_DEVICE ~Scope() {
+    if (is_complete_) platform::drain_memory();
+    profile_stop(track_, span_, region_, payload_);
+  }
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
@@ -227,6 +338,7 @@ class Scope {
   Span span_;
   uint32_t region_;
   uint32_t payload_;
+  bool is_complete_;
 };
 
 #else  // KPROF_ENABLED

@@ -2,14 +2,15 @@
 //
 // Kernels are written once. What differs between the targets is here, under one set of names:
 //
-//   clock      realtime_ticks(), cycle_ticks(), drain_memory(), kRealtimeTicksPerSecond, kLanesShareClock
+//   clock      realtime_ticks(), cycle_ticks(), read_anchor(), drain_memory(), kRealtimeTicksPerSecond, kLanesShareClock
 //   ids        block_id(), num_blocks(), thread_id(), num_threads(), warp_id(), lane_id(), warp_width(), hw_id()
 //   signals    store_system(), load_system(), the same with _pair, fence_release_system(), fence_acquire_system(), pause()
 //              release_block_system()
 //   threads    sync_block(), sync_warp(), shuffle(), broadcast(), lanes_where(), lowest_lane(), add_device(),
 //              exchange_if_zero_device()
+//   arena      add_global(), load_global(), store_global(), all relaxed and of device scope
 //   data       Quad (16 bytes that one instruction moves), half_to_float(), float_to_half() on 16-bit patterns;
-//              store_record()
+//              at_most(), append_record(), prefetch()
 //   host       KPROF_SHARED(type, name, count), KPROF_UNROLL(count), KPROF_BLOCKS_OF_AT_MOST(threads),
 //              KPROF_LAUNCH(...), num_processors(), max_resident_blocks(), peer_allocate() and friends (GPUs only)
 //

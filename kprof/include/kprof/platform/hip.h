@@ -35,6 +35,11 @@ KPROF_DEVICE uint64_t realtime_ticks() {
 #endif
 }
 KPROF_DEVICE uint64_t cycle_ticks() { return __builtin_readcyclecounter(); }
+// Both clocks at one moment.
+KPROF_DEVICE void read_anchor(uint64_t* realtime, uint64_t* cycles) {
+  *realtime = realtime_ticks();
+  *cycles = cycle_ticks();
+}
 KPROF_DEVICE void drain_memory() {
 #if defined(__HIP_DEVICE_COMPILE__)
   asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
@@ -139,6 +144,15 @@ KPROF_DEVICE uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value)
 // A vector, not a struct: what is copied under a condition stays in registers.
 using Quad = uint32_t __attribute__((ext_vector_type(4)));
 
+// The arena's shared words.
+KPROF_DEVICE uint32_t add_global(uint32_t* address, uint32_t value) { return add_device(address, value); }
+KPROF_DEVICE uint32_t load_global(const uint32_t* address) {
+  return __hip_atomic_load(address, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+KPROF_DEVICE void store_global(uint32_t* address, uint32_t value) {
+  __hip_atomic_store(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+
 KPROF_DEVICE float half_to_float(uint16_t bits) {
   return static_cast<float>(__builtin_bit_cast(_Float16, bits));
 }
@@ -146,13 +160,23 @@ KPROF_DEVICE uint16_t float_to_half(float value) {
   return __builtin_bit_cast(uint16_t, static_cast<_Float16>(value));
 }
 
-KPROF_DEVICE void store_record(Record* slot, uint64_t start_and_region, uint64_t duration_and_payload) {
+KPROF_DEVICE uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ? value : limit; }
+
+// Stores a record and returns the position behind it, or `next` itself where it `stores_nothing`. Only the low word is
+// counted up: one instruction less, see end_of_chunk in kprof.h.
+KPROF_DEVICE uintptr_t append_record(uintptr_t next, uint32_t stores_nothing, uint64_t start_ticks, uint32_t region,
+                                     uint32_t duration_ticks, uint32_t payload) {
+  if (stores_nothing) return next;
   // The compiler cannot see that the arena is global memory once the pointer went through a refill; a flat store would
   // also occupy the LDS counter.
   using Words = uint64_t __attribute__((ext_vector_type(2)));
   using GlobalWords = __attribute__((address_space(1))) Words;
-  *(GlobalWords*)(slot) = Words{start_and_region, duration_and_payload};
+  *(GlobalWords*)(next) = Words{(start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits),
+                                 duration_ticks | (static_cast<uint64_t>(payload) << 32)};
+  return (next & ~static_cast<uintptr_t>(0xffffffffu)) | (static_cast<uint32_t>(next) + kRecordBytes);
 }
+
+KPROF_DEVICE void prefetch(const void*) {}
 
 using Stream = hipStream_t;
 

@@ -1,0 +1,82 @@
+"""Is what the trace says true? Both clocks on the same spans, and the trace against GPU events around the launch."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from benchmarks.probe_overhead.bench import Bench, spread, time_us
+
+SPAN_NS = (2_000, 10_000, 12_345, 20_000, 50_000, 100_000, 400_000)
+SPAN_REPEATS = 40
+BY_LENGTH = 1_000
+LONG_NS = 10_000
+NUM_PASSES = 12
+
+
+def clock_agreement(bench: Bench) -> dict[str, object]:
+    """Durations in cycles against the real-time clock's, read beside them in the kernel."""
+    bench.reset()
+    bench.spans("cycles", torch.tensor(SPAN_NS * SPAN_REPEATS, dtype=torch.float64))
+    events, decoder = bench.decoded()
+    realtime_ns = events["payload"].to_numpy() * 1e9 / bench.clock.ticks_per_second
+    difference = np.abs(events["duration_ns"].to_numpy() - realtime_ns)
+    is_long = realtime_ns >= LONG_NS
+    assert decoder.cycle_clock is not None
+    assert decoder.counts.dropped == decoder.counts.unknown_region == 0
+    return {
+        "within the step, by length of the span in us": {
+            str(int(length)): round(float((part <= bench.clock.step_ns).mean()), 4)
+            for length, part in _by_length(realtime_ns, difference)
+        },
+        "spans of 10 us and more": int(is_long.sum()),
+        "largest difference, ns": round(float(difference[is_long].max()), 1),
+        "99th percentile, ns": round(float(np.quantile(difference[is_long], 0.99)), 1),
+        "median difference, ns": round(float(np.median(difference[is_long])), 1),
+        "within the coarser clock's step": round(
+            float((difference[is_long] <= bench.clock.step_ns).mean()), 6
+        ),
+        "step of the real-time clock, ns": bench.clock.step_ns,
+        "cycles per second": round(decoder.cycle_clock.cycles_per_second),
+        "largest distance of an anchor from the line, ns": round(decoder.cycle_clock.error_ns, 1),
+    }
+
+
+def _by_length(
+    realtime_ns: np.ndarray, difference: np.ndarray
+) -> Iterator[tuple[float, np.ndarray]]:
+    for wanted_ns in SPAN_NS:
+        near = np.abs(realtime_ns / wanted_ns - 1) < 0.1
+        yield wanted_ns / BY_LENGTH, difference[near]
+
+
+def phase_agreement(bench: Bench, repeats: int) -> dict[str, object]:
+    """The trace of a launch against GPU events around it, for both clocks."""
+    return {clock: _phases(bench, clock, repeats) for clock in bench.libraries}
+
+
+def _phases(bench: Bench, clock: str, repeats: int) -> dict[str, object]:
+    """A launch lasts as long as the block that ends last: its phases, summed, can be compared with GPU events."""
+    event_us, first_to_last, summed = [], [], []
+    work = bench.passes(clock, NUM_PASSES)
+    for _ in range(repeats + 2):
+        bench.reset()
+        event_us.append(time_us(work))
+        events, _ = bench.decoded()
+        ends = events["start_ns"] + events["duration_ns"]
+        first_to_last.append((ends.max() - events["start_ns"].min()) / 1e3)
+        last_block = events["block"][ends.idxmax()]
+        summed.append(events["duration_ns"][events["block"] == last_block].sum() / 1e3)
+    off = [100 * (a / b - 1) for a, b in zip(first_to_last, event_us, strict=True)][2:]
+    off_summed = [100 * (a / b - 1) for a, b in zip(summed, event_us, strict=True)][2:]
+    return {
+        "GPU events, us": spread(event_us[2:]),
+        "trace, first start to last end, us": spread(first_to_last[2:]),
+        "trace, phases summed, block that ends last, us": spread(summed[2:]),
+        "first start to last end against GPU events, percent": round(statistics.median(off), 3),
+        "phases summed against GPU events, percent": round(statistics.median(off_summed), 3),
+        "worst of all launches, percent": round(max(map(abs, [*off, *off_summed])), 3),
+    }

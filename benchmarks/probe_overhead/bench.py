@@ -1,0 +1,203 @@
+"""The kernels of kernel.hip with all that they need on one GPU, and how their launches are timed."""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from kprof.arena import Arena
+from kprof.build import BuildOptions, load_library
+from kprof.calibration import measure_clock
+from kprof.decode import ArenaState, Decoder, RegionIds
+from kprof.recording import LaunchBuffer
+from kprof.regions import RegionTable
+from kprof.targets import target_of_device
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NUM_TOKENS = 8192
+TOKEN_BYTES = 14 * 1024
+VECTOR_BYTES = 16
+THREADS = 256
+TIGHT_WARPS_PER_SM = 8
+TIGHT_EVENTS = 2000
+ARENA_BYTES = 256 << 20
+SLEEP_CYCLES = 200_000
+NUM_WARMUPS = 5
+CLOCKS = {"realtime": "0", "cycles": "1"}
+_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """One way to write events: its number in kernel.hip, and how it is run."""
+
+    number: int
+    clock: str = "realtime"
+    is_null: bool = False
+    is_per_block: bool = False
+
+
+SCHEMES = {
+    "none": Scheme(0, is_null=True),
+    "null buffer, per warp": Scheme(1, is_null=True),
+    "kprof per block": Scheme(2, is_per_block=True),
+    "kprof per warp": Scheme(1),
+    "kprof per warp, clock cycles": Scheme(1, "cycles"),
+    "kprof per warp, moment complete": Scheme(4),
+    "classic": Scheme(3, is_null=True),
+}
+
+
+class Bench:
+    """Libraries for both clocks, an arena, the rows and the classic scheme's buffer."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.libraries = {name: _load(device, define) for name, define in CLOCKS.items()}
+        self.clock = measure_clock(device)
+        self.num_sms = torch.cuda.get_device_properties(device).multi_processor_count
+        self.arena = Arena(ARENA_BYTES, device)
+        self.source = torch.randint(
+            0, 255, (NUM_TOKENS * TOKEN_BYTES,), dtype=torch.uint8, device=device
+        )
+        self.target = torch.zeros_like(self.source)
+        num_events = self.num_sms * TIGHT_WARPS_PER_SM * TIGHT_EVENTS
+        self.classic = torch.zeros(1 + 4 * num_events, dtype=torch.int64, device=device)
+
+    def reset(self) -> ArenaState:
+        state, _ = self.arena.read()
+        self.arena.reset(state)
+        self.classic[:1].zero_()
+        return state
+
+    def copy(self, scheme: Scheme, blocks_per_sm: int) -> Callable[[], None]:
+        """Launches the token copy."""
+        blocks = blocks_per_sm * self.num_sms
+        return lambda: _check(
+            self.libraries[scheme.clock].probe_token_copy(
+                scheme.number, blocks, THREADS, self.target.data_ptr(), self.source.data_ptr(),
+                NUM_TOKENS, TOKEN_BYTES // VECTOR_BYTES, self.classic.data_ptr(),
+                self.buffer(scheme, blocks, THREADS // 32), 0,
+            )
+        )  # fmt: skip
+
+    def tight(self, scheme: Scheme) -> Callable[[], None]:
+        """Launches the loop of nothing but events."""
+        return lambda: _check(
+            self.libraries[scheme.clock].probe_tight_loop(
+                scheme.number, self.num_sms, 32 * TIGHT_WARPS_PER_SM, self.target.data_ptr(),
+                TIGHT_EVENTS, self.classic.data_ptr(),
+                self.buffer(scheme, self.num_sms, TIGHT_WARPS_PER_SM), 0,
+            )
+        )  # fmt: skip
+
+    def passes(self, clock: str, num_passes: int) -> Callable[[], None]:
+        """Launches a copy of all rows, `num_passes` times over, two blocks on every SM."""
+        blocks = 2 * self.num_sms
+        return lambda: _check(
+            self.libraries[clock].probe_passes(
+                blocks, THREADS, self.target.data_ptr(), self.source.data_ptr(),
+                NUM_TOKENS * TOKEN_BYTES // VECTOR_BYTES, num_passes,
+                self.buffer(Scheme(2, clock, is_per_block=True), blocks, 1), 0,
+            )
+        )  # fmt: skip
+
+    def spans(self, clock: str, span_ns: torch.Tensor) -> None:
+        """Runs spans of these lengths in one warp on every SM."""
+        ticks = (span_ns * self.clock.ticks_per_second / 1e9).to(torch.int32).to(self.device)
+        _check(
+            self.libraries[clock].probe_spans(
+                self.num_sms, 32, len(ticks), ticks.data_ptr(),
+                self.buffer(Scheme(1, clock), self.num_sms, 1), 0,
+            )
+        )  # fmt: skip
+        torch.cuda.synchronize()
+
+    def buffer(self, scheme: Scheme, num_blocks: int, warps_per_block: int) -> bytes:
+        """What Recorder.launch would hand out: the first chunk of every track reserved."""
+        if scheme.is_null:
+            return LaunchBuffer(0, 0).packed()
+        tracks_per_block = 1 if scheme.is_per_block else warps_per_block
+        num_tracks = num_blocks * tracks_per_block
+        first = self.arena.reserve(num_tracks)
+        limits = self.arena.geometry.chunks_per_cursor, self.arena.geometry.num_cursors
+        return LaunchBuffer(
+            self.arena.address, 0, first, tracks_per_block, num_tracks, *limits
+        ).packed()
+
+    def decoded(self) -> tuple[pd.DataFrame, Decoder]:
+        """All events since the last reset, with all counts; empties the arena."""
+        import pyarrow as pa
+
+        ids = RegionIds()
+        ids.table_of_launch[0] = ids.table_idx(RegionTable.from_header(_FOLDER / "regions.h"))
+        decoder = Decoder(0, self.clock, ids)
+        state, chunks = self.arena.read()
+        events = pa.concat_tables(decoder.decode(state, chunks)).to_pandas()
+        self.arena.reset(state)
+        return events, decoder
+
+
+def _load(device: str, cycles_define: str) -> ctypes.CDLL:
+    options = BuildOptions(
+        target_of_device(device), "", (("KPROF_CLOCK_CYCLES", cycles_define),), (_FOLDER,)
+    )
+    library = load_library(_FOLDER / "kernel.hip", options)
+    number, pointer, whole = ctypes.c_uint32, ctypes.c_void_p, ctypes.c_int
+    library.probe_token_copy.argtypes = [
+        whole, whole, whole, pointer, pointer, number, number, pointer, ctypes.c_char_p, pointer,
+    ]  # fmt: skip
+    library.probe_tight_loop.argtypes = [
+        whole, whole, whole, pointer, number, pointer, ctypes.c_char_p, pointer,
+    ]  # fmt: skip
+    library.probe_passes.argtypes = [
+        whole, whole, pointer, pointer, number, number, ctypes.c_char_p, pointer,
+    ]  # fmt: skip
+    library.probe_spans.argtypes = [whole, whole, number, pointer, ctypes.c_char_p, pointer]
+    return library
+
+
+def _check(error: int) -> None:
+    if error:
+        raise RuntimeError(f"launch failed with {error}")
+
+
+def time_us(work: Callable[[], None]) -> float:
+    """GPU time of what `work` launches. A sleeping kernel goes first: the launches are queued before it ends."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(SLEEP_CYCLES)
+    begin.record()
+    work()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) * 1e3
+
+
+def interleaved(
+    bench: Bench, works: dict[str, Callable[[], None]], repeats: int
+) -> dict[str, list[float]]:
+    """Times by scheme; the order rotates from repeat to repeat, so that no scheme always follows the same other one."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    names = list(works)
+    for repeat in range(repeats + NUM_WARMUPS):
+        for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
+            bench.reset()
+            torch.cuda.synchronize()
+            elapsed = time_us(works[name])
+            if repeat >= NUM_WARMUPS:
+                times[name].append(elapsed)
+    return times
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Quartiles."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    return {"p25": round(low, 3), "median": round(middle, 3), "p75": round(high, 3)}

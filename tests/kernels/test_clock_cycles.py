@@ -1,0 +1,92 @@
+"""Kernels that record with the cycle counter: the same moments, on the real-time clock, as with that clock itself."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kprof import abi
+from kprof.arena import Arena
+from kprof.build import BuildOptions, load_library
+from kprof.capture import ClockInfo
+from kprof.decode import Decoder, RegionIds
+from kprof.recording import LaunchBuffer
+from kprof.regions import RegionTable
+
+KERNEL = """
+#include <kprof/kprof.h>
+using namespace kprof::platform;
+// Spans whose payload is the real-time clock's idea of them. The bracket is read again when the system got between.
+__global__ void spans(unsigned num_spans, unsigned span_ticks, unsigned tightest, kprof::Buffer prof) {
+  kprof::Track track = kprof::open_track(prof, kprof::per_warp);
+  if (lane_id() != 0) return;
+  for (unsigned i = 0; i < num_spans; ++i) {
+    const uint64_t before = realtime_ticks();
+    const kprof::Span span = kprof::profile_start(track);
+    const uint64_t begin = realtime_ticks();
+    while (realtime_ticks() - begin < span_ticks) {}
+    const uint64_t end = realtime_ticks();
+    const uint64_t measured = end - begin;
+    const bool is_disturbed = begin - before > tightest || measured > span_ticks + tightest;
+    kprof::profile_stop(track, span, 1, is_disturbed ? 0 : static_cast<uint32_t>(measured));
+  }
+}
+extern "C" int run(int blocks, unsigned num_spans, unsigned span_ticks, const kprof::LaunchBuffer* buffer) {
+  return KPROF_LAUNCH(spans, blocks, 64, nullptr, 0, num_spans, span_ticks, 200u, kprof::make_buffer(*buffer));
+}
+"""
+CLOCK = ClockInfo("CLOCK_MONOTONIC", 1e9, 1.0)
+
+
+def record(folder: Path, cycles: str, num_spans: int, span_ns: int, num_chunks: int = 64):
+    (folder / "spans.hip").write_text(KERNEL)
+    options = BuildOptions(defines=(("KPROF_CLOCK_CYCLES", cycles),), sanitizers=())
+    library = load_library(folder / "spans.hip", options)
+    library.run.argtypes = [ctypes.c_int, ctypes.c_uint, ctypes.c_uint, ctypes.c_char_p]
+    arena = Arena(abi.CHUNKS_OFFSET + num_chunks * abi.CHUNK_BYTES)
+    assert library.run(2, num_spans, span_ns, LaunchBuffer(arena.address, 0).packed()) == 0
+    ids = RegionIds()
+    ids.table_of_launch[0] = ids.table_idx(RegionTable.from_names(["span"]))
+    decoder = Decoder(0, CLOCK, ids)
+    events = pa.concat_tables(decoder.decode(*arena.read())).to_pandas()
+    return events, decoder
+
+
+@pytest.mark.parametrize("num_spans", [40, 60, 61, 200])
+def test_both_clocks_agree_on_spans_over_ten_microseconds(tmp_path: Path, num_spans: int) -> None:
+    events, decoder = record(tmp_path, "1", num_spans, 20_000)
+    # The closing anchors are no events, however full the last chunk is.
+    assert len(events) == decoder.counts.recorded == 2 * num_spans
+    assert decoder.counts.unknown_region == decoder.counts.dropped == 0
+    undisturbed = events[events["payload"] > 0]
+    assert len(undisturbed) > num_spans / 2
+    # The two clocks are read one after the other at both ends: what lies between the readings is allowed, no more.
+    difference = undisturbed["duration_ns"] - undisturbed["payload"]
+    assert np.abs(difference).median() <= 100
+    assert (np.abs(difference) <= 1000).mean() > 0.9
+    assert decoder.cycle_clock is not None
+    assert decoder.cycle_clock.cycles_per_second > 1e8
+
+
+def test_a_kernel_in_real_time_has_no_cycle_clock(tmp_path: Path) -> None:
+    events, decoder = record(tmp_path, "0", 40, 5_000)
+    assert len(events) == 80
+    assert decoder.cycle_clock is None
+
+
+def test_what_does_not_fit_is_counted_and_nothing_is_written_for_it(tmp_path: Path) -> None:
+    events, decoder = record(tmp_path, "1", 200, 100, num_chunks=3)
+    assert decoder.counts.recorded + decoder.counts.dropped == 2 * 200
+    assert decoder.counts.dropped > 0
+    assert len(events) == decoder.counts.recorded
+
+
+def test_spans_follow_each_other_on_the_real_time_clock(tmp_path: Path) -> None:
+    events, _ = record(tmp_path, "1", 150, 10_000)
+    for _, track in events.groupby("block"):
+        ends = track["start_ns"] + track["duration_ns"]
+        assert (track["start_ns"].to_numpy()[1:] >= ends.to_numpy()[:-1] - 1).all()

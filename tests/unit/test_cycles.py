@@ -1,0 +1,111 @@
+"""Cycle counts on the real-time clock: against a simulated processor whose truth is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kprof.cycles import Anchors, fit_cycles
+
+STEP_NS = 32
+START_NS = 1_760_000_000_000_000_000
+# Processors count from different moments, and a group of them runs 0.03 % slower than the rest.
+RATES_GHZ = np.array([1.98, 1.98, 1.9794])
+ORIGINS = np.array([0, 23_490_048, 1 << 44])
+
+
+def cycles_at(hw_id: np.ndarray, elapsed_ns: np.ndarray) -> np.ndarray:
+    return (ORIGINS[hw_id] + RATES_GHZ[hw_id] * elapsed_ns).astype(np.int64)
+
+
+def reading(elapsed_ns: np.ndarray) -> np.ndarray:
+    """The real-time clock: at the last tick."""
+    return START_NS + (np.floor(elapsed_ns) // STEP_NS * STEP_NS).astype(np.int64)
+
+
+def anchors_at(elapsed_ns: np.ndarray, launch: int = 0) -> Anchors:
+    """One anchor of every processor at each of the moments."""
+    moments = np.repeat(np.asarray(elapsed_ns, dtype=float), 3) + np.tile(
+        [0.0, 7.0, 19.0], len(elapsed_ns)
+    )
+    hw_id = np.tile(np.arange(3), len(elapsed_ns))
+    return Anchors(
+        np.full(len(hw_id), launch), hw_id, cycles_at(hw_id, moments), reading(moments)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("span_ns", [15_000.0, 120_000.0, 3_000_000.0, 40_000_000.0])
+@pytest.mark.parametrize("num_anchors", [2, 5, 100])
+def test_durations_agree_within_the_step(span_ns: float, num_anchors: int) -> None:
+    random = np.random.default_rng(int(span_ns) + num_anchors)
+    moments = np.sort(random.uniform(0, span_ns, num_anchors - 2))
+    fitted = fit_cycles(anchors_at(np.concatenate([[0.0], moments, [span_ns]])), STEP_NS, 1.98e9)
+    hw_id = random.integers(0, 3, 5000)
+    begin = random.uniform(0, span_ns - 12_000, 5000)
+    end = begin + random.uniform(10_000, span_ns - begin)
+    launch = np.zeros(5000, dtype=int)
+    start_ns = fitted.to_ns(launch, hw_id, cycles_at(hw_id, begin))
+    end_ns = fitted.to_ns(launch, hw_id, cycles_at(hw_id, end))
+    assert np.abs((end_ns - start_ns) - (end - begin)).max() <= STEP_NS
+    error = np.abs(start_ns - START_NS - begin).max()
+    assert error <= STEP_NS
+    assert fitted.error_ns <= STEP_NS
+
+
+def test_a_change_of_frequency_is_followed() -> None:
+    """Half the frequency from 10 ms on: a straight line would be off by milliseconds."""
+
+    def cycles(elapsed_ns: np.ndarray) -> np.ndarray:
+        return (2.0 * np.minimum(elapsed_ns, 10e6) + 1.0 * np.maximum(elapsed_ns - 10e6, 0)).astype(
+            np.int64
+        )
+
+    moments = np.linspace(0, 20e6, 2001)
+    zeros = np.zeros(len(moments), dtype=int)
+    fitted = fit_cycles(Anchors(zeros, zeros, cycles(moments), reading(moments)), STEP_NS, 2e9)
+    begin = np.linspace(0, 19.9e6, 997)
+    far = (np.abs(begin - 10e6) > 1e6) & (np.abs(begin + 50_000 - 10e6) > 1e6)
+    zeros = np.zeros(len(begin), dtype=int)
+    lasted = fitted.to_ns(zeros, zeros, cycles(begin + 50_000)) - fitted.to_ns(
+        zeros, zeros, cycles(begin)
+    )
+    assert np.abs(lasted - 50_000)[far].max() <= STEP_NS
+    # Between two knots around the change the line cuts the corner, and the stated error says so.
+    error = np.abs(fitted.to_ns(zeros, zeros, cycles(begin)) - START_NS - begin).max()
+    assert STEP_NS < error <= fitted.error_ns + STEP_NS
+
+
+def test_one_anchor_takes_the_rate_of_its_launch_then_of_all_then_the_nominal_one() -> None:
+    alone = Anchors(np.array([0]), np.array([0]), np.array([1000]), np.array([START_NS]))
+    lasted = np.diff(
+        fit_cycles(alone, STEP_NS, 2e9).to_ns(
+            np.zeros(2, int), np.zeros(2, int), np.array([1000, 21_000])
+        )
+    )
+    assert lasted.tolist() == [10_000]
+    beside = anchors_at(np.array([0.0, 1e6]), launch=4)
+    both = Anchors(
+        *(np.concatenate([a, b]) for a, b in (
+            (np.array([4]), beside.launch), (np.array([9]), beside.hw_id),
+            (np.array([500]), beside.cycles), (np.array([START_NS]), beside.realtime_ns)))
+    )  # fmt: skip
+    ends = fit_cycles(both, STEP_NS, 1e9).to_ns(
+        np.full(2, 4), np.full(2, 9), np.array([500, 500 + 19_800])
+    )
+    assert abs(int(np.diff(ends)[0]) - 10_000) <= 3
+
+
+def test_launches_do_not_share_a_line() -> None:
+    """Between two launches the device slept at a low frequency: interpolating across would stretch both."""
+    early, late = anchors_at(np.array([0.0, 50_000.0]), 0), anchors_at(np.array([0.0, 50_000.0]), 1)
+    asleep = 30_000_000
+    both = Anchors(
+        np.concatenate([early.launch, late.launch]),
+        np.concatenate([early.hw_id, late.hw_id]),
+        np.concatenate([early.cycles, late.cycles + asleep // 10]),
+        np.concatenate([early.realtime_ns, late.realtime_ns + asleep]),
+    )
+    fitted = fit_cycles(both, STEP_NS, 1.98e9)
+    hw_id = np.zeros(2, dtype=int)
+    inside = fitted.to_ns(np.zeros(2, int), hw_id, cycles_at(hw_id, np.array([10_000.0, 40_000.0])))
+    assert abs(int(np.diff(inside)[0]) - 30_000) <= STEP_NS
