@@ -221,6 +221,39 @@ class Alignment(msgspec.Struct, frozen=True):
         return bounds[a] + bounds[b]
 
 
+class KernelOverhead(msgspec.Struct, frozen=True):
+    """One kernel in runs with recording off and on: median us from its launch to the next, one value for each run."""
+
+    kernel: str
+    num_launches: int
+    off_us: tuple[float, ...]
+    on_us: tuple[float, ...]
+
+
+class Overhead(msgspec.Struct, frozen=True):
+    """What recording did to the workload: `percent` is uncertain by `spread_percent`, the distance of equal runs."""
+
+    kernels: tuple[KernelOverhead, ...]
+
+    @property
+    def percent(self) -> float:
+        """How much longer all launches take together."""
+        off, on = self._totals_us("off_us"), self._totals_us("on_us")
+        return 100 * (sum(on) / len(on) / (sum(off) / len(off)) - 1)
+
+    @property
+    def spread_percent(self) -> float:
+        """How far two runs that should be equal lie apart, the worse of off and on."""
+        off, on = self._totals_us("off_us"), self._totals_us("on_us")
+        return 100 * max(max(us) - min(us) for us in (off, on)) / (sum(off) / len(off))
+
+    def _totals_us(self, name: str) -> list[float]:
+        """Of each run: the medians of all kernels, as often as they were launched."""
+        runs = zip(*(getattr(entry, name) for entry in self.kernels), strict=True)
+        counts = [entry.num_launches for entry in self.kernels]
+        return [sum(n * us for n, us in zip(counts, run, strict=True)) for run in runs]
+
+
 class RankStarted(msgspec.Struct, frozen=True):
     """Left behind by a recorder when it is created."""
 
@@ -244,6 +277,8 @@ class Manifest(msgspec.Struct, frozen=True):
     missing_ranks: tuple[int, ...] = ()
     alignment: Alignment | None = None
     alignment_note: str = ""
+    overhead: Overhead | None = None
+    overhead_note: str = ""
 
 
 class Capture:

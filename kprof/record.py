@@ -18,9 +18,8 @@ import fcntl
 import importlib.util
 import os
 import shutil
-import signal
-import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -29,13 +28,19 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 import kprof
 from kprof import capture
 from kprof.abi import ArenaGeometry
 from kprof.capture import Alignment, Capture, Manifest, RankInfo, RankStarted
 from kprof.errors import CaptureError, KprofError, OutputExistsError, WorkloadError
-from kprof.interrupts import forwarding_signals
-from kprof.recording import ARENA_BYTES_VARIABLE, DEFAULT_ARENA_BYTES, RECORD_DIR_VARIABLE
+from kprof.recording import (
+    ARENA_BYTES_VARIABLE,
+    DEFAULT_ARENA_BYTES,
+    RECORD_DIR_VARIABLE,
+)
+from kprof.runs import Measured, Outcome, describe_exit, run_four_times, run_once
 
 # The payload field `peer` of our kernels is 8 bits wide, and its largest value means "did not fit".
 MAX_PROCS: Final = 255
@@ -44,13 +49,17 @@ _MEBIBYTE: Final = 1 << 20
 
 @dataclass(frozen=True)
 class RecordRequest:
-    """What to run and where to put it. `num_procs` None starts the command once, as it is."""
+    """What to run and where to put it. `num_procs` None starts the command once, as it is.
+
+    `measure_overhead` runs it three times more, to say how much recording slows it down.
+    """
 
     command: tuple[str, ...]
     output: Path
     num_procs: int | None = None
     arena_bytes: int = DEFAULT_ARENA_BYTES
     force: bool = False
+    measure_overhead: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,15 +85,6 @@ class Recording:
         return describe_losses(self.capture.manifest)
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    """How the workload ended."""
-
-    exit_code: int
-    was_interrupted: bool
-    duration_s: float
-
-
 def record(request: RecordRequest, on_start: Callable[[], None] = lambda: None) -> Recording:
     """Run the workload and return its capture; `on_start` is called when all is checked, before it runs.
 
@@ -97,8 +97,16 @@ def record(request: RecordRequest, on_start: Callable[[], None] = lambda: None) 
     created = _now_utc()
     with _unfinished_directory(request) as directory:
         on_start()
-        outcome = _run(arguments, _environment(request, directory.absolute()))
+        environment = _environment(request, directory.absolute())
+        if request.measure_overhead:
+            with tempfile.TemporaryDirectory(prefix="kprof-overhead-") as scratch:
+                outcome, measured = run_four_times(arguments, environment, Path(scratch))
+        else:
+            outcome, measured = run_once(arguments, environment), Measured()
         manifest = _manifest(request, directory, created, outcome)
+        manifest = msgspec.structs.replace(
+            manifest, overhead=measured.overhead, overhead_note=measured.note
+        )
         finished = _finish(directory, request.output, manifest)
     return Recording(finished, outcome.exit_code, outcome.was_interrupted)
 
@@ -118,7 +126,7 @@ def session(output: Path, *, force: bool = False) -> Iterator[Path]:
             yield directory
             exit_code = 0
         finally:
-            outcome = _Outcome(exit_code, False, time.monotonic() - start_s)
+            outcome = Outcome(exit_code, False, time.monotonic() - start_s)
             if capture.read_rank_infos(directory) or exit_code == 0:
                 manifest = _manifest(request, directory, created, outcome)
                 _finish(directory, output, manifest)
@@ -215,24 +223,8 @@ def _environment(request: RecordRequest, directory: Path) -> dict[str, str]:
     return environment
 
 
-def _run(arguments: Sequence[str], environment: dict[str, str]) -> _Outcome:
-    """Run the workload in a session of its own, with our standard streams, and wait for its end."""
-    start_s = time.monotonic()
-    with forwarding_signals() as forwarder:
-        try:
-            process = subprocess.Popen(arguments, env=environment, start_new_session=True)
-        except OSError as error:
-            raise WorkloadError(
-                f"cannot start {arguments[0]}: {error.strerror or error}; check that it runs without kprof"
-            ) from error
-        forwarder.attach(process)
-        code = process.wait()
-    exit_code = 128 - code if code < 0 else code
-    return _Outcome(exit_code, forwarder.was_interrupted, time.monotonic() - start_s)
-
-
 def _manifest(
-    request: RecordRequest, directory: Path, created_utc: str, outcome: _Outcome
+    request: RecordRequest, directory: Path, created_utc: str, outcome: Outcome
 ) -> Manifest:
     started = capture.read_ranks_started(directory)
     infos = capture.read_rank_infos(directory)
@@ -263,7 +255,7 @@ def _manifest(
     )
 
 
-def _nothing_recorded(started: Sequence[RankStarted], outcome: _Outcome) -> str:
+def _nothing_recorded(started: Sequence[RankStarted], outcome: Outcome) -> str:
     end = f"the workload {describe_exit(outcome.exit_code)}"
     if started:
         return (
@@ -303,16 +295,6 @@ def _finish(directory: Path, output: Path, manifest: Manifest) -> Capture:
     except CaptureError as error:
         kept = directory if directory.exists() else output
         raise type(error)(f"{error}; the ranks' files are kept in {kept}") from error
-
-
-def describe_exit(exit_code: int) -> str:
-    """ "exited with 3", "was killed by SIGKILL", "ended well"."""
-    if exit_code == 0:
-        return "ended well"
-    if exit_code > 128:
-        with contextlib.suppress(ValueError):
-            return f"was killed by {signal.Signals(exit_code - 128).name}"
-    return f"exited with {exit_code}"
 
 
 def describe_losses(manifest: Manifest) -> tuple[str, ...]:

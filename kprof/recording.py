@@ -37,10 +37,13 @@ _PACKED_BUFFER: Final = struct.Struct("<QIIIIII")
 if TYPE_CHECKING:
     from kprof.alignment import Calibration
     from kprof.groups import Group
+    from kprof.overhead import LaunchTimer
     from kprof.regions import RegionTable
 
 # Set by `kprof record` for the workload; without RECORD_DIR_VARIABLE nothing is recorded.
 RECORD_DIR_VARIABLE: Final = "KPROF_RECORD_DIR"
+# Set by `kprof record --measure-overhead`, with and without recording: where ranks leave how long their launches took.
+TIMINGS_DIR_VARIABLE: Final = "KPROF_TIMINGS_DIR"
 ARENA_BYTES_VARIABLE: Final = "KPROF_ARENA_BYTES"
 DEFAULT_ARENA_BYTES: Final = 64 << 20
 DEFAULT_ALIGN_EVERY_S: Final = 2.0
@@ -108,6 +111,30 @@ class NullRecorder:
         """Nothing to close."""
 
 
+class _TimedNullRecorder(NullRecorder):
+    """Off like NullRecorder, but times the launches: the A of `kprof record --measure-overhead`.
+
+    It calls itself recording, so that workloads that ask tell it of their launches too.
+    """
+
+    is_recording = True
+
+    def __init__(self, timer: LaunchTimer | None) -> None:
+        self._timer = timer
+
+    def launch(self, kernel: str, *arguments: Any, **geometry: Any) -> LaunchBuffer:
+        """A null buffer, and the moment noted."""
+        if self._timer is not None:
+            self._timer.mark(kernel)
+        return super().launch(kernel, *arguments, **geometry)
+
+    def close(self) -> None:
+        """Write the timings; a second call does nothing."""
+        if self._timer is not None:
+            self._timer.finish()
+            self._timer = None
+
+
 class Recorder:
     """Records one rank into an unfinished capture directory, which `kprof record` (or `Session`) turns into a capture.
 
@@ -126,10 +153,12 @@ class Recorder:
         regions: Regions = None,
         device: str = "cpu",
         arena_bytes: int = DEFAULT_ARENA_BYTES,
+        timer: LaunchTimer | None = None,
     ) -> None:
         from kprof import capture
         from kprof.arena import Arena
         from kprof.decode import Decoder, RegionIds
+        from kprof.probe_cost import measure_probe_cost
 
         if not 0 <= rank < world_size:
             raise RecorderError(
@@ -152,7 +181,9 @@ class Recorder:
         self._clock = _measure_clock(device)
         self._clocks = ClockKeeper(directory, rank, device, self._clock)
         self._arena = Arena(arena_bytes, device)
-        self._decoder = Decoder(rank, self._clock, self._region_ids)
+        self._timer = timer
+        self._probe = measure_probe_cost(device, self._clock)
+        self._decoder = Decoder(rank, self._clock, self._region_ids, self._probe.cycles_per_second)
         self._writer = capture.EventWriter(directory, rank)
         capture.write_rank_started(
             directory, capture.RankStarted(rank, world_size, socket.gethostname(), os.getpid())
@@ -189,6 +220,8 @@ class Recorder:
         first_chunk = self._arena.reserve(num_tracks) if num_tracks else NO_CHUNK
         if first_chunk == NO_CHUNK:
             tracks_per_block = num_tracks = 0
+        if self._timer is not None:
+            self._timer.mark(kernel)
         geometry = self._arena.geometry
         limits = geometry.chunks_per_cursor, geometry.num_cursors
         return LaunchBuffer(
@@ -251,6 +284,8 @@ class Recorder:
         if self._is_closed:
             return
         with deferring_signals():
+            if self._timer is not None:
+                self._timer.finish()
             self.flush()
             self._is_closed = True
             self._clocks.write()
@@ -279,12 +314,14 @@ class Recorder:
             regions=self._region_ids.merged(),
             launches=tuple(self._launches),
             notes=tuple(self._notes),
+            probe=self._probe,
+            cycle_clock=self._decoder.cycle_clock,
             losses=self._decoder.losses(),
         )
 
 
 _active: set[tuple[Path, int]] = set()
-_process_recorder: Recorder | None = None
+_process_recorder: Recorder | _TimedNullRecorder | None = None
 
 
 def recorder(
@@ -300,22 +337,36 @@ def recorder(
     written at exit, on SIGTERM and on SIGINT too.
     """
     global _process_recorder
-    directory = os.environ.get(RECORD_DIR_VARIABLE)
-    if not directory:
+    directory, timings = (
+        os.environ.get(name) for name in (RECORD_DIR_VARIABLE, TIMINGS_DIR_VARIABLE)
+    )
+    if not directory and not timings:
         return NullRecorder()
     if _process_recorder is None:
-        _process_recorder = Recorder(
-            Path(directory),
-            rank=_from_environment(_RANK_VARIABLES, 0) if rank is None else rank,
-            world_size=_from_environment(_WORLD_SIZE_VARIABLES, 1)
-            if world_size is None
-            else world_size,
-            regions=regions,
-            device=device,
-            arena_bytes=_arena_bytes(),
-        )
+        rank = _from_environment(_RANK_VARIABLES, 0) if rank is None else rank
+        timer = _timer(Path(timings), rank, device) if timings else None
+        if directory:
+            _process_recorder = Recorder(
+                Path(directory),
+                rank=rank,
+                world_size=_from_environment(_WORLD_SIZE_VARIABLES, 1)
+                if world_size is None
+                else world_size,
+                regions=regions,
+                device=device,
+                arena_bytes=_arena_bytes(),
+                timer=timer,
+            )
+        else:
+            _process_recorder = _TimedNullRecorder(timer)
         _close_at_exit(_process_recorder)
     return _process_recorder
+
+
+def _timer(directory: Path, rank: int, device: str) -> LaunchTimer:
+    from kprof.overhead import LaunchTimer
+
+    return LaunchTimer(directory, rank, device)
 
 
 def resolve_regions(regions: Regions) -> RegionTable:
@@ -339,7 +390,7 @@ def _claim(directory: Path, rank: int) -> None:
     _active.add((directory, rank))
 
 
-def _close_at_exit(active: Recorder) -> None:
+def _close_at_exit(active: Recorder | _TimedNullRecorder) -> None:
     """SIGTERM (torchrun stops the others when one rank fails) must end the process by way of atexit."""
     atexit.register(_close_undisturbed, active)
     if threading.current_thread() is threading.main_thread():
@@ -348,7 +399,7 @@ def _close_at_exit(active: Recorder) -> None:
             signal.signal(signal.SIGTERM, _exit_on_sigterm)
 
 
-def _close_undisturbed(active: Recorder) -> None:
+def _close_undisturbed(active: Recorder | _TimedNullRecorder) -> None:
     """A rank that ends because another one died is also sent SIGTERM, while it writes what it recorded."""
     ignore_signals()
     active.close()

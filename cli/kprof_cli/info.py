@@ -65,6 +65,7 @@ def _head(capture: Capture) -> list[tuple[str, str]]:
         ("exit", "unknown" if manifest.exit_code is None else str(manifest.exit_code)),
         ("ranks", f"{len(manifest.ranks)} recorded of {manifest.world_size}"),
         ("clock", _describe_clock(manifest)),
+        *_probe_lines(manifest),
     ]
 
 
@@ -95,6 +96,43 @@ def _describe_causality(counts: dict[str, int] | str) -> str:
     early, beyond = counts["violations"], counts["violations_beyond_bound"]
     text = f"{counts['flows']:,} checked, {early:,} waits ended before their send began"
     return text + (f", {beyond:,} of them by more than the clock error bound" if early else "")
+
+
+def _probe_lines(manifest: Manifest) -> list[tuple[str, str]]:
+    """What recording costs, where the capture says it; captures of older versions do not."""
+    lines = []
+    probes = [info.probe for info in manifest.ranks if info.probe is not None]
+    if probes:
+        pair_ns = _range_ns([probe.pair_ns for probe in probes])
+        empty_ns = _range_ns([probe.empty_span_ns for probe in probes])
+        lines.append(
+            ("probe", f"{pair_ns} per start/stop pair; a span of nothing lasts {empty_ns}")
+        )
+    cycles = [info.cycle_clock for info in manifest.ranks if info.cycle_clock is not None]
+    if cycles:
+        error_ns = max(clock.error_ns for clock in cycles)
+        lines.append(("cycles", f"cycle counters on the rank's clock within {format_ns(error_ns)}"))
+    if manifest.overhead is not None or manifest.overhead_note:
+        lines.append(("overhead", describe_overhead(manifest).removeprefix("recording: ")))
+    return lines
+
+
+def _range_ns(values: Sequence[float]) -> str:
+    """ "58.5 ns" or "57.9 to 58.5 ns"."""
+    first, last = f"{min(values):.1f}", f"{max(values):.1f}"
+    return f"{first} ns" if first == last else f"{first} to {last} ns"
+
+
+def describe_overhead(manifest: Manifest) -> str:
+    """One sentence: what recording did to the workload, against the noise between equal runs."""
+    overhead = manifest.overhead
+    if overhead is None:
+        return f"recording: its cost was not measured: {manifest.overhead_note}"
+    spread = overhead.spread_percent
+    noise = f"two runs of the same kind differ by {spread:.1f} %"
+    if abs(overhead.percent) <= spread:
+        return f"recording: {overhead.percent:+.1f} %, within the noise: {noise}"
+    return f"recording: {overhead.percent:+.1f} % from launch to launch; {noise}"
 
 
 def _describe_clock(manifest: Manifest) -> str:

@@ -11,6 +11,7 @@ import typer
 
 from kprof.errors import KprofError
 from kprof.selection import parse_size_bytes
+from kprof_cli.info import describe_overhead
 from kprof_cli.options import ForceOption
 from kprof_cli.output import note
 from kprof_cli.summary import print_summary
@@ -48,6 +49,13 @@ def record(
             "--strict", help="Exit with 1 when ranks or events were lost, cut short or clamped."
         ),
     ] = False,
+    measure_overhead: Annotated[
+        bool,
+        typer.Option(
+            "--measure-overhead",
+            help="Run CMD four times, recording off, on, on, off, and say what recording costs it.",
+        ),
+    ] = False,
     force: ForceOption = False,
 ) -> None:
     """Run a workload with recording on and write its capture.
@@ -64,6 +72,7 @@ def record(
         num_procs=nproc,
         arena_bytes=parse_size_bytes(arena_size, "--arena-size"),
         force=force,
+        measure_overhead=measure_overhead,
     )
     recording = record_and_summarise(request)
     if strict and recording.losses and recording.exit_code == 0:
@@ -73,8 +82,8 @@ def record(
 
 def record_and_summarise(request: RecordRequest) -> Recording:
     """Record with a status line on a terminal, and print the six lines that end a recording."""
-    from kprof.record import describe_exit
     from kprof.record import record as run_recording
+    from kprof.runs import describe_exit
 
     recording = run_recording(request, on_start=lambda: _announce(request))
     if recording.exit_code:
@@ -83,6 +92,8 @@ def record_and_summarise(request: RecordRequest) -> Recording:
         note(f"the workload {ending}; what it recorded is kept")
     for loss in recording.losses:
         note(loss)
+    if request.measure_overhead:
+        note(describe_overhead(recording.capture.manifest))
     try:
         print_summary(recording)
     except KprofError as error:

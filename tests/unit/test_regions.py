@@ -131,3 +131,19 @@ def test_tables_of_several_kernels_unite_by_name():
 def test_one_name_with_two_meanings_is_refused():
     with pytest.raises(RegionError, match="'send' is declared in two ways"):
         merge_tables([parse_regions(f'REGION(A, "send", {kind})') for kind in ("send", "wait")])
+
+
+def test_a_region_says_at_which_moment_its_clock_is_read() -> None:
+    table = parse_regions(
+        'REGION(R_A, "a", recv, complete, bytes:32)\nREGION(R_B, "b", recv, issue)\n'
+        'REGION(R_C, "c", recv, bytes:32)\nMARK(R_D, "d", sync, complete)'
+    )
+    assert [region.moment.value for region in table.regions] == [
+        "complete",
+        "issue",
+        "issue",
+        "complete",
+    ]
+    assert [field.name for field in table[1].fields] == ["bytes"]
+    with pytest.raises(RegionError, match="name:bits"):
+        parse_regions('REGION(R_A, "a", recv, bytes:32, complete)')

@@ -1,0 +1,119 @@
+"""How much a workload slows down by being recorded: A-B-B-A runs, timed in the same way with recording off and on.
+
+    kprof record --measure-overhead -- CMD      runs CMD four times: off, on (this one is kept), on, off
+
+Every rank notes a moment at each `recorder.launch(...)`: an event on the current torch stream of a GPU, the monotonic
+clock on the CPU target, where launches are synchronous. From one launch to the next is what that launch and its
+surroundings took; kernels are compared by the median over their launches, so that a warm-up or a pause counts for
+little. Off and on each ran twice: how far two equal runs lie apart says how much of the difference is noise.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from kprof.capture import KernelOverhead, Overhead
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Enough for a median, and little memory.
+_MAX_MOMENTS: Final = 20_000
+
+
+class KernelTiming(msgspec.Struct, frozen=True):
+    """Of one rank and kernel: the median time from one of its launches to the next launch of any kernel."""
+
+    kernel: str
+    num_launches: int
+    median_us: float
+
+
+class RankTimings(msgspec.Struct, frozen=True):
+    """What one rank leaves behind in the directory of timings."""
+
+    rank: int
+    kernels: tuple[KernelTiming, ...]
+
+
+class LaunchTimer:
+    """Notes the moments of a rank's launches; `device` is "cpu" or a torch device."""
+
+    def __init__(self, directory: Path, rank: int, device: str) -> None:
+        self._directory = directory
+        self._rank = rank
+        self._device = device
+        self._moments: list[tuple[str, Any]] = []
+
+    def mark(self, kernel: str) -> None:
+        """`kernel` is launched next."""
+        if len(self._moments) < _MAX_MOMENTS:
+            self._moments.append((kernel, self._now()))
+
+    def finish(self) -> None:
+        """Write what was noted, after everything on the device has finished."""
+        spans: dict[str, list[float]] = {}
+        if self._device != "cpu":
+            import torch
+
+            torch.cuda.synchronize(self._device)
+        for (kernel, begin), (_, end) in zip(self._moments, self._moments[1:], strict=False):
+            spans.setdefault(kernel, []).append(_elapsed_us(begin, end))
+        timings = RankTimings(
+            self._rank,
+            tuple(
+                KernelTiming(kernel, len(us), statistics.median(us)) for kernel, us in spans.items()
+            ),
+        )
+        path = self._directory / f"timings-{self._rank:05d}.json"
+        path.write_bytes(msgspec.json.encode(timings))
+
+    def _now(self) -> Any:
+        if self._device == "cpu":
+            return time.perf_counter_ns()
+        import torch
+
+        event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+
+def _elapsed_us(begin: Any, end: Any) -> float:
+    if isinstance(begin, int):
+        return float(end - begin) / 1e3
+    return float(begin.elapsed_time(end)) * 1e3
+
+
+def read_timings(directory: Path) -> list[RankTimings]:
+    """What all ranks of one run left behind."""
+    files = sorted(directory.glob("timings-*.json"))
+    return [msgspec.json.decode(file.read_bytes(), type=RankTimings) for file in files]
+
+
+def compare_runs(
+    off: Sequence[Sequence[RankTimings]], on: Sequence[Sequence[RankTimings]]
+) -> Overhead | None:
+    """From two runs with recording off and two with it on; None when no kernel was launched twice in all of them."""
+    runs = [*off, *on]
+    names = [timing.kernel for rank in runs[0] for timing in rank.kernels]
+    kernels = []
+    for name in dict.fromkeys(names):
+        timings = [_of_kernel(run, name) for run in runs]
+        if not all(timings):
+            continue
+        us = [statistics.median(timing.median_us for timing in run) for run in timings]
+        num_launches = min(timing.num_launches for run in timings for timing in run)
+        kernels.append(
+            KernelOverhead(name, num_launches, tuple(us[: len(off)]), tuple(us[len(off) :]))
+        )
+    return Overhead(tuple(kernels)) if kernels else None
+
+
+def _of_kernel(run: Iterable[RankTimings], name: str) -> list[KernelTiming]:
+    return [timing for rank in run for timing in rank.kernels if timing.kernel == name]

@@ -1,0 +1,89 @@
+"""What recording costs on this device: spans of nothing, written by as many tracks as a full launch has.
+
+Runs once when a recorder is created, in about a millisecond (`ProbeCost.took_ms` says what it took); the first time on
+a machine its kernel is compiled, as the clock's is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kprof import abi
+from kprof.arena import Arena, allocate
+from kprof.build import BuildOptions, load_library
+from kprof.capture import ProbeCost
+from kprof.errors import ClockError
+from kprof.targets import target_of_device
+
+if TYPE_CHECKING:
+    from kprof.capture import ClockInfo
+
+_SOURCE: Final = Path(__file__).parent / "kernels" / "probe_cost.hip"
+# Four chunks per track: what a refill costs is in the mean.
+_NUM_PAIRS: Final = 4 * abi.RECORDS_PER_CHUNK
+_ELAPSED_BYTES: Final = 16
+# The first launch loads the kernel and wakes the device.
+_NUM_LAUNCHES: Final = 3
+
+
+def measure_probe_cost(device: str, clock: ClockInfo) -> ProbeCost:
+    """Ns per start/stop pair on `device`, its cycle rate, and what a span of nothing shows; raises ClockError."""
+    begin_s = time.perf_counter()
+    library = _load(device)
+    num_tracks = int(library.kprof_probe_num_tracks())
+    arena = Arena(abi.ArenaGeometry.for_chunks(5 * num_tracks).size_bytes, device)
+    memory = allocate(num_tracks * _ELAPSED_BYTES, device)
+    for _ in range(_NUM_LAUNCHES):
+        arena.reset(arena.read()[0])
+        _check(library, _launch(library, arena, memory.address))
+        elapsed = memory.read(0, memory.size_bytes).view(np.uint64).reshape(-1, 2).copy()
+    ns_per_tick = 1e9 / clock.ticks_per_second
+    elapsed_ns = elapsed[:, 0].astype(np.float64) * ns_per_tick
+    return ProbeCost(
+        pair_ns=float(np.median(elapsed_ns)) / _NUM_PAIRS,
+        empty_span_ns=_mean_duration_ticks(arena) * ns_per_tick,
+        num_pairs=_NUM_PAIRS,
+        num_tracks=num_tracks,
+        cycles_per_second=float(elapsed[:, 1].sum() / elapsed_ns.sum()) * 1e9,
+        took_ms=(time.perf_counter() - begin_s) * 1e3,
+    )
+
+
+def _load(device: str) -> ctypes.CDLL:
+    library = load_library(_SOURCE, BuildOptions(target_of_device(device)))
+    library.kprof_probe_empty_spans.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+        ctypes.c_char_p,
+        ctypes.c_void_p,
+    ]
+    library.kprof_error_text.restype = ctypes.c_char_p
+    return library
+
+
+def _launch(library: ctypes.CDLL, arena: Arena, elapsed_address: int) -> int:
+    buffer = np.zeros(1, abi.LAUNCH_BUFFER)
+    buffer["arena"], buffer["first_chunk"] = arena.address, abi.NO_CHUNK
+    buffer["chunks_per_cursor"] = arena.geometry.chunks_per_cursor
+    buffer["num_cursors"] = arena.geometry.num_cursors
+    return int(library.kprof_probe_empty_spans(elapsed_address, _NUM_PAIRS, buffer.tobytes(), None))
+
+
+def _mean_duration_ticks(arena: Arena) -> float:
+    """The mean, because one span is shorter than the clock's step: a mean over many is not."""
+    _, chunks = arena.read()
+    records = chunks.reshape(-1, abi.CHUNK_BYTES)[:, abi.CHUNK_HEADER_BYTES :]
+    records = np.ascontiguousarray(records).view(abi.RECORD).reshape(-1)
+    written = records[records["start_and_region"] != 0]
+    return float(written["duration_ticks"].mean()) if len(written) else 0.0
+
+
+def _check(library: ctypes.CDLL, error: int) -> None:
+    if error != 0:
+        text = library.kprof_error_text(error).decode()
+        raise ClockError(f"the kernel that measures the probe failed: {text}; run kprof doctor")

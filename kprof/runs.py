@@ -1,0 +1,105 @@
+"""Runs of a workload: once, or A-B-B-A to measure what recording costs it. Nothing here knows what a capture is."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kprof.capture import Overhead
+from kprof.errors import WorkloadError
+from kprof.interrupts import forwarding_signals
+from kprof.overhead import RankTimings, compare_runs, read_timings
+from kprof.recording import RECORD_DIR_VARIABLE, TIMINGS_DIR_VARIABLE
+
+# Off, on, on, off: a drift of the machine that is even in time falls on both alike.
+_OVERHEAD_RUNS: Final = ("off-1", "on-1", "on-2", "off-2")
+_KEPT_RUN: Final = "on-1"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the workload ended."""
+
+    exit_code: int
+    was_interrupted: bool
+    duration_s: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What --measure-overhead found, or a sentence that says why there is nothing."""
+
+    overhead: Overhead | None = None
+    note: str = ""
+
+
+def run_once(arguments: Sequence[str], environment: dict[str, str]) -> Outcome:
+    """Run the workload in a session of its own, with our standard streams, and wait for its end."""
+    start_s = time.monotonic()
+    with forwarding_signals() as forwarder:
+        try:
+            process = subprocess.Popen(arguments, env=environment, start_new_session=True)
+        except OSError as error:
+            raise WorkloadError(
+                f"cannot start {arguments[0]}: {error.strerror or error}; check that it runs without kprof"
+            ) from error
+        forwarder.attach(process)
+        code = process.wait()
+    exit_code = 128 - code if code < 0 else code
+    return Outcome(exit_code, forwarder.was_interrupted, time.monotonic() - start_s)
+
+
+def run_four_times(
+    arguments: Sequence[str], environment: dict[str, str], scratch: Path
+) -> tuple[Outcome, Measured]:
+    """Run the workload A-B-B-A; the outcome is that of the recording that is kept, the first of two."""
+    timings: dict[str, list[RankTimings]] = {}
+    kept: Outcome | None = None
+    failure = ""
+    for name in _OVERHEAD_RUNS:
+        if failure and name != _KEPT_RUN:
+            continue
+        outcome = run_once(arguments, _environment_of_run(name, environment, scratch))
+        kept = outcome if name == _KEPT_RUN else kept
+        if outcome.was_interrupted:
+            return kept or outcome, Measured(note="the runs were interrupted")
+        if outcome.exit_code and not failure:
+            failure = f"run {name} {describe_exit(outcome.exit_code)}"
+        timings[name] = read_timings(scratch / name)
+    assert kept is not None
+    if failure:
+        return kept, Measured(note=failure)
+    off, on = (
+        [timings[name] for name in timings if name.startswith(kind)] for kind in ("off", "on")
+    )
+    overhead = compare_runs(off, on)
+    note = "" if overhead else "no kernel was launched through a kprof recorder in all four runs"
+    return kept, Measured(overhead, note)
+
+
+def _environment_of_run(name: str, environment: dict[str, str], scratch: Path) -> dict[str, str]:
+    """Timings go to a folder of the run; only the kept run records into the capture."""
+    timings = scratch / name
+    timings.mkdir()
+    environment = environment | {TIMINGS_DIR_VARIABLE: str(timings)}
+    if name.startswith("off"):
+        del environment[RECORD_DIR_VARIABLE]
+    elif name != _KEPT_RUN:
+        environment[RECORD_DIR_VARIABLE] = str(timings)
+    return environment
+
+
+def describe_exit(exit_code: int) -> str:
+    """ "exited with 3", "was killed by SIGKILL", "ended well"."""
+    if exit_code == 0:
+        return "ended well"
+    if exit_code > 128:
+        with contextlib.suppress(ValueError):
+            return f"was killed by {signal.Signals(exit_code - 128).name}"
+    return f"exited with {exit_code}"

@@ -1,0 +1,31 @@
+"""The recorder says what it costs: measured on this device, at every start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import kprof
+from kprof.calibration import measure_clock
+from kprof.probe_cost import measure_probe_cost
+from kprof.record import session
+from kprof.recording import Recorder
+
+
+def test_the_cost_of_a_pair_is_measured() -> None:
+    cost = measure_probe_cost("cpu", measure_clock("cpu"))
+    # Two readings of the clock and a record: not free, and far from a microsecond unless the machine is.
+    assert 5 < cost.pair_ns < 20_000
+    assert 0 < cost.empty_span_ns < cost.pair_ns
+    assert cost.num_tracks == 1
+    assert 1e8 < cost.cycles_per_second < 1e10
+    assert cost.took_ms > 0
+
+
+def test_every_rank_of_a_capture_says_it(tmp_path: Path) -> None:
+    with session(tmp_path / "run.kprof") as directory:
+        Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20).close()
+    (info,) = kprof.open(tmp_path / "run.kprof").manifest.ranks
+    assert info.probe is not None
+    assert info.probe.pair_ns > 0
+    # The measurement leaves nothing behind in the recorder's own arena.
+    assert info.counts.recorded == info.counts.dropped == 0
