@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterator
 
@@ -10,9 +11,10 @@ import torch
 
 from benchmarks.probe_overhead.bench import Bench, spread, time_us
 
-SPAN_NS = (2_000, 10_000, 12_345, 20_000, 50_000, 100_000, 400_000)
-SPAN_REPEATS = 40
-BY_LENGTH = 1_000
+# A step takes some ns: spans of 2 us to a millisecond, at random.
+SPAN_STEPS = (1_000, 200_000)
+NUM_SPANS = 300
+SPAN_BOUNDS_US = (0, 10, 20, 50, 100, 200, 500, 2000)
 LONG_NS = 10_000
 NUM_PASSES = 12
 
@@ -20,7 +22,10 @@ NUM_PASSES = 12
 def clock_agreement(bench: Bench) -> dict[str, object]:
     """Durations in cycles against the real-time clock's, read beside them in the kernel."""
     bench.reset()
-    bench.spans("cycles", torch.tensor(SPAN_NS * SPAN_REPEATS, dtype=torch.float64))
+    low, high = SPAN_STEPS
+    random = np.random.default_rng(1)
+    steps = np.exp(random.uniform(np.log(low), np.log(high), NUM_SPANS))
+    bench.spans("cycles", torch.from_numpy(steps))
     events, decoder = bench.decoded()
     realtime_ns = events["payload"].to_numpy() * 1e9 / bench.clock.ticks_per_second
     difference = np.abs(events["duration_ns"].to_numpy() - realtime_ns)
@@ -29,8 +34,8 @@ def clock_agreement(bench: Bench) -> dict[str, object]:
     assert decoder.counts.dropped == decoder.counts.unknown_region == 0
     return {
         "within the step, by length of the span in us": {
-            str(int(length)): round(float((part <= bench.clock.step_ns).mean()), 4)
-            for length, part in _by_length(realtime_ns, difference)
+            name: round(float((part <= bench.clock.step_ns).mean()), 4)
+            for name, part in _by_length(realtime_ns, difference)
         },
         "spans of 10 us and more": int(is_long.sum()),
         "largest difference, ns": round(float(difference[is_long].max()), 1),
@@ -45,12 +50,11 @@ def clock_agreement(bench: Bench) -> dict[str, object]:
     }
 
 
-def _by_length(
-    realtime_ns: np.ndarray, difference: np.ndarray
-) -> Iterator[tuple[float, np.ndarray]]:
-    for wanted_ns in SPAN_NS:
-        near = np.abs(realtime_ns / wanted_ns - 1) < 0.1
-        yield wanted_ns / BY_LENGTH, difference[near]
+def _by_length(realtime_ns: np.ndarray, difference: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    for low_us, high_us in itertools.pairwise(SPAN_BOUNDS_US):
+        is_inside = (realtime_ns >= low_us * 1e3) & (realtime_ns < high_us * 1e3)
+        if is_inside.any():
+            yield f"{low_us} to {high_us}", difference[is_inside]
 
 
 def phase_agreement(bench: Bench, repeats: int) -> dict[str, object]:

@@ -110,12 +110,12 @@ class Bench:
             )
         )  # fmt: skip
 
-    def spans(self, clock: str, span_ns: torch.Tensor) -> None:
-        """Runs spans of these lengths in one warp on every SM."""
-        ticks = (span_ns * self.clock.ticks_per_second / 1e9).to(torch.int32).to(self.device)
+    def spans(self, clock: str, span_steps: torch.Tensor) -> None:
+        """Runs spans of so many steps of dependent arithmetic in one warp on every SM."""
+        steps = span_steps.to(torch.int32).to(self.device)
         _check(
             self.libraries[clock].probe_spans(
-                self.num_sms, 32, len(ticks), ticks.data_ptr(),
+                self.num_sms, 32, self.target.data_ptr(), len(steps), steps.data_ptr(),
                 self.buffer(Scheme(1, clock), self.num_sms, 1), 0,
             )
         )  # fmt: skip
@@ -161,7 +161,9 @@ def _load(device: str, cycles_define: str) -> ctypes.CDLL:
     library.probe_passes.argtypes = [
         whole, whole, pointer, pointer, number, number, ctypes.c_char_p, pointer,
     ]  # fmt: skip
-    library.probe_spans.argtypes = [whole, whole, number, pointer, ctypes.c_char_p, pointer]
+    library.probe_spans.argtypes = [
+        whole, whole, pointer, number, pointer, ctypes.c_char_p, pointer,
+    ]  # fmt: skip
     return library
 
 

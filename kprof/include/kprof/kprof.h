@@ -163,7 +163,6 @@ KPROF_DEVICE uintptr_t begin_chunk(ControlBlock* arena, const Cursors& cursors, 
   header.chunks_per_cursor = cursors.chunks_per_cursor;
   char* chunk = chunk_address(arena, chunk_idx);
   *reinterpret_cast<ChunkHeader*>(chunk) = header;
-  platform::prefetch(chunk);  // the next refill reads it
   return reinterpret_cast<uintptr_t>(chunk) + kChunkHeaderBytes;
 }
 

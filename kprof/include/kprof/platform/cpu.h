@@ -169,8 +169,6 @@ inline uintptr_t append_record(uintptr_t next, uint32_t stores_nothing, uint64_t
   return (next & ~static_cast<uintptr_t>(0xffffffffu)) | (static_cast<uint32_t>(next) + kRecordBytes);
 }
 
-inline void prefetch(const void*) {}
-
 // The CPU target has no processors to spread blocks over: 0 lets the caller choose a grid by what is to be seen.
 inline int num_processors() { return 0; }
 // Fibers are always co-resident; the limit only keeps a typing error from taking all memory.

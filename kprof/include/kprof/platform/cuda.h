@@ -165,9 +165,6 @@ KPROF_DEVICE uintptr_t append_record(uintptr_t next, uint32_t stores_nothing, ui
   return (next & ~static_cast<uintptr_t>(0xffffffffu)) | position;
 }
 
-// A hint that these bytes will be read by this thread.
-KPROF_DEVICE void prefetch(const void* address) { asm volatile("prefetch.global.L1 [%0];" ::"l"(address)); }
-
 using Stream = cudaStream_t;
 
 // SMs of the current device (CUs on AMD).

@@ -176,8 +176,6 @@ KPROF_DEVICE uintptr_t append_record(uintptr_t next, uint32_t stores_nothing, ui
   return (next & ~static_cast<uintptr_t>(0xffffffffu)) | (static_cast<uint32_t>(next) + kRecordBytes);
 }
 
-KPROF_DEVICE void prefetch(const void*) {}
-
 using Stream = hipStream_t;
 
 // SMs of the current device (CUs on AMD).
