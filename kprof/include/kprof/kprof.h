@@ -101,13 +101,17 @@ constexpr uint32_t kFullMask = (kChunkBytes - 1) & ~(kRecordBytes - 1);
 KPROF_DEVICE uint32_t stores_nothing(uintptr_t next) { return static_cast<uint32_t>(next) & kStoresNothing; }
 KPROF_DEVICE bool is_full(uintptr_t next) { return (static_cast<uint32_t>(next) & kFullMask) == 0; }
 
-// Positions count up in their low word alone, which saves an instruction per event; a carry can only be missing at the end
-// of a chunk.
+// The position behind `next`, or `next` itself where nothing is stored. Only the low word is counted up, which saves an
+// instruction per event; a carry can only be missing at the end of a chunk, where `end_of_chunk` adds it.
+KPROF_DEVICE uintptr_t position_behind(uintptr_t next) {
+  const uint32_t low = static_cast<uint32_t>(next);
+  return (next & ~static_cast<uintptr_t>(0xffffffffu)) | (low + kRecordBytes - 2 * stores_nothing(next));
+}
 KPROF_DEVICE uintptr_t end_of_chunk(uintptr_t next) {
   const uintptr_t end = next & ~static_cast<uintptr_t>(kRecordBytes - 1);
   return static_cast<uint32_t>(end) == 0 ? end + (static_cast<uintptr_t>(1) << 32) : end;
 }
-static_assert(sizeof(uintptr_t) == 8, "positions are two words");
+static_assert(kRecordBytes == 2 * kStoresNothing && sizeof(uintptr_t) == 8, "position_behind");
 
 // The chunk that ends at `end`: tracks keep no other state.
 KPROF_DEVICE ChunkHeader* chunk_ending_at(uintptr_t end) {
@@ -199,7 +203,8 @@ KPROF_DEVICE void emit(Track& track, uint32_t region, uint64_t start_ticks, uint
                        uint32_t payload) {
   // Once in 61 events. A track that drops stays at its end and comes here every time.
   if (__builtin_expect(is_full(track.next), 0)) track.next = refill(track.next);
-  track.next = platform::append_record(track.next, stores_nothing(track.next), start_ticks, region, duration_ticks, payload);
+  platform::store_record(track.next, stores_nothing(track.next), start_ticks, region, duration_ticks, payload);
+  track.next = position_behind(track.next);
 }
 
 // Spans that reach across a multiple of so many cycles (33 us at 2 GHz) are followed by an anchor.
@@ -210,8 +215,9 @@ KPROF_DEVICE void store_anchor(Track& track) {
   if (stores_nothing(track.next) || is_full(track.next)) return;
   uint64_t realtime = 0, cycles = 0;
   platform::read_anchor(&realtime, &cycles);
-  track.next = platform::append_record(track.next, 0, cycles, kAnchorRegionId, static_cast<uint32_t>(realtime),
-                                       static_cast<uint32_t>(realtime >> 32));
+  platform::store_record(track.next, 0, cycles, kAnchorRegionId, static_cast<uint32_t>(realtime),
+                         static_cast<uint32_t>(realtime >> 32));
+  track.next = position_behind(track.next);
 }
 
 // Cycles drift against time, by 0.05 % within milliseconds on some SMs of an H200: a track with few events names both

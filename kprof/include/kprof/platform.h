@@ -10,7 +10,7 @@
 //              exchange_if_zero_device()
 //   arena      add_global(), load_global(), store_global(), all relaxed and of device scope
 //   data       Quad (16 bytes that one instruction moves), half_to_float(), float_to_half() on 16-bit patterns;
-//              at_most(), append_record()
+//              at_most(), store_record()
 //   host       KPROF_SHARED(type, name, count), KPROF_UNROLL(count), KPROF_BLOCKS_OF_AT_MOST(threads),
 //              KPROF_LAUNCH(...), num_processors(), max_resident_blocks(), peer_allocate() and friends (GPUs only)
 //

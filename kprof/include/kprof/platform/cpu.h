@@ -159,14 +159,12 @@ inline uint16_t float_to_half(float value) {
 
 inline uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ? value : limit; }
 
-// Stores a record and returns the position behind it, or `next` itself where it `stores_nothing`. Only the low word is
-// counted up: one instruction less, see end_of_chunk in kprof.h.
-inline uintptr_t append_record(uintptr_t next, uint32_t stores_nothing, uint64_t start_ticks, uint32_t region,
-                               uint32_t duration_ticks, uint32_t payload) {
-  if (stores_nothing) return next;
+// Stores a record, unless `stores_nothing`.
+inline void store_record(uintptr_t slot, uint32_t stores_nothing, uint64_t start_ticks, uint32_t region,
+                         uint32_t duration_ticks, uint32_t payload) {
+  if (stores_nothing) return;
   const Record record{(start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits), duration_ticks, payload};
-  memcpy(reinterpret_cast<void*>(next), &record, sizeof record);
-  return (next & ~static_cast<uintptr_t>(0xffffffffu)) | (static_cast<uint32_t>(next) + kRecordBytes);
+  memcpy(reinterpret_cast<void*>(slot), &record, sizeof record);
 }
 
 // The CPU target has no processors to spread blocks over: 0 lets the caller choose a grid by what is to be seen.

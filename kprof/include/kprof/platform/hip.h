@@ -162,18 +162,16 @@ KPROF_DEVICE uint16_t float_to_half(float value) {
 
 KPROF_DEVICE uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ? value : limit; }
 
-// Stores a record and returns the position behind it, or `next` itself where it `stores_nothing`. Only the low word is
-// counted up: one instruction less, see end_of_chunk in kprof.h.
-KPROF_DEVICE uintptr_t append_record(uintptr_t next, uint32_t stores_nothing, uint64_t start_ticks, uint32_t region,
-                                     uint32_t duration_ticks, uint32_t payload) {
-  if (stores_nothing) return next;
+// Stores a record, unless `stores_nothing`.
+KPROF_DEVICE void store_record(uintptr_t slot, uint32_t stores_nothing, uint64_t start_ticks, uint32_t region,
+                               uint32_t duration_ticks, uint32_t payload) {
+  if (stores_nothing) return;
   // The compiler cannot see that the arena is global memory once the pointer went through a refill; a flat store would
   // also occupy the LDS counter.
   using Words = uint64_t __attribute__((ext_vector_type(2)));
   using GlobalWords = __attribute__((address_space(1))) Words;
-  *(GlobalWords*)(next) = Words{(start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits),
+  *(GlobalWords*)(slot) = Words{(start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits),
                                  duration_ticks | (static_cast<uint64_t>(payload) << 32)};
-  return (next & ~static_cast<uintptr_t>(0xffffffffu)) | (static_cast<uint32_t>(next) + kRecordBytes);
 }
 
 using Stream = hipStream_t;
