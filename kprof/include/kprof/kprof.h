@@ -101,27 +101,24 @@ constexpr uint32_t kFullMask = (kChunkBytes - 1) & ~(kRecordBytes - 1);
 KPROF_DEVICE uint32_t stores_nothing(uintptr_t next) { return static_cast<uint32_t>(next) & kStoresNothing; }
 KPROF_DEVICE bool is_full(uintptr_t next) { return (static_cast<uint32_t>(next) & kFullMask) == 0; }
 
-// The position behind `next`, or `next` itself where nothing is stored. Only the low word is counted up, which saves an
-// instruction per event; a carry can only be missing at the end of a chunk, where `end_of_chunk` adds it.
-KPROF_DEVICE uintptr_t position_behind(uintptr_t next) {
-  const uint32_t low = static_cast<uint32_t>(next);
-  return (next & ~static_cast<uintptr_t>(0xffffffffu)) | (low + kRecordBytes - 2 * stores_nothing(next));
+// Positions move in their low word alone, which saves an instruction per event. That is one too few only where a chunk ends
+// at a multiple of 4 GiB, and there the way back from the end to the chunk is one too few as well.
+KPROF_DEVICE uintptr_t moved(uintptr_t position, uint32_t bytes) {
+  return (position & ~static_cast<uintptr_t>(0xffffffffu)) | (static_cast<uint32_t>(position) + bytes);
 }
-KPROF_DEVICE uintptr_t end_of_chunk(uintptr_t next) {
-  const uintptr_t end = next & ~static_cast<uintptr_t>(kRecordBytes - 1);
-  return static_cast<uint32_t>(end) == 0 ? end + (static_cast<uintptr_t>(1) << 32) : end;
-}
+// The position behind `next`, or `next` itself where nothing is stored.
+KPROF_DEVICE uintptr_t position_behind(uintptr_t next) { return moved(next, kRecordBytes - 2 * stores_nothing(next)); }
 static_assert(kRecordBytes == 2 * kStoresNothing && sizeof(uintptr_t) == 8, "position_behind");
 
-// The chunk that ends at `end`: tracks keep no other state.
-KPROF_DEVICE ChunkHeader* chunk_ending_at(uintptr_t end) {
-  return reinterpret_cast<ChunkHeader*>(end - kChunkBytes);
+// The chunk at whose end a track stands: tracks keep no other state.
+KPROF_DEVICE ChunkHeader* chunk_ending_at(uintptr_t next) {
+  return reinterpret_cast<ChunkHeader*>(moved(next & ~static_cast<uintptr_t>(kRecordBytes - 1), 0u - kChunkBytes));
 }
 KPROF_DEVICE char* chunk_address(ControlBlock* arena, uint32_t chunk_idx) {
   return reinterpret_cast<char*>(arena) + kChunksOffset + static_cast<size_t>(chunk_idx) * kChunkBytes;
 }
 KPROF_DEVICE uintptr_t sink_end(ControlBlock* arena) {
-  return reinterpret_cast<uintptr_t>(arena) + kSinkOffset + kChunkBytes;
+  return moved(reinterpret_cast<uintptr_t>(arena) + kSinkOffset, kChunkBytes);
 }
 
 // How the claimable chunks are shared: cursor i hands out the chunks from i * chunks_per_cursor on. The number of
@@ -184,15 +181,15 @@ KPROF_DEVICE void count_dropped(ChunkHeader* last) {
 // Called when the track stands at the end of a chunk; returns the track's next position. All that it needs is in the
 // header of that chunk: one read of memory, one atomic, one header.
 KPROF_COLD uintptr_t refill(uintptr_t next) {
-  ChunkHeader* last = chunk_ending_at(end_of_chunk(next));
+  ChunkHeader* last = chunk_ending_at(next);
   if (!stores_nothing(next)) {
-    const ChunkHeader header = *last;
-    const Cursors cursors{header.chunks_per_cursor, static_cast<uint32_t>(header.flags >> kChunkCursorsShift)};
+    const Cursors cursors{last->chunks_per_cursor, static_cast<uint32_t>(last->flags >> kChunkCursorsShift)};
     auto* arena = reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(last) - kChunksOffset -
-                                                  static_cast<size_t>(header.chunk_idx) * kChunkBytes);
-    const uint32_t chunk_idx = claim_chunk(arena, cursors, header.block);
+                                                  static_cast<size_t>(last->chunk_idx) * kChunkBytes);
+    const uint32_t chunk_idx = claim_chunk(arena, cursors, last->block);
+    // Read again from a line that is near now, rather than kept in registers that the kernel around this may need.
     if (chunk_idx != kNoChunk)
-      return begin_chunk(arena, cursors, chunk_idx, header.block, header.warp, header.launch, header.chunk_idx);
+      return begin_chunk(arena, cursors, chunk_idx, last->block, last->warp, last->launch, last->chunk_idx);
   }
   count_dropped(last);
   return next | kStoresNothing;
