@@ -31,7 +31,7 @@ def barrier_waits(trace: Trace) -> pd.DataFrame:
         is_aligned = True
     except ClockError:
         is_aligned = False
-    world_share = _SHARE_OF_MEETINGS if is_aligned else "0.0"
+    world_share = _share_of_meetings(_worst_bound_ns(trace)) if is_aligned else "0.0"
     entered = f"""
         entered AS (
             SELECT rank, region, kernel, ordinal, block, start_ns, end_ns, row_number() OVER (
@@ -46,7 +46,7 @@ def barrier_waits(trace: Trace) -> pd.DataFrame:
             SELECT region, {world_share} AS world_share
             FROM world w GROUP BY region),
         rank_scopes AS (
-            SELECT region, {_SHARE_OF_MEETINGS} AS rank_share
+            SELECT region, {_share_of_meetings(0.0)} AS rank_share
             FROM per_rank GROUP BY region),
         chosen AS (
             SELECT region, CASE WHEN world_share >= 0.95 THEN 'world' WHEN rank_share >= 0.95 THEN 'rank'
@@ -80,6 +80,17 @@ _MEETING = """max(start_ns) OVER (PARTITION BY {key}) AS last_enter,
     count(*) OVER (PARTITION BY {key}) AS meeting, arg_max(rank, start_ns) OVER (PARTITION BY {key}) AS last_rank,
     arg_max(block, start_ns) OVER (PARTITION BY {key}) AS last_block"""
 
-# All leave a barrier at about the same time; the holders of a lock leave it as far apart as they wait.
-_SHARE_OF_MEETINGS = """CASE WHEN sum(last_leave - first_leave) > 0.7 * sum(longest) THEN 0.0
-    ELSE avg(CAST(first_leave >= last_enter AND meeting > 1 AS DOUBLE)) END"""
+
+def _share_of_meetings(bound_ns: float) -> str:
+    """How often all leave after the last one entered, as far as the clocks can tell.
+
+    All leave a barrier at about the same time; the holders of a lock leave it as far apart as they wait.
+    """
+    return f"""CASE WHEN sum(last_leave - first_leave) > 0.7 * sum(longest) THEN 0.0
+    ELSE avg(CAST(first_leave + {float(bound_ns)} >= last_enter AND meeting > 1 AS DOUBLE)) END"""
+
+
+def _worst_bound_ns(trace: Trace) -> float:
+    """The clock error bound between the two ranks whose clocks are known least well."""
+    entries = trace.alignment.ranks if trace.alignment else ()
+    return sum(sorted((entry.bound_ns for entry in entries), reverse=True)[:2])

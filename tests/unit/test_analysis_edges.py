@@ -102,3 +102,15 @@ def test_straggler_sheet() -> None:
     ]
     assert table["arrived_last"].tolist() == pytest.approx([1 / 3, 0, 2 / 3])
     assert table["wait_share"].tolist() == pytest.approx([0.8, 0.6, 0.1])
+
+
+def test_a_barrier_is_one_within_the_error_of_the_clocks() -> None:
+    """Rank 0 leaves 30 ns before rank 1 entered, as far as clocks with an error of 50 ns can tell."""
+    for bound, scope in ((50.0, "world"), (1.0, "lock")):
+        build = TraceBuilder('REGION(R_BARRIER, "barrier", sync)', 2, bound_ns=bound)
+        build.span(rank=0, region="barrier", start_ns=0, duration_ns=970)
+        build.span(rank=1, region="barrier", start_ns=1000, duration_ns=20)
+        table = analysis.barrier_waits(build.trace())
+        assert set(table["scope"]) == {scope}
+        if scope == "world":
+            assert set(table["last_rank"]) == {1}
