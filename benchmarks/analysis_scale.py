@@ -26,21 +26,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from kprof.capture import (
+from kprof.capture import Capture, EventWriter, begin_capture, event_schema, finish_capture
+from kprof.manifest import (
     FORMAT_VERSION,
     Alignment,
-    Capture,
     ClockInfo,
     ClockSegment,
     EventCounts,
-    EventWriter,
     Launch,
     Manifest,
     RankAlignment,
     RankInfo,
-    begin_capture,
-    event_schema,
-    finish_capture,
 )
 from kprof.rank_summary import summary_file_name, write_summary
 from kprof.regions import parse_regions

@@ -19,8 +19,8 @@ from datetime import datetime, timezone
 import numpy as np
 
 from kprof import abi
-from kprof.capture import ClockInfo
 from kprof.decode import Decoder, RegionIds, read_control
+from kprof.manifest import ClockInfo
 from kprof.regions import parse_regions
 
 REGIONS = """

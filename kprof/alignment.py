@@ -29,9 +29,9 @@ from functools import cached_property
 
 import numpy as np
 
-from kprof.capture import Alignment, ClockSegment, PairClock, RankAlignment
 from kprof.clock import OffsetSample, Pair
 from kprof.clock_path import ALL_INSIDE, ClockPath, Outside, Point, without_outliers
+from kprof.manifest import Alignment, ClockSegment, PairClock, RankAlignment
 
 Calibration = Mapping[Pair, OffsetSample]
 

@@ -19,11 +19,11 @@ import numpy as np
 
 from kprof.arena import allocate
 from kprof.build import BuildOptions, load_library
-from kprof.capture import ClockInfo
 from kprof.clock import OffsetSample, Pair, sample_from_readings, step_from_readings, ticks_to_ns
 from kprof.errors import ClockError
 from kprof.groups import PartOfGroup
 from kprof.host_clocks import HostClocks
+from kprof.manifest import ClockInfo
 from kprof.symmetric import SymmetricHeap
 from kprof.targets import Target, target_of_device
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kprof.alignment import Calibration
     from kprof.calibration import Calibrator
-    from kprof.capture import ClockInfo
     from kprof.clock_path import Outside
     from kprof.groups import Group
+    from kprof.manifest import ClockInfo
 
 
 class ClockKeeper:

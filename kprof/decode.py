@@ -14,19 +14,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof import abi
-from kprof.capture import (
-    EVENT_CLAMPED,
-    EVENT_OPEN,
-    EVENT_SATURATED,
-    ArenaUse,
-    ClockInfo,
-    CycleClock,
-    EventCounts,
-    RegionLosses,
-)
+from kprof.capture import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
 from kprof.clock import ticks_to_ns
 from kprof.cycles import Anchors, CycleMap, fit_cycles
 from kprof.errors import ArenaError
+from kprof.manifest import ArenaUse, ClockInfo, CycleClock, EventCounts, RegionLosses
 from kprof.regions import Kind, MergedTables, Region, RegionTable, merge_tables
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from kprof.capture import KernelOverhead, Overhead
+from kprof.manifest import KernelOverhead, Overhead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,12 +16,12 @@ import numpy as np
 from kprof import abi
 from kprof.arena import Arena, allocate
 from kprof.build import BuildOptions, load_library
-from kprof.capture import ProbeCost
 from kprof.errors import ClockError
+from kprof.manifest import ProbeCost
 from kprof.targets import target_of_device
 
 if TYPE_CHECKING:
-    from kprof.capture import ClockInfo
+    from kprof.manifest import ClockInfo
 
 _SOURCE: Final = Path(__file__).parent / "kernels" / "probe_cost.hip"
 # Four chunks per track: what a refill costs is in the mean.

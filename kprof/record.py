@@ -33,8 +33,9 @@ import msgspec
 import kprof
 from kprof import capture
 from kprof.abi import ArenaGeometry
-from kprof.capture import Alignment, Capture, Manifest, RankInfo, RankStarted
+from kprof.capture import Capture
 from kprof.errors import CaptureError, KprofError, OutputExistsError, WorkloadError
+from kprof.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo, RankStarted
 from kprof.recording import (
     ARENA_BYTES_VARIABLE,
     DEFAULT_ARENA_BYTES,
@@ -241,7 +242,7 @@ def _manifest(
     missing = tuple(rank for rank in range(world_size) if rank not in finished)
     alignment, note = _alignment(directory, infos)
     return Manifest(
-        format_version=capture.FORMAT_VERSION,
+        format_version=FORMAT_VERSION,
         kprof_version=kprof.__version__,
         command=tuple(request.command),
         created_utc=created_utc,

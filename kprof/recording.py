@@ -37,6 +37,7 @@ _PACKED_BUFFER: Final = struct.Struct("<QIIIIII")
 if TYPE_CHECKING:
     from kprof.alignment import Calibration
     from kprof.groups import Group
+    from kprof.manifest import Launch
     from kprof.overhead import LaunchTimer
     from kprof.regions import RegionTable
 
@@ -158,6 +159,7 @@ class Recorder:
         from kprof import capture
         from kprof.arena import Arena
         from kprof.decode import Decoder, RegionIds
+        from kprof.manifest import RankStarted
         from kprof.probe_cost import measure_probe_cost
 
         if not 0 <= rank < world_size:
@@ -172,7 +174,7 @@ class Recorder:
         self._device = _describe_device(device)
         self._default_regions = resolve_regions(regions)
         self._region_ids = RegionIds()
-        self._launches: list[capture.Launch] = []
+        self._launches: list[Launch] = []
         self._num_launches_of: dict[str, int] = {}
         self._notes: list[str] = []
         self._num_torch_traces = 0
@@ -186,7 +188,7 @@ class Recorder:
         self._decoder = Decoder(rank, self._clock, self._region_ids, self._probe.cycles_per_second)
         self._writer = capture.EventWriter(directory, rank)
         capture.write_rank_started(
-            directory, capture.RankStarted(rank, world_size, socket.gethostname(), os.getpid())
+            directory, RankStarted(rank, world_size, socket.gethostname(), os.getpid())
         )
 
     def launch(
@@ -203,7 +205,7 @@ class Recorder:
         `tracks_per_block` (warps per block for per-warp tracks, 1 for a track per block) reserves every track's first
         chunk, which makes opening a track free of waiting; each track may then be opened once in this launch.
         """
-        from kprof.capture import Launch
+        from kprof.manifest import Launch
 
         if self._is_closed:
             raise RecorderError(
@@ -298,7 +300,7 @@ class Recorder:
             _active.discard((self._directory, self.rank))
 
     def _info(self) -> Any:
-        from kprof.capture import RankInfo
+        from kprof.manifest import RankInfo
 
         return RankInfo(
             rank=self.rank,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kprof.capture import Overhead
 from kprof.errors import WorkloadError
 from kprof.interrupts import forwarding_signals
+from kprof.manifest import Overhead
 from kprof.overhead import RankTimings, compare_runs, read_timings
 from kprof.recording import RECORD_DIR_VARIABLE, TIMINGS_DIR_VARIABLE
 

@@ -12,21 +12,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from kprof.capture import (
+from kprof.capture import Capture, EventWriter, begin_capture, event_schema, finish_capture
+from kprof.manifest import (
     FORMAT_VERSION,
     Alignment,
-    Capture,
     ClockInfo,
     ClockSegment,
     EventCounts,
-    EventWriter,
     Launch,
     Manifest,
     RankAlignment,
     RankInfo,
-    begin_capture,
-    event_schema,
-    finish_capture,
 )
 from kprof.regions import Region, RegionTable, parse_regions
 from kprof.trace import Trace

@@ -25,8 +25,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kprof.capture import Alignment, Capture, Manifest, RankInfo
+from kprof.capture import Capture
 from kprof.errors import ClockError, CorruptCaptureError, SelectionError
+from kprof.manifest import Alignment, Manifest, RankInfo
 from kprof.rank_summary import stored_summary
 from kprof.regions import MergedTables, RegionTable, merge_tables
 from kprof.views import Selection, Source, can_use_summaries, connect, create_views

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kprof.capture import EVENT_OPEN, Launch, Manifest, RankInfo
+from kprof.capture import EVENT_OPEN
+from kprof.manifest import Launch, Manifest, RankInfo
 from kprof.rank_summary import NO_PARTS_SQL
 from kprof.regions import MergedTables, Region, RegionTable
 

@@ -22,8 +22,9 @@ from msgspec.structs import replace
 
 from kprof.alignment import Calibration, align_clocks
 from kprof.analysis.waiting import late_sender
-from kprof.capture import Alignment, Capture, ClockSegment, RankAlignment
+from kprof.capture import Capture
 from kprof.clock import OffsetSample, Pair
+from kprof.manifest import Alignment, ClockSegment, RankAlignment
 from kprof.record import RecordRequest, record
 from kprof.trace import Source, Trace
 from kprof.views import Selection

@@ -83,7 +83,8 @@ def import_events(
     bound: Annotated[
         str | None,
         typer.Option(
-            help="All ranks read one clock, within this time, like 100ns.", show_default=False
+            help="All ranks read one clock, within this time of each other, like 100ns.",
+            show_default=False,
         ),
     ] = None,
     force: ForceOption = False,

@@ -11,7 +11,8 @@ import msgspec
 from kprof_cli.output import format_bytes, format_ns, print_rows
 
 if TYPE_CHECKING:
-    from kprof.capture import Capture, Manifest, PairClock, RankInfo
+    from kprof.capture import Capture
+    from kprof.manifest import Manifest, PairClock, RankInfo
 
 
 def info_json(capture: Capture) -> dict[str, Any]:

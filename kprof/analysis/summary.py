@@ -21,7 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kprof.capture import EVENT_OPEN, RankInfo
+from kprof.capture import EVENT_OPEN
+from kprof.manifest import RankInfo
 from kprof.rank_summary import (
     EVENTS_PER_SLICE,
     PARTS_TABLE_SQL,

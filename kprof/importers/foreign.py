@@ -11,22 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from kprof.capture import (
+from kprof.capture import EventWriter, begin_capture, event_schema, finish_capture
+from kprof.errors import ForeignFormatError
+from kprof.manifest import (
     FORMAT_VERSION,
     Alignment,
     ClockInfo,
     ClockSegment,
     EventCounts,
-    EventWriter,
     Launch,
     Manifest,
     RankAlignment,
     RankInfo,
-    begin_capture,
-    event_schema,
-    finish_capture,
 )
-from kprof.errors import ForeignFormatError
 from kprof.regions import PAYLOAD_BITS, Field, Region, RegionTable
 
 if TYPE_CHECKING:
@@ -220,7 +217,8 @@ def _manifest(
     world_size = max(ranks) + 1
     alignment = None
     if bound_ns is not None:
-        entries = (RankAlignment(rank, (ClockSegment(0, 0.0),), bound_ns) for rank in ranks)
+        # Bounds of two ranks add up to the one between them.
+        entries = (RankAlignment(rank, (ClockSegment(0, 0.0),), bound_ns / 2) for rank in ranks)
         alignment = Alignment("stated at import", ranks[0], tuple(entries))
     return Manifest(
         format_version=FORMAT_VERSION,

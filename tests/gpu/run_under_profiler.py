@@ -14,7 +14,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import kprof
-from instrumented_kernels.kernel_library import KernelLibrary
+from instrumented_kernels.kernel_library import KernelLibrary, PreparedLaunch
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.groups import Group
 from kprof.recording import NullRecorder
@@ -81,9 +81,9 @@ def activities(device: str) -> list[ProfilerActivity]:
 def annotate_launches() -> None:
     launch = KernelLibrary.launch
 
-    def annotated(self: Any, variant_idx: int, phase_idx: int, *rest: Any, **named: Any) -> None:
-        with record_function(self.phases(variant_idx)[phase_idx]):
-            launch(self, variant_idx, phase_idx, *rest, **named)
+    def annotated(self: Any, prepared: PreparedLaunch, **named: Any) -> None:
+        with record_function(prepared.name):
+            launch(self, prepared, **named)
 
     KernelLibrary.launch = annotated  # type: ignore[method-assign]
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from kprof.alignment import align_clocks
 from kprof.calibration import Calibrator, load_calibration, measure_clock
-from kprof.capture import Alignment
 from kprof.clock import Pair
 from kprof.groups import ThreadGroup, run_threads
+from kprof.manifest import Alignment
 from kprof.targets import Target
 
 

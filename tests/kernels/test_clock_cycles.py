@@ -12,8 +12,8 @@ import pytest
 from kprof import abi
 from kprof.arena import Arena
 from kprof.build import BuildOptions, load_library
-from kprof.capture import ClockInfo
 from kprof.decode import Decoder, RegionIds
+from kprof.manifest import ClockInfo
 from kprof.recording import LaunchBuffer
 from kprof.regions import RegionTable
 

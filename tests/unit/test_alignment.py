@@ -12,9 +12,9 @@ import pytest
 from clock_world import START_NS, Clock, Link, World, pairs_of, random_clocks, star_of
 
 from kprof.alignment import Calibration, align_clocks
-from kprof.capture import Alignment
 from kprof.clock import OffsetSample, Pair
 from kprof.clock_path import Outside, curvature_prior_ns
+from kprof.manifest import Alignment
 
 SECOND = 10**9
 

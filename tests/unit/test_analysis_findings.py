@@ -10,7 +10,8 @@ import pytest
 from kprof import analysis, report
 from kprof.analysis import Finding, Severity
 from kprof.analysis.rules.outliers import counts_that_stand_out, medians_of_others
-from kprof.capture import EventCounts, event_schema
+from kprof.capture import event_schema
+from kprof.manifest import EventCounts
 from kprof.planted import Plant, simulate
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace

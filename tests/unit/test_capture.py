@@ -11,7 +11,6 @@ import pytest
 
 from kprof import capture
 from kprof.capture import (
-    FORMAT_VERSION,
     MANIFEST_NAME,
     Capture,
     EventWriter,
@@ -31,6 +30,7 @@ from kprof.errors import (
     NotACaptureError,
     OutputExistsError,
 )
+from kprof.manifest import FORMAT_VERSION, Alignment, RankAlignment, RankStarted
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
 
@@ -234,23 +234,23 @@ def test_only_ranks_with_both_files_count_as_finished(tmp_path):
 
 def test_ranks_started_are_read_in_order(tmp_path):
     for rank in (11, 2):
-        capture.write_rank_started(tmp_path, capture.RankStarted(rank, 12, "host0", 42))
+        capture.write_rank_started(tmp_path, RankStarted(rank, 12, "host0", 42))
     assert [entry.rank for entry in read_ranks_started(tmp_path)] == [2, 11]
 
 
 def test_the_last_calibration_counts(tmp_path):
     assert read_alignment(tmp_path) is None
-    first, second = (capture.Alignment(name, 0, ()) for name in ("first", "second"))
+    first, second = (Alignment(name, 0, ()) for name in ("first", "second"))
     write_alignment(tmp_path, first)
     write_alignment(tmp_path, second)
     assert read_alignment(tmp_path) == second
 
 
 def test_the_bound_between_two_ranks_adds_up():
-    alignment = capture.Alignment(
+    alignment = Alignment(
         "test",
         0,
-        tuple(capture.RankAlignment(rank, (), bound) for rank, bound in enumerate((0.0, 5.0, 7.0))),
+        tuple(RankAlignment(rank, (), bound) for rank, bound in enumerate((0.0, 5.0, 7.0))),
     )
     assert alignment.bound_between_ns(1, 2) == 12.0
     assert alignment.bound_between_ns(0, 2) == 7.0

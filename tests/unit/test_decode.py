@@ -8,9 +8,10 @@ import pytest
 
 from kprof import abi
 from kprof.arena import Arena
-from kprof.capture import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED, ClockInfo, RegionLosses
+from kprof.capture import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
 from kprof.decode import Decoder, RegionIds, read_control
 from kprof.errors import ArenaError
+from kprof.manifest import ClockInfo, RegionLosses
 from kprof.regions import parse_regions
 
 REGIONS = """

@@ -168,7 +168,7 @@ def test_arguments_become_payload_fields_and_flows(tmp_path: Path) -> None:
     trace = kprof.open(summary.path)
     assert trace.frame("SELECT src, dst, slot FROM flows").to_numpy().tolist() == [[0, 1, 300]]
     assert trace.alignment is not None
-    assert trace.alignment.bound_between_ns(0, 1) == 200
+    assert trace.alignment.bound_between_ns(0, 1) == 100
 
 
 def test_without_a_bound_the_ranks_are_not_aligned(tmp_path: Path) -> None:

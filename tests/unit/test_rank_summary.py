@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kprof import analysis
-from kprof.capture import Capture, Launch, RankInfo
+from kprof.capture import Capture
+from kprof.manifest import Launch, RankInfo
 from kprof.planted import Plant, simulate
 from kprof.rank_summary import (
     stored_summary,

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from kprof import capture
 from kprof.capture import Capture
 from kprof.errors import ArenaError, CaptureError, OutputExistsError, WorkloadError
+from kprof.manifest import EventCounts, RegionLosses
 from kprof.record import (
     MAX_PROCS,
     RecordRequest,
@@ -380,16 +381,16 @@ def test_losses_name_their_ranks_and_regions():
     ranks = (
         replace(
             first,
-            counts=capture.EventCounts(recorded=9, open=1, clamped=3),
+            counts=EventCounts(recorded=9, open=1, clamped=3),
             losses=(
-                capture.RegionLosses("wait", open=1),
-                capture.RegionLosses("copy", clamped=3),
+                RegionLosses("wait", open=1),
+                RegionLosses("copy", clamped=3),
             ),
         ),
         replace(
             second,
-            counts=capture.EventCounts(recorded=9, clamped=4),
-            losses=(capture.RegionLosses("send", clamped=4),),
+            counts=EventCounts(recorded=9, clamped=4),
+            losses=(RegionLosses("send", clamped=4),),
         ),
     )
     assert describe_losses(replace(manifest, ranks=ranks)) == (

@@ -12,19 +12,21 @@ from pathlib import Path
 import pyarrow as pa
 
 from kprof.capture import (
-    Alignment,
-    ArenaUse,
-    ClockSegment,
-    EventCounts,
     EventWriter,
-    Launch,
-    RankAlignment,
-    RankInfo,
-    RankStarted,
     event_schema,
     write_alignment,
     write_rank_info,
     write_rank_started,
+)
+from kprof.manifest import (
+    Alignment,
+    ArenaUse,
+    ClockSegment,
+    EventCounts,
+    Launch,
+    RankAlignment,
+    RankInfo,
+    RankStarted,
 )
 from kprof.regions import parse_regions
 

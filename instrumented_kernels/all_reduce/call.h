@@ -1,0 +1,127 @@
+// One call on one rank, and where a launch finds things.
+#pragma once
+
+// A reading of NVIDIA's real-time clock takes long beside a trip through the link.
+#define KPROF_CLOCK_CYCLES 1
+#include <kprof/kprof.h>
+
+#define KPROF_REGIONS "regions.h"
+#include <kprof/declare_regions.h>
+
+#include "elements.h"
+#include "grid.h"
+#include "launch_counter.h"
+#include "layout.h"
+#include "packets.h"
+#include "signals.h"
+#include "variants.h"
+
+namespace all_reduce {
+
+using namespace kprof::platform;
+using elements::BFloat16;
+using elements::Half;
+using elements::Sum;
+using elements::Vector;
+using grid::grid_thread;
+using grid::num_grid_threads;
+using kprof::payload;
+using kprof::profile_lap;
+using kprof::profile_start;
+using kprof::profile_stop;
+using packets::Packet;
+
+// One call on one rank, as plan.py describes it. Nothing in it changes from call to call on the same tensor.
+struct CallArguments {
+  Shape shape;
+  uint32_t rank;
+  uint32_t num_elements;
+  uint64_t timeout_ticks;
+  const void* input;
+  void* output;            // may be the input; no other overlap
+  char* workspace;
+  char* heaps[kMaxRanks];  // every rank's heap, as this rank sees it
+};
+
+// The same with the layouts worked out once on the host.
+struct Call : CallArguments {
+  HeapLayout heap;
+  WorkspaceLayout local;
+
+  explicit Call(const CallArguments& arguments)
+      : CallArguments(arguments), heap(arguments.shape), local(arguments.shape) {}
+
+  KPROF_DEVICE uint32_t num_ranks() const { return shape.world_size; }
+  // The ranks after this one, in a circle, so that not everybody writes to the same rank at first.
+  KPROF_DEVICE uint32_t rank_after(uint32_t distance) const {
+    const uint32_t after = rank + distance;  // no distance is longer than once around
+    return after < shape.world_size ? after : after - shape.world_size;
+  }
+  KPROF_DEVICE uint64_t* counter() const { return memory_layout::at<uint64_t>(workspace, local.counter); }
+  KPROF_DEVICE uint32_t* turn(uint32_t source) const {
+    return memory_layout::at<uint32_t>(workspace, local.turns) + source;
+  }
+  KPROF_DEVICE signals::WaitLimits limits() const {
+    return {memory_layout::at<signals::Timeout>(workspace, local.timeout), timeout_ticks};
+  }
+  template <typename Element, uint32_t num_bytes>
+  KPROF_DEVICE elements::Tensor<const Element, num_bytes> input_as() const {
+    return {static_cast<const Element*>(input), num_elements};
+  }
+  template <typename Element, uint32_t num_bytes>
+  KPROF_DEVICE elements::Tensor<Element, num_bytes> output_as() const {
+    return {static_cast<Element*>(output), num_elements};
+  }
+};
+
+using ProfiledCall = variants::Profiled<Call>;
+
+// One launch as it runs: its epoch, and where things lie in this epoch's half of the heaps.
+class Exchange {
+ public:
+  KPROF_DEVICE explicit Exchange(const Call& call) : call_(call), epoch_(launch_counter::current(call.counter())) {}
+
+  KPROF_DEVICE uint32_t epoch() const { return epoch_; }
+  KPROF_DEVICE Packet* packets_of(uint32_t owner) const {
+    return reinterpret_cast<Packet*>(half(owner, call_.heap.packets, call_.shape.packet_bytes));
+  }
+  template <typename Vec>
+  KPROF_DEVICE Vec* bulk_of(uint32_t owner) const {
+    return reinterpret_cast<Vec*>(half(owner, call_.heap.bulk, call_.shape.bulk_bytes));
+  }
+  // What `source` has put for block `block` of `owner` in a round.
+  KPROF_DEVICE uint32_t* flag(uint32_t owner, uint32_t round, uint32_t source, uint32_t block) const {
+    const uint32_t row = ((epoch_ & 1u) * kNumRounds + round) * call_.num_ranks() + source;
+    return memory_layout::at<uint32_t>(call_.heaps[owner], call_.heap.flags) + row * kMaxBlocks + block;
+  }
+
+ private:
+  KPROF_DEVICE char* half(uint32_t owner, Offset offset, uint32_t num_bytes) const {
+    return call_.heaps[owner] + offset.bytes() + static_cast<uint64_t>(epoch_ & 1u) * num_bytes;
+  }
+
+  const Call& call_;
+  const uint32_t epoch_;
+};
+
+struct Range {
+  uint32_t begin;
+  uint32_t end;
+
+  KPROF_DEVICE uint32_t size() const { return end - begin; }
+};
+
+// The part of `num` things that this block handles; blocks of the same number handle the same on all ranks.
+KPROF_DEVICE Range share_of_block(uint32_t num) {
+  const uint64_t total = num;
+  return {static_cast<uint32_t>(total * block_id() / num_blocks()),
+          static_cast<uint32_t>(total * (block_id() + 1) / num_blocks())};
+}
+
+KPROF_DEVICE uint32_t slice_length(uint32_t num, uint32_t num_slices) { return (num + num_slices - 1) / num_slices; }
+
+// Ranks whose packets, flags or vectors are asked for together. More would take registers, and instructions that a cold
+// launch has to fetch.
+constexpr uint32_t kAhead = 4;
+
+}  // namespace all_reduce

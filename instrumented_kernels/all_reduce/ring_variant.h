@@ -1,0 +1,69 @@
+// The ring: sums in fp32 from rank 0 to the last one, results on from there.
+#pragma once
+
+#include "bulk_variants.h"
+
+namespace all_reduce {
+
+// The heap holds fp32 sums of the whole tensor, and behind them its results.
+template <typename Element>
+KPROF_DEVICE void ring_exchange(const Call& call, kprof::Track& track) {
+  using Sums = Sum<Vec<Element>>;
+  kprof::Span span = profile_start(track);
+  const Exchange exchange(call);
+  const auto input = call.input_as<Element, kVectorBytes>();
+  const auto output = call.output_as<Element, kVectorBytes>();
+  const uint32_t num_vectors = input.num_vectors();
+  const Range share = share_of_block(num_vectors);
+  const uint32_t num_share_bytes = share.size() * kVectorBytes;
+  const uint32_t next = call.rank_after(1);
+  const uint32_t previous = call.rank_after(call.num_ranks() - 1);
+  const bool is_last = call.rank == call.num_ranks() - 1;
+  const Sums* sums = exchange.bulk_of<Sums>(call.rank);
+  const Vec<Element>* results = reinterpret_cast<const Vec<Element>*>(sums + num_vectors);
+  Sums* next_sums = exchange.bulk_of<Sums>(next);
+  Vec<Element>* next_results = reinterpret_cast<Vec<Element>*>(next_sums + num_vectors);
+  if (call.rank > 0) {
+    if (!await(call, exchange, kSummands, previous, block_id(), R_WAIT)) return;
+    span = profile_lap(track, span, R_WAIT, payload<R_WAIT>(previous, block_id()));
+  }
+  for_each_in(share, [&](uint32_t i) {
+    Sums sum;
+    if (call.rank > 0) sum = sums[i];
+    sum.add(input.load(i));
+    if (!is_last) {
+      next_sums[i] = sum;
+    } else {
+      output.store(i, sum.rounded());
+      if (call.num_ranks() > 1) next_results[i] = sum.rounded();
+    }
+  });
+  if (call.num_ranks() == 1) return;
+  publish(call, exchange, is_last ? kResults : kSummands, next, block_id());
+  if (is_last) {
+    profile_stop(track, span, R_BROADCAST, payload<R_BROADCAST>(next, block_id(), num_share_bytes));
+    return;
+  }
+  span = profile_lap(track, span, R_PUT, payload<R_PUT>(next, block_id(), num_share_bytes));
+  if (!await(call, exchange, kResults, previous, block_id(), R_BROADCAST_WAIT)) return;
+  span = profile_lap(track, span, R_BROADCAST_WAIT, payload<R_BROADCAST_WAIT>(previous, block_id()));
+  const bool passes_on = next != call.num_ranks() - 1;
+  for_each_in(share, [&](uint32_t i) {
+    const Vec<Element> result = results[i];
+    if (passes_on) next_results[i] = result;
+    output.store(i, result);
+  });
+  span = profile_lap(track, span, R_COPY_OUT, payload<R_COPY_OUT>(num_share_bytes));
+  if (!passes_on) return;
+  publish(call, exchange, kResults, next, block_id());
+  profile_stop(track, span, R_BROADCAST, payload<R_BROADCAST>(next, block_id(), num_share_bytes));
+}
+
+template <typename Element>
+__global__ void ring(ProfiledCall call) {
+  kprof::Track track = kprof::open_track(call, kprof::per_block);
+  ring_exchange<Element>(call, track);
+  launch_counter::finish(call.counter());
+}
+
+}  // namespace all_reduce
