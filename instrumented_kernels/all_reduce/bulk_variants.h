@@ -128,10 +128,12 @@ KPROF_DEVICE void twoshot_exchange(const Call& call, kprof::Track& track) {
   });
   span = profile_lap(track, span, R_REDUCE, payload<R_REDUCE>(num_share_bytes));
   publish_to_all(call, exchange, kResults);
+  // All were told at the same moment, so the sends have the same beginning.
   for (uint32_t distance = 1; distance < call.num_ranks(); ++distance) {
-    span = profile_lap(track, span, R_BROADCAST,
-                       payload<R_BROADCAST>(call.rank_after(distance), block_id(), num_share_bytes));
+    profile_stop(track, span, R_BROADCAST,
+                 payload<R_BROADCAST>(call.rank_after(distance), block_id(), num_share_bytes));
   }
+  span = profile_start(track);
   if (!await_all<R_BROADCAST_WAIT>(call, exchange, kResults, span, track)) return;
   for (uint32_t distance = 1; distance < call.num_ranks(); ++distance) {
     const uint32_t first = call.rank_after(distance) * slice;

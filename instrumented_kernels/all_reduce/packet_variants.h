@@ -145,12 +145,12 @@ KPROF_DEVICE void twoshot_packets_exchange(const Call& call, kprof::Track& track
     output.store(place, result);
   }
   if (holds(call.rank, first_of_block)) {
-    span = profile_lap(track, span, R_REDUCE, payload<R_REDUCE>(num_own_bytes));
-    // They left one by one with the sums; here they are told apart.
+    // The sums leave one by one as they are made: a send that began after the loop would begin after its wait had ended.
     for (uint32_t distance = 1; distance < call.num_ranks(); ++distance) {
-      span = profile_lap(track, span, R_BROADCAST,
-                         payload<R_BROADCAST>(call.rank_after(distance), block_id(), num_own_bytes));
+      profile_stop(track, span, R_BROADCAST,
+                   payload<R_BROADCAST>(call.rank_after(distance), block_id(), num_own_bytes));
     }
+    span = profile_lap(track, span, R_REDUCE, payload<R_REDUCE>(num_own_bytes));
   }
   for (uint32_t i = first; i < slice; i += num_grid_threads()) {
     const auto arrived = [&]([[maybe_unused]] uint32_t source) {

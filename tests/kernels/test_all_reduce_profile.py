@@ -65,10 +65,8 @@ def test_every_put_meets_its_wait(variant: str, tmp_path: Path) -> None:
     assert len(kernels) == NUM_CALLS
     flows = trace.frame("SELECT count(*) AS n FROM flows")["n"][0]
     assert flows == NUM_CALLS * FLOWS[variant]
-    lost = trace.frame(
-        "SELECT count(*) AS n FROM flows WHERE wait_end_ns < send_start_ns - 100000"
-    )["n"][0]
-    assert lost == 0
+    earliest_ns = trace.frame("SELECT min(wait_end_ns - send_start_ns) AS ns FROM flows")["ns"][0]
+    assert earliest_ns > -10_000, "a send began after its wait had ended"
 
 
 def test_bytes_of_the_puts_are_those_of_the_tensor(tmp_path: Path) -> None:

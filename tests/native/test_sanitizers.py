@@ -75,15 +75,8 @@ def sanitized(
     )
 
 
-# What runs kernels of every kind; the other files there are about clocks and times.
-KERNEL_TESTS = [
-    "test_all_reduce.py",
-    "test_all_reduce_profile.py",
-    "test_all_to_all.py",
-    "test_all_to_all_faults.py",
-    "test_clock_cycles.py",
-    "test_profile.py",
-]
+# What runs every kernel; the other files there are about clocks, times and planted faults. One by one, within a test's time.
+KERNEL_TESTS = ["test_all_reduce.py", "test_all_to_all.py", "test_profile.py"]
 
 
 @pytest.mark.parametrize("kernel_tests", KERNEL_TESTS)
