@@ -75,7 +75,7 @@ def sanitized(
     )
 
 
-# What runs every kernel; the other files there are about clocks, times and planted faults. One by one, within a test's time.
+# What runs every kernel; the other files are about clocks and planted faults. One each: a test has a time limit.
 KERNEL_TESTS = ["test_all_reduce.py", "test_all_to_all.py", "test_profile.py"]
 
 
