@@ -89,7 +89,10 @@ class RegionLosses(msgspec.Struct, frozen=True):
 
 
 class RankInfo(msgspec.Struct, frozen=True):
-    """One rank of a recording, as its recorder saw itself; `num_cores` are those it may run on, 0 where not known."""
+    """One rank of a recording, as its recorder saw itself.
+
+    `num_cores` are the CPU cores that it may run on, `num_processors` the SMs (CUs) of its GPU; 0 where not known.
+    """
 
     rank: int
     host: str = ""
@@ -98,6 +101,7 @@ class RankInfo(msgspec.Struct, frozen=True):
     device: str = ""
     arch: str = ""
     num_cores: int = 0
+    num_processors: int = 0
     clock: ClockInfo = ClockInfo("unknown", 1e9, 1.0)
     arena: ArenaUse = ArenaUse(0, 0, 0)
     counts: EventCounts = EventCounts()

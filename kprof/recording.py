@@ -310,6 +310,7 @@ class Recorder:
             device=self._device.name,
             arch=self._device.arch,
             num_cores=_num_cores(),
+            num_processors=self._device.num_processors,
             clock=self._clock,
             arena=self._decoder.arena_use(),
             counts=self._decoder.counts,
@@ -442,6 +443,7 @@ class _Device(NamedTuple):
     target: Any
     name: str
     arch: str
+    num_processors: int = 0
 
 
 def _describe_device(device: str) -> _Device:
@@ -454,9 +456,10 @@ def _describe_device(device: str) -> _Device:
     import torch
 
     properties = torch.cuda.get_device_properties(device)
+    target, arch = Target.CUDA, f"sm_{properties.major}{properties.minor}"
     if torch.version.hip:
-        return _Device(Target.HIP, properties.name, properties.gcnArchName)
-    return _Device(Target.CUDA, properties.name, f"sm_{properties.major}{properties.minor}")
+        target, arch = Target.HIP, properties.gcnArchName
+    return _Device(target, properties.name, arch, properties.multi_processor_count)
 
 
 def _measure_clock(device: str) -> Any:

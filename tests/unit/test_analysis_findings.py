@@ -382,3 +382,47 @@ def test_a_sample_of_calls_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) ->
     assert found["sampled_flows"].evidence["calls"] == [1, 5, 8]
     assert analysis.late_sender(sampled)["flows"].sum() == pytest.approx(0.3 * whole, rel=0.1)
     assert "lossy_capture" not in found
+
+
+def one_block_of(num_processors: int, work_ns: int) -> Trace:
+    """Two ranks, one block each, that works and then waits for 2 us, in each of three calls."""
+    builder = TraceBuilder(PAIR, 2)
+    for launch in range(3):
+        builder.launch(launch, "copy_all", 1)
+        for rank in range(2):
+            begin = launch * 200_000
+            builder.span(
+                rank=rank, region="work", start_ns=begin, duration_ns=work_ns, launch=launch
+            )
+            builder.span(
+                rank=rank,
+                region="wait",
+                start_ns=begin + work_ns,
+                duration_ns=2000,
+                launch=launch,
+                peer=1 - rank,
+                slot=launch,
+            )
+    manifest = builder.manifest()
+    ranks = tuple(
+        msgspec.structs.replace(info, num_processors=num_processors) for info in manifest.ranks
+    )
+    return Trace.from_table(msgspec.structs.replace(manifest, ranks=ranks), builder.table())
+
+
+def test_one_block_on_a_large_gpu_is_found() -> None:
+    found = analysis.findings(one_block_of(132, 60_000))[0]
+    assert (found.kind, found.ranks) == ("idle_processors", (0, 1))
+    assert found.sentence == (
+        "copy_all runs in 1 block on a GPU of 132 SMs (CUs), and each works for 60.0 us a launch, 97 % of its time"
+    )
+    assert found.cost_ns == pytest.approx(3 * 60_000 * 131 / 132)
+
+
+@pytest.mark.parametrize(
+    ("num_processors", "work_ns"), [(0, 60_000), (3, 60_000), (132, 5000)], ids=str
+)
+def test_few_blocks_are_nothing_to_speak_of(num_processors: int, work_ns: int) -> None:
+    """The processors are not known, or not many more than blocks, or the launch is short: latency is all."""
+    found = analysis.findings(one_block_of(num_processors, work_ns))
+    assert "idle_processors" not in {finding.kind for finding in found}

@@ -22,7 +22,7 @@ from kprof.analysis.rules.quality import (
     uncalibrated_clocks,
     unmatched,
 )
-from kprof.analysis.rules.shape import idle_blocks, tails
+from kprof.analysis.rules.shape import idle_blocks, idle_processors, tails
 from kprof.analysis.rules.speed import uneven_speed_of_blocks, uneven_speed_of_ranks
 from kprof.analysis.rules.uneven import uneven_blocks, uneven_ranks
 from kprof.analysis.rules.waited import late_senders, skewed_launches
@@ -54,6 +54,7 @@ _RULES: Final = (
     barriers_and_locks,
     tails,
     idle_blocks,
+    idle_processors,
 )
 _SEVERITIES: Final = list(Severity)
 

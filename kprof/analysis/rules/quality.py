@@ -230,7 +230,8 @@ def unmatched(trace: Trace) -> list[Finding]:
                 sentence=f"{sends} of {row['sends']} {row['send_region']} released no recorded "
                 f"{row['wait_region']}, and {waits} of {row['waits']} waits have no recorded send; "
                 "they are in no flow",
-                remedy="check that both sides record the same slot, that no rank is missing and nothing was dropped",
+                remedy="expected where one span stands for several sends or waits; else check that both sides record "
+                "the same slot, that no rank is missing and nothing was dropped",
                 region=str(row["wait_region"]),
                 evidence={
                     "unmatched_sends": sends,

@@ -1,4 +1,4 @@
-"""The shape of launches: few blocks that work long after the others have ended, and blocks that do nothing."""
+"""The shape of launches: blocks that work long after the others have ended, blocks and processors that do nothing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from kprof.analysis.summary import summarise
 from kprof.analysis.wording import counted, duration, members, percent
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from kprof.trace import Trace
 
 MIN_SHARE: Final = 0.05
@@ -20,6 +22,11 @@ _ENDED: Final = 0.9
 _MIN_TAIL: Final = 0.2
 _MIN_BLOCKS: Final = 8
 _MIN_IDLE: Final = 0.25
+# A launch of few blocks is a choice, and the right one where latency is all. It is not where each block works for so
+# long, and for most of the time.
+_FEW_BLOCKS: Final = 0.25
+_MIN_WORK_NS: Final = 20_000
+_MIN_WORK_SHARE: Final = 0.5
 
 
 def tails(trace: Trace) -> list[Finding]:
@@ -110,3 +117,52 @@ def idle_blocks(trace: Trace) -> list[Finding]:
             },
         )
     ]
+
+
+def idle_processors(trace: Trace) -> list[Finding]:
+    """Kernels whose blocks work for most of the time, on at most a quarter of the SMs (CUs) that the GPU has."""
+    processors = {info.rank: info.num_processors for info in trace.ranks if info.num_processors}
+    if not processors:
+        return []
+    summarise(trace)
+    table = trace.frame(
+        """
+        WITH by_block AS (
+            SELECT rank, launch, block, sum(work_ns) AS work_ns, max(last_ns) - min(first_ns) AS length_ns
+            FROM tracks GROUP BY rank, launch, block)
+        SELECT kernel, rank, max(num_blocks) AS blocks, count(DISTINCT launch) AS launches,
+            avg(work_ns) AS work_ns, sum(work_ns) / sum(length_ns) AS share
+        FROM by_block JOIN launches USING (rank, launch) GROUP BY kernel, rank ORDER BY kernel, rank"""
+    )
+    table["processors"] = table["rank"].map(processors)
+    few = table[
+        (table["blocks"] > 0)
+        & (table["blocks"] <= _FEW_BLOCKS * table["processors"])
+        & (table["work_ns"] >= _MIN_WORK_NS)
+        & (table["share"] >= _MIN_WORK_SHARE)
+    ]
+    return [_idle_processors(trace, str(kernel), rows) for kernel, rows in few.groupby("kernel")]
+
+
+def _idle_processors(trace: Trace, kernel: str, rows: pd.DataFrame) -> Finding:
+    ranks = tuple(int(rank) for rank in rows["rank"].tolist())
+    blocks, processors = int(rows["blocks"].max()), int(rows["processors"].min())
+    # Spread over all processors the work would take that much less, if the links and the memory kept up.
+    spread = 1 - rows["blocks"] / rows["processors"]
+    cost_ns = float((rows["work_ns"] * rows["launches"] * spread).median())
+    time, share = duration(rows["work_ns"].median()), percent(float(rows["share"].median()))
+    return Finding(
+        id=f"idle-processors/{kernel}",
+        kind="idle_processors",
+        severity=severity_of(cost_ns / max(run_time_ns(trace), 1)),
+        sentence=f"{kernel} runs in {counted(blocks, 'block', 'blocks')} on a GPU of {processors} SMs (CUs), and each "
+        f"works for {time} a launch, {share} of its time",
+        remedy="give the work to more blocks, until the links or the memory are the limit",
+        cost_ns=cost_ns,
+        ranks=ranks,
+        evidence={
+            "blocks": blocks,
+            "processors": processors,
+            "work_ns": float(rows["work_ns"].median()),
+        },
+    )
