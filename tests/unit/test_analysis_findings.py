@@ -9,6 +9,7 @@ import pytest
 
 from kprof import analysis, report
 from kprof.analysis import Finding, Severity
+from kprof.analysis.rules import ordered
 from kprof.analysis.rules.outliers import counts_that_stand_out, medians_of_others
 from kprof.capture import event_schema
 from kprof.manifest import EventCounts
@@ -382,6 +383,16 @@ def test_a_sample_of_calls_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) ->
     assert found["sampled_flows"].evidence["calls"] == [1, 5, 8]
     assert analysis.late_sender(sampled)["flows"].sum() == pytest.approx(0.3 * whole, rel=0.1)
     assert "lossy_capture" not in found
+
+
+def test_clocks_of_their_own_are_said_before_what_is_not_critical() -> None:
+    clocks = Finding("uncalibrated-clocks", "uncalibrated_clocks", Severity.NOTE, "", "")
+    others = [
+        Finding(severity.value, "tail", severity, "", "", cost_ns=1.0)
+        for severity in (Severity.MINOR, Severity.CRITICAL, Severity.MAJOR)
+    ]
+    order = [finding.id for finding in ordered([*others, clocks])]
+    assert order == ["critical", "uncalibrated-clocks", "major", "minor"]
 
 
 def one_block_of(num_processors: int, work_ns: int) -> Trace:

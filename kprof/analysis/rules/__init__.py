@@ -95,7 +95,8 @@ def _doubted(found: list[Finding]) -> list[Finding]:
 def ordered(found: list[Finding]) -> list[Finding]:
     """By severity and cost of the root cause; what it explains follows it.
 
-    A capture that lost too much comes before everything, and shared cores before what they make doubtful.
+    A capture that lost too much comes before everything, shared cores before what they make doubtful, and ranks on
+    clocks of their own before all that is not critical: it says why nothing is said about who waited for whom.
     """
     by_id = {finding.id: finding for finding in found}
     is_doubtful = any(finding.kind == "oversubscribed" for finding in found)
@@ -105,6 +106,8 @@ def ordered(found: list[Finding]) -> list[Finding]:
         rank = float(_SEVERITIES.index(root.severity))
         if root.kind == "lossy_capture" and root.severity is Severity.CRITICAL:
             rank = -1.0
+        if root.id == "uncalibrated-clocks":
+            rank = _SEVERITIES.index(Severity.MAJOR) - 0.5
         if root.kind == "oversubscribed":
             rank = _SEVERITIES.index(Severity.MINOR) + 0.5
         elif is_doubtful and root.cost_ns > 0 and root.kind not in _BY_COUNT:
