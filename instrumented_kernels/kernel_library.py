@@ -1,17 +1,21 @@
 """A compiled kernel source as Python sees it: its variants, the launches each is made of, and how one is launched.
 
-The other side is device/launch_interface.h. What a call is (its arguments, its memory) belongs to each kernel's plan.
+A source is compiled twice: instrumented, and as if kprof did not exist for launches that nobody records. The other side
+is device/launch_interface.h. What a call is (its arguments, its memory) belongs to each kernel's plan.
 """
 
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.build import BuildOptions, load_library
-from kprof.recording import LaunchBuffer, NullRecorder, Recorder
+from kprof.recording import LaunchBuffer, NullRecorder, Recorder, process_records
 from kprof.targets import Target, target_of_device
 
 if TYPE_CHECKING:
@@ -79,19 +83,6 @@ class _KernelLaunch(ctypes.Structure):
     ]
 
 
-class PreparedLaunch:
-    """All that a launch needs but the stream and the recorder: launching it again costs the host little."""
-
-    def __init__(
-        self, name: str, grid: Grid, call: ctypes.Structure, arguments: _KernelLaunch
-    ) -> None:
-        self.name = name
-        self.grid = grid
-        self.call = call
-        self.arguments = arguments
-        self.address = ctypes.addressof(arguments)
-
-
 class KernelLibrary:
     """One kernel source, compiled and loaded. `call_type` is the ctypes mirror of its CallArguments.
 
@@ -149,25 +140,53 @@ class KernelLibrary:
         """The largest grid of which all blocks run at the same time, over all launches of the variant."""
         return int(self.functions.kernel_max_resident_blocks(variant_idx, threads_per_block))
 
+    def run(self, launch: PreparedLaunch) -> None:
+        """Launch with the arguments as they stand; raises RuntimeError when the device refuses it."""
+        error = self._kernel_launch(launch.address)
+        if error:
+            text = self.functions.kernel_error_text(error).decode()
+            raise RuntimeError(f"{launch.name} could not be launched: {text}")
+
+
+class KernelBuilds:
+    """Both builds of one kernel source: `plain`, as if kprof did not exist, and `instrumented`.
+
+    `load` compiles and loads one of them. Each is loaded when it is first needed; in a process that records both at
+    once and in parallel, so that no call compiles while its peers wait for it. The CPU target has one build for both:
+    there it matters that sanitizers and schedules see all of the code.
+    """
+
+    def __init__(
+        self, load: Callable[[BuildOptions], KernelLibrary], options: BuildOptions
+    ) -> None:
+        self._load, self._options = load, options
+        if process_records():
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(lambda build: getattr(self, build), ("plain", "instrumented")))
+
+    @cached_property
+    def plain(self) -> KernelLibrary:
+        """For launches that nobody records."""
+        if self._options.target is Target.CPU:
+            return self.instrumented
+        without_kprof = (*self._options.defines, ("KPROF_ENABLED", "0"))
+        return self._load(replace(self._options, defines=without_kprof))
+
+    @cached_property
+    def instrumented(self) -> KernelLibrary:
+        """For launches that are recorded."""
+        return self._load(self._options)
+
+    def max_resident_blocks(self, variant_idx: int, threads_per_block: int) -> int:
+        """The largest grid of which all blocks run at the same time, recorded too where this process records."""
+        builds = [self.plain, self.instrumented] if process_records() else [self.plain]
+        return min(build.max_resident_blocks(variant_idx, threads_per_block) for build in builds)
+
     def prepare(
         self, variant_idx: int, phase_idx: int, call: ctypes.Structure, grid: Grid
     ) -> PreparedLaunch:
         """One phase of a call, ready to be launched again and again; `call` may be changed in between."""
-        return PreparedLaunch(
-            self._phases[variant_idx][phase_idx],
-            grid,
-            call,
-            _KernelLaunch(
-                ctypes.addressof(call),
-                NO_BUFFER,
-                None,
-                0,
-                variant_idx,
-                phase_idx,
-                grid.num_blocks,
-                grid.threads_per_block,
-            ),
-        )
+        return PreparedLaunch(self, variant_idx, phase_idx, call, grid)
 
     def launch(
         self,
@@ -179,26 +198,63 @@ class KernelLibrary:
         schedule_seed: int = 0,
         tracks_per_block: int | None = None,
     ) -> None:
-        """Launch one phase of a call; raises RuntimeError when the device refuses it.
+        """Launch one phase of a call, by the build that its buffer asks for.
 
-        Recorded per warp, unless `tracks_per_block` says otherwise.
+        Recorded per warp, unless `tracks_per_block` says otherwise. Raises RuntimeError when the device refuses it,
+        ValueError when the grid is too large for the instrumented build.
         """
-        arguments = launch.arguments
+        library, arguments = self.plain, launch.arguments
         arguments.buffer = NO_BUFFER
         if recorder.is_recording:
-            arguments.buffer = recorder.launch(
+            buffer = recorder.launch(
                 launch.name,
                 regions,
                 num_blocks=launch.grid.num_blocks,
                 threads_per_block=launch.grid.threads_per_block,
                 tracks_per_block=tracks_per_block or launch.grid.warps_per_block,
-            ).packed()
+            )
+            # A recorder may count launches and record nothing.
+            if buffer.arena:
+                library = launch.instrumented
+                arguments.buffer = buffer.packed()
         arguments.stream = stream
         arguments.schedule_seed = schedule_seed
-        error = self._kernel_launch(launch.address)
-        if error:
-            text = self.functions.kernel_error_text(error).decode()
-            raise RuntimeError(f"{launch.name} could not be launched: {text}")
+        library.run(launch)
+
+
+class PreparedLaunch:
+    """All that a launch needs but the stream and the recorder: launching it again costs the host little."""
+
+    def __init__(
+        self,
+        builds: KernelBuilds,
+        variant_idx: int,
+        phase_idx: int,
+        call: ctypes.Structure,
+        grid: Grid,
+    ) -> None:
+        self.name = builds.plain.phases(variant_idx)[phase_idx]
+        self.grid = grid
+        self.call = call
+        self._builds, self._variant_idx = builds, variant_idx
+        self.arguments = _KernelLaunch(
+            ctypes.addressof(call),
+            NO_BUFFER,
+            None,
+            0,
+            variant_idx,
+            phase_idx,
+            grid.num_blocks,
+            grid.threads_per_block,
+        )
+        self.address = ctypes.addressof(self.arguments)
+
+    @cached_property
+    def instrumented(self) -> KernelLibrary:
+        """What records this launch, loaded; raises ValueError where the grid cannot be resident with more registers."""
+        library = self._builds.instrumented
+        library.grid(self._variant_idx, self.grid.num_blocks, self.grid.warps_per_block)
+        return library
 
 
 def _declare(functions: Any) -> None:

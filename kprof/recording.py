@@ -366,6 +366,11 @@ def recorder(
     return _process_recorder
 
 
+def process_records() -> bool:
+    """Whether this process has a recorder that records, or `kprof record` started it so that it may ask for one."""
+    return RECORD_DIR_VARIABLE in os.environ or bool(_active)
+
+
 def _timer(directory: Path, rank: int, device: str) -> LaunchTimer:
     from kprof.overhead import LaunchTimer
 

@@ -8,15 +8,14 @@ later calls only fill in two addresses.
 from __future__ import annotations
 
 import ctypes
-import os
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from instrumented_kernels.all_reduce.tuning import tuning_for
 from instrumented_kernels.kernel_library import (
     MAX_RANKS,
+    KernelBuilds,
     KernelLibrary,
     PreparedLaunch,
     build_options,
@@ -25,7 +24,7 @@ from instrumented_kernels.kernel_library import (
 from instrumented_kernels.team_memory import TeamMemory
 from instrumented_kernels.tensors import check_tensor
 from kprof.build import BuildOptions
-from kprof.recording import RECORD_DIR_VARIABLE, NullRecorder, Recorder
+from kprof.recording import NullRecorder, Recorder
 from kprof.regions import RegionTable
 from kprof.targets import Target
 
@@ -88,7 +87,6 @@ class _Call(ctypes.Structure):
 class _Launch(NamedTuple):
     """One launch of a call: all but the addresses. `begin_byte` is where its part of the tensor begins."""
 
-    library: KernelLibrary
     prepared: PreparedLaunch
     call: _Call
     begin_byte: int
@@ -119,8 +117,8 @@ class Plan:
         self.device = device
         self.options = options or build_options(device)
         self.regions = RegionTable.from_header(_HERE / "regions.h")
-        self._libraries = _Libraries(self.options)
-        self._library = self._libraries.plain
+        self._builds = KernelBuilds(_load, self.options)
+        self._library = self._builds.plain
         self._warps = warps_per_block
         self._sizes = heap_sizes or DEFAULT_HEAP_SIZES[self.options.target]
         self._shape = _Shape(group.world_size, self._sizes.packet_bytes, self._sizes.bulk_bytes)
@@ -159,11 +157,10 @@ class Plan:
         (it may be captured in a CUDA graph), and `wait` raises what went wrong; on the CPU it raises PeerTimeoutError
         itself when a peer never answered. Raises ValueError / TypeError for bad inputs before anything is launched.
         """
-        is_recorded = recorder is not None and recorder.is_recording
-        key = (tensor.numel(), tensor.dtype, tensor.get_device(), variant, grid, is_recorded)
+        key = (tensor.numel(), tensor.dtype, tensor.get_device(), variant, grid)
         launches = self._prepared.get(key)
         if launches is None:
-            launches = self.prepare(tensor, variant, grid, is_recorded)
+            launches = self.prepare(tensor, variant, grid)
         result = tensor.new_empty(tensor.shape) if out is None else out
         source, target = tensor.data_ptr(), result.data_ptr()
         if result is not tensor or not tensor.is_contiguous():
@@ -181,14 +178,16 @@ class Plan:
         grid: int | None = None,
         is_recorded: bool = False,
     ) -> list[_Launch]:
-        """Load the kernels for calls on such a tensor and keep what they need; the first call does it otherwise.
+        """Keep what calls on such a tensor need, and load what records them; the first call does it otherwise.
 
         Do it before a call of a new kind is captured in a CUDA graph. Raises as the call would.
         """
         self._check_tensor(tensor)
-        library = self._libraries.instrumented if is_recorded else self._library
-        key = (tensor.numel(), tensor.dtype, tensor.get_device(), variant, grid, is_recorded)
-        launches = self._make_launches(library, tensor.numel(), tensor.dtype, variant, grid)
+        key = (tensor.numel(), tensor.dtype, tensor.get_device(), variant, grid)
+        launches = self._make_launches(tensor.numel(), tensor.dtype, variant, grid)
+        if is_recorded:
+            for launch in launches:
+                _ = launch.prepared.instrumented
         self._prepared[key] = launches
         return launches
 
@@ -203,7 +202,7 @@ class Plan:
         self, num_elements: int, dtype: torch.dtype, variant: str = "auto", grid: int | None = None
     ) -> list[tuple[str, int]]:
         """What a call would launch: (kernel, blocks) each; raises ValueError for what cannot be launched."""
-        launches = self._make_launches(self._library, num_elements, dtype, variant, grid)
+        launches = self._make_launches(num_elements, dtype, variant, grid)
         return [(launch.prepared.name, launch.prepared.grid.num_blocks) for launch in launches]
 
     def close(self) -> None:
@@ -211,14 +210,9 @@ class Plan:
         self._memory.close()
 
     def _make_launches(
-        self,
-        library: KernelLibrary,
-        num_elements: int,
-        dtype: torch.dtype,
-        variant: str,
-        num_blocks: int | None,
+        self, num_elements: int, dtype: torch.dtype, variant: str, num_blocks: int | None
     ) -> list[_Launch]:
-        element_bytes = dtype.itemsize
+        library, element_bytes = self._library, dtype.itemsize
         if variant == "auto":
             tuning = tuning_for(self.group.world_size)
             variant = tuning.variant(num_elements * element_bytes)
@@ -231,9 +225,7 @@ class Plan:
             for begin in range(0, num_elements, step)
         }
         return [
-            _Launch(
-                library, library.prepare(variant_idx, 0, call, grid), call, begin * element_bytes
-            )
+            _Launch(self._builds.prepare(variant_idx, 0, call, grid), call, begin * element_bytes)
             for begin, call in calls.items()
         ]
 
@@ -282,7 +274,7 @@ class Plan:
 
     def _launch(self, launch: _Launch, recorder: Recorder | NullRecorder) -> None:
         self._num_launches += 1
-        launch.library.launch(
+        self._builds.launch(
             launch.prepared,
             regions=self.regions,
             recorder=recorder,
@@ -323,24 +315,6 @@ class Plan:
                 raise ValueError(
                     f"rank {rank} has the plan {plan}, rank 0 has {plans[0]}; they must be equal"
                 )
-
-
-class _Libraries:
-    """The kernels compiled twice: as if kprof did not exist, for calls that nobody records, and instrumented.
-
-    The second is compiled when it is first needed; under `kprof record` at once, so that no call has to wait for it.
-    """
-
-    def __init__(self, options: BuildOptions) -> None:
-        self._options = options
-        without_kprof = (*options.defines, ("KPROF_ENABLED", "0"))
-        self.plain = _load(replace(options, defines=without_kprof))
-        if RECORD_DIR_VARIABLE in os.environ:
-            _ = self.instrumented
-
-    @cached_property
-    def instrumented(self) -> KernelLibrary:
-        return _load(self._options)
 
 
 def _load(options: BuildOptions) -> KernelLibrary:

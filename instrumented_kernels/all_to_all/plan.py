@@ -15,6 +15,7 @@ import numpy as np
 from instrumented_kernels.all_to_all.problem import Dispatched, Problem
 from instrumented_kernels.kernel_library import (
     MAX_RANKS,
+    KernelBuilds,
     KernelLibrary,
     build_options,
     current_stream,
@@ -92,7 +93,8 @@ class Plan:
         self.options = options or build_options(device)
         self.regions = RegionTable.from_header(_HERE / "regions.h")
         self.variant = variant
-        self._library = _load(self.options)
+        self._builds = KernelBuilds(_load, self.options)
+        self._library = self._builds.plain
         self._variant = self._variant_idx(variant)
         self._schedule_seed = schedule_seed
         warps = warps_per_block or DEFAULT_WARPS_PER_BLOCK[self.options.target]
@@ -120,7 +122,7 @@ class Plan:
             heaps=self._memory.heaps,
         )
         self._launches = [
-            self._library.prepare(self._variant, phase, self._call, self._grid)
+            self._builds.prepare(self._variant, phase, self._call, self._grid)
             for phase in range(len(self._library.phases(self._variant)))
         ]
 
@@ -161,10 +163,10 @@ class Plan:
         if not is_async:
             self.problem.check_indices(indices)
         result = torch.empty_like(x) if out is None else out
-        self._epoch += 1
         self._fill_call(x, indices, weights, result)
-        for phase in range(len(self._library.phases(self._variant))):
+        for phase in range(len(self._launches)):
             self._launch(phase, recorder or _NOT_RECORDING)
+        self._epoch += 1
         if not is_async:
             self.wait()
         return result
@@ -238,17 +240,18 @@ class Plan:
         if self.options.target is Target.CPU:
             return 2 * self.group.world_size
         threads = warps_per_block * self._library.warp_width
-        limit = self._library.max_resident_blocks(self._variant, threads)
+        limit = self._builds.max_resident_blocks(self._variant, threads)
         # None fit: the check of the grid says so.
         return max(1, min(DEFAULT_BLOCKS_PER_PROCESSOR * self._library.num_processors, limit))
 
     def _launch(self, phase: int, recorder: Recorder | NullRecorder) -> None:
-        self._library.launch(
+        self._builds.launch(
             self._launches[phase],
             regions=self.regions,
             recorder=recorder,
             stream=current_stream(self.device),
-            schedule_seed=self._schedule_seed and self._schedule_seed + self._epoch * 131 + phase,
+            schedule_seed=self._schedule_seed
+            and self._schedule_seed + self._call.epoch * 131 + phase,
         )
 
     def _fill_call(
@@ -258,7 +261,7 @@ class Plan:
         call = self._call
         call.workspace = self._memory.workspace_address
         call.num_tokens = x.shape[0]
-        call.epoch = self._epoch
+        call.epoch = self._epoch + 1
         call.x, call.indices = x.data_ptr(), indices.data_ptr()
         call.weights, call.out = weights.data_ptr(), out.data_ptr()
 

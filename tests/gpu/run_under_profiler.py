@@ -14,7 +14,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import kprof
-from instrumented_kernels.kernel_library import KernelLibrary, PreparedLaunch
+from instrumented_kernels.kernel_library import KernelBuilds, PreparedLaunch
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.groups import Group
 from kprof.recording import NullRecorder
@@ -79,13 +79,13 @@ def activities(device: str) -> list[ProfilerActivity]:
 
 
 def annotate_launches() -> None:
-    launch = KernelLibrary.launch
+    launch = KernelBuilds.launch
 
     def annotated(self: Any, prepared: PreparedLaunch, **named: Any) -> None:
         with record_function(prepared.name):
             launch(self, prepared, **named)
 
-    KernelLibrary.launch = annotated  # type: ignore[method-assign]
+    KernelBuilds.launch = annotated  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
