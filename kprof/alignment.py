@@ -7,14 +7,15 @@ Two bounds, both in the manifest:
                 A calibration whose round trip is longer by D may then be off by D / 2, should all of it be on one way.
                 An asymmetric link widens the bound by what it could have done; it cannot break it.
 
-    stated bound of a calibration = one-sided + sqrt(spread of the lanes ^ 2 + clock step ^ 2)
+    stated bound of a calibration = one-sided + sqrt(spread of the shortest ways ^ 2 + clock step ^ 2)
     one-sided                     = the larger of (round trip - smallest) / 2 and the residue of the pair's triangles
 
 The assumption can be checked only where at least three ranks have all played with each other: a slow direction shows
 as a longer round trip than other pairs have, and as a triangle that does not close (a to b, b to c, c to a must add up
 to 0, once the measured drift has moved them to one moment; the median over a pair's triangles is its residue). What
 would stay hidden is a rank that is as much faster in sending as it is slower in receiving. Where ranks are two, or only
-a star was played, nothing can be checked and the stated bound is the rigorous one; so it is between hosts.
+a star was played, nothing can be checked and the stated bound is the rigorous one; so it is between hosts, and on the
+CPU target, where one lane has to find the shortest ways of both directions.
 
 How the offset moves between calibrations, and what that adds to the bounds: kprof.clock_path.
 """
@@ -223,7 +224,7 @@ def round_trip_floor_ns(calibrations: Sequence[Calibration]) -> float | None:
 
 def stated_bound_ns(sample: OffsetSample, floor_ns: float | None, residue_ns: float = 0.0) -> float:
     """The bound of one calibration of a pair, given how far its triangles are from closing."""
-    if floor_ns is None or not sample.is_direct:
+    if floor_ns is None or not sample.has_shortest_ways:
         return sample.rigorous_bound_ns
     one_sided_ns = max(0.0, (sample.round_trip_ns - floor_ns) / 2, residue_ns)
     return min(
@@ -241,13 +242,13 @@ def _between_ns(paths: Mapping[int, ClockPath], pair: Pair, local_ns: int) -> fl
 
 
 def _triangle_pairs(calibration: Calibration) -> list[Pair]:
-    """The pairs that are a side of a triangle of pairs that played over memory."""
-    direct = {pair for pair, sample in calibration.items() if sample.is_direct}
-    ranks = {rank for pair in direct for rank in pair}
+    """The pairs that are a side of a triangle of pairs whose shortest ways can be compared."""
+    sides = {pair for pair, sample in calibration.items() if sample.has_shortest_ways}
+    ranks = {rank for pair in sides for rank in pair}
     return [
         (a, b)
-        for a, b in sorted(direct)
-        if any(_sorted(a, c) in direct and _sorted(b, c) in direct for c in ranks - {a, b})
+        for a, b in sorted(sides)
+        if any(_sorted(a, c) in sides and _sorted(b, c) in sides for c in ranks - {a, b})
     ]
 
 

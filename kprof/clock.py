@@ -9,11 +9,15 @@ second - first clock, f = seen by the second - sent by the first (way there), g 
 Every hop is such a limit and the true offset obeys all of them: that is the *rigorous* interval, whatever the link
 does. Its width is about a round trip, so what follows estimates within it:
 
-    estimate   (f - g) / 2 from the shortest ways there and the shortest ways back of a lane, the median of the lanes
-    spread     twice the deviation of the lanes from their median: their ways differ (processor, cache slice, link), so
-               this is what differences between the two directions of a way do to the estimate, noise included
+    estimate   (f - g) / 2 of the shortest ways there and the shortest ways back, each from the lanes that have them
+    spread     how far those lanes disagree, noise included
 
-What both directions of *all* lanes have in common cannot be seen from one pair; kprof.alignment says what is assumed
+A way is short where the sender, the slice of the cache with the flag and the reader happen to be close. On GPUs a lane
+whose two ways differ by 100 ns is common, and a median over lanes keeps some of that; among enough lanes each direction
+has some with nothing in their way, and the shortest round trips of all pairs of GPUs agree within some 20 ns
+(benchmarks/results/clock_alignment.json).
+
+What is common to the shortest ways of a direction cannot be seen from one pair; kprof.alignment says what is assumed
 about it. A burst of slow rounds is not among the shortest ways and changes nothing.
 """
 
@@ -34,17 +38,17 @@ MIN_VALID_ROUNDS: Final = 8
 MAX_DRIFT: Final = 200e-6
 # Of a lane's hops in one direction, the shortest.
 _SHORTEST_SHARE: Final = 0.1
-# A lane whose round trip is longer than the shortest lane's by more than this did not run undisturbed.
-_GOOD_LANE: Final = 1.5
-# A lane that is alone (or nearly) is cut into pieces, so that there is something to disagree with.
-_MIN_LANES: Final = 4
+# Of the lanes, those with the shortest ways in one direction.
+_SHORTEST_LANES: Final = 1 / 8
+# With fewer, a direction may have no lane with a short way, and nothing would show it.
+_ENOUGH_LANES: Final = 8
 
 
 class OffsetSample(msgspec.Struct, frozen=True):
     """One calibration of a pair of ranks: at `local_ns` of the second's clock, second - first was about `offset_ns`.
 
-    `lower_ns` and `upper_ns` are the rigorous limits, `spread_ns` the disagreement of the lanes, `step_ns` the clocks'
-    step, `round_trip_ns` the sum of the two ways behind the estimate.
+    `lower_ns` and `upper_ns` are the rigorous limits, `spread_ns` the disagreement of the lanes behind the estimate,
+    `step_ns` the clocks' step, `round_trip_ns` the sum of the two ways behind the estimate.
     """
 
     local_ns: int
@@ -55,8 +59,14 @@ class OffsetSample(msgspec.Struct, frozen=True):
     step_ns: float
     round_trip_ns: float
     num_rounds: int
+    num_lanes: int = 1
     # Over memory that both ranks reach, or by way of their hosts' clocks.
     is_direct: bool = True
+
+    @property
+    def has_shortest_ways(self) -> bool:
+        """Whether each direction had lanes enough for its shortest ways to be comparable with other pairs'."""
+        return self.is_direct and self.num_lanes >= _ENOUGH_LANES
 
     @property
     def rigorous_bound_ns(self) -> float:
@@ -101,6 +111,7 @@ def sample_from_readings(
         step_ns=step_ns,
         round_trip_ns=estimate.round_trip_ns,
         num_rounds=len(hops.at_ns),
+        num_lanes=len(first_ns),
     )
 
 
@@ -118,10 +129,9 @@ class _Hops:
         sent, returned = first_ns[:, :-1, 1], first_ns[:, 1:, 0]
         seen, answered = second_ns[:, :-1, 0], second_ns[:, :-1, 1]
         is_complete = (sent != 0) & (seen != 0) & (returned != 0)
-        lane, idx = np.nonzero(is_complete)
-        num_pieces = -(-_MIN_LANES // len(first_ns))
+        lane, _ = np.nonzero(is_complete)
         return _Hops(
-            lane * num_pieces + idx * num_pieces // sent.shape[1],
+            lane,
             seen[is_complete],
             (seen - sent)[is_complete],
             (returned - answered)[is_complete],
@@ -136,49 +146,46 @@ class _Estimate(NamedTuple):
 
 
 def _estimate(hops: _Hops) -> _Estimate:
-    """The shortest ways of each lane, the median over the lanes."""
-    lanes = [_lane(hops, np.flatnonzero(hops.lane == lane)) for lane in np.unique(hops.lane)]
-    fastest = min(lanes, key=lambda lane: lane.round_trip_ns)
-    limit_ns = fastest.round_trip_ns * _GOOD_LANE
-    # Games that were played again may lie so far apart that the clocks drift by more than a round trip.
-    good = [
-        lane
-        for lane in lanes
-        if lane.round_trip_ns <= limit_ns
-        and abs(lane.local_ns - fastest.local_ns) * MAX_DRIFT <= limit_ns
-    ]
-    offsets = np.array([lane.offset_ns for lane in good])
-    middle = float(np.median(offsets))
+    fastest_ns = hops.at_ns[np.argmin(hops.there_ns + hops.back_ns)]
+    elapsed_ns = hops.at_ns - fastest_ns
+    # Ways count as longer, the further they are from the fastest round: games that were interrupted or played again saw
+    # the clocks drift apart, and a way there and a way back from different moments make a round trip of nothing.
+    slack_ns = np.abs(elapsed_ns) * MAX_DRIFT
+    there = _shortest_ways(hops.lane, hops.there_ns + slack_ns, elapsed_ns)
+    back = _shortest_ways(hops.lane, hops.back_ns + slack_ns, elapsed_ns)
     return _Estimate(
-        fastest.local_ns + round(np.mean([lane.local_ns - fastest.local_ns for lane in good])),
-        middle,
-        2 * float(np.sqrt(np.mean((offsets - middle) ** 2))),
-        float(np.median([lane.round_trip_ns for lane in good])),
+        int(fastest_ns) + round((there.elapsed_ns + back.elapsed_ns) / 2),
+        (there.mean_ns - back.mean_ns) / 2,
+        float(np.hypot(there.excess_ns, back.excess_ns)),
+        there.mean_ns + back.mean_ns,
     )
 
 
-def _lane(hops: _Hops, rounds: np.ndarray) -> _Estimate:
-    there_ns, back_ns, at_ns = hops.there_ns[rounds], hops.back_ns[rounds], hops.at_ns[rounds]
-    fastest_ns = at_ns[np.argmin(there_ns + back_ns)]
-    # A lane that was interrupted saw its clocks drift apart: ways count as longer, the further they are from the
-    # fastest round, so that a way there and a way back from different moments do not make a round trip of nothing.
-    slack_ns = np.abs(at_ns - fastest_ns) * MAX_DRIFT
-    there, back = (_shortest(ways_ns + slack_ns) for ways_ns in (there_ns, back_ns))
-    there_mean_ns = float((there_ns + slack_ns)[there].mean())
-    back_mean_ns = float((back_ns + slack_ns)[back].mean())
-    elapsed_ns = (at_ns[np.concatenate([there, back])] - fastest_ns).mean()
-    return _Estimate(
-        int(fastest_ns) + round(elapsed_ns),
-        (there_mean_ns - back_mean_ns) / 2,
-        0.0,
-        there_mean_ns + back_mean_ns,
+class _Ways(NamedTuple):
+    """The shortest ways in one direction: mean, mean less the very shortest, mean time since the fastest round."""
+
+    mean_ns: float
+    excess_ns: float
+    elapsed_ns: float
+
+
+def _shortest_ways(lane: np.ndarray, ways_ns: np.ndarray, elapsed_ns: np.ndarray) -> _Ways:
+    order = np.lexsort((ways_ns, lane))
+    _, first, count = np.unique(lane[order], return_index=True, return_counts=True)
+    num_kept = np.maximum(1, (count * _SHORTEST_SHARE).astype(np.int64))
+    place_in_lane = np.arange(len(order)) - np.repeat(first, count)
+    kept = order[place_in_lane < np.repeat(num_kept, count)]
+    lane_of_kept = np.repeat(np.arange(len(count)), num_kept)
+    lanes_ns, lanes_elapsed_ns = (
+        np.bincount(lane_of_kept, values[kept]) / num_kept for values in (ways_ns, elapsed_ns)
     )
-
-
-def _shortest(ways_ns: np.ndarray) -> np.ndarray:
-    count = max(1, int(len(ways_ns) * _SHORTEST_SHARE))
-    shortest: np.ndarray = np.argsort(ways_ns, kind="stable")[:count]
-    return shortest
+    num_lanes = max(1, int(len(count) * _SHORTEST_LANES))
+    shortest = np.argsort(lanes_ns, kind="stable")[:num_lanes]
+    return _Ways(
+        float(lanes_ns[shortest].mean()),
+        float(lanes_ns[shortest].mean() - ways_ns.min()),
+        float(lanes_elapsed_ns[shortest].mean()),
+    )
 
 
 def step_from_readings(readings_ticks: np.ndarray, ticks_per_second: float) -> float:

@@ -4,7 +4,8 @@
 
 Records the all-to-all through `kprof record` with a calibration about every 2 s, then asks: how wide is the bound of
 every pair; does a calibration that is held out of the fit lie within the bound that the rest states; how many waits
-ended before their send began, on one clock and on each rank's own.
+ended before their send began, on one clock and on each rank's own. On GPUs also: what the same ping-pong says where
+the truth is known, between two kernels of one GPU (known_truth.py).
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from benchmarks.clock_alignment import known_truth
 from kprof.alignment import Calibration, align_clocks
 from kprof.analysis.waiting import late_sender
 from kprof.capture import Capture
 from kprof.clock import OffsetSample, Pair
 from kprof.manifest import Alignment, ClockSegment, RankAlignment
 from kprof.record import RecordRequest, record
+from kprof.targets import Target
 from kprof.trace import Source, Trace
 from kprof.views import Selection
 
@@ -45,6 +48,8 @@ def main() -> None:
         samples = arguments.samples or Path(folder) / "samples.json"
         capture = _record(arguments, Path(folder) / "run.kprof", samples)
         result = measure(capture, json.loads(samples.read_text()))
+    if any(pair["method"].startswith(Target.CUDA.value) for pair in result["pairs"]):
+        result["one_gpu_known_truth"] = known_truth.measure()
     result["command"] = f"python -m benchmarks.clock_alignment {' '.join(sys.argv[1:])}"
     text = json.dumps(result, indent=1)
     print(text)
@@ -67,8 +72,9 @@ def measure(capture: Capture, seen: dict[str, Any]) -> dict[str, Any]:
     manifest = capture.manifest
     alignment = manifest.alignment
     assert alignment is not None, manifest.alignment_note
+    names = seen["fields"][2:]
     calibrations = [
-        {(a, b): msgspec.convert(sample, OffsetSample) for a, b, sample in each}
+        {(a, b): OffsetSample(**dict(zip(names, values, strict=True))) for a, b, *values in each}
         for each in seen["calibrations"]
     ]
     trace = Trace.open(capture)

@@ -1,8 +1,8 @@
-"""Two kernels on ONE GPU play the calibration's ping-pong: they share a clock, so the true offset is 0. Prints JSON."""
+"""Two kernels on ONE GPU play the calibration's ping-pong: they share a clock, so the true offset is 0."""
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
 import torch
 
@@ -41,13 +41,14 @@ def play(repeats: int) -> list[OffsetSample]:
     return samples[WARM_UPS:]
 
 
-def main() -> None:
+def measure() -> dict[str, Any]:
+    """What the calibration says on every GPU of this machine, as plain data."""
     samples = []
     for device in range(torch.cuda.device_count()):
         torch.cuda.set_device(device)
         samples += play(REPEATS)
     stated = [sample.step_ns + sample.spread_ns for sample in samples]
-    result = {
+    return {
         "num_samples": len(samples),
         "worst_error_ns": max(abs(sample.offset_ns) for sample in samples),
         "smallest_step_plus_spread_ns": min(stated),
@@ -59,8 +60,3 @@ def main() -> None:
             max(s.round_trip_ns for s in samples),
         ],
     }
-    print(json.dumps(result))
-
-
-if __name__ == "__main__":
-    main()

@@ -12,13 +12,13 @@ import statistics
 import time
 from pathlib import Path
 
-import msgspec
 import torch
 
 import kprof
 from instrumented_kernels.all_to_all import Plan, Problem
 from instrumented_kernels.all_to_all.routing import Skew, make_inputs, num_tokens_of
 from instrumented_kernels.workload import choose_device, joined_group
+from kprof.clock import OffsetSample
 from kprof.groups import Group
 from kprof.recording import Recorder
 
@@ -78,15 +78,23 @@ def main() -> None:
 
 
 def _samples(recorder: Recorder, costs_s: dict[str, list[float]]) -> dict[str, object]:
+    names = OffsetSample.__struct_fields__
     calibrations = [
-        [[*pair, msgspec.to_builtins(sample)] for pair, sample in calibration.items()]
+        [
+            [*pair, *(getattr(sample, name) for name in names)]
+            for pair, sample in calibration.items()
+        ]
         for calibration in recorder.calibrations
     ]
     cost_us = {
         f"{kind}_median": 1e6 * statistics.median(costs) for kind, costs in costs_s.items() if costs
     }
     cost_us |= {f"{kind}_max": 1e6 * max(costs) for kind, costs in costs_s.items() if costs}
-    return {"calibrations": calibrations, "align_if_due_us": cost_us}
+    return {
+        "fields": ["a", "b", *names],
+        "calibrations": calibrations,
+        "align_if_due_us": cost_us,
+    }
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def test_a_slow_calibration_is_left_out() -> None:
 def sample(local_ns: int, offset_ns: float, bound_ns: float = 10.0) -> OffsetSample:
     """A sample whose rigorous bound is `bound_ns`."""
     limits = offset_ns - bound_ns, offset_ns + bound_ns
-    return OffsetSample(local_ns, offset_ns, 0.0, *limits, 0.0, 2 * bound_ns, 100)
+    return OffsetSample(local_ns, offset_ns, 0.0, *limits, 0.0, 2 * bound_ns, 100, 8)
 
 
 def line(*offsets: float, gap_ns: int = 1_000_000) -> list[Calibration]:
