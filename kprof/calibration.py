@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from kprof.arena import allocate
 from kprof.build import BuildOptions, load_library
@@ -204,7 +205,9 @@ class _PairCalibrator:
 
     def _sample(self, games: list[tuple[np.ndarray, np.ndarray]]) -> OffsetSample:
         first, second = (np.concatenate(side) for side in zip(*games, strict=True))
-        return sample_from_readings(first, second, self.clock.step_ns)
+        sample = sample_from_readings(first, second, self.clock.step_ns)
+        # Games that were played again are not lanes of their own.
+        return replace(sample, num_lanes=self._effort.num_lanes)
 
     def _play_turns(self, turns: list[list[Pair]]) -> dict[Pair, np.ndarray]:
         """This rank's readings of every game that it took part in; who does not play waits in a barrier."""
