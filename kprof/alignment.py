@@ -2,7 +2,7 @@
 
 Two bounds, both in the manifest:
 
-    rigorous    from causality alone: no flag arrives before it was sent. Half a round trip, about 0.7 us between H200.
+    rigorous    from causality alone: no flag arrives before it was sent. Half a round trip, about 0.55 us between H200.
     stated      assumes that no direction of a link is faster than half the smallest round trip seen in the recording.
                 A calibration whose round trip is longer by D may then be off by D / 2, should all of it be on one way.
                 An asymmetric link widens the bound by what it could have done; it cannot break it.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
@@ -50,7 +49,9 @@ def main() -> None:
         result = measure(capture, json.loads(samples.read_text()))
     if any(pair["method"].startswith(Target.CUDA.value) for pair in result["pairs"]):
         result["one_gpu_known_truth"] = known_truth.measure()
-    result["command"] = f"python -m benchmarks.clock_alignment {' '.join(sys.argv[1:])}"
+    result["command"] = (
+        f"python -m benchmarks.clock_alignment --nproc {arguments.nproc} --seconds {arguments.seconds:g}"
+    )
     text = json.dumps(result, indent=1)
     print(text)
     if arguments.output:

@@ -29,7 +29,10 @@ def test_planted_clocks_are_aligned_within_the_bound() -> None:
 def test_three_ranks_that_all_play_are_aligned_within_the_bound() -> None:
     results = [calibrate(random_plants(seed, 3), turns_of=all_pairs) for seed in range(100, 102)]
     assert sum(result.num_outside() for result in results) == 0
-    assert all(pair.residue_ns is not None for pair in results[0].alignment.pairs)
+    # One lane cannot tell a way from a short way: nothing better than causality is stated.
+    for pair in results[0].alignment.pairs:
+        assert pair.bound_ns == pair.rigorous_bound_ns
+        assert pair.residue_ns is None
 
 
 def test_ranks_on_different_hosts_are_aligned_by_way_of_their_hosts() -> None:
