@@ -284,6 +284,13 @@ def test_nvidia_record_is_one_vector_store_without_atomic(tmp_path: Path) -> Non
     assert count(with_site, r"\b(STL|LDL)\b") == 0
 
 
+def test_nvidia_finds_lanes_and_warps_without_a_division(tmp_path: Path) -> None:
+    """A reciprocal is how a GPU divides by a number that its compiler did not know."""
+    require(Target.CUDA)
+    kernel = only_kernel(disassemble(probe(tmp_path, Target.CUDA, 1), Target.CUDA))
+    assert count(kernel, r"MUFU\.RCP") == 0
+
+
 def readings_per_clock(without: list[str]) -> int:
     """How many special-register reads one reading of the 64-bit timer takes: the header holds exactly one reading."""
     readings = count(without, r"SR_GLOBALTIMER")

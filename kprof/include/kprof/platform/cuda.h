@@ -52,9 +52,10 @@ KPROF_DEVICE uint32_t block_id() {
   return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
 }
 KPROF_DEVICE uint32_t num_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
-KPROF_DEVICE uint32_t warp_width() { return warpSize; }
-KPROF_DEVICE uint32_t warp_id() { return thread_id() / warpSize; }
-KPROF_DEVICE uint32_t lane_id() { return thread_id() % warpSize; }
+// Not warpSize: nvcc does not know its value and divides by it when the kernel runs.
+KPROF_DEVICE constexpr uint32_t warp_width() { return 32; }
+KPROF_DEVICE uint32_t warp_id() { return thread_id() / warp_width(); }
+KPROF_DEVICE uint32_t lane_id() { return thread_id() % warp_width(); }
 KPROF_DEVICE uint32_t hw_id() {
   uint32_t sm;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
