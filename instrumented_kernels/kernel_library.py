@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.build import BuildOptions, load_library
-from kprof.recording import LaunchBuffer, NullRecorder, Recorder, process_records
+from kprof.process_recorder import process_records
+from kprof.recording import LaunchBuffer, NullRecorder, Recorder
 from kprof.targets import Target, target_of_device
 
 if TYPE_CHECKING:

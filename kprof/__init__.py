@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from kprof.build import include_dir as include_dir
     from kprof.errors import KprofError as KprofError
+    from kprof.process_recorder import recorder as recorder
     from kprof.recording import Recorder as Recorder
-    from kprof.recording import recorder as recorder
     from kprof.regions import RegionTable as RegionTable
     from kprof.trace import Trace as Trace
 
@@ -29,7 +29,7 @@ _LAZY = {
     "include_dir": "kprof.build",
     "KprofError": "kprof.errors",
     "Recorder": "kprof.recording",
-    "recorder": "kprof.recording",
+    "recorder": "kprof.process_recorder",
     "RegionTable": "kprof.regions",
     "Trace": "kprof.trace",
 }

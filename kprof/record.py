@@ -36,11 +36,8 @@ from kprof.abi import ArenaGeometry
 from kprof.capture import Capture
 from kprof.errors import CaptureError, KprofError, OutputExistsError, WorkloadError
 from kprof.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo, RankStarted
-from kprof.recording import (
-    ARENA_BYTES_VARIABLE,
-    DEFAULT_ARENA_BYTES,
-    RECORD_DIR_VARIABLE,
-)
+from kprof.process_recorder import ARENA_BYTES_VARIABLE, RECORD_DIR_VARIABLE
+from kprof.recording import DEFAULT_ARENA_BYTES
 from kprof.runs import Measured, Outcome, describe_exit, run_four_times, run_once
 
 # The payload field `peer` of our kernels is 8 bits wide, and its largest value means "did not fit".

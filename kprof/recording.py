@@ -13,21 +13,18 @@ and the workload runs at full speed.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
-import signal
 import socket
 import struct
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kprof.clock_keeper import ClockKeeper
 from kprof.errors import CaptureError, RecorderError
-from kprof.interrupts import deferring_signals, ignore_signals
+from kprof.interrupts import deferring_signals
 
 # kprof.abi's NO_CHUNK and LAUNCH_BUFFER, restated without numpy (a test compares): importing the recorder costs
 # nothing.
@@ -41,15 +38,8 @@ if TYPE_CHECKING:
     from kprof.overhead import LaunchTimer
     from kprof.regions import RegionTable
 
-# Set by `kprof record` for the workload; without RECORD_DIR_VARIABLE nothing is recorded.
-RECORD_DIR_VARIABLE: Final = "KPROF_RECORD_DIR"
-# Set by `kprof record --measure-overhead`, with and without recording: where ranks leave how long their launches took.
-TIMINGS_DIR_VARIABLE: Final = "KPROF_TIMINGS_DIR"
-ARENA_BYTES_VARIABLE: Final = "KPROF_ARENA_BYTES"
 DEFAULT_ARENA_BYTES: Final = 64 << 20
 DEFAULT_ALIGN_EVERY_S: Final = 2.0
-_RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-_WORLD_SIZE_VARIABLES: Final = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 Regions = Any  # a RegionTable, a path of a regions.h, or a sequence of names
 
@@ -112,30 +102,6 @@ class NullRecorder:
         """Nothing to close."""
 
 
-class _TimedNullRecorder(NullRecorder):
-    """Off like NullRecorder, but times the launches: the A of `kprof record --measure-overhead`.
-
-    It calls itself recording, so that workloads that ask tell it of their launches too.
-    """
-
-    is_recording = True
-
-    def __init__(self, timer: LaunchTimer | None) -> None:
-        self._timer = timer
-
-    def launch(self, kernel: str, *arguments: Any, **geometry: Any) -> LaunchBuffer:
-        """A null buffer, and the moment noted."""
-        if self._timer is not None:
-            self._timer.mark(kernel)
-        return super().launch(kernel, *arguments, **geometry)
-
-    def close(self) -> None:
-        """Write the timings; a second call does nothing."""
-        if self._timer is not None:
-            self._timer.finish()
-            self._timer = None
-
-
 class Recorder:
     """Records one rank into an unfinished capture directory, which `kprof record` (or `Session`) turns into a capture.
 
@@ -158,9 +124,11 @@ class Recorder:
     ) -> None:
         from kprof import capture
         from kprof.arena import Arena
+        from kprof.calibration import measure_clock
         from kprof.decode import Decoder, RegionIds
         from kprof.manifest import RankStarted
         from kprof.probe_cost import measure_probe_cost
+        from kprof.targets import describe_device
 
         if not 0 <= rank < world_size:
             raise RecorderError(
@@ -171,7 +139,7 @@ class Recorder:
         self.world_size = world_size
         self._directory = directory
         self._device_name = device
-        self._device = _describe_device(device)
+        self._device = describe_device(device)
         self._default_regions = resolve_regions(regions)
         self._region_ids = RegionIds()
         self._launches: list[Launch] = []
@@ -180,7 +148,7 @@ class Recorder:
         self._num_torch_traces = 0
         self._lock = threading.Lock()
         self._is_closed = False
-        self._clock = _measure_clock(device)
+        self._clock = measure_clock(device)
         self._clocks = ClockKeeper(directory, rank, device, self._clock)
         self._arena = Arena(arena_bytes, device)
         self._timer = timer
@@ -301,6 +269,7 @@ class Recorder:
 
     def _info(self) -> Any:
         from kprof.manifest import RankInfo
+        from kprof.targets import count_cores
 
         return RankInfo(
             rank=self.rank,
@@ -309,7 +278,7 @@ class Recorder:
             target=self._device.target.value,
             device=self._device.name,
             arch=self._device.arch,
-            num_cores=_num_cores(),
+            num_cores=count_cores(),
             num_processors=self._device.num_processors,
             clock=self._clock,
             arena=self._decoder.arena_use(),
@@ -324,57 +293,11 @@ class Recorder:
 
 
 _active: set[tuple[Path, int]] = set()
-_process_recorder: Recorder | _TimedNullRecorder | None = None
 
 
-def recorder(
-    regions: Regions = None,
-    *,
-    device: str = "cpu",
-    rank: int | None = None,
-    world_size: int | None = None,
-) -> Recorder | NullRecorder:
-    """This process's recorder: recording under `kprof record`, off otherwise. Later calls return the same one.
-
-    Rank and world size come from the launcher's environment (torchrun, Slurm, MPI) unless given. What was recorded is
-    written at exit, on SIGTERM and on SIGINT too.
-    """
-    global _process_recorder
-    directory, timings = (
-        os.environ.get(name) for name in (RECORD_DIR_VARIABLE, TIMINGS_DIR_VARIABLE)
-    )
-    if not directory and not timings:
-        return NullRecorder()
-    if _process_recorder is None:
-        rank = _from_environment(_RANK_VARIABLES, 0) if rank is None else rank
-        timer = _timer(Path(timings), rank, device) if timings else None
-        if directory:
-            _process_recorder = Recorder(
-                Path(directory),
-                rank=rank,
-                world_size=_from_environment(_WORLD_SIZE_VARIABLES, 1)
-                if world_size is None
-                else world_size,
-                regions=regions,
-                device=device,
-                arena_bytes=_arena_bytes(),
-                timer=timer,
-            )
-        else:
-            _process_recorder = _TimedNullRecorder(timer)
-        _close_at_exit(_process_recorder)
-    return _process_recorder
-
-
-def process_records() -> bool:
-    """Whether this process has a recorder that records, or `kprof record` started it so that it may ask for one."""
-    return RECORD_DIR_VARIABLE in os.environ or bool(_active)
-
-
-def _timer(directory: Path, rank: int, device: str) -> LaunchTimer:
-    from kprof.overhead import LaunchTimer
-
-    return LaunchTimer(directory, rank, device)
+def has_open_recorders() -> bool:
+    """Whether a recorder of this process records."""
+    return bool(_active)
 
 
 def resolve_regions(regions: Regions) -> RegionTable:
@@ -396,78 +319,3 @@ def _claim(directory: Path, rank: int) -> None:
             f"rank {rank} already has a recorder in this process; use kprof.recorder(), which returns that one"
         )
     _active.add((directory, rank))
-
-
-def _close_at_exit(active: Recorder | _TimedNullRecorder) -> None:
-    """SIGTERM (torchrun stops the others when one rank fails) must end the process by way of atexit."""
-    atexit.register(_close_undisturbed, active)
-    if threading.current_thread() is threading.main_thread():
-        previous = signal.getsignal(signal.SIGTERM)
-        if previous in (signal.SIG_DFL, None):
-            signal.signal(signal.SIGTERM, _exit_on_sigterm)
-
-
-def _close_undisturbed(active: Recorder | _TimedNullRecorder) -> None:
-    """A rank that ends because another one died is also sent SIGTERM, while it writes what it recorded."""
-    ignore_signals()
-    active.close()
-
-
-def _exit_on_sigterm(number: int, frame: FrameType | None) -> None:
-    del frame
-    raise SystemExit(128 + number)
-
-
-def _from_environment(names: Sequence[str], default: int) -> int:
-    for name in names:
-        if name in os.environ:
-            try:
-                return int(os.environ[name])
-            except ValueError:
-                raise RecorderError(
-                    f"{name}={os.environ[name]!r} is not a number; pass rank and world_size"
-                ) from None
-    return default
-
-
-def _arena_bytes() -> int:
-    text = os.environ.get(ARENA_BYTES_VARIABLE, str(DEFAULT_ARENA_BYTES))
-    if not text.isdigit():
-        raise RecorderError(f"{ARENA_BYTES_VARIABLE}={text!r} is not a number of bytes")
-    return int(text)
-
-
-def _num_cores() -> int:
-    """What a container or a launcher leaves of the host's cores, where the system can say so."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 0
-
-
-class _Device(NamedTuple):
-    target: Any
-    name: str
-    arch: str
-    num_processors: int = 0
-
-
-def _describe_device(device: str) -> _Device:
-    from kprof.targets import Target
-
-    if device == "cpu":
-        import platform
-
-        return _Device(Target.CPU, f"CPU {platform.machine()}", platform.machine())
-    import torch
-
-    properties = torch.cuda.get_device_properties(device)
-    target, arch = Target.CUDA, f"sm_{properties.major}{properties.minor}"
-    if torch.version.hip:
-        target, arch = Target.HIP, properties.gcnArchName
-    return _Device(target, properties.name, arch, properties.multi_processor_count)
-
-
-def _measure_clock(device: str) -> Any:
-    from kprof.calibration import measure_clock
-
-    return measure_clock(device)

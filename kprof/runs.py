@@ -15,7 +15,7 @@ from kprof.errors import WorkloadError
 from kprof.interrupts import forwarding_signals
 from kprof.manifest import Overhead
 from kprof.overhead import RankTimings, compare_runs, read_timings
-from kprof.recording import RECORD_DIR_VARIABLE, TIMINGS_DIR_VARIABLE
+from kprof.process_recorder import RECORD_DIR_VARIABLE, TIMINGS_DIR_VARIABLE
 
 # Off, on, on, off: a drift of the machine that is even in time falls on both alike.
 _OVERHEAD_RUNS: Final = ("off-1", "on-1", "on-2", "off-2")

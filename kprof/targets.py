@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -96,6 +97,38 @@ def find_compiler(target: Target) -> Compiler | None:
     """The compiler for a target, or None. CXX, CUDA_HOME and ROCM_PATH are honoured."""
     finders = {Target.CPU: _find_cpu, Target.CUDA: _find_cuda, Target.HIP: _find_hip}
     return finders[target]()
+
+
+@dataclass(frozen=True)
+class DeviceDescription:
+    """What a recording says of the device it was made on; `num_processors` are a GPU's SMs or CUs, 0 for the CPU."""
+
+    target: Target
+    name: str
+    arch: str
+    num_processors: int = 0
+
+
+def describe_device(device: str) -> DeviceDescription:
+    """The device behind "cpu" or a torch device such as "cuda:3"."""
+    target = target_of_device(device)
+    if target is Target.CPU:
+        machine = platform.machine()
+        return DeviceDescription(target, f"CPU {machine}", machine)
+    import torch
+
+    properties = torch.cuda.get_device_properties(device)
+    arch = f"sm_{properties.major}{properties.minor}"
+    if target is Target.HIP:
+        arch = properties.gcnArchName
+    return DeviceDescription(target, properties.name, arch, properties.multi_processor_count)
+
+
+def count_cores() -> int:
+    """What a container or a launcher leaves of the host's cores, where the system can say so."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 0
 
 
 def count_devices(target: Target) -> int:
