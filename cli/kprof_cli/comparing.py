@@ -17,7 +17,7 @@ from kprof_cli.options import (
     RegionsOption,
     TimeOption,
 )
-from kprof_cli.output import console, note
+from kprof_cli.output import note, show
 from kprof_cli.reading import open_trace
 
 
@@ -70,4 +70,4 @@ def diff(
     if is_json:
         print(reports.diff_to_json(built).decode())
     elif output is None:
-        console().print(reports.render_diff_terminal(built, all_rows=has_all_rows))
+        show(reports.render_diff_terminal(built, all_rows=has_all_rows))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pandas as pd
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 # Wide enough for every table of ours: a pipe has no width, and cutting cells would lose numbers.
 _PIPE_WIDTH: Final = 250
@@ -64,13 +64,17 @@ def print_rows(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, limit: 
     shown = rows[:limit] if limit else rows
     for row in shown:
         table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    out = console()
-    with out.capture() as captured:
-        out.print(table)
-    # Padding to the table's edge is noise in files and diffs.
-    print("\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines()))
+    show(table)
     if len(shown) < len(rows):
         print(f"... {len(rows) - len(shown)} more rows; --limit 0 prints all")
+
+
+def show(drawn: RenderableType) -> None:
+    """Print what rich draws, without the padding to its edge: that is noise in files and diffs."""
+    out = console()
+    with out.capture() as captured:
+        out.print(drawn)
+    print("\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines()))
 
 
 def note(text: str) -> None:

@@ -24,7 +24,7 @@ from kprof_cli.options import (
     RunArgument,
     TimeOption,
 )
-from kprof_cli.output import console, note, print_frame, print_json, print_rows, progress_bar
+from kprof_cli.output import note, print_frame, print_json, print_rows, progress_bar, show
 
 if TYPE_CHECKING:
     from kprof.trace import Trace
@@ -236,7 +236,7 @@ def report(
     if is_json:
         print(reports.to_json(built).decode())
     elif output is None:
-        console().print(reports.render_terminal(built))
+        show(reports.render_terminal(built))
     for bar in missed:
         note(bar.sentence)
     if missed:

@@ -48,7 +48,9 @@ def typical_call(trace: Trace) -> Call | None:
     starts = launch_starts(trace)
     launches = starts.loc[starts["ordinal"] == row["ordinal"], "launch"]
     name = (
-        "the run" if len(table) == 1 else f"call {row['ordinal']}, of median length of {len(table)}"
+        "the run"
+        if len(table) == 1
+        else f"call {row['ordinal']} (of {len(table)}, the one of median length)"
     )
     return Call(
         int(row["ordinal"]),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+# From so many on the rule of a series says more than its members.
+_MIN_REGULAR: Final = 5
 _UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 
 
@@ -23,7 +26,9 @@ def difference(ns: float, bound_ns: float) -> str:
 
 
 def percent(share: float) -> str:
-    """61 %, and 0.4 % where whole percents would hide it."""
+    """61 %, 0.4 % where whole percents would hide it, and < 0.1 % where that would, too."""
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
     return f"{100 * share:.0f} %" if abs(share) >= 0.0095 or share == 0 else f"{100 * share:.1f} %"
 
 
@@ -32,20 +37,34 @@ def ratio(value: float) -> str:
     return f"{value:.1f}x"
 
 
+def listed(parts: Sequence[str], separator: str = ", ") -> str:
+    """`a`, `a and b`, `a, b and c`; with another separator where the parts hold commas themselves."""
+    *others, last = parts
+    return f"{separator.join(others)} and {last}" if others else last
+
+
 def counted(number: int, one: str, many: str) -> str:
-    """1 launch, 2 launches"""
-    return f"{number} {one if number == 1 else many}"
+    """1 launch, 2,048 launches"""
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def members(kind: str, numbers: Iterable[int], at_most: int = 12) -> str:
-    """`rank 3`, `ranks 0-2, 4-7`, `blocks 3, 11, 19`; long lists end in a count of what was left off."""
+    """`rank 3`, `ranks 0-2, 4-7`, `blocks 3, 7, 11 ... 131`; other long lists end in a count of what was left off."""
     ordered = sorted(set(numbers))
     if len(ordered) == 1:
         return f"{kind} {ordered[0]}"
+    if len(ordered) >= _MIN_REGULAR and _step(ordered) > 1:
+        return f"{kind}s {', '.join(map(str, ordered[:3]))} ... {ordered[-1]}"
     runs = _runs(ordered)
     shown = ", ".join(runs[:at_most])
     left = len(runs) - at_most
     return f"{kind}s {shown}" + (f" and {left} more" if left > 0 else "")
+
+
+def _step(ordered: list[int]) -> int:
+    """The distance between neighbours where it is always the same, as of blocks that serve one source; else 0."""
+    steps = {after - before for before, after in itertools.pairwise(ordered)}
+    return steps.pop() if len(steps) == 1 else 0
 
 
 def _runs(ordered: list[int]) -> list[str]:

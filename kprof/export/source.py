@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -103,43 +105,73 @@ class Source:
         return sum(key.num_events for key in self.keys)
 
     def pieces(self, rank: int) -> list[Piece]:
-        """Split a rank at block boundaries."""
-        pieces: list[Piece] = []
-        for key in self.keys:
-            if key.rank != rank:
-                continue
-            last = pieces[-1] if pieces else None
-            is_same_block = last is not None and last.last_block == key.block
-            if last and (is_same_block or last.num_events + key.num_events <= _ROWS_PER_PIECE):
-                total = last.num_events + key.num_events
-                pieces[-1] = Piece(rank, last.first_block, key.block, total)
-            else:
-                pieces.append(Piece(rank, key.block, key.block, key.num_events))
-        return pieces
+        """A rank, split at block boundaries."""
+        return self._pieces.get(rank, [])
 
     def read(self, piece: Piece) -> RawEvents:
         """Fetch a piece. Open spans reach to the end of the trace; no span ends before it starts."""
+        if piece not in self._read_ahead:
+            self._read_ahead.clear()
+            self._read_ahead.update(self._fetch(self._read_together(piece)))
+        return self._read_ahead.pop(piece)
+
+    @cached_property
+    def _pieces(self) -> dict[int, list[Piece]]:
+        pieces: dict[int, list[Piece]] = {}
+        for key in self.keys:
+            of_rank = pieces.setdefault(key.rank, [])
+            last = of_rank[-1] if of_rank else None
+            is_same_block = last is not None and last.last_block == key.block
+            if last and (is_same_block or last.num_events + key.num_events <= _ROWS_PER_PIECE):
+                total = last.num_events + key.num_events
+                of_rank[-1] = Piece(key.rank, last.first_block, key.block, total)
+            else:
+                of_rank.append(Piece(key.rank, key.block, key.block, key.num_events))
+        return pieces
+
+    @cached_property
+    def _read_ahead(self) -> dict[Piece, RawEvents]:
+        """Pieces that were fetched together with the one that was asked for last."""
+        return {}
+
+    def _read_together(self, first: Piece) -> list[Piece]:
+        """Whole ranks from `first` on: to find one of a thousand ranks takes longer than to read it."""
+        together, num_events = [first], first.num_events
+        if len(self._pieces[first.rank]) > 1:
+            return together
+        following = itertools.dropwhile(lambda rank: rank != first.rank, self._pieces)
+        for rank in itertools.islice(following, 1, None):
+            piece, *others = self._pieces[rank]
+            num_events += piece.num_events
+            if others or num_events > _ROWS_PER_PIECE:
+                break
+            together.append(piece)
+        return together
+
+    def _fetch(self, pieces: list[Piece]) -> Iterator[tuple[Piece, RawEvents]]:
+        ranks = ", ".join(str(piece.rank) for piece in pieces)
+        only = pieces[0]
+        is_part = len(pieces) == 1
+        blocks = f"block BETWEEN {only.first_block} AND {only.last_block}" if is_part else "true"
         table = self.trace.sql(
-            f"""SELECT event_id, launch, block, warp, {self._name_sql()} AS name, flags,
+            f"""SELECT rank, event_id, launch, block, warp, {self._name_sql()} AS name, flags,
                 start_ns - {self.origin_ns} AS start_ns,
                 CASE WHEN flags & {EVENT_OPEN} = 0 THEN greatest(start_ns, end_ns) - {self.origin_ns}
                      ELSE {self.last_ns} END AS end_ns,
                 payload
             FROM events
-            WHERE rank = {piece.rank} AND block BETWEEN {piece.first_block} AND {piece.last_block}
-            ORDER BY block, warp, start_ns, end_ns DESC, event_id"""
+            WHERE rank IN ({ranks}) AND {blocks}
+            ORDER BY rank, block, warp, start_ns, end_ns DESC, event_id"""
         )
-        return RawEvents(
-            event_id=_column(table, "event_id", np.int64),
-            launch=_column(table, "launch", np.int64),
-            block=_column(table, "block", np.int64),
-            warp=_column(table, "warp", np.int64),
-            name=_column(table, "name", np.int32),
-            flags=_column(table, "flags", np.uint8),
-            start_ns=_column(table, "start_ns", np.int64),
-            end_ns=_column(table, "end_ns", np.int64),
-            payload=_column(table, "payload", np.int64),
-        )
+        narrow = {"name": np.int32, "flags": np.uint8}
+        columns = {
+            field.name: _column(table, field.name, narrow.get(field.name, np.int64))
+            for field in fields(RawEvents)
+        }
+        rank = _column(table, "rank", np.int64)
+        for piece in pieces:
+            first, end = np.searchsorted(rank, [piece.rank, piece.rank + 1])
+            yield piece, RawEvents(**{name: of[first:end] for name, of in columns.items()})
 
     def _name_sql(self) -> str:
         if not self.unknown_names:

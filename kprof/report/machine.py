@@ -15,6 +15,7 @@
                   waits_by_rank, waits_by_region, waits_by_peer, imbalance_by_rank, imbalance_by_block, blame,
                   unmatched_flows, stragglers, ramp_and_tail, barrier_waits, bandwidth, stalls, critical_path,
                   critical_regions, what_if, delay_costs
+                  (efficiency is without the first call where the finding "warm-up" says so)
       "blame_matrix": {"rows": [waiting rank], "columns": [rank waited for], "wait_ns": [[...], ...]}
     }
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 from kprof import analysis
 from kprof.analysis import Severity
 from kprof.analysis.rules.measure import run_time_ns
+from kprof.analysis.rules.warmup import steady_part
 from kprof.analysis.summary import summarise
 from kprof.analysis.timeline import Focus, activity, focus, longest_spans
-from kprof.analysis.wording import duration, members
+from kprof.analysis.wording import counted, duration, members
 from kprof.errors import ClockError, SelectionError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 Progress = Callable[[str, float], None]
 _RANKS_IN_BLOCK_VIEW: Final = 2
 _MAX_EVENTS_SORTED: Final = 5_000_000
+_SEVERE: Final = (Severity.CRITICAL, Severity.MAJOR)
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Report:
     """Tables of a trace and what stands out in them.
 
     Tables that need one clock are None where the clocks are not aligned; `refused` then holds a sentence for
-    each.
+    each. `efficiency` is that of the run without its first call where that was a warm-up, whose ordinal is `warm_up`.
     """
 
     manifest: Manifest
@@ -46,6 +48,7 @@ class Report:
     regions: pd.DataFrame
     rank_efficiency: pd.DataFrame
     efficiency: pd.DataFrame | None
+    warm_up: int | None
     launch_efficiency: pd.DataFrame | None
     launch_skew: pd.DataFrame | None
     late_sender: pd.DataFrame | None
@@ -72,11 +75,44 @@ class Report:
     spans: pd.DataFrame
     view_command: str = "kprof view RUN"
 
+    @property
+    def size(self) -> str:
+        """What the report is of, in words: ranks, launches, events, time in kernels."""
+        ranks = (
+            f"{len(self.manifest.ranks)} of {counted(self.manifest.world_size, 'rank', 'ranks')}"
+        )
+        launches = counted(self.num_launches, "launch", "launches")
+        events = counted(self.num_events, "event", "events")
+        return f"{ranks}, {launches}, {events}, {duration(self.run_time_ns)} in kernels"
+
     def command_for(self, finding: Finding) -> str:
         """What opens the trace on a finding; empty for one that no stretch of the trace shows."""
         if finding.where_ns is None:
             return ""
         return f"{self.view_command} --finding {shlex.quote(finding.id)}"
+
+    def telling_ranks(self, at_most: int) -> list[int]:
+        """All ranks where they are few; else those that findings name, then those that were waited for longest."""
+        recorded = [info.rank for info in self.manifest.ranks]
+        if len(recorded) <= at_most:
+            return recorded
+        named = [rank for finding in self.findings for rank in finding.ranks]
+        waited_for = self.stragglers.sort_values("caused_ns", ascending=False, kind="stable")
+        order = dict.fromkeys([*named, *waited_for["rank"].tolist(), *recorded])
+        return sorted([rank for rank in order if rank in set(recorded)][:at_most])
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why tables are missing, each reason once: a sentence -> what is missing for it."""
+        names: dict[str, list[str]] = {}
+        for name, sentence in self.refused.items():
+            # "late sender needs the ranks on one clock": the same is said of all that need it.
+            _, needs, reason = sentence.partition(" needs ")
+            names.setdefault(f"this needs {reason}" if needs else sentence, []).append(name)
+        return {
+            reason: ", ".join(of).replace("_", " ").replace("what if", "what-if")
+            for reason, of in names.items()
+        }
 
     @property
     def is_aligned(self) -> bool:
@@ -96,6 +132,7 @@ def build(
     summarise(trace, lambda what, share: say(what, 0.6 * share))
     say("findings", 0.6)
     found = tuple(analysis.findings(trace))
+    steady, notes = steady_part(trace)
     say("tables", 0.85)
     refused: dict[str, str] = {}
     over = focus(trace)
@@ -112,7 +149,8 @@ def build(
         refused=refused,
         regions=analysis.stats(trace),
         rank_efficiency=analysis.rank_efficiency(trace),
-        efficiency=_aligned(refused, "efficiency", analysis.efficiency, trace),
+        efficiency=_aligned(refused, "efficiency", analysis.efficiency, steady),
+        warm_up=notes[0].evidence["ordinal"] if notes else None,
         launch_efficiency=_aligned(refused, "launch_efficiency", analysis.launch_efficiency, trace),
         launch_skew=_aligned(refused, "launch_skew", analysis.launch_skew, trace),
         late_sender=_aligned(refused, "late_sender", analysis.late_sender, trace),
@@ -169,14 +207,24 @@ def _stalls(refused: dict[str, str], trace: Trace, num_events: int) -> pd.DataFr
 
 
 def _verdict(trace: Trace, found: tuple[Finding, ...], num_events: int) -> str:
-    """One sentence: the costliest finding, or that there is none, or why nothing can be said."""
+    """The costliest finding, or that there is none, or why nothing can be said; then what makes it doubtful."""
     if num_events == 0:
         return "The capture holds no events: nothing was recorded, or the selection leaves nothing."
+    doubts = [finding for finding in found if finding.cost_ns == 0 and finding.severity in _SEVERE]
     costly = [finding for finding in found if finding.cost_ns > 0]
-    if found and found[0].kind == "lossy_capture" and found[0].severity is Severity.CRITICAL:
-        costly = [found[0]]
-    if costly:
-        return costly[0].sentence[0].upper() + costly[0].sentence[1:] + "."
+    if doubts and (not costly or doubts[0].severity is Severity.CRITICAL):
+        return _as_sentence(doubts[0].sentence)
+    if not costly:
+        return _nothing_found(trace)
+    caveat = f" Mind that {doubts[0].sentence}." if doubts else ""
+    return _as_sentence(costly[0].sentence) + caveat
+
+
+def _as_sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + "."
+
+
+def _nothing_found(trace: Trace) -> str:
     if not _has_waits(trace):
         return (
             "No region of category wait or sync was recorded: work is compared below, but nothing can be said about "

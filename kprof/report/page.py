@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kprof.analysis.wording import difference, duration, percent
+from kprof.analysis.wording import difference, duration, members, percent
 from kprof.errors import ExportError, OutputExistsError
 from kprof.report.figures import CATEGORY_COLORS, all_figures
 from kprof.report.machine import quality_rows
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from kprof.report.model import Report
 
 _TABLE_ROWS: Final = 64
+# The columns of the table of losses.
+LOSSES: Final = ("dropped", "open", "saturated", "clamped", "unknown_region", "torn_chunks")
 # What would end a script element or start a comment in it, and what JavaScript counts as a line end.
 _UNSAFE_IN_SCRIPT: Final = {
     "<": "\\u003c",
@@ -85,14 +87,17 @@ def to_html(report: Report, trace: EmbeddedTrace | None = None) -> str:
         numbers={finding.id: i for i, finding in enumerate(report.findings, start=1)},
         efficiency=_efficiency(report),
         rank_rows=_rank_rows(report),
+        cut=_what_is_cut,
         region_rows=report.regions.to_dict("records")[:_TABLE_ROWS],
-        quality=quality_rows(report),
+        num_regions=len(report.regions),
+        quality=_quality_rows(report),
+        missing=members("rank", report.manifest.missing_ranks),
         bounds=_bounds(report),
         late_rows=_late_rows(report),
         path_rows=_path_rows(report),
         what_if_rows=_what_if_rows(report),
         delay_rows=_delay_rows(report),
-        refused=_refused_once(report),
+        losses=LOSSES,
         colors=CATEGORY_COLORS,
         trace=trace,
         trace_links=_script_json({"ui": trace.ui, "title": trace.title, "links": trace.links})
@@ -117,13 +122,34 @@ def _efficiency(report: Report) -> dict[str, Any] | None:
     return None if table is None or table.empty else dict(table.to_dict("records")[0].items())  # type: ignore[arg-type]
 
 
+def _what_is_cut(shown: int, number: int, what: str, which: str) -> str:
+    """A sentence where a table does not show all there is."""
+    if shown == number:
+        return ""
+    return f"{shown} of {number:,} {what}: {which}; kprof report --json has them all."
+
+
+def _quality_rows(report: Report) -> list[dict[str, Any]]:
+    """Ranks that lost most, and then those whose clock is known least well, where there are too many for a page."""
+    rows = quality_rows(report)
+    alignment = report.manifest.alignment
+    bounds = {entry.rank: entry.bound_ns for entry in alignment.ranks} if alignment else {}
+
+    def badness(row: dict[str, Any]) -> tuple[int, float]:
+        return -sum(row[name] for name in LOSSES), -bounds.get(row["rank"], 0.0)
+
+    kept = sorted(rows, key=badness)[:_TABLE_ROWS]
+    return sorted(kept, key=lambda row: int(row["rank"]))
+
+
 def _rank_rows(report: Report) -> list[dict[str, Any]]:
     """The straggler sheet: own work and wait, the wait caused to the others, and what fixing the rank would
     gain."""
     efficiency = report.rank_efficiency.set_index("rank").to_dict("index")
     gains = _gains(report)
+    shown = report.telling_ranks(_TABLE_ROWS)
     rows = []
-    for row in report.stragglers.to_dict("records"):
+    for row in report.stragglers[report.stragglers["rank"].isin(shown)].to_dict("records"):
         own = efficiency[row["rank"]]
         gain = gains.get(row["rank"])
         rows.append(
@@ -189,12 +215,3 @@ def _late_rows(report: Report) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _refused_once(report: Report) -> dict[str, str]:
-    """Each reason once: sentence -> what cannot be said."""
-    reasons: dict[str, list[str]] = {}
-    for name, sentence in report.refused.items():
-        reason = sentence.partition(" needs ")[2] or sentence
-        reasons.setdefault(reason, []).append(name.replace("_", " "))
-    return {f"needs {reason}": ", ".join(names) for reason, names in reasons.items()}

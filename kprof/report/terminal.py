@@ -27,18 +27,15 @@ def render_terminal(report: Report) -> RenderableType:
     parts += [_findings(report), _ranks(report), _regions(report)]
     if report.blame_matrix.to_numpy().sum() > 0:
         parts.append(_blame(report))
-    parts += [Text(f"{name}: {sentence}", style="cyan") for name, sentence in _refusals(report)]
+    parts += [
+        Text(f"not shown: {names}: {reason}", style="cyan")
+        for reason, names in report.reasons.items()
+    ]
     return Group(*parts)
 
 
 def _headline(report: Report) -> str:
-    manifest = report.manifest
-    command = " ".join(manifest.command)
-    ranks = f"{len(manifest.ranks)} of {manifest.world_size} ranks"
-    return (
-        f"{command}\n{ranks}, {report.num_events} events, {report.num_launches} launches, "
-        f"{duration(report.run_time_ns)} in kernels"
-    )
+    return f"{' '.join(report.manifest.command)}\n{report.size}"
 
 
 def _efficiency_line(report: Report) -> RenderableType:
@@ -51,55 +48,75 @@ def _efficiency_line(report: Report) -> RenderableType:
     return Text(
         f"parallel efficiency {percent(row['parallel_efficiency'])} = load balance {percent(row['load_balance'])} "
         f"x communication efficiency {percent(row['communication_efficiency'])}"
+        + ("" if report.warm_up is None else f", without call {report.warm_up}, the warm-up")
     )
 
 
 def _findings(report: Report) -> RenderableType:
-    """Two columns, so that wrapped sentences stay beside their severity."""
+    """Number and severity beside their sentences, however often these are wrapped."""
     from rich.table import Table
     from rich.text import Text
 
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", no_wrap=True)
+    grid.add_column(no_wrap=True)
     grid.add_column()
+    numbers = {finding.id: number for number, finding in enumerate(report.findings, start=1)}
     for finding in report.findings:
         severity = finding.severity.value
-        grid.add_row(Text(severity, style=_STYLES[severity]), Text(finding.sentence))
-        grid.add_row("", Text(finding.remedy, style="dim"))
+        cause = numbers.get(finding.explained_by or "")
+        because = f" (because of {cause})" if cause else ""
+        grid.add_row(
+            str(numbers[finding.id]),
+            Text(severity, style=_STYLES[severity]),
+            Text(finding.sentence + because),
+        )
+        grid.add_row("", "", Text(finding.remedy, style="dim"))
         if command := report.command_for(finding):
-            grid.add_row("", Text(command, style="cyan"))
-        grid.add_row("", "")
+            grid.add_row("", "", Text(command, style="cyan"))
+        grid.add_row("", "", "")
     return grid
 
 
-def _table(title: str, columns: list[str]) -> Table:
+def _titled(title: str, table: Table, num_rows: int = 0, what: str = "") -> RenderableType:
+    """A title of its own: that of a rich table is broken to the table's width."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(title, style="bold"), table]
+    if num_rows > _MAX_ROWS:
+        parts.append(
+            Text(f"  {num_rows - _MAX_ROWS:,} more {what}: --json has them all\n", style="dim")
+        )
+    return Group(*parts)
+
+
+def _table(columns: list[str]) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, title_style="bold")
+    table = Table(box=SIMPLE_HEAD)
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
     return table
 
 
-def _ranks(report: Report) -> Table:
-    table = _table("Ranks", ["rank", "events", "work", "vs median", "wait", "load balance"])
-    rows = report.imbalance_by_rank.to_dict("records")
-    for row in rows[:_MAX_ROWS]:
+def _ranks(report: Report) -> RenderableType:
+    table = _table(["rank", "events", "work", "vs median", "wait", "load balance"])
+    shown, ranks = report.telling_ranks(_MAX_ROWS), report.imbalance_by_rank
+    for row in ranks[ranks["rank"].isin(shown)].to_dict("records"):
         table.add_row(
             str(row["rank"]),
-            str(row["events"]),
+            f"{row['events']:,}",
             duration(row["work_ns"]),
             f"{row['work_vs_median']:.2f}x",
             duration(row["wait_ns"]),
             percent(row["load_balance"]),
         )
-    if len(rows) > _MAX_ROWS:
-        table.caption = f"{len(rows) - _MAX_ROWS} more ranks: --json has them all"
-    return table
+    return _titled("Ranks", table, len(ranks), "ranks")
 
 
-def _regions(report: Report) -> Table:
+def _regions(report: Report) -> RenderableType:
     from rich.text import Text
 
     columns = [
@@ -113,31 +130,21 @@ def _regions(report: Report) -> Table:
         "max",
         "of block time",
     ]
-    table = _table("Regions", columns)
+    table = _table(columns)
     for row in report.regions.to_dict("records")[:_MAX_ROWS]:
         times = [duration(row[f"{name}_ns"]) for name in ("total", "median", "p95", "p99", "max")]
         # Text: a region's name is data and may look like markup.
         name, category = Text(str(row["region"])), str(row["category"])
-        table.add_row(name, category, str(row["count"]), *times, percent(row["share"]))
-    return table
+        table.add_row(name, category, f"{row['count']:,}", *times, percent(row["share"]))
+    return _titled("Regions", table, len(report.regions), "regions")
 
 
-def _blame(report: Report) -> Table:
+def _blame(report: Report) -> RenderableType:
     matrix = report.blame_matrix
     order = matrix.sum(axis=0).sort_values(ascending=False).index[:_MAX_ROWS]
     shown: pd.DataFrame = matrix[sorted(order)]
-    table = _table("Wait of a rank (row) for a rank (column)", ["rank", *map(str, shown.columns)])
-    for rank, row in zip(shown.index.tolist()[:_MAX_ROWS], shown.to_numpy(), strict=False):
+    shown = shown.loc[sorted(shown.sum(axis=1).nlargest(_MAX_ROWS).index)]
+    table = _table(["rank", *map(str, shown.columns)])
+    for rank, row in zip(shown.index.tolist(), shown.to_numpy(), strict=True):
         table.add_row(str(rank), *[duration(value) if value else "-" for value in row.tolist()])
-    if len(matrix.columns) > _MAX_ROWS or len(matrix) > _MAX_ROWS:
-        table.caption = "the ranks waited for most; --json has them all"
-    return table
-
-
-def _refusals(report: Report) -> list[tuple[str, str]]:
-    """Each reason once, with what it keeps from being known."""
-    by_sentence: dict[str, list[str]] = {}
-    for name, sentence in report.refused.items():
-        reason = sentence.partition(" needs ")[2] or sentence
-        by_sentence.setdefault(reason, []).append(name.replace("_", " "))
-    return [(", ".join(names), f"needs {reason}") for reason, names in by_sentence.items()]
+    return _titled("Wait of a rank (row) for a rank (column)", table, len(matrix), "ranks")

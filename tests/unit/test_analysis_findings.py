@@ -10,6 +10,7 @@ import pytest
 from kprof import analysis, report
 from kprof.analysis import Finding, Severity
 from kprof.analysis.rules import ordered
+from kprof.analysis.rules.causes import with_causes
 from kprof.analysis.rules.outliers import counts_that_stand_out, medians_of_others
 from kprof.capture import event_schema
 from kprof.manifest import EventCounts
@@ -44,6 +45,43 @@ def test_a_rank_that_sends_three_times_the_tokens_is_named_with_the_blocks_that_
     assert blocks.explained_by == rank.id
     assert "blocks 3, 11 of ranks 0-7" in blocks.sentence
     assert "they serve rank 3" in blocks.sentence
+
+
+def test_more_work_for_the_blocks_of_a_rank_is_not_blamed_on_its_late_start() -> None:
+    def finding(name: str, kind: str, cost_ns: float, blocks: tuple[int, ...] = ()) -> Finding:
+        evidence = {"peer": 3} if blocks else {}
+        return Finding(
+            name,
+            kind,
+            Severity.MAJOR,
+            "",
+            "",
+            cost_ns,
+            ranks=(3,),
+            blocks=blocks,
+            evidence=evidence,
+        )
+
+    late, work = finding("late", "launch_skew", 200.0), finding("work", "uneven_work", 50.0)
+    blocks = finding("blocks", "uneven_work", 100.0, blocks=(3, 7))
+    by_id = {found.id: found for found in with_causes([late, work, blocks])}
+    assert (by_id["blocks"].explained_by, by_id["work"].cost_ns) == ("work", 100.0)
+    alone = {found.id: found for found in with_causes([late, blocks])}
+    assert alone["blocks"].explained_by is None
+
+
+def test_places_are_listed_and_the_ranks_left_off_are_counted() -> None:
+    from kprof.analysis.rules.uneven import _places_in_words
+
+    assert (
+        _places_in_words({0: [3, 7], 1: [3, 7], 2: [4]})
+        == "blocks 3, 7 of ranks 0, 1 and block 4 of rank 2"
+    )
+    many = {0: [0], 1: [1], 2: [2], 3: [9, 11], 4: [9, 11]}
+    assert _places_in_words(many).startswith("blocks 9, 11 of ranks 3, 4; block 0 of rank 0; ")
+    assert _places_in_words(many).endswith(" and blocks of 1 more rank")
+    many |= {5: [5], 6: [6]}
+    assert _places_in_words(many).endswith(" and blocks of 3 more ranks")
 
 
 def test_clocks_calibrated_once_are_said() -> None:

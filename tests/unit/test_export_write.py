@@ -322,3 +322,39 @@ def test_what_cannot_be_merged_is_cut_in_time(tmp_path: Path) -> None:
 def test_max_slices_must_be_a_number_above_zero(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="above 0"):
         write(small_trace(), tmp_path / "run.pftrace", max_slices=0)
+
+
+def crowd(num_ranks: int) -> Trace:
+    build = TraceBuilder(REGIONS, num_ranks)
+    for rank in range(num_ranks):
+        for block in range(rank % 3 + 1):
+            build.span(rank=rank, block=block, region="long", start_ns=7 * rank, duration_ns=10)
+    return build.trace()
+
+
+def test_small_ranks_are_read_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    for num_ranks in (4, 40):
+        asked: list[str] = []
+        trace, sql = crowd(num_ranks), Trace.sql
+        monkeypatch.setattr(
+            Trace,
+            "sql",
+            lambda self, query, *a, to=asked, of=sql: to.append(query) or of(self, query, *a),
+        )
+        write(trace, tmp_path / f"{num_ranks}.pftrace")
+        counts.append(len(asked))
+        monkeypatch.undo()
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("rows_per_piece", [1, 2, 3, 5, 1000])
+def test_events_do_not_depend_on_what_is_read_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_per_piece: int
+) -> None:
+    whole, pieces = tmp_path / "whole.pftrace", tmp_path / "pieces.pftrace"
+    write(crowd(11), whole)
+    monkeypatch.setattr("kprof.export.source._ROWS_PER_PIECE", rows_per_piece)
+    write(crowd(11), pieces)
+    assert sorted(slices(pieces)) == sorted(slices(whole))
+    assert len(slices(whole)) == sum(rank % 3 + 1 for rank in range(11))

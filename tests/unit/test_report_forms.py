@@ -8,15 +8,17 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kprof import report as reports
-from kprof.analysis.wording import difference, duration, members, percent
+from kprof.analysis.wording import counted, difference, duration, listed, members, percent
 from kprof.errors import ClockError, ExportError, OutputExistsError, SelectionError
 from kprof.planted import Plant, simulate
 from kprof.report import Report
 from kprof.report.figures import all_figures
 from kprof.report.page import to_html
 from kprof.synthetic import TraceBuilder
+from kprof.trace import Trace
 
 EVIL = "<script>alert(1)</script></script><img src=x onerror=alert(2)>&'"
 
@@ -24,6 +26,21 @@ EVIL = "<script>alert(1)</script></script><img src=x onerror=alert(2)>&'"
 @pytest.fixture(scope="module")
 def uneven() -> Report:
     return reports.build(simulate(Plant(tokens_of={3: 3.0}, send_late_ns={3: 20_000})))
+
+
+PAIR_REGIONS = """
+REGION(R_SEND, "send", send, peer:8, slot:24)
+REGION(R_WAIT, "wait", wait, peer:8, slot:24)
+FLOW(R_SEND, R_WAIT)
+"""
+
+
+def exchange(send_slot: int = 0, send_ns: int = 0, missing: tuple[int, ...] = ()) -> TraceBuilder:
+    """Rank 0 waits from 0 to 100 for what rank 1 sends."""
+    build = TraceBuilder(PAIR_REGIONS, 2 + len(missing), missing_ranks=missing)
+    build.span(rank=1, region="send", start_ns=send_ns, duration_ns=10, peer=0, slot=send_slot)
+    build.span(rank=0, region="wait", start_ns=0, duration_ns=100, peer=1, slot=0)
+    return build
 
 
 def terminal_text(report: Report, width: int = 120) -> str:
@@ -97,26 +114,38 @@ def test_poor_traces_still_get_a_whole_report(trace: object, words: str, tmp_pat
     assert reports.write_html(report, tmp_path / "r.html").exists()
 
 
+def test_too_large_a_call_is_refused_in_a_whole_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kprof.analysis.dependencies.graph.MAX_SPANS", 10)
+    report = reports.build(simulate(Plant(num_launches=1)))
+    (reason,) = report.reasons
+    assert reason.startswith("the call has ")
+    assert report.reasons[reason] == "critical path, what-if, delay costs"
+    assert "what-if, delay costs.</b> The call has" in to_html(report)
+    assert "delay costs: the call has" in terminal_text(report)
+
+
+@pytest.mark.parametrize(
+    ("trace", "words"),
+    [
+        (exchange(send_ns=5000), "1 of 1 waits ended before their send began"),
+        (exchange(missing=(2, 3)), "Ranks 2, 3 of 4 left no events"),
+    ],
+)
+def test_the_verdict_never_says_that_all_is_well_of_a_doubtful_capture(
+    trace: TraceBuilder, words: str
+) -> None:
+    # Something costs time in these traces or nothing does: what makes it doubtful is said in both cases.
+    quiet = trace
+    quiet.span(rank=1, region="wait", start_ns=0, duration_ns=100, peer=0, slot=9)
+    verdict = reports.build(quiet.trace()).verdict
+    assert words.lower() in verdict.lower()
+
+
 def test_no_wait_regions_get_a_sentence() -> None:
     build = TraceBuilder('REGION(R, "work", compute)', 2)
     build.span(rank=0, region="work", start_ns=0, duration_ns=10)
     build.span(rank=1, region="work", start_ns=0, duration_ns=11)
     assert "No region of category wait" in reports.build(build.trace()).verdict
-
-
-PAIR_REGIONS = """
-REGION(R_SEND, "send", send, peer:8, slot:24)
-REGION(R_WAIT, "wait", wait, peer:8, slot:24)
-FLOW(R_SEND, R_WAIT)
-"""
-
-
-def exchange(send_slot: int = 0, send_ns: int = 0, missing: tuple[int, ...] = ()) -> TraceBuilder:
-    """Rank 0 waits from 0 to 100 for what rank 1 sends."""
-    build = TraceBuilder(PAIR_REGIONS, 2 + len(missing), missing_ranks=missing)
-    build.span(rank=1, region="send", start_ns=send_ns, duration_ns=10, peer=0, slot=send_slot)
-    build.span(rank=0, region="wait", start_ns=0, duration_ns=100, peer=1, slot=0)
-    return build
 
 
 @pytest.mark.parametrize(
@@ -264,10 +293,121 @@ def test_a_bar_on_a_refused_number_is_an_error_not_a_pass() -> None:
         (members("rank", [3]), "rank 3"),
         (members("rank", [7, 0, 1, 2, 4, 5, 6]), "ranks 0-2, 4-7"),
         (members("block", [3, 11, 19]), "blocks 3, 11, 19"),
-        (members("block", range(0, 60, 2), at_most=3), "blocks 0, 2, 4 and 27 more"),
+        (members("block", range(0, 60, 2)), "blocks 0, 2, 4 ... 58"),
+        (members("block", [1, 3, 9, 11, 30, 47], at_most=3), "blocks 1, 3, 9 and 3 more"),
+        (members("block", range(5)), "blocks 0-4"),
+        (listed(["a"]), "a"),
+        (listed(["a", "b", "c"]), "a, b and c"),
+        (counted(1, "launch", "launches"), "1 launch"),
+        (counted(20_480, "launch", "launches"), "20,480 launches"),
         (percent(0.614), "61 %"),
         (percent(0.004), "0.4 %"),
+        (percent(0.0001), "< 0.1 %"),
+        (percent(0), "0 %"),
     ],
 )
 def test_wording(text: str, expected: str) -> None:
     assert text == expected
+
+
+def crowd(num_ranks: int, late: int) -> Report:
+    """Every rank waits 1 us for its neighbour, but for rank `late` 40 us; events of that rank were dropped."""
+    build = TraceBuilder('REGION(W, "wait", wait, peer:16)\nREGION(C, "copy", compute)', num_ranks)
+    for rank in range(num_ranks):
+        peer = (rank + 1) % num_ranks
+        wait_ns = 40_000 if peer == late else 1000
+        build.span(rank=rank, region="wait", start_ns=0, duration_ns=wait_ns, peer=peer)
+        build.span(rank=rank, region="copy", start_ns=40_000, duration_ns=500)
+    whole = build.manifest()
+    infos = [
+        replace(info, counts=replace(info.counts, dropped=int(info.rank == late)))
+        for info in whole.ranks
+    ]
+    manifest = replace(whole, ranks=tuple(infos))
+    return reports.build(Trace.from_table(manifest, build.table()))
+
+
+def test_one_rank_of_many_is_seen_in_every_form() -> None:
+    report = crowd(300, late=217)
+    figures = {figure["id"]: figure for figure in all_figures(report)}
+    matrix = figures["blame"]["data"][0]
+    assert len(matrix["x"]) == len(matrix["y"]) == 100
+    assert matrix["z"][matrix["y"].index("216-218")][matrix["x"].index("216-218")] == 40
+    assert (matrix["xgap"], matrix["ygap"]) == (0, 0)
+    assert "3 together" in figures["blame"]["layout"]["yaxis"]["title"]["text"]
+    for name in ("timeline", "blocks-work", "blocks-wait"):
+        assert len(figures[name]["data"][0]["z"]) == 100
+    page, text = to_html(report), terminal_text(report)
+    assert page.count("<td>rank 217</td>") == 2
+    assert page.count("64 of 300 ranks: ") == 2
+    assert re.search(r"^ *217 ", text, re.M)
+    assert "284 more ranks" in text
+
+
+def test_a_matrix_of_few_ranks_is_shown_as_it_is(uneven: Report) -> None:
+    (figure,) = [figure for figure in all_figures(uneven) if figure["id"] == "blame"]
+    assert figure["data"][0]["y"] == [str(rank) for rank in range(8)]
+    assert figure["layout"]["yaxis"]["title"]["text"] == "waiting rank"
+
+
+def test_a_cut_list_of_regions_says_so() -> None:
+    names = [f"step {i}" for i in range(90)]
+    build = TraceBuilder("\n".join(f'REGION(R{i}, "{n}", compute)' for i, n in enumerate(names)), 1)
+    for i, name in enumerate(names):
+        build.span(rank=0, region=name, start_ns=10 * i, duration_ns=5)
+    report = reports.build(build.trace())
+    assert "64 of 90 regions: " in to_html(report)
+    assert "74 more regions: --json" in terminal_text(report)
+
+
+def warmed_up() -> TraceBuilder:
+    """Four calls of two kernels on one rank; the first is ten times as long and idle for most of it."""
+    build = TraceBuilder('REGION(C, "copy", compute)\nREGION(W, "wait", wait)', 1)
+    for call in range(4):
+        for kernel in range(2):
+            launch, start = 2 * call + kernel, 100_000 * call + 10_000 * kernel
+            build.launch(launch, ("first", "second")[kernel])
+            build.span(rank=0, region="copy", start_ns=start, duration_ns=900, launch=launch)
+            wait_ns = 9100 if call == 0 else 100
+            build.span(
+                rank=0, region="wait", start_ns=start + 900, duration_ns=wait_ns, launch=launch
+            )
+    return build
+
+
+def test_efficiencies_are_those_of_the_calls_that_findings_speak_of() -> None:
+    report = reports.build(warmed_up().trace())
+    assert report.warm_up == 0
+    assert report.efficiency is not None
+    assert report.efficiency["parallel_efficiency"].iloc[0] == pytest.approx(0.9)
+    assert "90 %, without call 0, the warm-up" in terminal_text(report)
+    assert "Without call 0, the warm-up." in to_html(report)
+    assert len(reports.check_bars(report, ["parallel_efficiency<0.8"])) == 0
+    rest = reports.build(warmed_up().trace().select(launches=(2, 3, 4, 5)))
+    assert rest.warm_up is None
+    assert "warm-up" not in terminal_text(rest)
+
+
+def test_every_kernel_has_a_line_of_its_calls() -> None:
+    figures = {figure["id"]: figure for figure in all_figures(reports.build(warmed_up().trace()))}
+    lines = {line["name"]: line for line in figures["launches"]["data"]}
+    assert set(lines) == {"first", "first: start skew", "second", "second: start skew"}
+    assert lines["second"]["x"] == [0, 1, 2, 3]
+    assert lines["second"]["y"] == [10, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("waits_ns", "ticks"),
+    [
+        ([150, 320], ["100 ns", "200 ns", "500 ns"]),
+        ([50, 40_000], ["10 ns", "100 ns", "1 us", "10 us"]),
+    ],
+)
+def test_the_distribution_of_waits_has_numbers_on_its_axis(
+    waits_ns: list[int], ticks: list[str]
+) -> None:
+    build = TraceBuilder('REGION(W, "wait", wait)', 1)
+    for block, wait_ns in enumerate(waits_ns):
+        build.span(rank=0, block=block, region="wait", start_ns=0, duration_ns=wait_ns)
+    figures = {figure["id"]: figure for figure in all_figures(reports.build(build.trace()))}
+    assert figures["wait-distribution"]["layout"]["xaxis"]["ticktext"] == ticks

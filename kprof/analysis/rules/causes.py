@@ -9,7 +9,12 @@ from typing import Final
 from kprof.analysis.rules.finding import Finding, Severity
 
 _RANK_CAUSES: Final = ("uneven_work", "launch_skew", "uneven_speed")
-_ABOUT_A_PEER: Final = ("late_sender", "uneven_work", "barrier_wait")
+# What a rank is waited for may have any of these causes; blocks have more work only where the rank they serve has.
+_CAUSES_AT_THE_PEER: Final = {
+    "late_sender": _RANK_CAUSES,
+    "barrier_wait": _RANK_CAUSES,
+    "uneven_work": ("uneven_work",),
+}
 # What slows many blocks down at once makes some of them last, and some ranks late.
 _EVERYWHERE: Final = (
     "serialised_waits",
@@ -51,11 +56,9 @@ def _cause_of(symptom: Finding, found: list[Finding]) -> Finding | None:
     """The costliest finding about the rank, or the block, that `symptom` is about."""
     if symptom.kind == "tail":
         candidates = [f for f in found if _has_its_block(f, symptom)]
-    elif symptom.kind in _ABOUT_A_PEER and symptom.evidence.get("peer") is not None:
-        peer = (symptom.evidence["peer"],)
-        candidates = [
-            f for f in found if f.kind in _RANK_CAUSES and f.ranks == peer and not f.blocks
-        ]
+    elif symptom.kind in _CAUSES_AT_THE_PEER and symptom.evidence.get("peer") is not None:
+        peer, kinds = (symptom.evidence["peer"],), _CAUSES_AT_THE_PEER[symptom.kind]
+        candidates = [f for f in found if f.kind in kinds and f.ranks == peer and not f.blocks]
     else:
         candidates = []
     if symptom.kind in ("late_sender", "tail"):

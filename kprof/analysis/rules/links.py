@@ -10,7 +10,7 @@ from kprof.analysis.rules.finding import Finding, severity_of
 from kprof.analysis.rules.measure import credit_regions, run_time_ns
 from kprof.analysis.rules.outliers import MIN_RATIO, by_number, medians_of_others
 from kprof.analysis.waiting import late_sender
-from kprof.analysis.wording import difference, duration, members, percent
+from kprof.analysis.wording import difference, duration, listed, members, percent
 from kprof.errors import ClockError, SelectionError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _slow_link(trace: Trace, table: pd.DataFrame) -> list[Finding]:
     costs = f"{duration(row['excess_ns'])} per waiting block in {region}"
     if usual:
         sentence = (
-            f"what rank {src} sends to rank {dst} for {region} {arrives}, while data for {' and '.join(usual)} "
+            f"what rank {src} sends to rank {dst} for {region} {arrives}, while data for {listed(usual)} "
             f"takes no longer on that link than on others: it is queued behind other stores, {costs}"
         )
         remedy = (

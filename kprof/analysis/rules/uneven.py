@@ -18,7 +18,7 @@ from kprof.analysis.rules.outliers import (
     ratios_to_others,
 )
 from kprof.analysis.summary import summarise
-from kprof.analysis.wording import duration, members, ratio
+from kprof.analysis.wording import counted, duration, listed, members, ratio
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +84,7 @@ def _uneven_rank(
         kind="uneven_work",
         severity=severity_of(share),
         sentence=f"rank {rank} {_VERBS[category]} {ratio(times)} the {what} of the median rank "
-        f"({amount:.0f} against {usual:.0f} in {region}){seen}",
+        f"({amount:,.0f} against {usual:,.0f} in {region}){seen}",
         remedy="even out the routing, or split the work of a launch so that the others overlap the wait with work",
         cost_ns=cost_ns,
         ranks=(rank,),
@@ -253,12 +253,14 @@ def _places_in_words(blocks: dict[int, list[int]]) -> str:
     ranks_of: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for rank, numbers in blocks.items():
         ranks_of[tuple(numbers)].append(rank)
+    groups = sorted(ranks_of.items(), key=lambda item: -len(item[1]))
     clauses = [
-        f"{members('block', numbers)} of {members('rank', ranks)}"
-        for numbers, ranks in sorted(ranks_of.items(), key=lambda item: -len(item[1]))
+        f"{members('block', numbers)} of {members('rank', ranks)}" for numbers, ranks in groups[:3]
     ]
-    left = len(clauses) - 3
-    return "; ".join(clauses[:3]) + (f"; and blocks of {left} more ranks" if left > 0 else "")
+    left = sum(len(ranks) for _, ranks in groups[3:])
+    if left:
+        clauses.append(f"blocks of {counted(left, 'more rank', 'more ranks')}")
+    return listed(clauses, "; ")
 
 
 def _excess_block_work_ns(trace: Trace, blocks: dict[int, list[int]]) -> tuple[float, int]:

@@ -3,6 +3,7 @@ kernel."""
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.rules.finding import Finding, Severity
@@ -17,6 +18,8 @@ _MIN_CALLS: Final = 3
 _MIN_RATIO: Final = 1.5
 # The rest of a trace is summarised anew: in large captures that costs more than a warm-up among many calls matters.
 _MAX_EVENTS: Final = 20_000_000
+# What is left of a trace is summarised by whoever asks first, and holds nothing of the whole trace.
+_KNOWN: weakref.WeakKeyDictionary[Trace, tuple[Trace, Finding]] = weakref.WeakKeyDictionary()
 
 
 def steady_part(trace: Trace) -> tuple[Trace, list[Finding]]:
@@ -25,28 +28,38 @@ def steady_part(trace: Trace) -> tuple[Trace, list[Finding]]:
 
     A call is all launches of one ordinal. Selections of launches made by the user are left as they are.
     """
+    if trace not in _KNOWN:
+        found = _without_warm_up(trace)
+        if found is None:
+            return trace, []
+        _KNOWN[trace] = found
+    steady, note = _KNOWN[trace]
+    return steady, [note]
+
+
+def _without_warm_up(trace: Trace) -> tuple[Trace, Finding] | None:
     recorded = sum(info.counts.recorded for info in trace.ranks)
     if recorded > _MAX_EVENTS:
-        return trace, []
+        return None
     first = _slow_first_call(trace)
     if first is None or trace.selection.launches is not None:
-        return trace, []
+        return None
     ordinal, times, first_ns = first
     starts = launch_starts(trace)
     kept = sorted(set(starts.loc[starts["ordinal"] != ordinal, "launch"].tolist()))
     dropped = set(starts.loc[starts["ordinal"] == ordinal, "launch"].tolist())
     if dropped & set(kept):
-        return trace, []
+        return None
     note = Finding(
         id="warm-up",
         kind="warm_up",
         severity=Severity.NOTE,
         sentence=f"call {ordinal} took {ratio(times)} the median call ({duration(first_ns)}): a warm-up, "
-        "left out of the other findings",
-        remedy="run one call before recording; tables, matrix and pictures still hold every call",
+        "left out of the other findings and of the efficiency",
+        remedy="run one call before recording; tables, matrix and pictures of launches hold every call",
         evidence={"ordinal": ordinal, "ratio": times, "call_ns": first_ns},
     )
-    return trace.select(launches=tuple(kept)), [note]
+    return trace.select(launches=tuple(kept)), note
 
 
 def _slow_first_call(trace: Trace) -> tuple[int, float, float] | None:

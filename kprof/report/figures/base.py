@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import html
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Figure = dict[str, Any]
 
+
+# More rows than that are thinner than a line of text, and a page of a thousand ranks would be too large.
+_MAX_ROWS: Final = 128
 
 # One colour per category in all figures; told apart by people who see no red and green, on white and on black.
 CATEGORY_COLORS: Final = {
@@ -33,6 +39,23 @@ def figure(name: str, data: list[dict[str, Any]], height: int, **layout: Any) ->
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
     }
     return {"id": name, "data": data, "layout": base | layout}
+
+
+def few_rows(grid: pd.DataFrame, what: str = "rank") -> tuple[pd.DataFrame, str]:
+    """A grid with a row per rank as one that a screen can show, and the title of its axis.
+
+    Neighbours share a row that shows the largest of each of their cells: one rank that stands out is still seen.
+    """
+    import pandas as pd
+
+    size = -(-len(grid) // _MAX_ROWS)
+    if size <= 1:
+        return grid, what
+    ranks = grid.index.tolist()
+    groups = [ranks[i : i + size] for i in range(0, len(ranks), size)]
+    rows = [grid.loc[group].max() for group in groups]
+    names = [f"{group[0]}-{group[-1]}" if len(group) > 1 else f"{group[0]}" for group in groups]
+    return pd.DataFrame(rows, index=names), f"{what} ({size} together: the most of any)"
 
 
 def unit_of(max_ns: float) -> tuple[float, str]:

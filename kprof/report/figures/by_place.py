@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.wording import duration
-from kprof.report.figures.base import CATEGORY_COLORS, Figure, figure, label, rounded, unit_of
+from kprof.report.figures.base import (
+    CATEGORY_COLORS,
+    Figure,
+    few_rows,
+    figure,
+    label,
+    rounded,
+    unit_of,
+)
 
 if TYPE_CHECKING:
     from kprof.report.model import Report
@@ -15,10 +23,12 @@ _BARS_PER_OCTAVE: Final = 4
 
 def blame(report: Report) -> Figure | None:
     """Who waits (rows) for whom (columns)."""
-    matrix = report.blame_matrix
-    values = matrix.to_numpy()
-    if values.size == 0 or values.sum() == 0:
+    if report.blame_matrix.to_numpy().sum() == 0:
         return None
+    matrix, waiting = few_rows(report.blame_matrix, "waiting rank")
+    transposed, waited_for = few_rows(matrix.T, "rank waited for")
+    matrix = transposed.T
+    values = matrix.to_numpy()
     size, unit = unit_of(float(values.max()))
     side = max(300, min(760, 120 + 34 * len(matrix.columns)))
     few = len(matrix.columns) <= 16
@@ -30,15 +40,15 @@ def blame(report: Report) -> Figure | None:
         "texttemplate": "%{z:.3~g}" if few else "",
         "colorbar": {"title": {"text": unit}},
         "hovertemplate": "rank %{y} waited %{z} " + unit + " for rank %{x}<extra></extra>",
-        "xgap": 1,
-        "ygap": 1,
+        "xgap": int(few),
+        "ygap": int(few),
     }
     return figure(
         "blame",
         [data],
         side,
-        xaxis={"title": {"text": "rank waited for"}, "type": "category"},
-        yaxis={"title": {"text": "waiting rank"}, "type": "category", "autorange": "reversed"},
+        xaxis={"title": {"text": waited_for}, "type": "category"},
+        yaxis={"title": {"text": waiting}, "type": "category", "autorange": "reversed"},
     )
 
 
@@ -82,13 +92,14 @@ def block_heatmap(report: Report, column: str, what: str) -> Figure | None:
     table = report.imbalance_by_block
     if table.empty or table[column].max() == 0:
         return None
-    grid = table.pivot_table(index="rank", columns="block", values=column, aggfunc="sum")
+    by_rank = table.pivot_table(index="rank", columns="block", values=column, aggfunc="sum")
+    grid, title = few_rows(by_rank)
     size, unit = unit_of(float(table[column].max()))
     values = (grid / size).to_numpy()
     data = {
         "type": "heatmap",
         "x": grid.columns.tolist(),
-        "y": [f"rank {rank}" for rank in grid.index],
+        "y": [f"{rank}" for rank in grid.index],
         "z": [
             [None if value != value else float(f"{value:.3g}") for value in row]
             for row in values.tolist()
@@ -96,14 +107,19 @@ def block_heatmap(report: Report, column: str, what: str) -> Figure | None:
         "zmin": 0,
         "zmax": float(f"{float(table[column].max()) / size:.4g}"),
         "colorbar": {"title": {"text": unit}},
-        "hovertemplate": "%{y} block %{x}: %{z} " + unit + " of " + what + "<extra></extra>",
+        "hovertemplate": "rank %{y} block %{x}: %{z} " + unit + " of " + what + "<extra></extra>",
     }
     return figure(
         f"blocks-{what}",
         [data],
         110 + max(110, min(700, 26 * len(grid))),
         xaxis={"title": {"text": "block"}, "showgrid": False},
-        yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
+        yaxis={
+            "title": {"text": title},
+            "type": "category",
+            "autorange": "reversed",
+            "showgrid": False,
+        },
     )
 
 
@@ -164,7 +180,7 @@ def wait_distribution(report: Report) -> Figure | None:
                 "hovertemplate": "%{y} waits of about %{text}<extra>" + label(region) + "</extra>",
             }
         )
-    decades = range(int(position.min()), int(position.max()) + 2)
+    ticks = _ticks(float(position.min()), float(position.max() + width))
     return figure(
         "wait-distribution",
         data,
@@ -173,14 +189,17 @@ def wait_distribution(report: Report) -> Figure | None:
         showlegend=True,
         xaxis={
             "title": {"text": "duration of one wait"},
-            "tickvals": list(decades),
-            "ticktext": [_decade(power) for power in decades],
+            "tickvals": [float(f"{np.log10(tick):.4g}") for tick in ticks],
+            "ticktext": [
+                f"{tick / size:g} {unit}" for tick in ticks for size, unit in [unit_of(2 * tick)]
+            ],
         },
         yaxis={"title": {"text": "waits"}, "type": "log", "dtick": 1},
     )
 
 
-def _decade(power: int) -> str:
-    """10 ns, 1 us, 100 ms"""
-    unit = ("ns", "us", "ms", "s")[min(power // 3, 3)]
-    return f"{10 ** (power - 3 * min(power // 3, 3))} {unit}"
+def _ticks(first: float, last: float) -> list[int]:
+    """Round numbers of ns from 10^first to 10^last: powers of ten, with 2 and 5 of each where there are few."""
+    steps = (1,) if last - first >= 2 else (1, 2, 5)
+    powers = range(int(first), int(last) + 1)
+    return [step * 10**power for power in powers for step in steps]

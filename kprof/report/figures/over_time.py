@@ -8,6 +8,7 @@ from kprof.analysis.wording import duration
 from kprof.report.figures.base import (
     CATEGORY_COLORS,
     Figure,
+    few_rows,
     figure,
     label,
     positions,
@@ -98,19 +99,21 @@ def _waiting_over_time(report: Report, ranks: list[int]) -> Figure:
     grid = waiting.pivot_table(index="rank", columns="bin", values="share", aggfunc="sum")
     bins = report.activity.drop_duplicates("bin").sort_values("bin")
     grid = grid.reindex(index=ranks, columns=bins["bin"].tolist()).fillna(0.0)
+    grid, title = few_rows(grid)
     data = {
         "type": "heatmap",
         "x": rounded((bins["from_ns"] - over.start_ns) / size),
-        "y": [f"rank {rank}" for rank in ranks],
+        "y": [f"{rank}" for rank in grid.index],
         "z": [[round(value, 3) for value in row] for row in grid.to_numpy().tolist()],
         "zmin": 0,
         "zmax": 1,
         "colorbar": {"title": {"text": "blocks waiting"}, "tickformat": ".0%"},
-        "hovertemplate": "%{y}, %{x} " + unit + ": %{z:.0%} of blocks wait<extra></extra>",
+        "hovertemplate": "rank %{y}, %{x} " + unit + ": %{z:.0%} of blocks wait<extra></extra>",
     }
     axis = {"title": {"text": f"time since the start of {over.what}, {unit}"}}
-    height = 120 + max(160, min(900, 14 * len(ranks)))
-    return figure("timeline", [data], height, xaxis=axis, yaxis={"autorange": "reversed"})
+    rows = {"title": {"text": title}, "type": "category", "autorange": "reversed"}
+    height = 120 + max(160, min(900, 14 * len(grid)))
+    return figure("timeline", [data], height, xaxis=axis, yaxis=rows)
 
 
 def gantt(report: Report) -> Figure | None:
@@ -241,33 +244,36 @@ def _bars(
 
 
 def launches(report: Report) -> Figure | None:
-    """Duration and start skew of every launch."""
+    """Duration and start skew of every call of the kernels that take most."""
     skew = report.launch_skew
-    if skew is None or len(skew) < 2:
+    if skew is None or skew["ordinal"].nunique() < 2:
         return None
     size, unit = unit_of(float(skew["duration_ns"].max()))
-    data = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "x": list(range(len(skew))),
-            "y": rounded(skew[column] / size),
-            "name": name,
-            "text": [
-                f"{label(row['kernel'])} call {row['ordinal']}" for row in skew.to_dict("records")
-            ],
-            "line": {"color": color},
-            "hovertemplate": "%{text}: %{y} " + unit + " " + name + "<extra></extra>",
-        }
-        for column, name, color in (
-            ("duration_ns", "duration", CATEGORY_COLORS["send"]),
-            ("skew_ns", "start skew", CATEGORY_COLORS["wait"]),
-        )
-    ]
+    totals = skew.groupby("kernel")["duration_ns"].sum().sort_values(ascending=False)
+    data = []
+    for kernel, color in zip(totals.index, CATEGORY_COLORS.values(), strict=False):
+        calls = skew[skew["kernel"] == kernel].sort_values("ordinal")
+        name = f"{label(kernel or 'the kernel')}"
+        data.append(_calls(calls, "duration_ns", size, unit, name, color))
+        data.append(_calls(calls, "skew_ns", size, unit, f"{name}: start skew", color))
     return figure(
         "launches",
         data,
-        320,
-        xaxis={"title": {"text": "launch"}, "dtick": max(1, len(skew) // 10)},
+        320 + 10 * len(data),
+        xaxis={"title": {"text": "call"}, "dtick": max(1, skew["ordinal"].nunique() // 10)},
         yaxis={"title": {"text": unit}, "rangemode": "tozero"},
     )
+
+
+def _calls(
+    calls: pd.DataFrame, column: str, size: float, unit: str, name: str, color: str
+) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": calls["ordinal"].tolist(),
+        "y": rounded(calls[column] / size),
+        "name": name,
+        "line": {"color": color, "dash": "dot" if column == "skew_ns" else "solid"},
+        "hovertemplate": "call %{x}: %{y} " + unit + "<extra>" + name + "</extra>",
+    }
