@@ -1,4 +1,4 @@
-// The CPU target: every GPU thread is a fiber (simt_cpu.h), every rank an operating-system thread.
+// The CPU target: every GPU thread is a fiber (simt/launch.h), every rank an operating-system thread.
 #pragma once
 
 #include <sched.h>
@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "../abi.h"
-#include "../simt_cpu.h"
+#include "../simt/launch.h"
 
 #define KPROF_DEVICE inline
 #define KPROF_DEVICE_HOST inline

@@ -1,0 +1,162 @@
+// What kernels call on the CPU target: fences, barriers, shuffles, polling, shared memory, and the clock that a test plants.
+#pragma once
+
+#include <sched.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "fibers.h"
+
+namespace kprof::simt {
+
+// Order between threads, as ThreadSanitizer sees it.
+
+inline void order_before([[maybe_unused]] void* point) {
+#if defined(KPROF_TSAN)
+  __tsan_release(point);
+#endif
+}
+inline void order_after([[maybe_unused]] void* point) {
+#if defined(KPROF_TSAN)
+  __tsan_acquire(point);
+#endif
+}
+
+// ThreadSanitizer does not model fences. A release fence followed by a relaxed flag, read relaxed and followed by an
+// acquire fence, is modelled by one point that releases publish to and acquires read from.
+inline char& fence_point() {
+  static char point;
+  return point;
+}
+inline void fence_release() {
+#if defined(KPROF_TSAN)
+  order_before(&fence_point());
+#else
+  __atomic_thread_fence(__ATOMIC_RELEASE);
+#endif
+}
+inline void fence_acquire() {
+#if defined(KPROF_TSAN)
+  order_after(&fence_point());
+#else
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+#endif
+}
+
+inline void release(Executor& ex, Barrier& barrier) {
+  for (Fiber* fiber : barrier.waiting) ex.ready.push_back(fiber);
+  barrier.waiting.clear();
+  ex.num_idle_polls = 0;
+}
+
+inline void wait_at(Barrier& barrier) {
+  Executor& ex = executor();
+  order_before(&barrier);
+  if (barrier.waiting.size() + 1 == barrier.num_alive) {
+    release(ex, barrier);
+  } else {
+    barrier.waiting.push_back(ex.current);
+    switch_to_scheduler();
+  }
+  order_after(&barrier);
+}
+
+inline void leave(Barrier& barrier) {
+  order_before(&barrier);
+  --barrier.num_alive;
+  if (barrier.num_alive > 0 && barrier.waiting.size() == barrier.num_alive)
+    release(executor(), barrier);
+}
+
+inline Warp& own_warp() { return self().block->warps[self().thread_idx / kWarpWidth]; }
+
+inline void sync_block() {
+  const UnseenByThreadSanitizer unseen;
+  wait_at(self().block->barrier);
+}
+inline void sync_warp() {
+  const UnseenByThreadSanitizer unseen;
+  wait_at(own_warp().barrier);
+}
+
+// Two exchange rows by parity: a lane can be one exchange ahead of the slowest reader, never two.
+inline const uint32_t* exchange(uint32_t value) {
+  Fiber& fiber = self();
+  Warp& warp = own_warp();
+  uint32_t* row = warp.exchange[fiber.exchange_parity];
+  fiber.exchange_parity ^= 1;
+  row[fiber.thread_idx % kWarpWidth] = value;
+  wait_at(warp.barrier);
+  return row;
+}
+inline uint32_t shuffle(uint32_t value, uint32_t source_lane) {
+  const UnseenByThreadSanitizer unseen;
+  return exchange(value)[source_lane % kWarpWidth];
+}
+inline uint64_t lanes_where(bool condition) {
+  const UnseenByThreadSanitizer unseen;
+  const uint32_t* row = exchange(condition ? 1u : 0u);
+  uint64_t lanes = 0;
+  for (uint32_t lane = 0; lane < kWarpWidth; ++lane) lanes |= static_cast<uint64_t>(row[lane] & 1u) << lane;
+  return lanes;
+}
+
+// A poll that found nothing. When every ready fiber only polls, other ranks need the core more than we do.
+inline void yield() {
+  const UnseenByThreadSanitizer unseen;
+  Executor& ex = executor();
+  const uint32_t num_ready = static_cast<uint32_t>(ex.ready.size()) + 1;
+  if (++ex.num_idle_polls % num_ready == 0) {
+    if (ex.num_idle_polls / num_ready < kIdleRoundsBeforeSleep) {
+      sched_yield();
+    } else {
+      const timespec pause{0, 50 * 1000};
+      nanosleep(&pause, nullptr);
+    }
+  }
+  ex.ready.push_back(ex.current);
+  switch_to_scheduler();
+}
+
+// Block-shared memory: one allocation per block and per place in the source (the lambda's type names the place).
+inline size_t next_shared_slot() {
+  static size_t num_slots = 0;
+  return __atomic_fetch_add(&num_slots, size_t{1}, __ATOMIC_RELAXED);
+}
+template <typename T, size_t Count, typename Place>
+inline T (&shared_array(Place))[Count] {
+  const UnseenByThreadSanitizer unseen;
+  static const size_t slot = next_shared_slot();
+  auto& shared = self().block->shared;
+  if (shared.size() <= slot) shared.resize(slot + 1);
+  if (!shared[slot]) shared[slot].reset(new char[sizeof(T[Count]) + alignof(T)]);
+  return *reinterpret_cast<T(*)[Count]>(shared[slot].get());
+}
+
+// The clock that a test plants.
+struct ClockModel {
+  int64_t offset_ns = 0;
+  double drift = 0.0;
+  uint64_t origin_ns = 0;
+};
+inline ClockModel& clock_model() {
+  static thread_local ClockModel model;
+  return model;
+}
+inline uint64_t planted_clock(uint64_t now_ns) {
+  const ClockModel& model = clock_model();
+  const double elapsed_ns = static_cast<double>(static_cast<int64_t>(now_ns - model.origin_ns));
+  return now_ns + static_cast<uint64_t>(model.offset_ns + static_cast<int64_t>(elapsed_ns * model.drift));
+}
+
+}  // namespace kprof::simt
+
+// Bend this rank's clock: planted = true + offset + drift * (true - now). For tests of the clock alignment.
+extern "C" __attribute__((weak)) void kprof_cpu_plant_clock(int64_t offset_ns, double drift) {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  auto& model = kprof::simt::clock_model();
+  model.offset_ns = offset_ns;
+  model.drift = drift;
+  model.origin_ns = static_cast<uint64_t>(now.tv_sec) * 1000000000ull + static_cast<uint64_t>(now.tv_nsec);
+}
