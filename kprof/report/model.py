@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kprof import analysis
-from kprof.analysis import Severity
 from kprof.analysis.rules.measure import run_time_ns
 from kprof.analysis.rules.warmup import steady_part
 from kprof.analysis.summary import summarise
 from kprof.analysis.timeline import Focus, activity, focus, longest_spans
-from kprof.analysis.wording import counted, duration, members
+from kprof.analysis.wording import counted, duration
 from kprof.errors import ClockError, SelectionError
+from kprof.report.verdict import verdict_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 Progress = Callable[[str, float], None]
 _RANKS_IN_BLOCK_VIEW: Final = 2
 _MAX_EVENTS_SORTED: Final = 5_000_000
-_SEVERE: Final = (Severity.CRITICAL, Severity.MAJOR)
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,8 @@ class Report:
     """Tables of a trace and what stands out in them.
 
     Tables that need one clock are None where the clocks are not aligned; `refused` then holds a sentence for
-    each. `efficiency` is that of the run without its first call where that was a warm-up, whose ordinal is `warm_up`.
+    each. `remedy` is what would help against what the verdict says, or empty. `efficiency` is that of the run without
+    its first call where that was a warm-up, whose ordinal is `warm_up`.
     """
 
     manifest: Manifest
@@ -43,6 +43,7 @@ class Report:
     run_time_ns: float
     window_ns: tuple[int, int]
     verdict: str
+    remedy: str
     findings: tuple[Finding, ...]
     refused: dict[str, str]
     regions: pd.DataFrame
@@ -137,6 +138,7 @@ def build(
     refused: dict[str, str] = {}
     over = focus(trace)
     num_events = trace.num_events()
+    verdict = verdict_of(trace, found, num_events)
     path = _aligned(refused, "critical_path", analysis.critical_path, trace)
     report = Report(
         manifest=trace.manifest,
@@ -144,7 +146,8 @@ def build(
         num_launches=len(analysis.launch_starts(trace)[["kernel", "ordinal"]].drop_duplicates()),
         run_time_ns=run_time_ns(trace),
         window_ns=_window_ns(trace),
-        verdict=_verdict(trace, found, num_events),
+        verdict=verdict.text,
+        remedy=verdict.remedy,
         findings=found,
         refused=refused,
         regions=analysis.stats(trace),
@@ -200,45 +203,10 @@ def _stalls(refused: dict[str, str], trace: Trace, num_events: int) -> pd.DataFr
     if num_events <= _MAX_EVENTS_SORTED:
         return analysis.stalls(trace)
     refused["stalls"] = (
-        f"hidden and exposed stalls sort all events, and {num_events} are more than {_MAX_EVENTS_SORTED}; "
+        f"hidden and exposed stalls sort all events, and {num_events:,} are more than {_MAX_EVENTS_SORTED:,}; "
         "select a few launches to see them"
     )
     return None
-
-
-def _verdict(trace: Trace, found: tuple[Finding, ...], num_events: int) -> str:
-    """The costliest finding, or that there is none, or why nothing can be said; then what makes it doubtful."""
-    if num_events == 0:
-        return "The capture holds no events: nothing was recorded, or the selection leaves nothing."
-    doubts = [finding for finding in found if finding.cost_ns == 0 and finding.severity in _SEVERE]
-    costly = [finding for finding in found if finding.cost_ns > 0]
-    if doubts and (not costly or doubts[0].severity is Severity.CRITICAL):
-        return _as_sentence(doubts[0].sentence)
-    if not costly:
-        return _nothing_found(trace)
-    caveat = f" Mind that {doubts[0].sentence}." if doubts else ""
-    return _as_sentence(costly[0].sentence) + caveat
-
-
-def _as_sentence(text: str) -> str:
-    return text[0].upper() + text[1:] + "."
-
-
-def _nothing_found(trace: Trace) -> str:
-    if not _has_waits(trace):
-        return (
-            "No region of category wait or sync was recorded: work is compared below, but nothing can be said about "
-            "who waited for whom."
-        )
-    balance = analysis.imbalance(trace, "rank")["work_ns"]
-    spread = f"work per rank {duration(balance.min())} to {duration(balance.max())}"
-    return (
-        f"Nothing stands out on {members('rank', [info.rank for info in trace.ranks])}: {spread}."
-    )
-
-
-def _has_waits(trace: Trace) -> bool:
-    return len(analysis.waits(trace, "region")) > 0
 
 
 def _ranks_worth_a_look(trace: Trace, found: tuple[Finding, ...]) -> list[int]:

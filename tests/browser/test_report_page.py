@@ -138,6 +138,26 @@ def test_names_with_html_in_them_run_nothing(browser: Any, tmp_path: Path) -> No
     assert drawn > 0
 
 
+def test_long_names_stay_on_the_page(browser: Any, tmp_path: Path) -> None:
+    name = "moe/layer_17/expert_parallel/dispatch/" + "a_very_long_name_" * 6
+    build = TraceBuilder(f'REGION(R, "{name}wait", wait, peer:8)\nREGION(C, "{name}", compute)', 2)
+    build.launch(0, name)
+    for rank in range(2):
+        build.span(rank=rank, region=name + "wait", start_ns=rank * 5000, duration_ns=9000, peer=1)
+        build.span(rank=rank, region=name, start_ns=20_000, duration_ns=1000 + 5000 * rank)
+    report = reports.build(build.trace())
+    assert name in report.verdict
+    show(browser, reports.write_html(report, tmp_path / "long.html"))
+    beyond = browser.execute_script(
+        """return [...document.querySelectorAll("#verdict, .sentence, td, .legendtext")].filter(
+             part => part.getBoundingClientRect().right > part.closest("section").getBoundingClientRect().right
+           ).map(part => part.textContent)"""
+    )
+    assert beyond == []
+    overflow = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert browser.execute_script(overflow) <= 0
+
+
 def test_a_report_without_events_is_a_page_without_figures(browser: Any, tmp_path: Path) -> None:
     trace = TraceBuilder('REGION(R, "r", wait, peer:8)', 2).trace()
     show(browser, reports.write_html(reports.build(trace), tmp_path / "empty.html"))

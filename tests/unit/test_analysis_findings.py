@@ -13,7 +13,7 @@ from kprof.analysis.rules import ordered
 from kprof.analysis.rules.causes import with_causes
 from kprof.analysis.rules.outliers import counts_that_stand_out, medians_of_others
 from kprof.capture import event_schema
-from kprof.manifest import EventCounts
+from kprof.manifest import ArenaUse, EventCounts
 from kprof.planted import Plant, simulate
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
@@ -206,6 +206,18 @@ def test_each_loss_has_its_sentence(counts: EventCounts, words: str) -> None:
     assert words in finding.sentence
 
 
+def test_lost_events_say_which_arena_would_have_held_them() -> None:
+    trace = lossy(EventCounts(recorded=90, dropped=10))
+    manifest = trace.manifest
+    infos = [
+        msgspec.structs.replace(info, arena=ArenaUse(1 << 20, 1 << 20, (64 << 20) + 1))
+        for info in manifest.ranks
+    ]
+    bigger = msgspec.structs.replace(manifest, ranks=tuple(infos))
+    (finding,) = analysis.findings(Trace.from_table(bigger, event_schema().empty_table()))
+    assert "with --arena-size 65MiB, which would have held all" in finding.remedy
+
+
 def test_a_missing_rank_is_named() -> None:
     (finding,) = analysis.findings(lossy(EventCounts(), missing_ranks=(1,)))
     assert (finding.id, finding.ranks) == ("lossy-capture/missing-ranks", (1,))
@@ -321,7 +333,7 @@ def test_a_capture_that_lost_too_much_says_so_first() -> None:
     )
     assert "what is left only" in found[0].sentence
     assert found[1].kind == "uneven_work"
-    assert report.build(trace).verdict.startswith("Rank 2 dropped 100000 events")
+    assert report.build(trace).verdict.startswith("Rank 2 dropped 100,000 events")
 
 
 def test_few_lost_events_do_not_hide_the_cause() -> None:

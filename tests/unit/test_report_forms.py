@@ -145,7 +145,39 @@ def test_no_wait_regions_get_a_sentence() -> None:
     build = TraceBuilder('REGION(R, "work", compute)', 2)
     build.span(rank=0, region="work", start_ns=0, duration_ns=10)
     build.span(rank=1, region="work", start_ns=0, duration_ns=11)
-    assert "No region of category wait" in reports.build(build.trace()).verdict
+    quiet = reports.build(build.trace())
+    assert "No region of category wait" in quiet.verdict
+    assert quiet.remedy == ""
+    build = TraceBuilder('REGION(R, "work", compute)', 2)
+    build.span(rank=0, region="work", start_ns=0, duration_ns=1000)
+    build.span(rank=1, region="work", start_ns=0, duration_ns=5000)
+    uneven = reports.build(build.trace())
+    assert uneven.verdict.startswith("Rank 1 takes ")
+    assert "No region of category wait" in uneven.verdict
+    assert "What would help: compare the device of rank 1" in to_html(uneven)
+
+
+def test_the_page_says_what_would_help_against_what_the_verdict_says() -> None:
+    # That the clocks are not aligned is the first finding here, and costs nothing.
+    report = reports.build(simulate(Plant(tokens_of={3: 1.8}, is_aligned=False)))
+    assert (report.findings[0].kind, report.verdict[:12]) == ("uncalibrated_clocks", "Rank 3 sends")
+    assert "What would help: even out the routing" in to_html(report)
+
+
+def test_legends_hold_few_and_short_names() -> None:
+    names = [f"a/very/long/path/of/names/that/goes/on/step_{i}" for i in range(12)]
+    text = "\n".join(f'REGION(R{i}, "{name}", wait, peer:8)' for i, name in enumerate(names))
+    build = TraceBuilder(text, 2)
+    for i, name in enumerate(names):
+        build.span(rank=0, region=name, start_ns=1000 * i, duration_ns=100 + i, peer=1)
+    figures = {figure["id"]: figure for figure in all_figures(reports.build(build.trace()))}
+    for name in ("peers", "wait-distribution"):
+        legend = [part["name"] for part in figures[name]["data"]]
+        assert len(legend) == 8
+        assert "5 other regions" in legend
+        assert all(len(entry) <= 37 for entry in legend)
+    total = sum(sum(part["y"]) for part in figures["wait-distribution"]["data"])
+    assert total == len(names)
 
 
 @pytest.mark.parametrize(

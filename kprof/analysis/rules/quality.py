@@ -44,13 +44,18 @@ def _dropped(trace: Trace) -> Finding | None:
         severity = Severity.CRITICAL
         result = "what is said below holds for what is left only"
     needed = max(info.arena.needed_bytes for info in trace.ranks)
-    size = f"an arena of {needed} bytes would have held" if needed else "a larger arena would hold"
+    size = (
+        f"--arena-size {-(-needed >> 20)}MiB, which would have held all"
+        if needed
+        else "a larger --arena-size"
+    )
     return Finding(
         id="lossy-capture/dropped",
         kind="lossy_capture",
         severity=severity,
-        sentence=f"{members('rank', lost)} dropped {sum(lost.values())} events ({percent(share)} of all): {result}",
-        remedy=f"{size} them all: record again with a larger arena, or with fewer regions",
+        sentence=f"{members('rank', lost)} dropped {counted(sum(lost.values()), 'event', 'events')} "
+        f"({percent(share)} of all): {result}",
+        remedy=f"record again with {size}, or with fewer regions",
         ranks=tuple(lost),
         evidence={"dropped": lost, "share": share, "needed_bytes": needed},
     )
@@ -64,9 +69,10 @@ def _missing(trace: Trace) -> Finding | None:
         id="lossy-capture/missing-ranks",
         kind="lossy_capture",
         severity=Severity.MAJOR,
-        sentence=f"{members('rank', missing)} of {trace.manifest.world_size} left no events: what they did is "
-        "unknown, waits for them are still counted",
-        remedy="look at the workload's own output for why the rank ended early, and record again",
+        sentence=f"{members('rank', missing)} of {trace.manifest.world_size} left no events: nothing is known of "
+        f"what {'it' if len(missing) == 1 else 'they'} did, waits for {'it' if len(missing) == 1 else 'them'} "
+        "are counted",
+        remedy="look at the workload's own output for why a rank ended early, and record again",
         ranks=tuple(missing),
         evidence={"missing_ranks": list(missing), "world_size": trace.manifest.world_size},
     )
@@ -80,8 +86,8 @@ def _open_spans(trace: Trace) -> Finding | None:
         id="lossy-capture/open-spans",
         kind="lossy_capture",
         severity=Severity.MINOR,
-        sentence=f"{sum(opened.values())} spans on {members('rank', opened)} were begun and never ended; "
-        "they are in no sum of times",
+        sentence=f"{counted(sum(opened.values()), 'span', 'spans')} on {members('rank', opened)} begun and "
+        "never ended, in no sum of times",
         remedy="look at the open spans in the trace: they are what the blocks were doing when the recording stopped",
         ranks=tuple(opened),
         evidence={"open": opened},
@@ -155,8 +161,8 @@ def _violated_causality(trace: Trace) -> list[Finding]:
             id="uncalibrated-clocks/causality",
             kind="uncalibrated_clocks",
             severity=Severity.MAJOR if beyond else Severity.NOTE,
-            sentence=f"{count} of {int(table['flows'].sum())} waits ended before their send began, {beyond} of them by "
-            f"more than the clock error bound of {bound}: the clocks or the slots are wrong there",
+            sentence=f"{count:,} of {int(table['flows'].sum()):,} waits ended before their send began, "
+            f"{beyond:,} of them by more than the clock error bound of {bound}: clocks or slots are wrong there",
             remedy="calibrate again close to the run; if it stays, check that a slot is not used twice in one launch",
             ranks=tuple(sorted({*bad["src"].astype(int), *bad["dst"].astype(int)})),
             evidence={"violations": count, "violations_beyond_bound": beyond},
@@ -227,8 +233,8 @@ def unmatched(trace: Trace) -> list[Finding]:
                 id=f"lossy-capture/unmatched/{row['send_region']}/{row['wait_region']}",
                 kind="lossy_capture",
                 severity=Severity.NOTE,
-                sentence=f"{sends} of {row['sends']} {row['send_region']} released no recorded "
-                f"{row['wait_region']}, and {waits} of {row['waits']} waits have no recorded send; "
+                sentence=f"{sends:,} of {row['sends']:,} {row['send_region']} released no recorded "
+                f"{row['wait_region']}, and {waits:,} of {row['waits']:,} waits have no recorded send; "
                 "they are in no flow",
                 remedy="expected where one span stands for several sends or waits; else check that both sides record "
                 "the same slot, that no rank is missing and nothing was dropped",

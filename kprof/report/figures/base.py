@@ -13,6 +13,8 @@ Figure = dict[str, Any]
 
 # More rows than that are thinner than a line of text, and a page of a thousand ranks would be too large.
 _MAX_ROWS: Final = 128
+_MAX_LETTERS: Final = 36
+_MAX_REGIONS: Final = 8
 
 # One colour per category in all figures; told apart by people who see no red and green, on white and on black.
 CATEGORY_COLORS: Final = {
@@ -28,6 +30,12 @@ CATEGORY_COLORS: Final = {
 def label(name: object) -> str:
     """A name from the capture, safe in a Plotly text."""
     return html.escape(str(name), quote=True)
+
+
+def short(name: object) -> str:
+    """`label` of a name that fits a legend: the end of a long one says more than its beginning."""
+    text = str(name)
+    return label(text if len(text) <= _MAX_LETTERS else "…" + text[-_MAX_LETTERS:])
 
 
 def figure(name: str, data: list[dict[str, Any]], height: int, **layout: Any) -> Figure:
@@ -56,6 +64,16 @@ def few_rows(grid: pd.DataFrame, what: str = "rank") -> tuple[pd.DataFrame, str]
     rows = [grid.loc[group].max() for group in groups]
     names = [f"{group[0]}-{group[-1]}" if len(group) > 1 else f"{group[0]}" for group in groups]
     return pd.DataFrame(rows, index=names), f"{what} ({size} together: the most of any)"
+
+
+def with_few_regions(table: pd.DataFrame, weight: str) -> pd.DataFrame:
+    """A table by region, its smaller regions united where a legend of all would be larger than the figure."""
+    totals = table.groupby("region")[weight].sum().sort_values(ascending=False, kind="stable")
+    if len(totals) <= _MAX_REGIONS:
+        return table
+    kept = set(totals.index[: _MAX_REGIONS - 1])
+    others = f"{len(totals) - len(kept)} other regions"
+    return table.assign(region=table["region"].where(table["region"].isin(kept), others))
 
 
 def unit_of(max_ns: float) -> tuple[float, str]:

@@ -12,7 +12,9 @@ from kprof.report.figures.base import (
     figure,
     label,
     rounded,
+    short,
     unit_of,
+    with_few_regions,
 )
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ def peers(report: Report) -> Figure | None:
     foreign = blame[blame["rank"] != blame["peer"]]
     if foreign.empty:
         return None
+    foreign = with_few_regions(foreign, "wait_ns")
     totals = foreign.groupby(["region", "peer"])["wait_ns"].sum()
     size, unit = unit_of(float(totals.groupby("peer").sum().max()))
     data = [
@@ -65,7 +68,7 @@ def peers(report: Report) -> Figure | None:
             "type": "bar",
             "x": [str(peer) for peer in rows.index.get_level_values("peer")],
             "y": rounded(rows / size),
-            "name": label(region),
+            "name": short(region),
             "hovertemplate": "%{y} " + unit + " for rank %{x}<extra>" + label(region) + "</extra>",
         }
         for region, rows in totals.groupby("region")
@@ -161,6 +164,7 @@ def wait_distribution(report: Report) -> Figure | None:
         return None
     import numpy as np
 
+    table = with_few_regions(table, "events")
     width = np.log10(2) / _BARS_PER_OCTAVE
     position = np.floor(np.log10(table["from_ns"]) / width + 1e-6) * width
     counts = table.assign(position=position).groupby(["region", "position"])["events"].sum()
@@ -174,7 +178,7 @@ def wait_distribution(report: Report) -> Figure | None:
                 "y": rows.tolist(),
                 "width": float(width),
                 "opacity": 0.75,
-                "name": label(region),
+                "name": short(region),
                 "text": [duration(10**value) for value in positions],
                 "textposition": "none",
                 "hovertemplate": "%{y} waits of about %{text}<extra>" + label(region) + "</extra>",

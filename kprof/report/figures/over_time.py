@@ -13,6 +13,7 @@ from kprof.report.figures.base import (
     label,
     positions,
     rounded,
+    short,
     unit_of,
 )
 
@@ -185,7 +186,7 @@ def critical_path(report: Report) -> Figure | None:
     return figure(
         "critical-path",
         data,
-        110 + 26 * len(ranks),
+        130 + 26 * len(ranks),
         barmode="overlay",
         bargap=0.25,
         showlegend=True,
@@ -253,7 +254,7 @@ def launches(report: Report) -> Figure | None:
     data = []
     for kernel, color in zip(totals.index, CATEGORY_COLORS.values(), strict=False):
         calls = skew[skew["kernel"] == kernel].sort_values("ordinal")
-        name = f"{label(kernel or 'the kernel')}"
+        name = short(kernel or "the kernel")
         data.append(_calls(calls, "duration_ns", size, unit, name, color))
         data.append(_calls(calls, "skew_ns", size, unit, f"{name}: start skew", color))
     return figure(
