@@ -8,9 +8,11 @@ the same inputs, after one call that brings the ranks together, the slowest rank
 until the device is done, `alone` one call and a wait. Calls look at no values on the host (is_async). Every
 contender's result is checked against float64 first.
 
-`recording` and `compiled out` are a variant under a recorder, one record per row (or token) and phase, and the same
-built with KPROF_ENABLED=0. The limit is what the busiest rank must move, each token once per rank in dispatch and each
-row once in combine, at the rate at which a copy kernel writes to all peers at once.
+`recording` is a variant under a recorder, one record per row (or token) and phase. Without a recorder calls run the
+build without kprof, so that off is what a kernel without kprof costs; `off again` is the same calls measured twice, to
+tell how far apart equal things are. All three share one plan, hence memory; their differences are taken repeat by
+repeat. The limit is what the busiest rank must move, each token once per rank in dispatch and each row once in combine,
+at the rate at which a copy kernel writes to all peers at once.
 """
 
 from __future__ import annotations
@@ -32,7 +34,6 @@ from benchmarks.all_to_all.links import bytes_between_ranks, measure_bytes_per_s
 from instrumented_kernels.all_to_all import Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, count_wrong, make_inputs, reference
 from instrumented_kernels.all_to_all.torch_baseline import TorchPlan
-from instrumented_kernels.kernel_library import build_options
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.groups import Group
 from kprof.recording import NullRecorder, Recorder
@@ -51,6 +52,7 @@ NUM_WARMUPS: Final = 3
 ARENA_BYTES: Final = 1 << 30
 SLEEP_CYCLES: Final = 4_000_000
 CLOCKS: Final = ("gpu", "wall", "alone")
+HOW: Final = ("off again", "recording")
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,9 @@ def contenders(
     found = {"torch": Contender(TorchPlan(group, problem, device=device), off)}
     for variant in VARIANTS:
         found[variant] = Contender(Plan(group, problem, variant=variant, device=device), off)
-    options = replace(build_options(device), defines=(("KPROF_ENABLED", "0"),))
     for variant in PROFILED_VARIANTS:
+        found[f"{variant}, off again"] = found[variant]
         found[f"{variant}, recording"] = replace(found[variant], recorder=recorder)
-        plan = Plan(group, problem, variant=variant, device=device, options=options)
-        found[f"{variant}, compiled out"] = Contender(plan, off)
     return found
 
 
@@ -146,7 +146,12 @@ def slowest(group: Group, times: dict[str, list[list[float]]]) -> dict[str, list
 
 def spread(values: list[float]) -> dict[str, float]:
     low, middle, high = statistics.quantiles(values, n=4)
-    return {"p25": round(low, 1), "median": round(middle, 1), "p75": round(high, 1)}
+    return {"p25": round(low, 2), "median": round(middle, 2), "p75": round(high, 2)}
+
+
+def percent_above(off: list[float], measured: list[float]) -> dict[str, float]:
+    """How much longer, repeat by repeat: what drifts is in both."""
+    return spread([100 * (one / base - 1) for base, one in zip(off, measured, strict=True)])
 
 
 def check(group: Group, contender: Contender, problem: Problem, inputs: Inputs) -> int:
@@ -176,19 +181,27 @@ def run_shape(
         measured = measure(group, rivals[name], on_device, out)
         if counts:
             times[name].append(measured)
-    for name, rival in rivals.items():
-        if "recording" not in name:
-            rival.plan.close()
+    for name in ("torch", *VARIANTS):
+        rivals[name].plan.close()
     moved = bytes_between_ranks(group, problem, inputs)
     limit_us = 1e6 * (moved["dispatch_row_per_rank"] + moved["combine"]) / link_rate
     plain_limit_us = 1e6 * (moved["dispatch_row_per_expert"] + moved["combine"]) / link_rate
+    by_repeat = slowest(group, times)
     return {
         "bytes of the busiest rank": moved,
         "link limit us": round(limit_us, 1),
         "link limit us, a row per expert": round(plain_limit_us, 1),
         "us": {
             name: dict(zip(CLOCKS, map(spread, by_clock), strict=True))
-            for name, by_clock in slowest(group, times).items()
+            for name, by_clock in by_repeat.items()
+        },
+        "percent above off": {
+            f"{variant}, {how}": dict(
+                zip(CLOCKS, map(percent_above, by_repeat[variant], measured), strict=True)
+            )
+            for variant in PROFILED_VARIANTS
+            for how in HOW
+            for measured in [by_repeat[f"{variant}, {how}"]]
         },
     }
 
@@ -230,20 +243,11 @@ def summarize(shapes: dict[str, Any]) -> dict[str, Any]:
             }
             for shape in shapes
         },
-        "cost of profiling, percent of gpu time": {
-            shape: profiling_costs(measured["us"]) for shape, measured in shapes.items()
+        "percent above off, gpu time": {
+            shape: {name: each["gpu"] for name, each in measured["percent above off"].items()}
+            for shape, measured in shapes.items()
         },
     }
-
-
-def profiling_costs(times: dict[str, Any]) -> dict[str, float]:
-    """What a variant costs with a recorder, and with a null buffer, above the same compiled without kprof."""
-    costs = {}
-    for variant in PROFILED_VARIANTS:
-        base = times[f"{variant}, compiled out"]["gpu"]["median"]
-        for how, name in (("recording", f"{variant}, recording"), ("null buffer", variant)):
-            costs[f"{variant}, {how}"] = round(100 * (times[name]["gpu"]["median"] / base - 1), 2)
-    return costs
 
 
 def cell(clock: str, times: dict[str, float]) -> str:
