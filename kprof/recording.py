@@ -126,7 +126,7 @@ class Recorder:
         from kprof.arena import Arena
         from kprof.calibration import measure_clock
         from kprof.decode import Decoder, RegionIds
-        from kprof.manifest import RankStarted
+        from kprof.manifest import Launch, RankStarted
         from kprof.probe_cost import measure_probe_cost
         from kprof.targets import describe_device
 
@@ -142,6 +142,12 @@ class Recorder:
         self._device = describe_device(device)
         self._default_regions = resolve_regions(regions)
         self._region_ids = RegionIds()
+        # `launch` is called before every kernel: what it would look up again and again is kept.
+        self._make_launch = Launch
+        self._latest_table: tuple[Regions, int] = (
+            None,
+            self._region_ids.table_idx(self._default_regions),
+        )
         self._launches: list[Launch] = []
         self._num_launches_of: dict[str, int] = {}
         self._notes: list[str] = []
@@ -151,6 +157,8 @@ class Recorder:
         self._clock = measure_clock(device)
         self._clocks = ClockKeeper(directory, rank, device, self._clock)
         self._arena = Arena(arena_bytes, device)
+        geometry = self._arena.geometry
+        self._cursor_limits = geometry.chunks_per_cursor, geometry.num_cursors
         self._timer = timer
         self._probe = measure_probe_cost(device, self._clock)
         self._decoder = Decoder(rank, self._clock, self._region_ids, self._probe.cycles_per_second)
@@ -173,8 +181,6 @@ class Recorder:
         `tracks_per_block` (warps per block for per-warp tracks, 1 for a track per block) reserves every track's first
         chunk, which makes opening a track free of waiting; each track may then be opened once in this launch.
         """
-        from kprof.manifest import Launch
-
         if self._is_closed:
             raise RecorderError(
                 f"rank {self.rank}: launch of {kernel!r} after the recorder was closed"
@@ -183,20 +189,36 @@ class Recorder:
         number = len(self._launches)
         ordinal = self._num_launches_of.get(kernel, 0)
         self._num_launches_of[kernel] = ordinal + 1
-        table = self._default_regions if regions is None else resolve_regions(regions)
-        self._region_ids.table_of_launch[number] = self._region_ids.table_idx(table)
-        self._launches.append(Launch(number, kernel, ordinal, num_blocks, threads_per_block))
+        self._region_ids.table_of_launch[number] = self._table_idx(regions)
+        self._launches.append(
+            self._make_launch(number, kernel, ordinal, num_blocks, threads_per_block)
+        )
         num_tracks = num_blocks * tracks_per_block
         first_chunk = self._arena.reserve(num_tracks) if num_tracks else NO_CHUNK
         if first_chunk == NO_CHUNK:
             tracks_per_block = num_tracks = 0
         if self._timer is not None:
             self._timer.mark(kernel)
-        geometry = self._arena.geometry
-        limits = geometry.chunks_per_cursor, geometry.num_cursors
         return LaunchBuffer(
-            self._arena.address, number, first_chunk, tracks_per_block, num_tracks, *limits
+            self._arena.address,
+            number,
+            first_chunk,
+            tracks_per_block,
+            num_tracks,
+            *self._cursor_limits,
         )
+
+    def _table_idx(self, regions: Regions) -> int:
+        """The number of a launch's regions, which are mostly those of the launch before."""
+        latest, table_idx = self._latest_table
+        if regions is latest:
+            return table_idx
+        table = self._default_regions if regions is None else resolve_regions(regions)
+        table_idx = self._region_ids.table_idx(table)
+        # A path or a list may stand for something else next time.
+        if regions is None or regions is table:
+            self._latest_table = regions, table_idx
+        return table_idx
 
     def align(self, group: Group) -> None:
         """Calibrate the ranks' clocks against each other. Collective: all ranks, before and after the launches.
