@@ -40,6 +40,7 @@ from kprof.manifest import (
     RankInfo,
     RankStarted,
 )
+from kprof.output import refusal
 from kprof.torch_traces import rank_of_torch_trace
 
 if TYPE_CHECKING:
@@ -223,9 +224,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CaptureError(
-            f"cannot write {path}: {error.strerror or error}; choose another -o or free some space"
-        ) from error
+        raise CaptureError(refusal(path, error)) from error
 
 
 def _write_json(path: Path, value: Any) -> None:
@@ -256,7 +255,23 @@ def _read_manifest(directory: Path) -> Manifest:
             "upgrade kprof to open it"
         )
     manifest: Manifest = _decode(path, Manifest)
+    _check_ranks(path, manifest)
     return manifest
+
+
+def _check_ranks(path: Path, manifest: Manifest) -> None:
+    """Every number of a rank is one of the world's: what follows uses them as places in tables."""
+    alignment = manifest.alignment
+    named = [info.rank for info in manifest.ranks]
+    if alignment is not None:
+        named += [entry.rank for entry in alignment.ranks]
+        named += [rank for pair in alignment.pairs for rank in (pair.a, pair.b)]
+    strange = [rank for rank in named if not 0 <= rank < manifest.world_size]
+    if strange:
+        raise CorruptCaptureError(
+            f"{path} is damaged (it speaks of rank {strange[0]} in a run of {manifest.world_size}); "
+            "record again or restore the file"
+        )
 
 
 class _VersionOnly(msgspec.Struct):

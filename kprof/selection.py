@@ -11,7 +11,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,7 +62,25 @@ def select(trace: Trace, text: SelectionText) -> Trace:
         changes["regions"] = match_regions(text.regions, trace.regions.names)
     if text.time is not None:
         changes["time_ns"] = parse_time_range(text.time)
-    return trace.select(**changes) if changes else trace
+    if not changes:
+        return trace
+    selected = trace.select(**changes)
+    if selected.is_empty() and not trace.is_empty():
+        given = " ".join(f"--{name} {value}" for name, value in asdict(text).items() if value)
+        raise SelectionError(f"{given} leaves no events: {_extent(trace)}")
+    return selected
+
+
+def _extent(trace: Trace) -> str:
+    """What there is to select from."""
+    row = trace.frame(
+        "SELECT min(launch), max(launch), min(block), max(block), max(end_ns) - min(start_ns) FROM events"
+    ).iloc[0]
+    first_launch, last_launch, first_block, last_block, length_ns = (int(value) for value in row)
+    return (
+        f"there are launches {first_launch}-{last_launch} and blocks {first_block}-{last_block} "
+        f"in {length_ns / 1000:.0f} us"
+    )
 
 
 def parse_numbers(text: str, what: str) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kprof.capture import Capture
 from kprof.errors import ClockError, CorruptCaptureError, SelectionError
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import pyarrow as pa
+
+
+# A sentence with more numbers in it is not read.
+_MAX_NAMED: Final = 16
 
 
 class Trace:
@@ -148,6 +152,10 @@ class Trace:
         row = self._row("SELECT count(*) FROM selected_raw_events")
         return int(row[0])
 
+    def is_empty(self) -> bool:
+        """Whether no event is selected; stops at the first one that is."""
+        return len(self.frame("SELECT 1 FROM selected_raw_events LIMIT 1")) == 0
+
     def _relation(self, query: str, parameters: Sequence[Any]) -> duckdb.DuckDBPyRelation:
         relation = self._con.sql(query, params=list(parameters) or None)
         if relation is None:
@@ -205,8 +213,11 @@ def _check_selection(trace: Trace, selection: Selection) -> None:
     known_ranks = {info.rank for info in trace.manifest.ranks}
     unknown_ranks = sorted(set(selection.ranks or ()) - known_ranks)
     if unknown_ranks:
+        recorded = sorted(known_ranks)
+        named = f"{len(recorded)} from {recorded[0]} to {recorded[-1]}" if recorded else "none"
         raise SelectionError(
-            f"rank {unknown_ranks[0]} was not recorded; recorded: {sorted(known_ranks)}"
+            f"rank {unknown_ranks[0]} was not recorded; "
+            f"recorded: {recorded if 0 < len(recorded) <= _MAX_NAMED else named}"
         )
     unknown_regions = sorted(set(selection.regions or ()) - set(trace.regions.names))
     if unknown_regions:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kprof.output import refuse_existing
 from kprof.selection import SelectionText
 from kprof_cli.options import (
     BlocksOption,
@@ -61,6 +62,8 @@ def diff(
     """Say what became slower or faster between two captures, and what is only noise."""
     from kprof import report as reports
 
+    if output is not None:
+        refuse_existing(output, force=force)
     text = SelectionText(ranks, blocks, launches, regions, time)
     sides = (base, *(more_base or ())), (candidate, *(more_candidates or ()))
     built = reports.build_diff(*([open_trace(run, text) for run in side] for side in sides))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kprof.errors import ExportError, OutputExistsError, SelectionError
+from kprof.errors import ExportError, SelectionError
+from kprof.output import refuse_existing
 from kprof.selection import SelectionText
 from kprof_cli.options import (
     BlocksOption,
@@ -237,12 +238,6 @@ def _kept_torch_traces(run: Path) -> tuple[Path, ...]:
     from kprof.capture import Capture
 
     return Capture.open(run).torch_traces()
-
-
-def refuse_existing(output: Path, *, force: bool) -> None:
-    """Refuse before the work is done; raises OutputExistsError."""
-    if output.exists() and not force:
-        raise OutputExistsError(f"{output} exists; pass --force to replace it, or another -o")
 
 
 def _matching_files(patterns: Sequence[str]) -> tuple[Path, ...]:

@@ -45,7 +45,7 @@ def print_info(capture: Capture) -> None:
             print(f"{'note':<9}rank {info.rank}: {note}")
     print_rows(_RANK_HEADERS, [_rank_row(manifest, info) for info in manifest.ranks])
     if manifest.alignment and manifest.alignment.pairs:
-        print_rows(_PAIR_HEADERS, [_pair_row(pair) for pair in manifest.alignment.pairs])
+        _print_pairs(manifest.alignment.pairs)
     if losses := _loss_rows(manifest.ranks):
         print_rows(_LOSS_HEADERS, losses)
     print_rows(("kernel", "launches", "blocks", "threads per block"), _kernel_rows(manifest.ranks))
@@ -141,8 +141,8 @@ def _describe_clock(manifest: Manifest) -> str:
     if alignment is not None:
         rounds = f", {alignment.num_rounds} rounds" if alignment.num_rounds else ""
         return (
-            f"aligned to rank {alignment.reference_rank} within {format_ns(alignment.widest_bound_ns)} "
-            f"({alignment.method}{rounds})"
+            f"all on that of rank {alignment.reference_rank}, any two within "
+            f"{format_ns(alignment.widest_bound_ns)} ({alignment.method}{rounds})"
         )
     if len(manifest.ranks) == 1:
         return "one rank, nothing to align"
@@ -191,12 +191,13 @@ def _rank_row(manifest: Manifest, info: RankInfo) -> tuple[Any, ...]:
 
 
 def _alignment_cells(manifest: Manifest, rank: int) -> tuple[str, str]:
-    """Offset to the reference clock at the first calibration, and the error bound."""
+    """The rank's clock minus the reference rank's at the first calibration, as in the table of pairs; the bound."""
     entries = manifest.alignment.ranks if manifest.alignment else ()
     entry = next((entry for entry in entries if entry.rank == rank), None)
     if entry is None:
         return "-", "-"
-    offset = format_ns(entry.segments[0].offset_ns) if entry.segments else "-"
+    # What the manifest holds is added to the rank's clock, so the clock is that much behind.
+    offset = format_ns(-entry.segments[0].offset_ns) if entry.segments else "-"
     return offset, format_ns(entry.bound_ns)
 
 
@@ -214,12 +215,30 @@ _PAIR_HEADERS = (
 )
 
 
+# All pairs of 11 ranks, and the widest of more: a thousand ranks make half a million.
+_MAX_PAIRS = 55
+
+
+def _print_pairs(pairs: Sequence[PairClock]) -> None:
+    shown = sorted(sorted(pairs, key=lambda pair: -pair.bound_ns)[:_MAX_PAIRS], key=_pair_place)
+    print_rows(_PAIR_HEADERS, [_pair_row(pair) for pair in shown])
+    if len(shown) < len(pairs):
+        print(
+            f"... {len(pairs) - len(shown):,} more pairs with narrower bounds; --json has them all"
+        )
+
+
+def _pair_place(pair: PairClock) -> tuple[int, int]:
+    return pair.a, pair.b
+
+
 def _pair_row(pair: PairClock) -> tuple[Any, ...]:
     """Clock of the second rank minus that of the first, and how well it is known."""
     return (
         f"{pair.a} - {pair.b}",
         format_ns(pair.offset_ns),
-        f"{pair.drift_ppm:+.3f} ppm",
+        # Without 0.0 a drift that rounds to nothing would be -0.000.
+        f"{round(pair.drift_ppm, 3) + 0.0:+.3f} ppm",
         format_ns(pair.bound_ns),
         format_ns(pair.rigorous_bound_ns),
         format_ns(pair.round_trip_ns) if pair.round_trip_ns else "-",

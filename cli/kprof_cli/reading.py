@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kprof.output import refuse_existing
 from kprof.selection import SelectionText
 from kprof_cli.options import (
     BlocksOption,
@@ -224,6 +225,8 @@ def report(
     from kprof import report as reports
 
     selection = SelectionText(ranks, blocks, launches, regions, time)
+    if output is not None:
+        refuse_existing(output, force=force)
     trace = open_prepared(run, selection, dask)
     with progress_bar() as progress:
         built = reports.build(trace, progress=progress, view_command=view_command(run, selection))

@@ -16,7 +16,7 @@ def duration(ns: float) -> str:
     for size, unit in _UNITS:
         if abs(ns) >= size:
             return f"{_digits(ns / size)} {unit}"
-    return f"{ns:.0f} ns"
+    return f"{round(ns)} ns"
 
 
 def difference(ns: float, bound_ns: float) -> str:

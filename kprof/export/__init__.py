@@ -41,15 +41,15 @@ def write(
     """
     from kprof.export.kineto import Guests, read_guests
     from kprof.export.notices import notices
-    from kprof.export.output import replacing
     from kprof.export.pipeline import run
+    from kprof.output import replacing
 
     path = Path(path)
     make_writer = _writer_for(path)
     if max_slices is not None and max_slices < 1:
         raise ExportError(f"max_slices is {max_slices}; give a number above 0")
     guests = read_guests(trace, torch_traces) if torch_traces else Guests((), ())
-    with replacing(path, force) as file:
+    with replacing(path, force=force) as file:
         tally = run(
             trace, make_writer(file), max_slices, progress or _ignore, (*lines, *guests.lines)
         )

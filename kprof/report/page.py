@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.wording import difference, duration, members, percent
-from kprof.errors import ExportError, OutputExistsError
+from kprof.output import refuse_existing, replacing
 from kprof.report.figures import CATEGORY_COLORS, all_figures
 from kprof.report.machine import quality_rows
 
@@ -34,27 +34,14 @@ def write_html(
 
     Raises OutputExistsError unless `force`, and ExportError when the file cannot be written.
     """
-    check_output(path, force=force)
+    refuse_existing(path, force=force)
     return write_page(to_html(report, trace), path, force=force)
 
 
-def check_output(path: Path, *, force: bool) -> None:
-    """Refuse to overwrite before the work is done; raises OutputExistsError."""
-    if path.exists() and not force:
-        raise OutputExistsError(f"{path} exists; pass --force to replace it, or another -o")
-
-
 def write_page(page: str, path: Path, *, force: bool) -> Path:
-    """Write a page under a temporary name and rename it; raises OutputExistsError and ExportError."""
-    check_output(path, force=force)
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        temporary.write_text(page, encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise ExportError(
-            f"cannot write {path}: {error.strerror or error}; choose another -o or free some space"
-        ) from error
+    """Write a page; raises OutputExistsError and ExportError, and leaves nothing half-written."""
+    with replacing(path, force=force) as file:
+        file.write(page.encode())
     return path
 
 

@@ -58,9 +58,17 @@ def missing_events(tmp_path, small):
     return small, "rank-00000.parquet is missing"
 
 
+def strange_rank(tmp_path, small):
+    manifest = json.loads((small / "manifest.json").read_text())
+    manifest["alignment"]["ranks"][1]["rank"] = 7
+    (small / "manifest.json").write_text(json.dumps(manifest))
+    return small, "it speaks of rank 7 in a run of 2"
+
+
 @pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
 @pytest.mark.parametrize(
-    "damage", [no_such, no_capture, newer, damaged_manifest, truncated_events, missing_events]
+    "damage",
+    [no_such, no_capture, newer, damaged_manifest, truncated_events, missing_events, strange_rank],
 )
 def test_every_reader_says_what_is_wrong_with_a_capture(kprof, small, tmp_path, command, damage):
     run, sentence = damage(tmp_path, small)
@@ -81,6 +89,9 @@ def test_every_reader_says_what_is_wrong_with_a_capture(kprof, small, tmp_path, 
         ("--blocks", "x", "--blocks 'x'"),
         ("--regions", "nothing/*", "no region matches"),
         ("--time", "soon", "write it like 10us..50us"),
+        ("--time", "5s..6s", "--time 5s..6s leaves no events: there are launches 0-0 and blocks"),
+        ("--blocks", "999", "--blocks 999 leaves no events: there are launches 0-0 and blocks"),
+        ("--launches", "9", "--launches 9 leaves no events"),
     ],
 )
 def test_a_selection_that_cannot_be_read_is_one_line(
@@ -89,6 +100,23 @@ def test_a_selection_that_cannot_be_read_is_one_line(
     result = kprof(*arguments(command, small, tmp_path), option, value)
     assert result.code == 1
     assert sentence in result.error_line
+
+
+@pytest.mark.parametrize("command", ["report", "diff", "export"])
+def test_a_folder_that_does_not_exist_is_said_before_the_work_is_done(
+    kprof, small, tmp_path, command, monkeypatch
+):
+    def work(*_arguments, **_options):
+        raise AssertionError("the capture was opened")
+
+    monkeypatch.setattr("kprof.trace.Trace.open", work)
+    output = tmp_path / "nowhere" / "out.pftrace"
+    runs = [small] * (2 if command == "diff" else 1)
+    result = kprof(command, *runs, "-o", output)
+    assert result.code == 1
+    assert result.error_line.endswith(
+        "No such file or directory; make its folder first, or choose another -o"
+    )
 
 
 @pytest.mark.parametrize("sql", ["SELEC 1", "SELECT nothing", "SELECT * FROM '/etc/passwd'", ""])

@@ -12,7 +12,12 @@ import pytest
 def test_info_shows_ranks_clock_and_kernels(kprof, small):
     result = kprof("info", small)
     assert result.code == 0
-    for part in ("2 recorded of 2", "aligned to rank 0 within 10 ns", "device 1", "kernel"):
+    for part in (
+        "2 recorded of 2",
+        "all on that of rank 0, any two within 10 ns",
+        "device 1",
+        "kernel",
+    ):
         assert part in result.out
 
 
@@ -80,6 +85,26 @@ def test_info_shows_every_pair_of_clocks(kprof, small):
     )
     assert "a word of caution" in out
     assert "within 180 ns" in out
+
+
+def test_info_gives_a_rank_the_offset_that_its_pair_has(kprof, small):
+    pair = {"a": 0, "b": 1, "offset_ns": -1200.0, "drift_ppm": -0.0001, "bound_ns": 180.0}
+    pair |= {"rigorous_bound_ns": 600.0, "num_rounds": 1, "num_calibrations": 1, "method": "test"}
+    path = small / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["world_size"] = 101
+    manifest["alignment"]["pairs"] = [pair | {"b": b} for b in range(1, 101)]
+    manifest["alignment"]["pairs"][70]["bound_ns"] = 900.0
+    _shift(manifest["alignment"]["ranks"][1], 1200.0)
+    path.write_text(json.dumps(manifest))
+    out = kprof("info", small).out
+    rows = {" ".join(line.split()[:3]): line for line in out.splitlines() if line.strip()}
+    assert "-1.20 us" in next(row for row in out.splitlines() if "device 1" in row)
+    assert "-1.20 us +0.000 ppm" in " ".join(rows["0 - 1"].split())
+    # The widest bounds are shown, and how many others there are is said.
+    assert "0 - 71" in rows
+    assert "0 - 99" not in rows
+    assert "... 45 more pairs" in out
 
 
 def _edit_manifest(capture, edit):

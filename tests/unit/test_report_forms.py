@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -260,6 +261,20 @@ def test_the_page_is_not_overwritten_unless_asked(uneven: Report, tmp_path: Path
     assert path.read_text() == "mine"
     reports.write_html(uneven, path, force=True)
     assert path.read_text().startswith("<!doctype html>")
+
+
+def test_a_full_disk_leaves_nothing_of_the_page(uneven: Report, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(ExportError, match="choose another -o or free some space"):
+            reports.write_html(uneven, path, force=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    assert path.read_text() == "old"
 
 
 def test_an_unwritable_place_gets_a_sentence(uneven: Report, tmp_path: Path) -> None:

@@ -162,14 +162,41 @@ def trace_of_four_events():
         (SelectionText(ranks="0"), 2),
         (SelectionText(ranks="0-1", blocks="1"), 2),
         (SelectionText(regions="a"), 2),
-        (SelectionText(launches="1"), 0),
         (SelectionText(time="..500ns"), 2),
         (SelectionText(time="1us.."), 2),
-        (SelectionText(ranks="1", regions="b", time="0ns..1us"), 0),
+        (SelectionText(launches="0-9"), 4),
     ],
 )
 def test_a_trace_is_narrowed(text, num_events):
     assert select(trace_of_four_events(), text).num_events() == num_events
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        (SelectionText(launches="1"), "--launches 1"),
+        (SelectionText(ranks="1", regions="b", time="0ns..1us"), "--ranks 1 --regions b --time"),
+    ],
+)
+def test_a_selection_of_nothing_says_what_there_is(text, given):
+    with pytest.raises(SelectionError, match=given) as refused:
+        select(trace_of_four_events(), text)
+    assert str(refused.value).endswith(
+        "leaves no events: there are launches 0-0 and blocks 0-1 in 1 us"
+    )
+
+
+def test_any_selection_of_a_capture_without_events_is_that_capture():
+    empty = TraceBuilder('REGION(A, "a", compute)', num_ranks=2).trace()
+    assert select(empty, SelectionText(launches="1")).num_events() == 0
+
+
+def test_of_many_ranks_the_first_and_last_are_named():
+    many = TraceBuilder('REGION(A, "a", compute)', num_ranks=40).trace()
+    with pytest.raises(
+        SelectionError, match=r"rank 40 .*; recorded: 40 from 0 to 39$"
+    ):
+        select(many, SelectionText(ranks="7,40"))
 
 
 def test_a_rank_that_was_not_recorded_is_refused():

@@ -1,0 +1,65 @@
+"""Output files: never overwritten unasked, written under a temporary name, renamed when complete, and one sentence
+when they cannot be written."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Final
+
+from kprof.errors import ExportError, OutputExistsError
+
+# Level 1 takes a third of the time of the default level for a tenth more bytes.
+_GZIP_LEVEL: Final = 1
+
+
+_REMEDIES: Final = {
+    errno.ENOENT: "make its folder first, or choose another -o",
+    errno.EROFS: "choose another -o",
+    errno.EACCES: "choose another -o, or mind the permissions of its folder",
+}
+
+
+def refusal(path: Path, error: OSError) -> str:
+    """The sentence about an output that the operating system refuses: what, why, what next."""
+    remedy = _REMEDIES.get(error.errno or 0, "choose another -o or free some space")
+    return f"cannot write {path}: {error.strerror or error}; {remedy}"
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Refuse before the work is done; raises OutputExistsError, or ExportError where no file can be."""
+    if path.is_dir():
+        raise ExportError(f"{path} is a directory; give the name of a file, such as run.pftrace")
+    if path.exists() and not force:
+        raise OutputExistsError(f"{path} exists; pass --force to replace it, or another -o")
+    if not path.parent.is_dir():
+        error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        raise ExportError(refusal(path, error))
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
+    """A binary file that becomes `path` when the block ends well, gzipped for a name that ends in .gz.
+
+    Raises OutputExistsError when `path` exists and not `force`, ExportError when the disk refuses; then
+    nothing of the new file is left, and an old file at `path` is untouched.
+    """
+    refuse_existing(path, force=force)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as raw:
+            if path.suffix == ".gz":
+                with gzip.GzipFile("", "wb", _GZIP_LEVEL, raw, mtime=0) as packed:
+                    yield packed  # type: ignore[misc]
+            else:
+                yield raw
+        temporary.replace(path)
+    except OSError as error:
+        raise ExportError(refusal(path, error)) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
