@@ -193,9 +193,7 @@ def test_any_selection_of_a_capture_without_events_is_that_capture():
 
 def test_of_many_ranks_the_first_and_last_are_named():
     many = TraceBuilder('REGION(A, "a", compute)', num_ranks=40).trace()
-    with pytest.raises(
-        SelectionError, match=r"rank 40 .*; recorded: 40 from 0 to 39$"
-    ):
+    with pytest.raises(SelectionError, match=r"rank 40 .*; recorded: 40 from 0 to 39$"):
         select(many, SelectionText(ranks="7,40"))
 
 
