@@ -119,7 +119,7 @@ def summarise_files(files: Sequence[Path], infos: Sequence[RankInfo], world_size
 
     num_events = sum(pq.read_metadata(file).num_rows for file in files)
     launches = sorted({launch.launch for info in infos for launch in info.launches})
-    source = f"read_parquet([{', '.join(_quote(str(file)) for file in files)}])"
+    source = f"read_parquet([{', '.join(sql_text(str(file)) for file in files)}])"
     try:
         with duckdb.connect(":memory:") as con:
             # The other ranks of this host do the same at the same time.
@@ -313,5 +313,6 @@ def _nested_tracks_sql(chosen: str, spans: _Spans) -> str:
         FROM measured"""
 
 
-def _quote(text: str) -> str:
+def sql_text(text: str) -> str:
+    """A SQL string literal."""
     return "'" + text.replace("'", "''") + "'"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kprof.capture import EVENT_OPEN
 from kprof.manifest import Launch, Manifest, RankInfo
-from kprof.rank_summary import NO_PARTS_SQL
+from kprof.rank_summary import NO_PARTS_SQL, sql_text
 from kprof.regions import MergedTables, Region, RegionTable
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def connect(source: Source) -> duckdb.DuckDBPyConnection:
     con.execute("SET enable_progress_bar = false")
     if source.files:
         summaries = [path for _, path in source.summaries]
-        allowed = ", ".join(quote(str(file)) for file in (*source.files, *summaries))
+        allowed = ", ".join(sql_text(str(file)) for file in (*source.files, *summaries))
         con.execute(f"SET allowed_paths = [{allowed}]")
     con.execute("SET enable_external_access = false")
     return con
@@ -230,7 +230,7 @@ def _raw_events_sql(con: duckdb.DuckDBPyConnection, source: Source) -> str:
     if source.table is not None:
         con.register("event_table", _with_row_numbers(source.table))
         return "SELECT * FROM event_table"
-    files = ", ".join(quote(str(file)) for file in source.files)
+    files = ", ".join(sql_text(str(file)) for file in source.files)
     return f"SELECT * FROM read_parquet([{files}], file_row_number = true)"
 
 
@@ -331,7 +331,7 @@ def _stored_parts_sql(source: Source, selection: Selection) -> str:
     """The stored summaries where they hold for this selection: they cannot be cut by region or time."""
     if not source.summaries or not can_use_summaries(selection):
         return NO_PARTS_SQL
-    files = ", ".join(quote(str(path)) for _, path in source.summaries)
+    files = ", ".join(sql_text(str(path)) for _, path in source.summaries)
     terms = _number_terms(selection)
     where = f"WHERE {' AND '.join(terms)}" if terms else ""
     return f"SELECT * FROM read_parquet([{files}]) {where}"
@@ -356,15 +356,10 @@ def _number_terms(selection: Selection, prefix: str = "") -> list[str]:
 
 
 def _region_list(names: Sequence[str]) -> str:
-    return ", ".join(quote(name) for name in names) or "NULL"
+    return ", ".join(sql_text(name) for name in names) or "NULL"
 
 
 def _absolute_ns(con: duckdb.DuckDBPyConnection, time_ns: tuple[int, int]) -> tuple[int, int]:
     """Times after the first event of the trace, as times."""
     ((origin,),) = con.execute("SELECT coalesce(min(start_ns), 0) FROM all_events").fetchall()
     return origin + int(time_ns[0]), origin + int(time_ns[1])
-
-
-def quote(text: str) -> str:
-    """A SQL string literal."""
-    return "'" + text.replace("'", "''") + "'"

@@ -12,6 +12,7 @@ import numpy as np
 
 from kprof.capture import EVENT_OPEN
 from kprof.export.model import FIRST_EVENT_NS
+from kprof.rank_summary import sql_text
 from kprof.regions import Kind, Region
 
 if TYPE_CHECKING:
@@ -181,11 +182,6 @@ class Source:
             f"WHEN {sql_text(name)} THEN {first + i}" for i, name in enumerate(self.unknown_names)
         )
         return f"CASE WHEN region_id <> 0 THEN region_id ELSE CASE region {cases} END END"
-
-
-def sql_text(text: str) -> str:
-    """A SQL string literal."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _track_keys(trace: Trace) -> tuple[TrackKey, ...]:

@@ -179,6 +179,42 @@ def test_a_slow_first_call_is_left_out_and_said_so() -> None:
     assert found[0].evidence["ratio"] == pytest.approx(17.0)
 
 
+def two_kernels(items_per_block: int) -> TraceBuilder:
+    """Kernel "even" keeps 16 blocks busy; in "few" that follows, 4 of 16 have all the work, so many items each."""
+    build = TraceBuilder(PAIR, 2)
+    build.launch(0, "even", num_blocks=16)
+    build.launch(1, "few", num_blocks=16)
+    for rank in range(2):
+        for block in range(16):
+            build.span(rank=rank, block=block, region="work", start_ns=0, duration_ns=40_000)
+        for block in range(4):
+            for item in range(items_per_block):
+                length_ns = 60_000 // items_per_block
+                build.span(
+                    rank=rank,
+                    launch=1,
+                    block=block,
+                    region="work",
+                    start_ns=50_000 + item * length_ns,
+                    duration_ns=length_ns,
+                )
+    return build
+
+
+def test_blocks_that_are_idle_in_one_kernel_of_several_are_found() -> None:
+    (finding,) = of_kind(analysis.findings(two_kernels(12).trace()), "idle_blocks")
+    assert "75 % of the blocks of ranks 0, 1 do nothing in few: 4 of 16 blocks" in finding.sentence
+    assert finding.region == "work"
+    assert finding.cost_ns == pytest.approx(0.75 * 60_000)
+    assert finding.where_ns == (50_000, 110_000)
+
+
+def test_an_item_that_cannot_be_split_is_no_reason_to_use_more_blocks() -> None:
+    assert of_kind(analysis.findings(two_kernels(1).trace()), "idle_blocks") == []
+    (halved,) = of_kind(analysis.findings(two_kernels(2).trace()), "idle_blocks")
+    assert halved.cost_ns == pytest.approx(0.5 * 60_000)
+
+
 def lossy(counts: EventCounts, **options: object) -> Trace:
     import msgspec
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kprof import analysis
 from kprof.capture import Capture
 from kprof.export import write
 from kprof.trace import Trace
@@ -69,6 +70,32 @@ def most_rows_in_a_block(name: str, served: int) -> int:
 def test_balanced_takes_the_long_blocks_away(name: str, expected: list[int]) -> None:
     recording = f"all_to_all-{name}-4xH200-skew3.kprof"
     assert [most_rows_in_a_block(recording, served) for served in range(4)] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "sentence"),
+    [
+        (
+            "all_to_all-token_flags-4xH200-skew3-264blocks",
+            1,
+            "92 % of the blocks of ranks 0-3 do nothing in all_to_all/combine_send: 21 of 264 blocks have all the work",
+        ),
+        (
+            "all_to_all-token_flags-4xH200-skew3",
+            3,
+            "blocks 3, 7, 11 ... 131 of ranks 0-3 got 2.1x the events of the median block in dispatch/copy",
+        ),
+        (
+            "all_to_all-pipelined-4xH200-skew3-264blocks",
+            1,
+            "in dispatch/wait-token for data that was sent and is on its way",
+        ),
+    ],
+)
+def test_the_report_says_what_the_readme_tells(name: str, first: int, sentence: str) -> None:
+    """Among the first findings of the report, without being asked."""
+    found = analysis.findings(Trace.open(TRACES / f"{name}.kprof"))[:first]
+    assert any(sentence in finding.sentence for finding in found), [f.sentence for f in found]
 
 
 LADDER = "all_to_all-{}-4xH200-skew3-264blocks.kprof"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.rules.finding import LAUNCHES, Finding
 from kprof.analysis.skew import launch_starts
+from kprof.rank_summary import sql_text
 
 if TYPE_CHECKING:
     from kprof.trace import Trace
@@ -67,7 +68,7 @@ def _launch_lines(trace: Trace, finding: Finding) -> tuple[tuple[int, int], ...]
 
 def _candidates(trace: Trace, finding: Finding) -> list[_Rows]:
     """From the most telling rows to the least; the first that the trace has is taken."""
-    region = _region_is(trace, finding)
+    region = f"{_region_is(trace, finding)} AND {_kernel_is(finding)}"
     ranks = f"rank IN ({_numbers(finding.ranks)})" if finding.ranks else "true"
     blocks = f"block IN ({_numbers(finding.blocks)})" if finding.blocks else "true"
     src, dst = finding.evidence.get("src"), finding.evidence.get("dst")
@@ -89,6 +90,13 @@ def _candidates(trace: Trace, finding: Finding) -> list[_Rows]:
 def _region_is(trace: Trace, finding: Finding) -> str:
     ids = [region.id for region in trace.regions.regions if region.name == finding.region]
     return f"region_id = {ids[0]}" if ids else "true"
+
+
+def _kernel_is(finding: Finding) -> str:
+    if "kernel" not in finding.evidence:
+        return "true"
+    kernel = sql_text(str(finding.evidence["kernel"]))
+    return f"(rank, launch) IN (SELECT (rank, launch) FROM launches WHERE kernel = {kernel})"
 
 
 def _numbers(numbers: Sequence[int]) -> str:

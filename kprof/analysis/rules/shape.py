@@ -74,49 +74,86 @@ def tails(trace: Trace) -> list[Finding]:
 
 
 def idle_blocks(trace: Trace) -> list[Finding]:
-    """Ranks on which a quarter of the blocks or more does under a tenth of the work of the median busy block.
+    """Kernels in which a quarter of a rank's blocks or more does under a tenth of the work of a usual busy block.
 
-    Blocks that were launched and recorded nothing count where the launch says how many there were.
+    What it costs is what the rank that works longest would save with the work spread over all blocks; a track (a
+    block, or a warp of one) that has a single item cannot share it.
     """
     summarise(trace)
-    table = trace.frame(
-        """
-        WITH by_block AS (SELECT rank, block, sum(work_ns) AS work_ns FROM tracks GROUP BY rank, block),
-        usual AS (SELECT rank, quantile_disc(work_ns, 0.75) AS usual_ns FROM by_block GROUP BY rank),
-        launched AS (SELECT rank, max(num_blocks) AS blocks FROM launches WHERE (rank, launch) IN (
-            SELECT (rank, launch) FROM tracks) GROUP BY rank),
-        counted AS (
-            SELECT rank, count(*) AS recorded, count(*) FILTER (work_ns >= 0.1 * usual_ns) AS busy,
-                avg(work_ns) FILTER (work_ns >= 0.1 * usual_ns) AS busy_ns
-            FROM by_block JOIN usual USING (rank) GROUP BY rank)
-        SELECT rank, greatest(recorded, coalesce(blocks, 0)) AS blocks, busy, coalesce(busy_ns, 0) AS busy_ns
-        FROM counted LEFT JOIN launched USING (rank) ORDER BY rank"""
-    )
+    table = _busy_blocks(trace).merge(_items_per_track(trace), on=["kernel", "rank"])
     table["idle"] = 1 - table["busy"] / table["blocks"]
-    idle = table[(table["blocks"] > 1) & (table["idle"] >= _MIN_IDLE)]
-    # Spread over all blocks, the work of the busy ones would take that much less.
-    cost_ns = float((idle["idle"] * idle["busy_ns"]).median()) if len(idle) else 0.0
-    share = cost_ns / max(run_time_ns(trace), 1)
-    if share < MIN_SHARE:
-        return []
-    ranks = tuple(int(rank) for rank in idle["rank"].tolist())
-    return [
-        Finding(
-            id="idle-blocks",
-            kind="idle_blocks",
-            severity=severity_of(share),
-            sentence=f"{percent(float(idle['idle'].median()))} of the blocks of {members('rank', ranks)} do nothing: "
-            f"{int(idle['busy'].median())} of {int(idle['blocks'].median())} blocks have all the work",
-            remedy="spread the work over all blocks, or launch fewer; even spreading would save about "
-            f"{duration(cost_ns)} per busy block",
-            cost_ns=cost_ns,
-            ranks=ranks,
-            evidence={
-                "blocks": int(idle["blocks"].median()),
-                "busy_blocks": int(idle["busy"].median()),
-            },
-        )
-    ]
+    spread = (1 - table["idle"]).clip(lower=1 / table["items"])
+    table["spread_ns"] = table["busy_ns"] * spread
+    found = []
+    for kernel, rows in table.groupby("kernel"):
+        saved_ns = float(rows["busy_ns"].max() - rows["spread_ns"].max())
+        idle = rows[(rows["blocks"] > 1) & (rows["idle"] >= _MIN_IDLE)]
+        if len(idle) and saved_ns >= MIN_SHARE * run_time_ns(trace):
+            found.append(_idle_blocks(trace, str(kernel), idle, saved_ns))
+    return found
+
+
+def _busy_blocks(trace: Trace) -> pd.DataFrame:
+    """kernel, rank, blocks, busy, busy_ns: how many blocks there are, how many work, and for how long.
+
+    Half of the work is in blocks that do as much as the usual one or more. Blocks that were launched and recorded
+    nothing count where the launch says how many there were.
+    """
+    return trace.frame(
+        """
+        WITH by_block AS (
+            SELECT kernel, rank, block, sum(work_ns) AS work_ns FROM tracks JOIN launches USING (rank, launch)
+            GROUP BY kernel, rank, block),
+        running AS (
+            SELECT *, sum(work_ns) OVER (PARTITION BY kernel, rank) AS total_ns,
+                sum(work_ns) OVER (PARTITION BY kernel, rank ORDER BY work_ns DESC, block) AS so_far_ns FROM by_block),
+        usual AS (
+            SELECT kernel, rank, min(work_ns) FILTER (so_far_ns - work_ns < total_ns / 2) AS usual_ns
+            FROM running GROUP BY kernel, rank HAVING max(work_ns) > 0),
+        launched AS (
+            SELECT kernel, rank, max(num_blocks) AS blocks FROM launches
+            WHERE (rank, launch) IN (SELECT (rank, launch) FROM tracks) GROUP BY kernel, rank)
+        SELECT kernel, rank, greatest(count(*), max(blocks)) AS blocks,
+            count(*) FILTER (work_ns >= 0.1 * usual_ns) AS busy,
+            avg(work_ns) FILTER (work_ns >= 0.1 * usual_ns) AS busy_ns
+        FROM by_block JOIN usual USING (kernel, rank) JOIN launched USING (kernel, rank)
+        GROUP BY kernel, rank ORDER BY kernel, rank"""
+    )
+
+
+def _items_per_track(trace: Trace) -> pd.DataFrame:
+    """kernel, rank, items, region: how often a working track does what is done most often, and where most time
+    goes."""
+    return trace.frame(
+        """
+        WITH by_region AS (
+            SELECT l.kernel, rank, r.name AS region, sum(c.events) AS events, sum(c.total_ns) AS total_ns
+            FROM cells c JOIN regions r ON r.id = c.region_id JOIN launches l USING (rank, launch)
+            WHERE r.category IN ('send', 'recv', 'compute') GROUP BY ALL),
+        working AS (
+            SELECT kernel, rank, count(*) AS tracks FROM tracks JOIN launches USING (rank, launch)
+            WHERE work_ns > 0 GROUP BY kernel, rank)
+        SELECT kernel, rank, greatest(1, max(events) / any_value(tracks)) AS items, arg_max(region, total_ns) AS region
+        FROM by_region JOIN working USING (kernel, rank) GROUP BY kernel, rank"""
+    )
+
+
+def _idle_blocks(trace: Trace, kernel: str, rows: pd.DataFrame, saved_ns: float) -> Finding:
+    ranks = tuple(int(rank) for rank in rows["rank"].tolist())
+    blocks, busy = int(rows["blocks"].median()), int(rows["busy"].median())
+    return Finding(
+        id=f"idle-blocks/{kernel}",
+        kind="idle_blocks",
+        severity=severity_of(saved_ns / max(run_time_ns(trace), 1)),
+        sentence=f"{percent(float(rows['idle'].median()))} of the blocks of {members('rank', ranks)} do nothing in "
+        f"{kernel}: {busy} of {blocks} blocks have all the work",
+        remedy="spread the work over all blocks, or launch fewer; even spreading would save about "
+        f"{duration(saved_ns)} per busy block",
+        cost_ns=saved_ns,
+        ranks=ranks,
+        region=str(rows["region"].iloc[0]),
+        evidence={"kernel": kernel, "blocks": blocks, "busy_blocks": busy},
+    )
 
 
 def idle_processors(trace: Trace) -> list[Finding]:
@@ -161,6 +198,7 @@ def _idle_processors(trace: Trace, kernel: str, rows: pd.DataFrame) -> Finding:
         cost_ns=cost_ns,
         ranks=ranks,
         evidence={
+            "kernel": kernel,
             "blocks": blocks,
             "processors": processors,
             "work_ns": float(rows["work_ns"].median()),
