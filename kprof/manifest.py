@@ -247,3 +247,8 @@ class Manifest(msgspec.Struct, frozen=True):
     alignment_note: str = ""
     overhead: Overhead | None = None
     overhead_note: str = ""
+
+    @property
+    def is_on_one_clock(self) -> bool:
+        """Whether times of different ranks can be compared, or there is one rank only."""
+        return self.alignment is not None or len(self.ranks) < 2

@@ -99,9 +99,14 @@ class Trace:
         """How the ranks' clocks were put on one, or None when they were not."""
         return self.manifest.alignment
 
+    @property
+    def is_on_one_clock(self) -> bool:
+        """Whether times of different ranks can be compared, or there is one rank only."""
+        return self.manifest.is_on_one_clock
+
     def require_alignment(self, what: str) -> Alignment | None:
         """Refuse a cross-rank number on unaligned clocks; None when there is one rank only and nothing to align."""
-        if self.alignment is None and len(self.manifest.ranks) > 1:
+        if not self.is_on_one_clock:
             reason = self.manifest.alignment_note or "the recording has no clock calibration"
             raise ClockError(
                 f"{what} needs the ranks on one clock, and they are not: {reason}; "

@@ -173,6 +173,12 @@ def query(
     """Run SQL over the events of a capture, all ranks on one clock."""
     trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
     table = trace.sql(sql)
+    if not trace.is_on_one_clock:
+        # Unlike the analyses a query cannot be told what it means to compare.
+        note(
+            f"the ranks are not on one clock ({trace.manifest.alignment_note or 'no clock calibration'}): times of "
+            "different ranks, as in a row of flows, cannot be compared"
+        )
     if is_json:
         print_json(table.to_pylist())
     elif is_csv:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from kprof.analysis.once import once_per_trace
 from kprof.analysis.summary import CLOSED_SPANS, summarise
-from kprof.errors import ClockError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,12 +25,7 @@ def barrier_waits(trace: Trace) -> pd.DataFrame:
     most often), instances, enters, nxn_wait_ns, wait_ns. Without alignment only "rank" and "lock" are looked
     for.
     """
-    try:
-        trace.require_alignment("a barrier over ranks")
-        is_aligned = True
-    except ClockError:
-        is_aligned = False
-    world_share = _share_of_meetings(_worst_bound_ns(trace)) if is_aligned else "0.0"
+    world_share = _share_of_meetings(worst_bound_ns(trace)) if trace.is_on_one_clock else "0.0"
     entered = f"""
         entered AS (
             SELECT rank, region, kernel, ordinal, block, start_ns, end_ns, row_number() OVER (
@@ -90,7 +84,7 @@ def _share_of_meetings(bound_ns: float) -> str:
     ELSE avg(CAST(first_leave + {float(bound_ns)} >= last_enter AND meeting > 1 AS DOUBLE)) END"""
 
 
-def _worst_bound_ns(trace: Trace) -> float:
+def worst_bound_ns(trace: Trace) -> float:
     """The clock error bound between the two ranks whose clocks are known least well."""
     entries = trace.alignment.ranks if trace.alignment else ()
     return sum(sorted((entry.bound_ns for entry in entries), reverse=True)[:2])

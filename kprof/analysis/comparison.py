@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kprof.analysis.calls import calls
 from kprof.analysis.rules.warmup import steady_part
+from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import summarise
 from kprof.errors import SelectionError
 
@@ -23,6 +25,8 @@ Floats = NDArray[np.float64]
 _NOISE_SHARE: Final = 0.02
 # Chance alone separates two sides of three launches in one of ten comparisons; of four in one of 35.
 MIN_LAUNCHES: Final = 4
+CALL: Final = "call"
+LAUNCH: Final = "launch"
 _RESAMPLES: Final = 2000
 _SEED: Final = 20_260_101
 
@@ -31,10 +35,12 @@ def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> p
     """Compare two sides region by region; several traces of a side are repeats of the same thing.
 
     One sample per launch: of the level "launch" its length over all ranks; "mean block" and "slowest block" the
-    time in a region, per block. A row is "slower" or "faster" only where the bootstrap 95 % interval of the
-    difference of medians excludes 0 and the difference exceeds the noise floor: 2 % of the base, the clock's
-    step, and for lengths of launches the clock error bound. With fewer than 4 launches a side it is "unclear".
-    Slow first calls are left out.
+    time in a region, per block. Of the level "call" (no kernel, no region) the length of a call over all its kernels,
+    where the sides do not have one kernel in common and nothing else, and all are launched equally often.
+
+    A row is "slower" or "faster" only where the bootstrap 95 % interval of the difference of medians excludes 0 and
+    the difference exceeds the noise floor: 2 % of the base, the clock's step, and for lengths of launches the clock
+    error bound. With fewer than 4 launches a side it is "unclear". Slow first calls are left out.
 
     Columns: kernel, region ("" for the launch), level, verdict (added, removed, slower, faster, unclear, same),
     base_ns, candidate_ns (medians), change_ns, change_share, low_ns, high_ns (the interval), floor_ns,
@@ -42,6 +48,9 @@ def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> p
     """
     sides = [_side(base, "base"), _side(candidate, "candidate")]
     samples = [_samples(traces) for traces in sides]
+    if _kernels(samples[0]) == _kernels(samples[1]) and len(_kernels(samples[0])) == 1:
+        # Every call is one launch.
+        samples = [_without_calls(of_side) for of_side in samples]
     floors = [_clock_floor_ns(traces) for traces in sides]
     keys = sorted(set(samples[0]) | set(samples[1]))
     table = _table(
@@ -94,10 +103,29 @@ def _samples(traces: list[Trace]) -> dict[_Key, Floats]:
     return {key: np.array(values) for key, values in collected.items()}
 
 
+def _kernels(samples: dict[_Key, Floats]) -> set[str]:
+    return {kernel for kernel, _, level in samples if level == LAUNCH}
+
+
+def _without_calls(samples: dict[_Key, Floats]) -> dict[_Key, Floats]:
+    return {key: values for key, values in samples.items() if key[2] != CALL}
+
+
+def _call_lengths(trace: Trace) -> list[float]:
+    """Nothing where kernels are launched at paces of their own: then an ordinal is no call."""
+    starts = launch_starts(trace)
+    if starts.groupby(["kernel", "rank"])["ordinal"].nunique().nunique() != 1:
+        return []
+    if trace.is_on_one_clock:
+        return [float(length) for length in calls(trace)["length_ns"]]
+    per_rank = starts.groupby(["ordinal", "rank"])
+    lengths = per_rank["last_ns"].max() - per_rank["first_ns"].min()
+    return [float(length) for length in lengths.groupby("ordinal").max()]
+
+
 def _launch_samples(trace: Trace) -> list[tuple[str, str, str, float]]:
     summarise(trace)
-    is_aligned = trace.alignment is not None or len(trace.manifest.ranks) < 2
-    length = "max(last_ns) - min(first_ns)" if is_aligned else "max(last_ns - first_ns)"
+    length = "max(last_ns) - min(first_ns)" if trace.is_on_one_clock else "max(last_ns - first_ns)"
     lengths = trace.frame(
         f"SELECT kernel, '' AS region, {length} AS value FROM spans_of_launches GROUP BY kernel, ordinal"
     )
@@ -109,9 +137,8 @@ def _launch_samples(trace: Trace) -> list[tuple[str, str, str, float]]:
         SELECT kernel, coalesce(r.name, 'unknown region') AS region, avg(total_ns) AS mean, max(total_ns) AS slowest
         FROM by_block LEFT JOIN regions r ON r.id = region_id GROUP BY kernel, r.name, ordinal"""
     )
-    rows = [
-        (row["kernel"], "", "launch", float(row["value"])) for row in lengths.to_dict("records")
-    ]
+    rows = [("", "", CALL, length) for length in _call_lengths(trace)]
+    rows += [(row["kernel"], "", LAUNCH, float(row["value"])) for row in lengths.to_dict("records")]
     for row in regions.to_dict("records"):
         rows.append((row["kernel"], row["region"], "mean block", float(row["mean"])))
         rows.append((row["kernel"], row["region"], "slowest block", float(row["slowest"])))
@@ -134,7 +161,7 @@ def _compare(
         return _only_one_side(key, float(np.median(present)), len(present), is_added=base is None)
     before, after = float(np.median(base)), float(np.median(candidate))
     low, high = _interval(base, candidate)
-    noise = max(_NOISE_SHARE * before, floor[0], floor[1] if key[2] == "launch" else 0.0)
+    noise = max(_NOISE_SHARE * before, floor[0], floor[1] if key[2] in (CALL, LAUNCH) else 0.0)
     change = after - before
     verdict = _verdict(change, low, high, noise, min(len(base), len(candidate)))
     share = change / before if before else 0.0

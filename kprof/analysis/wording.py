@@ -39,6 +39,8 @@ def ratio(value: float) -> str:
 
 def listed(parts: Sequence[str], separator: str = ", ") -> str:
     """`a`, `a and b`, `a, b and c`; with another separator where the parts hold commas themselves."""
+    if not parts:
+        return ""
     *others, last = parts
     return f"{separator.join(others)} and {last}" if others else last
 

@@ -24,7 +24,7 @@ def notices(trace: Trace, tally: Tally) -> tuple[str, ...]:
 
 
 def _unaligned(trace: Trace) -> str:
-    if trace.alignment is not None or len(trace.manifest.ranks) < 2:
+    if trace.is_on_one_clock:
         return ""
     reason = trace.manifest.alignment_note or "the recording has no clock calibration"
     return f"the clocks of the ranks are not aligned ({reason}): compare times within one rank only"

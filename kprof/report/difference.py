@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from kprof import analysis
-from kprof.analysis.wording import duration, percent
+from kprof.analysis.comparison import CALL, LAUNCH
+from kprof.analysis.wording import counted, duration, listed, percent
 from kprof.report.machine import plain, table_rows
 from kprof.report.page import render, write_page
 
@@ -58,28 +59,54 @@ def _names(traces: Sequence[Trace]) -> tuple[str, ...]:
 
 
 def _verdict(table: pd.DataFrame) -> str:
-    """What happened to the launches, then to the region that changed most."""
+    """What happened to the calls and launches, then to the region that changed most."""
     changed = table[table["verdict"].isin(["slower", "faster"])]
     if changed.empty:
-        unclear = table[(table["verdict"] == "unclear") & (table["level"] == "launch")]
-        if len(unclear):
-            return (
-                f"Nothing can be said: fewer than {analysis.MIN_LAUNCHES} launches a side; "
-                "record more calls, or give several captures a side."
-            )
-        return "No change: no launch and no region differs by more than its noise."
-    launches = changed[changed["level"] == "launch"]
-    regions = changed[changed["level"] != "launch"]
-    sentences = [
-        _sentence(row, f"A launch of {row['kernel'] or 'the kernel'}")
-        for row in launches.to_dict("records")[:2]
+        return _nothing_changed(table)
+    whole = [
+        _sentence(row, "A call" if row["level"] == CALL else f"A launch of {_kernel(row)}")
+        for level, at_most in ((CALL, 1), (LAUNCH, 2))
+        for row in changed[changed["level"] == level].to_dict("records")[:at_most]
     ]
-    if not sentences:
-        sentences = ["No launch became slower or faster as a whole"]
+    sentences = whole or ["No launch became slower or faster as a whole"]
+    regions = changed[~changed["level"].isin([CALL, LAUNCH])]
     if len(regions):
         row = regions.to_dict("records")[0]
         sentences.append(_sentence(row, f"Region {row['region']} in the {row['level']}"))
     return ". ".join(sentences) + "."
+
+
+def _nothing_changed(table: pd.DataFrame) -> str:
+    """No change, or why it cannot be told."""
+    unclear = table[(table["verdict"] == "unclear") & table["level"].isin([CALL, LAUNCH])]
+    if len(unclear):
+        base, candidate = unclear[["base_launches", "candidate_launches"]].min()
+        return (
+            f"Nothing can be said of {counted(int(base), 'call', 'calls')} against {int(candidate)}: it takes "
+            f"{analysis.MIN_LAUNCHES} a side, not counting a slow first one, to tell a change from chance; record more "
+            "calls, or give several captures a side (--base, --cand)."
+        )
+    both = table[~table["verdict"].isin(["added", "removed"])]
+    gone = _names_of(table, "removed")
+    come = _names_of(table, "added")
+    if both.empty:
+        return f"Nothing is in both sides to compare: {come} in place of {gone}."
+    parts = ["No change: no launch and no region differs by more than its noise"]
+    parts += [f"only the base has {gone}"] if gone else []
+    parts += [f"only the candidate has {come}"] if come else []
+    return "; ".join(parts) + "."
+
+
+def _names_of(table: pd.DataFrame, verdict: str) -> str:
+    """Kernels that are on one side only, or else regions."""
+    rows = table[table["verdict"] == verdict]
+    kernels = rows.loc[rows["level"] == LAUNCH, "kernel"]
+    names = kernels if len(kernels) else rows["region"]
+    return listed(list(dict.fromkeys(name or "the kernel" for name in names)))
+
+
+def _kernel(row: dict[Any, Any]) -> str:
+    return row["kernel"] or "the kernel"
 
 
 def _sentence(row: dict[Any, Any], what: str) -> str:
@@ -119,7 +146,8 @@ def render_diff_terminal(report: DiffReport, *, all_rows: bool = False) -> Rende
         style = _STYLES.get(row["verdict"], "")
         table.add_row(Text(row["verdict"], style=style), *[Text(row[name]) for name in _SHOWN])
     counts = ", ".join(f"{count} {bucket}" for bucket, count in report.counts.items() if count)
-    return Group(Text(report.verdict, style="bold"), table, Text(counts, style="dim"))
+    parts = [table] if table.row_count else []
+    return Group(Text(report.verdict, style="bold"), *parts, Text(counts, style="dim"))
 
 
 _SHOWN: Final = ("kernel", "region", "level", "base", "candidate", "change", "share", "interval")
@@ -142,8 +170,8 @@ def _in_words(row: dict[Any, Any]) -> dict[str, str]:
     share = row["change_share"]
     return {
         "verdict": row["verdict"],
-        "kernel": row["kernel"],
-        "region": row["region"] or "(whole launch)",
+        "kernel": row["kernel"] or ("(all)" if row["level"] == CALL else ""),
+        "region": row["region"] or f"(whole {row['level']})",
         "level": row["level"],
         "base": time(row["base_ns"]),
         "candidate": time(row["candidate_ns"]),

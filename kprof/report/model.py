@@ -115,11 +115,6 @@ class Report:
             for reason, of in names.items()
         }
 
-    @property
-    def is_aligned(self) -> bool:
-        """Whether times of different ranks can be compared."""
-        return self.manifest.alignment is not None or len(self.manifest.ranks) < 2
-
 
 def build(
     trace: Trace, *, progress: Progress | None = None, view_command: str = "kprof view RUN"

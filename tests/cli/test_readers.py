@@ -204,6 +204,18 @@ def test_query_prints_a_bounded_table_and_says_so(kprof, small):
     assert "more rows" not in kprof("query", small, "SELECT range FROM range(70)", "--limit", 0).out
 
 
+def test_query_says_that_times_of_ranks_cannot_be_compared(kprof, small):
+    aligned = kprof("query", small, "SELECT send_start_ns, wait_start_ns FROM flows")
+    assert aligned.err == ""
+    path = small / "manifest.json"
+    manifest = json.loads(path.read_text()) | {"alignment": None, "alignment_note": "nobody did"}
+    path.write_text(json.dumps(manifest))
+    result = kprof("query", small, "SELECT send_start_ns, wait_start_ns FROM flows", "--json")
+    assert result.code == 0
+    assert json.loads(result.out)
+    assert "not on one clock (nobody did): times of different ranks" in result.err
+
+
 def test_query_with_two_columns_of_one_name(kprof, small):
     assert "1" in kprof("query", small, "SELECT 1 AS a, 2 AS a").out
 

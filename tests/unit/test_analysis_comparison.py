@@ -75,6 +75,50 @@ def test_regions_that_come_and_go() -> None:
     assert verdicts[("a", "mean block")] == "same"
 
 
+def called(names: tuple[str, ...], length: int, calls: int = 5) -> Trace:
+    """Calls of some kernels, one after the other."""
+    build = TraceBuilder('REGION(R, "r", compute)', 1)
+    for call in range(calls):
+        for i, name in enumerate(names):
+            launch = call * len(names) + i
+            build.launch(launch, name)
+            start = call * 100_000 + i * length
+            build.span(rank=0, launch=launch, region="r", start_ns=start, duration_ns=length)
+    return build.trace()
+
+
+def test_a_variant_of_other_kernels_is_compared_by_its_calls() -> None:
+    base, candidate = called(("send", "recv"), 1000), called(("fused",), 500)
+    table = analysis.diff(base, candidate).set_index(["kernel", "level"])
+    assert table.loc[("", "call"), "verdict"] == "faster"
+    assert table.loc[("", "call"), ["base_ns", "candidate_ns"]].tolist() == [2000, 500]
+    verdict = reports.build_diff([base], [candidate]).verdict
+    assert verdict == "A call is faster by 1.50 us (75 %): 2.00 us to 500 ns."
+
+
+def test_a_call_of_one_kernel_is_not_said_twice() -> None:
+    table = analysis.diff(called(("a",), 1000), called(("a",), 500))
+    assert "call" not in set(table["level"])
+
+
+def test_kernels_of_different_paces_make_no_calls() -> None:
+    uneven = called(("a", "b"), 1000)
+    uneven = uneven.select(launches=(0, 1, 2, 3, 4, 6, 8))
+    assert "call" not in set(analysis.diff(uneven, uneven)["level"])
+
+
+def test_sides_with_nothing_in_common_are_not_called_unchanged() -> None:
+    base, candidate = called(("a",), 1000, calls=1), called(("b",), 1000, calls=1)
+    table = analysis.diff(base, candidate)
+    assert set(table.loc[table["level"] != "call", "verdict"]) == {"added", "removed"}
+    verdict = reports.build_diff([base], [candidate]).verdict
+    assert verdict.startswith("No change: ")
+    assert verdict.endswith("; only the base has a; only the candidate has b.")
+    uneven = called(("a", "b"), 1000).select(launches=(0, 2, 3, 4)), called(("c",), 10)
+    verdict = reports.build_diff([uneven[0]], [uneven[1]]).verdict
+    assert verdict == "Nothing is in both sides to compare: c in place of a and b."
+
+
 def test_few_launches_are_unclear_not_changed() -> None:
     def one(length: int) -> Trace:
         build = TraceBuilder('REGION(R, "r", compute)', 1)
@@ -82,7 +126,10 @@ def test_few_launches_are_unclear_not_changed() -> None:
         return build.trace()
 
     assert set(analysis.diff(one(100), one(200))["verdict"]) == {"unclear"}
-    assert "fewer than 4 launches" in reports.build_diff([one(100)], [one(200)]).verdict
+    verdict = reports.build_diff([one(100)], [one(200)]).verdict
+    assert verdict.startswith("Nothing can be said of 1 call against 1: it takes 4 a side")
+    warm = [called(("a",), 1000 + i, calls=3) for i in (0, 900)]
+    assert "of 3 calls against 3" in reports.build_diff(warm[:1], warm[1:]).verdict
 
 
 def test_a_change_below_the_clock_error_is_no_change() -> None:

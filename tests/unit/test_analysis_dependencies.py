@@ -83,6 +83,32 @@ def test_the_path_goes_through_launches_and_barriers() -> None:
     ]
 
 
+def met(bound_ns: float) -> Trace:
+    """Rank 1 is last at a barrier, and enters it 3 ns after rank 0 left it, as its clock says."""
+    build = TraceBuilder(REGIONS, 2, bound_ns=bound_ns)
+    build.span(rank=0, region="work", start_ns=0, duration_ns=20)
+    build.span(rank=0, region="barrier", start_ns=20, duration_ns=80)
+    build.span(rank=0, region="work", start_ns=100, duration_ns=60)
+    build.span(rank=1, region="work", start_ns=0, duration_ns=103)
+    build.span(rank=1, region="barrier", start_ns=103, duration_ns=5)
+    return build.trace()
+
+
+def test_a_barrier_is_one_within_the_error_of_the_clocks() -> None:
+    assert segments(analysis.critical_path(met(bound_ns=10.0))) == [
+        (0, 100, 1, "work", "span"),
+        (100, 160, 0, "work", "span"),
+    ]
+    late = analysis.what_if(met(bound_ns=10.0)).set_index(["scenario", "rank"])
+    # Rank 1 works as long as rank 0 (80 ns) instead of 103.
+    assert late.loc[("rank at the median", 1), "gain_ns"] > 20
+    assert late["replay_error"].abs().max() < 0.05
+
+
+def test_what_clocks_rule_out_is_no_barrier() -> None:
+    assert segments(analysis.critical_path(met(bound_ns=1.0)))[-2][3:] == ("barrier", "span")
+
+
 def test_time_on_the_path_per_region() -> None:
     table = analysis.critical_regions(analysis.critical_path(late_pair()))
     assert table["duration_ns"].tolist() == [100, 50, 30, 20]

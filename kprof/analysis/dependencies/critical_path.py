@@ -107,8 +107,11 @@ def _releaser(graph: CallGraph, node: int, time: int) -> tuple[int, int, str] | 
     if graph.barrier[node] >= 0:
         members = (graph.barrier == graph.barrier[node]).nonzero()[0]
         last = int(members[graph.starts[members].argmax()])
-        if last != node and start < int(graph.starts[last]) < time:
-            return last, int(graph.starts[last]), "release"
+        entered = int(graph.starts[last])
+        # By its own clock a rank may leave before the last one enters: clocks are known within their error.
+        is_left = entered < time or time >= int(graph.ends[node])
+        if last != node and start < entered and is_left:
+            return last, min(entered, time), "release"
     return None
 
 

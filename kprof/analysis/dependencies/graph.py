@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kprof.analysis.barriers import worst_bound_ns
 from kprof.analysis.calls import Call, typical_call
 from kprof.analysis.summary import CLOSED_SPANS, summarise
 from kprof.errors import SelectionError
@@ -127,7 +128,7 @@ def load_graph(trace: Trace, call: Call) -> CallGraph:
         previous=previous,
         send=send,
         is_held=_held(spans, region, send),
-        barrier=_barriers(spans, region, categories, send),
+        barrier=_barriers(spans, region, categories, send, worst_bound_ns(trace)),
         launch_index=launch_index,
         launch_rank=launch_rank,
         launch_before=launch_before,
@@ -205,11 +206,15 @@ def _launches(spans: dict[str, Ints]) -> tuple[Ints, Ints, Ints]:
 
 
 def _barriers(
-    spans: dict[str, Ints], region: Ints, categories: tuple[str, ...], send: Ints
+    spans: dict[str, Ints],
+    region: Ints,
+    categories: tuple[str, ...],
+    send: Ints,
+    bound_ns: float,
 ) -> Ints:
     """Number the barriers: the n-th sync span of every track, over all ranks where all leave after the last one
-    enters, else over each rank where that holds there, else nothing (a lock lets its holders leave one by
-    one)."""
+    enters, as far as the clocks can tell, else over each rank where that holds there, else nothing (a lock lets its
+    holders leave one by one)."""
     groups = np.full(len(region), -1, dtype=np.int64)
     number = 0
     for region_id, category in enumerate(categories):
@@ -221,7 +226,7 @@ def _barriers(
         )
         for by_rank in (False, True):
             keys = occurrence if not by_rank else occurrence * 65536 + spans["rank"][chosen]
-            if _all_leave_after_the_last(spans, chosen, keys):
+            if _all_leave_after_the_last(spans, chosen, keys, 0.0 if by_rank else bound_ns):
                 _, inverse = np.unique(keys, return_inverse=True)
                 groups[chosen] = number + inverse
                 number += int(inverse.max()) + 1
@@ -261,7 +266,9 @@ def _occurrences(tracks: Ints) -> Ints:
     return positions
 
 
-def _all_leave_after_the_last(spans: dict[str, Ints], chosen: Ints, keys: Ints) -> bool:
+def _all_leave_after_the_last(
+    spans: dict[str, Ints], chosen: Ints, keys: Ints, bound_ns: float
+) -> bool:
     """And at about the same time: holders of a lock leave it as far apart as they wait."""
     starts, ends = spans["starts"][chosen], spans["ends"][chosen]
     _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
@@ -275,4 +282,4 @@ def _all_leave_after_the_last(spans: dict[str, Ints], chosen: Ints, keys: Ints) 
     np.maximum.at(longest, inverse, ends - starts)
     if (last_leave - first_leave).sum() > 0.7 * longest.sum():
         return False
-    return bool((counts > 1).all() and (first_leave >= last_enter).mean() >= 0.95)
+    return bool((counts > 1).all() and (first_leave + bound_ns >= last_enter).mean() >= 0.95)

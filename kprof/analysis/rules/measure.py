@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 @once_per_trace
 def run_time_ns(trace: Trace) -> float:
     """The time with a launch running; without one clock, the longest such time of a rank."""
-    if trace.alignment is not None or len(trace.manifest.ranks) < 2:
-        table = efficiency(trace)
-    else:
-        table = rank_efficiency(trace)
+    table = efficiency(trace) if trace.is_on_one_clock else rank_efficiency(trace)
     return float(table["window_ns"].max()) if len(table) else 0.0
 
 

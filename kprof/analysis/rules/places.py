@@ -51,8 +51,7 @@ def _placed(trace: Trace, finding: Finding) -> Finding:
     if finding.where_ns is not None:
         return replace(finding, tracks=finding.tracks or _launch_lines(trace, finding))
     # Blocks are compared within their rank, and so is everything where ranks have no clock in common.
-    is_one_clock = trace.alignment is not None or len(trace.manifest.ranks) < 2
-    is_one_rank = bool(finding.blocks) or not is_one_clock
+    is_one_rank = bool(finding.blocks) or not trace.is_on_one_clock
     for rows in _candidates(trace, finding):
         call = _costliest_call(trace, rows.about, is_one_rank)
         if call is not None:
