@@ -27,6 +27,7 @@ _NOISE_SHARE: Final = 0.02
 MIN_LAUNCHES: Final = 4
 CALL: Final = "call"
 LAUNCH: Final = "launch"
+_CALL_KEY: Final = ("", "", CALL)
 _RESAMPLES: Final = 2000
 _SEED: Final = 20_260_101
 
@@ -44,19 +45,21 @@ def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> p
 
     Columns: kernel, region ("" for the launch), level, verdict (added, removed, slower, faster, unclear, same),
     base_ns, candidate_ns (medians), change_ns, change_share, low_ns, high_ns (the interval), floor_ns,
-    base_launches, candidate_launches. The largest changes first. Raises SelectionError when a side is empty.
+    base_launches, candidate_launches. Whole calls first, then the largest changes. Raises SelectionError when a side
+    is empty.
     """
     sides = [_side(base, "base"), _side(candidate, "candidate")]
     samples = [_samples(traces) for traces in sides]
-    if _kernels(samples[0]) == _kernels(samples[1]) and len(_kernels(samples[0])) == 1:
-        # Every call is one launch.
+    is_one_kernel = _kernels(samples[0]) == _kernels(samples[1]) and len(_kernels(samples[0])) == 1
+    if is_one_kernel or not all(_CALL_KEY in of_side for of_side in samples):
         samples = [_without_calls(of_side) for of_side in samples]
     floors = [_clock_floor_ns(traces) for traces in sides]
     keys = sorted(set(samples[0]) | set(samples[1]))
     table = _table(
         [_compare(key, samples[0].get(key), samples[1].get(key), max(floors)) for key in keys]
     )
-    order = table["change_ns"].abs().where(table["verdict"] != "same", -1)
+    order = table["change_ns"].abs().where(table["level"] != CALL, float("inf"))
+    order = order.where(table["verdict"] != "same", -1)
     return table.loc[order.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
 
 
@@ -108,7 +111,7 @@ def _kernels(samples: dict[_Key, Floats]) -> set[str]:
 
 
 def _without_calls(samples: dict[_Key, Floats]) -> dict[_Key, Floats]:
-    return {key: values for key, values in samples.items() if key[2] != CALL}
+    return {key: values for key, values in samples.items() if key != _CALL_KEY}
 
 
 def _call_lengths(trace: Trace) -> list[float]:
@@ -137,7 +140,7 @@ def _launch_samples(trace: Trace) -> list[tuple[str, str, str, float]]:
         SELECT kernel, coalesce(r.name, 'unknown region') AS region, avg(total_ns) AS mean, max(total_ns) AS slowest
         FROM by_block LEFT JOIN regions r ON r.id = region_id GROUP BY kernel, r.name, ordinal"""
     )
-    rows = [("", "", CALL, length) for length in _call_lengths(trace)]
+    rows = [(*_CALL_KEY, length) for length in _call_lengths(trace)]
     rows += [(row["kernel"], "", LAUNCH, float(row["value"])) for row in lengths.to_dict("records")]
     for row in regions.to_dict("records"):
         rows.append((row["kernel"], row["region"], "mean block", float(row["mean"])))

@@ -89,7 +89,9 @@ def called(names: tuple[str, ...], length: int, calls: int = 5) -> Trace:
 
 def test_a_variant_of_other_kernels_is_compared_by_its_calls() -> None:
     base, candidate = called(("send", "recv"), 1000), called(("fused",), 500)
-    table = analysis.diff(base, candidate).set_index(["kernel", "level"])
+    table = analysis.diff(base, candidate)
+    assert table["level"][0] == "call"
+    table = table.set_index(["kernel", "level"])
     assert table.loc[("", "call"), "verdict"] == "faster"
     assert table.loc[("", "call"), ["base_ns", "candidate_ns"]].tolist() == [2000, 500]
     verdict = reports.build_diff([base], [candidate]).verdict
@@ -105,6 +107,7 @@ def test_kernels_of_different_paces_make_no_calls() -> None:
     uneven = called(("a", "b"), 1000)
     uneven = uneven.select(launches=(0, 1, 2, 3, 4, 6, 8))
     assert "call" not in set(analysis.diff(uneven, uneven)["level"])
+    assert "call" not in set(analysis.diff(uneven, called(("a", "b"), 1000))["level"])
 
 
 def test_sides_with_nothing_in_common_are_not_called_unchanged() -> None:
