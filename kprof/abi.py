@@ -15,11 +15,11 @@ A record is 16 bytes, written with one vector store:
 Worked example: region 3, start 1_000_000 ticks, duration 250 ticks, payload 0x0200_0011 is
 `40 42 0f 00 00 00 03 00 | fa 00 00 00 11 00 00 02`.
 
-A track (one writer: a warp or a block) claims a chunk with one atomic on a cursor, fills it with
-plain stores and claims the next when the write pointer stands at a multiple of 1024, so that "full"
-costs no extra state. When no chunk is left, the track counts what it drops in the header of its own
-last chunk (no atomics); tracks that never got a chunk point at the sink, whose drops are counted in the
-first cursor. Recorded + dropped = emitted, always.
+A track (one writer: a warp or a block) claims a chunk with one atomic on a cursor, fills it with plain stores and
+claims the next with the last record of the chunk. Its only state is the address of its latest record: bits 4 to 9 are
+all set when the chunk is full, bit 3 (STORES_NOTHING) when there is none to be had. What is dropped is counted in the
+header of the track's last chunk (CHUNK_NO_NEXT says that it found no other; tracks that never got a chunk share the
+sink) and, by region id, in the body of the sink. Recorded + dropped = emitted, always.
 
 A refill reads the header of the full chunk and nothing else: it names the arena (by the chunk's own number)
 and the limits of the cursors. All tracks refill at about the same time, and no word is read by all of them.
@@ -41,7 +41,7 @@ import numpy as np
 
 from kprof.errors import ArenaError
 
-ABI_VERSION: Final = 2
+ABI_VERSION: Final = 3
 MAGIC: Final = int.from_bytes(b"KPROFARN", "little")
 
 CHUNK_BYTES: Final = 1024
@@ -64,14 +64,22 @@ DURATION_OPEN: Final = 0xFFFF_FFFF
 DURATION_SATURATED: Final = 0xFFFF_FFFE
 BLOCK_TRACK_WARP: Final = 0xFFFF
 NO_CHUNK: Final = 0xFFFF_FFFF
+# The number before the first: from its own number a chunk knows where the arena begins, the sink too.
+SINK_CHUNK_IDX: Final = 0xFFFF_FFFF
+STORES_NOTHING: Final = RECORD_BYTES // 2
+# The last one counts the regions from there on together.
+NUM_DROP_COUNTERS: Final = (CHUNK_BYTES - CHUNK_HEADER_BYTES) // 4
 # Arenas with fewer chunks have no reserved zone: half of next to nothing helps nobody.
 MIN_CHUNKS_TO_RESERVE: Final = 2 * NUM_CURSORS
 
 # Chunk header flags.
 CHUNK_CLAIMED: Final = 1
 CHUNK_CYCLES: Final = 2
-CHUNK_SINK: Final = 4
-# From this bit on, the flags of a header hold the number of cursors.
+CHUNK_NO_NEXT: Final = 4
+# Bits 3 to 7 say which ABI version the kernel was compiled with, in 5 bits (0: 2 or older), bits 8 and up the number of
+# cursors.
+CHUNK_ABI_SHIFT: Final = 3
+CHUNK_ABI_MASK: Final = 0x1F
 CHUNK_CURSORS_SHIFT: Final = 8
 
 RECORD: Final = np.dtype(
@@ -94,11 +102,16 @@ CHUNK_HEADER: Final = np.dtype(
     ]
 )
 
+# What was dropped: `header.num_dropped` by tracks that never had a chunk, the array by all tracks.
+SINK: Final = np.dtype(
+    [("header", CHUNK_HEADER), ("num_dropped_of_region", "<u4", (NUM_DROP_COUNTERS,))]
+)
+
 CURSOR: Final = np.dtype(
     {
-        "names": ["next_chunk", "num_dropped", "num_tracks_without_chunk"],
-        "formats": ["<u4", "<u4", "<u4"],
-        "offsets": [0, 4, 8],
+        "names": ["next_chunk", "num_tracks_without_chunk"],
+        "formats": ["<u4", "<u4"],
+        "offsets": [0, 4],
         "itemsize": CURSOR_STRIDE_BYTES,
     }
 )
@@ -138,6 +151,7 @@ LAUNCH_BUFFER: Final = np.dtype(
 
 assert RECORD.itemsize == RECORD_BYTES
 assert CHUNK_HEADER.itemsize == CHUNK_HEADER_BYTES
+assert SINK.itemsize == CHUNK_BYTES
 assert CURSORS_OFFSET + NUM_CURSORS * CURSOR_STRIDE_BYTES <= CONTROL_BYTES
 
 
@@ -204,8 +218,7 @@ def initial_control(geometry: ArenaGeometry) -> np.ndarray:
     control["num_cursors"] = geometry.num_cursors
     control["chunks_per_cursor"] = geometry.chunks_per_cursor
     control["num_reserved"] = geometry.num_reserved
-    sink = head[SINK_OFFSET : SINK_OFFSET + CHUNK_HEADER_BYTES].view(CHUNK_HEADER)[0]
-    sink["flags"] = CHUNK_SINK
+    head[SINK_OFFSET:].view(SINK)["header"]["chunk_idx"] = SINK_CHUNK_IDX
     return head
 
 
@@ -231,13 +244,16 @@ _CPP_CONSTANTS: Final = {
     "kBlockTrackWarp": BLOCK_TRACK_WARP,
     "kChunkClaimed": CHUNK_CLAIMED,
     "kChunkCycles": CHUNK_CYCLES,
-    "kChunkSink": CHUNK_SINK,
+    "kChunkNoNext": CHUNK_NO_NEXT,
+    "kChunkAbi": (ABI_VERSION & CHUNK_ABI_MASK) << CHUNK_ABI_SHIFT,
     "kChunkCursorsShift": CHUNK_CURSORS_SHIFT,
     "kNoChunk": NO_CHUNK,
+    "kStoresNothing": STORES_NOTHING,
+    "kNumDropCounters": NUM_DROP_COUNTERS,
 }
 
 
-def _cpp_struct(name: str, dtype: np.dtype, alignment: int, array_types: dict[str, str]) -> str:
+def _cpp_struct(name: str, dtype: np.dtype, alignment: int, struct_types: dict[str, str]) -> str:
     """One C++ struct with explicit padding and a static_assert for every offset."""
     assert dtype.fields is not None
     assert dtype.names is not None
@@ -249,10 +265,9 @@ def _cpp_struct(name: str, dtype: np.dtype, alignment: int, array_types: dict[st
         if offset > end:
             lines.append(f"  uint8_t pad{num_pads}[{offset - end}];")
             num_pads += 1
-        if field_type.subdtype is not None:
-            lines.append(f"  {array_types[field]} {field}[{field_type.shape[0]}];")
-        else:
-            lines.append(f"  {_CPP_TYPES[field_type.str]} {field};")
+        base, shape = field_type.subdtype or (field_type, ())
+        cpp_type = struct_types.get(field) or _CPP_TYPES[base.str]
+        lines.append(f"  {cpp_type} {field}{''.join(f'[{length}]' for length in shape)};")
         checks.append(f'static_assert(offsetof({name}, {field}) == {offset}, "{name}.{field}");')
         end = offset + field_type.itemsize
     if dtype.itemsize > end:
@@ -272,6 +287,7 @@ def cpp_header() -> str:
         [
             _cpp_struct("Record", RECORD, 16, {}),
             _cpp_struct("ChunkHeader", CHUNK_HEADER, 16, {}),
+            _cpp_struct("SinkChunk", SINK, 16, {"header": "ChunkHeader"}),
             _cpp_struct("Cursor", CURSOR, 64, {}),
             _cpp_struct("ControlBlock", CONTROL, 64, {"cursors": "Cursor"}),
             _cpp_struct("LaunchBuffer", LAUNCH_BUFFER, 8, {}),

@@ -129,8 +129,8 @@ class Arena:
         return self.geometry.first_reserved + first
 
     def state(self) -> ArenaState:
-        """The control block alone: what is in use."""
-        return read_control(self._memory.read(0, abi.CONTROL_BYTES), self._num_reserved_wanted)
+        """The arena's head alone: what is in use."""
+        return read_control(self._memory.read(0, abi.CHUNKS_OFFSET), self._num_reserved_wanted)
 
     def read(self) -> tuple[ArenaState, np.ndarray]:
         """The control block, and the bytes of all chunks in use, in the order of `used_chunks`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,7 +19,8 @@ from kprof.clock import ticks_to_ns
 from kprof.cycles import Anchors, CycleMap, fit_cycles
 from kprof.errors import ArenaError
 from kprof.manifest import ArenaUse, ClockInfo, CycleClock, EventCounts, RegionLosses
-from kprof.regions import Kind, MergedTables, Region, RegionTable, merge_tables
+from kprof.region_ids import RegionIds
+from kprof.regions import Kind, Region
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,77 +32,19 @@ _WORDS_PER_CHUNK: Final = abi.CHUNK_BYTES // 8
 _HEADER_WORDS: Final = abi.CHUNK_HEADER_BYTES // 8
 
 
-@dataclass
-class RegionIds:
-    """Maps (region table of the launch, id in the record) to one id space that only ever grows at its end.
-
-    An unknown id becomes a table of one region, added like any other: events that were written keep their ids whatever
-    comes later.
-    """
-
-    table_of_launch: dict[int, int] = field(default_factory=dict)
-    _tables: list[RegionTable] = field(default_factory=list)
-    _table_of_unknown: dict[tuple[int, int], int] = field(default_factory=dict)
-    _united: MergedTables = field(default_factory=lambda: merge_tables([]))
-
-    def table_idx(self, table: RegionTable) -> int:
-        """The index of `table`, added when it is new; raises RegionError when it contradicts another."""
-        if table not in self._tables:
-            self._united = merge_tables([*self._tables, table])
-            self._tables.append(table)
-        return self._tables.index(table)
-
-    def merged(self) -> RegionTable:
-        """All regions, the unknown ones included."""
-        return self._united.table
-
-    def translate(self, launches: np.ndarray, region_ids: np.ndarray) -> tuple[np.ndarray, int]:
-        """Merged ids for records of the given launches, and how many of them were unknown."""
-        if not self._tables:
-            self.table_idx(RegionTable())
-        id_maps = self._united.id_maps
-        width = max(len(id_map) for id_map in id_maps) + 1
-        lookup = np.zeros((len(id_maps), width), dtype=np.uint16)
-        for table_idx, id_map in enumerate(id_maps):
-            lookup[table_idx, : len(id_map)] = id_map
-        table_idxs = self._tables_of(launches)
-        merged = lookup[table_idxs, np.minimum(region_ids, width - 1)]
-        unknown = np.flatnonzero(merged == 0)
-        for position in unknown:
-            merged[position] = self._unknown_id(
-                int(table_idxs[position]), int(region_ids[position])
-            )
-        return merged, len(unknown)
-
-    def unknown_ids(self) -> list[int]:
-        """The merged ids that stand for ids which no table declares."""
-        return [self._united.id_maps[table_idx][1] for table_idx in self._table_of_unknown.values()]
-
-    def _tables_of(self, launches: np.ndarray) -> np.ndarray:
-        if len(self._tables) == 1:
-            return np.zeros(len(launches), dtype=np.intp)
-        numbers, inverse = np.unique(launches, return_inverse=True)
-        idxs = np.array(
-            [self.table_of_launch.get(int(number), 0) for number in numbers], dtype=np.intp
-        )
-        return idxs[inverse]
-
-    def _unknown_id(self, table_idx: int, local_id: int) -> int:
-        key = (table_idx, local_id)
-        if key not in self._table_of_unknown:
-            region = Region(1, f"unknown region {local_id} of table {table_idx}")
-            self._table_of_unknown[key] = self.table_idx(RegionTable((region,)))
-        return self._united.id_maps[self._table_of_unknown[key]][1]
-
-
 @dataclass(frozen=True)
 class ArenaState:
-    """What the control block says: which chunks are in use and what could not be recorded."""
+    """What the arena's head says: which chunks are in use and what could not be recorded.
+
+    `dropped_of_region` counts by the id in the record, the last entry all ids from there on. Of
+    them, `num_dropped_without_chunk` came from tracks that never had a chunk.
+    """
 
     geometry: abi.ArenaGeometry
     num_reserved_wanted: int
     used_chunks: tuple[tuple[int, int], ...]
-    num_dropped: int
+    dropped_of_region: tuple[int, ...]
+    num_dropped_without_chunk: int
     num_tracks_without_chunk: int
 
     @property
@@ -111,13 +54,13 @@ class ArenaState:
 
 
 def read_control(head: Bytes, num_reserved_wanted: int = 0) -> ArenaState:
-    """Read the control block from the first bytes of an arena; raises ArenaError when it is not one.
+    """Read the first CHUNKS_OFFSET bytes of an arena; raises ArenaError when it is not one.
 
     The host asked to reserve `num_reserved_wanted` chunks; those that it got come first in `used_chunks`.
     """
-    if len(head) < abi.CONTROL_BYTES:
+    if len(head) < abi.CHUNKS_OFFSET:
         raise ArenaError(
-            f"{len(head)} bytes are too few for an arena's control block ({abi.CONTROL_BYTES})"
+            f"{len(head)} bytes are too few for the head of an arena ({abi.CHUNKS_OFFSET})"
         )
     control = head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]
     if int(control["magic"]) != abi.MAGIC:
@@ -141,11 +84,13 @@ def read_control(head: Bytes, num_reserved_wanted: int = 0) -> ArenaState:
             geometry.cursor_slices(), cursors["next_chunk"], strict=True
         )
     ]
+    sink = head[abi.SINK_OFFSET : abi.CHUNKS_OFFSET].view(abi.SINK)[0]
     return ArenaState(
         geometry,
         num_reserved_wanted,
         tuple((begin, end) for begin, end in ranges if end > begin),
-        int(cursors["num_dropped"].sum()),
+        tuple(sink["num_dropped_of_region"].tolist()),
+        int(sink["header"]["num_dropped"]),
         int(cursors["num_tracks_without_chunk"].sum()),
     )
 
@@ -163,8 +108,9 @@ class Decoder:
         self.rank = rank
         self.region_ids = region_ids
         self.counts = EventCounts()
-        # By region id: open, saturated, clamped and unknown records.
-        self._losses: Counter[tuple[int, str]] = Counter()
+        # By region and kind of loss.
+        self._losses: Counter[tuple[str, str]] = Counter()
+        self._num_launches_decoded = 0
         self.cycle_clock: CycleClock | None = None
         self._clock = clock
         self._nominal_cycles_per_second = nominal_cycles_per_second
@@ -178,6 +124,7 @@ class Decoder:
         words = chunks.view("<u8").reshape(-1, _WORDS_PER_CHUNK)
         headers = chunks.reshape(-1, abi.CHUNK_BYTES)[:, : abi.CHUNK_HEADER_BYTES]
         headers = np.ascontiguousarray(headers).view(abi.CHUNK_HEADER).reshape(-1)
+        _check_abi(headers)
         self._count_chunks(state, headers)
         cycle_map = self._fit_cycles(words, headers)
         for begin in range(0, len(words), _CHUNKS_PER_BLOCK):
@@ -195,31 +142,48 @@ class Decoder:
         )
 
     def losses(self) -> tuple[RegionLosses, ...]:
-        """The regions with records that say less than they should, by region id."""
-        names = {region.id: region.name for region in self.region_ids.merged().regions}
+        """The regions with records that were dropped or say less than they should, in the order of the tables."""
+        lossy = {name: None for name, _ in sorted(self._losses)}
+        known = [name for name in self.region_ids.merged().names if name in lossy]
+        kinds = RegionLosses.__struct_fields__[1:]
         return tuple(
-            RegionLosses(
-                names[region_id],
-                *(self._losses[region_id, kind] for kind in RegionLosses.__struct_fields__[1:]),
-            )
-            for region_id in sorted({region_id for region_id, _ in self._losses})
+            RegionLosses(name, *(self._losses[name, kind] for kind in kinds))
+            for name in dict.fromkeys([*known, *lossy])
         )
 
     def _count_chunks(self, state: ArenaState, headers: np.ndarray) -> None:
         """Dropped records, and how many chunks would have held everything."""
-        dropped = int(headers["num_dropped"].sum()) + state.num_dropped
         num_reserved = min(state.num_reserved_wanted, state.geometry.num_reserved)
         # A reserved chunk without a header belongs to a track that was never opened; a claimed one was cut off.
         torn = int(np.count_nonzero(headers["flags"][num_reserved:] & abi.CHUNK_CLAIMED == 0))
-        extra = int((-(-headers["num_dropped"].astype(np.int64) // abi.RECORDS_PER_CHUNK)).sum())
-        # Tracks that never had a chunk share their drop counters: each needs one chunk and what its share takes.
-        extra += state.num_tracks_without_chunk + -(-state.num_dropped // abi.RECORDS_PER_CHUNK)
+        # A track asks for its next chunk as soon as one is full, and for another for every so many records dropped.
+        cut_off = headers["num_dropped"][headers["flags"] & abi.CHUNK_NO_NEXT != 0]
+        extra = int((1 + cut_off.astype(np.int64) // abi.RECORDS_PER_CHUNK).sum())
+        # Tracks that never had a chunk share a counter: each needs one chunk and what its share takes.
+        extra += (
+            state.num_tracks_without_chunk
+            + state.num_dropped_without_chunk // abi.RECORDS_PER_CHUNK
+        )
         self._num_used_chunks = max(self._num_used_chunks, state.num_used_chunks)
         num_claimed = state.num_used_chunks - num_reserved + extra
         self._num_claimed_needed = max(self._num_claimed_needed, num_claimed)
         self._num_reserved_needed = max(self._num_reserved_needed, state.num_reserved_wanted)
         self._size_bytes = max(self._size_bytes, state.geometry.size_bytes)
-        self._add(EventCounts(dropped=dropped, torn_chunks=torn))
+        self._add(EventCounts(dropped=sum(state.dropped_of_region), torn_chunks=torn))
+        self._count_dropped(state)
+
+    def _count_dropped(self, state: ArenaState) -> None:
+        """By region, as the tables of the launches since the last flush name them."""
+        launches = list(self.region_ids.table_of_launch)[self._num_launches_decoded :]
+        self._num_launches_decoded += len(launches)
+        for local_id in np.flatnonzero(state.dropped_of_region).tolist():
+            is_last = local_id == abi.NUM_DROP_COUNTERS - 1
+            name = (
+                f"regions from id {local_id} on"
+                if is_last
+                else self.region_ids.name(launches, local_id)
+            )
+            self._losses[name, "dropped"] += state.dropped_of_region[local_id]
 
     def _fit_cycles(self, words: np.ndarray, headers: np.ndarray) -> CycleMap | None:
         """The map of this flush from cycles to real time, or None when all its records are in real time."""
@@ -306,6 +270,7 @@ class Decoder:
         unknown_ids = self.region_ids.unknown_ids()
         if not flags.any() and not unknown_ids:
             return
+        regions = self.region_ids.merged()
         for kind, is_lossy in (
             ("open", flags & EVENT_OPEN != 0),
             ("saturated", flags & EVENT_SATURATED != 0),
@@ -315,7 +280,7 @@ class Decoder:
             for region_id, count in zip(
                 *np.unique(region[is_lossy], return_counts=True), strict=True
             ):
-                self._losses[int(region_id), kind] += int(count)
+                self._losses[regions[int(region_id)].name, kind] += int(count)
 
     def _flags(
         self, region: np.ndarray, duration_ticks: np.ndarray, payload: np.ndarray
@@ -362,6 +327,19 @@ class Decoder:
         names = EventCounts.__struct_fields__
         self.counts = EventCounts(
             *(getattr(self.counts, name) + getattr(more, name) for name in names)
+        )
+
+
+def _check_abi(headers: np.ndarray) -> None:
+    """Kernels come with the headers that they were compiled with; raises ArenaError when those are not ours."""
+    versions = headers["flags"] >> abi.CHUNK_ABI_SHIFT & abi.CHUNK_ABI_MASK
+    is_foreign = (headers["flags"] & abi.CHUNK_CLAIMED != 0) & (versions != abi.ABI_VERSION)
+    if is_foreign.any():
+        first = int(np.argmax(is_foreign))
+        version = int(versions[first]) or "2 or older"
+        raise ArenaError(
+            f"the kernel of launch {headers['launch'][first]} was compiled with kprof headers of ABI version "
+            f"{version}, this kprof reads {abi.ABI_VERSION}; rebuild it against the installed headers"
         )
 
 

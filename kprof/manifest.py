@@ -78,14 +78,17 @@ class EventCounts(msgspec.Struct, frozen=True):
 
 
 class RegionLosses(msgspec.Struct, frozen=True):
-    """Records of one region and rank that say less than they should. Dropped records have no region: they are counted
-    per rank only, since what did not fit the arena is not in it."""
+    """Records of one region and rank that did not fit the arena or say less than they should.
+
+    `region` is "a or b" where launches with different region tables dropped records of one id.
+    """
 
     region: str
     open: int = 0
     saturated: int = 0
     clamped: int = 0
     unknown_region: int = 0
+    dropped: int = 0
 
 
 class RankInfo(msgspec.Struct, frozen=True):

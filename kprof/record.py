@@ -299,12 +299,11 @@ def describe_losses(manifest: Manifest) -> tuple[str, ...]:
     """A sentence for everything that a capture lacks: missing ranks and, with their ranks and regions, events that were
     dropped, torn, of unknown regions, never ended, saturated or clamped."""
     lost = []
-    dropped = {info.rank: info.counts.dropped for info in manifest.ranks if info.counts.dropped}
+    dropped = sum(info.counts.dropped for info in manifest.ranks)
     if dropped:
-        emitted = sum(dropped.values()) + sum(info.counts.recorded for info in manifest.ranks)
-        lost.append(
-            f"{sum(dropped.values())} of {emitted} events did not fit the arena ({_name_ranks(tuple(dropped))})"
-        )
+        emitted = dropped + sum(info.counts.recorded for info in manifest.ranks)
+        where = _where_lost(manifest, "dropped")
+        lost.append(f"{dropped} of {emitted} events did not fit the arena{where}")
     for kind, one, many in _LOSSES:
         count = sum(getattr(info.counts, kind) for info in manifest.ranks)
         if count:

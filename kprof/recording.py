@@ -125,9 +125,10 @@ class Recorder:
         from kprof import capture
         from kprof.arena import Arena
         from kprof.calibration import measure_clock
-        from kprof.decode import Decoder, RegionIds
+        from kprof.decode import Decoder
         from kprof.manifest import Launch, RankStarted
         from kprof.probe_cost import measure_probe_cost
+        from kprof.region_ids import RegionIds
         from kprof.targets import describe_device
 
         if not 0 <= rank < world_size:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.probe_overhead.agreement import clock_agreement, phase_agreement
+from benchmarks.probe_overhead.agreement import clock_agreement, clock_steps, phase_agreement
 from benchmarks.probe_overhead.bench import SCHEMES, TIGHT_EVENTS, Bench, interleaved, spread
 
 BLOCKS_PER_SM = (2, 4)
@@ -37,10 +37,9 @@ def copy_table(bench: Bench, blocks_per_sm: int, repeats: int) -> dict[str, obje
     }
 
 
-def tight_table(bench: Bench, repeats: int) -> dict[str, object]:
-    times = interleaved(
-        bench, {name: bench.tight(scheme) for name, scheme in SCHEMES.items()}, repeats
-    )
+def tight_table(bench: Bench, repeats: int, is_unrolled: bool) -> dict[str, object]:
+    works = {name: bench.tight(scheme, is_unrolled) for name, scheme in SCHEMES.items()}
+    times = interleaved(bench, works, repeats)
     table: dict[str, object] = {
         name: {"ns_per_event": spread([1e3 * us / TIGHT_EVENTS for us in values])}
         for name, values in times.items()
@@ -64,12 +63,14 @@ def main() -> None:
         "device": torch.cuda.get_device_name(0),
         "date_utc": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "command": f"python -m benchmarks.probe_overhead --repeats {arguments.repeats}",
-        "tight loop, 8 warps per SM": tight_table(bench, arguments.repeats),
+        "tight loop, 8 warps per SM": tight_table(bench, arguments.repeats, True),
+        "tight loop of one event, 8 warps per SM": tight_table(bench, arguments.repeats, False),
     }
     for blocks_per_sm in BLOCKS_PER_SM:
         result[f"token copy, {blocks_per_sm} blocks per SM"] = copy_table(
             bench, blocks_per_sm, arguments.repeats
         )
+    result["steps of the real-time clock"] = clock_steps(bench)
     result["durations in cycles against real time"] = clock_agreement(bench)
     result["trace against GPU events"] = phase_agreement(bench, max(10, arguments.repeats // 5))
     text = json.dumps(result, indent=1)

@@ -17,6 +17,9 @@ NUM_SPANS = 300
 SPAN_BOUNDS_US = (0, 10, 20, 50, 100, 200, 500, 2000)
 LONG_NS = 10_000
 NUM_PASSES = 12
+NUM_READINGS = 4000
+READINGS_PER_WINDOW = 500
+NUM_RATES = 401
 
 
 def clock_agreement(bench: Bench) -> dict[str, object]:
@@ -29,29 +32,61 @@ def clock_agreement(bench: Bench) -> dict[str, object]:
     events, decoder = bench.decoded()
     realtime_ns = events["payload"].to_numpy() * 1e9 / bench.clock.ticks_per_second
     signed = events["duration_ns"].to_numpy() - realtime_ns
-    # The clocks are read one after the other, at the end of a span some cycles later than at its begin.
-    apart_ns = float(np.median(signed))
-    difference = np.abs(signed - apart_ns)
+    difference = np.abs(signed)
     is_long = realtime_ns >= LONG_NS
     assert decoder.cycle_clock is not None
+    step_ns, error_ns = bench.clock.step_ns, decoder.cycle_clock.error_ns
     assert decoder.counts.dropped == decoder.counts.unknown_region == 0
     return {
         "within the step, by length of the span in us": {
             name: round(float((part <= bench.clock.step_ns).mean()), 4)
             for name, part in _by_length(realtime_ns, difference)
         },
-        "readings apart, ns, taken off": round(apart_ns, 1),
+        "mean of the signed difference, ns": round(float(signed[is_long].mean()), 1),
         "spans of 10 us and more": int(is_long.sum()),
         "largest difference, ns": round(float(difference[is_long].max()), 1),
         "99th percentile, ns": round(float(np.quantile(difference[is_long], 0.99)), 1),
         "median difference, ns": round(float(np.median(difference[is_long])), 1),
-        "within the coarser clock's step": round(
-            float((difference[is_long] <= bench.clock.step_ns).mean()), 6
+        "within the coarser clock's step": round(float((difference[is_long] <= step_ns).mean()), 6),
+        "within the step and the stated error of the cycle clock": round(
+            float((difference[is_long] <= step_ns + error_ns).mean()), 6
         ),
-        "step of the real-time clock, ns": bench.clock.step_ns,
+        "step of the real-time clock, ns": step_ns,
         "cycles per second": round(decoder.cycle_clock.cycles_per_second),
-        "largest distance of an anchor from the line, ns": round(decoder.cycle_clock.error_ns, 1),
+        "largest distance of an anchor from the line, ns": round(error_ns, 1),
     }
+
+
+def clock_steps(bench: Bench) -> dict[str, object]:
+    """How far readings of the real-time clock are from even steps of the cycle counter, over too little time for drift.
+
+    With even steps, all readings [r, r + step) of a window are met by one line through the cycles, with room to spare.
+    Where none meets them all, the best one misses some by so much.
+    """
+    readings = bench.readings(NUM_READINGS).numpy()
+    missed_ns = [
+        _missed_ns(window, bench.clock.step_ns)
+        for of_sm in readings
+        for window in np.array_split(of_sm, len(of_sm) // READINGS_PER_WINDOW)
+    ]
+    return {
+        "windows": len(missed_ns),
+        "length of a window, us": round(
+            float(np.diff(readings[:, ::READINGS_PER_WINDOW, 0]).mean()) / 1e3, 1
+        ),
+        "a reading is off by, ns, median of the windows": round(float(np.median(missed_ns)), 1),
+        "a reading is off by, ns, at worst": round(max(missed_ns), 1),
+    }
+
+
+def _missed_ns(readings: np.ndarray, step_ns: float) -> float:
+    """How far at least some reading lies outside [r, r + step) on the best line; 0 when there is a line through all."""
+    realtime, cycles = (readings - readings[0]).astype(np.float64).T
+    rate = realtime[-1] / cycles[-1]
+    # Two readings bound the rate to two steps over the window.
+    rates = rate + np.linspace(-2, 2, NUM_RATES) * step_ns / cycles[-1]
+    lead = realtime - rates[:, np.newaxis] * cycles
+    return max(0.0, float((np.ptp(lead, axis=1) - step_ns).min()) / 2)
 
 
 def _by_length(realtime_ns: np.ndarray, difference: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:

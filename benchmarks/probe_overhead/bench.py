@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from kprof import abi
 from kprof.arena import Arena
 from kprof.build import BuildOptions, load_library
 from kprof.calibration import measure_clock
-from kprof.decode import ArenaState, Decoder, RegionIds
+from kprof.decode import ArenaState, Decoder
 from kprof.recording import LaunchBuffer
+from kprof.region_ids import RegionIds
 from kprof.regions import RegionTable
 from kprof.targets import target_of_device
 
@@ -43,6 +45,7 @@ class Scheme:
     clock: str = "realtime"
     is_null: bool = False
     is_per_block: bool = False
+    is_arena_full: bool = False
 
 
 SCHEMES = {
@@ -52,6 +55,7 @@ SCHEMES = {
     "kprof per warp": Scheme(1),
     "kprof per warp, clock cycles": Scheme(1, "cycles"),
     "kprof per warp, moment complete": Scheme(4),
+    "kprof per warp, arena full": Scheme(1, is_arena_full=True),
     "classic": Scheme(3, is_null=True),
 }
 
@@ -65,6 +69,8 @@ class Bench:
         self.clock = measure_clock(device)
         self.num_sms = torch.cuda.get_device_properties(device).multi_processor_count
         self.arena = Arena(ARENA_BYTES, device)
+        # One chunk for all tracks: what they drop is only counted.
+        self.full_arena = Arena(abi.CHUNKS_OFFSET + abi.CHUNK_BYTES, device)
         self.source = torch.randint(
             0, 255, (NUM_TOKENS * TOKEN_BYTES,), dtype=torch.uint8, device=device
         )
@@ -89,11 +95,11 @@ class Bench:
             )
         )  # fmt: skip
 
-    def tight(self, scheme: Scheme) -> Callable[[], None]:
-        """Launches the loop of nothing but events."""
+    def tight(self, scheme: Scheme, is_unrolled: bool) -> Callable[[], None]:
+        """Launches the loop of nothing but events, by four or one at a time."""
         return lambda: _check(
             self.libraries[scheme.clock].probe_tight_loop(
-                scheme.number, self.num_sms, 32 * TIGHT_WARPS_PER_SM, self.target.data_ptr(),
+                scheme.number, is_unrolled, self.num_sms, 32 * TIGHT_WARPS_PER_SM, self.target.data_ptr(),
                 TIGHT_EVENTS, self.classic.data_ptr(),
                 self.buffer(scheme, self.num_sms, TIGHT_WARPS_PER_SM), 0,
             )
@@ -121,10 +127,24 @@ class Bench:
         )  # fmt: skip
         torch.cuda.synchronize()
 
+    def readings(self, num_readings: int) -> torch.Tensor:
+        """Real time and cycles, read one after the other in one warp on every SM; (SMs, num_readings, 2)."""
+        shape = self.num_sms, num_readings, 2
+        out = torch.zeros(shape, dtype=torch.int64, device=self.device)
+        for _ in range(2):  # the first launch loads the kernel
+            _check(
+                self.libraries["cycles"].probe_readings(
+                    self.num_sms, 32, out.data_ptr(), num_readings, 0
+                )
+            )
+        return out.cpu()
+
     def buffer(self, scheme: Scheme, num_blocks: int, warps_per_block: int) -> bytes:
         """What Recorder.launch would hand out: the first chunk of every track reserved."""
         if scheme.is_null:
             return LaunchBuffer(0, 0).packed()
+        if scheme.is_arena_full:
+            return LaunchBuffer(self.full_arena.address, 0).packed()
         tracks_per_block = 1 if scheme.is_per_block else warps_per_block
         num_tracks = num_blocks * tracks_per_block
         first = self.arena.reserve(num_tracks)
@@ -156,8 +176,9 @@ def _load(device: str, cycles_define: str) -> ctypes.CDLL:
         whole, whole, whole, pointer, pointer, number, number, pointer, ctypes.c_char_p, pointer,
     ]  # fmt: skip
     library.probe_tight_loop.argtypes = [
-        whole, whole, whole, pointer, number, pointer, ctypes.c_char_p, pointer,
+        whole, whole, whole, whole, pointer, number, pointer, ctypes.c_char_p, pointer,
     ]  # fmt: skip
+    library.probe_readings.argtypes = [whole, whole, pointer, number, pointer]
     library.probe_passes.argtypes = [
         whole, whole, pointer, pointer, number, number, ctypes.c_char_p, pointer,
     ]  # fmt: skip

@@ -1,9 +1,10 @@
 // What an event costs: the same work with no profiling, with kprof and with the classic scheme, in one source.
 //
 // token_copy   8192 rows of 14 KiB, one event per warp and row (or per block and round): what a user's kernel sees
-// tight_loop   nothing but events: what the event itself costs
+// tight_loop   nothing but events, four in a row: what the event itself costs; and with the loop around each one
 // passes       the rows copied again and again, one event per block and pass: to compare with the time of the launch
 // spans        spans of a few lengths whose payload is what the real-time clock says about the same span
+// readings     both clocks again and again: how far the real-time clock is from counting in even steps
 //
 // Compiled twice: with the real-time clock and with -DKPROF_CLOCK_CYCLES=1.
 //
@@ -76,14 +77,23 @@ __global__ void token_copy(Vector* target, const Vector* source, uint32_t num_to
   }
 }
 
-template <Scheme scheme>
-__global__ void tight_loop(uint32_t* out, uint32_t num_events, int64_t* classic, kprof::Buffer prof) {
+template <Scheme scheme, int unrolled>
+KPROF_DEVICE void only_events(uint32_t* out, uint32_t num_events, int64_t* classic, const kprof::Buffer& prof) {
   kprof::Track track = open<scheme>(prof);
   uint32_t sum = 0;
-  // By four for all schemes: an event costs what it costs in a row of events, not the loop around it.
-  KPROF_UNROLL(4)
+  KPROF_UNROLL(unrolled)
   for (uint32_t i = 0; i < num_events; ++i) measured<scheme>(track, classic, i, [&] { sum += i; });
   if (sum == 1) out[thread_id()] = sum;
+}
+
+template <Scheme scheme>
+__global__ void tight_loop(uint32_t* out, uint32_t num_events, int64_t* classic, kprof::Buffer prof) {
+  only_events<scheme, 4>(out, num_events, classic, prof);
+}
+
+template <Scheme scheme>
+__global__ void tight_loop_of_one(uint32_t* out, uint32_t num_events, int64_t* classic, kprof::Buffer prof) {
+  only_events<scheme, 1>(out, num_events, classic, prof);
 }
 
 __global__ void passes(Vector* target, const Vector* source, uint32_t num_vectors, uint32_t num_passes,
@@ -105,17 +115,33 @@ KPROF_DEVICE float busy(float x, uint32_t num_steps) {
   return x;
 }
 
+// With the cycle counter. What profile_start and profile_stop do, but both clocks are read at once, and by the same two
+// instructions at both ends (all 64 bits matter: of 32, nvcc reads one in another way, which takes 20 ns more).
 __global__ void spans(float* out, uint32_t num_spans, const uint32_t* span_steps, kprof::Buffer prof) {
   kprof::Track track = kprof::open_track(prof, kprof::per_warp);
   float x = static_cast<float>(block_id());
   for (uint32_t i = 0; i < num_spans; ++i) {
     const uint32_t num_steps = span_steps[(i + block_id()) % num_spans];
-    const uint64_t begin = realtime_ticks();
-    const kprof::Span span = kprof::profile_start(track);
+    uint64_t begin = 0, begin_cycles = 0, end = 0, end_cycles = 0;
+    read_anchor(&begin, &begin_cycles);
     x = busy(x, num_steps);
     if (x == 1.0f) *out = x;  // never, and only known when the work is done
-    const uint64_t end = realtime_ticks();
-    kprof::profile_stop(track, span, R_SPAN, static_cast<uint32_t>(end - begin));
+    read_anchor(&end, &end_cycles);
+    const uint64_t elapsed = end - begin;
+    kprof::emit(track, R_SPAN, begin_cycles, end_cycles,
+                elapsed < UINT32_MAX ? static_cast<uint32_t>(elapsed) : UINT32_MAX);
+  }
+}
+
+struct Reading {
+  uint64_t realtime, cycles;
+};
+
+__global__ void readings(Reading* out, uint32_t num_readings) {
+  if (thread_id() != 0) return;
+  for (uint32_t i = 0; i < num_readings; ++i) {
+    const uint64_t realtime = realtime_ticks();
+    out[block_id() * num_readings + i] = Reading{realtime, cycle_ticks()};
   }
 }
 
@@ -137,8 +163,11 @@ extern "C" int probe_token_copy(int scheme, int blocks, int threads, void* targe
                  vectors_per_token, static_cast<int64_t*>(classic), kprof::make_buffer(*buffer))
 }
 
-extern "C" int probe_tight_loop(int scheme, int blocks, int threads, void* out, uint32_t num_events, void* classic,
-                                const kprof::LaunchBuffer* buffer, void* stream) {
+extern "C" int probe_tight_loop(int scheme, int is_unrolled, int blocks, int threads, void* out, uint32_t num_events,
+                                void* classic, const kprof::LaunchBuffer* buffer, void* stream) {
+  if (!is_unrolled)
+    KPROF_DISPATCH(tight_loop_of_one, static_cast<uint32_t*>(out), num_events, static_cast<int64_t*>(classic),
+                   kprof::make_buffer(*buffer))
   KPROF_DISPATCH(tight_loop, static_cast<uint32_t*>(out), num_events, static_cast<int64_t*>(classic),
                  kprof::make_buffer(*buffer))
 }
@@ -149,7 +178,12 @@ extern "C" int probe_passes(int blocks, int threads, void* target, const void* s
                       static_cast<const Vector*>(source), num_vectors, num_passes, kprof::make_buffer(*buffer));
 }
 
-extern "C" int probe_spans(int blocks, int threads, void* out, uint32_t num_spans, const void* span_steps, const kprof::LaunchBuffer* buffer, void* stream) {
+extern "C" int probe_readings(int blocks, int threads, void* out, uint32_t num_readings, void* stream) {
+  return KPROF_LAUNCH(readings, blocks, threads, stream, 0, static_cast<Reading*>(out), num_readings);
+}
+
+extern "C" int probe_spans(int blocks, int threads, void* out, uint32_t num_spans, const void* span_steps,
+                           const kprof::LaunchBuffer* buffer, void* stream) {
   return KPROF_LAUNCH(spans, blocks, threads, stream, 0, static_cast<float*>(out), num_spans,
                       static_cast<const uint32_t*>(span_steps), kprof::make_buffer(*buffer));
 }

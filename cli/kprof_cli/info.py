@@ -249,15 +249,16 @@ def _pair_row(pair: PairClock) -> tuple[Any, ...]:
     )
 
 
-_LOSS_HEADERS = ("rank", "region", "open", "saturated", "clamped", "unknown")
+_LOSS_HEADERS = ("rank", "region", "dropped", "open", "saturated", "clamped", "unknown")
 
 
 def _loss_rows(ranks: Sequence[RankInfo]) -> list[tuple[Any, ...]]:
-    """Records that say less than they should, by rank and region."""
+    """Records that were dropped or say less than they should, by rank and region."""
     return [
         (
             info.rank,
             losses.region,
+            f"{losses.dropped:,}",
             f"{losses.open:,}",
             f"{losses.saturated:,}",
             f"{losses.clamped:,}",

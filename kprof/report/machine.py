@@ -10,6 +10,7 @@
                     explained_by, where_ns, tracks: [[rank, block], ...], view: "command that opens the trace there"}],
       "refused": {table: "why it is null"},
       "quality": [{rank, host, device, recorded, dropped, open, saturated, clamped, unknown_region, torn_chunks}],
+      "losses": [{rank, region, dropped, open, saturated, clamped, unknown_region}],  regions that lost anything
       "tables": {name: [row, ...] | null}  rows are objects; columns as in the docstrings of kprof.analysis:
                   efficiency, rank_efficiency, launch_efficiency, launch_skew, regions (= stats), late_sender,
                   waits_by_rank, waits_by_region, waits_by_peer, imbalance_by_rank, imbalance_by_block, blame,
@@ -72,6 +73,7 @@ def to_json(report: Report) -> bytes:
         "findings": [_finding(report, finding) for finding in report.findings],
         "refused": report.refused,
         "quality": quality_rows(report),
+        "losses": loss_rows(report),
         "tables": {name: table_rows(getattr(report, name)) for name in TABLES},
         "blame_matrix": {
             "rows": matrix.index.tolist(),
@@ -88,6 +90,15 @@ def quality_rows(report: Report) -> list[dict[str, Any]]:
         {"rank": info.rank, "host": info.host, "device": info.device}
         | msgspec.structs.asdict(info.counts)
         for info in report.manifest.ranks
+    ]
+
+
+def loss_rows(report: Report) -> list[dict[str, Any]]:
+    """What was lost, a row per rank and region that lost anything."""
+    return [
+        {"rank": info.rank} | msgspec.structs.asdict(losses)
+        for info in report.manifest.ranks
+        for losses in info.losses
     ]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kprof.analysis.wording import difference, duration, members, percent
 from kprof.output import refuse_existing, replacing
 from kprof.report.figures import CATEGORY_COLORS, all_figures
-from kprof.report.machine import quality_rows
+from kprof.report.machine import loss_rows, quality_rows
 
 if TYPE_CHECKING:
     from kprof.report.embedded import EmbeddedTrace
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _TABLE_ROWS: Final = 64
 # The columns of the table of losses.
-LOSSES: Final = ("dropped", "open", "saturated", "clamped", "unknown_region", "torn_chunks")
+REGION_LOSSES: Final = ("dropped", "open", "saturated", "clamped", "unknown_region")
+LOSSES: Final = (*REGION_LOSSES, "torn_chunks")
 # What would end a script element or start a comment in it, and what JavaScript counts as a line end.
 _UNSAFE_IN_SCRIPT: Final = {
     "<": "\\u003c",
@@ -78,6 +79,8 @@ def to_html(report: Report, trace: EmbeddedTrace | None = None) -> str:
         region_rows=report.regions.to_dict("records")[:_TABLE_ROWS],
         num_regions=len(report.regions),
         quality=_quality_rows(report),
+        lossy_regions=_loss_rows(report),
+        num_lossy_regions=len(loss_rows(report)),
         missing=members("rank", report.manifest.missing_ranks),
         bounds=_bounds(report),
         late_rows=_late_rows(report),
@@ -85,6 +88,7 @@ def to_html(report: Report, trace: EmbeddedTrace | None = None) -> str:
         what_if_rows=_what_if_rows(report),
         delay_rows=_delay_rows(report),
         losses=LOSSES,
+        region_losses=REGION_LOSSES,
         colors=CATEGORY_COLORS,
         trace=trace,
         trace_links=_script_json({"ui": trace.ui, "title": trace.title, "links": trace.links})
@@ -127,6 +131,12 @@ def _quality_rows(report: Report) -> list[dict[str, Any]]:
 
     kept = sorted(rows, key=badness)[:_TABLE_ROWS]
     return sorted(kept, key=lambda row: int(row["rank"]))
+
+
+def _loss_rows(report: Report) -> list[dict[str, Any]]:
+    """The regions that lost most."""
+    rows = loss_rows(report)
+    return sorted(rows, key=lambda row: -sum(row[name] for name in REGION_LOSSES))[:_TABLE_ROWS]
 
 
 def _rank_rows(report: Report) -> list[dict[str, Any]]:

@@ -12,9 +12,10 @@ import pytest
 from kprof import abi
 from kprof.arena import Arena
 from kprof.build import BuildOptions, load_library
-from kprof.decode import Decoder, RegionIds
+from kprof.decode import Decoder
 from kprof.manifest import ClockInfo
 from kprof.recording import LaunchBuffer
+from kprof.region_ids import RegionIds
 from kprof.regions import RegionTable
 
 KERNEL = """

@@ -226,17 +226,36 @@ def test_recorded_equals_what_the_kernel_counted(
     )
 
 
+def accounted_by_region(capture: Capture) -> dict[str, int]:
+    """Recorded and dropped events together."""
+    recorded = Trace.open(capture).to_pandas()["region"].value_counts().to_dict()
+    dropped = {loss.region: loss.dropped for loss in capture.manifest.ranks[0].losses}
+    return {
+        name: recorded.get(name, 0) + dropped.get(name, 0) for name in sorted(recorded | dropped)
+    }
+
+
+@pytest.mark.parametrize(
+    "n", [60, 200]
+)  # with 60, the second warp fills its chunk to the last record
 @pytest.mark.parametrize("arena_bytes", [6144, 7168, 20_000, 60_000])
 def test_overflow_is_counted_and_the_named_size_suffices(
-    counting, tmp_path: Path, arena_bytes: int
+    counting, tmp_path: Path, arena_bytes: int, n: int
 ) -> None:
-    capture, emitted = emit(counting, tmp_path / "small.kprof", 200, arena_bytes, False)
+    capture, emitted = emit(counting, tmp_path / "small.kprof", n, arena_bytes, False)
     info = capture.manifest.ranks[0]
     assert info.counts.dropped > 0
     assert info.counts.recorded + info.counts.dropped == emitted
+    assert accounted_by_region(capture) == {
+        "work": emitted - 4 * 15,
+        "done": 15,
+        "left": 15,
+        "scope": 15,
+        "unknown region 77 of table 0": 15,
+    }
     assert info.arena.size_bytes <= arena_bytes
     again, emitted_again = emit(
-        counting, tmp_path / "large.kprof", 200, info.arena.needed_bytes, False
+        counting, tmp_path / "large.kprof", n, info.arena.needed_bytes, False
     )
     assert again.manifest.ranks[0].counts.dropped == 0
     assert again.manifest.ranks[0].counts.recorded == emitted_again

@@ -125,10 +125,12 @@ extern "C" int launch(float* data, unsigned n, void* arena) {
 """
 
 
-def probe(folder: Path, target: Target, num_sites: int, *defines: tuple[str, str]) -> Path:
+def probe(
+    folder: Path, target: Target, num_sites: int, *defines: tuple[str, str], arch: str = ""
+) -> Path:
     (folder / "probe.hip").write_text(PROBE)
     (folder / "regions.h").write_text('REGION(R_STEP, "step", compute)\n')
-    options = BuildOptions(target, defines=(("SITES", str(num_sites)), *defines), sanitizers=())
+    options = BuildOptions(target, arch, (("SITES", str(num_sites)), *defines), sanitizers=())
     return build_device_code(folder / "probe.hip", options)
 
 
@@ -218,36 +220,37 @@ def test_amd_reads_the_clock_twice_per_event_and_needs_no_scratch(tmp_path: Path
     assert count(with_site, r"^scratch_|^buffer_store") == 0
 
 
-def test_amd_hot_path_is_one_sixteen_byte_store_without_atomic(tmp_path: Path) -> None:
-    """Every atomic lies deeper in skipped branches than the store of the record: only a full chunk leads there."""
+@pytest.mark.parametrize("arch", HIP_ARCHS)
+def test_amd_hot_path_is_one_sixteen_byte_store_without_atomic(tmp_path: Path, arch: str) -> None:
+    """The first branch behind the store of the record is the only one; where it is taken, the next event begins."""
     require(Target.HIP)
-    code = probe(tmp_path, Target.HIP, 1)
-    command = [tool("llvm-objdump-19", "llvm-objdump"), "-d", str(code)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    listing = re.findall(r"^\s+(\S+)([^/\n]*)//\s*([0-9A-F]+):", text, flags=re.MULTILINE)
-    instructions = [
-        (int(address, 16), name, operands.strip()) for name, operands, address in listing
-    ]
+    require_arch(arch)
+    instructions = listing(probe(tmp_path, Target.HIP, 1, arch=arch))
     loop_begin, loop_end = largest_loop(instructions)
-    skips = [
-        (address, branch_target(address, operands))
-        for address, name, operands in instructions
-        if name.startswith("s_cbranch") and branch_target(address, operands) > address
-    ]
-
-    def depth(address: int) -> int:
-        return sum(1 for begin, end in skips if loop_begin <= begin < address < end)
-
     in_loop = [entry for entry in instructions if loop_begin <= entry[0] <= loop_end]
-    records = [
+    (record,) = [
         address
         for address, name, operands in in_loop
         if name == "global_store_dwordx4" and "offset" not in operands
     ]
-    atomics = [address for address, name, _ in in_loop if "atomic" in name]
-    assert len(records) == 1
-    assert atomics
-    assert min(depth(address) for address in atomics) > depth(records[0])
+    check, next_event = next(
+        (address, branch_target(address, operands))
+        for address, name, operands in in_loop
+        if name.startswith("s_cbranch") and address > record
+    )
+    assert next_event < record, "a branch back: the refill is not jumped over but left out"
+    hot_path = [name for address, name, _ in instructions if next_event <= address <= check]
+    assert hot_path.count("s_memrealtime") == 2
+    assert not [name for name in hot_path if "atomic" in name or name.startswith("flat_")]
+    assert [name for _, name, _ in in_loop if "atomic" in name]
+
+
+def listing(code: Path) -> list[tuple[int, str, str]]:
+    """Address, name and operands of every instruction."""
+    command = [tool("llvm-objdump-19", "llvm-objdump"), "-d", str(code)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.findall(r"^\s+(\S+)([^/\n]*)//\s*([0-9A-F]+):", text, flags=re.MULTILINE)
+    return [(int(address, 16), name, operands.strip()) for name, operands, address in found]
 
 
 def largest_loop(instructions: list[tuple[int, str, str]]) -> tuple[int, int]:

@@ -58,7 +58,7 @@ int main() {
   control.magic = kprof::kMagic;
   control.abi_version = kprof::kAbiVersion;
   control.num_chunks = 7;
-  control.cursors[3].num_dropped = 9;
+  control.cursors[3].next_chunk = 9;
   kprof::ChunkHeader header;
   memset(&header, 0, sizeof header);
   header.flags = kprof::kChunkClaimed;
@@ -93,7 +93,7 @@ def test_a_compiled_probe_writes_what_the_dtypes_read(tmp_path):
     header = np.frombuffer(data, abi.CHUNK_HEADER, 1, sizes[0])[0]
     record = np.frombuffer(data, abi.RECORD, 1, sizes[0] + sizes[1])[0]
     assert (control["magic"], control["num_chunks"]) == (abi.MAGIC, 7)
-    assert control["cursors"]["num_dropped"].tolist() == [0, 0, 0, 9] + [0] * 28
+    assert control["cursors"]["next_chunk"].tolist() == [0, 0, 0, 9] + [0] * 28
     assert (header["flags"], header["block"], header["hw_id"]) == (1, 0x01020304, 5)
     assert header["anchor_cycles"] == 0x0102030405060708
     assert struct.pack("<QII", *record.tolist()).hex().startswith("40420f0000000300")
@@ -138,7 +138,8 @@ def test_the_host_writes_the_control_block_and_the_sink():
         2,
     )
     assert control["num_reserved"] == 64
-    assert sink["flags"] == abi.CHUNK_SINK
+    assert sink["chunk_idx"] == abi.SINK_CHUNK_IDX
+    assert not head[abi.SINK_OFFSET :].view(abi.SINK)[0]["num_dropped_of_region"].any()
 
 
 @given(st.integers(0, 1 << 16), st.integers(1, 1 << 16))

@@ -9,9 +9,10 @@ import pytest
 from kprof import abi
 from kprof.arena import Arena
 from kprof.capture import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
-from kprof.decode import Decoder, RegionIds, read_control
+from kprof.decode import Decoder, read_control
 from kprof.errors import ArenaError
 from kprof.manifest import ClockInfo, RegionLosses
+from kprof.region_ids import RegionIds
 from kprof.regions import parse_regions
 
 REGIONS = """
@@ -31,11 +32,14 @@ def chunk(
     launch: int = 0,
     anchor: int = 0,
     dropped: int = 0,
+    abi_version: int = abi.ABI_VERSION,
 ):
     """1024 bytes as the device would write them."""
     data = np.zeros(abi.CHUNK_BYTES, dtype=np.uint8)
     header = data[: abi.CHUNK_HEADER_BYTES].view(abi.CHUNK_HEADER)[0]
-    header["flags"] = abi.CHUNK_CLAIMED
+    header["flags"] = abi.CHUNK_CLAIMED | abi_version << abi.CHUNK_ABI_SHIFT
+    if dropped:
+        header["flags"] |= abi.CHUNK_NO_NEXT
     header["block"], header["warp"], header["launch"] = block, warp, launch
     header["anchor_realtime_ticks"], header["num_dropped"], header["hw_id"] = anchor, dropped, 7
     records = data[abi.CHUNK_HEADER_BYTES :].view(abi.RECORD)
@@ -45,11 +49,24 @@ def chunk(
     return data
 
 
-def decode(chunks: list[np.ndarray], clock: ClockInfo = NS_CLOCK, regions: str = REGIONS):
-    geometry = abi.ArenaGeometry(max(len(chunks), 1), 1)
-    head = abi.initial_control(geometry)
-    head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]["cursors"]["next_chunk"][0] = len(chunks)
-    state = read_control(head)
+def arena_state(num_chunks: int, dropped: dict[int, int], without_chunk: int = 0):
+    """Of an arena whose tracks dropped so many records of these region ids."""
+    head = abi.initial_control(abi.ArenaGeometry(max(num_chunks, 1), 1))
+    head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]["cursors"]["next_chunk"][0] = num_chunks
+    sink = head[abi.SINK_OFFSET :].view(abi.SINK)[0]
+    sink["header"]["num_dropped"] = without_chunk
+    for region_id, count in dropped.items():
+        sink["num_dropped_of_region"][region_id] = count
+    return read_control(head)
+
+
+def decode(
+    chunks: list[np.ndarray],
+    clock: ClockInfo = NS_CLOCK,
+    regions: str = REGIONS,
+    dropped: dict[int, int] | None = None,
+):
+    state = arena_state(len(chunks), dropped or {})
     ids = RegionIds()
     ids.table_of_launch[0] = ids.table_idx(parse_regions(regions))
     decoder = Decoder(3, clock, ids)
@@ -174,9 +191,52 @@ def test_launches_with_different_tables_do_not_mix() -> None:
 
 
 def test_drops_are_counted_and_the_needed_size_is_named() -> None:
-    _, decoder = decode([chunk([(1, 1, 1, 0)] * 61, dropped=62), chunk([(1, 1, 1, 0)], block=1)])
+    chunks = [chunk([(1, 1, 1, 0)] * 61, dropped=62), chunk([(1, 1, 1, 0)], block=1)]
+    _, decoder = decode(chunks, dropped={1: 60, 2: 2})
     assert decoder.counts.dropped == 62
     assert decoder.arena_use().needed_bytes == abi.ArenaGeometry.for_chunks(4).size_bytes
+
+
+def test_a_track_that_dropped_a_whole_chunk_needs_the_one_behind_it_too() -> None:
+    _, decoder = decode([chunk([(1, 1, 1, 0)] * 61, dropped=61)], dropped={1: 61})
+    assert decoder.arena_use().needed_bytes == abi.ArenaGeometry.for_chunks(3).size_bytes
+
+
+def test_drops_are_counted_by_region() -> None:
+    last = abi.NUM_DROP_COUNTERS - 1
+    _, decoder = decode([], dropped={2: 5, 1: 7, 77: 3, last: 1})
+    assert decoder.counts.dropped == 16
+    assert decoder.losses() == (
+        RegionLosses("send", dropped=7),
+        RegionLosses("work", dropped=5),
+        RegionLosses(f"regions from id {last} on", dropped=1),
+        RegionLosses("unknown region 77 of table 0", dropped=3),
+    )
+
+
+def test_drops_take_the_names_of_the_launches_since_the_last_flush() -> None:
+    ids = RegionIds()
+    decoder = Decoder(0, NS_CLOCK, ids)
+    for launch, region in enumerate(["a", "b", "b", "a"]):
+        table = parse_regions(f'REGION(R_X, "{region}", send)')
+        ids.table_of_launch[launch] = ids.table_idx(table)
+        if launch != 2:  # the third launch and the fourth end in one flush
+            list(decoder.decode(arena_state(0, {1: 10**launch}), np.zeros(0, dtype=np.uint8)))
+    assert {losses.region: losses.dropped for losses in decoder.losses()} == {
+        "a": 1,
+        "b": 10,
+        "b or a": 1000,
+    }
+
+
+def test_a_kernel_with_older_headers_is_refused() -> None:
+    rows = [(1, 1, 1, 0)]
+    with pytest.raises(
+        ArenaError, match=r"launch 7 was compiled .* version 2 or older, .* reads 3"
+    ):
+        decode([chunk(rows), chunk(rows, launch=7, abi_version=0)])
+    with pytest.raises(ArenaError, match=f"version {abi.ABI_VERSION + 1}, "):
+        decode([chunk(rows, abi_version=abi.ABI_VERSION + 1)])
 
 
 def test_a_claimed_chunk_without_header_is_torn() -> None:

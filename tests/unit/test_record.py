@@ -389,11 +389,12 @@ def test_losses_name_their_ranks_and_regions():
         ),
         replace(
             second,
-            counts=EventCounts(recorded=9, clamped=4),
-            losses=(RegionLosses("send", clamped=4),),
+            counts=EventCounts(recorded=9, clamped=4, dropped=5),
+            losses=(RegionLosses("send", clamped=4, dropped=2), RegionLosses("wait", dropped=3)),
         ),
     )
     assert describe_losses(replace(manifest, ranks=ranks)) == (
+        "5 of 23 events did not fit the arena (rank 1; wait: 3, send: 2)",
         "1 span was begun and never ended (rank 0; wait: 1)",
         "7 payloads did not fit their field (ranks 0, 1; send: 4, copy: 3)",
     )

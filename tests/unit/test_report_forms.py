@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import re
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from kprof import report as reports
 from kprof.analysis.wording import counted, difference, duration, listed, members, percent
 from kprof.errors import ClockError, ExportError, OutputExistsError, SelectionError
+from kprof.manifest import RegionLosses
 from kprof.planted import Plant, simulate
 from kprof.report import Report
 from kprof.report.figures import all_figures
@@ -202,6 +204,22 @@ def test_bad_traces_get_a_sentence_and_all_forms(
     assert waits == {1: 100}
     page = reports.write_html(report, tmp_path / "r.html").read_text(encoding="utf-8")
     assert words.lower() in page.lower()
+
+
+def test_losses_are_shown_by_rank_and_region(uneven: Report) -> None:
+    first, *others = uneven.manifest.ranks
+    losses = (RegionLosses("dispatch/copy", dropped=1234, clamped=5),)
+    ranks = (replace(first, losses=losses), *others)
+    report = dataclasses.replace(uneven, manifest=replace(uneven.manifest, ranks=ranks))
+    (row,) = json.loads(reports.to_json(report))["losses"]
+    assert (row["rank"], row["region"], row["dropped"], row["clamped"]) == (
+        first.rank,
+        "dispatch/copy",
+        1234,
+        5,
+    )
+    assert ">1,234</td>" in to_html(report)
+    assert ">1,234</td>" not in to_html(uneven)
 
 
 def evil_report() -> Report:

@@ -6,7 +6,7 @@
 
 namespace kprof {
 
-constexpr uint32_t kAbiVersion = 0x2u;
+constexpr uint32_t kAbiVersion = 0x3u;
 constexpr uint64_t kMagic = 0x4e5241464f52504bull;
 constexpr uint32_t kChunkBytes = 0x400u;
 constexpr uint32_t kRecordBytes = 0x10u;
@@ -25,9 +25,12 @@ constexpr uint32_t kDurationSaturated = 0xfffffffeu;
 constexpr uint32_t kBlockTrackWarp = 0xffffu;
 constexpr uint32_t kChunkClaimed = 0x1u;
 constexpr uint32_t kChunkCycles = 0x2u;
-constexpr uint32_t kChunkSink = 0x4u;
+constexpr uint32_t kChunkNoNext = 0x4u;
+constexpr uint32_t kChunkAbi = 0x18u;
 constexpr uint32_t kChunkCursorsShift = 0x8u;
 constexpr uint32_t kNoChunk = 0xffffffffu;
+constexpr uint32_t kStoresNothing = 0x8u;
+constexpr uint32_t kNumDropCounters = 0xf4u;
 
 struct alignas(16) Record {
   uint64_t start_and_region;
@@ -65,16 +68,22 @@ static_assert(offsetof(ChunkHeader, hw_id) == 36, "ChunkHeader.hw_id");
 static_assert(offsetof(ChunkHeader, previous_chunk_idx) == 40, "ChunkHeader.previous_chunk_idx");
 static_assert(offsetof(ChunkHeader, chunks_per_cursor) == 44, "ChunkHeader.chunks_per_cursor");
 
+struct alignas(16) SinkChunk {
+  ChunkHeader header;
+  uint32_t num_dropped_of_region[244];
+};
+static_assert(sizeof(SinkChunk) == 1024, "SinkChunk size");
+static_assert(offsetof(SinkChunk, header) == 0, "SinkChunk.header");
+static_assert(offsetof(SinkChunk, num_dropped_of_region) == 48, "SinkChunk.num_dropped_of_region");
+
 struct alignas(64) Cursor {
   uint32_t next_chunk;
-  uint32_t num_dropped;
   uint32_t num_tracks_without_chunk;
-  uint8_t pad0[52];
+  uint8_t pad0[56];
 };
 static_assert(sizeof(Cursor) == 64, "Cursor size");
 static_assert(offsetof(Cursor, next_chunk) == 0, "Cursor.next_chunk");
-static_assert(offsetof(Cursor, num_dropped) == 4, "Cursor.num_dropped");
-static_assert(offsetof(Cursor, num_tracks_without_chunk) == 8, "Cursor.num_tracks_without_chunk");
+static_assert(offsetof(Cursor, num_tracks_without_chunk) == 4, "Cursor.num_tracks_without_chunk");
 
 struct alignas(64) ControlBlock {
   uint64_t magic;

@@ -60,16 +60,17 @@ enum TrackScope { per_warp, per_block };
 
 struct [[maybe_unused]] Track {
 #if KPROF_ENABLED
-  KPROF_DEVICE explicit Track(uintptr_t position) : next(position) {}
+  KPROF_DEVICE explicit Track(uintptr_t position) : latest(position) {}
   // Two copies would write their records over each other.
   Track(const Track&) = delete;
   Track& operator=(const Track&) = delete;
 #if KPROF_CLOCK_CYCLES
   KPROF_DEVICE ~Track();
 #endif
-  // Where the next record goes. Its low bits say everything that the hot path asks: records are 16-byte aligned, so bit 3
-  // is free and means "store nothing", and all of bits 4 to 9 zero mean that the chunk is full.
-  uintptr_t next;
+  // Where the latest record is, in a fresh chunk the place before the first. Its low bits say everything that the hot path
+  // asks: records are 16-byte aligned, so bit 3 is free and means "store nothing", and all of bits 4 to 9 set mean that the
+  // chunk is full.
+  uintptr_t latest;
 #endif
 };
 
@@ -85,40 +86,32 @@ struct [[maybe_unused]] Span {
 // What the records of this translation unit hold: the real-time clock, which all processors of a device share, or the
 // cycle counter of the processor, which has the finer step. The decoder puts cycles on the real-time clock.
 #if KPROF_CLOCK_CYCLES
-constexpr uint16_t kChunkFlags = kChunkClaimed | kChunkCycles;
+constexpr uint16_t kChunkFlags = kChunkClaimed | kChunkAbi | kChunkCycles;
 KPROF_DEVICE uint64_t event_ticks() { return platform::cycle_ticks(); }
 #else
-constexpr uint16_t kChunkFlags = kChunkClaimed;
+constexpr uint16_t kChunkFlags = kChunkClaimed | kChunkAbi;
 KPROF_DEVICE uint64_t event_ticks() { return platform::realtime_ticks(); }
 #endif
 
-// A track that records nothing, and never looks full. A track whose last chunk is full and that finds no other is
-// `end | kStoresNothing`: it comes to the refill with every event, which counts it as dropped.
-constexpr uint32_t kStoresNothing = 8;
-constexpr uintptr_t kNowhere = 16 | kStoresNothing;
+// A track that records nothing, and never looks full. A track that finds no further chunk keeps the position of its last
+// record, with the bit: it looks full after every event, each of which is counted as dropped.
+constexpr uintptr_t kNowhere = kStoresNothing;
 constexpr uint32_t kFullMask = (kChunkBytes - 1) & ~(kRecordBytes - 1);
 
-KPROF_DEVICE uint32_t stores_nothing(uintptr_t next) { return static_cast<uint32_t>(next) & kStoresNothing; }
-KPROF_DEVICE bool is_full(uintptr_t next) { return (static_cast<uint32_t>(next) & kFullMask) == 0; }
+KPROF_DEVICE bool stores_nothing(uintptr_t latest) { return (static_cast<uint32_t>(latest) & kStoresNothing) != 0; }
+KPROF_DEVICE bool is_full(uint32_t low_of_latest) { return (~low_of_latest & kFullMask) == 0; }
+KPROF_DEVICE bool is_full(uintptr_t latest) { return is_full(static_cast<uint32_t>(latest)); }
 
-// Positions move in their low word alone, which saves an instruction per event. That is one too few only where a chunk ends
-// at a multiple of 4 GiB, and there the way back from the end to the chunk is one too few as well.
-KPROF_DEVICE uintptr_t moved(uintptr_t position, uint32_t bytes) {
-  return (position & ~static_cast<uintptr_t>(0xffffffffu)) | (static_cast<uint32_t>(position) + bytes);
-}
-// The position behind `next`, or `next` itself where nothing is stored.
-KPROF_DEVICE uintptr_t position_behind(uintptr_t next) { return moved(next, kRecordBytes - 2 * stores_nothing(next)); }
-static_assert(kRecordBytes == 2 * kStoresNothing && sizeof(uintptr_t) == 8, "position_behind");
-
-// The chunk at whose end a track stands: tracks keep no other state.
-KPROF_DEVICE ChunkHeader* chunk_ending_at(uintptr_t next) {
-  return reinterpret_cast<ChunkHeader*>(moved(next & ~static_cast<uintptr_t>(kRecordBytes - 1), 0u - kChunkBytes));
+KPROF_DEVICE ChunkHeader* chunk_of(uintptr_t latest) {
+  return reinterpret_cast<ChunkHeader*>(latest & ~static_cast<uintptr_t>(kChunkBytes - 1));
 }
 KPROF_DEVICE char* chunk_address(ControlBlock* arena, uint32_t chunk_idx) {
   return reinterpret_cast<char*>(arena) + kChunksOffset + static_cast<size_t>(chunk_idx) * kChunkBytes;
 }
-KPROF_DEVICE uintptr_t sink_end(ControlBlock* arena) {
-  return moved(reinterpret_cast<uintptr_t>(arena) + kSinkOffset, kChunkBytes);
+// The sink has the number before the first.
+KPROF_DEVICE ControlBlock* arena_of(ChunkHeader* chunk) {
+  const auto chunk_idx = static_cast<ptrdiff_t>(static_cast<int32_t>(chunk->chunk_idx));
+  return reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(chunk) - kChunksOffset - chunk_idx * kChunkBytes);
 }
 
 // How the claimable chunks are shared: cursor i hands out the chunks from i * chunks_per_cursor on. The number of
@@ -149,7 +142,7 @@ KPROF_DEVICE uint32_t claim_chunk(ControlBlock* arena, const Cursors& cursors, u
   return chunk_idx;
 }
 
-// Writes the header of a fresh chunk and returns where its first record goes.
+// Writes the header of a fresh chunk and returns the place before its first record.
 KPROF_DEVICE uintptr_t begin_chunk(ControlBlock* arena, const Cursors& cursors, uint32_t chunk_idx, uint32_t block,
                                    uint32_t warp, uint32_t launch, uint32_t previous_chunk_idx) {
   ChunkHeader header{};
@@ -164,75 +157,78 @@ KPROF_DEVICE uintptr_t begin_chunk(ControlBlock* arena, const Cursors& cursors, 
   header.chunks_per_cursor = cursors.chunks_per_cursor;
   char* chunk = chunk_address(arena, chunk_idx);
   *reinterpret_cast<ChunkHeader*>(chunk) = header;
-  return reinterpret_cast<uintptr_t>(chunk) + kChunkHeaderBytes;
+  return reinterpret_cast<uintptr_t>(chunk) + kChunkHeaderBytes - kRecordBytes;
 }
 
-// Counts an event that finds no room: in the track's own last chunk, or for tracks that never had one at a
-// cursor (always the first: to ask for the block here would hold ten scalar registers of the kernel on AMD).
-KPROF_DEVICE void count_dropped(ChunkHeader* last) {
-  if (last->flags & kChunkSink) {
-    auto* arena = reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(last) - kSinkOffset);
-    platform::add_global(&arena->cursors[0].num_dropped, 1u);
-  } else {
-    ++last->num_dropped;
-  }
+// Counts an event that found no room: in the track's last chunk (the sink, for tracks that never had one), and by region.
+KPROF_DEVICE void count_dropped(ChunkHeader* last, uint32_t region) {
+  auto* sink = reinterpret_cast<SinkChunk*>(reinterpret_cast<char*>(arena_of(last)) + kSinkOffset);
+  platform::add_global(&last->num_dropped, 1u);
+  platform::add_global(&sink->num_dropped_of_region[platform::at_most(region, kNumDropCounters - 1)], 1u);
 }
 
-// Called when the track stands at the end of a chunk; returns the track's next position. All that it needs is in the
-// header of that chunk: one read of memory, one atomic, one header.
-KPROF_COLD uintptr_t refill(uintptr_t next) {
-  ChunkHeader* last = chunk_ending_at(next);
-  if (!stores_nothing(next)) {
-    const Cursors cursors{last->chunks_per_cursor, static_cast<uint32_t>(last->flags >> kChunkCursorsShift)};
-    auto* arena = reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(last) - kChunksOffset -
-                                                  static_cast<size_t>(last->chunk_idx) * kChunkBytes);
-    const uint32_t chunk_idx = claim_chunk(arena, cursors, last->block);
-    // Read again from a line that is near now, rather than kept in registers that the kernel around this may need.
-    if (chunk_idx != kNoChunk)
-      return begin_chunk(arena, cursors, chunk_idx, last->block, last->warp, last->launch, last->chunk_idx);
-  }
-  count_dropped(last);
-  return next | kStoresNothing;
+// Called when the chunk of a track is full; returns the track's new position. All that it needs is in the header of that
+// chunk: one read of memory, one atomic, one header.
+KPROF_DEVICE uintptr_t refill(uintptr_t latest) {
+  ChunkHeader* last = chunk_of(latest);
+  const Cursors cursors{last->chunks_per_cursor, static_cast<uint32_t>(last->flags >> kChunkCursorsShift)};
+  ControlBlock* arena = arena_of(last);
+  const uint32_t chunk_idx = claim_chunk(arena, cursors, last->block);
+  // Read again from a line that is near now, rather than kept in registers that the kernel around this may need.
+  if (chunk_idx != kNoChunk)
+    return begin_chunk(arena, cursors, chunk_idx, last->block, last->warp, last->launch, last->chunk_idx);
+  last->flags |= kChunkNoNext;
+  return latest | kStoresNothing;
 }
 
-// All lanes run through this together: only a full chunk is a branch, the store and the step are predicated.
-KPROF_DEVICE void emit(Track& track, uint32_t region, uint64_t start_ticks, uint32_t duration_ticks,
-                       uint32_t payload) {
-  // Once in 61 events. A track that drops stays at its end and comes here every time.
-  if (__builtin_expect(is_full(track.next), 0)) track.next = refill(track.next);
-  platform::store_record(track.next, stores_nothing(track.next), start_ticks, region, duration_ticks, payload);
-  track.next = position_behind(track.next);
-}
-
-// Spans that reach across a multiple of so many cycles (33 us at 2 GHz) are followed by an anchor.
-constexpr uint32_t kCyclesPerAnchor = 1u << 16;
-
-// A record that is no event: both clocks at one moment. Left out where the chunk is full: the next header has both.
-KPROF_DEVICE void store_anchor(Track& track) {
-  if (stores_nothing(track.next) || is_full(track.next)) return;
+// Stores a record that is no event: both clocks at one moment.
+KPROF_DEVICE void store_anchor(uintptr_t& latest) {
   uint64_t realtime = 0, cycles = 0;
   platform::read_anchor(&realtime, &cycles);
-  platform::store_record(track.next, 0, cycles, kAnchorRegionId, static_cast<uint32_t>(realtime),
+  platform::store_record(latest, cycles, kAnchorRegionId, static_cast<uint32_t>(realtime),
                          static_cast<uint32_t>(realtime >> 32));
-  track.next = position_behind(track.next);
 }
 
-// Cycles drift against time, by 0.05 % within milliseconds on some SMs of an H200: a track with few events names both
-// clocks about every 33 us, and once more at its end.
-KPROF_DEVICE void follow_realtime([[maybe_unused]] Track& track, [[maybe_unused]] uint64_t start_ticks,
-                                  [[maybe_unused]] uint64_t end_ticks) {
-#if KPROF_CLOCK_CYCLES
-  if ((start_ticks ^ end_ticks) >= kCyclesPerAnchor) store_anchor(track);
-#endif
+// Where start and end differ in this bit or a higher one, a span is long: 33 us at 2 GHz, so that a track with few events
+// names both clocks often enough (cycles drift against time, by 0.05 % within milliseconds on some SMs of an H200); else a
+// second or more, of which few bits are left until the duration saturates.
+constexpr uint32_t kLongSpanMask = ~0u << (KPROF_CLOCK_CYCLES ? 16 : 31);
+KPROF_DEVICE bool is_long(uint64_t start_ticks, uint64_t end_ticks) {
+  const uint32_t low = static_cast<uint32_t>(start_ticks) ^ static_cast<uint32_t>(end_ticks);
+  const uint32_t high = static_cast<uint32_t>(start_ticks >> 32) ^ static_cast<uint32_t>(end_ticks >> 32);
+  return ((low & kLongSpanMask) | high) != 0;
 }
-#if KPROF_CLOCK_CYCLES
-KPROF_DEVICE Track::~Track() { store_anchor(*this); }
-#endif
 
-KPROF_DEVICE uint32_t saturate_duration(uint64_t ticks) {
-  const uint32_t low = platform::at_most(static_cast<uint32_t>(ticks), kDurationSaturated);
-  return static_cast<uint32_t>(ticks >> 32) == 0 ? low : kDurationSaturated;
+// What few events need once their record is stored; returns the track's new position.
+KPROF_COLD uintptr_t settle(uintptr_t latest, uint32_t region, uint64_t start_ticks, uint64_t end_ticks) {
+  if (stores_nothing(latest)) {
+    if (is_full(latest)) count_dropped(chunk_of(latest), region);
+    return latest;
+  }
+  if (end_ticks - start_ticks >= kDurationSaturated)
+    reinterpret_cast<Record*>(latest)->duration_ticks = kDurationSaturated;
+#if KPROF_CLOCK_CYCLES
+  // The header of a new chunk has both clocks anyway.
+  if (is_long(start_ticks, end_ticks) && !is_full(latest)) store_anchor(latest);
+#endif
+  return is_full(latest) ? refill(latest) : latest;
 }
+
+// All lanes run through this together. The store and the step are predicated; the one branch comes after them, so that
+// neither waits for it, and is taken once in 61 events.
+KPROF_DEVICE void emit(Track& track, uint32_t region, uint64_t start_ticks, uint64_t end_ticks, uint32_t payload) {
+  const uint32_t low_of_latest = platform::store_record(track.latest, start_ticks, region,
+                                                        static_cast<uint32_t>(end_ticks - start_ticks), payload);
+  if (__builtin_expect(is_full(low_of_latest) | is_long(start_ticks, end_ticks), 0))
+    track.latest = settle(platform::opaque(track.latest), region, platform::opaque(start_ticks), platform::opaque(end_ticks));
+}
+
+#if KPROF_CLOCK_CYCLES
+// Once more at the end, where the chunk has room.
+KPROF_DEVICE Track::~Track() {
+  if (!stores_nothing(latest)) store_anchor(latest);
+}
+#endif
 
 // The chunk that the host reserved for a track, or kNoChunk. Found by arithmetic: nothing to wait for.
 KPROF_DEVICE uint32_t reserved_chunk(const Buffer& buffer, uint32_t block, uint32_t place) {
@@ -266,12 +262,12 @@ KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
   if (chunk_idx != kNoChunk)
     return Track{begin_chunk(arena, cursors, chunk_idx, block, warp, buffer.launch, kNoChunk)};
   platform::add_global(&arena->cursors[block & (cursors.num_cursors - 1)].num_tracks_without_chunk, 1u);
-  return Track{sink_end(arena) | kStoresNothing};
+  return Track{reinterpret_cast<uintptr_t>(arena) + kSinkOffset + kFullMask + kStoresNothing};
 }
 
 // On a GPU every lane reads the clock: that is cheaper than to choose the one that writes.
 KPROF_DEVICE uint64_t clock_of(const Track& track) {
-  if (!platform::kLanesShareClock && stores_nothing(track.next)) return 0;
+  if (!platform::kLanesShareClock && stores_nothing(track.latest)) return 0;
   return event_ticks();
 }
 
@@ -288,8 +284,7 @@ template <typename Id>
 KPROF_DEVICE Span profile_lap(Track& track, const Span& span, Id region, uint32_t payload = 0) {
   if (RegionMoments<Id>::is_complete(region)) platform::drain_memory();
   const uint64_t now = clock_of(track);
-  emit(track, static_cast<uint32_t>(region), span.start_ticks, saturate_duration(now - span.start_ticks), payload);
-  follow_realtime(track, span.start_ticks, now);
+  emit(track, static_cast<uint32_t>(region), span.start_ticks, now, payload);
   return Span{now};
 }
 
@@ -309,7 +304,8 @@ KPROF_DEVICE void profile_stop_complete(Track& track, const Span& span, uint32_t
 template <typename Id>
 KPROF_DEVICE void profile_mark(Track& track, Id region, uint32_t payload = 0) {
   if (RegionMoments<Id>::is_complete(region)) platform::drain_memory();
-  emit(track, static_cast<uint32_t>(region), clock_of(track), 0, payload);
+  const uint64_t now = clock_of(track);
+  emit(track, static_cast<uint32_t>(region), now, now, payload);
 }
 
 // Records a value of a counter at this moment.

@@ -159,12 +159,18 @@ inline uint16_t float_to_half(float value) {
 
 inline uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ? value : limit; }
 
-// Stores a record, unless `stores_nothing`.
-inline void store_record(uintptr_t slot, uint32_t stores_nothing, uint64_t start_ticks, uint32_t region,
-                         uint32_t duration_ticks, uint32_t payload) {
-  if (stores_nothing) return;
-  const Record record{(start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits), duration_ticks, payload};
-  memcpy(reinterpret_cast<void*>(slot), &record, sizeof record);
+inline uint64_t opaque(uint64_t value) { return value; }
+
+// Steps from the latest record to the next place and stores there, unless `latest` has the bit kStoresNothing; returns the
+// low word of the new `latest`.
+inline uint32_t store_record(uintptr_t& latest, uint64_t start_ticks, uint32_t region, uint32_t duration_ticks,
+                             uint32_t payload) {
+  if ((latest & kStoresNothing) == 0) {
+    latest += kRecordBytes;
+    const Record record{(start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits), duration_ticks, payload};
+    memcpy(reinterpret_cast<void*>(latest), &record, sizeof record);
+  }
+  return static_cast<uint32_t>(latest);
 }
 
 // The CPU target has no processors to spread blocks over: 0 lets the caller choose a grid by what is to be seen.

@@ -162,16 +162,23 @@ KPROF_DEVICE uint16_t float_to_half(float value) {
 
 KPROF_DEVICE uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ? value : limit; }
 
-// Stores a record, unless `stores_nothing`.
-KPROF_DEVICE void store_record(uintptr_t slot, uint32_t stores_nothing, uint64_t start_ticks, uint32_t region,
-                               uint32_t duration_ticks, uint32_t payload) {
-  if (stores_nothing) return;
-  // The compiler cannot see that the arena is global memory once the pointer went through a refill; a flat store would
-  // also occupy the LDS counter.
-  using Words = uint64_t __attribute__((ext_vector_type(2)));
-  using GlobalWords = __attribute__((address_space(1))) Words;
-  *(GlobalWords*)(slot) = Words{(start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits),
-                                 duration_ticks | (static_cast<uint64_t>(payload) << 32)};
+// The same value. To hide from the compiler where it comes from, as on NVIDIA, would cost registers of every event.
+KPROF_DEVICE uint64_t opaque(uint64_t value) { return value; }
+
+// Steps from the latest record to the next place and stores there, unless `latest` has the bit kStoresNothing; returns the
+// low word of the new `latest`. The step is in that word alone: chunks are aligned.
+KPROF_DEVICE uint32_t store_record(uintptr_t& latest, uint64_t start_ticks, uint32_t region, uint32_t duration_ticks,
+                                   uint32_t payload) {
+  if ((latest & kStoresNothing) == 0) {
+    latest = (latest & ~uintptr_t{0xffffffffu}) | (static_cast<uint32_t>(latest) + kRecordBytes);
+    // The compiler cannot see that the arena is global memory once the pointer went through a refill; a flat store would
+    // also occupy the LDS counter.
+    using Words = uint64_t __attribute__((ext_vector_type(2)));
+    using GlobalWords = __attribute__((address_space(1))) Words;
+    *(GlobalWords*)(latest) = Words{(start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits),
+                                     duration_ticks | (static_cast<uint64_t>(payload) << 32)};
+  }
+  return static_cast<uint32_t>(latest);
 }
 
 using Stream = hipStream_t;

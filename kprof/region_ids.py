@@ -1,0 +1,88 @@
+"""One space of region ids for all launches of a rank, whatever tables their kernels were compiled with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kprof.regions import MergedTables, Region, RegionTable, merge_tables
+
+
+@dataclass
+class RegionIds:
+    """Maps (region table of the launch, id in the record) to one id space that only ever grows at its end.
+
+    An unknown id becomes a table of one region, added like any other: events that were written keep their ids whatever
+    comes later.
+    """
+
+    table_of_launch: dict[int, int] = field(default_factory=dict)
+    _tables: list[RegionTable] = field(default_factory=list)
+    _table_of_unknown: dict[tuple[int, int], int] = field(default_factory=dict)
+    _united: MergedTables = field(default_factory=lambda: merge_tables([]))
+
+    def table_idx(self, table: RegionTable) -> int:
+        """The index of `table`, added when it is new; raises RegionError when it contradicts another."""
+        if table not in self._tables:
+            self._united = merge_tables([*self._tables, table])
+            self._tables.append(table)
+        return self._tables.index(table)
+
+    def merged(self) -> RegionTable:
+        """All regions, the unknown ones included."""
+        return self._united.table
+
+    def translate(self, launches: np.ndarray, region_ids: np.ndarray) -> tuple[np.ndarray, int]:
+        """Merged ids for records of the given launches, and how many of them were unknown."""
+        if not self._tables:
+            self.table_idx(RegionTable())
+        id_maps = self._united.id_maps
+        width = max(len(id_map) for id_map in id_maps) + 1
+        lookup = np.zeros((len(id_maps), width), dtype=np.uint16)
+        for table_idx, id_map in enumerate(id_maps):
+            lookup[table_idx, : len(id_map)] = id_map
+        table_idxs = self._tables_of(launches)
+        merged = lookup[table_idxs, np.minimum(region_ids, width - 1)]
+        unknown = np.flatnonzero(merged == 0)
+        for position in unknown:
+            merged[position] = self._unknown_id(
+                int(table_idxs[position]), int(region_ids[position])
+            )
+        return merged, len(unknown)
+
+    def unknown_ids(self) -> list[int]:
+        """The merged ids that stand for ids which no table declares."""
+        return [self._united.id_maps[table_idx][1] for table_idx in self._table_of_unknown.values()]
+
+    def _tables_of(self, launches: np.ndarray) -> np.ndarray:
+        if len(self._tables) == 1:
+            return np.zeros(len(launches), dtype=np.intp)
+        numbers, inverse = np.unique(launches, return_inverse=True)
+        idxs = np.array(
+            [self.table_of_launch.get(int(number), 0) for number in numbers], dtype=np.intp
+        )
+        return idxs[inverse]
+
+    def _unknown_id(self, table_idx: int, local_id: int) -> int:
+        key = (table_idx, local_id)
+        if key not in self._table_of_unknown:
+            region = Region(1, _unknown_name(table_idx, local_id))
+            self._table_of_unknown[key] = self.table_idx(RegionTable((region,)))
+        return self._united.id_maps[self._table_of_unknown[key]][1]
+
+    def name(self, launches: Sequence[int], local_id: int) -> str:
+        """What records of `local_id` are called, which only their launches tell: "a or b" where these disagree."""
+        idxs = {self.table_of_launch[launch]: None for launch in launches} or {0: None}
+        return " or ".join(dict.fromkeys(self._name_in_table(idx, local_id) for idx in idxs))
+
+    def _name_in_table(self, table_idx: int, local_id: int) -> str:
+        table = self._tables[table_idx] if self._tables else RegionTable()
+        if 0 < local_id <= len(table):
+            return table[local_id].name
+        return _unknown_name(table_idx, local_id)
+
+
+def _unknown_name(table_idx: int, local_id: int) -> str:
+    return f"unknown region {local_id} of table {table_idx}"
