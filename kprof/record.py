@@ -71,11 +71,7 @@ class Recording:
     @property
     def needed_arena_bytes(self) -> int | None:
         """The `--arena-size` that would have held every event, in whole MiB; None if nothing was dropped."""
-        ranks = self.capture.manifest.ranks
-        if not any(info.counts.dropped for info in ranks):
-            return None
-        needed = max(info.arena.needed_bytes for info in ranks)
-        return -(-needed // _MEBIBYTE) * _MEBIBYTE
+        return needed_arena_bytes(self.capture.manifest)
 
     @property
     def losses(self) -> tuple[str, ...]:
@@ -295,6 +291,14 @@ def _finish(directory: Path, output: Path, manifest: Manifest) -> Capture:
         raise type(error)(f"{error}; the ranks' files are kept in {kept}") from error
 
 
+def needed_arena_bytes(manifest: Manifest) -> int | None:
+    """The arena that would have held every event of every rank, in whole MiB; None if nothing was dropped."""
+    if not any(info.counts.dropped for info in manifest.ranks):
+        return None
+    needed = max(info.arena.needed_bytes for info in manifest.ranks)
+    return -(-needed // _MEBIBYTE) * _MEBIBYTE
+
+
 def describe_losses(manifest: Manifest) -> tuple[str, ...]:
     """A sentence for everything that a capture lacks: missing ranks and, with their ranks and regions, events that were
     dropped, torn, of unknown regions, never ended, saturated or clamped."""
@@ -303,7 +307,9 @@ def describe_losses(manifest: Manifest) -> tuple[str, ...]:
     if dropped:
         emitted = dropped + sum(info.counts.recorded for info in manifest.ranks)
         where = _where_lost(manifest, "dropped")
-        lost.append(f"{dropped} of {emitted} events did not fit the arena{where}")
+        needed = (needed_arena_bytes(manifest) or 0) // _MEBIBYTE
+        enough = f": --arena-size {needed}MiB would have held all" if needed else ""
+        lost.append(f"{dropped} of {emitted} events did not fit the arena{where}{enough}")
     for kind, one, many in _LOSSES:
         count = sum(getattr(info.counts, kind) for info in manifest.ranks)
         if count:

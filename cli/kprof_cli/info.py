@@ -131,9 +131,12 @@ def describe_overhead(manifest: Manifest) -> str:
         return f"recording: its cost was not measured: {manifest.overhead_note}"
     spread = overhead.spread_percent
     noise = f"two runs of the same kind differ by {spread:.1f} %"
-    if abs(overhead.percent) <= spread:
-        return f"recording: {overhead.percent:+.1f} %, within the noise: {noise}"
-    return f"recording: {overhead.percent:+.1f} % from launch to launch; {noise}"
+    is_noise = abs(overhead.percent) <= spread
+    measured = ", within the noise: " if is_noise else " from launch to launch; "
+    sentence = f"recording: {overhead.percent:+.1f} %{measured}{noise}"
+    if any(info.counts.dropped for info in manifest.ranks):
+        sentence += "; but not all events fitted the arena: measure again with a larger one"
+    return sentence
 
 
 def _describe_clock(manifest: Manifest) -> str:
