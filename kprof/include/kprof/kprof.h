@@ -199,17 +199,18 @@ KPROF_DEVICE bool is_long(uint64_t start_ticks, uint64_t end_ticks) {
   return ((low & kLongSpanMask) | high) != 0;
 }
 
-// What few events need once their record is stored; returns the track's new position.
-KPROF_COLD uintptr_t settle(uintptr_t latest, uint32_t region, uint64_t start_ticks, uint64_t end_ticks) {
+// What few events need once their record is stored, because the chunk is full or the span long; returns the track's new
+// position. Its arguments are few, because what crosses a call holds registers of the kernel.
+KPROF_COLD uintptr_t settle(uintptr_t latest, uint32_t region, uint32_t high_of_duration) {
   if (stores_nothing(latest)) {
     if (is_full(latest)) count_dropped(chunk_of(latest), region);
     return latest;
   }
-  if (end_ticks - start_ticks >= kDurationSaturated)
-    reinterpret_cast<Record*>(latest)->duration_ticks = kDurationSaturated;
+  auto* record = reinterpret_cast<Record*>(latest);
+  if (high_of_duration != 0 || record->duration_ticks > kDurationSaturated) record->duration_ticks = kDurationSaturated;
 #if KPROF_CLOCK_CYCLES
   // The header of a new chunk has both clocks anyway.
-  if (is_long(start_ticks, end_ticks) && !is_full(latest)) store_anchor(latest);
+  if (!is_full(latest)) store_anchor(latest);
 #endif
   return is_full(latest) ? refill(latest) : latest;
 }
@@ -217,10 +218,11 @@ KPROF_COLD uintptr_t settle(uintptr_t latest, uint32_t region, uint64_t start_ti
 // All lanes run through this together. The store and the step are predicated; the one branch comes after them, so that
 // neither waits for it, and is taken once in 61 events.
 KPROF_DEVICE void emit(Track& track, uint32_t region, uint64_t start_ticks, uint64_t end_ticks, uint32_t payload) {
-  const uint32_t low_of_latest = platform::store_record(track.latest, start_ticks, region,
-                                                        static_cast<uint32_t>(end_ticks - start_ticks), payload);
+  const uint64_t duration_ticks = end_ticks - start_ticks;
+  const uint32_t low_of_latest =
+      platform::store_record(track.latest, start_ticks, region, static_cast<uint32_t>(duration_ticks), payload);
   if (__builtin_expect(is_full(low_of_latest) | is_long(start_ticks, end_ticks), 0))
-    track.latest = settle(platform::opaque(track.latest), region, platform::opaque(start_ticks), platform::opaque(end_ticks));
+    track.latest = settle(track.latest, region, static_cast<uint32_t>(duration_ticks >> 32));
 }
 
 #if KPROF_CLOCK_CYCLES
