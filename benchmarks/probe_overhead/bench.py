@@ -15,7 +15,7 @@ from kprof import abi
 from kprof.arena import Arena
 from kprof.build import BuildOptions, load_library
 from kprof.calibration import measure_clock
-from kprof.decode import ArenaState, Decoder
+from kprof.decode import Decoder
 from kprof.recording import LaunchBuffer
 from kprof.region_ids import RegionIds
 from kprof.regions import RegionTable
@@ -78,11 +78,10 @@ class Bench:
         num_events = self.num_sms * TIGHT_WARPS_PER_SM * TIGHT_EVENTS
         self.classic = torch.zeros(1 + 4 * num_events, dtype=torch.int64, device=device)
 
-    def reset(self) -> ArenaState:
-        state, _ = self.arena.read()
-        self.arena.reset(state)
+    def reset(self) -> None:
+        """Empty the arena and the classic scheme's buffer."""
+        self.arena.reset(self.arena.state())
         self.classic[:1].zero_()
-        return state
 
     def copy(self, scheme: Scheme, blocks_per_sm: int) -> Callable[[], None]:
         """Launches the token copy."""

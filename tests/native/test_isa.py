@@ -271,10 +271,8 @@ def branch_target(address: int, operands: str) -> int:
 
 def test_nvidia_record_is_one_vector_store_without_atomic(tmp_path: Path) -> None:
     require(Target.CUDA)
-    # The refill as a function of its own leaves the hot path in the kernel.
-    apart = ("KPROF_COLD", "__device__ __noinline__")
-    without = only_kernel(disassemble(probe(tmp_path, Target.CUDA, 0, apart), Target.CUDA))
-    with_site = only_kernel(disassemble(probe(tmp_path, Target.CUDA, 1, apart), Target.CUDA))
+    without = only_kernel(disassemble(probe(tmp_path, Target.CUDA, 0), Target.CUDA))
+    with_site = only_kernel(disassemble(probe(tmp_path, Target.CUDA, 1), Target.CUDA))
     atomic = r"\b(ATOM|ATOMG|RED|REDG)\b"
     assert count(with_site, atomic) == count(without, atomic)
     last_clock = max(i for i, line in enumerate(with_site) if "SR_GLOBALTIMER" in line)
@@ -292,6 +290,18 @@ def test_nvidia_finds_lanes_and_warps_without_a_division(tmp_path: Path) -> None
     require(Target.CUDA)
     kernel = only_kernel(disassemble(probe(tmp_path, Target.CUDA, 1), Target.CUDA))
     assert count(kernel, r"MUFU\.RCP") == 0
+
+
+def test_nvidia_refill_is_one_function_for_all_events_of_a_kernel(tmp_path: Path) -> None:
+    require(Target.CUDA)
+    called = disassemble(probe(tmp_path, Target.CUDA, 1), Target.CUDA)
+    refills = [body for name, body in called.items() if "settle" in name]
+    assert len(refills) == 1
+    assert count(refills[0], r"\bATOMG") > 0
+    kernel = only_kernel(called)
+    assert count(kernel, r"^CALL") == 1
+    inlined = probe(tmp_path, Target.CUDA, 1, ("KPROF_INLINE_REFILL", "1"))
+    assert len(only_kernel(disassemble(inlined, Target.CUDA))) > len(kernel)
 
 
 def readings_per_clock(without: list[str]) -> int:

@@ -93,14 +93,18 @@ constexpr uint16_t kChunkFlags = kChunkClaimed | kChunkAbi;
 KPROF_DEVICE uint64_t event_ticks() { return platform::realtime_ticks(); }
 #endif
 
-// A track that records nothing, and never looks full. A track that finds no further chunk keeps the position of its last
-// record, with the bit: it looks full after every event, each of which is counted as dropped.
-constexpr uintptr_t kNowhere = kStoresNothing;
+// The place before the first record, within a chunk. Where nothing is recorded, positions walk through a chunk at address 0, in
+// step with those of the writers: a warp then comes to the end of its chunk as one.
+constexpr uintptr_t kBeforeFirst = kChunkHeaderBytes - kRecordBytes;
+constexpr uintptr_t kNowhere = kBeforeFirst | kStoresNothing;
 constexpr uint32_t kFullMask = (kChunkBytes - 1) & ~(kRecordBytes - 1);
 
 KPROF_DEVICE bool stores_nothing(uintptr_t latest) { return (static_cast<uint32_t>(latest) & kStoresNothing) != 0; }
 KPROF_DEVICE bool is_full(uint32_t low_of_latest) { return (~low_of_latest & kFullMask) == 0; }
 KPROF_DEVICE bool is_full(uintptr_t latest) { return is_full(static_cast<uint32_t>(latest)); }
+
+// Where a track stands that finds no further chunk: full again with the next event, which is counted as dropped.
+KPROF_DEVICE uintptr_t before_full(uintptr_t full) { return (full - kRecordBytes) | kStoresNothing; }
 
 KPROF_DEVICE ChunkHeader* chunk_of(uintptr_t latest) {
   return reinterpret_cast<ChunkHeader*>(latest & ~static_cast<uintptr_t>(kChunkBytes - 1));
@@ -157,7 +161,7 @@ KPROF_DEVICE uintptr_t begin_chunk(ControlBlock* arena, const Cursors& cursors, 
   header.chunks_per_cursor = cursors.chunks_per_cursor;
   char* chunk = chunk_address(arena, chunk_idx);
   *reinterpret_cast<ChunkHeader*>(chunk) = header;
-  return reinterpret_cast<uintptr_t>(chunk) + kChunkHeaderBytes - kRecordBytes;
+  return reinterpret_cast<uintptr_t>(chunk) + kBeforeFirst;
 }
 
 // Counts an event that found no room: in the track's last chunk (the sink, for tracks that never had one), and by region.
@@ -178,7 +182,7 @@ KPROF_DEVICE uintptr_t refill(uintptr_t latest) {
   if (chunk_idx != kNoChunk)
     return begin_chunk(arena, cursors, chunk_idx, last->block, last->warp, last->launch, last->chunk_idx);
   last->flags |= kChunkNoNext;
-  return latest | kStoresNothing;
+  return before_full(latest);
 }
 
 // Stores a record that is no event: both clocks at one moment.
@@ -203,8 +207,10 @@ KPROF_DEVICE bool is_long(uint64_t start_ticks, uint64_t end_ticks) {
 // position. Its arguments are few, because what crosses a call holds registers of the kernel.
 KPROF_COLD uintptr_t settle(uintptr_t latest, uint32_t region, uint32_t high_of_duration) {
   if (stores_nothing(latest)) {
-    if (is_full(latest)) count_dropped(chunk_of(latest), region);
-    return latest;
+    if (!is_full(latest)) return latest;
+    if (chunk_of(latest) == nullptr) return kNowhere;
+    count_dropped(chunk_of(latest), region);
+    return before_full(latest);
   }
   auto* record = reinterpret_cast<Record*>(latest);
   if (high_of_duration != 0 || record->duration_ticks > kDurationSaturated) record->duration_ticks = kDurationSaturated;
@@ -218,11 +224,10 @@ KPROF_COLD uintptr_t settle(uintptr_t latest, uint32_t region, uint32_t high_of_
 // All lanes run through this together. The store and the step are predicated; the one branch comes after them, so that
 // neither waits for it, and is taken once in 61 events.
 KPROF_DEVICE void emit(Track& track, uint32_t region, uint64_t start_ticks, uint64_t end_ticks, uint32_t payload) {
-  const uint64_t duration_ticks = end_ticks - start_ticks;
-  const uint32_t low_of_latest =
-      platform::store_record(track.latest, start_ticks, region, static_cast<uint32_t>(duration_ticks), payload);
+  const uint32_t low_of_latest = platform::store_record(track.latest, start_ticks, region,
+                                                        static_cast<uint32_t>(end_ticks - start_ticks), payload);
   if (__builtin_expect(is_full(low_of_latest) | is_long(start_ticks, end_ticks), 0))
-    track.latest = settle(track.latest, region, static_cast<uint32_t>(duration_ticks >> 32));
+    track.latest = settle(track.latest, region, platform::high_of_difference(end_ticks, start_ticks));
 }
 
 #if KPROF_CLOCK_CYCLES
@@ -264,7 +269,7 @@ KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
   if (chunk_idx != kNoChunk)
     return Track{begin_chunk(arena, cursors, chunk_idx, block, warp, buffer.launch, kNoChunk)};
   platform::add_global(&arena->cursors[block & (cursors.num_cursors - 1)].num_tracks_without_chunk, 1u);
-  return Track{reinterpret_cast<uintptr_t>(arena) + kSinkOffset + kFullMask + kStoresNothing};
+  return Track{before_full(reinterpret_cast<uintptr_t>(arena) + kSinkOffset + kFullMask)};
 }
 
 // On a GPU every lane reads the clock: that is cheaper than to choose the one that writes.

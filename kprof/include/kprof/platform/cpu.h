@@ -159,14 +159,14 @@ inline uint16_t float_to_half(float value) {
 
 inline uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ? value : limit; }
 
-inline uint64_t opaque(uint64_t value) { return value; }
+inline uint32_t high_of_difference(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a - b) >> 32); }
 
 // Steps from the latest record to the next place and stores there, unless `latest` has the bit kStoresNothing; returns the
 // low word of the new `latest`.
 inline uint32_t store_record(uintptr_t& latest, uint64_t start_ticks, uint32_t region, uint32_t duration_ticks,
                              uint32_t payload) {
+  latest += kRecordBytes;
   if ((latest & kStoresNothing) == 0) {
-    latest += kRecordBytes;
     const Record record{(start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits), duration_ticks, payload};
     memcpy(reinterpret_cast<void*>(latest), &record, sizeof record);
   }

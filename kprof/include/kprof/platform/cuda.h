@@ -9,10 +9,18 @@
 
 #define KPROF_DEVICE __device__ __forceinline__
 #define KPROF_DEVICE_HOST __host__ __device__ __forceinline__
-// Inlined on purpose: with one real call in the kernel, a copy of rows with four events per warp took 1.6 times as long
-// on an H200, inlined 1.00 times (benchmarks/probe_overhead). Overridable, so that a test can look at the hot path alone.
-#ifndef KPROF_COLD
+// What few events need is one function per kernel, which nvcc gives registers that suit the kernel. Inlined at every event, its
+// code, though it hardly ever runs, made kernels of a few us up to a third slower on an H200 (instruction fetches, and lanes
+// that part at the branch and never meet again). Only where one lane of a warp records alone, past `if (lane_id() == 0)`, is a
+// call wrong: nvcc lets functions with atomics yield to the other lanes, and a lane that yields alone stands still for 70 us,
+// once in a launch. For a kernel that records more than 61 events in such places, -DKPROF_INLINE_REFILL=1.
+#ifndef KPROF_INLINE_REFILL
+#define KPROF_INLINE_REFILL 0
+#endif
+#if KPROF_INLINE_REFILL
 #define KPROF_COLD __device__ __forceinline__
+#else
+#define KPROF_COLD [[maybe_unused]] static __device__ __noinline__
 #endif
 // On a kernel: the compiler may use the registers that larger blocks would need.
 #define KPROF_BLOCKS_OF_AT_MOST(threads) __launch_bounds__(threads)
@@ -140,15 +148,16 @@ KPROF_DEVICE uint16_t float_to_half(float value) { return __half_as_ushort(__flo
 
 KPROF_DEVICE uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ? value : limit; }
 
-// The same value, of which the compiler knows nothing: what a rare path makes of it is not prepared in the common one.
-KPROF_DEVICE uint64_t opaque(uint64_t value) {
-  asm volatile("" : "+l"(value));
-  return value;
+// The high word of a - b, from values that are new to the compiler: what a rare path asks is not prepared in the common one.
+KPROF_DEVICE uint32_t high_of_difference(uint64_t a, uint64_t b) {
+  asm volatile("" : "+l"(a), "+l"(b));
+  return static_cast<uint32_t>((a - b) >> 32);
 }
 
 // Steps from the latest record to the next place and stores there, unless `latest` has the bit kStoresNothing; returns the
 // low word of the new `latest`. Predicated by hand: as a branch that lane 0 alone takes, it cost an H200 24 ns of 60 per
-// event. The step goes first, so that nothing writes the address registers while the store may still read them.
+// event. The step is in the low word alone (chunks are aligned) and goes first: nothing writes the address registers while
+// the store may still read them.
 KPROF_DEVICE uint32_t store_record(uintptr_t& latest, uint64_t start_ticks, uint32_t region, uint32_t duration_ticks,
                                    uint32_t payload) {
   const uint32_t low = static_cast<uint32_t>(start_ticks);
@@ -158,19 +167,18 @@ KPROF_DEVICE uint32_t store_record(uintptr_t& latest, uint64_t start_ticks, uint
   asm volatile(
       "{\n"
       "  .reg .pred stored;\n"
-      "  .reg .b32 high, half_a_record;\n"
+      "  .reg .b32 high, bit;\n"
       "  mov.b64 {%1, high}, %0;\n"
-      "  lop3.b32 half_a_record, %1, %6, 0, 0x0c;\n"
-      "  setp.ne.u32 stored, half_a_record, 0;\n"
-      "  mad.lo.u32 %1, half_a_record, 2, %1;\n"
+      "  and.b32 bit, %1, %6;\n"
+      "  setp.eq.u32 stored, bit, 0;\n"
+      "  add.u32 %1, %1, %7;\n"
       "  mov.b64 %0, {%1, high};\n"
       "  @stored st.global.v4.u32 [%0], {%2, %3, %4, %5};\n"
       "}"
       : "+l"(latest), "=&r"(low_of_latest)
-      : "r"(low), "r"(high), "r"(duration_ticks), "r"(payload), "n"(kStoresNothing));
+      : "r"(low), "r"(high), "r"(duration_ticks), "r"(payload), "n"(kStoresNothing), "n"(kRecordBytes));
   return low_of_latest;
 }
-static_assert(kRecordBytes == 2 * kStoresNothing, "store_record");
 
 using Stream = cudaStream_t;
 

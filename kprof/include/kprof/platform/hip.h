@@ -162,15 +162,14 @@ KPROF_DEVICE uint16_t float_to_half(float value) {
 
 KPROF_DEVICE uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ? value : limit; }
 
-// The same value. To hide from the compiler where it comes from, as on NVIDIA, would cost registers of every event.
-KPROF_DEVICE uint64_t opaque(uint64_t value) { return value; }
+KPROF_DEVICE uint32_t high_of_difference(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a - b) >> 32); }
 
 // Steps from the latest record to the next place and stores there, unless `latest` has the bit kStoresNothing; returns the
 // low word of the new `latest`. The step is in that word alone: chunks are aligned.
 KPROF_DEVICE uint32_t store_record(uintptr_t& latest, uint64_t start_ticks, uint32_t region, uint32_t duration_ticks,
                                    uint32_t payload) {
+  latest = (latest & ~uintptr_t{0xffffffffu}) | (static_cast<uint32_t>(latest) + kRecordBytes);
   if ((latest & kStoresNothing) == 0) {
-    latest = (latest & ~uintptr_t{0xffffffffu}) | (static_cast<uint32_t>(latest) + kRecordBytes);
     // The compiler cannot see that the arena is global memory once the pointer went through a refill; a flat store would
     // also occupy the LDS counter.
     using Words = uint64_t __attribute__((ext_vector_type(2)));
