@@ -17,9 +17,9 @@ Worked example: region 3, start 1_000_000 ticks, duration 250 ticks, payload 0x0
 
 A track (one writer: a warp or a block) claims a chunk with one atomic on a cursor, fills it with plain stores and
 claims the next with the last record of the chunk. Its only state is the address of its latest record: bits 4 to 9 are
-all set when the chunk is full, bit 3 (STORES_NOTHING) is set when there is none to be had. What is dropped is counted in the
-header of the track's last chunk (CHUNK_NO_NEXT says that it found no other; tracks that never got a chunk share the
-sink) and, by region id, in the body of the sink. Recorded + dropped = emitted, always.
+all set when the chunk is full, bit 3 (STORES_NOTHING) is set when there is no chunk to be had. What is dropped is
+counted in the header of the track's last chunk (CHUNK_NO_NEXT says that it found no other; tracks that never got a
+chunk share the sink) and, by region id, in the body of the sink. Recorded + dropped = emitted, always.
 
 A refill reads the header of the full chunk and nothing else: it names the arena (by the chunk's own number)
 and the limits of the cursors. All tracks refill at about the same time, and no word is read by all of them.
