@@ -11,9 +11,10 @@
 #define KPROF_DEVICE_HOST __host__ __device__ __forceinline__
 // What few events need is one function per kernel, which nvcc gives registers that suit the kernel. Inlined at every event, its
 // code, though it hardly ever runs, made kernels of a few us up to a third slower on an H200 (instruction fetches, and lanes
-// that part at the branch and never meet again). Only where one lane of a warp records alone, past `if (lane_id() == 0)`, is a
-// call wrong: nvcc lets functions with atomics yield to the other lanes, and a lane that yields alone stands still for 70 us,
-// once in a launch. For a kernel that records more than 61 events in such places, -DKPROF_INLINE_REFILL=1.
+// that part at the branch and never meet again). Lanes of a warp come to the call together, or one comes that runs alone, past
+// `if (lane_id() == 0)`. Wrong is only a mixture, where a warp records some events together and others by one lane: nvcc lets
+// functions with atomics yield, and a lane that parts from its warp at the call stands still for 70 us, once in a launch. For
+// kernels of more than 61 such events in a track, -DKPROF_INLINE_REFILL=1.
 #ifndef KPROF_INLINE_REFILL
 #define KPROF_INLINE_REFILL 0
 #endif
