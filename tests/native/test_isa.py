@@ -299,7 +299,9 @@ def test_nvidia_refill_is_one_function_for_all_events_of_a_kernel(tmp_path: Path
     assert len(refills) == 1
     assert count(refills[0], r"\bATOMG") > 0
     kernel = only_kernel(called)
-    assert count(kernel, r"^CALL") == 1
+    # The other call claims the first chunk of a track where none was reserved: the way in is straight.
+    assert count(kernel, r"^CALL") == 2
+    assert count(kernel, r"\bATOMG") == 0
     inlined = probe(tmp_path, Target.CUDA, 1, ("KPROF_INLINE_REFILL", "1"))
     assert len(only_kernel(disassemble(inlined, Target.CUDA))) > len(kernel)
 

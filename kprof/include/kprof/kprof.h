@@ -255,21 +255,31 @@ KPROF_DEVICE Cursors cursors_of(const Buffer& buffer, const ControlBlock* arena)
   return cursors;
 }
 
+// The first chunk of a track for which the host reserved none, or kNoChunk. Apart from open_track, because a launch finds few
+// of its instructions near: what the way into a kernel jumps over is another fetch to wait for. All lanes call it together.
+KPROF_COLD uint32_t claim_first_chunk(ControlBlock* arena, Cursors cursors, uint32_t block, bool is_writer) {
+  if (!is_writer) return kNoChunk;
+  const uint32_t chunk_idx = claim_chunk(arena, cursors, block);
+  if (chunk_idx == kNoChunk)
+    platform::add_global(&arena->cursors[block & (cursors.num_cursors - 1)].num_tracks_without_chunk, 1u);
+  return chunk_idx;
+}
+
 // Opens the track of the calling warp or block. Call it from all threads, once per warp (block) and kernel where the
 // launch was given `tracks_per_block`; otherwise a warp may open several.
 KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
+  if (buffer.arena == 0) return Track{kNowhere};
   const bool is_writer = scope == per_warp ? platform::lane_id() == 0 : platform::thread_id() == 0;
-  if (buffer.arena == 0 || !is_writer) return Track{kNowhere};
   auto* arena = reinterpret_cast<ControlBlock*>(buffer.arena);
   const uint32_t block = platform::block_id();
   const uint32_t warp = scope == per_warp ? platform::warp_id() : kBlockTrackWarp;
   const Cursors cursors = cursors_of(buffer, arena);
   uint32_t chunk_idx = reserved_chunk(buffer, block, scope == per_warp ? warp : 0);
-  if (chunk_idx == kNoChunk) chunk_idx = claim_chunk(arena, cursors, block);
-  if (chunk_idx != kNoChunk)
-    return Track{begin_chunk(arena, cursors, chunk_idx, block, warp, buffer.launch, kNoChunk)};
-  platform::add_global(&arena->cursors[block & (cursors.num_cursors - 1)].num_tracks_without_chunk, 1u);
-  return Track{before_full(reinterpret_cast<uintptr_t>(arena) + kSinkOffset + kFullMask)};
+  if (__builtin_expect(chunk_idx == kNoChunk, 0)) chunk_idx = claim_first_chunk(arena, cursors, block, is_writer);
+  if (!is_writer) return Track{kNowhere};
+  if (__builtin_expect(chunk_idx == kNoChunk, 0))
+    return Track{before_full(reinterpret_cast<uintptr_t>(arena) + kSinkOffset + kFullMask)};
+  return Track{begin_chunk(arena, cursors, chunk_idx, block, warp, buffer.launch, kNoChunk)};
 }
 
 // On a GPU every lane reads the clock: that is cheaper than to choose the one that writes.
