@@ -27,7 +27,9 @@ _REMEDIES: Final = {
 def refusal(path: Path, error: OSError) -> str:
     """The sentence about an output that the operating system refuses: what, why, what next."""
     remedy = _REMEDIES.get(error.errno or 0, "choose another -o or free some space")
-    return f"cannot write {path}: {error.strerror or error}; {remedy}"
+    # Arrow gives the number of the error and words of its own around it.
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return f"cannot write {path}: {reason}; {remedy}"
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:

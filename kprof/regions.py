@@ -132,7 +132,11 @@ class RegionTable(msgspec.Struct, frozen=True):
     def from_header(path: str | Path) -> RegionTable:
         """Read an X-macro file; raises RegionError naming the file and line."""
         try:
-            text = Path(path).read_text()
+            text = Path(path).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise RegionError(
+                f"{path} is not UTF-8 (its byte {error.start} is not); save it as UTF-8"
+            ) from error
         except OSError as error:
             raise RegionError(
                 f"cannot read the region file {path}: {error.strerror}; give the path of the regions.h "

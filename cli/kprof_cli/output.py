@@ -121,11 +121,15 @@ def _readable(
     name: str, values: list[Any], unit: tuple[float, str] | None
 ) -> tuple[str, list[Any]]:
     """Header and cells of a column for people; `unit` for times, None to let each have its own."""
+    from kprof.analysis.wording import percent
+
     if name.endswith("_ns") and unit is None:
         return name[:-3], [format_ns(cell) if _is_finite_number(cell) else "" for cell in values]
     if name.endswith("_ns") and unit is not None:
         scale, unit_name = unit
         return f"{name[:-3]}, {unit_name}", [_fixed(cell, scale, 2) for cell in values]
+    if name == "share":
+        return name, [percent(cell) if _is_finite_number(cell) else "" for cell in values]
     if any(isinstance(cell, float) for cell in values):
         return name, [_fixed(cell, 1, 3) for cell in values]
     is_whole = [isinstance(cell, int) and not isinstance(cell, bool) for cell in values]
@@ -146,7 +150,7 @@ def _is_finite_number(value: Any) -> bool:
 
 def _looks_like_number(cell: Any) -> bool:
     """Numbers, and the strings that they became."""
-    return cell in (None, "", "-") or str(cell).lstrip("-")[:1].isdigit()
+    return cell in (None, "", "-") or str(cell).lstrip("-< ")[:1].isdigit()
 
 
 def _plain(value: Any) -> Any:

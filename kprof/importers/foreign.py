@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -83,12 +84,17 @@ def write_foreign(
     table, region_ids = _region_table(events.names, regions, fields)
     ranks = np.unique(events.rank).tolist()
     temporary = begin_capture(output, force)
-    infos = []
-    for rank in ranks:
-        rows = np.flatnonzero(events.rank == rank)
-        _write_rank(temporary, rank, events, rows, region_ids, payload)
-        infos.append(_rank_info(rank, events, rows, table))
-    finish_capture(temporary, output, _manifest(infos, ranks, origin, bound_ns))
+    try:
+        infos = []
+        for rank in ranks:
+            rows = np.flatnonzero(events.rank == rank)
+            _write_rank(temporary, rank, events, rows, region_ids, payload)
+            infos.append(_rank_info(rank, events, rows, table))
+        finish_capture(temporary, output, _manifest(infos, ranks, origin, bound_ns))
+    except BaseException:
+        # Unlike a recording that was cut off, an import can be done again.
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     return ImportSummary(output, len(events), len(ranks), tuple(notices))
 
 

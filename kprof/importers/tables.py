@@ -42,7 +42,7 @@ def import_table(
         raise ForeignFormatError(
             f"{file} has no column {', '.join(missing)}; it has {', '.join(table.column_names)}"
         )
-    names, name = np.unique(np.array(table["region"].to_pylist(), dtype=str), return_inverse=True)
+    names, name = np.unique(_names(table, Path(file)), return_inverse=True)
     start_ns = _integers(table, "start_ns", file)
     events = ForeignEvents(
         rank=_integers(table, "rank", file),
@@ -74,6 +74,15 @@ def _read(file: Path) -> pa.Table:
         return readers[file.suffix](file)
     except (OSError, pa.ArrowException) as error:
         raise ForeignFormatError(f"cannot read {file}: {error}") from error
+
+
+def _names(table: pa.Table, file: Path) -> Any:
+    names = table["region"].to_pylist()
+    # A CSV file's column is taken for bytes when it is not UTF-8.
+    strange = next((name for name in names if isinstance(name, bytes)), None)
+    if strange is not None:
+        raise ForeignFormatError(f"{file}: region {strange!r} is not UTF-8; save the file as UTF-8")
+    return np.array(names, dtype=str)
 
 
 def _integers(table: pa.Table, name: str, file: Path) -> Any:

@@ -162,6 +162,12 @@ def test_times_for_people_have_units(kprof, small):
     assert "1.02 us" in out
 
 
+def test_shares_for_people_are_percent_and_for_machines_numbers(kprof, small):
+    share = json.loads(kprof("stats", small, "--json").out)[0]["share"]
+    assert 0 < share < 1
+    assert f"{100 * share:.0f} %" in kprof("stats", small).out.splitlines()[3]
+
+
 def test_a_matrix_for_people_has_one_unit(kprof, small):
     out = kprof("waits", small, "--by", "matrix").out
     assert "for_rank_0, ns" in out

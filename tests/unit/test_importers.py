@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import kprof
-from kprof.errors import ForeignFormatError, OutputExistsError
+from kprof.errors import CaptureError, ForeignFormatError, OutputExistsError
 from kprof.export import write
 from kprof.importers import import_chrome, import_classic, import_table
 from kprof.regions import parse_regions
@@ -258,6 +259,27 @@ def test_what_is_no_table_of_events_is_refused(text: str, message: str, tmp_path
     file.write_text(text)
     with pytest.raises(ForeignFormatError, match=message):
         import_table(file, tmp_path / "run.kprof")
+
+
+def test_a_table_in_another_encoding_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "events.csv"
+    file.write_bytes("rank,block,region,start_ns,duration_ns\n0,0,café,1,5\n".encode("latin-1"))
+    with pytest.raises(ForeignFormatError, match="is not UTF-8; save the file as UTF-8"):
+        import_table(file, tmp_path / "run.kprof")
+
+
+def test_a_full_disk_leaves_nothing_of_an_import(tmp_path: Path) -> None:
+    file = tmp_path / "events.csv"
+    lines = [f"0,{i % 7},a,{i * i},{i % 31}\n" for i in range(20_000)]
+    file.write_text("rank,block,region,start_ns,duration_ns\n" + "".join(lines))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(CaptureError, match=r"\.tmp: File too large; choose another -o"):
+            import_table(file, tmp_path / "run.kprof")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir()] == ["events.csv"]
 
 
 def test_an_existing_capture_is_kept_unless_forced(tmp_path: Path) -> None:

@@ -93,6 +93,15 @@ def test_a_header_that_is_not_there_says_which_file_is_wanted(tmp_path):
         RegionTable.from_header(tmp_path / "regions.h")
 
 
+def test_a_header_in_another_encoding_is_refused_in_a_sentence(tmp_path):
+    path = tmp_path / "regions.h"
+    path.write_bytes('REGION(A, "café", compute)'.encode("latin-1"))
+    with pytest.raises(RegionError, match=r"regions\.h is not UTF-8 \(its byte 14 is not\)"):
+        RegionTable.from_header(path)
+    path.write_text('REGION(A, "café τ", compute)', encoding="utf-8")
+    assert RegionTable.from_header(path).names == ["café τ"]
+
+
 def test_an_id_space_does_not_overflow():
     names = [f"region {i}" for i in range(MAX_REGION_ID + 1)]
     assert len(RegionTable.from_names(names[:-1])) == MAX_REGION_ID

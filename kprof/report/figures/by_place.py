@@ -151,7 +151,7 @@ def rank_bars(report: Report) -> Figure | None:
         320,
         barmode="stack",
         xaxis={"title": {"text": "rank"}, "type": "category"},
-        yaxis={"title": {"text": f"mean per block, {unit}"}},
+        yaxis={"title": {"text": f"mean per track, {unit}"}},
     )
 
 
