@@ -1,6 +1,6 @@
 """Every variant of the all-to-all beside its torch baseline and the limit of the links, five shapes, one run.
 
-    torchrun --nproc-per-node 4 -m benchmarks.all_to_all [--repeats 20] [--output FILE]
+    torchrun --nproc-per-node 4 -m benchmarks.all_to_all [--repeats 20] [--arena-mib 1024] [--output FILE]
 
 All contenders are interleaved within every repeat, in rotating order. A measurement is a batch of calls back to back on
 the same inputs, after one call that brings the ranks together, the slowest rank's time divided by the number of calls:
@@ -49,7 +49,8 @@ VARIANTS: Final = ("rank_flags", "token_flags", "fused", "balanced", "pipelined"
 PROFILED_VARIANTS: Final = ("balanced", "pipelined")
 CALLS_PER_BATCH: Final = 20
 NUM_WARMUPS: Final = 3
-ARENA_BYTES: Final = 1 << 30
+# Holds a batch of every variant; the larger, the fewer of its pages the GPU can translate at once.
+DEFAULT_ARENA_MIB: Final = 1024
 SLEEP_CYCLES: Final = 4_000_000
 CLOCKS: Final = ("gpu", "wall", "alone")
 HOW: Final = ("off again", "recording")
@@ -120,7 +121,7 @@ def measure(group: Group, contender: Contender, inputs: Inputs, out: torch.Tenso
         torch.cuda.synchronize()
         group.barrier()
         times.append(clock(work))
-    contender.recorder.flush()
+        contender.recorder.flush()
     return times
 
 
@@ -267,6 +268,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--arena-mib", type=int, default=DEFAULT_ARENA_MIB)
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     device = choose_device("auto")
@@ -274,7 +276,7 @@ def main() -> None:
     with joined_group() as group, tempfile.TemporaryDirectory() as scratch:
         recorder = DiscardingRecorder(
             Path(scratch), rank=group.rank, world_size=group.world_size, device=device,
-            arena_bytes=ARENA_BYTES,
+            arena_bytes=arguments.arena_mib << 20,
         )  # fmt: skip
         link_rate = (
             measure_bytes_per_second(group, device) if group.world_size > 1 else float("inf")
@@ -290,7 +292,7 @@ def main() -> None:
             "toolchain": f"torch {torch.__version__}, CUDA {torch.version.cuda}",
             "date_utc": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
             "command": f"torchrun --nproc-per-node {group.world_size} -m benchmarks.all_to_all "
-            f"--repeats {arguments.repeats}",
+            f"--repeats {arguments.repeats} --arena-mib {arguments.arena_mib}",
             "link GB/s out of each GPU": round(link_rate / 1e9, 1),
             "shapes": shapes,
             "summary": summarize(shapes),
