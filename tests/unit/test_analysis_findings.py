@@ -458,6 +458,44 @@ def test_a_store_queued_behind_others_is_not_blamed_on_the_link() -> None:
     assert "look at the link" in slow.remedy
 
 
+def transfers(slow_sources: tuple[int, ...]) -> Trace:
+    """Ranks wait 1 us for all data, rank 0 10 us for that of some; what rank 3 sends to it, one block receives."""
+    build = TraceBuilder(PAIR, 4)
+    for src in range(4):
+        for dst in {0, 1, 2, 3} - {src}:
+            wait_ns = 10_000 if dst == 0 and src in slow_sources else 1000
+            for slot in range(9):
+                is_one_block = (src, dst) == (3, 0)
+                block = 0 if is_one_block else 1 + 9 * src + slot
+                at = 20_000 * slot if is_one_block else 0
+                build.span(
+                    rank=src,
+                    block=60 + 9 * dst + slot,
+                    region="send",
+                    start_ns=at,
+                    duration_ns=500,
+                    peer=dst,
+                    slot=slot,
+                )
+                build.span(
+                    rank=dst,
+                    block=block,
+                    region="wait",
+                    start_ns=at,
+                    duration_ns=wait_ns,
+                    peer=src,
+                    slot=slot,
+                )
+    return build.trace()
+
+
+def test_a_link_like_the_others_into_its_rank_is_not_called_slow() -> None:
+    (slow,) = of_kind(analysis.findings(transfers((3,))), "exposed_transfer")
+    assert slow.id == "exposed-transfer/3-0/wait"
+    alike = of_kind(analysis.findings(transfers((1, 2, 3))), "exposed_transfer")
+    assert [finding.id for finding in alike if "-0/" in finding.id] == []
+
+
 def test_a_sample_of_calls_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = simulate(Plant(num_ranks=2, num_launches=10, seed=1))
     whole = analysis.late_sender(trace)["flows"].sum()

@@ -3,7 +3,7 @@ order."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.dependencies.replay import ARRIVAL_ORDER, gain_ns
 from kprof.analysis.rules.finding import Finding, severity_of
@@ -53,11 +53,25 @@ def _slow_link(trace: Trace, table: pd.DataFrame) -> list[Finding]:
         & (table["excess_ns"] >= _MIN_TRANSFER_SHARE * run_ns)
         & (table["exposed_transfer_ns"] >= table["late_sender_ns"])
     ]
-    if standing.empty or len(standing) > max(2, (table["src"].nunique() - 1) // 2):
+    alone = standing[~_is_like_its_neighbours(table)[standing.index]]
+    if alone.empty or len(standing) > max(2, (table["src"].nunique() - 1) // 2):
         return []
-    row = standing.sort_values("excess_ns").to_dict("records")[-1]
+    row = alone.sort_values("excess_ns").to_dict("records")[-1]
+    return [_slow_link_finding(row, _usual_on_this_link(table, row), run_ns)]
+
+
+def _is_like_its_neighbours(table: pd.DataFrame) -> pd.Series:
+    """Links that are no slower than the others into the same rank, or out of it: then it is that rank's doing."""
+    is_like = table["src"] < 0
+    for end in ("dst", "src"):
+        flows = table.groupby(["region", end])["per_flow_ns"]
+        usual = flows.transform(lambda values: medians_of_others(values.to_numpy()))
+        is_like |= (flows.transform("size") > 2) & (table["per_flow_ns"] < MIN_RATIO * usual)
+    return is_like
+
+
+def _slow_link_finding(row: dict[Any, Any], usual: list[str], run_ns: float) -> Finding:
     src, dst, region = int(row["src"]), int(row["dst"]), str(row["region"])
-    usual = _usual_on_this_link(table, src, dst, region)
     arrives = (
         f"arrives {difference(row['per_flow_ns'], row['bound_ns'])} after it was sent, on average"
     )
@@ -76,30 +90,29 @@ def _slow_link(trace: Trace, table: pd.DataFrame) -> list[Finding]:
         remedy = (
             f"look at the link between ranks {src} and {dst} (topology, other traffic, access size)"
         )
-    return [
-        Finding(
-            id=f"exposed-transfer/{src}-{dst}/{region}",
-            kind="exposed_transfer",
-            severity=severity_of(row["excess_ns"] / run_ns),
-            sentence=sentence,
-            remedy=remedy,
-            cost_ns=float(row["excess_ns"]),
-            ranks=(src, dst),
-            region=region,
-            evidence={
-                "src": src,
-                "dst": dst,
-                "exposed_per_flow_ns": row["per_flow_ns"],
-                "bound_ns": row["bound_ns"],
-                "flows": row["flows"],
-                "usual_on_this_link": usual,
-            },
-        )
-    ]
+    return Finding(
+        id=f"exposed-transfer/{src}-{dst}/{region}",
+        kind="exposed_transfer",
+        severity=severity_of(row["excess_ns"] / run_ns),
+        sentence=sentence,
+        remedy=remedy,
+        cost_ns=float(row["excess_ns"]),
+        ranks=(src, dst),
+        region=region,
+        evidence={
+            "src": src,
+            "dst": dst,
+            "exposed_per_flow_ns": row["per_flow_ns"],
+            "bound_ns": row["bound_ns"],
+            "flows": row["flows"],
+            "usual_on_this_link": usual,
+        },
+    )
 
 
-def _usual_on_this_link(table: pd.DataFrame, src: int, dst: int, region: str) -> list[str]:
+def _usual_on_this_link(table: pd.DataFrame, row: dict[Any, Any]) -> list[str]:
     """Regions with at least as many flows on a link that are as fast there as on other links: it is not slow itself."""
+    src, dst, region = row["src"], row["dst"], row["region"]
     is_here = (table["src"] == src) & (table["dst"] == dst)
     flows = int(table.loc[is_here & (table["region"] == region), "flows"].sum())
     usual = []
