@@ -171,6 +171,15 @@ class Plan:
             self.wait()
         return result
 
+    def prepare_recording(self) -> None:
+        """Load what records calls, where a recorder comes after the plan. The first recorded call does it otherwise.
+
+        It compiles then, for longer than ranks that do not record wait for this one. Raises ValueError when the grid
+        is too large for the instrumented build.
+        """
+        for launch in self._launches:
+            _ = launch.instrumented
+
     def wait(self) -> None:
         """Wait for all calls on this rank; raises PeerTimeoutError when a peer never answered.
 

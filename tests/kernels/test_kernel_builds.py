@@ -107,6 +107,13 @@ def test_a_recorder_that_comes_later_records_and_may_leave_again(
     assert sends["n"][0] == 2 * 5 * SMALL.top_k
 
 
+def test_recording_can_be_prepared_before_a_recorder_comes(loaded: list[str]) -> None:
+    plan = gpu_plan()
+    plan.prepare_recording()
+    assert loaded == ["plain", "instrumented"]
+    assert is_right(plan)
+
+
 def test_both_builds_are_there_at_once_where_somebody_records(
     loaded: list[str], tmp_path: Path
 ) -> None:
