@@ -14,7 +14,8 @@ _UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 def duration(ns: float) -> str:
     """48.2 us, 3.1 ms, 120 ns: three significant digits."""
     for size, unit in _UNITS:
-        if abs(ns) >= size:
+        # What would be written as 1000 of a unit is 1.00 of the next one.
+        if abs(ns) >= 0.9995 * size:
             return f"{_digits(ns / size)} {unit}"
     return f"{round(ns)} ns"
 
@@ -84,6 +85,5 @@ def _runs(ordered: list[int]) -> list[str]:
 
 
 def _digits(value: float) -> str:
-    if abs(value) >= 100:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    # Above 999 only seconds are written, and those in full.
+    return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:#.3g}".rstrip(".")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kprof.analysis.durations import PERCENTILE_ERROR
 from kprof.analysis.wording import difference, duration, members, percent
 from kprof.output import refuse_existing, replacing
 from kprof.report.figures import CATEGORY_COLORS, all_figures
@@ -78,6 +79,7 @@ def to_html(report: Report, trace: EmbeddedTrace | None = None) -> str:
         cut=_what_is_cut,
         region_rows=report.regions.to_dict("records")[:_TABLE_ROWS],
         num_regions=len(report.regions),
+        percentile_error=PERCENTILE_ERROR,
         quality=_quality_rows(report),
         lossy_regions=_loss_rows(report),
         num_lossy_regions=len(loss_rows(report)),

@@ -19,7 +19,7 @@ MIN_SHARE: Final = 0.15
 
 
 def barriers_and_locks(trace: Trace) -> list[Finding]:
-    """Sync regions in which tracks spend 5 % of the run or more, with the rank that is last."""
+    """Sync regions in which tracks spend 15 % of the run or more, with the rank that is last."""
     table = barrier_waits(trace)
     if table.empty:
         return []
