@@ -252,6 +252,14 @@ class Manifest(msgspec.Struct, frozen=True):
     overhead_note: str = ""
 
     @property
+    def needed_arena_size(self) -> str:
+        """The `--arena-size` that would have held what was dropped, too; empty where nothing was, or none says so."""
+        if not any(info.counts.dropped for info in self.ranks):
+            return ""
+        needed = max((info.arena.needed_bytes for info in self.ranks), default=0)
+        return f"{-(-needed >> 20)}MiB" if needed else ""
+
+    @property
     def is_on_one_clock(self) -> bool:
         """Whether times of different ranks can be compared, or there is one rank only."""
         return self.alignment is not None or len(self.ranks) < 2

@@ -42,7 +42,6 @@ from kprof.runs import Measured, Outcome, describe_exit, run_four_times, run_onc
 
 # The payload field `peer` of our kernels is 8 bits wide, and its largest value means "did not fit".
 MAX_PROCS: Final = 255
-_MEBIBYTE: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,6 @@ class Recording:
     capture: Capture
     exit_code: int
     was_interrupted: bool
-
-    @property
-    def needed_arena_bytes(self) -> int | None:
-        """The `--arena-size` that would have held every event, in whole MiB; None if nothing was dropped."""
-        return needed_arena_bytes(self.capture.manifest)
 
     @property
     def losses(self) -> tuple[str, ...]:
@@ -291,14 +285,6 @@ def _finish(directory: Path, output: Path, manifest: Manifest) -> Capture:
         raise type(error)(f"{error}; the ranks' files are kept in {kept}") from error
 
 
-def needed_arena_bytes(manifest: Manifest) -> int | None:
-    """The arena that would have held every event of every rank, in whole MiB; None if nothing was dropped."""
-    if not any(info.counts.dropped for info in manifest.ranks):
-        return None
-    needed = max(info.arena.needed_bytes for info in manifest.ranks)
-    return -(-needed // _MEBIBYTE) * _MEBIBYTE
-
-
 def describe_losses(manifest: Manifest) -> tuple[str, ...]:
     """A sentence for everything that a capture lacks: missing ranks and, with their ranks and regions, events that were
     dropped, torn, of unknown regions, never ended, saturated or clamped."""
@@ -307,8 +293,8 @@ def describe_losses(manifest: Manifest) -> tuple[str, ...]:
     if dropped:
         emitted = dropped + sum(info.counts.recorded for info in manifest.ranks)
         where = _where_lost(manifest, "dropped")
-        needed = (needed_arena_bytes(manifest) or 0) // _MEBIBYTE
-        enough = f": --arena-size {needed}MiB would have held all" if needed else ""
+        size = manifest.needed_arena_size
+        enough = f": --arena-size {size} would have held all" if size else ""
         lost.append(f"{dropped} of {emitted} events did not fit the arena{where}{enough}")
     for kind, one, many in _LOSSES:
         count = sum(getattr(info.counts, kind) for info in manifest.ranks)

@@ -67,8 +67,8 @@ def _describe_losses(recording: Recording) -> str:
         f"{sum(count.clamped + count.saturated for count in counts):,} clamped",
         f"{_count(len(manifest.missing_ranks), 'rank')} missing",
     ]
-    if recording.needed_arena_bytes is not None:
-        parts.append(f"--arena-size {recording.needed_arena_bytes >> 20}MiB would have held all")
+    if manifest.needed_arena_size:
+        parts.append(f"--arena-size {manifest.needed_arena_size} would have held all")
     return ", ".join(parts)
 
 

@@ -42,11 +42,11 @@ def _dropped(trace: Trace) -> str:
     num_dropped = sum(info.counts.dropped for info in trace.ranks)
     if not num_dropped:
         return ""
-    needed = max(info.arena.needed_bytes for info in trace.ranks)
-    return (
-        f"{num_dropped:,} events did not fit the arena while recording and are missing; "
-        f"an arena of {needed:,} bytes would have held them"
+    size = trace.manifest.needed_arena_size
+    remedy = (
+        f"--arena-size {size} would have held them" if size else "record with more --arena-size"
     )
+    return f"{num_dropped:,} events did not fit the arena while recording and are missing; {remedy}"
 
 
 def _backwards(tally: Tally) -> str:
@@ -61,10 +61,11 @@ def _backwards(tally: Tally) -> str:
 def _merged(tally: Tally) -> str:
     if not tally.num_merged:
         return ""
+    threshold_ns = tally.detail.threshold_ns
+    length = f" of at most {threshold_ns:,} ns" if threshold_ns < tally.last_ns else ""
     return (
-        f"{tally.num_merged:,} spans of at most {tally.detail.threshold_ns:,} ns were merged with their neighbours "
-        "and lost their arrows; select less (--ranks, --blocks, --launches, --time) or raise --max-slices "
-        "to see them one by one"
+        f"{tally.num_merged:,} spans{length} were merged with their neighbours and lost their arrows; "
+        "select less (--ranks, --blocks, --launches, --time) or raise --max-slices to see them one by one"
     )
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceProto
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
-from kprof.capture import EVENT_OPEN
+from kprof.capture import EVENT_OPEN, event_schema
 from kprof.errors import ExportError, OutputExistsError
 from kprof.export import write
+from kprof.manifest import ArenaUse, EventCounts
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
 
@@ -358,3 +360,41 @@ def test_events_do_not_depend_on_what_is_read_together(
     write(crowd(11), pieces)
     assert sorted(slices(pieces)) == sorted(slices(whole))
     assert len(slices(whole)) == sum(rank % 3 + 1 for rank in range(11))
+
+
+@pytest.mark.parametrize(
+    ("needed_bytes", "words"),
+    [
+        ((8 << 20) + 1, "--arena-size 9MiB would have held them"),
+        (0, "record with more --arena-size"),
+    ],
+)
+def test_dropped_events_are_said_with_the_arena_that_holds_them(
+    tmp_path: Path, needed_bytes: int, words: str
+) -> None:
+    manifest = TraceBuilder(REGIONS, num_ranks=1).manifest()
+    (info,) = manifest.ranks
+    lossy = structs.replace(
+        info, counts=EventCounts(dropped=3), arena=ArenaUse(1 << 20, 1 << 20, needed_bytes)
+    )
+    trace = Trace.from_table(
+        structs.replace(manifest, ranks=(lossy,)), event_schema().empty_table()
+    )
+    (notice,) = write(trace, tmp_path / "run.pftrace").notices
+    assert notice.startswith("3 events did not fit the arena")
+    assert notice.endswith(words)
+
+
+def test_a_trace_that_is_merged_as_a_whole_names_no_length(tmp_path: Path) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    for launch in range(30):
+        build.launch(launch, "kernel")
+        for i in range(2):
+            build.span(
+                rank=0, launch=launch, region="long", start_ns=200 * launch + 50 * i, duration_ns=40
+            )
+    # Spans of different launches are never merged, so that no length is long enough.
+    few, _ = write(build.trace(), tmp_path / "few.pftrace", max_slices=10).notices
+    assert " spans were merged" in few
+    (many,) = write(small_trace(200), tmp_path / "many.pftrace", max_slices=100).notices[:1]
+    assert "spans of at most 16 ns were merged" in many

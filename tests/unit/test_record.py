@@ -220,7 +220,7 @@ def test_dropped_events_name_the_arena_that_would_have_held_all(tmp_path):
             *["--dropped", "10", "--needed-bytes", str(95 * 2**20 + 1)],
         )
     )
-    assert recording.needed_arena_bytes == 96 * 2**20
+    assert recording.capture.manifest.needed_arena_size == "96MiB"
     assert recording.losses == (
         "20 of 24 events did not fit the arena (ranks 0, 1): --arena-size 96MiB would have held all",
     )

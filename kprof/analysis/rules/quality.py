@@ -43,11 +43,9 @@ def _dropped(trace: Trace) -> Finding | None:
     if is_beyond_use:
         severity = Severity.CRITICAL
         result = "what is said below holds for what is left only"
-    needed = max(info.arena.needed_bytes for info in trace.ranks)
+    needed = trace.manifest.needed_arena_size
     size = (
-        f"--arena-size {-(-needed >> 20)}MiB, which would have held all"
-        if needed
-        else "a larger --arena-size"
+        f"--arena-size {needed}, which would have held all" if needed else "a larger --arena-size"
     )
     return Finding(
         id="lossy-capture/dropped",
@@ -57,7 +55,7 @@ def _dropped(trace: Trace) -> Finding | None:
         f"({percent(share)} of all): {result}",
         remedy=f"record again with {size}, or with fewer regions",
         ranks=tuple(lost),
-        evidence={"dropped": lost, "share": share, "needed_bytes": needed},
+        evidence={"dropped": lost, "share": share, "needed_arena_size": needed},
     )
 
 
