@@ -2,9 +2,9 @@
 
 One arena per rank, in memory that the device writes and the host reads back:
 
-    offset 0                4096        5120                        size_bytes
-    | control block (4 KiB) | sink chunk | chunk 0 | chunk 1 | ...   |      every chunk: 1024 bytes, 1024-aligned
-      cursors[32], 64 B apart              | header 48 B | record 0 .. record 60 |
+    offset 0                4096           12288                     size_bytes
+    | control block (4 KiB) | sink 0 .. 7 | chunk 0 | chunk 1 | ...   |     every chunk: 1024 bytes, 1024-aligned
+      cursors[32], 64 B apart               | header 48 B | record 0 .. record 60 |
 
 A record is 16 bytes, written with one vector store:
 
@@ -18,8 +18,9 @@ Worked example: region 3, start 1_000_000 ticks, duration 250 ticks, payload 0x0
 A track (one writer: a warp or a block) claims a chunk with one atomic on a cursor, fills it with plain stores and
 claims the next with the last record of the chunk. Its only state is the address of its latest record: bits 4 to 9 are
 all set when the chunk is full, bit 3 (STORES_NOTHING) is set when there is no chunk to be had. What is dropped is
-counted in the header of the track's last chunk (CHUNK_NO_NEXT says that it found no other; tracks that never got a
-chunk share the sink) and, by region id, in the body of the sink. Recorded + dropped = emitted, always.
+counted by region id in the body of a sink (its block says which: eight, because all tracks drop at the same time),
+and in the header of the track's last chunk (CHUNK_NO_NEXT says that it found no other); tracks that never got a chunk
+stand in their sink. Recorded + dropped = emitted, always.
 
 A refill reads the header of the full chunk and nothing else: it names the arena (by the chunk's own number)
 and the limits of the cursors. All tracks refill at about the same time, and no word is read by all of them.
@@ -52,8 +53,9 @@ CONTROL_BYTES: Final = 4096
 NUM_CURSORS: Final = 32
 CURSOR_STRIDE_BYTES: Final = 64
 CURSORS_OFFSET: Final = 2048
-SINK_OFFSET: Final = CONTROL_BYTES
-CHUNKS_OFFSET: Final = CONTROL_BYTES + CHUNK_BYTES
+NUM_SINKS: Final = 8
+SINKS_OFFSET: Final = CONTROL_BYTES
+CHUNKS_OFFSET: Final = SINKS_OFFSET + NUM_SINKS * CHUNK_BYTES
 
 START_BITS: Final = 48
 START_MASK: Final = (1 << START_BITS) - 1
@@ -64,8 +66,6 @@ DURATION_OPEN: Final = 0xFFFF_FFFF
 DURATION_SATURATED: Final = 0xFFFF_FFFE
 BLOCK_TRACK_WARP: Final = 0xFFFF
 NO_CHUNK: Final = 0xFFFF_FFFF
-# The number before the first: from its own number a chunk knows where the arena begins, the sink too.
-SINK_CHUNK_IDX: Final = 0xFFFF_FFFF
 STORES_NOTHING: Final = RECORD_BYTES // 2
 # The last one counts the regions from there on together.
 NUM_DROP_COUNTERS: Final = (CHUNK_BYTES - CHUNK_HEADER_BYTES) // 4
@@ -102,7 +102,7 @@ CHUNK_HEADER: Final = np.dtype(
     ]
 )
 
-# What was dropped: `header.num_dropped` by tracks that never had a chunk, the array by all tracks.
+# What was dropped. The number of a sink counts down from the first chunk's: from its number a chunk knows the arena.
 SINK: Final = np.dtype(
     [("header", CHUNK_HEADER), ("num_dropped_of_region", "<u4", (NUM_DROP_COUNTERS,))]
 )
@@ -218,7 +218,8 @@ def initial_control(geometry: ArenaGeometry) -> np.ndarray:
     control["num_cursors"] = geometry.num_cursors
     control["chunks_per_cursor"] = geometry.chunks_per_cursor
     control["num_reserved"] = geometry.num_reserved
-    head[SINK_OFFSET:].view(SINK)["header"]["chunk_idx"] = SINK_CHUNK_IDX
+    sinks = head[SINKS_OFFSET:].view(SINK)
+    sinks["header"]["chunk_idx"] = np.arange(-NUM_SINKS, 0).astype(np.uint32)
     return head
 
 
@@ -233,7 +234,8 @@ _CPP_CONSTANTS: Final = {
     "kRecordsPerChunk": RECORDS_PER_CHUNK,
     "kControlBytes": CONTROL_BYTES,
     "kMaxCursors": NUM_CURSORS,
-    "kSinkOffset": SINK_OFFSET,
+    "kSinksOffset": SINKS_OFFSET,
+    "kNumSinks": NUM_SINKS,
     "kChunksOffset": CHUNKS_OFFSET,
     "kStartBits": START_BITS,
     "kStartMask": START_MASK,

@@ -4,14 +4,14 @@ A cycle counter has a fine step (0.5 ns where NVIDIA's real-time clock has 32 ns
 its rate changes with the frequency. Chunk headers, and the last record of a track, hold both clocks at one moment: an
 anchor. Anchors of one launch on one processor (SM, CU) make one piecewise linear map:
 
-    real time |                  . o        o  knots, one for each window of time: the middle of the band that
-              |            . o              .  all anchors of the window leave for a line of the launch's rate
-              |      . o
-              |. o__________________ cycles
+    real time |                      .o   knots, the ends of straight pieces: as few pieces as pass
+              |            .  o o .       all anchors within the clock's step and the scatter of its
+              |      .  .                 readings
+              |o .___________________ cycles
 
-A reading of the real-time clock is up to one step early, never late: the true moment lies in [reading, reading + step).
-That is the band; several anchors narrow it. `error_ns` is how far any anchor lies from the line: the bound that is
-stated, measured on every flush rather than assumed.
+A reading of the real-time clock is up to one step early, so that a line runs half a step above the anchors. One anchor
+says where it is to half a step, a hundred to a few ns: pieces are long where the frequency holds, and halved where not.
+`error_ns` is how far any anchor lies from the line: the bound that is stated, measured on every flush, not assumed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ import numpy as np
 # Over less time than this a launch's common rate is better than a processor's own: on an H200 groups of SMs differ by
 # 0.03 %, which is one step of 32 ns in 100 us.
 _MIN_BASELINE_NS: Final = 100_000.0
-# Many anchors make a knot good to a few ns, if the rate held. Where their band is empty it did not: then windows of
-# this fraction.
-_WINDOW_NS: Final = 500_000.0
-_NARROW_WINDOW_NS: Final = 50_000.0
+# Readings of the real-time clock are that far from even steps on an H200 (benchmarks/probe_overhead).
+_SCATTER_NS: Final = 8.0
+_MIN_GAP_NS: Final = 1000.0
 _GROUP_SHIFT: Final = 40
 
 
@@ -134,39 +133,82 @@ def _rates(
     return rates
 
 
+@dataclass(frozen=True)
+class _Lines:
+    """Straight pieces through the anchors begin .. end - 1: `ns + rate * (cycles - center)`."""
+
+    begin: np.ndarray
+    end: np.ndarray
+    center: np.ndarray
+    ns: np.ndarray
+    rate: np.ndarray
+
+    def at(self, line: np.ndarray, cycles: np.ndarray) -> np.ndarray:
+        """Real time on the given lines."""
+        ns: np.ndarray = self.ns[line] + self.rate[line] * (cycles - self.center[line])
+        return ns
+
+
 def _knots(
-    group: np.ndarray,
-    cycles: np.ndarray,
-    ns: np.ndarray,
-    rates: np.ndarray,
-    step_ns: float,
+    group: np.ndarray, cycles: np.ndarray, ns: np.ndarray, rates: np.ndarray, step_ns: float
 ) -> _Knots:
-    lead_ns = ns - rates[group] * cycles
-    wide = _first_of_windows(group, (ns // _WINDOW_NS).astype(np.int64))
-    low, high = _bands(lead_ns, wide, step_ns)
-    is_empty = np.repeat(low > high, np.diff(wide, append=len(ns)))
-    width_ns = np.where(is_empty, _NARROW_WINDOW_NS, _WINDOW_NS)
-    first = _first_of_windows(group, (ns // width_ns).astype(np.int64))
-    low, high = _bands(lead_ns, first, step_ns)
-    last = np.append(first[1:], len(cycles)) - 1
-    knot_group = group[first]
-    knot_cycles = (cycles[first] + cycles[last]) / 2
-    knot_ns = (low + high) / 2 + rates[knot_group] * knot_cycles
-    first_knot = np.append(np.flatnonzero(np.diff(knot_group, prepend=-1)), len(first))
-    knot_rate = rates[knot_group]
+    """Both ends of every line, made one where two lines come so close that a step between them could run backwards."""
+    lines = _fit_lines(group, cycles, ns, rates, step_ns)
+    ends = np.stack([cycles[lines.begin], cycles[lines.end - 1]], axis=1)
+    ends_ns = lines.at(np.arange(len(ends))[:, np.newaxis], ends) + step_ns / 2
+    is_near = (ends_ns[1:, 0] - ends_ns[:-1, 1] < _MIN_GAP_NS) & (np.diff(group[lines.begin]) == 0)
+    near = np.flatnonzero(is_near)
+    for values in (ends, ends_ns):
+        values[near, 1] = values[near + 1, 0] = (values[near, 1] + values[near + 1, 0]) / 2
+    knot_group = np.repeat(group[lines.begin], 2)
+    place = _place(knot_group, ends.ravel())
+    # The ends of a line through one anchor are one knot, too.
+    kept = np.flatnonzero(np.diff(place, prepend=-1))
+    knot_group, knot_cycles, knot_ns = knot_group[kept], ends.ravel()[kept], ends_ns.ravel()[kept]
+    knot_rate = np.repeat(lines.rate, 2)[kept]
     inner = np.flatnonzero(np.diff(knot_group) == 0)
     knot_rate[inner] = np.diff(knot_ns)[inner] / np.diff(knot_cycles)[inner]
-    return _Knots(first_knot, _place(knot_group, knot_cycles), knot_cycles, knot_ns, knot_rate)
+    first_knot = np.append(np.flatnonzero(np.diff(knot_group, prepend=-1)), len(knot_group))
+    return _Knots(first_knot, place[kept], knot_cycles, knot_ns, knot_rate)
 
 
-def _first_of_windows(group: np.ndarray, window: np.ndarray) -> np.ndarray:
-    """Where a new window of a group begins."""
-    is_first = np.diff(group, prepend=-1) != 0
-    is_first[1:] |= np.diff(window) != 0
-    return np.flatnonzero(is_first)
+def _fit_lines(
+    group: np.ndarray, cycles: np.ndarray, ns: np.ndarray, rates: np.ndarray, step_ns: float
+) -> _Lines:
+    """As few lines as it takes: what misses an anchor by more than readings scatter is halved until nothing does."""
+    place = _place(group, cycles)
+    begin = np.flatnonzero(np.diff(group, prepend=-1))
+    end = np.append(begin[1:], len(group))
+    accepted = []
+    while len(begin):
+        lines, missed_ns = _regressions(begin, end, cycles, ns, rates[group[begin]])
+        is_split = (missed_ns > step_ns / 2 + _SCATTER_NS) & (cycles[end - 1] > cycles[begin])
+        accepted.append((lines, ~is_split))
+        begin, end = begin[is_split], end[is_split]
+        middle = (place[begin] + place[end - 1] + 1) // 2
+        middle_idx = np.searchsorted(place, middle)
+        begin, end = np.concatenate([begin, middle_idx]), np.concatenate([middle_idx, end])
+    names = ("begin", "end", "center", "ns", "rate")
+    columns = [
+        np.concatenate([getattr(lines, name)[kept] for lines, kept in accepted]) for name in names
+    ]
+    order = np.argsort(columns[0])
+    return _Lines(*(column[order] for column in columns))
 
 
-def _bands(lead_ns: np.ndarray, first: np.ndarray, step_ns: float) -> tuple[np.ndarray, np.ndarray]:
-    """What the anchors of each window leave for the line: a reading is up to one step early, never late."""
-    low = np.maximum.reduceat(lead_ns, first)
-    return low, np.minimum.reduceat(lead_ns, first) + step_ns
+def _regressions(
+    begin: np.ndarray, end: np.ndarray, cycles: np.ndarray, ns: np.ndarray, rates: np.ndarray
+) -> tuple[_Lines, np.ndarray]:
+    """Lines of least squares, of the given rates where pieces are short, and by how much each misses some anchor."""
+    length = end - begin
+    starts = np.cumsum(length) - length
+    piece = np.repeat(np.arange(len(begin)), length)
+    anchor = np.arange(len(piece)) + (begin - starts)[piece]
+    center = np.add.reduceat(cycles[anchor], starts) / length
+    mean_ns = np.add.reduceat(ns[anchor], starts) / length
+    x, y = cycles[anchor] - center[piece], ns[anchor] - mean_ns[piece]
+    square = np.add.reduceat(x * x, starts)
+    slope = np.add.reduceat(x * y, starts) / np.maximum(square, 1.0)
+    rate = np.where(ns[end - 1] - ns[begin] >= _MIN_BASELINE_NS, slope, rates)
+    missed_ns = np.maximum.reduceat(np.abs(y - rate[piece] * x), starts)
+    return _Lines(begin, end, center, mean_ns, rate), missed_ns

@@ -36,15 +36,13 @@ _HEADER_WORDS: Final = abi.CHUNK_HEADER_BYTES // 8
 class ArenaState:
     """What the arena's head says: which chunks are in use and what could not be recorded.
 
-    `dropped_of_region` counts by the id in the record, the last entry all ids from there on. Of
-    them, `num_dropped_without_chunk` came from tracks that never had a chunk.
+    `dropped_of_region` counts by the id in the record, the last entry all ids from there on.
     """
 
     geometry: abi.ArenaGeometry
     num_reserved_wanted: int
     used_chunks: tuple[tuple[int, int], ...]
     dropped_of_region: tuple[int, ...]
-    num_dropped_without_chunk: int
     num_tracks_without_chunk: int
 
     @property
@@ -84,13 +82,12 @@ def read_control(head: Bytes, num_reserved_wanted: int = 0) -> ArenaState:
             geometry.cursor_slices(), cursors["next_chunk"], strict=True
         )
     ]
-    sink = head[abi.SINK_OFFSET : abi.CHUNKS_OFFSET].view(abi.SINK)[0]
+    sinks = head[abi.SINKS_OFFSET : abi.CHUNKS_OFFSET].view(abi.SINK)
     return ArenaState(
         geometry,
         num_reserved_wanted,
         tuple((begin, end) for begin, end in ranges if end > begin),
-        tuple(sink["num_dropped_of_region"].tolist()),
-        int(sink["header"]["num_dropped"]),
+        tuple(sinks["num_dropped_of_region"].sum(axis=0).tolist()),
         int(cursors["num_tracks_without_chunk"].sum()),
     )
 
@@ -160,16 +157,15 @@ class Decoder:
         cut_off = headers["num_dropped"][headers["flags"] & abi.CHUNK_NO_NEXT != 0]
         extra = int((1 + cut_off.astype(np.int64) // abi.RECORDS_PER_CHUNK).sum())
         # Tracks that never had a chunk share a counter: each needs one chunk and what its share takes.
-        extra += (
-            state.num_tracks_without_chunk
-            + state.num_dropped_without_chunk // abi.RECORDS_PER_CHUNK
-        )
+        dropped = sum(state.dropped_of_region)
+        without_chunk = dropped - int(headers["num_dropped"].sum())
+        extra += state.num_tracks_without_chunk + without_chunk // abi.RECORDS_PER_CHUNK
         self._num_used_chunks = max(self._num_used_chunks, state.num_used_chunks)
         num_claimed = state.num_used_chunks - num_reserved + extra
         self._num_claimed_needed = max(self._num_claimed_needed, num_claimed)
         self._num_reserved_needed = max(self._num_reserved_needed, state.num_reserved_wanted)
         self._size_bytes = max(self._size_bytes, state.geometry.size_bytes)
-        self._add(EventCounts(dropped=sum(state.dropped_of_region), torn_chunks=torn))
+        self._add(EventCounts(dropped=dropped, torn_chunks=torn))
         self._count_dropped(state)
 
     def _count_dropped(self, state: ArenaState) -> None:

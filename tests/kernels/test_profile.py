@@ -238,7 +238,7 @@ def accounted_by_region(capture: Capture) -> dict[str, int]:
 @pytest.mark.parametrize(
     "n", [60, 200]
 )  # with 60, the second warp fills its chunk to the last record
-@pytest.mark.parametrize("arena_bytes", [6144, 7168, 20_000, 60_000])
+@pytest.mark.parametrize("arena_bytes", [13_312, 14_336, 27_000, 67_000])
 def test_overflow_is_counted_and_the_named_size_suffices(
     counting, tmp_path: Path, arena_bytes: int, n: int
 ) -> None:

@@ -33,7 +33,7 @@ def test_sizes_and_places():
     assert abi.RECORD.itemsize == 16
     assert abi.CHUNK_HEADER.itemsize + abi.RECORDS_PER_CHUNK * 16 == abi.CHUNK_BYTES == 1024
     assert abi.CHUNKS_OFFSET % abi.CHUNK_BYTES == 0
-    assert abi.SINK_OFFSET % abi.CHUNK_BYTES == 0
+    assert abi.SINKS_OFFSET % abi.CHUNK_BYTES == abi.CHUNKS_OFFSET % abi.CHUNK_BYTES == 0
 
 
 def test_every_field_lies_where_its_type_wants_it():
@@ -121,14 +121,14 @@ def test_a_geometry_for_chunks_holds_them_on_every_cursor(num_chunks):
 
 @pytest.mark.parametrize("size_bytes", [-1, 0, 1024, abi.CHUNKS_OFFSET + abi.CHUNK_BYTES - 1])
 def test_an_arena_too_small_for_one_chunk_names_the_least_size(size_bytes):
-    with pytest.raises(ArenaError, match="give at least 6144 bytes"):
+    with pytest.raises(ArenaError, match="give at least 13312 bytes"):
         ArenaGeometry.for_bytes(size_bytes)
 
 
 def test_the_host_writes_the_control_block_and_the_sink():
     head = abi.initial_control(ArenaGeometry.for_chunks(64))
     control = head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]
-    sink = head[abi.SINK_OFFSET :][: abi.CHUNK_HEADER_BYTES].view(abi.CHUNK_HEADER)[0]
+    sinks = head[abi.SINKS_OFFSET :].view(abi.SINK)
     assert head.nbytes == abi.CHUNKS_OFFSET
     assert head[:8].tobytes() == b"KPROFARN"
     assert control["abi_version"] == abi.ABI_VERSION
@@ -138,8 +138,8 @@ def test_the_host_writes_the_control_block_and_the_sink():
         2,
     )
     assert control["num_reserved"] == 64
-    assert sink["chunk_idx"] == abi.SINK_CHUNK_IDX
-    assert not head[abi.SINK_OFFSET :].view(abi.SINK)[0]["num_dropped_of_region"].any()
+    assert sinks["header"]["chunk_idx"].astype(np.int32).tolist() == list(range(-abi.NUM_SINKS, 0))
+    assert not sinks["num_dropped_of_region"].any()
 
 
 @given(st.integers(0, 1 << 16), st.integers(1, 1 << 16))

@@ -49,14 +49,13 @@ def chunk(
     return data
 
 
-def arena_state(num_chunks: int, dropped: dict[int, int], without_chunk: int = 0):
+def arena_state(num_chunks: int, dropped: dict[int, int]):
     """Of an arena whose tracks dropped so many records of these region ids."""
     head = abi.initial_control(abi.ArenaGeometry(max(num_chunks, 1), 1))
     head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]["cursors"]["next_chunk"][0] = num_chunks
-    sink = head[abi.SINK_OFFSET :].view(abi.SINK)[0]
-    sink["header"]["num_dropped"] = without_chunk
+    sinks = head[abi.SINKS_OFFSET :].view(abi.SINK)
     for region_id, count in dropped.items():
-        sink["num_dropped_of_region"][region_id] = count
+        sinks["num_dropped_of_region"][:2, region_id] = 1, count - 1
     return read_control(head)
 
 
@@ -252,7 +251,7 @@ def test_empty_arena() -> None:
 
 def test_what_is_no_arena_is_refused() -> None:
     with pytest.raises(ArenaError, match="magic number is wrong"):
-        read_control(np.zeros(8192, dtype=np.uint8))
+        read_control(np.zeros(abi.CHUNKS_OFFSET, dtype=np.uint8))
     with pytest.raises(ArenaError, match="too few"):
         read_control(np.zeros(10, dtype=np.uint8))
     head = abi.initial_control(abi.ArenaGeometry(1, 1))

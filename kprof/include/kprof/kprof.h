@@ -112,10 +112,14 @@ KPROF_DEVICE ChunkHeader* chunk_of(uintptr_t latest) {
 KPROF_DEVICE char* chunk_address(ControlBlock* arena, uint32_t chunk_idx) {
   return reinterpret_cast<char*>(arena) + kChunksOffset + static_cast<size_t>(chunk_idx) * kChunkBytes;
 }
-// The sink has the number before the first.
+// Sinks lie in front of the first chunk and have negative numbers.
 KPROF_DEVICE ControlBlock* arena_of(ChunkHeader* chunk) {
   const auto chunk_idx = static_cast<ptrdiff_t>(static_cast<int32_t>(chunk->chunk_idx));
   return reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(chunk) - kChunksOffset - chunk_idx * kChunkBytes);
+}
+
+KPROF_DEVICE SinkChunk* sink_of(ControlBlock* arena, uint32_t block) {
+  return reinterpret_cast<SinkChunk*>(reinterpret_cast<char*>(arena) + kSinksOffset) + (block & (kNumSinks - 1));
 }
 
 // How the claimable chunks are shared: cursor i hands out the chunks from i * chunks_per_cursor on. The number of
@@ -164,10 +168,11 @@ KPROF_DEVICE uintptr_t begin_chunk(ControlBlock* arena, const Cursors& cursors, 
   return reinterpret_cast<uintptr_t>(chunk) + kBeforeFirst;
 }
 
-// Counts an event that found no room: in the track's last chunk (the sink, for tracks that never had one), and by region.
+// Counts an event that found no room: by region, and in the track's last chunk, if it ever had one.
 KPROF_DEVICE void count_dropped(ChunkHeader* last, uint32_t region) {
-  auto* sink = reinterpret_cast<SinkChunk*>(reinterpret_cast<char*>(arena_of(last)) + kSinkOffset);
-  platform::add_global(&last->num_dropped, 1u);
+  const bool is_sink = static_cast<int32_t>(last->chunk_idx) < 0;
+  if (!is_sink) ++last->num_dropped;
+  SinkChunk* sink = is_sink ? reinterpret_cast<SinkChunk*>(last) : sink_of(arena_of(last), last->block);
   platform::add_global(&sink->num_dropped_of_region[platform::at_most(region, kNumDropCounters - 1)], 1u);
 }
 
@@ -278,7 +283,7 @@ KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
   if (__builtin_expect(chunk_idx == kNoChunk, 0)) chunk_idx = claim_first_chunk(arena, cursors, block, is_writer);
   if (!is_writer) return Track{kNowhere};
   if (__builtin_expect(chunk_idx == kNoChunk, 0))
-    return Track{before_full(reinterpret_cast<uintptr_t>(arena) + kSinkOffset + kFullMask)};
+    return Track{before_full(reinterpret_cast<uintptr_t>(sink_of(arena, block)) + kFullMask)};
   return Track{begin_chunk(arena, cursors, chunk_idx, block, warp, buffer.launch, kNoChunk)};
 }
 
