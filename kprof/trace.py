@@ -9,7 +9,7 @@ and exports run, so that nothing needs all events in memory:
     flows     one row per send that released a wait: send_event_id, wait_event_id, send_region, wait_region,
               kernel, ordinal, src, dst, slot, send_block, send_warp, send_start_ns, send_end_ns, wait_block, wait_warp,
               wait_start_ns, wait_end_ns
-    regions   id, name, category, kind
+    regions   id, name, category, kind, moment (issue, or complete: ends when memory operations have completed)
     launches  rank, launch, kernel, ordinal, num_blocks, threads_per_block
     ranks     rank, host, target, device, arch
 

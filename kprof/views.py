@@ -120,7 +120,7 @@ def create_views(
     con.execute(f"CREATE VIEW stored_parts AS {_stored_parts_sql(source, selection)}")
 
 
-_NO_REGION: Final = {"id": -1, "name": "", "category": "other", "kind": "span"}
+_NO_REGION: Final = {"id": -1, "name": "", "category": "other", "kind": "span", "moment": "issue"}
 
 
 def _register(con: duckdb.DuckDBPyConnection, name: str, rows: list[dict[str, Any]]) -> None:
@@ -138,6 +138,7 @@ def _region_row(region: Region) -> dict[str, Any]:
         "name": region.name,
         "category": region.category.value,
         "kind": region.kind.value,
+        "moment": region.moment.value,
     }
 
 

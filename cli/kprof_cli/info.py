@@ -66,6 +66,7 @@ def _head(capture: Capture) -> list[tuple[str, str]]:
         ("exit", "unknown" if manifest.exit_code is None else str(manifest.exit_code)),
         ("ranks", f"{len(manifest.ranks)} recorded of {manifest.world_size}"),
         ("clock", _describe_clock(manifest)),
+        *_moment_lines(manifest),
         *_probe_lines(manifest),
     ]
 
@@ -97,6 +98,15 @@ def _describe_causality(counts: dict[str, int] | str) -> str:
     early, beyond = counts["violations"], counts["violations_beyond_bound"]
     text = f"{counts['flows']:,} checked, {early:,} waits ended before their send began"
     return text + (f", {beyond:,} of them by more than the clock error bound" if early else "")
+
+
+def _moment_lines(manifest: Manifest) -> list[tuple[str, str]]:
+    """The regions whose ends say when memory operations had completed; all others end when the call was issued."""
+    from kprof.regions import Moment
+
+    regions = [region for info in manifest.ranks for region in info.regions.regions]
+    names = dict.fromkeys(region.name for region in regions if region.moment is Moment.COMPLETE)
+    return [("complete", f"ends wait for memory: {', '.join(names)}")] if names else []
 
 
 def _probe_lines(manifest: Manifest) -> list[tuple[str, str]]:

@@ -118,6 +118,21 @@ def _shift(entry, offset_ns):
     entry["segments"][0]["offset_ns"] = offset_ns
 
 
+def test_regions_that_end_when_memory_has_arrived_are_named(kprof, small):
+    sql = "SELECT name FROM regions WHERE moment = 'complete'"
+    assert "ends wait for memory" not in kprof("info", small).out
+    assert "dispatch/send" not in kprof("query", small, sql).out
+    path = small / "manifest.json"
+    manifest = json.loads(path.read_text())
+    for info in manifest["ranks"]:
+        for region in info["regions"]["regions"]:
+            if region["name"] == "dispatch/send":
+                region["moment"] = "complete"
+    path.write_text(json.dumps(manifest))
+    assert "ends wait for memory: dispatch/send\n" in kprof("info", small).out
+    assert "dispatch/send" in kprof("query", small, sql).out
+
+
 def test_stats_by_region(kprof, small):
     rows = json.loads(kprof("stats", small, "--json").out)
     by_region = {row["region"]: row for row in rows}
