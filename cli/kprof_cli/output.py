@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
 # Wide enough for every table of ours: a pipe has no width, and cutting cells would lose numbers.
 _PIPE_WIDTH: Final = 250
+_UNLIMITED: Final = 10_000
 _TIME_UNITS: Final = ((1e10, 1e9, "s"), (1e7, 1e6, "ms"), (1e4, 1e3, "us"), (0, 1, "ns"))
 
 
@@ -64,17 +66,29 @@ def print_rows(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, limit: 
     shown = rows[:limit] if limit else rows
     for row in shown:
         table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    show(table)
+    show(table, min_width=_natural_width(table))
     if len(shown) < len(rows):
         print(f"... {len(rows) - len(shown)} more rows; --limit 0 prints all")
 
 
-def show(drawn: RenderableType) -> None:
-    """Print what rich draws, without the padding to its edge: that is noise in files and diffs."""
+def show(drawn: RenderableType, *, min_width: int = 0) -> None:
+    """Print what rich draws, without the padding to its edge: that is noise in files and diffs.
+
+    What is wider than the terminal is wrapped by it: numbers that are cut are worse than lines that are.
+    """
     out = console()
+    out.width = max(out.width, min_width)
     with out.capture() as captured:
-        out.print(drawn)
+        out.print(drawn, crop=False)
     print("\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines()))
+
+
+def _natural_width(table: Table) -> int:
+    """The width at which no cell is cut."""
+    from rich.measure import Measurement
+
+    out = console()
+    return Measurement.get(out, out.options.update(max_width=_UNLIMITED), table).maximum
 
 
 def note(text: str) -> None:

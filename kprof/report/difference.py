@@ -15,6 +15,7 @@ from kprof.analysis.comparison import CALL, LAUNCH
 from kprof.analysis.wording import counted, duration, listed, percent
 from kprof.report.machine import plain, table_rows
 from kprof.report.page import render, write_page
+from kprof.report.terminal import Uncut
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,7 +147,7 @@ def render_diff_terminal(report: DiffReport, *, all_rows: bool = False) -> Rende
         style = _STYLES.get(row["verdict"], "")
         table.add_row(Text(row["verdict"], style=style), *[Text(row[name]) for name in _SHOWN])
     counts = ", ".join(f"{count} {bucket}" for bucket, count in report.counts.items() if count)
-    parts = [table] if table.row_count else []
+    parts = [Uncut(table)] if table.row_count else []
     return Group(Text(report.verdict, style="bold"), *parts, Text(counts, style="dim"))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.wording import duration, percent
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
 
     from kprof.report.model import Report
@@ -60,7 +61,7 @@ def _findings(report: Report) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(no_wrap=True)
-    grid.add_column()
+    grid.add_column(overflow="fold")
     numbers = {finding.id: number for number, finding in enumerate(report.findings, start=1)}
     for finding in report.findings:
         severity = finding.severity.value
@@ -78,12 +79,28 @@ def _findings(report: Report) -> RenderableType:
     return grid
 
 
+@dataclass(frozen=True)
+class Uncut:
+    """A table as wide as its cells, also on a narrower terminal: rich would cut numbers. Print it with crop=False."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render at the natural width."""
+        from rich.measure import Measurement
+
+        wide = options.update(max_width=10_000)
+        yield from console.render(
+            self.table, options.update(width=Measurement.get(console, wide, self.table).maximum)
+        )
+
+
 def _titled(title: str, table: Table, num_rows: int = 0, what: str = "") -> RenderableType:
     """A title of its own: that of a rich table is broken to the table's width."""
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[RenderableType] = [Text(title, style="bold"), table]
+    parts: list[RenderableType] = [Text(title, style="bold"), Uncut(table)]
     if num_rows > _MAX_ROWS:
         parts.append(
             Text(f"  {num_rows - _MAX_ROWS:,} more {what}: --json has them all\n", style="dim")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 
 import pytest
 
@@ -181,6 +182,17 @@ def test_shares_for_people_are_percent_and_for_machines_numbers(kprof, small):
     share = json.loads(kprof("stats", small, "--json").out)[0]["share"]
     assert 0 < share < 1
     assert f"{100 * share:.0f} %" in kprof("stats", small).out.splitlines()[3]
+
+
+@pytest.mark.parametrize("command", ["stats", "waits", "info", "report"])
+def test_a_narrow_terminal_cuts_no_cell(kprof, small, monkeypatch, command):
+    wide = kprof(command, small).out
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    narrow = re.sub(r"\x1b\[[0-9;]*m", "", kprof(command, small).out)
+    assert "…" not in narrow
+    # Long words of sentences go over several lines, cells of tables do not.
+    assert {word for word in wide.split() if len(word) < 16} <= set(narrow.split())
 
 
 def test_a_matrix_for_people_has_one_unit(kprof, small):

@@ -306,6 +306,18 @@ def test_terminal_starts_with_the_verdict_and_fits(uneven: Report) -> None:
     assert max(len(line) for line in text.splitlines()) <= 100
 
 
+def test_a_narrow_terminal_cuts_no_cell(uneven: Report) -> None:
+    from rich.console import Console
+
+    def words(width: int) -> list[str]:
+        console = Console(file=io.StringIO(), width=width)
+        console.print(reports.render_terminal(uneven), crop=False)
+        return console.file.getvalue().split()  # type: ignore[attr-defined,no-any-return]
+
+    assert "…" not in "".join(words(60))
+    assert sorted(words(60)) == sorted(words(200))
+
+
 def test_bars_that_are_missed(uneven: Report) -> None:
     missed = reports.check_bars(
         uneven, ["load_balance<0.999", "load_balance < 1%", "max_blame_share>50%"]
