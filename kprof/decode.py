@@ -36,7 +36,8 @@ _HEADER_WORDS: Final = abi.CHUNK_HEADER_BYTES // 8
 class ArenaState:
     """What the arena's head says: which chunks are in use and what could not be recorded.
 
-    `dropped_of_region` counts by the id in the record, the last entry all ids from there on.
+    `dropped_of_region` counts by the id in the record, the last entry all ids from there on and entry 0 (no
+    region) the records of short tracks.
     """
 
     geometry: abi.ArenaGeometry
@@ -173,12 +174,12 @@ class Decoder:
         launches = list(self.region_ids.table_of_launch)[self._num_launches_decoded :]
         self._num_launches_decoded += len(launches)
         for local_id in np.flatnonzero(state.dropped_of_region).tolist():
-            is_last = local_id == abi.NUM_DROP_COUNTERS - 1
-            name = (
-                f"regions from id {local_id} on"
-                if is_last
-                else self.region_ids.name(launches, local_id)
-            )
+            if local_id == 0:
+                name = "tracks of one chunk"
+            elif local_id == abi.NUM_DROP_COUNTERS - 1:
+                name = f"regions from id {local_id} on"
+            else:
+                name = self.region_ids.name(launches, local_id)
             self._losses[name, "dropped"] += state.dropped_of_region[local_id]
 
     def _fit_cycles(self, words: np.ndarray, headers: np.ndarray) -> CycleMap | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.all_reduce.timing import Effort, time_graph_us
+from benchmarks.all_reduce.timing import Effort, time_graphs_us
 from instrumented_kernels.all_reduce import Plan
 from kprof.arena import Arena
 from kprof.groups import Group
@@ -38,16 +38,23 @@ class GraphRecorder(NullRecorder):
         num_tracks = num_blocks * tracks_per_block
         first = self._arena.reserve(num_tracks)
         if first == NO_CHUNK:
-            return LaunchBuffer(self._arena.address, self._num_launches)
+            tracks_per_block = num_tracks = 0
+        geometry = self._arena.geometry
         return LaunchBuffer(
-            self._arena.address, self._num_launches, first, tracks_per_block, num_tracks
+            self._arena.address,
+            self._num_launches,
+            first,
+            tracks_per_block,
+            num_tracks,
+            geometry.chunks_per_cursor,
+            geometry.num_cursors,
         )
 
 
 def measure_overhead(
     group: Group, plan: Plan, sizes: list[int], dtype: torch.dtype, effort: Effort
 ) -> list[dict[str, Any]]:
-    """Microseconds per call of `auto`, by size."""
+    """Microseconds per call of `auto`, by size; with and without recording in turns."""
     return [
         {"bytes": num_bytes} | _measure_at(group, plan, num_bytes, dtype, effort)
         for num_bytes in sizes
@@ -63,4 +70,4 @@ def _measure_at(
         "off_us": lambda: plan(tensor, out=tensor),
         "recording_us": lambda: plan(tensor, out=tensor, recorder=recorder),
     }
-    return {name: time_graph_us(group, call, effort) for name, call in calls.items()}
+    return time_graphs_us(group, calls, effort)

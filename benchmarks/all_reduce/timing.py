@@ -32,17 +32,29 @@ def time_loop_us(group: Group, call: Call, effort: Effort) -> float:
     """Microseconds per call of the slowest rank, median over the repeats."""
     for _ in range(NUM_WARMUPS):
         call()
-    return _median_of_slowest(group, lambda: _elapsed_us(call, effort.num_calls), effort)
+    own = [_elapsed_together_us(group, call, effort.num_calls) for _ in range(effort.num_repeats)]
+    return _median_of_slowest(group, {"": own})[""]
 
 
 def time_graph_us(group: Group, call: Call, effort: Effort) -> float:
     """The same with the calls replayed from a graph."""
-    graph = captured(call, CALLS_PER_GRAPH)
+    return time_graphs_us(group, {"": call}, effort)[""]
+
+
+def time_graphs_us(group: Group, calls: dict[str, Call], effort: Effort) -> dict[str, float]:
+    """The same for several calls, in turns: what differs between them is not what changed in between."""
+    graphs = {name: captured(call, CALLS_PER_GRAPH) for name, call in calls.items()}
     group.barrier()
-    graph.replay()
+    for graph in graphs.values():
+        graph.replay()
     num_replays = max(1, effort.num_calls // CALLS_PER_GRAPH)
-    each_us = _median_of_slowest(group, lambda: _elapsed_us(graph.replay, num_replays), effort)
-    return each_us / CALLS_PER_GRAPH
+    own: dict[str, list[float]] = {name: [] for name in graphs}
+    for _ in range(effort.num_repeats):
+        for name, graph in graphs.items():
+            own[name].append(_elapsed_together_us(group, graph.replay, num_replays))
+    return {
+        name: each_us / CALLS_PER_GRAPH for name, each_us in _median_of_slowest(group, own).items()
+    }
 
 
 def captured(call: Call, num_calls: int) -> torch.cuda.CUDAGraph:
@@ -60,8 +72,12 @@ def captured(call: Call, num_calls: int) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def _elapsed_us(work: Call, num_times: int) -> float:
+def _elapsed_together_us(group: Group, work: Call, num_times: int) -> float:
+    """Once more ahead of the first event: there the ranks meet, which may be far apart when they leave the barrier."""
+    torch.cuda.synchronize()
+    group.barrier()
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    work()
     begin.record()
     for _ in range(num_times):
         work()
@@ -70,10 +86,10 @@ def _elapsed_us(work: Call, num_times: int) -> float:
     return begin.elapsed_time(end) * 1e3 / num_times
 
 
-def _median_of_slowest(group: Group, measure: Callable[[], float], effort: Effort) -> float:
-    own = []
-    for _ in range(effort.num_repeats):
-        torch.cuda.synchronize()
-        group.barrier()
-        own.append(measure())
-    return statistics.median(max(each) for each in zip(*group.all_gather(own), strict=True))
+def _median_of_slowest(group: Group, own: dict[str, list[float]]) -> dict[str, float]:
+    """By name: for each repeat the slowest rank, of these the median."""
+    by_rank = group.all_gather(own)
+    return {
+        name: statistics.median(map(max, zip(*(times[name] for times in by_rank), strict=True)))
+        for name in own
+    }

@@ -1,28 +1,32 @@
-// Variants in packets, every thread for itself: oneshot and twoshot_packets.
+// Variants in packets, every thread for itself: oneshot and twoshot_packets. What they record is in packet_spans.h.
 #pragma once
 
 #include "call.h"
+#include "packet_spans.h"
 
 namespace all_reduce {
 
 // Takes packet i of every rank's slot in `slots` (each `stride` packets long): `visit(source, data)` in rank order, when all of
-// a group of kAhead ranks have come. In place of the own rank's there is `own`; sources for which `has(source)` is false
-// are left out. `arrived(source)` is called in the order of arrival. False after a timeout.
-template <typename Data, typename Has, typename Arrived, typename Visit>
+// a group of kAhead ranks have come, and `done()` after the last. In place of the own rank's there is `own`; sources for which
+// `has(source)` is false are left out. False after a timeout.
+template <typename Data, typename Has, typename Spans, typename Visit, typename Done>
 KPROF_DEVICE bool take_packets(const Call& call, const Exchange& exchange, uint32_t region, Packet* slots, uint32_t stride,
-                               const Data& own, Has has, Arrived arrived, Visit visit) {
+                               const Data& own, Spans& spans, Has has, Visit visit, Done done) {
   for (uint32_t begin = 0; begin < call.num_ranks(); begin += kAhead) {
     const auto cell = [&](uint32_t k) { return slots + static_cast<uint64_t>(begin + k) * stride; };
-    const auto is_wanted = [&](uint32_t k) {
-      return begin + k < call.num_ranks() && begin + k != call.rank && has(begin + k);
-    };
+    const auto is_there = [&](uint32_t k) { return begin + k < call.num_ranks() && has(begin + k); };
+    const auto is_wanted = [&](uint32_t k) { return is_there(k) && begin + k != call.rank; };
     Packet ahead[kAhead];
     uint32_t missing = 0;
     KPROF_UNROLL(kAhead)
-    for (uint32_t k = 0; k < kAhead; ++k) missing |= static_cast<uint32_t>(is_wanted(k)) << k;
+    for (uint32_t k = 0; k < kAhead; ++k) {
+      ahead[k] = packets::packet_of(own);
+      missing |= static_cast<uint32_t>(is_wanted(k)) << k;
+    }
     signals::Waited waited{region, call.rank, block_id()};
-    const auto read = [&] {
-      const uint32_t missing_before = missing;
+    spans.next_group();
+    const auto look = [&] {
+      [[maybe_unused]] const uint32_t missing_before = missing;
       KPROF_UNROLL(kAhead)
       for (uint32_t k = 0; k < kAhead; ++k)
         if ((missing >> k & 1u) != 0) ahead[k] = packets::peek(cell(k));
@@ -32,81 +36,73 @@ KPROF_DEVICE bool take_packets(const Call& call, const Exchange& exchange, uint3
         if (packets::is_complete(ahead[k])) missing &= ~(1u << k);
         waited.peer = begin + k;
       }
-      KPROF_UNROLL(1)
-      for (uint32_t k = 0; k < kAhead; ++k)
-        if (((missing_before & ~missing) >> k & 1u) != 0) arrived(begin + k);
+      spans.note_arrivals(missing_before & ~missing);
       return missing == 0 ? exchange.epoch() : 0u;
     };
-    if (!signals::poll(read, exchange.epoch(), call.limits(), waited)) return false;
+    if (!signals::poll(look, exchange.epoch(), call.limits(), waited)) return false;
     KPROF_UNROLL(kAhead)
     for (uint32_t k = 0; k < kAhead; ++k) {
-      if (begin + k == call.rank && has(begin + k)) visit(begin + k, own);
-      if (!is_wanted(k)) continue;
-      visit(begin + k, packets::data_of<Data>(ahead[k]));
-      packets::empty(cell(k));
+      if (is_there(k)) visit(begin + k, packets::data_of<Data>(ahead[k]));
+      if (is_wanted(k)) packets::empty(cell(k));
     }
+    if (begin + kAhead >= call.num_ranks()) done();
+    spans.write_waits(begin);
   }
   return true;
 }
 
-// Of `num` things that are dealt thread by thread, how many this block handles.
-KPROF_DEVICE uint32_t num_dealt_to_block(uint32_t num) {
-  const uint32_t num_left = num % num_grid_threads();
-  const uint32_t first = block_id() * num_threads();
-  const uint32_t last_round = num_left < first ? 0 : num_left - first;
-  return num / num_grid_threads() * num_threads() + (last_round < num_threads() ? last_round : num_threads());
-}
-
 template <typename Element>
-KPROF_DEVICE void oneshot_exchange(const Call& call, kprof::Track& track) {
+KPROF_DEVICE void oneshot_exchange(const ProfiledCall& call) {
   using Data = packets::Data<Element>;
-  kprof::Span span = profile_start(track);
-  const Exchange exchange(call);
+  const kprof::Span begin = kprof::profile_now();
   const auto input = call.input_as<Element, packets::kDataBytes>();
   const auto output = call.output_as<Element, packets::kDataBytes>();
   const uint32_t num_packets = input.num_vectors();
   if (block_id() * num_threads() >= num_packets) return;
-  [[maybe_unused]] const uint32_t num_own_bytes = num_dealt_to_block(num_packets) * packets::kDataBytes;
-  // A thread's first packet stays in registers: in a small tensor it is the only one.
+  // A thread's first packet stays in registers: in a small tensor it is the only one. Asked for before the epoch, which
+  // NVIDIA's compiler waits for at once.
   const uint32_t first = grid_thread();
-  const Data first_data = packets::sendable(input.load(first));
-  const auto data_at = [&](uint32_t i) { return i == first ? first_data : packets::sendable(input.load(i)); };
-  for (uint32_t distance = 1; distance < call.num_ranks(); ++distance) {
-    const uint32_t peer = call.rank_after(distance);
-    Packet* target = exchange.packets_of(peer) + static_cast<uint64_t>(call.rank) * num_packets;
-    for (uint32_t i = first; i < num_packets; i += num_grid_threads()) packets::send(target + i, data_at(i));
-    span = profile_lap(track, span, R_PUT, payload<R_PUT>(peer, block_id(), num_own_bytes));
+  const Data first_data = input.load(first);
+  const Exchange exchange(call);
+  const auto data_at = [&](uint32_t i) { return packets::sendable(i == first ? first_data : input.load(i)); };
+  for (uint32_t i = first; i < num_packets; i += num_grid_threads()) {
+    const Data data = data_at(i);
+    KPROF_UNROLL(1)
+    for (uint32_t distance = 1; distance < call.num_ranks(); ++distance) {
+      Packet* target = exchange.packets_of(call.rank_after(distance)) + static_cast<uint64_t>(call.rank) * num_packets;
+      packets::send(target + i, data);
+    }
   }
+  const kprof::Span sent = kprof::profile_now();
+  const kprof::ShortTrack track = kprof::open_short_track(call, num_records_of_phase(call) + 1);
+  const auto everybody = [](uint32_t) { return true; };
+  PhaseSpans<R_PUT, R_WAIT, R_REDUCE> spans(call, track, 0, sent);
+  spans.write_sends(call, begin, num_bytes_of_block(num_packets), everybody);
   Packet* slots = exchange.packets_of(call.rank);
   for (uint32_t i = first; i < num_packets; i += num_grid_threads()) {
     Sum<Data> sum;
-    const auto arrived = [&]([[maybe_unused]] uint32_t source) {
-      if (i == first) {
-        span = profile_lap(track, span, R_WAIT, payload<R_WAIT>(source, block_id()));
-      }
-    };
+    spans.next_packet(i == first);
     const bool is_complete = take_packets(
-        call, exchange, R_WAIT, slots + i, num_packets, data_at(i), [](uint32_t) { return true; }, arrived,
-        [&](uint32_t, const Data& data) { sum.add(data); });
+        call, exchange, R_WAIT, slots + i, num_packets, data_at(i), spans, everybody,
+        [&](uint32_t, const Data& data) { sum.add(data); }, [&] { output.store(i, sum.rounded()); });
     if (!is_complete) return;
-    output.store(i, sum.rounded());
   }
-  profile_stop(track, span, R_REDUCE, payload<R_REDUCE>(num_own_bytes));
+  spans.write_made(num_bytes_of_block(num_packets));
+  kprof::close_short_track(track, num_records_of_phase(call), sent);
 }
 
 template <typename Element>
 __global__ void oneshot(ProfiledCall call) {
-  kprof::Track track = kprof::open_track(call, kprof::per_block);
-  oneshot_exchange<Element>(call, track);
+  oneshot_exchange<Element>(call);
   launch_counter::finish(call.counter());
 }
 
 // Slice s of the tensor belongs to rank s. Slot s of the heap holds what rank s put of our slice; behind all slots, slot s
 // holds the sums of rank s.
 template <typename Element>
-KPROF_DEVICE void twoshot_packets_exchange(const Call& call, kprof::Track& track) {
+KPROF_DEVICE void twoshot_packets_exchange(const ProfiledCall& call) {
   using Data = packets::Data<Element>;
-  kprof::Span span = profile_start(track);
+  const kprof::Span begin = kprof::profile_now();
   const Exchange exchange(call);
   const auto input = call.input_as<Element, packets::kDataBytes>();
   const auto output = call.output_as<Element, packets::kDataBytes>();
@@ -114,64 +110,61 @@ KPROF_DEVICE void twoshot_packets_exchange(const Call& call, kprof::Track& track
   const uint32_t slice = slice_length(num_packets, call.num_ranks());
   const uint32_t first_of_block = block_id() * num_threads();
   if (first_of_block >= slice) return;
-  [[maybe_unused]] const uint32_t num_own_bytes = num_dealt_to_block(slice) * packets::kDataBytes;
   const uint32_t first = grid_thread();
   const auto holds = [&](uint32_t owner, uint32_t i) { return owner * slice + i < num_packets; };
+  KPROF_UNROLL(1)
   for (uint32_t distance = 1; distance < call.num_ranks(); ++distance) {
     const uint32_t peer = call.rank_after(distance);
     Packet* target = exchange.packets_of(peer) + call.rank * slice;
     for (uint32_t i = first; i < slice && holds(peer, i); i += num_grid_threads())
       packets::send(target + i, packets::sendable(input.load(peer * slice + i)));
-    if (holds(peer, first_of_block)) {
-      span = profile_lap(track, span, R_PUT, payload<R_PUT>(peer, block_id(), num_own_bytes));
-    }
   }
+  const kprof::Span sent = kprof::profile_now();
+  const kprof::ShortTrack track = kprof::open_short_track(call, 2 * num_records_of_phase(call) + 1);
+  PhaseSpans<R_PUT, R_WAIT, R_REDUCE> sums(call, track, 0, sent);
+  sums.write_sends(call, begin, num_bytes_of_block(slice), [&](uint32_t peer) { return holds(peer, first_of_block); });
   Packet* slots = exchange.packets_of(call.rank);
   for (uint32_t i = first; i < slice && holds(call.rank, i); i += num_grid_threads()) {
     const uint32_t place = call.rank * slice + i;
     Sum<Data> sum;
-    const auto arrived = [&]([[maybe_unused]] uint32_t source) {
-      if (i == first) {
-        span = profile_lap(track, span, R_WAIT, payload<R_WAIT>(source, block_id()));
-      }
-    };
+    sums.next_packet(i == first);
     const bool is_complete = take_packets(
-        call, exchange, R_WAIT, slots + i, slice, packets::sendable(input.load(place)), [](uint32_t) { return true; },
-        arrived, [&](uint32_t, const Data& data) { sum.add(data); });
-    if (!is_complete) return;
-    const Data result = packets::sendable(sum.rounded());
-    for (uint32_t distance = 1; distance < call.num_ranks(); ++distance)
-      packets::send(exchange.packets_of(call.rank_after(distance)) + call.num_ranks() * slice + place, result);
-    output.store(place, result);
-  }
-  if (holds(call.rank, first_of_block)) {
-    // The sums leave one by one as they are made: a send that began after the loop would begin after its wait had ended.
-    for (uint32_t distance = 1; distance < call.num_ranks(); ++distance) {
-      profile_stop(track, span, R_BROADCAST,
-                   payload<R_BROADCAST>(call.rank_after(distance), block_id(), num_own_bytes));
-    }
-    span = profile_lap(track, span, R_REDUCE, payload<R_REDUCE>(num_own_bytes));
-  }
-  for (uint32_t i = first; i < slice; i += num_grid_threads()) {
-    const auto arrived = [&]([[maybe_unused]] uint32_t source) {
-      if (i == first) {
-        span = profile_lap(track, span, R_BROADCAST_WAIT, payload<R_BROADCAST_WAIT>(source, block_id()));
-      }
-    };
-    const bool is_complete = take_packets(
-        call, exchange, R_BROADCAST_WAIT, slots + call.num_ranks() * slice + i, slice, Data{},
-        [&](uint32_t source) { return holds(source, i); }, arrived, [&](uint32_t source, const Data& data) {
-          if (source != call.rank) output.store(source * slice + i, data);
+        call, exchange, R_WAIT, slots + i, slice, packets::sendable(input.load(place)), sums,
+        [](uint32_t) { return true; }, [&](uint32_t, const Data& data) { sum.add(data); },
+        [&] {
+          const Data result = packets::sendable(sum.rounded());
+          KPROF_UNROLL(1)
+          for (uint32_t distance = 1; distance < call.num_ranks(); ++distance)
+            packets::send(exchange.packets_of(call.rank_after(distance)) + call.num_ranks() * slice + place, result);
+          output.store(place, result);
         });
     if (!is_complete) return;
   }
-  profile_stop(track, span, R_COPY_OUT, payload<R_COPY_OUT>(num_own_bytes * (call.num_ranks() - 1)));
+  const kprof::Span summed = kprof::profile_now();
+  PhaseSpans<R_BROADCAST, R_BROADCAST_WAIT, R_COPY_OUT> results(call, track, 1, summed);
+  if (holds(call.rank, first_of_block)) {
+    sums.write_made(num_bytes_of_block(slice));
+    // The sums left one by one as they were made: a send that began here would begin after its wait had ended.
+    results.write_sends(call, sums.last_arrival(), num_bytes_of_block(slice), [](uint32_t) { return true; });
+  }
+  for (uint32_t i = first; i < slice; i += num_grid_threads()) {
+    results.next_packet(i == first);
+    const bool is_complete = take_packets(
+        call, exchange, R_BROADCAST_WAIT, slots + call.num_ranks() * slice + i, slice, Data{}, results,
+        [&](uint32_t source) { return holds(source, i); },
+        [&](uint32_t source, const Data& data) {
+          if (source != call.rank) output.store(source * slice + i, data);
+        },
+        [] {});
+    if (!is_complete) return;
+  }
+  results.write_made(num_bytes_of_block(slice) * (call.num_ranks() - 1));
+  kprof::close_short_track(track, 2 * num_records_of_phase(call), sent);
 }
 
 template <typename Element>
 __global__ void twoshot_packets(ProfiledCall call) {
-  kprof::Track track = kprof::open_track(call, kprof::per_block);
-  twoshot_packets_exchange<Element>(call, track);
+  twoshot_packets_exchange<Element>(call);
   launch_counter::finish(call.counter());
 }
 

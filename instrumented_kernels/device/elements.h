@@ -73,11 +73,17 @@ class Tensor {
   KPROF_DEVICE uint32_t num_vectors() const { return (num_elements_ + Vec::kLength - 1) / Vec::kLength; }
 
   KPROF_DEVICE Vec load(uint32_t i) const {
-    if (i < num_whole_) return reinterpret_cast<const Vec*>(data_)[i];
-    Vec vector{};
-    const uint32_t first = i * Vec::kLength;
-    for (uint32_t j = 0; j < Vec::kLength; ++j)
-      if (first + j < num_elements_) vector.values[j] = data_[first + j];
+    // Put together as words: as elements they would be unpacked, and so waited for, right here.
+    Words words{};
+    if (i < num_whole_) {
+      words = reinterpret_cast<const Words*>(data_)[i];
+    } else {
+      const uint32_t first = i * Vec::kLength;
+      for (uint32_t j = 0; j < Vec::kLength; ++j)
+        if (first + j < num_elements_) words.values[j * sizeof(Element) / kWordBytes] |= in_word(data_[first + j], j);
+    }
+    Vec vector;
+    memcpy(&vector, &words, num_bytes);
     return vector;
   }
 
@@ -92,6 +98,18 @@ class Tensor {
   }
 
  private:
+  static constexpr uint32_t kWordBytes = sizeof(uint32_t);
+  struct [[gnu::may_alias]] alignas(num_bytes) Words {
+    uint32_t values[num_bytes / kWordBytes];
+  };
+
+  // Element j of a vector, where it lies in its word.
+  KPROF_DEVICE static uint32_t in_word(std::remove_const_t<Element> element, uint32_t j) {
+    uint32_t bits = 0;
+    memcpy(&bits, &element, sizeof element);
+    return bits << 8 * (j * sizeof(Element) % kWordBytes);
+  }
+
   Element* data_;
   uint32_t num_elements_;
   uint32_t num_whole_;

@@ -36,11 +36,18 @@ KPROF_DEVICE Data sendable(Data data) {
 }
 
 template <typename Data>
-KPROF_DEVICE void send(Packet* target, const Data& data) {
+KPROF_DEVICE Packet packet_of(const Data& data) {
   static_assert(sizeof(Data) == kDataBytes, "a packet carries 16 bytes");
   Packet packet;
   memcpy(&packet, &data, sizeof packet);
-  store_system_pair(target->words, ~packet.words[0], ~packet.words[1]);
+  for (uint64_t& word : packet.words) word = ~word;
+  return packet;
+}
+
+template <typename Data>
+KPROF_DEVICE void send(Packet* target, const Data& data) {
+  const Packet packet = packet_of(data);
+  store_system_pair(target->words, packet.words[0], packet.words[1]);
 }
 
 KPROF_DEVICE Packet peek(const Packet* source) {

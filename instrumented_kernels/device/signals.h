@@ -75,12 +75,12 @@ KPROF_DEVICE bool is_overdue(const WaitLimits& limits, const Waited& waited, uin
 // One thread's bounded poll until `read()` (an epoch) reaches `epoch`. False when this or another wait has timed out.
 template <typename Read>
 KPROF_DEVICE bool poll(Read read, uint32_t epoch, const WaitLimits& limits, const Waited& waited) {
-  if (has_come(read(), epoch)) return true;
-  const uint64_t begin = realtime_ticks();
-  for (uint32_t polls = 1;; ++polls) {
-    pause();
+  uint64_t begin = 0;
+  for (uint32_t polls = 0;; ++polls) {
     if (has_come(read(), epoch)) return true;
-    if (polls % kPollsBetweenChecks == 0 && is_overdue(limits, waited, epoch, begin)) return false;
+    if (polls == 0) begin = realtime_ticks();
+    pause();
+    if (polls % kPollsBetweenChecks == kPollsBetweenChecks - 1 && is_overdue(limits, waited, epoch, begin)) return false;
   }
 }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from reductions import VARIANTS, Call, Setting, count_wrong
 
+from instrumented_kernels.all_reduce.plan import CPU_BLOCKS
 from kprof.groups import Group, run_threads
 from kprof.record import session
 from kprof.recording import Recorder
@@ -35,11 +36,11 @@ FLOWS = {
 }
 
 
-def record(variant: str, output: Path) -> Trace:
+def record(variant: str, output: Path, arena_bytes: int = 1 << 22) -> Trace:
     def work(group: Group) -> int:
         plan = Setting(NUM_RANKS).plan(group)
         recorder = Recorder(
-            directory, rank=group.rank, world_size=group.world_size, arena_bytes=1 << 22
+            directory, rank=group.rank, world_size=group.world_size, arena_bytes=arena_bytes
         )
         call = Call(2000, variant=variant)
         wrong = count_wrong(plan, call, 0)  # not recorded, in kernels without instrumentation
@@ -76,3 +77,27 @@ def test_bytes_of_the_puts_are_those_of_the_tensor(tmp_path: Path) -> None:
     )
     # 2000 elements are 250 vectors, 63 for each of the four slices; three of them leave.
     assert set(by_rank["b"]) == {NUM_CALLS * 3 * 63 * 16}
+
+
+def test_short_tracks_without_room_count_all_their_records(tmp_path: Path) -> None:
+    """An arena of ten chunks has none to reserve for them."""
+    trace = record("oneshot", tmp_path / "run.kprof", arena_bytes=16 << 10)
+    assert len(trace.frame("SELECT * FROM events")) == 0
+    # Of each block: puts and waits by rank, the reduce, and the second pair of clocks of a long track.
+    num_records = 2 * NUM_RANKS + 2
+    for rank in trace.manifest.ranks:
+        assert rank.counts.dropped == NUM_CALLS * CPU_BLOCKS * num_records
+        assert [losses.region for losses in rank.losses] == ["tracks of one chunk"]
+
+
+def test_waits_follow_one_another_in_the_order_of_arrival(tmp_path: Path) -> None:
+    trace = record("oneshot", tmp_path / "run.kprof")
+    waits = trace.frame(
+        "SELECT rank, launch, block, start_ns, start_ns + duration_ns AS end_ns FROM events "
+        "WHERE region = 'wait' ORDER BY rank, launch, block, start_ns, end_ns"
+    )
+    tracks = waits.groupby(["rank", "launch", "block"])
+    assert (tracks.size() == NUM_RANKS - 1).all()
+    gaps = waits["start_ns"] - tracks["end_ns"].shift()
+    # Four cycles are taken for one, and each moment is rounded to ns.
+    assert gaps.dropna().abs().max() <= 3
