@@ -14,13 +14,15 @@
 //     memory costs more than all the rest together.
 //   * Region ids come from regions.h (see declare_regions.h); 0 is reserved.
 //   * Compiled out, arguments of these calls are not evaluated: give them no side effects.
-//   * Nothing is ever written outside the arena. What does not fit is counted, per track.
+//   * Nothing is ever written outside the arena. What does not fit is counted, by region.
+//   * Let all lanes of a warp run along with its events, or one lane with all of them; for a mixture of both in one track see
+//     KPROF_INLINE_REFILL (platform/cuda.h).
 //   * Clock moments: spans end when the call is issued, with loads and stores of the span possibly still under way. A
 //     region that regions.h declares `complete` first waits for the writer's outstanding memory operations, to say when
 //     data had arrived rather than when it was asked for. That wait perturbs the kernel: what would have overlapped no
 //     longer does. `profile_stop_complete` is the same for kernels without a regions.h.
 //   * Clocks: -DKPROF_CLOCK_CYCLES=1 records the processor's cycle counter (0.5 ns a step where NVIDIA's real-time clock
-//     has 32), at the same cost and one more record per track. The decoder puts it on the real-time clock.
+//     has 32), for a little more and with a record that is no event every 33 us. The decoder puts it on the real-time clock.
 #pragma once
 
 #include "abi.h"
