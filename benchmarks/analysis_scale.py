@@ -26,8 +26,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from kprof.capture import Capture, EventWriter, begin_capture, event_schema, finish_capture
-from kprof.manifest import (
+from kprof.capture.directory import (
+    Capture,
+    EventWriter,
+    begin_capture,
+    event_schema,
+    finish_capture,
+)
+from kprof.capture.manifest import (
     FORMAT_VERSION,
     Alignment,
     ClockInfo,
@@ -38,7 +44,7 @@ from kprof.manifest import (
     RankAlignment,
     RankInfo,
 )
-from kprof.rank_summary import summary_file_name, write_summary
+from kprof.capture.rank_summary import summary_file_name, write_summary
 from kprof.regions import parse_regions
 
 REGIONS = """

@@ -19,7 +19,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from kprof.calibration import all_pairs
+from kprof.clocks.calibration import all_pairs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kernels"))
 

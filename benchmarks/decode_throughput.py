@@ -19,9 +19,9 @@ from datetime import datetime, timezone
 import numpy as np
 
 from kprof import abi
-from kprof.decode import Decoder, read_control
-from kprof.manifest import ClockInfo
-from kprof.region_ids import RegionIds
+from kprof.capture.manifest import ClockInfo
+from kprof.recording.decode import Decoder, read_control
+from kprof.recording.region_ids import RegionIds
 from kprof.regions import parse_regions
 
 REGIONS = """

@@ -261,7 +261,7 @@ def write_capture(folder: Path, num_events: int) -> Path:
     """A capture on disk: every send of a rank is met by a wait on the rank of its peer."""
     import pyarrow as pa
 
-    from kprof.capture import EventWriter, begin_capture, event_schema, finish_capture
+    from kprof.capture.directory import EventWriter, begin_capture, event_schema, finish_capture
     from kprof.synthetic import TraceBuilder
 
     output = folder / "bench.kprof"

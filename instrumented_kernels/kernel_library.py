@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kprof.build import BuildOptions, load_library
-from kprof.process_recorder import process_records
-from kprof.recording import LaunchBuffer, NullRecorder, Recorder
-from kprof.targets import Target, target_of_device
+from kprof.devices.build import BuildOptions, load_library
+from kprof.devices.targets import Target, target_of_device
+from kprof.recording.process import process_records
+from kprof.recording.recorder import LaunchBuffer, NullRecorder, Recorder
 
 if TYPE_CHECKING:
     from kprof.regions import RegionTable

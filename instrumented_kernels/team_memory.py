@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from instrumented_kernels.kernel_library import MAX_RANKS
-from kprof.arena import Memory, allocate
+from kprof.devices.memory import Memory, allocate
+from kprof.devices.symmetric import SymmetricHeap
 from kprof.errors import ArenaError, TargetError
-from kprof.symmetric import SymmetricHeap
 
 if TYPE_CHECKING:
     from kprof.groups import Group

@@ -6,9 +6,9 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+from kprof.devices.targets import Target, best_target, count_devices, require_target
 from kprof.errors import TargetError
 from kprof.groups import Group, SoloGroup, TorchGroup
-from kprof.targets import Target, best_target, count_devices, require_target
 
 
 @contextlib.contextmanager

@@ -16,20 +16,20 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kprof.build import include_dir as include_dir
+    from kprof.devices.build import include_dir as include_dir
     from kprof.errors import KprofError as KprofError
-    from kprof.process_recorder import recorder as recorder
-    from kprof.recording import Recorder as Recorder
+    from kprof.recording.process import recorder as recorder
+    from kprof.recording.recorder import Recorder as Recorder
     from kprof.regions import RegionTable as RegionTable
     from kprof.trace import Trace as Trace
 
 __all__ = ["KprofError", "Recorder", "RegionTable", "Trace", "include_dir", "open", "recorder"]
 
 _LAZY = {
-    "include_dir": "kprof.build",
+    "include_dir": "kprof.devices.build",
     "KprofError": "kprof.errors",
-    "Recorder": "kprof.recording",
-    "recorder": "kprof.process_recorder",
+    "Recorder": "kprof.recording.recorder",
+    "recorder": "kprof.recording.process",
     "RegionTable": "kprof.regions",
     "Trace": "kprof.trace",
 }

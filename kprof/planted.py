@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from kprof.capture import event_schema
-from kprof.manifest import EventCounts
+from kprof.capture.directory import event_schema
+from kprof.capture.manifest import EventCounts
 from kprof.regions import RegionTable, parse_regions
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace

@@ -12,8 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from kprof.capture import Capture, EventWriter, begin_capture, event_schema, finish_capture
-from kprof.manifest import (
+from kprof.capture.directory import (
+    Capture,
+    EventWriter,
+    begin_capture,
+    event_schema,
+    finish_capture,
+)
+from kprof.capture.manifest import (
     FORMAT_VERSION,
     Alignment,
     ClockInfo,

@@ -25,10 +25,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kprof.capture import Capture
+from kprof.capture.directory import Capture
+from kprof.capture.manifest import Alignment, Manifest, RankInfo
+from kprof.capture.rank_summary import stored_summary
 from kprof.errors import ClockError, CorruptCaptureError, SelectionError
-from kprof.manifest import Alignment, Manifest, RankInfo
-from kprof.rank_summary import stored_summary
 from kprof.regions import MergedTables, RegionTable, merge_tables
 from kprof.views import Selection, Source, can_use_summaries, connect, create_views
 

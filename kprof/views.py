@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kprof.capture import EVENT_OPEN
-from kprof.manifest import Launch, Manifest, RankInfo
-from kprof.rank_summary import NO_PARTS_SQL, sql_text
+from kprof.capture.directory import EVENT_OPEN
+from kprof.capture.manifest import Launch, Manifest, RankInfo
+from kprof.capture.rank_summary import NO_PARTS_SQL, sql_text
 from kprof.regions import MergedTables, Region, RegionTable
 
 if TYPE_CHECKING:

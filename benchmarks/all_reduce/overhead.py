@@ -8,9 +8,9 @@ import torch
 
 from benchmarks.all_reduce.timing import Effort, time_graphs_us
 from instrumented_kernels.all_reduce import Plan
-from kprof.arena import Arena
 from kprof.groups import Group
-from kprof.recording import NO_CHUNK, LaunchBuffer, NullRecorder
+from kprof.recording.arena import Arena
+from kprof.recording.recorder import NO_CHUNK, LaunchBuffer, NullRecorder
 
 ARENA_BYTES = 64 << 20
 

@@ -36,7 +36,7 @@ from instrumented_kernels.all_to_all.routing import Inputs, count_wrong, make_in
 from instrumented_kernels.all_to_all.torch_baseline import TorchPlan
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.groups import Group
-from kprof.recording import NullRecorder, Recorder
+from kprof.recording.recorder import NullRecorder, Recorder
 
 SHAPES: Final = [
     Problem(8, 2, 6144, 16),

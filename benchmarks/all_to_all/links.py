@@ -12,8 +12,8 @@ import torch
 from instrumented_kernels.all_to_all import Problem
 from instrumented_kernels.all_to_all.routing import Inputs
 from instrumented_kernels.kernel_library import MAX_RANKS, build_options, current_stream
-from kprof.build import load_library
-from kprof.symmetric import SymmetricHeap
+from kprof.devices.build import load_library
+from kprof.devices.symmetric import SymmetricHeap
 
 if TYPE_CHECKING:
     from kprof.groups import Group

@@ -21,13 +21,13 @@ import msgspec
 from msgspec.structs import replace
 
 from benchmarks.clock_alignment import known_truth
-from kprof.alignment import Calibration, align_clocks
 from kprof.analysis.waiting import late_sender
-from kprof.capture import Capture
-from kprof.clock import OffsetSample, Pair
-from kprof.manifest import Alignment, ClockSegment, RankAlignment
-from kprof.record import RecordRequest, record
-from kprof.targets import Target
+from kprof.capture.directory import Capture
+from kprof.capture.manifest import Alignment, ClockSegment, RankAlignment
+from kprof.clocks.alignment import Calibration, align_clocks
+from kprof.clocks.offset import OffsetSample, Pair
+from kprof.devices.targets import Target
+from kprof.recording.record import RecordRequest, record
 from kprof.trace import Source, Trace
 from kprof.views import Selection
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from kprof.calibration import EFFORT, load_calibration
-from kprof.clock import OffsetSample, sample_from_readings
-from kprof.targets import target_of_device
+from kprof.clocks.calibration import EFFORT, load_calibration
+from kprof.clocks.offset import OffsetSample, sample_from_readings
+from kprof.devices.targets import target_of_device
 
 REPEATS = 25
 WARM_UPS = 2

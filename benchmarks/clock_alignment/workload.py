@@ -18,9 +18,9 @@ import kprof
 from instrumented_kernels.all_to_all import Plan, Problem
 from instrumented_kernels.all_to_all.routing import Skew, make_inputs, num_tokens_of
 from instrumented_kernels.workload import choose_device, joined_group
-from kprof.clock import OffsetSample
+from kprof.clocks.offset import OffsetSample
 from kprof.groups import Group
-from kprof.recording import Recorder
+from kprof.recording.recorder import Recorder
 
 RECORD_EVERY_S = 0.2
 ALIGN_EVERY_S = 2.0

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from kprof import abi
-from kprof.arena import Arena
-from kprof.build import BuildOptions, load_library
-from kprof.calibration import measure_clock
-from kprof.decode import Decoder
-from kprof.recording import LaunchBuffer
-from kprof.region_ids import RegionIds
+from kprof.clocks.calibration import measure_clock
+from kprof.devices.build import BuildOptions, load_library
+from kprof.devices.targets import target_of_device
+from kprof.recording.arena import Arena
+from kprof.recording.decode import Decoder
+from kprof.recording.recorder import LaunchBuffer
+from kprof.recording.region_ids import RegionIds
 from kprof.regions import RegionTable
-from kprof.targets import target_of_device
 
 if TYPE_CHECKING:
     import pandas as pd

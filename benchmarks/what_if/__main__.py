@@ -22,10 +22,10 @@ import numpy as np
 
 from kprof import analysis
 from kprof.analysis.calls import Call
-from kprof.build import BuildOptions, load_library
+from kprof.devices.build import BuildOptions, load_library
 from kprof.groups import ThreadGroup, run_threads
-from kprof.record import session
-from kprof.recording import Recorder
+from kprof.recording.record import session
+from kprof.recording.recorder import Recorder
 from kprof.trace import Trace
 
 FOLDER = Path(__file__).parent

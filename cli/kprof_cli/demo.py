@@ -50,7 +50,7 @@ def demo(
 ) -> None:
     """Record an all-to-all with uneven routing, and make its trace and its report."""
     from kprof import report as reports
-    from kprof.record import RecordRequest
+    from kprof.recording.record import RecordRequest
     from kprof.trace import Trace
 
     run, trace_file, page = (
@@ -73,7 +73,7 @@ def demo(
 
 def _num_ranks() -> int:
     """One rank per GPU where there are several, in numbers that divide the 64 experts."""
-    from kprof.targets import best_target, count_devices
+    from kprof.devices.targets import best_target, count_devices
 
     num_devices = count_devices(best_target())
     return next((number for number in (8, 4, 2) if number <= num_devices), _NUM_CPU_RANKS)

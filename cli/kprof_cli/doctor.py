@@ -17,7 +17,7 @@ def doctor(is_json: JsonOption = False) -> None:
     """Say what this machine can record and show, and what to do about what is missing."""
     from dataclasses import asdict
 
-    from kprof.doctor import examine
+    from kprof.devices.doctor import examine
 
     checks = examine()
     if is_json:

@@ -235,7 +235,7 @@ def find_with_progress(trace: Trace) -> Sequence[Finding]:
 
 def _kept_torch_traces(run: Path) -> tuple[Path, ...]:
     """What the workload kept of the PyTorch profiler, beside its own events."""
-    from kprof.capture import Capture
+    from kprof.capture.directory import Capture
 
     return Capture.open(run).torch_traces()
 

@@ -11,13 +11,13 @@ import msgspec
 from kprof_cli.output import format_bytes, format_ns, print_rows
 
 if TYPE_CHECKING:
-    from kprof.capture import Capture
-    from kprof.manifest import Manifest, PairClock, RankInfo
+    from kprof.capture.directory import Capture
+    from kprof.capture.manifest import Manifest, PairClock, RankInfo
 
 
 def info_json(capture: Capture) -> dict[str, Any]:
     """The manifest, with the path and size of the capture and its losses as sentences."""
-    from kprof.record import describe_losses
+    from kprof.recording.record import describe_losses
 
     manifest: dict[str, Any] = msgspec.to_builtins(capture.manifest)
     place = {"path": str(capture.path), "size_bytes": capture.size_bytes}
@@ -30,7 +30,7 @@ def info_json(capture: Capture) -> dict[str, Any]:
 
 def print_info(capture: Capture) -> None:
     """Print the head, a table of ranks and a table of kernels."""
-    from kprof.record import describe_losses
+    from kprof.recording.record import describe_losses
 
     manifest = capture.manifest
     for name, value in _head(capture):

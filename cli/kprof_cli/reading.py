@@ -85,7 +85,7 @@ def open_prepared(run: Path, text: SelectionText, dask: str | None) -> Trace:
 
 def info(run: RunArgument, is_json: JsonOption = False) -> None:
     """Show what a capture holds: ranks, devices, clocks, counts, losses, launches."""
-    from kprof.capture import Capture
+    from kprof.capture.directory import Capture
     from kprof_cli.info import info_json, print_info
 
     capture = Capture.open(run)

@@ -17,7 +17,7 @@ from kprof_cli.output import note
 from kprof_cli.summary import print_summary
 
 if TYPE_CHECKING:
-    from kprof.record import Recording, RecordRequest
+    from kprof.recording.record import Recording, RecordRequest
 
 
 def register(app: typer.Typer) -> None:
@@ -64,7 +64,7 @@ def record(
 
     Ctrl-C is passed on and what was recorded is kept; a second one kills.
     """
-    from kprof.record import RecordRequest
+    from kprof.recording.record import RecordRequest
 
     request = RecordRequest(
         command=tuple(command),
@@ -82,8 +82,8 @@ def record(
 
 def record_and_summarise(request: RecordRequest) -> Recording:
     """Record with a status line on a terminal, and print the six lines that end a recording."""
-    from kprof.record import record as run_recording
-    from kprof.runs import describe_exit
+    from kprof.recording.record import record as run_recording
+    from kprof.recording.runs import describe_exit
 
     recording = run_recording(request, on_start=lambda: _announce(request))
     if recording.exit_code:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from kprof_cli.output import format_bytes, format_ns
 
 if TYPE_CHECKING:
-    from kprof.record import Recording
+    from kprof.recording.record import Recording
     from kprof.trace import Trace
 
 # Above this the findings are left to `kprof report`, so that a recording ends at once.

@@ -15,12 +15,12 @@ from instrumented_kernels.team_memory import PeerTimeoutError
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.errors import KprofError
 from kprof.groups import Group
-from kprof.recording import NullRecorder
+from kprof.recording.recorder import NullRecorder
 
 if TYPE_CHECKING:
     import torch
 
-    from kprof.recording import Recorder
+    from kprof.recording.recorder import Recorder
 
 _DTYPES: Final = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 # What an output is filled with before a call: a value that is never right, so that an unwritten element shows.

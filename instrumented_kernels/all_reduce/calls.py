@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from instrumented_kernels.all_reduce.plan import Plan
 from kprof.groups import Group, SoloGroup, TorchGroup
-from kprof.recording import NullRecorder, Recorder
+from kprof.recording.recorder import NullRecorder, Recorder
 
 if TYPE_CHECKING:
     import torch

@@ -23,10 +23,10 @@ from instrumented_kernels.team_memory import PeerTimeoutError
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.errors import KprofError
 from kprof.groups import Group
-from kprof.recording import NullRecorder
+from kprof.recording.recorder import NullRecorder
 
 if TYPE_CHECKING:
-    from kprof.recording import Recorder
+    from kprof.recording.recorder import Recorder
 
 # What an output is filled with before a call: a value that is never right, so that an unwritten element shows.
 _POISON = float("nan")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from kprof.groups import Group
-    from kprof.recording import NullRecorder, Recorder
+    from kprof.recording.recorder import NullRecorder, Recorder
 
 AnyPlan = Plan | TorchPlan
 DEFAULT_MAX_TOKENS: Final = 256

@@ -21,10 +21,10 @@ from instrumented_kernels.kernel_library import (
     current_stream,
 )
 from instrumented_kernels.team_memory import TeamMemory
-from kprof.build import BuildOptions
-from kprof.recording import NullRecorder, Recorder
+from kprof.devices.build import BuildOptions
+from kprof.devices.targets import Target
+from kprof.recording.recorder import NullRecorder, Recorder
 from kprof.regions import RegionTable
-from kprof.targets import Target
 
 if TYPE_CHECKING:
     import torch

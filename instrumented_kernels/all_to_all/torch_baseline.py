@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from kprof.groups import Group
-    from kprof.recording import NullRecorder, Recorder
+    from kprof.recording.recorder import NullRecorder, Recorder
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.flow_sums import call_slices, keep_sums, launches_of, sums_of_calls
 from kprof.analysis.summary import Progress, summarise
+from kprof.capture.rank_summary import summarise_file
 from kprof.errors import ClockError, ClusterError, KprofError
-from kprof.rank_summary import summarise_file
 from kprof.trace import Trace
 from kprof.views import Selection
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import summarise, table_exists
-from kprof.capture import EVENT_OPEN
+from kprof.capture.directory import EVENT_OPEN
 from kprof.pairing import Ends, Ints, pair
 from kprof.views import aligned_sql, segment_of
 

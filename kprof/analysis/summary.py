@@ -1,6 +1,6 @@
 """The small tables that all analyses start from, made once and kept with the trace.
 
-They are the summaries of the ranks (`kprof.rank_summary`), put on the trace's clock and ids and united: stored ones are
+They are the summaries of the ranks (`rank_summary.py`), put on the trace's clock and ids and united: stored ones are
 read from the capture, the others are made from the events. Nothing here holds all events: every table is an aggregate
 whose size is ranks x launches x blocks x (warps or regions).
 
@@ -21,9 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kprof.capture import EVENT_OPEN
-from kprof.manifest import RankInfo
-from kprof.rank_summary import (
+from kprof.capture.directory import EVENT_OPEN
+from kprof.capture.manifest import RankInfo
+from kprof.capture.rank_summary import (
     EVENTS_PER_SLICE,
     PARTS_TABLE_SQL,
     SUB_BUCKETS,
@@ -66,7 +66,7 @@ def summarise(
 ) -> None:
     """Make the tables of this module in the trace's database, unless they are there.
 
-    `apart` are summaries (`kprof.rank_summary.summarise_file`) of all selected ranks without a stored one, where they
+    `apart` are summaries (`rank_summary.summarise_file`) of all selected ranks without a stored one, where they
     were made elsewhere.
     """
     if trace in _SUMMARISED:

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from kprof.capture import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
+from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
 from kprof.export.model import (
     Batch,
     CounterPoints,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kprof.capture import EVENT_OPEN
+from kprof.capture.directory import EVENT_OPEN
 from kprof.export.model import Batch
 from kprof.regions import Kind, Region
 

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kprof.capture import EVENT_OPEN
+from kprof.capture.directory import EVENT_OPEN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

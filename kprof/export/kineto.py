@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import ExportError
 from kprof.export.model import GuestLine, GuestSlice
 from kprof.export.ties import Tie, share, tie
-from kprof.torch_traces import rank_of_torch_trace
 
 if TYPE_CHECKING:
     from kprof.trace import Trace

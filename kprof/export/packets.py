@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kprof.capture import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
+from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
 from kprof.regions import Field, Kind, Region
 
 if TYPE_CHECKING:

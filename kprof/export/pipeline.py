@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kprof.capture import EVENT_OPEN
+from kprof.capture.directory import EVENT_OPEN
 from kprof.export.counters import UNITS, RankCounters
 from kprof.export.detail import Detail, DetailChooser, MergedNames, find_neighbours, merge
 from kprof.export.flows import FlowLookup, Flows, joined_flows

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kprof.capture import EVENT_OPEN
+from kprof.capture.directory import EVENT_OPEN
+from kprof.capture.rank_summary import sql_text
 from kprof.export.model import FIRST_EVENT_NS
-from kprof.rank_summary import sql_text
 from kprof.regions import Kind, Region
 
 if TYPE_CHECKING:

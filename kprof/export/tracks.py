@@ -27,8 +27,8 @@ from kprof.regions import Kind, Region
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from kprof.capture.manifest import RankInfo
     from kprof.export.source import RawEvents, Source
-    from kprof.manifest import RankInfo
     from kprof.trace import Trace
 
 _FIRST_PID: Final = 1000

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from kprof.capture import EventWriter, begin_capture, event_schema, finish_capture
-from kprof.errors import ForeignFormatError
-from kprof.manifest import (
+from kprof.capture.directory import EventWriter, begin_capture, event_schema, finish_capture
+from kprof.capture.manifest import (
     FORMAT_VERSION,
     Alignment,
     ClockInfo,
@@ -25,6 +24,7 @@ from kprof.manifest import (
     RankAlignment,
     RankInfo,
 )
+from kprof.errors import ForeignFormatError
 from kprof.regions import PAYLOAD_BITS, Field, Region, RegionTable
 
 if TYPE_CHECKING:

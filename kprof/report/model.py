@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from kprof.analysis import Finding
-    from kprof.manifest import Manifest
+    from kprof.capture.manifest import Manifest
     from kprof.trace import Trace
 
 Progress = Callable[[str, float], None]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kprof.capture import EventWriter, begin_capture, event_schema, finish_capture
+from kprof.capture.directory import EventWriter, begin_capture, event_schema, finish_capture
 from kprof.planted import Plant, simulate
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace

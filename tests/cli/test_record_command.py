@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kprof.capture import Capture
+from kprof.capture.directory import Capture
 
 RANKS = str(Path(__file__).parent / "workloads" / "ranks.py")
 TWO_RANKS = ("--started", "0,1", "--finished", "0,1")

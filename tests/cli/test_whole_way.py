@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kprof.capture import Capture
+from kprof.capture.directory import Capture
 from kprof.trace import Trace
 
 pytest.importorskip("torch", reason="torchrun starts the ranks")
@@ -110,7 +110,7 @@ def record_line(tmp_path: Path, *arguments: str) -> list[str]:
 
 @pytest.mark.parametrize(("num_gpus", "num_ranks"), [(1, 8), (2, 2), (5, 4), (8, 8), (16, 8)])
 def test_the_demo_takes_a_rank_for_every_gpu(monkeypatch, num_gpus, num_ranks):
-    from kprof import targets
+    from kprof.devices import targets
     from kprof_cli.demo import _num_ranks
 
     monkeypatch.setattr(targets, "best_target", lambda: targets.Target.CUDA)

@@ -17,7 +17,7 @@ import kprof
 from instrumented_kernels.kernel_library import KernelBuilds, PreparedLaunch
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.groups import Group
-from kprof.recording import NullRecorder
+from kprof.recording.recorder import NullRecorder
 
 
 def main() -> None:

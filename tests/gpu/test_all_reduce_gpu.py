@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kprof.targets import Target, count_devices, find_compiler
+from kprof.devices.targets import Target, count_devices, find_compiler
 from kprof.trace import Trace
 
 pytestmark = pytest.mark.gpu

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from test_readme import blocks, write_sources
 
-from kprof.targets import Target, count_devices, find_compiler
+from kprof.devices.targets import Target, count_devices, find_compiler
 from kprof.trace import Trace
 
 pytestmark = pytest.mark.gpu

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from kprof.capture import Capture
+from kprof.capture.directory import Capture
+from kprof.devices.targets import Target, count_devices, find_compiler
 from kprof.export import write
-from kprof.targets import Target, count_devices, find_compiler
 from kprof.trace import Trace
 
 pytestmark = pytest.mark.gpu

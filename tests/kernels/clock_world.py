@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kprof.clock import OffsetSample, Pair, sample_from_readings
+from kprof.clocks.offset import OffsetSample, Pair, sample_from_readings
 
 START_NS = 1_795_000_000_000_000_000
 

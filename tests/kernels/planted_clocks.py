@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kprof.alignment import align_clocks
-from kprof.calibration import Calibrator, load_calibration, measure_clock
-from kprof.clock import Pair
+from kprof.capture.manifest import Alignment
+from kprof.clocks.alignment import align_clocks
+from kprof.clocks.calibration import Calibrator, load_calibration, measure_clock
+from kprof.clocks.offset import Pair
+from kprof.devices.targets import Target
 from kprof.groups import ThreadGroup, run_threads
-from kprof.manifest import Alignment
-from kprof.targets import Target
 
 
 @dataclass(frozen=True)

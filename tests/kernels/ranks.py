@@ -10,11 +10,11 @@ import torch
 
 from instrumented_kernels.all_to_all import Dispatched, Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, count_wrong, make_inputs, reference
-from kprof.build import BuildOptions
+from kprof.devices.build import BuildOptions
+from kprof.devices.targets import Target
 from kprof.groups import ThreadGroup, run_threads
-from kprof.record import session
-from kprof.recording import NullRecorder, Recorder
-from kprof.targets import Target
+from kprof.recording.record import session
+from kprof.recording.recorder import NullRecorder, Recorder
 
 KERNELS = Path(__file__).parents[2] / "instrumented_kernels"
 

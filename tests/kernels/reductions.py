@@ -10,10 +10,10 @@ import torch
 
 from instrumented_kernels.all_reduce import HeapSizes, Plan
 from instrumented_kernels.all_reduce.values import expected_sum, make_input
-from kprof.build import BuildOptions
+from kprof.devices.build import BuildOptions
+from kprof.devices.targets import Target
 from kprof.groups import Group, run_threads
-from kprof.recording import NullRecorder, Recorder
-from kprof.targets import Target
+from kprof.recording.recorder import NullRecorder, Recorder
 
 KERNELS = Path(__file__).parents[2] / "instrumented_kernels"
 VARIANTS = (

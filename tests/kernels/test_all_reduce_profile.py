@@ -9,8 +9,8 @@ from reductions import VARIANTS, Call, Setting, count_wrong
 
 from instrumented_kernels.all_reduce.plan import CPU_BLOCKS
 from kprof.groups import Group, run_threads
-from kprof.record import session
-from kprof.recording import Recorder
+from kprof.recording.record import session
+from kprof.recording.recorder import Recorder
 from kprof.trace import Trace
 
 NUM_CALLS = 3

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from kprof import abi
-from kprof.arena import Arena
-from kprof.build import BuildOptions, load_library
-from kprof.decode import Decoder
-from kprof.manifest import ClockInfo
-from kprof.recording import LaunchBuffer
-from kprof.region_ids import RegionIds
+from kprof.capture.manifest import ClockInfo
+from kprof.devices.build import BuildOptions, load_library
+from kprof.recording.arena import Arena
+from kprof.recording.decode import Decoder
+from kprof.recording.recorder import LaunchBuffer
+from kprof.recording.region_ids import RegionIds
 from kprof.regions import RegionTable
 
 KERNEL = """

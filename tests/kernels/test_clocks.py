@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from planted_clocks import calibrate, random_plants
 
-from kprof.calibration import all_pairs
-from kprof.capture import Capture
-from kprof.clock_keeper import Cadence
+from kprof.capture.directory import Capture
+from kprof.clocks.calibration import all_pairs
+from kprof.clocks.keeper import Cadence
 from kprof.groups import PartOfGroup, ThreadGroup, run_threads
-from kprof.record import session
-from kprof.recording import NullRecorder, Recorder
+from kprof.recording.record import session
+from kprof.recording.recorder import NullRecorder, Recorder
 
 
 def test_planted_clocks_are_aligned_within_the_bound() -> None:

@@ -16,11 +16,11 @@ from instrumented_kernels.all_to_all import Plan, Problem
 from instrumented_kernels.all_to_all import plan as all_to_all_plan
 from instrumented_kernels.all_to_all.routing import count_wrong, make_inputs, reference
 from instrumented_kernels.kernel_library import KernelLibrary
-from kprof.build import BuildOptions
+from kprof.devices.build import BuildOptions
+from kprof.devices.targets import Target
 from kprof.groups import SoloGroup, ThreadGroup, run_threads
-from kprof.record import session
-from kprof.recording import LaunchBuffer, NullRecorder, Recorder
-from kprof.targets import Target
+from kprof.recording.record import session
+from kprof.recording.recorder import LaunchBuffer, NullRecorder, Recorder
 from kprof.trace import Trace
 
 SMALL = Problem(num_experts=8, top_k=3, hidden=40, max_tokens=6)

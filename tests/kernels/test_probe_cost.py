@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import kprof
-from kprof.calibration import measure_clock
-from kprof.probe_cost import measure_probe_cost
-from kprof.record import session
-from kprof.recording import Recorder
+from kprof.clocks.calibration import measure_clock
+from kprof.recording.probe_cost import measure_probe_cost
+from kprof.recording.record import session
+from kprof.recording.recorder import Recorder
 
 
 def test_the_cost_of_a_pair_is_measured() -> None:

@@ -13,10 +13,10 @@ from ranks import Run, record_ranks
 import kprof
 from instrumented_kernels.all_to_all import PeerTimeoutError, Problem
 from instrumented_kernels.all_to_all.routing import Skew, make_inputs, num_tokens_of
-from kprof.build import BuildOptions, load_library
-from kprof.capture import Capture
-from kprof.record import session
-from kprof.recording import Recorder
+from kprof.capture.directory import Capture
+from kprof.devices.build import BuildOptions, load_library
+from kprof.recording.record import session
+from kprof.recording.recorder import Recorder
 from kprof.trace import Trace
 
 SMALL = Problem(num_experts=8, top_k=3, hidden=40, max_tokens=6)

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import kprof
-from kprof.capture import Capture
+from kprof.capture.directory import Capture
 from kprof.errors import RecorderError
-from kprof.record import session
-from kprof.recording import NullRecorder, Recorder
+from kprof.recording.record import session
+from kprof.recording.recorder import NullRecorder, Recorder
 
 pytest.importorskip("torch", reason="the profiler is PyTorch's")
 
@@ -125,8 +125,8 @@ import sys
 from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
-from kprof.record import session
-from kprof.recording import Recorder
+from kprof.recording.record import session
+from kprof.recording.recorder import Recorder
 
 with session(Path(sys.argv[1])) as directory:
     recorder = Recorder(directory, rank=0, world_size=1, regions=["copy"])

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from test_isa import HIP_ARCHS, disassemble, require, require_arch, tool, without_kprof
 
-from kprof.build import BuildOptions, build_device_code, build_library
-from kprof.targets import Target
+from kprof.devices.build import BuildOptions, build_device_code, build_library
+from kprof.devices.targets import Target
 
 pytestmark = pytest.mark.native
 

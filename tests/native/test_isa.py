@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from kprof.build import BuildOptions, build_device_code, build_library
-from kprof.targets import Target, find_compiler
+from kprof.devices.build import BuildOptions, build_device_code, build_library
+from kprof.devices.targets import Target, find_compiler
 
 pytestmark = pytest.mark.native
 

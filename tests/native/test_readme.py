@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kprof.build import BuildOptions, build_device_code, build_library
+from kprof.devices.build import BuildOptions, build_device_code, build_library
+from kprof.devices.targets import Target, find_compiler
 from kprof.regions import RegionTable
-from kprof.targets import Target, find_compiler
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
@@ -52,7 +52,7 @@ def test_kernel_of_the_readme_compiles(target: Target, tmp_path: Path) -> None:
 
 def test_python_of_the_readme_parses_and_names_what_exists() -> None:
     import kprof
-    from kprof.recording import Recorder
+    from kprof.recording.recorder import Recorder
 
     attributes = {
         node.attr

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kprof.targets import Target, find_compiler
+from kprof.devices.targets import Target, find_compiler
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
 

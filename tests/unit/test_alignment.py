@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from clock_world import START_NS, Clock, Link, World, pairs_of, random_clocks, star_of
 
-from kprof.alignment import Calibration, align_clocks
-from kprof.clock import OffsetSample, Pair
-from kprof.clock_path import Outside, curvature_prior_ns
-from kprof.manifest import Alignment
+from kprof.capture.manifest import Alignment
+from kprof.clocks.alignment import Calibration, align_clocks
+from kprof.clocks.offset import OffsetSample, Pair
+from kprof.clocks.path import Outside, curvature_prior_ns
 
 SECOND = 10**9
 

@@ -12,8 +12,8 @@ from kprof.analysis import Finding, Severity
 from kprof.analysis.rules import ordered
 from kprof.analysis.rules.causes import with_causes
 from kprof.analysis.rules.outliers import counts_that_stand_out, medians_of_others
-from kprof.capture import event_schema
-from kprof.manifest import ArenaUse, EventCounts
+from kprof.capture.directory import event_schema
+from kprof.capture.manifest import ArenaUse, EventCounts
 from kprof.planted import Plant, simulate
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace

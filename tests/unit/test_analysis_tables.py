@@ -7,7 +7,7 @@ import pytest
 from kprof import analysis
 from kprof.analysis.durations import PERCENTILE_ERROR
 from kprof.analysis.summary import summarise
-from kprof.capture import EVENT_OPEN
+from kprof.capture.directory import EVENT_OPEN
 from kprof.errors import ClockError
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
@@ -294,7 +294,7 @@ def test_slices_of_tracks_unite_to_the_whole(monkeypatch: pytest.MonkeyPatch) ->
     whole = analysis.imbalance(build.trace(), "block")
     for size in (1, 3, 9):
         monkeypatch.setattr("kprof.analysis.summary.EVENTS_PER_SLICE", size)
-        monkeypatch.setattr("kprof.rank_summary.EVENTS_PER_SLICE", size)
+        monkeypatch.setattr("kprof.capture.rank_summary.EVENTS_PER_SLICE", size)
         assert analysis.imbalance(build.trace(), "block").equals(whole)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kprof import capture
-from kprof.capture import (
+from kprof.capture import directory as capture
+from kprof.capture.directory import (
     MANIFEST_NAME,
     Capture,
     EventWriter,
@@ -23,6 +23,7 @@ from kprof.capture import (
     write_alignment,
     write_rank_info,
 )
+from kprof.capture.manifest import FORMAT_VERSION, Alignment, RankAlignment, RankStarted
 from kprof.errors import (
     CaptureError,
     CorruptCaptureError,
@@ -30,7 +31,6 @@ from kprof.errors import (
     NotACaptureError,
     OutputExistsError,
 )
-from kprof.manifest import FORMAT_VERSION, Alignment, RankAlignment, RankStarted
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
 

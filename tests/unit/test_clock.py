@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from clock_world import START_NS, Clock, Link, World, random_clocks
 
-from kprof.clock import OffsetSample, sample_from_readings, step_from_readings, ticks_to_ns
+from kprof.clocks.offset import OffsetSample, sample_from_readings, step_from_readings, ticks_to_ns
 from kprof.errors import ClockError
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from kprof import analysis, report
 from kprof.analysis.cluster import prepare_on
-from kprof.capture import Capture
+from kprof.capture.directory import Capture
+from kprof.capture.rank_summary import write_summary
 from kprof.errors import ClusterError
 from kprof.planted import Plant, simulate
-from kprof.rank_summary import write_summary
 from kprof.synthetic import write_trace
 from kprof.trace import Trace
 from kprof_cli.main import run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kprof.cycles import Anchors, fit_cycles
+from kprof.clocks.cycles import Anchors, fit_cycles
 
 STEP_NS = 32
 START_NS = 1_760_000_000_000_000_000

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 
 from kprof import abi
-from kprof.arena import Arena
-from kprof.capture import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
-from kprof.decode import Decoder, read_control
+from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
+from kprof.capture.manifest import ClockInfo, RegionLosses
 from kprof.errors import ArenaError
-from kprof.manifest import ClockInfo, RegionLosses
-from kprof.region_ids import RegionIds
+from kprof.recording.arena import Arena
+from kprof.recording.decode import Decoder, read_control
+from kprof.recording.region_ids import RegionIds
 from kprof.regions import parse_regions
 
 REGIONS = """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kprof import doctor, targets
-from kprof.targets import Target, TargetStatus
+from kprof.devices import doctor, targets
+from kprof.devices.targets import Target, TargetStatus
 
 CPU = TargetStatus(Target.CPU, True, True, "/usr/bin/g++ (12.2)", "1 device", "")
 NO_CUDA = TargetStatus(

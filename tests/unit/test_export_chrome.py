@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kprof.capture import EVENT_OPEN
+from kprof.capture.directory import EVENT_OPEN
 from kprof.export import write
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kprof.capture import EVENT_OPEN
+from kprof.capture.directory import EVENT_OPEN
 from kprof.export import GuestLine, GuestSlice, write
 from kprof.export.model import FIRST_EVENT_NS
 from kprof.synthetic import TraceBuilder

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kprof.capture import EVENT_CLAMPED, event_schema
+from kprof.capture.directory import EVENT_CLAMPED, event_schema
 from kprof.export import ExportSummary, write
 from kprof.export.model import FIRST_EVENT_NS
 from kprof.synthetic import TraceBuilder

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kprof.capture import EVENT_OPEN, event_schema
+from kprof.capture.directory import EVENT_OPEN, event_schema
 from kprof.export import ExportSummary, write
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace

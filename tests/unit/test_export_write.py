@@ -12,10 +12,10 @@ from msgspec import structs
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceProto
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
-from kprof.capture import EVENT_OPEN, event_schema
+from kprof.capture.directory import EVENT_OPEN, event_schema
+from kprof.capture.manifest import ArenaUse, EventCounts
 from kprof.errors import ExportError, OutputExistsError
 from kprof.export import write
-from kprof.manifest import ArenaUse, EventCounts
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
 

@@ -11,8 +11,8 @@ import threading
 
 import pytest
 
-from kprof.capture import read_rank_infos
-from kprof.interrupts import deferring_signals
+from kprof.capture.directory import read_rank_infos
+from kprof.recording.interrupts import deferring_signals
 
 
 def test_a_signal_waits_for_the_end_of_the_block():
@@ -83,7 +83,7 @@ def test_a_rank_that_is_told_to_stop_while_it_writes_still_finishes(tmp_path, nu
     program = textwrap.dedent(f"""
         import os, signal, sys
         import kprof
-        from kprof.capture import EventWriter
+        from kprof.capture.directory import EventWriter
 
         recorder = kprof.recorder(["a"])
         recorder.launch("kernel")

@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from kprof.capture import Capture
-from kprof.overhead import KernelTiming, LaunchTimer, RankTimings, compare_runs, read_timings
-from kprof.record import RecordRequest, record
+from kprof.capture.directory import Capture
+from kprof.recording.overhead import (
+    KernelTiming,
+    LaunchTimer,
+    RankTimings,
+    compare_runs,
+    read_timings,
+)
+from kprof.recording.record import RecordRequest, record
 
 WORKLOAD = """
 import os, sys, time

@@ -11,16 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from kprof import analysis
-from kprof.capture import Capture
-from kprof.manifest import Launch, RankInfo
-from kprof.planted import Plant, simulate
-from kprof.rank_summary import (
+from kprof.capture.directory import Capture
+from kprof.capture.manifest import Launch, RankInfo
+from kprof.capture.rank_summary import (
     stored_summary,
     summarise_file,
     summary_file_name,
     track_slices,
     write_summary,
 )
+from kprof.planted import Plant, simulate
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
 
@@ -179,7 +179,7 @@ def test_a_summary_of_other_events_is_not_believed(tmp_path: Path) -> None:
 def test_slices_hold_every_event_once(launches: range, monkeypatch: pytest.MonkeyPatch) -> None:
     import duckdb
 
-    monkeypatch.setattr("kprof.rank_summary.EVENTS_PER_SLICE", 40)
+    monkeypatch.setattr("kprof.capture.rank_summary.EVENTS_PER_SLICE", 40)
     numbers = list(launches)
     launch = np.repeat(numbers, 100 // len(numbers) + 1)[:100]
     con = duckdb.connect()
@@ -208,7 +208,7 @@ def test_large_ranks_are_summarised_in_slices(
     info = capture.manifest.ranks[0]
     whole = summarise_file(capture.events_path(0), info, 1)
     for size in (1, 4, 6):
-        monkeypatch.setattr("kprof.rank_summary.EVENTS_PER_SLICE", size)
+        monkeypatch.setattr("kprof.capture.rank_summary.EVENTS_PER_SLICE", size)
         assert summarise_file(capture.events_path(0), info, 1).num_rows >= whole.num_rows
         assert analysis.imbalance(Trace.open(capture), "block")["work_ns"].tolist() == [21] * 5
 

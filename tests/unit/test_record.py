@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kprof import capture
-from kprof.capture import Capture
+from kprof.capture import directory as capture
+from kprof.capture.directory import Capture
+from kprof.capture.manifest import EventCounts, RegionLosses
 from kprof.errors import ArenaError, CaptureError, OutputExistsError, WorkloadError
-from kprof.manifest import EventCounts, RegionLosses
-from kprof.record import (
+from kprof.recording.record import (
     MAX_PROCS,
     RecordRequest,
     describe_exit,
@@ -262,7 +262,7 @@ _RECORD = textwrap.dedent("""
     import sys
     from pathlib import Path
     from kprof.errors import KprofError
-    from kprof.record import RecordRequest, record
+    from kprof.recording.record import RecordRequest, record
     try:
         recording = record(RecordRequest(tuple(sys.argv[1:]), Path("run.kprof"), arena_bytes=1 << 20))
     except KprofError as error:

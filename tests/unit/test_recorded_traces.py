@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kprof import analysis
-from kprof.capture import Capture
+from kprof.capture.directory import Capture
 from kprof.export import write
 from kprof.trace import Trace
 

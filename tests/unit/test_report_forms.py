@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from kprof import report as reports
 from kprof.analysis.wording import counted, difference, duration, listed, members, percent
+from kprof.capture.manifest import RegionLosses
 from kprof.errors import ClockError, ExportError, OutputExistsError, SelectionError
-from kprof.manifest import RegionLosses
 from kprof.planted import Plant, simulate
 from kprof.report import Report
 from kprof.report.figures import all_figures

@@ -6,9 +6,9 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from kprof.capture import EVENT_OPEN
+from kprof.capture.directory import EVENT_OPEN
+from kprof.capture.manifest import Alignment, ClockSegment, RankAlignment
 from kprof.errors import ClockError, SelectionError
-from kprof.manifest import Alignment, ClockSegment, RankAlignment
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
 from kprof.views import EVENT_ID_RANK_SHIFT

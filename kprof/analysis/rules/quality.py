@@ -12,7 +12,7 @@ from kprof.analysis.wording import counted, duration, members, percent
 from kprof.errors import ClockError
 
 if TYPE_CHECKING:
-    from kprof.manifest import RankInfo
+    from kprof.capture.manifest import RankInfo
     from kprof.trace import Trace
 
 

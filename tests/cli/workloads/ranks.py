@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kprof.capture import (
+from kprof.capture.directory import (
     EventWriter,
     event_schema,
     write_alignment,
     write_rank_info,
     write_rank_started,
 )
-from kprof.manifest import (
+from kprof.capture.manifest import (
     Alignment,
     ArenaUse,
     ClockSegment,

@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from kprof.clock import MAX_DRIFT
+from kprof.clocks.offset import MAX_DRIFT
 
 # (gap in s, ns): worst error of a straight line over a gap, against calibrations every second, two hosts of H200. Below
 # the first gap it is taken to shrink with the power 1.5 (a random walk of the rate), above the last to grow with it.

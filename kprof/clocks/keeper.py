@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kprof.alignment import Calibration
-    from kprof.calibration import Calibrator
-    from kprof.clock_path import Outside
+    from kprof.capture.manifest import ClockInfo
+    from kprof.clocks.alignment import Calibration
+    from kprof.clocks.calibration import Calibrator
+    from kprof.clocks.path import Outside
     from kprof.groups import Group
-    from kprof.manifest import ClockInfo
 
 
 class ClockKeeper:
@@ -45,7 +45,7 @@ class ClockKeeper:
         """Recorder.align."""
         if group.world_size == 1:
             return
-        from kprof.calibration import Calibrator
+        from kprof.clocks.calibration import Calibrator
 
         self._aligned_s[1:] = [time.monotonic()]
         if self.calibrator is None:
@@ -68,8 +68,8 @@ class ClockKeeper:
 
     def write(self) -> None:
         """Write the alignment through all calibrations so far, on rank 0."""
-        from kprof.alignment import align_clocks
-        from kprof.capture import write_alignment
+        from kprof.capture.directory import write_alignment
+        from kprof.clocks.alignment import align_clocks
 
         if self._rank != 0 or self.calibrator is None or not self.calibrator.calibrations:
             return
@@ -77,7 +77,7 @@ class ClockKeeper:
         write_alignment(self._directory, align_clocks(method, 0, calibrations, self._outside()))
 
     def _outside(self) -> Outside:
-        from kprof.clock_path import ALL_INSIDE, Outside
+        from kprof.clocks.path import ALL_INSIDE, Outside
 
         if not self._launched_s:
             return ALL_INSIDE

@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from kprof.capture import EVENT_OPEN, events_file_name, writing
+from kprof.capture.directory import EVENT_OPEN, events_file_name, writing
+from kprof.capture.manifest import RankInfo
 from kprof.errors import CorruptCaptureError
-from kprof.manifest import RankInfo
 from kprof.regions import Kind, RegionTable
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@
       manifest.json           written last: a directory without it is an unfinished recording
       rank-00000.parquet      one file per rank: decoded events in rank-local nanoseconds (EVENT_SCHEMA)
       rank-00001.parquet
-      summary-00000.parquet   what a rank's events add up to (kprof.rank_summary); made again where it is missing
+      summary-00000.parquet   what a rank's events add up to (rank_summary.py); made again where it is missing
       torch-rank-00000.json.gz       what the PyTorch profiler saw, where a workload kept it
 
 While it is being recorded it also holds what the manifest is made of:
@@ -13,7 +13,7 @@ While it is being recorded it also holds what the manifest is made of:
       rank-00000.json         what the rank's recorder knew at its end
       alignment.json          written by the reference rank
 
-The manifest is data: JSON decoded into the structs of kprof.manifest, types checked, nothing evaluated.
+The manifest is data: JSON decoded into the structs of kprof.capture.manifest, types checked, nothing evaluated.
 """
 
 from __future__ import annotations
@@ -26,6 +26,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from kprof.capture.manifest import (
+    FORMAT_VERSION,
+    Alignment,
+    Manifest,
+    RankInfo,
+    RankStarted,
+)
+from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import (
     CaptureError,
     CorruptCaptureError,
@@ -33,15 +41,7 @@ from kprof.errors import (
     NotACaptureError,
     OutputExistsError,
 )
-from kprof.manifest import (
-    FORMAT_VERSION,
-    Alignment,
-    Manifest,
-    RankInfo,
-    RankStarted,
-)
 from kprof.output import refusal
-from kprof.torch_traces import rank_of_torch_trace
 
 if TYPE_CHECKING:
     import pyarrow as pa

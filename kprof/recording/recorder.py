@@ -22,9 +22,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kprof.clock_keeper import ClockKeeper
+from kprof.clocks.keeper import ClockKeeper
 from kprof.errors import CaptureError, RecorderError
-from kprof.interrupts import deferring_signals
+from kprof.recording.interrupts import deferring_signals
 
 # kprof.abi's NO_CHUNK and LAUNCH_BUFFER, restated without numpy (a test compares): importing the recorder costs
 # nothing.
@@ -32,10 +32,10 @@ NO_CHUNK: Final = 0xFFFF_FFFF
 _PACKED_BUFFER: Final = struct.Struct("<QIIIIII")
 
 if TYPE_CHECKING:
-    from kprof.alignment import Calibration
+    from kprof.capture.manifest import Launch
+    from kprof.clocks.alignment import Calibration
     from kprof.groups import Group
-    from kprof.manifest import Launch
-    from kprof.overhead import LaunchTimer
+    from kprof.recording.overhead import LaunchTimer
     from kprof.regions import RegionTable
 
 DEFAULT_ARENA_BYTES: Final = 64 << 20
@@ -122,14 +122,14 @@ class Recorder:
         arena_bytes: int = DEFAULT_ARENA_BYTES,
         timer: LaunchTimer | None = None,
     ) -> None:
-        from kprof import capture
-        from kprof.arena import Arena
-        from kprof.calibration import measure_clock
-        from kprof.decode import Decoder
-        from kprof.manifest import Launch, RankStarted
-        from kprof.probe_cost import measure_probe_cost
-        from kprof.region_ids import RegionIds
-        from kprof.targets import describe_device
+        from kprof.capture import directory as capture
+        from kprof.capture.manifest import Launch, RankStarted
+        from kprof.clocks.calibration import measure_clock
+        from kprof.devices.targets import describe_device
+        from kprof.recording.arena import Arena
+        from kprof.recording.decode import Decoder
+        from kprof.recording.probe_cost import measure_probe_cost
+        from kprof.recording.region_ids import RegionIds
 
         if not 0 <= rank < world_size:
             raise RecorderError(
@@ -253,7 +253,7 @@ class Recorder:
         wrote; `torch.profiler.profile(on_trace_ready=recorder.torch_trace)` does it by itself. The clocks are tied
         later, by the kernels that both saw. Raises RecorderError.
         """
-        from kprof.torch_traces import store_torch_trace
+        from kprof.capture.torch_traces import store_torch_trace
 
         if self._is_closed:
             raise RecorderError(f"rank {self.rank}: torch_trace after the recorder was closed")
@@ -271,8 +271,8 @@ class Recorder:
 
     def close(self) -> None:
         """Flush, finish the rank's files and let go of the arena. Called at exit; a second call does nothing."""
-        from kprof.capture import write_rank_info
-        from kprof.rank_summary import write_summary
+        from kprof.capture.directory import write_rank_info
+        from kprof.capture.rank_summary import write_summary
 
         if self._is_closed:
             return
@@ -291,8 +291,8 @@ class Recorder:
             _active.discard((self._directory, self.rank))
 
     def _info(self) -> Any:
-        from kprof.manifest import RankInfo
-        from kprof.targets import count_cores
+        from kprof.capture.manifest import RankInfo
+        from kprof.devices.targets import count_cores
 
         return RankInfo(
             rank=self.rank,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from kprof.clock import MAX_DRIFT, OffsetSample, Pair
+from kprof.clocks.offset import MAX_DRIFT, OffsetSample, Pair
 
 if TYPE_CHECKING:
     from kprof.groups import Group

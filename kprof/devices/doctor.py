@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from kprof.targets import TargetStatus
+    from kprof.devices.targets import TargetStatus
 
 # Extra, the package that it brings, and what it is for.
 _EXTRAS: Final = (
@@ -31,7 +31,7 @@ class Check:
 
 def examine() -> list[Check]:
     """Look at Python, every target, and every extra; loads none of them and starts no kernel."""
-    from kprof import targets
+    from kprof.devices import targets
 
     statuses = targets.probe()
     return [

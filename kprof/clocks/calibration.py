@@ -18,20 +18,26 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from msgspec.structs import replace
 
-from kprof.arena import allocate
-from kprof.build import BuildOptions, load_library
-from kprof.clock import OffsetSample, Pair, sample_from_readings, step_from_readings, ticks_to_ns
+from kprof.capture.manifest import ClockInfo
+from kprof.clocks.hosts import HostClocks
+from kprof.clocks.offset import (
+    OffsetSample,
+    Pair,
+    sample_from_readings,
+    step_from_readings,
+    ticks_to_ns,
+)
+from kprof.devices.build import BuildOptions, load_library
+from kprof.devices.memory import allocate
+from kprof.devices.symmetric import SymmetricHeap
+from kprof.devices.targets import Target, target_of_device
 from kprof.errors import ClockError
 from kprof.groups import PartOfGroup
-from kprof.host_clocks import HostClocks
-from kprof.manifest import ClockInfo
-from kprof.symmetric import SymmetricHeap
-from kprof.targets import Target, target_of_device
 
 if TYPE_CHECKING:
     from kprof.groups import Group
 
-_SOURCE: Final = Path(__file__).parent / "kernels" / "clock_pingpong.hip"
+_SOURCE: Final = Path(__file__).parents[1] / "kernels" / "clock_pingpong.hip"
 _NUM_STEP_READINGS: Final = 4096
 _TIMEOUT_S: Final = 5
 # Half a round trip between two cores or two GPUs of a host is below this.
@@ -52,7 +58,7 @@ class Effort:
     num_rounds: int
 
 
-# Lanes of the CPU target would share one core. On GPUs some of so many have the shortest way (kprof.clock).
+# Lanes of the CPU target would share one core. On GPUs some of so many have the shortest way (kprof.clocks.offset).
 EFFORT: Final = {
     Target.CPU: Effort(1, 300),
     Target.CUDA: Effort(128, 32),

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from kprof.abi import ABI_VERSION
+from kprof.devices.targets import DEFAULT_ARCH, Compiler, Target, find_compiler, require_target
 from kprof.errors import BuildError
-from kprof.targets import DEFAULT_ARCH, Compiler, Target, find_compiler, require_target
 
 CACHE_VARIABLE: Final = "KPROF_CACHE_DIR"
 SANITIZE_VARIABLE: Final = "KPROF_SANITIZE"
@@ -29,7 +29,7 @@ _ERROR_LINES_SHOWN: Final = 12
 
 def include_dir() -> Path:
     """The directory to pass to a compiler with -I so that `#include <kprof/kprof.h>` works."""
-    return Path(__file__).parent / "include"
+    return Path(__file__).parents[1] / "include"
 
 
 def _sanitizers_of_environment() -> tuple[str, ...]:

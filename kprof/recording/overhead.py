@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from kprof.manifest import KernelOverhead, Overhead
+from kprof.capture.manifest import KernelOverhead, Overhead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof import abi
-from kprof.capture import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
-from kprof.clock import ticks_to_ns
-from kprof.cycles import Anchors, CycleMap, fit_cycles
+from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
+from kprof.capture.manifest import ArenaUse, ClockInfo, CycleClock, EventCounts, RegionLosses
+from kprof.clocks.cycles import Anchors, CycleMap, fit_cycles
+from kprof.clocks.offset import ticks_to_ns
 from kprof.errors import ArenaError
-from kprof.manifest import ArenaUse, ClockInfo, CycleClock, EventCounts, RegionLosses
-from kprof.region_ids import RegionIds
+from kprof.recording.region_ids import RegionIds
 from kprof.regions import Kind, Region
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ class Decoder:
     ) -> pa.Table:
         import pyarrow as pa
 
-        from kprof.capture import event_schema
+        from kprof.capture.directory import event_schema
 
         warps = headers["warp"].astype(np.int32)
         warps[warps == abi.BLOCK_TRACK_WARP] = -1

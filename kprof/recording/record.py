@@ -31,14 +31,14 @@ from typing import Final
 import msgspec
 
 import kprof
-from kprof import capture
 from kprof.abi import ArenaGeometry
-from kprof.capture import Capture
+from kprof.capture import directory as capture
+from kprof.capture.directory import Capture
+from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo, RankStarted
 from kprof.errors import CaptureError, KprofError, OutputExistsError, WorkloadError
-from kprof.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo, RankStarted
-from kprof.process_recorder import ARENA_BYTES_VARIABLE, RECORD_DIR_VARIABLE
-from kprof.recording import DEFAULT_ARENA_BYTES
-from kprof.runs import Measured, Outcome, describe_exit, run_four_times, run_once
+from kprof.recording.process import ARENA_BYTES_VARIABLE, RECORD_DIR_VARIABLE
+from kprof.recording.recorder import DEFAULT_ARENA_BYTES
+from kprof.recording.runs import Measured, Outcome, describe_exit, run_four_times, run_once
 
 # The payload field `peer` of our kernels is 8 bits wide, and its largest value means "did not fit".
 MAX_PROCS: Final = 255

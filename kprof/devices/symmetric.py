@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kprof.build import BuildOptions, load_library
+from kprof.devices.build import BuildOptions, load_library
+from kprof.devices.targets import Target, target_of_device
 from kprof.errors import TargetError
-from kprof.targets import Target, target_of_device
 
 if TYPE_CHECKING:
     from kprof.groups import Group
 
 ALIGNMENT_BYTES: Final = 4096
-_PEER_SOURCE: Final = Path(__file__).parent / "kernels" / "peer_memory.hip"
+_PEER_SOURCE: Final = Path(__file__).parents[1] / "kernels" / "peer_memory.hip"
 _SHARED_MEMORY_DIR: Final = Path("/dev/shm")
 
 

@@ -17,7 +17,7 @@ would stay hidden is a rank that is as much faster in sending as it is slower in
 a star was played, nothing can be checked and the stated bound is the rigorous one; so it is between hosts, and on the
 CPU target, where one lane has to find the shortest ways of both directions.
 
-How the offset moves between calibrations, and what that adds to the bounds: kprof.clock_path.
+How the offset moves between calibrations, and what that adds to the bounds: kprof.clocks.path.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from functools import cached_property
 
 import numpy as np
 
-from kprof.clock import OffsetSample, Pair
-from kprof.clock_path import ALL_INSIDE, ClockPath, Outside, Point, without_outliers
-from kprof.manifest import Alignment, ClockSegment, PairClock, RankAlignment
+from kprof.capture.manifest import Alignment, ClockSegment, PairClock, RankAlignment
+from kprof.clocks.offset import OffsetSample, Pair
+from kprof.clocks.path import ALL_INSIDE, ClockPath, Outside, Point, without_outliers
 
 Calibration = Mapping[Pair, OffsetSample]
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kprof.capture.manifest import Overhead
 from kprof.errors import WorkloadError
-from kprof.interrupts import forwarding_signals
-from kprof.manifest import Overhead
-from kprof.overhead import RankTimings, compare_runs, read_timings
-from kprof.process_recorder import RECORD_DIR_VARIABLE, TIMINGS_DIR_VARIABLE
+from kprof.recording.interrupts import forwarding_signals
+from kprof.recording.overhead import RankTimings, compare_runs, read_timings
+from kprof.recording.process import RECORD_DIR_VARIABLE, TIMINGS_DIR_VARIABLE
 
 # Off, on, on, off: a drift of the machine that is even in time falls on both alike.
 _OVERHEAD_RUNS: Final = ("off-1", "on-1", "on-2", "off-2")

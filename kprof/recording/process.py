@@ -15,8 +15,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.errors import RecorderError
-from kprof.interrupts import ignore_signals
-from kprof.recording import (
+from kprof.recording.interrupts import ignore_signals
+from kprof.recording.recorder import (
     DEFAULT_ARENA_BYTES,
     LaunchBuffer,
     NullRecorder,
@@ -26,7 +26,7 @@ from kprof.recording import (
 )
 
 if TYPE_CHECKING:
-    from kprof.overhead import LaunchTimer
+    from kprof.recording.overhead import LaunchTimer
 
 # Set by `kprof record` for the workload; without RECORD_DIR_VARIABLE nothing is recorded.
 RECORD_DIR_VARIABLE: Final = "KPROF_RECORD_DIR"
@@ -109,7 +109,7 @@ def process_records() -> bool:
 
 
 def _timer(directory: Path, rank: int, device: str) -> LaunchTimer:
-    from kprof.overhead import LaunchTimer
+    from kprof.recording.overhead import LaunchTimer
 
     return LaunchTimer(directory, rank, device)
 

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof import abi
-from kprof.arena import Arena, allocate
-from kprof.build import BuildOptions, load_library
+from kprof.capture.manifest import ProbeCost
+from kprof.devices.build import BuildOptions, load_library
+from kprof.devices.memory import allocate
+from kprof.devices.targets import target_of_device
 from kprof.errors import ClockError
-from kprof.manifest import ProbeCost
-from kprof.targets import target_of_device
+from kprof.recording.arena import Arena
 
 if TYPE_CHECKING:
-    from kprof.manifest import ClockInfo
+    from kprof.capture.manifest import ClockInfo
 
-_SOURCE: Final = Path(__file__).parent / "kernels" / "probe_cost.hip"
+_SOURCE: Final = Path(__file__).parents[1] / "kernels" / "probe_cost.hip"
 # Four chunks per track: what a refill costs is in the mean.
 _NUM_PAIRS: Final = 4 * abi.RECORDS_PER_CHUNK
 _ELAPSED_BYTES: Final = 16

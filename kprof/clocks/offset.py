@@ -17,7 +17,7 @@ whose two ways differ by 100 ns is common, and a median over lanes keeps some of
 has some with nothing in their way, and the shortest round trips of all pairs of GPUs agree within some 20 ns
 (benchmarks/results/clock_alignment.json).
 
-What is common to the shortest ways of a direction cannot be seen from one pair; kprof.alignment says what is assumed
+What is common to the shortest ways of a direction cannot be seen from one pair; alignment.py says what is assumed
 about it. A burst of slow rounds is not among the shortest ways and changes nothing.
 """
 

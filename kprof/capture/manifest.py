@@ -1,6 +1,6 @@
 """What a capture says about itself: the structs of `manifest.json` and of the files that it is made of.
 
-Plain data. JSON is decoded into them with types checked and nothing evaluated; reading and writing is in kprof.capture.
+Plain data. JSON is decoded into them with types checked and nothing evaluated; reading and writing is in directory.py.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class ClockSegment(msgspec.Struct, frozen=True):
 class RankAlignment(msgspec.Struct, frozen=True):
     """How one rank's clock maps onto the reference rank's; the true value lies within `bound_ns`.
 
-    `bound_ns` rests on the assumption that kprof.alignment states, `rigorous_bound_ns` (0: not measured) on none.
+    `bound_ns` rests on what kprof.clocks.alignment assumes, `rigorous_bound_ns` (0: not measured) on none.
     """
 
     rank: int

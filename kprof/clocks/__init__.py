@@ -1,0 +1,1 @@
+"""One clock for all ranks: ping-pong, offsets, paths through calibrations, bounds."""

@@ -1,0 +1,1 @@
+"""What kernels run on: targets and compilers, builds, device memory that ranks share."""
