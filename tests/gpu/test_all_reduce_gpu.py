@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kprof.devices.targets import Target, count_devices, find_compiler
 from kprof.trace import Trace
 
 pytestmark = pytest.mark.gpu
 
 ROOT = Path(__file__).parents[2]
-
-
-def require_gpus(num_gpus: int) -> None:
-    if find_compiler(Target.CUDA) is None or count_devices(Target.CUDA) < num_gpus:
-        pytest.skip(
-            f"needs {num_gpus} NVIDIA GPUs and nvcc; this machine has {count_devices(Target.CUDA)}"
-        )
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
@@ -30,7 +23,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("num_gpus", [1, 2, 4, 8])
-def test_values_are_exact(num_gpus: int) -> None:
+def test_values_are_exact(num_gpus: int, require_gpus: Callable[[int], None]) -> None:
     require_gpus(num_gpus)
     result = run(
         "torch.distributed.run",
@@ -44,7 +37,9 @@ def test_values_are_exact(num_gpus: int) -> None:
 
 
 @pytest.mark.parametrize("num_gpus", [2, 4, 8])
-def test_capture_of_gpus_joins_puts_and_waits(num_gpus: int, tmp_path: Path) -> None:
+def test_capture_of_gpus_joins_puts_and_waits(
+    num_gpus: int, tmp_path: Path, require_gpus: Callable[[int], None]
+) -> None:
     require_gpus(num_gpus)
     capture = tmp_path / "run.kprof"
     record = ["kprof_cli", "record", "--nproc", str(num_gpus), "-o", str(capture), "--"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from test_readme import blocks, write_sources
 
-from kprof.devices.targets import Target, count_devices, find_compiler
 from kprof.trace import Trace
 
 pytestmark = pytest.mark.gpu
@@ -38,9 +38,10 @@ torch.distributed.destroy_process_group()
 """
 
 
-def test_kernel_of_the_readme_is_recorded(tmp_path: Path) -> None:
-    if find_compiler(Target.CUDA) is None or count_devices(Target.CUDA) < 1:
-        pytest.skip("needs an NVIDIA GPU and nvcc")
+def test_kernel_of_the_readme_is_recorded(
+    tmp_path: Path, require_gpus: Callable[[int], None]
+) -> None:
+    require_gpus(1)
     source = write_sources(tmp_path)
     (tmp_path / "kernel.cu").write_text(source.read_text() + BINDING)
     instrumented = blocks("python")[0]

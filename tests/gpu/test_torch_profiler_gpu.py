@@ -8,13 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kprof.capture.directory import Capture
-from kprof.devices.targets import Target, count_devices, find_compiler
 from kprof.export import write
 from kprof.trace import Trace
 
@@ -27,8 +27,6 @@ RESULTS_VARIABLE = "KPROF_RESULTS"
 
 
 def record(kernel: str, output: Path) -> None:
-    if find_compiler(Target.CUDA) is None or count_devices(Target.CUDA) < NUM_GPUS:
-        pytest.skip(f"needs {NUM_GPUS} NVIDIA GPUs and nvcc")
     line = [
         sys.executable,
         "-m",
@@ -63,7 +61,10 @@ def spans(file: Path) -> dict[int, dict[str, list[tuple[float, float]]]]:
 
 
 @pytest.mark.parametrize("kernel", ["all_reduce", "all_to_all"])
-def test_blocks_lie_under_the_kernels_that_ran_them(kernel: str, tmp_path: Path) -> None:
+def test_blocks_lie_under_the_kernels_that_ran_them(
+    kernel: str, tmp_path: Path, require_gpus: Callable[[int], None]
+) -> None:
+    require_gpus(NUM_GPUS)
     run = tmp_path / "run.kprof"
     record(kernel, run)
     keep(kernel, run)
