@@ -90,6 +90,14 @@ def test_balanced_takes_the_long_blocks_away(name: str, expected: list[int]) -> 
             1,
             "in dispatch/wait-token for data that was sent and is on its way",
         ),
+        ("all_reduce-oneshot_serial-4xH200", 1, "runs in 1 block on a GPU of 132 SMs (CUs)"),
+        ("all_reduce-oneshot_lock-4xH200", 1, "in lock/acquire and leave it one by one"),
+        (
+            "all_reduce-oneshot_tree-4xH200",
+            1,
+            "in tree/wait for data that was sent and is on its way",
+        ),
+        ("all_reduce-oneshot-4xH200", 1, "in wait for data that was sent and is on its way"),
     ],
 )
 def test_the_report_says_what_the_readme_tells(name: str, first: int, sentence: str) -> None:
