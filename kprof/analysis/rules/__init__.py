@@ -75,7 +75,7 @@ def findings(trace: Trace) -> list[Finding]:
 
 
 # What counts of events say, whoever had the processor meanwhile.
-_BY_COUNT: Final = ("uneven_work", "idle_blocks")
+_BY_COUNT: Final = ("uneven_work",)
 
 
 def _doubted(found: list[Finding]) -> list[Finding]:
