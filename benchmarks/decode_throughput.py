@@ -40,7 +40,7 @@ def full_arena(num_records: int) -> tuple[np.ndarray, np.ndarray]:
     words = chunks.view("<u8").reshape(num_chunks, -1)
     headers = chunks.reshape(num_chunks, -1)[:, : abi.CHUNK_HEADER_BYTES]
     header = np.zeros(num_chunks, dtype=abi.CHUNK_HEADER)
-    header["flags"] = abi.CHUNK_CLAIMED
+    header["flags"] = abi.CHUNK_CLAIMED | abi.CHUNK_ABI
     header["block"] = np.arange(num_chunks) % 304
     header["anchor_realtime_ticks"] = 10**15 + np.arange(num_chunks, dtype=np.uint64) * 6000
     headers[:] = header.view(np.uint8).reshape(num_chunks, -1)

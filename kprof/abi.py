@@ -80,6 +80,7 @@ CHUNK_NO_NEXT: Final = 4
 # cursors.
 CHUNK_ABI_SHIFT: Final = 3
 CHUNK_ABI_MASK: Final = 0x1F
+CHUNK_ABI: Final = (ABI_VERSION & CHUNK_ABI_MASK) << CHUNK_ABI_SHIFT
 CHUNK_CURSORS_SHIFT: Final = 8
 
 RECORD: Final = np.dtype(
@@ -247,7 +248,7 @@ _CPP_CONSTANTS: Final = {
     "kChunkClaimed": CHUNK_CLAIMED,
     "kChunkCycles": CHUNK_CYCLES,
     "kChunkNoNext": CHUNK_NO_NEXT,
-    "kChunkAbi": (ABI_VERSION & CHUNK_ABI_MASK) << CHUNK_ABI_SHIFT,
+    "kChunkAbi": CHUNK_ABI,
     "kChunkCursorsShift": CHUNK_CURSORS_SHIFT,
     "kNoChunk": NO_CHUNK,
     "kStoresNothing": STORES_NOTHING,

@@ -1,0 +1,42 @@
+"""The benchmarks that need no GPU still run, on very little; what they measure is no matter for a test."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+SMALL = {
+    "decode_throughput": ["--records", "200000", "--repeats", "1"],
+    "export_throughput": ["--slices", "2000", "--rounds", "1"],
+    "analysis_scale": ["--events", "50000", "--ranks", "2"],
+    "clock_accuracy": ["--cases", "4"],
+    "findings_accuracy": ["--cases", "1", "--only", "idle_blocks"],
+    "what_if": ["--pairs", "1", "--calls", "2"],
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_benchmark_runs(name: str, tmp_path: Path) -> None:
+    more = ["--dir", str(tmp_path)] if name == "analysis_scale" else []
+    result = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", *SMALL[name], *more],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
+    assert result.stdout.strip()
+
+
+def test_results_are_kept_as_json() -> None:
+    files = list((ROOT / "benchmarks" / "results").glob("*.json"))
+    assert files
+    for file in files:
+        json.loads(file.read_text())
