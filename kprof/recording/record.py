@@ -252,8 +252,8 @@ def _nothing_recorded(started: Sequence[RankStarted], outcome: Outcome) -> str:
         )
     if outcome.exit_code:
         return (
-            f"{end} before it created a kprof recorder, so there is no capture; "
-            "make it run without kprof first"
+            f"{end} before a kprof recorder had started, so there is no capture; "
+            "its own messages say why; if there are none, make it run without kprof first"
         )
     return (
         f"{end} without creating a kprof recorder, so there is no capture; "

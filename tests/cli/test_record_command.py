@@ -96,7 +96,7 @@ def test_strict_turns_losses_into_a_failure(kprof, tmp_path, loss):
     ("line", "code", "sentence"),
     [
         (["--", "true"], 1, "call kprof.recorder()"),
-        (["--", "false"], 1, "exited with 1 before it created a kprof recorder"),
+        (["--", "false"], 1, "exited with 1 before a kprof recorder had started"),
         (["--", "sh", "-c", "exit 77"], 77, "exited with 77"),
         (["--", "sh", "-c", "kill -9 $$"], 137, "was killed by SIGKILL"),
         (["--", "no-such-command"], 1, "cannot start no-such-command"),

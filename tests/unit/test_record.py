@@ -88,7 +88,7 @@ def test_the_exit_code_of_the_workload_is_kept_with_its_events(tmp_path, ending,
     ("arguments", "code", "sentence"),
     [
         ([], 1, "without creating a kprof recorder"),
-        (["--exit", "5"], 5, "exited with 5 before it created a kprof recorder"),
+        (["--exit", "5"], 5, "exited with 5 before a kprof recorder had started"),
         (["--die", "SIGTERM"], 143, "was killed by SIGTERM before"),
         (["--started", "0,1", "--die", "SIGKILL"], 137, "none of its 2 ranks finished"),
     ],
@@ -329,7 +329,7 @@ def test_a_second_interrupt_kills_also_workers_in_sessions_of_their_own(tmp_path
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=20)
-    assert "was killed by SIGKILL before it created a kprof recorder" in errors
+    assert "was killed by SIGKILL before a kprof recorder had started" in errors
     wait_for(lambda: not is_running(worker_pid))
     assert leftovers(tmp_path) == []
 
