@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kprof.analysis.balance import efficiency, rank_efficiency
 from kprof.analysis.once import once_per_trace
+from kprof.analysis.rules.finding import Severity, severity_of
 from kprof.analysis.rules.outliers import medians_of_others
 from kprof.analysis.summary import summarise
 
@@ -20,6 +21,11 @@ def run_time_ns(trace: Trace) -> float:
     """The time with a launch running; without one clock, the longest such time of a rank."""
     table = efficiency(trace) if trace.is_on_one_clock else rank_efficiency(trace)
     return float(table["window_ns"].max()) if len(table) else 0.0
+
+
+def severity_of_cost(trace: Trace, cost_ns: float) -> Severity:
+    """How much of the time with a launch running a cost takes."""
+    return severity_of(cost_ns / max(run_time_ns(trace), 1))
 
 
 @once_per_trace

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.barriers import barrier_waits
-from kprof.analysis.rules.finding import Finding, severity_of
-from kprof.analysis.rules.measure import run_time_ns
+from kprof.analysis.rules.finding import Finding
+from kprof.analysis.rules.measure import run_time_ns, severity_of_cost
 from kprof.analysis.wording import duration, percent
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _lock(trace: Trace, region: str, rows: pd.DataFrame, wait_ns: float) -> Find
     return Finding(
         id=f"lock-contention/{region}",
         kind="lock_contention",
-        severity=severity_of(wait_ns / max(run_time_ns(trace), 1)),
+        severity=severity_of_cost(trace, wait_ns),
         sentence=f"blocks spend {duration(wait_ns)} each in {region} and leave it one by one: a lock that they queue "
         f"for ({int(rows['enters'].sum())} times)",
         remedy="shorten what is done under the lock, reduce locally first, or give every source a slice of its own",
@@ -62,7 +62,7 @@ def _barrier(trace: Trace, region: str, rows: pd.DataFrame, wait_ns: float) -> F
     return Finding(
         id=f"barrier-wait/{region}",
         kind="barrier_wait",
-        severity=severity_of(wait_ns / max(run_time_ns(trace), 1)),
+        severity=severity_of_cost(trace, wait_ns),
         sentence=f"{scope} meet in {region} and spend {duration(wait_ns)} per block waiting for the last one, {who}",
         remedy=f"look at what rank {worst['last_rank']} does before {region}; replace the barrier by flags per source "
         "where not all need all",

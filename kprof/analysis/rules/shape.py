@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kprof.analysis.rules.finding import Finding, severity_of
-from kprof.analysis.rules.measure import run_time_ns
+from kprof.analysis.rules.finding import Finding
+from kprof.analysis.rules.measure import run_time_ns, severity_of_cost
 from kprof.analysis.summary import summarise
 from kprof.analysis.wording import counted, duration, members, percent
 
@@ -50,14 +50,13 @@ def tails(trace: Trace) -> list[Finding]:
         return []
     row = rows[0]
     rank, block = int(row["rank"]), int(row["block"])
-    share = row["tail_ns"] / max(run_time_ns(trace), 1)
     others = len({int(other["rank"]) for other in rows}) - 1
     also = f" ({counted(others, 'more rank has', 'more ranks have')} one)" if others else ""
     return [
         Finding(
             id=f"tail/rank-{rank}",
             kind="tail",
-            severity=severity_of(share),
+            severity=severity_of_cost(trace, row["tail_ns"]),
             sentence=f"block {block} of rank {rank} still works when nine of ten blocks of its rank have ended: a tail "
             f"of {duration(row['tail_ns'])} in {counted(row['launches'], 'launch', 'launches')}{also}",
             remedy="start the longest item first, or split it over several blocks",
@@ -144,7 +143,7 @@ def _idle_blocks(trace: Trace, kernel: str, rows: pd.DataFrame, saved_ns: float)
     return Finding(
         id=f"idle-blocks/{kernel}",
         kind="idle_blocks",
-        severity=severity_of(saved_ns / max(run_time_ns(trace), 1)),
+        severity=severity_of_cost(trace, saved_ns),
         sentence=f"{percent(float(rows['idle'].median()))} of the blocks of {members('rank', ranks)} do nothing in "
         f"{kernel}: {busy} of {blocks} blocks have all the work",
         remedy="spread the work over all blocks, or launch fewer; even spreading would save about "
@@ -191,7 +190,7 @@ def _idle_processors(trace: Trace, kernel: str, rows: pd.DataFrame) -> Finding:
     return Finding(
         id=f"idle-processors/{kernel}",
         kind="idle_processors",
-        severity=severity_of(cost_ns / max(run_time_ns(trace), 1)),
+        severity=severity_of_cost(trace, cost_ns),
         sentence=f"{kernel} runs in {counted(blocks, 'block', 'blocks')} on a GPU of {processors} SMs (CUs), and each "
         f"works for {time} a launch, {share} of its time",
         remedy="give the work to more blocks, until the links or the memory are the limit",

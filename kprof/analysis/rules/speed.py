@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kprof.analysis.rules.finding import Finding, severity_of
-from kprof.analysis.rules.measure import run_time_ns
+from kprof.analysis.rules.finding import Finding
+from kprof.analysis.rules.measure import run_time_ns, severity_of_cost
 from kprof.analysis.rules.outliers import MIN_RATIO, by_number, medians_of_others, ratios_to_others
 from kprof.analysis.summary import summarise
 from kprof.analysis.wording import duration, members, ratio
@@ -52,7 +52,7 @@ def _slow_rank(trace: Trace, rank: int, rows: list[tuple[float, str, float]]) ->
     return Finding(
         id=f"uneven-speed/rank-{rank}",
         kind="uneven_speed",
-        severity=severity_of(cost_ns / max(run_time_ns(trace), 1)),
+        severity=severity_of_cost(trace, cost_ns),
         sentence=f"rank {rank} takes {ratio(times)} the time of the median rank for one {region}, at the same number "
         f"of them: {duration(cost_ns)} more per block",
         remedy=f"compare the device of rank {rank} with the others: clocks, power, memory, other work on it",
@@ -111,7 +111,7 @@ def _slow_blocks(
     return Finding(
         id=f"uneven-speed/blocks-of-rank-{rank}",
         kind="uneven_speed",
-        severity=severity_of(cost_ns / max(run_time_ns(trace), 1)),
+        severity=severity_of_cost(trace, cost_ns),
         sentence=f"{members('block', blocks)} of rank {rank} took {ratio(worst['ratio'])} the time of the median block "
         f"for one {worst['region']}, at the same number of them: {duration(cost_ns)} in the slowest",
         remedy="look at what differs for these blocks: where they run, which memory they touch, what shares their SM",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kprof.analysis.balance import imbalance
-from kprof.analysis.rules.finding import Finding, severity_of
-from kprof.analysis.rules.measure import excess_wait_for, run_time_ns
+from kprof.analysis.rules.finding import Finding
+from kprof.analysis.rules.measure import excess_wait_for, run_time_ns, severity_of_cost
 from kprof.analysis.rules.outliers import (
     MIN_RATIO,
     by_number,
@@ -76,13 +76,12 @@ def _uneven_rank(
     what = _noun(trace, category, quantity)
     excess_ns = excess_wait_for(trace, rank)
     cost_ns = excess_ns or _excess_work_ns(trace, rank)
-    share = cost_ns / max(run_time_ns(trace), 1)
     is_felt = excess_ns >= 0.01 * run_time_ns(trace)
     seen = f"; the others wait up to {duration(excess_ns)} longer for it" if is_felt else ""
     return Finding(
         id=f"uneven-work/rank-{rank}",
         kind="uneven_work",
-        severity=severity_of(share),
+        severity=severity_of_cost(trace, cost_ns),
         sentence=f"rank {rank} {_VERBS[category]} {ratio(times)} the {what} of the median rank "
         f"({amount:,.0f} against {usual:,.0f} in {region}){seen}",
         remedy="even out the routing, or split the work of a launch so that the others overlap the wait with work",
@@ -226,13 +225,12 @@ def _uneven_group(
 ) -> Finding:
     blocks = {int(str(r)): sorted(map(int, g["block"])) for r, g in rows.groupby("rank")}
     cost_ns, affected = _excess_block_work_ns(trace, blocks)
-    share = cost_ns / max(run_time_ns(trace), 1)
     serve = f"; they serve rank {peer}" if peer is not None else ""
     extra = f", {duration(cost_ns)} more work than the median block" if cost_ns else ""
     return Finding(
         id=f"uneven-work/blocks-for-rank-{peer}" if peer is not None else "uneven-work/blocks",
         kind="uneven_work",
-        severity=severity_of(share),
+        severity=severity_of_cost(trace, cost_ns),
         sentence=f"{_places_in_words(blocks)} got {ratio(times)} the events of the median block in {region}"
         f"{extra}{serve}",
         remedy="deal the items out over all blocks (a prefix sum over the counts) instead of tying blocks to a source",

@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.dependencies.replay import RANK_AT_THE_MEDIAN, gain_ns
 from kprof.analysis.durations import block_time_ns
-from kprof.analysis.rules.finding import Finding, severity_of
-from kprof.analysis.rules.measure import excess_wait_for, longest_waits_for, run_time_ns
+from kprof.analysis.rules.finding import Finding
+from kprof.analysis.rules.measure import (
+    excess_wait_for,
+    longest_waits_for,
+    run_time_ns,
+    severity_of_cost,
+)
 from kprof.analysis.rules.outliers import MIN_RATIO, by_number, medians_of_others, ratios_to_others
 from kprof.analysis.skew import launch_starts
 from kprof.analysis.waiting import blame, late_sender
@@ -59,7 +64,7 @@ def _late_sender(trace: Trace, peer: int, waited_ns: float, excess_ns: float) ->
     return Finding(
         id=f"late-sender/rank-{peer}",
         kind="late_sender",
-        severity=severity_of(excess_ns / max(run_time_ns(trace), 1)),
+        severity=severity_of_cost(trace, excess_ns),
         sentence=f"{members('rank', waiting)} spent {percent(share)} of block time waiting for rank {peer}, their "
         f"slowest blocks {duration(waited_ns)}; most of it in {region}{_split_in_words(split)}{hope}",
         remedy=f"look at what rank {peer} does before its sends; send earlier or overlap the wait with work",
@@ -176,7 +181,7 @@ def _skew(trace: Trace, rank: int, rows: pd.DataFrame, cost_ns: float) -> Findin
     return Finding(
         id=f"launch-skew/rank-{rank}",
         kind="launch_skew",
-        severity=severity_of(cost_ns / max(run_time_ns(trace), 1)),
+        severity=severity_of_cost(trace, cost_ns),
         sentence=f"rank {rank} starts {launches} later than the other ranks, at worst by {duration(worst['delay_ns'])} "
         f"({worst['kernel'] or 'kernel'} call {worst['ordinal']}): start skew, not slowness",
         remedy="look at the host side of that rank (allocations, Python, an uneven step before); "
