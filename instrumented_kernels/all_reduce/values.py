@@ -29,7 +29,8 @@ def expected_sum(inputs: list[torch.Tensor]) -> torch.Tensor:
     """The one right result: added in fp32 in rank order, rounded once."""
     import torch
 
-    total = torch.zeros(inputs[0].shape, dtype=torch.float32, device=inputs[0].device)
-    for tensor in inputs:
+    # Begins with the first summand: a sum that begins with +0 loses the sign of -0.
+    total = inputs[0].to(torch.float32, copy=True)
+    for tensor in inputs[1:]:
         total += tensor.float()
     return total.to(inputs[0].dtype)

@@ -46,7 +46,12 @@ struct alignas(num_bytes) Vector {
 // The sum of some vectors in fp32, in the order in which they are added, rounded once at the end.
 template <typename Vector>
 struct alignas(16) Sum {
-  float values[Vector::kLength] = {};
+  float values[Vector::kLength];
+
+  // -0 is what changes no summand: -0 + x is x for every x, while +0 + -0 would be +0.
+  KPROF_DEVICE Sum() {
+    for (float& value : values) value = -0.0f;
+  }
 
   KPROF_DEVICE void add(const Vector& vector) {
     for (uint32_t j = 0; j < Vector::kLength; ++j) values[j] += to_float(vector.values[j]);

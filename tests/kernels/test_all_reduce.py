@@ -110,6 +110,26 @@ def test_values_that_are_no_numbers(variant: str) -> None:
     assert run_threads(2, work) == [0, 0]
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_negative_zeros_keep_their_sign(world_size: int, dtype: torch.dtype, variant: str) -> None:
+    """-0 + -0 is -0 as IEEE 754 and NCCL have it; one +0 makes it +0."""
+
+    def work(group: ThreadGroup) -> list[bool]:
+        plan = Setting(world_size).plan(group)
+        tensor = torch.full((9,), -0.0, dtype=dtype)
+        if group.rank == 0:
+            tensor[4] = 0.0
+        result = plan(tensor, variant=variant)
+        plan.close()
+        assert not result.any()
+        return torch.signbit(result).tolist()
+
+    expected = [i != 4 for i in range(9)]
+    assert run_threads(world_size, work) == [expected] * world_size
+
+
 @pytest.mark.parametrize(
     ("variant", "region"),
     [
