@@ -12,11 +12,15 @@ anchor. Anchors of one launch on one processor (SM, CU) make one piecewise linea
 A reading of the real-time clock is up to one step early, so that a line runs half a step above the anchors. One anchor
 says where it is to half a step, a hundred to a few ns: pieces are long where the frequency holds, and halved where not.
 `error_ns` is how far any anchor lies from the line: the bound that is stated, measured on every flush, not assumed.
+
+Anchors come from device memory, so any of them may be damaged. `torn_anchors` finds those that contradict the rest of
+their group by more than a second. The fit takes whatever it gets, ends after some 64 rounds, and never runs backwards.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from bisect import bisect_right
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -27,7 +31,12 @@ _MIN_BASELINE_NS: Final = 100_000.0
 # Readings of the real-time clock are that far from even steps on an H200 (benchmarks/probe_overhead).
 _SCATTER_NS: Final = 8.0
 _MIN_GAP_NS: Final = 1000.0
-_GROUP_SHIFT: Final = 40
+# No counter runs that many times faster or slower than the nominal rate.
+_MAX_RATE_RATIO: Final = 32.0
+# An anchor reads two clocks one after the other, and the CPU target may lose its core in between: a second is damage.
+_MAX_CONTRADICTION_NS: Final = 1e9
+# Clocks beyond this moment (146 years in ns) are damage, and sums of them would overflow.
+_MAX_CLOCK: Final = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -45,10 +54,9 @@ class Anchors:
 
 @dataclass(frozen=True)
 class _Knots:
-    """Knots of all groups, ordered by `place`; group g has the knots first[g] .. first[g + 1] - 1."""
+    """Knots of all groups, in order; group g has the knots first[g] .. first[g + 1] - 1."""
 
     first: np.ndarray
-    place: np.ndarray
     cycles: np.ndarray
     ns: np.ndarray
     rate: np.ndarray
@@ -75,15 +83,18 @@ class CycleMap:
     def _to_ns(self, group: np.ndarray, cycles: np.ndarray) -> np.ndarray:
         relative = cycles - self.base_cycles[group]
         knots = self.knots
-        knot = np.searchsorted(knots.place, _place(group, relative), side="right") - 1
-        knot = np.clip(knot, knots.first[group], knots.first[group + 1] - 1)
+        begin = knots.first[group]
+        # The first knot of a group also maps what lies before it.
+        knot = _first_above(knots.cycles, begin + 1, knots.first[group + 1], relative) - 1
         ns = knots.ns[knot] + (relative - knots.cycles[knot]) * knots.rate[knot]
-        moments: np.ndarray = self.base_ns[group] + np.rint(ns).astype(np.int64)
+        # What follows from torn anchors stays within 64 bits.
+        limited = np.rint(ns).clip(-_MAX_CLOCK / 2, _MAX_CLOCK / 2)
+        moments: np.ndarray = self.base_ns[group] + limited.astype(np.int64)
         return moments
 
 
 def fit_cycles(anchors: Anchors, step_ns: float, nominal_cycles_per_second: float) -> CycleMap:
-    """The maps through all anchors of a flush; the nominal rate serves where anchors give none."""
+    """The maps through all anchors of a flush, at least one; the nominal rate serves where anchors give none."""
     keys = _keys(anchors.launch, anchors.hw_id)
     order = np.lexsort((anchors.cycles, keys))
     keys, cycles, ns = keys[order], anchors.cycles[order], anchors.realtime_ns[order]
@@ -92,10 +103,11 @@ def fit_cycles(anchors: Anchors, step_ns: float, nominal_cycles_per_second: floa
     relative_cycles = (cycles - cycles[first][group]).astype(np.float64)
     relative_ns = (ns - ns[first][group]).astype(np.float64)
     last = np.append(first[1:], len(keys)) - 1
+    limits = _rate_limits(nominal_cycles_per_second)
     rates = _rates(
         keys[first] >> 32, relative_ns[last], relative_cycles[last], 1e9 / nominal_cycles_per_second
-    )
-    knots = _knots(group, relative_cycles, relative_ns, rates, step_ns)
+    ).clip(*limits)
+    knots = _knots(_fit_lines(group, relative_cycles, relative_ns, rates, step_ns, limits), step_ns)
     common = float(1e9 / np.median(rates))
     fitted = CycleMap(keys[first], cycles[first], ns[first], knots, common)
     distance_ns = (fitted._to_ns(group, cycles) - ns).astype(np.float64) - step_ns / 2
@@ -108,11 +120,86 @@ def _keys(launch: np.ndarray, hw_id: np.ndarray) -> np.ndarray:
     return keys
 
 
-def _place(group: np.ndarray, relative_cycles: np.ndarray) -> np.ndarray:
-    """One number that sorts by group first; the cycles of one launch stay far below 2^40 (nine minutes)."""
-    inside = np.clip(relative_cycles, 0, (1 << _GROUP_SHIFT) - 1).astype(np.int64)
-    place: np.ndarray = (group.astype(np.int64) << _GROUP_SHIFT) + inside
-    return place
+def _rate_limits(nominal_cycles_per_second: float) -> tuple[float, float]:
+    """The least and the most ns that a cycle can take."""
+    nominal = 1e9 / nominal_cycles_per_second
+    return nominal / _MAX_RATE_RATIO, nominal * _MAX_RATE_RATIO
+
+
+def _first_above(
+    values: np.ndarray, begin: np.ndarray, end: np.ndarray, wanted: np.ndarray
+) -> np.ndarray:
+    """For every row the first index in begin .. end - 1 with a value above `wanted`, else `end`; values ascend."""
+    low, high = begin, end
+    while (is_open := low < high).any():
+        middle = (low + high) // 2
+        is_above = values[np.where(is_open, middle, 0)] > wanted
+        low = np.where(is_open & ~is_above, middle + 1, low)
+        high = np.where(is_open & is_above, middle, high)
+    return low
+
+
+def torn_anchors(anchors: Anchors, nominal_cycles_per_second: float) -> np.ndarray:
+    """Which anchors are damaged: impossible by themselves, or far from what the others of their group say."""
+    is_torn = (np.minimum(anchors.cycles, anchors.realtime_ns) < 0) | (
+        np.maximum(anchors.cycles, anchors.realtime_ns) >= _MAX_CLOCK
+    )
+    rows = np.flatnonzero(~is_torn)
+    keys = _keys(anchors.launch, anchors.hw_id)[rows]
+    order = np.lexsort((anchors.cycles[rows], keys))
+    rows, keys = rows[order], keys[order]
+    cycles, ns, limits = (
+        anchors.cycles[rows],
+        anchors.realtime_ns[rows],
+        _rate_limits(nominal_cycles_per_second),
+    )
+    agrees = _is_possible(np.diff(cycles), np.diff(ns), limits) | (np.diff(keys) != 0)
+    for key in np.unique(keys[1:][~agrees]):
+        begin, end = np.searchsorted(keys, [key, key + 1])
+        outside = _outside_longest_chain(cycles[begin:end], ns[begin:end], limits)
+        is_torn[rows[begin + outside]] = True
+    torn: np.ndarray = is_torn
+    return torn
+
+
+def _is_possible(cycles: np.ndarray, ns: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
+    """Whether so many cycles can have taken so long."""
+    least, most = limits
+    possible: np.ndarray = (ns >= cycles * least - _MAX_CONTRADICTION_NS) & (
+        ns <= cycles * most + _MAX_CONTRADICTION_NS
+    )
+    return possible
+
+
+def _outside_longest_chain(
+    cycles: np.ndarray, ns: np.ndarray, limits: tuple[float, float]
+) -> np.ndarray:
+    """The anchors of one group, in order of cycles, that contradict the longest chain of anchors that agree.
+
+    Two anchors agree when neither `ns - least * cycles` nor `most * cycles - ns` falls from one to the other: sorted by
+    the first, a chain is a sequence that does not fall in the second, and the longest is found in n log n.
+    """
+    x, y = (cycles - cycles[0]).astype(np.float64), (ns - ns[0]).astype(np.float64)
+    slow, fast = y - limits[0] * x, limits[1] * x - y
+    order = np.lexsort((fast, slow))
+    ends: list[float] = []
+    end_rows: list[int] = []
+    before = np.full(len(x), -1)
+    for row, value in zip(order.tolist(), fast[order].tolist(), strict=True):
+        length = bisect_right(ends, value)
+        before[row] = end_rows[length - 1] if length else -1
+        ends[length : length + 1], end_rows[length : length + 1] = [value], [row]
+    chain, row = [], end_rows[-1]
+    while row >= 0:
+        chain.append(row)
+        row = int(before[row])
+    kept = np.sort(np.array(chain))
+    place = np.searchsorted(kept, np.arange(len(x)))
+    agrees = np.ones(len(x), dtype=bool)
+    for neighbour in (kept[np.maximum(place - 1, 0)], kept[np.minimum(place, len(kept) - 1)]):
+        sign = np.where(np.arange(len(x)) >= neighbour, 1, -1)
+        agrees &= _is_possible(sign * (x - x[neighbour]), sign * (y - y[neighbour]), limits)
+    return np.flatnonzero(~agrees)
 
 
 def _rates(
@@ -121,7 +208,7 @@ def _rates(
     """Ns per cycle of each group: its own where its anchors lie far apart, else its launch's, else that of all."""
     whole = nominal
     if elapsed_ns.sum() >= _MIN_BASELINE_NS:
-        whole = float(elapsed_ns.sum() / elapsed_cycles.sum())
+        whole = float(elapsed_ns.sum() / max(elapsed_cycles.sum(), 1.0))
     _, launch_idx = np.unique(launch, return_inverse=True)
     launch_ns = np.bincount(launch_idx, elapsed_ns)
     launch_cycles = np.maximum(np.bincount(launch_idx, elapsed_cycles), 1.0)
@@ -135,10 +222,11 @@ def _rates(
 
 @dataclass(frozen=True)
 class _Lines:
-    """Straight pieces through the anchors begin .. end - 1: `ns + rate * (cycles - center)`."""
+    """Straight pieces through the anchors from `first` to `last` cycles: `ns + rate * (cycles - center)`."""
 
-    begin: np.ndarray
-    end: np.ndarray
+    group: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
     center: np.ndarray
     ns: np.ndarray
     rate: np.ndarray
@@ -148,58 +236,88 @@ class _Lines:
         ns: np.ndarray = self.ns[line] + self.rate[line] * (cycles - self.center[line])
         return ns
 
+    def rows(self, which: np.ndarray) -> _Lines:
+        """The chosen lines."""
+        return _Lines(*(getattr(self, field.name)[which] for field in fields(self)))
 
-def _knots(
-    group: np.ndarray, cycles: np.ndarray, ns: np.ndarray, rates: np.ndarray, step_ns: float
-) -> _Knots:
+    @staticmethod
+    def concatenate(parts: list[_Lines]) -> _Lines:
+        """All lines of all parts."""
+        names = [field.name for field in fields(_Lines)]
+        return _Lines(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+
+
+def _knots(lines: _Lines, step_ns: float) -> _Knots:
     """Both ends of every line, made one where two lines come so close that a step between them could run backwards."""
-    lines = _fit_lines(group, cycles, ns, rates, step_ns)
-    ends = np.stack([cycles[lines.begin], cycles[lines.end - 1]], axis=1)
+    ends = np.stack([lines.first, lines.last], axis=1)
     ends_ns = lines.at(np.arange(len(ends))[:, np.newaxis], ends) + step_ns / 2
-    is_near = (ends_ns[1:, 0] - ends_ns[:-1, 1] < _MIN_GAP_NS) & (np.diff(group[lines.begin]) == 0)
+    is_near = (ends_ns[1:, 0] - ends_ns[:-1, 1] < _MIN_GAP_NS) & (np.diff(lines.group) == 0)
     near = np.flatnonzero(is_near)
     for values in (ends, ends_ns):
         values[near, 1] = values[near + 1, 0] = (values[near, 1] + values[near + 1, 0]) / 2
-    knot_group = np.repeat(group[lines.begin], 2)
-    place = _place(knot_group, ends.ravel())
+    knot_group = np.repeat(lines.group, 2)
     # The ends of a line through one anchor are one knot, too.
-    kept = np.flatnonzero(np.diff(place, prepend=-1))
-    knot_group, knot_cycles, knot_ns = knot_group[kept], ends.ravel()[kept], ends_ns.ravel()[kept]
+    is_new = (np.diff(knot_group, prepend=-1) != 0) | (np.diff(ends.ravel(), prepend=-1) != 0)
+    kept = np.flatnonzero(is_new)
+    knot_group, knot_cycles = knot_group[kept], ends.ravel()[kept]
+    first_knot = np.append(np.flatnonzero(np.diff(knot_group, prepend=-1)), len(knot_group))
+    knot_ns = _rising(ends_ns.ravel()[kept], knot_group, first_knot)
     knot_rate = np.repeat(lines.rate, 2)[kept]
     inner = np.flatnonzero(np.diff(knot_group) == 0)
     knot_rate[inner] = np.diff(knot_ns)[inner] / np.diff(knot_cycles)[inner]
-    first_knot = np.append(np.flatnonzero(np.diff(knot_group, prepend=-1)), len(knot_group))
-    return _Knots(first_knot, place[kept], knot_cycles, knot_ns, knot_rate)
+    return _Knots(first_knot, knot_cycles, knot_ns, knot_rate)
+
+
+def _rising(ns: np.ndarray, group: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """`ns`, each raised to the one before it in its group: anchors that contradict each other turn no time around."""
+    if not ((np.diff(ns) < 0) & (np.diff(group) == 0)).any():
+        return ns
+    return np.concatenate(
+        [
+            np.maximum.accumulate(ns[begin:end])
+            for begin, end in zip(first[:-1].tolist(), first[1:].tolist(), strict=True)
+        ]
+    )
 
 
 def _fit_lines(
-    group: np.ndarray, cycles: np.ndarray, ns: np.ndarray, rates: np.ndarray, step_ns: float
+    group: np.ndarray,
+    cycles: np.ndarray,
+    ns: np.ndarray,
+    rates: np.ndarray,
+    step_ns: float,
+    limits: tuple[float, float],
 ) -> _Lines:
-    """As few lines as it takes: what misses an anchor by more than readings scatter is halved until nothing does."""
-    place = _place(group, cycles)
+    """As few lines as it takes: what misses an anchor by more than readings scatter is halved until nothing does.
+
+    Each half has half the cycles, so that 64 rounds see the end of any 64-bit counter.
+    """
     begin = np.flatnonzero(np.diff(group, prepend=-1))
     end = np.append(begin[1:], len(group))
-    accepted = []
+    accepted: list[_Lines] = []
     while len(begin):
-        lines, missed_ns = _regressions(begin, end, cycles, ns, rates[group[begin]])
-        is_split = (missed_ns > step_ns / 2 + _SCATTER_NS) & (cycles[end - 1] > cycles[begin])
-        accepted.append((lines, ~is_split))
+        lines, missed_ns = _regressions(group, begin, end, cycles, ns, rates, limits)
+        is_split = (missed_ns > step_ns / 2 + _SCATTER_NS) & (lines.last > lines.first)
+        accepted.append(lines.rows(~is_split))
         begin, end = begin[is_split], end[is_split]
-        middle = (place[begin] + place[end - 1] + 1) // 2
-        middle_idx = np.searchsorted(place, middle)
+        middle = (cycles[begin] + cycles[end - 1]) / 2
+        # Floats round: both halves keep an anchor.
+        middle_idx = np.clip(_first_above(cycles, begin, end, middle), begin + 1, end - 1)
         begin, end = np.concatenate([begin, middle_idx]), np.concatenate([middle_idx, end])
-    names = ("begin", "end", "center", "ns", "rate")
-    columns = [
-        np.concatenate([getattr(lines, name)[kept] for lines, kept in accepted]) for name in names
-    ]
-    order = np.argsort(columns[0])
-    return _Lines(*(column[order] for column in columns))
+    lines = _Lines.concatenate(accepted)
+    return lines.rows(np.lexsort((lines.first, lines.group)))
 
 
 def _regressions(
-    begin: np.ndarray, end: np.ndarray, cycles: np.ndarray, ns: np.ndarray, rates: np.ndarray
+    group: np.ndarray,
+    begin: np.ndarray,
+    end: np.ndarray,
+    cycles: np.ndarray,
+    ns: np.ndarray,
+    rates: np.ndarray,
+    limits: tuple[float, float],
 ) -> tuple[_Lines, np.ndarray]:
-    """Lines of least squares, of the given rates where pieces are short, and by how much each misses some anchor."""
+    """Lines of least squares, of their group's rate where pieces are short, and by how much each misses some anchor."""
     length = end - begin
     starts = np.cumsum(length) - length
     piece = np.repeat(np.arange(len(begin)), length)
@@ -208,7 +326,8 @@ def _regressions(
     mean_ns = np.add.reduceat(ns[anchor], starts) / length
     x, y = cycles[anchor] - center[piece], ns[anchor] - mean_ns[piece]
     square = np.add.reduceat(x * x, starts)
-    slope = np.add.reduceat(x * y, starts) / np.maximum(square, 1.0)
-    rate = np.where(ns[end - 1] - ns[begin] >= _MIN_BASELINE_NS, slope, rates)
+    slope = (np.add.reduceat(x * y, starts) / np.maximum(square, 1.0)).clip(*limits)
+    rate = np.where(ns[end - 1] - ns[begin] >= _MIN_BASELINE_NS, slope, rates[group[begin]])
     missed_ns = np.maximum.reduceat(np.abs(y - rate[piece] * x), starts)
-    return _Lines(begin, end, center, mean_ns, rate), missed_ns
+    lines = _Lines(group[begin], cycles[begin], cycles[end - 1], center, mean_ns, rate)
+    return lines, missed_ns

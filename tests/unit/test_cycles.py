@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from kprof.clocks.cycles import Anchors, fit_cycles
+from kprof.clocks.cycles import Anchors, fit_cycles, torn_anchors
 
 STEP_NS = 32
 START_NS = 1_760_000_000_000_000_000
@@ -139,3 +143,77 @@ def test_launches_do_not_share_a_line() -> None:
     hw_id = np.zeros(2, dtype=int)
     inside = fitted.to_ns(np.zeros(2, int), hw_id, cycles_at(hw_id, np.array([10_000.0, 40_000.0])))
     assert abs(int(np.diff(inside)[0]) - 30_000) <= STEP_NS
+
+
+def whole_launch(minutes: float, num_anchors: int = 3000) -> tuple[np.ndarray, np.ndarray]:
+    """Moments and cycles of a processor that changes between two frequencies every tenth of the launch."""
+    moments = np.linspace(0, minutes * 60e9, num_anchors)
+    ghz = np.where((np.arange(num_anchors) * 10 // num_anchors) % 2 == 0, 1.98, 0.345)
+    return moments, np.cumsum(np.diff(moments, prepend=0.0) * ghz)
+
+
+def test_a_launch_of_twelve_minutes_with_changing_frequency_is_followed() -> None:
+    moments, counts = whole_launch(12.0)
+    assert counts[-1] > 1 << 39
+    moments, counts = np.append(moments, moments[-1] * 3), np.append(counts, counts[-1] * 3)
+    zeros = np.zeros(len(counts), dtype=int)
+    anchors = Anchors(zeros, zeros, counts.astype(np.int64), reading(moments))
+    assert not torn_anchors(anchors, 1.98e9).any()
+    fitted = fit_cycles(anchors, STEP_NS, 1.98e9)
+    assert fitted.error_ns <= STEP_NS
+    mapped = fitted.to_ns(zeros, zeros, counts.astype(np.int64))
+    assert np.abs(mapped - START_NS - moments).max() <= STEP_NS
+
+
+def damaged(anchors: Anchors, row: int, **columns: int) -> Anchors:
+    changed = {}
+    for name, value in columns.items():
+        changed[name] = getattr(anchors, name).copy()
+        changed[name][row] = value
+    return replace(anchors, **changed)
+
+
+@pytest.mark.parametrize("row", [0, 3, 150, 299])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"cycles": 0},
+        {"cycles": (1 << 61) + 12_345},
+        {"cycles": -5},
+        {"realtime_ns": 0},
+        {"realtime_ns": START_NS + (1 << 45)},
+        {"realtime_ns": (1 << 62) + 1},
+    ],
+)
+def test_a_torn_anchor_is_found_and_the_others_are_not(row: int, columns: dict[str, int]) -> None:
+    whole = anchors_at(np.linspace(0.0, 40e6, 100))
+    whole = replace(whole, cycles=whole.cycles + 10**15)
+    torn = torn_anchors(damaged(whole, row, **columns), 1.98e9)
+    assert np.flatnonzero(torn).tolist() == [row]
+
+
+def test_a_fit_through_a_torn_anchor_ends_and_says_how_wrong_it_is() -> None:
+    """It took for ever: the torn anchor lay beyond the cycles that a search could tell apart."""
+    whole = anchors_at(np.linspace(0.0, 40e6, 100))
+    fitted = fit_cycles(damaged(whole, 150, cycles=(1 << 61) + 9), STEP_NS, 1.98e9)
+    assert fitted.error_ns < 1e9
+    fitted = fit_cycles(damaged(whole, 150, realtime_ns=START_NS + (1 << 45)), STEP_NS, 1.98e9)
+    assert fitted.error_ns > 1e9
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 1 << 32), st.integers(1, 400), st.integers(1, 62), st.integers(1, 4))
+def test_time_never_runs_backwards_whatever_the_anchors_say(
+    seed: int, num_anchors: int, bits: int, num_processors: int
+) -> None:
+    random = np.random.default_rng(seed)
+    cycles = random.integers(0, 1 << bits, num_anchors)
+    hw_id = random.integers(0, num_processors, num_anchors)
+    zeros = np.zeros(num_anchors, dtype=int)
+    anchors = Anchors(zeros, hw_id, cycles, random.integers(0, 1 << 62, num_anchors))
+    assert torn_anchors(anchors, 1.98e9).shape == (num_anchors,)
+    fitted = fit_cycles(anchors, STEP_NS, 1.98e9)
+    for processor in np.unique(hw_id):
+        asked = np.sort(np.append(cycles, random.integers(0, 1 << bits, 100)))
+        place = np.zeros(len(asked), dtype=int), np.full(len(asked), processor)
+        assert (np.diff(fitted.to_ns(*place, asked)) >= 0).all()
