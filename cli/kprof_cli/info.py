@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def info_json(capture: Capture) -> dict[str, Any]:
     """The manifest, with the path and size of the capture and its losses as sentences."""
-    from kprof.recording.record import describe_losses
+    from kprof.capture.losses import describe_losses
 
     manifest: dict[str, Any] = msgspec.to_builtins(capture.manifest)
     place = {"path": str(capture.path), "size_bytes": capture.size_bytes}
@@ -30,7 +30,7 @@ def info_json(capture: Capture) -> dict[str, Any]:
 
 def print_info(capture: Capture) -> None:
     """Print the head, a table of ranks and a table of kernels."""
-    from kprof.recording.record import describe_losses
+    from kprof.capture.losses import describe_losses
 
     manifest = capture.manifest
     for name, value in _head(capture):

@@ -21,7 +21,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -34,6 +33,7 @@ import kprof
 from kprof.abi import ArenaGeometry
 from kprof.capture import directory as capture
 from kprof.capture.directory import Capture
+from kprof.capture.losses import describe_losses, name_ranks
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo, RankStarted
 from kprof.errors import CaptureError, KprofError, OutputExistsError, WorkloadError
 from kprof.recording.process import ARENA_BYTES_VARIABLE, RECORD_DIR_VARIABLE
@@ -273,7 +273,7 @@ def _alignment(directory: Path, infos: Sequence[RankInfo]) -> tuple[Alignment | 
         return None, "the workload ran no clock calibration: call Recorder.align(...) in every rank"
     without = sorted({info.rank for info in infos} - {entry.rank for entry in alignment.ranks})
     if without:
-        return None, f"{_name_ranks(without)} took no part in the clock calibration"
+        return None, f"{name_ranks(without)} took no part in the clock calibration"
     return alignment, ""
 
 
@@ -283,51 +283,3 @@ def _finish(directory: Path, output: Path, manifest: Manifest) -> Capture:
     except CaptureError as error:
         kept = directory if directory.exists() else output
         raise type(error)(f"{error}; the ranks' files are kept in {kept}") from error
-
-
-def describe_losses(manifest: Manifest) -> tuple[str, ...]:
-    """A sentence for everything that a capture lacks: missing ranks and, with their ranks and regions, events that were
-    dropped, torn, of unknown regions, never ended, saturated or clamped."""
-    lost = []
-    dropped = sum(info.counts.dropped for info in manifest.ranks)
-    if dropped:
-        emitted = dropped + sum(info.counts.recorded for info in manifest.ranks)
-        where = _where_lost(manifest, "dropped")
-        size = manifest.needed_arena_size
-        enough = f": --arena-size {size} would have held all" if size else ""
-        lost.append(f"{dropped} of {emitted} events did not fit the arena{where}{enough}")
-    for kind, one, many in _LOSSES:
-        count = sum(getattr(info.counts, kind) for info in manifest.ranks)
-        if count:
-            where = _where_lost(manifest, kind)
-            lost.append(f"{count} {one if count == 1 else many}{where}")
-    if manifest.missing_ranks:
-        lost.append(
-            f"{_name_ranks(manifest.missing_ranks)} of {manifest.world_size} left no events"
-        )
-    return tuple(lost)
-
-
-_LOSSES: Final = (
-    ("torn_chunks", "chunk was torn", "chunks were torn"),
-    ("unknown_region", "event has an unknown region id", "events have an unknown region id"),
-    ("open", "span was begun and never ended", "spans were begun and never ended"),
-    ("saturated", "span is longer than a record can say", "spans are longer than a record can say"),
-    ("clamped", "payload did not fit its field", "payloads did not fit their field"),
-)
-
-
-def _where_lost(manifest: Manifest, kind: str) -> str:
-    """` (ranks 0, 1; wait: 3, copy: 1)`"""
-    ranks = tuple(info.rank for info in manifest.ranks if getattr(info.counts, kind))
-    regions: Counter[str] = Counter()
-    for info in manifest.ranks:
-        for losses in info.losses:
-            regions[losses.region] += getattr(losses, kind, 0)
-    listed = ", ".join(f"{name}: {count}" for name, count in regions.most_common() if count)
-    return f" ({_name_ranks(ranks)}{'; ' + listed if listed else ''})"
-
-
-def _name_ranks(ranks: Sequence[int]) -> str:
-    """ "rank 3" or "ranks 3, 5"."""
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

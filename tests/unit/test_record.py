@@ -16,13 +16,13 @@ from msgspec.structs import replace
 
 from kprof.capture import directory as capture
 from kprof.capture.directory import Capture
+from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import EventCounts, RegionLosses
 from kprof.errors import ArenaError, CaptureError, OutputExistsError, WorkloadError
 from kprof.recording.record import (
     MAX_PROCS,
     RecordRequest,
     describe_exit,
-    describe_losses,
     launch_arguments,
     record,
     session,

@@ -1,0 +1,54 @@
+"""What a capture lacks, in sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from kprof.capture.manifest import Manifest
+
+_LOSSES: Final = (
+    ("torn_chunks", "chunk was torn", "chunks were torn"),
+    ("unknown_region", "event has an unknown region id", "events have an unknown region id"),
+    ("open", "span was begun and never ended", "spans were begun and never ended"),
+    ("saturated", "span is longer than a record can say", "spans are longer than a record can say"),
+    ("clamped", "payload did not fit its field", "payloads did not fit their field"),
+)
+
+
+def describe_losses(manifest: Manifest) -> tuple[str, ...]:
+    """A sentence for everything that a capture lacks: missing ranks and, with their ranks and regions, events that were
+    dropped, torn, of unknown regions, never ended, saturated or clamped."""
+    lost = []
+    dropped = sum(info.counts.dropped for info in manifest.ranks)
+    if dropped:
+        emitted = dropped + sum(info.counts.recorded for info in manifest.ranks)
+        where = _where_lost(manifest, "dropped")
+        size = manifest.needed_arena_size
+        enough = f": --arena-size {size} would have held all" if size else ""
+        lost.append(f"{dropped} of {emitted} events did not fit the arena{where}{enough}")
+    for kind, one, many in _LOSSES:
+        count = sum(getattr(info.counts, kind) for info in manifest.ranks)
+        if count:
+            where = _where_lost(manifest, kind)
+            lost.append(f"{count} {one if count == 1 else many}{where}")
+    if manifest.missing_ranks:
+        lost.append(f"{name_ranks(manifest.missing_ranks)} of {manifest.world_size} left no events")
+    return tuple(lost)
+
+
+def name_ranks(ranks: Sequence[int]) -> str:
+    """Ranks as words: "rank 3" or "ranks 3, 5"."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def _where_lost(manifest: Manifest, kind: str) -> str:
+    """` (ranks 0, 1; wait: 3, copy: 1)`"""
+    ranks = tuple(info.rank for info in manifest.ranks if getattr(info.counts, kind))
+    regions: Counter[str] = Counter()
+    for info in manifest.ranks:
+        for losses in info.losses:
+            regions[losses.region] += getattr(losses, kind, 0)
+    listed = ", ".join(f"{name}: {count}" for name, count in regions.most_common() if count)
+    return f" ({name_ranks(ranks)}{'; ' + listed if listed else ''})"
