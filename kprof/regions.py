@@ -25,9 +25,10 @@ import re
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from kprof.abi import MAX_REGION_ID
 from kprof.errors import RegionError
@@ -65,8 +66,8 @@ class Field(msgspec.Struct, frozen=True):
     """A bit field of the 32-bit payload."""
 
     name: str
-    bits: int
-    shift: int
+    bits: Annotated[int, Meta(ge=1, le=PAYLOAD_BITS)]
+    shift: Annotated[int, Meta(ge=0, lt=PAYLOAD_BITS)]
 
     @property
     def mask(self) -> int:
@@ -85,8 +86,9 @@ class Region(msgspec.Struct, frozen=True):
     moment: Moment = Moment.ISSUE
 
     def field(self, name: str) -> Field | None:
-        """The payload field called `name`, or None."""
-        return next((field for field in self.fields if field.name == name), None)
+        """The payload field called `name`, in upper or lower case as in SQL, or None."""
+        wanted = name.lower()
+        return next((field for field in self.fields if field.name.lower() == wanted), None)
 
 
 class FlowRule(msgspec.Struct, frozen=True):
@@ -249,8 +251,26 @@ def _check(table: RegionTable) -> None:
         if region.name in seen:
             raise RegionError(f"region name {region.name!r} is used twice; names must differ")
         seen.add(region.name)
+        _check_fields(region)
     for flow in table.flows:
         _check_flow(table, flow)
+
+
+def _check_fields(region: Region) -> None:
+    """Names become columns in SQL, where upper and lower case are the same."""
+    names = [field.name.lower() for field in region.fields]
+    strange = [field.name for field in region.fields if not field.name.isidentifier()]
+    if strange or len(set(names)) < len(names):
+        raise RegionError(
+            f"the payload fields of region {region.name!r} need different names of letters, digits and _, "
+            f"found {', '.join(repr(field.name) for field in region.fields)}"
+        )
+    if sum(field.bits for field in region.fields) > PAYLOAD_BITS or any(
+        field.shift + field.bits > PAYLOAD_BITS for field in region.fields
+    ):
+        raise RegionError(
+            f"the payload fields of region {region.name!r} do not fit {PAYLOAD_BITS} bits; narrow one"
+        )
 
 
 def _check_flow(table: RegionTable, flow: FlowRule) -> None:

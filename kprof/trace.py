@@ -126,6 +126,22 @@ class Trace:
             table: pa.Table = self._relation(query, parameters).to_arrow_table()
         return table
 
+    def query(self, text: str) -> pa.Table:
+        """Run a user's SQL over the views: one SELECT, whose input is the capture and nothing else.
+
+        Raises SelectionError if it does not parse or is another statement, which could write files.
+        """
+        import duckdb
+
+        with _reading():
+            statements = duckdb.extract_statements(text)
+        if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
+            raise SelectionError(
+                "kprof runs one SELECT statement over the views, and this is something else; "
+                "write a SELECT, or open the Parquet files of the capture in DuckDB itself"
+            )
+        return self.sql(text)
+
     def frame(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
         """Like `sql`, as a pandas DataFrame."""
         with _reading():

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kprof.capture.database import locked_database, sql_name, sql_text
 from kprof.capture.directory import EVENT_OPEN
 from kprof.capture.manifest import Launch, Manifest, RankInfo
-from kprof.capture.rank_summary import NO_PARTS_SQL, sql_text
+from kprof.capture.rank_summary import NO_PARTS_SQL
 from kprof.regions import MergedTables, Region, RegionTable
 
 if TYPE_CHECKING:
@@ -68,17 +69,7 @@ class Source:
 
 def connect(source: Source) -> duckdb.DuckDBPyConnection:
     """A private in-memory database that can read the capture's own files and nothing else."""
-    import duckdb
-
-    con = duckdb.connect(":memory:")
-    con.execute("SET preserve_insertion_order = false")
-    con.execute("SET enable_progress_bar = false")
-    if source.files:
-        summaries = [path for _, path in source.summaries]
-        allowed = ", ".join(sql_text(str(file)) for file in (*source.files, *summaries))
-        con.execute(f"SET allowed_paths = [{allowed}]")
-    con.execute("SET enable_external_access = false")
-    return con
+    return locked_database([*source.files, *(path for _, path in source.summaries)])
 
 
 def create_views(
@@ -161,13 +152,15 @@ def _region_rows(ranks: Sequence[RankInfo], merged: MergedTables) -> list[dict[s
 
 
 def field_names(table: RegionTable) -> list[str]:
-    """Payload columns of the `events` view: the standard ones and every other name, unless it hides a base column."""
-    names = dict.fromkeys(STANDARD_FIELDS)
+    """Payload columns of the `events` view: the standard ones and every other name, unless it hides a base column.
+
+    Names that differ only in upper and lower case are one column, as in SQL; the first spelling names it.
+    """
+    names = {name: name for name in STANDARD_FIELDS}
     for region in table.regions:
-        names |= dict.fromkeys(
-            field.name for field in region.fields if field.name not in _BASE_COLUMNS
-        )
-    return list(names)
+        for field in region.fields:
+            names.setdefault(field.name.lower(), field.name)
+    return [name for lower, name in names.items() if lower not in _BASE_COLUMNS]
 
 
 def _launch_row(rank: int, launch: Launch) -> dict[str, Any]:
@@ -251,7 +244,8 @@ def _with_row_numbers(table: pa.Table) -> pa.Table:
 def _events_sql(table: RegionTable) -> str:
     """Local ticks and ids to aligned times and names; all joins are against tables of a few rows."""
     fields = ",\n".join(
-        f"CAST((e.payload >> r.{name}_shift) & r.{name}_mask AS BIGINT) AS {name}"
+        f"CAST((e.payload >> r.{sql_name(f'{name}_shift')}) & r.{sql_name(f'{name}_mask')} AS BIGINT)"
+        f" AS {sql_name(name)}"
         for name in field_names(table)
     )
     return f"""
@@ -287,7 +281,8 @@ def aligned_sql(local: str, segment: str = "c") -> str:
 # Not materialized, so that a question about one rank or one slot reads only its events.
 _FLOWS_SQL: Final = f"""
     WITH ends AS NOT MATERIALIZED (
-        SELECT e.*, row_number() OVER (
+        SELECT e.event_id, e.region, e.region_id, e.kernel, e.ordinal, e.rank, e.peer, e.slot, e.block, e.warp,
+            e.start_ns, e.end_ns, row_number() OVER (
             PARTITION BY e.rank, e.region_id, e.ordinal, e.peer, e.slot
             ORDER BY e.start_ns, e.event_id) AS occurrence
         FROM events e

@@ -172,7 +172,7 @@ def query(
 ) -> None:
     """Run SQL over the events of a capture, all ranks on one clock."""
     trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
-    table = trace.sql(sql)
+    table = trace.query(sql)
     if not trace.is_on_one_clock:
         # Unlike the analyses a query cannot be told what it means to compare.
         note(

@@ -19,6 +19,7 @@ The manifest is data: JSON decoded into the structs of kprof.capture.manifest, t
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from kprof.capture.checks import check_events, check_manifest
+from kprof.capture.files import check_own_file, read_own_file
 from kprof.capture.manifest import (
     FORMAT_VERSION,
     Alignment,
@@ -40,6 +43,7 @@ from kprof.errors import (
     NewerFormatError,
     NotACaptureError,
     OutputExistsError,
+    RegionError,
 )
 from kprof.output import refusal
 
@@ -59,7 +63,7 @@ EVENT_CLAMPED: Final = 4
 class Capture:
     """A finished capture on disk, its manifest read and its files present.
 
-    Opening checks that every Parquet file that the manifest promises has a readable footer.
+    Opening checks what the manifest and the footers of the Parquet files say (checks.py), not the events themselves.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
@@ -72,7 +76,7 @@ class Capture:
         directory = Path(path)
         capture = Capture(directory, _read_manifest(directory))
         for info in capture.manifest.ranks:
-            _check_parquet(capture.events_path(info.rank))
+            _check_events(capture.events_path(info.rank), info.rank)
         return capture
 
     def events_path(self, rank: int) -> Path:
@@ -80,8 +84,14 @@ class Capture:
         return self.path / events_file_name(rank)
 
     def torch_traces(self) -> tuple[Path, ...]:
-        """The files of the PyTorch profiler that the workload kept beside its events, by rank."""
-        return tuple(sorted(p for p in self.path.iterdir() if rank_of_torch_trace(p) is not None))
+        """The files of the PyTorch profiler that the workload kept beside its events, by rank.
+
+        Raises CorruptCaptureError where one is a link out of the capture, or no file.
+        """
+        found = sorted(p for p in self.path.iterdir() if rank_of_torch_trace(p) is not None)
+        for path in found:
+            check_own_file(path)
+        return tuple(found)
 
     @property
     def size_bytes(self) -> int:
@@ -242,36 +252,22 @@ def _read_manifest(directory: Path) -> Manifest:
     if not directory.is_dir():
         raise NotACaptureError(f"{directory} is a file, not a capture directory such as run.kprof/")
     path = directory / MANIFEST_NAME
-    if not path.exists():
+    if not os.path.lexists(path):
         if directory.name.endswith(UNFINISHED_SUFFIX):
             raise NotACaptureError(
                 f"{directory} is an unfinished recording (it has no {MANIFEST_NAME})"
             )
         raise NotACaptureError(f"{directory} is not a capture: it has no {MANIFEST_NAME}")
-    version = _decode(path, _VersionOnly).format_version
+    data = read_own_file(path)
+    version = _decode_bytes(path, data, _VersionOnly).format_version
     if version > FORMAT_VERSION:
         raise NewerFormatError(
             f"{directory} has format version {version}, this kprof reads up to {FORMAT_VERSION}; "
             "upgrade kprof to open it"
         )
-    manifest: Manifest = _decode(path, Manifest)
-    _check_ranks(path, manifest)
-    return manifest
-
-
-def _check_ranks(path: Path, manifest: Manifest) -> None:
-    """Every number of a rank is one of the world's: what follows uses them as places in tables."""
-    alignment = manifest.alignment
-    named = [info.rank for info in manifest.ranks]
-    if alignment is not None:
-        named += [entry.rank for entry in alignment.ranks]
-        named += [rank for pair in alignment.pairs for rank in (pair.a, pair.b)]
-    strange = [rank for rank in named if not 0 <= rank < manifest.world_size]
-    if strange:
-        raise CorruptCaptureError(
-            f"{path} is damaged (it speaks of rank {strange[0]} in a run of {manifest.world_size}); "
-            "record again or restore the file"
-        )
+    manifest: Manifest = _decode_bytes(path, data, Manifest)
+    check_manifest(path, manifest)
+    return manifest.without_partial_alignment()
 
 
 class _VersionOnly(msgspec.Struct):
@@ -279,31 +275,25 @@ class _VersionOnly(msgspec.Struct):
 
 
 def _decode(path: Path, kind: type[Any]) -> Any:
+    return _decode_bytes(path, read_own_file(path), kind)
+
+
+def _decode_bytes(path: Path, data: bytes, kind: type[Any]) -> Any:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except OSError as error:
-        raise CorruptCaptureError(
-            f"cannot read {path}: {error.strerror}; check its permissions"
-        ) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RegionError) as error:
         raise CorruptCaptureError(
             f"{path} is damaged ({error}); record again or restore the file"
         ) from error
+    except RecursionError as error:
+        raise CorruptCaptureError(
+            f"{path} is damaged (it nests too deeply); record again or restore the file"
+        ) from error
 
 
-def _check_parquet(path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not path.exists():
+def _check_events(path: Path, rank: int) -> None:
+    if not os.path.lexists(path):
         raise CorruptCaptureError(
             f"{path} is missing although the manifest lists it; restore it or record again"
         )
-    try:
-        schema = pq.read_schema(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise CorruptCaptureError(
-            f"{path} is damaged ({error}); restore the file or record again"
-        ) from error
-    if not schema.equals(event_schema()):
-        raise CorruptCaptureError(f"{path} does not have the columns of a capture; record again")
+    check_events(path, rank, event_schema())

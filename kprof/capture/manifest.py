@@ -1,35 +1,57 @@
 """What a capture says about itself: the structs of `manifest.json` and of the files that it is made of.
 
-Plain data. JSON is decoded into them with types checked and nothing evaluated; reading and writing is in directory.py.
+Plain data. JSON is decoded into them with types and ranges checked and nothing evaluated; reading and writing is in
+directory.py, and what must hold between fields in checks.py. The ranges below are far beyond any recording. They keep
+what follows from overflowing, and from working for hours on a number in a file of a few bytes.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from kprof.regions import RegionTable
 
 FORMAT_VERSION: Final = 1
 
+# The ceiling on the ranks of a recording. Tables have a column for each.
+MAX_RANKS: Final = 1 << 14
+_INT32_MAX: Final = (1 << 31) - 1
+_MAX_COUNT: Final = 1 << 53
+
+Text = Annotated[str, Meta(max_length=1 << 18)]
+RankNumber = Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
+WorldSize = Annotated[int, Meta(ge=0, le=MAX_RANKS)]
+Natural = Annotated[int, Meta(ge=0, le=_INT32_MAX)]
+ExitCode = Annotated[int, Meta(ge=-_INT32_MAX, le=_INT32_MAX)]
+Count = Annotated[int, Meta(ge=0, le=_MAX_COUNT)]
+# Nanoseconds since 1970 fit until 2116, and the sum of two of them fits 64 bits.
+Time = Annotated[int, Meta(ge=-(1 << 61), le=1 << 62)]
+# A float that can be scaled, squared and added up.
+Real = Annotated[float, Meta(ge=-1e18, le=1e18)]
+Measure = Annotated[float, Meta(ge=0, le=1e18)]
+Drift = Annotated[float, Meta(ge=-1e5, le=1e5)]
+Offset = Annotated[float, Meta(ge=-4e18, le=4e18)]
+
 
 class Launch(msgspec.Struct, frozen=True):
     """One kernel launch. `launch` is unique within the rank; `ordinal` counts the launches of this kernel, from 0."""
 
-    launch: int
-    kernel: str
-    ordinal: int
-    num_blocks: int = 0
-    threads_per_block: int = 0
+    launch: Natural
+    kernel: Text
+    ordinal: Natural
+    num_blocks: Natural = 0
+    threads_per_block: Natural = 0
 
 
 class ClockInfo(msgspec.Struct, frozen=True):
     """The clock that a rank's device read."""
 
-    source: str
-    ticks_per_second: float
-    step_ns: float
+    source: Text
+    ticks_per_second: Measure
+    step_ns: Measure
 
 
 class CycleClock(msgspec.Struct, frozen=True):
@@ -38,8 +60,8 @@ class CycleClock(msgspec.Struct, frozen=True):
     `error_ns` is how far any anchor lies from the fitted line: what a start may be wrong by.
     """
 
-    cycles_per_second: float
-    error_ns: float
+    cycles_per_second: Measure
+    error_ns: Measure
 
 
 class ProbeCost(msgspec.Struct, frozen=True):
@@ -49,32 +71,32 @@ class ProbeCost(msgspec.Struct, frozen=True):
     shows. Medians over `num_pairs` pairs of each of `num_tracks` tracks that record at once.
     """
 
-    pair_ns: float
-    empty_span_ns: float
-    num_pairs: int
-    num_tracks: int
-    cycles_per_second: float
-    took_ms: float = 0.0
+    pair_ns: Real
+    empty_span_ns: Real
+    num_pairs: Count
+    num_tracks: Count
+    cycles_per_second: Measure
+    took_ms: Measure = 0.0
 
 
 class ArenaUse(msgspec.Struct, frozen=True):
     """How full the arena became. `needed_bytes` is the size that would have held everything."""
 
-    size_bytes: int
-    used_bytes: int
-    needed_bytes: int
+    size_bytes: Count
+    used_bytes: Count
+    needed_bytes: Count
 
 
 class EventCounts(msgspec.Struct, frozen=True):
     """What was recorded and what was not. `recorded + dropped` is what the kernels emitted."""
 
-    recorded: int = 0
-    dropped: int = 0
-    open: int = 0
-    saturated: int = 0
-    clamped: int = 0
-    unknown_region: int = 0
-    torn_chunks: int = 0
+    recorded: Count = 0
+    dropped: Count = 0
+    open: Count = 0
+    saturated: Count = 0
+    clamped: Count = 0
+    unknown_region: Count = 0
+    torn_chunks: Count = 0
 
 
 class RegionLosses(msgspec.Struct, frozen=True):
@@ -83,12 +105,12 @@ class RegionLosses(msgspec.Struct, frozen=True):
     `region` is "a or b" where launches with different region tables dropped records of one id.
     """
 
-    region: str
-    open: int = 0
-    saturated: int = 0
-    clamped: int = 0
-    unknown_region: int = 0
-    dropped: int = 0
+    region: Text
+    open: Count = 0
+    saturated: Count = 0
+    clamped: Count = 0
+    unknown_region: Count = 0
+    dropped: Count = 0
 
 
 class RankInfo(msgspec.Struct, frozen=True):
@@ -97,20 +119,20 @@ class RankInfo(msgspec.Struct, frozen=True):
     `num_cores` are the CPU cores that it may run on, `num_processors` the SMs (CUs) of its GPU; 0 where not known.
     """
 
-    rank: int
-    host: str = ""
-    pid: int = 0
-    target: str = ""
-    device: str = ""
-    arch: str = ""
-    num_cores: int = 0
-    num_processors: int = 0
+    rank: RankNumber
+    host: Text = ""
+    pid: Natural = 0
+    target: Text = ""
+    device: Text = ""
+    arch: Text = ""
+    num_cores: Natural = 0
+    num_processors: Natural = 0
     clock: ClockInfo = ClockInfo("unknown", 1e9, 1.0)
     arena: ArenaUse = ArenaUse(0, 0, 0)
     counts: EventCounts = EventCounts()
     regions: RegionTable = RegionTable()
     launches: tuple[Launch, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
     losses: tuple[RegionLosses, ...] = ()
     probe: ProbeCost | None = None
     cycle_clock: CycleClock | None = None
@@ -119,9 +141,9 @@ class RankInfo(msgspec.Struct, frozen=True):
 class ClockSegment(msgspec.Struct, frozen=True):
     """From local time `from_ns` on: `aligned = local + offset_ns + drift_ppm * 1e-6 * (local - from_ns)`."""
 
-    from_ns: int
-    offset_ns: float
-    drift_ppm: float = 0.0
+    from_ns: Time
+    offset_ns: Offset
+    drift_ppm: Drift = 0.0
 
 
 class RankAlignment(msgspec.Struct, frozen=True):
@@ -130,10 +152,10 @@ class RankAlignment(msgspec.Struct, frozen=True):
     `bound_ns` rests on what kprof.clocks.alignment assumes, `rigorous_bound_ns` (0: not measured) on none.
     """
 
-    rank: int
+    rank: RankNumber
     segments: tuple[ClockSegment, ...]
-    bound_ns: float
-    rigorous_bound_ns: float = 0.0
+    bound_ns: Measure
+    rigorous_bound_ns: Measure = 0.0
 
     def correction_ns(self, local_ns: int) -> float:
         """What to add to this rank's clock at `local_ns` to get the reference rank's."""
@@ -150,28 +172,28 @@ class PairClock(msgspec.Struct, frozen=True):
     worst; None where there are none.
     """
 
-    a: int
-    b: int
-    offset_ns: float
-    drift_ppm: float
-    bound_ns: float
-    rigorous_bound_ns: float
-    num_rounds: int
-    num_calibrations: int
-    method: str
-    round_trip_ns: float = 0.0
-    residue_ns: float | None = None
+    a: RankNumber
+    b: RankNumber
+    offset_ns: Offset
+    drift_ppm: Drift
+    bound_ns: Measure
+    rigorous_bound_ns: Measure
+    num_rounds: Count
+    num_calibrations: Count
+    method: Text
+    round_trip_ns: Real = 0.0
+    residue_ns: Real | None = None
 
 
 class Alignment(msgspec.Struct, frozen=True):
     """One clock for all ranks. `method` is a name for people: "shared-memory ping-pong", "peer ping-pong"."""
 
-    method: str
-    reference_rank: int
+    method: Text
+    reference_rank: RankNumber
     ranks: tuple[RankAlignment, ...]
-    num_rounds: int = 0
+    num_rounds: Count = 0
     pairs: tuple[PairClock, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
 
     @property
     def widest_bound_ns(self) -> float:
@@ -195,10 +217,10 @@ class Alignment(msgspec.Struct, frozen=True):
 class KernelOverhead(msgspec.Struct, frozen=True):
     """One kernel in runs with recording off and on: median us from its launch to the next, one value for each run."""
 
-    kernel: str
-    num_launches: int
-    off_us: tuple[float, ...]
-    on_us: tuple[float, ...]
+    kernel: Text
+    num_launches: Count
+    off_us: tuple[Measure, ...]
+    on_us: tuple[Measure, ...]
 
 
 class Overhead(msgspec.Struct, frozen=True):
@@ -228,28 +250,28 @@ class Overhead(msgspec.Struct, frozen=True):
 class RankStarted(msgspec.Struct, frozen=True):
     """Left behind by a recorder when it is created."""
 
-    rank: int
-    world_size: int
-    host: str
-    pid: int
+    rank: RankNumber
+    world_size: WorldSize
+    host: Text
+    pid: Natural
 
 
 class Manifest(msgspec.Struct, frozen=True):
     """Everything about a recording but its events."""
 
     format_version: int
-    kprof_version: str
-    command: tuple[str, ...]
-    created_utc: str
-    world_size: int
-    exit_code: int | None
-    duration_s: float
+    kprof_version: Text
+    command: tuple[Text, ...]
+    created_utc: Text
+    world_size: WorldSize
+    exit_code: ExitCode | None
+    duration_s: Real
     ranks: tuple[RankInfo, ...]
-    missing_ranks: tuple[int, ...] = ()
+    missing_ranks: tuple[RankNumber, ...] = ()
     alignment: Alignment | None = None
-    alignment_note: str = ""
+    alignment_note: Text = ""
     overhead: Overhead | None = None
-    overhead_note: str = ""
+    overhead_note: Text = ""
 
     @property
     def needed_arena_size(self) -> str:
@@ -263,3 +285,14 @@ class Manifest(msgspec.Struct, frozen=True):
     def is_on_one_clock(self) -> bool:
         """Whether times of different ranks can be compared, or there is one rank only."""
         return self.alignment is not None or len(self.ranks) < 2
+
+    def without_partial_alignment(self) -> Manifest:
+        """This manifest, its ranks counted as not aligned where the alignment leaves one of them out."""
+        if self.alignment is None:
+            return self
+        aligned = {entry.rank for entry in self.alignment.ranks}
+        left_out = [info.rank for info in self.ranks if info.rank not in aligned]
+        if not left_out:
+            return self
+        note = f"the calibrations left out rank {left_out[0]}"
+        return msgspec.structs.replace(self, alignment=None, alignment_note=note)

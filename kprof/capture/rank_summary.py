@@ -23,6 +23,7 @@ spans are counted: open ones have no end, marks and values no duration. `wait_ns
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,16 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from kprof.capture.checks import (
+    EVENT_BOUNDS,
+    MAX_ROWS_PER_RANK,
+    Bounds,
+    column_faults,
+    read_footer,
+)
+from kprof.capture.database import locked_database, sql_text
 from kprof.capture.directory import EVENT_OPEN, events_file_name, writing
-from kprof.capture.manifest import RankInfo
+from kprof.capture.manifest import MAX_RANKS, RankInfo
 from kprof.errors import CorruptCaptureError
 from kprof.regions import Kind, RegionTable
 
@@ -121,9 +130,8 @@ def summarise_files(files: Sequence[Path], infos: Sequence[RankInfo], world_size
     launches = sorted({launch.launch for info in infos for launch in info.launches})
     source = f"read_parquet([{', '.join(sql_text(str(file)) for file in files)}])"
     try:
-        with duckdb.connect(":memory:") as con:
-            # The other ranks of this host do the same at the same time.
-            con.execute("SET threads = 1")
+        # One thread: the other ranks of this host do the same at the same time.
+        with locked_database(files, num_threads=1) as con:
             con.execute(PARTS_TABLE_SQL)
             for where in track_slices(num_events, launches):
                 for statement in part_statements(source, where, infos[0].regions, world_size):
@@ -139,18 +147,52 @@ def summarise_files(files: Sequence[Path], infos: Sequence[RankInfo], world_size
 
 def stored_summary(events: Path, rank: int, world_size: int) -> Path | None:
     """The summary beside a file of events, or None where there is none that holds for it."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path = events.with_name(summary_file_name(rank))
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     try:
-        made_of = msgspec.json.decode(pq.read_schema(path).metadata[_METADATA_KEY], type=SummaryOf)
-        num_events = pq.read_metadata(events).num_rows
-    except (pa.ArrowException, OSError, msgspec.DecodeError, KeyError, TypeError):
+        footer = read_footer(path)
+        made_of = msgspec.json.decode((footer.metadata or {})[_METADATA_KEY], type=SummaryOf)
+        num_events = read_footer(events).num_rows
+        is_sound = footer.schema.to_arrow_schema().equals(_schema()) and not any(
+            column_faults(path, footer, _bounds(rank), may_be_null=True)
+        )
+    except (CorruptCaptureError, msgspec.DecodeError, RecursionError, KeyError):
         return None
-    return path if made_of == SummaryOf(SUMMARY_VERSION, num_events, world_size) else None
+    is_current = made_of == SummaryOf(SUMMARY_VERSION, num_events, world_size)
+    return path if is_current and is_sound else None
+
+
+def _schema() -> pa.Schema:
+    import pyarrow as pa
+
+    types = {
+        "VARCHAR": pa.string(),
+        "INTEGER": pa.int32(),
+        "SMALLINT": pa.int16(),
+        "USMALLINT": pa.uint16(),
+        "BIGINT": pa.int64(),
+    }
+    return pa.schema([(name, types[kind]) for name, kind in _COLUMNS.items()])
+
+
+def _bounds(rank: int) -> Bounds:
+    """What the numbers of a summary may be. Sums over ranks stay within 64 bits."""
+    sums = dict.fromkeys(("total_ns", "bytes", "work_ns", "wait_ns"), (0, 1 << 56))
+    spans = dict.fromkeys(("min_ns", "max_ns"), EVENT_BOUNDS["duration_ns"])
+    earliest, latest = EVENT_BOUNDS["start_ns"]
+    times = dict.fromkeys(
+        ("first_ns", "last_ns", "first_useful_ns", "last_useful_ns"),
+        (earliest, latest + EVENT_BOUNDS["duration_ns"][1]),
+    )
+    return (
+        {"rank": (rank, rank), "events": (0, MAX_ROWS_PER_RANK), "peer": (-1, MAX_RANKS)}
+        | {"bucket": (0, 64 * SUB_BUCKETS)}
+        | {name: EVENT_BOUNDS[name] for name in ("launch", "block", "warp")}
+        | times
+        | sums
+        | spans
+    )
 
 
 def track_slices(num_events: int, launches: Sequence[int]) -> Iterator[str]:
@@ -311,8 +353,3 @@ def _nested_tracks_sql(chosen: str, spans: _Spans) -> str:
         SELECT 'track' AS part, * EXCLUDE (busy_ns, wait_ns), CAST(busy_ns - wait_ns AS BIGINT) AS work_ns,
             CAST(wait_ns AS BIGINT) AS wait_ns
         FROM measured"""
-
-
-def sql_text(text: str) -> str:
-    """A SQL string literal."""
-    return "'" + text.replace("'", "''") + "'"

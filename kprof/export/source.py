@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kprof.capture.database import sql_text
 from kprof.capture.directory import EVENT_OPEN
-from kprof.capture.rank_summary import sql_text
 from kprof.export.model import FIRST_EVENT_NS
 from kprof.regions import Kind, Region
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.rules.finding import LAUNCHES, Finding
 from kprof.analysis.skew import launch_starts
-from kprof.capture.rank_summary import sql_text
+from kprof.capture.database import sql_text
 
 if TYPE_CHECKING:
     from kprof.trace import Trace

@@ -1,0 +1,276 @@
+"""Captures from strangers: whatever a file says, opening it is one sentence, and nothing but the capture is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kprof.capture.directory import MANIFEST_NAME, Capture, event_schema
+from kprof.capture.rank_summary import stored_summary, write_summary
+from kprof.errors import CorruptCaptureError, KprofError, RegionError, SelectionError
+from kprof.regions import Field, Region, RegionTable, parse_regions
+from kprof.synthetic import TraceBuilder
+from kprof.trace import Trace
+
+REGIONS = """
+REGION(S, "send", send, peer:8, slot:8, order:8)
+REGION(W, "wait", wait, peer:8, slot:8)
+FLOW(S, W)
+"""
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    build = TraceBuilder(REGIONS, 2)
+    for rank in range(2):
+        for i in range(20):
+            build.span(rank=rank, region="send", start_ns=100 * i, duration_ns=9, peer=1 - rank)
+            build.span(
+                rank=rank, region="wait", start_ns=100 * i + 9, duration_ns=50, peer=1 - rank
+            )
+    return build.write(tmp_path / "run.kprof").path
+
+
+def edit(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    path = run / MANIFEST_NAME
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+
+
+def rewrite(run: Path, change: Callable[[pa.Table], pa.Table], **options: Any) -> None:
+    path = run / "rank-00000.parquet"
+    pq.write_table(change(pq.read_table(path)).cast(event_schema()), path, **options)
+
+
+def rank(manifest: dict[str, Any]) -> dict[str, Any]:
+    first: dict[str, Any] = manifest["ranks"][0]
+    return first
+
+
+def first_field(manifest: dict[str, Any]) -> dict[str, Any]:
+    field: dict[str, Any] = rank(manifest)["regions"]["regions"][0]["fields"][0]
+    return field
+
+
+def refusal(run: Path) -> str:
+    with pytest.raises(CorruptCaptureError) as error:
+        Capture.open(run)
+    return str(error.value)
+
+
+INJECTION = "x, (SELECT 1) AS y FROM raw_events); COPY (SELECT 1) TO 'manifest.json'; --"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: first_field(m).update(name=INJECTION),
+        lambda m: first_field(m).update(name='peer"'),
+        lambda m: first_field(m).update(name=""),
+        lambda m: first_field(m).update(name="SLOT"),
+        lambda m: first_field(m).update(bits=0),
+        lambda m: first_field(m).update(bits=33),
+        lambda m: first_field(m).update(bits=1 << 40),
+        lambda m: first_field(m).update(shift=-1),
+        lambda m: first_field(m).update(shift=30),
+        lambda m: m.update(world_size=10**12),
+        lambda m: m.update(missing_ranks=[5]),
+        lambda m: m["ranks"].append(m["ranks"][0]),
+        lambda m: m["alignment"]["ranks"].append(m["alignment"]["ranks"][0]),
+        lambda m: m["alignment"]["ranks"][1].update(segments=[]),
+        lambda m: m["alignment"]["ranks"][1]["segments"].append({"from_ns": 0, "offset_ns": 1.0}),
+        lambda m: m["alignment"]["ranks"][1].update(bound_ns=-1.0),
+        lambda m: rank(m)["launches"].append(rank(m)["launches"][0]),
+        lambda m: rank(m).update(pid=2**53),
+        lambda m: rank(m).update(rank=-1),
+        lambda m: rank(m).update(host=None),
+        lambda m: m.update(overhead={"kernels": []}),
+        lambda m: m.update(
+            overhead={"kernels": [{"kernel": "k", "num_launches": 1, "off_us": [0], "on_us": [0]}]}
+        ),
+        lambda m: m.update(
+            overhead={"kernels": [{"kernel": "k", "num_launches": 1, "off_us": [], "on_us": [1]}]}
+        ),
+    ],
+)
+def test_a_manifest_that_cannot_be_is_refused_when_it_is_read(run, change):
+    edit(run, change)
+    assert "manifest.json is damaged (" in refusal(run)
+
+
+def test_deep_nesting_is_one_sentence(run):
+    path = run / MANIFEST_NAME
+    path.write_text(path.read_text().rstrip()[:-1] + ', "x": ' + "[" * 100_000)
+    assert "nests too deeply" in refusal(run)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("rank", 1),
+        ("launch", -1),
+        ("block", -(2**31)),
+        ("warp", -(2**15)),
+        ("start_ns", -(2**63)),
+        ("start_ns", 2**63 - 1),
+        ("duration_ns", -1),
+        ("duration_ns", 2**63 - 1),
+        ("start_ns", None),
+        ("region", None),
+    ],
+)
+@pytest.mark.parametrize("has_statistics", [True, False])
+def test_events_that_cannot_be_are_refused_when_they_are_opened(run, column, value, has_statistics):
+    def change(table: pa.Table) -> pa.Table:
+        values = [value, *table[column].to_pylist()[1:]]
+        field = table.schema.field(column)
+        changed = pa.array(values, field.type)
+        return table.set_column(table.schema.get_field_index(column), field, changed)
+
+    rewrite(run, change, write_statistics=has_statistics)
+    assert f"rank-00000.parquet is damaged ({column} " in refusal(run)
+
+
+def test_a_few_bytes_that_claim_many_events_are_refused(run):
+    numbers = [0] * 2_000_000
+    rewrite(run, lambda table: table.take(numbers), compression="zstd")
+    assert "2,000,000 rows in" in refusal(run)
+
+
+@pytest.mark.parametrize("name", [MANIFEST_NAME, "rank-00000.parquet"])
+@pytest.mark.parametrize("kind", ["pipe", "directory", "device", "link outside", "broken link"])
+def test_what_is_no_plain_file_of_the_capture_is_not_opened(run, tmp_path, name, kind):
+    path = run / name
+    outside = tmp_path / "private"
+    path.rename(outside)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        target = {"device": "/dev/zero", "link outside": outside, "broken link": tmp_path / "no"}
+        path.symlink_to(target[kind])
+    assert name in refusal(run)
+
+
+def test_a_link_within_the_capture_is_followed(run):
+    (run / "rank-00001.parquet").rename(run / "kept.parquet")
+    (run / "rank-00001.parquet").symlink_to("kept.parquet")
+    assert Trace.open(run).num_events() == 80
+
+
+def test_a_capture_of_names_that_sql_reserves_is_read(tmp_path):
+    build = TraceBuilder('REGION(A, "a", compute, select:8, RANK:8, Peer:8)', 1)
+    build.span(rank=0, region="a", start_ns=1, duration_ns=1, select=3, RANK=7, Peer=5)
+    trace = Trace.open(build.write(tmp_path / "run.kprof").path)
+    assert trace.sql('SELECT "select", rank, peer FROM events').to_pylist() == [
+        {"select": 3, "rank": 0, "peer": 5}
+    ]
+
+
+def test_a_payload_field_does_not_change_how_flows_are_paired(tmp_path):
+    build = TraceBuilder(REGIONS.replace("order:8", "occurrence:8"), 2)
+    for i in range(3):
+        build.span(rank=0, region="send", start_ns=i, duration_ns=1, peer=1, occurrence=9)
+        build.span(rank=1, region="wait", start_ns=i, duration_ns=1, peer=0)
+    assert len(build.trace().sql("SELECT * FROM flows")) == 3
+
+
+def test_ranks_that_the_calibration_left_out_make_the_capture_unaligned(run):
+    edit(run, lambda m: m["alignment"]["ranks"].pop())
+    manifest = Capture.open(run).manifest
+    assert not manifest.is_on_one_clock
+    assert manifest.alignment_note == "the calibrations left out rank 1"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        (Field("a b", 4, 0),),
+        (Field("a", 4, 0), Field("A", 4, 4)),
+        (Field("a", 20, 0), Field("b", 20, 0)),
+        (Field("a", 20, 20),),
+    ],
+)
+def test_a_table_with_strange_fields_cannot_be_made(fields):
+    with pytest.raises(RegionError, match="payload fields of region 'r'"):
+        RegionTable((Region(1, "r", fields=fields),))
+    with pytest.raises(RegionError, match="need different names"):
+        parse_regions('REGION(A, "a", compute, x:4, X:4)')
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "COPY (SELECT 1) TO '{run}/rank-00000.parquet'",
+        "COPY events TO '{run}/new.csv'",
+        "SELECT 1; COPY (SELECT 1) TO '{run}/rank-00000.parquet'",
+        "ATTACH '{run}/new.db'",
+        "INSTALL httpfs",
+        "SET enable_external_access = true",
+        "CREATE TABLE t AS SELECT 1",
+        "DROP VIEW events",
+        "EXPORT DATABASE '{run}'",
+        "PRAGMA database_list",
+        "",
+    ],
+)
+def test_a_query_is_one_select(run, statement):
+    before = {file.name: file.read_bytes() for file in run.iterdir()}
+    with pytest.raises(SelectionError, match="one SELECT statement"):
+        Trace.open(run).query(statement.format(run=run))
+    assert {file.name: file.read_bytes() for file in run.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "read_csv('/etc/passwd')",
+        "read_text('{run}/manifest.json')",
+        "glob('/*')",
+        "'{run}/../other.parquet'",
+        "secret",
+    ],
+)
+def test_a_query_reads_nothing_but_the_capture(run, source):
+    secret = pa.table({"a": [1]})
+    with pytest.raises(SelectionError):
+        Trace.open(run).query(f"SELECT * FROM {source.format(run=run)}")
+    del secret
+
+
+def test_no_statement_lifts_the_lock(run):
+    with pytest.raises(KprofError, match="locked"):
+        Trace.open(run).sql("SET enable_external_access = true")
+
+
+@pytest.mark.parametrize("fault", ["pipe", "link", "columns", "numbers", "metadata"])
+def test_a_summary_that_cannot_be_is_made_again(run, tmp_path, fault):
+    capture = Capture.open(run)
+    path = write_summary(run, capture.manifest.ranks[0], 2)
+    events = capture.events_path(0)
+    assert stored_summary(events, 0, 2) == path
+    table = pq.read_table(path)
+    if fault == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+    elif fault == "link":
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+    elif fault == "columns":
+        pq.write_table(table.drop_columns(["peer"]), path)
+    elif fault == "metadata":
+        pq.write_table(table.replace_schema_metadata({b"kprof_summary": b"[" * 10_000}), path)
+    else:
+        column = pa.array([2**62] * len(table), pa.int64())
+        at = table.schema.get_field_index("total_ns")
+        pq.write_table(table.set_column(at, "total_ns", column), path)
+    assert stored_summary(events, 0, 2) is None
