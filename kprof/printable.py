@@ -1,0 +1,36 @@
+"""Names from a capture as text that a terminal only shows.
+
+A name can hold anything: escape sequences that retitle or repaint the terminal, a bell, line ends that forge a line of
+output, marks that turn the direction of the text round. All of these become visible escapes, such as \\x1b.
+"""
+
+from __future__ import annotations
+
+
+def printable(text: str, keep: str = "") -> str:
+    """`text` with every character escaped that is not for show, but for those in `keep`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() or character in keep else _escaped(character)
+        for character in text
+    )
+
+
+def printable_json(text: str) -> str:
+    """JSON with the same characters escaped as JSON escapes them, and the same value."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() or character == "\n" else _json_escaped(character)
+        for character in text
+    )
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _json_escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
