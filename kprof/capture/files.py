@@ -6,6 +6,8 @@ the reader's own (which would end up in an export that is sent back). None of th
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
 import stat
 from pathlib import Path
@@ -15,6 +17,9 @@ from kprof.errors import CorruptCaptureError
 
 # Manifests of a thousand ranks with a thousand launches each have about 100 MB.
 MAX_JSON_BYTES: Final = 1 << 30
+# JSON of a profiler becomes a fiftieth at best. A few bytes can claim to unpack into gigabytes.
+_MAX_GZIP_RATIO: Final = 200
+_ALWAYS_ALLOWED_BYTES: Final = 1 << 24
 _KINDS: Final = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a pipe"),
@@ -58,6 +63,24 @@ def read_own_file(path: Path, limit_bytes: int = MAX_JSON_BYTES) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def read_maybe_gzipped(path: Path) -> bytes:
+    """The bytes of a file, unpacked if it is gzipped; raises OSError, EOFError or ValueError.
+
+    ValueError where it is a pipe or a device, or unpacks into far more than a recording does.
+    """
+    if special := describe_special(path.stat().st_mode):
+        raise ValueError(f"it is {special}")
+    data = path.read_bytes()
+    if data[:2] != b"\x1f\x8b":
+        return data
+    limit_bytes = max(_ALWAYS_ALLOWED_BYTES, _MAX_GZIP_RATIO * len(data))
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+        unpacked = packed.read(limit_bytes + 1)
+    if len(unpacked) > limit_bytes:
+        raise ValueError(f"it unpacks into more than {limit_bytes:,} bytes")
+    return unpacked
 
 
 def unreadable(path: Path, error: OSError) -> CorruptCaptureError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from kprof.capture.checks import EVENT_BOUNDS
+from kprof.capture.files import read_maybe_gzipped
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import ExportError
 from kprof.export.model import GuestLine, GuestSlice
@@ -18,6 +20,9 @@ from kprof.export.ties import Tie, share, tie
 if TYPE_CHECKING:
     from kprof.trace import Trace
 
+# The same as for the events of a capture.
+_MAX_TIME_NS: Final = EVENT_BOUNDS["start_ns"][1]
+_MAX_DURATION_NS: Final = EVENT_BOUNDS["duration_ns"][1]
 _KERNEL: Final = "kernel"
 _STREAM: Final = "PyTorch stream"
 # A slice over everything, on a thread that does not exist.
@@ -114,16 +119,13 @@ def _on_clock(
 
 def _read(file: Path) -> _Profile:
     try:
-        data = file.read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
-        found = msgspec.json.decode(data, type=_File)
+        found = msgspec.json.decode(read_maybe_gzipped(file), type=_File)
         lines: dict[str, list[GuestSlice]] = {}
         for event in found.traceEvents:
             if event.ph == "X" and event.cat != _WHOLE_PROFILE:
                 slice_ = _slice(event, found.baseTimeNanoseconds)
                 lines.setdefault(_line_name(event), []).append(slice_)
-    except (OSError, EOFError, ValueError, ArithmeticError) as error:
+    except (OSError, EOFError, ValueError, ArithmeticError, RecursionError, zlib.error) as error:
         raise ExportError(
             f"cannot read {file} as a trace of the PyTorch profiler: {error}; "
             "give the files that export_chrome_trace wrote"
@@ -149,13 +151,20 @@ def _place(line: tuple[str, list[GuestSlice]]) -> tuple[bool, int]:
 
 def _slice(event: _Event, base_ns: int) -> GuestSlice:
     start_ns = base_ns + _nanoseconds(event.ts)
-    return GuestSlice(event.name, event.cat, start_ns, start_ns + _nanoseconds(event.dur))
+    duration_ns = _nanoseconds(event.dur)
+    if abs(start_ns) > _MAX_TIME_NS or not 0 <= duration_ns <= _MAX_DURATION_NS:
+        raise ValueError(f"{event.name!r} is at {start_ns} ns for {duration_ns} ns")
+    return GuestSlice(event.name, event.cat, start_ns, start_ns + duration_ns)
 
 
 def _nanoseconds(microseconds: msgspec.Raw) -> int:
     from decimal import Decimal
 
-    return int((Decimal(bytes(microseconds).decode().strip('"')) * 1000).to_integral_value())
+    value = Decimal(bytes(microseconds).decode().strip('"')) * 1000
+    # Before it becomes an int: 1e999999999 would have a thousand million digits.
+    if not abs(value) <= _MAX_TIME_NS:
+        raise ValueError(f"{value} ns is not a time")
+    return int(value.to_integral_value())
 
 
 def _notice(ties: Mapping[int, Tie]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -330,11 +331,40 @@ def test_a_name_within_a_name_is_another_kernel(tmp_path: Path) -> None:
     assert not (tmp_path / "run.pftrace").exists()
 
 
+def slice_of(ts: str, dur: str = "1") -> bytes:
+    return f'{{"traceEvents": [{{"ph": "X", "ts": {ts}, "dur": {dur}}}]}}'.encode()
+
+
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[]", b"\x1f\x8b", b'{"traceEvents": [{"ph": "X", "ts": "now"}]}']
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"\x1f\x8b",
+        b'{"traceEvents": ' + b"[" * 100_000,
+        b'{"baseTimeNanoseconds": 9223372036854775807, "traceEvents": [{"ph": "X", "ts": 1}]}',
+        slice_of('"now"'),
+        slice_of("1e999999999"),
+        slice_of('"-Infinity"'),
+        slice_of('"nan"'),
+        slice_of("9" * 100_000),
+        slice_of("1", "-1"),
+        slice_of("1", "1e17"),
+        gzip.compress(bytes(1 << 25)),
+        gzip.compress(slice_of("1"))[:-9],
+        gzip.compress(slice_of("1")) + b"\x1f\x8bgarbage",
+    ],
+    ids=range(16),
 )
 def test_what_is_no_profiler_trace_is_refused(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     file.write_bytes(content)
     with pytest.raises(ExportError, match="as a trace of the PyTorch profiler"):
         write(device_trace(1), tmp_path / "run.pftrace", torch_traces=[file])
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "trace.json")
+    with pytest.raises(ExportError, match="it is a pipe"):
+        write(device_trace(1), tmp_path / "o.pftrace", torch_traces=[tmp_path / "trace.json"])
