@@ -18,7 +18,7 @@ from kprof_cli.options import (
     RegionsOption,
     TimeOption,
 )
-from kprof_cli.output import note, show
+from kprof_cli.output import note, print_json_text, show
 from kprof_cli.reading import open_trace
 
 
@@ -71,6 +71,6 @@ def diff(
         reports.write_diff_html(built, output, force=force)
         note(f"wrote {output}; open it in a browser, it needs no internet")
     if is_json:
-        print(reports.diff_to_json(built).decode())
+        print_json_text(reports.diff_to_json(built).decode())
     elif output is None:
         show(reports.render_diff_terminal(built, all_rows=has_all_rows))

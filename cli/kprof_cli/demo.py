@@ -11,7 +11,7 @@ import typer
 
 from kprof_cli.exporting import export_with_progress
 from kprof_cli.options import ForceOption
-from kprof_cli.output import note, progress_bar
+from kprof_cli.output import note, progress_bar, say
 from kprof_cli.recording import record_and_summarise
 
 # 64 experts, 6 of them per token, rows of 2048 values, at most 8 tokens a rank; one source has three times the others'.
@@ -63,9 +63,9 @@ def demo(
         report = reports.build(trace, progress=progress, view_command=f"kprof view {run}")
     export_with_progress(trace, trace_file, force=force, found=report.findings)
     reports.write_html(report, page, force=force, trace=reports.embed(trace, report))
-    print(f"capture  {run}")
-    print(f"trace    {trace_file}    kprof view {trace_file}")
-    print(f"report   {page}    open it in a browser")
+    say(f"capture  {run}")
+    say(f"trace    {trace_file}    kprof view {trace_file}")
+    say(f"report   {page}    open it in a browser")
     if should_open and _has_display():
         _open(page)
     raise typer.Exit(recording.exit_code)

@@ -23,7 +23,7 @@ from kprof_cli.options import (
     RunArgument,
     TimeOption,
 )
-from kprof_cli.output import format_bytes, note, print_json, progress_bar
+from kprof_cli.output import format_bytes, note, print_json, progress_bar, say
 from kprof_cli.reading import open_trace
 
 if TYPE_CHECKING:
@@ -108,11 +108,11 @@ def export(
     if is_json:
         print_json(asdict(summary))
     else:
-        print(
+        say(
             f"{summary.path}: {summary.num_slices:,} slices, {summary.num_flows:,} flows, "
             f"{summary.num_tracks:,} tracks, {format_bytes(summary.size_bytes)}"
         )
-        print(f"next: kprof view {summary.path}")
+        say(f"next: kprof view {summary.path}")
 
 
 def view(

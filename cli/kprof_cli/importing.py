@@ -11,7 +11,7 @@ import typer
 
 from kprof.selection import parse_duration_ns
 from kprof_cli.options import ForceOption
-from kprof_cli.output import note
+from kprof_cli.output import note, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,5 +140,5 @@ def _print_summary(summary: ImportSummary) -> None:
     for notice in summary.notices:
         note(notice)
     ranks = "1 rank" if summary.num_ranks == 1 else f"{summary.num_ranks} ranks"
-    print(f"capture  {summary.path}: {summary.num_events:,} events of {ranks}")
-    print(f"next     kprof report {summary.path}")
+    say(f"capture  {summary.path}: {summary.num_events:,} events of {ranks}")
+    say(f"next     kprof report {summary.path}")

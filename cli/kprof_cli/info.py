@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kprof_cli.output import format_bytes, format_ns, print_rows
+from kprof_cli.output import format_bytes, format_ns, print_rows, say
 
 if TYPE_CHECKING:
     from kprof.capture.directory import Capture
@@ -34,15 +34,15 @@ def print_info(capture: Capture) -> None:
 
     manifest = capture.manifest
     for name, value in _head(capture):
-        print(f"{name:<9}{value}")
-    print(f"{'flows':<9}{_describe_causality(_causality(capture))}")
+        say(f"{name:<9}{value}")
+    say(f"{'flows':<9}{_describe_causality(_causality(capture))}")
     for loss in describe_losses(manifest):
-        print(f"{'lost':<9}{loss}")
+        say(f"{'lost':<9}{loss}")
     for text in manifest.alignment.notes if manifest.alignment else ():
-        print(f"{'note':<9}{text}")
+        say(f"{'note':<9}{text}")
     for info in manifest.ranks:
         for note in info.notes:
-            print(f"{'note':<9}rank {info.rank}: {note}")
+            say(f"{'note':<9}rank {info.rank}: {note}")
     print_rows(_RANK_HEADERS, [_rank_row(manifest, info) for info in manifest.ranks])
     if manifest.alignment and manifest.alignment.pairs:
         _print_pairs(manifest.alignment.pairs)
@@ -236,9 +236,7 @@ def _print_pairs(pairs: Sequence[PairClock]) -> None:
     shown = sorted(sorted(pairs, key=lambda pair: -pair.bound_ns)[:_MAX_PAIRS], key=_pair_place)
     print_rows(_PAIR_HEADERS, [_pair_row(pair) for pair in shown])
     if len(shown) < len(pairs):
-        print(
-            f"... {len(pairs) - len(shown):,} more pairs with narrower bounds; --json has them all"
-        )
+        say(f"... {len(pairs) - len(shown):,} more pairs with narrower bounds; --json has them all")
 
 
 def _pair_place(pair: PairClock) -> tuple[int, int]:

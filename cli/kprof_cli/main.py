@@ -15,8 +15,11 @@ import typer
 
 from kprof.errors import KprofError
 from kprof_cli import comparing, demo, doctor, exporting, importing, reading, recording
+from kprof_cli.output import note, say
 
 EXIT_INTERRUPTED: Final = 130
+# What is said of an error that nobody foresaw. Tests look for it.
+BUG_SENTENCE: Final = "kprof has a bug here"
 _DEBUG_FLAG: Final = "--debug"
 
 app = typer.Typer(
@@ -41,7 +44,7 @@ def _print_version(is_wanted: bool) -> None:
     if is_wanted:
         import kprof
 
-        print(f"kprof {kprof.__version__}")
+        say(f"kprof {kprof.__version__}")
         raise typer.Exit
 
 
@@ -70,13 +73,25 @@ def run(arguments: Sequence[str]) -> int:
     except KprofError as error:
         if is_debug:
             _print_traceback()
-        print("kprof:", " ".join(str(error).split()), file=sys.stderr)
+        note(" ".join(str(error).split()))
         return error.exit_code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of our output (head, less) has gone; the interpreter must not complain when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except MemoryError:
+        note(
+            "there is not enough memory for this; select less, such as --ranks 0-3 or --launches 4"
+        )
+        return 1
+    except Exception as error:
+        if is_debug:
+            _print_traceback()
+        note(
+            f"{BUG_SENTENCE} ({type(error).__name__}); please report what the same with --debug prints"
+        )
         return 1
     return 0
 

@@ -1,4 +1,8 @@
-"""How the commands print: tables for people, JSON and CSV for machines, notes on stderr."""
+"""How the commands print: tables for people, JSON and CSV for machines, notes on stderr.
+
+Everything that kprof prints goes through this module, because names in it may come from strangers: control characters
+are shown as escapes (kprof.printable). Only CSV that does not go to a terminal is as it is.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,17 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from kprof.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pandas as pd
-    from rich.console import Console, RenderableType
+    import pyarrow as pa
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
 
 # Wide enough for every table of ours: a pipe has no width, and cutting cells would lose numbers.
@@ -31,9 +39,45 @@ def console(*, is_error: bool = False) -> Console:
     return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
 
 
+def say(line: str = "") -> None:
+    """Print one line, whatever is in it."""
+    _emit(printable(line), sys.stdout)
+
+
+def note(text: str) -> None:
+    """A line for people on stderr, which never mixes with results."""
+    _emit(f"kprof: {printable(text)}", sys.stderr)
+
+
+def _emit(text: str, stream: TextIO) -> None:
+    """Text that is safe to show; what the encoding of the stream lacks is escaped as well."""
+    encoding = stream.encoding or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
+
+
 def print_json(value: Any) -> None:
     """Print JSON; numpy scalars and timestamps become plain values, NaN becomes null."""
-    print(json.dumps(_plain(value), indent=1, allow_nan=False))
+    print_json_text(json.dumps(_plain(value), indent=1, allow_nan=False))
+
+
+def print_json_text(text: str) -> None:
+    """Print what is JSON already."""
+    _emit(printable_json(text), sys.stdout)
+
+
+def print_csv(table: pa.Table) -> None:
+    """Print CSV: every byte as it is into a file or pipe, readable on a terminal."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    sink = pa.BufferOutputStream()
+    pyarrow.csv.write_csv(table, sink)
+    data = sink.getvalue().to_pybytes()
+    if sys.stdout.isatty():
+        _emit(printable(data.decode().rstrip("\n"), keep="\n"), sys.stdout)
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
 
 
 def print_frame(
@@ -62,13 +106,15 @@ def print_rows(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, limit: 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, header in enumerate(headers):
         is_number = all(_looks_like_number(row[i]) for row in rows[:50])
-        table.add_column(Text(header), justify="right" if is_number else "left", no_wrap=is_number)
+        table.add_column(
+            Text(printable(header)), justify="right" if is_number else "left", no_wrap=is_number
+        )
     shown = rows[:limit] if limit else rows
     for row in shown:
-        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+        table.add_row(*(Text("" if cell is None else printable(str(cell))) for cell in row))
     show(table, min_width=_natural_width(table))
     if len(shown) < len(rows):
-        print(f"... {len(rows) - len(shown)} more rows; --limit 0 prints all")
+        say(f"... {len(rows) - len(shown)} more rows; --limit 0 prints all")
 
 
 def show(drawn: RenderableType, *, min_width: int = 0) -> None:
@@ -79,8 +125,25 @@ def show(drawn: RenderableType, *, min_width: int = 0) -> None:
     out = console()
     out.width = max(out.width, min_width)
     with out.capture() as captured:
-        out.print(drawn, crop=False)
-    print("\n".join(line.rstrip() for line in captured.get().strip("\n").splitlines()))
+        out.print(_Printable(drawn), crop=False)
+    # Styles are escape sequences of rich's own; the text between them is safe.
+    lines = captured.get().strip("\n").split("\n")
+    _emit("\n".join(line.rstrip() for line in lines), sys.stdout)
+
+
+@dataclass(frozen=True)
+class _Printable:
+    """What rich draws, with control characters in its texts escaped."""
+
+    drawn: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render, and clean every piece of text."""
+        from rich.segment import Segment
+
+        for segment in console.render(self.drawn, options):
+            text = printable(segment.text, keep="\n")
+            yield segment if segment.control else Segment(text, segment.style)
 
 
 def _natural_width(table: Table) -> int:
@@ -89,11 +152,6 @@ def _natural_width(table: Table) -> int:
 
     out = console()
     return Measurement.get(out, out.options.update(max_width=_UNLIMITED), table).maximum
-
-
-def note(text: str) -> None:
-    """A line for people on stderr, which never mixes with results."""
-    print(f"kprof: {text}", file=sys.stderr)
 
 
 def format_bytes(size_bytes: int) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,7 +24,16 @@ from kprof_cli.options import (
     RunArgument,
     TimeOption,
 )
-from kprof_cli.output import note, print_frame, print_json, print_rows, progress_bar, show
+from kprof_cli.output import (
+    note,
+    print_csv,
+    print_frame,
+    print_json,
+    print_json_text,
+    print_rows,
+    progress_bar,
+    show,
+)
 
 if TYPE_CHECKING:
     from kprof.trace import Trace
@@ -182,18 +190,11 @@ def query(
     if is_json:
         print_json(table.to_pylist())
     elif is_csv:
-        _print_csv(table)
+        print_csv(table)
     else:
         # A join may give two columns one name, so rows are made by position.
         columns = [column.to_pylist() for column in table.columns]
         print_rows(table.column_names, list(zip(*columns, strict=True)), limit=limit)
-
-
-def _print_csv(table: Any) -> None:
-    import pyarrow.csv
-
-    sys.stdout.flush()
-    pyarrow.csv.write_csv(table, sys.stdout.buffer)
 
 
 def report(
@@ -243,7 +244,7 @@ def report(
         )
         note(f"wrote {output}; open it in a browser, it needs no internet")
     if is_json:
-        print(reports.to_json(built).decode())
+        print_json_text(reports.to_json(built).decode())
     elif output is None:
         show(reports.render_terminal(built))
     for bar in missed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kprof_cli.output import format_bytes, format_ns
+from kprof_cli.output import format_bytes, format_ns, say
 
 if TYPE_CHECKING:
     from kprof.recording.record import Recording
@@ -17,7 +17,7 @@ _MAX_EVENTS_TO_ANALYSE: Final = 2_000_000
 def print_summary(recording: Recording) -> None:
     """Print exactly six lines: capture, events, time, losses, the first finding, the next command."""
     for line in summary_lines(recording):
-        print(line)
+        say(line)
 
 
 def summary_lines(recording: Recording) -> tuple[str, str, str, str, str, str]:

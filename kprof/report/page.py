@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kprof.analysis.durations import PERCENTILE_ERROR
 from kprof.analysis.wording import difference, duration, members, percent
 from kprof.output import refuse_existing, replacing
+from kprof.printable import printable, printable_json
 from kprof.report.figures import CATEGORY_COLORS, all_figures
 from kprof.report.machine import loss_rows, quality_rows
 
@@ -19,14 +20,8 @@ _TABLE_ROWS: Final = 64
 # The columns of the table of losses.
 REGION_LOSSES: Final = ("dropped", "open", "saturated", "clamped", "unknown_region")
 LOSSES: Final = (*REGION_LOSSES, "torn_chunks")
-# What would end a script element or start a comment in it, and what JavaScript counts as a line end.
-_UNSAFE_IN_SCRIPT: Final = {
-    "<": "\\u003c",
-    ">": "\\u003e",
-    "&": "\\u0026",
-    "\u2028": "\\u2028",
-    "\u2029": "\\u2029",
-}
+# What would end a script element or start a comment in it.
+_UNSAFE_IN_SCRIPT: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def write_html(
@@ -55,11 +50,23 @@ def render(template: str, **values: Any) -> str:
         loader=PackageLoader("kprof.report"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {"duration": duration, "percent": percent}
     return environment.get_template(template).render(values)
+
+
+def _shown(value: Any) -> Any:
+    """What a template prints of a value: control characters and marks that turn text round become visible.
+
+    Markup is a part of the page that was made safe already.
+    """
+    from markupsafe import Markup
+
+    is_name = isinstance(value, str) and not isinstance(value, Markup)
+    return printable(value) if is_name else value
 
 
 def to_html(report: Report, trace: EmbeddedTrace | None = None) -> str:
@@ -104,7 +111,7 @@ def _script_json(value: Any) -> Any:
     import msgspec
     from markupsafe import Markup
 
-    text = msgspec.json.encode(value).decode()
+    text = printable_json(msgspec.json.encode(value).decode())
     for character, escaped in _UNSAFE_IN_SCRIPT.items():
         text = text.replace(character, escaped)
     return Markup(text)

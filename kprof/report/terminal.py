@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.wording import duration, percent
+from kprof.printable import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,19 +25,25 @@ def render_terminal(report: Report) -> RenderableType:
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(_headline(report), style="dim"), Text()]
-    parts += [Text(report.verdict, style="bold"), Text(), _efficiency_line(report), Text()]
+    parts += [_line(report.verdict, "bold"), Text(), _efficiency_line(report), Text()]
     parts += [_findings(report), _ranks(report), _regions(report)]
     if report.blame_matrix.to_numpy().sum() > 0:
         parts.append(_blame(report))
     parts += [
-        Text(f"not shown: {names}: {reason}", style="cyan")
-        for reason, names in report.reasons.items()
+        _line(f"not shown: {names}: {reason}", "cyan") for reason, names in report.reasons.items()
     ]
     return Group(*parts)
 
 
 def _headline(report: Report) -> str:
-    return f"{' '.join(report.manifest.command)}\n{report.size}"
+    return f"{printable(' '.join(report.manifest.command))}\n{report.size}"
+
+
+def _line(text: str, style: str = "") -> RenderableType:
+    """One line: names from the capture must neither look like markup nor end it."""
+    from rich.text import Text
+
+    return Text(printable(text), style=style)
 
 
 def _efficiency_line(report: Report) -> RenderableType:
@@ -70,11 +77,11 @@ def _findings(report: Report) -> RenderableType:
         grid.add_row(
             str(numbers[finding.id]),
             Text(severity, style=_STYLES[severity]),
-            Text(finding.sentence + because),
+            _line(finding.sentence + because),
         )
-        grid.add_row("", "", Text(finding.remedy, style="dim"))
+        grid.add_row("", "", _line(finding.remedy, "dim"))
         if command := report.command_for(finding):
-            grid.add_row("", "", Text(command, style="cyan"))
+            grid.add_row("", "", _line(command, "cyan"))
         grid.add_row("", "", "")
     return grid
 
@@ -134,8 +141,6 @@ def _ranks(report: Report) -> RenderableType:
 
 
 def _regions(report: Report) -> RenderableType:
-    from rich.text import Text
-
     columns = [
         "region",
         "category",
@@ -150,8 +155,7 @@ def _regions(report: Report) -> RenderableType:
     table = _table(columns)
     for row in report.regions.to_dict("records")[:_MAX_ROWS]:
         times = [duration(row[f"{name}_ns"]) for name in ("total", "median", "p95", "p99", "max")]
-        # Text: a region's name is data and may look like markup.
-        name, category = Text(str(row["region"])), str(row["category"])
+        name, category = _line(str(row["region"])), str(row["category"])
         table.add_row(name, category, f"{row['count']:,}", *times, percent(row["share"]))
     return _titled("Regions", table, len(report.regions), "regions")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any, Final
 
+from kprof.printable import printable
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -29,7 +31,7 @@ CATEGORY_COLORS: Final = {
 
 def label(name: object) -> str:
     """A name from the capture, safe in a Plotly text."""
-    return html.escape(str(name), quote=True)
+    return html.escape(printable(str(name)), quote=True)
 
 
 def short(name: object) -> str:

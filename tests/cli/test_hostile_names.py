@@ -1,0 +1,135 @@
+"""Names from strangers on a terminal, in JSON and on pages: shown, never obeyed."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kprof.capture.directory import MANIFEST_NAME
+from kprof.printable import printable, printable_json
+
+CLI = Path(__file__).parents[2] / "cli" / "kprof_cli"
+# Retitles the terminal, clears it, rings, forges a line, turns text round, ends a string in C.
+NAME = (
+    "\x1b]0;owned\x07\x1b[2J\x9b31m\x00a\nkprof: all is well\r\u202egnp.exe\u2066\u200f\u2028"
+    "</script><script>alert(1)</script>"
+)
+COMMANDS = [
+    ["info"],
+    ["info", "--json"],
+    ["stats"],
+    ["stats", "--json"],
+    ["waits", "--by", "region"],
+    ["report"],
+    ["report", "--json"],
+    ["query", "SELECT DISTINCT region, kernel FROM events"],
+    ["query", "SELECT DISTINCT region, kernel FROM events", "--json"],
+    ["stats", "--regions", "nothing"],
+    ["query", 'SELECT "\x1b[31m" FROM events'],
+]
+
+
+def renamed(run: Path) -> Path:
+    """Give every name in a capture a hostile end."""
+    path = run / MANIFEST_NAME
+    manifest = json.loads(path.read_text())
+    manifest["command"] = [NAME]
+    manifest["kprof_version"] = NAME
+    manifest["overhead_note"] = NAME
+    for info in manifest["ranks"]:
+        info |= dict.fromkeys(("host", "target", "device", "arch"), NAME)
+        info["notes"] = [NAME]
+        for described in (*info["launches"], *info["regions"]["regions"]):
+            key = "kernel" if "kernel" in described else "name"
+            described[key] += NAME
+    path.write_text(json.dumps(manifest))
+    return run
+
+
+def test_no_name_reaches_the_terminal_as_it_is(kprof, small):
+    run = renamed(small)
+    for command, *rest in COMMANDS:
+        result = kprof(command, run, *rest)
+        shown = result.out + result.err
+        assert [c for c in shown if not c.isprintable() and c != "\n"] == [], command
+        assert not any(line.startswith("kprof: all is well") for line in shown.splitlines())
+        assert result.code in (0, 1)
+
+
+def test_json_holds_the_names_as_they_are(kprof, small):
+    out = kprof("info", renamed(small), "--json").out
+    assert json.loads(out)["command"] == [NAME]
+    assert out.isascii()
+    report = json.loads(kprof("report", small, "--json").out)
+    assert report["capture"]["command"] == [NAME]
+
+
+def test_pages_show_names_and_run_none(kprof, small, tmp_path):
+    run = renamed(small)
+    for arguments in (["report", run], ["diff", run, run]):
+        page = tmp_path / f"{arguments[0]}.html"
+        assert kprof(*arguments, "-o", page).code == 0
+        text = page.read_text(encoding="utf-8")
+        assert "<script>alert(1)" not in text
+        assert "</script><script>alert" not in text
+        assert not set(text) & set("\x00\x07\x1b\x9b\u202e\u2066\u200f\u2028")
+
+
+def test_traces_hold_names_as_data(kprof, small, tmp_path, processor):
+    run = renamed(small)
+    for suffix in ("json", "pftrace"):
+        assert kprof("export", run, "-o", tmp_path / f"t.{suffix}").code == 0
+    events = json.loads((tmp_path / "t.json").read_bytes())["traceEvents"]
+    assert any(event["name"].endswith(NAME) for event in events)
+    shown = processor(tmp_path / "t.pftrace").column("SELECT DISTINCT name FROM slice")
+    assert any(region.startswith("dispatch/wait-token") for region in shown)
+
+
+def test_a_new_line_or_escape_is_shown_as_in_a_literal():
+    assert printable("a\n\x1b[1m\u202eb\ud800") == r"a\n\x1b[1m\u202eb\ud800"
+    assert printable("a\nb\tc", keep="\n") == "a\nb\\tc"
+    assert printable("Größe 3 µs, 名") == "Größe 3 µs, 名"
+
+
+@pytest.mark.parametrize("text", ["\x9b\u202e\U000e0001\x7f", "plain", "名\u2028"])
+def test_json_keeps_its_value(text):
+    encoded = msgspec.json.encode({text: [text]}).decode()
+    safe = printable_json(encoded)
+    assert safe.isprintable()
+    assert json.loads(safe) == {text: [text]}
+
+
+def test_all_that_is_printed_goes_through_one_module():
+    """Anything else that writes to a terminal would pass names on as they are."""
+    offences = []
+    for file in sorted(CLI.glob("*.py")):
+        if file.name == "output.py":
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            is_print = isinstance(node, ast.Name) and node.id == "print"
+            is_stream = isinstance(node, ast.Attribute) and ast.unparse(node) in (
+                "sys.stdout.write",
+                "sys.stderr.write",
+                "sys.stdout.buffer",
+                "sys.stderr.buffer",
+            )
+            if is_print or is_stream:
+                offences.append(f"{file.name}:{node.lineno}")
+    assert offences == []
+
+
+def test_what_nobody_foresaw_is_one_line(kprof, small, monkeypatch):
+    from kprof_cli import main
+
+    def fail(*_: object) -> None:
+        raise KeyError("a\x1b[2J")
+
+    monkeypatch.setattr("kprof.trace.Trace.open", fail)
+    result = kprof("stats", small)
+    assert (result.code, result.out) == (1, "")
+    assert result.error_line.startswith(f"kprof: {main.BUG_SENTENCE} (KeyError);")
+    assert "Traceback" in kprof("--debug", "stats", small).err
