@@ -54,7 +54,8 @@ KPROF_DEVICE void round_whole(const Call& call) {
 
 template <typename Element>
 KPROF_DEVICE void oneshot_serial_exchange(const Call& call, kprof::Track& track) {
-  [[maybe_unused]] const uint32_t num_bytes = call.num_elements * static_cast<uint32_t>(sizeof(Element));
+  [[maybe_unused]] const auto num_bytes = [&] { return call.num_elements * static_cast<uint32_t>(sizeof(Element)); };
+  [[maybe_unused]] const auto num_published_bytes = [&] { return num_bytes() * (call.num_ranks() - 1); };
   kprof::Span span = profile_start(track);
   const Exchange exchange(call);
   for (uint32_t distance = 1; distance < call.num_ranks(); ++distance) {
@@ -63,7 +64,7 @@ KPROF_DEVICE void oneshot_serial_exchange(const Call& call, kprof::Track& track)
     span = profile_lap(track, span, R_PUT, payload<R_PUT>(peer, block_id(), num_bytes));
   }
   publish_to_all(call, exchange, kSummands);
-  span = profile_lap(track, span, R_PUBLISH, payload<R_PUBLISH>(num_bytes * (call.num_ranks() - 1)));
+  span = profile_lap(track, span, R_PUBLISH, payload<R_PUBLISH>(num_published_bytes));
   for (uint32_t source = 0; source < call.num_ranks(); ++source) {
     if (source != call.rank) {
       if (!await(call, exchange, kSummands, source, block_id(), R_WAIT)) return;
@@ -88,7 +89,7 @@ __global__ void oneshot_serial(ProfiledCall call) {
 template <typename Element>
 KPROF_DEVICE void oneshot_lock_exchange(const Call& call, kprof::Track& track) {
   const uint32_t peer = block_id();
-  [[maybe_unused]] const uint32_t num_bytes = call.num_elements * static_cast<uint32_t>(sizeof(Element));
+  [[maybe_unused]] const auto num_bytes = [&] { return call.num_elements * static_cast<uint32_t>(sizeof(Element)); };
   kprof::Span span = profile_start(track);
   const Exchange exchange(call);
   if (peer != call.rank) {

@@ -26,7 +26,7 @@ KPROF_DEVICE uint32_t num_records_of_phase(const Call& call) { return 2 * call.n
 
 // One phase of a call as thread 0 tells it: a packet was sent to each peer, one of each is waited for, and something is made of
 // them. Sends are written while packets are on their way, the rest when the results have left: until then it is in registers.
-template <Region kSent, Region kWaited, Region kMade>
+template <kprof::Region kSent, kprof::Region kWaited, kprof::Region kMade>
 class PhaseSpans {
  public:
   KPROF_DEVICE PhaseSpans(const Call& call, const kprof::ShortTrack& track, uint32_t phase, const kprof::Span& sent)
@@ -126,7 +126,7 @@ class PhaseSpans {
 #else
 
 // The names remain; the macros drop the arguments unevaluated, as those of kprof.h do.
-template <Region, Region, Region>
+template <kprof::Region, kprof::Region, kprof::Region>
 struct PhaseSpans {
   KPROF_DEVICE PhaseSpans(const Call&, const kprof::ShortTrack&, uint32_t, const kprof::Span&) {}
   KPROF_DEVICE void write_sends() const {}

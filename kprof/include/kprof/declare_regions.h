@@ -5,7 +5,8 @@
 //
 //   kprof::profile_stop(track, span, R_SEND, kprof::payload<R_SEND>(peer, slot));
 //
-// The format of the file is described in kprof/regions.py, which reads the same text on the host.
+// The format of the file is described in kprof/regions.py, which reads the same text on the host. The ids are names of your
+// own, in the global namespace; everything else is in `kprof::` or begins with `KPROF_`.
 #pragma once
 
 #ifndef KPROF_REGIONS
@@ -14,20 +15,17 @@
 
 #include "kprof.h"
 
-#define REGION(id, name, ...) id,
-#define MARK(id, name, ...) id,
-#define VALUE(id, name, ...) id,
-#define FLOW(send, wait)
-enum Region : uint16_t {
-  R_NONE = 0,
-#include KPROF_REGIONS
+#define KPROF_REGION_LINE(id, name, ...) id,
+enum : uint16_t {
+  KPROF_NO_REGION = 0,
+#include "region_lines.h"
 };
-#undef REGION
-#undef MARK
-#undef VALUE
-#undef FLOW
+#undef KPROF_REGION_LINE
 
 namespace kprof {
+
+// The type of the ids.
+using Region = decltype(KPROF_NO_REGION);
 
 constexpr int kMaxFields = 8;
 
@@ -71,37 +69,25 @@ constexpr bool declares_complete(const char* text) {
 template <uint32_t region>
 struct RegionFields;
 
-#define REGION(id, name, ...)                                           \
-  template <>                                                           \
-  struct RegionFields<id> {                                             \
-    static constexpr FieldWidths widths = parse_widths(#__VA_ARGS__);   \
+#define KPROF_REGION_LINE(id, name, ...)                                 \
+  template <>                                                            \
+  struct RegionFields<id> {                                              \
+    static constexpr FieldWidths widths = parse_widths(#__VA_ARGS__);    \
     static constexpr bool is_complete = declares_complete(#__VA_ARGS__); \
   };
-#define MARK REGION
-#define VALUE REGION
-#define FLOW(send, wait)
-#include KPROF_REGIONS
-#undef REGION
-#undef MARK
-#undef VALUE
-#undef FLOW
+#include "region_lines.h"
+#undef KPROF_REGION_LINE
 
 #if KPROF_ENABLED
 template <>
 struct RegionMoments<Region> {
   KPROF_DEVICE static constexpr bool is_complete(Region region) {
     switch (region) {
-#define REGION(id, name, ...) \
-  case id:                    \
+#define KPROF_REGION_LINE(id, name, ...) \
+  case id:                               \
     return RegionFields<id>::is_complete;
-#define MARK REGION
-#define VALUE REGION
-#define FLOW(send, wait)
-#include KPROF_REGIONS
-#undef REGION
-#undef MARK
-#undef VALUE
-#undef FLOW
+#include "region_lines.h"
+#undef KPROF_REGION_LINE
       default:
         return false;
     }
@@ -117,22 +103,36 @@ KPROF_DEVICE uint32_t pack_field(uint32_t value) {
   return (value < mask ? value : mask) << shift;
 }
 
+// A payload value is a number, or a lambda that is only called where kprof is compiled in.
+template <typename Value>
+KPROF_DEVICE auto value_of(const Value& value, int) -> decltype(static_cast<uint32_t>(value())) {
+  return static_cast<uint32_t>(value());
+}
+template <typename Value>
+KPROF_DEVICE uint32_t value_of(const Value& value, long) {
+  return static_cast<uint32_t>(value);
+}
+
 template <uint32_t region, int field>
 KPROF_DEVICE uint32_t pack_from() {
   return 0;
 }
 template <uint32_t region, int field, typename First, typename... Rest>
 KPROF_DEVICE uint32_t pack_from(First first, Rest... rest) {
-  return pack_field<region, field>(static_cast<uint32_t>(first)) | pack_from<region, field + 1>(rest...);
+  return pack_field<region, field>(value_of(first, 0)) | pack_from<region, field + 1>(rest...);
 }
 
 // Packs one value per payload field of the region. A value that does not fit becomes the field's largest, which the
 // decoder counts as clamped; it never spills into its neighbour.
 template <uint32_t region, typename... Values>
-KPROF_DEVICE uint32_t payload(Values... values) {
+KPROF_DEVICE uint32_t payload([[maybe_unused]] Values... values) {
   static_assert(sizeof...(Values) == RegionFields<region>::widths.count,
                 "give one value per payload field of the region");
+#if KPROF_ENABLED
   return pack_from<region, 0>(values...);
+#else
+  return 0;
+#endif
 }
 
 }  // namespace kprof

@@ -13,7 +13,8 @@
 //   * A track is one pointer in a register. Pass it by reference only to functions that are inlined: a track in local
 //     memory costs more than all the rest together.
 //   * Region ids come from regions.h (see declare_regions.h); 0 is reserved.
-//   * Compiled out, arguments of these calls are not evaluated: give them no side effects.
+//   * Compiled out, these calls are empty functions, and a payload is 0. A value that takes memory reads to compute can be given
+//     to `payload` as a lambda: it is not called then, and the machine code is that of a kernel without kprof.
 //   * Nothing is ever written outside the arena. What does not fit is counted, by region.
 //   * Let all lanes of a warp run along with its events, or one lane with all of them; for a mixture of both in one track see
 //     KPROF_INLINE_REFILL (platform/cuda.h).
@@ -233,7 +234,8 @@ KPROF_COLD uintptr_t settle(uintptr_t latest, uint32_t region, uint32_t high_of_
 KPROF_DEVICE void emit(Track& track, uint32_t region, uint64_t start_ticks, uint64_t end_ticks, uint32_t payload) {
   const uint32_t low_of_latest = platform::store_record(track.latest, start_ticks, region,
                                                         static_cast<uint32_t>(end_ticks - start_ticks), payload);
-  if (__builtin_expect(is_full(low_of_latest) | is_long(start_ticks, end_ticks), 0))
+  // One branch for both: `|` on numbers, because `||` would make two.
+  if (__builtin_expect(static_cast<int>(is_full(low_of_latest)) | static_cast<int>(is_long(start_ticks, end_ticks)), 0))
     track.latest = settle(track.latest, region, platform::high_of_difference(end_ticks, start_ticks));
 }
 
@@ -365,27 +367,27 @@ class Scope {
 
 #else  // KPROF_ENABLED
 
-// The names remain, so that `using kprof::profile_stop;` compiles; the macros drop the arguments unevaluated. Nothing else
-// leaves the machine code as it would be without kprof: even a dead argument changes the order of instructions.
-KPROF_DEVICE Track open_track() { return {}; }
-KPROF_DEVICE Span profile_start() { return {}; }
-KPROF_DEVICE Span profile_lap() { return {}; }
-KPROF_DEVICE void profile_stop() {}
-KPROF_DEVICE void profile_stop_complete() {}
-KPROF_DEVICE void profile_mark() {}
-KPROF_DEVICE void profile_value() {}
+// The same calls, which do nothing. What only their arguments need is dead code, which the compiler removes.
+template <typename Source>
+KPROF_DEVICE Track open_track(const Source&, TrackScope) {
+  return {};
+}
+KPROF_DEVICE Span profile_start(const Track&) { return {}; }
+template <typename Id>
+KPROF_DEVICE Span profile_lap(Track&, Span, Id, uint32_t = 0) {
+  return {};
+}
+template <typename Id>
+KPROF_DEVICE void profile_stop(Track&, Span, Id, uint32_t = 0) {}
+KPROF_DEVICE void profile_stop_complete(Track&, Span, uint32_t, uint32_t = 0) {}
+template <typename Id>
+KPROF_DEVICE void profile_mark(Track&, Id, uint32_t = 0) {}
+template <typename Id>
+KPROF_DEVICE void profile_value(Track&, Id, uint32_t) {}
 struct [[maybe_unused]] Scope {
   template <typename... Arguments>
   KPROF_DEVICE explicit Scope(const Arguments&...) {}
 };
-
-#define open_track(...) open_track()
-#define profile_start(...) profile_start()
-#define profile_lap(...) profile_lap()
-#define profile_stop(...) profile_stop()
-#define profile_stop_complete(...) profile_stop_complete()
-#define profile_mark(...) profile_mark()
-#define profile_value(...) profile_value()
 
 #endif  // KPROF_ENABLED
 

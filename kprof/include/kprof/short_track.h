@@ -90,11 +90,12 @@ KPROF_DEVICE void close_short_track([[maybe_unused]] const ShortTrack& track, [[
 #else  // KPROF_ENABLED
 
 KPROF_DEVICE Span profile_now() { return {}; }
-KPROF_DEVICE ShortTrack open_short_track() { return {}; }
-KPROF_DEVICE void close_short_track() {}
-#define profile_now(...) profile_now()
-#define open_short_track(...) open_short_track()
-#define close_short_track(...) close_short_track()
+template <typename... Arguments>
+KPROF_DEVICE ShortTrack open_short_track(const Arguments&...) {
+  return {};
+}
+template <typename... Arguments>
+KPROF_DEVICE void close_short_track(const Arguments&...) {}
 
 #endif  // KPROF_ENABLED
 
