@@ -2,7 +2,6 @@
 #pragma once
 
 #include <kprof/platform.h>
-#include <string.h>
 
 #include <type_traits>
 
@@ -22,7 +21,7 @@ KPROF_DEVICE float to_float(Half value) { return half_to_float(value.bits); }
 KPROF_DEVICE float to_float(BFloat16 value) {
   const uint32_t word = static_cast<uint32_t>(value.bits) << 16;
   float result;
-  memcpy(&result, &word, sizeof result);
+  copy_bits(&result, word);
   return result;
 }
 
@@ -31,7 +30,7 @@ KPROF_DEVICE void from_float(float value, Half* result) { result->bits = float_t
 // To nearest even, in integers, so that all targets give the same bits.
 KPROF_DEVICE void from_float(float value, BFloat16* result) {
   uint32_t word;
-  memcpy(&word, &value, sizeof word);
+  copy_bits(&word, value);
   const bool is_nan = (word & 0x7fffffffu) > 0x7f800000u;
   const uint32_t rounded = word + 0x7fffu + ((word >> 16) & 1u);
   result->bits = static_cast<uint16_t>(is_nan ? (word >> 16) | 0x40u : rounded >> 16);
@@ -88,7 +87,7 @@ class Tensor {
         if (first + j < num_elements_) words.values[j * sizeof(Element) / kWordBytes] |= in_word(data_[first + j], j);
     }
     Vec vector;
-    memcpy(&vector, &words, num_bytes);
+    copy_bits(&vector, words);
     return vector;
   }
 
@@ -111,7 +110,7 @@ class Tensor {
   // Element j of a vector, where it lies in its word.
   KPROF_DEVICE static uint32_t in_word(std::remove_const_t<Element> element, uint32_t j) {
     uint32_t bits = 0;
-    memcpy(&bits, &element, sizeof element);
+    __builtin_memcpy(&bits, &element, sizeof element);
     return bits << 8 * (j * sizeof(Element) % kWordBytes);
   }
 

@@ -29,9 +29,9 @@ using Data = elements::Vector<Element, kDataBytes>;
 template <typename Data>
 KPROF_DEVICE Data sendable(Data data) {
   uint32_t words[4];
-  memcpy(words, &data, sizeof words);
+  copy_bits(&words, data);
   for (uint32_t& word : words) word = word == 0xffffffffu ? 0xfffffffeu : word;
-  memcpy(&data, words, sizeof words);
+  copy_bits(&data, words);
   return data;
 }
 
@@ -39,7 +39,7 @@ template <typename Data>
 KPROF_DEVICE Packet packet_of(const Data& data) {
   static_assert(sizeof(Data) == kDataBytes, "a packet carries 16 bytes");
   Packet packet;
-  memcpy(&packet, &data, sizeof packet);
+  copy_bits(&packet, data);
   for (uint64_t& word : packet.words) word = ~word;
   return packet;
 }
@@ -62,7 +62,7 @@ template <typename Data>
 KPROF_DEVICE Data data_of(const Packet& packet) {
   const uint64_t words[2] = {~packet.words[0], ~packet.words[1]};
   Data data;
-  memcpy(&data, words, sizeof data);
+  copy_bits(&data, words);
   return data;
 }
 

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <kprof/platform.h>
-#include <string.h>
 
 namespace rows {
 
@@ -23,12 +22,12 @@ KPROF_DEVICE Quad load_quad(const uint16_t* address) { return *reinterpret_cast<
 KPROF_DEVICE void store_quad(uint16_t* address, Quad quad) { *reinterpret_cast<Quad*>(address) = quad; }
 KPROF_DEVICE Halves halves_of(Quad quad) {
   Halves halves;
-  memcpy(&halves, &quad, sizeof halves);
+  copy_bits(&halves, quad);
   return halves;
 }
 KPROF_DEVICE Quad quad_of(const Halves& halves) {
   Quad quad;
-  memcpy(&quad, &halves, sizeof quad);
+  copy_bits(&quad, halves);
   return quad;
 }
 

@@ -10,7 +10,7 @@
 //              exchange_if_zero_device()
 //   arena      add_global(), load_global(), store_global(), all relaxed and of device scope
 //   data       Quad (16 bytes that one instruction moves), half_to_float(), float_to_half() on 16-bit patterns;
-//              at_most(), store_record()
+//              at_most(), store_record(), copy_bits()
 //   host       KPROF_SHARED(type, name, count), KPROF_UNROLL(count), KPROF_BLOCKS_OF_AT_MOST(threads),
 //              KPROF_LAUNCH(...), num_processors(), max_resident_blocks(), peer_allocate() and friends (GPUs only)
 //
@@ -26,3 +26,17 @@
 #else
 #include "platform/cpu.h"
 #endif
+
+namespace kprof::platform {
+
+// Reads the bits of one value as another type of the same size: bytes that need not be converted.
+//
+// Not memcpy. In HIP device code that is a function of the headers which copies byte by byte, and the compiler does not put
+// all of the bytes together again: the code is slow, and clang 19 for gfx942 gets some of the shifts wrong that are left.
+template <typename To, typename From>
+KPROF_DEVICE void copy_bits(To* to, const From& from) {
+  static_assert(sizeof(To) == sizeof(From), "the two types have different sizes");
+  __builtin_memcpy(to, &from, sizeof from);
+}
+
+}  // namespace kprof::platform
