@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.devices.build import BuildOptions, load_library
-from kprof.devices.targets import Target, target_of_device
+from kprof.devices.gpu import current_stream as current_stream
+from kprof.devices.targets import Target, arch_of_device, target_of_device
 from kprof.recording.process import process_records
 from kprof.recording.recorder import LaunchBuffer, NullRecorder, Recorder
 
@@ -46,27 +47,7 @@ class Grid:
 def build_options(device: str) -> BuildOptions:
     """How kernels here are built for a device; on a GPU for exactly its architecture."""
     target = target_of_device(device)
-    if target is Target.CPU:
-        return BuildOptions(target, include_dirs=(_DEVICE_DIR,))
-    import torch
-
-    properties = torch.cuda.get_device_properties(device)
-    arch = (
-        properties.gcnArchName.split(":")[0]
-        if target is Target.HIP
-        else f"sm_{properties.major}{properties.minor}"
-    )
-    return BuildOptions(target, arch, include_dirs=(_DEVICE_DIR,))
-
-
-def current_stream(device: str) -> int | None:
-    """Torch's current stream, so that launches keep their place among the caller's other work."""
-    if device == "cpu":
-        return None
-    import torch
-
-    # What torch.cuda.current_stream().cuda_stream gives, without the object, which takes longer than a launch may.
-    return torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
+    return BuildOptions(target, arch_of_device(device), include_dirs=(_DEVICE_DIR,))
 
 
 class _KernelLaunch(ctypes.Structure):

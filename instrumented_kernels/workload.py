@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+from kprof.devices.gpu import make_current
 from kprof.devices.targets import Target, best_target, count_devices, require_target
 from kprof.errors import TargetError
 from kprof.groups import Group, SoloGroup, TorchGroup
@@ -52,8 +53,6 @@ def choose_device(target: str) -> str:
 
 
 def _current_gpu() -> str:
-    import torch
-
     device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-    torch.cuda.set_device(device)
+    make_current(device)
     return device

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from kprof.clocks.calibration import EFFORT, load_calibration
+from kprof.clocks.calibration import effort_of, load_calibration
 from kprof.clocks.offset import OffsetSample, sample_from_readings
 from kprof.devices.targets import target_of_device
 
@@ -18,7 +18,7 @@ STEP_NS = 32.0
 def play(repeats: int) -> list[OffsetSample]:
     """Samples on the current GPU; flags of the two sides lie in the same memory."""
     target = target_of_device("cuda")
-    library, effort = load_calibration(target), EFFORT[target]
+    library, effort = load_calibration(target), effort_of(target)
     flag_bytes = effort.num_lanes * library.kprof_flag_stride_bytes()
     streams = [torch.cuda.Stream(), torch.cuda.Stream()]
     flags = torch.zeros(2 * flag_bytes, dtype=torch.uint8, device="cuda")

@@ -24,7 +24,7 @@ from instrumented_kernels.kernel_library import (
 from instrumented_kernels.team_memory import TeamMemory
 from instrumented_kernels.tensors import check_tensor
 from kprof.devices.build import BuildOptions
-from kprof.devices.targets import Target
+from kprof.devices.targets import Target, record_of
 from kprof.recording.recorder import NullRecorder, Recorder
 from kprof.regions import RegionTable
 
@@ -52,11 +52,8 @@ class HeapSizes:
     bulk_bytes: int
 
 
-DEFAULT_HEAP_SIZES: Final = {
-    Target.CPU: HeapSizes(1 << 20, 1 << 20),
-    Target.CUDA: HeapSizes(32 << 20, 32 << 20),
-    Target.HIP: HeapSizes(32 << 20, 32 << 20),
-}
+_CPU_HEAP_SIZES: Final = HeapSizes(1 << 20, 1 << 20)
+_GPU_HEAP_SIZES: Final = HeapSizes(32 << 20, 32 << 20)
 
 
 class _Shape(ctypes.Structure):
@@ -120,7 +117,9 @@ class Plan:
         self._builds = KernelBuilds(_load, self.options)
         self._library = self._builds.plain
         self._warps = warps_per_block
-        self._sizes = heap_sizes or DEFAULT_HEAP_SIZES[self.options.target]
+        self._sizes = heap_sizes or (
+            _GPU_HEAP_SIZES if record_of(self.options.target).is_gpu else _CPU_HEAP_SIZES
+        )
         self._shape = _Shape(group.world_size, self._sizes.packet_bytes, self._sizes.bulk_bytes)
         self._check_same_on_all_ranks()
         functions, shape = self._library.functions, ctypes.byref(self._shape)

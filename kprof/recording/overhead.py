@@ -11,7 +11,6 @@ little. Off and on each ran twice: how far two equal runs lie apart says how muc
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from kprof.capture.manifest import KernelOverhead, Overhead
+from kprof.devices import gpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,17 +54,14 @@ class LaunchTimer:
     def mark(self, kernel: str) -> None:
         """`kernel` is launched next."""
         if len(self._moments) < _MAX_MOMENTS:
-            self._moments.append((kernel, self._now()))
+            self._moments.append((kernel, gpu.note_moment(self._device)))
 
     def finish(self) -> None:
         """Write what was noted, after everything on the device has finished."""
         spans: dict[str, list[float]] = {}
-        if self._device != "cpu":
-            import torch
-
-            torch.cuda.synchronize(self._device)
+        gpu.synchronize(self._device)
         for (kernel, begin), (_, end) in zip(self._moments, self._moments[1:], strict=False):
-            spans.setdefault(kernel, []).append(_elapsed_us(begin, end))
+            spans.setdefault(kernel, []).append(gpu.elapsed_us(begin, end))
         timings = RankTimings(
             self._rank,
             tuple(
@@ -73,21 +70,6 @@ class LaunchTimer:
         )
         path = self._directory / f"timings-{self._rank:05d}.json"
         path.write_bytes(msgspec.json.encode(timings))
-
-    def _now(self) -> Any:
-        if self._device == "cpu":
-            return time.perf_counter_ns()
-        import torch
-
-        event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(self._device))
-        return event
-
-
-def _elapsed_us(begin: Any, end: Any) -> float:
-    if isinstance(begin, int):
-        return float(end - begin) / 1e3
-    return float(begin.elapsed_time(end)) * 1e3
 
 
 def read_timings(directory: Path) -> list[RankTimings]:

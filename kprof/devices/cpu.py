@@ -1,0 +1,43 @@
+"""The CPU target: threads of a GPU are fibers (include/kprof/simt/)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from kprof.devices.record import Compiler, Devices, Target, TargetRecord, first_working
+
+if TYPE_CHECKING:
+    from kprof.devices.build import BuildOptions
+
+
+def _find_compiler() -> Compiler | None:
+    return first_working([os.environ.get("CXX", ""), "g++", "clang++", "c++"])
+
+
+def _library_flags(options: BuildOptions, compiler: Compiler) -> list[str]:
+    flags = ["-x", "c++", "-fPIC", "-shared", "-Wall", "-Wextra", "-U_FORTIFY_SOURCE"]
+    if "clang" not in compiler.version:
+        # Statics of inline functions must not be shared between libraries of different warp widths in one process.
+        flags.append("-fno-gnu-unique")
+    flags.append(f"-DKPROF_CPU_WARP_WIDTH={options.warp_width}")
+    if options.sanitizers:
+        flags += [f"-fsanitize={','.join(options.sanitizers)}", "-fno-omit-frame-pointer"]
+        flags += ["-fno-sanitize-recover=undefined"] if "undefined" in options.sanitizers else []
+    return flags
+
+
+def _arch_of(properties: Any) -> str:
+    raise AssertionError(f"torch has no properties of the CPU: {properties}")
+
+
+CPU: Final = TargetRecord(
+    target=Target.CPU,
+    default_arch="",
+    clock="CLOCK_MONOTONIC",
+    build_remedy="install a C++17 compiler (Debian: apt-get install g++) or set CXX",
+    find_compiler=_find_compiler,
+    find_devices=lambda: Devices(("",)),
+    arch_of=_arch_of,
+    library_flags=_library_flags,
+)

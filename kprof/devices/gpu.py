@@ -1,0 +1,63 @@
+"""What the library asks of a GPU's runtime, through torch: all of kprof's calls of torch.cuda, which serves ROCm too.
+
+A device is "cpu" or a torch device such as "cuda:3". On "cpu" there is nothing to wait for: launches run to their end.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+def synchronize(device: str | torch.device | None = None) -> None:
+    """Wait for everything on the device, the current GPU where none is given."""
+    if str(device) == "cpu":
+        return
+    import torch
+
+    torch.cuda.synchronize(device)
+
+
+def make_current(device: str) -> None:
+    """Make a GPU the one that this thread launches on."""
+    import torch
+
+    torch.cuda.set_device(device)
+
+
+def current_stream(device: str) -> int | None:
+    """Torch's current stream, so that launches keep their place among the caller's other work."""
+    if device == "cpu":
+        return None
+    import torch
+
+    # What torch.cuda.current_stream().cuda_stream gives, without the object, which takes longer than a launch may.
+    return torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
+
+
+def properties_of(device: str) -> Any:
+    """Torch's properties of a GPU."""
+    import torch
+
+    return torch.cuda.get_device_properties(device)
+
+
+def note_moment(device: str) -> Any:
+    """A moment in the device's current stream, for `elapsed_us`."""
+    if device == "cpu":
+        return time.perf_counter_ns()
+    import torch
+
+    event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(device))
+    return event
+
+
+def elapsed_us(begin: Any, end: Any) -> float:
+    """Microseconds between two moments of one device, after everything on it has finished."""
+    if isinstance(begin, int):
+        return float(end - begin) / 1e3
+    return float(begin.elapsed_time(end)) * 1e3

@@ -1,0 +1,93 @@
+"""What a target is: one record of everything that differs between targets, apart from the target's header.
+
+cpu.py, cuda.py and hip.py each make one. To add a target, write its header in include/kprof/platform/, a record with
+the function that finds its compiler, and a line in targets.py.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kprof.devices.build import BuildOptions
+
+
+class Target(str, Enum):
+    """Where a kernel runs."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+    HIP = "hip"
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler for one target. `device_library_dir` is set where clang must be told about AMD's bitcode libraries."""
+
+    path: str
+    version: str
+    device_library_dir: Path | None = None
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices of one target on this machine: an architecture each, "" where it has no name.
+
+    `unusable` has a sentence for each device that this process may not use.
+    """
+
+    archs: tuple[str, ...]
+    unusable: tuple[str, ...] = ()
+
+
+# Flags for a compiler, from how and with which compiler to build.
+Flags = Callable[["BuildOptions", Compiler], list[str]]
+
+
+@dataclass(frozen=True)
+class TargetRecord:
+    """Everything about one target."""
+
+    target: Target
+    default_arch: str  # built for where no device says otherwise
+    clock: str  # what the target calls the clock that all its processors share
+    build_remedy: str
+    find_compiler: Callable[[], Compiler | None]
+    find_devices: Callable[[], Devices]
+    arch_of: Callable[[Any], str]  # from torch's properties of a device
+    library_flags: Flags  # for a shared library, with the host's side
+    device_code_flags: Flags | None = None  # for the device's side alone
+    compiler_environment: tuple[tuple[str, str], ...] = ()
+    # Called with each library before it is loaded: raises TargetError where it cannot work in this process.
+    before_loading: Callable[[Path], None] | None = None
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether kernels run on a device of its own, not on the cores of the host."""
+        return self.target is not Target.CPU
+
+
+def first_working(candidates: Iterable[str | Path]) -> Compiler | None:
+    """The first compiler that is there and answers --version."""
+    for candidate in candidates:
+        path = shutil.which(str(candidate)) if candidate else None
+        if path is None:
+            continue
+        answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+        if answer.returncode == 0:
+            return Compiler(path, _version_line(answer.stdout))
+    return None
+
+
+def _version_line(text: str) -> str:
+    """nvcc names its release on the fourth line, the others on the first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next(
+        (line for line in lines if "release" in line), lines[0] if lines else "unknown version"
+    )

@@ -1,0 +1,209 @@
+"""Targets: where compilers are looked for, which devices count, and what is built for them."""
+
+from __future__ import annotations
+
+import ctypes.util
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kprof.devices import cuda, doctor, hip, targets
+from kprof.devices.build import BuildOptions
+from kprof.devices.record import Compiler, Devices
+from kprof.devices.targets import Target, archs_of_devices, count_devices, record_of
+from kprof.errors import TargetError
+
+HIPCC = Compiler("/opt/rocm/bin/hipcc", "HIP version: 6.4")
+
+
+def make_hipcc(root: Path, version: str = "HIP version: 6.4") -> Path:
+    hipcc = root / "bin" / "hipcc"
+    hipcc.parent.mkdir(parents=True)
+    hipcc.write_text(f"#!/bin/sh\necho '{version}'\n")
+    hipcc.chmod(0o755)
+    return hipcc
+
+
+@pytest.fixture
+def no_rocm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without ROCm and without Debian's packages; its /opt is the folder that is returned."""
+    for variable in ("ROCM_PATH", "HIP_PATH"):
+        monkeypatch.delenv(variable, raising=False)
+    opt = tmp_path / "opt"
+    opt.mkdir()
+    monkeypatch.setattr(hip, "_OPT", opt)
+    monkeypatch.setattr(hip, "_SYSTEM_HEADER", tmp_path / "none.h")
+    monkeypatch.setattr(hip, "_SYSTEM_HIPCC", tmp_path / "usr" / "hipcc")
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    return opt
+
+
+def found() -> str | None:
+    compiler = record_of(Target.HIP).find_compiler()
+    return compiler.path if compiler else None
+
+
+def test_without_rocm_there_is_no_compiler(no_rocm: Path) -> None:
+    assert found() is None
+
+
+@pytest.mark.parametrize("variable", ["ROCM_PATH", "HIP_PATH"])
+def test_hipcc_is_found_where_the_environment_says(
+    variable: str, no_rocm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_hipcc(no_rocm / "rocm")
+    hipcc = make_hipcc(tmp_path / "mine")
+    monkeypatch.setenv(variable, str(tmp_path / "mine"))
+    assert found() == str(hipcc)
+
+
+def test_a_rocm_path_without_hipcc_does_not_hide_the_others(
+    no_rocm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROCM_PATH", str(tmp_path / "empty"))
+    assert found() is None
+    hipcc = make_hipcc(no_rocm / "rocm")
+    assert found() == str(hipcc)
+
+
+def test_hipcc_is_found_in_path(
+    no_rocm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hipcc = make_hipcc(tmp_path / "conda")
+    monkeypatch.setenv("PATH", str(hipcc.parent))
+    assert found() == str(hipcc)
+
+
+def test_of_several_in_opt_the_newest_is_taken(no_rocm: Path) -> None:
+    make_hipcc(no_rocm / "rocm-6.4.1")
+    newest = make_hipcc(no_rocm / "rocm-10.0.0")
+    make_hipcc(no_rocm / "rocm-7.0.0")
+    assert found() == str(newest)
+
+
+def kfd_node(nodes: Path, number: int, **properties: int) -> None:
+    (nodes / str(number)).mkdir(parents=True)
+    text = "".join(f"{name} {value}\n" for name, value in properties.items())
+    (nodes / str(number) / "properties").write_text(text)
+
+
+@pytest.fixture
+def kfd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(hip, "_KFD_NODES", tmp_path / "nodes")
+    return tmp_path / "nodes"
+
+
+def test_architectures_are_those_of_the_gpus(kfd: Path) -> None:
+    kfd_node(kfd, 0, cpu_cores_count=64, simd_count=0, gfx_target_version=0)
+    versions = {1: 90402, 2: 90402, 3: 90010, 10: 90500, 11: 110000, 12: 100302}
+    for number, version in versions.items():
+        kfd_node(kfd, number, simd_count=1216, gfx_target_version=version)
+    assert archs_of_devices(Target.HIP) == ("gfx942", "gfx90a", "gfx950", "gfx1100", "gfx1032")
+    assert count_devices(Target.HIP) == 6
+
+
+def test_without_a_gpu_the_default_is_built_for(kfd: Path) -> None:
+    assert archs_of_devices(Target.HIP) == ("gfx942",)
+
+
+def test_gpus_of_other_containers_are_told_one_by_one(
+    kfd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver refuses to say anything about GPUs outside of the device cgroup."""
+    for number in (1, 2, 3):
+        kfd_node(kfd, number, simd_count=1216, gfx_target_version=90402)
+    properties_of = hip._properties_of
+
+    def refuse(node: Path) -> dict[str, int]:
+        if node.name != "2":
+            raise PermissionError(1, "Operation not permitted")
+        return properties_of(node)
+
+    monkeypatch.setattr(hip, "_properties_of", refuse)
+    devices = record_of(Target.HIP).find_devices()
+    assert devices.archs == ("gfx942",)
+    lines = [check.found for check in doctor.examine() if "KFD node" in check.found]
+    assert lines == [
+        "the GPU of KFD node 1 is not ours: Operation not permitted",
+        "the GPU of KFD node 3 is not ours: Operation not permitted",
+    ]
+
+
+def test_several_architectures_can_be_named() -> None:
+    options = BuildOptions(Target.HIP, "gfx90a,gfx942,gfx950", sanitizers=())
+    flags = record_of(Target.HIP).library_flags(options, HIPCC)
+    assert [flag for flag in flags if "arch" in flag] == [
+        "--offload-arch=gfx90a",
+        "--offload-arch=gfx942",
+        "--offload-arch=gfx950",
+    ]
+    options = BuildOptions(Target.CUDA, "sm_90,sm_100", sanitizers=())
+    assert cuda._arch_flags(options) == [
+        "-gencode=arch=compute_90,code=sm_90",
+        "-gencode=arch=compute_100,code=sm_100",
+    ]
+
+
+def test_a_recorder_is_built_for_the_device_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MI200 and MI350 had none: device code without an architecture was always gfx942."""
+    record = record_of(Target.HIP)
+    monkeypatch.setitem(
+        targets._RECORDS,
+        Target.HIP,
+        replace(record, find_devices=lambda: Devices(("gfx90a", "gfx90a"))),
+    )
+    assert BuildOptions(Target.HIP, sanitizers=()).archs == ("gfx90a",)
+
+
+def shared_library(folder: Path, name: str, *flags: str) -> Path:
+    path = folder / name
+    command = ["cc", *flags, "-x", "c", "/dev/null", "-shared", "-o", str(path)]
+    subprocess.run([*command, f"-Wl,-soname,{name}"], check=True)
+    return path
+
+
+@pytest.fixture
+def kernels(tmp_path: Path) -> Path:
+    """A library that asks the loader for the runtime of HIP 6."""
+    runtime = shared_library(tmp_path, "libamdhip64.so.6")
+    return shared_library(tmp_path, "kernels.so", "-Wl,--no-as-needed", str(runtime))
+
+
+def share_runtime(kernels: Path, loaded: Path) -> subprocess.CompletedProcess[str]:
+    """In a process that has loaded a runtime."""
+    code = (
+        "import ctypes, sys; from pathlib import Path\n"
+        "runtime = ctypes.CDLL(sys.argv[2])\n"
+        "from kprof.devices.hip import HIP\n"
+        "HIP.before_loading(Path(sys.argv[1]))"
+    )
+    command = [sys.executable, "-c", code, str(kernels), str(loaded)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_runtime_of_another_major_version_is_refused(kernels: Path, tmp_path: Path) -> None:
+    other = shared_library(tmp_path, "libamdhip64.so.7")
+    answer = share_runtime(kernels, other)
+    assert answer.returncode != 0
+    assert "TargetError: kernels are built with HIP 6 here, and this process has loaded HIP 7" in (
+        answer.stderr
+    )
+    assert "set ROCM_PATH to a ROCm 7" in answer.stderr
+
+
+def test_a_runtime_of_the_same_version_is_shared(kernels: Path, tmp_path: Path) -> None:
+    assert share_runtime(kernels, tmp_path / "libamdhip64.so.6").returncode == 0
+
+
+def test_without_a_loaded_runtime_nothing_is_asked(kernels: Path) -> None:
+    assert hip._wanted_major(kernels) == 6
+    assert share_runtime(kernels, Path(ctypes.util.find_library("c") or "")).returncode == 0
+
+
+def test_a_target_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "find_compiler", lambda target: None)
+    with pytest.raises(TargetError, match="the target hip cannot be used here: no compiler found"):
+        targets.require_target(Target.HIP)
