@@ -65,14 +65,20 @@ KPROF_DEVICE uint32_t warp_id() {
 }
 KPROF_DEVICE uint32_t lane_id() { return thread_id() % warp_width(); }
 
-// Bits 0..15: the HW_ID register's CU, SH and SE; bits 16 and up: the XCC (chiplet) on MI300 and later.
+// Bits `first` to `first + count - 1` of a hardware register, as s_getreg wants to be asked.
+constexpr int register_bits(int number, int first, int count) { return number | first << 6 | (count - 1) << 11; }
+
+// The compute unit that this wave runs on, the same for all of its waves: bits 0 to 3 CU, 4 SH, 5 to 7 SE, and from bit 16 on
+// the XCC (chiplet) of MI300 and later. In HW_ID these are bits 8 to 15; below them are the wave's slot, SIMD and pipe.
 KPROF_DEVICE uint32_t hw_id() {
+#if defined(__GFX9__)
+  constexpr int kHwId = 4, kXccId = 20;
+  const uint32_t cu = __builtin_amdgcn_s_getreg(register_bits(kHwId, 8, 8));
 #if defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || defined(__gfx950__)
-  constexpr int kHwId = 4 | (15 << 11), kXccId = 20 | (3 << 11);
-  return (__builtin_amdgcn_s_getreg(kHwId) & 0xffffu) | (__builtin_amdgcn_s_getreg(kXccId) << 16);
-#elif defined(__GFX9__)
-  constexpr int kHwId = 4 | (15 << 11);
-  return __builtin_amdgcn_s_getreg(kHwId) & 0xffffu;
+  return cu | __builtin_amdgcn_s_getreg(register_bits(kXccId, 0, 4)) << 16;
+#else
+  return cu;
+#endif
 #else
   return 0;
 #endif
@@ -212,16 +218,35 @@ inline const char* error_text(int error) { return hipGetErrorString(static_cast<
 
 constexpr int kPeerHandleBytes = sizeof(hipIpcMemHandle_t);
 
-// Fine-grained: what a peer writes must become visible while a kernel runs, not only at its end.
-inline int peer_allocate(void** memory, size_t bytes) {
-  const hipError_t error = hipExtMallocWithFlags(memory, bytes, hipDeviceMallocFinegrained);
-  if (error != hipSuccess) return static_cast<int>(error);
-  const hipError_t cleared = hipMemset(*memory, 0, bytes);
-  return static_cast<int>(cleared != hipSuccess ? cleared : hipDeviceSynchronize());
-}
+// What a peer writes must become visible while a kernel runs, not only at its end, so caches may not keep it. RCCL allocates
+// the buffers that its peers write as uncached where HIP knows the flag, from 5.7 on, and as fine-grained before
+// (src/transport/p2p.cc, HIP_UNCACHED_MEMORY); on MI300 fine-grained memory is cached. rocSHMEM takes fine-grained memory unless
+// it is built with DEBUG_HIPMALLOC_FINEGRAIN_DEFAULT_UNCACHED (src/memory/hip_allocator.hpp).
+#ifdef hipDeviceMallocUncached
+constexpr unsigned kPeerMemoryKinds[] = {hipDeviceMallocUncached, hipDeviceMallocFinegrained};
+#else
+constexpr unsigned kPeerMemoryKinds[] = {0x3, hipDeviceMallocFinegrained};  // the flag's value: a newer runtime knows it
+#endif
+
 inline int peer_free(void* memory) { return static_cast<int>(hipFree(memory)); }
 inline int peer_export(void* handle, void* memory) {
   return static_cast<int>(hipIpcGetMemHandle(static_cast<hipIpcMemHandle_t*>(handle), memory));
+}
+// The first kind of memory that the runtime both allocates and lets other processes open.
+inline int peer_allocate(void** memory, size_t bytes) {
+  hipError_t error = hipErrorOutOfMemory;
+  for (const unsigned kind : kPeerMemoryKinds) {
+    error = hipExtMallocWithFlags(memory, bytes, kind);
+    if (error != hipSuccess) continue;
+    hipIpcMemHandle_t handle;
+    error = static_cast<hipError_t>(peer_export(&handle, *memory));
+    if (error == hipSuccess) break;
+    peer_free(*memory);
+  }
+  (void)hipGetLastError();  // what was refused is no error of a later launch
+  if (error != hipSuccess) return static_cast<int>(error);
+  const hipError_t cleared = hipMemset(*memory, 0, bytes);
+  return static_cast<int>(cleared != hipSuccess ? cleared : hipDeviceSynchronize());
 }
 inline int peer_import(void** memory, const void* handle) {
   return static_cast<int>(hipIpcOpenMemHandle(memory, *static_cast<const hipIpcMemHandle_t*>(handle),

@@ -1,0 +1,113 @@
+"""What is built for AMD beside the kernels' own code: architectures, where a wave runs, memory that peers write."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_isa import PINGPONG, disassemble, only_kernel, probe, require, require_arch
+
+from kprof.devices.build import BuildOptions, build_library
+from kprof.devices.targets import Target
+
+pytestmark = pytest.mark.native
+
+PEER_MEMORY = PINGPONG.parent / "peer_memory.hip"
+
+# A HIP runtime that refuses what the environment names, and writes down the flags that it is asked for.
+RUNTIME = """
+#include <stdio.h>
+#include <stdlib.h>
+static unsigned kind;
+static int refuses(const char* variable) {
+  const char* value = getenv(variable);
+  return value && (unsigned)atoi(value) == kind;
+}
+int hipExtMallocWithFlags(void** memory, size_t bytes, unsigned flags) {
+  kind = flags;
+  printf("allocate %u\\n", kind);
+  if (refuses("REFUSED_KIND")) return 1;
+  *memory = calloc(1, bytes);
+  return 0;
+}
+int hipFree(void* memory) { printf("free %u\\n", kind); free(memory); return 0; }
+int hipIpcGetMemHandle(void* handle, void* memory) { return refuses("KIND_WITHOUT_HANDLE") ? 1 : 0; }
+int hipMemset(void* memory, int value, size_t bytes) { return 0; }
+int hipDeviceSynchronize(void) { return 0; }
+int hipGetLastError(void) { return 0; }
+"""
+
+ALLOCATE = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+memory = ctypes.c_void_p()
+print("error", library.kprof_peer_allocate(ctypes.byref(memory), ctypes.c_uint64(4096)))
+ctypes.CDLL(None).fflush(None)
+"""
+UNCACHED, FINE_GRAINED = 3, 1
+
+
+def allocations(folder: Path, **environment: str) -> list[str]:
+    """What an allocation asks of the runtime, in order."""
+    require(Target.HIP)
+    (folder / "runtime.c").write_text(RUNTIME)
+    runtime = folder / "runtime.so"
+    compile_runtime = ["cc", "-shared", "-fPIC", "-w", str(folder / "runtime.c"), "-o"]
+    subprocess.run([*compile_runtime, str(runtime)], check=True)
+    library = build_library(PEER_MEMORY, BuildOptions(Target.HIP, sanitizers=()))
+    answer = subprocess.run(
+        [sys.executable, "-c", ALLOCATE, str(library)],
+        env=os.environ | {"LD_PRELOAD": str(runtime)} | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return sorted(answer.stdout.splitlines(), key=lambda line: line.startswith("error"))
+
+
+def test_memory_that_peers_write_is_uncached(tmp_path: Path) -> None:
+    assert allocations(tmp_path) == [f"allocate {UNCACHED}", "error 0"]
+
+
+def test_a_runtime_without_uncached_memory_gives_fine_grained(tmp_path: Path) -> None:
+    asked = allocations(tmp_path, REFUSED_KIND=str(UNCACHED))
+    assert asked == [f"allocate {UNCACHED}", f"allocate {FINE_GRAINED}", "error 0"]
+
+
+def test_memory_that_no_other_process_can_open_is_not_used(tmp_path: Path) -> None:
+    assert allocations(tmp_path, KIND_WITHOUT_HANDLE=str(UNCACHED)) == [
+        f"allocate {UNCACHED}",
+        f"free {UNCACHED}",
+        f"allocate {FINE_GRAINED}",
+        "error 0",
+    ]
+
+
+def test_a_library_holds_code_for_every_architecture_that_is_named() -> None:
+    require(Target.HIP)
+    options = BuildOptions(Target.HIP, "gfx90a,gfx942", sanitizers=())
+    code = build_library(PINGPONG, options).read_bytes()
+    assert b"amdgcn-amd-amdhsa--gfx90a" in code
+    assert b"amdgcn-amd-amdhsa--gfx942" in code
+
+
+@pytest.mark.parametrize(
+    ("arch", "registers"),
+    [
+        ("gfx90a", ["hwreg(HW_REG_HW_ID, 8, 8)"]),
+        ("gfx942", ["hwreg(HW_REG_HW_ID, 8, 8)", "hwreg(HW_REG_XCC_ID, 0, 4)"]),
+        ("gfx950", ["hwreg(HW_REG_HW_ID, 8, 8)", "hwreg(HW_REG_XCC_ID, 0, 4)"]),
+    ],
+)
+def test_a_track_says_on_which_compute_unit_it_ran(
+    arch: str, registers: list[str], tmp_path: Path
+) -> None:
+    """Bits 0 to 7 of HW_ID are the wave's own: its slot, SIMD and pipe."""
+    require(Target.HIP)
+    require_arch(arch)
+    body = only_kernel(disassemble(probe(tmp_path, Target.HIP, 0, arch=arch), Target.HIP))
+    read = [line.split(", ", 1)[1] for line in body if line.startswith("s_getreg_b32")]
+    assert read == registers
