@@ -1,0 +1,298 @@
+"""Replay calls with edits: what would their ends be if some of their times were others?
+
+The graph is laid out once, in levels: what a level's nodes depend on lies in levels before. A replay of many edits is a
+table of nodes x edits that is filled level by level; rows lie one after the other, so that every step is a few calls
+over whole blocks of memory.
+
+    replay = Replay(graph)
+    edits = [Edit(duration={...}), ...]
+    replay.call_ends(edits)         # edits x calls
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kprof.analysis.explain.graph import Graph
+from kprof.analysis.explain.spans import Floats, Ints
+
+# Of the table of nodes x edits; more edits are replayed in several tables.
+_TABLE_BYTES: Final = 96 << 20
+_MOST_AT_ONCE: Final = 256
+
+_NO_INTS: Final = np.zeros(0, dtype=np.int64)
+_NO_FLOATS: Final = np.zeros(0, dtype=float)
+
+
+@dataclass(frozen=True)
+class Change:
+    """Times that are others: indices (spans, or launches) and what is taken off, in ns."""
+
+    at: Ints = field(default_factory=lambda: _NO_INTS)
+    saved_ns: Floats = field(default_factory=lambda: _NO_FLOATS)
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One what-if. `own` and `gap` and `travel` are by span, `launch_gap` by launch."""
+
+    own: Change = field(default_factory=Change)
+    gap: Change = field(default_factory=Change)
+    travel: Change = field(default_factory=Change)
+    launch_gap: Change = field(default_factory=Change)
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Rows [first, last) of a level: the first `num_joined` have two edges, the others one; then meetings."""
+
+    first: int
+    joined_end: int
+    last: int
+    meetings: tuple[int, ...]
+
+
+class Replay:
+    """A graph laid out for replays; see the module.
+
+    Nodes are spans, then launches (their starts), then barriers (their openings), then one root. A node has one
+    or two edges, or, as a meeting, many: a launch has one from the last span of every track of the launch before.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        spans = graph.spans
+        self.num_spans = len(spans)
+        self.num_launches = len(graph.launch_rank)
+        self.num_barriers = int(graph.barrier.max(initial=-1)) + 1
+        self.root = self.num_spans + self.num_launches + self.num_barriers
+        self._connect()
+        self._lay_out()
+
+    def _connect(self) -> None:
+        """First and second edge of every node, and the edges of meetings."""
+        graph, spans = self.graph, self.graph.spans
+        count = self.root + 1
+        launch_node = self.num_spans + spans.launch
+        base = np.where(graph.before >= 0, graph.before, launch_node)
+        self.first_from = np.full(count, self.root, dtype=np.int64)
+        self.first_ns = np.zeros(count)
+        self.second_from = np.full(count, -1, dtype=np.int64)
+        self.second_ns = np.zeros(count)
+        self.first_from[: self.num_spans] = base
+        self.first_ns[: self.num_spans] = graph.gap_ns + graph.own_ns
+        released = np.flatnonzero(graph.releaser >= 0)
+        self.second_from[released] = graph.releaser[released]
+        self.second_ns[released] = graph.travel_ns[released]
+        met = np.flatnonzero(graph.barrier >= 0)
+        barrier_node = self.num_spans + self.num_launches + graph.barrier
+        self.second_from[met] = barrier_node[met]
+        self.second_ns[met] = graph.travel_ns[met]
+        launches = self.num_spans + np.arange(self.num_launches)
+        self.first_ns[launches] = graph.launch_gap_ns
+        first = graph.launch_before < 0
+        self.first_ns[launches[first]] += graph.call_start[graph.launch_call[first]]
+        self.meeting_from, self.meeting_ns = self._meetings(base, met)
+
+    def _meetings(self, base: Ints, met: Ints) -> tuple[dict[int, Ints], dict[int, Floats]]:
+        graph, spans = self.graph, self.graph.spans
+        sources: dict[int, Ints] = {}
+        weights: dict[int, Floats] = {}
+        self.barrier_edge: dict[int, tuple[int, int]] = {}
+        order = met[np.argsort(graph.barrier[met], kind="stable")]
+        for members in np.split(order, np.flatnonzero(np.diff(graph.barrier[order])) + 1):
+            if len(members) == 0:
+                continue
+            node = self.num_spans + self.num_launches + int(graph.barrier[members[0]])
+            sources[node], weights[node] = base[members], graph.gap_ns[members]
+            self.barrier_edge |= {int(m): (node, i) for i, m in enumerate(members.tolist())}
+        is_last = np.r_[spans.track[1:] != spans.track[:-1], True] if len(spans) else []
+        ends = np.flatnonzero(is_last)
+        of_launch = np.split(ends, np.flatnonzero(np.diff(spans.launch[ends])) + 1)
+        for launch in np.flatnonzero(graph.launch_before >= 0).tolist():
+            node = self.num_spans + launch
+            sources[node] = of_launch[int(graph.launch_before[launch])]
+            weights[node] = np.full(len(sources[node]), float(graph.launch_gap_ns[launch]))
+        self.call_tracks = ends
+        return sources, weights
+
+    def _lay_out(self) -> None:
+        level = self._levels()
+        is_joined = self.second_from >= 0
+        is_meeting = np.zeros(self.root + 1, dtype=bool)
+        is_meeting[list(self.meeting_from)] = True
+        kind = np.where(is_meeting, 2, np.where(is_joined, 0, 1))
+        order = np.lexsort((kind, level))
+        self.row = np.empty(self.root + 1, dtype=np.int64)
+        self.row[order] = np.arange(self.root + 1)
+        self.levels: list[_Level] = []
+        ordered_level, ordered_kind = level[order], kind[order]
+        edges = np.searchsorted(ordered_level, np.arange(int(level.max(initial=0)) + 2))
+        for first, last in zip(edges[1:-1].tolist(), edges[2:].tolist(), strict=True):
+            kinds = ordered_kind[first:last]
+            joined = first + int((kinds == 0).sum())
+            plain = joined + int((kinds == 1).sum())
+            self.levels.append(_Level(first, joined, plain, tuple(order[plain:last].tolist())))
+        self.rows_from = self.row[self.first_from[order]]
+        self.rows_ns = self.first_ns[order][:, None]
+        second = np.maximum(self.second_from[order], 0)
+        self.second_rows_from = self.row[second]
+        self.second_rows_ns = self.second_ns[order][:, None]
+
+    def _levels(self) -> Ints:
+        """The longest way from the root to every node. Clock errors may make a circle: then what releases a span
+        before it has happened itself is left out."""
+        levels = self._try_levels()
+        if levels is None:
+            spans = self.graph.spans
+            backward = np.flatnonzero(
+                (self.graph.releaser >= 0) & (spans.end[self.graph.releaser] > spans.end)
+            )
+            self.second_from[backward] = -1
+            own = (spans.end - spans.start)[backward] - self.graph.own_ns[backward]
+            self.first_ns[backward] += own
+            levels = self._try_levels()
+        assert levels is not None, "the dependencies of a call have a circle"
+        return levels
+
+    def _try_levels(self) -> Ints | None:
+        """Kahn over whole fronts: each round takes the nodes that nothing is missing for."""
+        sources = [self.first_from[: self.root], self.second_from[: self.root]]
+        targets = [np.arange(self.root), np.arange(self.root)]
+        for node, froms in self.meeting_from.items():
+            sources.append(froms)
+            targets.append(np.full(len(froms), node))
+        source, target = np.concatenate(sources), np.concatenate(targets)
+        target, source = target[source >= 0], source[source >= 0]
+        order = np.argsort(source, kind="stable")
+        followers = target[order]
+        starts = np.searchsorted(source[order], np.arange(self.root + 2))
+        missing = np.bincount(target, minlength=self.root + 1)
+        level = np.zeros(self.root + 1, dtype=np.int64)
+        front = np.flatnonzero(missing == 0)
+        done, depth = len(front), 0
+        while len(front):
+            level[front] = depth
+            depth += 1
+            reached = followers[_ranges(starts[front], starts[front + 1])]
+            np.subtract.at(missing, reached, 1)
+            front = np.unique(reached[missing[reached] == 0])
+            done += len(front)
+        return level if done == self.root + 1 else None
+
+    def call_ends(self, edits: Sequence[Edit]) -> Floats:
+        """The end of every call after every edit: edits x calls, ns on the clock of the spans."""
+        at_once = max(1, min(_MOST_AT_ONCE, _TABLE_BYTES // (8 * (self.root + 1))))
+        parts = [self._ends(edits[i : i + at_once]) for i in range(0, len(edits), at_once)]
+        return np.concatenate(parts) if parts else np.zeros((0, self.graph.spans.num_calls))
+
+    def gains(self, edits: Sequence[Edit]) -> Floats:
+        """What every call gets shorter: edits x calls, in ns."""
+        gains: Floats = self.graph.call_end[None, :] - self.call_ends(edits)
+        return gains
+
+    def span_ends(self, edit: Edit) -> Floats:
+        """The end of every span after an edit."""
+        ends: Floats = self._run([edit])[self.row[: self.num_spans], 0]
+        return ends
+
+    def _ends(self, edits: Sequence[Edit]) -> Floats:
+        table = self._run(edits)
+        spans = self.graph.spans
+        ends = table[self.row[self.call_tracks]]
+        call = spans.call[self.call_tracks]
+        firsts = np.flatnonzero(np.r_[True, call[1:] != call[:-1]])
+        results: Floats = np.maximum.reduceat(ends, firsts, axis=0).T
+        return results
+
+    def _run(self, edits: Sequence[Edit]) -> NDArray[np.float64]:
+        first, second, meetings = self._deltas(edits)
+        table = np.zeros((self.root + 1, len(edits)))
+        scratch = np.empty(
+            (max((lv.joined_end - lv.first for lv in self.levels), default=0), len(edits))
+        )
+        for number, lv in enumerate(self.levels):
+            rows = table[lv.first : lv.last]
+            np.take(table, self.rows_from[lv.first : lv.last], axis=0, out=rows, mode="clip")
+            rows += self.rows_ns[lv.first : lv.last]
+            first.apply(number, table)
+            count = lv.joined_end - lv.first
+            if count:
+                joined = scratch[:count]
+                chosen = slice(lv.first, lv.joined_end)
+                np.take(table, self.second_rows_from[chosen], axis=0, out=joined, mode="clip")
+                joined += self.second_rows_ns[chosen]
+                second.apply(number, joined, lv.first)
+                np.maximum(rows[:count], joined, out=rows[:count])
+            for node in lv.meetings:
+                self._meet(node, table, meetings)
+        return table
+
+    def _meet(
+        self, node: int, table: Floats, meetings: dict[int, list[tuple[int, int, float]]]
+    ) -> None:
+        arrived = table[self.row[self.meeting_from[node]]] + self.meeting_ns[node][:, None]
+        for edge, edit, saved in meetings.get(node, ()):
+            arrived[slice(None) if edge < 0 else edge, edit] -= saved
+        table[self.row[node]] = arrived.max(axis=0)
+
+    def _deltas(
+        self, edits: Sequence[Edit]
+    ) -> tuple[_Deltas, _Deltas, dict[int, list[tuple[int, int, float]]]]:
+        """What edits take off, by level: of first edges, of second edges and of edges of meetings."""
+        first: list[tuple[Ints, int, Floats]] = []
+        second: list[tuple[Ints, int, Floats]] = []
+        meetings: dict[int, list[tuple[int, int, float]]] = {}
+        for number, edit in enumerate(edits):
+            first += [(change.at, number, change.saved_ns) for change in (edit.own, edit.gap)]
+            second.append((edit.travel.at, number, edit.travel.saved_ns))
+            launches = edit.launch_gap
+            plain = self.graph.launch_before[launches.at] < 0
+            first.append((self.num_spans + launches.at[plain], number, launches.saved_ns[plain]))
+            for launch, saved in zip(
+                launches.at[~plain].tolist(), launches.saved_ns[~plain].tolist(), strict=True
+            ):
+                meetings.setdefault(self.num_spans + launch, []).append((-1, number, saved))
+            is_met = self.graph.barrier[edit.gap.at] >= 0
+            for at, saved in zip(
+                edit.gap.at[is_met].tolist(), edit.gap.saved_ns[is_met].tolist(), strict=True
+            ):
+                node, edge = self.barrier_edge[at]
+                meetings.setdefault(node, []).append((edge, number, saved))
+        bounds = np.array([lv.first for lv in self.levels])
+        return _Deltas(self.row, first, bounds), _Deltas(self.row, second, bounds), meetings
+
+
+class _Deltas:
+    """What is taken off the edges of rows, sorted by level."""
+
+    def __init__(self, row: Ints, parts: list[tuple[Ints, int, Floats]], bounds: Ints) -> None:
+        rows = np.concatenate([row[at] for at, _, _ in parts] or [_NO_INTS])
+        edits = np.concatenate([np.full(len(at), n) for at, n, _ in parts] or [_NO_INTS])
+        saved = np.concatenate([values for _, _, values in parts] or [_NO_FLOATS])
+        order = np.argsort(rows, kind="stable")
+        self.rows, self.edits, self.saved = rows[order], edits[order].astype(np.int64), saved[order]
+        self.edges = np.r_[np.searchsorted(self.rows, bounds), len(rows)].tolist()
+
+    def apply(self, level: int, table: Floats, offset: int = 0) -> None:
+        """Take off what belongs to a level; `table` begins with row `offset`."""
+        first, last = self.edges[level], self.edges[level + 1]
+        if first < last:
+            chosen = slice(first, last)
+            np.subtract.at(
+                table, (self.rows[chosen] - offset, self.edits[chosen]), self.saved[chosen]
+            )
+
+
+def _ranges(starts: Ints, ends: Ints) -> Ints:
+    """The numbers of [start, end) of every pair, one after the other."""
+    lengths = ends - starts
+    total = int(lengths.sum())
+    shift = np.repeat(starts - np.r_[0, np.cumsum(lengths)[:-1]], lengths)
+    numbers: Ints = np.arange(total) + shift
+    return numbers

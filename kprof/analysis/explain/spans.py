@@ -1,0 +1,177 @@
+"""The innermost spans of some calls as columns: what explanations are worked out from.
+
+One query reads all calls; everything after it is arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kprof.analysis.summary import CLOSED_SPANS
+
+if TYPE_CHECKING:
+    from kprof.trace import Trace
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Columns over spans, sorted by call, rank, launch, track and start. Times are ns, from the first of the calls on.
+
+    `call` counts from 0 and points into `ordinals`; `launch` and `track` are numbered over all calls, so that each is
+    of one rank. `previous` is the span before on the track (-1: none), `send` the span that releases a wait
+    (-1: none), `peer` the rank that a span has to do with: its payload's, else that of the span before it, -1
+    if there is none. `region` points into `region_names` and `categories`.
+    """
+
+    call: Ints
+    rank: Ints
+    launch: Ints
+    block: Ints
+    warp: Ints
+    processor: Ints
+    track: Ints
+    region: Ints
+    peer: Ints
+    slot: Ints
+    start: Ints
+    end: Ints
+    previous: Ints
+    send: Ints
+    ordinals: tuple[int, ...]
+    launch_kernel: tuple[str, ...]
+    launch_blocks: Ints
+    region_names: tuple[str, ...]
+    categories: tuple[str, ...]
+
+    def __len__(self) -> int:
+        """The number of spans."""
+        return len(self.start)
+
+    @property
+    def num_calls(self) -> int:
+        """The number of calls."""
+        return len(self.ordinals)
+
+    def is_of(self, *categories: str) -> Bools:
+        """Which spans are of regions of these categories."""
+        known = np.array([category in categories for category in self.categories])
+        chosen: Bools = known[self.region] if len(self) else np.zeros(0, dtype=bool)
+        return chosen
+
+
+_COLUMNS: Final = (
+    "event_id, rank, launch, ordinal, block, warp, region_id, coalesce(peer, -1) AS peer, "
+    "coalesce(slot, -1) AS slot, start_ns, end_ns, hw_id"
+)
+
+
+def load_spans(trace: Trace, ordinals: Sequence[int]) -> Spans:
+    """Read the calls with these ordinals; raises CorruptCaptureError like every reading of events."""
+    chosen = ", ".join(str(int(ordinal)) for ordinal in ordinals) or "NULL"
+    frame = trace.frame(
+        f"SELECT {_COLUMNS} FROM events WHERE {CLOSED_SPANS} AND ordinal IN ({chosen}) "
+        "ORDER BY ordinal, rank, launch, block, warp, start_ns, end_ns DESC, event_id"
+    )
+    table = {name: frame[name].to_numpy(dtype=np.int64) for name in frame.columns}
+    table = {name: column[_innermost(table)] for name, column in table.items()}
+    known, call = np.unique(table["ordinal"], return_inverse=True)
+    launch = numbered(table["ordinal"], table["rank"], table["launch"])
+    track = numbered(launch, table["block"], table["warp"])
+    previous = np.arange(len(track), dtype=np.int64) - 1
+    previous[np.r_[True, track[1:] != track[:-1]] if len(track) else []] = -1
+    kernels, blocks = _launches(trace, table, launch)
+    origin = int(table["start_ns"].min(initial=np.iinfo(np.int64).max))
+    return Spans(
+        call=call.astype(np.int64),
+        rank=table["rank"],
+        launch=launch,
+        block=table["block"],
+        warp=table["warp"],
+        processor=table["hw_id"],
+        track=track,
+        region=table["region_id"],
+        peer=_served(table["peer"], previous),
+        slot=table["slot"],
+        start=table["start_ns"] - origin,
+        end=table["end_ns"] - origin,
+        previous=previous,
+        send=_sends(trace, table["event_id"], chosen),
+        ordinals=tuple(int(ordinal) for ordinal in known),
+        launch_kernel=kernels,
+        launch_blocks=blocks,
+        region_names=("unknown region", *trace.regions.names),
+        categories=("other", *[region.category.value for region in trace.regions.regions]),
+    )
+
+
+def numbered(*columns: Ints) -> Ints:
+    """One number per distinct row of sorted columns."""
+    count = len(columns[0])
+    changes = np.zeros(count, dtype=bool)
+    for column in columns:
+        changes[1:] |= column[1:] != column[:-1]
+    return np.cumsum(changes).astype(np.int64)
+
+
+def _innermost(table: dict[str, Ints]) -> Bools:
+    """Spans that hold no other span of their track: one around others adds nothing to what the others say."""
+    count = len(table["start_ns"])
+    keep = np.ones(count, dtype=bool)
+    is_same = np.ones(max(0, count - 1), dtype=bool)
+    for name in ("rank", "launch", "block", "warp"):
+        is_same &= table[name][1:] == table[name][:-1]
+    start, end = table["start_ns"], table["end_ns"]
+    keep[:-1] = ~(is_same & (start[1:] < end[:-1]) & (end[1:] <= end[:-1]))
+    return keep
+
+
+def _served(peer: Ints, previous: Ints) -> Ints:
+    """A span without a peer belongs to the one of the span before it: the copy after the wait for a token."""
+    order = np.arange(len(peer))
+    anchors = np.maximum.accumulate(np.where((peer >= 0) | (previous < 0), order, 0))
+    return peer[anchors] if len(order) else peer
+
+
+def _sends(trace: Trace, event_id: Ints, ordinals: str) -> Ints:
+    """Index of the send of every wait."""
+    send = np.full(len(event_id), -1, dtype=np.int64)
+    if not trace.regions.flows or not trace.is_on_one_clock:
+        return send
+    flows = trace.frame(
+        f"SELECT wait_event_id, send_event_id FROM flows WHERE ordinal IN ({ordinals})"
+    )
+    order = np.argsort(event_id)
+    ordered = event_id[order]
+    waits, sends = (flows[name].to_numpy(dtype=np.int64) for name in flows.columns)
+    places = [np.minimum(np.searchsorted(ordered, ids), len(ordered) - 1) for ids in (waits, sends)]
+    if len(ordered) == 0:
+        return send
+    is_known = (ordered[places[0]] == waits) & (ordered[places[1]] == sends)
+    send[order[places[0][is_known]]] = order[places[1][is_known]]
+    return send
+
+
+def _launches(trace: Trace, table: dict[str, Ints], launch: Ints) -> tuple[tuple[str, ...], Ints]:
+    """Kernel and number of blocks of every launch; blocks that were seen count where nothing is said."""
+    known = trace.frame("SELECT rank, launch, kernel, num_blocks FROM launches")
+    by_id = {
+        (int(row["rank"]), int(row["launch"])): (str(row["kernel"]), int(row["num_blocks"]))
+        for row in known.to_dict("records")
+    }
+    _, first = np.unique(launch, return_index=True)
+    described = [
+        by_id.get((int(table["rank"][i]), int(table["launch"][i])), ("", 0)) for i in first.tolist()
+    ]
+    seen = np.zeros(len(first), dtype=np.int64)
+    np.maximum.at(seen, launch, table["block"] + 1)
+    said = np.array([blocks for _, blocks in described], dtype=np.int64)
+    return tuple(kernel for kernel, _ in described), np.maximum(seen, said)

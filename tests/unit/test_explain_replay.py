@@ -1,0 +1,129 @@
+"""Replays of whole calls as arrays: exact without an edit, and with one what the run without the cause is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kprof.analysis.explain.graph import build_graph
+from kprof.analysis.explain.replay import Change, Edit, Replay
+from kprof.analysis.explain.spans import load_spans
+from kprof.synthetic import TraceBuilder
+from kprof.trace import Trace
+from simulation import HELD_BACK, TOPOLOGIES, Cause, Kind, Scenario, Sizes, draw_scenario, simulate
+
+REGIONS = """
+REGION(WORK, "work", compute)
+REGION(SEND, "send", send, peer:8, slot:24)
+REGION(WAIT, "wait", wait, peer:8, slot:24)
+REGION(LOCK, "lock", sync)
+FLOW(SEND, WAIT)
+"""
+
+
+def replay_of(trace: Trace) -> Replay:
+    ordinals = trace.frame("SELECT DISTINCT ordinal FROM events")["ordinal"].tolist()
+    return Replay(build_graph(load_spans(trace, ordinals), 200.0))
+
+
+def assert_exact(replay: Replay) -> None:
+    assert (replay.span_ends(Edit()) == replay.graph.spans.end).all()
+    assert (replay.gains([Edit(), Edit()]) == 0).all()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_unedited_replay_hits_every_measured_end(seed: int) -> None:
+    assert_exact(replay_of(simulate(draw_scenario(np.random.default_rng([2, seed]))).trace()))
+
+
+@pytest.mark.parametrize("topology", [*TOPOLOGIES, *HELD_BACK])
+def test_undoing_a_slow_block_gives_the_run_without_it(topology: str) -> None:
+    slow = Cause(Kind.SLOW, 3.0, (1.0, 1.0, 0.0), ranks=(1,), blocks=(2,))
+    scenario = Scenario(topology=topology, sizes=Sizes(3, 4, 3), num_calls=3, causes=(slow,))
+    run, without = simulate(scenario), simulate(scenario, [])
+    replay = replay_of(run.trace())
+    spans = replay.graph.spans
+    chosen = (spans.rank == 1) & (spans.block == 2) & (spans.call < 2) & ~replay.graph.is_wait
+    at = np.flatnonzero(chosen)
+    edit = Edit(own=Change(at, replay.graph.own_ns[at] * 3 / 4))
+    predicted = replay.gains([edit])[0]
+    gained = np.array(run.lengths_ns) - without.lengths_ns
+    assert gained[0] > 0
+    assert predicted == pytest.approx(gained, abs=0.02 * run.lengths_ns[0])
+
+
+def test_a_late_launch_is_undone_by_its_gap() -> None:
+    late = Cause(Kind.LATE_START, 30_000.0, (1.0, 0.0), ranks=(2,))
+    scenario = Scenario(topology="staged", sizes=Sizes(3, 2, 2), num_calls=2, causes=(late,))
+    run, without = simulate(scenario), simulate(scenario, [])
+    replay = replay_of(run.trace())
+    graph = replay.graph
+    of_rank = (graph.launch_rank == 2) & (graph.launch_before < 0) & (graph.launch_call == 0)
+    at = np.flatnonzero(of_rank)
+    predicted = replay.gains([Edit(launch_gap=Change(at, np.full(len(at), 30_000.0)))])[0]
+    gained = np.array(run.lengths_ns) - without.lengths_ns
+    assert predicted == pytest.approx(gained, abs=300)
+
+
+def test_a_shorter_block_lets_the_block_that_takes_its_place_start_earlier() -> None:
+    scenario = Scenario(topology="ring", sizes=Sizes(1, 6, 2), num_calls=1, room=2, noise=0.0)
+    replay = replay_of(simulate(scenario).trace())
+    spans = replay.graph.spans
+    assert_exact(replay)
+    is_last = np.array(spans.region_names)[spans.region] == "finish"
+    first = np.flatnonzero((spans.block == 0) & is_last)
+    ends = replay.span_ends(Edit(own=Change(first, np.full(1, 1500.0))))
+    after = (spans.processor == spans.processor[first]) & (spans.start > spans.end[first])
+    assert after.sum() == 10
+    assert (spans.end[after] - ends[after] == 1500).all()
+
+
+def test_a_shorter_hold_lets_all_who_queue_go_on_earlier() -> None:
+    scenario = Scenario(topology="locks", sizes=Sizes(2, 6, 1), num_calls=1, noise=0.02)
+    hold = Cause(Kind.SLOW, 5.0, (1.0,), ranks=(0,), region="add")
+    run, without = simulate(replace(scenario, causes=(hold,))), simulate(scenario)
+    replay = replay_of(run.trace())
+    spans = replay.graph.spans
+    is_hold = np.array(spans.region_names)[spans.region] == "add"
+    at = np.flatnonzero(is_hold & (spans.rank == 0))
+    edit = Edit(own=Change(at, replay.graph.own_ns[at] * 5 / 6))
+    gained = run.lengths_ns[0] - without.lengths_ns[0]
+    assert gained > 5000
+    assert replay.gains([edit])[0, 0] == pytest.approx(gained, abs=300)
+
+
+def test_data_that_was_there_before_its_wait_does_not_come_later_than_that() -> None:
+    """The second wait found its data there: with the first one gone, it may have to wait for the second send."""
+    build = TraceBuilder(REGIONS, 2)
+    build.span(rank=0, region="send", start_ns=0, duration_ns=100, peer=1, slot=0)
+    build.span(rank=0, region="send", start_ns=100, duration_ns=400, peer=1, slot=1)
+    build.span(rank=1, region="wait", start_ns=0, duration_ns=1100, peer=0, slot=0)
+    build.span(rank=1, region="wait", start_ns=1100, duration_ns=20, peer=0, slot=1)
+    replay = replay_of(build.trace())
+    assert_exact(replay)
+    first = np.flatnonzero(replay.graph.spans.slot == 0)
+    ends = replay.span_ends(Edit(travel=Change(first, np.full(len(first), 1000.0))))
+    # The data of the second one takes 1000 ns, as seen on this link, or what was left of the time it had: 620.
+    assert ends.max() == 1120
+
+
+def test_a_circle_from_clocks_that_are_off_is_cut() -> None:
+    """Each wait ends before the send that releases it, by the clocks: the earlier end cannot depend on the later."""
+    build = TraceBuilder(REGIONS, 2)
+    for rank in (0, 1):
+        build.span(rank=rank, region="wait", start_ns=0, duration_ns=100, peer=1 - rank, slot=rank)
+        build.span(
+            rank=rank, region="send", start_ns=90, duration_ns=200, peer=1 - rank, slot=1 - rank
+        )
+    assert_exact(replay_of(build.trace()))
+
+
+def test_one_rank_without_flows_or_waits() -> None:
+    build = TraceBuilder(REGIONS, 1)
+    build.span(rank=0, region="work", start_ns=0, duration_ns=100)
+    replay = replay_of(build.trace())
+    assert_exact(replay)
+    edit = Edit(own=Change(np.array([0]), np.array([70.0])))
+    assert replay.call_ends([edit]).tolist() == [[30.0]]
