@@ -20,10 +20,12 @@ import numpy as np
 
 from kprof import abi
 from kprof.capture.manifest import ClockInfo
-from kprof.recording.decode import Decoder, read_control
+from kprof.recording.arena_state import Handed, read_control
+from kprof.recording.decode import Decoder
 from kprof.recording.region_ids import RegionIds
 from kprof.regions import parse_regions
 
+_NUM_BLOCKS = 304
 REGIONS = """
 REGION(R_SEND, "send", send, peer:8, slot:24)
 REGION(R_WAIT, "wait", wait, peer:8, slot:24)
@@ -33,15 +35,21 @@ REGION(R_COPY, "copy", recv, bytes:32)
 
 def full_arena(num_records: int) -> tuple[np.ndarray, np.ndarray]:
     """Control block and chunks of an arena whose every chunk is full, as a kernel of 304 blocks would leave it."""
-    num_chunks = num_records // abi.RECORDS_PER_CHUNK
+    # Every block has as many chunks as any other.
+    num_chunks = -(-num_records // abi.RECORDS_PER_CHUNK // _NUM_BLOCKS) * _NUM_BLOCKS
     head = abi.initial_control(abi.ArenaGeometry(num_chunks, 1))
     head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]["cursors"]["next_chunk"][0] = num_chunks
     chunks = np.zeros(num_chunks * abi.CHUNK_BYTES, dtype=np.uint8)
     words = chunks.view("<u8").reshape(num_chunks, -1)
     headers = chunks.reshape(num_chunks, -1)[:, : abi.CHUNK_HEADER_BYTES]
     header = np.zeros(num_chunks, dtype=abi.CHUNK_HEADER)
-    header["flags"] = abi.CHUNK_CLAIMED | abi.CHUNK_ABI
-    header["block"] = np.arange(num_chunks) % 304
+    header["flags"] = abi.CHUNK_CLAIMED | abi.CHUNK_ABI | 1 << abi.CHUNK_CURSORS_SHIFT
+    header["chunk_idx"] = np.arange(num_chunks)
+    header["block"] = header["chunk_idx"] % _NUM_BLOCKS
+    header["previous_chunk_idx"] = np.maximum(header["chunk_idx"].astype(int) - _NUM_BLOCKS, -1)
+    header["previous_chunk_idx"][:_NUM_BLOCKS] = abi.NO_CHUNK
+    header["flags"][-_NUM_BLOCKS:] |= abi.CHUNK_NO_NEXT
+    header["chunks_per_cursor"] = num_chunks
     header["anchor_realtime_ticks"] = 10**15 + np.arange(num_chunks, dtype=np.uint64) * 6000
     headers[:] = header.view(np.uint8).reshape(num_chunks, -1)
     for i in range(abi.RECORDS_PER_CHUNK):
@@ -56,8 +64,11 @@ def decode_once(head: np.ndarray, chunks: np.ndarray) -> tuple[float, int]:
     ids.table_of_launch[0] = ids.table_idx(parse_regions(REGIONS))
     decoder = Decoder(0, ClockInfo("test", 1e9, 1.0), ids)
     begin = time.perf_counter()
-    tables = list(decoder.decode(read_control(head), chunks))
+    geometry = abi.ArenaGeometry(len(chunks) // abi.CHUNK_BYTES, 1)
+    tables = list(decoder.decode(read_control(head, Handed.of_new(geometry)), chunks))
     elapsed_s = time.perf_counter() - begin
+    lost = decoder.counts.torn_chunks + decoder.counts.torn_records + decoder.counts.damaged_heads
+    assert lost == 0, decoder.counts
     return elapsed_s, sum(table.num_rows for table in tables)
 
 

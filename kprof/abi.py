@@ -25,6 +25,14 @@ stand in their sink. Recorded + dropped = emitted, always.
 A refill reads the header of the full chunk and nothing else: it names the arena (by the chunk's own number)
 and the limits of the cursors. All tracks refill at about the same time, and no word is read by all of them.
 
+Tracks claim from the bottom of the arena, the host reserves from its top:
+
+    | chunk 0 of cursor 0, of cursor 1, .. | chunk 1 of cursor 0, .. |   limit ->   free   <- floor   | reserved |
+
+Chunk k of cursor c is chunk k * num_cursors + c, so that one number (chunks_per_cursor, the limit) ends all cursors.
+Every launch gets the limit of its moment. A later launch may get a higher one, never a lower one, and the floor never
+falls below the limit: whatever launches still run, no chunk is handed out twice, and nobody has to wait.
+
 Which clock the records of a chunk hold says its header (CHUNK_CYCLES): the real-time clock, or the
 processor's cycle counter. Either way the header holds both clocks at one moment (the anchors).
 
@@ -42,7 +50,7 @@ import numpy as np
 
 from kprof.errors import ArenaError
 
-ABI_VERSION: Final = 3
+ABI_VERSION: Final = 4
 MAGIC: Final = int.from_bytes(b"KPROFARN", "little")
 
 CHUNK_BYTES: Final = 1024
@@ -58,6 +66,8 @@ SINKS_OFFSET: Final = CONTROL_BYTES
 CHUNKS_OFFSET: Final = SINKS_OFFSET + NUM_SINKS * CHUNK_BYTES
 
 START_BITS: Final = 48
+# No clock has counted further: 146 years in ns.
+MAX_CLOCK_BITS: Final = 62
 START_MASK: Final = (1 << START_BITS) - 1
 MAX_REGION_ID: Final = (1 << 16) - 2
 # A record of this id is no event: word 0 has the cycle counter, word 1 the real-time clock at the same moment.
@@ -69,7 +79,7 @@ NO_CHUNK: Final = 0xFFFF_FFFF
 STORES_NOTHING: Final = RECORD_BYTES // 2
 # The last one counts the regions from there on together.
 NUM_DROP_COUNTERS: Final = (CHUNK_BYTES - CHUNK_HEADER_BYTES) // 4
-# Arenas with fewer chunks have no reserved zone: half of next to nothing helps nobody.
+# Smaller arenas keep nothing back to be reserved: half of next to nothing helps nobody.
 MIN_CHUNKS_TO_RESERVE: Final = 2 * NUM_CURSORS
 
 # Chunk header flags.
@@ -117,6 +127,7 @@ CURSOR: Final = np.dtype(
     }
 )
 
+# `full_limit` is the limit at which a track found no chunk with any cursor: others of that limit need not look.
 CONTROL: Final = np.dtype(
     {
         "names": [
@@ -125,7 +136,7 @@ CONTROL: Final = np.dtype(
             "reserved",
             "num_chunks",
             "chunks_per_cursor",
-            "is_full",
+            "full_limit",
             "num_cursors",
             "num_reserved",
             "cursors",
@@ -158,7 +169,7 @@ assert CURSORS_OFFSET + NUM_CURSORS * CURSOR_STRIDE_BYTES <= CONTROL_BYTES
 
 @dataclass(frozen=True)
 class ArenaGeometry:
-    """How many chunks an arena has, and how the reserved zone and the cursors share them."""
+    """How many chunks an arena has, and how many of them are at first kept back to be reserved."""
 
     num_chunks: int
     num_cursors: int
@@ -166,18 +177,8 @@ class ArenaGeometry:
 
     @property
     def chunks_per_cursor(self) -> int:
-        """The slice of each cursor."""
+        """How many chunks each cursor may hand out at first."""
         return (self.num_chunks - self.num_reserved) // self.num_cursors
-
-    def cursor_slices(self) -> list[tuple[int, int]]:
-        """First and one past the last chunk of every cursor."""
-        length = self.chunks_per_cursor
-        return [(i * length, (i + 1) * length) for i in range(self.num_cursors)]
-
-    @property
-    def first_reserved(self) -> int:
-        """The first chunk of the zone that the host reserves from."""
-        return self.num_chunks - self.num_reserved
 
     @property
     def size_bytes(self) -> int:
@@ -186,12 +187,17 @@ class ArenaGeometry:
 
     @staticmethod
     def for_chunks(num_claimed: int, num_reserved: int = 0) -> ArenaGeometry:
-        """The smallest geometry in which so many chunks can be claimed from the cursors, and so many reserved."""
-        if num_reserved == 0 and num_claimed < MIN_CHUNKS_TO_RESERVE // 2:
-            num_cursors = 1 << max(0, num_claimed - 1).bit_length()
-            return ArenaGeometry(num_cursors, num_cursors)
-        zone = -(-max(num_claimed, num_reserved, NUM_CURSORS) // NUM_CURSORS) * NUM_CURSORS
-        return ArenaGeometry(2 * zone, NUM_CURSORS, zone)
+        """The smallest geometry in which so many chunks can be claimed, after so many were reserved.
+
+        With nothing to reserve all chunks can be claimed, else what is not kept back to be reserved.
+        """
+        if num_reserved == 0 and num_claimed <= NUM_CURSORS:
+            num_chunks = 1 << max(0, num_claimed - 1).bit_length()
+        else:
+            wanted = 2 * max(num_claimed, num_reserved) if num_reserved else num_claimed
+            zone = 2 * NUM_CURSORS if num_reserved else NUM_CURSORS
+            num_chunks = max(-(-wanted // zone) * zone, MIN_CHUNKS_TO_RESERVE)
+        return ArenaGeometry.for_bytes(CHUNKS_OFFSET + num_chunks * CHUNK_BYTES)
 
     @staticmethod
     def for_bytes(size_bytes: int) -> ArenaGeometry:
@@ -202,22 +208,25 @@ class ArenaGeometry:
                 f"an arena of {size_bytes} bytes holds no chunk; "
                 f"give at least {CHUNKS_OFFSET + CHUNK_BYTES} bytes"
             )
-        num_reserved = num_chunks // 2 if num_chunks >= MIN_CHUNKS_TO_RESERVE else 0
         # A power of two, so that a track finds its cursor without a division.
         num_cursors = min(NUM_CURSORS, 1 << (num_chunks.bit_length() - 1))
-        num_claimable = (num_chunks - num_reserved) // num_cursors * num_cursors
-        return ArenaGeometry(num_reserved + num_claimable, num_cursors, num_reserved)
+        per_cursor = num_chunks // num_cursors
+        num_reserved = num_cursors * (per_cursor // 2) if num_chunks >= MIN_CHUNKS_TO_RESERVE else 0
+        return ArenaGeometry(num_cursors * per_cursor, num_cursors, num_reserved)
 
 
-def initial_control(geometry: ArenaGeometry) -> np.ndarray:
-    """The bytes that the host writes at the start of a zeroed arena: control block and sink chunk header."""
+def initial_control(geometry: ArenaGeometry, limit: int | None = None) -> np.ndarray:
+    """The bytes that the host writes at the start of a zeroed arena: control block and sink chunk header.
+
+    `limit` is how many chunks each cursor may hand out, where that is no longer what the geometry says.
+    """
     head = np.zeros(CHUNKS_OFFSET, dtype=np.uint8)
     control = head[:CONTROL_BYTES].view(CONTROL)[0]
     control["magic"] = MAGIC
     control["abi_version"] = ABI_VERSION
     control["num_chunks"] = geometry.num_chunks
     control["num_cursors"] = geometry.num_cursors
-    control["chunks_per_cursor"] = geometry.chunks_per_cursor
+    control["chunks_per_cursor"] = geometry.chunks_per_cursor if limit is None else limit
     control["num_reserved"] = geometry.num_reserved
     sinks = head[SINKS_OFFSET:].view(SINK)
     sinks["header"]["chunk_idx"] = np.arange(-NUM_SINKS, 0).astype(np.uint32)

@@ -39,15 +39,13 @@ class GraphRecorder(NullRecorder):
         first = self._arena.reserve(num_tracks)
         if first == NO_CHUNK:
             tracks_per_block = num_tracks = 0
-        geometry = self._arena.geometry
         return LaunchBuffer(
             self._arena.address,
             self._num_launches,
             first,
             tracks_per_block,
             num_tracks,
-            geometry.chunks_per_cursor,
-            geometry.num_cursors,
+            *self._arena.limits,
         )
 
 

@@ -147,9 +147,8 @@ class Bench:
         tracks_per_block = 1 if scheme.is_per_block else warps_per_block
         num_tracks = num_blocks * tracks_per_block
         first = self.arena.reserve(num_tracks)
-        limits = self.arena.geometry.chunks_per_cursor, self.arena.geometry.num_cursors
         return LaunchBuffer(
-            self.arena.address, 0, first, tracks_per_block, num_tracks, *limits
+            self.arena.address, 0, first, tracks_per_block, num_tracks, *self.arena.limits
         ).packed()
 
     def decoded(self) -> tuple[pd.DataFrame, Decoder]:

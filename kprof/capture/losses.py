@@ -9,7 +9,14 @@ from typing import Final
 from kprof.capture.manifest import Manifest
 
 _LOSSES: Final = (
-    ("torn_chunks", "chunk was torn", "chunks were torn"),
+    ("damaged_heads", "arena head was overwritten", "arena heads were overwritten"),
+    ("torn_chunks", "chunk of records is damaged", "chunks of records are damaged"),
+    (
+        "stray_chunks",
+        "chunk of records names a launch that never was; pass on the number that launch() gave",
+        "chunks of records name launches that never were; pass on the number that launch() gave",
+    ),
+    ("torn_records", "record is damaged", "records are damaged"),
     ("unknown_region", "event has an unknown region id", "events have an unknown region id"),
     ("open", "span was begun and never ended", "spans were begun and never ended"),
     ("saturated", "span is longer than a record can say", "spans are longer than a record can say"),

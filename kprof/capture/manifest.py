@@ -88,7 +88,11 @@ class ArenaUse(msgspec.Struct, frozen=True):
 
 
 class EventCounts(msgspec.Struct, frozen=True):
-    """What was recorded and what was not. `recorded + dropped` is what the kernels emitted."""
+    """What was recorded and what was not. Unless memory was damaged, `recorded + dropped` is what the kernels emitted.
+
+    Damage is counted by what it struck: the arena's head, whole chunks (also those of launches that never were,
+    `stray_chunks`), single records.
+    """
 
     recorded: Count = 0
     dropped: Count = 0
@@ -97,6 +101,9 @@ class EventCounts(msgspec.Struct, frozen=True):
     clamped: Count = 0
     unknown_region: Count = 0
     torn_chunks: Count = 0
+    stray_chunks: Count = 0
+    torn_records: Count = 0
+    damaged_heads: Count = 0
 
 
 class RegionLosses(msgspec.Struct, frozen=True):

@@ -25,6 +25,8 @@ from typing import Final
 
 import numpy as np
 
+from kprof import abi
+
 # Over less time than this a launch's common rate is better than a processor's own: on an H200 groups of SMs differ by
 # 0.03 %, which is one step of 32 ns in 100 us.
 _MIN_BASELINE_NS: Final = 100_000.0
@@ -36,7 +38,7 @@ _MAX_RATE_RATIO: Final = 32.0
 # An anchor reads two clocks one after the other, and the CPU target may lose its core in between: a second is damage.
 _MAX_CONTRADICTION_NS: Final = 1e9
 # Clocks beyond this moment (146 years in ns) are damage, and sums of them would overflow.
-_MAX_CLOCK: Final = 1 << 62
+_MAX_CLOCK: Final = 1 << abi.MAX_CLOCK_BITS
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,10 @@ class Anchors:
 
     def __len__(self) -> int:
         return len(self.cycles)
+
+    def rows(self, which: np.ndarray) -> Anchors:
+        """The chosen anchors."""
+        return Anchors(*(getattr(self, field.name)[which] for field in fields(self)))
 
 
 @dataclass(frozen=True)

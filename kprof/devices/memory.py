@@ -29,6 +29,9 @@ class Memory(Protocol):
     def clear(self, begin: int, end: int) -> None:
         """Zero the bytes [begin, end)."""
 
+    def store_u32(self, begin: int, value: int) -> None:
+        """Store a 32-bit number before what is launched next, without waiting for what runs."""
+
 
 class HostMemory:
     """Memory of this process, for the CPU target."""
@@ -52,6 +55,10 @@ class HostMemory:
     def clear(self, begin: int, end: int) -> None:
         """Zero bytes."""
         self._bytes[begin:end] = 0
+
+    def store_u32(self, begin: int, value: int) -> None:
+        """Store a number: one aligned store, which running kernels see whole."""
+        self._bytes[begin : begin + 4].view("<u4")[0] = value
 
 
 class TorchMemory:
@@ -83,6 +90,12 @@ class TorchMemory:
         """Zero bytes on the device, before anything that is launched later."""
         self._bytes[begin:end].zero_()
         gpu.synchronize(self._bytes.device)
+
+    def store_u32(self, begin: int, value: int) -> None:
+        """Store a number from a small kernel on the current stream, which may also be one that a graph captures."""
+        import torch
+
+        self._bytes[begin : begin + 4].view(torch.int32).fill_(value)
 
 
 def allocate(size_bytes: int, device: str) -> Memory:

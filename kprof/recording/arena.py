@@ -1,60 +1,113 @@
 """The record arena in memory: allocated, prepared, read back and emptied. Its layout is in abi.py.
 
-A device fills it; the host touches it only while no kernel that records is running.
+A device fills it; the host reads it only while no kernel that records is running, but reserves chunks at any time.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from kprof import abi
 from kprof.devices.memory import allocate
-from kprof.recording.decode import ArenaState, read_control
+from kprof.recording.arena_state import ArenaState, Handed, read_control
+
+assert abi.CONTROL.fields is not None
+_LIMIT_OFFSET: Final = abi.CONTROL.fields["chunks_per_cursor"][1]
 
 
 class Arena:
-    """One rank's arena of at most `size_bytes`; raises ArenaError when not even one chunk fits."""
+    """One rank's arena of at most `size_bytes`; raises ArenaError when not even one chunk fits.
+
+    `limits` are what a launch may claim: chunks of each cursor, and the number of cursors.
+    """
 
     def __init__(self, size_bytes: int, device: str = "cpu") -> None:
         self.geometry = abi.ArenaGeometry.for_bytes(size_bytes)
         self._memory = allocate(self.geometry.size_bytes, device)
+        self.address: int = self._memory.address
+        self.limits: tuple[int, int] = self.geometry.chunks_per_cursor, self.geometry.num_cursors
+        self._first_reserved: int = self.geometry.num_chunks
         self._num_reserved_wanted = 0
-        self._reset_control()
-
-    @property
-    def address(self) -> int:
-        """What kernels get."""
-        return self._memory.address
+        self._has_claiming_launches = False
+        self._empty()
 
     def reserve(self, num_chunks: int) -> int:
-        """The first of `num_chunks` chunks for one launch, or NO_CHUNK when the reserved zone has no room for them."""
-        first = self._num_reserved_wanted
+        """The first of `num_chunks` chunks for one launch, or NO_CHUNK where so many are not left.
+
+        In the latter case the launch claims its chunks, and `limits` lets it have what nobody reserved.
+        """
         self._num_reserved_wanted += num_chunks
-        if self._num_reserved_wanted > self.geometry.num_reserved:
+        first = self._first_reserved - num_chunks
+        limit, num_cursors = self.limits
+        if first < limit * num_cursors:
+            self._raise_limit()
             return abi.NO_CHUNK
-        return self.geometry.first_reserved + first
+        self._first_reserved = first
+        return first
+
+    def open_to_claims(self) -> None:
+        """Let a launch that reserves nothing claim all that nobody has reserved: call it before reading `limits`."""
+        if not self._has_claiming_launches:
+            self._has_claiming_launches = True
+            self._raise_limit()
 
     def state(self) -> ArenaState:
         """The arena's head alone: what is in use."""
-        return read_control(self._memory.read(0, abi.CHUNKS_OFFSET), self._num_reserved_wanted)
+        return read_control(self._memory.read(0, abi.CHUNKS_OFFSET), self._handed())
 
     def read(self) -> tuple[ArenaState, np.ndarray]:
-        """The control block, and the bytes of all chunks in use, in the order of `used_chunks`."""
+        """What is in use, and the bytes of all chunks in its `ranges`."""
         state = self.state()
-        parts = [self._memory.read(*_byte_range(used)) for used in state.used_chunks]
-        if len(parts) == 1:
-            return state, parts[0]
-        return state, np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint8)
+        chunks = self._read(state)
+        checked = state.checked(chunks)
+        return checked, chunks if checked is state else self._read(checked)
 
     def reset(self, state: ArenaState) -> None:
-        """Make the arena as new: zero what was used and start the cursors over."""
-        for used in state.used_chunks:
-            self._memory.clear(*_byte_range(used))
-        self._num_reserved_wanted = 0
-        self._reset_control()
+        """Make the arena as new: zero what was used and start the cursors over.
 
-    def _reset_control(self) -> None:
-        self._memory.write(0, abi.initial_control(self.geometry))
+        The limit stays where it is, because a graph may launch again with the limits that it was captured with. Where
+        something was dropped, what reservations did not want is free to be claimed from now on.
+        """
+        for used in state.ranges():
+            self._memory.clear(*_byte_range(used))
+        self._empty()
+        if any(state.dropped_of_region):
+            self._first_reserved -= min(state.handed.num_reserved_wanted, self.geometry.num_chunks)
+            self._raise_limit()
+            self._first_reserved = self.geometry.num_chunks
+            self._least_limit = self.limits[0]
+
+    def _empty(self) -> None:
+        self._first_reserved = self.geometry.num_chunks
+        self._num_reserved_wanted = 0
+        self._has_claiming_launches = False
+        self._least_limit = self.limits[0]
+        self._memory.write(0, abi.initial_control(self.geometry, self.limits[0]))
+
+    def _raise_limit(self) -> None:
+        """Let cursors hand out whatever is not reserved. Launches that have their limits keep them."""
+        limit, num_cursors = self.limits
+        if (highest := self._first_reserved // num_cursors) > limit:
+            self.limits = highest, num_cursors
+            # For launches that were given two numbers only: those read the limit there.
+            self._memory.store_u32(_LIMIT_OFFSET, highest)
+
+    def _handed(self) -> Handed:
+        return replace(
+            Handed.of_new(self.geometry),
+            least_limit=self._least_limit,
+            limit=self.limits[0],
+            first_reserved=self._first_reserved,
+            num_reserved_wanted=self._num_reserved_wanted,
+            has_claiming_launches=self._has_claiming_launches,
+        )
+
+    def _read(self, state: ArenaState) -> np.ndarray:
+        parts = [self._memory.read(*_byte_range(used)) for used in state.ranges()]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _byte_range(chunks: tuple[int, int]) -> tuple[int, int]:

@@ -1,14 +1,15 @@
 """Arena bytes to columns. Vectorised, a few thousand chunks at a time; it never prints and loses nothing in silence.
 
 A record that cannot be understood is still an event: an unknown region id becomes a region of its own, an open span
-keeps its start, and every such case is counted in `Counts`.
+keeps its start, and every such case is counted. Memory may be damaged. Damaged chunks (see inspection.py) and records
+that cannot be (without a region, missing between others, from before the clock began) are counted and left out.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,9 +17,11 @@ import numpy as np
 from kprof import abi
 from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
 from kprof.capture.manifest import ArenaUse, ClockInfo, CycleClock, EventCounts, RegionLosses
-from kprof.clocks.cycles import Anchors, CycleMap, fit_cycles
+from kprof.clocks.cycles import Anchors, CycleMap, fit_cycles, torn_anchors
 from kprof.clocks.offset import ticks_to_ns
 from kprof.errors import ArenaError
+from kprof.recording.arena_state import ArenaState
+from kprof.recording.inspection import inspect
 from kprof.recording.region_ids import RegionIds
 from kprof.regions import Kind, Region
 
@@ -30,67 +33,55 @@ Bytes = np.ndarray
 _CHUNKS_PER_BLOCK: Final = 2048
 _WORDS_PER_CHUNK: Final = abi.CHUNK_BYTES // 8
 _HEADER_WORDS: Final = abi.CHUNK_HEADER_BYTES // 8
+_MAX_CLOCK_NS: Final = 1 << (abi.MAX_CLOCK_BITS - 1)
 
 
 @dataclass(frozen=True)
-class ArenaState:
-    """What the arena's head says: which chunks are in use and what could not be recorded.
+class _Chunks:
+    """Whole chunks: the rows `which` of `words`, with a header for each; see Inspection for the rest."""
 
-    `dropped_of_region` counts by the id in the record, the last entry all ids from there on and entry 0 (no
-    region) the records of short tracks.
-    """
+    words: np.ndarray
+    which: np.ndarray
+    headers: np.ndarray
+    must_be_full: np.ndarray
+    may_have_gaps: np.ndarray
 
-    geometry: abi.ArenaGeometry
-    num_reserved_wanted: int
-    used_chunks: tuple[tuple[int, int], ...]
-    dropped_of_region: tuple[int, ...]
-    num_tracks_without_chunk: int
+    def __len__(self) -> int:
+        return len(self.headers)
 
-    @property
-    def num_used_chunks(self) -> int:
-        """Chunks that were reserved or claimed."""
-        return sum(end - begin for begin, end in self.used_chunks)
-
-
-def read_control(head: Bytes, num_reserved_wanted: int = 0) -> ArenaState:
-    """Read the first CHUNKS_OFFSET bytes of an arena; raises ArenaError when it is not one.
-
-    The host asked to reserve `num_reserved_wanted` chunks; those that it got come first in `used_chunks`.
-    """
-    if len(head) < abi.CHUNKS_OFFSET:
-        raise ArenaError(
-            f"{len(head)} bytes are too few for the head of an arena ({abi.CHUNKS_OFFSET})"
+    def rows(self, begin: int, end: int) -> _Chunks:
+        """Chunks begin .. end - 1, with words of their own where they do not lie side by side."""
+        which = self.which[begin:end]
+        first, last = int(which[0]), int(which[-1])
+        words = self.words[first : last + 1] if last - first < len(which) else self.words[which]
+        return _Chunks(
+            words,
+            np.arange(len(which)),
+            self.headers[begin:end],
+            self.must_be_full[begin:end],
+            self.may_have_gaps[begin:end],
         )
-    control = head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]
-    if int(control["magic"]) != abi.MAGIC:
-        raise ArenaError(
-            "these bytes are not a kprof arena: the magic number is wrong; was it overwritten?"
-        )
-    if int(control["abi_version"]) != abi.ABI_VERSION:
-        raise ArenaError(
-            f"the arena has ABI version {control['abi_version']}, this kprof reads {abi.ABI_VERSION}; "
-            "rebuild the kernel against the installed headers"
-        )
-    geometry = abi.ArenaGeometry(
-        *(int(control[name]) for name in ("num_chunks", "num_cursors", "num_reserved"))
-    )
-    cursors = control["cursors"][: geometry.num_cursors]
-    first = geometry.first_reserved
-    ranges = [(first, first + min(geometry.num_reserved, num_reserved_wanted))]
-    ranges += [
-        (begin, min(begin + int(num_claimed), end))
-        for (begin, end), num_claimed in zip(
-            geometry.cursor_slices(), cursors["next_chunk"], strict=True
-        )
-    ]
-    sinks = head[abi.SINKS_OFFSET : abi.CHUNKS_OFFSET].view(abi.SINK)
-    return ArenaState(
-        geometry,
-        num_reserved_wanted,
-        tuple((begin, end) for begin, end in ranges if end > begin),
-        tuple(sinks["num_dropped_of_region"].sum(axis=0).tolist()),
-        int(cursors["num_tracks_without_chunk"].sum()),
-    )
+
+    def without(self, left_out: np.ndarray) -> _Chunks:
+        """All chunks but these."""
+        columns = (self.which, self.headers, self.must_be_full, self.may_have_gaps)
+        return _Chunks(self.words, *(np.delete(column, left_out) for column in columns))
+
+
+@dataclass(frozen=True)
+class _Records:
+    """Columns of records: their chunk, region id, second word, duration in ticks as it was written, and times."""
+
+    chunk_idxs: np.ndarray
+    local_region: np.ndarray
+    second: np.ndarray
+    duration_ticks: np.ndarray
+    start_ns: np.ndarray
+    duration_ns: np.ndarray
+
+    def rows(self, which: np.ndarray) -> _Records:
+        """The chosen records."""
+        return _Records(*(getattr(self, field.name)[which] for field in fields(self)))
 
 
 class Decoder:
@@ -117,17 +108,34 @@ class Decoder:
         self._num_used_chunks = 0
         self._size_bytes = 0
 
-    def decode(self, state: ArenaState, chunks: Bytes) -> Iterator[pa.Table]:
-        """Event tables of `chunks`: num_used_chunks * CHUNK_BYTES bytes in the order of `state.used_chunks`."""
-        words = chunks.view("<u8").reshape(-1, _WORDS_PER_CHUNK)
-        headers = chunks.reshape(-1, abi.CHUNK_BYTES)[:, : abi.CHUNK_HEADER_BYTES]
-        headers = np.ascontiguousarray(headers).view(abi.CHUNK_HEADER).reshape(-1)
-        _check_abi(headers)
-        self._count_chunks(state, headers)
-        cycle_map = self._fit_cycles(words, headers)
-        for begin in range(0, len(words), _CHUNKS_PER_BLOCK):
-            end = begin + _CHUNKS_PER_BLOCK
-            yield self._decode_block(words[begin:end], headers[begin:end], cycle_map)
+    def decode(self, state: ArenaState, data: Bytes) -> Iterator[pa.Table]:
+        """Event tables of `data`, the chunks of `state.ranges()`; raises ArenaError where there are not so many."""
+        chunks = self._inspected(state, data)
+        cycle_map, chunks = self._fit_cycles(chunks)
+        for begin in range(0, len(chunks), _CHUNKS_PER_BLOCK):
+            yield self._decode_block(chunks.rows(begin, begin + _CHUNKS_PER_BLOCK), cycle_map)
+
+    def _inspected(self, state: ArenaState, data: Bytes) -> _Chunks:
+        """The whole chunks; the others are counted."""
+        num_chunks = sum(end - begin for begin, end in state.ranges())
+        if len(data) != num_chunks * abi.CHUNK_BYTES:
+            raise ArenaError(
+                f"{num_chunks} chunks of an arena are in use, but {len(data)} bytes of them were read"
+            )
+        words = data.view("<u8").reshape(-1, _WORDS_PER_CHUNK)
+        headers = np.ascontiguousarray(words[:, :_HEADER_WORDS]).view(abi.CHUNK_HEADER).reshape(-1)
+        found = inspect(state, words, headers, self.region_ids.table_of_launch)
+        is_all = len(found.rows) == len(headers)
+        chunks = _Chunks(
+            words,
+            found.rows,
+            headers if is_all else headers[found.rows],
+            found.must_be_full,
+            found.may_have_gaps,
+        )
+        self._count_chunks(state, chunks.headers)
+        self._add(EventCounts(torn_chunks=found.num_torn, stray_chunks=found.num_stray))
+        return chunks
 
     def arena_use(self) -> ArenaUse:
         """The largest use of the arena between two flushes."""
@@ -151,22 +159,24 @@ class Decoder:
 
     def _count_chunks(self, state: ArenaState, headers: np.ndarray) -> None:
         """Dropped records, and how many chunks would have held everything."""
-        num_reserved = min(state.num_reserved_wanted, state.geometry.num_reserved)
-        # A reserved chunk without a header belongs to a track that was never opened; a claimed one was cut off.
-        torn = int(np.count_nonzero(headers["flags"][num_reserved:] & abi.CHUNK_CLAIMED == 0))
+        handed = state.handed
         # A track asks for its next chunk as soon as one is full, and for another for every so many records dropped.
-        cut_off = headers["num_dropped"][headers["flags"] & abi.CHUNK_NO_NEXT != 0]
-        extra = int((1 + cut_off.astype(np.int64) // abi.RECORDS_PER_CHUNK).sum())
+        cut_off = headers["num_dropped"][headers["flags"] & abi.CHUNK_NO_NEXT != 0].astype(np.int64)
+        extra = int((1 + cut_off // abi.RECORDS_PER_CHUNK).sum())
         # Tracks that never had a chunk share a counter: each needs one chunk and what its share takes.
         dropped = sum(state.dropped_of_region)
-        without_chunk = dropped - int(headers["num_dropped"].sum())
-        extra += state.num_tracks_without_chunk + without_chunk // abi.RECORDS_PER_CHUNK
+        without_chunk = dropped - int(cut_off.sum())
+        extra += state.num_tracks_without_chunk + max(0, without_chunk) // abi.RECORDS_PER_CHUNK
+        is_damaged = state.is_damaged or without_chunk < 0
+        num_claimed, num_reserved = sum(state.num_claimed) + extra, handed.num_reserved_wanted
+        if handed.has_claiming_launches and num_reserved:
+            # Those may raise the limit so far that later launches have to claim what they would have reserved.
+            num_claimed = num_reserved = num_claimed + num_reserved
         self._num_used_chunks = max(self._num_used_chunks, state.num_used_chunks)
-        num_claimed = state.num_used_chunks - num_reserved + extra
         self._num_claimed_needed = max(self._num_claimed_needed, num_claimed)
-        self._num_reserved_needed = max(self._num_reserved_needed, state.num_reserved_wanted)
-        self._size_bytes = max(self._size_bytes, state.geometry.size_bytes)
-        self._add(EventCounts(dropped=dropped, torn_chunks=torn))
+        self._num_reserved_needed = max(self._num_reserved_needed, num_reserved)
+        self._size_bytes = max(self._size_bytes, handed.geometry.size_bytes)
+        self._add(EventCounts(dropped=dropped, damaged_heads=int(is_damaged)))
         self._count_dropped(state)
 
     def _count_dropped(self, state: ArenaState) -> None:
@@ -182,59 +192,94 @@ class Decoder:
                 name = self.region_ids.name(launches, local_id)
             self._losses[name, "dropped"] += state.dropped_of_region[local_id]
 
-    def _fit_cycles(self, words: np.ndarray, headers: np.ndarray) -> CycleMap | None:
-        """The map of this flush from cycles to real time, or None when all its records are in real time."""
-        chunk_idxs = np.flatnonzero(headers["flags"] & abi.CHUNK_CYCLES)
-        if len(chunk_idxs) == 0:
-            return None
+    def _fit_cycles(self, chunks: _Chunks) -> tuple[CycleMap | None, _Chunks]:
+        """The map of this flush from cycles to real time, or None when all its records are in real time.
+
+        Chunks whose own anchor is torn are left out: nothing says when their records were written.
+        """
+        in_cycles = np.flatnonzero(chunks.headers["flags"] & abi.CHUNK_CYCLES)
+        if len(in_cycles) == 0:
+            return None, chunks
+        anchors, anchored = self._anchors(chunks, in_cycles)
+        is_torn = torn_anchors(anchors, self._nominal_cycles_per_second)
+        num_torn = int(np.count_nonzero(is_torn[: len(in_cycles)]))
+        self._add(EventCounts(torn_chunks=num_torn, torn_records=int(is_torn.sum()) - num_torn))
+        if num_torn:
+            torn_chunks = in_cycles[is_torn[: len(in_cycles)]]
+            is_torn |= np.isin(anchored, torn_chunks)
+            chunks = chunks.without(torn_chunks)
+        if is_torn.all():
+            return None, chunks
         fitted = fit_cycles(
-            self._anchors(words[chunk_idxs], headers[chunk_idxs]),
-            self._clock.step_ns,
-            self._nominal_cycles_per_second,
+            anchors.rows(~is_torn), self._clock.step_ns, self._nominal_cycles_per_second
         )
         worst_ns = max(fitted.error_ns, self.cycle_clock.error_ns if self.cycle_clock else 0.0)
         self.cycle_clock = CycleClock(fitted.cycles_per_second, worst_ns)
-        return fitted
+        return fitted, chunks
 
-    def _anchors(self, words: np.ndarray, headers: np.ndarray) -> Anchors:
-        """The anchors in chunk headers, and those that tracks wrote at their end."""
+    def _anchors(self, chunks: _Chunks, in_cycles: np.ndarray) -> tuple[Anchors, np.ndarray]:
+        """The anchors in chunk headers, then those that tracks wrote as records; and the chunk of each."""
+        words, headers = chunks.words[chunks.which[in_cycles]], chunks.headers[in_cycles]
         first = words[:, _HEADER_WORDS::2]
         rows, columns = np.nonzero((first >> abi.START_BITS) == abi.ANCHOR_REGION_ID)
         at_end = words[rows, _HEADER_WORDS + 1 + 2 * columns]
         cycles_at_end = _unwrap(first[rows, columns], headers["anchor_cycles"][rows])
-        realtime = np.concatenate([headers["anchor_realtime_ticks"], at_end]).astype(np.int64)
-        return Anchors(
+        realtime = np.concatenate([headers["anchor_realtime_ticks"], at_end])
+        anchors = Anchors(
             np.concatenate([headers["launch"], headers["launch"][rows]]),
             np.concatenate([headers["hw_id"], headers["hw_id"][rows]]),
             np.concatenate([headers["anchor_cycles"].astype(np.int64), cycles_at_end]),
-            ticks_to_ns(realtime, self._clock.ticks_per_second),
+            self._to_ns(realtime.astype(np.int64)),
+        )
+        return anchors, np.concatenate([in_cycles, in_cycles[rows]])
+
+    def _to_ns(self, ticks: np.ndarray) -> np.ndarray:
+        """Ns of ticks. What no clock has counted to becomes a time that no clock has shown."""
+        most = int(_MAX_CLOCK_NS * self._clock.ticks_per_second / 1e9)
+        return np.where(
+            (ticks >= 0) & (ticks <= most),
+            ticks_to_ns(ticks.clip(0, most), self._clock.ticks_per_second),
+            -1,
         )
 
-    def _decode_block(
-        self, words: np.ndarray, headers: np.ndarray, cycle_map: CycleMap | None
-    ) -> pa.Table:
+    def _decode_block(self, chunks: _Chunks, cycle_map: CycleMap | None) -> pa.Table:
+        words, headers = chunks.words, chunks.headers
         first = words[:, _HEADER_WORDS::2]
         region_ids = first >> abi.START_BITS
         is_record = region_ids != 0
+        num_records = np.count_nonzero(is_record, axis=1)
+        if num_records.sum() < is_record.size:
+            self._add(EventCounts(torn_records=_count_torn(chunks, is_record, num_records)))
         if cycle_map is not None:
             in_cycles = (headers["flags"] & abi.CHUNK_CYCLES != 0)[:, np.newaxis]
             is_record &= ~(in_cycles & (region_ids == abi.ANCHOR_REGION_ID))
-        num_records = is_record.sum(axis=1)
+            num_records = np.count_nonzero(is_record, axis=1)
         first = first[is_record]
         second = words[:, _HEADER_WORDS + 1 :: 2][is_record]
         chunk_idxs = np.repeat(np.arange(len(headers)), num_records)
-        launch = headers["launch"].astype(np.int32)[chunk_idxs]
-        local_region = (first >> abi.START_BITS).astype(np.uint16)
-        region, num_unknown = self.region_ids.translate(launch, local_region)
         duration_ticks = second.astype(np.uint32)
-        payload = (second >> np.uint64(32)).astype(np.uint32)
-        flags = self._flags(region, duration_ticks, payload)
         durations = duration_ticks.astype(np.int64)
-        durations[flags & EVENT_OPEN != 0] = 0
+        durations[duration_ticks == abi.DURATION_OPEN] = 0
         times = self._times(first, durations, headers, chunk_idxs, cycle_map)
+        records = _Records(
+            chunk_idxs, (first >> abi.START_BITS).astype(np.uint16), second, duration_ticks, *times
+        )
+        if min(int(column.min(initial=0)) for column in times) < 0:
+            is_impossible = np.minimum(*times) < 0
+            self._add(EventCounts(torn_records=int(is_impossible.sum())))
+            records = records.rows(~is_impossible)
+        return self._events(headers, records)
+
+    def _events(self, headers: np.ndarray, records: _Records) -> pa.Table:
+        """The columns of records, whose losses are counted."""
+        launch = headers["launch"].astype(np.int32)[records.chunk_idxs]
+        region, num_unknown = self.region_ids.translate(launch, records.local_region)
+        payload = (records.second >> np.uint64(32)).astype(np.uint32)
+        flags = self._flags(region, records.duration_ticks, payload)
         self._add(_count_flags(flags, num_unknown))
         self._count_losses(region, flags)
-        return self._table(headers, chunk_idxs, launch, region, flags, times, payload)
+        times = records.start_ns, records.duration_ns
+        return self._table(headers, records.chunk_idxs, launch, region, flags, times, payload)
 
     def _times(
         self,
@@ -327,17 +372,17 @@ class Decoder:
         )
 
 
-def _check_abi(headers: np.ndarray) -> None:
-    """Kernels come with the headers that they were compiled with; raises ArenaError when those are not ours."""
-    versions = headers["flags"] >> abi.CHUNK_ABI_SHIFT & abi.CHUNK_ABI_MASK
-    is_foreign = (headers["flags"] & abi.CHUNK_CLAIMED != 0) & (versions != abi.ABI_VERSION)
-    if is_foreign.any():
-        first = int(np.argmax(is_foreign))
-        version = int(versions[first]) or "2 or older"
-        raise ArenaError(
-            f"the kernel of launch {headers['launch'][first]} was compiled with kprof headers of ABI version "
-            f"{version}, this kprof reads {abi.ABI_VERSION}; rebuild it against the installed headers"
-        )
+def _count_torn(chunks: _Chunks, is_record: np.ndarray, num_records: np.ndarray) -> int:
+    """Places without a region that hold something, or that come before a record of a track that fills them in order."""
+    rows = np.flatnonzero(num_records < is_record.shape[1])
+    words, is_empty = chunks.words[rows, _HEADER_WORDS:], ~is_record[rows]
+    has_contents = is_empty & ((words[:, ::2] | words[:, 1::2]) != 0)
+    num_places = is_record.shape[1] - np.argmax(is_record[rows, ::-1], axis=1)
+    num_places[num_records[rows] == 0] = 0
+    num_places[chunks.must_be_full[rows]] = is_record.shape[1]
+    is_expected = np.arange(is_record.shape[1]) < num_places[:, np.newaxis]
+    is_expected &= ~chunks.may_have_gaps[rows, np.newaxis]
+    return int(np.count_nonzero(has_contents | (is_empty & is_expected)))
 
 
 def _unwrap(first_words: np.ndarray, anchors: np.ndarray) -> np.ndarray:

@@ -158,8 +158,6 @@ class Recorder:
         self._clock = measure_clock(device)
         self._clocks = ClockKeeper(directory, rank, device, self._clock)
         self._arena = Arena(arena_bytes, device)
-        geometry = self._arena.geometry
-        self._cursor_limits = geometry.chunks_per_cursor, geometry.num_cursors
         self._timer = timer
         self._probe = measure_probe_cost(device, self._clock)
         self._decoder = Decoder(rank, self._clock, self._region_ids, self._probe.cycles_per_second)
@@ -180,7 +178,8 @@ class Recorder:
         """The buffer for the next launch of `kernel`; `regions` only where it differs from the recorder's.
 
         `tracks_per_block` (warps per block for per-warp tracks, 1 for a track per block) reserves every track's first
-        chunk, which makes opening a track free of waiting; each track may then be opened once in this launch.
+        chunk, which makes opening a track free of waiting; each track may then be opened once in this launch. Half of
+        the arena is kept back for that, until a launch without it comes: then all that is not reserved can be claimed.
         """
         if self._is_closed:
             raise RecorderError(
@@ -195,7 +194,11 @@ class Recorder:
             self._make_launch(number, kernel, ordinal, num_blocks, threads_per_block)
         )
         num_tracks = num_blocks * tracks_per_block
-        first_chunk = self._arena.reserve(num_tracks) if num_tracks else NO_CHUNK
+        first_chunk = NO_CHUNK
+        if num_tracks:
+            first_chunk = self._arena.reserve(num_tracks)
+        else:
+            self._arena.open_to_claims()
         if first_chunk == NO_CHUNK:
             tracks_per_block = num_tracks = 0
         if self._timer is not None:
@@ -206,7 +209,7 @@ class Recorder:
             first_chunk,
             tracks_per_block,
             num_tracks,
-            *self._cursor_limits,
+            *self._arena.limits,
         )
 
     def _table_idx(self, regions: Regions) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -14,13 +15,15 @@ from kprof.regions import MergedTables, Region, RegionTable, merge_tables
 class RegionIds:
     """Maps (region table of the launch, id in the record) to one id space that only ever grows at its end.
 
-    An unknown id becomes a table of one region, added like any other: events that were written keep their ids whatever
-    comes later.
+    Unknown ids become tables of their own, added like any other: events that were written keep their ids whatever
+    comes later. Damaged memory may hold any number of them, so that from the 256th on they share one region.
     """
 
     table_of_launch: dict[int, int] = field(default_factory=dict)
     _tables: list[RegionTable] = field(default_factory=list)
-    _table_of_unknown: dict[tuple[int, int], int] = field(default_factory=dict)
+    # By table and id in the record: the name of the region that stands for it.
+    _unknown: dict[tuple[int, int], str] = field(default_factory=dict)
+    _id_of_name: dict[str, int] = field(default_factory=dict)
     _united: MergedTables = field(default_factory=lambda: merge_tables([]))
 
     def table_idx(self, table: RegionTable) -> int:
@@ -46,15 +49,18 @@ class RegionIds:
         table_idxs = self._tables_of(launches)
         merged = lookup[table_idxs, np.minimum(region_ids, width - 1)]
         unknown = np.flatnonzero(merged == 0)
-        for position in unknown:
-            merged[position] = self._unknown_id(
-                int(table_idxs[position]), int(region_ids[position])
+        if len(unknown):
+            local_ids = region_ids[unknown].astype(np.int64)
+            keys, inverse = np.unique(
+                (table_idxs[unknown].astype(np.int64) << 16) | local_ids, return_inverse=True
             )
+            ids = self._unknown_ids([(key >> 16, key & 0xFFFF) for key in keys.tolist()])
+            merged[unknown] = np.array(ids, dtype=np.uint16)[inverse]
         return merged, len(unknown)
 
     def unknown_ids(self) -> list[int]:
         """The merged ids that stand for ids which no table declares."""
-        return [self._united.id_maps[table_idx][1] for table_idx in self._table_of_unknown.values()]
+        return sorted(set(self._id_of_name.values()))
 
     def _tables_of(self, launches: np.ndarray) -> np.ndarray:
         if len(self._tables) == 1:
@@ -65,12 +71,19 @@ class RegionIds:
         )
         return idxs[inverse]
 
-    def _unknown_id(self, table_idx: int, local_id: int) -> int:
-        key = (table_idx, local_id)
-        if key not in self._table_of_unknown:
-            region = Region(1, _unknown_name(table_idx, local_id))
-            self._table_of_unknown[key] = self.table_idx(RegionTable((region,)))
-        return self._united.id_maps[self._table_of_unknown[key]][1]
+    def _unknown_ids(self, keys: Sequence[tuple[int, int]]) -> list[int]:
+        """The merged ids of unknown (table, id in the record); the new ones of them make one table."""
+        for key in keys:
+            if key not in self._unknown:
+                is_one_too_many = len(self._unknown) >= _MAX_UNKNOWN
+                self._unknown[key] = _OTHER_UNKNOWN if is_one_too_many else _unknown_name(*key)
+        names = dict.fromkeys(self._unknown[key] for key in keys)
+        if new := [name for name in names if name not in self._id_of_name]:
+            table = RegionTable(tuple(Region(i, name) for i, name in enumerate(new, start=1)))
+            table_idx = self.table_idx(table)
+            ids = self._united.id_maps[table_idx]
+            self._id_of_name |= dict(zip(new, ids[1:], strict=True))
+        return [self._id_of_name[self._unknown[key]] for key in keys]
 
     def name(self, launches: Sequence[int], local_id: int) -> str:
         """What records of `local_id` are called, which only their launches tell: "a or b" where these disagree."""
@@ -82,6 +95,10 @@ class RegionIds:
         if 0 < local_id <= len(table):
             return table[local_id].name
         return _unknown_name(table_idx, local_id)
+
+
+_MAX_UNKNOWN: Final = 255
+_OTHER_UNKNOWN: Final = "other unknown regions"
 
 
 def _unknown_name(table_idx: int, local_id: int) -> str:

@@ -115,7 +115,8 @@ def test_a_geometry_never_exceeds_the_bytes_it_was_given(size_bytes):
 def test_a_geometry_for_chunks_holds_them_on_every_cursor(num_chunks):
     geometry = ArenaGeometry.for_chunks(num_chunks)
     assert geometry.num_chunks >= num_chunks
-    assert geometry.chunks_per_cursor * geometry.num_cursors >= num_chunks
+    assert geometry.num_chunks % geometry.num_cursors == 0
+    assert geometry.num_chunks < max(2 * num_chunks, num_chunks + 2 * abi.NUM_CURSORS)
     assert ArenaGeometry.for_bytes(geometry.size_bytes) == geometry
 
 
@@ -126,7 +127,7 @@ def test_an_arena_too_small_for_one_chunk_names_the_least_size(size_bytes):
 
 
 def test_the_host_writes_the_control_block_and_the_sink():
-    head = abi.initial_control(ArenaGeometry.for_chunks(64))
+    head = abi.initial_control(ArenaGeometry.for_chunks(128))
     control = head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]
     sinks = head[abi.SINKS_OFFSET :].view(abi.SINK)
     assert head.nbytes == abi.CHUNKS_OFFSET

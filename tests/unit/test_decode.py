@@ -11,7 +11,8 @@ from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
 from kprof.capture.manifest import ClockInfo, RegionLosses
 from kprof.errors import ArenaError
 from kprof.recording.arena import Arena
-from kprof.recording.decode import Decoder, read_control
+from kprof.recording.arena_state import Handed, read_control
+from kprof.recording.decode import Decoder
 from kprof.recording.region_ids import RegionIds
 from kprof.regions import parse_regions
 
@@ -38,6 +39,8 @@ def chunk(
     data = np.zeros(abi.CHUNK_BYTES, dtype=np.uint8)
     header = data[: abi.CHUNK_HEADER_BYTES].view(abi.CHUNK_HEADER)[0]
     header["flags"] = abi.CHUNK_CLAIMED | abi_version << abi.CHUNK_ABI_SHIFT
+    header["flags"] |= 1 << abi.CHUNK_CURSORS_SHIFT
+    header["previous_chunk_idx"] = abi.NO_CHUNK
     if dropped:
         header["flags"] |= abi.CHUNK_NO_NEXT
     header["block"], header["warp"], header["launch"] = block, warp, launch
@@ -51,12 +54,22 @@ def chunk(
 
 def arena_state(num_chunks: int, dropped: dict[int, int]):
     """Of an arena whose tracks dropped so many records of these region ids."""
-    head = abi.initial_control(abi.ArenaGeometry(max(num_chunks, 1), 1))
+    geometry = abi.ArenaGeometry(max(num_chunks, 1), 1)
+    head = abi.initial_control(geometry)
     head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]["cursors"]["next_chunk"][0] = num_chunks
     sinks = head[abi.SINKS_OFFSET :].view(abi.SINK)
     for region_id, count in dropped.items():
         sinks["num_dropped_of_region"][:2, region_id] = 1, count - 1
-    return read_control(head)
+    return read_control(head, Handed.of_new(geometry))
+
+
+def state_and_data(chunks: list[np.ndarray], dropped: dict[int, int] | None = None):
+    """The state of an arena of one cursor, and its chunks; each is told its place."""
+    data = np.concatenate(chunks or [np.zeros(abi.CHUNK_BYTES, dtype=np.uint8)])
+    for place, placed in enumerate(data.reshape(-1, abi.CHUNK_BYTES)):
+        if placed.any():
+            placed[: abi.CHUNK_HEADER_BYTES].view(abi.CHUNK_HEADER)["chunk_idx"] = place
+    return arena_state(len(chunks), dropped or {}), data
 
 
 def decode(
@@ -65,12 +78,11 @@ def decode(
     regions: str = REGIONS,
     dropped: dict[int, int] | None = None,
 ):
-    state = arena_state(len(chunks), dropped or {})
     ids = RegionIds()
-    ids.table_of_launch[0] = ids.table_idx(parse_regions(regions))
+    for launch in range(8):
+        ids.table_of_launch[launch] = ids.table_idx(parse_regions(regions))
     decoder = Decoder(3, clock, ids)
-    data = np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.uint8)
-    tables = list(decoder.decode(state, data))
+    tables = list(decoder.decode(*state_and_data(chunks, dropped)))
     return pa.concat_tables(tables).to_pandas() if tables else None, decoder
 
 
@@ -220,7 +232,7 @@ def test_drops_take_the_names_of_the_launches_since_the_last_flush() -> None:
         table = parse_regions(f'REGION(R_X, "{region}", send)')
         ids.table_of_launch[launch] = ids.table_idx(table)
         if launch != 2:  # the third launch and the fourth end in one flush
-            list(decoder.decode(arena_state(0, {1: 10**launch}), np.zeros(0, dtype=np.uint8)))
+            list(decoder.decode(*state_and_data([], {1: 10**launch})))
     assert {losses.region: losses.dropped for losses in decoder.losses()} == {
         "a": 1,
         "b": 10,
@@ -231,7 +243,7 @@ def test_drops_take_the_names_of_the_launches_since_the_last_flush() -> None:
 def test_a_kernel_with_older_headers_is_refused() -> None:
     rows = [(1, 1, 1, 0)]
     with pytest.raises(
-        ArenaError, match=r"launch 7 was compiled .* version 2 or older, .* reads 3"
+        ArenaError, match=r"launch 7 was compiled .* version 2 or older, .* reads 4"
     ):
         decode([chunk(rows), chunk(rows, launch=7, abi_version=0)])
     with pytest.raises(ArenaError, match=f"version {abi.ABI_VERSION + 1}, "):
@@ -249,15 +261,12 @@ def test_empty_arena() -> None:
     assert decoder.counts.recorded == 0
 
 
-def test_what_is_no_arena_is_refused() -> None:
-    with pytest.raises(ArenaError, match="magic number is wrong"):
-        read_control(np.zeros(abi.CHUNKS_OFFSET, dtype=np.uint8))
+def test_too_few_bytes_are_refused() -> None:
+    handed = Handed.of_new(abi.ArenaGeometry(1, 1))
     with pytest.raises(ArenaError, match="too few"):
-        read_control(np.zeros(10, dtype=np.uint8))
-    head = abi.initial_control(abi.ArenaGeometry(1, 1))
-    head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]["abi_version"] = 99
-    with pytest.raises(ArenaError, match="ABI version 99"):
-        read_control(head)
+        read_control(np.zeros(10, dtype=np.uint8), handed)
+    with pytest.raises(ArenaError, match="2 chunks of an arena are in use, but 10 bytes"):
+        list(Decoder(0, NS_CLOCK, RegionIds()).decode(arena_state(2, {}), np.zeros(10, np.uint8)))
 
 
 @pytest.mark.parametrize("size_bytes", [0, 4096, abi.CHUNKS_OFFSET + abi.CHUNK_BYTES - 1])
@@ -269,7 +278,7 @@ def test_an_arena_too_small_for_one_chunk_is_refused(size_bytes: int) -> None:
 def test_an_arena_is_as_new_after_a_reset() -> None:
     arena = Arena(1 << 16)
     state, chunks = arena.read()
-    assert len(chunks) == 0
+    assert not chunks.any()
     assert arena.address % abi.CHUNK_BYTES == 0
     arena.reset(state)
     assert arena.read()[0] == state

@@ -6,7 +6,7 @@
 
 namespace kprof {
 
-constexpr uint32_t kAbiVersion = 0x3u;
+constexpr uint32_t kAbiVersion = 0x4u;
 constexpr uint64_t kMagic = 0x4e5241464f52504bull;
 constexpr uint32_t kChunkBytes = 0x400u;
 constexpr uint32_t kRecordBytes = 0x10u;
@@ -27,7 +27,7 @@ constexpr uint32_t kBlockTrackWarp = 0xffffu;
 constexpr uint32_t kChunkClaimed = 0x1u;
 constexpr uint32_t kChunkCycles = 0x2u;
 constexpr uint32_t kChunkNoNext = 0x4u;
-constexpr uint32_t kChunkAbi = 0x18u;
+constexpr uint32_t kChunkAbi = 0x20u;
 constexpr uint32_t kChunkCursorsShift = 0x8u;
 constexpr uint32_t kNoChunk = 0xffffffffu;
 constexpr uint32_t kStoresNothing = 0x8u;
@@ -92,7 +92,7 @@ struct alignas(64) ControlBlock {
   uint32_t reserved;
   uint32_t num_chunks;
   uint32_t chunks_per_cursor;
-  uint32_t is_full;
+  uint32_t full_limit;
   uint32_t num_cursors;
   uint32_t num_reserved;
   uint8_t pad0[2012];
@@ -104,7 +104,7 @@ static_assert(offsetof(ControlBlock, abi_version) == 8, "ControlBlock.abi_versio
 static_assert(offsetof(ControlBlock, reserved) == 12, "ControlBlock.reserved");
 static_assert(offsetof(ControlBlock, num_chunks) == 16, "ControlBlock.num_chunks");
 static_assert(offsetof(ControlBlock, chunks_per_cursor) == 20, "ControlBlock.chunks_per_cursor");
-static_assert(offsetof(ControlBlock, is_full) == 24, "ControlBlock.is_full");
+static_assert(offsetof(ControlBlock, full_limit) == 24, "ControlBlock.full_limit");
 static_assert(offsetof(ControlBlock, num_cursors) == 28, "ControlBlock.num_cursors");
 static_assert(offsetof(ControlBlock, num_reserved) == 32, "ControlBlock.num_reserved");
 static_assert(offsetof(ControlBlock, cursors) == 2048, "ControlBlock.cursors");

@@ -125,8 +125,8 @@ KPROF_DEVICE SinkChunk* sink_of(ControlBlock* arena, uint32_t block) {
   return reinterpret_cast<SinkChunk*>(reinterpret_cast<char*>(arena) + kSinksOffset) + (block & (kNumSinks - 1));
 }
 
-// How the claimable chunks are shared: cursor i hands out the chunks from i * chunks_per_cursor on. The number of
-// cursors is a power of two.
+// How the claimable chunks are shared: cursor i hands out every num_cursors-th chunk from chunk i on, chunks_per_cursor in
+// all. The number of cursors is a power of two.
 struct Cursors {
   uint32_t chunks_per_cursor;
   uint32_t num_cursors;
@@ -135,7 +135,7 @@ struct Cursors {
 // A chunk from one cursor, or kNoChunk.
 KPROF_DEVICE uint32_t claim_from(ControlBlock* arena, const Cursors& cursors, uint32_t cursor_idx) {
   const uint32_t taken = platform::add_global(&arena->cursors[cursor_idx].next_chunk, 1u);
-  return taken < cursors.chunks_per_cursor ? cursor_idx * cursors.chunks_per_cursor + taken : kNoChunk;
+  return taken < cursors.chunks_per_cursor ? taken * cursors.num_cursors + cursor_idx : kNoChunk;
 }
 
 // Takes a free chunk: from the cursor of this block's slice, then from the others. kNoChunk when the arena is full.
@@ -144,12 +144,13 @@ KPROF_DEVICE uint32_t claim_chunk(ControlBlock* arena, const Cursors& cursors, u
   uint32_t chunk_idx = claim_from(arena, cursors, block & (cursors.num_cursors - 1));
   uint32_t tries = 1;
   KPROF_UNROLL(1)
-  // A full arena is remembered, so that later tracks give up after one cursor.
-  while (chunk_idx == kNoChunk && tries < cursors.num_cursors && platform::load_global(&arena->is_full) == 0) {
+  // A full arena is remembered, so that later tracks give up after one cursor, unless they have a higher limit.
+  while (chunk_idx == kNoChunk && tries < cursors.num_cursors &&
+         platform::load_global(&arena->full_limit) < cursors.chunks_per_cursor) {
     chunk_idx = claim_from(arena, cursors, (block + tries) & (cursors.num_cursors - 1));
     ++tries;
   }
-  if (chunk_idx == kNoChunk) platform::store_global(&arena->is_full, 1u);
+  if (chunk_idx == kNoChunk) platform::store_global(&arena->full_limit, cursors.chunks_per_cursor);
   return chunk_idx;
 }
 

@@ -11,8 +11,9 @@
 //   kprof::ShortTrack track = kprof::open_short_track(prof, num_records);       // while the packets are on their way
 //   if (kprof::is_writer(track)) kprof::profile_at(track, place, begin, kprof::ticks_between(begin, sent), R_PUT, payload);
 //
-// Places that are never written do no harm. A track that cannot have room for all its records, because there are more than
-// kRecordsPerChunk or the arena had no chunk for it, writes none of them; they are counted as dropped, all regions together.
+// Unwritten places are harmless. Where the launch reserved no chunk, the track claims one. A track that cannot have room for
+// all its records, because there are more than kRecordsPerChunk or the arena is full, writes none of them; they are counted
+// as dropped, all regions together.
 #pragma once
 
 #include "kprof.h"
@@ -37,9 +38,14 @@ KPROF_DEVICE Span profile_now() { return Span{event_ticks()}; }
 // Whether the calling thread writes: ask before writing, so that the other warps pass the records by.
 KPROF_DEVICE bool is_writer(const ShortTrack& track) { return track.before_first != 0; }
 
-KPROF_DEVICE void drop_short_track(ControlBlock* arena, uint32_t block, uint32_t num_records) {
-  platform::add_global(&arena->cursors[0].num_tracks_without_chunk, 1u);
-  platform::add_global(&sink_of(arena, block)->num_dropped_of_region[0], num_records);
+// The chunk of a track for which none was reserved: claimed, if the track fits one. Else kNoChunk, and its records are dropped.
+KPROF_COLD uint32_t claim_short_track(ControlBlock* arena, Cursors cursors, uint32_t block, uint32_t num_records) {
+  const uint32_t chunk_idx = num_records <= kRecordsPerChunk ? claim_chunk(arena, cursors, block) : kNoChunk;
+  if (chunk_idx == kNoChunk) {
+    platform::add_global(&arena->cursors[0].num_tracks_without_chunk, 1u);
+    platform::add_global(&sink_of(arena, block)->num_dropped_of_region[0], num_records);
+  }
+  return chunk_idx;
 }
 
 // Call it from all threads of the block, once per kernel. The track has places 0 to num_records - 1.
@@ -47,13 +53,13 @@ KPROF_DEVICE ShortTrack open_short_track(const Buffer& buffer, uint32_t num_reco
   if (buffer.arena == 0 || platform::thread_id() != 0) return {0};
   auto* arena = reinterpret_cast<ControlBlock*>(buffer.arena);
   const uint32_t block = platform::block_id();
-  const uint32_t chunk_idx = num_records <= kRecordsPerChunk ? reserved_chunk(buffer, block, 0) : kNoChunk;
-  if (chunk_idx == kNoChunk) {
-    drop_short_track(arena, block, num_records);
-    return {0};
+  const Cursors cursors = cursors_of(buffer, arena);
+  uint32_t chunk_idx = num_records <= kRecordsPerChunk ? reserved_chunk(buffer, block, 0) : kNoChunk;
+  if (__builtin_expect(chunk_idx == kNoChunk, 0)) {
+    chunk_idx = claim_short_track(arena, cursors, block, num_records);
+    if (chunk_idx == kNoChunk) return {0};
   }
-  return {begin_chunk(arena, {buffer.chunks_per_cursor, buffer.num_cursors}, chunk_idx, block, kBlockTrackWarp,
-                      buffer.launch, kNoChunk)};
+  return {begin_chunk(arena, cursors, chunk_idx, block, kBlockTrackWarp, buffer.launch, kNoChunk)};
 }
 
 // How long a span took, as records say it.

@@ -1,0 +1,130 @@
+"""What is in use in an arena: the host's own account of it, and the counters that device memory holds.
+
+The host allocated the arena and handed out every limit, so its account is the truth. What device memory says is
+compared with it. Nothing that is read there sizes anything: a damaged head costs a look at every chunk, no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kprof import abi
+from kprof.errors import ArenaError
+
+Bytes = np.ndarray
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What the host handed out since the arena was empty.
+
+    Launches could claim at least `least_limit` and at most `limit` chunks from each cursor. Those from
+    `first_reserved` on were reserved; `num_reserved_wanted` were asked for. `has_claiming_launches` says whether some
+    launch reserved nothing although it could have.
+    """
+
+    geometry: abi.ArenaGeometry
+    least_limit: int
+    limit: int
+    first_reserved: int
+    num_reserved_wanted: int = 0
+    has_claiming_launches: bool = False
+
+    @staticmethod
+    def of_new(geometry: abi.ArenaGeometry) -> Handed:
+        """Of an arena that no launch has used."""
+        limit = geometry.chunks_per_cursor
+        return Handed(geometry, limit, limit, geometry.num_chunks)
+
+    @property
+    def num_reserved(self) -> int:
+        """Chunks that were reserved."""
+        return self.geometry.num_chunks - self.first_reserved
+
+
+@dataclass(frozen=True)
+class ArenaState:
+    """What the arena's head says beside what the host knows.
+
+    `num_claimed` counts by cursor. `dropped_of_region` counts by the id in the record, the last entry all ids from
+    there on and entry 0 (no region) the records of short tracks. With `is_damaged` the head contradicts the host, so
+    that every chunk with contents may be in use.
+    """
+
+    handed: Handed
+    num_claimed: tuple[int, ...]
+    dropped_of_region: tuple[int, ...]
+    num_tracks_without_chunk: int
+    is_damaged: bool = False
+
+    @property
+    def num_used_chunks(self) -> int:
+        """Chunks that were reserved or claimed."""
+        return self.handed.num_reserved + sum(self.num_claimed)
+
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """The chunks to read: first and one past the last, ascending.
+
+        Cursors are read as far as the one that handed out most, and one chunk further, where nothing should be.
+        """
+        handed, num_chunks = self.handed, self.handed.geometry.num_chunks
+        if self.is_damaged:
+            return ((0, num_chunks),)
+        per_cursor = min(max(self.num_claimed) + 1, handed.limit)
+        ranges = (0, per_cursor * len(self.num_claimed)), (handed.first_reserved, num_chunks)
+        return tuple((begin, end) for begin, end in ranges if end > begin)
+
+    def chunk_idxs(self) -> np.ndarray:
+        """The number of every chunk in `ranges`."""
+        return np.concatenate([np.arange(begin, end) for begin, end in self.ranges()])
+
+    def is_used(self, chunk_idxs: np.ndarray) -> np.ndarray:
+        """Whether these chunks were handed out, by the host's account and that of the cursors."""
+        num_cursors = self.handed.geometry.num_cursors
+        place = chunk_idxs // num_cursors
+        is_claimed = place < np.array(self.num_claimed)[chunk_idxs % num_cursors]
+        used: np.ndarray = is_claimed | (chunk_idxs >= self.handed.first_reserved)
+        return used
+
+    def checked(self, chunks: Bytes) -> ArenaState:
+        """This state, damaged where `chunks`, the contents of `ranges`, say that a cursor has lost count."""
+        is_beyond = ~self.is_used(self.chunk_idxs())
+        if self.is_damaged or not is_beyond.any():
+            return self
+        beyond = chunks.view("<u8").reshape(-1, abi.CHUNK_BYTES // 8)[is_beyond]
+        return replace(self, is_damaged=bool(beyond.any()))
+
+
+def read_control(head: Bytes, handed: Handed) -> ArenaState:
+    """Read the first CHUNKS_OFFSET bytes of an arena; raises ArenaError when there are fewer."""
+    if len(head) < abi.CHUNKS_OFFSET:
+        raise ArenaError(
+            f"{len(head)} bytes are too few for the head of an arena ({abi.CHUNKS_OFFSET})"
+        )
+    head = head[: abi.CHUNKS_OFFSET]
+    control = head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]
+    cursors = control["cursors"][: handed.geometry.num_cursors]
+    num_claimed = np.minimum(cursors["next_chunk"], handed.limit)
+    dropped = head[abi.SINKS_OFFSET :].view(abi.SINK)["num_dropped_of_region"]
+    return ArenaState(
+        handed,
+        tuple(num_claimed.tolist()),
+        tuple(dropped.sum(axis=0, dtype=np.int64).tolist()),
+        int(cursors["num_tracks_without_chunk"].sum(dtype=np.int64)),
+        not _is_as_written(head, handed),
+    )
+
+
+def _is_as_written(head: Bytes, handed: Handed) -> bool:
+    """Whether all that kernels leave alone is as the host wrote it."""
+    read, written = head.copy(), abi.initial_control(handed.geometry, handed.limit)
+    num_cursors = handed.geometry.num_cursors
+    for copy in (read, written):
+        control = copy[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]
+        control["full_limit"] = max(int(control["full_limit"]) - handed.limit, 0)
+        control["cursors"]["next_chunk"][:num_cursors] = 0
+        control["cursors"]["num_tracks_without_chunk"][:num_cursors] = 0
+        copy[abi.SINKS_OFFSET :].view(abi.SINK)["num_dropped_of_region"] = 0
+    return bool((read == written).all())
