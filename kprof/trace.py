@@ -6,9 +6,9 @@ and exports run, so that nothing needs all events in memory:
     events    one row per record: event_id, rank, launch, kernel, ordinal, block, warp, region_id, region, category,
               kind, flags, start_ns, end_ns, duration_ns, payload, hw_id, and one column per payload field (peer,
               slot, bytes always; NULL where the region has no such field)
-    flows     one row per send that released a wait: send_event_id, wait_event_id, send_region, wait_region,
-              kernel, ordinal, src, dst, slot, send_block, send_warp, send_start_ns, send_end_ns, wait_block, wait_warp,
-              wait_start_ns, wait_end_ns
+    flows     one row per wait that a send released (kprof.flows says how they are joined): send_event_id,
+              wait_event_id, send_region, wait_region, kernel, ordinal, src, dst, slot, send_block, send_warp,
+              send_start_ns, send_end_ns, wait_block, wait_warp, wait_start_ns, wait_end_ns
     regions   id, name, category, kind, moment (issue, or complete: ends when memory operations have completed)
     launches  rank, launch, kernel, ordinal, num_blocks, threads_per_block
     ranks     rank, host, target, device, arch
@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,14 +30,15 @@ from kprof.capture.directory import Capture
 from kprof.capture.manifest import Alignment, Manifest, RankInfo
 from kprof.capture.rank_summary import stored_summary
 from kprof.errors import ClockError, CorruptCaptureError, SelectionError
-from kprof.regions import MergedTables, RegionTable, merge_tables
-from kprof.views import Selection, Source, can_use_summaries, connect, create_views
+from kprof.regions import MergedTables, Region, RegionTable, merge_tables
+from kprof.views import Selection, Source, can_use_summaries, connect, create_views, cut_sql
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import pyarrow as pa
 
+    from kprof.flows.launches import Side
 
 # A sentence with more numbers in it is not read.
 _MAX_NAMED: Final = 16
@@ -45,9 +47,18 @@ _MAX_NAMED: Final = 16
 class Trace:
     """All events of a capture on one clock. Make one with `Trace.open` (or `Trace.from_table` in tests)."""
 
-    def __init__(self, manifest: Manifest, source: Source, selection: Selection) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        source: Source,
+        selection: Selection,
+        whole: Trace | None = None,
+    ) -> None:
         self.manifest = manifest
         self.selection = selection
+        # What this is a selection of: which launch answers which is a matter of all of them.
+        self._whole = whole or self
+        self._has_flows = False
         self._source = source
         self._merged = _merge_rank_tables(manifest.ranks)
         self._con = connect(source)
@@ -95,6 +106,35 @@ class Trace:
         return {info.rank: files[info.rank] for info in self.ranks if info.rank in files}
 
     @property
+    def ranks_with_summaries(self) -> frozenset[int]:
+        """All ranks with a stored summary, selected or not."""
+        return frozenset(rank for rank, _ in self._source.summaries)
+
+    @property
+    def local_regions(self) -> dict[int, dict[int, Region]]:
+        """By rank: the regions as that rank declared them, by their ids in `regions`."""
+        return {
+            info.rank: {ids[region.id]: region for region in info.regions.regions}
+            for info, ids in zip(self.manifest.ranks, self._merged.id_maps, strict=True)
+        }
+
+    @property
+    def flow_sides(self) -> tuple[Side, ...]:
+        """Which launches send and wait for each other, over the whole capture."""
+        return self._whole._flow_sides
+
+    @cached_property
+    def _flow_sides(self) -> tuple[Side, ...]:
+        from kprof.flows.launches import flow_sides
+
+        return flow_sides(self)
+
+    @cached_property
+    def cut_sql(self) -> str:
+        """Whether a raw event `e` with its clock segment `c` is among the selected blocks and times, as SQL."""
+        return cut_sql(self._con, self.selection)
+
+    @property
     def alignment(self) -> Alignment | None:
         """How the ranks' clocks were put on one, or None when they were not."""
         return self.manifest.alignment
@@ -118,7 +158,7 @@ class Trace:
         """A trace narrowed by the given fields of Selection; raises SelectionError for unknown ranks or regions."""
         selection = replace(self.selection, **changes)
         _check_selection(self, selection)
-        return Trace(self.manifest, self._source, selection)
+        return Trace(self.manifest, self._source, selection, self._whole)
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
         """Run a query over the views; raises SelectionError if it does not parse, CorruptCaptureError on bad files."""
@@ -145,6 +185,7 @@ class Trace:
     def frame(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
         """Like `sql`, as a pandas DataFrame."""
         with _reading():
+            self._make_flows_for(query)
             return self._con.execute(query, parameters).df()
 
     def put(self, name: str, table: pa.Table) -> None:
@@ -177,7 +218,31 @@ class Trace:
         """Whether no event is selected; stops at the first one that is."""
         return len(self.frame("SELECT 1 FROM selected_raw_events LIMIT 1")) == 0
 
+    def _make_flows_for(self, query: str) -> None:
+        """Fill the view `flows` when it is first asked for."""
+        if self._has_flows or not self._reads_flows(query):
+            return
+        from kprof.flows.table import flow_pairs
+
+        self._has_flows = True
+        for pairs in flow_pairs(self):
+            self._con.register("incoming", pairs)
+            self._con.execute("INSERT INTO flow_pairs BY NAME SELECT * FROM incoming")
+            self._con.unregister("incoming")
+
+    def _reads_flows(self, query: str) -> bool:
+        import duckdb
+
+        if "flows" not in query.lower():
+            return False
+        try:
+            return "flow_pairs" in self._con.get_table_names(query)
+        except duckdb.Error:
+            # With parameters, or wrong: running it will tell.
+            return True
+
     def _relation(self, query: str, parameters: Sequence[Any]) -> duckdb.DuckDBPyRelation:
+        self._make_flows_for(query)
         relation = self._con.sql(query, params=list(parameters) or None)
         if relation is None:
             raise SelectionError("the query gives no rows; write a SELECT over the views")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.capture.database import locked_database, sql_name, sql_text
-from kprof.capture.directory import EVENT_OPEN
 from kprof.capture.manifest import Launch, Manifest, RankInfo
 from kprof.capture.rank_summary import NO_PARTS_SQL
 from kprof.regions import MergedTables, Region, RegionTable
@@ -96,14 +95,15 @@ def create_views(
         con,
         "flow_rules",
         [
-            {"send": merged.table[rule.send].id, "wait": merged.table[rule.wait].id}
-            for rule in merged.table.flows
+            {"rule": i, "send": merged.table[rule.send].id, "wait": merged.table[rule.wait].id}
+            for i, rule in enumerate(merged.table.flows)
         ]
-        or [{"send": -1, "wait": -1}],
+        or [{"rule": -1, "send": -1, "wait": -1}],
     )
     con.execute(f"CREATE VIEW raw_events AS {_raw_events_sql(con, source)}")
     con.execute(f"CREATE VIEW all_events AS {_events_sql(merged.table)}")
     con.execute(f"CREATE VIEW events AS SELECT * FROM all_events {_where(con, selection)}")
+    con.execute(_FLOW_PAIRS_SQL)
     con.execute(f"CREATE VIEW flows AS {_FLOWS_SQL}")
     con.execute(
         f"CREATE VIEW selected_raw_events AS SELECT e.* FROM raw_events e {_raw_where(con, selection)}"
@@ -277,26 +277,20 @@ def aligned_sql(local: str, segment: str = "c") -> str:
     return f"(({local}) + CAST(round({segment}.offset_ns + {drift}) AS BIGINT))"
 
 
-# A slot is used again in later launches and may be used again within one: the n-th send meets the n-th wait.
-# Not materialized, so that a question about one rank or one slot reads only its events.
-_FLOWS_SQL: Final = f"""
-    WITH ends AS NOT MATERIALIZED (
-        SELECT e.event_id, e.region, e.region_id, e.kernel, e.ordinal, e.rank, e.peer, e.slot, e.block, e.warp,
-            e.start_ns, e.end_ns, row_number() OVER (
-            PARTITION BY e.rank, e.region_id, e.ordinal, e.peer, e.slot
-            ORDER BY e.start_ns, e.event_id) AS occurrence
-        FROM events e
-        WHERE e.region_id IN (SELECT send FROM flow_rules UNION SELECT wait FROM flow_rules)
-          AND e.flags & {EVENT_OPEN} = 0)
-    SELECT s.event_id AS send_event_id, w.event_id AS wait_event_id,
-        s.region AS send_region, w.region AS wait_region, w.kernel, w.ordinal,
-        s.rank AS src, w.rank AS dst, s.slot,
-        s.block AS send_block, s.warp AS send_warp, s.start_ns AS send_start_ns, s.end_ns AS send_end_ns,
-        w.block AS wait_block, w.warp AS wait_warp, w.start_ns AS wait_start_ns, w.end_ns AS wait_end_ns
-    FROM flow_rules f
-    JOIN ends s ON s.region_id = f.send
-    JOIN ends w ON w.region_id = f.wait AND w.peer = s.rank AND s.peer = w.rank AND w.slot = s.slot
-        AND w.ordinal = s.ordinal AND w.occurrence = s.occurrence"""
+# Which send released which wait is decided in kprof.flows, which fills the table behind this view when it is asked for.
+_FLOW_PAIRS_SQL: Final = """
+    CREATE TABLE flow_pairs (
+        send_event_id BIGINT, wait_event_id BIGINT, rule SMALLINT, launch INTEGER, src INTEGER,
+        dst INTEGER, slot BIGINT, send_block INTEGER, send_warp SMALLINT, send_start_ns BIGINT, send_end_ns BIGINT,
+        wait_block INTEGER, wait_warp SMALLINT, wait_start_ns BIGINT, wait_end_ns BIGINT)"""
+_FLOWS_SQL: Final = """
+    SELECT p.send_event_id, p.wait_event_id, s.name AS send_region, w.name AS wait_region,
+        coalesce(l.kernel, '') AS kernel, coalesce(l.ordinal, 0) AS ordinal, p.src, p.dst, p.slot,
+        p.send_block, p.send_warp, p.send_start_ns, p.send_end_ns,
+        p.wait_block, p.wait_warp, p.wait_start_ns, p.wait_end_ns
+    FROM flow_pairs p JOIN flow_rules f ON f.rule = p.rule
+    JOIN regions s ON s.id = f.send JOIN regions w ON w.id = f.wait
+    LEFT JOIN launches l ON l.rank = p.dst AND l.launch = p.launch"""
 
 
 def _where(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
@@ -321,6 +315,16 @@ def _raw_where(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
         terms.append(f"{aligned_sql('e.start_ns')} < {last}")
         terms.append(f"{aligned_sql('e.start_ns + e.duration_ns')} >= {first}")
     return f"{joins} WHERE {' AND '.join(terms)}" if terms else joins
+
+
+def cut_sql(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
+    """Whether a record `e` with its clock segment `c` is among the selected blocks and times."""
+    terms = _number_terms(Selection(blocks=selection.blocks), "e.")
+    if selection.time_ns is not None:
+        first, last = _absolute_ns(con, selection.time_ns)
+        terms.append(f"{aligned_sql('e.start_ns')} < {last}")
+        terms.append(f"{aligned_sql('e.start_ns + e.duration_ns')} >= {first}")
+    return f"({' AND '.join(terms) or 'true'})"
 
 
 def _stored_parts_sql(source: Source, selection: Selection) -> str:

@@ -76,20 +76,23 @@ _MAX_EVENTS_TO_CHECK = 5_000_000
 
 
 def _causality(capture: Capture) -> dict[str, int] | str:
-    """Flows, and the waits that ended before their send began; a sentence where that cannot be said."""
-    from kprof.analysis import late_sender
+    """Flows, the waits that ended before their send began, and what has no partner; a sentence where that cannot be
+    said."""
+    from kprof.analysis import late_sender, unmatched_flows
     from kprof.errors import KprofError
     from kprof.trace import Trace
 
     if sum(info.counts.recorded for info in capture.manifest.ranks) > _MAX_EVENTS_TO_CHECK:
         return f"not checked, more than {_MAX_EVENTS_TO_CHECK:,} events; kprof report checks them"
     try:
-        table = late_sender(Trace.open(capture))
+        trace = Trace.open(capture)
+        table, ends = late_sender(trace), unmatched_flows(trace)
     except KprofError as error:
         return f"not checked: {error}"
-    return {
+    flows = {
         name: int(table[name].sum()) for name in ("flows", "violations", "violations_beyond_bound")
     }
+    return flows | {name: int(ends[name].sum()) for name in ("unmatched_sends", "unmatched_waits")}
 
 
 def _describe_causality(counts: dict[str, int] | str) -> str:
@@ -97,7 +100,15 @@ def _describe_causality(counts: dict[str, int] | str) -> str:
         return counts
     early, beyond = counts["violations"], counts["violations_beyond_bound"]
     text = f"{counts['flows']:,} checked, {early:,} waits ended before their send began"
-    return text + (f", {beyond:,} of them by more than the clock error bound" if early else "")
+    text += f", {beyond:,} of them by more than the clock error bound" if early else ""
+    return f"{text}; {_describe_unmatched(counts)}"
+
+
+def _describe_unmatched(counts: dict[str, int]) -> str:
+    sends, waits = counts["unmatched_sends"], counts["unmatched_waits"]
+    if not sends and not waits:
+        return "every send and wait has a partner"
+    return f"{sends:,} sends and {waits:,} waits have no partner"
 
 
 def _moment_lines(manifest: Manifest) -> list[tuple[str, str]]:

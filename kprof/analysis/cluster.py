@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kprof.analysis.flow_sums import call_slices, keep_sums, launches_of, sums_of_calls
+from kprof.analysis.flow_sums import flow_ends, flow_slices, keep_sums, sums_of_slice
 from kprof.analysis.summary import Progress, summarise
 from kprof.capture.rank_summary import summarise_file
 from kprof.errors import ClockError, ClusterError, KprofError
@@ -21,6 +21,7 @@ from kprof.views import Selection
 
 if TYPE_CHECKING:
     from kprof.analysis.flow_sums import FlowRow
+    from kprof.flows.ends import Slice
 
 _TIMEOUT_S: Final = 10
 
@@ -60,29 +61,20 @@ def _map_calls(client: Any, trace: Trace, run: Path, report: Progress) -> None:
         trace.require_alignment("pairing sends with waits")
     except ClockError:
         return
-    slices = list(call_slices(trace))
+    slices = flow_slices(trace)
     report(f"flows of {len(slices)} sets of calls on the cluster", 0.5)
     jobs = [
-        client.submit(
-            _sums_on_a_worker,
-            run,
-            trace.selection,
-            launches_of(trace, ordinals),
-            ordinals,
-            pure=False,
-        )
-        for ordinals in slices
+        client.submit(_sums_on_a_worker, run, trace.selection, chosen, pure=False)
+        for chosen in slices
     ]
     keep_sums(trace, [row for rows in _results(client, jobs) for row in rows])
 
 
-def _sums_on_a_worker(
-    run: Path, selection: Selection, launches: list[int], ordinals: list[int]
-) -> list[FlowRow]:
+def _sums_on_a_worker(run: Path, selection: Selection, chosen: Slice) -> list[FlowRow]:
     trace = Trace.open(run).select(
         **{name: getattr(selection, name) for name in selection.__dataclass_fields__}
     )
-    return sums_of_calls(trace, launches, ordinals)
+    return sums_of_slice(flow_ends(trace), chosen)
 
 
 def _results(client: Any, jobs: list[Any]) -> list[Any]:

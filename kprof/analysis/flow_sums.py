@@ -1,33 +1,34 @@
 """Sums over flows (a send and the wait that it releases), made slice by slice of launches and kept with the
 trace.
 
-    flow_sums   send_region, wait_region, src, dst -> flows, wait_ns, late_sender_ns, exposed_transfer_ns, violations,
-                violations_beyond_bound, bound_ns
+    flow_sums   send_region, wait_region, src, dst -> flows, sends, wait_ns, late_sender_ns, exposed_transfer_ns,
+                violations, violations_beyond_bound, bound_ns
 
-Flows need the events of two ranks, so no summary of one rank holds them. Up to MAX_EVENTS_PAIRED all of them are
-looked at; of larger captures whole calls, evenly spread over the run: `calls_paired` says which.
+`sends` counts those that released anybody; one may have released several waits. Flows need the events of two ranks, so
+no summary of one rank holds them. Up to MAX_EVENTS_PAIRED sends and waits all of them are looked at; of larger captures
+whole calls, evenly spread over the run: `calls_paired` says which. A call is here a set of launches that exchange data
+with each other and with no other launch (kprof.flows.launches).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kprof.analysis.skew import launch_starts
-from kprof.analysis.summary import summarise, table_exists
-from kprof.capture.directory import EVENT_OPEN
-from kprof.pairing import Ends, Ints, pair
-from kprof.views import aligned_sql, segment_of
+from kprof.analysis.once import once_per_trace
+from kprof.analysis.summary import table_exists
+from kprof.flows.ends import FlowEnds, Slice
+from kprof.flows.pairing import Ends
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kprof.trace import Trace
 
-# Both sides of a slice are in memory at a time: 8 columns of 8 bytes for at most this many events.
+# Both sides of a slice are in memory at a time: about 60 bytes for each of at most this many sends and waits.
 EVENTS_PER_SLICE: Final = 4_000_000
 MAX_EVENTS_PAIRED: Final = 128_000_000
 _EVENTS_SAMPLED: Final = 16_000_000
@@ -35,7 +36,7 @@ _EVENTS_SAMPLED: Final = 16_000_000
 
 @dataclass(frozen=True)
 class CallsPaired:
-    """Ordinals of the calls whose flows are in the sums, of how many."""
+    """Numbers of the calls whose flows are in the sums, of how many."""
 
     ordinals: tuple[int, ...]
     of_calls: int
@@ -46,34 +47,29 @@ class CallsPaired:
         return len(self.ordinals) == self.of_calls
 
 
+@once_per_trace
+def flow_ends(trace: Trace) -> FlowEnds:
+    """The sends and waits that can meet."""
+    return FlowEnds.of(trace)
+
+
 def calls_paired(trace: Trace) -> CallsPaired:
-    """All calls, or those that are looked at where there are too many events for all of them."""
-    events = _events_of_calls(trace)
-    total = sum(events.values())
-    if total <= MAX_EVENTS_PAIRED or len(events) < 2:
-        return CallsPaired(tuple(events), len(events))
-    count = max(1, round(_EVENTS_SAMPLED * len(events) / total))
-    ordinals = list(events)
-    spread = {ordinals[(2 * i + 1) * len(ordinals) // (2 * count)] for i in range(count)}
-    return CallsPaired(tuple(sorted(spread)), len(events))
+    """All calls, or those that are looked at where there are too many sends and waits for all of them."""
+    ends = flow_ends(trace).ends_of_groups
+    total = sum(ends.values())
+    if total <= MAX_EVENTS_PAIRED or len(ends) < 2:
+        return CallsPaired(tuple(ends), len(ends))
+    count = max(1, round(_EVENTS_SAMPLED * len(ends) / total))
+    numbers = list(ends)
+    spread = {numbers[(2 * i + 1) * len(numbers) // (2 * count)] for i in range(count)}
+    return CallsPaired(tuple(sorted(spread)), len(ends))
 
 
 def sum_flows(trace: Trace) -> None:
-    """Make the table of this module in the trace's database, unless it is there.
-
-    The n-th send of a (source, destination, slot) meets its n-th wait within a call, as in the view `flows`; a
-    slice holds whole calls, so that the pairing needs only a slice's events in memory.
-    """
-    if table_exists(trace, "flow_sums"):
-        return
-    keep_sums(
-        trace,
-        [
-            row
-            for ordinals in call_slices(trace)
-            for row in sums_of_calls(trace, launches_of(trace, ordinals), ordinals)
-        ],
-    )
+    """Make the table of this module in the trace's database, unless it is there."""
+    if not table_exists(trace, "flow_sums"):
+        ends = flow_ends(trace)
+        keep_sums(trace, [row for part in flow_slices(trace) for row in sums_of_slice(ends, part)])
 
 
 def keep_sums(trace: Trace, rows: list[FlowRow]) -> None:
@@ -89,6 +85,7 @@ _PART_COLUMNS: Final = (
     "src",
     "dst",
     "flows",
+    "sends",
     "wait_ns",
     "late_sender_ns",
     "exposed_transfer_ns",
@@ -100,6 +97,7 @@ _PART_COLUMNS: Final = (
 _UNITE_SQL: Final = """
     CREATE OR REPLACE TEMP TABLE flow_sums AS
     SELECT s.name AS send_region, w.name AS wait_region, src, dst, CAST(sum(flows) AS BIGINT) AS flows,
+        CAST(sum(sends) AS BIGINT) AS sends,
         CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(sum(late_sender_ns) AS BIGINT) AS late_sender_ns,
         CAST(sum(exposed_transfer_ns) AS BIGINT) AS exposed_transfer_ns, CAST(sum(violations) AS BIGINT) AS violations,
         CAST(sum(violations_beyond_bound) AS BIGINT) AS violations_beyond_bound, max(bound_ns) AS bound_ns
@@ -118,83 +116,31 @@ def _parts_table(rows: list[FlowRow]) -> pa.Table:
     return pa.table(arrays, names=list(_PART_COLUMNS))
 
 
-def _events_of_calls(trace: Trace) -> dict[int, int]:
-    """Events by ordinal."""
-    summarise(trace)
-    table = trace.frame(
-        "SELECT ordinal, CAST(sum(events) AS BIGINT) AS events FROM tracks JOIN spans_of_launches USING (rank, launch) "
-        "GROUP BY ordinal ORDER BY ordinal"
-    )
-    return dict(zip(table["ordinal"].tolist(), table["events"].tolist(), strict=True))
+def flow_slices(trace: Trace) -> list[Slice]:
+    """The calls that are looked at, in slices of at most about EVENTS_PER_SLICE sends and waits."""
+    groups = frozenset(calls_paired(trace).ordinals)
+    return list(flow_ends(trace).slices(EVENTS_PER_SLICE, groups))
 
 
-def call_slices(trace: Trace) -> Iterator[list[int]]:
-    """The calls that are looked at, in sets of at most about EVENTS_PER_SLICE events."""
-    events = _events_of_calls(trace)
-    chosen: list[int] = []
-    total = 0
-    for ordinal in calls_paired(trace).ordinals:
-        if chosen and total + events[ordinal] > EVENTS_PER_SLICE:
-            yield chosen
-            chosen, total = [], 0
-        chosen.append(ordinal)
-        total += events[ordinal]
-    if chosen:
-        yield chosen
-
-
-def launches_of(trace: Trace, ordinals: list[int]) -> list[int]:
-    """The launch numbers of some calls, on whatever rank."""
-    starts = launch_starts(trace)
-    return sorted(set(starts.loc[starts["ordinal"].isin(ordinals), "launch"].tolist()))
-
-
-def sums_of_calls(trace: Trace, launches: list[int], ordinals: list[int]) -> list[FlowRow]:
-    """Rows of `flow_sums` by region ids, of some calls and nothing else: they add up with those of other calls."""
-    rules = trace.regions.flows
-    if not rules:
-        return []
-    ends = trace.sql(_ends_sql(launches, ordinals))
-    columns = {name: ends[name].to_numpy().astype(np.int64) for name in ends.column_names}
-    bounds = _bounds_between_ranks(trace)
+def sums_of_slice(ends: FlowEnds, chosen: Slice) -> list[FlowRow]:
+    """Rows of `flow_sums` by region ids, of a slice and nothing else: they add up with those of other slices."""
+    sends, waits = ends.read(chosen)
+    s, w = ends.pair(sends, waits)
+    bounds = _bounds_between_ranks(ends.trace)
     rows: list[FlowRow] = []
-    for rule in rules:
-        sends = _side(columns, rule.send, src="rank", dst="peer")
-        waits = _side(columns, rule.wait, src="peer", dst="rank")
-        rows += [(rule.send, rule.wait, *row) for row in _link_sums(sends, waits, bounds)]
+    for i, rule in enumerate(ends.trace.regions.flows):
+        of_rule = waits.rule[w] == i
+        rows += [
+            (rule.send, rule.wait, *row)
+            for row in _link_sums(sends, waits, s[of_rule], w[of_rule], bounds)
+        ]
     return rows
 
 
-def _ends_sql(launches: list[int], ordinals: list[int]) -> str:
-    """From the records, which costs half of asking the view; other launches' Parquet row groups are not read."""
-    listed = ", ".join(str(launch) for launch in launches) or "NULL"
-    calls = ", ".join(str(ordinal) for ordinal in ordinals) or "NULL"
-    return f"""
-        SELECT e.rank, {_payload_field("peer")}, coalesce(l.ordinal, 0) AS ordinal, {_payload_field("slot")},
-            r.id AS region_id,
-            {aligned_sql("e.start_ns")} AS start_ns, {aligned_sql("e.start_ns + e.duration_ns")} AS end_ns,
-            e.file_row_number AS event_id
-        FROM selected_raw_events e
-        JOIN (SELECT * FROM raw_regions WHERE id IN (SELECT send FROM flow_rules UNION SELECT wait FROM flow_rules)) r
-            ON r.rank = e.rank AND r.local_id = e.region
-        JOIN clock_segments c ON {segment_of("e.rank", "e.start_ns")}
-        LEFT JOIN launches l ON l.rank = e.rank AND l.launch = e.launch
-        WHERE e.flags & {EVENT_OPEN} = 0 AND e.launch IN ({listed}) AND coalesce(l.ordinal, 0) IN ({calls})"""
-
-
-def _payload_field(name: str) -> str:
-    return f"CAST((e.payload >> r.{name}_shift) & r.{name}_mask AS BIGINT) AS {name}"
-
-
-def _side(columns: dict[str, Ints], region_id: int, src: str, dst: str) -> Ends:
-    chosen = np.flatnonzero(columns["region_id"] == region_id)
-    names = (src, dst, "ordinal", "slot", "start_ns", "end_ns", "event_id")
-    return Ends(*(columns[name][chosen] for name in names))
-
-
-def _link_sums(sends: Ends, waits: Ends, bounds: Any) -> list[FlowRow]:
-    """Per (source, destination): the columns of `flow_sums` from `src` on."""
-    s, w = pair(sends, waits)
+def _link_sums(
+    sends: Ends, waits: Ends, s: NDArray[np.intp], w: NDArray[np.intp], bounds: Any
+) -> list[FlowRow]:
+    """Per (source, destination): the columns of `flow_sums` from `src` on. `s` and `w` are the rows of flows."""
     if len(s) == 0:
         return []
     start, end, sent = waits.start_ns[w], waits.end_ns[w], sends.start_ns[s]
@@ -202,8 +148,11 @@ def _link_sums(sends: Ends, waits: Ends, bounds: Any) -> list[FlowRow]:
     src, dst = waits.src[w], waits.dst[w]
     bound = bounds[src, dst]
     links, at = np.unique(src * len(bounds) + dst, return_inverse=True)
+    is_first = np.zeros(len(s), np.bool_)
+    is_first[np.unique(s, return_index=True)[1]] = True
     measured = (
         np.ones(len(s), dtype=np.int64),
+        is_first,
         end - start,
         np.maximum(0, released - start),
         end - np.maximum(start, released),

@@ -140,10 +140,12 @@ def unmatched_flows(trace: Trace) -> pd.DataFrame:
         """
         WITH counts AS (SELECT region_id, CAST(sum(events) AS BIGINT) AS events FROM cells GROUP BY region_id),
         pairs AS (
-            SELECT send_region, wait_region, CAST(sum(flows) AS BIGINT) AS flows FROM flow_sums GROUP BY ALL)
+            SELECT send_region, wait_region, CAST(sum(flows) AS BIGINT) AS flows,
+                CAST(sum(sends) AS BIGINT) AS met_sends
+            FROM flow_sums GROUP BY ALL)
         SELECT s.name AS send_region, w.name AS wait_region, coalesce(cs.events, 0) AS sends,
             coalesce(cw.events, 0) AS waits, coalesce(p.flows, 0) AS flows,
-            sends - coalesce(p.flows, 0) AS unmatched_sends, waits - coalesce(p.flows, 0) AS unmatched_waits
+            sends - coalesce(p.met_sends, 0) AS unmatched_sends, waits - coalesce(p.flows, 0) AS unmatched_waits
         FROM flow_rules f JOIN regions s ON s.id = f.send JOIN regions w ON w.id = f.wait
         LEFT JOIN counts cs ON cs.region_id = f.send LEFT JOIN counts cw ON cw.region_id = f.wait
         LEFT JOIN pairs p ON p.send_region = s.name AND p.wait_region = w.name

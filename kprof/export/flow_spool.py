@@ -2,7 +2,7 @@
 
     events  ──one scan──>  buckets of sends and waits  ──pair──>  files by piece of the export, read at its turn
 
-Everything that could meet falls into the same bucket: it is chosen by source, destination, call and slot.
+Everything that could meet falls into the same bucket: it is chosen by source, destination, epoch and slot.
 """
 
 from __future__ import annotations
@@ -15,82 +15,78 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kprof.capture.directory import EVENT_OPEN
+from kprof.flows.pairing import Ends
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kprof.export.source import Piece, Source
-    from kprof.regions import FlowRule
+    from kprof.flows.ends import FlowEnds
 
-# One side of a flow: times in file time.
-END: Final = np.dtype(
+# A row of Ends, as it is written.
+_END: Final = np.dtype(
     [
+        ("rule", "<i2"),
         ("src", "<i4"),
         ("dst", "<i4"),
-        ("ordinal", "<i4"),
-        ("block", "<i4"),
+        ("epoch", "<i4"),
         ("slot", "<i8"),
+        ("turn", "<i4"),
         ("start_ns", "<i8"),
         ("end_ns", "<i8"),
         ("event_id", "<i8"),
+        ("launch", "<i4"),
+        ("block", "<i4"),
+        ("warp", "<i2"),
+        ("is_selected", "?"),
     ]
 )
 # Every bucket has two open files, and a process may have about a thousand.
 _MAX_BUCKETS: Final = 200
 
 
-def spooled_ends(
-    source: Source, num_buckets: int, folder: Path
-) -> Iterator[tuple[NDArray[np.void], NDArray[np.void]]]:
-    """Sends and waits of one bucket after the other, as rows of END."""
+def spooled_ends(ends: FlowEnds, num_buckets: int, folder: Path) -> Iterator[tuple[Ends, Ends]]:
+    """Sends and waits of one bucket after the other, after one scan of all events."""
     num_buckets = min(num_buckets, _MAX_BUCKETS)
-    for rule in source.trace.regions.flows:
-        _spool(source, rule, num_buckets, folder)
-        for bucket in range(num_buckets):
-            files = [_bucket_file(folder, side, bucket) for side in ("sends", "waits")]
-            sends, waits = (np.fromfile(file, END) for file in files)
-            for file in files:
-                file.unlink()
-            yield sends, waits
+    _spool(ends, num_buckets, folder)
+    for bucket in range(num_buckets):
+        files = [_bucket_file(folder, side, bucket) for side in ("sends", "waits")]
+        sends, waits = (_columns(np.fromfile(file, _END)) for file in files)
+        for file in files:
+            file.unlink()
+        yield sends, waits
 
 
-def _spool(source: Source, rule: FlowRule, num_buckets: int, folder: Path) -> None:
-    """One scan of the events of a rule."""
-    query = f"""
-        SELECT region_id, rank, peer, ordinal, block, slot, event_id,
-            start_ns - {source.origin_ns} AS start_ns, end_ns - {source.origin_ns} AS end_ns
-        FROM events WHERE region_id IN ({rule.send}, {rule.wait}) AND flags & {EVENT_OPEN} = 0
-            AND peer IS NOT NULL AND slot IS NOT NULL"""
+def _spool(ends: FlowEnds, num_buckets: int, folder: Path) -> None:
     with contextlib.ExitStack() as stack:
-        sends, waits = (
+        files = [
             [
                 stack.enter_context(_bucket_file(folder, side, bucket).open("wb"))
                 for bucket in range(num_buckets)
             ]
             for side in ("sends", "waits")
-        )
-        for batch in source.trace.batches(query):
-            columns = {name: _numpy(batch.column(name)) for name in batch.schema.names}
-            is_send = columns["region_id"] == rule.send
-            _scatter(_rows(columns, is_send, "rank", "peer"), sends)
-            _scatter(_rows(columns, ~is_send, "peer", "rank"), waits)
+        ]
+        for batch in ends.batches():
+            for of_side, of_buckets in zip(batch, files, strict=True):
+                _scatter(_rows(of_side), of_buckets)
 
 
-def _rows(
-    columns: dict[str, NDArray[Any]], which: NDArray[np.bool_], src: str, dst: str
-) -> NDArray[np.void]:
-    rows = np.empty(int(np.count_nonzero(which)), END)
-    rows["src"], rows["dst"] = columns[src][which], columns[dst][which]
-    for name in ("ordinal", "block", "slot", "start_ns", "end_ns", "event_id"):
-        rows[name] = columns[name][which]
+def _rows(ends: Ends) -> NDArray[np.void]:
+    rows = np.empty(len(ends), _END)
+    for name in _END.names or ():
+        rows[name] = getattr(ends, name)
     return rows
+
+
+def _columns(rows: NDArray[np.void]) -> Ends:
+    return Ends(**{name: np.ascontiguousarray(rows[name]) for name in _END.names or ()})
 
 
 def _scatter(rows: NDArray[np.void], files: Sequence[IO[bytes]]) -> None:
     """Append each row to the file of its bucket."""
     # Any mixture would do, as long as both sides of a flow agree.
-    mixed = rows["slot"] * 1_000_003 + rows["ordinal"] * 8191 + rows["src"] * 131 + rows["dst"]
+    place = rows["src"].astype(np.int64) * 131 + rows["dst"]
+    mixed = rows["slot"] * 1_000_003 + rows["epoch"].astype(np.int64) * 8191 + place
     bucket = mixed % len(files)
     order = np.argsort(bucket, kind="stable")
     ends = np.cumsum(np.bincount(bucket, minlength=len(files)))
@@ -100,11 +96,6 @@ def _scatter(rows: NDArray[np.void], files: Sequence[IO[bytes]]) -> None:
 
 def _bucket_file(folder: Path, side: str, bucket: int) -> Path:
     return folder / f"{bucket}.{side}"
-
-
-def _numpy(column: Any) -> NDArray[Any]:
-    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return values
 
 
 @dataclass(frozen=True)

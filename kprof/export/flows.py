@@ -1,7 +1,7 @@
 """Flows: which send released which wait, looked up by event id while the events stream by.
 
-Small traces are joined by the trace's `flows` view. Large ones take the way of flow_spool.py, so that memory depends
-on a piece of the export and not on the trace.
+Small traces are joined at once. Large ones take the way of flow_spool.py, so that memory depends on a piece of the
+export and not on the trace. What belongs together is decided in kprof.flows.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from kprof.export.flow_spool import PieceFiles, spooled_ends
-from kprof.pairing import Ends, pair
+from kprof.flows.ends import FlowEnds
+from kprof.flows.pairing import Ends, Ints
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _EVENTS_PER_JOIN: Final = 1 << 20
 _DEPARTURE: Final = np.dtype([("send", "<i8"), ("arrival_ns", "<i8")])
+_NO_ARROW: Final = -1
 _ARRIVAL: Final = np.dtype([("wait", "<i8"), ("send", "<i8"), ("send_start_ns", "<i8")])
 
 
@@ -99,19 +101,25 @@ def joined_flows(source: Source) -> Iterator[FlowLookup]:
     if not source.trace.regions.flows:
         nothing = Flows.of(np.zeros(0, _DEPARTURE), np.zeros(0, _ARRIVAL))
         yield FlowLookup(lambda _piece: nothing, 0)
-    elif num_joins <= 1:
-        joined = _Joined.of_view(source)
-        flows = Flows.of(joined.departures(), joined.arrivals())
-        yield FlowLookup(lambda _piece: flows, joined.num_backwards)
+        return
+    ends = FlowEnds.of(source.trace)
+    if num_joins <= 1:
+        sides = [ends.read(part) for part in ends.slices(max_ends=source.num_events)]
+        joined = [_Joined.of_ends(ends, *of_slice, source.origin_ns) for of_slice in sides]
+        flows = Flows.of(
+            np.concatenate([np.zeros(0, _DEPARTURE), *(part.departures() for part in joined)]),
+            np.concatenate([np.zeros(0, _ARRIVAL), *(part.arrivals() for part in joined)]),
+        )
+        yield FlowLookup(lambda _piece: flows, sum(part.num_backwards for part in joined))
     else:
         with tempfile.TemporaryDirectory(prefix="kprof-flows-") as folder:
             pieces = PieceFiles.of(source, Path(folder))
             num_backwards = 0
-            for sends, waits in spooled_ends(source, num_joins, Path(folder)):
-                joined = _Joined.of_ends(sends, waits)
-                num_backwards += joined.num_backwards
-                pieces.append("out", joined.src, joined.send_block, joined.departures())
-                pieces.append("in", joined.dst, joined.wait_block, joined.arrivals())
+            for sends, waits in spooled_ends(ends, num_joins, Path(folder)):
+                part = _Joined.of_ends(ends, sends, waits, source.origin_ns)
+                num_backwards += part.num_backwards
+                pieces.append("out", part.src, part.send_block, part.departures())
+                pieces.append("in", part.dst, part.wait_block, part.arrivals())
             yield FlowLookup(lambda piece: _flows_of(pieces, piece), num_backwards)
 
 
@@ -121,54 +129,35 @@ def _flows_of(pieces: PieceFiles, piece: Piece) -> Flows:
 
 @dataclass(frozen=True)
 class _Joined:
-    """Flows of one query that run forward, times in file time; shapes (n,)."""
+    """Flows that run forward, times in file time; shapes (n,)."""
 
-    src: NDArray[np.int32]
-    dst: NDArray[np.int32]
-    send_block: NDArray[np.int32]
-    wait_block: NDArray[np.int32]
-    send: NDArray[np.int64]
-    wait: NDArray[np.int64]
-    send_start_ns: NDArray[np.int64]
-    wait_end_ns: NDArray[np.int64]
+    src: Ints
+    dst: Ints
+    send_block: Ints
+    wait_block: Ints
+    send: Ints
+    wait: Ints
+    send_start_ns: Ints
+    wait_end_ns: Ints
     num_backwards: int
 
     @staticmethod
-    def of_view(source: Source) -> _Joined:
-        """All flows at once."""
-        table = source.trace.sql(
-            "SELECT src, dst, send_block, wait_block, send_event_id, wait_event_id, "
-            f"send_start_ns - {source.origin_ns} AS send_start_ns, wait_end_ns - {source.origin_ns} AS wait_end_ns "
-            "FROM flows"
-        )
-        return _Joined._forward(*(table[name].to_numpy() for name in table.column_names))
-
-    @staticmethod
-    def of_ends(sends: NDArray[np.void], waits: NDArray[np.void]) -> _Joined:
-        """Rows of flow_spool.END that have the same sources, destinations, calls and slots."""
-        of_sends, of_waits = pair(_ends(sends), _ends(waits))
-        sends, waits = sends[of_sends], waits[of_waits]
-        return _Joined._forward(
-            sends["src"],
-            sends["dst"],
-            sends["block"],
-            waits["block"],
-            sends["event_id"],
-            waits["event_id"],
-            sends["start_ns"],
-            waits["end_ns"],
-        )
-
-    @staticmethod
-    def _forward(*columns: NDArray[Any]) -> _Joined:
-        send_start_ns, wait_end_ns = columns[-2:]
-        is_forward = wait_end_ns > send_start_ns
-        src, dst, send_block, wait_block, send, wait, start_ns, end_ns = (
-            column[is_forward] for column in columns
-        )
+    def of_ends(ends: FlowEnds, sends: Ends, waits: Ends, origin_ns: int) -> _Joined:
+        """Flows between sends and waits of whole slots."""
+        s, w = ends.pair(sends, waits)
+        is_forward = waits.end_ns[w] > sends.start_ns[s]
         num_backwards = int(np.count_nonzero(~is_forward))
+        s, w = s[is_forward], w[is_forward]
         return _Joined(
-            src, dst, send_block, wait_block, send, wait, start_ns, end_ns, num_backwards
+            waits.src[w],
+            waits.dst[w],
+            sends.block[s],
+            waits.block[w],
+            sends.event_id[s],
+            waits.event_id[w],
+            sends.start_ns[s] - origin_ns,
+            waits.end_ns[w] - origin_ns,
+            num_backwards,
         )
 
     def departures(self) -> NDArray[np.void]:
@@ -179,17 +168,14 @@ class _Joined:
         return rows
 
     def arrivals(self) -> NDArray[np.void]:
-        """Rows of _ARRIVAL."""
+        """Rows of _ARRIVAL. An arrow has one head: of several waits for one send, it points at the first."""
         rows = np.empty(len(self.wait), _ARRIVAL)
         rows["wait"] = self.wait
-        rows["send"] = self.send
+        rows["send"] = _NO_ARROW
+        first = np.unique(self.send, return_index=True)[1]
+        rows["send"][first] = self.send[first]
         rows["send_start_ns"] = self.send_start_ns
         return rows
-
-
-def _ends(rows: NDArray[np.void]) -> Ends:
-    names = ("src", "dst", "ordinal", "slot", "start_ns", "end_ns", "event_id")
-    return Ends(*(rows[name].astype(np.int64) for name in names))
 
 
 def _find(sorted_ids: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.intp]:

@@ -32,12 +32,28 @@ def test_info_as_json_is_the_manifest(kprof, small):
 
 
 def test_info_checks_causality(kprof, small):
-    assert "2 checked, 0 waits ended before their send began" in kprof("info", small).out
+    assert (
+        "2 checked, 0 waits ended before their send began; every send and wait has a partner"
+        in kprof("info", small).out
+    )
     assert json.loads(kprof("info", small, "--json").out)["causality"] == {
         "flows": 2,
         "violations": 0,
         "violations_beyond_bound": 0,
+        "unmatched_sends": 0,
+        "unmatched_waits": 0,
     }
+
+
+def test_info_counts_sends_and_waits_without_a_partner(kprof, small):
+    """Rank 1, which waits for what rank 0 sends, is missing."""
+    path = small / "manifest.json"
+    manifest = json.loads(path.read_text())
+    one_rank = {"ranks": manifest["ranks"][:1], "missing_ranks": [1]}
+    path.write_text(json.dumps(manifest | one_rank))
+    causality = json.loads(kprof("info", small, "--json").out)["causality"]
+    assert causality["unmatched_sends"] + causality["unmatched_waits"] > 0
+    assert "have no partner" in kprof("info", small).out
 
 
 def test_info_counts_waits_that_ended_too_early_and_says_by_how_much(kprof, small):

@@ -1,17 +1,15 @@
-"""Tables whose every number is worked out on paper, and pairs of ends against the view that defines them."""
+"""Tables whose every number is worked out on paper, and sums over flows against the flows themselves."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kprof import analysis
 from kprof.analysis.timeline import Focus, activity
-from kprof.pairing import Ends, pair
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
 
@@ -109,33 +107,6 @@ def test_activity_on_paper() -> None:
     assert table["from_ns"].drop_duplicates().tolist() == [0, 25, 50, 75]
 
 
-def ends(*rows: tuple[int, ...]) -> Ends:
-    """Rows of (src, dst, ordinal, slot, start_ns); an event's id is its position."""
-    columns = [np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)]
-    columns = columns or [np.zeros(0, dtype=np.int64)] * 5
-    return Ends(*columns, columns[4] + 1, np.arange(len(columns[0])))
-
-
-def test_the_nth_send_meets_the_nth_wait() -> None:
-    sends = ends((0, 1, 0, 5, 300), (0, 1, 0, 5, 100), (0, 1, 1, 5, 50), (0, 1, 0, 6, 10))
-    waits = ends((0, 1, 0, 5, 120), (0, 1, 0, 7, 0), (0, 1, 0, 5, 310), (0, 1, 0, 5, 400))
-    s, w = pair(sends, waits)
-    assert sorted(zip(s.tolist(), w.tolist(), strict=True)) == [(0, 2), (1, 0)]
-
-
-@pytest.mark.parametrize("sends", [ends(), ends((0, 1, 0, 0, 0))])
-def test_one_side_without_events_pairs_nothing(sends: Ends) -> None:
-    waits = ends() if len(sends) else ends((0, 1, 0, 0, 0))
-    assert [len(side) for side in pair(sends, waits)] == [0, 0]
-
-
-def test_huge_slots_and_ranks_do_not_overflow() -> None:
-    big = (1 << 24) - 1
-    rows = [(4000 + i, 4095 - i, 1 << 30, big - i % 3, i) for i in range(50)]
-    s, w = pair(ends(*rows), ends(*rows[::-1]))
-    assert sorted(zip(s.tolist(), w.tolist(), strict=True)) == [(i, 49 - i) for i in range(50)]
-
-
 flow_end = st.fixed_dictionaries(
     {
         "rank": st.integers(0, 2),
@@ -152,7 +123,7 @@ flow_end = st.fixed_dictionaries(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(flow_end, min_size=1, max_size=40))
-def test_sums_over_pairs_are_sums_over_the_view(spans: list[dict[str, Any]]) -> None:
+def test_sums_over_flows_are_sums_over_the_view(spans: list[dict[str, Any]]) -> None:
     build = TraceBuilder(REGIONS, 3)
     build.launch(1, "kernel")
     for fields in spans:

@@ -44,7 +44,7 @@ def address() -> Iterator[str]:
 def test_a_report_is_the_same_on_a_cluster(
     capture: Capture, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kprof.analysis.flow_sums.EVENTS_PER_SLICE", 500)
+    monkeypatch.setattr("kprof.analysis.flow_sums.EVENTS_PER_SLICE", 700)
     expected = json.loads(report.to_json(report.build(Trace.open(capture))))
     trace = Trace.open(capture)
     said: list[str] = []
@@ -55,7 +55,7 @@ def test_a_report_is_the_same_on_a_cluster(
     ]
     # Nothing is left to be made here.
     monkeypatch.setattr("kprof.analysis.summary._make_parts", None)
-    monkeypatch.setattr("kprof.analysis.flow_sums.sums_of_calls", None)
+    monkeypatch.setattr("kprof.analysis.flow_sums.sums_of_slice", None)
     assert analysis.late_sender(trace)["flows"].sum() > 0
     monkeypatch.undo()
     assert json.loads(report.to_json(report.build(trace))) == expected

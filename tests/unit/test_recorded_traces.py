@@ -87,7 +87,7 @@ def test_balanced_takes_the_long_blocks_away(name: str, expected: list[int]) -> 
         ),
         (
             "all_to_all-pipelined-4xH200-skew3-264blocks",
-            1,
+            2,
             "in dispatch/wait-token for data that was sent and is on its way",
         ),
         ("all_reduce-oneshot_serial-4xH200", 1, "runs in 1 block on a GPU of 132 SMs (CUs)"),

@@ -1,0 +1,212 @@
+"""Sends and waits, read from the events in slices that can be joined one by one.
+
+A slice holds whole groups of launches (launches.py). A group with more ends than a slice may have is cut by slot: what
+could meet has the same slot, so it falls into the same slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kprof.capture.directory import EVENT_OPEN
+from kprof.flows.launches import Side, has_lost, is_lossy
+from kprof.flows.pairing import Doubt, Ends, pair
+from kprof.views import EVENT_ID_RANK_SHIFT, aligned_sql, segment_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kprof.trace import Trace
+
+_SIDES: Final = "flow_sides"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Groups from `first` to `last`; of a single large group the slots with `slot % parts == part`."""
+
+    first: int
+    last: int
+    launches: tuple[int, ...]
+    num_ends: int
+    part: int = 0
+    parts: int = 1
+
+
+@dataclass(frozen=True)
+class FlowEnds:
+    """The sends and waits of a trace that can meet."""
+
+    trace: Trace
+    sides: tuple[Side, ...]
+
+    @staticmethod
+    def of(trace: Trace) -> FlowEnds:
+        """Those of the selection, with the launches matched over the whole capture."""
+        sides = tuple(side for side in trace.flow_sides if _is_selected(side, trace))
+        trace.put(_SIDES, _sides_table(trace, sides))
+        return FlowEnds(trace, sides)
+
+    @cached_property
+    def ends_of_groups(self) -> dict[int, int]:
+        """How many sends and waits each group has, by its number."""
+        counts: dict[int, int] = {}
+        for side in self.sides:
+            counts[side.group] = counts.get(side.group, 0) + side.num_ends
+        return counts
+
+    def slices(self, max_ends: int, groups: frozenset[int] | None = None) -> Iterator[Slice]:
+        """All groups or some of them, in slices of about `max_ends` sends and waits at most."""
+        chosen: list[int] = []
+        total = 0
+        for group, count in self.ends_of_groups.items():
+            if groups is not None and group not in groups:
+                continue
+            is_next = not chosen or group == chosen[-1] + 1
+            if chosen and (total + count > max_ends or not is_next):
+                yield from self._cut(chosen, total, max_ends)
+                chosen, total = [], 0
+            chosen.append(group)
+            total += count
+        if chosen:
+            yield from self._cut(chosen, total, max_ends)
+
+    def _cut(self, groups: list[int], num_ends: int, max_ends: int) -> Iterator[Slice]:
+        first, last = groups[0], groups[-1]
+        parts = max(1, -(-num_ends // max_ends))
+        launches = tuple(sorted(self._launches(first, last)))
+        for part in range(parts):
+            yield Slice(first, last, launches, num_ends // parts, part, parts)
+
+    def _launches(self, first: int, last: int) -> set[int]:
+        return set().union(*(self._launches_of_groups[group] for group in range(first, last + 1)))
+
+    @cached_property
+    def _launches_of_groups(self) -> dict[int, set[int]]:
+        launches: dict[int, set[int]] = {}
+        for side in self.sides:
+            launches.setdefault(side.group, set()).add(side.launch)
+        return launches
+
+    def read(self, chosen: Slice) -> tuple[Ends, Ends]:
+        """Sends and waits of a slice."""
+        return split(self.trace.sql(f"{self.query} WHERE {_where(chosen)}"))
+
+    def batches(self) -> Iterator[tuple[Ends, Ends]]:
+        """All sends and waits in one scan, in no order."""
+        for batch in self.trace.batches(f"{self.query} WHERE {_CAN_MEET}"):
+            yield split(batch)
+
+    def pair(self, sends: Ends, waits: Ends) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Rows of the sends and of the waits that belong together and are both selected."""
+        return pair(sends, waits, self._doubt)
+
+    @cached_property
+    def _doubt(self) -> Doubt:
+        manifest = self.trace.manifest
+        size = 1 + max((info.rank for info in manifest.ranks), default=0)
+        lossy = np.full(max(size, manifest.world_size), is_lossy(manifest))
+        for info in manifest.ranks:
+            lossy[info.rank] = has_lost(info)
+        alignment = self.trace.alignment
+        if not self.trace.is_on_one_clock:
+            return Doubt(lossy, None)
+        bounds = [entry.bound_ns for entry in alignment.ranks] if alignment else []
+        return Doubt(lossy, 2 * max(bounds, default=0.0))
+
+    @cached_property
+    def query(self) -> str:
+        """All ends, as columns of Ends; from the records, which costs half of asking the view `events`.
+
+        The largest value of a field means that the real one did not fit: such ends can meet nobody.
+        """
+        return f"""
+        SELECT CAST(f.rule AS SMALLINT) AS rule, f.is_send,
+            CAST(CASE WHEN f.is_send THEN e.rank ELSE {_field("peer")} END AS INTEGER) AS src,
+            CAST(CASE WHEN f.is_send THEN {_field("peer")} ELSE e.rank END AS INTEGER) AS dst,
+            CAST(f.epoch AS INTEGER) AS epoch, CAST({_field("slot")} AS BIGINT) AS slot,
+            CAST(f.turn AS INTEGER) AS turn,
+            {aligned_sql("e.start_ns")} AS start_ns, {aligned_sql("e.start_ns + e.duration_ns")} AS end_ns,
+            (CAST(e.rank AS BIGINT) << {EVENT_ID_RANK_SHIFT}) + e.file_row_number AS event_id,
+            CAST(e.launch AS INTEGER) AS launch, CAST(e.block AS INTEGER) AS block, CAST(e.warp AS SMALLINT) AS warp,
+            {self.trace.cut_sql} AS is_selected
+        FROM raw_events e
+        JOIN {_SIDES} f ON f.rank = e.rank AND f.launch = e.launch AND f.region = e.region
+        JOIN clock_segments c ON {segment_of("e.rank", "e.start_ns")}"""
+
+
+_CAN_MEET: Final = (
+    f"e.flags & {EVENT_OPEN} = 0 AND (e.payload >> f.slot_shift) & f.slot_mask < f.slot_mask "
+    "AND (e.payload >> f.peer_shift) & f.peer_mask < f.peer_mask"
+)
+
+
+def _where(chosen: Slice) -> str:
+    """Launches are named, too: row groups of other launches are not read then."""
+    launches = ", ".join(map(str, chosen.launches)) or "NULL"
+    terms = [
+        _CAN_MEET,
+        f'e.launch IN ({launches}) AND f."group" BETWEEN {chosen.first} AND {chosen.last}',
+    ]
+    if chosen.parts > 1:
+        terms.append(f"{_field('slot')} % {chosen.parts} = {chosen.part}")
+    return " AND ".join(terms)
+
+
+def _field(name: str) -> str:
+    return f"((e.payload >> f.{name}_shift) & f.{name}_mask)"
+
+
+def split(table: pa.Table | pa.RecordBatch) -> tuple[Ends, Ends]:
+    """Rows of the query as sends and waits."""
+    columns = {name: _numpy(table.column(name)) for name in table.schema.names}
+    is_send = columns.pop("is_send")
+    return tuple(  # type: ignore[return-value]
+        Ends(**{name: values[which] for name, values in columns.items()})
+        for which in (is_send, ~is_send)
+    )
+
+
+def _numpy(column: Any) -> NDArray[Any]:
+    values: NDArray[Any] = (
+        column.to_numpy() if hasattr(column, "chunks") else column.to_numpy(False)
+    )
+    return values
+
+
+def _is_selected(side: Side, trace: Trace) -> bool:
+    """Whole ranks, launches and regions can be left out before sends and waits are joined; blocks and times cannot."""
+    selection = trace.selection
+    if selection.regions is not None:
+        rule = trace.regions.flows[side.rule]
+        names = {trace.regions[rule.send].name, trace.regions[rule.wait].name}
+        if not names <= set(selection.regions):
+            return False
+    return (selection.ranks is None or side.rank in selection.ranks) and (
+        selection.launches is None or side.launch in selection.launches
+    )
+
+
+def _sides_table(trace: Trace, sides: tuple[Side, ...]) -> pa.Table:
+    """What the query needs to know of each side, by local region ids."""
+    import pyarrow as pa
+
+    local = trace.local_regions
+    rows = [(side, local[side.rank][side.region]) for side in sides]
+    columns: dict[str, list[int] | list[bool]] = {
+        name: [getattr(side, name) for side in sides]
+        for name in ("rule", "is_send", "rank", "launch", "epoch", "turn", "group")
+    }
+    columns["region"] = [region.id for _, region in rows]
+    for name in ("peer", "slot"):
+        fields = [region.field(name) for _, region in rows]
+        columns[f"{name}_shift"] = [field.shift for field in fields if field]
+        columns[f"{name}_mask"] = [field.mask for field in fields if field]
+    kinds = {name: pa.bool_() if name == "is_send" else pa.int64() for name in columns}
+    return pa.table({name: pa.array(values, kinds[name]) for name, values in columns.items()})

@@ -1,0 +1,254 @@
+"""Which launch answers which: the launch whose waits a launch's sends release, rule by rule.
+
+A launch is known by its kernel and ordinal, since launch numbers of ranks may differ. Of a rule, S are the launches
+that send by it, W those that wait by it, both in the order of launches:
+
+    S1 W1 S2 W2           as many of both: the n-th answers the n-th. S and W may be the same launches, and two
+    S1 S2 W1 S3 W2 W3     buffers may be in use in turn
+    S1 S2 S3 W1 S4 W2     not as many (here S1 and S2 are of a variant whose receivers look at other flags): a launch
+                          that waits is answered by the latest one before it that sent: W1 by S3, W2 by S4
+
+When records were lost, all launches of kernels that send elsewhere count as launches that send, because their sends
+may be what was lost. Launches of different ranks that no rank has in one sequence have no order: they are matched only
+where there are as many of both.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kprof.capture.manifest import Manifest, RankInfo
+from kprof.regions import FlowRule
+
+if TYPE_CHECKING:
+    from kprof.trace import Trace
+
+
+@dataclass(frozen=True, order=True)
+class LaunchName:
+    """The same launch on all ranks."""
+
+    kernel: str
+    ordinal: int
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a rule in one launch of one rank.
+
+    `epoch` is the same for the sends and the waits that belong together. `turn` counts the launches that wait in one
+    epoch. `group` is a set of launches that exchange data with each other and with no other launch.
+    """
+
+    rule: int
+    is_send: bool
+    region: int
+    rank: int
+    launch: int
+    epoch: int
+    turn: int
+    group: int
+    num_ends: int
+
+
+# Ends by (rank, launch, region id).
+Counts = Mapping[tuple[int, int, int], int]
+
+
+def match_launches(
+    manifest: Manifest, rules: Sequence[FlowRule], counts: Counts
+) -> tuple[Side, ...]:
+    """Sides of all rules that have a partner, by group."""
+    names = {
+        (info.rank, launch.launch): LaunchName(launch.kernel, launch.ordinal)
+        for info in manifest.ranks
+        for launch in info.launches
+    }
+    names |= {
+        (rank, launch): LaunchName("", 0)
+        for rank, launch, _ in counts
+        if (rank, launch) not in names
+    }
+    matches = [_Match.of(manifest, rule, counts, names) for rule in rules]
+    groups = _groups(matches, _positions(manifest.ranks))
+    found = [
+        side
+        for i, (rule, match) in enumerate(zip(rules, matches, strict=True))
+        for side in _sides(i, rule, match, counts, names, groups)
+    ]
+    return tuple(sorted(found, key=lambda side: side.group))
+
+
+@dataclass(frozen=True)
+class _Match:
+    """Of one rule: the epoch of every launch that sends, and (epoch, turn) of every launch that waits."""
+
+    sends: dict[LaunchName, int]
+    waits: dict[LaunchName, tuple[int, int]]
+
+    @staticmethod
+    def of(
+        manifest: Manifest,
+        rule: FlowRule,
+        counts: Counts,
+        names: Mapping[tuple[int, int], LaunchName],
+    ) -> _Match:
+        sending = _launches_with(rule.send, manifest, counts, names)
+        waiting = _launches_with(rule.wait, manifest, counts, names)
+        positions = _longest_sequence(manifest.ranks, sending | waiting)
+        in_order = positions.keys() >= sending | waiting
+        if len(sending) == len(waiting):
+            key = positions.__getitem__ if in_order else _by_ordinal
+            return _nth_with_nth(sorted(sending, key=key), sorted(waiting, key=key))
+        if not in_order:
+            return _Match({}, {})
+        return _latest_before(
+            sorted(sending, key=positions.__getitem__),
+            sorted(waiting, key=positions.__getitem__),
+            positions,
+        )
+
+
+def _by_ordinal(name: LaunchName) -> tuple[int, str]:
+    return name.ordinal, name.kernel
+
+
+def _nth_with_nth(sending: list[LaunchName], waiting: list[LaunchName]) -> _Match:
+    return _Match(
+        {name: epoch for epoch, name in enumerate(sending)},
+        {name: (epoch, 0) for epoch, name in enumerate(waiting)},
+    )
+
+
+def _latest_before(
+    sending: list[LaunchName], waiting: list[LaunchName], positions: Mapping[LaunchName, int]
+) -> _Match:
+    """A launch may wait for what it sent itself."""
+    sent_at = [positions[name] for name in sending]
+    turns: dict[int, int] = defaultdict(int)
+    waits: dict[LaunchName, tuple[int, int]] = {}
+    for name in waiting:
+        epoch = bisect.bisect_right(sent_at, positions[name]) - 1
+        if epoch >= 0:
+            waits[name] = epoch, turns[epoch]
+            turns[epoch] += 1
+    return _Match({name: epoch for epoch, name in enumerate(sending) if epoch in turns}, waits)
+
+
+def _launches_with(
+    region: int,
+    manifest: Manifest,
+    counts: Counts,
+    names: Mapping[tuple[int, int], LaunchName],
+) -> set[LaunchName]:
+    """Launches with events of a region; where events were lost, all launches of their kernels."""
+    found = {names[rank, launch] for rank, launch, of_region in counts if of_region == region}
+    if not is_lossy(manifest):
+        return found
+    kernels = {name.kernel for name in found}
+    return found | {name for name in names.values() if name.kernel in kernels}
+
+
+def is_lossy(manifest: Manifest) -> bool:
+    """Whether events are missing that kernels have emitted."""
+    return bool(manifest.missing_ranks) or any(has_lost(info) for info in manifest.ranks)
+
+
+def has_lost(info: RankInfo) -> bool:
+    """Whether events of a rank are missing."""
+    return info.counts.dropped > 0 or info.counts.torn_chunks > 0
+
+
+def _longest_sequence(ranks: Sequence[RankInfo], wanted: set[LaunchName]) -> dict[LaunchName, int]:
+    """Positions of launches on the rank that has most of the wanted ones."""
+    sequences = [
+        {LaunchName(launch.kernel, launch.ordinal): launch.launch for launch in info.launches}
+        for info in ranks
+    ]
+    return max(sequences, key=lambda sequence: len(sequence.keys() & wanted), default={})
+
+
+def _positions(ranks: Sequence[RankInfo]) -> dict[LaunchName, int]:
+    """The lowest launch number that any rank gave to a launch: about the order in time."""
+    positions: dict[LaunchName, int] = {}
+    for info in ranks:
+        for launch in info.launches:
+            name = LaunchName(launch.kernel, launch.ordinal)
+            positions[name] = min(launch.launch, positions.get(name, launch.launch))
+    return positions
+
+
+def _groups(matches: list[_Match], positions: Mapping[LaunchName, int]) -> dict[LaunchName, int]:
+    """Number the sets of launches that are connected by any rule, in the order of their first launches."""
+    parent: dict[LaunchName, LaunchName] = {}
+
+    def root(name: LaunchName) -> LaunchName:
+        while parent.setdefault(name, name) != name:
+            parent[name] = parent[parent[name]]
+            name = parent[name]
+        return name
+
+    for match in matches:
+        sender = {epoch: name for name, epoch in match.sends.items()}
+        for name, (epoch, _) in match.waits.items():
+            parent[root(name)] = root(sender[epoch])
+    ordered = sorted(parent, key=lambda name: (positions.get(name, 0), name))
+    numbers: dict[LaunchName, int] = {}
+    for name in ordered:
+        numbers.setdefault(root(name), len(numbers))
+    return {name: numbers[root(name)] for name in ordered}
+
+
+def _sides(
+    rule_idx: int,
+    rule: FlowRule,
+    match: _Match,
+    counts: Counts,
+    names: Mapping[tuple[int, int], LaunchName],
+    groups: Mapping[LaunchName, int],
+) -> Iterator[Side]:
+    for (rank, launch, region), num_ends in counts.items():
+        name = names[rank, launch]
+        if region == rule.send and name in match.sends:
+            epoch, group = match.sends[name], groups[name]
+            yield Side(rule_idx, True, region, rank, launch, epoch, 0, group, num_ends)
+        if region == rule.wait and name in match.waits:
+            (epoch, turn), group = match.waits[name], groups[name]
+            yield Side(rule_idx, False, region, rank, launch, epoch, turn, group, num_ends)
+
+
+def flow_sides(trace: Trace) -> tuple[Side, ...]:
+    """Match the launches of a whole capture."""
+    rules = trace.regions.flows
+    return match_launches(trace.manifest, rules, count_ends(trace)) if rules else ()
+
+
+def count_ends(trace: Trace) -> dict[tuple[int, int, int], int]:
+    """Sends and waits of the whole capture by (rank, launch, region id), from stored summaries where there are any."""
+    stored = trace.ranks_with_summaries if _are_spans(trace) else frozenset()
+    others = [str(info.rank) for info in trace.manifest.ranks if info.rank not in stored]
+    table = trace.sql(
+        f"""
+        SELECT e.rank, e.launch, r.id, CAST(sum(e.events) AS BIGINT) AS events
+        FROM (
+            SELECT rank, launch, region, events FROM stored_parts
+            WHERE part = 'cell' AND rank IN ({", ".join(map(str, sorted(stored))) or "NULL"})
+            UNION ALL
+            SELECT rank, launch, region, count(*) AS events FROM raw_events
+            WHERE rank IN ({", ".join(others) or "NULL"}) GROUP BY ALL) e
+        JOIN raw_regions r ON r.rank = e.rank AND r.local_id = e.region
+        WHERE r.id IN (SELECT send FROM flow_rules UNION SELECT wait FROM flow_rules)
+        GROUP BY ALL ORDER BY ALL"""
+    )
+    columns = [column.to_pylist() for column in table.columns]
+    return {(rank, launch, region): n for rank, launch, region, n in zip(*columns, strict=True)}
+
+
+def _are_spans(trace: Trace) -> bool:
+    """Summaries count spans only."""
+    regions = {region for rule in trace.regions.flows for region in (rule.send, rule.wait)}
+    return all(trace.regions[region].kind.value == "span" for region in regions)

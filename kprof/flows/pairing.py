@@ -1,0 +1,219 @@
+"""Which send of an epoch released which wait: the n-th of a (source, destination, slot) and its n-th.
+
+One send may release several waits (warps that wait for parts of one row). Where a slot has more sends than waits, only
+what times leave no choice about is joined: a wait cannot end before its send begins. Where it has several sends and
+even more waits nothing is, and where records were lost only slots that were used once.
+
+Sorting one number per event is several times cheaper than joining on five columns, and flows are what large captures
+spend their time on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.integer[Any]]
+Bools = NDArray[np.bool_]
+_LARGEST_KEY: Final = 1 << 62
+
+
+@dataclass(frozen=True)
+class Ends:
+    """One side of flows as columns, shape (n,): which rule, who sent to whom, in which epoch, slot and turn, when, and
+    the event with its place."""
+
+    rule: Ints
+    src: Ints
+    dst: Ints
+    epoch: Ints
+    slot: Ints
+    turn: Ints
+    start_ns: Ints
+    end_ns: Ints
+    event_id: Ints
+    launch: Ints
+    block: Ints
+    warp: Ints
+    is_selected: Bools
+
+    def __len__(self) -> int:
+        """The number of sends, or of waits."""
+        return len(self.src)
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What makes a join by position doubtful: `is_lossy[rank]` says that events of a rank are missing.
+
+    `slack_ns` is how far clocks may disagree, None where they cannot be compared.
+    """
+
+    is_lossy: Bools
+    slack_ns: float | None
+
+
+def pair(sends: Ends, waits: Ends, doubt: Doubt) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows of the sends and of the waits that belong together; a send that released several waits is there as often.
+
+    Both sides must hold whole slots. Only flows with both ends selected are returned.
+    """
+    count = len(sends)
+    keys = _numbered(
+        [
+            np.concatenate([getattr(sends, name), getattr(waits, name)])
+            for name in ("rule", "src", "dst", "epoch", "slot")
+        ]
+    )
+    send_order, send_keys = _in_order(keys[:count], sends)
+    wait_order, wait_keys = _in_order(keys[count:], waits)
+    if waits.turn.any():
+        is_first = _are_of_first_turn(wait_keys, waits.turn[wait_order])
+        wait_order, wait_keys = wait_order[is_first], wait_keys[is_first]
+    at, is_met = _meet(
+        _Sorted(sends, send_order, send_keys), _Sorted(waits, wait_order, wait_keys), doubt
+    )
+    of_sends, of_waits = send_order[at[is_met]], wait_order[is_met]
+    if not (sends.is_selected.all() and waits.is_selected.all()):
+        kept = sends.is_selected[of_sends] & waits.is_selected[of_waits]
+        of_sends, of_waits = of_sends[kept], of_waits[kept]
+    return of_sends, of_waits
+
+
+@dataclass(frozen=True)
+class _Sorted:
+    """Ends in the order of their sorted keys; ends with one key follow each other in time."""
+
+    ends: Ends
+    order: NDArray[np.intp]
+    keys: NDArray[np.int64]
+
+
+def _meet(sends: _Sorted, waits: _Sorted, doubt: Doubt) -> tuple[NDArray[np.intp], Bools]:
+    """Per wait the position of its send among the sorted ones, and whether it has one."""
+    at = np.searchsorted(sends.keys, waits.keys)
+    if len(sends.keys) == 0:
+        return at, np.zeros(len(at), np.bool_)
+    if not _has_repeats(sends.keys) and not _has_repeats(waits.keys):
+        at = np.minimum(at, len(sends.keys) - 1)
+        return at, sends.keys[at] == waits.keys
+    num_sends = np.searchsorted(sends.keys, waits.keys, side="right") - at
+    nth, num_waits = _nth_of(waits.keys)
+    is_met = num_sends > 0
+    is_alone = num_sends == 1
+    is_repeated = (num_sends > 1) | (num_waits > 1)
+    is_met &= ~(is_repeated & _are_lossy(waits, doubt))
+    is_met &= is_alone | (num_waits <= num_sends)
+    position = at + np.where(is_alone, 0, nth)
+    doubtful = is_met & ~is_alone & (num_waits < num_sends)
+    if doubtful.any():
+        rows = np.flatnonzero(doubtful)
+        is_met[rows] = _is_only_choice(sends, waits, rows, at[rows], nth[rows], doubt.slack_ns)
+    return np.where(is_met, position, 0), is_met
+
+
+def _are_lossy(waits: _Sorted, doubt: Doubt) -> Bools:
+    src, dst = waits.ends.src[waits.order], waits.ends.dst[waits.order]
+    known = len(doubt.is_lossy)
+    lost: Bools = (
+        doubt.is_lossy[np.clip(src, 0, known - 1)] | doubt.is_lossy[np.clip(dst, 0, known - 1)]
+    )
+    return lost
+
+
+def _is_only_choice(
+    sends: _Sorted,
+    waits: _Sorted,
+    rows: NDArray[np.intp],
+    first: NDArray[np.intp],
+    nth: NDArray[np.intp],
+    slack_ns: float | None,
+) -> Bools:
+    """Whether times leave a wait no other send than its n-th. `first` is the first send of its slot.
+
+    Joined in order, a wait and all after it take at least as many sends as they are, and none of them can take a send
+    that began after it ended. So the wait is fixed where it, or one after it, has no send to spare.
+    """
+    if slack_ns is None:
+        return np.zeros(len(rows), np.bool_)
+    slot = np.cumsum(np.r_[True, first[1:] != first[:-1]]) - 1
+    latest_ns = waits.ends.end_ns[waits.order[rows]] + int(slack_ns)
+    spare = _num_begun(sends, slot, first, latest_ns) - 1 - nth
+    # The least from here on within the slot: going backwards, every slot starts below all that came before.
+    drop = slot.max() - slot
+    step = int(np.abs(spare).max()) + 1
+    least = np.minimum.accumulate((spare - 2 * step * drop)[::-1])[::-1] + 2 * step * drop
+    least_of_slot = least[np.flatnonzero(np.r_[True, first[1:] != first[:-1]])]
+    only: Bools = (least == 0) & (least_of_slot[slot] >= 0)
+    return only
+
+
+def _num_begun(
+    sends: _Sorted,
+    slot: NDArray[np.intp],
+    first: NDArray[np.intp],
+    latest_ns: Ints,
+) -> NDArray[np.intp]:
+    """Per wait, how many sends of its slot began by `latest_ns`."""
+    starts_of_slots = first[np.flatnonzero(np.r_[True, slot[1:] != slot[:-1]])]
+    ends_of_slots = np.searchsorted(sends.keys, sends.keys[starts_of_slots], side="right")
+    sizes = ends_of_slots - starts_of_slots
+    of_slot = np.repeat(np.arange(len(sizes)), sizes)
+    within = np.arange(len(of_slot)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    began_ns = sends.ends.start_ns[sends.order[starts_of_slots[of_slot] + within]]
+    is_wait = np.r_[np.zeros(len(began_ns), np.bool_), np.ones(len(slot), np.bool_)]
+    order = np.lexsort((is_wait, np.r_[began_ns, latest_ns], np.r_[of_slot, slot]))
+    begun = np.empty(len(order), np.intp)
+    begun[order] = np.cumsum(~is_wait[order])
+    before = np.cumsum(sizes) - sizes
+    counts: NDArray[np.intp] = begun[len(began_ns) :] - before[slot]
+    return counts
+
+
+def _numbered(columns: list[Ints]) -> NDArray[np.int64]:
+    """One number per distinct row."""
+    keys = np.zeros(len(columns[0]), dtype=np.int64)
+    size = 1
+    for column in columns:
+        lowest = int(column.min(initial=0))
+        width = int(column.max(initial=0)) - lowest + 1
+        if size * width >= _LARGEST_KEY:
+            _, dense = np.unique(keys, return_inverse=True)
+            keys, size = dense.astype(np.int64), len(keys) + 1
+        keys = keys * width + (column - lowest)
+        size *= width
+    return keys
+
+
+def _in_order(keys: NDArray[np.int64], ends: Ends) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """The order of the keys and the sorted keys; ends with one key follow each other in time."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    if _has_repeats(ordered):
+        order = np.lexsort((ends.event_id, ends.start_ns, keys))
+        ordered = keys[order]
+    return order, ordered
+
+
+def _has_repeats(ordered: NDArray[np.int64]) -> bool:
+    return bool((ordered[1:] == ordered[:-1]).any())
+
+
+def _are_of_first_turn(keys: NDArray[np.int64], turn: Ints) -> Bools:
+    """Several launches may wait for what one launch sent: the first that names a slot is the one that it releases."""
+    if len(keys) == 0:
+        return np.zeros(0, np.bool_)
+    starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
+    lowest = np.minimum.reduceat(turn, starts)
+    is_first: Bools = turn == np.repeat(lowest, np.diff(np.r_[starts, len(keys)]))
+    return is_first
+
+
+def _nth_of(ordered: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Of equal neighbours, 0 for the first, 1 for the second, ...; and how many there are."""
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)])
+    sizes = np.diff(np.r_[starts, len(ordered)])
+    return np.arange(len(ordered)) - np.repeat(starts, sizes), np.repeat(sizes, sizes)

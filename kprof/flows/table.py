@@ -1,0 +1,36 @@
+"""The flows of a trace as rows of the table behind the view `flows`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from kprof.flows.ends import FlowEnds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kprof.trace import Trace
+
+_ENDS_PER_SLICE: Final = 2_000_000
+
+
+def flow_pairs(trace: Trace) -> Iterator[pa.Table]:
+    """All flows of the selection, slice by slice."""
+    import pyarrow as pa
+
+    ends = FlowEnds.of(trace)
+    for chosen in ends.slices(_ENDS_PER_SLICE):
+        sends, waits = ends.read(chosen)
+        s, w = ends.pair(sends, waits)
+        columns = {
+            "rule": waits.rule[w],
+            "launch": waits.launch[w],
+            "src": waits.src[w],
+            "dst": waits.dst[w],
+            "slot": waits.slot[w],
+        }
+        for side, of_side, rows in (("send", sends, s), ("wait", waits, w)):
+            for name in ("event_id", "block", "warp", "start_ns", "end_ns"):
+                columns[f"{side}_{name}"] = getattr(of_side, name)[rows]
+        yield pa.table(columns)
