@@ -1,4 +1,4 @@
-"""A compiled kernel source as Python sees it: its variants, the launches each is made of, and how one is launched.
+"""A compiled kernel source as Python sees it: its variants, the launches each is made of, and how a call is launched.
 
 A source is compiled twice: instrumented, and as if kprof did not exist for launches that nobody records. The other side
 is device/launch_interface.h. What a call is (its arguments, its memory) belongs to each kernel's plan.
@@ -7,13 +7,14 @@ is device/launch_interface.h. What a call is (its arguments, its memory) belongs
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from instrumented_kernels.layouts import KernelLaunch, Layout
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.gpu import current_stream as current_stream
 from kprof.devices.targets import Target, arch_of_device, target_of_device
@@ -23,8 +24,6 @@ from kprof.recording.recorder import LaunchBuffer, NullRecorder, Recorder
 if TYPE_CHECKING:
     from kprof.regions import RegionTable
 
-# memory_layout::kMaxRanks of device/memory_layout.h.
-MAX_RANKS: Final = 64
 # What a launch gets that is not recorded.
 NO_BUFFER: Final = LaunchBuffer(0, 0).packed()
 _DEVICE_DIR: Final = Path(__file__).parent / "device"
@@ -50,35 +49,31 @@ def build_options(device: str) -> BuildOptions:
     return BuildOptions(target, arch_of_device(device), include_dirs=(_DEVICE_DIR,))
 
 
-class _KernelLaunch(ctypes.Structure):
-    """KernelLaunch of device/launch_interface.h."""
+@dataclass(frozen=True)
+class KernelSource:
+    """A kernel's folder (kernel.hip, regions.h) and what its `arguments.py` declares.
 
-    _fields_ = [
-        ("call", ctypes.c_void_p),
-        ("buffer", ctypes.c_char_p),
-        ("stream", ctypes.c_void_p),
-        ("schedule_seed", ctypes.c_uint64),
-        ("variant", ctypes.c_int),
-        ("phase", ctypes.c_int),
-        ("num_blocks", ctypes.c_int),
-        ("threads_per_block", ctypes.c_int),
-    ]
+    `tracks_per_block` is what a recorder reserves; None is one per warp.
+    """
+
+    folder: Path
+    shape: type[Layout]
+    call: type[Layout]
+    tracks_per_block: int | None = None
 
 
 class KernelLibrary:
-    """One kernel source, compiled and loaded. `call_type` is the ctypes mirror of its CallArguments.
+    """One kernel source, compiled and loaded. `functions` gives the library's own C functions.
 
-    `functions` gives the library's own C functions. Raises TargetError or BuildError of kprof.
+    Raises TargetError or BuildError of kprof.
     """
 
-    def __init__(
-        self, source: Path, options: BuildOptions, call_type: type[ctypes.Structure]
-    ) -> None:
-        self.functions = load_library(source, options)
-        _declare(self.functions)
+    def __init__(self, source: KernelSource, options: BuildOptions) -> None:
+        self.functions = load_library(source.folder / "kernel.hip", options)
+        _declare(self.functions, source.shape)
         self._kernel_launch = self.functions.kernel_launch
-        assert self.functions.kernel_call_bytes() == ctypes.sizeof(call_type), (
-            f"CallArguments of {source} differ between C++ and Python"
+        assert self.functions.kernel_call_bytes() == ctypes.sizeof(source.call), (
+            f"{source.folder.name}: run `python -m instrumented_kernels.layouts`"
         )
         self.variants: tuple[str, ...] = tuple(
             self.functions.kernel_variant_name(idx).decode()
@@ -94,14 +89,6 @@ class KernelLibrary:
         self.warp_width = int(self.functions.kernel_warp_width())
         self.num_processors = int(self.functions.kernel_num_processors())
         self.ticks_per_second = int(self.functions.kernel_ticks_per_second())
-
-    def variant_idx(self, name: str) -> int:
-        """The number of a variant; raises ValueError for a name that is not known."""
-        if name not in self.variants:
-            raise ValueError(
-                f"variant {name!r} is not known; choose one of {', '.join(self.variants)}"
-            )
-        return self.variants.index(name)
 
     def phases(self, variant_idx: int) -> tuple[str, ...]:
         """The names of the kernels that a call of this variant launches, in order."""
@@ -122,12 +109,12 @@ class KernelLibrary:
         """The largest grid of which all blocks run at the same time, over all launches of the variant."""
         return int(self.functions.kernel_max_resident_blocks(variant_idx, threads_per_block))
 
-    def run(self, launch: PreparedLaunch) -> None:
-        """Launch with the arguments as they stand; raises RuntimeError when the device refuses it."""
-        error = self._kernel_launch(launch.address)
+    def run(self, launches: LaunchSequence, first: int, count: int) -> None:
+        """Launch a part of a sequence; raises RuntimeError when the device refuses it."""
+        error = self._kernel_launch(launches.addresses[first], count)
         if error:
             text = self.functions.kernel_error_text(error).decode()
-            raise RuntimeError(f"{launch.name} could not be launched: {text}")
+            raise RuntimeError(f"{launches.names[first]} could not be launched: {text}")
 
 
 class KernelBuilds:
@@ -164,84 +151,102 @@ class KernelBuilds:
         builds = [self.plain, self.instrumented] if process_records() else [self.plain]
         return min(build.max_resident_blocks(variant_idx, threads_per_block) for build in builds)
 
-    def prepare(
-        self, variant_idx: int, phase_idx: int, call: ctypes.Structure, grid: Grid
-    ) -> PreparedLaunch:
-        """One phase of a call, ready to be launched again and again; `call` may be changed in between."""
-        return PreparedLaunch(self, variant_idx, phase_idx, call, grid)
 
-    def launch(
-        self,
-        launch: PreparedLaunch,
-        *,
-        regions: RegionTable,
-        recorder: Recorder | NullRecorder,
-        stream: int | None,
-        schedule_seed: int = 0,
-        tracks_per_block: int | None = None,
-    ) -> None:
-        """Launch one phase of a call, by the build that its buffer asks for.
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a call: a phase of a variant. `call` may be changed between launches."""
 
-        Recorded per warp, unless `tracks_per_block` says otherwise. Raises RuntimeError when the device refuses it,
-        ValueError when the grid is too large for the instrumented build.
-        """
-        library, arguments = self.plain, launch.arguments
-        arguments.buffer = NO_BUFFER
-        if recorder.is_recording:
-            buffer = recorder.launch(
-                launch.name,
-                regions,
-                num_blocks=launch.grid.num_blocks,
-                threads_per_block=launch.grid.threads_per_block,
-                tracks_per_block=tracks_per_block or launch.grid.warps_per_block,
-            )
-            # A recorder may count launches and record nothing.
-            if buffer.arena:
-                library = launch.instrumented
-                arguments.buffer = buffer.packed()
-        arguments.stream = stream
-        arguments.schedule_seed = schedule_seed
-        library.run(launch)
+    variant_idx: int
+    phase_idx: int
+    call: Layout
+    grid: Grid
 
 
-class PreparedLaunch:
-    """All that a launch needs but the stream and the recorder: launching it again costs the host little."""
+class LaunchSequence:
+    """The launches of one call, ready to be run again and again. Where nobody records, one step launches them all."""
 
     def __init__(
         self,
         builds: KernelBuilds,
-        variant_idx: int,
-        phase_idx: int,
-        call: ctypes.Structure,
-        grid: Grid,
+        launches: Sequence[Launch],
+        regions: RegionTable,
+        tracks_per_block: int | None,
     ) -> None:
-        self.name = builds.plain.phases(variant_idx)[phase_idx]
-        self.grid = grid
-        self.call = call
-        self._builds, self._variant_idx = builds, variant_idx
-        self.arguments = _KernelLaunch(
-            ctypes.addressof(call),
-            NO_BUFFER,
-            None,
-            0,
-            variant_idx,
-            phase_idx,
-            grid.num_blocks,
-            grid.threads_per_block,
-        )
-        self.address = ctypes.addressof(self.arguments)
+        self.launches = tuple(launches)
+        plain = builds.plain
+        self.names = [plain.phases(each.variant_idx)[each.phase_idx] for each in launches]
+        self._builds, self._plain = builds, plain
+        self._regions, self._tracks_per_block = regions, tracks_per_block
+        self._stream: int | None = None
+        self._arguments = (KernelLaunch * len(launches))(*map(_arguments, launches))
+        size_bytes = ctypes.sizeof(KernelLaunch)
+        begin = ctypes.addressof(self._arguments)
+        self.addresses = [begin + i * size_bytes for i in range(len(launches))]
 
     @cached_property
     def instrumented(self) -> KernelLibrary:
-        """What records this launch, loaded; raises ValueError where the grid cannot be resident with more registers."""
+        """What records the launches; raises ValueError where a grid cannot be resident with more registers."""
         library = self._builds.instrumented
-        library.grid(self._variant_idx, self.grid.num_blocks, self.grid.warps_per_block)
+        for each in self.launches:
+            library.grid(each.variant_idx, each.grid.num_blocks, each.grid.warps_per_block)
         return library
 
+    def run(
+        self, recorder: Recorder | NullRecorder, stream: int | None, schedule_seed: int = 0
+    ) -> None:
+        """Launch all, each by the build that its buffer asks for.
 
-def _declare(functions: Any) -> None:
+        Raises RuntimeError when the device refuses one, ValueError when a grid is too large for the instrumented build.
+        """
+        if stream != self._stream or schedule_seed:
+            self._stream = stream
+            for idx, arguments in enumerate(self._arguments):
+                arguments.stream = stream
+                arguments.schedule_seed = schedule_seed and schedule_seed + idx
+        if recorder.is_recording:
+            for idx in range(len(self.launches)):
+                self._run_recorded(idx, recorder)
+        elif self.launches:
+            self._plain.run(self, 0, len(self.launches))
+
+    def _run_recorded(self, idx: int, recorder: Recorder | NullRecorder) -> None:
+        grid = self.launches[idx].grid
+        buffer = recorder.launch(
+            self.names[idx],
+            self._regions,
+            num_blocks=grid.num_blocks,
+            threads_per_block=grid.threads_per_block,
+            tracks_per_block=self._tracks_per_block or grid.warps_per_block,
+        )
+        # A recorder may count launches and record nothing.
+        if not buffer.arena:
+            self._plain.run(self, idx, 1)
+            return
+        instrumented, arguments = self.instrumented, self._arguments[idx]
+        arguments.buffer = buffer.packed()
+        try:
+            instrumented.run(self, idx, 1)
+        finally:
+            arguments.buffer = NO_BUFFER
+
+
+def _arguments(launch: Launch) -> Layout:
+    return KernelLaunch(
+        call=ctypes.addressof(launch.call),
+        buffer=NO_BUFFER,
+        variant=launch.variant_idx,
+        phase=launch.phase_idx,
+        num_blocks=launch.grid.num_blocks,
+        threads_per_block=launch.grid.threads_per_block,
+    )
+
+
+def _declare(functions: Any, shape: type[Layout]) -> None:
     functions.kernel_call_bytes.restype = ctypes.c_uint64
     functions.kernel_ticks_per_second.restype = ctypes.c_uint64
     for name in ("kernel_variant_name", "kernel_phase_name", "kernel_error_text"):
         getattr(functions, name).restype = ctypes.c_char_p
-    functions.kernel_launch.argtypes = [ctypes.c_void_p]
+    for name in ("kernel_heap_bytes", "kernel_workspace_bytes"):
+        function = getattr(functions, name)
+        function.argtypes, function.restype = [ctypes.POINTER(shape)], ctypes.c_uint64
+    functions.kernel_launch.argtypes = [ctypes.c_void_p, ctypes.c_int]

@@ -1,4 +1,4 @@
-"""The memory of one plan: a symmetric heap that peers write, and a workspace that only this rank touches."""
+"""The memory of one plan: a heap that peers write, a workspace of this rank, and what tells the host of a failure."""
 
 from __future__ import annotations
 
@@ -7,77 +7,58 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from instrumented_kernels.kernel_library import MAX_RANKS
+from instrumented_kernels.layouts import MAX_RANKS, Failure, Layout
+from kprof.devices import gpu
 from kprof.devices.memory import Memory, allocate
 from kprof.devices.symmetric import SymmetricHeap
 from kprof.errors import ArenaError, TargetError
 
 if TYPE_CHECKING:
     from kprof.groups import Group
-    from kprof.regions import RegionTable
-
-
-class PeerTimeoutError(RuntimeError):
-    """A rank waited for a peer longer than the limit; the message says who, for whom and for what."""
-
-
-class _Timeout(ctypes.Structure):
-    """signals::Timeout of device/signals.h."""
-
-    _fields_ = [
-        (name, ctypes.c_uint32)
-        for name in (
-            "is_set",
-            "region",
-            "peer",
-            "slot",
-            "epoch",
-            "waited_ms",
-            "reserved0",
-            "reserved1",
-        )
-    ]
 
 
 class TeamMemory:
     """`heap_bytes` of zeroed memory that all ranks of the group can write, and `workspace_bytes` of this rank's own.
 
-    Creation is collective. The workspace begins with the signals::Timeout of this rank. Raises TargetError of kprof
-    when there is too little memory or ranks cannot reach each other.
+    `failure` is what kernels tell the host; reading it waits for nothing. Creation is collective. Raises TargetError of
+    kprof when there is too little memory or ranks cannot reach each other.
     """
 
     def __init__(self, group: Group, device: str, *, heap_bytes: int, workspace_bytes: int) -> None:
-        self._group = group
+        self._group, self._device = group, device
         self._heap = SymmetricHeap(group, heap_bytes, device)
         self._workspace: Memory | None = _allocate_workspace(workspace_bytes, device)
+        self._pinned = None if device == "cpu" else _pinned(ctypes.sizeof(Failure))
+        self.failure: Layout = (
+            Failure() if self._pinned is None else Failure.from_address(self._pinned.data_ptr())
+        )
         self.heaps = (ctypes.c_void_p * MAX_RANKS)(*self._heap.bases)
 
     @property
+    def is_open(self) -> bool:
+        """Whether calls may use the memory."""
+        return self._workspace is not None
+
+    @property
     def workspace_address(self) -> int:
-        """Where the workspace lies; raises RuntimeError when the memory is gone."""
-        return self._open().address
+        """Where the workspace lies."""
+        return self.check_open().address
 
     def read(self, offset: int, num_bytes: int, dtype: Any = np.uint8) -> np.ndarray:
         """A copy of a part of the workspace, after all launches so far."""
-        return self._open().read(offset, offset + num_bytes).view(dtype)
+        return self.check_open().read(offset, offset + num_bytes).view(dtype)
 
-    def raise_if_timed_out(self, regions: RegionTable) -> None:
-        """Wait for all launches on this rank; raise PeerTimeoutError when one gave up waiting for a peer.
+    def synchronize(self) -> None:
+        """Wait for all launches on this rank."""
+        gpu.synchronize(self._device)
 
-        The memory is void after that: what the peer owed may still arrive.
-        """
-        timeout = _Timeout.from_buffer_copy(self.read(0, ctypes.sizeof(_Timeout)).tobytes())
-        if not timeout.is_set:
-            return
+    def retire(self) -> None:
+        """No call may use the memory any more, but peers may still write to the heap: only `close` gives that back."""
         self._workspace = None
-        raise PeerTimeoutError(
-            f"rank {self._group.rank} waited {timeout.waited_ms / 1e3:.1f} s for rank {timeout.peer}, "
-            f"slot {timeout.slot}, epoch {timeout.epoch}, in {regions[timeout.region].name}; "
-            "the results of this call are void"
-        )
 
     def close(self) -> None:
         """Free the memory. Collective: no rank may still write to another's heap."""
+        self.synchronize()
         self._group.barrier()
         self.abandon()
 
@@ -86,10 +67,12 @@ class TeamMemory:
         self._heap.close()
         self._workspace = None
 
-    def _open(self) -> Memory:
+    def check_open(self) -> Memory:
+        """The workspace; raises RuntimeError when it is gone."""
         if self._workspace is None:
             raise RuntimeError(
-                "the plan was closed, or a peer timed out in an earlier call; create a new plan"
+                "the plan was closed, or an earlier call of it failed; create a new plan "
+                "(close_plans() on all ranks drops those that the functions keep)"
             )
         return self._workspace
 
@@ -101,3 +84,10 @@ def _allocate_workspace(num_bytes: int, device: str) -> Memory:
         raise TargetError(
             f"no room for a workspace of {num_bytes >> 20} MiB on {device}; use a smaller shape or more ranks"
         ) from error
+
+
+def _pinned(num_bytes: int) -> Any:
+    """Memory of the host that kernels can write; zeros."""
+    import torch
+
+    return torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=True)

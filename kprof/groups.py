@@ -7,6 +7,7 @@ clock samples.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -46,14 +47,27 @@ class SoloGroup:
 
 
 class TorchGroup:
-    """The ranks of a torch.distributed process group (the default one unless given)."""
+    """The ranks of a torch.distributed process group (the default one unless given).
+
+    torch keeps process groups alive; this does not, so that destroy_process_group() closes what the group had open.
+    """
 
     def __init__(self, process_group: Any = None) -> None:
         import torch.distributed as dist
 
-        self.process_group = process_group
+        self._process_group = None if process_group is None else weakref.ref(process_group)
         self.rank: int = dist.get_rank(process_group)
         self.world_size: int = dist.get_world_size(process_group)
+
+    @property
+    def process_group(self) -> Any:
+        """The process group, None for the default one; raises RuntimeError when it was destroyed."""
+        if self._process_group is None:
+            return None
+        process_group = self._process_group()
+        if process_group is None:
+            raise RuntimeError("the process group was destroyed; make a new group")
+        return process_group
 
     def all_gather(self, value: Any) -> list[Any]:
         """Every rank's value, by rank, pickled by torch between the ranks of one job."""

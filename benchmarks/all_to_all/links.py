@@ -11,7 +11,8 @@ import torch
 
 from instrumented_kernels.all_to_all import Problem
 from instrumented_kernels.all_to_all.routing import Inputs
-from instrumented_kernels.kernel_library import MAX_RANKS, build_options, current_stream
+from instrumented_kernels.kernel_library import build_options, current_stream
+from instrumented_kernels.layouts import MAX_RANKS
 from kprof.devices.build import load_library
 from kprof.devices.symmetric import SymmetricHeap
 

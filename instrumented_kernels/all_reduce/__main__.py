@@ -11,7 +11,7 @@ import typer
 
 from instrumented_kernels.all_reduce.plan import Plan
 from instrumented_kernels.all_reduce.values import expected_sum, make_input
-from instrumented_kernels.team_memory import PeerTimeoutError
+from instrumented_kernels.call_ledger import PeerError
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.errors import KprofError
 from kprof.groups import Group
@@ -88,7 +88,7 @@ def main(
             result = run(plan, call, Delay(delay_ms / 1e3, delay_rank), repeats, seed, graph)
             num_wrong = _report(group, plan, call, repeats, result)
             plan.close()
-    except (ValueError, KprofError, PeerTimeoutError) as error:
+    except (ValueError, KprofError, PeerError) as error:
         typer.echo(f"all_reduce: {error}", err=True)
         raise typer.Exit(1) from None
     if num_wrong:

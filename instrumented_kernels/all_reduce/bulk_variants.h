@@ -24,13 +24,17 @@ KPROF_DEVICE void publish_to_all(const Call& call, const Exchange& exchange, uin
   });
 }
 
-// The block waits for what `source` put for block `block`.
+// The block waits for what `source` put for block `block`, and records the wait. False after a timeout.
+template <uint32_t region>
 KPROF_DEVICE bool await(const Call& call, const Exchange& exchange, uint32_t round, uint32_t source, uint32_t block,
-                        uint32_t region) {
+                        kprof::Span& span, kprof::Track& track) {
   const uint32_t* flag = exchange.flag(call.rank, round, source, block);
-  return signals::wait_block([&] {
+  const bool has_come = signals::wait_block([&] {
     return signals::poll([flag] { return load_system(flag); }, exchange.epoch(), call.limits(), {region, source, block});
   });
+  if (!has_come) return false;
+  span = profile_lap(track, span, region, payload<region>(source, block));
+  return true;
 }
 
 // The block waits for what all ranks put for it; all flags are asked for before the first is looked at.

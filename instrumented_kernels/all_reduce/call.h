@@ -14,6 +14,7 @@
 #include "layout.h"
 #include "packets.h"
 #include "signals.h"
+#include "team_call.h"
 #include "variants.h"
 
 namespace all_reduce {
@@ -31,25 +32,8 @@ using kprof::profile_start;
 using kprof::profile_stop;
 using packets::Packet;
 
-// One call on one rank, as plan.py describes it. Nothing in it changes from call to call on the same tensor.
-struct CallArguments {
-  Shape shape;
-  uint32_t rank;
-  uint32_t num_elements;
-  uint64_t timeout_ticks;
-  const void* input;
-  void* output;            // may be the input; no other overlap
-  char* workspace;
-  char* heaps[kMaxRanks];  // every rank's heap, as this rank sees it
-};
-
-// The same with the layouts worked out once on the host.
-struct Call : CallArguments {
-  HeapLayout heap;
-  WorkspaceLayout local;
-
-  explicit Call(const CallArguments& arguments)
-      : CallArguments(arguments), heap(arguments.shape), local(arguments.shape) {}
+struct Call : team_call::TeamCall<CallArguments, HeapLayout, WorkspaceLayout> {
+  using TeamCall::TeamCall;
 
   KPROF_DEVICE uint32_t num_ranks() const { return shape.world_size; }
   // The ranks after this one, in a circle, so that not everybody writes to the same rank at first.
@@ -57,13 +41,8 @@ struct Call : CallArguments {
     const uint32_t after = rank + distance;  // no distance is longer than once around
     return after < shape.world_size ? after : after - shape.world_size;
   }
-  KPROF_DEVICE uint64_t* counter() const { return memory_layout::at<uint64_t>(workspace, local.counter); }
-  KPROF_DEVICE uint32_t* turn(uint32_t source) const {
-    return memory_layout::at<uint32_t>(workspace, local.turns) + source;
-  }
-  KPROF_DEVICE signals::WaitLimits limits() const {
-    return {memory_layout::at<signals::Timeout>(workspace, local.timeout), timeout_ticks};
-  }
+  KPROF_DEVICE uint64_t* counter() const { return in_workspace<uint64_t>(local.counter); }
+  KPROF_DEVICE uint32_t* turn(uint32_t source) const { return in_workspace<uint32_t>(local.turns) + source; }
   template <typename Element, uint32_t num_bytes>
   KPROF_DEVICE elements::Tensor<const Element, num_bytes> input_as() const {
     return {static_cast<const Element*>(input), num_elements};
@@ -92,12 +71,12 @@ class Exchange {
   // What `source` has put for block `block` of `owner` in a round.
   KPROF_DEVICE uint32_t* flag(uint32_t owner, uint32_t round, uint32_t source, uint32_t block) const {
     const uint32_t row = ((epoch_ & 1u) * kNumRounds + round) * call_.num_ranks() + source;
-    return memory_layout::at<uint32_t>(call_.heaps[owner], call_.heap.flags) + row * kMaxBlocks + block;
+    return call_.at<uint32_t>(owner, call_.heap.flags) + row * kMaxBlocks + block;
   }
 
  private:
   KPROF_DEVICE char* half(uint32_t owner, Offset offset, uint32_t num_bytes) const {
-    return call_.heaps[owner] + offset.bytes() + static_cast<uint64_t>(epoch_ & 1u) * num_bytes;
+    return call_.at<char>(owner, offset) + static_cast<uint64_t>(epoch_ & 1u) * num_bytes;
   }
 
   const Call& call_;

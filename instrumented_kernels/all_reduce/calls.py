@@ -1,17 +1,18 @@
-"""all_reduce as a function: plans are made at the first call of a process group and kept."""
+"""all_reduce as a function: plans are made at the first call of a process group and kept as long as the group lives."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from instrumented_kernels.all_reduce.plan import Plan
-from kprof.groups import Group, SoloGroup, TorchGroup
-from kprof.recording.recorder import NullRecorder, Recorder
+from instrumented_kernels.plan_cache import PlanCache
 
 if TYPE_CHECKING:
     import torch
 
-_plans: dict[tuple[Any, int], Plan] = {}
+    from kprof.recording.recorder import NullRecorder, Recorder
+
+_plans: Final[PlanCache[Plan]] = PlanCache("all_reduce")
 
 
 def all_reduce(
@@ -25,28 +26,27 @@ def all_reduce(
 ) -> torch.Tensor:
     """Sum of `tensor` (fp16, bf16 or fp32, contiguous) over the ranks of the process group; see Plan.__call__.
 
-    The first call on a group is collective beyond the sum: it allocates, so make one before capturing a CUDA graph.
-    Plans are kept until `close_plans`.
+    The first call on a group is collective beyond the sum: it allocates, so make one before capturing a CUDA graph. The
+    memory is freed when the group is destroyed, or by `close_plans`.
+
+    Raises DifferentCallsError when a peer has made another call on this group. On a GPU the call is only launched: a
+    peer that never comes is a PeerTimeoutError at the next call, at `wait` or at `close_plans`, also for calls in a
+    graph.
     """
-    return _plan_of(process_group, tensor)(
-        tensor, out=out, variant=variant, grid=grid, recorder=recorder
+    plan = _plans.get(
+        process_group,
+        "any tensor",
+        tensor,
+        lambda group, ledger: Plan(group, device=str(tensor.device), ledger=ledger),
     )
+    return plan(tensor, out=out, variant=variant, grid=grid, recorder=recorder)
+
+
+def wait() -> None:
+    """Wait for all calls of `all_reduce` on this rank; raises PeerTimeoutError when a peer never came."""
+    _plans.wait()
 
 
 def close_plans() -> None:
-    """Free all plans that `all_reduce` has made. Collective."""
-    while _plans:
-        _plans.popitem()[1].close()
-
-
-def _plan_of(process_group: Any, tensor: torch.Tensor) -> Plan:
-    import torch.distributed as dist
-
-    if process_group is None and dist.is_initialized():
-        process_group = dist.group.WORLD
-    key = (process_group, tensor.get_device())
-    plan = _plans.get(key)
-    if plan is None:
-        group: Group = SoloGroup() if process_group is None else TorchGroup(process_group)
-        plan = _plans[key] = Plan(group, device=str(tensor.device))
-    return plan
+    """Free all plans that `all_reduce` has made. Collective. Raises what `wait` would."""
+    _plans.close()

@@ -26,9 +26,6 @@
 
 namespace all_reduce {
 
-// The grid that a variant is made for; 0: any.
-enum GridRule : uint32_t { kAnyGrid = 0, kOneBlock = 1, kBlockPerRank = 2 };
-
 struct Traits {
   Division division;
   GridRule grid_rule;
@@ -59,14 +56,8 @@ constexpr Traits kTraits[] = {
 #define KERNEL_NAMESPACE all_reduce
 #include "launch_interface.h"
 
-using all_reduce::Shape;
-
-extern "C" uint64_t all_reduce_heap_bytes(const Shape* shape) { return all_reduce::HeapLayout(*shape).end.bytes(); }
-extern "C" uint64_t all_reduce_workspace_bytes(const Shape* shape) {
-  return all_reduce::WorkspaceLayout(*shape).end.bytes();
-}
 // The most elements that one launch of a variant takes.
-extern "C" uint64_t all_reduce_capacity(const Shape* shape, int variant) {
+extern "C" uint64_t all_reduce_capacity(const all_reduce::Shape* shape, int variant) {
   const uint64_t element_bytes = variant % 3 == 2 ? sizeof(float) : sizeof(uint16_t);
   return all_reduce::capacity(*shape, all_reduce::kTraits[variant / 3].division, element_bytes);
 }

@@ -12,7 +12,7 @@ class RunningSums {
   using Sums = Sum<Vec<Element>>;
 
   KPROF_DEVICE explicit RunningSums(const Call& call)
-      : sums_(memory_layout::at<Sums>(call.workspace, call.local.sums)) {}
+      : sums_(call.in_workspace<Sums>(call.local.sums)) {}
 
   KPROF_DEVICE void add(uint32_t i, const Vec<Element>& vector, bool is_first) const {
     Sums sum;
@@ -67,8 +67,7 @@ KPROF_DEVICE void oneshot_serial_exchange(const Call& call, kprof::Track& track)
   span = profile_lap(track, span, R_PUBLISH, payload<R_PUBLISH>(num_published_bytes));
   for (uint32_t source = 0; source < call.num_ranks(); ++source) {
     if (source != call.rank) {
-      if (!await(call, exchange, kSummands, source, block_id(), R_WAIT)) return;
-      span = profile_lap(track, span, R_WAIT, payload<R_WAIT>(source, block_id()));
+      if (!await<R_WAIT>(call, exchange, kSummands, source, block_id(), span, track)) return;
     }
     add_whole<Element>(call, exchange, source);
     span = profile_lap(track, span, R_REDUCE, payload<R_REDUCE>(num_bytes));
@@ -96,8 +95,7 @@ KPROF_DEVICE void oneshot_lock_exchange(const Call& call, kprof::Track& track) {
     put_whole<Element>(call, exchange, peer);
     publish(call, exchange, kSummands, peer, 0);
     span = profile_lap(track, span, R_PUT, payload<R_PUT>(peer, 0u, num_bytes));
-    if (!await(call, exchange, kSummands, peer, 0, R_WAIT)) return;
-    span = profile_lap(track, span, R_WAIT, payload<R_WAIT>(peer, 0u));
+    if (!await<R_WAIT>(call, exchange, kSummands, peer, 0, span, track)) return;
   }
   const bool is_mine = signals::wait_block([&] {
     const auto read = [&] { return load_system(call.turn(peer - 1)); };
@@ -143,8 +141,7 @@ KPROF_DEVICE void oneshot_tree_exchange(const Call& call, kprof::Track& track) {
     publish(call, exchange, kSummands, peer, block_id());
     span = profile_lap(track, span, R_TREE_PUT, payload<R_TREE_PUT>(peer, block_id(), num_tensors * num_share_bytes));
     const uint32_t source = call.rank_after(distance);
-    if (!await(call, exchange, kSummands, source, block_id(), R_TREE_WAIT)) return;
-    span = profile_lap(track, span, R_TREE_WAIT, payload<R_TREE_WAIT>(source, block_id()));
+    if (!await<R_TREE_WAIT>(call, exchange, kSummands, source, block_id(), span, track)) return;
   }
   for_each_in(share, [&](uint32_t i) {
     output.store(i, sum_of_slots<Element>(call, slots, num_vectors, i, input.load(i)));

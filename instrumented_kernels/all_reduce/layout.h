@@ -1,26 +1,17 @@
 // Where everything lies: the symmetric heap that peers write, and the workspace that only this rank touches.
 #pragma once
 
+#include "arguments.h"
 #include "memory_layout.h"
 #include "packets.h"
-#include "signals.h"
 
 namespace all_reduce {
 
-using memory_layout::kMaxRanks;
 using memory_layout::Offset;
 
-// What the fields of the regions can hold, and the flags per source.
-constexpr uint32_t kMaxBlocks = 254;
 // Flags per source and block: one for what is to be summed, one for sums that come back.
 constexpr uint32_t kNumRounds = 2;
 constexpr uint32_t kVectorBytes = 16;
-
-struct Shape {
-  uint32_t world_size;
-  uint32_t packet_bytes;  // of the heap, for one parity
-  uint32_t bulk_bytes;    // of the heap, for one parity
-};
 
 // The symmetric heap; the same on every rank. Everything exists twice, for even and odd epochs. How packets and bulk are
 // divided is up to each variant and the size of its call.
@@ -40,15 +31,15 @@ struct HeapLayout {
 };
 
 struct WorkspaceLayout {
-  Offset timeout;  // signals::Timeout
-  Offset counter;  // u64, see launch_counter.h
-  Offset turns;    // u32 [W]: the epoch in which the block of a source last left the lock
-  Offset sums;     // f32: running sums of oneshot_serial and oneshot_lock, for the largest tensor of theirs
+  Offset has_failed;  // u32, see signals.h
+  Offset counter;     // u64, see launch_counter.h
+  Offset turns;       // u32 [W]: the epoch in which the block of a source last left the lock
+  Offset sums;        // f32: running sums of oneshot_serial and oneshot_lock, for the largest tensor of theirs
   Offset end;
 
   explicit WorkspaceLayout(const Shape& shape) {
     memory_layout::Cursor cursor;
-    timeout = cursor.take(sizeof(signals::Timeout));
+    has_failed = cursor.take(sizeof(uint32_t));
     counter = cursor.take(sizeof(uint64_t));
     turns = cursor.take(shape.world_size * sizeof(uint32_t));
     sums = cursor.take(2ull * shape.bulk_bytes / shape.world_size + 2 * kVectorBytes);

@@ -1,8 +1,7 @@
-"""The plan: compiled kernels, symmetric heap and workspace of one group of ranks, and how a call is run.
+"""The plan of the all-reduce: how a tensor becomes launches.
 
-Created once per group (collective), used for any number of calls, freed by `close`. All sizes come from the compiled
-kernel (layout.h); nothing is declared twice. What a call of a certain size needs is worked out once and kept, so that
-later calls only fill in two addresses.
+Created once per group (collective), used for any number of calls, freed by `close`. What a call of a certain size
+needs is worked out once and kept, so that later calls only fill in two addresses.
 """
 
 from __future__ import annotations
@@ -12,36 +11,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from instrumented_kernels.all_reduce.arguments import MAX_BLOCKS, CallArguments, GridRule, Shape
 from instrumented_kernels.all_reduce.tuning import tuning_for
-from instrumented_kernels.kernel_library import (
-    MAX_RANKS,
-    KernelBuilds,
-    KernelLibrary,
-    PreparedLaunch,
-    build_options,
-    current_stream,
-)
-from instrumented_kernels.team_memory import TeamMemory
+from instrumented_kernels.kernel_library import Grid, KernelSource, Launch, LaunchSequence
+from instrumented_kernels.plan import DEFAULT_TIMEOUT_S, NOT_RECORDING, KernelPlan
 from instrumented_kernels.tensors import check_tensor
-from kprof.devices.build import BuildOptions
 from kprof.devices.targets import Target, record_of
-from kprof.recording.recorder import NullRecorder, Recorder
-from kprof.regions import RegionTable
 
 if TYPE_CHECKING:
     import torch
 
+    from instrumented_kernels.call_ledger import CallLedger
+    from instrumented_kernels.layouts import Layout
+    from kprof.devices.build import BuildOptions
     from kprof.groups import Group
+    from kprof.recording.recorder import NullRecorder, Recorder
 
-DEFAULT_TIMEOUT_S: Final = 5.0
 CPU_BLOCKS: Final = 2
 # What kernel.hip is compiled for, by the name of the torch dtype.
 ELEMENT_TYPES: Final = {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float32": "fp32"}
-# all_reduce::kMaxBlocks and all_reduce::GridRule.
-MAX_BLOCKS: Final = 254
-_ONE_BLOCK, _BLOCK_PER_RANK = 1, 2
-_NO_RECORDER: Final = NullRecorder()
-_HERE: Final = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -56,46 +44,30 @@ _CPU_HEAP_SIZES: Final = HeapSizes(1 << 20, 1 << 20)
 _GPU_HEAP_SIZES: Final = HeapSizes(32 << 20, 32 << 20)
 
 
-class _Shape(ctypes.Structure):
-    """all_reduce::Shape of layout.h."""
+class _Part(NamedTuple):
+    """The arguments of one launch of a call, and where its part of the tensor begins."""
 
-    _fields_ = [
-        ("world_size", ctypes.c_uint32),
-        ("packet_bytes", ctypes.c_uint32),
-        ("bulk_bytes", ctypes.c_uint32),
-    ]
-
-
-class _Call(ctypes.Structure):
-    """all_reduce::CallArguments of kernel.hip; its size is compared with the compiled one."""
-
-    _fields_ = [
-        ("shape", _Shape),
-        ("rank", ctypes.c_uint32),
-        ("num_elements", ctypes.c_uint32),
-        ("timeout_ticks", ctypes.c_uint64),
-        ("input", ctypes.c_void_p),
-        ("output", ctypes.c_void_p),
-        ("workspace", ctypes.c_void_p),
-        ("heaps", ctypes.c_void_p * MAX_RANKS),
-    ]
-
-
-class _Launch(NamedTuple):
-    """One launch of a call: all but the addresses. `begin_byte` is where its part of the tensor begins."""
-
-    prepared: PreparedLaunch
-    call: _Call
+    arguments: Layout
     begin_byte: int
 
 
-class Plan:
+class PreparedCall(NamedTuple):
+    """All that calls on tensors of one kind need but the addresses."""
+
+    sequence: LaunchSequence
+    parts: list[_Part]
+    fingerprint: int
+
+
+class Plan(KernelPlan):
     """Everything that all-reduces on one group of ranks need. Creation is collective.
 
-    `device` is "cpu" or the current torch device. `warps_per_block` is what was tuned unless given. On the CPU target
-    `options` may set the warp width and `schedule_seed` the interleaving. Raises ValueError, or TargetError /
-    BuildError of kprof.
+    `device` is "cpu" or a torch device. `warps_per_block` is what was tuned unless given. On the CPU target `options`
+    may set the warp width and `schedule_seed` the interleaving. Raises ValueError, or TargetError / BuildError of
+    kprof.
     """
+
+    source = KernelSource(Path(__file__).parent, Shape, CallArguments, tracks_per_block=1)
 
     def __init__(
         self,
@@ -107,32 +79,29 @@ class Plan:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         schedule_seed: int = 0,
         options: BuildOptions | None = None,
+        ledger: CallLedger | None = None,
     ) -> None:
-        if not 1 <= group.world_size <= MAX_RANKS:
-            raise ValueError(f"{group.world_size} ranks: give 1 to {MAX_RANKS}")
-        self.group = group
-        self.device = device
-        self.options = options or build_options(device)
-        self.regions = RegionTable.from_header(_HERE / "regions.h")
-        self._builds = KernelBuilds(_load, self.options)
-        self._library = self._builds.plain
-        self._warps = warps_per_block
-        self._sizes = heap_sizes or (
+        super().__init__(
+            group,
+            device=device,
+            timeout_s=timeout_s,
+            schedule_seed=schedule_seed,
+            options=options,
+            ledger=ledger,
+        )
+        sizes = heap_sizes or (
             _GPU_HEAP_SIZES if record_of(self.options.target).is_gpu else _CPU_HEAP_SIZES
         )
-        self._shape = _Shape(group.world_size, self._sizes.packet_bytes, self._sizes.bulk_bytes)
-        self._check_same_on_all_ranks()
-        functions, shape = self._library.functions, ctypes.byref(self._shape)
-        self._memory = TeamMemory(
-            group,
-            device,
-            heap_bytes=functions.all_reduce_heap_bytes(shape),
-            workspace_bytes=functions.all_reduce_workspace_bytes(shape),
-        )
-        self._timeout_ticks = int(timeout_s * self._library.ticks_per_second)
-        self._schedule_seed = schedule_seed
-        self._num_launches = 0
-        self._prepared: dict[tuple[Any, ...], list[_Launch]] = {}
+        functions = self._library.functions
+        functions.all_reduce_capacity.argtypes = [ctypes.POINTER(Shape), ctypes.c_int]
+        functions.all_reduce_capacity.restype = ctypes.c_uint64
+        self._warps = warps_per_block
+        self._prepared: dict[tuple[Any, ...], PreparedCall] = {}
+        with self.on_device():
+            self._allocate(
+                Shape(group.world_size, sizes.packet_bytes, sizes.bulk_bytes),
+                (sizes, warps_per_block),
+            )
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -150,24 +119,27 @@ class Plan:
     ) -> torch.Tensor:
         """The sum of `tensor` over all ranks, bitwise the same on each: added in fp32 in rank order, rounded once.
 
-        fp16, bf16 or fp32, contiguous, any length; `out` (by default new memory) may be `tensor` itself. All ranks make
-        the same calls in the same order, one after the other; no barrier is needed between them. "auto" takes the
+        fp16, bf16 or fp32, contiguous, any length; `out` (by default new memory) may be `tensor` itself. All ranks
+        make the same calls in the same order, one after the other; no barrier is needed between them. "auto" takes the
         variant that was measured to be fastest for the size, `grid` the number of blocks. On a GPU this only launches
-        (it may be captured in a CUDA graph), and `wait` raises what went wrong; on the CPU it raises PeerTimeoutError
-        itself when a peer never answered. Raises ValueError / TypeError for bad inputs before anything is launched.
+        (it may be captured in a CUDA graph): what goes wrong is raised by the next call, by `wait` or by `close`. On
+        the CPU the call raises PeerTimeoutError itself when a peer never came. Raises DifferentCallsError when a peer
+        has made another call, ValueError / TypeError for bad inputs, all before anything is launched.
         """
         key = (tensor.numel(), tensor.dtype, tensor.get_device(), variant, grid)
-        launches = self._prepared.get(key)
-        if launches is None:
-            launches = self.prepare(tensor, variant, grid)
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            prepared = self.prepare(tensor, variant, grid)
         result = tensor.new_empty(tensor.shape) if out is None else out
-        source, target = tensor.data_ptr(), result.data_ptr()
         if result is not tensor or not tensor.is_contiguous():
             self._check_pair(tensor, result)
-        for launch in launches:
-            launch.call.input = source + launch.begin_byte
-            launch.call.output = target + launch.begin_byte
-            self._launch(launch, recorder or _NO_RECORDER)
+        self._begin_call(prepared.fingerprint)
+        source, target = tensor.data_ptr(), result.data_ptr()
+        for arguments, begin_byte in prepared.parts:
+            arguments.input = source + begin_byte
+            arguments.output = target + begin_byte
+        self._run(prepared.sequence, recorder or NOT_RECORDING)
+        self._end_call()
         return result
 
     def prepare(
@@ -176,68 +148,59 @@ class Plan:
         variant: str = "auto",
         grid: int | None = None,
         is_recorded: bool = False,
-    ) -> list[_Launch]:
+    ) -> PreparedCall:
         """Keep what calls on such a tensor need, and load what records them; the first call does it otherwise.
 
         Do it before a call of a new kind is captured in a CUDA graph. Raises as the call would.
         """
         self._check_tensor(tensor)
         key = (tensor.numel(), tensor.dtype, tensor.get_device(), variant, grid)
-        launches = self._make_launches(tensor.numel(), tensor.dtype, variant, grid)
-        if is_recorded:
-            for launch in launches:
-                _ = launch.prepared.instrumented
-        self._prepared[key] = launches
-        return launches
-
-    def wait(self) -> None:
-        """Wait for all calls on this rank; raises PeerTimeoutError when a peer never answered.
-
-        The plan is void after that: what the peer owed may still arrive.
-        """
-        self._memory.raise_if_timed_out(self.regions)
+        with self.on_device():
+            prepared = self._prepare(tensor.numel(), tensor.dtype, variant, grid)
+            if is_recorded:
+                _ = prepared.sequence.instrumented
+        self._prepared[key] = prepared
+        return prepared
 
     def launches(
         self, num_elements: int, dtype: torch.dtype, variant: str = "auto", grid: int | None = None
     ) -> list[tuple[str, int]]:
         """What a call would launch: (kernel, blocks) each; raises ValueError for what cannot be launched."""
-        launches = self._make_launches(num_elements, dtype, variant, grid)
-        return [(launch.prepared.name, launch.prepared.grid.num_blocks) for launch in launches]
-
-    def close(self) -> None:
-        """Free the memory. Collective: no rank may still write to another's heap."""
-        self._memory.close()
-
-    def _make_launches(
-        self, num_elements: int, dtype: torch.dtype, variant: str, num_blocks: int | None
-    ) -> list[_Launch]:
-        library, element_bytes = self._library, dtype.itemsize
-        if variant == "auto":
-            tuning = tuning_for(self.group.world_size)
-            variant = tuning.variant(num_elements * element_bytes)
-        variant_idx = self._variant_idx(variant, dtype)
-        shape = self._grid_shape(variant, variant_idx, num_elements * element_bytes, num_blocks)
-        grid = library.grid(variant_idx, *shape)
-        step = int(library.functions.all_reduce_capacity(ctypes.byref(self._shape), variant_idx))
-        calls = {
-            begin: self._make_call(min(step, num_elements - begin))
-            for begin in range(0, num_elements, step)
-        }
+        with self.on_device():
+            sequence = self._prepare(num_elements, dtype, variant, grid).sequence
         return [
-            _Launch(self._builds.prepare(variant_idx, 0, call, grid), call, begin * element_bytes)
-            for begin, call in calls.items()
+            (name, launch.grid.num_blocks)
+            for name, launch in zip(sequence.names, sequence.launches, strict=True)
         ]
+
+    def _prepare(
+        self, num_elements: int, dtype: torch.dtype, variant: str, num_blocks: int | None
+    ) -> PreparedCall:
+        num_bytes = num_elements * dtype.itemsize
+        if variant == "auto":
+            variant = tuning_for(self.group.world_size).variant(num_bytes)
+        variant_idx = self._variant_idx(variant, dtype)
+        grid = self._grid(variant, variant_idx, num_bytes, num_blocks)
+        step = int(self._library.functions.all_reduce_capacity(self._shape, variant_idx))
+        parts = [
+            _Part(
+                self._arguments(num_elements=min(step, num_elements - begin)),
+                begin * dtype.itemsize,
+            )
+            for begin in range(0, num_elements, step)
+        ]
+        launches = [Launch(variant_idx, 0, part.arguments, grid) for part in parts]
+        text = f"all_reduce of {num_elements} x {dtype} ({variant}, {grid.num_blocks} blocks)"
+        return PreparedCall(self._sequence(launches), parts, self._ledger.fingerprint(text))
 
     def _variant_idx(self, variant: str, dtype: torch.dtype) -> int:
         if variant not in self.variants:
             raise ValueError(
                 f"variant {variant!r} is not known; choose auto or one of {', '.join(self.variants)}"
             )
-        return self._library.variant_idx(f"{variant}/{ELEMENT_TYPES[str(dtype)]}")
+        return self._library.variants.index(f"{variant}/{ELEMENT_TYPES[str(dtype)]}")
 
-    def _grid_shape(
-        self, variant: str, variant_idx: int, num_bytes: int, wanted: int | None
-    ) -> tuple[int, int]:
+    def _grid(self, variant: str, variant_idx: int, num_bytes: int, wanted: int | None) -> Grid:
         """Blocks and warps per block: what was asked for, else what the variant demands, else what was tuned."""
         required = self._required_blocks(variant_idx)
         if self.options.target is Target.CPU:
@@ -253,42 +216,16 @@ class Plan:
             )
         if num_blocks > MAX_BLOCKS:
             raise ValueError(f"a grid of {num_blocks} blocks: give at most {MAX_BLOCKS}")
-        return num_blocks, self._warps or num_warps
+        return self._library.grid(variant_idx, num_blocks, self._warps or num_warps)
 
     def _required_blocks(self, variant_idx: int) -> int | None:
         rule = self._library.functions.all_reduce_grid_rule(variant_idx)
-        return {_ONE_BLOCK: 1, _BLOCK_PER_RANK: self.group.world_size}.get(rule)
-
-    def _make_call(self, num_elements: int) -> _Call:
-        return _Call(
-            self._shape,
-            self.group.rank,
-            num_elements,
-            self._timeout_ticks,
-            None,
-            None,
-            self._memory.workspace_address,
-            self._memory.heaps,
-        )
-
-    def _launch(self, launch: _Launch, recorder: Recorder | NullRecorder) -> None:
-        self._num_launches += 1
-        self._builds.launch(
-            launch.prepared,
-            regions=self.regions,
-            recorder=recorder,
-            stream=current_stream(self.device),
-            schedule_seed=self._schedule_seed and self._schedule_seed + 131 * self._num_launches,
-            tracks_per_block=1,
-        )
-        if self.device == "cpu":
-            self.wait()
+        return {GridRule.ONE_BLOCK: 1, GridRule.BLOCK_PER_RANK: self.group.world_size}.get(rule)
 
     def _check_tensor(self, tensor: torch.Tensor) -> None:
         if str(tensor.dtype) not in ELEMENT_TYPES:
             raise TypeError(f"tensor must be fp16, bf16 or fp32, got {tensor.dtype}")
-        device_type = self.device.partition(":")[0]
-        check_tensor("tensor", tensor, tensor.dtype, tuple(tensor.shape), device_type)
+        check_tensor("tensor", tensor, tensor.dtype, tuple(tensor.shape), self.device)
 
     def _check_pair(self, tensor: torch.Tensor, out: torch.Tensor) -> None:
         """On every call, so only what is cheap; a tensor of a kind that was never seen is checked as a whole."""
@@ -300,29 +237,9 @@ class Plan:
             or out.get_device() != tensor.get_device()
             or not out.is_contiguous()
         ):
-            check_tensor("out", out, tensor.dtype, tuple(tensor.shape), tensor.device.type)
+            check_tensor("out", out, tensor.dtype, tuple(tensor.shape), self.device)
         distance = abs(out.data_ptr() - tensor.data_ptr())
         if 0 < distance < tensor.numel() * tensor.element_size():
             raise ValueError(
                 "out overlaps tensor in part; pass tensor itself to sum in place, or memory apart from it"
             )
-
-    def _check_same_on_all_ranks(self) -> None:
-        plans = self.group.all_gather((self._sizes, self._warps))
-        for rank, plan in enumerate(plans):
-            if plan != plans[0]:
-                raise ValueError(
-                    f"rank {rank} has the plan {plan}, rank 0 has {plans[0]}; they must be equal"
-                )
-
-
-def _load(options: BuildOptions) -> KernelLibrary:
-    library = KernelLibrary(_HERE / "kernel.hip", options, _Call)
-    functions, shape = library.functions, ctypes.POINTER(_Shape)
-    for name in ("all_reduce_heap_bytes", "all_reduce_workspace_bytes"):
-        function = getattr(functions, name)
-        function.argtypes, function.restype = [shape], ctypes.c_uint64
-    functions.all_reduce_capacity.argtypes = [shape, ctypes.c_int]
-    functions.all_reduce_capacity.restype = ctypes.c_uint64
-    functions.all_reduce_grid_rule.restype = ctypes.c_uint32
-    return library

@@ -24,8 +24,7 @@ KPROF_DEVICE void ring_exchange(const Call& call, kprof::Track& track) {
   Sums* next_sums = exchange.bulk_of<Sums>(next);
   Vec<Element>* next_results = reinterpret_cast<Vec<Element>*>(next_sums + num_vectors);
   if (call.rank > 0) {
-    if (!await(call, exchange, kSummands, previous, block_id(), R_WAIT)) return;
-    span = profile_lap(track, span, R_WAIT, payload<R_WAIT>(previous, block_id()));
+    if (!await<R_WAIT>(call, exchange, kSummands, previous, block_id(), span, track)) return;
   }
   for_each_in(share, [&](uint32_t i) {
     Sums sum;
@@ -45,8 +44,7 @@ KPROF_DEVICE void ring_exchange(const Call& call, kprof::Track& track) {
     return;
   }
   span = profile_lap(track, span, R_PUT, payload<R_PUT>(next, block_id(), num_share_bytes));
-  if (!await(call, exchange, kResults, previous, block_id(), R_BROADCAST_WAIT)) return;
-  span = profile_lap(track, span, R_BROADCAST_WAIT, payload<R_BROADCAST_WAIT>(previous, block_id()));
+  if (!await<R_BROADCAST_WAIT>(call, exchange, kResults, previous, block_id(), span, track)) return;
   const bool passes_on = next != call.num_ranks() - 1;
   for_each_in(share, [&](uint32_t i) {
     const Vec<Element> result = results[i];

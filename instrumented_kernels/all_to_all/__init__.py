@@ -3,14 +3,16 @@
 `all_to_all` is the call, `Plan` owns the memory of one group of ranks; see README.md for what their traces show.
 """
 
-from instrumented_kernels.all_to_all.calls import all_to_all, close_plans, make_plan
+from instrumented_kernels.all_to_all.calls import all_to_all, close_plans, make_plan, wait
 from instrumented_kernels.all_to_all.plan import Plan
 from instrumented_kernels.all_to_all.problem import Dispatched, Problem
 from instrumented_kernels.all_to_all.torch_baseline import TorchPlan
-from instrumented_kernels.team_memory import PeerTimeoutError
+from instrumented_kernels.call_ledger import DifferentCallsError, PeerError, PeerTimeoutError
 
 __all__ = [
+    "DifferentCallsError",
     "Dispatched",
+    "PeerError",
     "PeerTimeoutError",
     "Plan",
     "Problem",
@@ -18,4 +20,5 @@ __all__ = [
     "all_to_all",
     "close_plans",
     "make_plan",
+    "wait",
 ]

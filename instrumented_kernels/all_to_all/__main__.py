@@ -19,7 +19,7 @@ from instrumented_kernels.all_to_all.routing import (
     num_tokens_of,
     reference,
 )
-from instrumented_kernels.team_memory import PeerTimeoutError
+from instrumented_kernels.call_ledger import PeerError
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.errors import KprofError
 from kprof.groups import Group
@@ -102,7 +102,7 @@ def main(
                 plan, Skew(skew, skew_rank), Delay(delay_ms / 1e3, delay_rank), repeats, seed
             )
             num_wrong = _report(group, plan, result)
-    except (ValueError, KprofError, PeerTimeoutError) as error:
+    except (ValueError, KprofError, PeerError) as error:
         typer.echo(f"all_to_all: {error}", err=True)
         raise typer.Exit(1) from None
     if num_wrong:

@@ -10,6 +10,7 @@
 #include "layout.h"
 #include "rows.h"
 #include "signals.h"
+#include "team_call.h"
 #include "variants.h"
 
 namespace all_to_all {
@@ -18,34 +19,14 @@ using namespace kprof::platform;
 using grid::grid_warp;
 using grid::num_grid_warps;
 using grid::warps_per_block;
-using memory_layout::kMaxRanks;
+using shared_layouts::kMaxRanks;
 using kprof::payload;
 using kprof::profile_lap;
 using kprof::profile_start;
 using kprof::profile_stop;
 
-// One call on one rank, as plan.py describes it.
-struct CallArguments {
-  Shape shape;
-  uint32_t rank;
-  uint32_t num_tokens;     // n <= M
-  uint32_t epoch;          // the number of the call, from 1
-  uint64_t timeout_ticks;
-  const uint16_t* x;       // fp16 [n, D]
-  const int32_t* indices;  // [n, K], distinct in a row
-  const float* weights;    // [n, K]
-  uint16_t* out;           // fp16 [n, D]
-  char* workspace;
-  char* heaps[kMaxRanks];  // every rank's heap, as this rank sees it
-};
-
-// The same with the layouts worked out once on the host, and the addresses that kernels ask for. Passed by value.
-struct Call : CallArguments {
-  HeapLayout heap;
-  WorkspaceLayout local;
-
-  explicit Call(const CallArguments& arguments)
-      : CallArguments(arguments), heap(arguments.shape), local(arguments.shape) {}
+struct Call : team_call::TeamCall<CallArguments, HeapLayout, WorkspaceLayout> {
+  using TeamCall::TeamCall;
 
 #if defined(KPROF_PLANT_SINGLE_BUFFER)
   KPROF_DEVICE uint32_t parity() const { return 0; }
@@ -54,11 +35,11 @@ struct Call : CallArguments {
 #endif
   KPROF_DEVICE uint32_t num_flat_tokens() const { return num_tokens * shape.top_k; }
   KPROF_DEVICE uint32_t row_bytes() const { return shape.hidden * static_cast<uint32_t>(sizeof(uint16_t)); }
-  KPROF_DEVICE uint32_t rank_of_expert(uint32_t expert) const { return expert / shape.experts_per_rank(); }
+  KPROF_DEVICE uint32_t rank_of_expert(uint32_t expert) const { return expert / experts_per_rank(shape); }
 
   // Rows from `source` in the heap of `owner`, for this epoch.
   KPROF_DEVICE uint64_t pair_row(uint32_t source, uint32_t position) const {
-    return (static_cast<uint64_t>(parity()) * shape.world_size + source) * shape.max_rows_per_pair() + position;
+    return (static_cast<uint64_t>(parity()) * shape.world_size + source) * max_rows_per_pair(shape) + position;
   }
   // Tokens of `source` in the heap of its peers, for this epoch.
   KPROF_DEVICE uint64_t pair_token(uint32_t source, uint32_t token) const {
@@ -74,7 +55,7 @@ struct Call : CallArguments {
     return at<uint64_t>(owner, heap.token_flags) + pair_token(source, token);
   }
   KPROF_DEVICE RowOrigin* token_entries(uint32_t owner, uint32_t source, uint32_t token) const {
-    return at<RowOrigin>(owner, heap.token_entries) + pair_token(source, token) * shape.max_entries();
+    return at<RowOrigin>(owner, heap.token_entries) + pair_token(source, token) * max_entries(shape);
   }
   KPROF_DEVICE uint32_t* row_flag(uint32_t owner, uint32_t source, uint32_t position) const {
     return at<uint32_t>(owner, heap.row_flags) + pair_row(source, position);
@@ -83,14 +64,14 @@ struct Call : CallArguments {
     return at<RowOrigin>(owner, heap.row_origins) + pair_row(source, position);
   }
   KPROF_DEVICE uint16_t* row(uint32_t owner, uint32_t source, uint32_t position) const {
-    return at<uint16_t>(owner, heap.rows) + pair_row(source, position) * shape.row_stride();
+    return at<uint16_t>(owner, heap.rows) + pair_row(source, position) * row_stride(shape);
   }
   KPROF_DEVICE uint32_t* combine_flag(uint32_t owner, uint32_t flat_token) const {
-    return at<uint32_t>(owner, heap.combine_flags) + parity() * shape.max_flat_tokens() + flat_token;
+    return at<uint32_t>(owner, heap.combine_flags) + parity() * max_flat_tokens(shape) + flat_token;
   }
   KPROF_DEVICE uint16_t* combine_row(uint32_t owner, uint32_t flat_token) const {
-    const uint64_t row = static_cast<uint64_t>(parity()) * shape.max_flat_tokens() + flat_token;
-    return at<uint16_t>(owner, heap.combine_rows) + row * shape.row_stride();
+    const uint64_t row = static_cast<uint64_t>(parity()) * max_flat_tokens(shape) + flat_token;
+    return at<uint16_t>(owner, heap.combine_rows) + row * row_stride(shape);
   }
 
   KPROF_DEVICE uint32_t* send_counts() const { return in_workspace<uint32_t>(local.send_counts); }
@@ -104,26 +85,15 @@ struct Call : CallArguments {
   }
   KPROF_DEVICE uint16_t* expert_row(uint32_t local_expert, uint32_t row) const {
     return in_workspace<uint16_t>(local.expert_rows) +
-           expert_row_idx(local_expert, row) * shape.row_stride();
-  }
-  KPROF_DEVICE signals::WaitLimits limits() const {
-    return {in_workspace<signals::Timeout>(local.timeout), timeout_ticks};
+           expert_row_idx(local_expert, row) * row_stride(shape);
   }
 
  private:
   KPROF_DEVICE uint32_t* expert_counts_of(uint32_t which) const {
-    return in_workspace<uint32_t>(local.expert_counts) + which * shape.experts_per_rank();
+    return in_workspace<uint32_t>(local.expert_counts) + which * experts_per_rank(shape);
   }
   KPROF_DEVICE uint64_t expert_row_idx(uint32_t local_expert, uint32_t row) const {
-    return static_cast<uint64_t>(local_expert) * shape.max_rows_per_expert() + row;
-  }
-  template <typename T>
-  KPROF_DEVICE T* at(uint32_t owner, Offset offset) const {
-    return memory_layout::at<T>(heaps[owner], offset);
-  }
-  template <typename T>
-  KPROF_DEVICE T* in_workspace(Offset offset) const {
-    return memory_layout::at<T>(workspace, offset);
+    return static_cast<uint64_t>(local_expert) * max_rows_per_expert(shape) + row;
   }
 };
 

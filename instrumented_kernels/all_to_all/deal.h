@@ -41,7 +41,7 @@ KPROF_DEVICE void deal_sources_to_blocks(uint32_t num_sources, SizeOf size_of, W
 // Calls `work(local_expert, row)` for this warp's share of the rows of all local experts.
 template <Deal deal, typename Work>
 KPROF_DEVICE void for_each_expert_row(const Call& call, Work work) {
-  const uint32_t num_experts = call.shape.experts_per_rank();
+  const uint32_t num_experts = experts_per_rank(call.shape);
   if constexpr (deal == Deal::kFlattened) {
     deal_flattened(num_experts, [&](uint32_t e) { return call.expert_counts()[e]; },
                    [&](uint32_t e, uint32_t row) { return work(e, row), true; });

@@ -5,9 +5,26 @@
 
 namespace all_to_all {
 
+// Whether the expert of a flat token exists and is none of the token's experts before it. Others are sent nowhere, so that
+// no address depends on them and nothing overflows.
+KPROF_DEVICE bool is_routable(const Call& call, uint32_t flat_token) {
+  const int32_t expert = call.indices[flat_token];
+  bool is_new = static_cast<uint32_t>(expert) < call.shape.num_experts;
+  for (uint32_t j = flat_token % call.shape.top_k; j > 0; --j) is_new = is_new && call.indices[flat_token - j] != expert;
+  return is_new;
+}
+
+// One lane tells the host of an expert that is not routable (one of them, if there are several) and sees to it that nobody
+// waits for the row.
+KPROF_DEVICE void refuse(const Call& call, uint32_t flat_token) {
+  const uint64_t expert = static_cast<uint32_t>(call.indices[flat_token]);
+  store_system(&call.failure->refused, static_cast<uint64_t>(flat_token + 1) << 32 | expert);
+  store_system(call.combine_flag(call.rank, flat_token), call.epoch);
+}
+
 // By one block, in a launch in which nobody else touches them.
 KPROF_DEVICE void clear_expert_counts(uint32_t* counts, const Call& call) {
-  for (uint32_t e = thread_id(); e < call.shape.experts_per_rank(); e += num_threads()) counts[e] = 0;
+  for (uint32_t e = thread_id(); e < experts_per_rank(call.shape); e += num_threads()) counts[e] = 0;
 }
 
 // Block 0: how many rows each rank will get, told to all before the rows have left.
@@ -18,7 +35,7 @@ KPROF_DEVICE void count_and_send(const Call& call, kprof::Track& track) {
   clear_expert_counts(call.expert_counts(), call);
   sync_block();
   for (uint32_t flat = thread_id(); flat < call.num_flat_tokens(); flat += num_threads())
-    add_device(&counts[call.rank_of_expert(static_cast<uint32_t>(call.indices[flat]))], 1u);
+    if (is_routable(call, flat)) add_device(&counts[call.rank_of_expert(static_cast<uint32_t>(call.indices[flat]))], 1u);
   sync_block();
   span = profile_lap(track, span, R_COUNT, payload<R_COUNT>(call.num_flat_tokens()));
   for (uint32_t peer = warp_id(); peer < call.shape.world_size; peer += warps_per_block()) {
@@ -46,8 +63,12 @@ struct SentRow {
   uint32_t position;
 };
 
-// One warp moves one (token, k) to where its expert lives: the row and its origin.
-KPROF_DEVICE SentRow move_row(const Call& call, uint32_t flat_token) {
+// One warp moves one (token, k) to where its expert lives: the row and its origin. False where that is nowhere.
+KPROF_DEVICE bool move_row(const Call& call, uint32_t flat_token, SentRow* row) {
+  if (!is_routable(call, flat_token)) {
+    if (lane_id() == 0) refuse(call, flat_token);
+    return false;
+  }
   const uint32_t expert = static_cast<uint32_t>(call.indices[flat_token]);
   const uint32_t peer = call.rank_of_expert(expert);
   uint32_t position = 0;
@@ -56,8 +77,9 @@ KPROF_DEVICE SentRow move_row(const Call& call, uint32_t flat_token) {
   const uint16_t* source = call.x + static_cast<uint64_t>(flat_token / call.shape.top_k) * call.shape.hidden;
   rows::copy(call.row(peer, call.rank, position), source, call.shape.hidden);
   if (lane_id() == 0)
-    *call.row_origin(peer, call.rank, position) = {flat_token, expert % call.shape.experts_per_rank()};
-  return {peer, position};
+    *call.row_origin(peer, call.rank, position) = {flat_token, expert % experts_per_rank(call.shape)};
+  *row = {peer, position};
+  return true;
 }
 
 __global__ void dispatch_send(ProfiledCall call) {
@@ -70,7 +92,8 @@ __global__ void dispatch_send(ProfiledCall call) {
     const uint32_t first = warp_id() * num_sending + block_id() - num_counting;
     for (uint32_t flat = first; flat < call.num_flat_tokens(); flat += num_sending * warps_per_block()) {
       const kprof::Span span = profile_start(track);
-      const SentRow row = move_row(call, flat);
+      SentRow row;
+      if (!move_row(call, flat, &row)) continue;
       signals::publish_warp(call.row_flag(row.peer, call.rank, row.position), call.epoch);
       profile_stop(track, span, R_DISPATCH_SEND, payload<R_DISPATCH_SEND>(row.peer, row.position));
     }

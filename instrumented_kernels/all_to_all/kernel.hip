@@ -69,17 +69,13 @@ constexpr variants::Variant<Call> kVariants[] = {
 #define KERNEL_NAMESPACE all_to_all
 #include "launch_interface.h"
 
-using all_to_all::Shape;
-
-extern "C" uint64_t all_to_all_heap_bytes(const Shape* shape) { return all_to_all::HeapLayout(*shape).end.bytes(); }
-extern "C" uint64_t all_to_all_workspace_bytes(const Shape* shape) {
-  return all_to_all::WorkspaceLayout(*shape).end.bytes();
-}
-extern "C" void all_to_all_workspace_offsets(const Shape* shape, uint64_t* offsets) {
+// Where the workspace holds what dispatch delivered, in bytes, and the elements from a row there to the next.
+extern "C" void all_to_all_delivery(const all_to_all::Shape* shape, uint64_t* places) {
   const all_to_all::WorkspaceLayout layout(*shape);
-  offsets[0] = layout.expert_counts.bytes();
-  offsets[1] = layout.expert_origins.bytes();
-  offsets[2] = layout.expert_rows.bytes();
+  places[0] = layout.expert_counts.bytes();
+  places[1] = layout.expert_origins.bytes();
+  places[2] = layout.expert_rows.bytes();
+  places[3] = all_to_all::row_stride(*shape);
 }
 // Brings the rows that `pipelined` left where they arrived into the order of the experts; for a look at them.
 extern "C" int all_to_all_gather_expert_rows(const all_to_all::CallArguments* call, int num_blocks, int threads_per_block,

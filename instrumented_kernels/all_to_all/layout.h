@@ -1,31 +1,25 @@
 // Where everything lies: the symmetric heap that peers write, and the workspace that only this rank touches.
 #pragma once
 
+#include "arguments.h"
 #include "memory_layout.h"
 
 namespace all_to_all {
 
 using memory_layout::Cursor;
-using memory_layout::kAlignBytes;
 using memory_layout::Offset;
 
-struct Shape {
-  uint32_t num_experts;
-  uint32_t top_k;
-  uint32_t hidden;      // D, elements of a row
-  uint32_t max_tokens;  // M, per rank
-  uint32_t world_size;
-
-  KPROF_DEVICE_HOST uint32_t experts_per_rank() const { return num_experts / world_size; }
-  // Rows that one rank can send to another: a token's K experts are distinct.
-  KPROF_DEVICE_HOST uint32_t max_rows_per_pair() const { return max_tokens * max_entries(); }
-  // Experts of one token that live on one rank.
-  KPROF_DEVICE_HOST uint32_t max_entries() const { return top_k < experts_per_rank() ? top_k : experts_per_rank(); }
-  KPROF_DEVICE_HOST uint32_t max_rows_per_expert() const { return world_size * max_tokens; }
-  KPROF_DEVICE_HOST uint32_t max_flat_tokens() const { return max_tokens * top_k; }
-  // Rows in our own memory start 16-byte aligned whatever D is.
-  KPROF_DEVICE_HOST uint32_t row_stride() const { return (hidden + 7u) / 8u * 8u; }
-};
+KPROF_DEVICE_HOST uint32_t experts_per_rank(const Shape& shape) { return shape.num_experts / shape.world_size; }
+// Experts of one token that live on one rank: a token's K experts are distinct.
+KPROF_DEVICE_HOST uint32_t max_entries(const Shape& shape) {
+  return shape.top_k < experts_per_rank(shape) ? shape.top_k : experts_per_rank(shape);
+}
+// Rows that one rank can send to another.
+KPROF_DEVICE_HOST uint32_t max_rows_per_pair(const Shape& shape) { return shape.max_tokens * max_entries(shape); }
+KPROF_DEVICE_HOST uint32_t max_rows_per_expert(const Shape& shape) { return shape.world_size * shape.max_tokens; }
+KPROF_DEVICE_HOST uint32_t max_flat_tokens(const Shape& shape) { return shape.max_tokens * shape.top_k; }
+// Rows in our own memory start 16-byte aligned whatever D is.
+KPROF_DEVICE_HOST uint32_t row_stride(const Shape& shape) { return (shape.hidden + 7u) / 8u * 8u; }
 
 // Who a row belongs to. In the heap `place` is the local expert, in the workspace the rank that the token came from.
 struct RowOrigin {
@@ -47,8 +41,8 @@ struct HeapLayout {
   Offset end;
 
   explicit HeapLayout(const Shape& shape) {
-    const uint64_t num_rows = 2ull * shape.world_size * shape.max_rows_per_pair();
-    const uint64_t num_flat = 2ull * shape.max_flat_tokens();
+    const uint64_t num_rows = 2ull * shape.world_size * max_rows_per_pair(shape);
+    const uint64_t num_flat = 2ull * max_flat_tokens(shape);
     Cursor cursor;
     counts = cursor.take(2ull * shape.world_size * sizeof(uint64_t));
     rank_flags = cursor.take(2ull * shape.world_size * sizeof(uint32_t));
@@ -57,14 +51,14 @@ struct HeapLayout {
     token_flags = cursor.take(2ull * shape.world_size * shape.max_tokens * sizeof(uint64_t));
     token_entries = cursor.take(num_rows * sizeof(RowOrigin));
     combine_flags = cursor.take(num_flat * sizeof(uint32_t));
-    rows = cursor.take(num_rows * shape.row_stride() * sizeof(uint16_t));
-    combine_rows = cursor.take(num_flat * shape.row_stride() * sizeof(uint16_t));
+    rows = cursor.take(num_rows * row_stride(shape) * sizeof(uint16_t));
+    combine_rows = cursor.take(num_flat * row_stride(shape) * sizeof(uint16_t));
     end = cursor.end();
   }
 };
 
 struct WorkspaceLayout {
-  Offset timeout;         // signals::Timeout; first, where team_memory.py reads it
+  Offset has_failed;      // u32, see signals.h
   Offset send_counts;     // u32 [W]: rows sent so far to each rank; zero between calls
   Offset expert_counts;   // u32 [2][E / W]: rows received for each local expert, by parity of the epoch
   Offset expert_origins;  // RowOrigin [E / W][W * M]
@@ -73,14 +67,14 @@ struct WorkspaceLayout {
   Offset end;
 
   explicit WorkspaceLayout(const Shape& shape) {
-    const uint64_t num_rows = 1ull * shape.experts_per_rank() * shape.max_rows_per_expert();
+    const uint64_t num_rows = 1ull * experts_per_rank(shape) * max_rows_per_expert(shape);
     Cursor cursor;
-    timeout = cursor.take(kAlignBytes);
+    has_failed = cursor.take(sizeof(uint32_t));
     send_counts = cursor.take(shape.world_size * sizeof(uint32_t));
-    expert_counts = cursor.take(2ull * shape.experts_per_rank() * sizeof(uint32_t));
+    expert_counts = cursor.take(2ull * experts_per_rank(shape) * sizeof(uint32_t));
     expert_origins = cursor.take(num_rows * sizeof(RowOrigin));
     expert_places = cursor.take(num_rows * sizeof(uint32_t));
-    expert_rows = cursor.take(num_rows * shape.row_stride() * sizeof(uint16_t));
+    expert_rows = cursor.take(num_rows * row_stride(shape) * sizeof(uint16_t));
     end = cursor.end();
   }
 };

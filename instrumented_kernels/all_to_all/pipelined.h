@@ -54,8 +54,8 @@ KPROF_DEVICE uint32_t send_entries(const Call& call, uint32_t peer, uint32_t tok
   uint32_t num_entries = 0;
   for (uint32_t flat = token * call.shape.top_k; flat < (token + 1) * call.shape.top_k; ++flat) {
     const uint32_t expert = static_cast<uint32_t>(call.indices[flat]);
-    if (call.rank_of_expert(expert) != peer) continue;
-    if (lane_id() == num_entries % warp_width()) entries[num_entries] = {flat, expert % call.shape.experts_per_rank()};
+    if (call.rank_of_expert(expert) != peer || !is_routable(call, flat)) continue;
+    if (lane_id() == num_entries % warp_width()) entries[num_entries] = {flat, expert % experts_per_rank(call.shape)};
     ++num_entries;
   }
   return num_entries;
@@ -65,8 +65,15 @@ KPROF_DEVICE uint64_t token_flag_value(const Call& call, uint32_t num_entries) {
   return static_cast<uint64_t>(call.epoch) << 32 | num_entries;
 }
 
+// Looks at a token's experts, one a lane.
+KPROF_DEVICE void refuse_unroutable(const Call& call, uint32_t token) {
+  for (uint32_t k = lane_id(); k < call.shape.top_k; k += warp_width())
+    if (const uint32_t flat = token * call.shape.top_k + k; !is_routable(call, flat)) refuse(call, flat);
+}
+
 KPROF_DEVICE void send_token(const Call& call, uint32_t peer, uint32_t token, kprof::Track& track) {
   const kprof::Span span = profile_start(track);
+  if (peer == call.rank && token < call.num_tokens) refuse_unroutable(call, token);
   uint64_t* flag = call.token_flag(peer, call.rank, token);
   const uint32_t num_entries = token < call.num_tokens ? send_entries(call, peer, token) : 0;
   if (num_entries == 0) {  // nothing to order
@@ -83,7 +90,7 @@ KPROF_DEVICE void send_token(const Call& call, uint32_t peer, uint32_t token, kp
 KPROF_DEVICE void take_entry(const Call& call, uint32_t source, uint32_t token, const RowOrigin& entry) {
   const uint32_t row = add_device(&call.expert_counts()[entry.place], 1u);
   *call.expert_origin(entry.place, row) = {entry.flat_token, source};
-  *call.expert_place(entry.place, row) = source * call.shape.max_rows_per_pair() + token;
+  *call.expert_place(entry.place, row) = source * max_rows_per_pair(call.shape) + token;
 }
 
 // Applies the experts of up to a warp's width of entries to the token's row and sends the results back, an entry a lane.
@@ -148,7 +155,7 @@ __global__ KPROF_BLOCKS_OF_AT_MOST(512) void pipelined(ProfiledCall call) {
 __global__ void gather_expert_rows(ProfiledCall call) {
   for_each_expert_row<Deal::kFlattened>(call, [&](uint32_t local_expert, uint32_t row) {
     const uint32_t place = *call.expert_place(local_expert, row);
-    const uint32_t num_rows = call.shape.max_rows_per_pair();
+    const uint32_t num_rows = max_rows_per_pair(call.shape);
     rows::copy(call.expert_row(local_expert, row), call.row(call.rank, place / num_rows, place % num_rows),
                call.shape.hidden);
   });

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from instrumented_kernels.kernel_library import MAX_RANKS
+from instrumented_kernels.plan import check_world_size
 from instrumented_kernels.tensors import check_tensor
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ class Problem:
         """Raise ValueError with one sentence when the problem cannot be dealt to `world_size` ranks."""
         if min(self.num_experts, self.top_k, self.hidden, self.max_tokens) < 1:
             raise ValueError(f"the shape E,K,D,M must be positive, got {self}")
-        if not 1 <= world_size <= MAX_RANKS:
-            raise ValueError(f"{world_size} ranks: give 1 to {MAX_RANKS}")
+        check_world_size(world_size)
         if self.num_experts % world_size:
             raise ValueError(
                 f"{self.num_experts} experts cannot be dealt evenly to {world_size} ranks; "
@@ -63,16 +62,26 @@ class Problem:
         """Raise ValueError for an expert that does not exist or that a token names twice. Looks at the values."""
         if indices.numel() == 0:
             return
-        if int(indices.min()) < 0 or int(indices.max()) >= self.num_experts:
-            raise ValueError(
-                f"indices must lie in 0 .. {self.num_experts - 1} (E = {self.num_experts})"
-            )
+        outside = ((indices < 0) | (indices >= self.num_experts)).nonzero()
+        if len(outside):
+            token, k = outside[0].tolist()
+            raise self.index_error(token, int(indices[token, k]))
         in_order = indices.sort(dim=1).values
-        repeated = (in_order[:, 1:] == in_order[:, :-1]).any(dim=1).nonzero()
+        repeated = (in_order[:, 1:] == in_order[:, :-1]).nonzero()
         if len(repeated):
-            raise ValueError(
-                f"token {int(repeated[0])} names an expert twice; its K experts must be distinct"
+            token, k = repeated[0].tolist()
+            raise self.index_error(token, int(in_order[token, k]))
+
+    def index_error(self, token: int, expert: int) -> ValueError:
+        """The error for a token whose expert does not exist, or, if it does, is named twice."""
+        if not 0 <= expert < self.num_experts:
+            return ValueError(
+                f"token {token} names expert {expert}; indices must lie in 0 .. {self.num_experts - 1} "
+                f"(E = {self.num_experts})"
             )
+        return ValueError(
+            f"token {token} names an expert twice ({expert}); its K experts must be distinct"
+        )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ __global__ void dispatch_send_rows(ProfiledCall call) {
   if (block_id() == 0) clear_expert_counts(call.expert_counts(), call);
   for (uint32_t flat = grid_warp(); flat < call.num_flat_tokens(); flat += num_grid_warps()) {
     const kprof::Span span = profile_start(track);
-    const SentRow row = move_row(call, flat);
+    SentRow row;
+    if (!move_row(call, flat, &row)) continue;
     profile_stop(track, span, R_DISPATCH_SEND, payload<R_DISPATCH_SEND>(row.peer, row.position));
   }
   fence_release_system();

@@ -8,7 +8,7 @@ wants there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from kprof.groups import TorchGroup
 if TYPE_CHECKING:
     import torch
 
+    from instrumented_kernels.call_ledger import CallLedger
     from kprof.groups import Group
     from kprof.recording.recorder import NullRecorder, Recorder
 
@@ -44,7 +45,14 @@ class TorchPlan:
     variant = "torch"
     in_words = "through torch.distributed"
 
-    def __init__(self, group: Group, problem: Problem, *, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        group: Group,
+        problem: Problem,
+        *,
+        device: str = "cpu",
+        ledger: CallLedger | None = None,
+    ) -> None:
         problem.check(group.world_size)
         if not isinstance(group, TorchGroup) and group.world_size > 1:
             raise ValueError(
@@ -53,7 +61,8 @@ class TorchPlan:
         self.problem = problem
         self.group = group
         self.device = device
-        self._process_group = _process_group(group, device)
+        self._exchange_group = _exchange_group(group, device)
+        self._ledger = ledger
         self._last: _Received | None = None
 
     def __call__(
@@ -73,6 +82,9 @@ class TorchPlan:
         self.problem.check_tensors(x, indices, weights, out, self.device)
         if not is_async:
             self.problem.check_indices(indices)
+        if self._ledger is not None:
+            text = f"all_to_all of {self.problem} ({self.variant})"
+            self._ledger.note(self._ledger.fingerprint(text))
         sorted_experts, order = indices.view(-1).sort(stable=True)
         received = self._dispatch(x, sorted_experts, order)
         # A scalar factor multiplies in fp32 and rounds once, like the kernels.
@@ -105,16 +117,15 @@ class TorchPlan:
     def close(self) -> None:
         """Let go of the last call's rows and of the process group. Collective."""
         self._last = None
-        if self._process_group is not None and self.device != "cpu":
+        if self._exchange_group is not None and self.device != "cpu":
             import torch.distributed as dist
 
-            dist.destroy_process_group(self._process_group)
-        self._process_group = None
+            dist.destroy_process_group(self._exchange_group.process_group)
+        self._exchange_group = None
 
     def abandon(self) -> None:
         """The group was destroyed, and with it all that was kept for it."""
-        self._last = None
-        self._process_group = None
+        self._last = self._exchange_group = None
 
     def _dispatch(
         self, x: torch.Tensor, sorted_experts: torch.Tensor, order: torch.Tensor
@@ -154,20 +165,20 @@ class TorchPlan:
         num_to: list[int] | None,
     ) -> torch.Tensor:
         """all_to_all_single; a rank alone keeps what it has."""
-        if self.group.world_size == 1:
+        if self.group.world_size == 1 or self._exchange_group is None:
             return target.copy_(source)
         import torch.distributed as dist
 
-        dist.all_to_all_single(target, source, num_from, num_to, group=self._process_group)
+        process_group = self._exchange_group.process_group
+        dist.all_to_all_single(target, source, num_from, num_to, group=process_group)
         return target
 
 
-def _process_group(group: Group, device: str) -> Any:
-    """The group's own on the CPU; on GPUs one of NCCL (RCCL), whatever the group talks through."""
-    if not isinstance(group, TorchGroup):
-        return None
-    if device == "cpu":
-        return group.process_group
+def _exchange_group(group: Group, device: str) -> TorchGroup | None:
+    """The group itself on the CPU; on GPUs one of NCCL (RCCL), whatever the group talks through."""
+    if not isinstance(group, TorchGroup) or device == "cpu":
+        return group if isinstance(group, TorchGroup) else None
     import torch.distributed as dist
 
-    return dist.new_group(dist.get_process_group_ranks(group.process_group), backend="nccl")
+    ranks = dist.get_process_group_ranks(group.process_group)
+    return TorchGroup(dist.new_group(ranks, backend="nccl"))

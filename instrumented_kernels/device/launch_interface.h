@@ -2,21 +2,29 @@
 //
 //   #define KERNEL_NAMESPACE the_namespace
 //
-// which holds CallArguments (what Python fills in), Call (constructible from it, passed to kernels) and
-// kVariants, an array of variants::Variant<Call>.
+// which holds Call (a team_call::TeamCall, passed to kernels) and kVariants, an array of variants::Variant<Call>.
 #pragma once
 
+#include "shared_layouts.h"
 #include "variants.h"
 
 namespace launch_interface {
 
 using KERNEL_NAMESPACE::Call;
-using KERNEL_NAMESPACE::CallArguments;
 using KERNEL_NAMESPACE::kVariants;
+using CallArguments = Call::CallArguments;
+using Shape = decltype(CallArguments::shape);
 
 }  // namespace launch_interface
 
 extern "C" uint64_t kernel_call_bytes() { return sizeof(launch_interface::CallArguments); }
+// What a plan for `shape` needs, in bytes.
+extern "C" uint64_t kernel_heap_bytes(const launch_interface::Shape* shape) {
+  return launch_interface::Call::Heap(*shape).end.bytes();
+}
+extern "C" uint64_t kernel_workspace_bytes(const launch_interface::Shape* shape) {
+  return launch_interface::Call::Workspace(*shape).end.bytes();
+}
 extern "C" int kernel_num_variants() {
   return sizeof(launch_interface::kVariants) / sizeof(launch_interface::kVariants[0]);
 }
@@ -41,22 +49,15 @@ extern "C" int kernel_max_resident_blocks(int variant, int threads_per_block) {
   return smallest;
 }
 
-// One launch of one phase, as kernel_library.py keeps it ready.
-struct KernelLaunch {
-  const launch_interface::CallArguments* call;
-  const kprof::LaunchBuffer* buffer;
-  void* stream;
-  uint64_t schedule_seed;
-  int variant;
-  int phase;
-  int num_blocks;
-  int threads_per_block;
-};
-
-// Returns 0 or the target's error code. Launch all phases of a call in order.
-extern "C" int kernel_launch(const KernelLaunch* launch) {
-  const auto kernel = launch_interface::kVariants[launch->variant].phases[launch->phase].kernel;
-  const variants::Profiled<launch_interface::Call> profiled(*launch->call, kprof::make_buffer(*launch->buffer));
-  return KPROF_LAUNCH(kernel, launch->num_blocks, launch->threads_per_block, launch->stream, launch->schedule_seed,
-                      profiled);
+// Launches in order; stops at the first error. Returns 0 or the target's error code.
+extern "C" int kernel_launch(const shared_layouts::KernelLaunch* launches, int num_launches) {
+  for (const auto* launch = launches; launch < launches + num_launches; ++launch) {
+    const auto kernel = launch_interface::kVariants[launch->variant].phases[launch->phase].kernel;
+    const auto& arguments = *static_cast<const launch_interface::CallArguments*>(launch->call);
+    const variants::Profiled<launch_interface::Call> profiled(arguments, kprof::make_buffer(*launch->buffer));
+    const int error = KPROF_LAUNCH(kernel, static_cast<int>(launch->num_blocks), static_cast<int>(launch->threads_per_block),
+                                   launch->stream, launch->schedule_seed, profiled);
+    if (error != 0) return error;
+  }
+  return 0;
 }

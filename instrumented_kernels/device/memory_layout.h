@@ -5,8 +5,6 @@
 
 namespace memory_layout {
 
-// Ranks that one call may name; kernel_library.py holds the same number, guarded by the size of the call's arguments.
-constexpr uint32_t kMaxRanks = 64;
 constexpr uint64_t kAlignBytes = 256;
 
 // Where something begins, counted in blocks of kAlignBytes: half the registers of a byte offset.

@@ -6,30 +6,24 @@
 //   acquire   one thread polls relaxed at system scope, then fences, then the warp syncs before the others read
 //   epochs    a flag holds the number of the call, compared with >=, and is never reset; buffers alternate by parity,
 //             so a fast rank cannot overwrite what a slow one still reads
-//   bounded   a spin that takes too long notes who waited for whom, and everybody drains and returns; nothing traps,
-//             because a trap would lose the context and the profile with it
+//   bounded   a spin that takes too long tells the host who waited for whom, and everybody drains and returns; nothing
+//             traps, because a trap would lose the context and the profile with it
 #pragma once
 
 #include <kprof/platform.h>
 
+#include "shared_layouts.h"
+
 namespace signals {
 
 using namespace kprof::platform;
+using shared_layouts::Failure;
 
-// The first wait that timed out. Read by the host; laid out as eight 32-bit words in plan.py.
-struct Timeout {
-  uint32_t is_set;
-  uint32_t region;
-  uint32_t peer;
-  uint32_t slot;
-  uint32_t epoch;
-  uint32_t waited_ms;
-  uint32_t reserved[2];
-};
-
-// What a wait needs to know besides its flag.
+// What a wait needs to know besides its flag. Threads look at `has_failed`, in memory of the device; `failure` is for the
+// host, and only the thread that was first to set `has_failed` writes it.
 struct WaitLimits {
-  Timeout* timeout;
+  uint32_t* has_failed;
+  Failure* failure;
   uint64_t timeout_ticks;
 };
 
@@ -41,17 +35,18 @@ struct Waited {
 
 constexpr uint32_t kPollsBetweenChecks = 64;
 
-KPROF_DEVICE bool has_timed_out(const WaitLimits& limits) {
-  return load_system(&limits.timeout->is_set) != 0;
-}
+KPROF_DEVICE bool has_failed(const WaitLimits& limits) { return load_system(limits.has_failed) != 0; }
 
+// One thread tells the host that this rank gives up; the first one counts. All waits of the rank end soon after.
 KPROF_DEVICE void note_timeout(const WaitLimits& limits, const Waited& waited, uint32_t epoch, uint64_t ticks) {
-  if (exchange_if_zero_device(&limits.timeout->is_set, 1u) != 0) return;
-  limits.timeout->region = waited.region;
-  limits.timeout->peer = waited.peer;
-  limits.timeout->slot = waited.slot;
-  limits.timeout->epoch = epoch;
-  limits.timeout->waited_ms = static_cast<uint32_t>(ticks / (kRealtimeTicksPerSecond / 1000));
+  if (exchange_if_zero_device(limits.has_failed, 1u) != 0) return;
+  store_system(&limits.failure->region, waited.region);
+  store_system(&limits.failure->peer, waited.peer);
+  store_system(&limits.failure->slot, waited.slot);
+  store_system(&limits.failure->epoch, epoch);
+  store_system(&limits.failure->waited_ms, static_cast<uint32_t>(ticks / (kRealtimeTicksPerSecond / 1000)));
+  fence_release_system();
+  store_system(&limits.failure->has_timed_out, 1u);
 }
 
 // Whether a flag has come. Never `==`: a peer may be a call ahead.
@@ -65,7 +60,7 @@ KPROF_DEVICE bool has_come(uint32_t flag, uint32_t epoch) {
 
 // Whether this wait has taken too long, which it notes, or another one has.
 KPROF_DEVICE bool is_overdue(const WaitLimits& limits, const Waited& waited, uint32_t epoch, uint64_t begin) {
-  if (has_timed_out(limits)) return true;
+  if (has_failed(limits)) return true;
   const uint64_t ticks = realtime_ticks() - begin;
   if (ticks <= limits.timeout_ticks) return false;
   note_timeout(limits, waited, epoch, ticks);

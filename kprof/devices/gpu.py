@@ -5,7 +5,10 @@ A device is "cpu" or a torch device such as "cuda:3". On "cpu" there is nothing 
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,6 +39,53 @@ def current_stream(device: str) -> int | None:
 
     # What torch.cuda.current_stream().cuda_stream gives, without the object, which takes longer than a launch may.
     return torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
+
+
+def stream_reader(device: str) -> Callable[[], int | None]:
+    """What gives the current stream of `device` at every call, at the least cost to the host."""
+    if device == "cpu":
+        return lambda: None
+    import torch
+
+    return partial(torch._C._cuda_getCurrentRawStream, torch.device(device).index)
+
+
+def elsewhere_reader(device: str) -> Callable[[], bool]:
+    """What tells at every call whether another device is current, at the least cost to the host."""
+    if device == "cpu":
+        return lambda: False
+    import torch
+
+    number, current = torch.device(device).index, torch._C._cuda_getDevice
+    return lambda: current() != number
+
+
+@contextlib.contextmanager
+def made_current(device: str) -> Iterator[None]:
+    """Makes a device the current one for a while."""
+    if device == "cpu":
+        yield
+        return
+    import torch
+
+    with torch.cuda.device(device):
+        yield
+
+
+def with_number(device: str) -> str:
+    """The device with its number: "cuda" is the current one."""
+    if device == "cpu" or ":" in device:
+        return device
+    import torch
+
+    return f"{device}:{torch.cuda.current_device()}"
+
+
+def is_capturing() -> bool:
+    """Whether the current stream is being captured in a CUDA graph."""
+    import torch
+
+    return torch.cuda.is_current_stream_capturing()
 
 
 def properties_of(device: str) -> Any:

@@ -14,7 +14,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import kprof
-from instrumented_kernels.kernel_library import KernelBuilds, PreparedLaunch
+from instrumented_kernels.kernel_library import KernelLibrary, LaunchSequence
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.groups import Group
 from kprof.recording.recorder import NullRecorder
@@ -79,13 +79,14 @@ def activities(device: str) -> list[ProfilerActivity]:
 
 
 def annotate_launches() -> None:
-    launch = KernelBuilds.launch
+    run = KernelLibrary.run
 
-    def annotated(self: Any, prepared: PreparedLaunch, **named: Any) -> None:
-        with record_function(prepared.name):
-            launch(self, prepared, **named)
+    def annotated(self: Any, launches: LaunchSequence, first: int, count: int) -> None:
+        for idx in range(first, first + count):
+            with record_function(launches.names[idx]):
+                run(self, launches, idx, 1)
 
-    KernelBuilds.launch = annotated  # type: ignore[method-assign]
+    KernelLibrary.run = annotated  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import torch
 from ranks import Run, run_ranks
 
 from instrumented_kernels.all_to_all import Plan, Problem
-from instrumented_kernels.all_to_all import plan as all_to_all_plan
 from instrumented_kernels.all_to_all.routing import count_wrong, make_inputs, reference
 from instrumented_kernels.kernel_library import KernelLibrary
 from kprof.devices.build import BuildOptions
@@ -45,7 +44,7 @@ class CountingRecorder(NullRecorder):
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The builds that plans for a GPU have loaded, in order."""
     names: list[str] = []
-    load = all_to_all_plan._load
+    load = Plan._load
 
     def load_for_cpu(options: BuildOptions) -> KernelLibrary:
         library = load(replace(options, target=Target.CPU))
@@ -53,7 +52,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append("plain" if library.is_plain else "instrumented")
         return library
 
-    monkeypatch.setattr(all_to_all_plan, "_load", load_for_cpu)
+    monkeypatch.setattr(Plan, "_load", staticmethod(load_for_cpu))
     return names
 
 

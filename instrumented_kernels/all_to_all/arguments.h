@@ -1,0 +1,54 @@
+// Generated from instrumented_kernels/all_to_all/arguments.py by `python -m instrumented_kernels.layouts`. Do not edit.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include "shared_layouts.h"
+
+namespace all_to_all {
+
+// What the memory of a plan is made for.
+struct Shape {
+  uint32_t num_experts;
+  uint32_t top_k;
+  uint32_t hidden;  // D, elements of a row
+  uint32_t max_tokens;  // M, per rank
+  uint32_t world_size;
+};
+static_assert(sizeof(Shape) == 20, "Shape size");
+static_assert(offsetof(Shape, num_experts) == 0, "Shape.num_experts");
+static_assert(offsetof(Shape, top_k) == 4, "Shape.top_k");
+static_assert(offsetof(Shape, hidden) == 8, "Shape.hidden");
+static_assert(offsetof(Shape, max_tokens) == 12, "Shape.max_tokens");
+static_assert(offsetof(Shape, world_size) == 16, "Shape.world_size");
+
+// One call on one rank.
+struct CallArguments {
+  Shape shape;
+  uint32_t rank;
+  uint32_t num_tokens;  // n <= M
+  uint32_t epoch;  // the number of the call, from 1
+  const uint16_t* x;  // fp16 [n, D]
+  const int32_t* indices;  // [n, K], distinct in a row
+  const float* weights;  // [n, K]
+  uint16_t* out;  // fp16 [n, D]
+  uint64_t timeout_ticks;
+  shared_layouts::Failure* failure;  // in memory of the host
+  char* workspace;  // of this rank
+  char* heaps[64];  // every rank's heap, as this rank sees it
+};
+static_assert(sizeof(CallArguments) == 600, "CallArguments size");
+static_assert(offsetof(CallArguments, shape) == 0, "CallArguments.shape");
+static_assert(offsetof(CallArguments, rank) == 20, "CallArguments.rank");
+static_assert(offsetof(CallArguments, num_tokens) == 24, "CallArguments.num_tokens");
+static_assert(offsetof(CallArguments, epoch) == 28, "CallArguments.epoch");
+static_assert(offsetof(CallArguments, x) == 32, "CallArguments.x");
+static_assert(offsetof(CallArguments, indices) == 40, "CallArguments.indices");
+static_assert(offsetof(CallArguments, weights) == 48, "CallArguments.weights");
+static_assert(offsetof(CallArguments, out) == 56, "CallArguments.out");
+static_assert(offsetof(CallArguments, timeout_ticks) == 64, "CallArguments.timeout_ticks");
+static_assert(offsetof(CallArguments, failure) == 72, "CallArguments.failure");
+static_assert(offsetof(CallArguments, workspace) == 80, "CallArguments.workspace");
+static_assert(offsetof(CallArguments, heaps) == 88, "CallArguments.heaps");
+
+}  // namespace all_to_all

@@ -1,0 +1,37 @@
+"""What a call of the all-to-all is, declared for Python and for the kernels (arguments.h)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from instrumented_kernels.layouts import Header, call_arguments, layout, pointer, u32
+
+Shape = layout(
+    "Shape",
+    "What the memory of a plan is made for.",
+    u32("num_experts"),
+    u32("top_k"),
+    u32("hidden", "D, elements of a row"),
+    u32("max_tokens", "M, per rank"),
+    u32("world_size"),
+)
+
+CallArguments = call_arguments(
+    "One call on one rank.",
+    Shape,
+    u32("num_tokens", "n <= M"),
+    u32("epoch", "the number of the call, from 1"),
+    pointer("x", "const uint16_t", "fp16 [n, D]"),
+    pointer("indices", "const int32_t", "[n, K], distinct in a row"),
+    pointer("weights", "const float", "[n, K]"),
+    pointer("out", "uint16_t", "fp16 [n, D]"),
+)
+
+HEADER: Final = Header(
+    Path(__file__).with_suffix(".h"),
+    "all_to_all",
+    "instrumented_kernels/all_to_all/arguments.py",
+    (Shape, CallArguments),
+    includes=("shared_layouts.h",),
+)

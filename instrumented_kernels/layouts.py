@@ -1,0 +1,192 @@
+"""Memory layouts that Python and the kernels share. Python declares them, the C++ headers are generated and committed.
+
+A kernel declares its own in `arguments.py` and includes the generated `arguments.h`. After a change run
+
+    python -m instrumented_kernels.layouts
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+MAX_RANKS: Final = 64
+_FOLDER: Final = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Field:
+    """One member of a layout: how Python and C++ spell its type, and what it is for."""
+
+    name: str
+    ctype: Any
+    cpp_type: str
+    comment: str = ""
+    length: int = 0
+
+    @property
+    def declaration(self) -> str:
+        """The line of the C++ struct."""
+        array = f"[{self.length}]" if self.length else ""
+        comment = f"  // {self.comment}" if self.comment else ""
+        return f"  {self.cpp_type} {self.name}{array};{comment}"
+
+
+class Layout(ctypes.Structure):
+    """Base of what `layout` makes."""
+
+    cpp_fields: ClassVar[tuple[Field, ...]] = ()
+
+
+def u32(name: str, comment: str = "") -> Field:
+    """A 32-bit unsigned number."""
+    return Field(name, ctypes.c_uint32, "uint32_t", comment)
+
+
+def u64(name: str, comment: str = "") -> Field:
+    """A 64-bit unsigned number."""
+    return Field(name, ctypes.c_uint64, "uint64_t", comment)
+
+
+def pointer(name: str, cpp_type: str, comment: str = "", length: int = 0) -> Field:
+    """An address, or `length` of them; `cpp_type` is what kernels find there."""
+    ctype = ctypes.c_void_p * length if length else ctypes.c_void_p
+    return Field(name, ctype, f"{cpp_type}*", comment, length)
+
+
+def nested(name: str, inner: type[Layout], comment: str = "") -> Field:
+    """A layout inside another."""
+    return Field(name, inner, inner.__name__, comment)
+
+
+def layout(name: str, comment: str, *fields: Field) -> type[Layout]:
+    """A ctypes structure that also knows its C++ text."""
+    members = {"_fields_": [(each.name, each.ctype) for each in fields], "cpp_fields": fields}
+    return type(name, (Layout,), {"__doc__": comment, **members})
+
+
+@dataclass(frozen=True)
+class Header:
+    """One generated header: constants, enums and layouts in a namespace; `source` is the Python module's name."""
+
+    path: Path
+    namespace: str
+    source: str
+    layouts: tuple[type[Layout], ...]
+    constants: Mapping[str, int] = field(default_factory=dict)
+    enums: tuple[type[IntEnum], ...] = ()
+    includes: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """The header."""
+        includes = "\n".join(f'#include "{name}"' for name in self.includes)
+        body = "\n".join([*self._constants(), "", *map(_struct, self.layouts)])
+        return (
+            f"// Generated from {self.source} by `python -m instrumented_kernels.layouts`. Do not edit.\n"
+            "#pragma once\n\n#include <stddef.h>\n#include <stdint.h>\n"
+            f"{includes}{chr(10) if includes else ''}\n"
+            f"namespace {self.namespace} {{\n\n{body.lstrip()}\n}}  // namespace {self.namespace}\n"
+        )
+
+    def write(self) -> None:
+        """Write it where it is committed."""
+        self.path.write_text(self.text())
+
+    def _constants(self) -> Iterator[str]:
+        for name, value in self.constants.items():
+            yield f"constexpr uint32_t {name} = {value};"
+        for enum in self.enums:
+            members = ", ".join(f"{_cpp_name(each.name)} = {each.value}" for each in enum)
+            yield f"enum {enum.__name__} : uint32_t {{ {members} }};"
+
+
+def _cpp_name(python_name: str) -> str:
+    return "k" + python_name.title().replace("_", "")
+
+
+def _struct(declared: type[Layout]) -> str:
+    """The struct, and a static_assert for its size and for every offset."""
+    name = declared.__name__
+    lines = [f"// {' '.join((declared.__doc__ or '').split())}", f"struct {name} {{"]
+    lines += [each.declaration for each in declared.cpp_fields]
+    lines += [
+        "};",
+        f'static_assert(sizeof({name}) == {ctypes.sizeof(declared)}, "{name} size");',
+    ]
+    lines += [
+        f'static_assert(offsetof({name}, {each.name}) == {getattr(declared, each.name).offset}, "{name}.{each.name}");'
+        for each in declared.cpp_fields
+    ]
+    return "\n".join(lines) + "\n"
+
+
+Failure = layout(
+    "Failure",
+    "What went wrong on this rank. In memory of the host, which looks at it without waiting for the device.",
+    u32("has_timed_out", "written last"),
+    u32("region", "of the wait"),
+    u32("peer", "who was waited for"),
+    u32("slot", "what of it"),
+    u32("epoch"),
+    u32("waited_ms"),
+    u64(
+        "refused",
+        "input that the kernel refuses, in a code of its own; 0: none. The plan stays usable",
+    ),
+)
+
+
+KernelLaunch = layout(
+    "KernelLaunch",
+    "One launch of one phase, kept ready by kernel_library.py.",
+    pointer("call", "const void", "CallArguments of the kernel"),
+    Field("buffer", ctypes.c_char_p, "const kprof::LaunchBuffer*"),
+    pointer("stream", "void"),
+    u64("schedule_seed", "CPU target: the order in which threads run"),
+    u32("variant"),
+    u32("phase"),
+    u32("num_blocks"),
+    u32("threads_per_block"),
+)
+
+
+def call_arguments(comment: str, shape: type[Layout], *fields: Field) -> type[Layout]:
+    """The CallArguments of a kernel: its own fields, and what every kernel that ranks run together needs."""
+    return layout(
+        "CallArguments",
+        comment,
+        nested("shape", shape),
+        u32("rank"),
+        *fields,
+        u64("timeout_ticks"),
+        pointer("failure", "shared_layouts::Failure", "in memory of the host"),
+        pointer("workspace", "char", "of this rank"),
+        pointer("heaps", "char", "every rank's heap, as this rank sees it", MAX_RANKS),
+    )
+
+
+HEADER: Final = Header(
+    _FOLDER / "device" / "shared_layouts.h",
+    "shared_layouts",
+    "instrumented_kernels/layouts.py",
+    (Failure, KernelLaunch),
+    constants={"kMaxRanks": MAX_RANKS},
+    includes=("kprof/abi.h",),
+)
+
+
+def all_headers() -> list[Header]:
+    """The headers of all kernels here, and the one that they share."""
+    names = sorted(path.parent.name for path in _FOLDER.glob("*/arguments.py"))
+    modules = [importlib.import_module(f"instrumented_kernels.{name}.arguments") for name in names]
+    return [HEADER, *(module.HEADER for module in modules)]
+
+
+if __name__ == "__main__":
+    for header in all_headers():
+        header.write()

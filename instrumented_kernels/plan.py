@@ -1,0 +1,206 @@
+"""What the plans of all kernels here have in common: builds, memory, the launches of a call, and how failures are told.
+
+A kernel derives from KernelPlan, names its source, and fills the arguments of its calls. A call costs the host little:
+what is the same from call to call is prepared once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from instrumented_kernels.call_ledger import CallLedger, PeerError, PeerTimeoutError
+from instrumented_kernels.kernel_library import (
+    KernelBuilds,
+    KernelLibrary,
+    KernelSource,
+    Launch,
+    LaunchSequence,
+    build_options,
+)
+from instrumented_kernels.layouts import MAX_RANKS, Layout
+from instrumented_kernels.team_memory import TeamMemory
+from kprof.devices import gpu
+from kprof.devices.build import BuildOptions
+from kprof.recording.recorder import NullRecorder, Recorder
+from kprof.regions import RegionTable
+
+if TYPE_CHECKING:
+    from kprof.groups import Group
+
+DEFAULT_TIMEOUT_S: Final = 5.0
+NOT_RECORDING: Final = NullRecorder()
+
+
+class KernelPlan:
+    """Everything that calls of one kernel on one group of ranks need. Creation is collective.
+
+    `device` is "cpu" or a torch device; it need not be the current one. Calls on a GPU are only launched. What goes
+    wrong later is raised by the next call, by `wait` or by `close`, whichever comes first, also for calls in a CUDA
+    graph. `ledger` is shared by plans whose calls are to be made in the same order on all ranks; by default a plan has
+    its own.
+    """
+
+    source: ClassVar[KernelSource]
+
+    def __init__(
+        self,
+        group: Group,
+        *,
+        device: str,
+        timeout_s: float,
+        schedule_seed: int,
+        options: BuildOptions | None,
+        ledger: CallLedger | None,
+    ) -> None:
+        check_world_size(group.world_size)
+        self.group = group
+        self.device = gpu.with_number(device)
+        self.options = options or build_options(self.device)
+        self.regions = RegionTable.from_header(self.source.folder / "regions.h")
+        with self.on_device():
+            self._builds = KernelBuilds(self._load, self.options)
+            self._library = self._builds.plain
+        self._timeout_ticks = int(timeout_s * self._library.ticks_per_second)
+        self._schedule_seed = schedule_seed
+        self._num_calls = 0
+        self._has_told_timeout = False
+        self._current_stream = gpu.stream_reader(self.device)
+        self._is_elsewhere = gpu.elsewhere_reader(self.device)
+        self._shared_ledger = ledger
+
+    @classmethod
+    def _load(cls, options: BuildOptions) -> KernelLibrary:
+        return KernelLibrary(cls.source, options)
+
+    def on_device(self) -> contextlib.AbstractContextManager[None]:
+        """Makes the plan's device the current one for a while."""
+        return gpu.made_current(self.device)
+
+    def wait(self) -> None:
+        """Wait for all calls on this rank; raises PeerTimeoutError when a peer never came, ValueError for bad input.
+
+        The plan is void after a timeout: what the peer owed may still arrive.
+        """
+        self._memory.synchronize()
+        self._raise_failure()
+
+    def close(self) -> None:
+        """Free the memory. Collective: no rank may still write to another's heap. Raises what `wait` would."""
+        try:
+            self._memory.close()
+            self._raise_failure()
+        finally:
+            self._close_ledger()
+
+    def abandon(self) -> None:
+        """Free the memory of a group that was destroyed, without a meeting of its ranks; warns of a failure untold."""
+        self._memory.synchronize()
+        self._memory.abandon()
+        try:
+            self._raise_failure()
+        except (PeerError, ValueError) as error:
+            warnings.warn(f"{error} (the process group is gone)", RuntimeWarning, stacklevel=2)
+        self._close_ledger()
+
+    def _allocate(self, shape: Layout, agreed: object, heap_bytes: int | None = None) -> None:
+        """Take the memory that calls of `shape` need; raises ValueError where ranks do not agree on `agreed`."""
+        check_same_on_all_ranks(self.group, agreed)
+        functions, shape_address = self._library.functions, ctypes.byref(shape)
+        self._shape = shape
+        self._memory = TeamMemory(
+            self.group,
+            self.device,
+            heap_bytes=heap_bytes or functions.kernel_heap_bytes(shape_address),
+            workspace_bytes=functions.kernel_workspace_bytes(shape_address),
+        )
+        self._failure = self._memory.failure
+        self._ledger = self._shared_ledger or CallLedger(self.group)
+
+    def _arguments(self, **own: Any) -> Layout:
+        """CallArguments: `own` are the kernel's fields, the others are the same for all calls."""
+        return self.source.call(
+            shape=self._shape,
+            rank=self.group.rank,
+            timeout_ticks=self._timeout_ticks,
+            failure=ctypes.addressof(self._memory.failure),
+            workspace=self._memory.workspace_address,
+            heaps=self._memory.heaps,
+            **own,
+        )
+
+    def _sequence(self, launches: Sequence[Launch]) -> LaunchSequence:
+        return LaunchSequence(self._builds, launches, self.regions, self.source.tracks_per_block)
+
+    def _begin_call(self, fingerprint: int) -> None:
+        """Before a call fills its arguments; raises what went wrong in earlier ones, or DifferentCallsError."""
+        if self._failure.has_timed_out or self._failure.refused or not self._memory.is_open:
+            self._raise_failure()
+            self._memory.check_open()
+        self._ledger.note(fingerprint)
+        self._num_calls += 1
+
+    def _run(self, sequence: LaunchSequence, recorder: Recorder | NullRecorder) -> None:
+        """Launch a call."""
+        seed = self._schedule_seed and self._schedule_seed + 131 * self._num_calls
+        try:
+            if self._is_elsewhere():
+                with self.on_device():
+                    sequence.run(recorder, self._current_stream(), seed)
+            else:
+                sequence.run(recorder, self._current_stream(), seed)
+        except (RuntimeError, ValueError):
+            self._ledger.retract()
+            raise
+
+    def _end_call(self) -> None:
+        """After a call was launched: on the CPU target it has ended, too, and what went wrong in it is raised."""
+        if self.device == "cpu":
+            self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        """Raise what kernels have told the host, each once."""
+        failure = self._failure
+        if failure.has_timed_out and not self._has_told_timeout:
+            self._has_told_timeout = True
+            self._memory.retire()
+            raise self._timeout_error()
+        if refused := failure.refused:
+            failure.refused = 0
+            raise self._refusal(refused)
+
+    def _refusal(self, refused: int) -> Exception:
+        """The error for input that a kernel has refused; for kernels that do."""
+        raise NotImplementedError
+
+    def _timeout_error(self) -> PeerTimeoutError:
+        failure = self._failure
+        explanation = self._ledger.explain(failure.peer)
+        return PeerTimeoutError(
+            f"rank {self.group.rank} waited {failure.waited_ms / 1e3:.1f} s for rank {failure.peer}, "
+            f"slot {failure.slot}, epoch {failure.epoch}, in {self.regions[failure.region].name}; "
+            f"{explanation + '; ' if explanation else ''}the results of this call and later ones are void"
+        )
+
+    def _close_ledger(self) -> None:
+        if self._shared_ledger is None:
+            self._ledger.close()
+
+
+def check_world_size(world_size: int) -> None:
+    """Raise ValueError for more ranks than a call can name."""
+    if not 1 <= world_size <= MAX_RANKS:
+        raise ValueError(f"{world_size} ranks: give 1 to {MAX_RANKS}")
+
+
+def check_same_on_all_ranks(group: Group, own: object) -> None:
+    """Raise ValueError where ranks do not agree. Collective."""
+    everyone = group.all_gather(own)
+    for rank, each in enumerate(everyone):
+        if each != everyone[0]:
+            raise ValueError(
+                f"rank {rank} has the plan {each}, rank 0 has {everyone[0]}; they must be equal"
+            )

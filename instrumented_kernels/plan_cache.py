@@ -1,0 +1,157 @@
+"""Plans that functions keep: made when first needed, one per process group and kind of call, freed with the group.
+
+Nothing here keeps a process group alive, so destroy_process_group() closes its store, and a new group may use its port.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+from instrumented_kernels.call_ledger import CallLedger
+from kprof.devices import gpu
+from kprof.groups import Group, SoloGroup, TorchGroup
+
+if TYPE_CHECKING:
+    import torch
+
+# How long the first call of a kind waits for the other ranks to make it, too; they may still be loading their data.
+MEETING_TIMEOUT_S: Final = 300.0
+
+
+class KeptPlan(Protocol):
+    """What the cache needs of a plan."""
+
+    def wait(self) -> None:
+        """Wait for its calls; raise what went wrong."""
+
+    def close(self) -> None:
+        """Free it. Collective."""
+
+    def abandon(self) -> None:
+        """Free it without the other ranks."""
+
+
+PlanType = TypeVar("PlanType", bound=KeptPlan)
+# The kernel, the kind of its calls, and the number of the device.
+_Key = tuple[str, Hashable, int]
+
+
+@dataclass
+class _GroupPlans:
+    """What is kept for one process group. All kernels note their calls in one ledger, which compares their order."""
+
+    process_group: Callable[[], Any]
+    group: Group
+    ledger: CallLedger
+    plans: dict[_Key, Any] = field(default_factory=dict)
+
+    def abandon(self) -> None:
+        """The group is gone: its ranks cannot meet any more, and nobody can be calling."""
+        while self.plans:
+            self.plans.popitem()[1].abandon()
+        self.ledger.close()
+
+
+# By the identity of the process group (0: this process alone); an entry goes when its group does.
+_groups: Final[dict[int, _GroupPlans]] = {}
+
+
+class PlanCache(Generic[PlanType]):
+    """The plans of one kernel."""
+
+    def __init__(self, kernel: str, timeout_s: float = MEETING_TIMEOUT_S) -> None:
+        self._kernel, self._timeout_s = kernel, timeout_s
+
+    def __len__(self) -> int:
+        return len(list(self._kept()))
+
+    def get(
+        self,
+        process_group: Any,
+        kind: Hashable,
+        tensor: torch.Tensor,
+        make: Callable[[Group, CallLedger], PlanType],
+    ) -> PlanType:
+        """The plan for calls of this kind on the tensor's device; the first time, `make` makes it.
+
+        That is collective, on the group given, torch's default group, or this process alone. Raises PeerTimeoutError or
+        DifferentCallsError where the other ranks do not come for a plan of the same kind.
+        """
+        if process_group is None:
+            process_group = _default_group()
+        kept = _groups.get(0 if process_group is None else id(process_group))
+        key = (self._kernel, kind, tensor.get_device())
+        plan = None if kept is None else kept.plans.get(key)
+        if plan is None:
+            with gpu.made_current(str(tensor.device)):
+                kept = kept or _open(process_group)
+                text = f"{self._kernel} for the first time on {tensor.device.type}, {kind}"
+                kept.ledger.meet(text, self._timeout_s)
+                plan = kept.plans[key] = make(kept.group, kept.ledger)
+        found: PlanType = plan
+        return found
+
+    def wait(self) -> None:
+        """Wait for all calls on this rank; raises what went wrong in one of them."""
+        for plan in [plan for _, _, plan in self._kept()]:
+            plan.wait()
+
+    def close(self) -> None:
+        """Free all plans. Collective over every group that has any. Raises what went wrong, when all are freed."""
+        errors: list[Exception] = []
+        for kept, key, plan in reversed(list(self._kept())):
+            del kept.plans[key]
+            try:
+                plan.close()
+            except (RuntimeError, ValueError) as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _kept(self) -> Iterator[tuple[_GroupPlans, _Key, PlanType]]:
+        for kept in _groups.values():
+            for key, plan in kept.plans.items():
+                if key[0] == self._kernel:
+                    yield kept, key, plan
+
+
+def _default_group() -> Any:
+    import torch.distributed as dist
+
+    return dist.group.WORLD if dist.is_available() else None
+
+
+def _open(process_group: Any) -> _GroupPlans:
+    """A new group's entry. Collective."""
+    for number in [number for number, kept in _groups.items() if not _is_alive(kept)]:
+        _groups.pop(number).abandon()
+    if process_group is None:
+        solo = SoloGroup()
+        _groups[0] = _GroupPlans(lambda: None, solo, CallLedger(solo))
+        return _groups[0]
+    group = TorchGroup(process_group)
+    kept = _GroupPlans(weakref.ref(process_group), group, CallLedger(group))
+    number = id(process_group)
+    _groups[number] = kept
+    weakref.finalize(process_group, _forget, number).atexit = False
+    return kept
+
+
+def _forget(number: int) -> None:
+    if number in _groups:
+        _groups.pop(number).abandon()
+
+
+def _is_alive(kept: _GroupPlans) -> bool:
+    """Whether calls on the group can still come: somebody may hold a process group that was destroyed."""
+    import torch.distributed as dist
+
+    if isinstance(kept.group, SoloGroup):
+        return True
+    try:
+        return dist.is_initialized() and dist.get_rank(kept.process_group()) >= 0
+    except (ValueError, RuntimeError):
+        return False

@@ -1,0 +1,253 @@
+"""Ranks that do not make the same calls: every call ends in the right values or in an error that says who did what.
+
+On the CPU target a call has ended when it returns. `like_a_gpu` lets it return as on a GPU, before errors are raised.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from ranks import Run
+from reductions import VARIANTS, Setting
+
+from instrumented_kernels.all_reduce import DifferentCallsError, PeerTimeoutError
+from instrumented_kernels.all_to_all import Plan, Problem
+from instrumented_kernels.all_to_all.routing import count_wrong, make_inputs, reference
+from instrumented_kernels.call_ledger import LENGTH, CallLedger
+from instrumented_kernels.plan import KernelPlan
+from kprof.groups import ThreadGroup, run_threads
+
+SMALL = Problem(num_experts=8, top_k=3, hidden=40, max_tokens=6)
+EXCHANGES = ["rank_flags", "token_flags", "fused", "balanced", "pipelined"]
+QUICK = Setting(2, timeout_s=0.3)
+
+
+@pytest.fixture
+def like_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KernelPlan, "_end_call", lambda plan: None)
+
+
+def errors_of(calls: list[Callable[[KernelPlan], object]]) -> list[str]:
+    """Rank 0 makes calls[0] on an all-reduce plan, then rank 1 makes calls[1]; what each of them gets to read."""
+
+    def work(group: ThreadGroup) -> str:
+        plan = QUICK.plan(group)
+        if group.rank == 0:
+            calls[0](plan)
+        group.barrier()
+        if group.rank == 1:
+            with pytest.raises(DifferentCallsError) as refused:
+                calls[1](plan)
+        group.barrier()
+        if group.rank == 0:
+            with pytest.raises(PeerTimeoutError) as timeout:
+                plan.wait()
+        group.barrier()
+        return str(timeout.value if group.rank == 0 else refused.value)
+
+    return run_threads(2, work)
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_different_lengths_are_named_on_both_ranks(variant: str) -> None:
+    """Some variants would find all that they wait for, and add other elements than they should."""
+    for message in errors_of(
+        [
+            lambda plan: plan(torch.ones(8192), variant=variant),
+            lambda plan: plan(torch.ones(4096), variant=variant),
+        ]
+    ):
+        assert "all_reduce of 8192 x torch.float32" in message
+        assert "all_reduce of 4096 x torch.float32" in message
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+def test_different_types_and_variants_are_named_on_both_ranks() -> None:
+    half, single = torch.ones(64).half(), torch.ones(64)
+    for message in errors_of(
+        [lambda plan: plan(half, variant="oneshot"), lambda plan: plan(single, variant="oneshot")]
+    ):
+        assert "64 x torch.float16" in message
+        assert "64 x torch.float32" in message
+    for message in errors_of(
+        [lambda plan: plan(single, variant="oneshot"), lambda plan: plan(single, variant="ring")]
+    ):
+        assert "(oneshot, 2 blocks)" in message
+        assert "(ring, 2 blocks)" in message
+
+
+def test_who_is_refused_may_call_again() -> None:
+    """Nothing was launched for the wrong call, and the peer still waits."""
+
+    def work(group: ThreadGroup) -> bool:
+        plan = Setting(2).plan(group)
+        if group.rank == 1:
+            peer = plan._ledger._pages[0].calls
+            while not peer[1]:
+                time.sleep(0.001)
+            with pytest.raises(DifferentCallsError, match="rank 0 calls all_reduce of 64 x"):
+                plan(torch.ones(32))
+        right = bool((plan(torch.ones(64)) == 2).all())
+        plan.close()
+        return right
+
+    assert run_threads(2, work) == [True, True]
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_missing_peer_is_told_at_the_next_call(variant: str) -> None:
+    def work(group: ThreadGroup) -> str:
+        plan = QUICK.plan(group)
+        message = ""
+        if group.rank == 0:
+            plan(torch.ones(64), variant=variant)
+            with pytest.raises(PeerTimeoutError) as error:
+                plan(torch.ones(64), variant=variant)
+            with pytest.raises(RuntimeError, match="create a new plan"):
+                plan(torch.ones(64), variant=variant)
+            message = str(error.value)
+        plan.close()
+        return message
+
+    message = run_threads(2, work)[0]
+    assert message.startswith("rank 0 waited 0.3 s for rank 1, slot ")
+    assert "rank 1 has not made call 1, all_reduce of 64 x torch.float32" in message
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+@pytest.mark.parametrize("how", ["wait", "close"])
+def test_a_missing_peer_is_told_when_waited_for(how: str) -> None:
+    def work(group: ThreadGroup) -> None:
+        plan = QUICK.plan(group)
+        if group.rank == 1:
+            plan.close()
+            return
+        plan(torch.ones(64))
+        with pytest.raises(PeerTimeoutError, match="rank 1 has not made call 1"):
+            getattr(plan, how)()
+        if how == "wait":
+            plan.close()
+
+    run_threads(2, work)
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+def test_a_missing_peer_is_warned_of_when_the_group_is_gone() -> None:
+    def work(group: ThreadGroup) -> None:
+        plan = QUICK.plan(group)
+        group.barrier()
+        if group.rank == 0:
+            plan(torch.ones(64))
+            with pytest.warns(RuntimeWarning, match="rank 0 waited 0.3 s for rank 1"):
+                plan.abandon()
+        group.barrier()
+
+    run_threads(2, work)
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+@pytest.mark.parametrize("variant", EXCHANGES)
+def test_a_missing_peer_of_an_async_exchange_is_told_at_the_next_call(variant: str) -> None:
+    def work(group: ThreadGroup) -> None:
+        options = Run(SMALL, 2).options()
+        plan = Plan(group, SMALL, variant=variant, timeout_s=0.3, options=options)
+        if group.rank == 0:
+            inputs = make_inputs(SMALL, 6, 1)
+            plan(inputs.x, inputs.indices, inputs.weights, is_async=True)
+            with pytest.raises(PeerTimeoutError, match="rank 1 has not made call 1, all_to_all of"):
+                plan(inputs.x, inputs.indices, inputs.weights, is_async=True)
+        plan.close()
+
+    run_threads(2, work)
+
+
+BAD_EXPERTS = {
+    "too large": (8, "token 2 names expert 8; indices must lie in 0 .. 7"),
+    "negative": (-3, "token 2 names expert -3; indices must lie in 0 .. 7"),
+    "repeated": (None, "token 2 names an expert twice"),
+}
+
+
+@pytest.mark.parametrize(("expert", "message"), BAD_EXPERTS.values(), ids=BAD_EXPERTS.keys())
+@pytest.mark.parametrize("variant", EXCHANGES)
+def test_kernels_refuse_bad_indices_and_the_plan_stays_usable(
+    variant: str, expert: int | None, message: str
+) -> None:
+    """The other tokens of the call come out right on all ranks, and so do later calls."""
+
+    def work(group: ThreadGroup) -> int:
+        options = Run(SMALL, 2).options()
+        plan = Plan(group, SMALL, variant=variant, warps_per_block=2, timeout_s=60, options=options)
+        wrong = 0
+        for call in range(6):
+            inputs = make_inputs(SMALL, 6, 10 * call + group.rank)
+            expected = reference(SMALL, inputs, 2)
+            out = torch.full_like(inputs.x, float("nan"))
+            is_bad = group.rank == 0 and call in (1, 2)
+            if is_bad:
+                inputs.indices[2, 1] = inputs.indices[2, 0] if expert is None else expert
+                with pytest.raises(ValueError, match=message):
+                    plan(inputs.x, inputs.indices, inputs.weights, out=out, is_async=True)
+                out[2], expected[2] = 0, 0
+            else:
+                plan(inputs.x, inputs.indices, inputs.weights, out=out, is_async=True)
+            wrong += count_wrong(out, expected)
+        plan.close()
+        return wrong
+
+    assert run_threads(2, work) == [0, 0]
+
+
+def test_every_token_may_name_one_expert_k_times() -> None:
+    """As many rows as there are places for, all to one expert: nothing may be written outside of them."""
+    problem = replace(SMALL, top_k=8, num_experts=8)
+
+    def work(group: ThreadGroup) -> None:
+        for variant in EXCHANGES:
+            options = Run(problem, 2).options()
+            plan = Plan(group, problem, variant=variant, timeout_s=60, options=options)
+            inputs = make_inputs(problem, 6, 1)
+            with pytest.raises(ValueError, match="names an expert twice"):
+                plan(inputs.x, torch.full_like(inputs.indices, 7), inputs.weights, is_async=True)
+            assert plan.dispatched().num_rows.sum() == (0 if group.rank == 0 else 12)
+            plan.close()
+
+    run_threads(2, work)
+
+
+def test_the_ledger_compares_for_longer_than_it_is() -> None:
+    def work(group: ThreadGroup) -> None:
+        ledger = CallLedger(group)
+        for number in range(LENGTH + 10):
+            ledger.note(ledger.fingerprint(f"call {number % 7}"))
+        group.barrier()
+        ledger.note(ledger.fingerprint("the same"))
+        group.barrier()
+        if group.rank == 0:
+            ledger.note(ledger.fingerprint("one"))
+        group.barrier()
+        if group.rank == 1:
+            with pytest.raises(DifferentCallsError, match="rank 0 calls one, rank 1 calls another"):
+                ledger.note(ledger.fingerprint("another"))
+        group.barrier()
+
+    run_threads(2, work)
+
+
+def test_a_meeting_does_not_wait_for_ever() -> None:
+    def work(group: ThreadGroup) -> None:
+        ledger = CallLedger(group)
+        if group.rank == 0:
+            with pytest.raises(
+                PeerTimeoutError, match=r"waited 0\.2 s for rank 1 in a plan; rank 1"
+            ):
+                ledger.meet("a plan", 0.2)
+        group.barrier()
+
+    run_threads(2, work)

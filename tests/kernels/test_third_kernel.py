@@ -1,0 +1,64 @@
+"""A kernel with a plan of its own in a few lines: what the base of plans and the generated layouts must give to any."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ranks import KERNELS
+from third_kernel.arguments import HEADER
+from third_kernel.plan import Plan
+
+from instrumented_kernels.call_ledger import PeerTimeoutError
+from kprof.devices.build import BuildOptions
+from kprof.devices.targets import Target
+from kprof.groups import ThreadGroup, run_threads
+from kprof.recording.record import session
+from kprof.recording.recorder import Recorder
+from kprof.trace import Trace
+
+FOLDER = Path(__file__).parent / "third_kernel"
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> BuildOptions:
+    replace(HEADER, path=tmp_path / "arguments.h").write()
+    return BuildOptions(Target.CPU, include_dirs=(KERNELS / "device", tmp_path), warp_width=32)
+
+
+def test_it_gathers_and_is_recorded(options: BuildOptions, tmp_path: Path) -> None:
+    def work(group: ThreadGroup) -> list[list[int]]:
+        recorder = Recorder(directory, rank=group.rank, world_size=3, arena_bytes=1 << 20)
+        plan = Plan(group, options)
+        gathered = [plan(10 * call + group.rank, recorder) for call in range(5)]
+        recorder.close()
+        plan.close()
+        return gathered
+
+    with session(tmp_path / "run.kprof") as directory:
+        expected = [[10 * call, 10 * call + 1, 10 * call + 2] for call in range(5)]
+        assert run_threads(3, work) == [expected] * 3
+    flows = Trace.open(tmp_path / "run.kprof").frame("SELECT count(*) AS n FROM flows")
+    assert flows["n"][0] == 3 * 3 * 5
+
+
+def test_a_peer_that_never_comes_is_named(options: BuildOptions) -> None:
+    def work(group: ThreadGroup) -> str:
+        plan = Plan(group, options, timeout_s=0.3)
+        message = ""
+        if group.rank == 0:
+            with pytest.raises(PeerTimeoutError) as error:
+                plan(1)
+            message = str(error.value)
+        group.barrier()
+        return message
+
+    message = run_threads(2, work)[0]
+    assert message.startswith("rank 0 waited 0.3 s for rank 1, slot 0, epoch 1, in wait; ")
+    assert "rank 1 has not made call 1, all_gather" in message
+
+
+def test_it_is_small() -> None:
+    files = [path for path in FOLDER.iterdir() if path.suffix in (".py", ".h", ".hip")]
+    assert sum(len(path.read_text().splitlines()) for path in files) < 150
