@@ -12,6 +12,8 @@ DEBIAN_PACKAGES := clang-19 lld-19 llvm-19 clang-tools-19 libclang-rt-19-dev cla
 # nvcc and its disassembler without a system CUDA; the parts of one compiler have one version.
 NVCC_PACKAGES := 'nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*' 'nvidia-cuda-crt==13.0.*' \
 	'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cccl==13.0.*' 'nvidia-cuda-nvdisasm==13.*' 'nvidia-cuda-cuobjdump==13.*'
+# Compiles for NVIDIA and AMD, and interprets, without a GPU.
+TRITON := 'triton==3.9.*'
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -66,8 +68,8 @@ native-deps: $(VENV)/.ready-dev ## Install, as root on Debian, what compile-only
 			echo "Installing with apt-get:$$known."; \
 			DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$known >/dev/null; fi; \
 	else echo "Skipped: $(DEBIAN_PACKAGES) are installed by this target as root on Debian only."; fi
-	@echo "Installing into $(VENV): nvcc 13.0, nvdisasm and cuobjdump (0.3 GB)."
-	@$(BIN)/python -m pip install -qq $(NVCC_PACKAGES)
+	@echo "Installing into $(VENV): nvcc 13.0, nvdisasm and cuobjdump (0.3 GB), and Triton 3.9 (0.6 GB)."
+	@$(BIN)/python -m pip install -qq $(NVCC_PACKAGES) $(TRITON)
 
 .PHONY: tell-missing
 tell-missing:

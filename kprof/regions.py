@@ -133,18 +133,7 @@ class RegionTable(msgspec.Struct, frozen=True):
     @staticmethod
     def from_header(path: str | Path) -> RegionTable:
         """Read an X-macro file; raises RegionError naming the file and line."""
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise RegionError(
-                f"{path} is not UTF-8 (its byte {error.start} is not); save it as UTF-8"
-            ) from error
-        except OSError as error:
-            raise RegionError(
-                f"cannot read the region file {path}: {error.strerror}; give the path of the regions.h "
-                "that the kernel includes"
-            ) from error
-        return parse_regions(text, str(path))
+        return read_header(path)[0]
 
 
 _BLANK = re.compile(r"^\s*(//.*|#.*)?$")
@@ -155,8 +144,28 @@ _ARGUMENTS = re.compile(r"^(\w+)\s*,\s*\"((?:[^\"\\])*)\"\s*,\s*(\w+)\s*(?:,\s*(
 _KINDS: Final = {"REGION": Kind.SPAN, "MARK": Kind.MARK, "VALUE": Kind.VALUE}
 
 
+def read_header(path: str | Path) -> tuple[RegionTable, dict[str, int]]:
+    """The table of an X-macro file, and the ids by the symbols that kernels use; raises RegionError."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise RegionError(
+            f"{path} is not UTF-8 (its byte {error.start} is not); save it as UTF-8"
+        ) from error
+    except OSError as error:
+        raise RegionError(
+            f"cannot read the region file {path}: {error.strerror}; give the path of the regions.h "
+            "that the kernel includes"
+        ) from error
+    return _parse(text, str(path))
+
+
 def parse_regions(text: str, where: str = "regions.h") -> RegionTable:
     """Parse the text of an X-macro file (format in the module's docstring); raises RegionError."""
+    return _parse(text, where)[0]
+
+
+def _parse(text: str, where: str) -> tuple[RegionTable, dict[str, int]]:
     ids: dict[str, int] = {}
     regions: list[Region] = []
     flows: list[FlowRule] = []
@@ -180,7 +189,7 @@ def parse_regions(text: str, where: str = "regions.h") -> RegionTable:
         ids[symbol] = region.id
         regions.append(region)
     try:
-        return RegionTable(tuple(regions), tuple(flows))
+        return RegionTable(tuple(regions), tuple(flows)), ids
     except RegionError as error:
         raise RegionError(f"{where}: {error}") from None
 

@@ -1,0 +1,164 @@
+"""What a Triton kernel gets to record into: four numbers and, for the compiler, a word about how they were made.
+
+Triton compiles a kernel anew for every integer argument that is 1, that is divisible by 16, or that needs 64 bits. So
+every number travels as an odd 64-bit one:
+
+    62   61        33 32         1  0
+     1 |  high (29)  |  low (32)  | 1
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import triton
+import triton.language as tl
+
+from kprof.errors import RecorderError
+from kprof.recording.process import recorder as process_recorder
+from kprof.regions import RegionTable
+from kprof.triton.regions import Regions
+
+if TYPE_CHECKING:
+    from kprof.recording.recorder import LaunchBuffer, NullRecorder, Recorder
+
+_LOW_BITS: Final = 32
+_HIGH_BITS: Final = 29
+_TAG: Final = 1 << 62 | 1
+
+
+class Buffer(NamedTuple):
+    """One launch's view of the arena. Made by `buffer`; a kernel hands it to `open_track`."""
+
+    arena: int  # its address + 1: addresses are multiples of 1024
+    launch_and_cursors: int  # low: the launch's number; high: the number of cursors
+    first_and_tracks: int  # low: the first reserved chunk; high: reserved tracks per program
+    reserved_and_slice: int  # low: how many chunks are reserved; high: chunks per cursor
+    build: Any  # tl.constexpr of a BuildKey's name: part of the key of Triton's caches
+
+
+@dataclass(frozen=True)
+class BuildKey:
+    """What instrumented code depends on beside its own source. Triton's caches see its name."""
+
+    table: RegionTable
+    num_warps: int
+
+    @property
+    def name(self) -> str:
+        """Differs wherever the compiled code may."""
+        text = f"{_source_digest()} {msgspec.json.encode(self.table).decode()} {self.num_warps}"
+        return f"kprof {hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+_builds: dict[str, BuildKey] = {}
+_names: dict[tuple[int, int], tuple[RegionTable, tl.constexpr]] = {}
+
+
+def build_of(name: str) -> BuildKey:
+    """The build that a buffer's name stands for."""
+    return _builds[name]
+
+
+def buffer(
+    kernel: str,
+    grid: int | Sequence[int] | None,
+    regions: Regions,
+    *,
+    num_warps: int = 0,
+    tracks_per_program: int = 1,
+    recorder: Recorder | NullRecorder | None = None,
+) -> Buffer | None:
+    """The buffer for the next launch of `kernel` on `grid`, or None where nothing is recorded.
+
+    With `None`, calls of kprof.triton in the kernel compile to nothing. `grid` None (a grid that autotuning decides)
+    reserves no chunks: every track then takes its first one with an atomic. `num_warps`, if given, is checked when the
+    kernel is compiled. `recorder` is this process's for the current device unless given.
+    Raises RecorderError for a grid that is not numbers.
+    """
+    active = process_recorder(device=_device()) if recorder is None else recorder
+    num_programs = _num_programs(grid)
+    launch = active.launch(
+        kernel,
+        regions.table,
+        num_blocks=num_programs,
+        threads_per_block=num_warps * _warp_size(),
+        tracks_per_block=tracks_per_program if num_programs else 0,
+    )
+    return pack(launch, regions, num_warps)
+
+
+def pack(launch: LaunchBuffer, regions: Regions, num_warps: int = 0) -> Buffer | None:
+    """The argument for a kernel from what `Recorder.launch` returned; None for a null buffer."""
+    if launch.arena == 0:
+        return None
+    return Buffer(
+        launch.arena | 1,
+        _word(launch.launch, launch.num_cursors),
+        _word(launch.first_chunk, launch.tracks_per_block),
+        _word(launch.num_reserved, launch.chunks_per_cursor),
+        _build_name(regions.table, num_warps),
+    )
+
+
+def _word(low: int, high: int) -> int:
+    assert low >> _LOW_BITS == 0
+    assert high >> _HIGH_BITS == 0
+    return _TAG | low << 1 | high << (_LOW_BITS + 1)
+
+
+def _build_name(table: RegionTable, num_warps: int) -> tl.constexpr:
+    """Kept by identity: this runs before every launch."""
+    found = _names.get((id(table), num_warps))
+    if found is None:
+        build = BuildKey(table, num_warps)
+        _builds[build.name] = build
+        found = _names[id(table), num_warps] = table, tl.constexpr(build.name)
+    return found[1]
+
+
+def _num_programs(grid: int | Sequence[int] | None) -> int:
+    if grid is None:
+        return 0
+    sizes = (grid,) if isinstance(grid, int) else grid
+    if callable(sizes) or not all(isinstance(size, int) for size in sizes):
+        raise RecorderError(
+            "the grid of kprof.triton.buffer() is not a number or a tuple of numbers; "
+            "pass grid=None where autotuning decides it"
+        )
+    count = 1
+    for size in sizes:
+        count *= size
+    return count
+
+
+@cache
+def _device() -> str:
+    if triton.knobs.runtime.interpret:
+        return "cpu"
+    import torch
+
+    return f"cuda:{torch.cuda.current_device()}"
+
+
+@cache
+def _warp_size() -> int:
+    if triton.knobs.runtime.interpret:
+        return 1
+    return int(triton.runtime.driver.active.get_current_target().warp_size)
+
+
+@cache
+def _source_digest() -> str:
+    """Triton's caches see the source of @triton.jit functions only, not of what is called while they are compiled."""
+    digest = hashlib.sha256()
+    folder = Path(__file__).parent
+    for path in [*sorted(folder.glob("*.py")), folder.parent / "abi.py"]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

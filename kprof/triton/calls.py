@@ -1,0 +1,350 @@
+"""What kernels call. Each call checks its region and payload while the kernel is compiled, and then calls device code.
+
+Triton keeps no state behind a variable's back, so whatever moves a track returns it: `track = kp.stop(track, ...)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import triton.language as tl
+
+from kprof import abi
+from kprof.errors import RecorderError, RegionError
+from kprof.regions import Kind, Region
+from kprof.regions import Moment as ClockMoment
+from kprof.triton import device, platform
+from kprof.triton.buffer import Buffer, BuildKey, build_of
+from kprof.triton.platform import INTERPRETED, builtin
+from kprof.triton.values import Moment, Track
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_NO_ROLE: Final = abi.BLOCK_TRACK_WARP
+
+
+def _returns_track(function: _Function) -> _Function:
+    """Triton then refuses a call whose result is not used: the next record would overwrite this one."""
+    wrapped = builtin(function)
+    wrapped._must_use_result = (  # type: ignore[attr-defined]
+        f"It is the track that the next event needs: write `track = ...{function.__name__}(track, ...)`."
+    )
+    return wrapped
+
+
+@builtin
+def open_track(
+    prof: Any, enabled: Any = True, *, place: Any = 0, _semantic: Any = None, _generator: Any = None
+) -> Track:
+    """Opens the calling program's track, or in a Gluon partition the partition's; once in each.
+
+    `prof` is what `kprof.triton.buffer` returned. With `prof=None` or `enabled=False` (a constexpr) this track and all
+    calls with it compile to nothing. `place` is the partition's number among the `tracks_per_program` of the buffer.
+    """
+    if _constant(prof) is None or not _constant(enabled):
+        return Track(())
+    *words, name = _parts_of_buffer(prof)
+    partition = _partition(_generator)
+    _check_launch(build_of(name), _semantic, is_partition=bool(partition))
+    run = _Runner(_semantic, _generator)
+    writer, warp = run.number(0), run.number(_NO_ROLE)
+    if partition:
+        from kprof.triton import gluon
+
+        writer = run(gluon.first_thread, tl.constexpr(_generator.caller_context.num_warps))
+        warp = run(gluon.warp_of, writer)
+    cursor = run(device.open_track, *words, run.number(_constant(place)), warp, writer)
+    arena, launch, _, reserved = words
+    return Track((cursor, arena, launch, reserved, warp), (name, partition))
+
+
+@builtin
+def start(track: Any, _semantic: Any = None, _generator: Any = None) -> Moment:
+    """Reads the clock: the beginning of a span."""
+    if not _checked(track, _generator, "start").is_on:
+        return Moment(())
+    return _now(track, _Runner(_semantic, _generator))
+
+
+@_returns_track
+def stop(
+    track: Any,
+    begin: Any,
+    region: Any,
+    *payload: Any,
+    _semantic: Any = None,
+    _generator: Any = None,
+    **fields: Any,
+) -> Track:
+    """Records the span of `region` from `begin` to now; a value for every payload field, in order or by name."""
+    emitted = _emit(
+        track, (begin, None), (region, Kind.SPAN), (payload, fields), "stop", _semantic, _generator
+    )
+    return emitted[0]
+
+
+@_returns_track
+def lap(
+    track: Any,
+    begin: Any,
+    region: Any,
+    *payload: Any,
+    _semantic: Any = None,
+    _generator: Any = None,
+    **fields: Any,
+) -> tuple[Track, Moment]:
+    """`stop` and `start` with one reading of the clock: `track, begin = kp.lap(track, begin, REGION)`."""
+    return _emit(
+        track, (begin, None), (region, Kind.SPAN), (payload, fields), "lap", _semantic, _generator
+    )
+
+
+@_returns_track
+def span(
+    track: Any,
+    begin: Any,
+    end: Any,
+    region: Any,
+    *payload: Any,
+    _semantic: Any = None,
+    _generator: Any = None,
+    **fields: Any,
+) -> Track:
+    """Records the span of `region` between two moments that `start` read."""
+    emitted = _emit(
+        track, (begin, end), (region, Kind.SPAN), (payload, fields), "span", _semantic, _generator
+    )
+    return emitted[0]
+
+
+@_returns_track
+def mark(
+    track: Any,
+    region: Any,
+    *payload: Any,
+    _semantic: Any = None,
+    _generator: Any = None,
+    **fields: Any,
+) -> Track:
+    """Records an instant."""
+    emitted = _emit(
+        track, (None, None), (region, Kind.MARK), (payload, fields), "mark", _semantic, _generator
+    )
+    return emitted[0]
+
+
+@_returns_track
+def value(
+    track: Any, region: Any, number: Any, _semantic: Any = None, _generator: Any = None
+) -> Track:
+    """Records the value of a counter at this moment."""
+    emitted = _emit(
+        track, (None, None), (region, Kind.VALUE), ((number,), {}), "value", _semantic, _generator
+    )
+    return emitted[0]
+
+
+def _emit(
+    track: Any,
+    moments: tuple[Any, Any],
+    wanted: tuple[Any, Kind],
+    values: tuple[tuple[Any, ...], dict[str, Any]],
+    call: str,
+    semantic: Any,
+    generator: Any,
+) -> tuple[Track, Moment]:
+    """Checks everything, stores the record, and returns the track and the moment of its end."""
+    track = _checked(track, generator, call)
+    region = _checked_region(*wanted, track, call)
+    numbers = _in_order(region, *values, call)
+    for moment in moments:
+        if moment is not None and not isinstance(moment, Moment):
+            raise RegionError(
+                f"{call}() of region {region.name!r} takes the moment that start() returned"
+            )
+    if not track.is_on:
+        return track, Moment(())
+    run = _Runner(semantic, generator)
+    if region.moment is ClockMoment.COMPLETE:
+        platform.drain_memory(**_extra(semantic))
+    begin, end = moments
+    end = end or _now(track, run)
+    begin = begin or end
+    payload = _packed(region, numbers, run)
+    cursor, *rest = track.parts
+    bits = region.id << abi.START_BITS
+    cursor = run(
+        device.emit, cursor, *rest, *begin.parts, *end.parts, payload,
+        tl.constexpr(region.id), tl.constexpr(bits if bits < 1 << 63 else bits - (1 << 64)),
+    )  # fmt: skip
+    return Track((cursor, *rest), track.static), end
+
+
+def _now(track: Track, run: _Runner) -> Moment:
+    if run.is_pipelined_on_amd:
+        return Moment((run(device.ticks_in_a_branch, track.parts[1]),))
+    return Moment((platform.realtime_ticks(**_extra(run.semantic)),))
+
+
+class _Runner:
+    """Calls functions of device.py: while compiling, through Triton's code generator."""
+
+    def __init__(self, semantic: Any, generator: Any) -> None:
+        self.semantic = semantic
+        self._generator = generator
+        if INTERPRETED:
+            self.semantic = platform.interpreter_semantic()
+
+    def __call__(self, function: Any, *arguments: Any) -> Any:
+        if INTERPRETED:
+            return function(*map(_constant, arguments))
+        return self._generator.call_JitFunction(function, list(arguments), {})
+
+    @property
+    def is_pipelined_on_amd(self) -> bool:
+        """Whether loops may be pipelined by Triton's pass for AMD: it knows how to skip branches, but no clocks."""
+        if INTERPRETED or not platform.is_amd(self.semantic):
+            return False
+        return bool(self.semantic.builder.options.num_stages > 1)
+
+    def number(self, number: Any) -> Any:
+        """A number as a value of the kernel's."""
+        return self.semantic.to_tensor(number)
+
+    def either(self, first: Any, second: Any) -> Any:
+        """Both numbers' bits."""
+        return self.semantic.or_(first, second)
+
+    def shifted(self, number: Any, places: int) -> Any:
+        """The number, so many bits further up."""
+        return self.semantic.shl(number, self.number(places)) if places else number
+
+
+def _packed(region: Region, numbers: list[Any], run: _Runner) -> Any:
+    """The 32-bit payload from one number per field, each within its bits."""
+    if region.kind is Kind.VALUE:
+        return run(
+            device.clamped, _scalar(numbers[0], region, "value", run), tl.constexpr(0xFFFF_FFFF)
+        )
+    payload = None
+    for field, number in zip(region.fields, numbers, strict=True):
+        _check_constant(number, region, field.name, field.mask)
+        scalar = _scalar(number, region, field.name, run)
+        part = run.shifted(run(device.clamped, scalar, tl.constexpr(field.mask)), field.shift)
+        payload = part if payload is None else run.either(payload, part)
+    return run.number(0) if payload is None else payload
+
+
+def _in_order(
+    region: Region, numbers: tuple[Any, ...], by_name: dict[str, Any], call: str
+) -> list[Any]:
+    """One number per payload field; raises RegionError when there are others."""
+    if region.kind is Kind.VALUE:
+        return list(numbers)
+    names = [field.name for field in region.fields]
+    rest = names[len(numbers) :]
+    if len(numbers) > len(names) or sorted(rest) != sorted(by_name):
+        given = [*(f"{len(numbers)} by position",) * bool(numbers), *by_name]
+        raise RegionError(
+            f"{call}() of region {region.name!r} takes one number for each of its payload fields "
+            f"({', '.join(names) or 'it has none'}) and was given {', '.join(given) or 'none'}"
+        )
+    return [*numbers, *(by_name[name] for name in rest)]
+
+
+def _check_constant(number: Any, region: Region, field: str, mask: int) -> None:
+    constant = _constant(number)
+    if isinstance(constant, int) and not 0 <= constant < mask:
+        raise RegionError(
+            f"{constant} does not fit field {field!r} of region {region.name!r}, which holds 0 to {mask - 1}; "
+            "give the field more bits"
+        )
+
+
+def _scalar(number: Any, region: Region, field: str, run: _Runner) -> Any:
+    scalar = run.number(_constant(number))
+    if scalar.type.is_block() or not scalar.dtype.is_int():
+        raise RegionError(
+            f"field {field!r} of region {region.name!r} takes one integer per program, not {scalar.type}"
+        )
+    return scalar
+
+
+def _checked(track: Any, generator: Any, call: str) -> Track:
+    if not isinstance(track, Track):
+        raise RecorderError(
+            f"{call}() takes the track that open_track() returned, not {_kind_of(track)}"
+        )
+    if track.is_on and track.static[1] != _partition(generator):
+        raise RecorderError(
+            f"{call}() was given a track of another partition, which writes to it as well; "
+            "open a track in every partition"
+        )
+    return track
+
+
+def _checked_region(region: Any, kind: Kind, track: Track, call: str) -> Region:
+    found = _constant(region)
+    if not isinstance(found, Region):
+        raise RegionError(
+            f"{call}() takes a region that Regions.define() returned or that a region file declares, "
+            f"not {_kind_of(region)}"
+        )
+    if found.kind is not kind:
+        raise RegionError(
+            f"{call}() records a {kind.value}, and region {found.name!r} is a {found.kind.value}"
+        )
+    if track.is_on and found not in build_of(track.static[0]).table.regions:
+        raise RegionError(
+            f"region {found.name!r} is not among the regions that kprof.triton.buffer() was given; "
+            "pass the Regions that the kernel uses"
+        )
+    return found
+
+
+def _check_launch(build: BuildKey, semantic: Any, *, is_partition: bool) -> None:
+    """Raises RecorderError for a launch that differs from what the recorder was told."""
+    if INTERPRETED:
+        return
+    options = semantic.builder.options
+    if build.num_warps and options.num_warps != build.num_warps and not is_partition:
+        raise RecorderError(
+            f"the kernel is compiled with num_warps={options.num_warps}, and kprof.triton.buffer() was given "
+            f"num_warps={build.num_warps}; pass the same to both"
+        )
+    if options.num_ctas != 1:
+        raise RecorderError(
+            f"kprof.triton records kernels with num_ctas=1, and this one has {options.num_ctas}: "
+            "the blocks of a cluster would write to one track"
+        )
+
+
+def _parts_of_buffer(prof: Any) -> list[Any]:
+    """The words of a Buffer and the name of its build; raises RecorderError for anything else."""
+    values = getattr(prof, "values", prof)
+    if isinstance(values, tuple | list) and len(values) == len(Buffer._fields):
+        name = _constant(values[-1])
+        if isinstance(name, str) and name.startswith("kprof "):
+            return [*values[:-1], name]
+    raise RecorderError(
+        f"open_track() takes what kprof.triton.buffer() returned, or None, not {_kind_of(prof)}"
+    )
+
+
+def _partition(generator: Any) -> str:
+    """Which Gluon partition is being compiled; "" is the kernel itself, whose warps also run the default partition."""
+    context = getattr(generator, "caller_context", None)
+    return "" if context is None else str(context.mangle())
+
+
+def _constant(value: Any) -> Any:
+    return value.value if isinstance(value, tl.constexpr) else value
+
+
+def _kind_of(value: Any) -> str:
+    value = _constant(value)
+    return str(getattr(value, "type", None) or type(value).__name__)
+
+
+def _extra(semantic: Any) -> dict[str, Any]:
+    return {} if INTERPRETED else {"_semantic": semantic}

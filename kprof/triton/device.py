@@ -1,0 +1,296 @@
+"""The arena's protocol in Triton: what kprof.h does in C++, for one writer per program (or Gluon partition).
+
+All threads of a program take the same way through every branch here, because there are barriers behind some. So nothing
+that decides a branch is read from memory: a thread that runs ahead would read it before the writer has written it.
+Branches depend on the kernel's arguments, on the cursor, and on atomics, whose answers Triton hands to all threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import triton
+import triton.language as tl
+
+from kprof import abi
+from kprof.triton import platform
+
+
+def _offset(struct: np.dtype, field: str) -> int:
+    assert struct.fields is not None
+    return int(struct.fields[field][1])
+
+
+NOT_THE_WRITER = tl.constexpr(platform.NOT_THE_WRITER)
+STORES_NOTHING = tl.constexpr(abi.STORES_NOTHING)
+RECORD_BYTES = tl.constexpr(abi.RECORD_BYTES)
+CHUNK_BYTES = tl.constexpr(abi.CHUNK_BYTES)
+CHUNK_SHIFT = tl.constexpr(abi.CHUNK_BYTES.bit_length() - 1)
+FULL_MASK = tl.constexpr((abi.CHUNK_BYTES - 1) & ~(abi.RECORD_BYTES - 1))
+CHUNKS_OFFSET = tl.constexpr(abi.CHUNKS_OFFSET)
+SINKS_OFFSET = tl.constexpr(abi.SINKS_OFFSET)
+NUM_SINKS = tl.constexpr(abi.NUM_SINKS)
+CURSORS_OFFSET = tl.constexpr(abi.CURSORS_OFFSET)
+CURSOR_STRIDE_BYTES = tl.constexpr(abi.CURSOR_STRIDE_BYTES)
+TRACKS_WITHOUT_CHUNK_OFFSET = tl.constexpr(_offset(abi.CURSOR, "num_tracks_without_chunk"))
+IS_FULL_OFFSET = tl.constexpr(_offset(abi.CONTROL, "is_full"))
+NUM_DROPPED_OFFSET = tl.constexpr(_offset(abi.CHUNK_HEADER, "num_dropped"))
+DROPS_OFFSET = tl.constexpr(_offset(abi.SINK, "num_dropped_of_region"))
+LAST_DROP_COUNTER = tl.constexpr(abi.NUM_DROP_COUNTERS - 1)
+CHUNK_FLAGS = tl.constexpr(abi.CHUNK_CLAIMED | abi.CHUNK_ABI)
+CHUNK_NO_NEXT = tl.constexpr(abi.CHUNK_NO_NEXT)
+CURSORS_SHIFT = tl.constexpr(abi.CHUNK_CURSORS_SHIFT)
+START_MASK = tl.constexpr(abi.START_MASK)
+DURATION_SATURATED = tl.constexpr(abi.DURATION_SATURATED)
+LOW_WORD = tl.constexpr(0xFFFF_FFFF)
+HIGH_FIELD = tl.constexpr((1 << 29) - 1)
+
+
+@triton.jit
+def low_of(word: tl.tensor) -> tl.tensor:
+    """The low number of a Buffer's word."""
+    return (word >> 1).to(tl.int32)
+
+
+@triton.jit
+def high_of(word: tl.tensor) -> tl.tensor:
+    """The high number of a Buffer's word."""
+    return (word >> 33).to(tl.int32) & HIGH_FIELD
+
+
+@triton.jit
+def joined(low: tl.tensor, high: tl.tensor) -> tl.tensor:
+    """Two 32-bit numbers as one of 64 bits."""
+    return (low.to(tl.int64) & LOW_WORD) | (high.to(tl.int64) << 32)
+
+
+@triton.jit
+def counter_at(address: tl.tensor) -> tl.tensor:
+    """The 32-bit counter there."""
+    return address.to(tl.pointer_type(tl.int32))
+
+
+@triton.jit
+def program_number() -> tl.tensor:
+    """Which program of the grid this is."""
+    row = tl.program_id(1) + tl.num_programs(1) * tl.program_id(2)
+    return tl.program_id(0) + tl.num_programs(0) * row
+
+
+@triton.jit
+def cursor_address(arena: tl.tensor, cursor_idx: tl.tensor) -> tl.tensor:
+    """Where a cursor of the arena is."""
+    return arena + CURSORS_OFFSET + cursor_idx.to(tl.int64) * CURSOR_STRIDE_BYTES
+
+
+@triton.jit
+def claim_from(arena: tl.tensor, chunks_per_cursor: tl.tensor, cursor_idx: tl.tensor) -> tl.tensor:
+    """A chunk from one cursor, or -1."""
+    taken = tl.atomic_add(counter_at(cursor_address(arena, cursor_idx)), 1, sem="relaxed")
+    return tl.where(taken < chunks_per_cursor, cursor_idx * chunks_per_cursor + taken, -1)
+
+
+@triton.jit
+def claim_chunk(
+    arena: tl.tensor, chunks_per_cursor: tl.tensor, num_cursors: tl.tensor, block: tl.tensor
+) -> tl.tensor:
+    """A free chunk: from the cursor of this program's slice, then from the others. -1 when the arena is full."""
+    chunk_idx = claim_from(arena, chunks_per_cursor, block & (num_cursors - 1))
+    if chunk_idx < 0:
+        is_full = counter_at(arena + IS_FULL_OFFSET)
+        tries = 1
+        # A full arena is remembered, so that later tracks give up after one cursor.
+        limit = tl.where(tl.atomic_add(is_full, 0, sem="relaxed") != 0, 0, num_cursors)
+        while (chunk_idx < 0) & (tries < limit):
+            chunk_idx = claim_from(arena, chunks_per_cursor, (block + tries) & (num_cursors - 1))
+            tries += 1
+        if chunk_idx < 0:
+            tl.store(is_full, 1)
+    return chunk_idx
+
+
+@triton.jit
+def begin_chunk(
+    arena: tl.tensor,
+    chunk_idx: tl.tensor,
+    block: tl.tensor,
+    warp: tl.tensor,
+    launch: tl.tensor,
+    num_cursors: tl.tensor,
+    chunks_per_cursor: tl.tensor,
+    previous_chunk_idx: tl.tensor,
+    writer_bit: tl.tensor,
+) -> tl.tensor:
+    """Writes the header of a fresh chunk, three records long, and returns the place before its first record."""
+    flags = CHUNK_FLAGS | (num_cursors << CURSORS_SHIFT)
+    chunk = arena + CHUNKS_OFFSET + (chunk_idx.to(tl.int64) << CHUNK_SHIFT)
+    cursor = (chunk - RECORD_BYTES) | writer_bit
+    cursor = platform.store_record(
+        cursor, joined(flags | (warp << 16), block), joined(launch, chunk_idx)
+    )
+    cursor = platform.store_record(cursor, platform.realtime_ticks(), platform.cycle_ticks())
+    return platform.store_record(
+        cursor, platform.hw_id().to(tl.int64) << 32, joined(previous_chunk_idx, chunks_per_cursor)
+    )
+
+
+@triton.jit
+def sink_of(arena: tl.tensor, block: tl.tensor) -> tl.tensor:
+    """Where a program counts what it drops."""
+    return arena + SINKS_OFFSET + (block & (NUM_SINKS - 1)).to(tl.int64) * CHUNK_BYTES
+
+
+@triton.jit
+def before_full(full: tl.tensor) -> tl.tensor:
+    """Where a track stands that finds no further chunk: full again with the next event, which is counted as dropped."""
+    return (full - RECORD_BYTES) | STORES_NOTHING
+
+
+@triton.jit
+def open_track(
+    arena_word: tl.tensor,
+    launch_word: tl.tensor,
+    first_word: tl.tensor,
+    reserved_word: tl.tensor,
+    place: tl.tensor,
+    warp: tl.tensor,
+    writer: tl.tensor,
+) -> tl.tensor:
+    """The cursor of a new track, which thread `writer` writes; `place` is its number among its program's tracks."""
+    arena = arena_word & -2
+    block = program_number()
+    num_cursors = high_of(launch_word)
+    chunks_per_cursor = high_of(reserved_word)
+    writer_bit = (platform.thread_id() != writer).to(tl.int64) * NOT_THE_WRITER
+    tracks = high_of(first_word)
+    offset = block * tracks + place
+    has_one = (place < tracks) & (offset < low_of(reserved_word))
+    chunk_idx = tl.where(has_one, low_of(first_word) + offset, -1)
+    if chunk_idx < 0:
+        chunk_idx = claim_chunk(arena, chunks_per_cursor, num_cursors, block)
+        if chunk_idx < 0:
+            home = cursor_address(arena, block & (num_cursors - 1))
+            tl.atomic_add(counter_at(home + TRACKS_WITHOUT_CHUNK_OFFSET), 1, sem="relaxed")
+    cursor = before_full(sink_of(arena, block) + FULL_MASK) | writer_bit
+    if chunk_idx >= 0:
+        cursor = begin_chunk(
+            arena,
+            chunk_idx,
+            block,
+            warp,
+            low_of(launch_word),
+            num_cursors,
+            chunks_per_cursor,
+            tl.full((), -1, tl.int32),
+            writer_bit,
+        )
+    return cursor
+
+
+@triton.jit
+def count_dropped(cursor: tl.tensor, arena: tl.tensor, region: tl.constexpr) -> tl.tensor:
+    """Counts an event that found no room: by region, and in the track's last chunk, if it ever had one."""
+    last = cursor & -CHUNK_BYTES
+    chunk_idx = (last - arena - CHUNKS_OFFSET) >> CHUNK_SHIFT
+    sink = last
+    # Sinks lie in front of the first chunk.
+    if chunk_idx >= 0:
+        counter = counter_at(last + NUM_DROPPED_OFFSET)
+        tl.store(counter, tl.load(counter) + 1)
+        sink = sink_of(arena, program_number())
+    tl.atomic_add(
+        counter_at(sink + DROPS_OFFSET + 4 * min(region, LAST_DROP_COUNTER)), 1, sem="relaxed"
+    )
+    return before_full(cursor)
+
+
+@triton.jit
+def refill(
+    cursor: tl.tensor,
+    arena: tl.tensor,
+    launch_word: tl.tensor,
+    reserved_word: tl.tensor,
+    warp: tl.tensor,
+) -> tl.tensor:
+    """The place before the first record of the track's next chunk; where there is none, of an event that is dropped."""
+    block = program_number()
+    num_cursors = high_of(launch_word)
+    chunks_per_cursor = high_of(reserved_word)
+    last = cursor & -CHUNK_BYTES
+    chunk_idx = claim_chunk(arena, chunks_per_cursor, num_cursors, block)
+    if chunk_idx >= 0:
+        cursor = begin_chunk(
+            arena,
+            chunk_idx,
+            block,
+            warp,
+            low_of(launch_word),
+            num_cursors,
+            chunks_per_cursor,
+            ((last - arena - CHUNKS_OFFSET) >> CHUNK_SHIFT).to(tl.int32),
+            cursor & NOT_THE_WRITER,
+        )
+    else:
+        flags = CHUNK_FLAGS | CHUNK_NO_NEXT | (num_cursors << CURSORS_SHIFT)
+        tl.store(last.to(tl.pointer_type(tl.int16)), flags.to(tl.int16))
+        cursor = before_full(cursor)
+    return cursor
+
+
+@triton.jit
+def settle(
+    cursor: tl.tensor,
+    arena_word: tl.tensor,
+    launch_word: tl.tensor,
+    reserved_word: tl.tensor,
+    warp: tl.tensor,
+    region: tl.constexpr,
+) -> tl.tensor:
+    """What one event in 61 needs, or one that is dropped; returns the new cursor."""
+    arena = arena_word & -2
+    if (cursor & STORES_NOTHING) != 0:
+        cursor = count_dropped(cursor, arena, region)
+    else:
+        cursor = refill(cursor, arena, launch_word, reserved_word, warp)
+    return cursor
+
+
+@triton.jit
+def emit(
+    cursor: tl.tensor,
+    arena_word: tl.tensor,
+    launch_word: tl.tensor,
+    reserved_word: tl.tensor,
+    warp: tl.tensor,
+    begin: tl.tensor,
+    end: tl.tensor,
+    payload: tl.tensor,
+    region: tl.constexpr,
+    region_bits: tl.constexpr,
+) -> tl.tensor:
+    """Stores a record and returns the new cursor. Both words are ready before the store: on AMD, two become one."""
+    duration = tl.minimum(end - begin, DURATION_SATURATED)
+    word0 = (begin & START_MASK) | region_bits
+    word1 = duration | (payload.to(tl.int64) << 32)
+    cursor = platform.store_record(cursor, word0, word1)
+    if (cursor.to(tl.int32) & FULL_MASK) == FULL_MASK:
+        cursor = settle(cursor, arena_word, launch_word, reserved_word, warp, region)
+    return cursor
+
+
+@triton.jit
+def clamped(value: tl.tensor, mask: tl.constexpr) -> tl.tensor:
+    """A payload field: what does not fit, negative numbers too, becomes the field's largest value."""
+    if value.dtype.primitive_bitwidth == 64:
+        field = tl.minimum(value.to(tl.uint64), mask).to(tl.uint32)
+    else:
+        field = tl.minimum(value.to(tl.int32).to(tl.uint32), mask)
+    return field
+
+
+@triton.jit
+def ticks_in_a_branch(arena_word: tl.tensor) -> tl.tensor:
+    """The clock, read in a branch that is always taken."""
+    ticks = arena_word
+    if arena_word != 0:
+        ticks = platform.realtime_ticks()
+    return ticks

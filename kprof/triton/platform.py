@@ -1,0 +1,166 @@
+"""What differs between NVIDIA, AMD and Triton's interpreter: clocks, ids, and the store of a record.
+
+Every function here has two forms. While a kernel is compiled, Triton calls it with its `_semantic`, and it emits
+instructions for the target. In the interpreter (TRITON_INTERPRET=1) it is a Python function that does the thing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import triton
+import triton.language as tl
+
+from kprof import abi
+from kprof.errors import TargetError
+
+INTERPRETED: Final[bool] = bool(triton.knobs.runtime.interpret)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+# Bit 0 of a cursor: this thread is not the one that writes. It alone differs between the threads of a program.
+NOT_THE_WRITER: Final = 1
+
+
+def builtin(function: _Function) -> _Function:
+    """Marks what kernels may call. The interpreter calls it as it is."""
+    if INTERPRETED:
+        return function
+    wrapped: _Function = tl.core.builtin(function)
+    return wrapped
+
+
+def is_amd(semantic: Any) -> bool:
+    """Whether code is being made for an AMD GPU; raises TargetError for what is neither AMD nor NVIDIA."""
+    backend = semantic.builder.options.backend_name
+    if backend not in ("cuda", "hip"):
+        raise TargetError(
+            f"kprof.triton records on NVIDIA and AMD GPUs; this kernel is compiled for {backend!r}"
+        )
+    return bool(backend == "hip")
+
+
+@builtin
+def realtime_ticks(_semantic: Any = None) -> Any:
+    """The clock that all processors of a device share, in ticks (int64)."""
+    if INTERPRETED:
+        return _number(time.monotonic_ns())
+    if not is_amd(_semantic):
+        return _asm("mov.u64 $0, %globaltimer;", "=l,~{memory}", [], tl.int64, _semantic)
+    # Not inline assembly: so LLVM waits for the value where it is used, and not for all memory before it.
+    is_gfx9 = _semantic.builder.options.arch.startswith("gfx9")
+    symbol = "llvm.amdgcn.s.memrealtime" if is_gfx9 else "llvm.readsteadycounter"
+    return _llvm(symbol, tl.int64, _semantic)
+
+
+@builtin
+def cycle_ticks(_semantic: Any = None) -> Any:
+    """The processor's cycle counter (int64)."""
+    if INTERPRETED:
+        return _number(time.monotonic_ns())
+    if is_amd(_semantic):
+        return _llvm("llvm.readcyclecounter", tl.int64, _semantic)
+    return _asm("mov.u64 $0, %clock64;", "=l,~{memory}", [], tl.int64, _semantic)
+
+
+@builtin
+def hw_id(_semantic: Any = None) -> Any:
+    """Which processor this is, as kprof.h writes it (int32)."""
+    if INTERPRETED:
+        return _number(0)
+    if not is_amd(_semantic):
+        return _asm("mov.u32 $0, %smid;", "=r", [], tl.int32, _semantic)
+    arch = _semantic.builder.options.arch
+    if not arch.startswith("gfx9"):
+        return _semantic.to_tensor(0)
+    place = _asm("s_getreg_b32 $0, hwreg(4, 0, 16)", "=s", [], tl.int32, _semantic)
+    if arch not in ("gfx940", "gfx941", "gfx942", "gfx950"):
+        return place
+    chiplet = _asm("s_getreg_b32 $0, hwreg(20, 0, 4)", "=s", [], tl.int32, _semantic)
+    return _semantic.or_(place, _semantic.shl(chiplet, _semantic.to_tensor(16)))
+
+
+@builtin
+def drain_memory(_semantic: Any = None) -> None:
+    """Waits until the memory operations of the calling thread have completed."""
+    if INTERPRETED:
+        return
+    if is_amd(_semantic):
+        _asm("s_waitcnt vmcnt(0)\n  v_mov_b32 $0, 0", "=v,~{memory}", [], tl.int32, _semantic)
+    else:
+        _asm("membar.gl;\n  mov.u32 $0, 0;", "=r,~{memory}", [], tl.int32, _semantic)
+
+
+@builtin
+def thread_id(_semantic: Any = None) -> Any:
+    """The number of the thread in its program (int32); 0 where Triton picks the thread that stores.
+
+    Triton takes scalars for equal in all threads. This one is not.
+    """
+    if INTERPRETED or is_amd(_semantic):
+        return _number(0) if INTERPRETED else _semantic.to_tensor(0)
+    return _asm("mov.u32 $0, %tid.x;", "=r", [], tl.int32, _semantic)
+
+
+@builtin
+def store_record(cursor: Any, word0: Any, word1: Any, _semantic: Any = None) -> Any:
+    """Steps to the next place and stores 16 bytes there, unless the cursor says not to; returns the new cursor.
+
+    On NVIDIA one predicated store, as in platform/cuda.h. On AMD two that LLVM makes one of; Triton lets thread 0
+    store scalars.
+    """
+    if INTERPRETED or is_amd(_semantic):
+        return _store_record_in_two(cursor, word0, word1, _semantic)
+    return _asm(_STORE_RECORD, "=l,l,l,l,~{memory}", [cursor, word0, word1], tl.int64, _semantic)
+
+
+# The step is in the low word alone, because chunks are aligned. It comes first, so that nothing writes the address
+# registers while the store may still read them.
+_STORE_RECORD: Final = f"""{{
+  .reg .pred stored;
+  .reg .b32 low, high, bits;
+  mov.b64 {{low, high}}, $1;
+  and.b32 bits, low, {abi.STORES_NOTHING | NOT_THE_WRITER};
+  setp.eq.u32 stored, bits, 0;
+  add.u32 low, low, {abi.RECORD_BYTES};
+  mov.b64 $0, {{low, high}};
+  @stored st.global.v2.b64 [$0], {{$2, $3}};
+}}"""
+
+
+def _store_record_in_two(cursor: Any, word0: Any, word1: Any, semantic: Any) -> Any:
+    extra = {} if INTERPRETED else {"_semantic": semantic}
+    semantic = interpreter_semantic() if INTERPRETED else semantic
+    place = semantic.add(cursor, semantic.to_tensor(abi.RECORD_BYTES), False)
+    bits = semantic.and_(place, semantic.to_tensor(abi.STORES_NOTHING))
+    is_stored = semantic.equal(bits, semantic.to_tensor(0))
+    first = tl.cast(place, tl.pointer_type(tl.int64), **extra)
+    second = semantic.add(first, semantic.to_tensor(1), False)
+    for pointer, word in ((first, word0), (second, word1)):
+        tl.store(pointer, word, mask=is_stored, **extra)
+    return place
+
+
+def _asm(text: str, constraints: str, args: list[Any], dtype: Any, semantic: Any) -> Any:
+    return tl.inline_asm_elementwise(
+        text, constraints, args, dtype=dtype, is_pure=False, pack=1, _semantic=semantic
+    )
+
+
+def _llvm(symbol: str, dtype: Any, semantic: Any) -> Any:
+    """Calls an LLVM intrinsic without arguments."""
+    return tl.core.extern_elementwise(
+        "", "", [], {(): (symbol, dtype)}, is_pure=False, _semantic=semantic
+    )
+
+
+def interpreter_semantic() -> Any:
+    """The interpreter's arithmetic."""
+    from triton.runtime import interpreter
+
+    return interpreter.interpreter_semantic
+
+
+def _number(value: int) -> Any:
+    return interpreter_semantic().to_tensor(value)

@@ -1,0 +1,95 @@
+"""Kernels recorded in the interpreter: TRITON_INTERPRET=1 python interpreted.py FOLDER makes a capture of each."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+import triton
+from sample_kernels import DONE, LEFT, copy, matmul, regions
+
+import kprof.triton as kp
+from kprof import abi
+from kprof.recording.record import session
+from kprof.recording.recorder import Recorder
+
+HEADER_REGIONS = kp.Regions(Path(__file__).parent / "regions.h")
+TINY_ARENA = abi.CHUNKS_OFFSET + 4 * abi.CHUNK_BYTES
+
+
+@triton.jit
+def every_call(prof, n):
+    track = kp.open_track(prof)
+    begin = kp.start(track)
+    track, begin = kp.lap(track, begin, HEADER_REGIONS.R_WAIT, peer=3, slot=n)
+    track = kp.stop(track, begin, HEADER_REGIONS.R_COPY, n * 1000)
+    end = kp.start(track)
+    track = kp.span(track, begin, end, HEADER_REGIONS.R_WAIT, 255 + n, slot=-n)
+    track = kp.mark(track, HEADER_REGIONS.R_DONE)
+    track = kp.value(track, HEADER_REGIONS.R_LEFT, n)
+
+
+@triton.jit
+def marks(prof, n):
+    track = kp.open_track(prof)
+    for i in range(n):
+        track = kp.mark(track, DONE, i)
+        if i % 2 == 0:
+            track = kp.value(track, LEFT, i)
+
+
+def record_copy(recorder: Recorder, grid: tuple[int] | None) -> None:
+    x = torch.randn(200, 64)
+    y = torch.zeros_like(x)
+    prof = kp.buffer("copy", grid, regions, recorder=recorder)
+    copy[(3,)](x, y, 200, prof, ROW=64, RECORD=True)
+    assert torch.equal(x, y)
+
+
+def record_matmul(recorder: Recorder) -> None:
+    a, b = torch.randn(32, 32).half(), torch.randn(32, 32).half()
+    c = torch.zeros(32, 32).half()
+    prof = kp.buffer("matmul", (2, 2), regions, recorder=recorder)
+    matmul[(2, 2)](a, b, c, 32, 32, 32, prof, M=16, N=16, K=16, IN_LOOP=True)
+    torch.testing.assert_close(c.double(), a.double() @ b.double(), atol=0.02, rtol=0.01)
+
+
+def record_full(recorder: Recorder) -> None:
+    marks[(7,)](kp.buffer("marks", 7, regions, recorder=recorder), 100)
+
+
+def record_calls(recorder: Recorder) -> None:
+    every_call[(2,)](kp.buffer("every_call", 2, HEADER_REGIONS, recorder=recorder), 7)
+
+
+def record_off(recorder: Recorder) -> None:
+    prof = kp.buffer("copy", 3, regions, recorder=recorder)
+    x = torch.randn(4, 64)
+    y = torch.zeros_like(x)
+    copy[(3,)](x, y, 4, prof, ROW=64, RECORD=False)
+    copy[(3,)](x, y, 4, None, ROW=64, RECORD=True)
+    assert torch.equal(x, y)
+
+
+CASES = {
+    "reserved": lambda recorder: record_copy(recorder, (3,)),
+    "claimed": lambda recorder: record_copy(recorder, None),
+    "matmul": record_matmul,
+    "full": record_full,
+    "calls": record_calls,
+    "off": record_off,
+}
+
+
+def main(folder: Path) -> None:
+    for name, case in CASES.items():
+        with session(folder / f"{name}.kprof") as directory:
+            arena_bytes = TINY_ARENA if name == "full" else 1 << 20
+            recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=arena_bytes)
+            case(recorder)
+            recorder.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

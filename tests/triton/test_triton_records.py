@@ -1,0 +1,95 @@
+"""What Triton kernels record, in Triton's interpreter: the device code of kprof.triton runs as it does on a GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from needed import require_interpreter
+
+from kprof.trace import Trace
+
+require_interpreter()
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trace]:
+    folder = tmp_path_factory.mktemp("interpreted")
+    command = [sys.executable, str(Path(__file__).parent / "interpreted.py"), str(folder)]
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    answer = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert answer.returncode == 0, answer.stderr
+    return lambda name: Trace.open(folder / f"{name}.kprof")
+
+
+@pytest.mark.parametrize("name", ["reserved", "claimed"])
+def test_every_row_is_recorded_once_by_the_program_that_copied_it(
+    recorded: Callable[[str], Trace], name: str
+) -> None:
+    """200 rows by 3 programs: 67, 67 and 66 records, so every track takes a second chunk."""
+    trace = recorded(name)
+    events = trace.frame("SELECT payload, block, warp, region, launch FROM events ORDER BY payload")
+    assert events["payload"].tolist() == list(range(200))
+    assert events["block"].tolist() == [row % 3 for row in range(200)]
+    assert set(events["warp"]) == {-1}
+    assert set(events["region"]) == {"copy"}
+    assert trace.ranks[0].counts.dropped == trace.ranks[0].counts.torn_chunks == 0
+
+
+def test_spans_of_a_program_follow_each_other(recorded: Callable[[str], Trace]) -> None:
+    early = recorded("claimed").frame(
+        """SELECT count(*) AS n FROM (
+             SELECT start_ns, lag(start_ns + duration_ns) OVER (PARTITION BY block ORDER BY payload) AS before
+             FROM events) WHERE start_ns < before"""
+    )
+    assert early["n"][0] == 0
+
+
+def test_spans_lie_within_the_span_around_them(recorded: Callable[[str], Trace]) -> None:
+    outside = recorded("matmul").frame(
+        """SELECT count(*) FILTER (step.start_ns < tile.start_ns OR step.start_ns + step.duration_ns
+                                    > tile.start_ns + tile.duration_ns) AS outside, count(*) AS n
+           FROM events step JOIN events tile USING (block)
+           WHERE step.region = 'step' AND tile.region = 'tile'"""
+    )
+    assert (outside["outside"][0], outside["n"][0]) == (0, 8)
+
+
+def test_what_finds_no_room_is_counted_by_region(recorded: Callable[[str], Trace]) -> None:
+    """Seven tracks of 150 events, four chunks of 61 records."""
+    trace = recorded("full")
+    counts = trace.ranks[0].counts
+    # The first program fills three chunks, the second the last one.
+    assert counts.recorded == 150 + 61
+    assert counts.recorded + counts.dropped == 7 * 150
+    losses = {loss.region: loss.dropped for loss in trace.ranks[0].losses}
+    kept = trace.frame("SELECT region, count(*) AS n FROM events GROUP BY 1").set_index("region")[
+        "n"
+    ]
+    assert losses["done"] + kept["done"] == 7 * 100
+    assert losses["left"] + kept["left"] == 7 * 50
+    assert trace.ranks[0].arena.needed_bytes > trace.ranks[0].arena.size_bytes
+
+
+def test_every_call_writes_what_it_says(recorded: Callable[[str], Trace]) -> None:
+    events = recorded("calls").frame(
+        "SELECT region, kind, payload, flags, duration_ns FROM events WHERE block = 1 ORDER BY start_ns, region"
+    )
+    clamped = 255 | 0xFFFFFF << 8
+    assert sorted(zip(events["region"], events["kind"], events["payload"], strict=True)) == [
+        ("copy", "span", 7000),
+        ("done", "mark", 0),
+        ("left", "value", 7),
+        ("wait", "span", 3 | 7 << 8),
+        ("wait", "span", clamped),
+    ]
+    assert set(events.loc[events["kind"] != "span", "duration_ns"]) == {0}
+    assert recorded("calls").ranks[0].counts.clamped == 2
+
+
+def test_off_records_nothing(recorded: Callable[[str], Trace]) -> None:
+    assert recorded("off").ranks[0].counts.recorded == 0
