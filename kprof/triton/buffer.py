@@ -88,7 +88,7 @@ def buffer(
         kernel,
         regions.table,
         num_blocks=num_programs,
-        threads_per_block=num_warps * _warp_size(),
+        threads_per_block=num_warps * _warp_size() if num_warps else 0,
         tracks_per_block=tracks_per_program if num_programs else 0,
     )
     return pack(launch, regions, num_warps)
@@ -140,10 +140,10 @@ def _num_programs(grid: int | Sequence[int] | None) -> int:
 
 @cache
 def _device() -> str:
-    if triton.knobs.runtime.interpret:
-        return "cpu"
     import torch
 
+    if triton.knobs.runtime.interpret or not torch.cuda.is_available():
+        return "cpu"
     return f"cuda:{torch.cuda.current_device()}"
 
 

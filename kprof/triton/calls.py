@@ -265,7 +265,8 @@ def _scalar(number: Any, region: Region, field: str, run: _Runner) -> Any:
     scalar = run.number(_constant(number))
     if scalar.type.is_block() or not scalar.dtype.is_int():
         raise RegionError(
-            f"field {field!r} of region {region.name!r} takes one integer per program, not {scalar.type}"
+            f"field {field!r} of region {region.name!r} takes one integer per program, "
+            f"not {'a tensor' if scalar.type.is_block() else scalar.type}"
         )
     return scalar
 

