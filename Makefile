@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_FLAGS ?=
 DEMO_DIR ?= kprof-demo
+MINUTES ?= 30
+SEED ?= 1
 
 # For the tests that compile for GPUs without one, and that look at pages in a browser.
 DEBIAN_PACKAGES := clang-19 lld-19 llvm-19 clang-tools-19 libclang-rt-19-dev clang-format-19 \
@@ -49,6 +51,11 @@ lint: $(VENV)/.ready-dev ## Check style, formatting and the direction of imports
 .PHONY: types
 types: $(VENV)/.ready-dev ## Check types (mypy --strict)
 	$(BIN)/mypy
+
+.PHONY: fuzz
+fuzz: $(VENV)/.ready-dev ## Read damaged captures and arenas for MINUTES=30 (SEED=1): errors are sentences, nothing hangs
+	@set -e; for what in captures arenas; do \
+		script=tests/fuzz/$$what.py; [ ! -f $$script ] || $(BIN)/python $$script --minutes $(MINUTES) --seed $(SEED); done
 
 .PHONY: bench
 bench: $(VENV)/.ready-dev ## Run the benchmarks that need no GPU

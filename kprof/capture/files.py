@@ -90,4 +90,5 @@ def unreadable(path: Path, error: OSError) -> CorruptCaptureError:
 
 
 def _is_inside(link: Path) -> bool:
-    return link.resolve().is_relative_to(link.parent.resolve())
+    # Path.resolve raises RuntimeError for a link to itself.
+    return Path(os.path.realpath(link)).is_relative_to(os.path.realpath(link.parent))

@@ -146,7 +146,9 @@ def test_a_few_bytes_that_claim_many_events_are_refused(run):
 
 
 @pytest.mark.parametrize("name", [MANIFEST_NAME, "rank-00000.parquet"])
-@pytest.mark.parametrize("kind", ["pipe", "directory", "device", "link outside", "broken link"])
+@pytest.mark.parametrize(
+    "kind", ["pipe", "directory", "device", "link outside", "broken link", "loop"]
+)
 def test_what_is_no_plain_file_of_the_capture_is_not_opened(run, tmp_path, name, kind):
     path = run / name
     outside = tmp_path / "private"
@@ -156,8 +158,8 @@ def test_what_is_no_plain_file_of_the_capture_is_not_opened(run, tmp_path, name,
     elif kind == "directory":
         path.mkdir()
     else:
-        target = {"device": "/dev/zero", "link outside": outside, "broken link": tmp_path / "no"}
-        path.symlink_to(target[kind])
+        targets = {"device": "/dev/zero", "link outside": outside, "broken link": tmp_path / "no"}
+        path.symlink_to(targets.get(kind, name))
     assert name in refusal(run)
 
 

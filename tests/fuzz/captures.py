@@ -1,0 +1,374 @@
+"""Damaged captures against the commands that read them.
+
+    python tests/fuzz/captures.py --minutes 30 --seed 7      (or --captures 2000)
+
+Takes small well-formed captures, damages one thing (see damage.py), and runs six commands on each, in one process that
+is watched and started again when it dies. Whatever the damage:
+
+    the exit code is 0, 1, 2 or 3; 1 comes with exactly one line on stderr, and never with one about a bug of kprof
+    nothing that controls a terminal is printed
+    no command takes --cpu-s more processor time than on the captures before the damage, nor waits for ever
+    no file changes but the output, which is whole or not there; a file beside the capture is never shown
+
+Each failure is printed with the number of its capture: `--only NUMBER --seed SEED` makes it again and keeps it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final
+
+from damage import SECRET, damage, write_seeds
+
+# A command that takes that long by the clock waits for something that never comes.
+_HANG_S: Final = 120.0
+# One of so many commands runs as a process of its own, as users run it.
+_PROCESS_EVERY: Final = 150
+# What the interpreter and the imports of a process of its own take.
+_START_CPU_S: Final = 6.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One command line and what came of it."""
+
+    command: tuple[str, ...]
+    code: int
+    out: str
+    err: str
+    cpu_s: float
+
+
+@dataclass
+class Tally:
+    """What a run of the fuzzer counted."""
+
+    captures: int = 0
+    codes: Counter[str] = field(default_factory=Counter)
+    damages: Counter[str] = field(default_factory=Counter)
+    usual: dict[str, float] = field(default_factory=dict)
+    slowest: dict[str, float] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+    def count(self, run: Run) -> None:
+        """Add a command."""
+        self.codes[f"exit {run.code}"] += 1
+        name = run.command[0]
+        self.slowest[name] = max(self.slowest.get(name, 0.0), round(run.cpu_s, 3))
+
+
+def commands(rng: random.Random, run: Path, output: Path) -> Iterator[tuple[str, ...]]:
+    """Six command lines for a capture, with options at random."""
+    chosen: list[str] = rng.choice(
+        [
+            [],
+            [],
+            ["--time", "0us..1us"],
+            ["--ranks", "0"],
+            ["--regions", "dispatch/*"],
+            ["--blocks", "1"],
+        ]
+    )
+    form: list[str] = rng.choice([[], ["--json"]])
+    path = str(run)
+    yield "info", path, *form
+    yield "stats", path, "--by", rng.choice(["region", "rank", "block"]), *form, *chosen
+    by = rng.choice(["rank", "block", "region", "peer", "matrix", "sender"])
+    yield "waits", path, "--by", by, *form, *chosen
+    page = rng.choice([[], ["--json"], ["-o", str(output / "report.html")]])
+    yield "report", path, *page, *chosen
+    name = rng.choice(["trace.pftrace", "trace.json", "trace.json.gz"])
+    yield "export", path, "-o", str(output / name), *chosen
+    sql = rng.choice(["SELECT * FROM events", "SELECT * FROM flows", "SELECT * FROM launches"])
+    yield "query", path, sql, *rng.choice([[], ["--json"], ["--csv"]]), *chosen
+
+
+def faults(run: Run, output: Path, most_cpu_s: float) -> Iterator[str]:
+    """What is wrong with how a command ended."""
+    if run.code not in (0, 1, 2, 3):
+        yield f"exit code {run.code}"
+    lines = run.err.splitlines()
+    if run.code == 1 and (len(lines) != 1 or run.out):
+        yield f"an error of {len(lines)} lines"
+    if "Traceback" in run.err or "kprof has a bug here" in run.err:
+        yield "an error that nobody foresaw"
+    if not all(line.startswith("kprof: ") for line in lines if run.code in (0, 1)):
+        yield "words on stderr that are not kprof's"
+    is_data = "--csv" in run.command
+    if any(not c.isprintable() and c != "\n" for c in run.err + ("" if is_data else run.out)):
+        yield "control characters"
+    if run.cpu_s > most_cpu_s:
+        yield f"{run.cpu_s:.2f} s of processor time"
+    written = [file.read_bytes() for file in output.iterdir()]
+    if run.code == 1 and written:
+        yield "an output in spite of the error"
+    if any(SECRET in text for text in (run.out, run.err)) or any(
+        SECRET.encode() in data for data in written
+    ):
+        yield "the content of a private file"
+
+
+class Worker:
+    """A process that runs command lines one after the other; started again after a hang or a crash."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, command: tuple[str, ...]) -> Run:
+        """Run one; code 124 where it hangs, and that of the process where it dies."""
+        process = self._started()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(command).encode() + b"\n")
+        process.stdin.flush()
+        line = _line_within(process.stdout, _HANG_S)
+        if not line:
+            process.kill()
+            process.communicate()
+            code = process.returncode
+            self._process = None
+            return Run(command, 124 if code == -9 else code, "", "", 0.0)
+        return Run(command, **json.loads(line))
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            arguments = [sys.executable, __file__, "--worker"]
+            self._process = subprocess.Popen(
+                arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+        return self._process
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            # Waits for the process, and closes both pipes.
+            self._process.communicate()
+            self._process = None
+
+
+def _line_within(stream: IO[bytes], seconds: float) -> bytes:
+    """The next line, or nothing where none comes in time."""
+    import select
+
+    ready, _, _ = select.select([stream], [], [], seconds)
+    return stream.readline() if ready else b""
+
+
+def work() -> None:
+    """Run the command lines that stdin holds; what they print goes into files, so that C++ cannot get past it."""
+    from kprof_cli.main import run
+
+    answers = os.fdopen(os.dup(1), "wb")
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        os.dup2(out.fileno(), 1)
+        os.dup2(err.fileno(), 2)
+        for line in sys.stdin:
+            begin_s = time.process_time()
+            code = run(json.loads(line))
+            sys.stdout.flush()
+            sys.stderr.flush()
+            cpu_s = time.process_time() - begin_s
+            texts = {"out": _taken(1), "err": _taken(2)}
+            answers.write(json.dumps({"code": code, "cpu_s": cpu_s} | texts).encode() + b"\n")
+            answers.flush()
+
+
+def _taken(descriptor: int) -> str:
+    """What was printed since the last time."""
+    size = os.lseek(descriptor, 0, os.SEEK_END)
+    data = os.pread(descriptor, size, 0)
+    os.ftruncate(descriptor, 0)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return data.decode("utf-8", "surrogateescape")
+
+
+def run_in_process(command: tuple[str, ...]) -> Run:
+    """Run one as users do."""
+    before = os.times()
+    ended = subprocess.run(
+        [sys.executable, "-m", "kprof_cli", *command],
+        capture_output=True,
+        timeout=_HANG_S,
+        check=False,
+    )
+    after = os.times()
+    cpu_s = after.children_user + after.children_system
+    cpu_s -= before.children_user + before.children_system + _START_CPU_S
+    out, err = (data.decode("utf-8", "surrogateescape") for data in (ended.stdout, ended.stderr))
+    return Run(command, ended.returncode, out, err, max(0.0, cpu_s))
+
+
+def state_of(folder: Path) -> dict[str, str]:
+    """Every entry below a folder and what it holds; links and pipes are not followed."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink():
+            found[str(path)] = str(path.readlink())
+        elif path.is_file():
+            found[str(path)] = hashlib.sha256(path.read_bytes()).hexdigest()
+        else:
+            found[str(path)] = "other"
+    return found
+
+
+class Fuzzer:
+    """Makes captures by number, so that each can be made again."""
+
+    def __init__(self, seed: int, folder: Path, cpu_s: float) -> None:
+        self._seed, self._cpu_s = seed, cpu_s
+        self._outside = folder / "private" / "secret.txt"
+        self._outside.parent.mkdir()
+        self._outside.write_text(SECRET)
+        (folder / "seeds").mkdir()
+        self._seeds = write_seeds(folder / "seeds")
+        self.place = folder / "place"
+        self._folder = folder
+        self._worker = Worker()
+        self._num_commands = 0
+        self.tally = Tally()
+
+    def _measure(self, output: Path) -> dict[str, float]:
+        """The most processor time of each command on captures before the damage; the first one pays for imports."""
+        usual: dict[str, float] = {}
+        for i in range(3):
+            rng = random.Random(i)
+            for command in commands(rng, self._seeds[i % len(self._seeds)], output / str(i)):
+                (output / str(i)).mkdir(parents=True, exist_ok=True)
+                run = self._worker.run(command)
+                assert run.code == 0, run
+                if i:
+                    usual[command[0]] = max(usual.get(command[0], 0.0), run.cpu_s)
+        return {name: round(cpu_s, 3) for name, cpu_s in usual.items()}
+
+    def capture(self, number: int) -> None:
+        """Make capture `number` and run the commands on it."""
+        rng = random.Random(f"{self._seed} {number}")
+        shutil.rmtree(self.place, ignore_errors=True)
+        run, output = self.place / "run.kprof", self.place / "output"
+        output.mkdir(parents=True)
+        kind = damage(rng, rng.choice(self._seeds), run, self._outside)
+        self.tally.captures += 1
+        self.tally.damages[kind] += 1
+        before = state_of(self.place) | state_of(self._outside.parent)
+        for command in commands(rng, run, output):
+            done = self._run(command)
+            self.tally.count(done)
+            most_cpu_s = self.tally.usual[command[0]] + self._cpu_s
+            for fault in faults(done, output, most_cpu_s):
+                self._fail(number, kind, done, fault)
+            for file in output.iterdir():
+                file.unlink()
+            if state_of(self.place) | state_of(self._outside.parent) != before:
+                self._fail(number, kind, done, "a file changed")
+                break
+
+    def _run(self, command: tuple[str, ...]) -> Run:
+        self._num_commands += 1
+        if self._num_commands % _PROCESS_EVERY == 0:
+            return run_in_process(command)
+        return self._worker.run(command)
+
+    def _fail(self, number: int, kind: str, run: Run, fault: str) -> None:
+        words = " ".join(run.command)
+        line = f"capture {number} ({kind}): {fault}: {words}: exit {run.code}: {run.err.strip()!r}"
+        self.tally.failures.append(line)
+        print(line, flush=True)
+
+    def __enter__(self) -> Fuzzer:
+        self.tally.usual = self._measure(self._folder / "usual")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._worker.close()
+
+
+def fuzz(
+    seed: int, *, captures: int | None = None, minutes: float | None = None, cpu_s: float = 1.0
+) -> Tally:
+    """Run until so many captures or minutes are done."""
+    end_s = None if minutes is None else time.monotonic() + 60 * minutes
+    with (
+        tempfile.TemporaryDirectory(prefix="kprof-fuzz-") as folder,
+        Fuzzer(seed, Path(folder), cpu_s) as fuzzer,
+    ):
+        tally = fuzzer.tally
+        while (captures is None or tally.captures < captures) and (
+            end_s is None or time.monotonic() < end_s
+        ):
+            fuzzer.capture(tally.captures)
+            if tally.captures % 100 == 0:
+                print(f"{tally.captures} captures, {len(tally.failures)} failures", flush=True)
+    return tally
+
+
+def keep_one(seed: int, number: int, cpu_s: float) -> Tally:
+    """Make one capture again, and leave it in the current folder."""
+    with tempfile.TemporaryDirectory(prefix="kprof-fuzz-") as folder:
+        with Fuzzer(seed, Path(folder), cpu_s) as fuzzer:
+            fuzzer.capture(number)
+        kept = Path(f"fuzz-{seed}-{number}.kprof")
+        shutil.rmtree(kept, ignore_errors=True)
+        (fuzzer.place / "run.kprof").rename(kept)
+        print(f"kept as {kept}")
+    return fuzzer.tally
+
+
+def figures(tally: Tally, seed: int, elapsed_s: float) -> dict[str, Any]:
+    """What goes into benchmarks/results."""
+    return {
+        "seed": seed,
+        "captures": tally.captures,
+        "commands": sum(tally.codes.values()),
+        "failures": len(tally.failures),
+        "exit_codes": dict(sorted(tally.codes.items())),
+        "damages": dict(sorted(tally.damages.items())),
+        "most_cpu_s": tally.slowest,
+        "cpu_s_before_damage": tally.usual,
+        "elapsed_s": round(elapsed_s),
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Parse, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--minutes", type=float)
+    parser.add_argument("--captures", type=int)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cpu-s", type=float, default=1.0)
+    parser.add_argument("--only", type=int, help="make this capture again and keep it")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.worker:
+        work()
+        return 0
+    begin_s = time.monotonic()
+    if given.only is not None:
+        tally = keep_one(given.seed, given.only, given.cpu_s)
+    else:
+        captures = 200 if given.captures is None and given.minutes is None else given.captures
+        tally = fuzz(given.seed, captures=captures, minutes=given.minutes, cpu_s=given.cpu_s)
+    found = figures(tally, given.seed, time.monotonic() - begin_s)
+    text = json.dumps(found, indent=1)
+    print(text)
+    if given.json:
+        given.json.write_text(text + "\n")
+    return 1 if tally.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
