@@ -520,6 +520,15 @@ def test_clocks_of_their_own_are_said_before_what_is_not_critical() -> None:
     assert order == ["critical", "uncalibrated-clocks", "major", "minor"]
 
 
+def test_one_very_slow_block_makes_no_slow_rank() -> None:
+    found = analysis.findings(simulate(Plant(slow_blocks={(3, 9): 60.0})))
+    slow = of_kind(found, "uneven_speed")
+    assert [(finding.id, finding.blocks) for finding in slow] == [
+        ("uneven-speed/blocks-of-rank-3", (9,))
+    ]
+    assert "block 9 of rank 3 took" in slow[0].sentence
+
+
 def one_block_of(num_processors: int, work_ns: int) -> Trace:
     """Two ranks, one block each, that works and then waits for 2 us, in each of three calls."""
     builder = TraceBuilder(PAIR, 2)
