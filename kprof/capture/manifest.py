@@ -279,6 +279,8 @@ class Manifest(msgspec.Struct, frozen=True):
     alignment_note: Text = ""
     overhead: Overhead | None = None
     overhead_note: Text = ""
+    # What an import had to guess, in sentences.
+    guesses: tuple[Text, ...] = ()
 
     @property
     def needed_arena_size(self) -> str:

@@ -2,7 +2,7 @@
 
 Such files are written by hand, and often in the wrong unit: raw 10-ns ticks as if they were the format's
 microseconds. So the unit of `ts` and `dur` is an argument. Some writers add the rank to every thread id, so
-that no thread has the id of its process.
+that the first thread has the id of its process; that is recognised.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ import numpy as np
 
 from kprof.errors import ForeignFormatError
 from kprof.importers.foreign import ForeignEvents, ImportSummary, write_foreign
+from kprof.importers.guesses import is_rank_in_ids
 from kprof.regions import RegionTable
 
 MICROSECOND_NS: Final = 1000.0
+_SHIFTED: Final = (
+    "thread ids begin at the number of their rank, so the rank is taken off to get the block"
+)
 
 
 class _Event(msgspec.Struct):
@@ -47,31 +51,38 @@ def import_chrome(
     bound_ns: float | None = None,
     force: bool = False,
 ) -> ImportSummary:
-    """Import the complete events ("X") of a .json or .json.gz file.
+    """Import the complete events ("X") and instants ("i") of a .json or .json.gz file.
 
-    `tick_ns` is the length of one unit of `ts`; `is_rank_in_tid` takes the rank off every thread id. Arguments
+    `tick_ns` is the length of one unit of `ts`; `is_rank_in_tid` takes the rank off every thread id, which is also done
+    where the ids of every rank begin at its number. Arguments
     that are whole numbers in every event become payload fields. Raises ForeignFormatError.
     """
     spans, num_others = _read(Path(file))
     rank = _ids(file, "pid", [event.pid for event in spans])
-    block = _ids(file, "tid", [event.tid for event in spans]) - (rank if is_rank_in_tid else 0)
-    names = tuple(dict.fromkeys(event.name for event in spans))
+    thread = _ids(file, "tid", [event.tid for event in spans])
+    is_shifted = is_rank_in_ids(rank, thread)
+    block = thread - (rank if is_rank_in_tid or is_shifted else 0)
+    labels = _labels(spans)
+    names = tuple(dict.fromkeys(labels))
     place = {name: i for i, name in enumerate(names)}
     first = min((event.ts for event in spans), default=0.0)
     start_ns = _round((np.array([event.ts for event in spans]) - first) * tick_ns)
     events = ForeignEvents(
         rank=rank,
         block=block,
-        name=np.array([place[event.name] for event in spans], dtype=np.int64),
+        name=np.array([place[label] for label in labels], dtype=np.int64),
         start_ns=start_ns,
-        duration_ns=_round(np.array([event.dur for event in spans]) * tick_ns),
+        duration_ns=_round(np.array([_duration(event) for event in spans]) * tick_ns),
         names=names,
         fields=_fields(spans),
         tick_ns=tick_ns,
+        marks=frozenset(
+            label for event, label in zip(spans, labels, strict=True) if _is_instant(event)
+        ),
+        guesses=(_SHIFTED,) if is_shifted and not is_rank_in_tid else (),
     )
-    notices = (
-        [f"{num_others:,} events that are not complete spans were left out"] if num_others else []
-    )
+    left_out = "events that are neither complete spans nor instants were left out"
+    notices = [f"{num_others:,} {left_out}"] if num_others else []
     return write_foreign(
         events,
         output,
@@ -84,7 +95,7 @@ def import_chrome(
 
 
 def _read(file: Path) -> tuple[list[_Event], int]:
-    """Complete events, and how many others there are beside metadata."""
+    """Complete events and instants, and how many others there are beside metadata."""
     try:
         data = file.read_bytes()
         if data[:2] == b"\x1f\x8b":
@@ -93,8 +104,25 @@ def _read(file: Path) -> tuple[list[_Event], int]:
     except (OSError, EOFError, gzip.BadGzipFile, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ForeignFormatError(f"cannot read {file} as a Chrome trace: {error}") from error
     found = events.traceEvents if isinstance(events, _File) else events
-    spans = [event for event in found if event.ph == "X"]
-    return spans, sum(event.ph not in ("X", "M") for event in found)
+    spans = [event for event in found if event.ph == "X" or _is_instant(event)]
+    return spans, sum(event.ph != "M" for event in found) - len(spans)
+
+
+def _is_instant(event: _Event) -> bool:
+    return event.ph in ("i", "I")
+
+
+def _duration(event: _Event) -> float:
+    return 0.0 if _is_instant(event) else event.dur
+
+
+def _labels(events: list[_Event]) -> list[str]:
+    """Names by which spans and instants differ."""
+    of_spans = {event.name for event in events if event.ph == "X"}
+    return [
+        f"{event.name} (instant)" if _is_instant(event) and event.name in of_spans else event.name
+        for event in events
+    ]
 
 
 def _ids(file: Path, what: str, values: list[int | str]) -> Any:

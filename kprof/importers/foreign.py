@@ -25,7 +25,13 @@ from kprof.capture.manifest import (
     RankInfo,
 )
 from kprof.errors import ForeignFormatError
-from kprof.regions import PAYLOAD_BITS, Field, Region, RegionTable
+from kprof.importers.guesses import (
+    category_of,
+    describe_categories,
+    describe_declared,
+    start_of_all_ranks,
+)
+from kprof.regions import PAYLOAD_BITS, Field, Kind, Region, RegionTable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,7 +53,10 @@ class ImportSummary:
 
 @dataclass(frozen=True)
 class ForeignEvents:
-    """Events of all ranks in ns of each rank's clock; columns have shape (n,). `name` indexes `names`."""
+    """Events of all ranks in ns of each rank's clock; columns have shape (n,). `name` indexes `names`.
+
+    `marks` are the names of instants, `guesses` what the reader of the format had to guess.
+    """
 
     rank: NDArray[np.int64]
     block: NDArray[np.int64]
@@ -61,6 +70,8 @@ class ForeignEvents:
     num_dropped: Mapping[int, int] = field(default_factory=dict)
     kernel: str = "imported"
     tick_ns: float = 1.0
+    marks: frozenset[str] = frozenset()
+    guesses: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """The number of events, n."""
@@ -78,10 +89,15 @@ def write_foreign(
     notices: Sequence[str] = (),
 ) -> ImportSummary:
     """Write a capture. `regions` gives categories and kinds by name; `bound_ns` says that all ranks share a
-    clock so well."""
+    clock so well. What neither says is guessed, and the guesses are kept in the manifest."""
     _check(events, origin)
+    _check_regions(events, regions, origin)
     fields, payload = _pack_fields(events, origin)
-    table, region_ids = _region_table(events.names, regions, fields)
+    table, region_ids = _region_table(events, regions, fields)
+    declared = [region.name for region in (regions.regions if regions else ())]
+    undeclared = [name for name in _used_names(events) if name not in {*declared, *events.marks}]
+    guesses = (*events.guesses, *describe_categories(undeclared))
+    doubt = _doubt_of_clock(events)
     ranks = np.unique(events.rank).tolist()
     temporary = begin_capture(output, force)
     try:
@@ -90,12 +106,16 @@ def write_foreign(
             rows = np.flatnonzero(events.rank == rank)
             _write_rank(temporary, rank, events, rows, region_ids, payload)
             infos.append(_rank_info(rank, events, rows, table))
-        finish_capture(temporary, output, _manifest(infos, ranks, origin, bound_ns))
+        alignment, note = _alignment(ranks, bound_ns, doubt)
+        finish_capture(temporary, output, _manifest(infos, origin, alignment, note, guesses))
     except BaseException:
         # Unlike a recording that was cut off, an import can be done again.
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    return ImportSummary(output, len(events), len(ranks), tuple(notices))
+    said = [*notices, *describe_declared(declared, _used_names(events)), *guesses]
+    if bound_ns is not None and doubt:
+        said.append(f"the bound is not used: {doubt}")
+    return ImportSummary(output, len(events), len(ranks), tuple(said))
 
 
 def to_ns(ticks: NDArray[np.int64], tick_ns: float) -> NDArray[np.int64]:
@@ -147,19 +167,41 @@ def _pack_fields(events: ForeignEvents, origin: str) -> tuple[tuple[Field, ...],
 
 
 def _region_table(
-    names: tuple[str, ...], known: RegionTable | None, fields: tuple[Field, ...]
+    events: ForeignEvents, known: RegionTable | None, fields: tuple[Field, ...]
 ) -> tuple[RegionTable, NDArray[np.int64]]:
     """A table in the order of `known`, with the other names behind; and the region id of each name."""
+    names = events.names
     by_name = {region.name: region for region in (known.regions if known else ())}
     ordered = [*by_name, *(name for name in dict.fromkeys(names) if name not in by_name)]
     regions = tuple(
-        msgspec.structs.replace(by_name.get(name, Region(i, name)), id=i, fields=fields)
+        msgspec.structs.replace(by_name.get(name) or _guessed(name, events), id=i, fields=fields)
         for i, name in enumerate(ordered, start=1)
     )
     has_flow_fields = {"peer", "slot"} <= {field.name for field in fields}
     flows = known.flows if known and has_flow_fields else ()
     ids = {region.name: region.id for region in regions}
     return RegionTable(regions, flows), np.array([ids[name] for name in names], dtype=np.int64)
+
+
+def _guessed(name: str, events: ForeignEvents) -> Region:
+    if name in events.marks:
+        return Region(1, name, kind=Kind.MARK)
+    return Region(1, name, category_of(name))
+
+
+def _used_names(events: ForeignEvents) -> list[str]:
+    """Names that events have; a list of tag names may hold others."""
+    return [events.names[i] for i in np.unique(events.name).tolist()]
+
+
+def _check_regions(events: ForeignEvents, regions: RegionTable | None, origin: str) -> None:
+    """A regions file of another kernel would change nothing, without a word."""
+    declared = [region.name for region in (regions.regions if regions else ())]
+    if declared and not set(declared) & set(events.names):
+        raise ForeignFormatError(
+            f"no event of {origin} has a name that the regions file declares: it declares {', '.join(declared[:8])}, "
+            f"and the events are called {', '.join(_used_names(events)[:8])}"
+        )
 
 
 def _write_rank(
@@ -200,7 +242,6 @@ def _rank_info(
     rank: int, events: ForeignEvents, rows: NDArray[np.intp], table: RegionTable
 ) -> RankInfo:
     launches = [0] if events.launch is None else np.unique(events.launch[rows]).tolist()
-    num_blocks = int(events.block[rows].max()) + 1
     return RankInfo(
         rank=rank,
         target="imported",
@@ -208,24 +249,47 @@ def _rank_info(
         counts=EventCounts(recorded=len(rows), dropped=events.num_dropped.get(rank, 0)),
         regions=table,
         launches=tuple(
-            Launch(launch, events.kernel, ordinal, num_blocks)
+            # How many blocks there were nobody says: those without events may never have been.
+            Launch(launch, events.kernel, ordinal)
             for ordinal, launch in enumerate(launches)
         ),
         notes=("imported",),
     )
 
 
+def _doubt_of_clock(events: ForeignEvents) -> str:
+    """Why times of different ranks cannot be compared, whoever says so; empty where nothing shows it."""
+    start = start_of_all_ranks(events.rank, events.start_ns)
+    if start is None:
+        return ""
+    return (
+        "all ranks start at the same tick, so each rank's own first time was taken off and times of different ranks "
+        "cannot be compared"
+    )
+
+
+def _alignment(
+    ranks: list[int], bound_ns: float | None, doubt: str
+) -> tuple[Alignment | None, str]:
+    """One clock with the stated bound, or None and the reason."""
+    if doubt or bound_ns is None:
+        return None, doubt or _NOT_ALIGNED
+    # Bounds of two ranks add up to the one between them.
+    entries = (RankAlignment(rank, (ClockSegment(0, 0.0),), bound_ns / 2) for rank in ranks)
+    return Alignment("stated at import", ranks[0], tuple(entries)), ""
+
+
 def _manifest(
-    infos: list[RankInfo], ranks: list[int], origin: str, bound_ns: float | None
+    infos: list[RankInfo],
+    origin: str,
+    alignment: Alignment | None,
+    note: str,
+    guesses: tuple[str, ...],
 ) -> Manifest:
     from kprof import __version__
 
+    ranks = [info.rank for info in infos]
     world_size = max(ranks) + 1
-    alignment = None
-    if bound_ns is not None:
-        # Bounds of two ranks add up to the one between them.
-        entries = (RankAlignment(rank, (ClockSegment(0, 0.0),), bound_ns / 2) for rank in ranks)
-        alignment = Alignment("stated at import", ranks[0], tuple(entries))
     return Manifest(
         format_version=FORMAT_VERSION,
         kprof_version=__version__,
@@ -237,5 +301,6 @@ def _manifest(
         ranks=tuple(infos),
         missing_ranks=tuple(sorted(set(range(world_size)) - set(ranks))),
         alignment=alignment,
-        alignment_note="" if alignment else _NOT_ALIGNED,
+        alignment_note=note,
+        guesses=guesses,
     )

@@ -56,7 +56,7 @@ def test_the_classic_buffer(suffix: str, tmp_path: Path) -> None:
         words = buffer([*events, (9, 9, 9, 9)], num_begun=len(events))
         np.save(files[-1], words) if suffix == ".npy" else words.tofile(files[-1])
     summary = import_classic(files, tmp_path / "run.kprof", names=NAMES)
-    assert (summary.num_events, summary.num_ranks, summary.notices) == (3, 2, ())
+    assert (summary.num_events, summary.num_ranks) == (3, 2)
     assert rows(summary.path, "rank, block, warp, region, start_ns, duration_ns") == [
         (0, 3, -1, "dispatch-send", 10_000, 50),
         (0, 304, -1, "dispatch-recv", 10_100, 70),
@@ -69,7 +69,7 @@ def test_a_classic_buffer_that_overflowed_says_what_is_lost(tmp_path: Path) -> N
     buffer([(10 * i, 1, 0, 0) for i in range(4)], capacity=4, num_begun=100).tofile(file)
     summary = import_classic([file], tmp_path / "run.kprof", names=NAMES)
     assert summary.num_events == 4
-    assert summary.notices == ("96 events had not fitted the buffers and are lost",)
+    assert "96 events had not fitted the buffers and are lost" in summary.notices
     (info,) = kprof.open(summary.path).ranks
     assert (info.counts.recorded, info.counts.dropped) == (4, 96)
 
@@ -79,7 +79,10 @@ def test_tags_without_a_name_keep_their_number(tmp_path: Path) -> None:
     buffer([(0, 1, 3, 0)]).tofile(file)
     summary = import_classic([file], tmp_path / "run.kprof", names=NAMES)
     assert rows(summary.path, "region") == [("tag 3",)]
-    assert summary.notices == ("2 tags have no name; give more names to see what they are",)
+    assert summary.notices == (
+        "2 tags have no name; give more names to see what they are",
+        "nothing says what tag 3 is: its time is neither work nor waiting",
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,14 +129,20 @@ def test_a_chrome_trace_whose_unit_is_a_tick_and_whose_threads_hold_the_rank(
         {"ph": "X", "name": "dispatch-recv", "pid": 0, "tid": 1, "ts": 990, "dur": 1},
         {"ph": "M", "name": "process_name", "pid": 4, "args": {"name": "x"}},
         {"ph": "i", "name": "mark", "pid": 4, "tid": 7, "ts": 1},
+        {"ph": "C", "name": "counter", "pid": 4, "tid": 7, "ts": 1},
     ]
     file = chrome(tmp_path, events)
     summary = import_chrome(file, tmp_path / "run.kprof", tick_ns=10, is_rank_in_tid=True)
     assert rows(summary.path, "rank, block, region, start_ns, duration_ns") == [
-        (0, 1, "dispatch-recv", 0, 10),
-        (4, 3, "dispatch-send", 100, 250),
+        (0, 1, "dispatch-recv", 9890, 10),
+        (4, 3, "mark", 0, 0),
+        (4, 3, "dispatch-send", 9990, 250),
     ]
-    assert summary.notices == ("1 events that are not complete spans were left out",)
+    assert rows(summary.path, "kind, category")[1] == ("mark", "other")
+    assert summary.notices == (
+        "1 events that are neither complete spans nor instants were left out",
+        "categories are guessed from names (dispatch-send: send; dispatch-recv: recv)",
+    )
     assert kprof.open(summary.path).manifest.missing_ranks == (1, 2, 3)
 
 
@@ -174,7 +183,7 @@ def test_arguments_become_payload_fields_and_flows(tmp_path: Path) -> None:
 
 def test_without_a_bound_the_ranks_are_not_aligned(tmp_path: Path) -> None:
     events = [
-        {"ph": "X", "name": "a", "pid": rank, "tid": 0, "ts": 0, "dur": 1} for rank in range(2)
+        {"ph": "X", "name": "a", "pid": rank, "tid": 0, "ts": rank, "dur": 1} for rank in range(2)
     ]
     summary = import_chrome(chrome(tmp_path, events), tmp_path / "run.kprof")
     trace = kprof.open(summary.path)
@@ -225,7 +234,7 @@ def test_a_plain_table(suffix: str, tmp_path: Path) -> None:
     assert rows(
         summary.path, "rank, block, warp, region, category, start_ns, duration_ns, peer, slot"
     ) == [
-        (0, 2, -1, "compute", "other", 50, 0, 0, 0),
+        (0, 2, -1, "compute", "compute", 50, 0, 0, 0),
         (0, 5, 1, "dispatch-send", "send", 100, 10, 1, 9),
         (1, 0, 3, "dispatch-recv", "wait", 1_700_000_000_000_000_001, 7, 0, 9),
     ]

@@ -16,6 +16,7 @@ from kprof.analysis.rules.measure import run_time_ns
 from kprof.analysis.rules.meeting import barriers_and_locks
 from kprof.analysis.rules.places import with_places
 from kprof.analysis.rules.quality import (
+    guessed_metadata,
     lossy_capture,
     oversubscribed,
     sampled_flows,
@@ -37,6 +38,7 @@ __all__ = ["Finding", "Severity", "findings"]
 _QUALITY_RULES: Final = (
     lossy_capture,
     uncalibrated_clocks,
+    guessed_metadata,
     unmatched,
     oversubscribed,
     sampled_flows,

@@ -26,6 +26,23 @@ def lossy_capture(trace: Trace) -> list[Finding]:
     return [finding for finding in findings if finding is not None]
 
 
+def guessed_metadata(trace: Trace) -> list[Finding]:
+    """What an import had to guess, and everything below rests on."""
+    guesses = trace.manifest.guesses
+    if not guesses:
+        return []
+    return [
+        Finding(
+            id="guessed-metadata",
+            kind="guessed_metadata",
+            severity=Severity.NOTE,
+            sentence=f"guessed at import: {'; '.join(guesses)}",
+            remedy="import again with a regions file (--regions) that says what the names are",
+            evidence={"guesses": list(guesses)},
+        )
+    ]
+
+
 def _dropped(trace: Trace) -> Finding | None:
     lost = {info.rank: info.counts.dropped for info in trace.ranks if info.counts.dropped}
     if not lost:
