@@ -12,7 +12,7 @@ import numpy as np
 
 from kprof import abi
 from kprof.devices.memory import allocate
-from kprof.recording.arena_state import ArenaState, Handed, read_control
+from kprof.recording.arena_state import ArenaState, Handed, byte_range, read_arena, read_control
 
 assert abi.CONTROL.fields is not None
 _LIMIT_OFFSET: Final = abi.CONTROL.fields["chunks_per_cursor"][1]
@@ -60,10 +60,7 @@ class Arena:
 
     def read(self) -> tuple[ArenaState, np.ndarray]:
         """What is in use, and the bytes of all chunks in its `ranges`."""
-        state = self.state()
-        chunks = self._read(state)
-        checked = state.checked(chunks)
-        return checked, chunks if checked is state else self._read(checked)
+        return read_arena(self._memory.read, self._handed())
 
     def reset(self, state: ArenaState) -> None:
         """Make the arena as new: zero what was used and start the cursors over.
@@ -72,7 +69,7 @@ class Arena:
         something was dropped, what reservations did not want is free to be claimed from now on.
         """
         for used in state.ranges():
-            self._memory.clear(*_byte_range(used))
+            self._memory.clear(*byte_range(used))
         self._empty()
         if any(state.dropped_of_region):
             self._first_reserved -= min(state.handed.num_reserved_wanted, self.geometry.num_chunks)
@@ -104,12 +101,3 @@ class Arena:
             num_reserved_wanted=self._num_reserved_wanted,
             has_claiming_launches=self._has_claiming_launches,
         )
-
-    def _read(self, state: ArenaState) -> np.ndarray:
-        parts = [self._memory.read(*_byte_range(used)) for used in state.ranges()]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _byte_range(chunks: tuple[int, int]) -> tuple[int, int]:
-    begin, end = chunks
-    return abi.CHUNKS_OFFSET + begin * abi.CHUNK_BYTES, abi.CHUNKS_OFFSET + end * abi.CHUNK_BYTES

@@ -6,6 +6,7 @@ compared with it. Nothing that is read there sizes anything: a damaged head cost
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -95,6 +96,25 @@ class ArenaState:
             return self
         beyond = chunks.view("<u8").reshape(-1, abi.CHUNK_BYTES // 8)[is_beyond]
         return replace(self, is_damaged=bool(beyond.any()))
+
+
+def read_arena(read: Callable[[int, int], Bytes], handed: Handed) -> tuple[ArenaState, Bytes]:
+    """What is in use, and the bytes of all chunks in its `ranges`; `read(begin, end)` reads bytes of the arena."""
+
+    def read_chunks(state: ArenaState) -> Bytes:
+        parts = [read(*byte_range(used)) for used in state.ranges()]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    state = read_control(read(0, abi.CHUNKS_OFFSET), handed)
+    chunks = read_chunks(state)
+    checked = state.checked(chunks)
+    return checked, chunks if checked is state else read_chunks(checked)
+
+
+def byte_range(chunks: tuple[int, int]) -> tuple[int, int]:
+    """Where chunks begin .. end - 1 lie in the arena."""
+    begin, end = chunks
+    return abi.CHUNKS_OFFSET + begin * abi.CHUNK_BYTES, abi.CHUNKS_OFFSET + end * abi.CHUNK_BYTES
 
 
 def read_control(head: Bytes, handed: Handed) -> ArenaState:

@@ -8,10 +8,10 @@ import pytest
 
 from kprof import abi
 from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
-from kprof.capture.manifest import ClockInfo, RegionLosses
+from kprof.capture.manifest import ClockInfo, EventCounts, RegionLosses
 from kprof.errors import ArenaError
 from kprof.recording.arena import Arena
-from kprof.recording.arena_state import Handed, read_control
+from kprof.recording.arena_state import Handed, read_arena, read_control
 from kprof.recording.decode import Decoder
 from kprof.recording.region_ids import RegionIds
 from kprof.regions import parse_regions
@@ -301,3 +301,154 @@ def test_a_table_that_comes_after_an_unknown_id_moves_no_id() -> None:
         "c",
         "a",
     ]
+
+
+def track(num_records: int, **header: int) -> list[np.ndarray]:
+    """The chunks of one track, as refills would link them."""
+    starts = range(1, num_records + 1)
+    chunks = []
+    for i in range(0, num_records + 1, abi.RECORDS_PER_CHUNK):
+        rows = [(start, 2, 1, start) for start in starts[i : i + abi.RECORDS_PER_CHUNK]]
+        chunks.append(chunk(rows, **header))
+        if i:
+            chunks[-1][: abi.CHUNK_HEADER_BYTES].view(abi.CHUNK_HEADER)["previous_chunk_idx"] = (
+                len(chunks) - 2
+            )
+    return chunks
+
+
+def header_of(data: np.ndarray) -> np.ndarray:
+    return data[: abi.CHUNK_HEADER_BYTES].view(abi.CHUNK_HEADER)
+
+
+def words_of(data: np.ndarray) -> np.ndarray:
+    """(61, 2): the records of a chunk."""
+    return data[abi.CHUNK_HEADER_BYTES :].view("<u8").reshape(-1, 2)
+
+
+def damage(counts: EventCounts) -> dict[str, int]:
+    names = ("torn_chunks", "stray_chunks", "torn_records", "damaged_heads")
+    return {name: getattr(counts, name) for name in names if getattr(counts, name)}
+
+
+def test_a_track_of_several_chunks_loses_nothing() -> None:
+    events, decoder = decode(track(150))
+    assert events["payload"].tolist() == list(range(1, 151))
+    assert damage(decoder.counts) == {}
+
+
+@pytest.mark.parametrize("word", [0, 1])
+def test_contents_without_a_region_are_a_torn_record(word: int) -> None:
+    chunks = track(10)
+    words_of(chunks[0])[4] = 0
+    words_of(chunks[0])[4, word] = 77
+    events, decoder = decode(chunks)
+    assert len(events) == 9
+    assert damage(decoder.counts) == {"torn_records": 1}
+
+
+def test_a_hole_between_records_is_a_torn_record() -> None:
+    chunks = track(10)
+    words_of(chunks[0])[3:5] = 0
+    events, decoder = decode(chunks)
+    assert len(events) == 8
+    assert damage(decoder.counts) == {"torn_records": 2}
+
+
+def test_a_chunk_with_another_behind_it_must_be_full() -> None:
+    chunks = track(70)
+    words_of(chunks[0])[-1] = 0
+    events, decoder = decode(chunks)
+    assert len(events) == 69
+    assert damage(decoder.counts) == {"torn_records": 1}
+
+
+def test_gaps_in_a_short_track_are_none_of_its_losses() -> None:
+    chunks = track(10, warp=abi.BLOCK_TRACK_WARP)
+    words_of(chunks[0])[3:5] = 0
+    assert damage(decode(chunks)[1].counts) == {}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("flags", 0),
+        ("chunk_idx", 7),
+        ("previous_chunk_idx", 1 << 20),
+        ("previous_chunk_idx", 1),
+        ("num_dropped", 3),
+        ("anchor_realtime_ticks", 1 << 63),
+    ],
+)
+def test_a_header_that_cannot_be_costs_its_chunk(field: str, value: int) -> None:
+    state, data = state_and_data([*track(10), *track(20)])
+    header_of(data[abi.CHUNK_BYTES :])[field] = value
+    ids = RegionIds()
+    ids.table_of_launch[0] = ids.table_idx(parse_regions(REGIONS))
+    decoder = Decoder(0, NS_CLOCK, ids)
+    assert sum(table.num_rows for table in decoder.decode(state, data)) == 10
+    assert damage(decoder.counts) == {"torn_chunks": 1}
+
+
+def test_chunks_of_a_launch_that_never_was_are_counted() -> None:
+    events, decoder = decode([*track(10), *track(5, launch=99)])
+    assert len(events) == 10
+    assert damage(decoder.counts) == {"stray_chunks": 1}
+
+
+def test_a_chunk_that_is_missing_behind_a_full_one_is_counted() -> None:
+    events, decoder = decode(track(70)[:1])
+    assert len(events) == 61
+    assert damage(decoder.counts) == {"torn_chunks": 1}
+
+
+def test_a_record_from_before_the_clock_began_is_torn() -> None:
+    events, decoder = decode([chunk([((1 << 48) - 50, 1, 1, 0), (5, 1, 1, 0)])])
+    assert events["start_ns"].tolist() == [5]
+    assert damage(decoder.counts) == {"torn_records": 1}
+
+
+@pytest.mark.parametrize("field", ["magic", "abi_version", "num_chunks", "num_cursors"])
+def test_an_overwritten_head_sizes_nothing(field: str) -> None:
+    """Its number of cursors became 2^32 tuples, or a division by zero."""
+    geometry = abi.ArenaGeometry(8, 2)
+    image = np.zeros(geometry.size_bytes, dtype=np.uint8)
+    image[: abi.CHUNKS_OFFSET] = abi.initial_control(geometry)
+    control = image[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]
+    control["cursors"]["next_chunk"][:2] = 1, 0
+    (placed,) = track(10)
+    header_of(placed)["flags"] += 1 << abi.CHUNK_CURSORS_SHIFT
+    image[abi.CHUNKS_OFFSET : abi.CHUNKS_OFFSET + abi.CHUNK_BYTES] = placed
+    for value in (0, 0xFFFF_FFFF):
+        control[field] = value
+        state, chunks = read_arena(lambda begin, end: image[begin:end], Handed.of_new(geometry))
+        ids = RegionIds()
+        ids.table_of_launch[0] = ids.table_idx(parse_regions(REGIONS))
+        decoder = Decoder(0, NS_CLOCK, ids)
+        assert sum(table.num_rows for table in decoder.decode(state, chunks)) == 10
+        assert damage(decoder.counts) == {"damaged_heads": 1}
+
+
+def test_a_cursor_that_lost_count_hides_no_chunk() -> None:
+    geometry = abi.ArenaGeometry(8, 1)
+    image = np.zeros(geometry.size_bytes, dtype=np.uint8)
+    image[: abi.CHUNKS_OFFSET] = abi.initial_control(geometry)
+    image[abi.CHUNKS_OFFSET :][: 2 * abi.CHUNK_BYTES] = state_and_data([*track(4), *track(5)])[1]
+    state, chunks = read_arena(lambda begin, end: image[begin:end], Handed.of_new(geometry))
+    ids = RegionIds()
+    ids.table_of_launch[0] = ids.table_idx(parse_regions(REGIONS))
+    decoder = Decoder(0, NS_CLOCK, ids)
+    assert sum(table.num_rows for table in decoder.decode(state, chunks)) == 9
+    assert damage(decoder.counts) == {"damaged_heads": 1}
+
+
+def test_garbage_of_many_region_ids_ends_in_one_region() -> None:
+    """Each new id was merged with all tables so far: 300 chunks took over a minute."""
+    random = np.random.default_rng(1)
+    chunks = [chunk([(1, int(r), 1, 0) for r in random.integers(1, 65535, 61)]) for _ in range(40)]
+    events, decoder = decode(chunks)
+    assert decoder.counts.unknown_region > 2000
+    names = decoder.region_ids.merged().names
+    assert len(names) == 3 + 255 + 1
+    others = decoder.region_ids.merged()[int(events["region"].iloc[-1])].name
+    assert others == "other unknown regions"
