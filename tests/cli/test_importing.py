@@ -18,7 +18,7 @@ def buffers(tmp_path):
     files = []
     for rank in (0, 1):
         files.append(tmp_path / f"rank{rank}.bin")
-        np.array([2, 100, 5, 0, 3, 110, 7, 1, 4], dtype="<i8").tofile(files[-1])
+        np.array([2, 100 + rank, 5, 0, 3, 110, 7, 1, 4], dtype="<i8").tofile(files[-1])
     return files
 
 
