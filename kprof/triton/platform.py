@@ -81,7 +81,7 @@ def hw_id(_semantic: Any = None) -> Any:
     arch = _semantic.builder.options.arch
     if not arch.startswith("gfx9"):
         return _semantic.to_tensor(0)
-    place = _asm("s_getreg_b32 $0, hwreg(4, 0, 16)", "=s", [], tl.int32, _semantic)
+    place = _asm("s_getreg_b32 $0, hwreg(4, 8, 8)", "=s", [], tl.int32, _semantic)
     if arch not in ("gfx940", "gfx941", "gfx942", "gfx950"):
         return place
     chiplet = _asm("s_getreg_b32 $0, hwreg(20, 0, 4)", "=s", [], tl.int32, _semantic)

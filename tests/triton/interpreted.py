@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import triton
-from sample_kernels import DONE, LEFT, copy, matmul, regions
+from sample_kernels import copy, marks, matmul, regions
 
 import kprof.triton as kp
 from kprof import abi
@@ -28,15 +28,6 @@ def every_call(prof, n):
     track = kp.span(track, begin, end, HEADER_REGIONS.R_WAIT, 255 + n, slot=-n)
     track = kp.mark(track, HEADER_REGIONS.R_DONE)
     track = kp.value(track, HEADER_REGIONS.R_LEFT, n)
-
-
-@triton.jit
-def marks(prof, n):
-    track = kp.open_track(prof)
-    for i in range(n):
-        track = kp.mark(track, DONE, i)
-        if i % 2 == 0:
-            track = kp.value(track, LEFT, i)
 
 
 def record_copy(recorder: Recorder, grid: tuple[int] | None) -> None:

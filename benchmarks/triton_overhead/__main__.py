@@ -1,0 +1,125 @@
+"""What recording costs in Triton, on one GPU: kprof beside its C++ probe, Proton, and Triton-distributed's scheme.
+
+    python -m benchmarks.triton_overhead [--repeats 40] [--json FILE]
+
+The copy is that of benchmarks.probe_overhead, 8192 rows of 14 KiB with an event each. The matmul is 4096^3 in fp16 with
+two events a program. Schemes are interleaved within every repeat and timed by events on the GPU. Proton works on the
+host around each launch: its kernel is timed alone, by CUPTI, after the others. Takes two minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import traceback
+from datetime import datetime, timezone
+from pathlib import Path
+
+import torch
+import triton
+
+from benchmarks.probe_overhead.bench import NUM_TOKENS, Bench
+from benchmarks.probe_overhead.bench import SCHEMES as CPP_SCHEMES
+from benchmarks.triton_overhead.bench import (
+    MATMUL_SIZE,
+    SCHEMES,
+    TILE,
+    TritonBench,
+    interleaved,
+    records_of_distributed,
+    records_of_kprof,
+    slowdowns,
+)
+
+PROGRAMS_PER_SM = (2, 4)
+CPP = {
+    "C++, none": "none",
+    "C++, kprof per warp": "kprof per warp",
+    "C++, kprof per block": "kprof per block",
+}
+
+
+def copy_table(
+    cpp: Bench, bench: TritonBench, programs_per_sm: int, repeats: int
+) -> dict[str, object]:
+    """Slowdowns of the copy; the C++ probe's against the C++ copy, Triton's against Triton's."""
+    num_programs = programs_per_sm * bench.num_sms
+    works = {
+        name: lambda scheme=scheme: bench.copy(scheme, num_programs)
+        for name, scheme in SCHEMES.items()
+    }
+    for name, scheme_name in CPP.items():
+        works[name] = lambda scheme=CPP_SCHEMES[scheme_name]: cpp.copy(scheme, programs_per_sm)
+    times = interleaved(bench.reset, works, repeats)
+    of_triton = slowdowns({name: times[name] for name in SCHEMES})
+    of_cpp = slowdowns({name: times[name] for name in CPP}, base="C++, none")
+    assert torch.equal(bench.source, bench.target)
+    return of_triton | of_cpp
+
+
+def matmul_table(bench: TritonBench, repeats: int) -> dict[str, object]:
+    """Slowdowns of the matmul."""
+    works = {name: lambda scheme=scheme: bench.matmul(scheme) for name, scheme in SCHEMES.items()}
+    table = slowdowns(interleaved(bench.reset, works, repeats))
+    torch.testing.assert_close(bench.c, bench.a @ bench.b, atol=0.05, rtol=0.02)
+    return table
+
+
+def records_table(bench: TritonBench, programs_per_sm: int) -> dict[str, object]:
+    """What one launch of each kernel left: every row once, and nothing lost?"""
+    num_programs = programs_per_sm * bench.num_sms
+    num_tiles = MATMUL_SIZE**2 // (TILE["M"] * TILE["N"])
+    table: dict[str, object] = {"rows": NUM_TOKENS, "tiles": num_tiles}
+    for name in ("kprof", "kprof, no chunk reserved"):
+        bench.reset()
+        table[f"copy, {name}"] = records_of_kprof(bench, bench.copy(SCHEMES[name], num_programs))
+    bench.reset()
+    table["matmul, kprof"] = records_of_kprof(bench, bench.matmul(SCHEMES["kprof"]))
+    bench.reset()
+    scheme = SCHEMES["Triton-distributed's scheme"]
+    table["copy, Triton-distributed's scheme"] = records_of_distributed(
+        bench, bench.copy(scheme, num_programs), 2 * NUM_TOKENS
+    )
+    return table
+
+
+def proton_or_why_not(bench: TritonBench, num_programs: int, repeats: int) -> dict[str, object]:
+    """Proton is not ours: where it fails, the table says how."""
+    try:
+        from benchmarks.triton_overhead.proton import proton_table
+
+        return proton_table(bench, num_programs, NUM_TOKENS, repeats)
+    except Exception:
+        return {"failed": traceback.format_exc(limit=3)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repeats", type=int, default=40)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    cpp = Bench("cuda:0")
+    bench = TritonBench("cuda:0", cpp.arena)
+    result: dict[str, object] = {
+        "device": torch.cuda.get_device_name(0),
+        "triton": triton.__version__,
+        "date_utc": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "command": f"python -m benchmarks.triton_overhead --repeats {arguments.repeats}",
+    }
+    for programs_per_sm in PROGRAMS_PER_SM:
+        name = f"copy, {programs_per_sm} programs per SM"
+        result[name] = copy_table(cpp, bench, programs_per_sm, arguments.repeats)
+    result["matmul"] = matmul_table(bench, arguments.repeats)
+    result["records"] = records_table(bench, PROGRAMS_PER_SM[0])
+    num_programs = PROGRAMS_PER_SM[0] * bench.num_sms
+    result["copy with Proton"] = proton_or_why_not(bench, num_programs, arguments.repeats)
+    text = json.dumps(result, indent=1)
+    print(text)
+    if arguments.json:
+        arguments.json.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

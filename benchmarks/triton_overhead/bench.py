@@ -1,0 +1,228 @@
+"""The two kernels with all that they need on one GPU, how launches are timed, and what each scheme recorded."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+import kprof.triton as kp
+from benchmarks.probe_overhead.bench import NUM_TOKENS, NUM_WARMUPS, TOKEN_BYTES, spread
+from benchmarks.triton_overhead.kernels import (
+    DISTRIBUTED,
+    KPROF,
+    PLAIN,
+    PROTON,
+    copy,
+    matmul,
+    regions,
+)
+from kprof import abi
+from kprof.clocks.calibration import measure_clock
+from kprof.recording.arena import Arena
+from kprof.recording.decode import Decoder
+from kprof.recording.recorder import LaunchBuffer
+from kprof.recording.region_ids import RegionIds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Longer than Triton takes to launch: the kernel is queued before the GPU wakes.
+SLEEP_CYCLES = 1_500_000
+ROW_WORDS = TOKEN_BYTES // 4
+ROW_BLOCK = 1 << math.ceil(math.log2(ROW_WORDS))
+MATMUL_SIZE = 4096
+TILE = {"M": 128, "N": 256, "K": 64}
+RECORD_BYTES_OF_DISTRIBUTED = 8
+Launch = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A way to record; `is_claimed`: every chunk is taken with an atomic, none is reserved by the host."""
+
+    number: int
+    is_claimed: bool = False
+
+
+SCHEMES = {
+    "none": Scheme(PLAIN),
+    "kprof": Scheme(KPROF),
+    "kprof, no chunk reserved": Scheme(KPROF, is_claimed=True),
+    "Triton-distributed's scheme": Scheme(DISTRIBUTED),
+}
+
+
+class TritonBench:
+    """Rows to copy, matrices to multiply, and an arena."""
+
+    def __init__(self, device: str, arena: Arena) -> None:
+        self.device = device
+        self.arena = arena
+        self.clock = measure_clock(device)
+        self.num_sms = torch.cuda.get_device_properties(device).multi_processor_count
+        self.source = torch.randint(
+            0, 1 << 30, (NUM_TOKENS, ROW_WORDS), dtype=torch.int32, device=device
+        )
+        self.target = torch.zeros_like(self.source)
+        shape = MATMUL_SIZE, MATMUL_SIZE
+        self.a, self.b = (
+            torch.randn(shape, device=device, dtype=torch.float16) / 8 for _ in range(2)
+        )
+        self.c = torch.zeros(shape, device=device, dtype=torch.float16)
+        self.slots = torch.zeros(1 << 20, dtype=torch.int64, device=device)
+
+    def copy(self, scheme: Scheme, num_programs: int) -> Launch:
+        """Prepares a launch of the copy."""
+        prof = self.buffer(scheme, num_programs)
+        slots_per_program = 2 * -(-NUM_TOKENS // num_programs)
+        return lambda: copy[(num_programs,)](
+            self.target, self.source, NUM_TOKENS, ROW_WORDS, prof, self.slots, slots_per_program,
+            SCHEME=scheme.number, BLOCK=ROW_BLOCK, num_warps=8,
+        )  # fmt: skip
+
+    def matmul(self, scheme: Scheme) -> Launch:
+        """Prepares a launch of the matmul."""
+        grid = MATMUL_SIZE // TILE["M"], MATMUL_SIZE // TILE["N"]
+        prof = self.buffer(scheme, grid[0] * grid[1])
+        size = MATMUL_SIZE
+        return lambda: matmul[grid](
+            self.a, self.b, self.c, size, size, prof, self.slots, 4,
+            SCHEME=scheme.number, num_warps=8, num_stages=3, **TILE,
+        )  # fmt: skip
+
+    def buffer(self, scheme: Scheme, num_programs: int) -> kp.Buffer | None:
+        """What Recorder.launch would hand out."""
+        if scheme.number != KPROF:
+            return None
+        if scheme.is_claimed:
+            self.arena.open_to_claims()
+            launch = LaunchBuffer(self.arena.address, 0, abi.NO_CHUNK, 0, 0, *self.arena.limits)
+        else:
+            first = self.arena.reserve(num_programs)
+            launch = LaunchBuffer(self.arena.address, 0, first, 1, num_programs, *self.arena.limits)
+        return kp.pack(launch, regions)
+
+    def reset(self) -> None:
+        """Empty the arena and the slots."""
+        self.arena.reset(self.arena.state())
+        self.slots.zero_()
+
+    def decoded(self) -> tuple[pd.DataFrame, Decoder, float]:
+        """All events since the last reset, the counts, and bytes per event."""
+        import pyarrow as pa
+
+        ids = RegionIds()
+        ids.table_of_launch[0] = ids.table_idx(regions.table)
+        decoder = Decoder(0, self.clock, ids)
+        state, chunks = self.arena.read()
+        events = pa.concat_tables(decoder.decode(state, chunks)).to_pandas()
+        return events, decoder, len(chunks) / max(1, len(events))
+
+
+def time_us(work: Launch) -> float:
+    """GPU time of what `work` launches. A sleeping kernel goes first: the launch is queued before it ends."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(SLEEP_CYCLES)
+    begin.record()
+    work()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) * 1e3
+
+
+def interleaved(
+    reset: Callable[[], None], works: dict[str, Callable[[], Launch]], repeats: int
+) -> dict[str, list[float]]:
+    """Times by scheme; the order rotates from repeat to repeat, so that none always follows the same other one."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    names = list(works)
+    for repeat in range(repeats + NUM_WARMUPS):
+        for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
+            reset()
+            launch = works[name]()
+            torch.cuda.synchronize()
+            elapsed = time_us(launch)
+            if repeat >= NUM_WARMUPS:
+                times[name].append(elapsed)
+    return times
+
+
+def slowdowns(times: dict[str, list[float]], base: str = "none") -> dict[str, object]:
+    """Medians, quartiles and what they are above the `base`."""
+    floor = statistics.median(times[base])
+    return {
+        name: {
+            "us": spread(values),
+            "slowdown_percent": round(100 * (statistics.median(values) / floor - 1), 2),
+        }
+        for name, values in times.items()
+    }
+
+
+def records_of_kprof(bench: TritonBench, launch: Launch) -> dict[str, object]:
+    """What one launch recorded."""
+    torch.cuda.synchronize()
+    elapsed_us = time_us(launch)
+    events, decoder, bytes_per_event = bench.decoded()
+    end_ns = (events["start_ns"] + events["duration_ns"]).max()
+    return {
+        "events": len(events),
+        "distinct payloads": int(events["payload"].nunique()),
+        "lost": decoder.counts.dropped,
+        "bytes_per_event": round(bytes_per_event, 1),
+        "processors": int(events["hw_id"].nunique()),
+        "first to last event, of the launch": round(
+            float(end_ns - events["start_ns"].min()) / 1e3 / elapsed_us, 3
+        ),
+    }
+
+
+def records_of_distributed(
+    bench: TritonBench, launch: Launch, num_records: int
+) -> dict[str, object]:
+    """What one launch recorded in Triton-distributed's scheme: low word the tag, high word the clock's low 32 bits."""
+    torch.cuda.synchronize()
+    elapsed_us = time_us(launch)
+    slots = bench.slots.cpu()
+    ticks = slots[slots != 0] >> 32 & 0xFFFF_FFFF
+    return {
+        "events": len(ticks) // 2,
+        "lost": (num_records - len(ticks)) // 2,
+        "bytes_per_event": 2 * RECORD_BYTES_OF_DISTRIBUTED,
+        "first to last event, of the launch": round(
+            float(ticks.max() - ticks.min()) / 1e3 / elapsed_us, 3
+        ),
+    }
+
+
+def proton_scheme() -> Scheme:
+    """Proton's intra-kernel mode, which records while a session of its own is open."""
+    return Scheme(PROTON)
+
+
+def kernel_times_us(launch: Launch, name: str, repeats: int) -> list[float]:
+    """Times of the kernel alone, as CUPTI measures them: Proton works on the host around each launch."""
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profiler:
+        for _ in range(repeats):
+            launch()
+        torch.cuda.synchronize()
+    return [
+        float(event.device_time)
+        for event in profiler.events()
+        if event.name == name and event.device_time > 0
+    ]
+
+
+def spans_in_trace(path: Path, scope: str) -> list[tuple[float, float]]:
+    """Begin and end, in us, of every slice of a Chrome trace that is called `scope`."""
+    events = json.loads(path.read_text())["traceEvents"]
+    slices = [event for event in events if event.get("ph") == "X" and event["name"] == scope]
+    return [(float(event["ts"]), float(event["ts"]) + float(event["dur"])) for event in slices]

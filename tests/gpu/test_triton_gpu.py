@@ -1,0 +1,140 @@
+"""Triton kernels recorded on one GPU: every event once, what it costs, and what is lost when the arena is full."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kprof import abi
+from kprof.recording.record import session
+from kprof.recording.recorder import Recorder
+from kprof.trace import Trace
+
+if TYPE_CHECKING:
+    from benchmarks.probe_overhead.bench import Bench
+    from benchmarks.triton_overhead.bench import TritonBench
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        importlib.util.find_spec("triton") is None,
+        reason="Triton is missing: pip install 'kprof[triton]'",
+    ),
+]
+
+REPEATS = 60
+
+
+@pytest.fixture(scope="module")
+def benches() -> tuple[Bench, TritonBench]:
+    from kprof.devices.targets import Target, count_devices, find_compiler
+
+    if find_compiler(Target.CUDA) is None or count_devices(Target.CUDA) < 1:
+        pytest.skip("needs an NVIDIA GPU and nvcc")
+    from benchmarks.probe_overhead.bench import Bench
+    from benchmarks.triton_overhead.bench import TritonBench
+
+    cpp = Bench("cuda:0")
+    return cpp, TritonBench("cuda:0", cpp.arena)
+
+
+@pytest.mark.parametrize("scheme", ["kprof", "kprof, no chunk reserved"])
+@pytest.mark.parametrize("programs_per_sm", [2, 4])
+def test_every_row_is_recorded_once(
+    benches: tuple[Bench, TritonBench], scheme: str, programs_per_sm: int
+) -> None:
+    from benchmarks.probe_overhead.bench import NUM_TOKENS
+    from benchmarks.triton_overhead.bench import SCHEMES
+
+    bench = benches[1]
+    bench.reset()
+    num_programs = programs_per_sm * bench.num_sms
+    bench.copy(SCHEMES[scheme], num_programs)()
+    events, decoder, _ = bench.decoded()
+    assert sorted(events["payload"]) == list(range(NUM_TOKENS))
+    assert (events["block"] == events["payload"] % num_programs).all()
+    assert (events["duration_ns"] < 1e9).all()
+    assert decoder.counts.dropped == decoder.counts.torn_chunks == 0
+    assert events["hw_id"].nunique() == bench.num_sms
+
+
+def test_a_program_records_its_matmul_in_order(benches: tuple[Bench, TritonBench]) -> None:
+    from benchmarks.triton_overhead.bench import MATMUL_SIZE, SCHEMES, TILE
+
+    bench = benches[1]
+    bench.reset()
+    bench.matmul(SCHEMES["kprof"])()
+    events, _, _ = bench.decoded()
+    num_tiles = MATMUL_SIZE**2 // (TILE["M"] * TILE["N"])
+    assert events.groupby("region").size().tolist() == [num_tiles, num_tiles]
+    ends = (events["start_ns"] + events["duration_ns"])[events["region"] == 1]
+    starts = events["start_ns"][events["region"] == 2]
+    by_block = events["block"]
+    assert (ends.groupby(by_block).max() == starts.groupby(by_block).min()).all()
+
+
+def test_the_copy_costs_what_the_cpp_probe_costs(benches: tuple[Bench, TritonBench]) -> None:
+    """Within half a point of the C++ probe, both with one event per row."""
+    from benchmarks.triton_overhead.__main__ import copy_table
+
+    cpp, bench = benches
+    for programs_per_sm in (2, 4):
+        table: dict[str, Any] = copy_table(cpp, bench, programs_per_sm, REPEATS)
+        of_cpp = table["C++, kprof per warp"]["slowdown_percent"]
+        assert table["kprof"]["slowdown_percent"] <= of_cpp + 0.5, table
+
+
+def test_the_matmul_costs_at_most_one_percent(benches: tuple[Bench, TritonBench]) -> None:
+    from benchmarks.triton_overhead.__main__ import matmul_table
+
+    table: dict[str, Any] = matmul_table(benches[1], REPEATS)
+    assert table["kprof"]["slowdown_percent"] <= 1.0, table
+
+
+def test_a_full_arena_counts_what_it_drops_by_region(
+    tmp_path: Path, benches: tuple[Bench, TritonBench]
+) -> None:
+    from sample_kernels import marks, regions
+
+    import kprof.triton as kp
+
+    with session(tmp_path / "full.kprof") as directory:
+        arena_bytes = abi.CHUNKS_OFFSET + 64 * abi.CHUNK_BYTES
+        recorder = Recorder(
+            directory, rank=0, world_size=1, device="cuda:0", arena_bytes=arena_bytes
+        )
+        marks[(500,)](kp.buffer("marks", 500, regions, recorder=recorder), 1000)
+        marks[(500,)](kp.buffer("marks", None, regions, recorder=recorder), 1000)
+        recorder.close()
+    rank = Trace.open(tmp_path / "full.kprof").ranks[0]
+    assert 0 < rank.counts.recorded <= 64 * abi.RECORDS_PER_CHUNK
+    assert rank.counts.recorded + rank.counts.dropped == 2 * 500 * 1500
+    assert {loss.region for loss in rank.losses} == {"done", "left"}
+
+
+def test_partitions_of_a_gluon_kernel_have_a_track_each(
+    tmp_path: Path, benches: tuple[Bench, TritonBench]
+) -> None:
+    import torch
+    from gluon_kernels import NUM_STEPS, handed_over, regions
+
+    import kprof.triton as kp
+
+    out = torch.zeros(8, dtype=torch.int32, device="cuda")
+    with session(tmp_path / "gluon.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, device="cuda:0", arena_bytes=1 << 20)
+        prof = kp.buffer("handed_over", 8, regions, tracks_per_program=2, recorder=recorder)
+        handed_over[(8,)](out, NUM_STEPS, prof, num_warps=4)
+        recorder.close()
+    events = Trace.open(tmp_path / "gluon.kprof").frame(
+        "SELECT region, block, warp, count(*) AS n FROM events GROUP BY ALL ORDER BY ALL"
+    )
+    rows = list(events.itertuples(index=False, name=None))
+    assert rows == sorted(
+        (region, block, warp, NUM_STEPS)
+        for region, warp in (("load", 4), ("math", -1))
+        for block in range(8)
+    )
