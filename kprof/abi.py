@@ -208,6 +208,11 @@ class ArenaGeometry:
                 f"an arena of {size_bytes} bytes holds no chunk; "
                 f"give at least {CHUNKS_OFFSET + CHUNK_BYTES} bytes"
             )
+        if num_chunks >= NO_CHUNK:
+            raise ArenaError(
+                f"an arena of {size_bytes} bytes is too large: chunks are numbered in 32 bits; "
+                f"give at most {NO_CHUNK * CHUNK_BYTES >> 40} TiB"
+            )
         # A power of two, so that a track finds its cursor without a division.
         num_cursors = min(NUM_CURSORS, 1 << (num_chunks.bit_length() - 1))
         per_cursor = num_chunks // num_cursors

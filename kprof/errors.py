@@ -10,6 +10,7 @@
     ├── RegionError            a region table that cannot be used
     ├── ArenaError             a record arena that is too small or is not an arena
     ├── RecorderError          the recorder was used in a way that would lose events
+    │   └── RankTakenError         another process records this rank, or did
     ├── BuildError             a kernel source could not be compiled
     ├── TargetError            the target asked for is not on this machine
     ├── WorkloadError          the recorded command could not be started, or recorded nothing
@@ -65,6 +66,10 @@ class ArenaError(KprofError):
 
 class RecorderError(KprofError):
     """The recorder was used in a way that would lose or mix events."""
+
+
+class RankTakenError(RecorderError):
+    """Another process of this recording has the same rank."""
 
 
 class BuildError(KprofError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -66,10 +67,14 @@ def options(
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; never raises."""
     is_debug, rest = _take_debug(list(arguments))
+    code = 0
     try:
-        app(args=rest, prog_name="kprof")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        try:
+            app(args=rest, prog_name="kprof")
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        # What is still in the buffer could fail after the last moment at which we can say so.
+        sys.stdout.flush()
     except KprofError as error:
         if is_debug:
             _print_traceback()
@@ -79,8 +84,14 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of our output (head, less) has gone; the interpreter must not complain when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        _discard_output()
+        return code or 1
+    except OSError as error:
+        if is_debug:
+            _print_traceback()
+        _discard_output()
+        note(f"cannot use {error.filename or 'the output'}: {error.strerror or error}")
+        return code or 1
     except MemoryError:
         note(
             "there is not enough memory for this; select less, such as --ranks 0-3 or --launches 4"
@@ -93,7 +104,11 @@ def run(arguments: Sequence[str]) -> int:
             f"{BUG_SENTENCE} ({type(error).__name__}); please report what the same with --debug prints"
         )
         return 1
-    return 0
+    return code
+
+
+def _discard_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _take_debug(arguments: list[str]) -> tuple[bool, list[str]]:
@@ -116,4 +131,7 @@ def _print_traceback() -> None:
 
 def main() -> None:
     """The console script."""
+    # None where the shell closed it (`>&-`): printing then goes nowhere, as it would in C.
+    nowhere = Path(os.devnull).open("w")  # noqa: SIM115
+    sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
     sys.exit(run(sys.argv[1:]))

@@ -26,6 +26,7 @@ def register(app: typer.Typer) -> None:
         context_settings={"allow_interspersed_args": False},
         epilog="Example: kprof record --nproc 8 -- python train.py --steps 3",
     )(record)
+    app.command(epilog="Example: kprof recover run.kprof.unfinished")(recover)
 
 
 def record(
@@ -62,7 +63,7 @@ def record(
 
     The workload's exit code becomes kprof's own.
 
-    Ctrl-C is passed on and what was recorded is kept; a second one kills.
+    Ctrl-C is passed on and what was recorded is kept; a second one saves what ranks that hang have recorded, and kills.
     """
     from kprof.recording.record import RecordRequest
 
@@ -80,12 +81,36 @@ def record(
     raise typer.Exit(recording.exit_code)
 
 
+def recover(
+    path: Annotated[
+        Path, typer.Argument(metavar="DIR", help="What a recording left: run.kprof.unfinished.")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="The capture to write.", show_default="run.kprof"),
+    ] = None,
+    force: ForceOption = False,
+) -> None:
+    """Make a capture of a recording that could not be finished.
+
+    It holds what the ranks wrote before kprof or they themselves were killed, and says what is missing.
+    """
+    from kprof.capture.losses import describe_losses
+    from kprof.recording.recover import recover as make_capture
+
+    capture = make_capture(path, output, force=force)
+    for loss in describe_losses(capture.manifest):
+        note(loss)
+    print(f"capture  {capture.path}")
+    print(f"next     kprof report {capture.path}")
+
+
 def record_and_summarise(request: RecordRequest) -> Recording:
     """Record with a status line on a terminal, and print the six lines that end a recording."""
     from kprof.recording.record import record as run_recording
     from kprof.recording.runs import describe_exit
 
-    recording = run_recording(request, on_start=lambda: _announce(request))
+    recording = run_recording(request, on_start=lambda: _announce(request), say=note)
     if recording.exit_code:
         interrupted = "was interrupted and " if recording.was_interrupted else ""
         ending = interrupted + describe_exit(recording.exit_code)
@@ -96,7 +121,7 @@ def record_and_summarise(request: RecordRequest) -> Recording:
         note(describe_overhead(recording.capture.manifest))
     try:
         print_summary(recording)
-    except KprofError as error:
+    except (KprofError, OSError) as error:
         # The capture is written and the workload's exit code counts, whatever cannot be said about it.
         note(f"wrote {recording.capture.path}, but {error}")
     return recording

@@ -67,6 +67,9 @@ def _describe_losses(recording: Recording) -> str:
         f"{sum(count.clamped + count.saturated for count in counts):,} clamped",
         f"{_count(len(manifest.missing_ranks), 'rank')} missing",
     ]
+    cut_short = sum(bool(info.cut_short) for info in manifest.ranks)
+    if cut_short:
+        parts.append(f"{_count(cut_short, 'rank')} cut short")
     if manifest.needed_arena_size:
         parts.append(f"--arena-size {manifest.needed_arena_size} would have held all")
     return ", ".join(parts)

@@ -7,7 +7,7 @@
       summary-00000.parquet   what a rank's events add up to (rank_summary.py); made again where it is missing
       torch-rank-00000.json.gz       what the PyTorch profiler saw, where a workload kept it
 
-While it is being recorded it also holds what the manifest is made of:
+While it is being recorded it also holds what the manifest is made of (and what claims.py and parts.py describe):
 
       rank-00000.started      written when the rank's recorder is created: tells "died" from "never recorded"
       rank-00000.json         what the rank's recorder knew at its end
@@ -54,6 +54,18 @@ MANIFEST_NAME: Final = "manifest.json"
 ALIGNMENT_NAME: Final = "alignment.json"
 UNFINISHED_SUFFIX: Final = ".unfinished"
 
+# What `finish_capture` removes; claims.py and parts.py say what these are.
+_MADE_OF: Final = (
+    "rank-*.started",
+    "rank-*.json",
+    "rank-*.live",
+    "part-*.parquet",
+    ALIGNMENT_NAME,
+    "recording.json",
+    "messages",
+    "*.tmp",
+)
+
 # Bits of the `flags` column.
 EVENT_OPEN: Final = 1
 EVENT_SATURATED: Final = 2
@@ -74,7 +86,7 @@ class Capture:
     def open(path: str | Path) -> Capture:
         """Open `run.kprof/`; raises NotACaptureError, CorruptCaptureError or NewerFormatError."""
         directory = Path(path)
-        capture = Capture(directory, _read_manifest(directory))
+        capture = Capture(directory, read_manifest(directory))
         for info in capture.manifest.ranks:
             _check_events(capture.events_path(info.rank), info.rank)
         return capture
@@ -198,16 +210,12 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 def begin_capture(output: Path, force: bool) -> Path:
     """Create the temporary directory that becomes `output`; raises OutputExistsError unless `force`."""
-    if output.exists() and not force:
-        raise OutputExistsError(f"{output} exists; pass --force to replace it, or another -o")
-    if output.exists() and not (output / MANIFEST_NAME).exists():
-        raise OutputExistsError(
-            f"{output} exists and is no capture; kprof will not delete it, choose another -o"
-        )
+    refuse_output(output, force)
     temporary = output.with_name(output.name + UNFINISHED_SUFFIX)
-    if any(temporary.glob("rank-*.parquet")) and not force:
+    if any(temporary.glob("*.parquet")) and not force:
         raise OutputExistsError(
-            f"{temporary} holds events of a recording that was cut off; pass --force to discard them, or another -o"
+            f"{temporary} holds events of a recording that was cut off; kprof recover {temporary} makes a capture "
+            "of them, --force discards them"
         )
     with writing(temporary):
         shutil.rmtree(temporary, ignore_errors=True)
@@ -215,16 +223,28 @@ def begin_capture(output: Path, force: bool) -> Path:
     return temporary
 
 
+def refuse_output(output: Path, force: bool) -> None:
+    """Raises OutputExistsError when there is something at `output` that must not be replaced."""
+    if output.exists() and not force:
+        raise OutputExistsError(f"{output} exists; pass --force to replace it, or another -o")
+    if output.exists() and not (output / MANIFEST_NAME).exists():
+        raise OutputExistsError(
+            f"{output} exists and is no capture; kprof will not delete it, choose another -o"
+        )
+
+
 def finish_capture(temporary: Path, output: Path, manifest: Manifest) -> Capture:
-    """Write the manifest, remove what it was made of, and give the directory its final name."""
+    """Write the manifest, give the directory its final name, and remove what it was made of."""
     write_manifest(temporary, manifest)
     with writing(output):
-        for pattern in ("rank-*.started", "rank-*.json", ALIGNMENT_NAME, "*.tmp"):
-            for file in temporary.glob(pattern):
-                file.unlink()
+        replaced = output.with_name(output.name + ".replaced")
         if output.exists():
-            shutil.rmtree(output)
+            output.rename(replaced)
         temporary.rename(output)
+        shutil.rmtree(replaced, ignore_errors=True)
+        for pattern in _MADE_OF:
+            for file in output.glob(pattern):
+                file.unlink()
     return Capture.open(output)
 
 
@@ -244,7 +264,14 @@ def _write_json(path: Path, value: Any) -> None:
         temporary.replace(path)
 
 
-def _read_manifest(directory: Path) -> Manifest:
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest of a directory; raises NotACaptureError, CorruptCaptureError or NewerFormatError."""
+    unfinished = directory.with_name(directory.name + UNFINISHED_SUFFIX)
+    if not directory.exists() and unfinished.is_dir():
+        raise NotACaptureError(
+            f"the recording of {directory} is not finished; when its ranks have ended, "
+            f"kprof recover {unfinished} makes a capture of it"
+        )
     if not directory.exists():
         raise NotACaptureError(
             f"{directory} does not exist; `kprof record -o {directory} -- CMD` makes one"
@@ -255,7 +282,8 @@ def _read_manifest(directory: Path) -> Manifest:
     if not os.path.lexists(path):
         if directory.name.endswith(UNFINISHED_SUFFIX):
             raise NotACaptureError(
-                f"{directory} is an unfinished recording (it has no {MANIFEST_NAME})"
+                f"{directory} is an unfinished recording; when its ranks have ended, "
+                f"kprof recover {directory} makes a capture of it"
             )
         raise NotACaptureError(f"{directory} is not a capture: it has no {MANIFEST_NAME}")
     data = read_own_file(path)

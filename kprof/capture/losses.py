@@ -25,8 +25,11 @@ _LOSSES: Final = (
 
 
 def describe_losses(manifest: Manifest) -> tuple[str, ...]:
-    """A sentence for everything that a capture lacks: missing ranks and, with their ranks and regions, events that were
-    dropped, torn, of unknown regions, never ended, saturated or clamped."""
+    """A sentence for everything that a capture lacks.
+
+    Missing ranks, ranks that are cut short, what processes said that could not record, and, with their ranks and
+    regions, events that were dropped, torn, of unknown regions, never ended, saturated or clamped.
+    """
     lost = []
     dropped = sum(info.counts.dropped for info in manifest.ranks)
     if dropped:
@@ -40,9 +43,25 @@ def describe_losses(manifest: Manifest) -> tuple[str, ...]:
         if count:
             where = _where_lost(manifest, kind)
             lost.append(f"{count} {one if count == 1 else many}{where}")
+    for info in manifest.ranks:
+        if info.cut_short:
+            lost.append(f"rank {info.rank} is cut short: {info.cut_short}")
     if manifest.missing_ranks:
-        lost.append(f"{name_ranks(manifest.missing_ranks)} of {manifest.world_size} left no events")
-    return tuple(lost)
+        lost.append(
+            f"{name_ranks(manifest.missing_ranks)} of {manifest.world_size} left no events"
+            f"{_launches_lost(manifest)}"
+        )
+    return (*lost, *manifest.messages)
+
+
+def _launches_lost(manifest: Manifest) -> str:
+    """` (lost: 12 launches of rank 1, 1 launch of rank 3)`, as far as they are known."""
+    known = [
+        f"{count} launch{'' if count == 1 else 'es'} of rank {rank}"
+        for rank, count in zip(manifest.missing_ranks, manifest.missing_launches, strict=False)
+        if count
+    ]
+    return f" (lost: {', '.join(known)})" if known else ""
 
 
 def name_ranks(ranks: Sequence[int]) -> str:

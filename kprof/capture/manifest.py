@@ -143,6 +143,8 @@ class RankInfo(msgspec.Struct, frozen=True):
     losses: tuple[RegionLosses, ...] = ()
     probe: ProbeCost | None = None
     cycle_clock: CycleClock | None = None
+    # Why events after the last ones that were saved are missing; empty for a rank that came to its end.
+    cut_short: Text = ""
 
 
 class ClockSegment(msgspec.Struct, frozen=True):
@@ -281,6 +283,10 @@ class Manifest(msgspec.Struct, frozen=True):
     overhead_note: Text = ""
     # What an import had to guess, in sentences.
     guesses: tuple[Text, ...] = ()
+    # How many launches each of `missing_ranks` is known to have made.
+    missing_launches: tuple[Count, ...] = ()
+    # What processes said that could not record, or lost what they had recorded.
+    messages: tuple[Text, ...] = ()
 
     @property
     def needed_arena_size(self) -> str:

@@ -9,9 +9,10 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 
@@ -111,3 +112,36 @@ def elapsed_us(begin: Any, end: Any) -> float:
     if isinstance(begin, int):
         return float(end - begin) / 1e3
     return float(begin.elapsed_time(end)) * 1e3
+
+
+# Large enough for the bandwidth of the link, small enough to be pinned in every recorder.
+_STAGING_BYTES: Final = 4 << 20
+
+
+class SideCopy:
+    """Copies device memory to the host while a kernel runs, or hangs, and another thread waits for it.
+
+    What that takes is allocated when this is made: an allocation may wait for running kernels.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        import torch
+
+        self._staging = torch.empty(_STAGING_BYTES, dtype=torch.uint8, pin_memory=True)
+        # torch's own streams do not wait for the default stream.
+        self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def copy(self, source: torch.Tensor) -> np.ndarray:
+        """The bytes of a uint8 tensor as they are now."""
+        import numpy as np
+        import torch
+
+        target = np.empty(len(source), dtype=np.uint8)
+        with torch.cuda.stream(self._stream):
+            for begin in range(0, len(source), _STAGING_BYTES):
+                piece = source[begin : begin + _STAGING_BYTES]
+                staged = self._staging[: len(piece)]
+                staged.copy_(piece, non_blocking=True)
+                self._stream.synchronize()
+                target[begin : begin + len(piece)] = staged.numpy()
+        return target

@@ -20,8 +20,17 @@ class Memory(Protocol):
     address: int
     size_bytes: int
 
+    def wait(self) -> None:
+        """Return when all kernels have finished."""
+
     def read(self, begin: int, end: int) -> np.ndarray:
         """A copy (or view) of the bytes [begin, end), after all kernels have finished."""
+
+    def prepare_to_peek(self) -> None:
+        """Allocate what `peek` needs."""
+
+    def peek(self, begin: int, end: int) -> np.ndarray:
+        """A copy of the bytes [begin, end) as they are now, while kernels run; after `prepare_to_peek`."""
 
     def write(self, begin: int, data: np.ndarray) -> None:
         """Copy bytes in."""
@@ -44,9 +53,19 @@ class HostMemory:
         self.address = int(self._bytes.ctypes.data)
         self.size_bytes = size_bytes
 
+    def wait(self) -> None:
+        """Nothing to wait for: launches on the CPU target return when they have finished."""
+
     def read(self, begin: int, end: int) -> np.ndarray:
         """A view of the bytes."""
         return self._bytes[begin:end]
+
+    def prepare_to_peek(self) -> None:
+        """Nothing to allocate."""
+
+    def peek(self, begin: int, end: int) -> np.ndarray:
+        """A copy of the bytes."""
+        return self._bytes[begin:end].copy()
 
     def write(self, begin: int, data: np.ndarray) -> None:
         """Copy bytes in."""
@@ -73,11 +92,23 @@ class TorchMemory:
         self.address = int(self._bytes.data_ptr())
         self.size_bytes = size_bytes
 
+    def wait(self) -> None:
+        """Return when everything on the device has finished."""
+        gpu.synchronize(self._bytes.device)
+
     def read(self, begin: int, end: int) -> np.ndarray:
         """A copy on the host, after everything on the device has finished."""
         gpu.synchronize(self._bytes.device)
         copy: np.ndarray = self._bytes[begin:end].cpu().numpy()
         return copy
+
+    def prepare_to_peek(self) -> None:
+        """Allocate pinned memory and a stream, neither of which can be had while a kernel hangs."""
+        self._side = gpu.SideCopy(self._bytes.device)
+
+    def peek(self, begin: int, end: int) -> np.ndarray:
+        """A copy on the host, on a stream of its own: it waits for no kernel."""
+        return self._side.copy(self._bytes[begin:end])
 
     def write(self, begin: int, data: np.ndarray) -> None:
         """Copy bytes to the device."""
@@ -100,13 +131,12 @@ class TorchMemory:
 
 def allocate(size_bytes: int, device: str) -> Memory:
     """Memory on `device`: "cpu", or a torch device such as "cuda:3"; raises ArenaError when there is not enough."""
-    if device == "cpu":
-        return HostMemory(size_bytes)
-    import torch
-
     try:
-        return TorchMemory(size_bytes, device)
-    except torch.OutOfMemoryError as error:
+        return HostMemory(size_bytes) if device == "cpu" else TorchMemory(size_bytes, device)
+    except (MemoryError, RuntimeError) as error:
+        # torch.OutOfMemoryError is a RuntimeError; what else torch raises here speaks for itself.
+        if isinstance(error, RuntimeError) and "out of memory" not in str(error).lower():
+            raise
         raise ArenaError(
-            f"no room for a record arena of {size_bytes >> 20} MiB on {device}; give a smaller --arena-size"
+            f"no room for a record arena of {size_bytes >> 20:,} MiB on {device}; give a smaller --arena-size"
         ) from error

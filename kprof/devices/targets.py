@@ -95,12 +95,19 @@ class DeviceDescription:
 
 
 def describe_device(device: str) -> DeviceDescription:
-    """The device behind "cpu" or a torch device such as "cuda:3"."""
-    target = target_of_device(device)
-    if target is Target.CPU:
+    """The device behind "cpu" or a torch device such as "cuda:3"; raises TargetError where there is none."""
+    if device == "cpu":
         machine = platform.machine()
-        return DeviceDescription(target, f"CPU {machine}", machine)
-    properties = gpu.properties_of(device)
+        return DeviceDescription(Target.CPU, f"CPU {machine}", machine)
+    try:
+        target = target_of_device(device)
+        properties = gpu.properties_of(device)
+    except (ImportError, AssertionError, RuntimeError, ValueError) as error:
+        # torch has a different exception for every way in which there is no such device.
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise TargetError(
+            f'there is no device {device!r} here ({reason}); pass device="cpu", or run kprof doctor'
+        ) from error
     arch = record_of(target).arch_of(properties)
     return DeviceDescription(target, properties.name, arch, properties.multi_processor_count)
 

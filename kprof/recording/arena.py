@@ -54,6 +54,10 @@ class Arena:
             self._has_claiming_launches = True
             self._raise_limit()
 
+    def wait(self) -> None:
+        """Return when no kernel is running on the device any more."""
+        self._memory.wait()
+
     def state(self) -> ArenaState:
         """The arena's head alone: what is in use."""
         return read_control(self._memory.read(0, abi.CHUNKS_OFFSET), self._handed())
@@ -61,6 +65,14 @@ class Arena:
     def read(self) -> tuple[ArenaState, np.ndarray]:
         """What is in use, and the bytes of all chunks in its `ranges`."""
         return read_arena(self._memory.read, self._handed())
+
+    def prepare_snapshots(self) -> None:
+        """Allocate what `snapshot` needs: allocations may wait for running kernels."""
+        self._memory.prepare_to_peek()
+
+    def snapshot(self) -> tuple[ArenaState, np.ndarray]:
+        """The same as `read`, without waiting for kernels that are running and may never end."""
+        return read_arena(self._memory.peek, self._handed())
 
     def reset(self, state: ArenaState) -> None:
         """Make the arena as new: zero what was used and start the cursors over.

@@ -15,15 +15,28 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class Ranks(Protocol):
+    """The recording processes of a workload, whether it still runs or not."""
+
+    def say_interrupted(self) -> None:
+        """Say that SIGINT has been passed on, and what a second one does."""
+
+    def save(self) -> None:
+        """Have them save what they recorded."""
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all of them."""
+
+
 @contextlib.contextmanager
-def forwarding_signals() -> Iterator[SignalForwarder]:
+def forwarding_signals(ranks: Ranks) -> Iterator[SignalForwarder]:
     """A context in which the signals that end a process go to the one that is attached to its forwarder."""
-    forwarder = SignalForwarder()
+    forwarder = SignalForwarder(ranks)
     with _handling(forwarder.handle):
         yield forwarder
 
@@ -63,10 +76,11 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
 
 
 class SignalForwarder:
-    """Passes signals on to a process group; a second SIGINT kills the whole process tree."""
+    """Passes signals on to a workload. A second SIGINT saves what its ranks recorded and kills it, a third kills."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: Ranks) -> None:
         self.was_interrupted = False
+        self._ranks = ranks
         self._num_interrupts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._pending: list[int] = []
@@ -87,14 +101,22 @@ class SignalForwarder:
 
     def _forward(self, number: int) -> None:
         assert self._process is not None
+        has_ended = self._process.returncode is not None
         self._num_interrupts += number == signal.SIGINT
-        if self._process.returncode is not None:
-            return
         if self._num_interrupts > 1:
-            kill_tree(self._process.pid)
+            if self._num_interrupts == 2:
+                self._ranks.save()
+            if not has_ended:
+                kill_tree(self._process.pid)
+            self._ranks.signal(signal.SIGKILL)
             return
+        if number == signal.SIGINT:
+            self._ranks.say_interrupted()
         # A terminal that went away (SIGHUP) is no news to a session of its own; SIGTERM lets recorders write.
         passed_on = signal.SIGTERM if number == signal.SIGHUP else number
+        if has_ended:
+            self._ranks.signal(passed_on)
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, passed_on)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from kprof.capture.directory import writing
 from kprof.capture.manifest import KernelOverhead, Overhead
 from kprof.devices import gpu
 
@@ -57,7 +58,7 @@ class LaunchTimer:
             self._moments.append((kernel, gpu.note_moment(self._device)))
 
     def finish(self) -> None:
-        """Write what was noted, after everything on the device has finished."""
+        """Write what was noted, after everything on the device has finished; raises CaptureError."""
         spans: dict[str, list[float]] = {}
         gpu.synchronize(self._device)
         for (kernel, begin), (_, end) in zip(self._moments, self._moments[1:], strict=False):
@@ -69,7 +70,8 @@ class LaunchTimer:
             ),
         )
         path = self._directory / f"timings-{self._rank:05d}.json"
-        path.write_bytes(msgspec.json.encode(timings))
+        with writing(path):
+            path.write_bytes(msgspec.json.encode(timings))
 
 
 def read_timings(directory: Path) -> list[RankTimings]:

@@ -1,28 +1,32 @@
 """The one recorder of a process: found by the environment that `kprof record` sets, closed however the process ends.
 
-kprof.recorder() in a workload is `recorder` here; without `kprof record` around the workload it is off.
+kprof.recorder() in a workload is `recorder` here; without `kprof record` around the workload it is off. It is also off
+where the machine does not let it record (disk, memory, device, a rank that is taken): that must not end a workload.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
-import signal
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from kprof.errors import RecorderError
-from kprof.recording.interrupts import ignore_signals
+from kprof.errors import (
+    ArenaError,
+    BuildError,
+    CaptureError,
+    ClockError,
+    RankTakenError,
+    RecorderError,
+    TargetError,
+)
+from kprof.recording import lifetime, saver
 from kprof.recording.recorder import (
     DEFAULT_ARENA_BYTES,
     LaunchBuffer,
     NullRecorder,
     Recorder,
     Regions,
-    has_open_recorders,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +37,15 @@ RECORD_DIR_VARIABLE: Final = "KPROF_RECORD_DIR"
 # Set by `kprof record --measure-overhead`, with and without recording: where ranks leave how long their launches took.
 TIMINGS_DIR_VARIABLE: Final = "KPROF_TIMINGS_DIR"
 ARENA_BYTES_VARIABLE: Final = "KPROF_ARENA_BYTES"
+# What the machine refuses. Mistakes in the call (regions, rank) are raised: they are the workload's own.
+_REFUSALS: Final = (
+    ArenaError,
+    BuildError,
+    CaptureError,
+    ClockError,
+    RankTakenError,
+    TargetError,
+)
 _RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _WORLD_SIZE_VARIABLES: Final = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
@@ -56,12 +69,20 @@ class _TimedNullRecorder(NullRecorder):
 
     def close(self) -> None:
         """Write the timings; a second call does nothing."""
-        if self._timer is not None:
-            self._timer.finish()
-            self._timer = None
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.finish()
+
+    def close_at_exit(self) -> None:
+        """Close, when the process ends."""
+        try:
+            self.close()
+        except Exception as error:
+            lifetime.complain(str(error))
 
 
-_process_recorder: Recorder | _TimedNullRecorder | None = None
+_process_recorder: Recorder | NullRecorder | None = None
+_pid_of_recorder = 0
 
 
 def recorder(
@@ -74,64 +95,72 @@ def recorder(
     """This process's recorder: recording under `kprof record`, off otherwise. Later calls return the same one.
 
     Rank and world size come from the launcher's environment (torchrun, Slurm, MPI) unless given. What was recorded is
-    written at exit, on SIGTERM and on SIGINT too.
+    written at exit, on SIGTERM and on SIGINT too. A forked child has no recorder until it asks for one, with a rank of
+    its own. Where recording is impossible the recorder is off, and one line on stderr says why.
     """
-    global _process_recorder
+    global _process_recorder, _pid_of_recorder
     directory, timings = (
         os.environ.get(name) for name in (RECORD_DIR_VARIABLE, TIMINGS_DIR_VARIABLE)
     )
     if not directory and not timings:
         return NullRecorder()
-    if _process_recorder is None:
+    if _process_recorder is None or _pid_of_recorder != os.getpid():
         rank = _from_environment(_RANK_VARIABLES, 0) if rank is None else rank
+        if world_size is None:
+            world_size = max(rank + 1, _from_environment(_WORLD_SIZE_VARIABLES, 1))
         timer = _timer(Path(timings), rank, device) if timings else None
         if directory:
-            _process_recorder = Recorder(
-                Path(directory),
-                rank=rank,
-                world_size=_from_environment(_WORLD_SIZE_VARIABLES, 1)
-                if world_size is None
-                else world_size,
-                regions=regions,
-                device=device,
-                arena_bytes=_arena_bytes(),
-                timer=timer,
-            )
+            _process_recorder = _open(Path(directory), rank, world_size, regions, device, timer)
         else:
             _process_recorder = _TimedNullRecorder(timer)
-        _close_at_exit(_process_recorder)
+            lifetime.close_at_exit(_process_recorder)
+        _pid_of_recorder = os.getpid()
+        lifetime.end_well_on_signals()
+        saver.start()
     return _process_recorder
+
+
+def _open(
+    directory: Path,
+    rank: int,
+    world_size: int,
+    regions: Regions,
+    device: str,
+    timer: LaunchTimer | None,
+) -> Recorder | NullRecorder:
+    try:
+        return Recorder(
+            directory,
+            rank=rank,
+            world_size=world_size,
+            regions=regions,
+            device=device,
+            arena_bytes=_arena_bytes(),
+            timer=timer,
+        )
+    except _REFUSALS as error:
+        from kprof.capture.claims import leave_message
+
+        text = f"rank {rank} records nothing: {error}"
+        leave_message(directory, text)
+        lifetime.complain(text)
+        return NullRecorder()
 
 
 def process_records() -> bool:
     """Whether this process has a recorder that records, or `kprof record` started it so that it may ask for one."""
-    return RECORD_DIR_VARIABLE in os.environ or has_open_recorders()
+    return RECORD_DIR_VARIABLE in os.environ or lifetime.has_open_recorders()
 
 
-def _timer(directory: Path, rank: int, device: str) -> LaunchTimer:
+def _timer(directory: Path, rank: int, device: str) -> LaunchTimer | None:
     from kprof.recording.overhead import LaunchTimer
 
+    if not directory.is_dir():
+        lifetime.complain(
+            f"rank {rank} times no launches: {TIMINGS_DIR_VARIABLE}={directory} is no directory"
+        )
+        return None
     return LaunchTimer(directory, rank, device)
-
-
-def _close_at_exit(active: Recorder | _TimedNullRecorder) -> None:
-    """SIGTERM (torchrun stops the others when one rank fails) must end the process by way of atexit."""
-    atexit.register(_close_undisturbed, active)
-    if threading.current_thread() is threading.main_thread():
-        previous = signal.getsignal(signal.SIGTERM)
-        if previous in (signal.SIG_DFL, None):
-            signal.signal(signal.SIGTERM, _exit_on_sigterm)
-
-
-def _close_undisturbed(active: Recorder | _TimedNullRecorder) -> None:
-    """A rank that ends because another one died is also sent SIGTERM, while it writes what it recorded."""
-    ignore_signals()
-    active.close()
-
-
-def _exit_on_sigterm(number: int, frame: FrameType | None) -> None:
-    del frame
-    raise SystemExit(128 + number)
 
 
 def _from_environment(names: Sequence[str], default: int) -> int:
@@ -149,5 +178,5 @@ def _from_environment(names: Sequence[str], default: int) -> int:
 def _arena_bytes() -> int:
     text = os.environ.get(ARENA_BYTES_VARIABLE, str(DEFAULT_ARENA_BYTES))
     if not text.isdigit():
-        raise RecorderError(f"{ARENA_BYTES_VARIABLE}={text!r} is not a number of bytes")
+        raise ArenaError(f"{ARENA_BYTES_VARIABLE}={text!r} is not a number of bytes")
     return int(text)

@@ -14,7 +14,6 @@ ends as it would without kprof and its recorders write their files; a second one
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib.util
 import os
 import shutil
@@ -23,22 +22,24 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-import kprof
 from kprof.abi import ArenaGeometry
 from kprof.capture import directory as capture
+from kprof.capture.claims import Begun, prepare_messages, ranks_in_use, write_begun
 from kprof.capture.directory import Capture
 from kprof.capture.losses import describe_losses, name_ranks
-from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo, RankStarted
-from kprof.errors import CaptureError, KprofError, OutputExistsError, WorkloadError
+from kprof.errors import WorkloadError
+from kprof.recording.finishing import finish, make_manifest
+from kprof.recording.lifetime import open_recorders
 from kprof.recording.process import ARENA_BYTES_VARIABLE, RECORD_DIR_VARIABLE
 from kprof.recording.recorder import DEFAULT_ARENA_BYTES
+from kprof.recording.recover import locked, now_utc, refuse_open_ranks
 from kprof.recording.runs import Measured, Outcome, describe_exit, run_four_times, run_once
+from kprof.recording.stopping import Say, processes_of
 
 # The payload field `peer` of our kernels is 8 bits wide, and its largest value means "did not fit".
 MAX_PROCS: Final = 255
@@ -73,29 +74,33 @@ class Recording:
         return describe_losses(self.capture.manifest)
 
 
-def record(request: RecordRequest, on_start: Callable[[], None] = lambda: None) -> Recording:
+def record(
+    request: RecordRequest,
+    on_start: Callable[[], None] = lambda: None,
+    say: Say = lambda _: None,
+) -> Recording:
     """Run the workload and return its capture; `on_start` is called when all is checked, before it runs.
 
-    Raises WorkloadError (not started, or recorded nothing), OutputExistsError (before the workload starts)
-    and CaptureError (the disk refuses). A workload that fails after recording is no error here: see
-    `Recording.exit_code`.
+    `say` gets a sentence whenever the workload does not simply end. Raises WorkloadError (not started, recorded
+    nothing, or ranks still run), OutputExistsError (before the workload starts) and CaptureError (the disk refuses).
+    A workload that fails after recording is no error here: see `Recording.exit_code`.
     """
     ArenaGeometry.for_bytes(request.arena_bytes)
     arguments = launch_arguments(request.command, request.num_procs)
-    created = _now_utc()
-    with _unfinished_directory(request) as directory:
+    with _unfinished_directory(request) as (directory, begun):
         on_start()
         environment = _environment(request, directory.absolute())
         if request.measure_overhead:
             with tempfile.TemporaryDirectory(prefix="kprof-overhead-") as scratch:
-                outcome, measured = run_four_times(arguments, environment, Path(scratch))
+                outcome, measured = run_four_times(arguments, environment, Path(scratch), say)
         else:
-            outcome, measured = run_once(arguments, environment), Measured()
-        manifest = _manifest(request, directory, created, outcome)
+            outcome, measured = run_once(arguments, environment, say), Measured()
+        _refuse_running_ranks(directory, outcome)
+        manifest = make_manifest(directory, begun, outcome)
         manifest = msgspec.structs.replace(
             manifest, overhead=measured.overhead, overhead_note=measured.note
         )
-        finished = _finish(directory, request.output, manifest)
+        finished = finish(directory, request.output, manifest)
     return Recording(finished, outcome.exit_code, outcome.was_interrupted)
 
 
@@ -103,23 +108,32 @@ def record(request: RecordRequest, on_start: Callable[[], None] = lambda: None) 
 def session(output: Path, *, force: bool = False) -> Iterator[Path]:
     """Record from one's own code, without `kprof record` around it: yields the directory for `Recorder(...)`.
 
-    The recorders (one per rank, threads of this process included) must be closed when the block ends; the capture
-    is complete then. When the block raises, what was recorded is still kept and the error goes on.
+    Recorders of this process (one per rank, threads included) that are still open when the block ends are closed. When
+    the block raises, what was recorded is kept and the error goes on.
     """
     request = RecordRequest(tuple(sys.argv), output, force=force)
-    created, start_s = _now_utc(), time.monotonic()
+    start_s = time.monotonic()
     exit_code = 1
-    with _unfinished_directory(request) as directory:
+    with _unfinished_directory(request) as (directory, begun):
         try:
             yield directory
             exit_code = 0
         finally:
+            for recorder in open_recorders(directory):
+                recorder.close()
             outcome = Outcome(exit_code, False, time.monotonic() - start_s)
-            if capture.read_rank_infos(directory) or exit_code == 0:
-                manifest = _manifest(request, directory, created, outcome)
-                _finish(directory, output, manifest)
-            else:
-                shutil.rmtree(directory, ignore_errors=True)
+            with contextlib.suppress(*([WorkloadError] if exit_code else [])):
+                finish(directory, output, make_manifest(directory, begun, outcome))
+
+
+def _refuse_running_ranks(directory: Path, outcome: Outcome) -> None:
+    ranks = ranks_in_use(directory)
+    if ranks:
+        raise WorkloadError(
+            f"the workload {describe_exit(outcome.exit_code)} and {name_ranks(ranks)} still run; when they have ended, "
+            f"kprof recover {directory} makes a capture",
+            exit_code=outcome.exit_code or 1,
+        )
 
 
 def launch_arguments(command: Sequence[str], num_procs: int | None) -> list[str]:
@@ -139,39 +153,37 @@ def launch_arguments(command: Sequence[str], num_procs: int | None) -> list[str]
 
 
 @contextlib.contextmanager
-def _unfinished_directory(request: RecordRequest) -> Iterator[Path]:
-    """The directory that becomes the capture, locked; removed when there turns out to be nothing in it to keep."""
-    _refuse_a_second_recording(request.output)
-    directory = capture.begin_capture(request.output, request.force)
-    lock = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield directory
-    except WorkloadError:
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
-    finally:
-        os.close(lock)
+def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]]:
+    """The directory that becomes the capture, locked; removed when there is nothing in it and nobody can add to it."""
+    directory = request.output.with_name(request.output.name + capture.UNFINISHED_SUFFIX)
+    if directory.is_dir():
+        # Two recordings into one output would delete each other's files.
+        with locked(directory):
+            refuse_open_ranks(directory)
+    capture.begin_capture(request.output, request.force)
+    begun = Begun(tuple(request.command), now_utc(), request.num_procs or 1)
+    with locked(directory):
+        try:
+            write_begun(directory, begun)
+            prepare_messages(directory)
+            yield directory, begun
+        except WorkloadError as error:
+            late = processes_of(directory)
+            if not late and not ranks_in_use(directory):
+                shutil.rmtree(directory, ignore_errors=True)
+                raise
+            raise WorkloadError(_kept_for(late, directory, error), error.exit_code) from error
 
 
-def _refuse_a_second_recording(output: Path) -> None:
-    """Two recordings into one output would delete each other's files."""
-    directory = output.with_name(output.name + capture.UNFINISHED_SUFFIX)
-    if not directory.is_dir():
-        return
-    lock = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise OutputExistsError(
-            f"another recording into {output} is running; wait for its end or choose another -o"
-        ) from None
-    finally:
-        os.close(lock)
-
-
-def _now_utc() -> str:
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _kept_for(processes: Sequence[int], directory: Path, error: WorkloadError) -> str:
+    """Never delete a directory into which somebody may still write."""
+    if "kprof recover" in str(error):
+        return str(error)
+    named = ", ".join(map(str, processes))
+    return (
+        f"{error}; but it left processes that may still record ({named}): when they have ended, "
+        f"kprof recover {directory} makes a capture of what they record"
+    )
 
 
 def _check_executable(program: str) -> None:
@@ -209,77 +221,3 @@ def _environment(request: RecordRequest, directory: Path) -> dict[str, str]:
         # What torchrun would set anyway, but with a warning of five lines.
         environment.setdefault("OMP_NUM_THREADS", "1")
     return environment
-
-
-def _manifest(
-    request: RecordRequest, directory: Path, created_utc: str, outcome: Outcome
-) -> Manifest:
-    started = capture.read_ranks_started(directory)
-    infos = capture.read_rank_infos(directory)
-    if not infos:
-        raise WorkloadError(_nothing_recorded(started, outcome), exit_code=outcome.exit_code or 1)
-    world_size = max(
-        [
-            request.num_procs or 1,
-            *(entry.world_size for entry in started),
-            *(info.rank + 1 for info in infos),
-        ]
-    )
-    finished = {info.rank for info in infos}
-    missing = tuple(rank for rank in range(world_size) if rank not in finished)
-    alignment, note = _alignment(directory, infos)
-    return Manifest(
-        format_version=FORMAT_VERSION,
-        kprof_version=kprof.__version__,
-        command=tuple(request.command),
-        created_utc=created_utc,
-        world_size=world_size,
-        exit_code=outcome.exit_code,
-        duration_s=outcome.duration_s,
-        ranks=infos,
-        missing_ranks=missing,
-        alignment=alignment,
-        alignment_note=note,
-    )
-
-
-def _nothing_recorded(started: Sequence[RankStarted], outcome: Outcome) -> str:
-    end = f"the workload {describe_exit(outcome.exit_code)}"
-    if started:
-        return (
-            f"{end} and none of its {len(started)} ranks finished writing its events, so there is no capture; "
-            "their own messages say why, unless SIGKILL or os._exit ended them"
-        )
-    if outcome.exit_code:
-        return (
-            f"{end} before a kprof recorder had started, so there is no capture; "
-            "its own messages say why; if there are none, make it run without kprof first"
-        )
-    return (
-        f"{end} without creating a kprof recorder, so there is no capture; "
-        "call kprof.recorder() in every rank and pass its buffer to the kernels"
-    )
-
-
-def _alignment(directory: Path, infos: Sequence[RankInfo]) -> tuple[Alignment | None, str]:
-    """The alignment if it covers every rank, else a sentence that says why there is none."""
-    try:
-        alignment = capture.read_alignment(directory)
-    except KprofError as error:
-        return None, f"the clock calibration cannot be read: {error}"
-    if alignment is None:
-        if len(infos) == 1:
-            return None, ""
-        return None, "the workload ran no clock calibration: call Recorder.align(...) in every rank"
-    without = sorted({info.rank for info in infos} - {entry.rank for entry in alignment.ranks})
-    if without:
-        return None, f"{name_ranks(without)} took no part in the clock calibration"
-    return alignment, ""
-
-
-def _finish(directory: Path, output: Path, manifest: Manifest) -> Capture:
-    try:
-        return capture.finish_capture(directory, output, manifest)
-    except CaptureError as error:
-        kept = directory if directory.exists() else output
-        raise type(error)(f"{error}; the ranks' files are kept in {kept}") from error

@@ -14,16 +14,18 @@ and the workload runs at full speed.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import socket
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kprof.clocks.keeper import ClockKeeper
 from kprof.errors import CaptureError, RecorderError
+from kprof.recording import lifetime, saver
 from kprof.recording.interrupts import deferring_signals
 
 # kprof.abi's NO_CHUNK and LAUNCH_BUFFER, restated without numpy (a test compares): importing the recorder costs
@@ -32,14 +34,19 @@ NO_CHUNK: Final = 0xFFFF_FFFF
 _PACKED_BUFFER: Final = struct.Struct("<QIIIIII")
 
 if TYPE_CHECKING:
-    from kprof.capture.manifest import Launch
+    from kprof.capture.manifest import Launch, RankInfo
     from kprof.clocks.alignment import Calibration
     from kprof.groups import Group
+    from kprof.recording.decode import Decoder
     from kprof.recording.overhead import LaunchTimer
     from kprof.regions import RegionTable
 
 DEFAULT_ARENA_BYTES: Final = 64 << 20
 DEFAULT_ALIGN_EVERY_S: Final = 2.0
+
+# What readers are told of a rank whose process ended after a flush, without closing its recorder.
+_NEVER_CLOSED: Final = "it ended without closing its recorder"
+_SAVED: Final = "it was saved while it did not answer, so its last launch may lack events"
 
 Regions = Any  # a RegionTable, a path of a regions.h, or a sequence of names
 
@@ -103,10 +110,13 @@ class NullRecorder:
 
 
 class Recorder:
-    """Records one rank into an unfinished capture directory, which `kprof record` (or `Session`) turns into a capture.
+    """Records one rank into an unfinished capture directory, which `kprof record` (or `session`) turns into a capture.
 
-    `device` is "cpu" or a torch device ("cuda", "cuda:3"). Raises RecorderError when this rank already has a recorder
-    in this process, ArenaError when the arena holds no chunk, CaptureError when the directory cannot be written.
+    `device` is "cpu" or a torch device ("cuda", "cuda:3"). Raises RankTakenError when this rank has a recorder already,
+    in this process or another, ArenaError when there is no memory for the arena or it holds no chunk, TargetError when
+    there is no such device, CaptureError when the directory cannot be written.
+
+    Later on the disk never ends the workload: when it refuses, the recorder says in one line what is lost and is off.
     """
 
     is_recording = True
@@ -123,7 +133,9 @@ class Recorder:
         timer: LaunchTimer | None = None,
     ) -> None:
         from kprof.capture import directory as capture
+        from kprof.capture.claims import Claim
         from kprof.capture.manifest import Launch, RankStarted
+        from kprof.capture.parts import PartWriter, remove_parts
         from kprof.clocks.calibration import measure_clock
         from kprof.devices.targets import describe_device
         from kprof.recording.arena import Arena
@@ -135,36 +147,49 @@ class Recorder:
             raise RecorderError(
                 f"rank {rank} is not one of {world_size} ranks; pass rank and world_size"
             )
-        _claim(directory, rank)
-        self.rank = rank
-        self.world_size = world_size
-        self._directory = directory
-        self._device_name = device
-        self._device = describe_device(device)
-        self._default_regions = resolve_regions(regions)
-        self._region_ids = RegionIds()
-        # `launch` is called before every kernel: what it would look up again and again is kept.
-        self._make_launch = Launch
-        self._latest_table: tuple[Regions, int] = (
-            None,
-            self._region_ids.table_idx(self._default_regions),
-        )
-        self._launches: list[Launch] = []
-        self._num_launches_of: dict[str, int] = {}
-        self._notes: list[str] = []
-        self._num_torch_traces = 0
-        self._lock = threading.Lock()
-        self._is_closed = False
-        self._clock = measure_clock(device)
-        self._clocks = ClockKeeper(directory, rank, device, self._clock)
-        self._arena = Arena(arena_bytes, device)
-        self._timer = timer
-        self._probe = measure_probe_cost(device, self._clock)
-        self._decoder = Decoder(rank, self._clock, self._region_ids, self._probe.cycles_per_second)
-        self._writer = capture.EventWriter(directory, rank)
-        capture.write_rank_started(
-            directory, RankStarted(rank, world_size, socket.gethostname(), os.getpid())
-        )
+        self._claim = Claim(directory, rank)
+        try:
+            self.rank = rank
+            self.world_size = world_size
+            self._directory = directory
+            self._device_name = device
+            self._device = describe_device(device)
+            self._default_regions = resolve_regions(regions)
+            self._region_ids = RegionIds()
+            # `launch` is called before every kernel: what it would look up again and again is kept.
+            self._make_launch = Launch
+            self._latest_table: tuple[Regions, int] = (
+                None,
+                self._region_ids.table_idx(self._default_regions),
+            )
+            self._launches: list[Launch] = []
+            self._num_launches_of: dict[str, int] = {}
+            self._num_launches_kept = 0
+            self._notes: list[str] = []
+            self._num_torch_traces = 0
+            self._lock = threading.Lock()
+            self._is_closed = False
+            self._is_off = False
+            self._progress = self._claim.progress
+            self._clock = measure_clock(device)
+            self._clocks = ClockKeeper(directory, rank, device, self._clock)
+            self._arena = Arena(arena_bytes, device)
+            self._arena.prepare_snapshots()
+            self._timer = timer
+            self._probe = measure_probe_cost(device, self._clock)
+            self._decoder = Decoder(
+                rank, self._clock, self._region_ids, self._probe.cycles_per_second
+            )
+            self._parts = PartWriter(directory, rank)
+            remove_parts(directory, rank)
+            capture.write_rank_started(
+                directory, RankStarted(rank, world_size, socket.gethostname(), os.getpid())
+            )
+            lifetime.import_what_closing_needs()
+            lifetime.add(directory, rank, self)
+        except BaseException:
+            self._claim.release()
+            raise
 
     def launch(
         self,
@@ -182,9 +207,7 @@ class Recorder:
         the arena is kept back for that, until a launch without it comes: then all that is not reserved can be claimed.
         """
         if self._is_closed:
-            raise RecorderError(
-                f"rank {self.rank}: launch of {kernel!r} after the recorder was closed"
-            )
+            return self._launch_closed(kernel)
         self._clocks.note_launch()
         number = len(self._launches)
         ordinal = self._num_launches_of.get(kernel, 0)
@@ -193,6 +216,7 @@ class Recorder:
         self._launches.append(
             self._make_launch(number, kernel, ordinal, num_blocks, threads_per_block)
         )
+        self._progress[0] = number + 1
         num_tracks = num_blocks * tracks_per_block
         first_chunk = NO_CHUNK
         if num_tracks:
@@ -211,6 +235,12 @@ class Recorder:
             num_tracks,
             *self._arena.limits,
         )
+
+    def _launch_closed(self, kernel: str) -> LaunchBuffer:
+        """A null buffer where the workload did not close the recorder itself: in a forked child, or at exit."""
+        if self._is_off:
+            return LaunchBuffer(0, 0)
+        raise RecorderError(f"rank {self.rank}: launch of {kernel!r} after the recorder was closed")
 
     def _table_idx(self, regions: Regions) -> int:
         """The number of a launch's regions, which are mostly those of the launch before."""
@@ -265,35 +295,135 @@ class Recorder:
 
     def flush(self) -> None:
         """Read the arena back and empty it. The caller makes sure that no kernel that records is running."""
+        if self._is_closed:
+            return
+        self._arena.wait()
+        with self._unless_the_disk_refuses():
+            self._keep_part()
+
+    def _keep_part(self) -> None:
+        """Write the arena's events as a part of this rank's file, and empty the arena."""
         # Interrupted half way, the events would be in the file and in the arena.
         with self._lock, deferring_signals():
             state, chunks = self._arena.read()
-            for events in self._decoder.decode(state, chunks):
-                self._writer.write(events)
+            num_launches = len(self._launches)
+            self._parts.save(
+                self._decoder.decode(state, chunks),
+                lambda: self._info(
+                    self._decoder, self._num_launches_kept, num_launches, _NEVER_CLOSED
+                ),
+            )
+            self._parts.keep()
+            self._num_launches_kept = num_launches
             self._arena.reset(state)
+
+    def save(self) -> None:
+        """Write what the arena holds now, whatever runs on the device, and leave it as it is; for any thread.
+
+        The next save or flush writes the same part again. Does nothing while another thread writes.
+        """
+        if self._is_closed or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if not self._is_closed:
+                self._save_part()
+        except Exception as error:
+            lifetime.complain(f"rank {self.rank}: cannot save what it recorded: {error}")
+        finally:
+            self._lock.release()
+
+    def _save_part(self) -> None:
+        state, chunks = self._arena.snapshot()
+        num_launches = len(self._launches)
+        decoder = _copy_while_used(self._decoder)
+        self._parts.save(
+            decoder.decode(state, chunks),
+            lambda: self._info(decoder, self._num_launches_kept, num_launches, _SAVED),
+        )
 
     def close(self) -> None:
         """Flush, finish the rank's files and let go of the arena. Called at exit; a second call does nothing."""
+        if self._is_closed:
+            return
+        saver.note_closing()
+        self._arena.wait()
+        with deferring_signals():
+            if self._is_closed:
+                return
+            self._is_closed = True
+            try:
+                with self._unless_the_disk_refuses():
+                    self._keep_part()
+                    self._finish()
+            finally:
+                self._let_go()
+        self._write_timings()
+
+    def _write_timings(self) -> None:
+        try:
+            if self._timer is not None:
+                self._timer.finish()
+        except CaptureError as error:
+            lifetime.complain(f"rank {self.rank}: {error}")
+
+    def close_at_exit(self) -> None:
+        """Close, when the process ends: what fails is one line on stderr, and launches from here on do nothing."""
+        self._is_off = True
+        try:
+            self.close()
+        except Exception as error:
+            self._give_up(error)
+            self._let_go()
+
+    def abandon(self) -> None:
+        """Be off without a trace: this is a forked child, and the recorder is its parent's."""
+        self._is_closed = self._is_off = True
+        self.is_recording = False
+        self._claim.release()
+
+    def _finish(self) -> None:
+        """Write everything but the events."""
         from kprof.capture.directory import write_rank_info
         from kprof.capture.rank_summary import write_summary
 
-        if self._is_closed:
-            return
-        with deferring_signals():
-            if self._timer is not None:
-                self._timer.finish()
-            self.flush()
-            self._is_closed = True
-            self._clocks.write()
-            self._writer.close()
-            info = self._info()
-            write_rank_info(self._directory, info)
-            # Readers make a summary that is missing: not worth failing for.
-            with contextlib.suppress(CaptureError):
-                write_summary(self._directory, info, self.world_size)
-            _active.discard((self._directory, self.rank))
+        self._clocks.write()
+        info = self._info(self._decoder, 0, len(self._launches))
+        self._parts.finish(info)
+        write_rank_info(self._directory, info)
+        # Readers make a summary that is missing: not worth failing for.
+        with contextlib.suppress(CaptureError):
+            write_summary(self._directory, info, self.world_size)
 
-    def _info(self) -> Any:
+    def _let_go(self) -> None:
+        self._is_closed = True
+        lifetime.discard(self._directory, self.rank)
+        self._claim.release()
+
+    @contextlib.contextmanager
+    def _unless_the_disk_refuses(self) -> Iterator[None]:
+        """A full disk or a directory that is gone must not end the workload."""
+        try:
+            yield
+        except CaptureError as error:
+            self._is_off = True
+            self.is_recording = False
+            self._give_up(error)
+            self._let_go()
+
+    def _give_up(self, error: Exception) -> None:
+        """Say on stderr, and to whoever finishes the capture, what is lost."""
+        from kprof.capture.claims import leave_message
+
+        num_lost = len(self._launches) - self._num_launches_kept
+        lost = f"the events of {num_lost} launches are lost" if num_lost else "no events are lost"
+        text = f"rank {self.rank}: {error}; {lost}"
+        leave_message(self._directory, text)
+        lifetime.complain(text)
+
+    def _info(
+        self, decoder: Decoder, first_launch: int, end_launch: int, cut_short: str = ""
+    ) -> RankInfo:
+        """What is known of this rank now; `launches` are those from `first_launch` on, before `end_launch`."""
         from kprof.capture.manifest import RankInfo
         from kprof.devices.targets import count_cores
 
@@ -307,23 +437,16 @@ class Recorder:
             num_cores=count_cores(),
             num_processors=self._device.num_processors,
             clock=self._clock,
-            arena=self._decoder.arena_use(),
-            counts=self._decoder.counts,
-            regions=self._region_ids.merged(),
-            launches=tuple(self._launches),
+            arena=decoder.arena_use(),
+            counts=decoder.counts,
+            regions=decoder.region_ids.merged(),
+            launches=tuple(self._launches[first_launch:end_launch]),
             notes=tuple(self._notes),
             probe=self._probe,
-            cycle_clock=self._decoder.cycle_clock,
-            losses=self._decoder.losses(),
+            cycle_clock=decoder.cycle_clock,
+            losses=decoder.losses(),
+            cut_short=cut_short,
         )
-
-
-_active: set[tuple[Path, int]] = set()
-
-
-def has_open_recorders() -> bool:
-    """Whether a recorder of this process records."""
-    return bool(_active)
 
 
 def resolve_regions(regions: Regions) -> RegionTable:
@@ -339,9 +462,9 @@ def resolve_regions(regions: Regions) -> RegionTable:
     return RegionTable.from_names(regions)
 
 
-def _claim(directory: Path, rank: int) -> None:
-    if (directory, rank) in _active:
-        raise RecorderError(
-            f"rank {rank} already has a recorder in this process; use kprof.recorder(), which returns that one"
-        )
-    _active.add((directory, rank))
+def _copy_while_used(decoder: Decoder) -> Decoder:
+    """A copy, although another thread may add launches and regions meanwhile."""
+    while True:
+        # "dictionary changed size during iteration"
+        with contextlib.suppress(RuntimeError):
+            return copy.deepcopy(decoder)

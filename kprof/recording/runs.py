@@ -16,6 +16,7 @@ from kprof.errors import WorkloadError
 from kprof.recording.interrupts import forwarding_signals
 from kprof.recording.overhead import RankTimings, compare_runs, read_timings
 from kprof.recording.process import RECORD_DIR_VARIABLE, TIMINGS_DIR_VARIABLE
+from kprof.recording.stopping import RecordingRanks, Say
 
 # Off, on, on, off: a drift of the machine that is even in time falls on both alike.
 _OVERHEAD_RUNS: Final = ("off-1", "on-1", "on-2", "off-2")
@@ -39,24 +40,34 @@ class Measured:
     note: str = ""
 
 
-def run_once(arguments: Sequence[str], environment: dict[str, str]) -> Outcome:
-    """Run the workload in a session of its own, with our standard streams, and wait for its end."""
+def run_once(
+    arguments: Sequence[str], environment: dict[str, str], say: Say = lambda _: None
+) -> Outcome:
+    """Run the workload in a session of its own, with our open files, and wait for its end and its ranks'."""
     start_s = time.monotonic()
-    with forwarding_signals() as forwarder:
+    ranks = RecordingRanks(environment.get(RECORD_DIR_VARIABLE), say)
+    with forwarding_signals(ranks) as forwarder:
         try:
-            process = subprocess.Popen(arguments, env=environment, start_new_session=True)
+            # Files that the caller opened (`3>log` in a shell) are meant for the workload; ours are not inheritable.
+            process = subprocess.Popen(
+                arguments, env=environment, start_new_session=True, close_fds=False
+            )
         except OSError as error:
             raise WorkloadError(
                 f"cannot start {arguments[0]}: {error.strerror or error}; check that it runs without kprof"
             ) from error
         forwarder.attach(process)
         code = process.wait()
-    exit_code = 128 - code if code < 0 else code
+        exit_code = 128 - code if code < 0 else code
+        ranks.wait(exit_code)
     return Outcome(exit_code, forwarder.was_interrupted, time.monotonic() - start_s)
 
 
 def run_four_times(
-    arguments: Sequence[str], environment: dict[str, str], scratch: Path
+    arguments: Sequence[str],
+    environment: dict[str, str],
+    scratch: Path,
+    say: Say = lambda _: None,
 ) -> tuple[Outcome, Measured]:
     """Run the workload A-B-B-A; the outcome is that of the recording that is kept, the first of two."""
     timings: dict[str, list[RankTimings]] = {}
@@ -65,7 +76,7 @@ def run_four_times(
     for name in _OVERHEAD_RUNS:
         if failure and name != _KEPT_RUN:
             continue
-        outcome = run_once(arguments, _environment_of_run(name, environment, scratch))
+        outcome = run_once(arguments, _environment_of_run(name, environment, scratch), say)
         kept = outcome if name == _KEPT_RUN else kept
         if outcome.was_interrupted:
             return kept or outcome, Measured(note="the runs were interrupted")

@@ -22,11 +22,11 @@ from kprof.errors import ArenaError, CaptureError, OutputExistsError, WorkloadEr
 from kprof.recording.record import (
     MAX_PROCS,
     RecordRequest,
-    describe_exit,
     launch_arguments,
     record,
     session,
 )
+from kprof.recording.runs import describe_exit
 from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
 

@@ -1,0 +1,184 @@
+"""Who writes into an unfinished capture, how far each rank has come, and what went wrong while it recorded.
+
+    run.kprof.unfinished/
+      recording.json      what `kprof record` was asked to do: `kprof recover` reads it when kprof itself was killed
+      messages            a line for everything that was lost or refused; its space is taken before the disk is full
+      rank-00003.live     locked while the rank's recorder is open; its first 8 bytes count the rank's launches
+
+The lock ends with the process, however it ends. So it says at any time whether somebody may still write here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kprof.capture.directory import rank_file_name, read_ranks_started, writing
+from kprof.errors import RankTakenError
+
+RECORDING_NAME: Final = "recording.json"
+MESSAGES_NAME: Final = "messages"
+_MESSAGES_BYTES: Final = 16 << 10
+_LIVE_BYTES: Final = 4096
+_LIVE_NAME: Final = re.compile(r"rank-(\d+)\.live", re.ASCII)
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """What a recording was asked to do, written before the workload starts."""
+
+    command: tuple[str, ...]
+    created_utc: str
+    num_procs: int
+
+
+class Claim:
+    """This process records a rank, and no other process does until `release` or its end."""
+
+    def __init__(self, directory: Path, rank: int) -> None:
+        """Raises RankTakenError when the rank is being recorded or was recorded, CaptureError when the disk refuses."""
+        path = directory / live_file_name(rank)
+        with writing(path):
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if not _try_lock(self._file) or (directory / rank_file_name(rank)).exists():
+                raise RankTakenError(_taken(directory, rank))
+            _mention_predecessor(
+                directory, rank, int.from_bytes(os.pread(self._file, 8, 0), "little")
+            )
+            with writing(path):
+                # Real bytes: a hole in the file would end the process with SIGBUS when the disk is full.
+                begin = 0
+                while begin < _LIVE_BYTES:
+                    begin += os.pwrite(self._file, bytes(_LIVE_BYTES - begin), begin)
+                self._page = mmap.mmap(self._file, _LIVE_BYTES)
+        except BaseException:
+            os.close(self._file)
+            raise
+        # progress[0] counts the rank's launches. Other processes see it at once, also after the end of this one.
+        self.progress = memoryview(self._page).cast("Q")
+
+    def release(self) -> None:
+        """Let go of the rank. In a forked child: of the child's copies, which would keep the parent's lock."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _mention_predecessor(directory: Path, rank: int, num_launches: int) -> None:
+    """A process that died, or that became another program (exec), takes its events with it."""
+    if num_launches:
+        leave_message(
+            directory, f"rank {rank}: an earlier process of this rank lost {num_launches} launches"
+        )
+
+
+def _try_lock(file: int) -> bool:
+    """Whether nobody else holds the lock; True, too, on a file system that has no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def live_file_name(rank: int) -> str:
+    """`rank-00003.live` for rank 3."""
+    return f"rank-{rank:05d}.live"
+
+
+def _taken(directory: Path, rank: int) -> str:
+    owner = next((entry for entry in read_ranks_started(directory) if entry.rank == rank), None)
+    where = f" by process {owner.pid} on {owner.host}" if owner else ""
+    return (
+        f"rank {rank} is already recorded{where}, so process {os.getpid()} records nothing; "
+        "give every process a rank of its own: kprof.recorder(rank=..., world_size=...)"
+    )
+
+
+def ranks_in_use(directory: Path) -> tuple[int, ...]:
+    """The ranks whose recorders are open in a living process."""
+    return tuple(rank for rank, path in _live_files(directory) if _is_locked(path))
+
+
+def launch_counts(directory: Path) -> dict[int, int]:
+    """How many launches each rank has made, for every rank that ever had a recorder."""
+    counts = {}
+    for rank, path in _live_files(directory):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            counts[rank] = int.from_bytes(file.read(8), "little")
+    return counts
+
+
+def _live_files(directory: Path) -> Iterator[tuple[int, Path]]:
+    for path in sorted(directory.glob("rank-*.live")):
+        match = _LIVE_NAME.fullmatch(path.name)
+        if match:
+            yield int(match[1]), path
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not _try_lock(file)
+    finally:
+        os.close(file)
+
+
+def prepare_messages(directory: Path) -> None:
+    """Take the space for messages while there is some; raises CaptureError."""
+    path = directory / MESSAGES_NAME
+    with writing(path):
+        path.write_bytes(bytes(_MESSAGES_BYTES))
+
+
+def leave_message(directory: Path, text: str) -> None:
+    """Add a line for whoever finishes the capture; does nothing where that is impossible."""
+    with contextlib.suppress(OSError):
+        file = os.open(directory / MESSAGES_NAME, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+            used = os.pread(file, _MESSAGES_BYTES, 0).find(b"\0")
+            line = " ".join(text.split()).encode() + b"\n"
+            if 0 <= used <= _MESSAGES_BYTES - len(line):
+                os.pwrite(file, line, used)
+        finally:
+            os.close(file)
+
+
+def read_messages(directory: Path) -> tuple[str, ...]:
+    """What was left by `leave_message`, each line once."""
+    try:
+        content = (directory / MESSAGES_NAME).read_bytes()
+    except OSError:
+        return ()
+    lines = content.split(b"\0", 1)[0].decode(errors="replace").splitlines()
+    return tuple(dict.fromkeys(lines))
+
+
+def write_begun(directory: Path, begun: Begun) -> None:
+    """Write `recording.json`; raises CaptureError."""
+    path = directory / RECORDING_NAME
+    with writing(path):
+        path.write_bytes(msgspec.json.encode(begun))
+
+
+def read_begun(directory: Path) -> Begun | None:
+    """What the recording was asked to do, or None where that is not known."""
+    try:
+        return msgspec.json.decode((directory / RECORDING_NAME).read_bytes(), type=Begun)
+    except (OSError, msgspec.DecodeError):
+        return None

@@ -1,0 +1,160 @@
+"""What a rank has written before its end: a complete Parquet file per flush, so that a crash costs only what followed.
+
+    part-00003-00000.parquet      rank 3's first flush; its footer holds the rank's RankInfo as of that moment
+    part-00003-00001.parquet      its second flush; `launches` are those since the first, everything else is of both
+
+A part gets its name when it is complete. A save (of a process that may be killed soon) writes the next part, and the
+next flush writes it again, with more in it: no event is ever in two parts. At its end the rank makes the capture's one
+file of them, which is a rename when there is only one. For a rank that never got there, `recover_rank` does it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from kprof.capture.directory import event_schema, events_file_name, writing
+from kprof.capture.manifest import RankInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+_INFO_KEY: Final = b"kprof_rank"
+_PART_NAME: Final = re.compile(r"part-(\d+)-(\d+)\.parquet", re.ASCII)
+_ROWS_PER_GROUP: Final = 1 << 20
+
+
+class PartWriter:
+    """Writes one rank's events, part by part."""
+
+    def __init__(self, directory: Path, rank: int) -> None:
+        self._directory = directory
+        self._rank = rank
+        self._num_parts = 0
+
+    @property
+    def num_parts(self) -> int:
+        """How many parts are complete and stay as they are."""
+        return self._num_parts
+
+    def save(self, tables: Iterable[pa.Table], info: Callable[[], RankInfo]) -> None:
+        """Write the next part, or write it again; `info` is called after the last table. Raises CaptureError."""
+        _write(self._directory / part_name(self._rank, self._num_parts), tables, info)
+
+    def keep(self) -> None:
+        """The part that was saved last stays as it is."""
+        self._num_parts += 1
+
+    def finish(self, info: RankInfo) -> None:
+        """Make the rank's file of its parts; raises CaptureError, and the parts are still there."""
+        paths = [self._directory / part_name(self._rank, idx) for idx in range(self._num_parts)]
+        _unite(self._directory / events_file_name(self._rank), paths, info)
+
+
+def part_name(rank: int, part_idx: int) -> str:
+    """`part-00003-00001.parquet` for the second part of rank 3."""
+    return f"part-{rank:05d}-{part_idx:05d}.parquet"
+
+
+def ranks_with_parts(directory: Path) -> dict[int, list[Path]]:
+    """The parts of every rank that has any, in their order."""
+    parts: dict[int, list[Path]] = {}
+    for path in sorted(directory.glob("part-*.parquet")):
+        match = _PART_NAME.fullmatch(path.name)
+        if match:
+            parts.setdefault(int(match[1]), []).append(path)
+    return parts
+
+
+def remove_parts(directory: Path, rank: int) -> None:
+    """Remove what an earlier process of this rank has left; raises CaptureError."""
+    for path in ranks_with_parts(directory).get(rank, []):
+        with writing(path):
+            path.unlink()
+
+
+def recover_rank(directory: Path, rank: int) -> RankInfo | None:
+    """Make a rank's file of the parts that it left, and return what they say of it; None where there is nothing.
+
+    A file that has its final name already is as good as a part. Raises CaptureError when the disk refuses.
+    """
+    final = directory / events_file_name(rank)
+    found = [(path, _read_info(path)) for path in ranks_with_parts(directory).get(rank, [])]
+    whole = [(path, info) for path, info in found if info is not None]
+    if not whole:
+        return _read_info(final) if final.exists() else None
+    infos = [info for _, info in whole]
+    launches = tuple(launch for info in infos for launch in info.launches)
+    united = msgspec.structs.replace(infos[-1], launches=launches)
+    _unite(final, [path for path, _ in whole], united)
+    return united
+
+
+def _unite(final: Path, paths: list[Path], info: RankInfo) -> None:
+    if len(paths) == 1:
+        with writing(final):
+            paths[0].replace(final)
+        return
+    _write(final, _tables(paths), lambda: info)
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _tables(paths: Iterable[Path]) -> Iterator[pa.Table]:
+    import pyarrow.parquet as pq
+
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            for idx in range(file.num_row_groups):
+                yield file.read_row_group(idx)
+
+
+def _write(final: Path, tables: Iterable[pa.Table], info: Callable[[], RankInfo]) -> None:
+    """Write a Parquet file with `info` in its footer; the file gets its name when it is complete."""
+    import pyarrow.parquet as pq
+
+    temporary = final.with_suffix(".parquet.tmp")
+    with writing(final), _removed_on_error(temporary):
+        writer = pq.ParquetWriter(
+            temporary, event_schema(), compression="zstd", compression_level=1
+        )
+        try:
+            for table in tables:
+                writer.write_table(table, row_group_size=_ROWS_PER_GROUP)
+            writer.add_key_value_metadata({_INFO_KEY: msgspec.json.encode(info())})
+            writer.close()
+        except BaseException:
+            with contextlib.suppress(OSError):
+                writer.close()
+            raise
+        temporary.replace(final)
+
+
+@contextlib.contextmanager
+def _removed_on_error(path: Path) -> Iterator[None]:
+    """A full disk should not stay full of a file that nobody will read."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
+
+
+def _read_info(path: Path) -> RankInfo | None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_metadata(path).metadata or {}
+        return msgspec.json.decode(metadata[_INFO_KEY], type=RankInfo)
+    except (pa.ArrowException, OSError, msgspec.DecodeError, KeyError):
+        return None

@@ -1,0 +1,151 @@
+"""Makes a capture of what the ranks of a recording left behind, however they and the recording ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+import kprof
+from kprof.capture import directory as capture
+from kprof.capture.claims import Begun, launch_counts, read_messages
+from kprof.capture.directory import Capture
+from kprof.capture.losses import name_ranks
+from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
+from kprof.capture.parts import ranks_with_parts, recover_rank
+from kprof.errors import CaptureError, KprofError, WorkloadError
+from kprof.recording.runs import Outcome, describe_exit
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What is there when no rank left events: the ranks that had a recorder, and what is known of them."""
+
+    started: tuple[int, ...]
+    messages: tuple[str, ...]
+    launch_counts: dict[int, int]
+
+
+def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Manifest:
+    """The manifest of an unfinished directory; raises WorkloadError when no rank left anything to keep.
+
+    Ranks that wrote events and never came to their end are recovered. `outcome` None: nobody knows how it ended.
+    """
+    if not directory.is_dir():
+        raise WorkloadError(
+            f"{directory} was removed while the workload ran, so what it recorded is lost ({_describe_end(outcome)}); "
+            "record again into a directory that nobody cleans up",
+            exit_code=_exit_code(outcome),
+        )
+    started = capture.read_ranks_started(directory)
+    infos = _all_infos(directory)
+    messages, counts = read_messages(directory), launch_counts(directory)
+    if not infos:
+        ranks = tuple(entry.rank for entry in started)
+        remains = Remains(ranks, messages, counts)
+        raise WorkloadError(_nothing_recorded(remains, outcome), exit_code=_exit_code(outcome))
+    num_ranks = [entry.world_size for entry in started] + [info.rank + 1 for info in infos]
+    world_size = max([begun.num_procs, *num_ranks])
+    missing = tuple(sorted(set(range(world_size)) - {info.rank for info in infos}))
+    alignment, note = _alignment(directory, infos)
+    return Manifest(
+        format_version=FORMAT_VERSION,
+        kprof_version=kprof.__version__,
+        command=begun.command,
+        created_utc=begun.created_utc,
+        world_size=world_size,
+        exit_code=outcome.exit_code if outcome else None,
+        duration_s=outcome.duration_s if outcome else 0.0,
+        ranks=infos,
+        missing_ranks=missing,
+        alignment=alignment,
+        alignment_note=note,
+        missing_launches=tuple(counts.get(rank, 0) for rank in missing),
+        messages=messages,
+    )
+
+
+def finish(directory: Path, output: Path, manifest: Manifest) -> Capture:
+    """Turn the directory into the capture; raises CaptureError, which says where the ranks' files are."""
+    try:
+        return capture.finish_capture(directory, output, manifest)
+    except CaptureError as error:
+        kept = directory if directory.exists() else output
+        raise type(error)(
+            f"{error}; the ranks' files are kept in {kept}: kprof recover {kept}"
+        ) from error
+
+
+def _all_infos(directory: Path) -> tuple[RankInfo, ...]:
+    """Of the ranks that finished, and of those that left something all the same."""
+    infos = {info.rank: info for info in capture.read_rank_infos(directory)}
+    named = {int(path.stem[len("rank-") :]) for path in directory.glob("rank-?????.parquet")}
+    for rank in sorted((named | set(ranks_with_parts(directory))) - set(infos)):
+        info = recover_rank(directory, rank)
+        if info is not None:
+            infos[rank] = _with_losses(info, launch_counts(directory).get(rank, 0))
+    return tuple(infos[rank] for rank in sorted(infos))
+
+
+def _with_losses(info: RankInfo, num_launches: int) -> RankInfo:
+    """How many of the rank's launches came after what it saved."""
+    num_lost = max(0, num_launches - len(info.launches))
+    if not info.cut_short:
+        return info
+    lost = f"the last {num_lost} of its {num_launches} launches are lost"
+    return msgspec.structs.replace(
+        info, cut_short=f"{info.cut_short}; {lost if num_lost else 'no launch is lost'}"
+    )
+
+
+def _describe_end(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return "how the workload ended is not known"
+    return f"the workload {describe_exit(outcome.exit_code)}"
+
+
+def _exit_code(outcome: Outcome | None) -> int:
+    return (outcome.exit_code if outcome else 0) or 1
+
+
+def _nothing_recorded(remains: Remains, outcome: Outcome | None) -> str:
+    end = _describe_end(outcome)
+    if remains.messages:
+        return f"{end}, and there is no capture: {'; '.join(remains.messages)}"
+    if remains.started:
+        num_launches = sum(remains.launch_counts.values())
+        lost = f" and {num_launches} launches are lost" if num_launches else ""
+        return (
+            f"{end} and none of its {len(remains.started)} ranks finished writing its events, "
+            f"so there is no capture{lost}; "
+            "their own messages say why, unless SIGKILL or os._exit ended them"
+        )
+    if outcome is None:
+        return "no rank has recorded anything here"
+    if outcome.exit_code:
+        return (
+            f"{end} before a kprof recorder had started, so there is no capture; "
+            "its own messages say why; if there are none, make it run without kprof first"
+        )
+    return (
+        f"{end} without creating a kprof recorder, so there is no capture; "
+        "call kprof.recorder() in every rank and pass its buffer to the kernels"
+    )
+
+
+def _alignment(directory: Path, infos: Sequence[RankInfo]) -> tuple[Alignment | None, str]:
+    """The alignment if it covers every rank, else a sentence that says why there is none."""
+    try:
+        alignment = capture.read_alignment(directory)
+    except KprofError as error:
+        return None, f"the clock calibration cannot be read: {error}"
+    if alignment is None:
+        if len(infos) == 1:
+            return None, ""
+        return None, "the workload ran no clock calibration: call Recorder.align(...) in every rank"
+    without = sorted({info.rank for info in infos} - {entry.rank for entry in alignment.ranks})
+    if without:
+        return None, f"{name_ranks(without)} took no part in the clock calibration"
+    return alignment, ""

@@ -1,0 +1,86 @@
+"""Makes a capture of a recording that `kprof record` could not finish, because it was killed or the disk was full."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+from kprof.capture import directory as capture
+from kprof.capture.claims import Begun, ranks_in_use, read_begun
+from kprof.capture.directory import MANIFEST_NAME, UNFINISHED_SUFFIX, Capture
+from kprof.capture.losses import name_ranks
+from kprof.errors import NotACaptureError, OutputExistsError
+from kprof.recording.finishing import finish, make_manifest
+
+
+def recover(path: Path, output: Path | None = None, *, force: bool = False) -> Capture:
+    """Make a capture of `run.kprof.unfinished` (its `run.kprof` may be named instead); the directory becomes it.
+
+    Raises NotACaptureError (no such recording), OutputExistsError (it is still running, or the output exists),
+    WorkloadError (no rank left anything) and CaptureError.
+    """
+    directory = _unfinished(path)
+    output = output or directory.with_name(directory.name.removesuffix(UNFINISHED_SUFFIX))
+    if output == directory:
+        raise OutputExistsError(f"give the recovered capture a name: -o {directory}.kprof")
+    capture.refuse_output(output, force)
+    with locked(directory):
+        refuse_open_ranks(directory)
+        begun = read_begun(directory) or Begun((), now_utc(), 1)
+        if (directory / MANIFEST_NAME).exists():
+            manifest = capture.read_manifest(directory)
+        else:
+            manifest = make_manifest(directory, begun, None)
+        return finish(directory, output, manifest)
+
+
+def now_utc() -> str:
+    """The time of day, as manifests have it."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Finish this directory alone; raises OutputExistsError when `kprof record` is still there."""
+    lock = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise OutputExistsError(
+            f"another recording into {directory} is running; wait for its end or choose another -o"
+        ) from None
+    finally:
+        os.close(lock)
+
+
+def refuse_open_ranks(directory: Path) -> None:
+    """Raises OutputExistsError when a living rank may still write into the directory."""
+    ranks = ranks_in_use(directory)
+    if ranks:
+        pids = {entry.rank: entry.pid for entry in capture.read_ranks_started(directory)}
+        named = ", ".join(str(pids[rank]) for rank in ranks if rank in pids)
+        raise OutputExistsError(
+            f"{name_ranks(ranks)} (process {named}) still write into {directory}; "
+            "wait for their end or stop them, then try again"
+        )
+
+
+def _unfinished(path: Path) -> Path:
+    """The directory that is meant."""
+    beside = path.with_name(path.name + UNFINISHED_SUFFIX)
+    if beside.is_dir():
+        return beside
+    if not path.is_dir():
+        raise NotACaptureError(
+            f"{path} does not exist; give the directory that a recording left: run.kprof{UNFINISHED_SUFFIX}"
+        )
+    if (path / MANIFEST_NAME).exists() and not path.name.endswith(UNFINISHED_SUFFIX):
+        raise NotACaptureError(
+            f"{path} is finished, there is nothing to recover: kprof report {path}"
+        )
+    return path

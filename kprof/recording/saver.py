@@ -1,0 +1,96 @@
+"""A thread that saves what a process recorded when its main thread cannot, because it hangs in a kernel.
+
+Python runs signal handlers in the main thread, between two of its instructions. While that thread waits for a kernel
+that never ends, SIGINT and SIGTERM do nothing until SIGKILL comes. But Python's C handler still writes the signal's
+number into its wakeup pipe, which this thread reads:
+
+    SIGINT, SIGTERM ──> pipe ──> this thread ── the main thread closes the recorders within 2 s ──> nothing to do
+                                            └── it does not, or another signal comes ──> Recorder.save()
+
+A save writes a part (see kprof.capture.parts) and changes nothing else: whoever handles the signal and goes on loses
+nothing. It needs the interpreter lock, so it works wherever the hanging call has released it: ctypes, and every way in
+which torch waits for a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import threading
+from typing import Final
+
+from kprof.recording import lifetime
+
+_GRACE_S: Final = 2.0
+_ENDING: Final = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+# No signal has this number: the recorders are being closed.
+_CLOSING: Final = 0
+
+
+class _Saver:
+    """One per process."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.reading, self.writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._poll = select.poll()
+        self._poll.register(self.reading, select.POLLIN)
+        thread = threading.Thread(target=self._watch, name="kprof saver", daemon=True)
+        thread.start()
+
+    def _watch(self) -> None:
+        while True:
+            if self._is_ending(timeout_s=None):
+                # The main thread gets a chance; a second signal means that there is no time left.
+                self._is_ending(_GRACE_S)
+                for recorder in lifetime.open_recorders():
+                    recorder.save()
+
+    def _is_ending(self, timeout_s: float | None) -> bool:
+        """Wait for a signal that ends the process, or for the main thread to begin closing."""
+        if not self._poll.poll(None if timeout_s is None else timeout_s * 1e3):
+            return False
+        with contextlib.suppress(BlockingIOError):
+            number = os.read(self.reading, 1)[0]
+            return number in _ENDING or number == _CLOSING
+        return False
+
+
+_saver: _Saver | None = None
+
+
+def start() -> None:
+    """Save what is recorded when the process is about to be killed. Does nothing outside of the main thread.
+
+    A workload that has a wakeup descriptor of its own (an asyncio loop with signal handlers) keeps it.
+    """
+    global _saver
+    if _saver is not None and _saver.pid == os.getpid():
+        return
+    with contextlib.suppress(ValueError):
+        previous = signal.set_wakeup_fd(-1)
+        if previous != -1 and (_saver is None or previous != _saver.writing):
+            signal.set_wakeup_fd(previous)
+            return
+        if _saver is None:
+            os.register_at_fork(after_in_child=_stop_in_child)
+        _saver = _Saver()
+        signal.set_wakeup_fd(_saver.writing, warn_on_full_buffer=False)
+
+
+def note_closing() -> None:
+    """The recorders are being closed: should that hang, it is as if a signal had come."""
+    if _saver is not None and _saver.pid == os.getpid():
+        with contextlib.suppress(OSError):
+            os.write(_saver.writing, bytes([_CLOSING]))
+
+
+def _stop_in_child() -> None:
+    """A forked child's signals are not its parent's."""
+    if _saver is not None:
+        with contextlib.suppress(ValueError):
+            descriptor = signal.set_wakeup_fd(-1)
+            if descriptor not in (-1, _saver.writing):
+                signal.set_wakeup_fd(descriptor)

@@ -1,0 +1,151 @@
+"""Ranks that do not end when their workload ends, or not at all: whom to wait for, whom to tell, what to save."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from kprof.capture.claims import launch_counts, ranks_in_use
+from kprof.capture.directory import read_ranks_started
+from kprof.capture.losses import name_ranks
+from kprof.capture.parts import ranks_with_parts
+from kprof.recording.process import RECORD_DIR_VARIABLE
+
+Say = Callable[[str], None]
+
+# A rank that can save itself needs much less; torchrun, too, gives its workers 15 s and more.
+_SAVE_TIMEOUT_S: Final = 10.0
+_END_TIMEOUT_S: Final = 15.0
+_POLL_S: Final = 0.02
+
+
+class RecordingRanks:
+    """The recording processes of a run, known by the directory that they record into; nobody without one."""
+
+    def __init__(self, directory: str | None, say: Say) -> None:
+        self._directory = Path(directory) if directory else None
+        self._say = say
+
+    def say_interrupted(self) -> None:
+        """Say that SIGINT is passed on, and what a second one does."""
+        if self._directory is not None and ranks_in_use(self._directory):
+            self._say(
+                "passing Ctrl-C on; if the workload hangs, press it again to save what is recorded and to kill it"
+            )
+
+    def save(self) -> None:
+        """Have the ranks that still record save their events, before they are killed."""
+        if self._directory is not None:
+            save_ranks(self._directory, self._say)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all of them."""
+        if self._directory is not None:
+            signal_all(processes_of(self._directory), number)
+
+    def wait(self, exit_code: int) -> None:
+        """Wait for those that outlive the command that started them."""
+        if self._directory is not None:
+            wait_for_ranks(self._directory, exit_code, self._say)
+
+
+def processes_of(directory: Path) -> list[int]:
+    """The living processes that were started to record into `directory`, in whatever session; needs /proc."""
+    wanted = f"{RECORD_DIR_VARIABLE}={directory.absolute()}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if wanted in entry.read_bytes().split(b"\0") and int(entry.parent.name) != os.getpid():
+                found.append(int(entry.parent.name))
+    return found
+
+
+def signal_all(pids: Iterable[int], number: int) -> None:
+    """Send a signal to processes, some of which may have ended."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def wait_for_ranks(directory: Path, exit_code: int, say: Say) -> None:
+    """Wait for ranks that outlive the command that started them.
+
+    After a success they were put in the background: their recording is waited for. After a failure (torchrun was
+    killed, say) nobody else stops them: they get SIGTERM and some seconds to write what they have.
+    """
+    ranks = ranks_in_use(directory)
+    if not ranks:
+        return
+    if exit_code == 0:
+        say(f"the workload has ended, {name_ranks(ranks)} still run: waiting; Ctrl-C stops them")
+        _wait_until(lambda: not ranks_in_use(directory), timeout_s=None)
+        return
+    say(f"the workload has ended, {name_ranks(ranks)} still run: telling them to stop")
+    signal_all(processes_of(directory), signal.SIGTERM)
+    _wait_until(lambda: not ranks_in_use(directory), _END_TIMEOUT_S)
+
+
+def save_ranks(directory: Path, say: Say) -> None:
+    """Have every rank that is still recording save its events, before it is killed; says what cannot be saved."""
+    ranks = set(ranks_in_use(directory))
+    if not ranks:
+        return
+    say(
+        f"{name_ranks(sorted(ranks))} still record: saving what is there of {_launches(directory, ranks)}, "
+        "then killing the workload; Ctrl-C again kills at once"
+    )
+    before = {rank: _parts_of(directory, rank) for rank in ranks}
+
+    def are_all_saved() -> bool:
+        open_ranks = ranks_in_use(directory)
+        ranks.intersection_update(open_ranks)
+        ranks.difference_update(
+            [rank for rank in ranks if _parts_of(directory, rank) != before[rank]]
+        )
+        return not ranks
+
+    # The second signal makes a rank save at once (see saver.py).
+    signal_all(_pids_here(directory, ranks), signal.SIGINT)
+    _wait_until(are_all_saved, _SAVE_TIMEOUT_S)
+    if ranks:
+        say(
+            f"{name_ranks(sorted(ranks))} did not save within {_SAVE_TIMEOUT_S:g} s: "
+            "what is not written yet is lost"
+        )
+
+
+def _pids_here(directory: Path, ranks: set[int]) -> list[int]:
+    host = socket.gethostname()
+    return [
+        entry.pid
+        for entry in read_ranks_started(directory)
+        if entry.rank in ranks and entry.host == host
+    ]
+
+
+def _launches(directory: Path, ranks: set[int]) -> str:
+    counts = launch_counts(directory)
+    total = sum(counts.get(rank, 0) for rank in ranks)
+    return f"{total} launch{'' if total == 1 else 'es'}"
+
+
+def _parts_of(directory: Path, rank: int) -> list[tuple[str, int]]:
+    """Changes whenever the rank has saved something."""
+    states = []
+    for path in ranks_with_parts(directory).get(rank, []):
+        with contextlib.suppress(OSError):
+            state = path.stat()
+            states.append((path.name, state.st_mtime_ns ^ state.st_ino))
+    return states
+
+
+def _wait_until(condition: Callable[[], bool], timeout_s: float | None) -> None:
+    start_s = time.monotonic()
+    while not condition() and (timeout_s is None or time.monotonic() - start_s < timeout_s):
+        time.sleep(_POLL_S)

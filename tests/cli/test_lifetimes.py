@@ -1,0 +1,264 @@
+"""However a process ends: what it recorded and dropped is what it emitted, or the summary says what is missing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from kprof.capture.directory import Capture
+
+WORKLOAD = str(Path(__file__).parent / "workloads" / "lifetimes.py")
+EVENTS_PER_LAUNCH = 100
+
+
+@dataclass(frozen=True)
+class Case:
+    """An ending, kprof's exit code, the launches that are kept of each rank, and what stderr says."""
+
+    ending: str
+    code: int = 0
+    kept: dict[int, int] = field(default_factory=dict)
+    missing: tuple[int, ...] = ()
+    says: tuple[str, ...] = ()
+
+
+CASES = [
+    Case("returns", 0, {0: 3}),
+    Case("raises", 1, {0: 3}, says=("RuntimeError: the workload's own", "exited with 1")),
+    Case("exits", 3, {0: 3}),
+    Case("exits_in_a_thread", 0, {0: 3}),
+    Case("closes_and_launches", 0, {0: 3}),
+    Case("collects_garbage", 0, {0: 3}),
+    Case("sigterm", 143, {0: 3}),
+    Case("sighup", 129, {0: 3}),
+    Case("sigint", 130, {0: 3}),
+    Case("sigkill", 137, says=("killed by SIGKILL and none of its 1 ranks", "3 launches are lost")),
+    Case(
+        "exits_at_once",
+        5,
+        {0: 3},
+        says=("rank 0 is cut short", "last 2 of its 5 launches are lost"),
+    ),
+    Case("forks", 0, {0: 4}),
+    Case("forks_and_asks_again", 0, {0: 4}, says=("rank 0 is already recorded by process",)),
+    Case("multiprocessing_fork", 0, {0: 4, 1: 2}),
+    Case("multiprocessing_spawn", 0, {0: 4, 1: 2}),
+    Case("executes", 0, {0: 3}, says=("rank 0: an earlier process of this rank lost 3 launches",)),
+    Case("launches_from_a_thread_at_exit", 0, {}),
+    Case("fills_the_disk", 7, says=("File too large", "events of 3 launches are lost")),
+    Case("starts_with_a_full_disk", 7, says=("rank 0 records nothing", "File too large")),
+    Case("flushes_onto_a_full_disk", 0, {0: 3}, says=("File too large", "events of 1 launch")),
+    Case("removes_the_directory", 7, says=("was removed while the workload ran",)),
+    Case("two_with_one_rank", 0, {0: 3}, says=("rank 0 is already recorded by process",)),
+    Case("one_after_the_other", 0, {0: 3}, says=("rank 0 is already recorded by process",)),
+    Case("goes_to_the_background", 0, {0: 4}, says=("rank 0 still run: waiting",)),
+]
+
+
+def record_line(run: Path, *workload: str, arena: str = "1MiB") -> list[str]:
+    line = ["record", "-o", str(run), "--arena-size", arena, "--", "python", WORKLOAD, *workload]
+    return [sys.executable, "-m", "kprof_cli", *line]
+
+
+def check_kept(run: Path, kept: dict[int, int]) -> None:
+    """Every event of the launches that are kept is in the file or counted as dropped."""
+    capture = Capture.open(run)
+    ranks = {info.rank: info for info in capture.manifest.ranks}
+    assert {rank: len(info.launches) for rank, info in ranks.items()} == kept
+    for rank, info in ranks.items():
+        emitted = info.counts.recorded + info.counts.dropped
+        assert emitted == EVENTS_PER_LAUNCH * kept[rank]
+        assert count_events(capture.events_path(rank)) == info.counts.recorded
+
+
+def count_events(path: Path) -> int:
+    import pyarrow.parquet as pq
+
+    return int(pq.read_metadata(path).num_rows)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.ending)
+def test_what_is_emitted_is_recorded_or_dropped_or_named(tmp_path, case):
+    run = tmp_path / "run.kprof"
+    ended = subprocess.run(
+        record_line(run, case.ending), capture_output=True, text=True, cwd=tmp_path
+    )
+    assert ended.returncode == case.code, ended.stderr
+    for sentence in case.says:
+        assert sentence in ended.stderr
+    assert "imported at exit" not in ended.stderr
+    if case.ending not in ("raises", "sigint"):
+        assert "Traceback" not in ended.stderr
+    if case.kept:
+        check_kept(run, case.kept)
+        assert Capture.open(run).manifest.missing_ranks == case.missing
+    elif case.ending == "launches_from_a_thread_at_exit":
+        (info,) = Capture.open(run).manifest.ranks
+        assert len(info.launches) >= 4
+    else:
+        assert not run.exists()
+        assert len(ended.stderr.splitlines()) <= 2, ended.stderr
+
+
+def test_what_does_not_fit_is_counted_to_the_last_event(tmp_path):
+    run = tmp_path / "run.kprof"
+    subprocess.run(record_line(run, "returns", arena="14KiB"), check=True, capture_output=True)
+    check_kept(run, {0: 3})
+    assert Capture.open(run).manifest.ranks[0].counts.dropped > 0
+
+
+class Started:
+    """A recording under way; `ready()` returns the pid of the next rank that has come to its point."""
+
+    def __init__(self, tmp_path: Path, ending: str) -> None:
+        self.run = tmp_path / "run.kprof"
+        self.unfinished = tmp_path / "run.kprof.unfinished"
+        fifo = tmp_path / "fifo"
+        os.mkfifo(fifo)
+        # Open for reading and writing: opening does not wait, and the end of one writer is no end of the file.
+        self._ready = os.fdopen(os.open(fifo, os.O_RDWR), "r")
+        # A file, not a pipe: ranks that outlive kprof would keep a pipe open.
+        self._errors = tmp_path / "stderr"
+        with self._errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                record_line(self.run, ending, str(fifo)), stdout=subprocess.DEVNULL, stderr=errors
+            )
+
+    def ready(self) -> int:
+        return int(self._ready.readline())
+
+    def errors(self) -> str:
+        return self._errors.read_text()
+
+    def end(self) -> str:
+        """Wait for kprof itself; returns what it and the ranks wrote to stderr until now."""
+        self.process.wait()
+        self._ready.close()
+        return self.errors()
+
+
+@pytest.fixture
+def started(tmp_path):
+    return lambda ending: Started(tmp_path, ending)
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def wait_until_gone(pid: int) -> None:
+    """Until the process has ended, whoever's child it is."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    import select
+
+    select.select([handle], [], [])
+    os.close(handle)
+
+
+def test_an_interrupt_ends_the_workload_and_keeps_everything(started):
+    recording = started("waits")
+    recording.ready()
+    recording.process.send_signal(signal.SIGINT)
+    recording.end()
+    assert recording.process.returncode == 130
+    check_kept(recording.run, {0: 3})
+
+
+def test_a_second_interrupt_saves_what_a_hanging_rank_recorded(started):
+    recording = started("hangs")
+    recording.ready()
+    recording.process.send_signal(signal.SIGINT)
+    # Two signals of one kind at once are one signal.
+    while "passing Ctrl-C on" not in recording.errors():
+        os.sched_yield()
+    recording.process.send_signal(signal.SIGINT)
+    errors = recording.end()
+    assert recording.process.returncode == 137
+    assert "rank 0 still record" in errors
+    assert "rank 0 is cut short: it was saved while it did not answer" in errors
+    (info,) = Capture.open(recording.run).manifest.ranks
+    # The kernel that hangs had emitted all of its events.
+    assert info.counts.recorded + info.counts.dropped == EVENTS_PER_LAUNCH * len(info.launches)
+    assert len(info.launches) == 4
+
+
+def test_a_hanging_rank_that_is_told_to_stop_saves_itself(started):
+    """What torchrun does when another rank has failed: SIGTERM, and SIGKILL some seconds later."""
+    recording = started("hangs")
+    rank = recording.ready()
+    os.kill(rank, signal.SIGTERM)
+    while not list(recording.unfinished.glob("part-*.parquet")):
+        os.sched_yield()
+    os.kill(rank, signal.SIGKILL)
+    recording.end()
+    assert recording.process.returncode == 137
+    check_kept(recording.run, {0: 4})
+
+
+def test_ranks_whose_launcher_was_killed_are_stopped_and_kept(started):
+    recording = started("launcher")
+    ranks = [recording.ready(), recording.ready()]
+    os.kill(parent_of(ranks[0]), signal.SIGKILL)
+    errors = recording.end()
+    assert recording.process.returncode == 137
+    assert "ranks 0, 1 still run: telling them to stop" in errors
+    check_kept(recording.run, {0: 3, 1: 3})
+
+
+def test_a_rank_that_was_killed_is_named_with_its_launches(started):
+    recording = started("launcher")
+    killed = recording.ready()
+    other = recording.ready()
+    os.kill(killed, signal.SIGKILL)
+    os.kill(other, signal.SIGTERM)
+    errors = recording.end()
+    (missing,) = Capture.open(recording.run).manifest.missing_ranks
+    assert f"rank {missing} of 2 left no events (lost: 3 launches of rank {missing})" in errors
+    check_kept(recording.run, {1 - missing: 3})
+
+
+def test_a_recording_whose_kprof_was_killed_can_be_recovered(started, kprof):
+    recording = started("launcher")
+    ranks = [recording.ready(), recording.ready()]
+    recording.process.kill()
+    recording.end()
+
+    assert "kprof recover" in kprof("info", recording.run).error_line
+    assert "kprof recover" in kprof("stats", recording.unfinished).error_line
+    assert "still write into" in kprof("recover", recording.unfinished).error_line
+    again = kprof("record", "-f", "-o", recording.run, "--", "true")
+    assert "still write into" in again.error_line
+
+    for rank in ranks:
+        os.kill(rank, signal.SIGTERM)
+    for rank in ranks:
+        wait_until_gone(rank)
+    result = kprof("recover", recording.unfinished)
+    assert (result.code, result.err) == (0, "")
+    check_kept(recording.run, {0: 3, 1: 3})
+    assert Capture.open(recording.run).manifest.command[1:3] == (WORKLOAD, "launcher")
+    assert not recording.unfinished.exists()
+    assert "does not exist" in kprof("recover", recording.unfinished).error_line
+    assert "nothing to recover" in kprof("recover", recording.run).error_line
+
+
+def test_a_recording_that_is_killed_with_its_ranks_keeps_what_was_flushed(started, kprof):
+    recording = started("flushes_and_waits")
+    rank = recording.ready()
+    recording.process.kill()
+    recording.end()
+    os.kill(rank, signal.SIGKILL)
+    wait_until_gone(rank)
+    result = kprof("recover", recording.run)
+    assert result.code == 0
+    assert "the last 1 of its 6 launches are lost" in result.err
+    check_kept(recording.run, {0: 5})
