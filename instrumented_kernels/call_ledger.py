@@ -115,7 +115,11 @@ class CallLedger:
             raise DifferentCallsError(difference)
 
     def explain(self, peer: int) -> str:
-        """Where the calls of `peer` part from this rank's, in a clause; empty when they do not."""
+        """Where the calls of `peer`, or else of another rank, part from this rank's: a clause, empty if they do not."""
+        ranks = [peer, *range(len(self._pages))]
+        return next(filter(None, map(self._first_difference, ranks)), "")
+
+    def _first_difference(self, peer: int) -> str:
         for number in range(max(1, self._number - LENGTH + 1), self._number + 1):
             if self._pages[peer].calls[number % LENGTH] >> 32 < number:
                 text = self._text(self._rank, number)

@@ -68,6 +68,7 @@ class KernelPlan:
         self._schedule_seed = schedule_seed
         self._num_calls = 0
         self._has_told_timeout = False
+        self._latest_stream: int | None = None
         self._current_stream = gpu.stream_reader(self.device)
         self._is_elsewhere = gpu.elsewhere_reader(self.device)
         self._shared_ledger = ledger
@@ -146,15 +147,27 @@ class KernelPlan:
     def _run(self, sequence: LaunchSequence, recorder: Recorder | NullRecorder) -> None:
         """Launch a call."""
         seed = self._schedule_seed and self._schedule_seed + 131 * self._num_calls
+        stream = self._current_stream()
+        if stream != self._latest_stream:
+            self._change_stream(stream)
         try:
             if self._is_elsewhere():
                 with self.on_device():
-                    sequence.run(recorder, self._current_stream(), seed)
+                    sequence.run(recorder, stream, seed)
             else:
-                sequence.run(recorder, self._current_stream(), seed)
+                sequence.run(recorder, stream, seed)
         except (RuntimeError, ValueError):
             self._ledger.retract()
             raise
+
+    def _change_stream(self, stream: int | None) -> None:
+        """Calls of a plan share its memory: one begins when the one before has ended, also on another stream.
+
+        A graph cannot wait for what is outside of it: who replays it sees to that.
+        """
+        if self._latest_stream is not None and not gpu.is_capturing():
+            gpu.follow(self.device, self._latest_stream)
+        self._latest_stream = stream
 
     def _end_call(self) -> None:
         """After a call was launched: on the CPU target it has ended, too, and what went wrong in it is raised."""

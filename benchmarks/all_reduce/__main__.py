@@ -1,10 +1,11 @@
 """All-reduce against NCCL and torch's symmetric memory on the GPUs of one host, 1 KiB to 16 MiB.
 
-    torchrun --nproc-per-node 4 -m benchmarks.all_reduce tune --output instrumented_kernels/all_reduce/tuned.json
+    torchrun --nproc-per-node 4 -m benchmarks.all_reduce tune --output tuned.json
     torchrun --nproc-per-node 4 -m benchmarks.all_reduce compare --output benchmarks/results/all_reduce.json
 
-`tune` measures grids and writes the table that variant="auto" reads. `compare` measures every variant and library in
-one run, and what profiling costs. Bandwidth is algorithm bandwidth: bytes of the tensor per time.
+`tune` measures grids for this number of ranks and writes the table that variant="auto" reads, with what is known of
+other numbers of ranks: put it in place of instrumented_kernels/all_reduce/tuned.json. `compare` measures every variant
+and library in one run, and what profiling costs. Bandwidth is algorithm bandwidth: bytes of the tensor per time.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from benchmarks.all_reduce.contenders import LADDER_ONLY, LIBRARIES, library_cal
 from benchmarks.all_reduce.overhead import measure_overhead
 from benchmarks.all_reduce.timing import Effort, time_graph_us, time_loop_us
 from instrumented_kernels.all_reduce import Plan
+from instrumented_kernels.all_reduce.tuning import write_table
 from instrumented_kernels.workload import choose_device
 from kprof.groups import Group, TorchGroup
 
@@ -31,7 +33,7 @@ SIZES = [KIB << i for i in range(15)]
 LADDER_LIMIT = MIB
 BLOCKS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
 WARPS = (4, 8, 16)
-TUNED = {"oneshot": MIB, "twoshot_packets": 16 * MIB, "twoshot": 16 * MIB}
+TUNED = {"oneshot": 4 * MIB, "twoshot_packets": 16 * MIB, "twoshot": 16 * MIB}
 BAR_BYTES, FAST_BAR_BYTES, FAST_BAR = 4 * MIB, 256 * KIB, 1.3
 
 Output = Annotated[Path, typer.Option(help="where the results go, as JSON")]
@@ -129,7 +131,6 @@ def _is_worth_trying(blocks: int, warps: int, num_bytes: int) -> bool:
 
 def _write_table(output: Path, world_size: int, measured: dict[str, dict[int, GridTimes]]) -> None:
     """Replace the part of the table for this number of ranks; keep the others."""
-    known = json.loads(output.read_text()) if output.exists() else {"by_world_size": {}}
     best = {
         variant: [[size, *min(times, key=times.__getitem__)] for size, times in sizes.items()]
         for variant, sizes in measured.items()
@@ -144,11 +145,7 @@ def _write_table(output: Path, world_size: int, measured: dict[str, dict[int, Gr
         ]
         for size in SIZES
     ]
-    known["by_world_size"][str(world_size)] = {"variants": fastest, "grids": best}
-    known["by_world_size"] = dict(
-        sorted(known["by_world_size"].items(), key=lambda item: int(item[0]))
-    )
-    output.write_text(json.dumps(known) + "\n")
+    write_table(output, world_size, fastest, best)
     lines = [
         json.dumps([variant, size, blocks, warps, round(time_us, 2)])
         for variant, sizes in measured.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,32 +29,56 @@ class Tuning:
     """What was fastest for a number of ranks; sizes are in bytes of the tensor, in rising order.
 
     `variants`: (largest size, variant); `grids`: by variant, (largest size, grid). The last entry also serves all
-    larger sizes.
+    larger sizes. Where `num_ranks` were not measured but `measured_ranks` were, sizes are converted to those at which
+    the measured ranks have as much to do.
     """
 
     variants: tuple[tuple[int, str], ...]
     grids: dict[str, tuple[tuple[int, TunedGrid], ...]]
+    num_ranks: int
+    measured_ranks: int
 
     def variant(self, num_bytes: int) -> str:
-        """The fastest variant for a tensor of this size."""
-        return str(_entry(self.variants, num_bytes))
+        """The fastest variant for a tensor of this size: one trip of the whole tensor, or two trips of slices."""
+        saved = _bytes_saved_by_slices(self.measured_ranks)
+        ratio = _bytes_saved_by_slices(self.num_ranks) / saved if saved else 1.0
+        return str(_entry(self.variants, num_bytes * ratio))
 
     def grid(self, variant: str, num_bytes: int) -> TunedGrid:
         """The fastest grid of a variant for a tensor of this size."""
-        found: TunedGrid = _entry(self.grids.get(variant, ((0, _UNTUNED),)), num_bytes)
+        ratio = self.measured_ranks / self.num_ranks if variant.startswith("twoshot") else 1.0
+        found: TunedGrid = _entry(self.grids.get(variant, ((0, _UNTUNED),)), num_bytes * ratio)
         return found
 
 
-def _entry(table: tuple[tuple[int, Any], ...], num_bytes: int) -> Any:
+def _bytes_saved_by_slices(num_ranks: int) -> float:
+    """What a rank sends less in two trips of slices, per byte of the tensor: W - 1 against 2 (W - 1) / W.
+
+    Nothing with two ranks, where the second trip only costs time.
+    """
+    return (num_ranks - 1) * max(0.0, 1 - 2 / num_ranks)
+
+
+def _entry(table: tuple[tuple[int, Any], ...], num_bytes: float) -> Any:
     return next((value for limit, value in table if num_bytes <= limit), table[-1][1])
 
 
 @cache
 def tuning_for(world_size: int) -> Tuning:
-    """The tuning of the measured number of ranks that is closest."""
-    tables = json.loads(TABLE_FILE.read_text())["by_world_size"]
-    closest = min(tables, key=lambda measured: (abs(int(measured) - world_size), int(measured)))
-    table = tables[closest]
+    """The tuning of this number of ranks, from the measured number that is closest (as a ratio)."""
+    return tuning_from(read_table(), world_size)
+
+
+def read_table() -> dict[str, Any]:
+    """The measurements: by number of ranks, `variants` and `grids` as in Tuning."""
+    tables: dict[str, Any] = json.loads(TABLE_FILE.read_text())["by_world_size"]
+    return tables
+
+
+def tuning_from(tables: dict[str, Any], world_size: int) -> Tuning:
+    """The same from other measurements."""
+    measured = min(map(int, tables), key=lambda ranks: (abs(math.log(ranks / world_size)), ranks))
+    table = tables[str(measured)]
     return Tuning(
         tuple((int(limit), str(variant)) for limit, variant in table["variants"]),
         {
@@ -62,4 +87,13 @@ def tuning_for(world_size: int) -> Tuning:
             )
             for variant, entries in table["grids"].items()
         },
+        world_size,
+        measured,
     )
+
+
+def write_table(output: Path, world_size: int, variants: list[Any], grids: dict[str, Any]) -> None:
+    """Write all measurements that are known to `output`, those of this number of ranks replaced."""
+    tables = read_table() | {str(world_size): {"variants": variants, "grids": grids}}
+    in_order = dict(sorted(tables.items(), key=lambda item: int(item[0])))
+    output.write_text(json.dumps({"by_world_size": in_order}) + "\n")

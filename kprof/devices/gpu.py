@@ -82,6 +82,14 @@ def with_number(device: str) -> str:
     return f"{device}:{torch.cuda.current_device()}"
 
 
+def follow(device: str, previous: int) -> None:
+    """What is launched on the current stream from now on waits for what `previous` has been given so far."""
+    import torch
+
+    stream = torch.cuda.ExternalStream(previous, device=device)  # type: ignore[no-untyped-call]
+    torch.cuda.current_stream(device).wait_stream(stream)
+
+
 def is_capturing() -> bool:
     """Whether the current stream is being captured in a CUDA graph."""
     import torch

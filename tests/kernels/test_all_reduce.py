@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -12,7 +13,12 @@ import torch
 from reductions import DTYPES, VARIANTS, Call, Setting, run_calls
 
 from instrumented_kernels.all_reduce import HeapSizes, PeerTimeoutError, Plan
-from instrumented_kernels.all_reduce.tuning import tuning_for
+from instrumented_kernels.all_reduce.tuning import (
+    read_table,
+    tuning_for,
+    tuning_from,
+    write_table,
+)
 from instrumented_kernels.all_reduce.values import expected_sum, make_input
 from kprof.groups import SoloGroup, ThreadGroup, run_threads
 
@@ -214,6 +220,44 @@ def test_the_table_names_variants_that_exist_at_every_size() -> None:
             variant = tuning.variant(1 << exponent)
             assert variant in VARIANTS
             assert 1 <= tuning.grid(variant, 1 << exponent).num_blocks <= 254
+
+
+MEASURED = {
+    "4": {
+        "variants": [[1024, "oneshot"], [131072, "oneshot"], [262144, "twoshot_packets"]],
+        "grids": {"twoshot": [[1000, 1, 4], [2000, 2, 4]], "oneshot": [[1000, 1, 4], [2000, 2, 4]]},
+    }
+}
+
+
+def test_other_numbers_of_ranks_take_the_table_at_sizes_that_are_alike() -> None:
+    """Slices save 1.5 bytes per byte on 4 ranks, 5.25 on 8 and nothing on 2."""
+    four, two, eight = (tuning_from(MEASURED, world_size) for world_size in (4, 2, 8))
+    assert four.variant(131072) == "oneshot"
+    assert four.variant(131073) == "twoshot_packets"
+    assert two.variant(1 << 30) == "oneshot"
+    assert eight.variant(131072 * 2 // 7) == "oneshot"
+    assert eight.variant(131072 * 2 // 7 + 1) == "twoshot_packets"
+    assert tuning_from(MEASURED, 1).variant(1 << 30) == "oneshot"
+    assert eight.grid("twoshot", 2000).num_blocks == 1  # a slice is half as long
+    assert eight.grid("oneshot", 2000).num_blocks == 2
+
+
+def test_a_number_of_ranks_that_was_measured_is_taken_as_it_is() -> None:
+    tables = MEASURED | {"2": {"variants": [[1024, "oneshot"], [2048, "twoshot"]], "grids": {}}}
+    assert tuning_from(tables, 2).variant(2048) == "twoshot"
+    assert tuning_from(tables, 3).measured_ranks == 4
+    assert tuning_from(tables, 1).variant(2048) == "twoshot"
+
+
+def test_a_new_measurement_keeps_those_of_other_numbers_of_ranks(tmp_path: Path) -> None:
+    before = read_table()
+    write_table(tmp_path / "tuned.json", 30, [[1024, "ring"]], {"ring": [[1024, 4, 8]]})
+    tables = json.loads((tmp_path / "tuned.json").read_text())["by_world_size"]
+    assert tables == before | {
+        "30": {"variants": [[1024, "ring"]], "grids": {"ring": [[1024, 4, 8]]}}
+    }
+    assert tuning_from(tables, 30).grid("ring", 512).num_blocks == 4
 
 
 def test_inputs_differ_by_rank_and_seed() -> None:
