@@ -197,17 +197,18 @@ class Decoder:
 
         Chunks whose own anchor is torn are left out: nothing says when their records were written.
         """
-        in_cycles = np.flatnonzero(chunks.headers["flags"] & abi.CHUNK_CYCLES)
-        if len(in_cycles) == 0:
+        if not (chunks.headers["flags"] & abi.CHUNK_CYCLES).any():
             return None, chunks
-        anchors, anchored = self._anchors(chunks, in_cycles)
-        is_torn = torn_anchors(anchors, self._nominal_cycles_per_second)
-        num_torn = int(np.count_nonzero(is_torn[: len(in_cycles)]))
-        self._add(EventCounts(torn_chunks=num_torn, torn_records=int(is_torn.sum()) - num_torn))
-        if num_torn:
-            torn_chunks = in_cycles[is_torn[: len(in_cycles)]]
-            is_torn |= np.isin(anchored, torn_chunks)
-            chunks = chunks.without(torn_chunks)
+        # Headers first, one vote per chunk: the other anchors of a chunk rest on its header.
+        for are_headers_only in (True, False):
+            in_cycles = np.flatnonzero(chunks.headers["flags"] & abi.CHUNK_CYCLES)
+            anchors = self._anchors(chunks, in_cycles)
+            if are_headers_only:
+                anchors = anchors.rows(np.arange(len(in_cycles)))
+            is_torn = torn_anchors(anchors, self._nominal_cycles_per_second)
+            chunks = chunks.without(in_cycles[is_torn[: len(in_cycles)]])
+            num_torn = int(np.count_nonzero(is_torn[: len(in_cycles)]))
+            self._add(EventCounts(torn_chunks=num_torn, torn_records=int(is_torn.sum()) - num_torn))
         if is_torn.all():
             return None, chunks
         fitted = fit_cycles(
@@ -217,21 +218,20 @@ class Decoder:
         self.cycle_clock = CycleClock(fitted.cycles_per_second, worst_ns)
         return fitted, chunks
 
-    def _anchors(self, chunks: _Chunks, in_cycles: np.ndarray) -> tuple[Anchors, np.ndarray]:
-        """The anchors in chunk headers, then those that tracks wrote as records; and the chunk of each."""
+    def _anchors(self, chunks: _Chunks, in_cycles: np.ndarray) -> Anchors:
+        """The anchors in chunk headers, then those that tracks wrote as records."""
         words, headers = chunks.words[chunks.which[in_cycles]], chunks.headers[in_cycles]
         first = words[:, _HEADER_WORDS::2]
         rows, columns = np.nonzero((first >> abi.START_BITS) == abi.ANCHOR_REGION_ID)
         at_end = words[rows, _HEADER_WORDS + 1 + 2 * columns]
         cycles_at_end = _unwrap(first[rows, columns], headers["anchor_cycles"][rows])
         realtime = np.concatenate([headers["anchor_realtime_ticks"], at_end])
-        anchors = Anchors(
+        return Anchors(
             np.concatenate([headers["launch"], headers["launch"][rows]]),
             np.concatenate([headers["hw_id"], headers["hw_id"][rows]]),
             np.concatenate([headers["anchor_cycles"].astype(np.int64), cycles_at_end]),
             self._to_ns(realtime.astype(np.int64)),
         )
-        return anchors, np.concatenate([in_cycles, in_cycles[rows]])
 
     def _to_ns(self, ticks: np.ndarray) -> np.ndarray:
         """Ns of ticks. What no clock has counted to becomes a time that no clock has shown."""
