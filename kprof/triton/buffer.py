@@ -24,6 +24,7 @@ from kprof.errors import RecorderError
 from kprof.recording.process import recorder as process_recorder
 from kprof.regions import RegionTable
 from kprof.triton.regions import Regions
+from kprof.triton.tuning import leave_tuning_alone
 
 if TYPE_CHECKING:
     from kprof.recording.recorder import LaunchBuffer, NullRecorder, Recorder
@@ -98,6 +99,7 @@ def pack(launch: LaunchBuffer, regions: Regions, num_warps: int = 0) -> Buffer |
     """The argument for a kernel from what `Recorder.launch` returned; None for a null buffer."""
     if launch.arena == 0:
         return None
+    leave_tuning_alone(Buffer)
     return Buffer(
         launch.arena | 1,
         _word(launch.launch, launch.num_cursors),

@@ -93,3 +93,9 @@ def test_every_call_writes_what_it_says(recorded: Callable[[str], Trace]) -> Non
 
 def test_off_records_nothing(recorded: Callable[[str], Trace]) -> None:
     assert recorded("off").ranks[0].counts.recorded == 0
+
+
+def test_runs_of_a_tuner_are_not_recorded(recorded: Callable[[str], Trace]) -> None:
+    """Two configurations were timed; the one that won, with two steps of 32, was recorded once."""
+    events = recorded("tuned").frame("SELECT payload FROM events ORDER BY start_ns")
+    assert events["payload"].tolist() == [0, 32]
