@@ -7,6 +7,9 @@ PYTEST_FLAGS ?=
 DEMO_DIR ?= kprof-demo
 MINUTES ?= 30
 SEED ?= 1
+# An optional emulator of gfx942 beside the checkout. Its run-pytest takes the arguments of pytest, and runs as gfx942 machine
+# code whatever the tests build for the CPU target.
+AMD_EMULATOR ?= ../shared/amd-emulator
 
 # For the tests that compile for GPUs without one, and that look at pages in a browser.
 DEBIAN_PACKAGES := clang-19 lld-19 llvm-19 clang-tools-19 libclang-rt-19-dev clang-format-19 \
@@ -37,6 +40,12 @@ test: $(VENV)/.ready-dev ## Run the tests that need no GPU
 	@$(MAKE) --no-print-directory -s tell-missing
 	PATH="$$PATH:$$(echo $(CURDIR)/$(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)" \
 		$(BIN)/python -m pytest -m "not gpu" $(PYTEST_FLAGS)
+
+.PHONY: amd-test
+amd-test: $(VENV)/.ready-dev ## Run the kernels' tests as gfx942 machine code, given an emulator (AMD_EMULATOR)
+	@if [ -x "$(AMD_EMULATOR)/run-pytest" ]; then \
+		KPROF_TEST_WARP_WIDTH=64 PYTHON=$(BIN)/python "$(AMD_EMULATOR)/run-pytest" -m amd $(PYTEST_FLAGS) tests/kernels; \
+	else echo "Skipped: no emulator of gfx942 in $(AMD_EMULATOR); AMD_EMULATOR may name another folder."; fi
 
 .PHONY: gpu-test
 gpu-test: $(VENV)/.ready-dev ## Run the tests that need an NVIDIA or AMD GPU

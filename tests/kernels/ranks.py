@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from widths import WARP_WIDTH
 
 from instrumented_kernels.all_to_all import Dispatched, Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, count_wrong, make_inputs, reference
@@ -31,7 +32,7 @@ class Run:
     num_calls: int = 2
     grid: int | None = None
     warps_per_block: int | None = None
-    warp_width: int = 32
+    warp_width: int = WARP_WIDTH
     seed: int = 0
     timeout_s: float = 20.0
     inputs: MakeInputs | None = None

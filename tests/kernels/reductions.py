@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from widths import WARP_WIDTH
 
 from instrumented_kernels.all_reduce import HeapSizes, Plan
 from instrumented_kernels.all_reduce.values import expected_sum, make_input
@@ -52,7 +53,7 @@ class Setting:
     """The ranks and what their plans are made with."""
 
     world_size: int = 4
-    warp_width: int = 32
+    warp_width: int = WARP_WIDTH
     warps_per_block: int = 1
     seed: int = 0
     heap_sizes: HeapSizes = SMALL_HEAP

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from ranks import Run, run_ranks
+from widths import WARP_WIDTHS
 
 from instrumented_kernels.all_to_all import PeerTimeoutError, Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, make_inputs
@@ -64,8 +65,9 @@ CASES = {
 VARIANTS = ["rank_flags", "token_flags", "fused", "balanced", "pipelined"]
 
 
+@pytest.mark.amd
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("warp_width", [32, 64])
+@pytest.mark.parametrize("warp_width", WARP_WIDTHS)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_matches_float64(case: Run, warp_width: int, variant: str) -> None:
     results = run_ranks(replace(case, warp_width=warp_width, variant=variant))
@@ -88,6 +90,7 @@ def test_hundreds_of_calls_with_a_slow_rank_and_no_barrier() -> None:
     assert sum(result.num_wrong for result in results) == 0
 
 
+@pytest.mark.amd
 def test_shapes_change_from_call_to_call() -> None:
     counts = [0, 6, 1, 4, 2, 5]
     run = Run(
@@ -103,6 +106,7 @@ def test_shapes_change_from_call_to_call() -> None:
 HAS_EXPERT_IN_PLACE = ("rank_flags", "token_flags")
 
 
+@pytest.mark.amd
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_dispatch_delivers_every_row_once_grouped_by_expert(variant: str) -> None:
     run = Run(SMALL, 4, variant, num_calls=2)

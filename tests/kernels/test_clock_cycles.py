@@ -18,6 +18,8 @@ from kprof.recording.recorder import LaunchBuffer
 from kprof.recording.region_ids import RegionIds
 from kprof.regions import RegionTable
 
+pytestmark = pytest.mark.amd
+
 KERNEL = """
 #include <kprof/kprof.h>
 using namespace kprof::platform;

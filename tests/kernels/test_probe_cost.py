@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from widths import IS_CPU_TARGET
+
 import kprof
 from kprof.clocks.calibration import measure_clock
 from kprof.recording.probe_cost import measure_probe_cost
 from kprof.recording.record import session
 from kprof.recording.recorder import Recorder
+
+pytestmark = pytest.mark.amd
 
 
 def test_the_cost_of_a_pair_is_measured() -> None:
@@ -16,7 +21,7 @@ def test_the_cost_of_a_pair_is_measured() -> None:
     # Two readings of the clock and a record: not free, and far from a microsecond unless the machine is.
     assert 5 < cost.pair_ns < 20_000
     assert 0 < cost.empty_span_ns < cost.pair_ns
-    assert cost.num_tracks == 1
+    assert cost.num_tracks == 1 or not IS_CPU_TARGET
     assert 1e8 < cost.cycles_per_second < 1e10
     assert cost.took_ms > 0
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ranks import Run, record_ranks
+from widths import WARP_WIDTH, warps_of
 
 import kprof
 from instrumented_kernels.all_to_all import PeerTimeoutError, Problem
@@ -18,6 +19,8 @@ from kprof.devices.build import BuildOptions, load_library
 from kprof.recording.record import session
 from kprof.recording.recorder import Recorder
 from kprof.trace import Trace
+
+pytestmark = pytest.mark.amd
 
 SMALL = Problem(num_experts=8, top_k=3, hidden=40, max_tokens=6)
 
@@ -187,7 +190,7 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> tuple[ctypes.CDLL, Pat
     folder = tmp_path_factory.mktemp("counting")
     (folder / "kernel.hip").write_text(COUNTING_KERNEL)
     (folder / "regions.h").write_text(COUNTING_REGIONS)
-    library = load_library(folder / "kernel.hip", BuildOptions(warp_width=32))
+    library = load_library(folder / "kernel.hip", BuildOptions(warp_width=WARP_WIDTH))
     number, pointer = ctypes.c_uint32, ctypes.c_void_p
     library.launch.argtypes = [pointer, number, ctypes.c_int, ctypes.c_int, pointer, number]
     return library, folder / "regions.h"
@@ -222,7 +225,7 @@ def test_recorded_equals_what_the_kernel_counted(
     assert Trace.open(capture).num_events() == emitted
     assert counts.unknown_region == 15
     assert counts.clamped == 3 * 5 * sum(
-        sum(1 for i in range(n + warp) if i % 300 >= 255) for warp in range(3)
+        sum(1 for i in range(n + warp) if i % 300 >= 255) for warp in range(warps_of(96))
     )
 
 
@@ -283,4 +286,4 @@ def test_a_null_buffer_records_nothing(counting) -> None:
     library, _ = counting
     emitted = np.zeros(1, dtype=np.uint32)
     assert library.launch(emitted.ctypes.data, 9, 2, 64, None, 0) == 0
-    assert emitted[0] == 2 * (9 + 10 + 4)
+    assert emitted[0] == 2 * (sum(9 + warp for warp in range(warps_of(64))) + 4)

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from test_isa import PINGPONG, disassemble, only_kernel, probe, require, require_arch
+from test_isa import HIP_ARCHS, PINGPONG, disassemble, only_kernel, probe, require, require_arch
 
-from kprof.devices.build import BuildOptions, build_library
+from kprof.devices.build import BuildOptions, build_device_code, build_library
 from kprof.devices.targets import Target
 
 pytestmark = pytest.mark.native
 
+# A span around loads that each lane makes for itself, and around one that is the same for all lanes.
+COMPLETE = """
+#include <kprof/kprof.h>
+#define KPROF_REGIONS "regions.h"
+#include <kprof/declare_regions.h>
+__global__ void probe(const float* __restrict__ all, const float* __restrict__ own, float* out, unsigned n,
+                      kprof::Buffer prof) {
+  kprof::Track track = kprof::open_track(prof, kprof::per_warp);
+  const kprof::Span span = kprof::profile_start(track);
+  const float loaded = own[kprof::platform::thread_id()];
+  const float uniform = all[n];
+  kprof::profile_stop(track, span, R_STEP);
+  out[kprof::platform::thread_id()] = loaded + uniform;
+}
+"""
 PEER_MEMORY = PINGPONG.parent / "peer_memory.hip"
 
 # A HIP runtime that refuses what the environment names, and writes down the flags that it is asked for.
@@ -111,3 +127,26 @@ def test_a_track_says_on_which_compute_unit_it_ran(
     body = only_kernel(disassemble(probe(tmp_path, Target.HIP, 0, arch=arch), Target.HIP))
     read = [line.split(", ", 1)[1] for line in body if line.startswith("s_getreg_b32")]
     assert read == registers
+
+
+@pytest.mark.parametrize("arch", HIP_ARCHS)
+def test_a_complete_region_ends_when_vector_and_scalar_loads_have_arrived(
+    arch: str, tmp_path: Path
+) -> None:
+    """Vector memory counts in vmcnt; a load that is the same for all lanes is scalar and counts in lgkmcnt."""
+    require(Target.HIP)
+    require_arch(arch)
+    (tmp_path / "probe.hip").write_text(COMPLETE)
+    (tmp_path / "regions.h").write_text('REGION(R_STEP, "step", recv, complete)\n')
+    options = BuildOptions(Target.HIP, arch, sanitizers=())
+    body = only_kernel(disassemble(build_device_code(tmp_path / "probe.hip", options), Target.HIP))
+    (record,) = [i for i, line in enumerate(body) if is_record(line)]
+    (*_, end) = [i for i, line in enumerate(body[:record]) if line.startswith("s_memrealtime")]
+    loads = [i for i, line in enumerate(body[:end]) if re.match(r"(global|flat)_load", line)]
+    assert loads, "the span is around a load"
+    waits = [line for line in body[loads[-1] : end] if line.startswith("s_waitcnt")]
+    assert any("vmcnt(0)" in line and "lgkmcnt(0)" in line for line in waits), waits
+
+
+def is_record(line: str) -> bool:
+    return line.startswith("global_store_dwordx4") and "offset" not in line

@@ -40,9 +40,10 @@ KPROF_DEVICE void read_anchor(uint64_t* realtime, uint64_t* cycles) {
   *realtime = realtime_ticks();
   *cycles = cycle_ticks();
 }
+// vmcnt counts vector memory; lgkmcnt counts LDS, and loads that are the same for all lanes.
 KPROF_DEVICE void drain_memory() {
 #if defined(__HIP_DEVICE_COMPILE__)
-  asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
+  asm volatile("s_waitcnt vmcnt(0) lgkmcnt(0)" ::: "memory");
 #endif
 }
 
