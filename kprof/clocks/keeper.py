@@ -29,7 +29,9 @@ class ClockKeeper:
         self._clock = clock
         self._cadence = Cadence()
         # The first and the last.
-        self._launched_s: list[float] = []
+        # 0.0 before the first launch.
+        self._first_launched_s = 0.0
+        self._last_launched_s = 0.0
         self._aligned_s: list[float] = []
 
     @property
@@ -39,7 +41,9 @@ class ClockKeeper:
 
     def note_launch(self) -> None:
         """A launch is about to be recorded."""
-        self._launched_s[1:] = [time.monotonic()]
+        self._last_launched_s = time.monotonic()
+        if not self._first_launched_s:
+            self._first_launched_s = self._last_launched_s
 
     def align(self, group: Group) -> None:
         """Recorder.align."""
@@ -79,10 +83,10 @@ class ClockKeeper:
     def _outside(self) -> Outside:
         from kprof.clocks.path import ALL_INSIDE, Outside
 
-        if not self._launched_s:
+        if not self._first_launched_s:
             return ALL_INSIDE
-        before_s = self._aligned_s[0] - self._launched_s[0]
-        is_after = self._launched_s[-1] > self._aligned_s[-1]
+        before_s = self._aligned_s[0] - self._first_launched_s
+        is_after = self._last_launched_s > self._aligned_s[-1]
         after_s = time.monotonic() - self._aligned_s[-1] if is_after else 0.0
         return Outside(max(0.0, before_s) * 1e9, after_s * 1e9)
 

@@ -33,6 +33,8 @@ Bytes = np.ndarray
 _CHUNKS_PER_BLOCK: Final = 2048
 _WORDS_PER_CHUNK: Final = abi.CHUNK_BYTES // 8
 _HEADER_WORDS: Final = abi.CHUNK_HEADER_BYTES // 8
+# Chunks are numbered in 32 bits, and some arenas are twice as large as what is wanted of them.
+_MAX_CHUNKS_NEEDED: Final = abi.NO_CHUNK // 4
 _MAX_CLOCK_NS: Final = 1 << (abi.MAX_CLOCK_BITS - 1)
 
 
@@ -138,14 +140,13 @@ class Decoder:
         return chunks
 
     def arena_use(self) -> ArenaUse:
-        """The largest use of the arena between two flushes."""
-        return ArenaUse(
-            self._size_bytes,
-            abi.ArenaGeometry(self._num_used_chunks, 1).size_bytes,
-            abi.ArenaGeometry.for_chunks(
-                self._num_claimed_needed, self._num_reserved_needed
-            ).size_bytes,
-        )
+        """The largest use of the arena between two flushes; 0 bytes are needed where no arena could be so large."""
+        claimed, reserved = self._num_claimed_needed, self._num_reserved_needed
+        needed_bytes = 0
+        if max(claimed, reserved) < _MAX_CHUNKS_NEEDED:
+            needed_bytes = abi.ArenaGeometry.for_chunks(claimed, reserved).size_bytes
+        used_bytes = abi.ArenaGeometry(self._num_used_chunks, 1).size_bytes
+        return ArenaUse(self._size_bytes, used_bytes, needed_bytes)
 
     def losses(self) -> tuple[RegionLosses, ...]:
         """The regions with records that were dropped or say less than they should, in the order of the tables."""

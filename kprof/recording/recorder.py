@@ -34,7 +34,7 @@ NO_CHUNK: Final = 0xFFFF_FFFF
 _PACKED_BUFFER: Final = struct.Struct("<QIIIIII")
 
 if TYPE_CHECKING:
-    from kprof.capture.manifest import Launch, RankInfo
+    from kprof.capture.manifest import RankInfo
     from kprof.clocks.alignment import Calibration
     from kprof.groups import Group
     from kprof.recording.decode import Decoder
@@ -70,6 +70,11 @@ class LaunchBuffer(NamedTuple):
         return _PACKED_BUFFER.pack(*self)
 
 
+_NULL_BUFFER: Final = LaunchBuffer(0, 0)
+# LaunchBuffer(...) without its keywords and defaults: half the time.
+_new_tuple: Final = tuple.__new__
+
+
 class NullRecorder:
     """The recorder outside of `kprof record`: every call does nothing, every buffer is null."""
 
@@ -86,7 +91,7 @@ class NullRecorder:
     ) -> LaunchBuffer:
         """A null buffer."""
         del kernel, regions, num_blocks, threads_per_block, tracks_per_block
-        return LaunchBuffer(0, 0)
+        return _NULL_BUFFER
 
     def align(self, group: Group) -> None:
         """Nothing to align."""
@@ -134,7 +139,7 @@ class Recorder:
     ) -> None:
         from kprof.capture import directory as capture
         from kprof.capture.claims import Claim
-        from kprof.capture.manifest import Launch, RankStarted
+        from kprof.capture.manifest import RankStarted
         from kprof.capture.parts import PartWriter, remove_parts
         from kprof.clocks.calibration import measure_clock
         from kprof.devices.targets import describe_device
@@ -156,13 +161,13 @@ class Recorder:
             self._device = describe_device(device)
             self._default_regions = resolve_regions(regions)
             self._region_ids = RegionIds()
-            # `launch` is called before every kernel: what it would look up again and again is kept.
-            self._make_launch = Launch
+            # `launch` is called before every kernel: what it would look up or make again and again is kept.
             self._latest_table: tuple[Regions, int] = (
                 None,
                 self._region_ids.table_idx(self._default_regions),
             )
-            self._launches: list[Launch] = []
+            # The fields of manifest.Launch, which are cheaper to keep.
+            self._launches: list[tuple[int, str, int, int, int]] = []
             self._num_launches_of: dict[str, int] = {}
             self._num_launches_kept = 0
             self._notes: list[str] = []
@@ -212,28 +217,26 @@ class Recorder:
         number = len(self._launches)
         ordinal = self._num_launches_of.get(kernel, 0)
         self._num_launches_of[kernel] = ordinal + 1
-        self._region_ids.table_of_launch[number] = self._table_idx(regions)
-        self._launches.append(
-            self._make_launch(number, kernel, ordinal, num_blocks, threads_per_block)
-        )
+        latest, table_idx = self._latest_table
+        if regions is not latest:
+            table_idx = self._table_idx(regions)
+        self._region_ids.table_of_launch[number] = table_idx
+        self._launches.append((number, kernel, ordinal, num_blocks, threads_per_block))
         self._progress[0] = number + 1
-        num_tracks = num_blocks * tracks_per_block
-        first_chunk = NO_CHUNK
+        arena = self._arena
+        num_tracks, first_chunk = num_blocks * tracks_per_block, NO_CHUNK
         if num_tracks:
-            first_chunk = self._arena.reserve(num_tracks)
+            first_chunk = arena.reserve(num_tracks)
         else:
-            self._arena.open_to_claims()
+            arena.open_to_claims()
         if first_chunk == NO_CHUNK:
             tracks_per_block = num_tracks = 0
         if self._timer is not None:
             self._timer.mark(kernel)
-        return LaunchBuffer(
-            self._arena.address,
-            number,
-            first_chunk,
-            tracks_per_block,
-            num_tracks,
-            *self._arena.limits,
+        limit, num_cursors = arena.limits
+        return _new_tuple(
+            LaunchBuffer,
+            (arena.address, number, first_chunk, tracks_per_block, num_tracks, limit, num_cursors),
         )
 
     def _launch_closed(self, kernel: str) -> LaunchBuffer:
@@ -243,10 +246,7 @@ class Recorder:
         raise RecorderError(f"rank {self.rank}: launch of {kernel!r} after the recorder was closed")
 
     def _table_idx(self, regions: Regions) -> int:
-        """The number of a launch's regions, which are mostly those of the launch before."""
-        latest, table_idx = self._latest_table
-        if regions is latest:
-            return table_idx
+        """The number of a launch's regions, where they are not those of the launch before."""
         table = self._default_regions if regions is None else resolve_regions(regions)
         table_idx = self._region_ids.table_idx(table)
         # A path or a list may stand for something else next time.
@@ -424,7 +424,7 @@ class Recorder:
         self, decoder: Decoder, first_launch: int, end_launch: int, cut_short: str = ""
     ) -> RankInfo:
         """What is known of this rank now; `launches` are those from `first_launch` on, before `end_launch`."""
-        from kprof.capture.manifest import RankInfo
+        from kprof.capture.manifest import Launch, RankInfo
         from kprof.devices.targets import count_cores
 
         return RankInfo(
@@ -440,7 +440,7 @@ class Recorder:
             arena=decoder.arena_use(),
             counts=decoder.counts,
             regions=decoder.region_ids.merged(),
-            launches=tuple(self._launches[first_launch:end_launch]),
+            launches=tuple(Launch(*fields) for fields in self._launches[first_launch:end_launch]),
             notes=tuple(self._notes),
             probe=self._probe,
             cycle_clock=decoder.cycle_clock,

@@ -17,6 +17,7 @@ SMALL = {
     "analysis_scale": ["--events", "50000", "--ranks", "2"],
     "clock_accuracy": ["--cases", "4"],
     "findings_accuracy": ["--cases", "1", "--only", "idle_blocks"],
+    "launch_cost": ["--launches", "10", "--repeats", "2"],
     "replay_speed": ["--replays", "20", "--items", "7"],
     "what_if": ["--pairs", "1", "--calls", "2"],
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -452,3 +454,12 @@ def test_garbage_of_many_region_ids_ends_in_one_region() -> None:
     assert len(names) == 3 + 255 + 1
     others = decoder.region_ids.merged()[int(events["region"].iloc[-1])].name
     assert others == "other unknown regions"
+
+
+def test_no_arena_size_is_named_for_more_than_any_arena_holds() -> None:
+    """A flipped bit in a counter of what was dropped: the size that it asks for was refused with an error."""
+    state = replace(arena_state(1, {}), num_tracks_without_chunk=1 << 37)
+    decoder = Decoder(0, NS_CLOCK, RegionIds())
+    for _ in decoder.decode(state, state_and_data([])[1]):
+        pass
+    assert decoder.arena_use().needed_bytes == 0
