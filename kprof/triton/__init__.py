@@ -27,10 +27,13 @@ check_version(installed_version())
 from kprof.triton.buffer import Buffer, buffer, pack  # noqa: E402
 from kprof.triton.calls import lap, mark, open_track, span, start, stop, value  # noqa: E402
 from kprof.triton.regions import Regions  # noqa: E402
+from kprof.triton.values import Moment, Track  # noqa: E402
 
 __all__ = [
     "Buffer",
+    "Moment",
     "Regions",
+    "Track",
     "buffer",
     "lap",
     "mark",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,3 +141,36 @@ def test_partitions_of_a_gluon_kernel_have_a_track_each(
         for region, warp in (("load", 4), ("math", -1))
         for block in range(8)
     )
+
+
+@pytest.mark.parametrize("memory", ["kprof", "torch"])
+def test_collectives_of_two_gpus_are_right_and_joined(
+    tmp_path: Path, require_gpus: Callable[[int], None], memory: str
+) -> None:
+    """The workload compares every result with float64; every send has its wait, and no wait ends too early."""
+    require_gpus(2)
+    path = tmp_path / "run.kprof"
+    command = [sys.executable, "-m", "kprof_cli", "record", "--nproc", "2", "-o", str(path), "--"]
+    workload = ["python", "-m", "instrumented_kernels.triton_collectives", "--target", "cuda"]
+    sizes = ["--calls", "20", "--numbers", "1000000", "--tokens", "2048", "--memory", memory]
+    answer = subprocess.run(
+        [*command, *workload, *sizes],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stdout[-3000:] + answer.stderr[-3000:]
+    trace = Trace.open(path)
+    counts = trace.frame("SELECT category, count(*) AS n FROM events GROUP BY 1").set_index(
+        "category"
+    )["n"]
+    num_flows = int(trace.frame("SELECT count(*) AS n FROM flows")["n"][0])
+    assert num_flows == counts["send"] == counts["wait"]
+    assert trace.alignment is not None
+    bound_ns = trace.alignment.bound_between_ns(0, 1)
+    early = trace.frame(
+        "SELECT count(*) AS n FROM flows WHERE wait_end_ns < send_start_ns - ?", [bound_ns]
+    )
+    assert early["n"][0] == 0
+    assert all(rank.counts.dropped == 0 for rank in trace.ranks)

@@ -24,13 +24,18 @@ def require_triton() -> None:
 
 
 def require_interpreter() -> None:
+    """For the whole module that calls it."""
     require_triton()
+    if reason := interpreter_fails():
+        pytest.skip(reason, allow_module_level=True)
+
+
+def interpreter_fails() -> str:
+    """Why Triton's interpreter does not work here; empty where it does."""
     triton = metadata.version("triton")
     if version_of(triton) < FIRST_WITH_NEW_NUMPY and version_of(np.__version__) >= (2, 4):
-        pytest.skip(
-            f"the interpreter of Triton {triton} fails with numpy {np.__version__}",
-            allow_module_level=True,
-        )
+        return f"the interpreter of Triton {triton} fails with numpy {np.__version__}"
+    return ""
 
 
 def require_nvdisasm() -> None:

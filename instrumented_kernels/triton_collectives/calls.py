@@ -1,0 +1,167 @@
+"""The collectives as calls on tensors: they own the heap, count the calls, and hand out the recorder's buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import torch
+
+import kprof.triton as kp
+from instrumented_kernels.triton_collectives.kernels import dispatch, one_shot, regions, two_shot
+from kprof.devices.symmetric import SymmetricHeap
+from kprof.errors import RecorderError
+from kprof.groups import Group
+
+VARIANTS: Final = ("oneshot", "twoshot")
+_NUM_COPIES: Final = 2
+_FLOAT_BYTES: Final = 4
+_BLOCK: Final = 1024
+_NUM_SENDERS: Final = 4
+
+
+class Heap(Protocol):
+    """Memory of every rank that all ranks can write; `bases[r]` is where rank r's part is."""
+
+    bases: tuple[int, ...]
+
+
+class TorchHeap:
+    """torch's symmetric memory as a heap; for GPUs of one host, in the default process group."""
+
+    def __init__(self, size_bytes: int, device: str) -> None:
+        import torch.distributed as dist
+        import torch.distributed._symmetric_memory as symmetric
+
+        self._tensor = symmetric.empty(size_bytes, dtype=torch.uint8, device=torch.device(device))
+        self._tensor.zero_()
+        group = dist.group.WORLD
+        assert group is not None
+        handle = symmetric.rendezvous(self._tensor, group)
+        self.bases = tuple(int(base) for base in handle.buffer_ptrs)
+        torch.cuda.synchronize(device)
+        dist.barrier()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Offsets of the heap's parts, in bytes; data, sums and rows lie there twice."""
+
+    max_numbers: int
+    max_programs: int
+    world_size: int
+
+    @property
+    def data_bytes(self) -> int:
+        """One copy of the data."""
+        return self.max_numbers * _FLOAT_BYTES
+
+    @property
+    def flags_bytes(self) -> int:
+        """The flags of all ranks' programs."""
+        return self.world_size * self.max_programs * _FLOAT_BYTES
+
+    def data(self, epoch: int) -> int:
+        """The data of this call."""
+        return epoch % _NUM_COPIES * self.data_bytes
+
+    def sums(self, epoch: int) -> int:
+        """The sums of this call."""
+        return (_NUM_COPIES + epoch % _NUM_COPIES) * self.data_bytes
+
+    def flags(self, number: int) -> int:
+        """The flags of one kind: 0 one shot, 1 and 2 two shots, 3 rows, 4 counts."""
+        return 2 * _NUM_COPIES * self.data_bytes + number * self.flags_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """The heap."""
+        return self.flags(5)
+
+
+class Collectives:
+    """Collectives of up to `max_numbers` fp32 numbers; creation and every call are collective.
+
+    `heap_of` makes the shared memory, kprof's unless given.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        recorder: Any,
+        device: str,
+        max_numbers: int,
+        heap_of: Any = None,
+    ) -> None:
+        self._group = group
+        self._recorder = recorder
+        self._layout = Layout(max_numbers, max(max_numbers // 64, 64), group.world_size)
+        size_bytes = self._layout.size_bytes
+        self._heap: Heap = (
+            heap_of(size_bytes, device) if heap_of else SymmetricHeap(group, size_bytes, device)
+        )
+        self._bases = torch.tensor(self._heap.bases, dtype=torch.int64, device=device)
+        # Of all kinds together: they share the two copies of the data.
+        self._num_calls = 0
+
+    def all_reduce(self, x: torch.Tensor, variant: str) -> torch.Tensor:
+        """The sum of all ranks' `x` (fp32, contiguous); raises RecorderError for what is too large."""
+        if x.numel() > self._layout.max_numbers:
+            raise RecorderError(
+                f"{x.numel()} numbers do not fit these collectives, made for {self._layout.max_numbers}"
+            )
+        out = torch.empty_like(x)
+        epoch = self._next()
+        world = self._group.world_size
+        layout = self._layout
+        shared = (x, out, x.numel(), self._bases, self._group.rank, epoch, layout.data(epoch))
+        if variant == "oneshot":
+            grid = (-(-x.numel() // _BLOCK),)
+            prof = self._buffer("oneshot", grid)
+            one_shot[grid](*shared, layout.flags(0), prof, WORLD=world, BLOCK=_BLOCK)
+        else:
+            grid = (-(-x.numel() // (_BLOCK * world)),)
+            prof = self._buffer("twoshot", grid)
+            two_shot[grid](
+                *shared, layout.sums(epoch), layout.flags(1), layout.flags(2), prof,
+                WORLD=world, BLOCK=_BLOCK,
+            )  # fmt: skip
+        return out
+
+    def dispatch(
+        self, x: torch.Tensor, targets: torch.Tensor, most_rows: int
+    ) -> list[torch.Tensor]:
+        """Sends row i of `x` (tokens, hidden) to rank targets[i]; what came from each rank, in the order of its rows.
+
+        No rank sends more than `most_rows` to another; `hidden` is a power of two.
+        """
+        world, hidden = self._group.world_size, x.shape[1]
+        rows, counts = _numbered(targets, world)
+        out = torch.zeros((world, most_rows, hidden), device=x.device)
+        received = torch.zeros(world, dtype=torch.int32, device=x.device)
+        epoch = self._next()
+        layout = self._layout
+        grid = (_NUM_SENDERS + world,)
+        dispatch[grid](
+            x, targets.to(torch.int32), rows, counts, out, received, len(x), self._bases,
+            self._group.rank, epoch, layout.data(epoch), layout.flags(3), layout.flags(4),
+            self._buffer("dispatch", grid),
+            WORLD=world, MOST_ROWS=most_rows, HIDDEN=hidden, SENDERS=_NUM_SENDERS,
+        )  # fmt: skip
+        return [out[peer, :count] for peer, count in enumerate(received.tolist())]
+
+    def _next(self) -> int:
+        self._num_calls += 1
+        return self._num_calls
+
+    def _buffer(self, name: str, grid: Sequence[int]) -> kp.Buffer | None:
+        return kp.buffer(name, grid, regions, recorder=self._recorder)
+
+
+def _numbered(targets: torch.Tensor, world: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """For every token which row of its target it is, and how many rows each target gets (int32)."""
+    is_for = targets[:, None] == torch.arange(world, device=targets.device)[None, :]
+    before = is_for.cumsum(0) - 1
+    rows = before.gather(1, targets[:, None].long())[:, 0]
+    return rows.to(torch.int32), is_for.sum(0).to(torch.int32)
