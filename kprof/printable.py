@@ -19,16 +19,15 @@ def printable(text: str, keep: str = "") -> str:
 
 def printable_json(text: str) -> str:
     """JSON with the same characters escaped as JSON escapes them, and the same value."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() or character == "\n" else _json_escaped(character)
-        for character in text
-    )
+    return "\n".join(line if line.isprintable() else _json_line(line) for line in text.split("\n"))
 
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
+
+
+def _json_line(line: str) -> str:
+    return "".join(c if c.isprintable() else _json_escaped(c) for c in line)
 
 
 def _json_escaped(character: str) -> str:

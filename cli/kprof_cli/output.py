@@ -87,14 +87,15 @@ def print_frame(
 
     Each time has the unit that suits it, unless `has_one_unit`: the cells of a matrix are compared with each other.
     """
-    if is_json:
-        print_json(frame.to_dict(orient="records"))
-        return
     values = {str(name): frame[name].tolist() for name in frame.columns}
+    if is_json:
+        rows = zip(*values.values(), strict=True)
+        print_json([dict(zip(values, row, strict=True)) for row in rows])
+        return
     unit = _common_unit(values) if has_one_unit else None
     columns = [_readable(name, cells, unit) for name, cells in values.items()]
-    rows = list(zip(*(cells for _, cells in columns), strict=True))
-    print_rows([header for header, _ in columns], rows, limit=limit)
+    readable = list(zip(*(cells for _, cells in columns), strict=True))
+    print_rows([header for header, _ in columns], readable, limit=limit)
 
 
 def print_rows(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, limit: int = 0) -> None:

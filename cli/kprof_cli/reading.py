@@ -36,9 +36,13 @@ from kprof_cli.output import (
 )
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from kprof.trace import Trace
 
 _EXIT_BAR_MISSED = 3
+# A matrix wider than that is for machines.
+_MAX_COLUMNS = 256
 
 
 class StatsKey(str, Enum):
@@ -151,12 +155,24 @@ def waits(
 
     trace = open_prepared(run, SelectionText(ranks, blocks, launches, regions, time), dask)
     if by is WaitsKey.MATRIX:
-        frame = analysis.blame_matrix(trace).add_prefix("for_rank_").add_suffix("_ns").reset_index()
+        matrix = analysis.blame_matrix(trace)
+        shown = matrix if is_json else _columns_to_read(matrix)
+        frame = shown.add_prefix("for_rank_").add_suffix("_ns").reset_index()
     elif by is WaitsKey.SENDER:
         frame = analysis.late_sender(trace)
     else:
         frame = analysis.waits(trace, by=by.value)
     print_frame(frame, is_json=is_json, limit=limit, has_one_unit=by is WaitsKey.MATRIX)
+
+
+def _columns_to_read(matrix: pd.DataFrame) -> pd.DataFrame:
+    """The ranks that were waited for longest, where there are more than a person reads."""
+    if len(matrix.columns) <= _MAX_COLUMNS:
+        return matrix
+    note(
+        f"shown are the {_MAX_COLUMNS} ranks that were waited for longest, of {len(matrix.columns):,}; --json has all"
+    )
+    return matrix[sorted(matrix.sum().nlargest(_MAX_COLUMNS).index)]
 
 
 def query(

@@ -13,7 +13,7 @@ with each other and with no other launch (kprof.flows.launches).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,7 +126,7 @@ def sums_of_slice(ends: FlowEnds, chosen: Slice) -> list[FlowRow]:
     """Rows of `flow_sums` by region ids, of a slice and nothing else: they add up with those of other slices."""
     sends, waits = ends.read(chosen)
     s, w = ends.pair(sends, waits)
-    bounds = _bounds_between_ranks(ends.trace)
+    bounds = _Bounds.of(ends.trace)
     rows: list[FlowRow] = []
     for i, rule in enumerate(ends.trace.regions.flows):
         of_rule = waits.rule[w] == i
@@ -138,16 +138,17 @@ def sums_of_slice(ends: FlowEnds, chosen: Slice) -> list[FlowRow]:
 
 
 def _link_sums(
-    sends: Ends, waits: Ends, s: NDArray[np.intp], w: NDArray[np.intp], bounds: Any
+    sends: Ends, waits: Ends, s: NDArray[np.intp], w: NDArray[np.intp], bounds: _Bounds
 ) -> list[FlowRow]:
     """Per (source, destination): the columns of `flow_sums` from `src` on. `s` and `w` are the rows of flows."""
     if len(s) == 0:
         return []
     start, end, sent = waits.start_ns[w], waits.end_ns[w], sends.start_ns[s]
     released = np.minimum(sent, end)
-    src, dst = waits.src[w], waits.dst[w]
-    bound = bounds[src, dst]
-    links, at = np.unique(src * len(bounds) + dst, return_inverse=True)
+    src, dst = (np.searchsorted(bounds.ranks, rank[w]) for rank in (waits.src, waits.dst))
+    bound = bounds.between_ns[src, dst]
+    num_ranks = len(bounds.ranks)
+    links, at = np.unique(src * num_ranks + dst, return_inverse=True)
     is_first = np.zeros(len(s), np.bool_)
     is_first[np.unique(s, return_index=True)[1]] = True
     measured = (
@@ -163,17 +164,30 @@ def _link_sums(
     sums = [np.bincount(at, weights=values).astype(np.int64) for values in measured]
     of_link = np.zeros(len(links))
     of_link[at] = bound
-    return list(zip(links // len(bounds), links % len(bounds), *sums, of_link, strict=True))
+    ends = bounds.ranks[links // num_ranks], bounds.ranks[links % num_ranks]
+    return list(zip(*ends, *sums, of_link, strict=True))
 
 
-def _bounds_between_ranks(trace: Trace) -> Any:
-    """The clock error bound between all ranks of the world, (ranks, ranks); 0 where nothing was aligned."""
-    size = 1 + max([trace.manifest.world_size, *(info.rank for info in trace.ranks)])
-    to_reference = np.zeros(size)
-    for entry in trace.alignment.ranks if trace.alignment else ():
-        to_reference[entry.rank] = entry.bound_ns
-    bounds = to_reference[:, None] + to_reference
-    for known in trace.alignment.pairs if trace.alignment else ():
-        bounds[[known.a, known.b], [known.b, known.a]] = known.bound_ns
-    np.fill_diagonal(bounds, 0.0)
-    return bounds
+@dataclass(frozen=True)
+class _Bounds:
+    """The clock error bound between recorded ranks, of which a world may have few: (ranks, ranks), 0 unaligned."""
+
+    ranks: NDArray[np.int64]
+    between_ns: NDArray[np.float64]
+
+    @staticmethod
+    def of(trace: Trace) -> _Bounds:
+        ranks = sorted(info.rank for info in trace.manifest.ranks)
+        alignment = trace.alignment
+        to_reference = (
+            {entry.rank: entry.bound_ns for entry in alignment.ranks} if alignment else {}
+        )
+        own = np.array([to_reference.get(rank, 0.0) for rank in ranks])
+        between_ns = own[:, None] + own
+        place = {rank: i for i, rank in enumerate(ranks)}
+        for known in alignment.pairs if alignment else ():
+            if known.a in place and known.b in place:
+                a, b = place[known.a], place[known.b]
+                between_ns[[a, b], [b, a]] = known.bound_ns
+        np.fill_diagonal(between_ns, 0.0)
+        return _Bounds(np.array(ranks, dtype=np.int64), between_ns)

@@ -133,3 +133,13 @@ def test_what_nobody_foresaw_is_one_line(kprof, small, monkeypatch):
     assert (result.code, result.out) == (1, "")
     assert result.error_line.startswith(f"kprof: {main.BUG_SENTENCE} (KeyError);")
     assert "Traceback" in kprof("--debug", "stats", small).err
+
+
+def test_a_matrix_that_nobody_could_read_is_for_machines(kprof, small):
+    path = small / MANIFEST_NAME
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"world_size": 1000}))
+    shown = kprof("waits", small, "--by", "matrix")
+    assert "the 256 ranks that were waited for longest, of 1,000" in shown.err
+    assert shown.out.count("for_rank_") == 256
+    (row, *_) = json.loads(kprof("waits", small, "--by", "matrix", "--json").out)
+    assert len(row) == 1001

@@ -12,7 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kprof.analysis import findings, flow_sums
+from kprof.analysis.rules import waited
 from kprof.capture.directory import MANIFEST_NAME, Capture, event_schema
+from kprof.capture.manifest import MAX_RANKS
 from kprof.capture.rank_summary import stored_summary, write_summary
 from kprof.errors import CorruptCaptureError, KprofError, RegionError, SelectionError
 from kprof.regions import Field, Region, RegionTable, parse_regions
@@ -276,3 +279,13 @@ def test_a_summary_that_cannot_be_is_made_again(run, tmp_path, fault):
         at = table.schema.get_field_index("total_ns")
         pq.write_table(table.set_column(at, "total_ns", column), path)
     assert stored_summary(events, 0, 2) is None
+
+
+def test_ranks_that_a_manifest_only_claims_cost_nothing(run, monkeypatch):
+    edit(run, lambda m: m.update(world_size=MAX_RANKS))
+    trace = Trace.open(run)
+    looks: list[int] = []
+    monkeypatch.setattr(waited, "excess_wait_for", lambda _trace, peer: looks.append(peer) or 0.0)
+    findings(trace)
+    assert len(looks) <= 2
+    assert flow_sums._Bounds.of(trace).between_ns.shape == (2, 2)

@@ -74,9 +74,9 @@ def longest_waits_for(trace: Trace) -> pd.Series:
             SELECT rank, launch, peer, max(wait_ns) AS wait_ns FROM by_block GROUP BY ALL)
         SELECT peer, sum(wait_ns) AS wait_ns FROM by_rank GROUP BY peer"""
     ).set_index("peer")["wait_ns"]
-    ranks = [info.rank for info in trace.ranks]
+    ranks = {info.rank for info in trace.ranks}
     peers = range(trace.manifest.world_size)
-    waiting = pd.Series({peer: max(1, len(set(ranks) - {peer})) for peer in peers}, dtype=float)
+    waiting = pd.Series({p: max(1, len(ranks) - (p in ranks)) for p in peers}, dtype=float)
     totals = table.reindex(list(peers), fill_value=0).astype(float)
     return totals / waiting
 

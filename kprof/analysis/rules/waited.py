@@ -35,6 +35,9 @@ def late_senders(trace: Trace) -> list[Finding]:
     ratios = ratios_to_others(waits)
     findings = []
     for rank, waited_ns in by_number(waits).items():
+        if waited_ns / run_ns < MIN_SHARE:
+            # The excess is no more than the wait, and costs a look at all ranks.
+            continue
         excess_ns = excess_wait_for(trace, rank)
         stands_out = not ratios[rank] < MIN_RATIO
         if stands_out and excess_ns / run_ns >= MIN_SHARE and not _is_in_flight(trace, rank):
