@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from kprof.capture.directory import rank_file_name, read_ranks_started, writing
+from kprof.capture.losses import count_launches
 from kprof.errors import RankTakenError
 
 RECORDING_NAME: Final = "recording.json"
@@ -76,7 +77,8 @@ def _mention_predecessor(directory: Path, rank: int, num_launches: int) -> None:
     """A process that died, or that became another program (exec), takes its events with it."""
     if num_launches:
         leave_message(
-            directory, f"rank {rank}: an earlier process of this rank lost {num_launches} launches"
+            directory,
+            f"rank {rank}: an earlier process of this rank lost {count_launches(num_launches)}",
         )
 
 

@@ -57,11 +57,16 @@ def describe_losses(manifest: Manifest) -> tuple[str, ...]:
 def _launches_lost(manifest: Manifest) -> str:
     """` (lost: 12 launches of rank 1, 1 launch of rank 3)`, as far as they are known."""
     known = [
-        f"{count} launch{'' if count == 1 else 'es'} of rank {rank}"
+        f"{count_launches(count)} of rank {rank}"
         for rank, count in zip(manifest.missing_ranks, manifest.missing_launches, strict=False)
         if count
     ]
     return f" (lost: {', '.join(known)})" if known else ""
+
+
+def count_launches(number: int) -> str:
+    """A number of launches as words: "1 launch" or "3 launches"."""
+    return f"{number} launch{'' if number == 1 else 'es'}"
 
 
 def name_ranks(ranks: Sequence[int]) -> str:

@@ -12,7 +12,7 @@ import kprof
 from kprof.capture import directory as capture
 from kprof.capture.claims import Begun, launch_counts, read_messages
 from kprof.capture.directory import Capture
-from kprof.capture.losses import name_ranks
+from kprof.capture.losses import count_launches, name_ranks
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
 from kprof.capture.parts import ranks_with_parts, recover_rank
 from kprof.errors import CaptureError, KprofError, WorkloadError
@@ -94,7 +94,8 @@ def _with_losses(info: RankInfo, num_launches: int) -> RankInfo:
     num_lost = max(0, num_launches - len(info.launches))
     if not info.cut_short:
         return info
-    lost = f"the last {num_lost} of its {num_launches} launches are lost"
+    last = "the last of its" if num_lost == 1 else f"the last {num_lost} of its"
+    lost = f"{last} {count_launches(num_launches)} {'is' if num_lost == 1 else 'are'} lost"
     return msgspec.structs.replace(
         info, cut_short=f"{info.cut_short}; {lost if num_lost else 'no launch is lost'}"
     )
@@ -116,9 +117,12 @@ def _nothing_recorded(remains: Remains, outcome: Outcome | None) -> str:
         return f"{end}, and there is no capture: {'; '.join(remains.messages)}"
     if remains.started:
         num_launches = sum(remains.launch_counts.values())
-        lost = f" and {num_launches} launches are lost" if num_launches else ""
+        be = "is" if num_launches == 1 else "are"
+        lost = f" and {count_launches(num_launches)} {be} lost" if num_launches else ""
+        num_ranks = len(remains.started)
+        nobody = "its rank never" if num_ranks == 1 else f"none of its {num_ranks} ranks"
         return (
-            f"{end} and none of its {len(remains.started)} ranks finished writing its events, "
+            f"{end} and {nobody} finished writing its events, "
             f"so there is no capture{lost}; "
             "their own messages say why, unless SIGKILL or os._exit ended them"
         )

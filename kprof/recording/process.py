@@ -109,14 +109,15 @@ def recorder(
         if world_size is None:
             world_size = max(rank + 1, _from_environment(_WORLD_SIZE_VARIABLES, 1))
         timer = _timer(Path(timings), rank, device) if timings else None
+        # Before the recorder says that it is there: it may be told to stop at once.
+        lifetime.end_well_on_signals()
+        saver.start()
         if directory:
             _process_recorder = _open(Path(directory), rank, world_size, regions, device, timer)
         else:
             _process_recorder = _TimedNullRecorder(timer)
             lifetime.close_at_exit(_process_recorder)
         _pid_of_recorder = os.getpid()
-        lifetime.end_well_on_signals()
-        saver.start()
     return _process_recorder
 
 

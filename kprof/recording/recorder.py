@@ -187,12 +187,14 @@ class Recorder:
             )
             self._parts = PartWriter(directory, rank)
             remove_parts(directory, rank)
+            lifetime.import_what_closing_needs()
+            lifetime.add(directory, rank, self)
+            # From here on the process may be told to stop.
             capture.write_rank_started(
                 directory, RankStarted(rank, world_size, socket.gethostname(), os.getpid())
             )
-            lifetime.import_what_closing_needs()
-            lifetime.add(directory, rank, self)
         except BaseException:
+            lifetime.discard(directory, rank)
             self._claim.release()
             raise
 
@@ -413,9 +415,11 @@ class Recorder:
     def _give_up(self, error: Exception) -> None:
         """Say on stderr, and to whoever finishes the capture, what is lost."""
         from kprof.capture.claims import leave_message
+        from kprof.capture.losses import count_launches
 
         num_lost = len(self._launches) - self._num_launches_kept
-        lost = f"the events of {num_lost} launches are lost" if num_lost else "no events are lost"
+        launches = count_launches(num_lost)
+        lost = f"the events of {launches} are lost" if num_lost else "no events are lost"
         text = f"rank {self.rank}: {error}; {lost}"
         leave_message(self._directory, text)
         lifetime.complain(text)

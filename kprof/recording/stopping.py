@@ -13,7 +13,7 @@ from typing import Final
 
 from kprof.capture.claims import launch_counts, ranks_in_use
 from kprof.capture.directory import read_ranks_started
-from kprof.capture.losses import name_ranks
+from kprof.capture.losses import count_launches, name_ranks
 from kprof.capture.parts import ranks_with_parts
 from kprof.recording.process import RECORD_DIR_VARIABLE
 
@@ -83,10 +83,12 @@ def wait_for_ranks(directory: Path, exit_code: int, say: Say) -> None:
     if not ranks:
         return
     if exit_code == 0:
-        say(f"the workload has ended, {name_ranks(ranks)} still run: waiting; Ctrl-C stops them")
+        say(
+            f"the workload has ended but not {name_ranks(ranks)}: waiting; Ctrl-C stops what is left"
+        )
         _wait_until(lambda: not ranks_in_use(directory), timeout_s=None)
         return
-    say(f"the workload has ended, {name_ranks(ranks)} still run: telling them to stop")
+    say(f"the workload has ended but not {name_ranks(ranks)}: sending SIGTERM")
     signal_all(processes_of(directory), signal.SIGTERM)
     _wait_until(lambda: not ranks_in_use(directory), _END_TIMEOUT_S)
 
@@ -97,7 +99,7 @@ def save_ranks(directory: Path, say: Say) -> None:
     if not ranks:
         return
     say(
-        f"{name_ranks(sorted(ranks))} still record: saving what is there of {_launches(directory, ranks)}, "
+        f"saving what is there of {_launches(directory, ranks)} of {name_ranks(sorted(ranks))}, "
         "then killing the workload; Ctrl-C again kills at once"
     )
     before = {rank: _parts_of(directory, rank) for rank in ranks}
@@ -131,8 +133,7 @@ def _pids_here(directory: Path, ranks: set[int]) -> list[int]:
 
 def _launches(directory: Path, ranks: set[int]) -> str:
     counts = launch_counts(directory)
-    total = sum(counts.get(rank, 0) for rank in ranks)
-    return f"{total} launch{'' if total == 1 else 'es'}"
+    return count_launches(sum(counts.get(rank, 0) for rank in ranks))
 
 
 def _parts_of(directory: Path, rank: int) -> list[tuple[str, int]]:

@@ -84,7 +84,7 @@ def test_a_second_demo_does_not_replace_the_first_unasked(demo):
 def test_a_rank_that_dies_half_way_costs_only_its_own_events(tmp_path):
     run = subprocess.run(record_line(tmp_path, "die"), capture_output=True, text=True, timeout=120)
     assert run.returncode == 1
-    assert "kprof: rank 1 of 2 left no events" in run.stderr.splitlines()
+    assert "kprof: rank 1 of 2 left no events (lost: 1 launch of rank 1)" in run.stderr.splitlines()
     manifest = Capture.open(tmp_path / "run.kprof").manifest
     assert manifest.missing_ranks == (1,)
     assert [info.launches[0].kernel for info in manifest.ranks] == ["kernel"]

@@ -1,19 +1,19 @@
-// A kernel that records a known number of events, and can hang after it has.
+// A kernel that records a known number of events, and can hang after it has: then every block says so.
 #include <kprof/kprof.h>
 
 using namespace kprof::platform;
 
-__global__ void emit(uint32_t num_events, uint32_t* num_hanging, kprof::Buffer prof) {
+__global__ void emit(uint32_t num_events, uint32_t* is_hanging, kprof::Buffer prof) {
   kprof::Track track = kprof::open_track(prof, kprof::per_block);
   for (uint32_t i = 0; i < num_events; ++i) {
     const kprof::Span span = kprof::profile_start(track);
     kprof::profile_stop(track, span, 1, i);
   }
-  if (num_hanging == nullptr || lane_id() != 0) return;
-  __atomic_fetch_add(num_hanging, 1u, __ATOMIC_SEQ_CST);
+  if (is_hanging == nullptr) return;
+  store_system(is_hanging + block_id(), 1u);
   for (;;) pause();
 }
 
-extern "C" int emit_events(uint32_t num_events, uint32_t* num_hanging, const kprof::LaunchBuffer* buffer) {
-  return KPROF_LAUNCH(emit, 2, host_warp_width(), nullptr, 0, num_events, num_hanging, kprof::make_buffer(*buffer));
+extern "C" int emit_events(uint32_t num_events, uint32_t* is_hanging, const kprof::LaunchBuffer* buffer) {
+  return KPROF_LAUNCH(emit, 2, host_warp_width(), nullptr, 0, num_events, is_hanging, kprof::make_buffer(*buffer));
 }

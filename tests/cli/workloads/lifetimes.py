@@ -17,12 +17,17 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
+
 import kprof
 from kprof.devices.build import BuildOptions, load_library
+from kprof.devices.targets import target_of_device
 
 EVENTS_PER_LAUNCH = 100
 modules_at_end: set[str] = set()
-LIBRARY = load_library(Path(__file__).with_suffix(".hip"), BuildOptions())
+# The tests of the GPU ask for "cuda".
+DEVICE = os.environ.get("LIFETIMES_DEVICE", "cpu")
+LIBRARY = load_library(Path(__file__).with_suffix(".hip"), BuildOptions(target_of_device(DEVICE)))
 
 
 def say_what_was_imported() -> None:
@@ -39,7 +44,7 @@ def launch(recorder, times=3, hanging=None) -> None:
 
 
 def launched(**options):
-    recorder = kprof.recorder(["event"], **options)
+    recorder = kprof.recorder(["event"], device=DEVICE, **options)
     launch(recorder)
     # Registered after kprof's own exit handler, so it runs before.
     atexit.register(lambda: modules_at_end.update(sys.modules))
@@ -236,15 +241,28 @@ def flushes_and_waits() -> None:
 
 def hangs() -> None:
     recorder = launched()
-    num_hanging = ctypes.c_uint32(0)
+    is_hanging = two_words()
 
     def say_when_hanging() -> None:
-        while num_hanging.value < 2:
+        while is_hanging.tolist() != [1, 1]:
             os.sched_yield()
         say_ready()
 
     threading.Thread(target=say_when_hanging, daemon=True).start()
-    launch(recorder, 1, hanging=ctypes.byref(num_hanging))
+    launch(recorder, 1, hanging=ctypes.c_void_p(is_hanging.ctypes.data))
+    if DEVICE != "cpu":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def two_words() -> np.ndarray:
+    """Memory that the kernel can write, too."""
+    if DEVICE == "cpu":
+        return np.zeros(2, np.uint32)
+    import torch
+
+    return torch.zeros(2, dtype=torch.int32, pin_memory=True).numpy()
 
 
 def launcher() -> None:
