@@ -18,6 +18,7 @@ SMALL = {
     "clock_accuracy": ["--cases", "4"],
     "findings_accuracy": ["--cases", "1", "--only", "idle_blocks"],
     "launch_cost": ["--launches", "10", "--repeats", "2"],
+    "explanation_accuracy": ["--cases", "3", "--seed", "1"],
     "replay_speed": ["--replays", "20", "--items", "7"],
     "what_if": ["--pairs", "1", "--calls", "2"],
 }

@@ -1,4 +1,17 @@
 """Explanations: what would a run gain if one thing were as it usually is?
 
-`spans` reads calls as columns, `graph` finds what depends on what in them, `replay` runs them again with edits.
+spans        some calls as columns
+graph        what depends on what in them
+replay       run them again with edits
+elements     everything that takes time by itself
+excess       where it takes longer than its likes
+hypotheses   what could be as it usually is
+engine       which of them pay, one after the other
+finding      typed findings, one vocabulary of kinds
+explanation  all of that for a trace: which calls are looked at
 """
+
+from kprof.analysis.explain.explanation import TraceExplanation, explain_trace
+from kprof.analysis.explain.finding import ExplainedFinding, FindingKind, When
+
+__all__ = ["ExplainedFinding", "FindingKind", "TraceExplanation", "When", "explain_trace"]

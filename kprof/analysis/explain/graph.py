@@ -65,12 +65,13 @@ def build_graph(spans: Spans, bound_ns: float = 0.0) -> Graph:
     barrier = _barriers(spans, bound_ns)
     is_held = _held(spans)
     releaser = np.where(_is_released(spans), spans.send, -1)
-    lock_releaser = _locks(spans, barrier)
+    lock_releaser, was_queued = _locks(spans, barrier)
     releaser = np.where(lock_releaser >= 0, lock_releaser, releaser)
-    is_held = (is_held & (releaser >= 0)) | (lock_releaser >= 0)
+    is_held = np.where(lock_releaser >= 0, was_queued, is_held & (releaser >= 0))
     duration = (spans.end - spans.start).astype(float)
     can_be_held = is_held | (barrier >= 0)
-    own = np.where(can_be_held, np.minimum(_shortest(spans.region, duration), duration), duration)
+    look = _looks(spans, is_wait & ~can_be_held, duration)
+    own = np.where(can_be_held, np.minimum(look, duration), duration)
     before = np.where(spans.previous >= 0, spans.previous, _waves(spans))
     launch_start, launch_end, call_start, call_end = _windows(spans)
     launch_before = _launch_order(spans, launch_start, launch_end)
@@ -109,6 +110,17 @@ def _shortest(groups: Ints, values: Floats) -> Floats:
     np.minimum.at(smallest, groups, values)
     chosen: Floats = smallest[groups]
     return chosen
+
+
+def _looks(spans: Spans, is_look: Bools, duration: Floats) -> Floats:
+    """What one look at a flag takes: the shortest wait of the region that was not held up. Where all were, even the
+    shortest one says nothing: then that of all regions."""
+    shortest = np.full(len(spans.region_names), np.inf)
+    np.minimum.at(shortest, spans.region[is_look], duration[is_look])
+    known = np.isfinite(shortest)
+    shortest[~known] = shortest[known].min(initial=np.inf) if known.any() else 0.0
+    looks: Floats = shortest[spans.region]
+    return looks
 
 
 def _windows(spans: Spans) -> tuple[Ints, Ints, Ints, Ints]:
@@ -252,33 +264,37 @@ def _all_leave_together(spans: Spans, chosen: Ints, inverse: Ints, bound_ns: flo
     return bool((np.bincount(inverse) > 1).all() and is_after)
 
 
-def _locks(spans: Spans, barrier: Ints) -> Ints:
-    """For every span in which a lock was waited for: the last span of the one that had it, before it let it go."""
+def _locks(spans: Spans, barrier: Ints) -> tuple[Ints, Bools]:
+    """For every span that takes a lock: the last span of the one that had it before, and whether it had to wait."""
     releaser = np.full(len(spans), -1, dtype=np.int64)
-    is_lock = spans.is_of("sync") & (barrier < 0) & (spans.send < 0)
-    chosen = np.flatnonzero(is_lock)
+    was_queued = np.zeros(len(spans), dtype=bool)
+    chosen = np.flatnonzero(spans.is_of("sync") & (barrier < 0) & (spans.send < 0))
     if len(chosen) < 2:
-        return releaser
+        return releaser, was_queued
     key = spans.call[chosen] << 44 | spans.rank[chosen] << 28 | spans.region[chosen] << 16
     key += np.maximum(spans.slot[chosen], 0) & 0xFFFF
     order = np.lexsort((spans.end[chosen], key))
-    shortest = _shortest(spans.region, (spans.end - spans.start).astype(float))
-    for one, other in zip(order[:-1].tolist(), order[1:].tolist(), strict=True):
+    duration = spans.end - spans.start
+    shortest = _shortest(spans.region, duration.astype(float))
+    for one, other in itertools.pairwise(order.tolist()):
         if key[one] != key[other]:
             continue
         holder, waiter = int(chosen[one]), int(chosen[other])
-        is_held = spans.end[waiter] - spans.start[waiter] > 2 * shortest[waiter] + 1
-        if is_held and spans.start[waiter] < spans.end[waiter]:
-            releaser[waiter] = _last_held(spans, holder, int(spans.end[waiter]))
-    return releaser
+        was_queued[waiter] = duration[waiter] > 2 * shortest[waiter] + 1
+        most = len(spans) if was_queued[waiter] else 1
+        last = _last_held(spans, holder, int(spans.end[waiter]), most)
+        if spans.track[holder] != spans.track[waiter] and (last != holder or was_queued[waiter]):
+            releaser[waiter] = last
+    return releaser, was_queued
 
 
-def _last_held(spans: Spans, holder: int, released: int) -> int:
-    """The last span of the holder's track that ended before the lock was someone else's."""
+def _last_held(spans: Spans, holder: int, released: int, most: int) -> int:
+    """The last span of the holder's track that ended before the lock was someone else's; of the first `most` after
+    it got the lock."""
     last = holder
     following = holder + 1
     while (
-        following < len(spans)
+        following < min(len(spans), holder + 1 + most)
         and spans.previous[following] == last
         and spans.end[following] <= released
     ):

@@ -196,6 +196,22 @@ class Replay:
         gains: Floats = self.graph.call_end[None, :] - self.call_ends(edits)
         return gains
 
+    def keep(self, edit: Edit) -> None:
+        """Make an edit part of the graph: later edits come on top of it."""
+        for change in (edit.own, edit.gap):
+            np.subtract.at(self.rows_ns[:, 0], self.row[change.at], change.saved_ns)
+        np.subtract.at(self.second_rows_ns[:, 0], self.row[edit.travel.at], edit.travel.saved_ns)
+        nodes = self.num_spans + edit.launch_gap.at
+        for node, saved in zip(nodes.tolist(), edit.launch_gap.saved_ns.tolist(), strict=True):
+            if node in self.meeting_ns:
+                self.meeting_ns[node] = self.meeting_ns[node] - saved
+            else:
+                self.rows_ns[self.row[node], 0] -= saved
+        for at, saved in zip(edit.gap.at.tolist(), edit.gap.saved_ns.tolist(), strict=True):
+            if at in self.barrier_edge:
+                node, edge = self.barrier_edge[at]
+                self.meeting_ns[node][edge] -= saved
+
     def span_ends(self, edit: Edit) -> Floats:
         """The end of every span after an edit."""
         ends: Floats = self._run([edit])[self.row[: self.num_spans], 0]

@@ -1,0 +1,272 @@
+"""Are explanations right on runs that nobody has seen before?
+
+Random runs from the simulator (`simulation/`), drawn anew unless a seed is given: one to four causes each, in twelve
+topologies, of which three were held back while the analyses were written; and runs with nothing wrong. What a
+cause is worth is the same run simulated without it, with the same random numbers.
+
+    first     the first finding is the cause of the largest gain (or one within 0.5 % of the run of it)
+    all       no cause worth 5 % of the run is left after those that were named, and nothing is named that is no cause
+    gain      of findings that are causes: predicted gain within the larger of 3 % of the run and 10 % of the true one
+    silent    of balanced runs with 3 to 30 % noise: no finding
+
+A finding is a cause when kind, ranks, blocks, link and region are the cause's, and six of ten of the calls.
+
+    python -m benchmarks.explanation_accuracy [--cases 2000] [--seed N] [--json FILE] [--workers 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from kprof.analysis.explain.explanation import TraceExplanation, explain_trace
+from kprof.analysis.explain.finding import ExplainedFinding, FindingKind
+from simulation import (
+    HELD_BACK,
+    TOPOLOGIES,
+    Cause,
+    Kind,
+    Scenario,
+    draw_balanced,
+    draw_scenario,
+    simulate,
+)
+from simulation.program import Op
+from simulation.scenario import program_of
+
+EVERYTHING: Final = (*TOPOLOGIES, *HELD_BACK)
+BALANCED_SHARE: Final = 0.25
+WORTH_NAMING: Final = 0.05
+TIE: Final = 0.005
+SAME_CALLS: Final = 0.6
+SAVED_EVERY: Final = 50
+
+_KINDS: Final = {
+    Kind.SLOW: (FindingKind.SLOW, FindingKind.SLOW_CALL),
+    Kind.DELAY: (FindingKind.SLOW,),
+    Kind.LATE_START: (FindingKind.LATE_START,),
+    Kind.IDLE_GAP: (FindingKind.IDLE_GAP,),
+    Kind.SLOW_ITEMS: (FindingKind.SLOW_EVENTS,),
+    Kind.MORE_ITEMS: (FindingKind.UNEVEN_WORK,),
+    Kind.SLOW_LINK: (FindingKind.SLOW_TRANSFER,),
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came out of one case."""
+
+    number: int
+    topology: str
+    classes: tuple[str, ...]
+    is_first: bool
+    is_all: bool
+    gains_right: tuple[bool, ...]
+    said: tuple[str, ...] = ()
+    planted: tuple[str, ...] = ()
+
+
+@dataclass
+class Truth:
+    """True gains over the calls that were looked at, by the causes that are in the run."""
+
+    scenario: Scenario
+    calls: tuple[int, ...]
+    known: dict[frozenset[int], float] = field(default_factory=dict)
+
+    def length(self, causes: Iterable[int]) -> float:
+        key = frozenset(causes)
+        if key not in self.known:
+            lengths = simulate(self.scenario, key).lengths_ns
+            self.known[key] = float(sum(lengths[call] for call in self.calls))
+        return self.known[key]
+
+    def gain(self, causes: Iterable[int], without: int) -> float:
+        present = frozenset(causes)
+        return self.length(present) - self.length(present - {without})
+
+
+def names(cause: Cause, finding: ExplainedFinding, scenario: Scenario, calls: set[int]) -> bool:
+    """Whether a finding is about a cause; `calls` are those that were looked at."""
+    least = 0.3 if cause.when.value == "growing" else 0.0
+    active = {call for call, weight in enumerate(cause.weights) if weight > least} & calls
+    both, either = active & set(finding.calls), active | set(finding.calls)
+    if len(both) < SAME_CALLS * len(either):
+        return False
+    program = program_of(scenario.topology, scenario.sizes)
+    is_first = cause.region in program.region[program.first[:-1]]
+    if cause.kind is Kind.IDLE_GAP and is_first and finding.kind is FindingKind.LATE_START:
+        # Before the first region of all tracks: the rank starts late, as far as anyone can see.
+        return finding.ranks == cause.ranks
+    if finding.kind not in _KINDS[cause.kind]:
+        return False
+    if cause.kind is Kind.SLOW_LINK:
+        return _links(scenario, cause.link) == _links(scenario, finding.link)
+    if cause.region is not None and finding.region != cause.region:
+        return False
+    if cause.path is not None:
+        wanted = {cause.path[call] for call in active}
+        said = set(finding.places)
+        return said <= wanted and len(said) >= SAME_CALLS * len(wanted)
+    return (cause.ranks or ()) == finding.ranks and (cause.blocks or ()) == finding.blocks
+
+
+def _links(scenario: Scenario, link: tuple[int, int] | None) -> set[tuple[int, int]]:
+    program = program_of(scenario.topology, scenario.sizes)
+    rank = program.of_ops(program.track_rank)
+    waits = (program.op == Op.WAIT) & (program.peer != rank)
+    pairs = set(zip(program.peer[waits].tolist(), rank[waits].tolist(), strict=True))
+    assert link is not None
+    return {pair for pair in pairs if link[0] in (-1, pair[0]) and link[1] in (-1, pair[1])}
+
+
+def judge(number: int, seed: int) -> Verdict:
+    """Draw, simulate, explain and compare one case."""
+    random = np.random.default_rng([seed, number])
+    if random.random() < BALANCED_SHARE:
+        scenario = draw_balanced(random, EVERYTHING)
+        found = explain_trace(simulate(scenario).trace()).findings
+        said = tuple(_text(finding) for finding in found)
+        label = f"{scenario.noise_shape} noise of {scenario.noise:.0%}"
+        return Verdict(
+            number, scenario.topology, ("balanced",), not found, not found, (), said, (label,)
+        )
+    scenario = draw_scenario(random, EVERYTHING)
+    return _compare(number, scenario, explain_trace(simulate(scenario).trace()))
+
+
+def _compare(number: int, scenario: Scenario, explanation: TraceExplanation) -> Verdict:
+    everything = range(len(scenario.causes))
+    truth = Truth(scenario, explanation.ordinals)
+    total = truth.length(everything)
+    gains = [truth.gain(everything, cause) for cause in everything]
+    calls = set(explanation.ordinals)
+    matches = [
+        next((i for i, c in enumerate(scenario.causes) if names(c, finding, scenario, calls)), None)
+        for finding in explanation.findings
+    ]
+    left = set(everything)
+    right: list[bool] = []
+    for finding, match in zip(explanation.findings, matches, strict=True):
+        if match is None or match not in left:
+            break
+        gained = truth.gain(left, match)
+        right.append(abs(finding.gain_ns - gained) <= max(0.03 * total, 0.1 * gained))
+        left.discard(match)
+    unnamed = set(everything) - set(matches)
+    first = matches[0] if matches else None
+    return Verdict(
+        number,
+        scenario.topology,
+        tuple(f"{c.kind.value}, {c.when.value}" for c in scenario.causes),
+        first is not None and gains[first] >= max(gains) - TIE * total,
+        None not in matches and all(truth.gain(unnamed, i) < WORTH_NAMING * total for i in unnamed),
+        tuple(right),
+        tuple(_text(finding) for finding in explanation.findings),
+        tuple(f"{_place(c)}: {g / total:.1%}" for c, g in zip(scenario.causes, gains, strict=True)),
+    )
+
+
+def _text(finding: ExplainedFinding) -> str:
+    where = f"ranks {finding.ranks} blocks {finding.blocks} link {finding.link} {finding.region}"
+    return f"{finding.kind.value} {where} {finding.when.value} {finding.share:.1%}"
+
+
+def _place(cause: Cause) -> str:
+    where = f"ranks {cause.ranks} blocks {cause.blocks} link {cause.link} {cause.region}"
+    return f"{cause.kind.value} {where} {cause.when.value}"
+
+
+def rates(verdicts: list[Verdict]) -> dict[str, object]:
+    planted = [verdict for verdict in verdicts if verdict.classes != ("balanced",)]
+    balanced = [verdict for verdict in verdicts if verdict.classes == ("balanced",)]
+    gains = [right for verdict in planted for right in verdict.gains_right]
+
+    def share(values: list[bool]) -> float | None:
+        return round(sum(values) / len(values), 4) if values else None
+
+    return {
+        "planted": len(planted),
+        "first": share([verdict.is_first for verdict in planted]),
+        "all": share([verdict.is_all for verdict in planted]),
+        "gain": share(gains),
+        "balanced": len(balanced),
+        "silent": share([verdict.is_all for verdict in balanced]),
+    }
+
+
+def tables(verdicts: list[Verdict]) -> dict[str, dict[str, dict[str, object]]]:
+    by_topology: dict[str, list[Verdict]] = defaultdict(list)
+    by_class: dict[str, list[Verdict]] = defaultdict(list)
+    for verdict in verdicts:
+        by_topology[verdict.topology].append(verdict)
+        for name in verdict.classes:
+            by_class[name].append(verdict)
+    held_back = [verdict for verdict in verdicts if verdict.topology in HELD_BACK]
+    return {
+        "by_topology": {name: rates(part) for name, part in sorted(by_topology.items())},
+        "by_class": {name: rates(part) for name, part in sorted(by_class.items())},
+        "held_back": {"topologies held back": rates(held_back)},
+    }
+
+
+def _verdicts(numbers: range, seed: int, workers: int) -> Iterator[Verdict]:
+    if workers == 1:
+        yield from (judge(number, seed) for number in numbers)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        yield from pool.map(judge, numbers, [seed] * len(numbers), chunksize=5)
+
+
+def _is_right(verdict: Verdict) -> bool:
+    return verdict.is_first and verdict.is_all and all(verdict.gains_right)
+
+
+def write(path: Path, seed: int, verdicts: list[Verdict], cpu_s: float) -> None:
+    document = {
+        "command": f"python -m benchmarks.explanation_accuracy --cases {len(verdicts)} --seed {seed}",
+        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "cpu_seconds": round(cpu_s),
+        "seed": seed,
+        "rates": rates(verdicts),
+        **tables(verdicts),
+        "failures": [asdict(verdict) for verdict in verdicts if not _is_right(verdict)],
+    }
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cases", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
+    print(f"seed {seed}", flush=True)
+    began = time.process_time()
+    verdicts: list[Verdict] = []
+    for verdict in _verdicts(range(options.cases), seed, options.workers):
+        verdicts.append(verdict)
+        if not _is_right(verdict):
+            print(verdict, flush=True)
+        if options.json and (len(verdicts) % SAVED_EVERY == 0 or len(verdicts) == options.cases):
+            write(options.json, seed, verdicts, time.process_time() - began)
+    print(rates(verdicts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""The explanation of a run: which changes would make it shorter, one after the other.
+
+The hypothesis with the largest gain is applied, and all others are measured again on what is left: a symptom has no
+gain left once its cause is gone. Where several gain about as much, the one that takes the least away is meant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from kprof.analysis.explain.elements import edit_of
+from kprof.analysis.explain.graph import Graph
+from kprof.analysis.explain.hypotheses import Basis, Hypothesis, basis_of, hypotheses_of
+from kprof.analysis.explain.replay import Edit, Replay
+from kprof.analysis.explain.spans import Floats
+
+# What gains less of the run is not worth a sentence.
+LEAST_GAIN: Final = 0.03
+_ABOUT_AS_MUCH: Final = 0.85
+_MOST_FINDINGS: Final = 8
+# The rest of a place's classes belong to a finding when this much of its gain is not one class's.
+_OF_ONE_CLASS: Final = 0.85
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A hypothesis that pays: `gains_ns` by call, on top of those before it. `main_kind` is the class that gains
+    almost all of it by itself, or None."""
+
+    hypothesis: Hypothesis
+    gains_ns: Floats
+    main_kind: int | None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What pays, in order, and the lengths of calls; `basis` says what classes and elements are."""
+
+    basis: Basis
+    lengths_ns: Floats
+    parts: tuple[Explained, ...]
+
+
+def explain(graph: Graph, bound_ns: float = 0.0) -> Explanation:
+    """Explain the calls of a graph."""
+    basis = basis_of(graph)
+    lengths = (graph.call_end - graph.call_start).astype(float)
+    search = _Search(basis, hypotheses_of(basis, bound_ns))
+    parts = search.run(float(lengths.sum()))
+    return Explanation(basis, lengths, tuple(parts))
+
+
+def _is_part(one: Hypothesis, other: Hypothesis) -> bool:
+    """Most of what one takes off are elements of the other, too."""
+    shared = np.isin(one.chosen, other.chosen)
+    return bool(one.saved_ns[shared].sum() >= 0.5 * one.saved_ns.sum())
+
+
+class _Search:
+    def __init__(self, basis: Basis, hypotheses: list[Hypothesis]) -> None:
+        self.basis = basis
+        self.hypotheses = hypotheses
+        self.replay = Replay(basis.graph)
+        # The part of every element that is left.
+        self.left = np.ones(len(basis.elements))
+        self.ends = self.replay.call_ends([Edit()])[0]
+
+    def run(self, total_ns: float) -> list[Explained]:
+        """Greedy: the best one, then the best one of what is left."""
+        found: list[Explained] = []
+        left = self.hypotheses
+        while left and len(found) < _MOST_FINDINGS:
+            gains = self._gains(left)
+            totals = gains.sum(axis=1)
+            # What does not pay now rarely pays later; what might is kept.
+            if totals.max() < LEAST_GAIN * total_ns:
+                break
+            best = self._choose(left, totals)
+            main = self._main_kind(left[best], float(totals[best]))
+            found.append(Explained(left[best], gains[best], main))
+            self._apply(left[best])
+            left = [hypothesis for i, hypothesis in enumerate(left) if i != best]
+        return found
+
+    def _edit(self, hypothesis: Hypothesis) -> Edit:
+        """What a hypothesis takes off on top of what is taken already."""
+        more = hypothesis.saved_ns * self.left[hypothesis.chosen]
+        return edit_of(self.basis.elements, hypothesis.chosen, more)
+
+    def _gains(self, hypotheses: list[Hypothesis]) -> Floats:
+        gains: Floats = self.ends[None, :] - self.replay.call_ends(
+            [self._edit(h) for h in hypotheses]
+        )
+        return gains
+
+    def _choose(self, hypotheses: list[Hypothesis], totals: Floats) -> int:
+        best = int(totals.argmax())
+        candidates = [best]
+        for other in np.flatnonzero(totals >= _ABOUT_AS_MUCH * totals[best]).tolist():
+            if _is_part(hypotheses[other], hypotheses[best]):
+                candidates.append(other)
+        return min(candidates, key=lambda i: float(hypotheses[i].saved_ns.sum()))
+
+    def _main_kind(self, hypothesis: Hypothesis, gain: float) -> int | None:
+        """The class that gains almost all of it by itself."""
+        kinds = sorted(hypothesis.kinds)
+        if len(kinds) == 1:
+            return kinds[0]
+        kind = self.basis.elements.kind[hypothesis.chosen]
+        parts = [
+            replace(
+                hypothesis,
+                chosen=hypothesis.chosen[kind == number],
+                saved_ns=hypothesis.saved_ns[kind == number],
+            )
+            for number in kinds
+        ]
+        gains = self._gains(parts).sum(axis=1)
+        best = int(gains.argmax())
+        return kinds[best] if gains[best] >= _OF_ONE_CLASS * gain else None
+
+    def _apply(self, hypothesis: Hypothesis) -> None:
+        self.replay.keep(self._edit(hypothesis))
+        value = np.maximum(self.basis.elements.value_ns[hypothesis.chosen], 1e-9)
+        self.left[hypothesis.chosen] *= np.maximum(0.0, 1 - hypothesis.saved_ns / value)
+        self.ends = self.replay.call_ends([Edit()])[0]

@@ -1,0 +1,248 @@
+"""Where does something take longer than its likes? Per class of elements, over calls and places.
+
+A cell is what one place does of one class in one call. Its excess is the logarithm of its time against what its
+elements usually take. Excesses are laid to the largest group of cells that share them: all places in a call, a rank in
+all calls, a block of every rank, a single block, and each of these in single calls. A group shares an excess when
+most of its cells have it; what is laid to a group is taken from its cells before smaller groups are looked at.
+
+What is usual is a low quantile of all cells, for the median fails where half of the ranks are slow, and then the
+mean of all cells that do not stand out. Nothing stands out below several times the spread of its likes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from kprof.analysis.explain.spans import Bools, Floats, Ints
+
+LOW: Final = 0.3
+_LOWEST: Final = 0.05
+# Between these quantiles lie so many standard deviations of a normal distribution.
+_BETWEEN: Final = 1.1205
+_LEAST_SPREAD: Final = 0.01
+# A cell stands out from 1.25 times on, a group of cells, whose mean is known better, from 1.1 times.
+_CELL: Final = float(np.log(1.25))
+_GROUP: Final = float(np.log(1.1))
+_SIGMAS: Final = 4.5
+_MOST: Final = 0.7
+_NORMAL_SIGMAS: Final = 3.0
+
+ALL: Final = -1
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of one class: where, how many elements, their sum, and what stands beside it in noise-free ns."""
+
+    call: Ints
+    first: Ints
+    second: Ints
+    count: Floats
+    sum_ns: Floats
+
+
+@dataclass(frozen=True)
+class Atom:
+    """An excess laid to a group of cells: `first` and `second` are ALL or a place, `calls` where it is, and
+    `excess[call]` by how much, as a logarithm."""
+
+    first: int
+    second: int
+    calls: Bools
+    excess: Floats
+
+
+@dataclass(frozen=True)
+class Excesses:
+    """Of one class: its atoms, what one of its elements usually takes, and the floor that was added to sums."""
+
+    atoms: list[Atom]
+    usual_ns: float
+    floor_ns: float
+
+
+def cells_of(call: Ints, first: Ints, second: Ints, value: Floats) -> tuple[Cells, Ints]:
+    """The cells of elements, and the cell of every element."""
+    members, inverse = grouped(call, first, second)
+    size = len(members)
+    cells = Cells(
+        call[members],
+        first[members],
+        second[members],
+        np.bincount(inverse, minlength=size).astype(np.float64),
+        np.bincount(inverse, weights=value, minlength=size).astype(np.float64),
+    )
+    return cells, inverse
+
+
+def grouped(*columns: Ints) -> tuple[Ints, Ints]:
+    """One element of every distinct row of columns (numbers from -1 on), and the number of every element's row."""
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        key = key * (int(column.max(initial=0)) + 2) + column + 1
+    _, examples, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return examples.astype(np.int64), inverse.astype(np.int64)
+
+
+def find_excesses(
+    cells: Cells, floor_ns: float, num_calls: int, spread: float = 0.0, low: float = LOW
+) -> Excesses:
+    """The atoms of a class. `floor_ns` is added to every sum: what is small against it is not looked at;
+    `spread` is that of the logarithm of one element."""
+    usual = float(np.quantile(cells.sum_ns / cells.count, low, method="lower"))
+    for _ in range(2):
+        y = np.log((cells.sum_ns + floor_ns) / (cells.count * usual + floor_ns))
+        sigma = _spread(y, cells, spread)
+        normal = y < _NORMAL_SIGMAS * sigma + _GROUP / 2
+        if normal.any():
+            usual = float(cells.sum_ns[normal].sum() / cells.count[normal].sum())
+    usual = min(usual, _usual_of_groups(cells, usual, float(np.median(sigma)), low))
+    y = np.log((cells.sum_ns + floor_ns) / (cells.count * usual + floor_ns))
+    sigma = _spread(y, cells, spread)
+    return Excesses(_atoms(cells, y, sigma, num_calls), usual, floor_ns)
+
+
+def _usual_of_groups(cells: Cells, usual: float, sigma: float, low: float) -> float:
+    """What the lower ones of ranks, blocks and calls have, where they differ by more than chance: of groups, means are
+    known better than of cells."""
+    lowest = usual
+    for column in (cells.first, cells.second, cells.call):
+        _, group = grouped(column)
+        counts = np.bincount(group, weights=cells.count)
+        means = np.bincount(group, weights=cells.sum_ns) / counts
+        mean = float(np.quantile(means, low, method="lower"))
+        error = sigma / np.sqrt(len(group) / len(means))
+        if mean < usual * (1 - _SIGMAS * error):
+            lowest = min(lowest, mean)
+    return lowest
+
+
+def _spread(y: Floats, cells: Cells, spread: float) -> Floats:
+    """The spread of every cell: as the lower part of all cells has it, and as its number of elements lets expect."""
+    low, lowest = np.quantile(y, [LOW, _LOWEST], method="lower")
+    between = float(low - lowest) / _BETWEEN
+    wide: Floats = np.maximum(_LEAST_SPREAD, np.maximum(between, spread / np.sqrt(cells.count)))
+    return wide
+
+
+def _atoms(cells: Cells, y: Floats, sigma: Floats, num_calls: int) -> list[Atom]:
+    atoms: list[Atom] = []
+    residual = y.copy()
+    num_calls_seen = len(np.unique(cells.call))
+    has_two = [len(np.unique(column)) > 1 for column in (cells.first, cells.second)]
+    constant = np.zeros_like(cells.call)
+    every = np.full_like(cells.first, ALL)
+    # Call by call first for all places: what all do at once is no place's.
+    steps: list[tuple[Ints, Ints, Ints]] = []
+    if num_calls_seen > 2 and any(has_two):
+        steps.append((cells.call, every, every))
+    if num_calls_seen > 1 or has_two[1]:
+        steps.append((constant, cells.first, every))
+    if has_two[0]:
+        steps.append((constant, every, cells.second))
+    if num_calls_seen > 1:
+        steps.append((constant, cells.first, cells.second))
+        steps.append((cells.call, cells.first, every))
+        if has_two[0]:
+            steps.append((cells.call, every, cells.second))
+    steps.append((cells.call, cells.first, cells.second))
+    for call, first, second in steps:
+        atoms += _step(cells, residual, sigma, (call, first, second), num_calls)
+    return _united(atoms)
+
+
+def _step(
+    cells: Cells, residual: Floats, sigma: Floats, keys: tuple[Ints, Ints, Ints], num_calls: int
+) -> list[Atom]:
+    """Lay excesses to the groups of one kind, and take them from the residual."""
+    examples, inverse = grouped(*keys)
+    order = np.argsort(inverse, kind="stable")
+    bounds = np.r_[0, np.cumsum(np.bincount(inverse, minlength=len(examples)))]
+    is_constant = bool((keys[0] == 0).all()) and not np.array_equal(keys[0], cells.call)
+    atoms = []
+    for number in _worth_a_look(residual, inverse, len(examples)):
+        members = order[bounds[number] : bounds[number + 1]]
+        height = _height(residual[members], sigma[members])
+        if height is None:
+            continue
+        if not _is_wide(cells, members, keys):
+            continue
+        example = int(examples[number])
+        first, second = int(keys[1][example]), int(keys[2][example])
+        if is_constant and len(np.unique(cells.call[members])) < 2 and num_calls > 2:
+            continue
+        atoms.append(_atom(cells, residual, sigma, members, (first, second), num_calls))
+        residual[members] -= atoms[-1].excess[cells.call[members]]
+    return atoms
+
+
+def _is_wide(cells: Cells, members: Ints, keys: tuple[Ints, Ints, Ints]) -> bool:
+    """Whether a group that stands for many places has two and more: one block is no rank, one link no source."""
+    for key, column in ((keys[1], cells.first), (keys[2], cells.second)):
+        is_open = key[members[0]] == ALL and column[members[0]] != ALL
+        if (
+            is_open
+            and (column != column[0]).any()
+            and (column[members] == column[members[0]]).all()
+        ):
+            return False
+    return True
+
+
+def _worth_a_look(residual: Floats, inverse: Ints, count: int) -> list[int]:
+    """Groups with at least one cell that could make them stand out."""
+    highest = np.full(count, -np.inf)
+    np.maximum.at(highest, inverse, residual)
+    return [int(number) for number in np.flatnonzero(highest > _GROUP)]
+
+
+def _height(y: Floats, sigma: Floats) -> float | None:
+    """The excess that most of the cells of a group share, if it stands out."""
+    height = float(np.median(y))
+    count = len(y)
+    wanted = _CELL if count == 1 else _GROUP
+    error = float(np.median(sigma)) * (1.0 if count == 1 else 1.25 / np.sqrt(count))
+    if height < wanted or height < _SIGMAS * error:
+        return None
+    return height if (y > height / 3).mean() >= _MOST else None
+
+
+def _atom(
+    cells: Cells,
+    residual: Floats,
+    sigma: Floats,
+    members: Ints,
+    place: tuple[int, int],
+    num_calls: int,
+) -> Atom:
+    """By call: the group's own excess where it differs from its usual one by more than noise."""
+    y, call = residual[members], cells.call[members]
+    excess = np.zeros(num_calls)
+    calls = np.zeros(num_calls, dtype=bool)
+    usual = float(np.median(y))
+    for number in np.unique(call).tolist():
+        here = call == number
+        own = float(np.median(y[here]))
+        error = float(np.median(sigma[members][here])) * 1.25 / np.sqrt(here.sum())
+        calls[number] = True
+        excess[number] = usual if abs(own - usual) < 3 * error else max(0.0, own)
+        if excess[number] < _GROUP / 2:
+            calls[number], excess[number] = False, 0.0
+    return Atom(place[0], place[1], calls, excess)
+
+
+def _united(atoms: list[Atom]) -> list[Atom]:
+    """One atom per place: what it has in all calls and what it has in some of them on top."""
+    united: dict[tuple[int, int], Atom] = {}
+    for atom in atoms:
+        known = united.get((atom.first, atom.second))
+        if known is None:
+            united[atom.first, atom.second] = atom
+            continue
+        united[atom.first, atom.second] = Atom(
+            atom.first, atom.second, known.calls | atom.calls, known.excess + atom.excess
+        )
+    return list(united.values())

@@ -1,0 +1,99 @@
+"""What would make a run shorter: the explanation of a trace.
+
+    explanation = explain_trace(trace)
+    for finding in explanation.findings:
+        print(finding.share, finding.kind, finding.ranks)
+
+First calls that took much longer than the rest are a warm-up and left out. Of captures with more events than are
+replayed in reasonable time, calls are taken by their lengths, from the shortest to the longest: typical and slow ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kprof.analysis.barriers import worst_bound_ns
+from kprof.analysis.calls import calls
+from kprof.analysis.explain.engine import explain
+from kprof.analysis.explain.finding import ExplainedFinding, findings_of
+from kprof.analysis.explain.graph import build_graph
+from kprof.analysis.explain.spans import load_spans
+
+if TYPE_CHECKING:
+    from kprof.trace import Trace
+
+# More spans are not replayed at once: the table of a replay has a row for each.
+MAX_SPANS: Final = 400_000
+_WARM_UP_RATIO: Final = 1.5
+_STILL_WARMING: Final = 1.25
+_MOST_WARM_UP: Final = 2
+_MIN_CALLS: Final = 3
+
+
+@dataclass(frozen=True)
+class TraceExplanation:
+    """Findings in the order of their gain; the calls that they rest on, and those left out as a warm-up, by ordinal;
+    how many calls there are; and what the calls looked at took together, in ns."""
+
+    findings: tuple[ExplainedFinding, ...]
+    ordinals: tuple[int, ...]
+    warm_up: tuple[int, ...]
+    num_calls: int
+    total_ns: float
+
+    @property
+    def explained_share(self) -> float:
+        """Which part of the calls' time all findings together would save."""
+        return sum(finding.share for finding in self.findings)
+
+
+def explain_trace(trace: Trace) -> TraceExplanation:
+    """Explain a trace; raises ClockError where ranks are not on one clock."""
+    trace.require_alignment("what would make the run shorter")
+    table = calls(trace).sort_values("ordinal")
+    ordinals = [int(ordinal) for ordinal in table["ordinal"].tolist()]
+    lengths = table["length_ns"].to_numpy(dtype=float)
+    if len(ordinals) == 0:
+        return TraceExplanation((), (), (), 0, 0.0)
+    warm_up = _warm_up(lengths)
+    chosen = _sample(lengths[warm_up:], _spans_per_call(trace, len(ordinals)))
+    wanted = [ordinals[warm_up + i] for i in chosen]
+    bound_ns = worst_bound_ns(trace)
+    explanation = explain(build_graph(load_spans(trace, wanted), bound_ns), bound_ns)
+    return TraceExplanation(
+        tuple(findings_of(explanation)),
+        tuple(wanted),
+        tuple(ordinals[:warm_up]),
+        len(ordinals),
+        float(explanation.lengths_ns.sum()),
+    )
+
+
+def _warm_up(lengths: np.ndarray) -> int:
+    """How many calls at the beginning took much longer than the median of those after them."""
+    if len(lengths) < _MIN_CALLS or lengths[0] < _WARM_UP_RATIO * np.median(lengths[1:]):
+        return 0
+    count = 1
+    while count < min(_MOST_WARM_UP, len(lengths) - 2) and lengths[
+        count
+    ] >= _STILL_WARMING * np.median(lengths[count + 1 :]):
+        count += 1
+    return count
+
+
+def _spans_per_call(trace: Trace, num_calls: int) -> float:
+    recorded = sum(info.counts.recorded for info in trace.ranks)
+    return max(1.0, recorded / num_calls)
+
+
+def _sample(lengths: np.ndarray, spans_per_call: float) -> list[int]:
+    """All calls, or as many as fit, evenly over the order of their lengths and with the longest; in their own order."""
+    most = max(1, int(MAX_SPANS / spans_per_call))
+    if len(lengths) <= most:
+        return list(range(len(lengths)))
+    order = np.argsort(lengths, kind="stable")
+    positions = np.unique(np.linspace(len(order) - 1, 0, most).round().astype(int))
+    return sorted(int(order[position]) for position in positions)

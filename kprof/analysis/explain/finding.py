@@ -1,0 +1,202 @@
+"""What a finding is: typed fields, one vocabulary of kinds, and where its numbers come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from kprof.analysis.explain.elements import Family
+from kprof.analysis.explain.engine import Explained, Explanation
+from kprof.analysis.explain.excess import ALL
+from kprof.analysis.explain.hypotheses import Place
+from kprof.analysis.explain.spans import Bools, Floats
+
+
+class FindingKind(str, Enum):
+    """The vocabulary of kinds."""
+
+    LATE_START = "late_start"  # a rank launches later than the others
+    IDLE_GAP = "idle_gap"  # a place does nothing that is recorded
+    SLOW = "slow"  # a place takes longer for the same work
+    SLOW_TRANSFER = "slow_transfer"  # data takes longer on a link
+    SLOW_EVENTS = (
+        "slow_events"  # some events of a region take much longer than the others, all over the run
+    )
+    SLOW_CALL = "slow_call"  # all places take longer in some calls
+    UNEVEN_WORK = "uneven_work"  # a place has more items than its likes
+    UNEVEN_BLOCKS = "uneven_blocks"  # few blocks have most of a region's items
+
+
+class When(str, Enum):
+    """In which calls a finding is."""
+
+    ALWAYS = "always"
+    SOMETIMES = "sometimes"
+    PERIODIC = "periodic"
+    GROWING = "growing"
+    MOVING = "moving"
+
+
+@dataclass(frozen=True)
+class ExplainedFinding:
+    """One thing that pays.
+
+    `ranks` and `blocks` are empty where all of them are meant; `places` are the (rank, block) pairs of single blocks.
+    `link` is (source, destination), -1 for every one. `calls` are ordinals, `period` the n of "every n-th" call (or
+    event, for slow events; else 0). `gain_ns` is what all calls together get shorter, on top of the findings
+    before it, `interval_ns` where that lies with 90 % when calls are drawn again, `share` its part of all calls,
+    `factor` by how much what is found takes longer than its likes.
+    """
+
+    kind: FindingKind
+    ranks: tuple[int, ...]
+    blocks: tuple[int, ...]
+    places: tuple[tuple[int, int], ...]
+    link: tuple[int, int] | None
+    region: str | None
+    calls: tuple[int, ...]
+    when: When
+    period: int
+    gain_ns: float
+    interval_ns: tuple[float, float]
+    share: float
+    factor: float
+    gains_ns: tuple[float, ...]
+
+
+_OF_ONE_REGION = 0.85
+_LEAST_CORRELATION = 0.8
+_CALLS_THAT_GROW = 5
+
+
+def findings_of(explanation: Explanation) -> list[ExplainedFinding]:
+    """The findings of an explanation, in its order."""
+    return [_finding(explanation, part) for part in explanation.parts]
+
+
+def _finding(explanation: Explanation, part: Explained) -> ExplainedFinding:
+    hypothesis = part.hypothesis
+    ordinals = explanation.basis.graph.spans.ordinals
+    total = max(1.0, float(explanation.lengths_ns.sum()))
+    ranks, blocks, places, link = _where(hypothesis.places)
+    when, period = _when(hypothesis.excess, part.gains_ns, hypothesis.places)
+    gain = float(part.gains_ns.sum())
+    return ExplainedFinding(
+        kind=_kind(explanation, part),
+        ranks=ranks,
+        blocks=blocks,
+        places=places,
+        link=link,
+        region=_region(explanation, part),
+        calls=tuple(ordinals[i] for i in np.flatnonzero(hypothesis.calls).tolist()),
+        when=when,
+        period=hypothesis.period or period,
+        gain_ns=gain,
+        interval_ns=_interval(part.gains_ns),
+        share=gain / total,
+        factor=float(np.exp(np.median(hypothesis.excess[hypothesis.calls]))),
+        gains_ns=tuple(part.gains_ns.tolist()),
+    )
+
+
+def _where(
+    places: tuple[Place, ...],
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...], tuple[int, int] | None]:
+    if places[0].is_link:
+        return (), (), (), (places[0].first, places[0].second)
+    pairs = tuple((place.first, place.second) for place in places)
+    if places[0].first == ALL or places[0].second == ALL:
+        ranks = tuple(sorted({first for first, _ in pairs} - {ALL}))
+        blocks = tuple(sorted({second for _, second in pairs} - {ALL}))
+        return ranks, blocks, (), None
+    ranks = tuple(sorted({first for first, _ in pairs}))
+    blocks = tuple(sorted({second for _, second in pairs}))
+    return ranks, blocks, pairs, None
+
+
+_OF_FAMILY = {
+    Family.OWN: FindingKind.SLOW,
+    Family.GAP: FindingKind.IDLE_GAP,
+    Family.TRAVEL: FindingKind.SLOW_TRANSFER,
+    Family.LAUNCH: FindingKind.LATE_START,
+}
+_OF_WHAT = {
+    "items": FindingKind.SLOW_EVENTS,
+    "surplus": FindingKind.UNEVEN_WORK,
+    "uneven": FindingKind.UNEVEN_BLOCKS,
+}
+
+
+def _kind(explanation: Explanation, part: Explained) -> FindingKind:
+    hypothesis = part.hypothesis
+    if hypothesis.what in _OF_WHAT:
+        return _OF_WHAT[hypothesis.what]
+    if all(place.first == ALL and place.second == ALL for place in hypothesis.places):
+        return FindingKind.SLOW_CALL
+    if part.main_kind is None:
+        return FindingKind.SLOW
+    return _OF_FAMILY[explanation.basis.kinds[part.main_kind].family]
+
+
+def _region(explanation: Explanation, part: Explained) -> str | None:
+    """The region that almost all of what is taken off belongs to."""
+    basis, hypothesis = explanation.basis, part.hypothesis
+    if part.main_kind is None or basis.kinds[part.main_kind].family is Family.LAUNCH:
+        return None
+    is_main = basis.elements.kind[hypothesis.chosen] == part.main_kind
+    spans = basis.graph.spans
+    region = spans.region[basis.elements.at[hypothesis.chosen[is_main]]]
+    saved = np.bincount(region, weights=hypothesis.saved_ns[is_main])
+    best = int(saved.argmax())
+    return spans.region_names[best] if saved[best] >= _OF_ONE_REGION * saved.sum() else None
+
+
+def _interval(gains: Floats) -> tuple[float, float]:
+    """Calls drawn again a thousand times, with their own random numbers."""
+    count = len(gains)
+    if count < 2:
+        return float(gains.sum()), float(gains.sum())
+    drawn = np.random.default_rng(0).integers(0, count, (1000, count))
+    low, high = np.quantile(gains[drawn].sum(axis=1), [0.05, 0.95])
+    return float(low), float(high)
+
+
+def _when(excess: Floats, gains: Floats, places: tuple[Place, ...]) -> tuple[When, int]:
+    calls = np.flatnonzero(excess > 0)
+    count = len(excess)
+    if _is_growing(excess, gains):
+        return When.GROWING, 0
+    is_single = places[0].first != ALL and places[0].second != ALL and not places[0].is_link
+    if is_single and len(places) > 2 and len(calls) > 2:
+        return When.MOVING, 0
+    if len(calls) >= 0.9 * count:
+        return When.ALWAYS, 0
+    period = _period_of(_as_mask(calls, count))
+    return (When.PERIODIC, period) if period else (When.SOMETIMES, 0)
+
+
+def _as_mask(calls: np.ndarray, count: int) -> Bools:
+    mask = np.zeros(count, dtype=bool)
+    mask[calls] = True
+    return mask
+
+
+def _is_growing(excess: Floats, gains: Floats) -> bool:
+    if len(excess) < _CALLS_THAT_GROW or excess.std() == 0 or gains.std() == 0:
+        return False
+    numbers = np.arange(len(excess))
+    third = max(1, len(gains) // 3)
+    is_up = gains[-third:].mean() > 2 * max(0.0, gains[:third].mean())
+    correlations = [np.corrcoef(numbers, values)[0, 1] for values in (excess, gains)]
+    return bool(is_up and min(correlations) > _LEAST_CORRELATION)
+
+
+def _period_of(mask: Bools) -> int:
+    """n where it is every n-th call from one of the first n on, three times and more; else 0."""
+    for period in range(2, len(mask) // 3 + 1):
+        phase = int(np.flatnonzero(mask)[0])
+        if phase < period and (mask == (np.arange(len(mask)) % period == phase)).all():
+            return period
+    return 0

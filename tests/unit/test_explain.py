@@ -1,0 +1,176 @@
+"""Explanations: the planted cause comes first, with what it costs and when, and nothing else is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kprof.analysis.explain import ExplainedFinding, FindingKind, When, explain_trace
+from kprof.errors import ClockError
+from kprof.trace import Trace
+from simulation import Cause, Kind, Scenario, Sizes, draw_balanced, simulate, true_gains
+
+TRACES = Path(__file__).parents[2] / "traces"
+ALWAYS = (1.0,) * 12
+
+
+def run_of(cause: Cause, topology: str = "halo", **changes: object) -> Scenario:
+    base = Scenario(topology=topology, sizes=Sizes(4, 6, 4), num_calls=12, causes=(cause,), seed=3)
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def only_finding(scenario: Scenario, error: float = 0.03) -> ExplainedFinding:
+    """The finding of a run, which says what the run without its cause gains, up to this share of the run."""
+    run = simulate(scenario)
+    explanation = explain_trace(run.trace())
+    assert len(explanation.findings) == 1, explanation.findings
+    (finding,) = explanation.findings
+    (gain,) = true_gains(scenario)
+    assert finding.gain_ns == pytest.approx(gain, abs=error * sum(run.lengths_ns))
+    assert finding.share == pytest.approx(finding.gain_ns / explanation.total_ns)
+    return finding
+
+
+def test_one_slow_block_is_named_with_its_rank() -> None:
+    finding = only_finding(run_of(Cause(Kind.SLOW, 2.0, ALWAYS, ranks=(2,), blocks=(3,))))
+    assert (finding.kind, finding.ranks, finding.blocks) == (FindingKind.SLOW, (2,), (3,))
+    assert finding.when is When.ALWAYS
+    assert finding.factor == pytest.approx(3.0, rel=0.05)
+
+
+def test_a_block_that_is_slow_on_all_ranks_is_one_finding() -> None:
+    finding = only_finding(run_of(Cause(Kind.SLOW, 2.0, ALWAYS, blocks=(3,))))
+    assert (finding.kind, finding.ranks, finding.blocks) == (FindingKind.SLOW, (), (3,))
+
+
+def test_half_of_the_ranks_slow_is_one_finding_about_them() -> None:
+    slow = Cause(Kind.SLOW, 1.5, ALWAYS, ranks=(2, 3))
+    finding = only_finding(run_of(slow))
+    assert (finding.kind, finding.ranks, finding.blocks) == (FindingKind.SLOW, (2, 3), ())
+
+
+def test_a_region_is_named_where_only_it_is_slow() -> None:
+    finding = only_finding(run_of(Cause(Kind.SLOW, 2.0, ALWAYS, ranks=(1,), region="prepare")))
+    assert (finding.ranks, finding.region) == ((1,), "prepare")
+
+
+def test_three_of_twelve_calls_are_counted() -> None:
+    weights = tuple(float(call in (1, 6, 7)) for call in range(12))
+    finding = only_finding(run_of(Cause(Kind.LATE_START, 20_000.0, weights, ranks=(1,))))
+    assert (finding.kind, finding.ranks) == (FindingKind.LATE_START, (1,))
+    assert (finding.when, finding.calls) == (When.SOMETIMES, (1, 6, 7))
+
+
+def test_every_fourth_call_is_periodic() -> None:
+    weights = tuple(float(call % 4 == 2) for call in range(12))
+    finding = only_finding(run_of(Cause(Kind.SLOW, 2.0, weights, ranks=(0,), blocks=(1,))))
+    assert (finding.when, finding.period, finding.calls) == (When.PERIODIC, 4, (2, 6, 10))
+
+
+def test_what_grows_is_said_to_grow() -> None:
+    weights = tuple(call / 6 for call in range(12))
+    finding = only_finding(run_of(Cause(Kind.SLOW, 1.5, weights, ranks=(1,))))
+    assert (finding.ranks, finding.when) == ((1,), When.GROWING)
+
+
+def test_a_straggler_that_moves_is_one_finding() -> None:
+    path = tuple((call % 4, call % 6) for call in range(12))
+    finding = only_finding(run_of(Cause(Kind.SLOW, 3.0, ALWAYS, path=path)))
+    assert finding.when is When.MOVING
+    assert set(finding.places) == set(path)
+
+
+def test_a_slow_call_is_nobodys_fault() -> None:
+    weights = tuple(float(call == 8) for call in range(12))
+    finding = only_finding(run_of(Cause(Kind.SLOW, 2.0, weights)))
+    assert (finding.kind, finding.ranks, finding.calls) == (FindingKind.SLOW_CALL, (), (8,))
+
+
+def test_idle_time_before_a_send_that_no_region_covers() -> None:
+    finding = only_finding(run_of(Cause(Kind.IDLE_GAP, 9000.0, ALWAYS, ranks=(3,), region="send")))
+    assert (finding.kind, finding.ranks, finding.region) == (FindingKind.IDLE_GAP, (3,), "send")
+
+
+def test_a_slow_link_is_named_by_both_ends() -> None:
+    slow = Cause(Kind.SLOW_LINK, 8000.0, ALWAYS, link=(1, 2))
+    finding = only_finding(run_of(slow, topology="all_to_all"))
+    assert (finding.kind, finding.link) == (FindingKind.SLOW_TRANSFER, (1, 2))
+
+
+def test_every_fourth_event_slow_is_about_events() -> None:
+    slow = Cause(Kind.SLOW_ITEMS, 10.0, ALWAYS, region="work", every=4)
+    finding = only_finding(run_of(slow))
+    assert (finding.kind, finding.region) == (FindingKind.SLOW_EVENTS, "work")
+
+
+def test_a_rank_with_three_times_the_items_is_uneven_work() -> None:
+    more = Cause(Kind.MORE_ITEMS, 2.0, ALWAYS, ranks=(1,))
+    # Without the surplus the other items are dealt out to other blocks, which no replay knows.
+    scenario = run_of(more, topology="all_to_all", sizes=Sizes(4, 4, 6))
+    finding = only_finding(scenario, error=0.05)
+    assert (finding.kind, finding.ranks, finding.blocks) == (FindingKind.UNEVEN_WORK, (1,), ())
+
+
+def test_the_second_cause_is_measured_without_the_first() -> None:
+    late = Cause(Kind.LATE_START, 30_000.0, ALWAYS, ranks=(0,))
+    slow = Cause(Kind.SLOW, 3.0, ALWAYS, ranks=(2,), blocks=(4,))
+    scenario = run_of(late, causes=(late, slow), topology="all_to_all")
+    run = simulate(scenario)
+    explanation = explain_trace(run.trace())
+    kinds = {finding.kind for finding in explanation.findings}
+    assert kinds == {FindingKind.LATE_START, FindingKind.SLOW}
+    everything = sum(run.lengths_ns) - sum(simulate(scenario, []).lengths_ns)
+    together = sum(finding.gain_ns for finding in explanation.findings)
+    assert together == pytest.approx(everything, abs=0.03 * sum(run.lengths_ns))
+    assert explanation.explained_share < 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_balanced_run_has_no_finding(seed: int) -> None:
+    scenario = draw_balanced(np.random.default_rng([40, seed]))
+    assert explain_trace(simulate(scenario).trace()).findings == ()
+
+
+def test_the_first_calls_of_a_cold_run_are_left_out() -> None:
+    weights = (1.0, 0.3) + (0.0,) * 10
+    scenario = run_of(Cause(Kind.SLOW, 5.0, weights))
+    explanation = explain_trace(simulate(scenario).trace())
+    assert explanation.warm_up == (0, 1)
+    assert explanation.findings == ()
+    assert explanation.ordinals == tuple(range(2, 12))
+
+
+def test_of_a_large_capture_calls_are_taken_by_their_lengths(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kprof.analysis.explain.explanation.MAX_SPANS", 2500)
+    weights = tuple(float(call == 8) for call in range(12))
+    explanation = explain_trace(simulate(run_of(Cause(Kind.SLOW, 2.0, weights))).trace())
+    assert explanation.num_calls == 12
+    assert 2 <= len(explanation.ordinals) <= 5
+    assert 8 in explanation.ordinals
+
+
+def test_ranks_on_clocks_of_their_own_are_not_explained() -> None:
+    run = simulate(run_of(Cause(Kind.SLOW, 2.0, ALWAYS)))
+    run.is_aligned = False
+    with pytest.raises(ClockError):
+        explain_trace(run.trace())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "region", "least"),
+    [
+        ("all_to_all-token_flags-4xH200-skew3-264blocks", FindingKind.UNEVEN_BLOCKS, "expert", 0.2),
+        ("all_to_all-token_flags-4xH200-skew3", FindingKind.UNEVEN_BLOCKS, "combine/reduce", 0.1),
+    ],
+)
+def test_a_recording_names_the_next_step_of_its_ladder(
+    name: str, kind: FindingKind, region: str, least: float
+) -> None:
+    first = explain_trace(Trace.open(TRACES / f"{name}.kprof")).findings[0]
+    assert (first.kind, first.region) == (kind, region)
+    assert first.share > least
