@@ -173,6 +173,7 @@ class LaunchSequence:
         tracks_per_block: int | None,
     ) -> None:
         self.launches = tuple(launches)
+        self._num_launches = len(launches)
         plain = builds.plain
         self.names = [plain.phases(each.variant_idx)[each.phase_idx] for each in launches]
         self._builds, self._plain = builds, plain
@@ -206,8 +207,8 @@ class LaunchSequence:
         if recorder.is_recording:
             for idx in range(len(self.launches)):
                 self._run_recorded(idx, recorder)
-        elif self.launches:
-            self._plain.run(self, 0, len(self.launches))
+        elif self._num_launches:
+            self._plain.run(self, 0, self._num_launches)
 
     def _run_recorded(self, idx: int, recorder: Recorder | NullRecorder) -> None:
         grid = self.launches[idx].grid

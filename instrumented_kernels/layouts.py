@@ -128,16 +128,15 @@ def _struct(declared: type[Layout]) -> str:
 Failure = layout(
     "Failure",
     "What went wrong on this rank. In memory of the host, which looks at it without waiting for the device.",
+    u64(
+        "refused", "input that the kernel refuses, in its own code; 0: none. The plan stays usable"
+    ),
     u32("has_timed_out", "written last"),
     u32("region", "of the wait"),
     u32("peer", "who was waited for"),
     u32("slot", "what of it"),
     u32("epoch"),
     u32("waited_ms"),
-    u64(
-        "refused",
-        "input that the kernel refuses, in a code of its own; 0: none. The plan stays usable",
-    ),
 )
 
 

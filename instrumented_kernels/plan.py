@@ -138,7 +138,8 @@ class KernelPlan:
 
     def _begin_call(self, fingerprint: int) -> None:
         """Before a call fills its arguments; raises what went wrong in earlier ones, or DifferentCallsError."""
-        if self._failure.has_timed_out or self._failure.refused or not self._memory.is_open:
+        memory = self._memory
+        if memory.alarm[0] or memory.alarm[1] or not memory.is_open:
             self._raise_failure()
             self._memory.check_open()
         self._ledger.note(fingerprint)

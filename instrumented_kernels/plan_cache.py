@@ -8,7 +8,9 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from functools import cache
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
 from instrumented_kernels.call_ledger import CallLedger
 from kprof.devices import gpu
@@ -91,8 +93,7 @@ class PlanCache(Generic[PlanType]):
                 text = f"{self._kernel} for the first time on {tensor.device.type}, {kind}"
                 kept.ledger.meet(text, self._timeout_s)
                 plan = kept.plans[key] = make(kept.group, kept.ledger)
-        found: PlanType = plan
-        return found
+        return cast("PlanType", plan)
 
     def wait(self) -> None:
         """Wait for all calls on this rank; raises what went wrong in one of them."""
@@ -119,9 +120,15 @@ class PlanCache(Generic[PlanType]):
 
 
 def _default_group() -> Any:
+    """Torch's default group; None where there is none."""
+    return _groups_of_torch().WORLD
+
+
+@cache
+def _groups_of_torch() -> Any:
     import torch.distributed as dist
 
-    return dist.group.WORLD if dist.is_available() else None
+    return dist.group if dist.is_available() else SimpleNamespace(WORLD=None)
 
 
 def _open(process_group: Any) -> _GroupPlans:

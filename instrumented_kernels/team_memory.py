@@ -32,12 +32,11 @@ class TeamMemory:
         self.failure: Layout = (
             Failure() if self._pinned is None else Failure.from_address(self._pinned.data_ptr())
         )
+        # Zeros as long as nothing is wrong: what is cheapest to look at on every call.
+        words = (ctypes.c_uint64 * 2).from_address(ctypes.addressof(self.failure))
+        self.alarm = memoryview(words).cast("B").cast("Q")
+        self.is_open = True
         self.heaps = (ctypes.c_void_p * MAX_RANKS)(*self._heap.bases)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether calls may use the memory."""
-        return self._workspace is not None
 
     @property
     def workspace_address(self) -> int:
@@ -54,7 +53,7 @@ class TeamMemory:
 
     def retire(self) -> None:
         """No call may use the memory any more, but peers may still write to the heap: only `close` gives that back."""
-        self._workspace = None
+        self._workspace, self.is_open = None, False
 
     def close(self) -> None:
         """Free the memory. Collective: no rank may still write to another's heap."""
@@ -65,7 +64,7 @@ class TeamMemory:
     def abandon(self) -> None:
         """Free the memory of a group that cannot meet any more; the caller knows that nobody writes to it."""
         self._heap.close()
-        self._workspace = None
+        self._workspace, self.is_open = None, False
 
     def check_open(self) -> Memory:
         """The workspace; raises RuntimeError when it is gone."""

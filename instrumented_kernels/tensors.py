@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,19 +17,30 @@ def check_tensor(
     device: str,
 ) -> None:
     """Raise TypeError or ValueError with one sentence where `tensor` is not what the plan was made for."""
+    if (
+        tensor.dtype is dtype
+        and tensor.shape == shape
+        and _is_on(tensor, device)
+        and tensor.is_contiguous()
+    ):
+        return
     if tensor.dtype != dtype:
         raise TypeError(f"{name} must be {dtype}, got {tensor.dtype}")
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{name} must have shape {list(shape)}, got {list(tensor.shape)}")
-    if not _is_on(tensor.device, device):
+    if not _is_on(tensor, device):
         raise ValueError(f"{name} is on {tensor.device}, the plan runs on {device}")
-    if not tensor.is_contiguous():
-        raise ValueError(f"{name} must be contiguous; call .contiguous()")
+    raise ValueError(f"{name} must be contiguous; call .contiguous()")
 
 
-def _is_on(found: torch.device, wanted: str) -> bool:
-    """Whether a tensor's device is `wanted`, which may leave out the number: "cuda"."""
-    import torch
+def _is_on(tensor: torch.Tensor, device: str) -> bool:
+    """Whether a tensor is on "cpu", or on a GPU such as "cuda:1"; "cuda" is any."""
+    if device == "cpu":
+        return tensor.is_cpu
+    return tensor.is_cuda and _number_of(device) in (None, tensor.get_device())
 
-    device = torch.device(wanted)
-    return found.type == device.type and device.index in (None, found.index)
+
+@cache
+def _number_of(device: str) -> int | None:
+    number = device.partition(":")[2]
+    return int(number) if number else None

@@ -133,12 +133,13 @@ class Plan(KernelPlan):
         result = tensor.new_empty(tensor.shape) if out is None else out
         if result is not tensor or not tensor.is_contiguous():
             self._check_pair(tensor, result)
-        self._begin_call(prepared.fingerprint)
+        sequence, parts, fingerprint = prepared
+        self._begin_call(fingerprint)
         source, target = tensor.data_ptr(), result.data_ptr()
-        for arguments, begin_byte in prepared.parts:
+        for arguments, begin_byte in parts:
             arguments.input = source + begin_byte
             arguments.output = target + begin_byte
-        self._run(prepared.sequence, recorder or NOT_RECORDING)
+        self._run(sequence, recorder or NOT_RECORDING)
         self._end_call()
         return result
 
