@@ -131,12 +131,9 @@ Failure = layout(
     u64(
         "refused", "input that the kernel refuses, in its own code; 0: none. The plan stays usable"
     ),
-    u32("has_timed_out", "written last"),
-    u32("region", "of the wait"),
-    u32("peer", "who was waited for"),
-    u32("slot", "what of it"),
-    u32("epoch"),
-    u32("waited_ms"),
+    u64("region_and_peer", "of the wait that took too long: region + 1 in the high half; 0: none"),
+    u64("epoch_and_slot", "epoch in the high half"),
+    u64("waited_ms", "plus 1"),
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import time
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -178,7 +179,7 @@ class KernelPlan:
     def _raise_failure(self) -> None:
         """Raise what kernels have told the host, each once."""
         failure = self._failure
-        if failure.has_timed_out and not self._has_told_timeout:
+        if failure.region_and_peer and not self._has_told_timeout:
             self._has_told_timeout = True
             self._memory.retire()
             raise self._timeout_error()
@@ -192,10 +193,14 @@ class KernelPlan:
 
     def _timeout_error(self) -> PeerTimeoutError:
         failure = self._failure
-        explanation = self._ledger.explain(failure.peer)
+        while not (failure.epoch_and_slot and failure.waited_ms):
+            time.sleep(0)  # on their way from the device
+        region, peer = divmod(failure.region_and_peer, 1 << 32)
+        epoch, slot = divmod(failure.epoch_and_slot, 1 << 32)
+        explanation = self._ledger.explain(peer)
         return PeerTimeoutError(
-            f"rank {self.group.rank} waited {failure.waited_ms / 1e3:.1f} s for rank {failure.peer}, "
-            f"slot {failure.slot}, epoch {failure.epoch}, in {self.regions[failure.region].name}; "
+            f"rank {self.group.rank} waited {(failure.waited_ms - 1) / 1e3:.1f} s for rank {peer}, "
+            f"slot {slot}, epoch {epoch}, in {self.regions[region - 1].name}; "
             f"{explanation + '; ' if explanation else ''}the results of this call and later ones are void"
         )
 

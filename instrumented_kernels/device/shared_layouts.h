@@ -12,21 +12,15 @@ constexpr uint32_t kMaxRanks = 64;
 // What went wrong on this rank. In memory of the host, which looks at it without waiting for the device.
 struct Failure {
   uint64_t refused;  // input that the kernel refuses, in its own code; 0: none. The plan stays usable
-  uint32_t has_timed_out;  // written last
-  uint32_t region;  // of the wait
-  uint32_t peer;  // who was waited for
-  uint32_t slot;  // what of it
-  uint32_t epoch;
-  uint32_t waited_ms;
+  uint64_t region_and_peer;  // of the wait that took too long: region + 1 in the high half; 0: none
+  uint64_t epoch_and_slot;  // epoch in the high half
+  uint64_t waited_ms;  // plus 1
 };
 static_assert(sizeof(Failure) == 32, "Failure size");
 static_assert(offsetof(Failure, refused) == 0, "Failure.refused");
-static_assert(offsetof(Failure, has_timed_out) == 8, "Failure.has_timed_out");
-static_assert(offsetof(Failure, region) == 12, "Failure.region");
-static_assert(offsetof(Failure, peer) == 16, "Failure.peer");
-static_assert(offsetof(Failure, slot) == 20, "Failure.slot");
-static_assert(offsetof(Failure, epoch) == 24, "Failure.epoch");
-static_assert(offsetof(Failure, waited_ms) == 28, "Failure.waited_ms");
+static_assert(offsetof(Failure, region_and_peer) == 8, "Failure.region_and_peer");
+static_assert(offsetof(Failure, epoch_and_slot) == 16, "Failure.epoch_and_slot");
+static_assert(offsetof(Failure, waited_ms) == 24, "Failure.waited_ms");
 
 // One launch of one phase, kept ready by kernel_library.py.
 struct KernelLaunch {

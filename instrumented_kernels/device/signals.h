@@ -37,16 +37,13 @@ constexpr uint32_t kPollsBetweenChecks = 64;
 
 KPROF_DEVICE bool has_failed(const WaitLimits& limits) { return load_system(limits.has_failed) != 0; }
 
-// One thread tells the host that this rank gives up; the first one counts. All waits of the rank end soon after.
+// One thread tells the host that this rank gives up; the first one counts. All waits of the rank end soon after. No word is
+// zero and the host waits for all of them, so nothing has to be ordered: kernels in packets have no fence.
 KPROF_DEVICE void note_timeout(const WaitLimits& limits, const Waited& waited, uint32_t epoch, uint64_t ticks) {
   if (exchange_if_zero_device(limits.has_failed, 1u) != 0) return;
-  store_system(&limits.failure->region, waited.region);
-  store_system(&limits.failure->peer, waited.peer);
-  store_system(&limits.failure->slot, waited.slot);
-  store_system(&limits.failure->epoch, epoch);
-  store_system(&limits.failure->waited_ms, static_cast<uint32_t>(ticks / (kRealtimeTicksPerSecond / 1000)));
-  fence_release_system();
-  store_system(&limits.failure->has_timed_out, 1u);
+  store_system(&limits.failure->waited_ms, 1 + ticks / (kRealtimeTicksPerSecond / 1000));
+  store_system(&limits.failure->epoch_and_slot, static_cast<uint64_t>(epoch) << 32 | waited.slot);
+  store_system(&limits.failure->region_and_peer, static_cast<uint64_t>(waited.region + 1) << 32 | waited.peer);
 }
 
 // Whether a flag has come. Never `==`: a peer may be a call ahead.
