@@ -65,13 +65,18 @@ def read_own_file(path: Path, limit_bytes: int = MAX_JSON_BYTES) -> bytes:
         raise unreadable(path, error) from error
 
 
+def refuse_special(path: Path) -> None:
+    """Raises ValueError for a pipe, a device or a folder, and OSError where there is nothing."""
+    if special := describe_special(path.stat().st_mode):
+        raise ValueError(f"it is {special}")
+
+
 def read_maybe_gzipped(path: Path) -> bytes:
     """The bytes of a file, unpacked if it is gzipped; raises OSError, EOFError or ValueError.
 
     ValueError where it is a pipe or a device, or unpacks into far more than a recording does.
     """
-    if special := describe_special(path.stat().st_mode):
-        raise ValueError(f"it is {special}")
+    refuse_special(path)
     data = path.read_bytes()
     if data[:2] != b"\x1f\x8b":
         return data

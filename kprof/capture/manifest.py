@@ -19,14 +19,14 @@ FORMAT_VERSION: Final = 1
 # The ceiling on the ranks of a recording. Tables have a column for each.
 MAX_RANKS: Final = 1 << 14
 _INT32_MAX: Final = (1 << 31) - 1
-_MAX_COUNT: Final = 1 << 53
+MAX_COUNT: Final = 1 << 53
 
 Text = Annotated[str, Meta(max_length=1 << 18)]
 RankNumber = Annotated[int, Meta(ge=0, lt=MAX_RANKS)]
 WorldSize = Annotated[int, Meta(ge=0, le=MAX_RANKS)]
 Natural = Annotated[int, Meta(ge=0, le=_INT32_MAX)]
 ExitCode = Annotated[int, Meta(ge=-_INT32_MAX, le=_INT32_MAX)]
-Count = Annotated[int, Meta(ge=0, le=_MAX_COUNT)]
+Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 # Nanoseconds since 1970 fit until 2116, and the sum of two of them fits 64 bits.
 Time = Annotated[int, Meta(ge=-(1 << 61), le=1 << 62)]
 # A float that can be scaled, squared and added up.

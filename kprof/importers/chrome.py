@@ -7,13 +7,14 @@ that the first thread has the id of its process; that is recognised.
 
 from __future__ import annotations
 
-import gzip
+import zlib
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
+from kprof.capture.files import read_maybe_gzipped
 from kprof.errors import ForeignFormatError
 from kprof.importers.foreign import ForeignEvents, ImportSummary, write_foreign
 from kprof.importers.guesses import is_rank_in_ids
@@ -97,11 +98,8 @@ def import_chrome(
 def _read(file: Path) -> tuple[list[_Event], int]:
     """Complete events and instants, and how many others there are beside metadata."""
     try:
-        data = file.read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
-        events = msgspec.json.decode(data, type=list[_Event] | _File)
-    except (OSError, EOFError, gzip.BadGzipFile, msgspec.DecodeError, UnicodeDecodeError) as error:
+        events = msgspec.json.decode(read_maybe_gzipped(file), type=list[_Event] | _File)
+    except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
         raise ForeignFormatError(f"cannot read {file} as a Chrome trace: {error}") from error
     found = events.traceEvents if isinstance(events, _File) else events
     spans = [event for event in found if event.ph == "X" or _is_instant(event)]

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from kprof.capture.files import refuse_special
+from kprof.capture.manifest import MAX_COUNT
 from kprof.errors import ForeignFormatError
 from kprof.importers.foreign import ForeignEvents, ImportSummary, to_ns, write_foreign
 
@@ -74,6 +76,7 @@ def import_classic(
 def _read(file: Path) -> tuple[NDArray[np.int64], int]:
     """Events of one buffer, shape (n, 4), and how many did not fit."""
     try:
+        refuse_special(file)
         words = (
             np.load(file, allow_pickle=False) if file.suffix == ".npy" else np.fromfile(file, "<i8")
         )
@@ -86,7 +89,7 @@ def _read(file: Path) -> tuple[NDArray[np.int64], int]:
             f"{file} holds {words.dtype} of shape {words.shape}, expected int64 words in one dimension"
         )
     num_begun, capacity = int(words[0]), (len(words) - 1) // 4
-    if num_begun < 0:
+    if not 0 <= num_begun <= MAX_COUNT:
         raise ForeignFormatError(f"{file} begins with the count {num_begun}: not a classic buffer")
     num_kept = min(num_begun, capacity)
     return words[1 : 1 + 4 * num_kept].reshape(num_kept, 4), num_begun - num_kept

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
+from kprof.capture.checks import EVENT_BOUNDS
 from kprof.capture.directory import EventWriter, begin_capture, event_schema, finish_capture
 from kprof.capture.manifest import (
     FORMAT_VERSION,
+    MAX_RANKS,
     Alignment,
     ClockInfo,
     ClockSegment,
@@ -132,17 +134,23 @@ def to_ns(ticks: NDArray[np.int64], tick_ns: float) -> NDArray[np.int64]:
 def _check(events: ForeignEvents, origin: str) -> None:
     if len(events) == 0:
         raise ForeignFormatError(f"{origin} holds no events; nothing was imported")
-    for what, column in (("rank", events.rank), ("block", events.block)):
-        if column.min() < 0 or column.max() > np.iinfo(np.int32).max:
-            raise ForeignFormatError(
-                f"{origin} has {what} {int(column.min() if column.min() < 0 else column.max())}, "
-                f"expected 0 to 2147483647; check the column and the offsets"
-            )
     if events.duration_ns.min() < 0:
         row = int(np.argmin(events.duration_ns))
         raise ForeignFormatError(
             f"{origin}: event {row} ends {-int(events.duration_ns[row])} ns before it starts; fix or remove it"
         )
+    # What a capture may hold: what is written here must be read again.
+    bounds = {"rank": (0, MAX_RANKS - 1)} | EVENT_BOUNDS
+    for what in ("rank", "launch", "block", "warp", "start_ns", "duration_ns"):
+        column = getattr(events, what)
+        if column is None:
+            continue
+        least, most = bounds[what]
+        if column.min() < least or column.max() > most:
+            strange = int(column.min() if column.min() < least else column.max())
+            raise ForeignFormatError(
+                f"{origin} has {what} {strange}, expected {least} to {most}; check the column and the offsets"
+            )
 
 
 def _pack_fields(events: ForeignEvents, origin: str) -> tuple[tuple[Field, ...], NDArray[np.int64]]:

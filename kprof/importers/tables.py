@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kprof.capture.files import refuse_special
 from kprof.errors import ForeignFormatError
 from kprof.importers.foreign import ForeignEvents, ImportSummary, write_foreign
 
@@ -71,8 +72,9 @@ def _read(file: Path) -> pa.Table:
     if file.suffix not in readers:
         raise ForeignFormatError(f"{file} is neither .csv nor .parquet; convert it first")
     try:
+        refuse_special(file)
         return readers[file.suffix](file)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise ForeignFormatError(f"cannot read {file}: {error}") from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import resource
 from pathlib import Path
 from typing import Any
@@ -315,3 +316,39 @@ def test_what_was_exported_as_chrome_json_can_be_imported(tmp_path: Path) -> Non
     ]
     again = import_chrome(chrome(tmp_path, events), tmp_path / "again.kprof", bound_ns=1)
     assert rows(again.path, "start_ns, duration_ns") == rows(first.path, "start_ns, duration_ns")
+
+
+def chrome_of(**values: object) -> bytes:
+    event = {"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 0, "tid": 0} | values
+    return json.dumps({"traceEvents": [event]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (chrome_of(pid=2**53), "has rank 9007199254740992, expected 0 to 16383"),
+        (chrome_of(pid=70_000), "has rank 70000, expected 0 to 16383"),
+        (chrome_of(tid=2**40), "has block 1099511627776, expected"),
+        (chrome_of(dur=1e15), "has duration_ns 1000000000000000000, expected"),
+        (b'{"x":' + b"[" * 100_000, "cannot read"),
+        (gzip.compress(bytes(1 << 25)), "unpacks into more than 16,777,216 bytes"),
+    ],
+    ids=range(6),
+)
+def test_a_hostile_chrome_trace_is_one_sentence(tmp_path, content, reason):
+    (tmp_path / "t.json").write_bytes(content)
+    with pytest.raises(ForeignFormatError, match=reason):
+        import_chrome(tmp_path / "t.json", tmp_path / "o.kprof")
+    assert not (tmp_path / "o.kprof").exists()
+
+
+def test_files_to_import_that_are_none_are_not_waited_for(tmp_path):
+    for name in ("t.json", "t.csv", "t.parquet", "t.bin"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(ForeignFormatError, match="it is a pipe"):
+        import_chrome(tmp_path / "t.json", tmp_path / "o.kprof")
+    with pytest.raises(ForeignFormatError, match="it is a pipe"):
+        import_classic([tmp_path / "t.bin"], tmp_path / "o.kprof", names=["a"])
+    for name in ("t.csv", "t.parquet"):
+        with pytest.raises(ForeignFormatError, match="it is a pipe"):
+            import_table(tmp_path / name, tmp_path / "o.kprof")
