@@ -68,7 +68,8 @@ fuzz: $(VENV)/.ready-dev ## Read damaged captures and arenas for MINUTES=30 (SEE
 
 .PHONY: bench
 bench: $(VENV)/.ready-dev ## Run the benchmarks that need no GPU
-	@set -e; for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script; done
+	@set -e; for script in benchmarks/[a-z]*.py; do \
+		echo "== $$script"; $(BIN)/python -m benchmarks.$$(basename $$script .py); done
 
 .PHONY: native-deps
 native-deps: $(VENV)/.ready-dev ## Install, as root on Debian, what compile-only and browser tests need

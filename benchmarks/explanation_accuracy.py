@@ -1,8 +1,8 @@
 """Are explanations right on runs that nobody has seen before?
 
-Random runs from the simulator (`simulation/`), drawn anew unless a seed is given: one to four causes each, in twelve
-topologies, of which three were held back while the analyses were written; and runs with nothing wrong. What a
-cause is worth is the same run simulated without it, with the same random numbers.
+Random runs from the simulator (`tests/support/simulation/`), drawn anew unless a seed is given: one to four
+causes each, in twelve topologies, of which three were held back while the analyses were written; and runs with
+nothing wrong. What a cause is worth is the same run simulated without it, with the same random numbers.
 
     first     the first finding is the cause of the largest gain (or one within 0.5 % of the run of it)
     all       no cause worth 5 % of the run is left after those that were named, and nothing is named that is no cause

@@ -262,7 +262,7 @@ def write_capture(folder: Path, num_events: int) -> Path:
     import pyarrow as pa
 
     from kprof.capture.directory import EventWriter, begin_capture, event_schema, finish_capture
-    from kprof.synthetic import TraceBuilder
+    from synthetic import TraceBuilder
 
     output = folder / "bench.kprof"
     temporary = begin_capture(output, force=True)

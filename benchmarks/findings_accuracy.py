@@ -26,7 +26,7 @@ import numpy as np
 
 from kprof import analysis
 from kprof.analysis import Finding
-from kprof.planted import Plant, simulate
+from planted import Plant, simulate
 
 Random = np.random.Generator
 

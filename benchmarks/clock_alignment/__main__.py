@@ -28,8 +28,8 @@ from kprof.clocks.alignment import Calibration, align_clocks
 from kprof.clocks.offset import OffsetSample, Pair
 from kprof.devices.targets import Target
 from kprof.recording.record import RecordRequest, record
-from kprof.trace import Source, Trace
-from kprof.views import Selection
+from kprof.trace import Trace
+from kprof.trace.views import Selection, Source
 
 WORKLOAD = str(Path(__file__).with_name("workload.py"))
 

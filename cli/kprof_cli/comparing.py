@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kprof.output import refuse_existing
-from kprof.selection import SelectionText
+from kprof.capture.output import refuse_existing
+from kprof.trace.selection import SelectionText
 from kprof_cli.options import (
     BlocksOption,
     ForceOption,

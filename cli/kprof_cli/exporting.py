@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from kprof.capture.output import refuse_existing
 from kprof.errors import ExportError, SelectionError
-from kprof.output import refuse_existing
-from kprof.selection import SelectionText
+from kprof.trace.selection import SelectionText
 from kprof_cli.options import (
     BlocksOption,
     ForceOption,
@@ -162,7 +162,7 @@ def view(
     time: TimeOption = None,
 ) -> None:
     """Open the merged trace in the Perfetto UI."""
-    from kprof import view as viewer
+    from kprof.export import viewer
 
     link = viewer.DeepLink(pinned=tuple(pin or ()), expanded=tuple(expand or ()))
     with tempfile.TemporaryDirectory(prefix="kprof-view-") as scratch:

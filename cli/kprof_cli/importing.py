@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kprof.selection import parse_duration_ns
+from kprof.trace.selection import parse_duration_ns
 from kprof_cli.options import ForceOption
 from kprof_cli.output import note, say
 

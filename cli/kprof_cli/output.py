@@ -1,7 +1,7 @@
 """How the commands print: tables for people, JSON and CSV for machines, notes on stderr.
 
 Everything that kprof prints goes through this module, because names in it may come from strangers: control characters
-are shown as escapes (kprof.printable). Only CSV that does not go to a terminal is as it is.
+are shown as escapes (kprof.capture.printable). Only CSV that does not go to a terminal is as it is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from kprof.printable import printable, printable_json
+from kprof.capture.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kprof.output import refuse_existing
-from kprof.selection import SelectionText
+from kprof.capture.output import refuse_existing
+from kprof.trace.selection import SelectionText
 from kprof_cli.options import (
     BlocksOption,
     DaskOption,
@@ -72,8 +72,8 @@ def register(app: typer.Typer) -> None:
 
 def open_trace(run: Path, text: SelectionText) -> Trace:
     """The selected part of a capture."""
-    from kprof.selection import select
     from kprof.trace import Trace
+    from kprof.trace.selection import select
 
     return select(Trace.open(run), text)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kprof.errors import KprofError
-from kprof.selection import parse_size_bytes
+from kprof.trace.selection import parse_size_bytes
 from kprof_cli.info import describe_overhead
 from kprof_cli.options import ForceOption
 from kprof_cli.output import note

@@ -17,11 +17,11 @@ from kprof.analysis.summary import Progress, summarise
 from kprof.capture.rank_summary import summarise_file
 from kprof.errors import ClockError, ClusterError, KprofError
 from kprof.trace import Trace
-from kprof.views import Selection
+from kprof.trace.views import Selection
 
 if TYPE_CHECKING:
     from kprof.analysis.flow_sums import FlowRow
-    from kprof.flows.ends import Slice
+    from kprof.trace.flows.ends import Slice
 
 _TIMEOUT_S: Final = 10
 

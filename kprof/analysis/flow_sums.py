@@ -7,7 +7,7 @@ trace.
 `sends` counts those that released anybody; one may have released several waits. Flows need the events of two ranks, so
 no summary of one rank holds them. Up to MAX_EVENTS_PAIRED sends and waits all of them are looked at; of larger captures
 whole calls, evenly spread over the run: `calls_paired` says which. A call is here a set of launches that exchange data
-with each other and with no other launch (kprof.flows.launches).
+with each other and with no other launch (kprof.trace.flows.launches).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from kprof.analysis.once import once_per_trace
 from kprof.analysis.summary import table_exists
-from kprof.flows.ends import FlowEnds, Slice
-from kprof.flows.pairing import Ends
+from kprof.trace.flows.ends import FlowEnds, Slice
+from kprof.trace.flows.pairing import Ends
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -32,7 +32,7 @@ from kprof.capture.rank_summary import (
     track_slices,
 )
 from kprof.regions import RegionTable
-from kprof.views import aligned_sql, segment_of
+from kprof.trace.views import aligned_sql, segment_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

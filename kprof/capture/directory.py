@@ -36,6 +36,7 @@ from kprof.capture.manifest import (
     RankInfo,
     RankStarted,
 )
+from kprof.capture.output import refusal
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import (
     CaptureError,
@@ -45,7 +46,6 @@ from kprof.errors import (
     OutputExistsError,
     RegionError,
 )
-from kprof.output import refusal
 
 if TYPE_CHECKING:
     import pyarrow as pa

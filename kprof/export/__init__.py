@@ -39,10 +39,10 @@ def write(
     saw. Raises OutputExistsError, or ExportError for an unknown suffix, a profiler file that does not fit or a disk
     that refuses; no half-written file is left.
     """
+    from kprof.capture.output import replacing
     from kprof.export.kineto import Guests, read_guests
     from kprof.export.notices import notices
     from kprof.export.pipeline import run
-    from kprof.output import replacing
 
     path = Path(path)
     make_writer = _writer_for(path)

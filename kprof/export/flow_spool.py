@@ -15,13 +15,13 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kprof.flows.pairing import Ends
+from kprof.trace.flows.pairing import Ends
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kprof.export.source import Piece, Source
-    from kprof.flows.ends import FlowEnds
+    from kprof.trace.flows.ends import FlowEnds
 
 # A row of Ends, as it is written.
 _END: Final = np.dtype(

@@ -1,7 +1,7 @@
 """Flows: which send released which wait, looked up by event id while the events stream by.
 
 Small traces are joined at once. Large ones take the way of flow_spool.py, so that memory depends on a piece of the
-export and not on the trace. What belongs together is decided in kprof.flows.
+export and not on the trace. What belongs together is decided in kprof.trace.flows.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof.export.flow_spool import PieceFiles, spooled_ends
-from kprof.flows.ends import FlowEnds
-from kprof.flows.pairing import Ends, Ints
+from kprof.trace.flows.ends import FlowEnds
+from kprof.trace.flows.pairing import Ends, Ints
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.durations import PERCENTILE_ERROR
 from kprof.analysis.wording import difference, duration, members, percent
-from kprof.output import refuse_existing, replacing
-from kprof.printable import printable, printable_json
+from kprof.capture.output import refuse_existing, replacing
+from kprof.capture.printable import printable, printable_json
 from kprof.report.figures import CATEGORY_COLORS, all_figures
 from kprof.report.machine import loss_rows, quality_rows
 

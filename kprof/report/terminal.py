@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.wording import duration, percent
-from kprof.printable import printable
+from kprof.capture.printable import printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from kprof import report as reports
-from kprof.planted import Plant, simulate
+from kprof.export.viewer import serve
 from kprof.report.in_trace import find
 from kprof.trace import Trace
-from kprof.view import serve
+from planted import Plant, simulate
 
 pytestmark = [
     pytest.mark.browser,

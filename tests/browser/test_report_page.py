@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kprof import report as reports
-from kprof.planted import Plant, simulate
-from kprof.synthetic import TraceBuilder
+from planted import Plant, simulate
+from synthetic import TraceBuilder
 
 pytestmark = [
     pytest.mark.browser,

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from kprof.export import ExportSummary, write
-from kprof.synthetic import TraceBuilder
-from kprof.view import DeepLink, PinnedTrack, serve
+from kprof.export.viewer import DeepLink, PinnedTrack, serve
+from synthetic import TraceBuilder
 
 pytestmark = [
     pytest.mark.browser,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kprof.capture.directory import EventWriter, begin_capture, event_schema, finish_capture
-from kprof.planted import Plant, simulate
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from planted import Plant, simulate
+from synthetic import TraceBuilder
 
 REGIONS = """
 REGION(R_SEND, "dispatch/send", send, peer:8, slot:24)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kprof.synthetic import TraceBuilder
+from synthetic import TraceBuilder
 
 REGIONS = 'REGION(R_COPY, "copy", compute)\n'
 

@@ -67,7 +67,7 @@ def test_view_of_a_finding_in_a_large_capture_shows_its_stretch_only(kprof, skew
         seen["size_bytes"] = file.stat().st_size
         seen["link"] = options["deep_link"]
 
-    monkeypatch.setattr("kprof.view.serve", keep)
+    monkeypatch.setattr("kprof.export.viewer.serve", keep)
     assert kprof("view", skewed, "--finding", 1).code == 0
     narrow = dict(seen)
     monkeypatch.setattr("kprof_cli.exporting._DEFAULT_MAX_SLICES", 2_000_000)

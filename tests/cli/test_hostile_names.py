@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kprof.capture.directory import MANIFEST_NAME
-from kprof.printable import printable, printable_json
+from kprof.capture.printable import printable, printable_json
 
 CLI = Path(__file__).parents[2] / "cli" / "kprof_cli"
 # Retitles the terminal, clears it, rings, forges a line, turns text round, ends a string in C.

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from kprof.synthetic import TraceBuilder
+from synthetic import TraceBuilder
 
 REGIONS = 'REGION(R_SEND, "send", send)\nREGION(R_RECV, "recv", wait)\n'
 

@@ -20,7 +20,7 @@ from kprof.capture import manifest as m
 from kprof.capture.directory import MANIFEST_NAME, Capture, event_schema
 from kprof.capture.rank_summary import write_summary
 from kprof.capture.torch_traces import torch_trace_name
-from kprof.synthetic import TraceBuilder
+from synthetic import TraceBuilder
 
 REGIONS: Final = """
 REGION(S, "dispatch/send", send, peer:8, slot:8, bytes:16)

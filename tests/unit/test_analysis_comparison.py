@@ -11,9 +11,9 @@ import pytest
 from kprof import analysis
 from kprof import report as reports
 from kprof.errors import OutputExistsError, SelectionError
-from kprof.planted import Plant, simulate
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from planted import Plant, simulate
+from synthetic import TraceBuilder
 
 
 def side(first_seed: int, **changes: object) -> list[Trace]:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from kprof import analysis
 from kprof.errors import ClockError, SelectionError
-from kprof.planted import Plant, simulate
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from planted import Plant, simulate
+from synthetic import TraceBuilder
 
 REGIONS = """
 REGION(R_SEND,    "send",    send,    peer:8, slot:24)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kprof import analysis
-from kprof.synthetic import TraceBuilder
+from synthetic import TraceBuilder
 
 REGIONS = """
 REGION(R_WAIT,    "wait",    wait,    peer:8, slot:24)

@@ -14,9 +14,9 @@ from kprof.analysis.rules.causes import with_causes
 from kprof.analysis.rules.outliers import counts_that_stand_out, medians_of_others
 from kprof.capture.directory import event_schema
 from kprof.capture.manifest import ArenaUse, EventCounts
-from kprof.planted import Plant, simulate
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from planted import Plant, simulate
+from synthetic import TraceBuilder
 
 PAIR = """
 REGION(R_SEND, "send", send, peer:8, slot:24)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kprof import analysis
 from kprof.analysis.timeline import Focus, activity
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from synthetic import TraceBuilder
 
 REGIONS = """
 REGION(R_SEND, "send", send,    peer:8, slot:24)

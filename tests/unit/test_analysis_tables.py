@@ -9,8 +9,8 @@ from kprof.analysis.durations import PERCENTILE_ERROR
 from kprof.analysis.summary import summarise
 from kprof.capture.directory import EVENT_OPEN
 from kprof.errors import ClockError
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from synthetic import TraceBuilder
 
 REGIONS = """
 REGION(R_SEND,    "send",    send,    peer:8, slot:24)

@@ -31,8 +31,8 @@ from kprof.errors import (
     NotACaptureError,
     OutputExistsError,
 )
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from synthetic import TraceBuilder
 
 REGIONS = 'REGION(A, "a", compute, bytes:32)'
 

@@ -14,10 +14,10 @@ from kprof.analysis.cluster import prepare_on
 from kprof.capture.directory import Capture
 from kprof.capture.rank_summary import write_summary
 from kprof.errors import ClusterError
-from kprof.planted import Plant, simulate
-from kprof.synthetic import write_trace
 from kprof.trace import Trace
 from kprof_cli.main import run
+from planted import Plant, simulate
+from synthetic import write_trace
 
 distributed = pytest.importorskip(
     "distributed", reason="Dask is not installed: pip install 'kprof[dask]'"

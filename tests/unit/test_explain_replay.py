@@ -10,9 +10,9 @@ import pytest
 from kprof.analysis.explain.graph import build_graph
 from kprof.analysis.explain.replay import Change, Edit, Replay
 from kprof.analysis.explain.spans import load_spans
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
 from simulation import HELD_BACK, TOPOLOGIES, Cause, Kind, Scenario, Sizes, draw_scenario, simulate
+from synthetic import TraceBuilder
 
 REGIONS = """
 REGION(WORK, "work", compute)

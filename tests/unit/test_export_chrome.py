@@ -10,8 +10,8 @@ from typing import Any
 
 from kprof.capture.directory import EVENT_OPEN
 from kprof.export import write
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from synthetic import TraceBuilder
 
 REGIONS = """
 REGION(R_SEND, "send", send, peer:8, slot:24)

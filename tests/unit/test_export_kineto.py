@@ -14,8 +14,8 @@ import pytest
 
 from kprof.errors import ExportError
 from kprof.export import ExportSummary, write
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from synthetic import TraceBuilder
 
 REGIONS = 'REGION(R_COPY, "copy", compute, bytes:32)\n'
 # The profiler's clock is this far ahead of the device's: epoch nanoseconds, as Kineto writes them.

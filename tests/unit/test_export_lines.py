@@ -12,8 +12,8 @@ from typing import Any
 from kprof.capture.directory import EVENT_OPEN
 from kprof.export import GuestLine, GuestSlice, write
 from kprof.export.model import FIRST_EVENT_NS
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from synthetic import TraceBuilder
 
 REGIONS = """
 REGION(R_WAIT, "dispatch/wait-token", wait, peer:8, slot:24)

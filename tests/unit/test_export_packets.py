@@ -18,8 +18,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackDescriptor, T
 from kprof.export import write
 from kprof.export.lanes import nest
 from kprof.export.packets import Hole, Template, interleave, varint, varint_width
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from synthetic import TraceBuilder
 
 REGIONS = """
 REGION(R_SEND, "send", send, peer:8, slot:24)

@@ -16,8 +16,8 @@ import pytest
 from kprof.capture.directory import EVENT_CLAMPED, event_schema
 from kprof.export import ExportSummary, write
 from kprof.export.model import FIRST_EVENT_NS
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from synthetic import TraceBuilder
 
 REGIONS = """
 REGION(R_SEND, "dispatch/send", send, peer:8, slot:24)

@@ -17,8 +17,8 @@ import pytest
 
 from kprof.capture.directory import EVENT_OPEN, event_schema
 from kprof.export import ExportSummary, write
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from synthetic import TraceBuilder
 
 REGIONS = """
 REGION(R_OUTER, "вокруг 全体", other)

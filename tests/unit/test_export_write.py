@@ -16,8 +16,8 @@ from kprof.capture.directory import EVENT_OPEN, event_schema
 from kprof.capture.manifest import ArenaUse, EventCounts
 from kprof.errors import ExportError, OutputExistsError
 from kprof.export import write
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from synthetic import TraceBuilder
 
 REGIONS = """
 REGION(R_SEND, "send", send, peer:8, slot:24)

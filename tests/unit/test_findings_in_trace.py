@@ -16,10 +16,10 @@ from kprof import report as reports
 from kprof.analysis import Finding
 from kprof.errors import SelectionError
 from kprof.export import write
-from kprof.planted import Plant, simulate
 from kprof.report import in_trace
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from planted import Plant, simulate
+from synthetic import TraceBuilder
 
 Processor = Callable[[Path], Any]
 UNEVEN = Plant(tokens_of={3: 3.0})

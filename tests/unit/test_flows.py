@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kprof import analysis
-from kprof.flows.ends import FlowEnds
-from kprof.flows.pairing import Doubt, Ends, pair
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from kprof.trace.flows.ends import FlowEnds
+from kprof.trace.flows.pairing import Doubt, Ends, pair
+from synthetic import TraceBuilder
 
 REGIONS = """
 REGION(R_SEND,      "send",      send, peer:8, slot:8)

@@ -19,8 +19,8 @@ from kprof.capture.manifest import MAX_RANKS
 from kprof.capture.rank_summary import stored_summary, write_summary
 from kprof.errors import CorruptCaptureError, KprofError, RegionError, SelectionError
 from kprof.regions import Field, Region, RegionTable, parse_regions
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from synthetic import TraceBuilder
 
 REGIONS = """
 REGION(S, "send", send, peer:8, slot:8, order:8)

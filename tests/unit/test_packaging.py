@@ -97,7 +97,7 @@ def test_the_help_of_every_command_is_quick():
 
 
 def test_reading_a_capture_never_loads_torch(tmp_path):
-    from kprof.synthetic import TraceBuilder
+    from synthetic import TraceBuilder
 
     build = TraceBuilder('REGION(A, "a", compute)', 1)
     build.span(rank=0, region="a", start_ns=0, duration_ns=1)

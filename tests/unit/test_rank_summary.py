@@ -20,9 +20,9 @@ from kprof.capture.rank_summary import (
     track_slices,
     write_summary,
 )
-from kprof.planted import Plant, simulate
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from planted import Plant, simulate
+from synthetic import TraceBuilder
 
 REGIONS = """
 REGION(R_OUTER, "outer",   compute)
@@ -226,7 +226,7 @@ def test_events_of_undeclared_regions_are_counted_as_such(tmp_path: Path) -> Non
 def test_findings_are_the_same_from_summaries(tmp_path: Path) -> None:
     trace = simulate(Plant(num_ranks=4, tokens_of={2: 3.0}, seed=5))
     path = tmp_path / "run.kprof"
-    from kprof.synthetic import write_trace
+    from synthetic import write_trace
 
     capture = write_trace(trace, path)
     expected = [finding.sentence for finding in analysis.findings(trace)]

@@ -27,8 +27,8 @@ from kprof.recording.record import (
     session,
 )
 from kprof.recording.runs import describe_exit
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from synthetic import TraceBuilder
 
 RANKS = str(Path(__file__).parents[1] / "cli" / "workloads" / "ranks.py")
 

@@ -16,12 +16,12 @@ from kprof import report as reports
 from kprof.analysis.wording import counted, difference, duration, listed, members, percent
 from kprof.capture.manifest import RegionLosses
 from kprof.errors import ClockError, ExportError, OutputExistsError, SelectionError
-from kprof.planted import Plant, simulate
 from kprof.report import Report
 from kprof.report.figures import all_figures
 from kprof.report.page import to_html
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from planted import Plant, simulate
+from synthetic import TraceBuilder
 
 EVIL = "<script>alert(1)</script></script><img src=x onerror=alert(2)>&'"
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kprof.errors import SelectionError
-from kprof.selection import (
+from kprof.trace.selection import (
     SelectionText,
     match_regions,
     parse_numbers,
@@ -17,7 +17,7 @@ from kprof.selection import (
     parse_time_range,
     select,
 )
-from kprof.synthetic import TraceBuilder
+from synthetic import TraceBuilder
 
 NAMES = ["dispatch/send", "dispatch/wait-token", "combine/send", "what?"]
 

@@ -9,9 +9,9 @@ import pytest
 from kprof.capture.directory import EVENT_OPEN
 from kprof.capture.manifest import Alignment, ClockSegment, RankAlignment
 from kprof.errors import ClockError, SelectionError
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
-from kprof.views import EVENT_ID_RANK_SHIFT
+from kprof.trace.views import EVENT_ID_RANK_SHIFT
+from synthetic import TraceBuilder
 
 REGIONS = """
 REGION(R_SEND, "send", send, peer:8, slot:24)

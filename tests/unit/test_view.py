@@ -21,8 +21,8 @@ import pytest
 
 from kprof.errors import TargetError, ViewError
 from kprof.export import ExportSummary, write
-from kprof.synthetic import TraceBuilder
-from kprof.view import ONLINE_UI, DeepLink, PinnedTrack, serve, ui_url
+from kprof.export.viewer import ONLINE_UI, DeepLink, PinnedTrack, serve, ui_url
+from synthetic import TraceBuilder
 
 CONTENT = b"trace bytes" * 1000
 
@@ -162,7 +162,7 @@ def test_ctrl_c_ends_it_in_a_line(trace_file: Path, monkeypatch: pytest.MonkeyPa
         raise KeyboardInterrupt
 
     lines: list[str] = []
-    monkeypatch.setattr("kprof.view._Server.wait", interrupt)
+    monkeypatch.setattr("kprof.export.viewer._Server.wait", interrupt)
     serve(trace_file, port=0, should_open=False, announce=lines.append)
     assert lines[-1] == "stopped; no browser has read the whole trace"
 

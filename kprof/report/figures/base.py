@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any, Final
 
-from kprof.printable import printable
+from kprof.capture.printable import printable
 
 if TYPE_CHECKING:
     import pandas as pd

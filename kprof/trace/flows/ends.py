@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kprof.capture.directory import EVENT_OPEN
-from kprof.flows.launches import Side, has_lost, is_lossy
-from kprof.flows.pairing import Doubt, Ends, pair
-from kprof.views import EVENT_ID_RANK_SHIFT, aligned_sql, segment_of
+from kprof.trace.flows.launches import Side, has_lost, is_lossy
+from kprof.trace.flows.pairing import Doubt, Ends, pair
+from kprof.trace.views import EVENT_ID_RANK_SHIFT, aligned_sql, segment_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,9 +11,9 @@ import pyarrow as pa
 from kprof.capture.directory import event_schema
 from kprof.capture.manifest import EventCounts, Manifest
 from kprof.regions import parse_regions
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
 from simulation.program import REGIONS_TEXT, Ints, Op, Program
+from synthetic import TraceBuilder
 
 
 @dataclass(frozen=True)

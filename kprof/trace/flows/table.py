@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from kprof.flows.ends import FlowEnds
+from kprof.trace.flows.ends import FlowEnds
 
 if TYPE_CHECKING:
     import pyarrow as pa

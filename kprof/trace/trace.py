@@ -6,7 +6,7 @@ and exports run, so that nothing needs all events in memory:
     events    one row per record: event_id, rank, launch, kernel, ordinal, block, warp, region_id, region, category,
               kind, flags, start_ns, end_ns, duration_ns, payload, hw_id, and one column per payload field (peer,
               slot, bytes always; NULL where the region has no such field)
-    flows     one row per wait that a send released (kprof.flows says how they are joined): send_event_id,
+    flows     one row per wait that a send released (kprof.trace.flows says how they are joined): send_event_id,
               wait_event_id, send_region, wait_region, kernel, ordinal, src, dst, slot, send_block, send_warp,
               send_start_ns, send_end_ns, wait_block, wait_warp, wait_start_ns, wait_end_ns
     regions   id, name, category, kind, moment (issue, or complete: ends when memory operations have completed)
@@ -31,14 +31,14 @@ from kprof.capture.manifest import Alignment, Manifest, RankInfo
 from kprof.capture.rank_summary import stored_summary
 from kprof.errors import ClockError, CorruptCaptureError, SelectionError
 from kprof.regions import MergedTables, Region, RegionTable, merge_tables
-from kprof.views import Selection, Source, can_use_summaries, connect, create_views, cut_sql
+from kprof.trace.views import Selection, Source, can_use_summaries, connect, create_views, cut_sql
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import pyarrow as pa
 
-    from kprof.flows.launches import Side
+    from kprof.trace.flows.launches import Side
 
 # A sentence with more numbers in it is not read.
 _MAX_NAMED: Final = 16
@@ -125,7 +125,7 @@ class Trace:
 
     @cached_property
     def _flow_sides(self) -> tuple[Side, ...]:
-        from kprof.flows.launches import flow_sides
+        from kprof.trace.flows.launches import flow_sides
 
         return flow_sides(self)
 
@@ -222,7 +222,7 @@ class Trace:
         """Fill the view `flows` when it is first asked for."""
         if self._has_flows or not self._reads_flows(query):
             return
-        from kprof.flows.table import flow_pairs
+        from kprof.trace.flows.table import flow_pairs
 
         self._has_flows = True
         for pairs in flow_pairs(self):

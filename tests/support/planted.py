@@ -18,8 +18,8 @@ import pyarrow as pa
 from kprof.capture.directory import event_schema
 from kprof.capture.manifest import EventCounts
 from kprof.regions import RegionTable, parse_regions
-from kprof.synthetic import TraceBuilder
 from kprof.trace import Trace
+from synthetic import TraceBuilder
 
 REGIONS_TEXT: Final = """
 REGION(R_COUNT,       "dispatch/count",        compute)

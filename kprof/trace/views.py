@@ -277,7 +277,7 @@ def aligned_sql(local: str, segment: str = "c") -> str:
     return f"(({local}) + CAST(round({segment}.offset_ns + {drift}) AS BIGINT))"
 
 
-# Which send released which wait is decided in kprof.flows, which fills the table behind this view when it is asked for.
+# kprof.trace.flows decides which send released which wait. It fills the table behind this view on first use.
 _FLOW_PAIRS_SQL: Final = """
     CREATE TABLE flow_pairs (
         send_event_id BIGINT, wait_event_id BIGINT, rule SMALLINT, launch INTEGER, src INTEGER,
