@@ -26,6 +26,7 @@ check_version(installed_version())
 
 from kprof.triton.buffer import Buffer, buffer, pack  # noqa: E402
 from kprof.triton.calls import lap, mark, open_track, span, start, stop, value  # noqa: E402
+from kprof.triton.instrument import instrument  # noqa: E402
 from kprof.triton.regions import Regions  # noqa: E402
 from kprof.triton.values import Moment, Track  # noqa: E402
 
@@ -35,6 +36,7 @@ __all__ = [
     "Regions",
     "Track",
     "buffer",
+    "instrument",
     "lap",
     "mark",
     "open_track",

@@ -6,10 +6,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import sample_kernels
 import torch
 import triton
 import triton.language as tl
-from sample_kernels import DONE, copy, marks, matmul, regions
+from sample_kernels import DONE, copy, marks, matmul, plain_matmul, regions
 
 import kprof.triton as kp
 from kprof import abi
@@ -94,6 +95,30 @@ def record_off(recorder: Recorder) -> None:
     assert torch.equal(x, y)
 
 
+def record_instrumented(recorder: Recorder) -> None:
+    lines = Path(sample_kernels.__file__).read_text().splitlines()
+    loop = 1 + lines.index("    for _ in range(0, k, K):")
+    steps = loop + 2, loop + 3
+    matmul_with_spans = kp.instrument(
+        plain_matmul, at={"dot": "tl.dot", "loop": loop, "steps": steps}, recorder=recorder
+    )
+    a, b = torch.randn(32, 32).half(), torch.randn(32, 32).half()
+    c = torch.zeros(32, 32).half()
+    matmul_with_spans[(2, 2)](a, b, c, 32, 32, 32, None, M=16, N=16, K=16, IN_LOOP=False)
+    torch.testing.assert_close(c.double(), a.double() @ b.double(), atol=0.02, rtol=0.01)
+    ones = torch.zeros(64)
+    plain_tuned_with_spans = kp.instrument(plain_tuned, at={"store": "tl.store"}, recorder=recorder)
+    plain_tuned_with_spans[lambda meta: (64 // meta["BLOCK"],)](ones, 64)
+    assert ones.tolist() == [1.0] * 64
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 16})], key=["n"], do_bench=time_of)
+@triton.jit
+def plain_tuned(x, n, BLOCK: tl.constexpr):
+    """A kernel of somebody else's."""
+    tl.store(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), 1.0)
+
+
 CASES = {
     "reserved": lambda recorder: record_copy(recorder, (3,)),
     "claimed": lambda recorder: record_copy(recorder, None),
@@ -102,6 +127,7 @@ CASES = {
     "calls": record_calls,
     "off": record_off,
     "tuned": record_tuned,
+    "instrumented": record_instrumented,
 }
 
 

@@ -10,6 +10,7 @@ from needed import require_triton
 require_triton()
 
 import bad_kernels  # noqa: E402
+import sample_kernels  # noqa: E402
 from compiled import Pointer, compile_for  # noqa: E402
 from triton.compiler.errors import CompilationError  # noqa: E402
 
@@ -127,3 +128,43 @@ def test_a_symbol_that_the_region_file_does_not_declare(tmp_path: Any) -> None:
         AttributeError, match="no region is called R_WAIT; the region file declares R_COPY"
     ):
         _ = regions.R_WAIT
+
+
+def test_a_place_that_the_kernel_does_not_have() -> None:
+    with pytest.raises(
+        RecorderError,
+        match=r"fine has no statement at 'tl.dot' for 'dot'; its lines are \d+ to \d+",
+    ):
+        kp.instrument(bad_kernels.fine, at={"dot": "tl.dot"})
+
+
+def test_what_is_no_kernel_cannot_be_instrumented() -> None:
+    with pytest.raises(
+        RecorderError, match=r"instrument\(\) takes a kernel made by @triton.jit or @gluon.jit"
+    ):
+        kp.instrument(3, at={"dot": "tl.dot"})
+
+
+def test_kernels_of_functions_are_refused() -> None:
+    size = bad_kernels.tl.constexpr(3)
+
+    def kernel(x):
+        bad_kernels.tl.store(x, size)
+
+    with pytest.raises(RecorderError, match="uses variables of the function that it is defined in"):
+        kp.instrument(bad_kernels.triton.jit(kernel), at={"store": "tl.store"})
+
+
+def test_instrumented_and_off_is_the_original() -> None:
+    """Under `kprof record` the spans are there, otherwise nothing is."""
+    spans = kp.instrument(sample_kernels.plain_matmul, at={"dot": "tl.dot"})
+    matrices = [Pointer("fp16")] * 3
+    tile = {"M": 128, "N": 128, "K": 64, "IN_LOOP": False}
+    arguments = (*matrices, 4096, 4096, 4096, None)
+    original = compile_for("gfx942", sample_kernels.plain_matmul, *arguments, **tile)
+    off = compile_for("gfx942", spans.kernel, *arguments, **tile, kprof_buffer=None)
+    recorded = compile_for(
+        "gfx942", spans.kernel, *arguments, **tile, kprof_buffer=kp.pack(LAUNCH, spans.regions)
+    )
+    assert off.instructions == original.instructions
+    assert recorded.count("s_memrealtime") > 0

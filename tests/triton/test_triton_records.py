@@ -99,3 +99,22 @@ def test_runs_of_a_tuner_are_not_recorded(recorded: Callable[[str], Trace]) -> N
     """Two configurations were timed; the one that won, with two steps of 32, was recorded once."""
     events = recorded("tuned").frame("SELECT payload FROM events ORDER BY start_ns")
     assert events["payload"].tolist() == [0, 32]
+
+
+def test_spans_are_put_into_kernels_of_others(recorded: Callable[[str], Trace]) -> None:
+    """A matmul of 2 x 2 programs with two steps each: by call, by line, and by lines; a tuned kernel of 4 programs."""
+    trace = recorded("instrumented")
+    counts = trace.frame("SELECT region, count(*) AS n FROM events GROUP BY 1 ORDER BY 1")
+    assert dict(zip(counts["region"], counts["n"], strict=True)) == {
+        "dot": 8,
+        "loop": 4,
+        "steps": 8,
+        "store": 4,
+    }
+    outside = trace.frame(
+        """SELECT count(*) AS n FROM events inner_span JOIN events loop USING (block, launch)
+           WHERE loop.region = 'loop' AND inner_span.region IN ('dot', 'steps')
+             AND (inner_span.start_ns < loop.start_ns
+                  OR inner_span.start_ns + inner_span.duration_ns > loop.start_ns + loop.duration_ns)"""
+    )
+    assert outside["n"][0] == 0

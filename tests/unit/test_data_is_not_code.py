@@ -13,6 +13,8 @@ SOURCES = sorted(
     for folder in ("kprof", "cli", "instrumented_kernels")
     for file in (ROOT / folder).rglob("*.py")
 )
+# Rewrites a Triton kernel whose module the process has imported: its own source, and nothing that comes from a capture.
+ALLOWED = {str(ROOT / "kprof" / "triton" / "instrument.py"): ["exec()", "compile()"]}
 EVALUATING_CALLS = {"eval", "exec", "compile", "__import__"}
 EVALUATING_MODULES = {"pickle", "marshal", "shelve", "dill", "joblib", "yaml"}
 
@@ -43,7 +45,8 @@ def offences(source: str) -> list[str]:
 def test_no_source_evaluates_anything():
     found = {str(file): offences(file.read_text(encoding="utf-8")) for file in SOURCES}
     assert len(found) > 30
-    assert {file: lines for file, lines in found.items() if lines} == {}
+    calls = {file: [line.split(": ")[1] for line in lines] for file, lines in found.items()}
+    assert {file: names for file, names in calls.items() if names} == ALLOWED
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,225 @@
+"""Spans in a kernel that somebody else wrote: its source is rewritten, its file is not.
+
+matmul = kp.instrument(matmul, at={"load": "tl.load", "dot": "tl.dot", "epilogue": (41, 44)})
+matmul[grid](a, b, c, ...)                  # as before; under `kprof record` the spans are recorded
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import hashlib
+import inspect
+import linecache
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import triton
+
+from kprof.errors import RecorderError
+from kprof.triton import calls
+from kprof.triton.buffer import buffer
+from kprof.triton.regions import Regions
+
+Place = str | int | tuple[int, int]
+
+_BUFFER: Final = "kprof_buffer"
+_TRACK: Final = "kprof_track"
+_JIT_OPTIONS: Final = (
+    "version",
+    "do_not_specialize",
+    "do_not_specialize_on_alignment",
+    "debug",
+    "noinline",
+    "launch_metadata",
+)
+
+
+class Instrumented:
+    """A kernel with spans in it. It launches as the original does, and gets a buffer for every launch by itself."""
+
+    def __init__(self, kernel: Any, name: str, regions: Regions, recorder: Any = None) -> None:
+        self.kernel = kernel
+        self.regions = regions
+        self._name = name
+        self._recorder = recorder
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """A function that launches on `grid`."""
+        # A tuner's configuration decides a grid that is a function.
+        known = None if callable(grid) else grid
+
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            prof = buffer(self._name, known, self.regions, recorder=self._recorder)
+            return self.kernel[grid](*args, **kwargs, **{_BUFFER: prof})
+
+        return launch
+
+
+def instrument(
+    kernel: Any,
+    at: Mapping[str, Place],
+    *,
+    categories: Mapping[str, str] | None = None,
+    recorder: Any = None,
+) -> Instrumented:
+    """A copy of a @triton.jit (or @gluon.jit, or autotuned) kernel with a span of region `name` at every place.
+
+    A place is a call ("tl.load": every statement that makes it), a line of the kernel's file (the statement that begins
+    there, a loop with all its turns), or the first and the last line of statements that follow each other. Places may
+    lie within others. `categories` are those of the regions, "compute" unless given; `recorder` is this process's.
+    Raises RecorderError for a kernel without source, and for a place that the kernel does not have.
+    """
+    function = _function_of(kernel)
+    tree, first_line = _source_of(function)
+    regions = Regions()
+    names = {f"kprof_{call}": getattr(calls, call) for call in ("open_track", "start", "stop")}
+    for idx, (name, place) in enumerate(at.items()):
+        names[f"kprof_region_{idx}"] = regions.define(
+            name, category=(categories or {}).get(name, "compute")
+        )
+        spans = _Spans(place, idx, first_line)
+        tree.body = spans.around(tree.body)
+        if not spans.num_found:
+            raise RecorderError(
+                f"{function.__name__} has no statement at {place!r} for {name!r}; its lines are "
+                f"{first_line + tree.lineno - 1} to {first_line + (tree.end_lineno or 1) - 1}"
+            )
+    tree.args.args.append(ast.arg(_BUFFER))
+    tree.args.defaults.append(ast.Constant(None))
+    tree.body.insert(_num_docstrings(tree), _statement(f"{_TRACK} = kprof_open_track({_BUFFER})"))
+    rebuilt = _rebuilt(kernel, _compiled(tree, function, names))
+    return Instrumented(rebuilt, function.__name__, regions, recorder)
+
+
+class _Spans:
+    """Puts one region's spans around the statements at one place."""
+
+    def __init__(self, place: Place, idx: int, first_line: int) -> None:
+        self._place = place
+        self._idx = idx
+        self._first_line = first_line
+        self.num_found = 0
+
+    def around(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """The statements with spans, in loops and branches too."""
+        result: list[ast.stmt] = []
+        run: list[ast.stmt] = []
+        for statement in body:
+            if self._is_wanted(statement):
+                run.append(statement)
+                if not isinstance(self._place, tuple):
+                    result += self._wrapped(run)
+                    run = []
+                continue
+            result += self._wrapped(run)
+            run = []
+            for field in ("body", "orelse"):
+                if inner := getattr(statement, field, None):
+                    setattr(statement, field, self.around(inner))
+            result.append(statement)
+        return result + self._wrapped(run)
+
+    def _is_wanted(self, statement: ast.stmt) -> bool:
+        if statement.lineno == 0 or isinstance(statement, ast.Return):
+            return False
+        line = self._first_line + statement.lineno - 1
+        if isinstance(self._place, int):
+            return line == self._place
+        if isinstance(self._place, tuple):
+            last = self._first_line + (statement.end_lineno or statement.lineno) - 1
+            return self._place[0] <= line and last <= self._place[1]
+        return any(
+            isinstance(node, ast.Call) and ast.unparse(node.func) == self._place
+            for part in _own_expressions(statement)
+            for node in ast.walk(part)
+        )
+
+    def _wrapped(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        if not statements:
+            return []
+        self.num_found += 1
+        begin = f"kprof_begin_{self._idx}"
+        stop = f"{_TRACK} = kprof_stop({_TRACK}, {begin}, kprof_region_{self._idx})"
+        return [_statement(f"{begin} = kprof_start({_TRACK})"), *statements, _statement(stop)]
+
+
+def _own_expressions(statement: ast.stmt) -> list[ast.AST]:
+    """What a statement evaluates by itself: of a loop or branch not what is in its body."""
+    return [node for node in ast.iter_child_nodes(statement) if not isinstance(node, ast.stmt)]
+
+
+def _statement(text: str) -> ast.stmt:
+    """A statement of ours: on line 0, where no place finds it."""
+    statement = ast.parse(text).body[0]
+    for node in ast.walk(statement):
+        if hasattr(node, "lineno"):
+            node.lineno = 0
+    return statement
+
+
+def _function_of(kernel: Any) -> Any:
+    """The Python function under @triton.autotune, @triton.heuristics and @triton.jit."""
+    while not inspect.isfunction(kernel):
+        kernel = getattr(kernel, "fn", None)
+        if kernel is None:
+            raise RecorderError("instrument() takes a kernel made by @triton.jit or @gluon.jit")
+    return kernel
+
+
+def _source_of(function: Any) -> tuple[ast.FunctionDef, int]:
+    """The function as a tree, and the line of its file on which the tree's first line is."""
+    try:
+        lines, first_line = inspect.getsourcelines(function)
+    except OSError:
+        raise RecorderError(f"the source of {function.__name__} cannot be read") from None
+    if inspect.getclosurevars(function).nonlocals:
+        raise RecorderError(
+            f"{function.__name__} uses variables of the function that it is defined in; "
+            "instrument() takes kernels that are defined in a module"
+        )
+    tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    assert isinstance(tree, ast.FunctionDef)
+    tree.decorator_list = []
+    return tree, first_line
+
+
+def _num_docstrings(tree: ast.FunctionDef) -> int:
+    return 0 if ast.get_docstring(tree) is None else 1
+
+
+def _compiled(tree: ast.FunctionDef, function: Any, names: dict[str, Any]) -> Any:
+    """The function of the tree, whose source Triton finds where Python keeps the source of files."""
+    text = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    file_name = f"{inspect.getfile(function)} (instrumented by kprof, {digest})"
+    # No time of change: then Python does not look for the file.
+    linecache.cache[file_name] = (len(text), None, text.splitlines(keepends=True), file_name)
+    scope = {**function.__globals__, **names}
+    exec(compile(text, file_name, "exec"), scope)
+    return scope[function.__name__]
+
+
+def _rebuilt(kernel: Any, function: Any) -> Any:
+    """The kernel with its decorators around another function."""
+    if inspect.isfunction(kernel.fn):
+        return _jit(kernel, function)
+    outer = copy.copy(kernel)
+    outer.fn = _rebuilt(kernel.fn, function)
+    outer.arg_names = outer.fn.arg_names
+    if hasattr(outer, "cache"):
+        outer.cache = dict(kernel.cache)
+        outer.base_fn = function
+    return outer
+
+
+def _jit(kernel: Any, function: Any) -> Any:
+    kept = getattr(kernel, "kwargs", None) or {
+        name: getattr(kernel, name) for name in _JIT_OPTIONS if hasattr(kernel, name)
+    }
+    if getattr(kernel, "is_gluon", lambda: False)():
+        from triton.experimental import gluon
+
+        return gluon.jit(function, **kept)
+    return triton.jit(function, **kept)
