@@ -20,6 +20,10 @@ NVCC_PACKAGES := 'nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*' 'nvidia-cuda-c
 # Compiles for NVIDIA and AMD, and interprets, without a GPU.
 TRITON := 'triton==3.9.*'
 
+# C++ that people write: no tables of regions, no generated headers.
+CPP_FILES = $(shell find kprof instrumented_kernels benchmarks tests \( -name '*.h' -o -name '*.hip' \) ! -name '*regions.h' \
+	| xargs grep -L '^// Generated from')
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
@@ -55,7 +59,13 @@ gpu-test: $(VENV)/.ready-dev ## Run the tests that need an NVIDIA or AMD GPU
 lint: $(VENV)/.ready-dev ## Check style, formatting and the direction of imports
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/clang-format --dry-run -Werror $(CPP_FILES)
 	$(BIN)/lint-imports
+
+.PHONY: format
+format: $(VENV)/.ready-dev ## Format Python and C++
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(CPP_FILES)
 
 .PHONY: types
 types: $(VENV)/.ready-dev ## Check types (mypy --strict)
@@ -116,6 +126,6 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	@echo "Installing into $(VENV) for development: hypothesis, import-linter, mypy, orjson, pandas-stubs, pytest, ruff, selenium."
+	@echo "Installing into $(VENV) for development: clang-format, hypothesis, import-linter, mypy, orjson, pandas-stubs, pytest, ruff, selenium."
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[torch,view,dev]'
 	@touch $@

@@ -1,5 +1,5 @@
-// Every GPU writes to all its peers at once, rows of one warp each, as the all-to-all does; nothing is waited for. The rate
-// is what the links give, and the limit of any all-to-all over them.
+// Every GPU writes to all its peers at once, rows of one warp each, as the all-to-all does; nothing is waited for. The
+// rate is what the links give, and the limit of any all-to-all over them.
 #include <kprof/kprof.h>
 
 #include "grid.h"

@@ -8,8 +8,8 @@
 //
 // Compiled twice: with the real-time clock and with -DKPROF_CLOCK_CYCLES=1.
 //
-// The classic scheme is the one of the first intra-kernel profilers: one global atomic per event, then four 8-byte stores
-// with a load between them, 32 bytes an event.
+// The classic scheme is the one of the first intra-kernel profilers: one global atomic per event, then four 8-byte
+// stores with a load between them, 32 bytes an event.
 #include <kprof/kprof.h>
 
 #define KPROF_REGIONS "regions.h"
@@ -147,18 +147,25 @@ __global__ void readings(Reading* out, uint32_t num_readings) {
 
 }  // namespace
 
-#define KPROF_DISPATCH(kernel, ...)                                                                          \
-  switch (scheme) {                                                                                         \
-    case kNone: return KPROF_LAUNCH(kernel<kNone>, blocks, threads, stream, 0, __VA_ARGS__);                \
-    case kPerWarp: return KPROF_LAUNCH(kernel<kPerWarp>, blocks, threads, stream, 0, __VA_ARGS__);          \
-    case kPerBlock: return KPROF_LAUNCH(kernel<kPerBlock>, blocks, threads, stream, 0, __VA_ARGS__);        \
-    case kClassic: return KPROF_LAUNCH(kernel<kClassic>, blocks, threads, stream, 0, __VA_ARGS__);          \
-    case kPerWarpComplete: return KPROF_LAUNCH(kernel<kPerWarpComplete>, blocks, threads, stream, 0, __VA_ARGS__); \
-    default: return -1;                                                                                     \
+#define KPROF_DISPATCH(kernel, ...)                                                           \
+  switch (scheme) {                                                                           \
+    case kNone:                                                                               \
+      return KPROF_LAUNCH(kernel<kNone>, blocks, threads, stream, 0, __VA_ARGS__);            \
+    case kPerWarp:                                                                            \
+      return KPROF_LAUNCH(kernel<kPerWarp>, blocks, threads, stream, 0, __VA_ARGS__);         \
+    case kPerBlock:                                                                           \
+      return KPROF_LAUNCH(kernel<kPerBlock>, blocks, threads, stream, 0, __VA_ARGS__);        \
+    case kClassic:                                                                            \
+      return KPROF_LAUNCH(kernel<kClassic>, blocks, threads, stream, 0, __VA_ARGS__);         \
+    case kPerWarpComplete:                                                                    \
+      return KPROF_LAUNCH(kernel<kPerWarpComplete>, blocks, threads, stream, 0, __VA_ARGS__); \
+    default:                                                                                  \
+      return -1;                                                                              \
   }
 
-extern "C" int probe_token_copy(int scheme, int blocks, int threads, void* target, const void* source, uint32_t num_tokens,
-                                uint32_t vectors_per_token, void* classic, const kprof::LaunchBuffer* buffer, void* stream) {
+extern "C" int probe_token_copy(int scheme, int blocks, int threads, void* target, const void* source,
+                                uint32_t num_tokens, uint32_t vectors_per_token, void* classic,
+                                const kprof::LaunchBuffer* buffer, void* stream) {
   KPROF_DISPATCH(token_copy, static_cast<Vector*>(target), static_cast<const Vector*>(source), num_tokens,
                  vectors_per_token, static_cast<int64_t*>(classic), kprof::make_buffer(*buffer))
 }

@@ -1,7 +1,7 @@
 // Two ranks that prepare, tell each other, wait for each other and finish; one may take longer to prepare.
 //
-// What ranks do lasts as long as the clock says, not as long as a processor needs: so a call with and a call without the
-// planted delay differ by the delay and by little else, however busy the machine is.
+// What ranks do lasts as long as the clock says, not as long as a processor needs: so a call with and a call without
+// the planted delay differ by the delay and by little else, however busy the machine is.
 #include <kprof/kprof.h>
 
 #define KPROF_REGIONS "regions.h"

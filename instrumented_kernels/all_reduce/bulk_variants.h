@@ -30,7 +30,8 @@ KPROF_DEVICE bool await(const Call& call, const Exchange& exchange, uint32_t rou
                         kprof::Span& span, kprof::Track& track) {
   const uint32_t* flag = exchange.flag(call.rank, round, source, block);
   const bool has_come = signals::wait_block([&] {
-    return signals::poll([flag] { return load_system(flag); }, exchange.epoch(), call.limits(), {region, source, block});
+    return signals::poll([flag] { return load_system(flag); }, exchange.epoch(), call.limits(),
+                         {region, source, block});
   });
   if (!has_come) return false;
   span = profile_lap(track, span, region, payload<region>(source, block));

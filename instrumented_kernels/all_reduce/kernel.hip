@@ -1,5 +1,5 @@
-// All-reduce: every rank gets the sum of all ranks' tensors, bitwise the same on all ranks and in all variants: accumulated in
-// fp32 in the order of the ranks, rounded once.
+// All-reduce: every rank gets the sum of all ranks' tensors, bitwise the same on all ranks and in all variants:
+// accumulated in fp32 in the order of the ranks, rounded once.
 //
 // The ladder, each step an answer to what the trace of the one before shows:
 //
@@ -11,11 +11,11 @@
 //   twoshot          the same with flags behind whole chunks, which takes two fences
 //   ring             the sums travel from rank 0 to the last one and back, in as many chunks as there are blocks
 //
-// A classic ring adds every chunk in another order, and a classic tree adds sums of sums: neither gives the bits of the others.
-// Here the tree passes tensors on unadded and the ring starts every chunk at rank 0.
+// A classic ring adds every chunk in another order, and a classic tree adds sums of sums: neither gives the bits of the
+// others. Here the tree passes tensors on unadded and the ring starts every chunk at rank 0.
 //
-// A call is one launch. Buffers alternate by the parity of the launch's number, and no rank can be two launches ahead of
-// another: its result needs what every rank put, which comes after all that those ranks read in the launch before.
+// A call is one launch. Buffers alternate by the parity of the launch's number, and no rank can be two launches ahead
+// of another: its result needs what every rank put, which comes after all that those ranks read in the launch before.
 //
 // Try it:  kprof record --nproc 4 -o run.kprof -- python -m instrumented_kernels.all_reduce --variant oneshot_lock
 #include "bulk_variants.h"
@@ -31,10 +31,14 @@ struct Traits {
   GridRule grid_rule;
 };
 
-#define ALL_REDUCE_VARIANT(function)                                                                 \
-  {#function "/fp16", 1, {{"all_reduce/" #function, function<Half>}}},                               \
-      {#function "/bf16", 1, {{"all_reduce/" #function, function<BFloat16>}}}, {                     \
-    #function "/fp32", 1, { { "all_reduce/" #function, function<float> } }                           \
+#define ALL_REDUCE_VARIANT(function)                                             \
+  {#function "/fp16", 1, {{"all_reduce/" #function, function<Half>}}},           \
+      {#function "/bf16", 1, {{"all_reduce/" #function, function<BFloat16>}}}, { \
+    #function "/fp32", 1, {                                                      \
+      {                                                                          \
+        "all_reduce/" #function, function<float>                                 \
+      }                                                                          \
+    }                                                                            \
   }
 
 constexpr variants::Variant<Call> kVariants[] = {
@@ -45,9 +49,9 @@ constexpr variants::Variant<Call> kVariants[] = {
 
 // In the order of kVariants, one for the three element types of each.
 constexpr Traits kTraits[] = {
-    {Division::kBulkPerSource, kOneBlock},    {Division::kBulkPerSource, kBlockPerRank},
-    {Division::kBulkPerSource, kAnyGrid},     {Division::kPacketsPerSource, kAnyGrid},
-    {Division::kPacketsPerSlice, kAnyGrid},   {Division::kBulkPerSlice, kAnyGrid},
+    {Division::kBulkPerSource, kOneBlock},  {Division::kBulkPerSource, kBlockPerRank},
+    {Division::kBulkPerSource, kAnyGrid},   {Division::kPacketsPerSource, kAnyGrid},
+    {Division::kPacketsPerSlice, kAnyGrid}, {Division::kBulkPerSlice, kAnyGrid},
     {Division::kSumsAndResults, kAnyGrid},
 };
 

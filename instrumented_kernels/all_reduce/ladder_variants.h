@@ -11,8 +11,7 @@ class RunningSums {
  public:
   using Sums = Sum<Vec<Element>>;
 
-  KPROF_DEVICE explicit RunningSums(const Call& call)
-      : sums_(call.in_workspace<Sums>(call.local.sums)) {}
+  KPROF_DEVICE explicit RunningSums(const Call& call) : sums_(call.in_workspace<Sums>(call.local.sums)) {}
 
   KPROF_DEVICE void add(uint32_t i, const Vec<Element>& vector, bool is_first) const {
     Sums sum;
@@ -143,9 +142,8 @@ KPROF_DEVICE void oneshot_tree_exchange(const Call& call, kprof::Track& track) {
     const uint32_t source = call.rank_after(distance);
     if (!await<R_TREE_WAIT>(call, exchange, kSummands, source, block_id(), span, track)) return;
   }
-  for_each_in(share, [&](uint32_t i) {
-    output.store(i, sum_of_slots<Element>(call, slots, num_vectors, i, input.load(i)));
-  });
+  for_each_in(share,
+              [&](uint32_t i) { output.store(i, sum_of_slots<Element>(call, slots, num_vectors, i, input.load(i))); });
   profile_stop(track, span, R_REDUCE, payload<R_REDUCE>(num_share_bytes));
 }
 

@@ -13,8 +13,8 @@ using memory_layout::Offset;
 constexpr uint32_t kNumRounds = 2;
 constexpr uint32_t kVectorBytes = 16;
 
-// The symmetric heap; the same on every rank. Everything exists twice, for even and odd epochs. How packets and bulk are
-// divided is up to each variant and the size of its call.
+// The symmetric heap; the same on every rank. Everything exists twice, for even and odd epochs. How packets and bulk
+// are divided is up to each variant and the size of its call.
 struct HeapLayout {
   Offset flags;    // u32 [2][kNumRounds][W][kMaxBlocks]
   Offset packets;  // packets::Packet [2][...]; holds packets only, see packets.h
@@ -49,11 +49,11 @@ struct WorkspaceLayout {
 
 // How a variant divides its part of the heap.
 enum class Division {
-  kPacketsPerSource,           // oneshot: packets of the whole tensor from each rank
-  kPacketsPerSlice,            // twoshot_packets: of a slice from each rank, and of each rank's sums
-  kBulkPerSource,              // serial, lock, tree: the whole tensor from each rank
-  kBulkPerSlice,               // twoshot: a slice from each rank, and each rank's sums
-  kSumsAndResults,             // ring: fp32 sums of the whole tensor and its results
+  kPacketsPerSource,  // oneshot: packets of the whole tensor from each rank
+  kPacketsPerSlice,   // twoshot_packets: of a slice from each rank, and of each rank's sums
+  kBulkPerSource,     // serial, lock, tree: the whole tensor from each rank
+  kBulkPerSlice,      // twoshot: a slice from each rank, and each rank's sums
+  kSumsAndResults,    // ring: fp32 sums of the whole tensor and its results
 };
 
 // The most elements that one launch can take, a multiple of a vector.

@@ -1,6 +1,7 @@
-// What the kernels in packets record. A call takes a few microseconds and every rank waits for all others, so recording must
-// not keep them waiting: on the way only the clock is read, into registers. Thread 0 of a block writes its records while its
-// packets are on their way anyway, and the last ones when its results have left; the other warps pass all of it by.
+// What the kernels in packets record. A call takes a few microseconds and every rank waits for all others, so recording
+// must not keep them waiting: on the way only the clock is read, into registers. Thread 0 of a block writes its records
+// while its packets are on their way anyway, and the last ones when its results have left; the other warps pass all of
+// it by.
 #pragma once
 
 #include <kprof/short_track.h>
@@ -24,13 +25,18 @@ KPROF_DEVICE uint32_t num_records_of_phase(const Call& call) { return 2 * call.n
 
 #if KPROF_ENABLED
 
-// One phase of a call as thread 0 tells it: a packet was sent to each peer, one of each is waited for, and something is made of
-// them. Sends are written while packets are on their way, the rest when the results have left: until then it is in registers.
+// One phase of a call as thread 0 tells it: a packet was sent to each peer, one of each is waited for, and something is
+// made of them. Sends are written while packets are on their way, the rest when the results have left: until then it is
+// in registers.
 template <kprof::Region kSent, kprof::Region kWaited, kprof::Region kMade>
 class PhaseSpans {
  public:
   KPROF_DEVICE PhaseSpans(const Call& call, const kprof::ShortTrack& track, uint32_t phase, const kprof::Span& sent)
-      : num_ranks_(call.num_ranks()), track_(track), place_(phase * num_records_of_phase(call)), sent_(sent), last_(sent) {}
+      : num_ranks_(call.num_ranks()),
+        track_(track),
+        place_(phase * num_records_of_phase(call)),
+        sent_(sent),
+        last_(sent) {}
 
   // When the last packet came.
   KPROF_DEVICE kprof::Span last_arrival() const { return last_; }

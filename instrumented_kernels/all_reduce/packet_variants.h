@@ -6,12 +6,12 @@
 
 namespace all_reduce {
 
-// Takes packet i of every rank's slot in `slots` (each `stride` packets long): `visit(source, data)` in rank order, when all of
-// a group of kAhead ranks have come, and `done()` after the last. In place of the own rank's there is `own`; sources for which
-// `has(source)` is false are left out. False after a timeout.
+// Takes packet i of every rank's slot in `slots` (each `stride` packets long): `visit(source, data)` in rank order,
+// when all of a group of kAhead ranks have come, and `done()` after the last. In place of the own rank's there is
+// `own`; sources for which `has(source)` is false are left out. False after a timeout.
 template <typename Data, typename Has, typename Spans, typename Visit, typename Done>
-KPROF_DEVICE bool take_packets(const Call& call, const Exchange& exchange, uint32_t region, Packet* slots, uint32_t stride,
-                               const Data& own, Spans& spans, Has has, Visit visit, Done done) {
+KPROF_DEVICE bool take_packets(const Call& call, const Exchange& exchange, uint32_t region, Packet* slots,
+                               uint32_t stride, const Data& own, Spans& spans, Has has, Visit visit, Done done) {
   for (uint32_t begin = 0; begin < call.num_ranks(); begin += kAhead) {
     const auto cell = [&](uint32_t k) { return slots + static_cast<uint64_t>(begin + k) * stride; };
     const auto is_there = [&](uint32_t k) { return begin + k < call.num_ranks() && has(begin + k); };
@@ -97,8 +97,8 @@ __global__ void oneshot(ProfiledCall call) {
   launch_counter::finish(call.counter());
 }
 
-// Slice s of the tensor belongs to rank s. Slot s of the heap holds what rank s put of our slice; behind all slots, slot s
-// holds the sums of rank s.
+// Slice s of the tensor belongs to rank s. Slot s of the heap holds what rank s put of our slice; behind all slots,
+// slot s holds the sums of rank s.
 template <typename Element>
 KPROF_DEVICE void twoshot_packets_exchange(const ProfiledCall& call) {
   using Data = packets::Data<Element>;

@@ -19,11 +19,11 @@ using namespace kprof::platform;
 using grid::grid_warp;
 using grid::num_grid_warps;
 using grid::warps_per_block;
-using shared_layouts::kMaxRanks;
 using kprof::payload;
 using kprof::profile_lap;
 using kprof::profile_start;
 using kprof::profile_stop;
+using shared_layouts::kMaxRanks;
 
 struct Call : team_call::TeamCall<CallArguments, HeapLayout, WorkspaceLayout> {
   using TeamCall::TeamCall;
@@ -84,8 +84,7 @@ struct Call : team_call::TeamCall<CallArguments, HeapLayout, WorkspaceLayout> {
     return in_workspace<uint32_t>(local.expert_places) + expert_row_idx(local_expert, row);
   }
   KPROF_DEVICE uint16_t* expert_row(uint32_t local_expert, uint32_t row) const {
-    return in_workspace<uint16_t>(local.expert_rows) +
-           expert_row_idx(local_expert, row) * row_stride(shape);
+    return in_workspace<uint16_t>(local.expert_rows) + expert_row_idx(local_expert, row) * row_stride(shape);
   }
 
  private:

@@ -87,12 +87,14 @@ enum class Slot {
 template <Slot slot>
 KPROF_DEVICE bool reduce_part(const Call& call, uint32_t token, rows::Part part, kprof::Track& track) {
   const uint32_t first_flat = token * call.shape.top_k;
-  const auto peer = [&](uint32_t k) { return call.rank_of_expert(static_cast<uint32_t>(call.indices[first_flat + k])); };
+  const auto peer = [&](uint32_t k) {
+    return call.rank_of_expert(static_cast<uint32_t>(call.indices[first_flat + k]));
+  };
   const auto slot_of = [&](uint32_t k) { return slot == Slot::kToken ? token : first_flat + k; };
   kprof::Span span = profile_start(track);
   const signals::WaitedForAll waited = signals::wait_all_warp(
-      call.shape.top_k, [&](uint32_t k) { return load_system(call.combine_flag(call.rank, first_flat + k)); }, call.epoch,
-      call.limits(), [&](uint32_t k) { return signals::Waited{R_COMBINE_WAIT, peer(k), slot_of(k)}; });
+      call.shape.top_k, [&](uint32_t k) { return load_system(call.combine_flag(call.rank, first_flat + k)); },
+      call.epoch, call.limits(), [&](uint32_t k) { return signals::Waited{R_COMBINE_WAIT, peer(k), slot_of(k)}; });
   span = profile_lap(track, span, R_COMBINE_WAIT, payload<R_COMBINE_WAIT>(peer(waited.last), slot_of(waited.last)));
   if (!waited.have_arrived) return false;
   reduce_token(call, token, part);
@@ -123,9 +125,8 @@ template <Deal deal>
 __global__ void combine_recv(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
   if constexpr (deal == Deal::kFlattened) {
-    for_each_part(call, [&](uint32_t token, rows::Part part) {
-      return reduce_part<Slot::kFlatToken>(call, token, part, track);
-    });
+    for_each_part(
+        call, [&](uint32_t token, rows::Part part) { return reduce_part<Slot::kFlatToken>(call, token, part, track); });
   } else {
     for (uint32_t token = grid_warp(); token < call.num_tokens; token += num_grid_warps())
       if (!reduce_row_by_row(call, token, track)) return;

@@ -43,8 +43,9 @@ template <Deal deal, typename Work>
 KPROF_DEVICE void for_each_expert_row(const Call& call, Work work) {
   const uint32_t num_experts = experts_per_rank(call.shape);
   if constexpr (deal == Deal::kFlattened) {
-    deal_flattened(num_experts, [&](uint32_t e) { return call.expert_counts()[e]; },
-                   [&](uint32_t e, uint32_t row) { return work(e, row), true; });
+    deal_flattened(
+        num_experts, [&](uint32_t e) { return call.expert_counts()[e]; },
+        [&](uint32_t e, uint32_t row) { return work(e, row), true; });
   } else {
     for (uint32_t e = 0; e < num_experts; ++e)
       for (uint32_t row = grid_warp(); row < call.expert_counts()[e]; row += num_grid_warps()) work(e, row);

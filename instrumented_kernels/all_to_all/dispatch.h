@@ -5,17 +5,18 @@
 
 namespace all_to_all {
 
-// Whether the expert of a flat token exists and is none of the token's experts before it. Others are sent nowhere, so that
-// no address depends on them and nothing overflows.
+// Whether the expert of a flat token exists and is none of the token's experts before it. Others are sent nowhere, so
+// that no address depends on them and nothing overflows.
 KPROF_DEVICE bool is_routable(const Call& call, uint32_t flat_token) {
   const int32_t expert = call.indices[flat_token];
   bool is_new = static_cast<uint32_t>(expert) < call.shape.num_experts;
-  for (uint32_t j = flat_token % call.shape.top_k; j > 0; --j) is_new = is_new && call.indices[flat_token - j] != expert;
+  for (uint32_t j = flat_token % call.shape.top_k; j > 0; --j)
+    is_new = is_new && call.indices[flat_token - j] != expert;
   return is_new;
 }
 
-// One lane tells the host of an expert that is not routable (one of them, if there are several) and sees to it that nobody
-// waits for the row.
+// One lane tells the host of an expert that is not routable (one of them, if there are several) and sees to it that
+// nobody waits for the row.
 KPROF_DEVICE void refuse(const Call& call, uint32_t flat_token) {
   const uint64_t expert = static_cast<uint32_t>(call.indices[flat_token]);
   store_system(&call.failure->refused, static_cast<uint64_t>(flat_token + 1) << 32 | expert);
@@ -35,7 +36,8 @@ KPROF_DEVICE void count_and_send(const Call& call, kprof::Track& track) {
   clear_expert_counts(call.expert_counts(), call);
   sync_block();
   for (uint32_t flat = thread_id(); flat < call.num_flat_tokens(); flat += num_threads())
-    if (is_routable(call, flat)) add_device(&counts[call.rank_of_expert(static_cast<uint32_t>(call.indices[flat]))], 1u);
+    if (is_routable(call, flat))
+      add_device(&counts[call.rank_of_expert(static_cast<uint32_t>(call.indices[flat]))], 1u);
   sync_block();
   span = profile_lap(track, span, R_COUNT, payload<R_COUNT>(call.num_flat_tokens()));
   for (uint32_t peer = warp_id(); peer < call.shape.world_size; peer += warps_per_block()) {
@@ -76,8 +78,7 @@ KPROF_DEVICE bool move_row(const Call& call, uint32_t flat_token, SentRow* row) 
   position = broadcast(position);
   const uint16_t* source = call.x + static_cast<uint64_t>(flat_token / call.shape.top_k) * call.shape.hidden;
   rows::copy(call.row(peer, call.rank, position), source, call.shape.hidden);
-  if (lane_id() == 0)
-    *call.row_origin(peer, call.rank, position) = {flat_token, expert % experts_per_rank(call.shape)};
+  if (lane_id() == 0) *call.row_origin(peer, call.rank, position) = {flat_token, expert % experts_per_rank(call.shape)};
   *row = {peer, position};
   return true;
 }

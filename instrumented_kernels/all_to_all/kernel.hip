@@ -5,7 +5,8 @@
 //
 //   rank_flags   one flag per (source, destination), stored by a launch of its own when all rows have left; one block
 //                receives a source's rows. Look at dispatch_recv: W busy blocks, all others empty.
-//   token_flags  one flag per row; block 0 counts while the others send; block b receives from source b % W. A source that
+//   token_flags  one flag per row; block 0 counts while the others send; block b receives from source b % W. A source
+//   that
 //                sends three times the rows gives three times the work to the blocks that serve it: look for the long
 //                blocks in dispatch_recv, then at whom they serve.
 //   fused        the expert happens on the way out, in combine_send: one launch and one pass over the rows fewer.
@@ -16,7 +17,8 @@
 // The others are sequences of launches; the end of a launch is their only grid-wide barrier:
 //   dispatch_send -> dispatch_recv -> (expert ->) combine_send -> combine_recv
 //
-// Try it:  kprof record --nproc 8 -o run.kprof -- python -m instrumented_kernels.all_to_all --shape 64,6,2048,8 --skew 3
+// Try it:  kprof record --nproc 8 -o run.kprof -- python -m instrumented_kernels.all_to_all --shape 64,6,2048,8 --skew
+// 3
 #include "combine.h"
 #include "dispatch.h"
 #include "pipelined.h"
@@ -78,8 +80,8 @@ extern "C" void all_to_all_delivery(const all_to_all::Shape* shape, uint64_t* pl
   places[3] = all_to_all::row_stride(*shape);
 }
 // Brings the rows that `pipelined` left where they arrived into the order of the experts; for a look at them.
-extern "C" int all_to_all_gather_expert_rows(const all_to_all::CallArguments* call, int num_blocks, int threads_per_block,
-                                             void* stream) {
+extern "C" int all_to_all_gather_expert_rows(const all_to_all::CallArguments* call, int num_blocks,
+                                             int threads_per_block, void* stream) {
   const all_to_all::ProfiledCall unprofiled(*call, kprof::make_buffer(kprof::LaunchBuffer{}));
   return KPROF_LAUNCH(all_to_all::gather_expert_rows, num_blocks, threads_per_block, stream, 0, unprofiled);
 }

@@ -1,17 +1,17 @@
 // pipelined: the whole call in one launch, with no barrier in it.
 //
-// A token is a chunk of its own. Some warps of each block walk over the tokens and send them; the others take each token that
-// arrives, apply its experts and send the rows back, while later tokens are still on their way; then all warps reduce the
-// tokens whose rows have come back. Combine of one token overlaps dispatch of the next, on every rank and in both
-// directions of every link, and nobody waits for anybody but for the data that it needs.
+// A token is a chunk of its own. Some warps of each block walk over the tokens and send them; the others take each
+// token that arrives, apply its experts and send the rows back, while later tokens are still on their way; then all
+// warps reduce the tokens whose rows have come back. Combine of one token overlaps dispatch of the next, on every rank
+// and in both directions of every link, and nobody waits for anybody but for the data that it needs.
 //
 // What else it leaves out: a token goes to a rank once, with the list of its experts there, not once per expert (with 8
-// experts a token on 4 ranks: 2.7 rows of 14 KiB leave a rank instead of 6). Nobody counts before sending: a token with no
-// expert on a rank says so in its flag. Rows are not copied into the order of the experts; `expert_places` says where they lie,
-// and dispatched() gathers them when it is asked.
+// experts a token on 4 ranks: 2.7 rows of 14 KiB leave a rank instead of 6). Nobody counts before sending: a token with
+// no expert on a rank says so in its flag. Rows are not copied into the order of the experts; `expert_places` says
+// where they lie, and dispatched() gathers them when it is asked.
 //
-// Rows come back one by one. A rank could add up a token's rows and send the sum, but the sum is defined in the order of k
-// with one rounding at the end, and partial sums in fp32 weigh as much as the rows that they save.
+// Rows come back one by one. A rank could add up a token's rows and send the sum, but the sum is defined in the order
+// of k with one rounding at the end, and partial sums in fp32 weigh as much as the rows that they save.
 //
 // Nobody can be stuck: sending waits for nothing, all warps run at once, and every warp sends before it waits.
 #pragma once
@@ -21,8 +21,8 @@
 
 namespace all_to_all {
 
-// One warp in so many sends. Links are full with few senders, and the fewer, the earlier the first tokens arrive; a half and an
-// eighth were slower on H200.
+// One warp in so many sends. Links are full with few senders, and the fewer, the earlier the first tokens arrive; a
+// half and an eighth were slower on H200.
 constexpr uint32_t kWarpsPerSender = 4;
 
 // Which warps of a block send and which take; a lone warp does both, in this order.
@@ -93,7 +93,8 @@ KPROF_DEVICE void take_entry(const Call& call, uint32_t source, uint32_t token, 
   *call.expert_place(entry.place, row) = source * max_rows_per_pair(call.shape) + token;
 }
 
-// Applies the experts of up to a warp's width of entries to the token's row and sends the results back, an entry a lane.
+// Applies the experts of up to a warp's width of entries to the token's row and sends the results back, an entry a
+// lane.
 KPROF_DEVICE void return_rows(const Call& call, uint32_t source, uint32_t token, uint32_t first, uint32_t num_entries) {
   RowOrigin entry = {};
   if (lane_id() < num_entries) {
@@ -124,9 +125,9 @@ KPROF_DEVICE bool take_token(const Call& call, uint32_t source, uint32_t token, 
   return true;
 }
 
-// The peer of item i, of the W items of a token. Every rank starts with another peer, so that no rank is everybody's first.
-// And every round over the blocks starts with another one: else, with a multiple of W blocks, a block would have to do with
-// one peer only, and those of a peer with three times the tokens would have three times the work.
+// The peer of item i, of the W items of a token. Every rank starts with another peer, so that no rank is everybody's
+// first. And every round over the blocks starts with another one: else, with a multiple of W blocks, a block would have
+// to do with one peer only, and those of a peer with three times the tokens would have three times the work.
 KPROF_DEVICE uint32_t peer_of(const Call& call, uint32_t i) {
   const uint32_t world_size = call.shape.world_size;
   const uint32_t round = i / world_size * world_size / num_blocks();
@@ -140,15 +141,12 @@ __global__ KPROF_BLOCKS_OF_AT_MOST(512) void pipelined(ProfiledCall call) {
   const uint32_t num_items = call.shape.max_tokens * world_size;
   // Last call's counts, which nobody needs any more and the next call wants to be zero.
   if (block_id() == 0) clear_expert_counts(call.next_expert_counts(), call);
-  deal_to_warps(num_items, 0, roles.num_senders, [&](uint32_t i) {
-    return send_token(call, peer_of(call, i), i / world_size, track), true;
-  });
-  deal_to_warps(num_items, roles.first_taker, warps_per_block(), [&](uint32_t i) {
-    return take_token(call, peer_of(call, i), i / world_size, track);
-  });
-  for_each_part(call, [&](uint32_t token, rows::Part part) {
-    return reduce_part<Slot::kToken>(call, token, part, track);
-  });
+  deal_to_warps(num_items, 0, roles.num_senders,
+                [&](uint32_t i) { return send_token(call, peer_of(call, i), i / world_size, track), true; });
+  deal_to_warps(num_items, roles.first_taker, warps_per_block(),
+                [&](uint32_t i) { return take_token(call, peer_of(call, i), i / world_size, track); });
+  for_each_part(call,
+                [&](uint32_t token, rows::Part part) { return reduce_part<Slot::kToken>(call, token, part, track); });
 }
 
 // Not part of a call: copies the rows of the last call into the order of the experts, for dispatched().

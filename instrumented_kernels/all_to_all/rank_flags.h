@@ -1,6 +1,6 @@
 // rank_flags: one flag per (source, destination). The end of a launch stands between a rank's rows and its flag, so a
-// receiver waits for the slowest row of a source before it may touch the first; and one block serves a source, so W blocks
-// work and all others are idle.
+// receiver waits for the slowest row of a source before it may touch the first; and one block serves a source, so W
+// blocks work and all others are idle.
 #pragma once
 
 #include "combine.h"

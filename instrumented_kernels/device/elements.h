@@ -62,8 +62,8 @@ struct alignas(16) Sum {
   }
 };
 
-// `num_elements` elements from `data` on, as vectors of `num_bytes`. The last vector may reach over the end: what is outside
-// reads as zero and is never written. Where `data` is not aligned, elements move one by one.
+// `num_elements` elements from `data` on, as vectors of `num_bytes`. The last vector may reach over the end: what is
+// outside reads as zero and is never written. Where `data` is not aligned, elements move one by one.
 template <typename Element, uint32_t num_bytes>
 class Tensor {
  public:

@@ -1,9 +1,9 @@
-// The number of a launch, counted on the device: kernel arguments stay the same from call to call, so that a captured graph
-// can be replayed.
+// The number of a launch, counted on the device: kernel arguments stay the same from call to call, so that a captured
+// graph can be replayed.
 //
-// Every launch adds kShares to the counter, dealt out over its blocks: each adds its own when it is done, block 0 what is left.
-// Until the last block is done the counter stands below the next multiple, so all blocks of a launch read the same number,
-// however late they start, and nobody has to be the last or to reset anything.
+// Every launch adds kShares to the counter, dealt out over its blocks: each adds its own when it is done, block 0 what
+// is left. Until the last block is done the counter stands below the next multiple, so all blocks of a launch read the
+// same number, however late they start, and nobody has to be the last or to reset anything.
 #pragma once
 
 #include <kprof/platform.h>

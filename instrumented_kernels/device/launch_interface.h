@@ -55,8 +55,9 @@ extern "C" int kernel_launch(const shared_layouts::KernelLaunch* launches, int n
     const auto kernel = launch_interface::kVariants[launch->variant].phases[launch->phase].kernel;
     const auto& arguments = *static_cast<const launch_interface::CallArguments*>(launch->call);
     const variants::Profiled<launch_interface::Call> profiled(arguments, kprof::make_buffer(*launch->buffer));
-    const int error = KPROF_LAUNCH(kernel, static_cast<int>(launch->num_blocks), static_cast<int>(launch->threads_per_block),
-                                   launch->stream, launch->schedule_seed, profiled);
+    const int error =
+        KPROF_LAUNCH(kernel, static_cast<int>(launch->num_blocks), static_cast<int>(launch->threads_per_block),
+                     launch->stream, launch->schedule_seed, profiled);
     if (error != 0) return error;
   }
   return 0;

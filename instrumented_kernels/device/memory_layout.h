@@ -1,4 +1,5 @@
-// Where things lie in a memory: offsets handed out from its start, every piece aligned. Used by the layout of each kernel.
+// Where things lie in a memory: offsets handed out from its start, every piece aligned. Used by the layout of each
+// kernel.
 #pragma once
 
 #include <kprof/platform.h>

@@ -1,13 +1,15 @@
 // Packets: data that is its own flag, so that nothing has to be ordered and nobody fences. A fence takes longer than a
 // small message; and a flag beside the data would take room on the link.
 //
-// A packet is 16 bytes of data, inverted. A word of zero has not arrived yet: data of 32 one bits would look like that, but
-// these are NaNs (in all element types that are summed here), of which one bit is changed before they are used. Words
-// are looked at one by one, so no access needs to be larger than the memory models promise; the receiver polls the data.
+// A packet is 16 bytes of data, inverted. A word of zero has not arrived yet: data of 32 one bits would look like that,
+// but these are NaNs (in all element types that are summed here), of which one bit is changed before they are used.
+// Words are looked at one by one, so no access needs to be larger than the memory models promise; the receiver polls
+// the data.
 //
-// The receiver empties what it has read, where flags are never reset. That is safe under two conditions, which the user of
-// packets sees to: buffers alternate from launch to launch, and nobody can start the second launch from here before all have
-// ended this one. So a cell is emptied, and the launch that did it has ended, before the next packet for it is sent.
+// The receiver empties what it has read, where flags are never reset. That is safe under two conditions, which the user
+// of packets sees to: buffers alternate from launch to launch, and nobody can start the second launch from here before
+// all have ended this one. So a cell is emptied, and the launch that did it has ended, before the next packet for it is
+// sent.
 #pragma once
 
 #include "elements.h"
@@ -25,7 +27,8 @@ struct alignas(16) Packet {
 template <typename Element>
 using Data = elements::Vector<Element, kDataBytes>;
 
-// The data with NaNs that cannot be sent replaced by others. Apply it to what stays here, too: bits are the same everywhere.
+// The data with NaNs that cannot be sent replaced by others. Apply it to what stays here, too: bits are the same
+// everywhere.
 template <typename Data>
 KPROF_DEVICE Data sendable(Data data) {
   uint32_t words[4];

@@ -1,7 +1,8 @@
 // Rows of 16-bit floats, moved and combined by one warp: 16 bytes a lane where addresses allow, then single elements.
 //
-// A lane has kBatch loads on their way before it stores the first of them. With one load at a time a row of 14 KiB costs 28
-// times the latency of memory; peers and the rest of the warp's work cannot hide that when there are few rows per warp.
+// A lane has kBatch loads on their way before it stores the first of them. With one load at a time a row of 14 KiB
+// costs 28 times the latency of memory; peers and the rest of the warp's work cannot hide that when there are few rows
+// per warp.
 #pragma once
 
 #include <kprof/platform.h>
@@ -51,8 +52,7 @@ struct Batch {
 
   KPROF_DEVICE void load(const uint16_t* row, uint32_t begin, uint32_t end) {
     KPROF_UNROLL(kBatch)
-    for (uint32_t j = 0; j < kBatch; ++j)
-      quads[j] = load_quad(row + in_row(place(begin, j), end));
+    for (uint32_t j = 0; j < kBatch; ++j) quads[j] = load_quad(row + in_row(place(begin, j), end));
   }
   KPROF_DEVICE void store(uint16_t* row, uint32_t begin, uint32_t end) const {
     KPROF_UNROLL(kBatch)
@@ -114,7 +114,8 @@ KPROF_DEVICE void add_row(float (&sums)[kVectorHalves], float weight, const Halv
   for (uint32_t v = 0; v < kVectorHalves; ++v) sums[v] += weight * half_to_float(halves.values[v]);
 }
 
-// Up to kBatch rows of a weighted sum, from row `first` on; their weights are read once, before anything waits for a row.
+// Up to kBatch rows of a weighted sum, from row `first` on; their weights are read once, before anything waits for a
+// row.
 struct Terms {
   uint32_t first;
   uint32_t count;
@@ -148,7 +149,8 @@ struct Part {
 // rounded once. `row(k)` gives the address of source row k. D is walked in vectors, so registers do not grow with it.
 template <typename Row>
 KPROF_DEVICE void weighted_sum(uint16_t* target, Row row, const float* weights, uint32_t num_rows, Part part) {
-  const uint32_t vectors_end = is_aligned(target) && is_aligned(row(0)) ? part.end - part.end % kVectorHalves : part.begin;
+  const uint32_t vectors_end =
+      is_aligned(target) && is_aligned(row(0)) ? part.end - part.end % kVectorHalves : part.begin;
   const Terms leading(weights, 0, num_rows);
   for (uint32_t i = part.begin + lane_id() * kVectorHalves; i < vectors_end; i += vectors_step()) {
     float sums[kVectorHalves] = {};

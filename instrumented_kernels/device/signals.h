@@ -1,7 +1,8 @@
 // Signals between ranks: epochs, bounded spins, and what to do when a peer never answers. Shared by all kernels here.
 //
 // The rules (every one has a test that fails when it is broken):
-//   release   every writing thread fences at system scope, then the warp (block) syncs, then ONE thread stores the flag;
+//   release   every writing thread fences at system scope, then the warp (block) syncs, then ONE thread stores the
+//   flag;
 //             platform.h knows where a block needs one fence only
 //   acquire   one thread polls relaxed at system scope, then fences, then the warp syncs before the others read
 //   epochs    a flag holds the number of the call, compared with >=, and is never reset; buffers alternate by parity,
@@ -19,8 +20,8 @@ namespace signals {
 using namespace kprof::platform;
 using shared_layouts::Failure;
 
-// What a wait needs to know besides its flag. Threads look at `has_failed`, in memory of the device; `failure` is for the
-// host, and only the thread that was first to set `has_failed` writes it.
+// What a wait needs to know besides its flag. Threads look at `has_failed`, in memory of the device; `failure` is for
+// the host, and only the thread that was first to set `has_failed` writes it.
 struct WaitLimits {
   uint32_t* has_failed;
   Failure* failure;
@@ -37,8 +38,8 @@ constexpr uint32_t kPollsBetweenChecks = 64;
 
 KPROF_DEVICE bool has_failed(const WaitLimits& limits) { return load_system(limits.has_failed) != 0; }
 
-// One thread tells the host that this rank gives up; the first one counts. All waits of the rank end soon after. No word is
-// zero and the host waits for all of them, so nothing has to be ordered: kernels in packets have no fence.
+// One thread tells the host that this rank gives up; the first one counts. All waits of the rank end soon after. No
+// word is zero and the host waits for all of them, so nothing has to be ordered: kernels in packets have no fence.
 KPROF_DEVICE void note_timeout(const WaitLimits& limits, const Waited& waited, uint32_t epoch, uint64_t ticks) {
   if (exchange_if_zero_device(limits.has_failed, 1u) != 0) return;
   store_system(&limits.failure->waited_ms, 1 + ticks / (kRealtimeTicksPerSecond / 1000));
@@ -72,7 +73,8 @@ KPROF_DEVICE bool poll(Read read, uint32_t epoch, const WaitLimits& limits, cons
     if (has_come(read(), epoch)) return true;
     if (polls == 0) begin = realtime_ticks();
     pause();
-    if (polls % kPollsBetweenChecks == kPollsBetweenChecks - 1 && is_overdue(limits, waited, epoch, begin)) return false;
+    if (polls % kPollsBetweenChecks == kPollsBetweenChecks - 1 && is_overdue(limits, waited, epoch, begin))
+      return false;
   }
 }
 
@@ -119,7 +121,8 @@ KPROF_DEVICE WaitedForAll wait_all_warp(uint32_t num_flags, Read read, uint32_t 
     if (begin == 0) begin = realtime_ticks();
     if (lane_id() == 0) pause();
     if (polls % kPollsBetweenChecks != 0) continue;
-    if (broadcast(lane_id() == 0 && is_overdue(limits, waited(last), epoch, begin) ? 1u : 0u) != 0) return {false, last};
+    if (broadcast(lane_id() == 0 && is_overdue(limits, waited(last), epoch, begin) ? 1u : 0u) != 0)
+      return {false, last};
   }
   acquire();
   sync_warp();

@@ -1,4 +1,5 @@
-// What the call of every kernel has that ranks run together: its arguments, its layouts, and where things lie in memory.
+// What the call of every kernel has that ranks run together: its arguments, its layouts, and where things lie in
+// memory.
 #pragma once
 
 #include "memory_layout.h"
@@ -19,8 +20,7 @@ struct TeamCall : Arguments {
   HeapLayout heap;        // the symmetric heap, which peers write
   WorkspaceLayout local;  // the workspace, which only this rank touches
 
-  explicit TeamCall(const Arguments& arguments)
-      : Arguments(arguments), heap(arguments.shape), local(arguments.shape) {}
+  explicit TeamCall(const Arguments& arguments) : Arguments(arguments), heap(arguments.shape), local(arguments.shape) {}
 
   template <typename T>
   KPROF_DEVICE T* at(uint32_t owner, Offset offset) const {

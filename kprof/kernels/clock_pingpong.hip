@@ -1,15 +1,16 @@
 // Two ranks bounce a flag through symmetric memory and note their clocks: what one needs to put two clocks on one.
 //
-// Both sides do the same: wait for the own flag, read the clock, dawdle, read it again, set the other's flag. The first one
-// begins. The second saw the flag after the first had sent it, whatever the link does, and the other way round: every hop
-// bounds the offset of the two clocks from one side. Since both sides run the same instructions, the code takes as long in
-// one direction as in the other; what is left of a difference is the memory and the link.
+// Both sides do the same: wait for the own flag, read the clock, dawdle, read it again, set the other's flag. The first
+// one begins. The second saw the flag after the first had sent it, whatever the link does, and the other way round:
+// every hop bounds the offset of the two clocks from one side. Since both sides run the same instructions, the code
+// takes as long in one direction as in the other; what is left of a difference is the memory and the link.
 //
-// They dawdle for a random time because two polling loops otherwise fall into step: a flag then always arrives at the same
-// moment between two polls, which looks like a slower way (on H200: round trips 160 ns apart for dozens of rounds).
+// They dawdle for a random time because two polling loops otherwise fall into step: a flag then always arrives at the
+// same moment between two polls, which looks like a slower way (on H200: round trips 160 ns apart for dozens of
+// rounds).
 //
-// A lane is a block of one thread with flags of its own. Lanes take different ways (processor, slice of the cache, link),
-// and how far they disagree shows how much a way can be slower in one direction.
+// A lane is a block of one thread with flags of its own. Lanes take different ways (processor, slice of the cache,
+// link), and how far they disagree shows how much a way can be slower in one direction.
 //
 // Also here: the step of the clock, as the smallest difference between two readings that differ.
 #include <kprof/kprof.h>
@@ -18,8 +19,8 @@ using namespace kprof::platform;
 
 namespace {
 
-// A round trip takes microseconds: only after that many polls is it worth giving the core away (on the CPU target, where
-// the partner may be waiting for it). Two sleeping partners would keep each other asleep.
+// A round trip takes microseconds: only after that many polls is it worth giving the core away (on the CPU target,
+// where the partner may be waiting for it). Two sleeping partners would keep each other asleep.
 constexpr uint32_t kPollsBeforePause = 1u << 14;
 // Apart far enough for flags to lie in different slices of a GPU's cache.
 constexpr uint32_t kFlagStrideBytes = 512;

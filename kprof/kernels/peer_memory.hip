@@ -1,4 +1,5 @@
-// The C interface to memory that all GPUs of the host can write; symmetric.py builds the symmetric heap on it. GPUs only.
+// The C interface to memory that all GPUs of the host can write; symmetric.py builds the symmetric heap on it. GPUs
+// only.
 #include <kprof/platform.h>
 
 using namespace kprof::platform;

@@ -35,7 +35,8 @@ int num_threads_here() { return num_processors() > 0 ? kThreadsPerBlock : host_w
 
 extern "C" int kprof_probe_num_tracks() { return num_blocks_here() * num_threads_here() / host_warp_width(); }
 
-extern "C" int kprof_probe_empty_spans(void* elapsed, uint32_t num_pairs, const kprof::LaunchBuffer* buffer, void* stream) {
+extern "C" int kprof_probe_empty_spans(void* elapsed, uint32_t num_pairs, const kprof::LaunchBuffer* buffer,
+                                       void* stream) {
   return KPROF_LAUNCH(empty_spans, num_blocks_here(), num_threads_here(), stream, 0, static_cast<Elapsed*>(elapsed),
                       num_pairs, kprof::make_buffer(*buffer));
 }

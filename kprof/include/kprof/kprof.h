@@ -13,17 +13,21 @@
 //   * A track is one pointer in a register. Pass it by reference only to functions that are inlined: a track in local
 //     memory costs more than all the rest together.
 //   * Region ids come from regions.h (see declare_regions.h); 0 is reserved.
-//   * Compiled out, these calls are empty functions, and a payload is 0. A value that takes memory reads to compute can be given
+//   * Compiled out, these calls are empty functions, and a payload is 0. A value that takes memory reads to compute can
+//   be given
 //     to `payload` as a lambda: it is not called then, and the machine code is that of a kernel without kprof.
 //   * Nothing is ever written outside the arena. What does not fit is counted, by region.
-//   * Let all lanes of a warp run along with its events, or one lane with all of them; for a mixture of both in one track see
+//   * Let all lanes of a warp run along with its events, or one lane with all of them; for a mixture of both in one
+//   track see
 //     KPROF_INLINE_REFILL (platform/cuda.h).
 //   * Clock moments: spans end when the call is issued, with loads and stores of the span possibly still under way. A
 //     region that regions.h declares `complete` first waits for the writer's outstanding memory operations, to say when
 //     data had arrived rather than when it was asked for. That wait perturbs the kernel: what would have overlapped no
 //     longer does. `profile_stop_complete` is the same for kernels without a regions.h.
-//   * Clocks: -DKPROF_CLOCK_CYCLES=1 records the processor's cycle counter (0.5 ns a step where NVIDIA's real-time clock
-//     has 32), for a little more and with a record that is no event every 33 us. The decoder puts it on the real-time clock.
+//   * Clocks: -DKPROF_CLOCK_CYCLES=1 records the processor's cycle counter (0.5 ns a step where NVIDIA's real-time
+//   clock
+//     has 32), for a little more and with a record that is no event every 33 us. The decoder puts it on the real-time
+//     clock.
 #pragma once
 
 #include "abi.h"
@@ -70,9 +74,9 @@ struct [[maybe_unused]] Track {
 #if KPROF_CLOCK_CYCLES
   KPROF_DEVICE ~Track();
 #endif
-  // Where the latest record is, in a fresh chunk the place before the first. Its low bits say everything that the hot path
-  // asks: records are 16-byte aligned, so bit 3 is free and means "store nothing", and all of bits 4 to 9 set mean that the
-  // chunk is full.
+  // Where the latest record is, in a fresh chunk the place before the first. Its low bits say everything that the hot
+  // path asks: records are 16-byte aligned, so bit 3 is free and means "store nothing", and all of bits 4 to 9 set mean
+  // that the chunk is full.
   uintptr_t latest;
 #endif
 };
@@ -96,8 +100,8 @@ constexpr uint16_t kChunkFlags = kChunkClaimed | kChunkAbi;
 KPROF_DEVICE uint64_t event_ticks() { return platform::realtime_ticks(); }
 #endif
 
-// The place before the first record, within a chunk. Where nothing is recorded, positions walk through a chunk at address 0, in
-// step with those of the writers: a warp then comes to the end of its chunk as one.
+// The place before the first record, within a chunk. Where nothing is recorded, positions walk through a chunk at
+// address 0, in step with those of the writers: a warp then comes to the end of its chunk as one.
 constexpr uintptr_t kBeforeFirst = kChunkHeaderBytes - kRecordBytes;
 constexpr uintptr_t kNowhere = kBeforeFirst | kStoresNothing;
 constexpr uint32_t kFullMask = (kChunkBytes - 1) & ~(kRecordBytes - 1);
@@ -125,8 +129,8 @@ KPROF_DEVICE SinkChunk* sink_of(ControlBlock* arena, uint32_t block) {
   return reinterpret_cast<SinkChunk*>(reinterpret_cast<char*>(arena) + kSinksOffset) + (block & (kNumSinks - 1));
 }
 
-// How the claimable chunks are shared: cursor i hands out every num_cursors-th chunk from chunk i on, chunks_per_cursor in
-// all. The number of cursors is a power of two.
+// How the claimable chunks are shared: cursor i hands out every num_cursors-th chunk from chunk i on, chunks_per_cursor
+// in all. The number of cursors is a power of two.
 struct Cursors {
   uint32_t chunks_per_cursor;
   uint32_t num_cursors;
@@ -180,8 +184,8 @@ KPROF_DEVICE void count_dropped(ChunkHeader* last, uint32_t region) {
   platform::add_global(&sink->num_dropped_of_region[platform::at_most(region, kNumDropCounters - 1)], 1u);
 }
 
-// Called when the chunk of a track is full; returns the track's new position. All that it needs is in the header of that
-// chunk: one read of memory, one atomic, one header.
+// Called when the chunk of a track is full; returns the track's new position. All that it needs is in the header of
+// that chunk: one read of memory, one atomic, one header.
 KPROF_DEVICE uintptr_t refill(uintptr_t latest) {
   ChunkHeader* last = chunk_of(latest);
   const Cursors cursors{last->chunks_per_cursor, static_cast<uint32_t>(last->flags >> kChunkCursorsShift)};
@@ -202,9 +206,9 @@ KPROF_DEVICE void store_anchor(uintptr_t& latest) {
                          static_cast<uint32_t>(realtime >> 32));
 }
 
-// Where start and end differ in this bit or a higher one, a span is long: 33 us at 2 GHz, so that a track with few events
-// names both clocks often enough (cycles drift against time, by 0.05 % within milliseconds on some SMs of an H200); else a
-// second or more, of which few bits are left until the duration saturates.
+// Where start and end differ in this bit or a higher one, a span is long: 33 us at 2 GHz, so that a track with few
+// events names both clocks often enough (cycles drift against time, by 0.05 % within milliseconds on some SMs of an
+// H200); else a second or more, of which few bits are left until the duration saturates.
 constexpr uint32_t kLongSpanMask = ~0u << (KPROF_CLOCK_CYCLES ? 16 : 31);
 KPROF_DEVICE bool is_long(uint64_t start_ticks, uint64_t end_ticks) {
   const uint32_t low = static_cast<uint32_t>(start_ticks) ^ static_cast<uint32_t>(end_ticks);
@@ -254,8 +258,8 @@ KPROF_DEVICE uint32_t reserved_chunk(const Buffer& buffer, uint32_t block, uint3
   return has_one ? buffer.first_chunk + offset : kNoChunk;
 }
 
-// From the launch, where the host said it: nothing to read. Volatile, or clang makes one load from either of two addresses,
-// for which all arguments of the kernel go to scratch memory.
+// From the launch, where the host said it: nothing to read. Volatile, or clang makes one load from either of two
+// addresses, for which all arguments of the kernel go to scratch memory.
 KPROF_DEVICE Cursors cursors_of(const Buffer& buffer, const ControlBlock* arena) {
   Cursors cursors{buffer.chunks_per_cursor, buffer.num_cursors};
   if (cursors.num_cursors == 0) {
@@ -265,8 +269,9 @@ KPROF_DEVICE Cursors cursors_of(const Buffer& buffer, const ControlBlock* arena)
   return cursors;
 }
 
-// The first chunk of a track for which the host reserved none, or kNoChunk. Apart from open_track, because a launch finds few
-// of its instructions near: what the way into a kernel jumps over is another fetch to wait for. All lanes call it together.
+// The first chunk of a track for which the host reserved none, or kNoChunk. Apart from open_track, because a launch
+// finds few of its instructions near: what the way into a kernel jumps over is another fetch to wait for. All lanes
+// call it together.
 KPROF_COLD uint32_t claim_first_chunk(ControlBlock* arena, Cursors cursors, uint32_t block, bool is_writer) {
   if (!is_writer) return kNoChunk;
   const uint32_t chunk_idx = claim_chunk(arena, cursors, block);
@@ -300,7 +305,8 @@ KPROF_DEVICE uint64_t clock_of(const Track& track) {
 
 KPROF_DEVICE Span profile_start(const Track& track) { return Span{clock_of(track)}; }
 
-// Which regions end when their memory operations have completed; declare_regions.h says it for the ids that it declares.
+// Which regions end when their memory operations have completed; declare_regions.h says it for the ids that it
+// declares.
 template <typename Id>
 struct RegionMoments {
   KPROF_DEVICE static constexpr bool is_complete(Id) { return false; }

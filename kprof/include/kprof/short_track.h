@@ -1,19 +1,21 @@
 // A track for kernels of a few microseconds, whose records are known in number: every record has its place.
 //
-// What such a kernel feels of recording is not the records but the instructions: each launch fetches them anew, and those for
-// taking a further chunk, behind every event, take longer than all stores together (an all-reduce of 6 us on four H200 took
-// 10 us with an ordinary track, and as long when it recorded nothing). A short track has its chunk from the launch
+// What such a kernel feels of recording is not the records but the instructions: each launch fetches them anew, and
+// those for taking a further chunk, behind every event, take longer than all stores together (an all-reduce of 6 us on
+// four H200 took 10 us with an ordinary track, and as long when it recorded nothing). A short track has its chunk from
+// the launch
 // (`tracks_per_block`), and a record is its address, its four words and one store.
 //
 //   kprof::Span begin = kprof::profile_now();       // before there is a track: moments are only read
 //   send(...);
 //   kprof::Span sent = kprof::profile_now();
 //   kprof::ShortTrack track = kprof::open_short_track(prof, num_records);       // while the packets are on their way
-//   if (kprof::is_writer(track)) kprof::profile_at(track, place, begin, kprof::ticks_between(begin, sent), R_PUT, payload);
+//   if (kprof::is_writer(track)) kprof::profile_at(track, place, begin, kprof::ticks_between(begin, sent), R_PUT,
+//   payload);
 //
-// Unwritten places are harmless. Where the launch reserved no chunk, the track claims one. A track that cannot have room for
-// all its records, because there are more than kRecordsPerChunk or the arena is full, writes none of them; they are counted
-// as dropped, all regions together.
+// Unwritten places are harmless. Where the launch reserved no chunk, the track claims one. A track that cannot have
+// room for all its records, because there are more than kRecordsPerChunk or the arena is full, writes none of them;
+// they are counted as dropped, all regions together.
 #pragma once
 
 #include "kprof.h"
@@ -38,7 +40,8 @@ KPROF_DEVICE Span profile_now() { return Span{event_ticks()}; }
 // Whether the calling thread writes: ask before writing, so that the other warps pass the records by.
 KPROF_DEVICE bool is_writer(const ShortTrack& track) { return track.before_first != 0; }
 
-// The chunk of a track for which none was reserved: claimed, if the track fits one. Else kNoChunk, and its records are dropped.
+// The chunk of a track for which none was reserved: claimed, if the track fits one. Else kNoChunk, and its records are
+// dropped.
 KPROF_COLD uint32_t claim_short_track(ControlBlock* arena, Cursors cursors, uint32_t block, uint32_t num_records) {
   const uint32_t chunk_idx = num_records <= kRecordsPerChunk ? claim_chunk(arena, cursors, block) : kNoChunk;
   if (chunk_idx == kNoChunk) {
@@ -64,7 +67,8 @@ KPROF_DEVICE ShortTrack open_short_track(const Buffer& buffer, uint32_t num_reco
 
 // How long a span took, as records say it.
 KPROF_DEVICE uint32_t ticks_between(const Span& begin, const Span& end) {
-  const uint32_t low = platform::at_most(static_cast<uint32_t>(end.start_ticks - begin.start_ticks), kDurationSaturated);
+  const uint32_t low =
+      platform::at_most(static_cast<uint32_t>(end.start_ticks - begin.start_ticks), kDurationSaturated);
   return platform::high_of_difference(end.start_ticks, begin.start_ticks) == 0 ? low : kDurationSaturated;
 }
 
@@ -72,16 +76,17 @@ KPROF_DEVICE Span span_after(const Span& span, uint32_t ticks) { return Span{spa
 
 // Writes the record of a span to its place, where `is_wanted`: several in a row need no branches. Only for the writer.
 template <typename Id>
-KPROF_DEVICE void profile_at(const ShortTrack& track, uint32_t place, const Span& begin, uint32_t duration_ticks, Id region,
-                             uint32_t payload = 0, bool is_wanted = true) {
+KPROF_DEVICE void profile_at(const ShortTrack& track, uint32_t place, const Span& begin, uint32_t duration_ticks,
+                             Id region, uint32_t payload = 0, bool is_wanted = true) {
   // A chunk is aligned to its size: its addresses differ in the low word.
   const uint32_t low = static_cast<uint32_t>(track.before_first) + place * kRecordBytes;
-  uintptr_t latest = (track.before_first & ~static_cast<uintptr_t>(0xffffffffu)) | low | (is_wanted ? 0u : kStoresNothing);
+  uintptr_t latest =
+      (track.before_first & ~static_cast<uintptr_t>(0xffffffffu)) | low | (is_wanted ? 0u : kStoresNothing);
   platform::store_record(latest, begin.start_ticks, static_cast<uint32_t>(region), duration_ticks, payload);
 }
 
-// The end of a track that began at `begin`. Where it was a long one after all, both clocks are named once more: cycles drift
-// against time, and the header did it at the beginning. That takes a place of its own, whatever the clock.
+// The end of a track that began at `begin`. Where it was a long one after all, both clocks are named once more: cycles
+// drift against time, and the header did it at the beginning. That takes a place of its own, whatever the clock.
 KPROF_DEVICE void close_short_track([[maybe_unused]] const ShortTrack& track, [[maybe_unused]] uint32_t place,
                                     [[maybe_unused]] const Span& begin) {
 #if KPROF_CLOCK_CYCLES

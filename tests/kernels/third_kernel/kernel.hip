@@ -47,7 +47,8 @@ __global__ void all_gather(variants::Profiled<Call> call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
   kprof::Span span = kprof::profile_start(track);
   for (uint32_t peer = 0; peer < call.shape.world_size; ++peer) {
-    if (lane_id() == 0) store_system(call.value_of(peer, call.rank), static_cast<uint64_t>(call.epoch) << 32 | call.value);
+    if (lane_id() == 0)
+      store_system(call.value_of(peer, call.rank), static_cast<uint64_t>(call.epoch) << 32 | call.value);
     span = kprof::profile_lap(track, span, R_PUT, kprof::payload<R_PUT>(peer, 0u));
   }
   for (uint32_t peer = 0; peer < call.shape.world_size; ++peer) {

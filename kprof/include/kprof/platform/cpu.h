@@ -16,8 +16,7 @@
 #define __device__
 #define KPROF_UNROLL(count)
 #define KPROF_BLOCKS_OF_AT_MOST(threads)
-#define KPROF_SHARED(type, name, count) \
-  type(&name)[count] = ::kprof::simt::shared_array<type, count>([] {})
+#define KPROF_SHARED(type, name, count) type(&name)[count] = ::kprof::simt::shared_array<type, count>([] {})
 
 namespace kprof::platform {
 
@@ -29,8 +28,7 @@ constexpr uint64_t kRealtimeTicksPerSecond = 1000000000ull;
 inline uint64_t realtime_ticks() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  return simt::planted_clock(static_cast<uint64_t>(now.tv_sec) * 1000000000ull +
-                             static_cast<uint64_t>(now.tv_nsec));
+  return simt::planted_clock(static_cast<uint64_t>(now.tv_sec) * 1000000000ull + static_cast<uint64_t>(now.tv_nsec));
 }
 // The time stamp counter where there is one; it counts at a rate of its own, as a GPU's cycle counter does.
 inline uint64_t cycle_ticks() {
@@ -42,7 +40,8 @@ inline uint64_t cycle_ticks() {
   return static_cast<uint64_t>(now.tv_sec) * 1000000000ull + static_cast<uint64_t>(now.tv_nsec);
 #endif
 }
-// Both clocks at one moment: the tightest of a few brackets, because the system may stop this thread between two readings.
+// Both clocks at one moment: the tightest of a few brackets, because the system may stop this thread between two
+// readings.
 inline void read_anchor(uint64_t* realtime, uint64_t* cycles) {
   uint64_t tightest = ~0ull;
   for (int tries = 0; tries < 4; ++tries) {
@@ -93,9 +92,7 @@ inline void release_block_system() {
   sync_block();
 }
 inline void sync_warp() { simt::sync_warp(); }
-inline uint32_t shuffle(uint32_t value, uint32_t source_lane) {
-  return simt::shuffle(value, source_lane);
-}
+inline uint32_t shuffle(uint32_t value, uint32_t source_lane) { return simt::shuffle(value, source_lane); }
 inline uint32_t broadcast(uint32_t value) { return shuffle(value, 0); }
 // The lanes for which `condition` holds, as bits. All lanes of the warp call it together.
 inline uint64_t lanes_where(bool condition) { return simt::lanes_where(condition); }
@@ -161,13 +158,14 @@ inline uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ?
 
 inline uint32_t high_of_difference(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a - b) >> 32); }
 
-// Steps from the latest record to the next place and stores there, unless `latest` has the bit kStoresNothing; returns the
-// low word of the new `latest`.
+// Steps from the latest record to the next place and stores there, unless `latest` has the bit kStoresNothing; returns
+// the low word of the new `latest`.
 inline uint32_t store_record(uintptr_t& latest, uint64_t start_ticks, uint32_t region, uint32_t duration_ticks,
                              uint32_t payload) {
   latest += kRecordBytes;
   if ((latest & kStoresNothing) == 0) {
-    const Record record{(start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits), duration_ticks, payload};
+    const Record record{(start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits), duration_ticks,
+                        payload};
     memcpy(reinterpret_cast<void*>(latest), &record, sizeof record);
   }
   return static_cast<uint32_t>(latest);
@@ -186,7 +184,6 @@ inline const char* error_text(int error) { return simt::error_text(error); }
 }  // namespace kprof::platform
 
 // Runs the kernel to its end on the calling thread. Returns 0 or a simt error code.
-#define KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, ...)            \
-  ((void)(stream), ::kprof::simt::launch((num_blocks), (threads_per_block), (schedule_seed), [&] { \
-     kernel(__VA_ARGS__);                                                                          \
-   }))
+#define KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, ...) \
+  ((void)(stream),                                                                      \
+   ::kprof::simt::launch((num_blocks), (threads_per_block), (schedule_seed), [&] { kernel(__VA_ARGS__); }))

@@ -9,12 +9,13 @@
 
 #define KPROF_DEVICE __device__ __forceinline__
 #define KPROF_DEVICE_HOST __host__ __device__ __forceinline__
-// What few events need is one function per kernel, which nvcc gives registers that suit the kernel. Inlined at every event, its
-// code, though it hardly ever runs, made kernels of a few us up to a third slower on an H200 (instruction fetches, and lanes
-// that part at the branch and never meet again). Lanes of a warp come to the call together, or one comes that runs alone, past
-// `if (lane_id() == 0)`. Wrong is only a mixture, where a warp records some events together and others by one lane: nvcc lets
-// functions with atomics yield, and a lane that parts from its warp at the call stands still for 70 us, once in a launch. For
-// kernels of more than 61 such events in a track, -DKPROF_INLINE_REFILL=1.
+// What few events need is one function per kernel, which nvcc gives registers that suit the kernel. Inlined at every
+// event, its code, though it hardly ever runs, made kernels of a few us up to a third slower on an H200 (instruction
+// fetches, and lanes that part at the branch and never meet again). Lanes of a warp come to the call together, or one
+// comes that runs alone, past `if (lane_id() == 0)`. Wrong is only a mixture, where a warp records some events together
+// and others by one lane: nvcc lets functions with atomics yield, and a lane that parts from its warp at the call
+// stands still for 70 us, once in a launch. For kernels of more than 61 such events in a track,
+// -DKPROF_INLINE_REFILL=1.
 #ifndef KPROF_INLINE_REFILL
 #define KPROF_INLINE_REFILL 0
 #endif
@@ -53,13 +54,9 @@ KPROF_DEVICE void read_anchor(uint64_t* realtime, uint64_t* cycles) {
 }
 KPROF_DEVICE void drain_memory() { __threadfence(); }
 
-KPROF_DEVICE uint32_t thread_id() {
-  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-}
+KPROF_DEVICE uint32_t thread_id() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
 KPROF_DEVICE uint32_t num_threads() { return blockDim.x * blockDim.y * blockDim.z; }
-KPROF_DEVICE uint32_t block_id() {
-  return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
-}
+KPROF_DEVICE uint32_t block_id() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
 KPROF_DEVICE uint32_t num_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
 // Not warpSize: nvcc does not know its value and divides by it when the kernel runs.
 KPROF_DEVICE constexpr uint32_t warp_width() { return 32; }
@@ -102,8 +99,8 @@ KPROF_DEVICE void fence_acquire_system() { asm volatile("fence.acq_rel.sys;" :::
 KPROF_DEVICE void pause() {}
 
 KPROF_DEVICE void sync_block() { __syncthreads(); }
-// What thread 0 stores next comes after all that the block has stored before. Fences are cumulative here: what the barrier
-// has shown to thread 0 is covered by its fence, and 511 others would only wait for the same stores.
+// What thread 0 stores next comes after all that the block has stored before. Fences are cumulative here: what the
+// barrier has shown to thread 0 is covered by its fence, and 511 others would only wait for the same stores.
 KPROF_DEVICE void release_block_system() {
   __syncthreads();
   if (thread_id() == 0) fence_release_system();
@@ -115,10 +112,10 @@ KPROF_DEVICE uint32_t shuffle(uint32_t value, uint32_t source_lane) {
 KPROF_DEVICE uint32_t broadcast(uint32_t value) { return shuffle(value, 0); }
 // The lanes for which `condition` holds, as bits. All lanes of the warp call it together.
 KPROF_DEVICE uint64_t lanes_where(bool condition) { return __ballot_sync(0xffffffffu, condition); }
-KPROF_DEVICE uint32_t lowest_lane(uint64_t lanes) { return static_cast<uint32_t>(__ffsll(static_cast<long long>(lanes))) - 1; }
-KPROF_DEVICE uint32_t add_device(uint32_t* address, uint32_t value) {
-  return atomicAdd(address, value);
+KPROF_DEVICE uint32_t lowest_lane(uint64_t lanes) {
+  return static_cast<uint32_t>(__ffsll(static_cast<long long>(lanes))) - 1;
 }
+KPROF_DEVICE uint32_t add_device(uint32_t* address, uint32_t value) { return atomicAdd(address, value); }
 KPROF_DEVICE uint64_t add_device(uint64_t* address, uint64_t value) {
   return atomicAdd(reinterpret_cast<unsigned long long*>(address), static_cast<unsigned long long>(value));
 }
@@ -128,8 +125,9 @@ KPROF_DEVICE uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value)
 
 using Quad = uint4;
 
-// The arena's shared words, spelled out as global. With generic accesses (ATOM instead of ATOMG), a modulo and a loop around
-// the first try, the first claim of every kernel took 100 us on an H200 and the later ones 0.3; without the three it did not.
+// The arena's shared words, spelled out as global. With generic accesses (ATOM instead of ATOMG), a modulo and a loop
+// around the first try, the first claim of every kernel took 100 us on an H200 and the later ones 0.3; without the
+// three it did not.
 KPROF_DEVICE uint32_t add_global(uint32_t* address, uint32_t value) {
   uint32_t before;
   asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(address), "r"(value) : "memory");
@@ -149,16 +147,17 @@ KPROF_DEVICE uint16_t float_to_half(float value) { return __half_as_ushort(__flo
 
 KPROF_DEVICE uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ? value : limit; }
 
-// The high word of a - b, from values that are new to the compiler: what a rare path asks is not prepared in the common one.
+// The high word of a - b, from values that are new to the compiler: what a rare path asks is not prepared in the common
+// one.
 KPROF_DEVICE uint32_t high_of_difference(uint64_t a, uint64_t b) {
   asm volatile("" : "+l"(a), "+l"(b));
   return static_cast<uint32_t>((a - b) >> 32);
 }
 
-// Steps from the latest record to the next place and stores there, unless `latest` has the bit kStoresNothing; returns the
-// low word of the new `latest`. Predicated by hand: as a branch that lane 0 alone takes, it cost an H200 24 ns of 60 per
-// event. The step is in the low word alone (chunks are aligned) and goes first: nothing writes the address registers while
-// the store may still read them.
+// Steps from the latest record to the next place and stores there, unless `latest` has the bit kStoresNothing; returns
+// the low word of the new `latest`. Predicated by hand: as a branch that lane 0 alone takes, it cost an H200 24 ns of
+// 60 per event. The step is in the low word alone (chunks are aligned) and goes first: nothing writes the address
+// registers while the store may still read them.
 KPROF_DEVICE uint32_t store_record(uintptr_t& latest, uint64_t start_ticks, uint32_t region, uint32_t duration_ticks,
                                    uint32_t payload) {
   const uint32_t low = static_cast<uint32_t>(start_ticks);
@@ -199,11 +198,10 @@ inline int max_resident_blocks(Kernel kernel, int threads_per_block) {
 }
 inline int last_launch_error() { return static_cast<int>(cudaGetLastError()); }
 inline int host_warp_width() { return 32; }
-inline const char* error_text(int error) {
-  return cudaGetErrorString(static_cast<cudaError_t>(error));
-}
+inline const char* error_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
 
-// ---- memory that all GPUs of the host can write: one allocation per rank, opened by the others through a handle ---------
+// ---- memory that all GPUs of the host can write: one allocation per rank, opened by the others through a handle
+// ---------
 
 constexpr int kPeerHandleBytes = sizeof(cudaIpcMemHandle_t);
 
@@ -218,16 +216,14 @@ inline int peer_export(void* handle, void* memory) {
   return static_cast<int>(cudaIpcGetMemHandle(static_cast<cudaIpcMemHandle_t*>(handle), memory));
 }
 inline int peer_import(void** memory, const void* handle) {
-  return static_cast<int>(cudaIpcOpenMemHandle(memory, *static_cast<const cudaIpcMemHandle_t*>(handle),
-                                               cudaIpcMemLazyEnablePeerAccess));
+  return static_cast<int>(
+      cudaIpcOpenMemHandle(memory, *static_cast<const cudaIpcMemHandle_t*>(handle), cudaIpcMemLazyEnablePeerAccess));
 }
 inline int peer_close(void* memory) { return static_cast<int>(cudaIpcCloseMemHandle(memory)); }
 
 }  // namespace kprof::platform
 
 // Launch on a stream; `schedule_seed` matters on the CPU only. Returns 0 or the runtime's error code.
-#define KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, ...)          \
-  ((void)(schedule_seed),                                                                        \
-   (kernel)<<<(num_blocks), (threads_per_block), 0,                                              \
-              static_cast<::kprof::platform::Stream>(stream)>>>(__VA_ARGS__),                    \
-   ::kprof::platform::last_launch_error())
+#define KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, ...) \
+  ((void)(schedule_seed), (kernel) < < < (num_blocks), (threads_per_block), 0,          \
+   static_cast<::kprof::platform::Stream>(stream) >>> (__VA_ARGS__), ::kprof::platform::last_launch_error())

@@ -47,13 +47,9 @@ KPROF_DEVICE void drain_memory() {
 #endif
 }
 
-KPROF_DEVICE uint32_t thread_id() {
-  return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-}
+KPROF_DEVICE uint32_t thread_id() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
 KPROF_DEVICE uint32_t num_threads() { return blockDim.x * blockDim.y * blockDim.z; }
-KPROF_DEVICE uint32_t block_id() {
-  return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
-}
+KPROF_DEVICE uint32_t block_id() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
 KPROF_DEVICE uint32_t num_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
 KPROF_DEVICE uint32_t warp_width() { return __builtin_amdgcn_wavefrontsize(); }
 // The same in all lanes, which the compiler cannot know: told so, it keeps loops over warps in scalar registers.
@@ -69,8 +65,9 @@ KPROF_DEVICE uint32_t lane_id() { return thread_id() % warp_width(); }
 // Bits `first` to `first + count - 1` of a hardware register, as s_getreg wants to be asked.
 constexpr int register_bits(int number, int first, int count) { return number | first << 6 | (count - 1) << 11; }
 
-// The compute unit that this wave runs on, the same for all of its waves: bits 0 to 3 CU, 4 SH, 5 to 7 SE, and from bit 16 on
-// the XCC (chiplet) of MI300 and later. In HW_ID these are bits 8 to 15; below them are the wave's slot, SIMD and pipe.
+// The compute unit that this wave runs on, the same for all of its waves: bits 0 to 3 CU, 4 SH, 5 to 7 SE, and from bit
+// 16 on the XCC (chiplet) of MI300 and later. In HW_ID these are bits 8 to 15; below them are the wave's slot, SIMD and
+// pipe.
 KPROF_DEVICE uint32_t hw_id() {
 #if defined(__GFX9__)
   constexpr int kHwId = 4, kXccId = 20;
@@ -108,8 +105,8 @@ KPROF_DEVICE void fence_acquire_system() { __builtin_amdgcn_fence(__ATOMIC_ACQUI
 KPROF_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
 
 KPROF_DEVICE void sync_block() { __syncthreads(); }
-// What thread 0 stores next comes after all that the block has stored before. The barrier waits for no store, so every wave
-// waits for its own.
+// What thread 0 stores next comes after all that the block has stored before. The barrier waits for no store, so every
+// wave waits for its own.
 KPROF_DEVICE void release_block_system() {
   fence_release_system();
   __syncthreads();
@@ -143,8 +140,8 @@ KPROF_DEVICE uint64_t add_device(uint64_t* address, uint64_t value) {
 }
 KPROF_DEVICE uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value) {
   uint32_t expected = 0;
-  __hip_atomic_compare_exchange_strong(address, &expected, value, __ATOMIC_RELAXED,
-                                       __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+  __hip_atomic_compare_exchange_strong(address, &expected, value, __ATOMIC_RELAXED, __ATOMIC_RELAXED,
+                                       __HIP_MEMORY_SCOPE_AGENT);
   return expected;
 }
 
@@ -160,29 +157,25 @@ KPROF_DEVICE void store_global(uint32_t* address, uint32_t value) {
   __hip_atomic_store(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
 
-KPROF_DEVICE float half_to_float(uint16_t bits) {
-  return static_cast<float>(__builtin_bit_cast(_Float16, bits));
-}
-KPROF_DEVICE uint16_t float_to_half(float value) {
-  return __builtin_bit_cast(uint16_t, static_cast<_Float16>(value));
-}
+KPROF_DEVICE float half_to_float(uint16_t bits) { return static_cast<float>(__builtin_bit_cast(_Float16, bits)); }
+KPROF_DEVICE uint16_t float_to_half(float value) { return __builtin_bit_cast(uint16_t, static_cast<_Float16>(value)); }
 
 KPROF_DEVICE uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ? value : limit; }
 
 KPROF_DEVICE uint32_t high_of_difference(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a - b) >> 32); }
 
-// Steps from the latest record to the next place and stores there, unless `latest` has the bit kStoresNothing; returns the
-// low word of the new `latest`. The step is in that word alone: chunks are aligned.
+// Steps from the latest record to the next place and stores there, unless `latest` has the bit kStoresNothing; returns
+// the low word of the new `latest`. The step is in that word alone: chunks are aligned.
 KPROF_DEVICE uint32_t store_record(uintptr_t& latest, uint64_t start_ticks, uint32_t region, uint32_t duration_ticks,
                                    uint32_t payload) {
   latest = (latest & ~uintptr_t{0xffffffffu}) | (static_cast<uint32_t>(latest) + kRecordBytes);
   if ((latest & kStoresNothing) == 0) {
-    // The compiler cannot see that the arena is global memory once the pointer went through a refill; a flat store would
-    // also occupy the LDS counter.
+    // The compiler cannot see that the arena is global memory once the pointer went through a refill; a flat store
+    // would also occupy the LDS counter.
     using Words = uint64_t __attribute__((ext_vector_type(2)));
     using GlobalWords = __attribute__((address_space(1))) Words;
     *(GlobalWords*)(latest) = Words{(start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits),
-                                     duration_ticks | (static_cast<uint64_t>(payload) << 32)};
+                                    duration_ticks | (static_cast<uint64_t>(payload) << 32)};
   }
   return static_cast<uint32_t>(latest);
 }
@@ -200,8 +193,8 @@ inline int num_processors() {
 template <typename Kernel>
 inline int max_resident_blocks(Kernel kernel, int threads_per_block) {
   int blocks = 0;
-  if (hipOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, reinterpret_cast<const void*>(kernel),
-                                                   threads_per_block, 0) != hipSuccess)
+  if (hipOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, reinterpret_cast<const void*>(kernel), threads_per_block,
+                                                   0) != hipSuccess)
     return 0;
   return num_processors() * blocks;
 }
@@ -215,18 +208,21 @@ inline int host_warp_width() {
 }
 inline const char* error_text(int error) { return hipGetErrorString(static_cast<hipError_t>(error)); }
 
-// ---- memory that all GPUs of the host can write: one allocation per rank, opened by the others through a handle ---------
+// ---- memory that all GPUs of the host can write: one allocation per rank, opened by the others through a handle
+// ---------
 
 constexpr int kPeerHandleBytes = sizeof(hipIpcMemHandle_t);
 
-// What a peer writes must become visible while a kernel runs, not only at its end, so caches may not keep it. RCCL allocates
-// the buffers that its peers write as uncached where HIP knows the flag, from 5.7 on, and as fine-grained before
-// (src/transport/p2p.cc, HIP_UNCACHED_MEMORY); on MI300 fine-grained memory is cached. rocSHMEM takes fine-grained memory unless
-// it is built with DEBUG_HIPMALLOC_FINEGRAIN_DEFAULT_UNCACHED (src/memory/hip_allocator.hpp).
+// What a peer writes must become visible while a kernel runs, not only at its end, so caches may not keep it. RCCL
+// allocates the buffers that its peers write as uncached where HIP knows the flag, from 5.7 on, and as fine-grained
+// before (src/transport/p2p.cc, HIP_UNCACHED_MEMORY); on MI300 fine-grained memory is cached. rocSHMEM takes
+// fine-grained memory unless it is built with DEBUG_HIPMALLOC_FINEGRAIN_DEFAULT_UNCACHED
+// (src/memory/hip_allocator.hpp).
 #ifdef hipDeviceMallocUncached
 constexpr unsigned kPeerMemoryKinds[] = {hipDeviceMallocUncached, hipDeviceMallocFinegrained};
 #else
-constexpr unsigned kPeerMemoryKinds[] = {0x3, hipDeviceMallocFinegrained};  // the flag's value: a newer runtime knows it
+constexpr unsigned kPeerMemoryKinds[] = {0x3,
+                                         hipDeviceMallocFinegrained};  // the flag's value: a newer runtime knows it
 #endif
 
 inline int peer_free(void* memory) { return static_cast<int>(hipFree(memory)); }
@@ -250,16 +246,14 @@ inline int peer_allocate(void** memory, size_t bytes) {
   return static_cast<int>(cleared != hipSuccess ? cleared : hipDeviceSynchronize());
 }
 inline int peer_import(void** memory, const void* handle) {
-  return static_cast<int>(hipIpcOpenMemHandle(memory, *static_cast<const hipIpcMemHandle_t*>(handle),
-                                              hipIpcMemLazyEnablePeerAccess));
+  return static_cast<int>(
+      hipIpcOpenMemHandle(memory, *static_cast<const hipIpcMemHandle_t*>(handle), hipIpcMemLazyEnablePeerAccess));
 }
 inline int peer_close(void* memory) { return static_cast<int>(hipIpcCloseMemHandle(memory)); }
 
 }  // namespace kprof::platform
 
 // Launch on a stream; `schedule_seed` matters on the CPU only. Returns 0 or the runtime's error code.
-#define KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, ...)          \
-  ((void)(schedule_seed),                                                                        \
-   (kernel)<<<(num_blocks), (threads_per_block), 0,                                              \
-              static_cast<::kprof::platform::Stream>(stream)>>>(__VA_ARGS__),                    \
-   ::kprof::platform::last_launch_error())
+#define KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, ...) \
+  ((void)(schedule_seed), (kernel) < < < (num_blocks), (threads_per_block), 0,          \
+   static_cast<::kprof::platform::Stream>(stream) >>> (__VA_ARGS__), ::kprof::platform::last_launch_error())

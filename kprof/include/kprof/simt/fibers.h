@@ -56,18 +56,24 @@ constexpr size_t kStackBytes = 256 * 1024;
 #else
 constexpr size_t kStackBytes = 64 * 1024;
 #endif
-// After this many polls of every ready fiber without any progress the thread sleeps, so that more ranks than cores work.
+// After this many polls of every ready fiber without any progress the thread sleeps, so that more ranks than cores
+// work.
 constexpr uint32_t kIdleRoundsBeforeSleep = 2;
 
 enum Error : int { kOk = 0, kTooManyThreads = 1, kBarrierMismatch = 2, kOutOfMemory = 3 };
 
 inline const char* error_text(int error) {
   switch (error) {
-    case kOk: return "no error";
-    case kTooManyThreads: return "the grid has more threads than the CPU target can hold (65536)";
-    case kBarrierMismatch: return "a barrier was reached by some threads of a block or warp and never by the others";
-    case kOutOfMemory: return "no memory for the stacks of the grid's threads";
-    default: return "unknown error of the CPU target";
+    case kOk:
+      return "no error";
+    case kTooManyThreads:
+      return "the grid has more threads than the CPU target can hold (65536)";
+    case kBarrierMismatch:
+      return "a barrier was reached by some threads of a block or warp and never by the others";
+    case kOutOfMemory:
+      return "no memory for the stacks of the grid's threads";
+    default:
+      return "unknown error of the CPU target";
   }
 }
 

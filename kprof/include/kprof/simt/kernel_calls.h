@@ -1,4 +1,5 @@
-// What kernels call on the CPU target: fences, barriers, shuffles, polling, shared memory, and the clock that a test plants.
+// What kernels call on the CPU target: fences, barriers, shuffles, polling, shared memory, and the clock that a test
+// plants.
 #pragma once
 
 #include <sched.h>
@@ -64,8 +65,7 @@ inline void wait_at(Barrier& barrier) {
 inline void leave(Barrier& barrier) {
   order_before(&barrier);
   --barrier.num_alive;
-  if (barrier.num_alive > 0 && barrier.waiting.size() == barrier.num_alive)
-    release(executor(), barrier);
+  if (barrier.num_alive > 0 && barrier.waiting.size() == barrier.num_alive) release(executor(), barrier);
 }
 
 inline Warp& own_warp() { return self().block->warps[self().thread_idx / kWarpWidth]; }

@@ -1,9 +1,9 @@
 // The CPU target: runs a kernel source with one fiber per GPU thread, on the calling operating-system thread.
 //
 // Contract. `launch` runs every thread of every block of a grid to its end and returns. Fibers switch only where the
-// kernel synchronises (sync_block, sync_warp, shuffle) or polls (yield), so all blocks are co-resident and a kernel that
-// waits for another rank lets that rank's thread or process run. Which ready fiber runs next is first-come with seed 0
-// and drawn from a generator with any other seed: a failing interleaving is replayed by its seed.
+// kernel synchronises (sync_block, sync_warp, shuffle) or polls (yield), so all blocks are co-resident and a kernel
+// that waits for another rank lets that rank's thread or process run. Which ready fiber runs next is first-come with
+// seed 0 and drawn from a generator with any other seed: a failing interleaving is replayed by its seed.
 //
 // What it shows: wrong protocols, missing barriers, out-of-bounds accesses (AddressSanitizer), and missing fences under
 // ThreadSanitizer, to which every fiber is a thread and only barriers and fences create order. What it cannot show:
@@ -43,8 +43,7 @@ KPROF_NO_TSAN inline void fiber_main() {
 }
 
 inline bool add_fiber(Executor& ex) {
-  void* stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (stack == MAP_FAILED) return false;
   ex.stacks.push_back(static_cast<char*>(stack));
   ex.fibers.push_back(std::make_unique<Fiber>());
@@ -71,8 +70,7 @@ inline void prepare_blocks(std::vector<Block>& blocks, uint32_t num_threads) {
     blocks[b].warps.resize(num_warps);
     for (uint32_t w = 0; w < num_warps; ++w) {
       const uint32_t first = w * kWarpWidth;
-      blocks[b].warps[w].barrier.num_alive =
-          num_threads - first < kWarpWidth ? num_threads - first : kWarpWidth;
+      blocks[b].warps[w].barrier.num_alive = num_threads - first < kWarpWidth ? num_threads - first : kWarpWidth;
     }
   }
 }
