@@ -326,7 +326,7 @@ def _write(rng: random.Random, path: Path, table: pa.Table) -> None:
         table,
         path,
         compression=rng.choice(["zstd", "snappy", "none"]),
-        row_group_size=rng.choice([1 << 20, 1 << 20, 3]),
+        row_group_size=rng.choice([1 << 20, 1 << 20, 1 + len(table) // 20]),
         write_statistics=rng.random() < 0.7,
     )
 
