@@ -15,7 +15,16 @@ from typing import Annotated, Final
 import typer
 
 from kprof.errors import KprofError
-from kprof_cli import comparing, demo, doctor, exporting, importing, reading, recording
+from kprof_cli import (
+    comparing,
+    demo,
+    doctor,
+    explaining,
+    exporting,
+    importing,
+    reading,
+    recording,
+)
 from kprof_cli.output import note, say
 
 EXIT_INTERRUPTED: Final = 130
@@ -34,6 +43,7 @@ app = typer.Typer(
 )
 recording.register(app)
 reading.register(app)
+explaining.register(app)
 comparing.register(app)
 exporting.register(app)
 importing.register(app)

@@ -371,3 +371,14 @@ def test_view_shows_an_exported_trace_too(kprof, small, tmp_path):
     result = kprof("view", file, "--local", "--no-open", "--port", 0, "--timeout", 0.1)
     assert result.code == 0
     assert "127.0.0.1" in result.err
+
+
+def test_explain_says_what_would_make_the_run_shorter(kprof, small):
+    result = kprof("explain", small)
+    assert result.code == 0
+    assert "of the run" in result.out or "No change of one thing" in result.out
+    parsed = json.loads(kprof("explain", small, "--json").out)
+    assert parsed["num_calls"] == len(parsed["calls"]) + len(parsed["warm_up_calls"])
+    for finding in parsed["findings"]:
+        assert finding["gain_ns"] > 0
+        assert finding["sentence"]

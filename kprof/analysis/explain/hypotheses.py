@@ -123,16 +123,23 @@ def hypotheses_of(basis: Basis, bound_ns: float = 0.0) -> list[Hypothesis]:
             single += surplus
             if not surplus:
                 found += _uneven(basis, kind, chosen)
-    found += _alike([p for p in _by_place(basis, single) if not _is_chance(basis, p)])
-    return [_without_chance(basis, each) for each in found if each.saved_ns.sum() > 0]
+    places = [_without_chance(basis, place) for place in _by_place(basis, single)]
+    found += _alike([place for place in places if not _is_chance(basis, place)])
+    return [hypothesis for hypothesis in found if hypothesis.saved_ns.sum() > 0]
 
 
 def _without_chance(basis: Basis, hypothesis: Hypothesis) -> Hypothesis:
-    """Calls where there is hardly anything to take off are not among the calls that a hypothesis is about."""
+    """Without calls in which there is hardly anything to take off: a hypothesis is not about these."""
     call = basis.elements.call[hypothesis.chosen]
     saved = np.bincount(call, weights=hypothesis.saved_ns, minlength=basis.num_calls)
-    excess = np.where(saved >= _LEAST_OF_CALL * saved.max(), hypothesis.excess, 0.0)
-    return replace(hypothesis, excess=excess)
+    is_about = saved >= _LEAST_OF_CALL * saved.max()
+    kept = is_about[call]
+    return replace(
+        hypothesis,
+        excess=np.where(is_about, hypothesis.excess, 0.0),
+        chosen=hypothesis.chosen[kept],
+        saved_ns=hypothesis.saved_ns[kept],
+    )
 
 
 def _log_spread(value: Floats, floor_ns: float = 0.0) -> float:

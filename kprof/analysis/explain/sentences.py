@@ -1,0 +1,122 @@
+"""Findings as sentences: the place, what is wrong there, what it costs, and when; and what to do about it.
+
+Subject first, one number that matters, at most 25 words.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kprof.analysis.explain.explanation import TraceExplanation
+from kprof.analysis.explain.finding import ExplainedFinding, FindingKind, When
+from kprof.analysis.wording import counted, duration, members, percent, ratio
+
+MOST_WORDS: Final = 25
+_MOST_NAMED: Final = 4
+
+
+def sentence(finding: ExplainedFinding, num_calls: int) -> str:
+    """What is wrong, when, and what the run would gain; `num_calls` is how many were looked at."""
+    cost = f"costs {percent(finding.share)} of the run"
+    return f"{_fact(finding)}{_when(finding, num_calls)}: {cost}"
+
+
+def _fact(finding: ExplainedFinding) -> str:
+    where, region = place(finding), finding.region
+    in_region = f" for {region}" if region else ""
+    times = ratio(finding.factor)
+    if finding.kind is FindingKind.LATE_START:
+        return f"{where} starts late" if len(finding.ranks) == 1 else f"{where} start late"
+    if finding.kind is FindingKind.IDLE_GAP:
+        before = f" before {region}" if region else ""
+        return f"{where} records nothing for a while{before}"
+    if finding.kind is FindingKind.SLOW_TRANSFER:
+        return f"Data {where} travels {times} as long as elsewhere"
+    if finding.kind is FindingKind.SLOW_EVENTS:
+        which = f"One in {finding.period} events" if finding.period else "Some events"
+        return f"{which} of {region or 'one region'} take {times} as long as the others"
+    if finding.kind is FindingKind.UNEVEN_WORK:
+        return f"{where} {'has' if _is_one(finding) else 'have'} {times} as many items{in_region}"
+    if finding.kind is FindingKind.UNEVEN_BLOCKS:
+        return f"A few blocks do most of {region or 'one region'}"
+    if finding.kind is FindingKind.SLOW_CALL:
+        return f"All ranks take {times} as long{in_region}"
+    if finding.when is When.MOVING:
+        return f"One block, each time another, takes {times} as long as its likes{in_region}"
+    verb = "takes" if _is_one(finding) else "take"
+    return f"{where} {verb} {times} as long as others{in_region}"
+
+
+def _is_one(finding: ExplainedFinding) -> bool:
+    return len(finding.ranks) <= 1 and len(finding.blocks) <= 1
+
+
+def place(finding: ExplainedFinding) -> str:
+    """Block 3 of rank 2, Ranks 4-7, from rank 1 to rank 2."""
+    if finding.link is not None:
+        source, destination = finding.link
+        parts = [f"from rank {source}"] if source >= 0 else []
+        return " ".join(parts + ([f"to rank {destination}"] if destination >= 0 else []))
+    if len(finding.places) > 1 and len(finding.ranks) > 1 and len(finding.blocks) > 1:
+        return f"{len(finding.places)} blocks of {members('rank', finding.ranks, _MOST_NAMED)}"
+    ranks = members("rank", finding.ranks, _MOST_NAMED) if finding.ranks else "all ranks"
+    text = (
+        f"{members('block', finding.blocks, _MOST_NAMED)} of {ranks}" if finding.blocks else ranks
+    )
+    return text[0].upper() + text[1:]
+
+
+def _when(finding: ExplainedFinding, num_calls: int) -> str:
+    if finding.when is When.GROWING:
+        return ", more with every call"
+    if finding.when is When.PERIODIC:
+        return f", in every {_ordinal(finding.period)} call"
+    if len(finding.calls) == num_calls or finding.when is When.ALWAYS:
+        return ""
+    if len(finding.calls) == 1:
+        return f", in call {finding.calls[0]} of {num_calls}"
+    return f", in {len(finding.calls)} of {num_calls} calls"
+
+
+def _ordinal(number: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{'th' if number % 100 in (11, 12, 13) else ending}"
+
+
+def advice(finding: ExplainedFinding, targets: frozenset[str]) -> str:
+    """What to look at; `targets` are those of the ranks ("cpu", "cuda", "hip")."""
+    is_gpu = bool(targets & {"cuda", "hip"})
+    if finding.when is When.GROWING:
+        return "look for what accumulates from call to call: queues, tables, memory, heat"
+    if finding.kind is FindingKind.SLOW and not finding.blocks:
+        if finding.region is not None:
+            return (
+                f"compare the data and the code path of {finding.region} there with the other ranks"
+            )
+        compare = (
+            "clocks, power and links of the device" if is_gpu else "what else runs on its cores"
+        )
+        return f"compare {compare} with those of the other ranks"
+    return _ADVICE[finding.kind]
+
+
+_ADVICE: Final = {
+    FindingKind.SLOW: "compare what the block works on, and where it runs, with its neighbours",
+    FindingKind.LATE_START: "look at what the host does before it launches there",
+    FindingKind.IDLE_GAP: "put a region around what happens there, or move it behind the sends",
+    FindingKind.SLOW_TRANSFER: "check the route of that link, and what else is sent over it",
+    FindingKind.SLOW_EVENTS: "look at what is different about those items: size, address, cache misses",
+    FindingKind.SLOW_CALL: "look for what happens around those calls: clocks, other work, allocations",
+    FindingKind.UNEVEN_WORK: "deal the items out evenly, or give the place fewer of them",
+    FindingKind.UNEVEN_BLOCKS: "deal the region's items out over all blocks",
+}
+
+
+def rest(explanation: TraceExplanation) -> str:
+    """What the findings explain together, and what they were looked for in."""
+    seen = counted(len(explanation.ordinals), "call", "calls")
+    total = duration(explanation.total_ns)
+    if not explanation.findings:
+        return f"No change of one thing would make the run 3 % shorter ({seen}, {total})."
+    share = percent(explanation.explained_share)
+    return f"Together {share} of {total} in {seen}; what is left has no single cause."

@@ -1,0 +1,97 @@
+"""Sentences of findings: short, place first, when it is not always, and advice that fits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kprof.analysis.explain import ExplainedFinding, FindingKind, TraceExplanation, When
+from kprof.analysis.explain.sentences import MOST_WORDS, advice, rest, sentence
+
+SLOW_BLOCK = ExplainedFinding(
+    kind=FindingKind.SLOW,
+    ranks=(2,),
+    blocks=(3,),
+    places=((2, 3),),
+    link=None,
+    region="combine/send",
+    calls=tuple(range(12)),
+    when=When.ALWAYS,
+    period=0,
+    gain_ns=120_000.0,
+    interval_ns=(110_000.0, 130_000.0),
+    share=0.12,
+    factor=3.02,
+    gains_ns=(10_000.0,) * 12,
+)
+GPU, CPU = frozenset({"cuda"}), frozenset({"cpu"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "Block 3 of rank 2 takes 3.0x as long as others for combine/send: costs 12 % of the run"),
+        (
+            {"when": When.SOMETIMES, "calls": (1, 4, 9)},
+            "Block 3 of rank 2 takes 3.0x as long as others for combine/send, in 3 of 12 calls: "
+            "costs 12 % of the run",
+        ),
+        (
+            {"kind": FindingKind.LATE_START, "blocks": (), "when": When.PERIODIC, "period": 3},
+            "Rank 2 starts late, in every 3rd call: costs 12 % of the run",
+        ),
+        (
+            {"kind": FindingKind.SLOW_TRANSFER, "link": (1, -1), "when": When.GROWING},
+            "Data from rank 1 travels 3.0x as long as elsewhere, more with every call: "
+            "costs 12 % of the run",
+        ),
+        (
+            {"kind": FindingKind.SLOW_CALL, "region": None, "calls": (8,), "when": When.SOMETIMES},
+            "All ranks take 3.0x as long, in call 8 of 12: costs 12 % of the run",
+        ),
+        (
+            {"kind": FindingKind.UNEVEN_BLOCKS},
+            "A few blocks do most of combine/send: costs 12 % of the run",
+        ),
+        (
+            {"ranks": (4, 5, 6, 7), "blocks": (), "region": None},
+            "Ranks 4-7 take 3.0x as long as others: costs 12 % of the run",
+        ),
+    ],
+)  # fmt: skip
+def test_a_sentence_says_place_fact_when_and_cost(
+    changes: dict[str, object], expected: str
+) -> None:
+    finding = replace(SLOW_BLOCK, **changes)  # type: ignore[arg-type]
+    assert sentence(finding, 12) == expected
+
+
+@pytest.mark.parametrize("kind", FindingKind)
+@pytest.mark.parametrize("when", When)
+def test_no_sentence_is_longer_than_it_may_be(kind: FindingKind, when: When) -> None:
+    many = tuple(range(0, 120, 7))
+    finding = replace(
+        SLOW_BLOCK,
+        kind=kind,
+        when=when,
+        period=3,
+        ranks=many,
+        blocks=(),
+        link=(12, 63) if kind is FindingKind.SLOW_TRANSFER else None,
+        calls=(1, 4, 9),
+    )
+    assert len(sentence(finding, 40).split()) <= MOST_WORDS
+
+
+def test_clocks_and_power_are_no_advice_for_a_block_or_a_cpu() -> None:
+    whole_rank = replace(SLOW_BLOCK, blocks=(), places=(), region=None)
+    assert "power" in advice(whole_rank, GPU)
+    assert "power" not in advice(whole_rank, CPU)
+    assert "power" not in advice(SLOW_BLOCK, GPU)
+
+
+def test_the_rest_is_said() -> None:
+    nothing = TraceExplanation((), (0, 1), (), 2, 5e6)
+    assert "No change of one thing" in rest(nothing)
+    assert rest(replace(nothing, findings=(SLOW_BLOCK,))).startswith("Together 12 % of 5.00 ms")
