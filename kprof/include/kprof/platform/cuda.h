@@ -224,6 +224,9 @@ inline int peer_close(void* memory) { return static_cast<int>(cudaIpcCloseMemHan
 }  // namespace kprof::platform
 
 // Launch on a stream; `schedule_seed` matters on the CPU only. Returns 0 or the runtime's error code.
-#define KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, ...) \
-  ((void)(schedule_seed), (kernel) < < < (num_blocks), (threads_per_block), 0,          \
-   static_cast<::kprof::platform::Stream>(stream) >>> (__VA_ARGS__), ::kprof::platform::last_launch_error())
+// clang-format off: it takes the chevrons apart.
+#define KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, ...)                           \
+  ((void)(schedule_seed),                                                                                         \
+   (kernel)<<<(num_blocks), (threads_per_block), 0, static_cast<::kprof::platform::Stream>(stream)>>>(__VA_ARGS__), \
+   ::kprof::platform::last_launch_error())
+// clang-format on
