@@ -255,8 +255,10 @@ class Decoder:
             in_cycles = (headers["flags"] & abi.CHUNK_CYCLES != 0)[:, np.newaxis]
             is_record &= ~(in_cycles & (region_ids == abi.ANCHOR_REGION_ID))
             num_records = np.count_nonzero(is_record, axis=1)
-        first = first[is_record]
-        second = words[:, _HEADER_WORDS + 1 :: 2][is_record]
+        second = words[:, _HEADER_WORDS + 1 :: 2]
+        # Most chunks are full: a plain copy takes half as long as one through a mask.
+        is_all = num_records.sum() == is_record.size
+        first, second = (w.ravel() if is_all else w[is_record] for w in (first, second))
         chunk_idxs = np.repeat(np.arange(len(headers)), num_records)
         duration_ticks = second.astype(np.uint32)
         durations = duration_ticks.astype(np.int64)

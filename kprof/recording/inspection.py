@@ -116,20 +116,24 @@ class _Tracks:
 
 def _link(headers: np.ndarray, chunk_idxs: np.ndarray, is_whole: np.ndarray) -> _Tracks:
     """Find the chunk before every chunk that names one, and count those that cannot have it before them."""
-    later = np.flatnonzero(is_whole & (headers["previous_chunk_idx"] != abi.NO_CHUNK))
+    has_previous = is_whole & (headers["previous_chunk_idx"] != abi.NO_CHUNK)
+    later = np.flatnonzero(has_previous)
     previous = headers["previous_chunk_idx"][later]
-    place = np.searchsorted(chunk_idxs, previous).clip(max=len(chunk_idxs) - 1)
-    is_there = (chunk_idxs[place] == previous) & is_whole[place]
-    # Before a chunk that was lost there is nothing to compare with.
-    later, place = later[is_there], place[is_there]
-    before, after = headers[place], headers[later]
-    agrees = before["anchor_realtime_ticks"] <= after["anchor_realtime_ticks"]
+    place_of_chunk = np.full(int(chunk_idxs[-1]) + 1, -1, dtype=np.int64)
+    place_of_chunk[chunk_idxs[is_whole]] = np.flatnonzero(is_whole)
+    place = place_of_chunk[np.minimum(previous, chunk_idxs[-1])]
+    # A chunk that was not read or is damaged: there is nothing to compare with.
+    is_there = (previous <= chunk_idxs[-1]) & (place >= 0)
+    if not is_there.all():
+        later, place = later[is_there], place[is_there]
+    agrees = ~_has_no_next(headers)[place]
+    anchors = headers["anchor_realtime_ticks"]
+    agrees &= anchors[place] <= anchors[later]
     for name in ("launch", "block", "warp"):
-        agrees &= before[name] == after[name]
-    agrees &= ~_has_no_next(before)
+        column = headers[name]
+        agrees &= column[place] == column[later]
     num_next = np.bincount(place, minlength=len(headers))
-    is_long = num_next > 0
-    is_long |= is_whole & (headers["previous_chunk_idx"] != abi.NO_CHUNK)
+    is_long = (num_next > 0) | has_previous
     num_doubled = int(np.maximum(num_next - 1, 0).sum())
     return _Tracks(num_next > 0, is_long, int(np.count_nonzero(~agrees)) + num_doubled)
 

@@ -40,15 +40,17 @@ KPROF_DEVICE Span profile_now() { return Span{event_ticks()}; }
 // Whether the calling thread writes: ask before writing, so that the other warps pass the records by.
 KPROF_DEVICE bool is_writer(const ShortTrack& track) { return track.before_first != 0; }
 
-// The chunk of a track for which none was reserved: claimed, if the track fits one. Else kNoChunk, and its records are
-// dropped.
-KPROF_COLD uint32_t claim_short_track(ControlBlock* arena, Cursors cursors, uint32_t block, uint32_t num_records) {
-  const uint32_t chunk_idx = num_records <= kRecordsPerChunk ? claim_chunk(arena, cursors, block) : kNoChunk;
-  if (chunk_idx == kNoChunk) {
-    platform::add_global(&arena->cursors[0].num_tracks_without_chunk, 1u);
-    platform::add_global(&sink_of(arena, block)->num_dropped_of_region[0], num_records);
-  }
-  return chunk_idx;
+// A track for which no chunk was reserved claims one, if it fits one chunk: the place before its first record. Else 0,
+// and its records are dropped. Apart from open_short_track, whose way in is straight.
+KPROF_COLD uintptr_t claim_short_track(ControlBlock* arena, Cursors cursors, uint32_t block, uint32_t launch,
+                                       uint32_t num_records) {
+  uint32_t chunk_idx = kNoChunk;
+  // A launch that was given two numbers knows no limits.
+  if (num_records <= kRecordsPerChunk && cursors.num_cursors != 0) chunk_idx = claim_chunk(arena, cursors, block);
+  if (chunk_idx != kNoChunk) return begin_chunk(arena, cursors, chunk_idx, block, kBlockTrackWarp, launch, kNoChunk);
+  platform::add_global(&arena->cursors[0].num_tracks_without_chunk, 1u);
+  platform::add_global(&sink_of(arena, block)->num_dropped_of_region[0], num_records);
+  return 0;
 }
 
 // Call it from all threads of the block, once per kernel. The track has places 0 to num_records - 1.
@@ -56,12 +58,10 @@ KPROF_DEVICE ShortTrack open_short_track(const Buffer& buffer, uint32_t num_reco
   if (buffer.arena == 0 || platform::thread_id() != 0) return {0};
   auto* arena = reinterpret_cast<ControlBlock*>(buffer.arena);
   const uint32_t block = platform::block_id();
-  const Cursors cursors = cursors_of(buffer, arena);
-  uint32_t chunk_idx = num_records <= kRecordsPerChunk ? reserved_chunk(buffer, block, 0) : kNoChunk;
-  if (__builtin_expect(chunk_idx == kNoChunk, 0)) {
-    chunk_idx = claim_short_track(arena, cursors, block, num_records);
-    if (chunk_idx == kNoChunk) return {0};
-  }
+  const Cursors cursors{buffer.chunks_per_cursor, buffer.num_cursors};
+  const uint32_t chunk_idx = num_records <= kRecordsPerChunk ? reserved_chunk(buffer, block, 0) : kNoChunk;
+  if (__builtin_expect(chunk_idx == kNoChunk, 0))
+    return {claim_short_track(arena, cursors, block, buffer.launch, num_records)};
   return {begin_chunk(arena, cursors, chunk_idx, block, kBlockTrackWarp, buffer.launch, kNoChunk)};
 }
 
