@@ -174,3 +174,34 @@ def test_collectives_of_two_gpus_are_right_and_joined(
     )
     assert early["n"][0] == 0
     assert all(rank.counts.dropped == 0 for rank in trace.ranks)
+
+
+def test_the_page_leads_to_its_finding_on_a_gpu(
+    tmp_path: Path, require_gpus: Callable[[int], None]
+) -> None:
+    """docs/triton.md, followed literally."""
+    require_gpus(1)
+    from page import block, follow
+
+    assert block("text").strip() in follow(tmp_path)
+
+
+def test_a_tuned_kernel_is_recorded_in_its_best_configuration_only(
+    tmp_path: Path, benches: tuple[Bench, TritonBench]
+) -> None:
+    import torch
+    from tuned_kernel import regions, tuned
+
+    import kprof.triton as kp
+
+    x = torch.zeros(1 << 20, device="cuda")
+    with session(tmp_path / "tuned.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, device="cuda:0")
+        prof = kp.buffer("tuned", None, regions, recorder=recorder)
+        tuned[lambda meta: (x.numel() // meta["BLOCK"],)](x, prof)
+        recorder.close()
+    assert x.sum().item() == x.numel()
+    trace = Trace.open(tmp_path / "tuned.kprof")
+    block = tuned.best_config.kwargs["BLOCK"]
+    assert trace.ranks[0].counts.recorded == x.numel() // block
+    assert trace.frame("SELECT DISTINCT payload FROM events")["payload"].tolist() == [block]

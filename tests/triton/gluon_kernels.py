@@ -36,4 +36,4 @@ def math(out, num_steps, prof):
 
 @gluon.jit
 def handed_over(out, num_steps, prof):
-    gl.warp_specialize([(math, (out, num_steps, prof)), (load, (out, num_steps, prof))], [4], [24])
+    gl.warp_specialize([(math, (out, num_steps, prof)), (load, (out, num_steps, prof))], [4], [48])

@@ -107,7 +107,7 @@ def test_a_matmul_of_three_stages_stays_pipelined(name: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_recording_takes_few_registers(target: str, name: str) -> None:
     plain = code_of(target, name, None).registers
-    assert code_of(target, name, a_buffer()).registers <= plain + 24
+    assert code_of(target, name, a_buffer()).registers <= plain + 32
 
 
 def test_a_launch_does_not_compile_anew_for_its_number() -> None:
@@ -168,7 +168,8 @@ def test_kernels_of_the_benchmark_compile(scheme: str) -> None:
     for code in (copied, product):
         assert code.spills == 0
         assert (code.count("GLOBALTIMER") > 0) == (scheme != "none")
-        assert (code.count("MEMBAR") > 0) == (scheme == "Triton-distributed's scheme")
+        # Some versions of Triton have a fence of their own in the matmul.
+        assert (code.count("MEMBAR") > 1) == (scheme == "Triton-distributed's scheme")
         assert (code.count(ATOMIC) > 0) == (scheme == "kprof")
     assert product.count("LDGSTS") > 0
 
