@@ -177,7 +177,7 @@ class Trace:
             statements = duckdb.extract_statements(text)
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise SelectionError(
-                "kprof runs one SELECT statement over the views, and this is something else; "
+                "the query is not one SELECT statement over the views, which is all that kprof runs; "
                 "write a SELECT, or open the Parquet files of the capture in DuckDB itself"
             )
         return self.sql(text)

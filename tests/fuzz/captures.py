@@ -31,6 +31,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
+# Where a test finds it; by hand only this folder is looked into.
+sys.path.append(str(Path(__file__).parents[1] / "support"))
+
 from damage import SECRET, damage, write_seeds
 
 # A command that takes that long by the clock waits for something that never comes.

@@ -230,7 +230,7 @@ def test_a_table_with_strange_fields_cannot_be_made(fields):
 )
 def test_a_query_is_one_select(run, statement):
     before = {file.name: file.read_bytes() for file in run.iterdir()}
-    with pytest.raises(SelectionError, match="one SELECT statement"):
+    with pytest.raises(SelectionError, match="not one SELECT statement"):
         Trace.open(run).query(statement.format(run=run))
     assert {file.name: file.read_bytes() for file in run.iterdir()} == before
 
