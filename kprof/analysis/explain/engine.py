@@ -19,6 +19,7 @@ from kprof.analysis.explain.spans import Floats
 
 # What gains less of the run is not worth a sentence.
 LEAST_GAIN: Final = 0.03
+LEAST_GAIN_ONCE: Final = 0.06
 _ABOUT_AS_MUCH: Final = 0.85
 _MOST_FINDINGS: Final = 8
 # The rest of a place's classes belong to a finding when this much of its gain is not one class's.
@@ -75,7 +76,9 @@ class _Search:
         while left and len(found) < _MOST_FINDINGS:
             gains = self._gains(left)
             totals = gains.sum(axis=1)
-            # What does not pay now rarely pays later; what might is kept.
+            # One event that took long once is chance more often than what comes again.
+            is_once = np.array([len(hypothesis.chosen) == 1 for hypothesis in left])
+            totals[is_once & (totals < LEAST_GAIN_ONCE * total_ns)] = 0.0
             if totals.max() < LEAST_GAIN * total_ns:
                 break
             best = self._choose(left, totals)

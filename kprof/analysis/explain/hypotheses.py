@@ -167,8 +167,11 @@ def _slow_items(basis: Basis, kind: int, chosen: Ints, value: Floats) -> Hypothe
     has_out = np.bincount(cell, weights=is_out) > 0
     sizes, outs = np.bincount(cell), np.bincount(cell, weights=is_out)
     can_be_mixed = has_out & (sizes > 1)
+    call_place, _ = grouped(elements.call[chosen[is_out]], place[is_out])
+    of_call = np.bincount(elements.call[chosen[is_out]][call_place])
     num_places = int(place.max()) + 1
-    is_spread = len(np.unique(place[is_out])) >= max(2, _LEAST_PLACES * num_places)
+    # In a call, most places have some: one that has them all by itself is a place that is slow.
+    is_spread = np.median(of_call[of_call > 0]) >= max(2, _LEAST_PLACES * num_places)
     if not can_be_mixed.any() or not is_spread:
         return None
     if (
@@ -409,14 +412,28 @@ def _surplus(basis: Basis, kind: int, chosen: Ints) -> list[Hypothesis]:
             if count.count[is_in_cell].mean() <= even:
                 continue
             is_more = is_in_cell[cell]
-            share = 1 - np.exp(-atom.excess[elements.call[part]])
-            part_and_gaps, share = _with_gaps(basis, part[is_more], share[is_more])
+            chosen_more = part[is_more]
+            share = _last_ones(basis, chosen_more, second[is_in][is_more], atom)
+            part_and_gaps, share = _with_gaps(basis, chosen_more, share)
             saved = elements.value_ns[part_and_gaps] * share
             place = Place(atom.second, ALL) if is_peer else Place(atom.first, atom.second)
             excess = np.where(atom.calls, atom.excess, 0.0)
             kinds = frozenset([kind])
             found.append(Hypothesis("surplus", (place,), kinds, excess, part_and_gaps, saved))
     return found
+
+
+def _last_ones(basis: Basis, chosen: Ints, second: Ints, atom: Atom) -> Floats:
+    """1 for the items of every track that are beyond the usual number, which are the last ones; else 0."""
+    elements = basis.elements
+    track = basis.graph.spans.track[elements.at[chosen]]
+    _, group = grouped(track, second)
+    order = np.lexsort((elements.turn[chosen], group))
+    sizes = np.bincount(group)
+    turn = np.empty(len(chosen), dtype=np.int64)
+    turn[order] = np.arange(len(chosen)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    kept = sizes[group] * np.exp(-atom.excess[elements.call[chosen]])
+    return np.clip(turn + 1 - kept, 0.0, 1.0)
 
 
 def _with_gaps(basis: Basis, chosen: Ints, share: Floats) -> tuple[Ints, Floats]:
