@@ -25,7 +25,7 @@ MAX_FIELD_NAMES: Final = 256
 # The number of an event has the rank in the bits above these.
 MAX_ROWS_PER_RANK: Final = 1 << 40
 # Recordings have less than one row in a byte. A file of a few bytes can claim billions of equal rows.
-_MAX_ROWS_PER_BYTE: Final = 16
+MAX_ROWS_PER_BYTE: Final = 16
 _ALWAYS_ALLOWED_ROWS: Final = 1_000_000
 
 Bounds = dict[str, tuple[int, int]]
@@ -142,7 +142,7 @@ def _footer_fault(metadata: pq.FileMetaData, size_bytes: int) -> str:
     num_rows = metadata.num_rows
     if num_rows > MAX_ROWS_PER_RANK:
         return f"it claims {num_rows:,} rows, and kprof reads at most {MAX_ROWS_PER_RANK:,}"
-    if num_rows > max(_ALWAYS_ALLOWED_ROWS, _MAX_ROWS_PER_BYTE * size_bytes):
+    if num_rows > max(_ALWAYS_ALLOWED_ROWS, MAX_ROWS_PER_BYTE * size_bytes):
         return f"it claims {num_rows:,} rows in {size_bytes:,} bytes, which no recording does"
     if num_rows != sum(group.num_rows for group in groups) or any(
         group.num_rows < 0 for group in groups

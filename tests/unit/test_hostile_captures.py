@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kprof.abi import MAX_REGION_ID
 from kprof.analysis import findings, flow_sums
 from kprof.analysis.rules import waited
+from kprof.capture import checks
 from kprof.capture.directory import MANIFEST_NAME, Capture, event_schema
 from kprof.capture.manifest import MAX_RANKS
 from kprof.capture.rank_summary import stored_summary, write_summary
@@ -289,3 +291,11 @@ def test_ranks_that_a_manifest_only_claims_cost_nothing(run, monkeypatch):
     findings(trace)
     assert len(looks) <= 2
     assert flow_sums._Bounds.of(trace).between_ns.shape == (2, 2)
+
+
+def test_the_readme_states_the_limits():
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert f"at most {MAX_RANKS:,} ranks, {MAX_REGION_ID:,} regions a rank" in text
+    assert checks.MAX_ROWS_PER_RANK == 1 << 40
+    assert "2^40 events a rank" in text
+    assert f"{checks.MAX_ROWS_PER_BYTE} events per\n  byte" in text
