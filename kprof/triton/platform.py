@@ -119,7 +119,8 @@ def store_record(cursor: Any, word0: Any, word1: Any, _semantic: Any = None) -> 
     """
     if INTERPRETED or is_amd(_semantic):
         return _store_record_in_two(cursor, word0, word1, _semantic)
-    return _asm(_STORE_RECORD, "=l,l,l,l,~{memory}", [cursor, word0, word1], tl.int64, _semantic)
+    # "&": the new cursor is written before the words are read, so it may not share their registers.
+    return _asm(_STORE_RECORD, "=&l,l,l,l,~{memory}", [cursor, word0, word1], tl.int64, _semantic)
 
 
 # The step is in the low word alone, because chunks are aligned. It comes first, so that nothing writes the address
