@@ -47,12 +47,14 @@ class RegionIds:
         for table_idx, id_map in enumerate(id_maps):
             lookup[table_idx, : len(id_map)] = id_map
         table_idxs = self._tables_of(launches)
-        merged = lookup[table_idxs, np.minimum(region_ids, width - 1)]
+        local_ids = np.minimum(region_ids, width - 1)
+        # Mostly there is one table, and a lookup in one dimension is the faster one.
+        merged = lookup[0][local_ids] if len(id_maps) == 1 else lookup[table_idxs, local_ids]
         unknown = np.flatnonzero(merged == 0)
         if len(unknown):
-            local_ids = region_ids[unknown].astype(np.int64)
             keys, inverse = np.unique(
-                (table_idxs[unknown].astype(np.int64) << 16) | local_ids, return_inverse=True
+                (table_idxs[unknown].astype(np.int64) << 16) | region_ids[unknown].astype(np.int64),
+                return_inverse=True,
             )
             ids = self._unknown_ids([(key >> 16, key & 0xFFFF) for key in keys.tolist()])
             merged[unknown] = np.array(ids, dtype=np.uint16)[inverse]
