@@ -196,16 +196,17 @@ def _slow_items(basis: Basis, kind: int, chosen: Ints, value: Floats) -> Hypothe
 
 
 def _base_of_place(basis: Basis, chosen: Ints, value: Floats) -> Floats:
-    """A low quantile of what every element's place has, in the call of the element: all of a slow block is slow."""
+    """The largest of low quantiles: of the element's call, of its place, and of its place in its call. All of a slow
+    call is slow, and all of a slow block."""
     elements = basis.elements
     cells = (elements.call[chosen], elements.first[chosen], elements.second[chosen])
     base = np.zeros(len(value))
-    for columns in (cells[1:], cells):
+    for columns in (cells[:1], cells[1:], cells):
         _, group = grouped(*columns)
         sizes = np.bincount(group)
         order = np.lexsort((value, group))
         low = value[order][np.cumsum(sizes) - sizes + (sizes * 3) // 10]
-        base = np.where(sizes[group] >= 4, low[group], base)
+        base = np.where(sizes[group] >= 4, np.maximum(base, low[group]), base)
     return base
 
 
