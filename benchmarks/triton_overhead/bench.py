@@ -64,6 +64,8 @@ class TritonBench:
 
     def __init__(self, device: str, arena: Arena) -> None:
         self.device = device
+        # One for each way to get chunks: an arena that was opened to claims has nothing left to reserve.
+        self.reserving, self.claiming = arena, Arena(arena.geometry.size_bytes, device)
         self.arena = arena
         self.clock = measure_clock(device)
         self.num_sms = torch.cuda.get_device_properties(device).multi_processor_count
@@ -101,21 +103,24 @@ class TritonBench:
         """What Recorder.launch would hand out."""
         if scheme.number != KPROF:
             return None
+        self.arena = self.claiming if scheme.is_claimed else self.reserving
         if scheme.is_claimed:
             self.arena.open_to_claims()
             launch = LaunchBuffer(self.arena.address, 0, abi.NO_CHUNK, 0, 0, *self.arena.limits)
         else:
             first = self.arena.reserve(num_programs)
+            assert first != abi.NO_CHUNK, "the arena has room for the first chunk of every program"
             launch = LaunchBuffer(self.arena.address, 0, first, 1, num_programs, *self.arena.limits)
         return kp.pack(launch, regions)
 
     def reset(self) -> None:
-        """Empty the arena and the slots."""
-        self.arena.reset(self.arena.state())
+        """Empty the arenas and the slots."""
+        for arena in (self.reserving, self.claiming):
+            arena.reset(arena.state())
         self.slots.zero_()
 
     def decoded(self) -> tuple[pd.DataFrame, Decoder, float]:
-        """All events since the last reset, the counts, and bytes per event."""
+        """All events of the last scheme since the last reset, the counts, and bytes per event."""
         import pyarrow as pa
 
         ids = RegionIds()
