@@ -10,8 +10,8 @@ namespace all_to_all {
 KPROF_DEVICE bool is_routable(const Call& call, uint32_t flat_token) {
   const int32_t expert = call.indices[flat_token];
   bool is_new = static_cast<uint32_t>(expert) < call.shape.num_experts;
-  for (uint32_t j = flat_token % call.shape.top_k; j > 0; --j)
-    is_new = is_new && call.indices[flat_token - j] != expert;
+  for (uint32_t before = flat_token - flat_token % call.shape.top_k; before < flat_token; ++before)
+    is_new = is_new && call.indices[before] != expert;
   return is_new;
 }
 
@@ -35,9 +35,11 @@ KPROF_DEVICE void count_and_send(const Call& call, kprof::Track& track) {
   for (uint32_t r = thread_id(); r < call.shape.world_size; r += num_threads()) counts[r] = 0;
   clear_expert_counts(call.expert_counts(), call);
   sync_block();
-  for (uint32_t flat = thread_id(); flat < call.num_flat_tokens(); flat += num_threads())
-    if (is_routable(call, flat))
-      add_device(&counts[call.rank_of_expert(static_cast<uint32_t>(call.indices[flat]))], 1u);
+  for (uint32_t flat = thread_id(); flat < call.num_flat_tokens(); flat += num_threads()) {
+    const bool counts_in = is_routable(call, flat);
+    const uint32_t expert = counts_in ? static_cast<uint32_t>(call.indices[flat]) : 0;
+    add_device(&counts[call.rank_of_expert(expert)], counts_in ? 1u : 0u);
+  }
   sync_block();
   span = profile_lap(track, span, R_COUNT, payload<R_COUNT>(call.num_flat_tokens()));
   for (uint32_t peer = warp_id(); peer < call.shape.world_size; peer += warps_per_block()) {
