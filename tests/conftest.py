@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+# Under nohup, or in the background of a script, a process starts with these ignored, and hands that on to the workloads
+# that tests send them to.
+for _signal, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, _handler)
 
 
 def _engine() -> ModuleType:
