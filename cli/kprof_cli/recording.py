@@ -13,7 +13,7 @@ from kprof.errors import KprofError
 from kprof.trace.selection import parse_size_bytes
 from kprof_cli.info import describe_overhead
 from kprof_cli.options import ForceOption
-from kprof_cli.output import note
+from kprof_cli.output import note, say
 from kprof_cli.summary import print_summary
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ def recover(
     capture = make_capture(path, output, force=force)
     for loss in describe_losses(capture.manifest):
         note(loss)
-    print(f"capture  {capture.path}")
-    print(f"next     kprof report {capture.path}")
+    say(f"capture  {capture.path}")
+    say(f"next     kprof report {capture.path}")
 
 
 def record_and_summarise(request: RecordRequest) -> Recording:
