@@ -5,10 +5,11 @@
 #include "grid.h"
 #include "memory_layout.h"
 #include "rows.h"
+#include "shared_layouts.h"
 
 struct LinkCopy {
   const uint16_t* source;
-  char* heaps[memory_layout::kMaxRanks];
+  char* heaps[shared_layouts::kMaxRanks];
   uint32_t rank;
   uint32_t world_size;
   uint32_t rows_per_peer;
