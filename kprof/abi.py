@@ -79,7 +79,7 @@ NO_CHUNK: Final = 0xFFFF_FFFF
 STORES_NOTHING: Final = RECORD_BYTES // 2
 # The last one counts the regions from there on together.
 NUM_DROP_COUNTERS: Final = (CHUNK_BYTES - CHUNK_HEADER_BYTES) // 4
-# Smaller arenas keep nothing back to be reserved: half of next to nothing helps nobody.
+# Smaller arenas reserve nothing: half of so few chunks would be too few for either use.
 MIN_CHUNKS_TO_RESERVE: Final = 2 * NUM_CURSORS
 
 # Chunk header flags.

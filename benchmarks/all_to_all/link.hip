@@ -3,7 +3,6 @@
 #include <kprof/kprof.h>
 
 #include "grid.h"
-#include "memory_layout.h"
 #include "rows.h"
 #include "shared_layouts.h"
 
