@@ -43,7 +43,7 @@ setup: $(VENV)/.ready-dev ## Set up .venv for development
 test: $(VENV)/.ready-dev ## Run the tests that need no GPU
 	@$(MAKE) --no-print-directory -s tell-missing
 	PATH="$$PATH:$$(echo $(CURDIR)/$(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)" \
-		$(BIN)/python -m pytest -m "not gpu" $(PYTEST_FLAGS)
+		$(BIN)/python -m pytest -m "not gpu" -n auto --dist worksteal $(PYTEST_FLAGS)
 
 .PHONY: amd-test
 amd-test: $(VENV)/.ready-dev ## Run the kernels' tests as gfx942 machine code, given an emulator (AMD_EMULATOR)

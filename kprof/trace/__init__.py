@@ -6,6 +6,18 @@
 
 from __future__ import annotations
 
-from kprof.trace.trace import Trace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kprof.trace.trace import Trace
 
 __all__ = ["Trace"]
+
+
+def __getattr__(name: str) -> Any:
+    # The command line parses selections before it needs DuckDB and numpy: a trace loads when it is used.
+    if name == "Trace":
+        from kprof.trace.trace import Trace
+
+        return Trace
+    raise AttributeError(f"module 'kprof.trace' has no attribute {name!r}")
