@@ -110,6 +110,9 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if is_debug:
             _print_traceback()
+        if "can't start new thread" in str(error):
+            note("the system lets this process start no more threads: raise `ulimit -u`")
+            return 1
         note(
             f"{BUG_SENTENCE} ({type(error).__name__}); please report what the same with --debug prints"
         )

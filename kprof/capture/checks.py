@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 MAX_FIELD_NAMES: Final = 256
 # The number of an event has the rank in the bits above these.
 MAX_ROWS_PER_RANK: Final = 1 << 40
-# Recordings have less than one row in a byte. A file of a few bytes can claim billions of equal rows.
-MAX_ROWS_PER_BYTE: Final = 16
-_ALWAYS_ALLOWED_ROWS: Final = 1_000_000
+# Equal steps and nothing else make 0.7 rows a byte; recordings have 0.1 to 0.3. A few bytes can claim billions
+# of equal rows.
+MAX_ROWS_PER_BYTE: Final = 2
+_ALWAYS_ALLOWED_ROWS: Final = 1 << 16
+# Each is looked at in Python. Ours have up to a million rows; a run that is flushed often has smaller ones.
+_MAX_SMALL_GROUPS: Final = 4096
+_ROWS_OF_A_LARGE_GROUP: Final = 1 << 10
 
 Bounds = dict[str, tuple[int, int]]
 _INT32: Final = (0, (1 << 31) - 1)
@@ -138,8 +142,10 @@ def read_footer(path: Path) -> pq.FileMetaData:
 
 def _footer_fault(metadata: pq.FileMetaData, size_bytes: int) -> str:
     """Why a footer cannot be that of a recording; empty where it can."""
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    num_rows = metadata.num_rows
+    num_rows, num_groups = metadata.num_rows, metadata.num_row_groups
+    if num_groups > _MAX_SMALL_GROUPS + num_rows // _ROWS_OF_A_LARGE_GROUP:
+        return f"its {num_rows:,} rows are in {num_groups:,} pieces, which no recording does"
+    groups = [metadata.row_group(i) for i in range(num_groups)]
     if num_rows > MAX_ROWS_PER_RANK:
         return f"it claims {num_rows:,} rows, and kprof reads at most {MAX_ROWS_PER_RANK:,}"
     if num_rows > max(_ALWAYS_ALLOWED_ROWS, MAX_ROWS_PER_BYTE * size_bytes):

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _INFO_KEY: Final = b"kprof_rank"
 _PART_NAME: Final = re.compile(r"part-(\d+)-(\d+)\.parquet", re.ASCII)
-_ROWS_PER_GROUP: Final = 1 << 20
+_MAX_ROWS_PER_GROUP: Final = 1 << 20
+_MIN_ROWS_PER_GROUP: Final = 1 << 16
 
 
 class PartWriter:
@@ -117,6 +118,22 @@ def _tables(paths: Iterable[Path]) -> Iterator[pa.Table]:
                 yield file.read_row_group(idx)
 
 
+def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in larger tables: each becomes a row group, and a run that is flushed often has many small ones."""
+    import pyarrow as pa
+
+    waiting: list[pa.Table] = []
+    num_rows = 0
+    for table in tables:
+        waiting.append(table)
+        num_rows += len(table)
+        if num_rows >= _MIN_ROWS_PER_GROUP:
+            yield pa.concat_tables(waiting)
+            waiting, num_rows = [], 0
+    if num_rows:
+        yield pa.concat_tables(waiting)
+
+
 def _write(final: Path, tables: Iterable[pa.Table], info: Callable[[], RankInfo]) -> None:
     """Write a Parquet file with `info` in its footer; the file gets its name when it is complete."""
     import pyarrow.parquet as pq
@@ -127,8 +144,8 @@ def _write(final: Path, tables: Iterable[pa.Table], info: Callable[[], RankInfo]
             temporary, event_schema(), compression="zstd", compression_level=1
         )
         try:
-            for table in tables:
-                writer.write_table(table, row_group_size=_ROWS_PER_GROUP)
+            for table in _gathered(tables):
+                writer.write_table(table, row_group_size=_MAX_ROWS_PER_GROUP)
             writer.add_key_value_metadata({_INFO_KEY: msgspec.json.encode(info())})
             writer.close()
         except BaseException:

@@ -62,7 +62,8 @@ class Trace:
         self._source = source
         self._merged = _merge_rank_tables(manifest.ranks)
         self._con = connect(source)
-        create_views(self._con, manifest, self._merged, source, selection)
+        with _reading():
+            create_views(self._con, manifest, self._merged, source, selection)
 
     @staticmethod
     def open(path: str | Path | Capture) -> Trace:
@@ -132,7 +133,8 @@ class Trace:
     @cached_property
     def cut_sql(self) -> str:
         """Whether a raw event `e` with its clock segment `c` is among the selected blocks and times, as SQL."""
-        return cut_sql(self._con, self.selection)
+        with _reading():
+            return cut_sql(self._con, self.selection)
 
     @property
     def alignment(self) -> Alignment | None:
@@ -225,10 +227,11 @@ class Trace:
         from kprof.trace.flows.table import flow_pairs
 
         self._has_flows = True
-        for pairs in flow_pairs(self):
-            self._con.register("incoming", pairs)
-            self._con.execute("INSERT INTO flow_pairs BY NAME SELECT * FROM incoming")
-            self._con.unregister("incoming")
+        with _reading():
+            for pairs in flow_pairs(self):
+                self._con.register("incoming", pairs)
+                self._con.execute("INSERT INTO flow_pairs BY NAME SELECT * FROM incoming")
+                self._con.unregister("incoming")
 
     def _reads_flows(self, query: str) -> bool:
         import duckdb

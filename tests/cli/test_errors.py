@@ -167,6 +167,16 @@ def test_an_interrupted_reader_exits_with_130(kprof, small, monkeypatch):
     assert (result.code, result.err) == (130, "")
 
 
+def test_a_system_that_gives_no_threads_is_one_line(kprof, small, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("kprof.analysis.stats", refuse)
+    result = kprof("stats", small)
+    assert result.code == 1
+    assert "no more threads" in result.error_line
+
+
 @pytest.mark.parametrize("flags", [[], ["--csv"], ["--json"]])
 def test_a_reader_that_goes_away_is_not_an_error_message(small, flags):
     command = [

@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from kprof.capture.directory import Capture
+from under_way import Recording
 
 WORKLOAD = str(Path(__file__).parent / "workloads" / "lifetimes.py")
 EVENTS_PER_LAUNCH = 100
@@ -122,39 +124,17 @@ def test_what_does_not_fit_is_counted_to_the_last_event(tmp_path):
     assert Capture.open(run).manifest.ranks[0].counts.dropped > 0
 
 
-class Started:
-    """A recording under way; `ready()` returns the pid of the next rank that has come to its point."""
-
-    def __init__(self, tmp_path: Path, ending: str) -> None:
-        self.run = tmp_path / "run.kprof"
-        self.unfinished = tmp_path / "run.kprof.unfinished"
-        fifo = tmp_path / "fifo"
-        os.mkfifo(fifo)
-        # Open for reading and writing: opening does not wait, and the end of one writer is no end of the file.
-        self._ready = os.fdopen(os.open(fifo, os.O_RDWR), "r")
-        # A file, not a pipe: ranks that outlive kprof would keep a pipe open.
-        self._errors = tmp_path / "stderr"
-        with self._errors.open("w") as errors:
-            self.process = subprocess.Popen(
-                record_line(self.run, ending, str(fifo)), stdout=subprocess.DEVNULL, stderr=errors
-            )
-
-    def ready(self) -> int:
-        return int(self._ready.readline())
-
-    def errors(self) -> str:
-        return self._errors.read_text()
-
-    def end(self) -> str:
-        """Wait for kprof itself; returns what it and the ranks wrote to stderr until now."""
-        self.process.wait()
-        self._ready.close()
-        return self.errors()
-
-
 @pytest.fixture
-def started(tmp_path):
-    return lambda ending: Started(tmp_path, ending)
+def started(tmp_path: Path) -> Iterator[Callable[[str], Recording]]:
+    under_way: list[Recording] = []
+
+    def start(ending: str) -> Recording:
+        under_way.append(Recording(tmp_path, lambda run, fifo: record_line(run, ending, str(fifo))))
+        return under_way[-1]
+
+    yield start
+    for recording in under_way:
+        recording.kill()
 
 
 def parent_of(pid: int) -> int:
@@ -187,8 +167,7 @@ def test_a_second_interrupt_saves_what_a_hanging_rank_recorded(started):
     recording.ready()
     recording.process.send_signal(signal.SIGINT)
     # Two signals of one kind at once are one signal.
-    while "passing Ctrl-C on" not in recording.errors():
-        os.sched_yield()
+    recording.until(lambda: "passing Ctrl-C on" in recording.errors())
     recording.process.send_signal(signal.SIGINT)
     errors = recording.end()
     assert recording.process.returncode == 137
@@ -205,8 +184,7 @@ def test_a_hanging_rank_that_is_told_to_stop_saves_itself(started):
     recording = started("hangs")
     rank = recording.ready()
     os.kill(rank, signal.SIGTERM)
-    while not list(recording.unfinished.glob("part-*.parquet")):
-        os.sched_yield()
+    recording.until(lambda: any(recording.unfinished.glob("part-*.parquet")))
     os.kill(rank, signal.SIGKILL)
     recording.end()
     assert recording.process.returncode == 137

@@ -145,9 +145,26 @@ def test_events_that_cannot_be_are_refused_when_they_are_opened(run, column, val
 
 
 def test_a_few_bytes_that_claim_many_events_are_refused(run):
-    numbers = [0] * 2_000_000
+    numbers = [0] * 400_000
     rewrite(run, lambda table: table.take(numbers), compression="zstd")
-    assert "2,000,000 rows in" in refusal(run)
+    assert "400,000 rows in" in refusal(run)
+
+
+def test_a_file_of_tiny_pieces_is_refused(run):
+    rewrite(run, lambda table: table.take(list(range(4)) * 2_000), row_group_size=1)
+    assert "8,000 rows are in 8,000 pieces" in refusal(run)
+
+
+def test_bytes_that_are_read_for_a_time_are_refused_in_a_sentence(run):
+    path = run / "rank-00000.parquet"
+    metadata = pq.read_metadata(path)
+    columns = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
+    page = metadata.row_group(0).column(columns.index("start_ns")).data_page_offset
+    data = bytearray(path.read_bytes())
+    data[page : page + 8] = b"\xff" * 8
+    path.write_bytes(data)
+    with pytest.raises(CorruptCaptureError, match="record again or restore the file"):
+        Trace.open(run).select(time_ns=(0, 1000))
 
 
 @pytest.mark.parametrize("name", [MANIFEST_NAME, "rank-00000.parquet"])

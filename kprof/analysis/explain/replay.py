@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kprof.analysis.explain.graph import Graph
-from kprof.analysis.explain.spans import Floats, Ints
+from kprof.analysis.explain.spans import Bools, Floats, Ints
 
 # Of the table of nodes x edits; more edits are replayed in several tables.
 _TABLE_BYTES: Final = 96 << 20
@@ -145,23 +145,35 @@ class Replay:
         self.second_rows_ns = self.second_ns[order][:, None]
 
     def _levels(self) -> Ints:
-        """The longest way from the root to every node. Clock errors may make a circle: then what releases a span
-        before it has happened itself is left out."""
-        levels = self._try_levels()
-        if levels is None:
-            spans = self.graph.spans
-            backward = np.flatnonzero(
-                (self.graph.releaser >= 0) & (spans.end[self.graph.releaser] > spans.end)
-            )
-            self.second_from[backward] = -1
-            own = (spans.end - spans.start)[backward] - self.graph.own_ns[backward]
-            self.first_ns[backward] += own
-            levels = self._try_levels()
-        assert levels is not None, "the dependencies of a call have a circle"
-        return levels
+        """The longest way from the root to every node.
 
-    def _try_levels(self) -> Ints | None:
-        """Kahn over whole fronts: each round takes the nodes that nothing is missing for."""
+        Clock errors and damaged records may make a circle. Then a span that ended before what releases it keeps its
+        length; if that is not enough, so does every span that the circle reaches.
+        """
+        spans = self.graph.spans
+        level, is_left = self._try_levels()
+        if is_left.any():
+            releaser = self.graph.releaser
+            self._keep_lengths((releaser >= 0) & (spans.end[releaser] > spans.end))
+            level, is_left = self._try_levels()
+        if is_left.any():
+            self._keep_lengths(is_left[: self.num_spans])
+            level, is_left = self._try_levels()
+        assert not is_left.any(), "launches wait for each other in a circle"
+        return level
+
+    def _keep_lengths(self, chosen: Bools) -> None:
+        """Let these spans take as long as recorded, whatever releases them."""
+        spans = self.graph.spans
+        cut = np.flatnonzero(chosen & (self.second_from[: self.num_spans] >= 0))
+        self.second_from[cut] = -1
+        self.first_ns[cut] += (spans.end - spans.start)[cut] - self.graph.own_ns[cut]
+
+    def _try_levels(self) -> tuple[Ints, Bools]:
+        """Kahn over whole fronts: each round takes the nodes that nothing is missing for.
+
+        Returns the level of every node, and which nodes a circle kept from getting one.
+        """
         sources = [self.first_from[: self.root], self.second_from[: self.root]]
         targets = [np.arange(self.root), np.arange(self.root)]
         for node, froms in self.meeting_from.items():
@@ -175,15 +187,14 @@ class Replay:
         missing = np.bincount(target, minlength=self.root + 1)
         level = np.zeros(self.root + 1, dtype=np.int64)
         front = np.flatnonzero(missing == 0)
-        done, depth = len(front), 0
+        depth = 0
         while len(front):
             level[front] = depth
             depth += 1
             reached = followers[_ranges(starts[front], starts[front + 1])]
             np.subtract.at(missing, reached, 1)
             front = np.unique(reached[missing[reached] == 0])
-            done += len(front)
-        return level if done == self.root + 1 else None
+        return level, missing > 0
 
     def call_ends(self, edits: Sequence[Edit]) -> Floats:
         """The end of every call after every edit: edits x calls, ns on the clock of the spans."""
