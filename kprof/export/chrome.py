@@ -26,9 +26,11 @@ from kprof.export.model import (
 from kprof.export.packets import (
     ARG_BUSY,
     ARG_CLAMPED,
+    ARG_LATE,
     ARG_MERGED,
     ARG_OPEN,
     ARG_SATURATED,
+    RELEASED,
 )
 from kprof.export.pipeline import chunks
 from kprof.regions import Kind, Region
@@ -67,7 +69,6 @@ class ChromeWriter:
         self._file = file
         self._encode = msgspec.json.Encoder().encode
         self._names: tuple[Region, ...] = ()
-        self._pids: dict[int, Rank] = {}
         self._tracks: dict[int, Track] = {}
         self._first_of: dict[tuple[int, str], int] = {}
         self._first_tid = 0
@@ -76,15 +77,14 @@ class ChromeWriter:
     def begin(self, header: Header) -> None:
         """Open the array and name the processes."""
         self._names = header.names
-        self._pids = {rank.rank: rank for rank in header.ranks}
-        self._first_tid = max((rank.pid for rank in header.ranks), default=0)
+        self._first_tid = max((rank.rank for rank in header.ranks), default=0)
         self._file.write(b'{"displayTimeUnit":"ns","traceEvents":[')
         for order, rank in enumerate(header.ranks):
             self._write(
                 [
-                    _metadata(rank.pid, 0, "process_name", {"name": rank.name}),
-                    _metadata(rank.pid, 0, "process_sort_index", {"sort_index": order}),
-                    _metadata(rank.pid, 0, "process_labels", {"labels": ", ".join(rank.labels)}),
+                    _metadata(rank.rank, 0, "process_name", {"name": _process_name(rank)}),
+                    _metadata(rank.rank, 0, "process_sort_index", {"sort_index": order}),
+                    _metadata(rank.rank, 0, "process_labels", {"labels": ", ".join(rank.labels)}),
                 ]
             )
 
@@ -119,10 +119,9 @@ class ChromeWriter:
     def counter(self, points: CounterPoints) -> None:
         """Write one counter."""
         track = self._tracks[points.track]
-        pid = self._pids[track.rank].pid
         self._write(
             [
-                _Event("C", pid, 0, track.name, _us(start), args={"value": value})
+                _Event("C", track.rank, 0, track.name, _us(start), args={"value": value})
                 for start, value in zip(
                     points.start_ns.tolist(), points.values.tolist(), strict=True
                 )
@@ -135,7 +134,7 @@ class ChromeWriter:
 
     def _rows(self, batch: Batch) -> Iterator[_Event]:
         columns = {name: column.tolist() for name, column in batch.columns().items()}
-        for track, name, flags, start, end, payload, out, into, _, num_merged, busy in zip(
+        for track, name, flags, start, end, payload, out, into, late, num_merged, busy in zip(
             *columns.values(), strict=True
         ):
             region = self._names[name]
@@ -163,7 +162,7 @@ class ChromeWriter:
             if out:
                 yield self._flow("s", track, out, start)
             if into:
-                yield self._flow("f", track, into, max(start, end - 1))
+                yield from self._arrival(track, region, into, max(start, end - 1), late)
 
     def _span(
         self, track: int, name: str, category: str, start_ns: int, end_ns: int, args: dict[str, Any]
@@ -172,6 +171,15 @@ class ChromeWriter:
         return _Event(
             "X", pid, tid, name, _us(start_ns), _us(end_ns - start_ns), cat=category, args=args
         )
+
+    def _arrival(
+        self, track: int, region: Region, flow_id: int, time_ns: int, late_ns: int
+    ) -> Iterator[_Event]:
+        """The head of an arrow, in the wait itself or in a slice at the end of a wait that began before the send."""
+        if late_ns > 0:
+            args = {ARG_LATE: late_ns}
+            yield self._span(track, RELEASED, region.category.value, time_ns, time_ns, args)
+        yield self._flow("f", track, flow_id, time_ns)
 
     def _flow(self, phase: str, track: int, flow_id: int, start_ns: int) -> _Event:
         pid, tid = self._place(track)
@@ -182,11 +190,12 @@ class ChromeWriter:
         """A counter of a block or warp; Chrome knows counters of processes only, so its name says whose it is."""
         counter = self._tracks[track]
         owner = self._path(self._tracks[counter.parent])
-        pid = self._pids[counter.rank].pid
-        return _Event("C", pid, 0, f"{owner} {counter.name}", _us(start_ns), args={"value": value})
+        return _Event(
+            "C", counter.rank, 0, f"{owner} {counter.name}", _us(start_ns), args={"value": value}
+        )
 
     def _place(self, track: int) -> tuple[int, int]:
-        return self._pids[self._tracks[track].rank].pid, self._first_tid + track
+        return self._tracks[track].rank, self._first_tid + track
 
     def _thread(self, track: Track) -> list[_Event]:
         pid, tid = self._place(track.id)
@@ -211,6 +220,11 @@ class ChromeWriter:
         lead = b"\n" if self._is_first else b",\n"
         self._is_first = False
         self._file.write(lead + b",\n".join([self._encode(event) for event in events]))
+
+
+def _process_name(rank: Rank) -> str:
+    """Reads well with the process id, which is the rank, behind it: `host0, NVIDIA H200, rank`."""
+    return f"{rank.place}, rank" if rank.place else "Rank"
 
 
 def _metadata(pid: int, tid: int, name: str, args: dict[str, Any]) -> _Event:

@@ -70,12 +70,13 @@ class Track:
 
 @dataclass(frozen=True)
 class Rank:
-    """A rank as the reader sees it. `pid` is unique over the trace."""
+    """A rank as the reader sees it. `pid` is unique over the trace; `place` is its host and device."""
 
     rank: int
     pid: int
     name: str
     labels: tuple[str, ...]
+    place: str = ""
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ def describe_ranks(trace: Trace) -> tuple[Rank, ...]:
             info.pid if is_unique else _FIRST_PID + info.rank,
             rank_name(info, width),
             _labels(trace, info),
+            _place(info),
         )
         for info in trace.ranks
     )
@@ -56,9 +57,12 @@ def describe_ranks(trace: Trace) -> tuple[Rank, ...]:
 
 def rank_name(info: RankInfo, width: int = 1) -> str:
     """`Rank 3 (host0, NVIDIA H200)`; the number has at least `width` digits."""
-    details = ", ".join(filter(None, (info.host, info.device)))
     number = f"Rank {info.rank:0{width}}"
-    return f"{number} ({details})" if details else number
+    return f"{number} ({_place(info)})" if _place(info) else number
+
+
+def _place(info: RankInfo) -> str:
+    return ", ".join(filter(None, (info.host, info.device)))
 
 
 def block_name(block: int) -> str:

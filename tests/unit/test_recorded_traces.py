@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from flow_direction import FORMATS, directions
 from kprof import analysis
 from kprof.capture.directory import Capture
 from kprof.export import write
@@ -192,3 +193,18 @@ def test_every_launch_lies_under_the_kernel_that_the_pytorch_profiler_saw(
     ((num_kernels, num_slices),) = rows
     assert num_kernels == 1
     assert num_slices >= num_events == 15_360
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("name", INDEX)
+def test_no_arrow_runs_backwards_in_perfetto(
+    name: str, suffix: str, tmp_path: Path, processor: Callable[[Path], Any]
+) -> None:
+    whole = Trace.open(TRACES / name)
+    # The first two calls of each; `python tests/support/flow_direction.py` looks at all of them.
+    ordinals = whole.frame("SELECT DISTINCT launch FROM events ORDER BY launch LIMIT 2")["launch"]
+    some = whole.select(launches=tuple(int(launch) for launch in ordinals))
+    path = tmp_path / f"trace{suffix}"
+    found = directions(some, path, processor)
+    assert found.num_found == found.num_written
+    assert found.num_reversed == 0
