@@ -12,7 +12,7 @@ from kprof.capture.directory import EVENT_OPEN
 from kprof.export.counters import UNITS, RankCounters
 from kprof.export.detail import Detail, DetailChooser, MergedNames, find_neighbours, merge
 from kprof.export.flows import FlowLookup, Flows, joined_flows
-from kprof.export.lanes import nest
+from kprof.export.lanes import Nesting, nest
 from kprof.export.model import (
     FIRST_EVENT_NS,
     Batch,
@@ -22,6 +22,7 @@ from kprof.export.model import (
     LaunchSlice,
     Writer,
 )
+from kprof.export.overview import bins_per_block, overview
 from kprof.export.source import RawEvents, Source
 from kprof.export.tracks import RankTracks, describe_ranks, keys_by_rank
 from kprof.regions import Kind
@@ -97,9 +98,9 @@ def _choose_detail(source: Source, max_slices: int, steps: _Steps) -> Detail:
         tracks = RankTracks(rank, "", next_id, keys)
         for piece in source.pieces(rank):
             events = source.read(piece)
-            track, depth = tracks.place(events, source.names)
+            track, nesting = tracks.place(events, source.names)
             batch = _plain_batch(events, track)
-            chooser.add(find_neighbours(batch, events.launch, depth, source.names))
+            chooser.add(find_neighbours(batch, events.launch, nesting.depth, source.names))
             steps.advance(piece.num_events)
         next_id = tracks.next_id
     return chooser.choose(max_slices)
@@ -123,6 +124,7 @@ class _Run:
         self._merged_names = merged_names
         self._tally = tally
         self._steps = steps
+        self._bins_per_block = bins_per_block(source)
         self._is_value = np.array([region.kind is Kind.VALUE for region in source.names])
 
     def all_ranks(self) -> None:
@@ -151,9 +153,11 @@ class _Run:
         for piece in pieces:
             events, flows = self._source.read(piece), lookup.of(piece)
             counters.add(events, flows)
-            batch = self._batch(events, tracks, flows)
+            track, nesting = tracks.place(events, self._source.names)
+            batch = self._batch(events, track, nesting, flows)
             self._writer.tracks(tracks.take_new())
             self._writer.events(batch)
+            self._write_overview(events, nesting, tracks)
             self._count(events, batch)
             self._steps.advance(piece.num_events)
         self._write_counters(tracks, counters)
@@ -162,8 +166,16 @@ class _Run:
         self._writer.tracks(tracks.take_new())
         self._writer.events(_idle_marks(tracks.of_blocks(blocks)))
 
-    def _batch(self, events: RawEvents, tracks: RankTracks, flows: Flows) -> Batch:
-        track, depth = tracks.place(events, self._source.names)
+    def _write_overview(self, events: RawEvents, nesting: Nesting, tracks: RankTracks) -> None:
+        self._writer.launches(
+            overview(
+                events, nesting, self._source.names, tracks.block_tracks(), self._bins_per_block
+            )
+        )
+
+    def _batch(
+        self, events: RawEvents, track: NDArray[np.int64], nesting: Nesting, flows: Flows
+    ) -> Batch:
         batch = replace(
             _plain_batch(events, track),
             flow_out=flows.out_of(events.event_id),
@@ -173,7 +185,7 @@ class _Run:
         detail = self._tally.detail
         if self._merged_names is None:
             return batch
-        neighbours = find_neighbours(batch, events.launch, depth, self._source.names)
+        neighbours = find_neighbours(batch, events.launch, nesting.depth, self._source.names)
         merged = merge(batch, neighbours, detail, self._merged_names)
         return merged.rows(merged.start_ns < detail.until_ns)
 

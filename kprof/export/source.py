@@ -67,6 +67,10 @@ class RawEvents:
         """The number of rows, n."""
         return len(self.start_ns)
 
+    def rows(self, which: Any) -> RawEvents:
+        """The rows at `which`: a slice, a mask or row numbers."""
+        return RawEvents(*(getattr(self, field.name)[which] for field in fields(self)))
+
 
 @dataclass(frozen=True)
 class Source:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kprof.export.lanes import nest, track_runs
+from kprof.export.lanes import Nesting, nest, track_runs
 from kprof.export.model import LAUNCHES_NAME, Rank, Track, TrackKind
 from kprof.export.source import TrackKey
 from kprof.regions import Kind, Region
@@ -125,9 +125,8 @@ class RankTracks:
 
     def place(
         self, events: RawEvents, names: tuple[Region, ...]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Track id and nesting depth of every event, shapes (n,); overlapping spans get lanes, values get
-        counters."""
+    ) -> tuple[NDArray[np.int64], Nesting]:
+        """Track id of every event, shape (n,), and how they nest; overlapping spans get lanes, values get counters."""
         track = self._device_tracks(events)
         nesting = nest(track, events.start_ns, events.end_ns)
         for row in np.flatnonzero(nesting.lane).tolist():
@@ -135,7 +134,11 @@ class RankTracks:
         is_value = np.array([region.kind is Kind.VALUE for region in names])[events.name]
         for row in np.flatnonzero(is_value).tolist():
             track[row] = self._value_counter(int(track[row]), names[int(events.name[row])].name)
-        return track, nesting.depth
+        return track, nesting
+
+    def block_tracks(self) -> dict[int, int]:
+        """The track of every block."""
+        return {block: track for (block, warp), track in self._device.items() if warp < 0}
 
     def of_blocks(self, blocks: list[int]) -> NDArray[np.int64]:
         """Track ids of blocks, shape (n,)."""

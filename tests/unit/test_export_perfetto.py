@@ -37,7 +37,7 @@ SLICES = f"""
     WITH own AS (
         SELECT s.*, t.name AS own_name, p.name AS parent_name, r.name AS root_name
         FROM slice s JOIN track t ON t.id = s.track_id JOIN track p ON p.id = t.parent_id
-        LEFT JOIN track r ON r.id = p.parent_id)
+        LEFT JOIN track r ON r.id = p.parent_id WHERE s.category <> 'overview')
     SELECT ts - {FIRST_EVENT_NS} AS ts, dur, name, depth, category, arg_set_id, id,
         iif(own_name GLOB 'warp *', parent_name, own_name) AS block,
         iif(own_name GLOB 'warp *', own_name, '') AS warp,

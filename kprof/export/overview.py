@@ -1,0 +1,172 @@
+"""What a block does as a whole, for captures that record by warp: a row to see while the block is folded.
+
+The time of a block within a launch is divided into equal bins. A bin shows the region in which the block's warps spend
+most of it; neighbours that show the same become one slice. A span that lies in another counts for itself, and the one
+around it for the rest. Slices have the names of their regions, hence their colours, and the category CATEGORY, so that
+queries can tell them from what was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kprof.export.model import LaunchSlice
+from kprof.regions import Kind, Region
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from kprof.export.lanes import Nesting
+    from kprof.export.source import RawEvents, Source
+
+    Ints = NDArray[np.int64]
+
+CATEGORY: Final = "overview"
+ARG_BUSY_WARPS: Final = "warps in it, mean"
+# Slices are written one by one, 10 us each: this many take a second.
+_MAX_SLICES: Final = 100_000
+_MIN_BINS: Final = 4
+_MAX_BINS: Final = 128
+_BINS_PER_EVENT: Final = 2
+
+
+def bins_per_block(source: Source) -> int:
+    """Into how many bins the time of a block within a launch may be divided; 0 where there are too many blocks."""
+    by_warp = {(key.rank, key.block) for key in source.keys if key.warp >= 0}
+    most_launches = max((len(info.launches) for info in source.trace.ranks), default=0)
+    num_places = len(by_warp) * max(1, most_launches)
+    return min(_MAX_BINS, _MAX_SLICES // max(1, num_places))
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Blocks within a launch, side by side on one axis of time; `first_ns` to `last_ns` of each, shapes (places,).
+
+    `of_row` is the place of every row.
+    """
+
+    of_row: NDArray[np.intp]
+    block: Ints
+    first_ns: Ints
+    last_ns: Ints
+    shift_ns: Ints
+    num_bins: Ints
+
+    @staticmethod
+    def of(rows: RawEvents, max_bins: int) -> _Places:
+        keys, place = np.unique(np.stack([rows.block, rows.launch]), axis=1, return_inverse=True)
+        place = place.reshape(-1)
+        first = np.full(keys.shape[1], np.iinfo(np.int64).max)
+        last = np.zeros(keys.shape[1], np.int64)
+        np.minimum.at(first, place, rows.start_ns)
+        np.maximum.at(last, place, rows.end_ns)
+        num_warps = np.bincount(np.unique(place << 16 | rows.warp) >> 16, minlength=len(first))
+        num_bins = _BINS_PER_EVENT * np.bincount(place, minlength=len(first)) // num_warps
+        length = last - first
+        bins = np.minimum(np.clip(num_bins, _MIN_BINS, max_bins), np.maximum(length, 1))
+        shift = np.cumsum(np.r_[0, length[:-1] + 1]) - first
+        return _Places(place, keys[0], first, last, shift, bins)
+
+    def edges(self) -> tuple[NDArray[np.intp], Ints, Ints]:
+        """Of every bin: its place, and where it begins and ends on the axis."""
+        place = np.repeat(np.arange(len(self.num_bins)), self.num_bins)
+        number = np.arange(len(place)) - np.repeat(
+            np.cumsum(self.num_bins) - self.num_bins, self.num_bins
+        )
+        length = (self.last_ns - self.first_ns)[place]
+        begin = (self.first_ns + self.shift_ns)[place]
+        return (
+            place,
+            begin + length * number // self.num_bins[place],
+            begin + length * (number + 1) // self.num_bins[place],
+        )
+
+
+def overview(
+    events: RawEvents,
+    nesting: Nesting,
+    names: tuple[Region, ...],
+    track_of_block: dict[int, int],
+    max_bins: int,
+) -> list[LaunchSlice]:
+    """The slices of the blocks whose events are all of warps, by block and start."""
+    is_span = np.array([region.kind is Kind.SPAN for region in names])[events.name]
+    is_by_warp = ~np.isin(events.block, np.unique(events.block[events.warp < 0]))
+    rows = np.flatnonzero(is_span & is_by_warp & (nesting.lane == 0))
+    if len(rows) == 0 or max_bins == 0:
+        return []
+    spans, parent = events.rows(rows), _parents(nesting.depth[rows])
+    places = _Places.of(spans, max_bins)
+    place, begin_ns, end_ns = places.edges()
+    used = np.unique(spans.name)
+    busy = [_busy_ns(spans, parent, places, name, begin_ns, end_ns) for name in used.tolist()]
+    bins = _Bins(place, begin_ns, end_ns, used[np.argmax(busy, axis=0)], np.max(busy, axis=0))
+    return list(_slices(bins, places, names, track_of_block))
+
+
+def _parents(depth: NDArray[np.int32]) -> NDArray[np.intp]:
+    """The row of the span around each, or -1; rows are those of one lane per track, by (track, start, longer first)."""
+    parent = np.full(len(depth), -1, dtype=np.intp)
+    for level in range(1, int(depth.max(initial=0)) + 1):
+        inner, outer = np.flatnonzero(depth == level), np.flatnonzero(depth == level - 1)
+        # A span stands behind the one around it, and no other of that depth stands between.
+        parent[inner] = outer[np.searchsorted(outer, inner) - 1]
+    return parent
+
+
+def _busy_ns(
+    spans: RawEvents, parent: NDArray[np.intp], places: _Places, name: int, begin: Ints, end: Ints
+) -> NDArray[np.float64]:
+    """Per bin, the time that warps spend in a region itself, added up over the warps."""
+    shift = places.shift_ns[places.of_row]
+    own = np.flatnonzero(spans.name == name)
+    inner = np.flatnonzero((parent >= 0) & (spans.name[parent] == name))
+    starts, ends = spans.start_ns + shift, spans.end_ns + shift
+    times = np.concatenate([starts[own], ends[own], starts[inner], ends[inner]])
+    deltas = np.repeat([1, -1, -1, 1], [len(own), len(own), len(inner), len(inner)])
+    order = np.argsort(times, kind="stable")
+    times, num_inside = times[order], np.cumsum(deltas[order])
+    # The integral of a step function is a line between its steps.
+    integral = np.cumsum(np.r_[0, num_inside[:-1] * np.diff(times)])
+    busy: NDArray[np.float64] = np.interp(end, times, integral) - np.interp(begin, times, integral)
+    return busy
+
+
+@dataclass(frozen=True)
+class _Bins:
+    """Shapes (bins,): place, begin and end on the axis of places, the busiest region and the time of warps in it."""
+
+    place: NDArray[np.intp]
+    begin_ns: Ints
+    end_ns: Ints
+    name: NDArray[np.int32]
+    busy_ns: NDArray[np.float64]
+
+
+def _slices(
+    bins: _Bins, places: _Places, names: tuple[Region, ...], track_of_block: dict[int, int]
+) -> Iterator[LaunchSlice]:
+    """Neighbours that show the same as one slice; nothing where all warps are idle."""
+    name = np.where(bins.busy_ns > 0, bins.name, -1)
+    is_first = np.r_[True, (name[1:] != name[:-1]) | (bins.place[1:] != bins.place[:-1])]
+    firsts = np.flatnonzero(is_first)
+    lasts = np.r_[firsts[1:], len(name)] - 1
+    busy_ns = np.add.reduceat(bins.busy_ns, firsts)
+    for first, last, busy in zip(firsts.tolist(), lasts.tolist(), busy_ns.tolist(), strict=True):
+        if name[first] < 0:
+            continue
+        place = bins.place[first]
+        region = names[name[first]].name
+        begin, end = int(bins.begin_ns[first]), int(bins.end_ns[last])
+        yield LaunchSlice(
+            track_of_block[int(places.block[place])],
+            region,
+            begin - int(places.shift_ns[place]),
+            end - int(places.shift_ns[place]),
+            {ARG_BUSY_WARPS: f"{busy / max(1, end - begin):.1f}"},
+            CATEGORY,
+        )

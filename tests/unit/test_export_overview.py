@@ -1,0 +1,98 @@
+"""Rows of blocks in captures that record by warp: what most of their warps do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kprof.export import write
+from kprof.export.overview import ARG_BUSY_WARPS
+from synthetic import TraceBuilder
+
+REGIONS = """
+REGION(R_COPY, "copy", compute)
+REGION(R_WAIT, "wait", wait)
+REGION(R_ALL, "all", other)
+MARK(R_MARK, "mark", sync)
+"""
+OVERVIEW = f"""
+    SELECT t.name, s.name, s.ts, s.dur, extract_arg(s.arg_set_id, 'debug.{ARG_BUSY_WARPS}')
+    FROM slice s LEFT JOIN track t ON t.id = s.track_id WHERE s.category = 'overview' ORDER BY s.ts"""
+
+Processor = Callable[[Path], Any]
+
+
+def overview(build: TraceBuilder, tmp_path: Path, processor: Processor) -> list[tuple[Any, ...]]:
+    loaded = processor(write(build.trace(), tmp_path / "run.pftrace").path)
+    assert loaded.import_errors() == []
+    rows: list[tuple[Any, ...]] = loaded.rows(OVERVIEW)
+    return rows
+
+
+def three_warps() -> TraceBuilder:
+    """Two of three warps copy for 400 ns and then wait for 400; the third waits all the time."""
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    for warp in range(3):
+        is_waiting = warp == 2
+        for start in (0, 400):
+            region = "wait" if is_waiting or start else "copy"
+            build.span(rank=0, block=5, warp=warp, region=region, start_ns=start, duration_ns=400)
+    return build
+
+
+def test_a_block_shows_what_most_of_its_warps_do(tmp_path: Path, processor: Processor) -> None:
+    assert overview(three_warps(), tmp_path, processor) == [
+        ("block 5", "copy", 1_000, 400, "2.0"),
+        ("block 5", "wait", 1_400, 400, "3.0"),
+    ]
+
+
+def test_a_span_around_others_counts_for_what_they_leave(
+    tmp_path: Path, processor: Processor
+) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    build.span(rank=0, block=0, warp=0, region="all", start_ns=0, duration_ns=800)
+    build.span(rank=0, block=0, warp=0, region="copy", start_ns=0, duration_ns=400)
+    build.span(rank=0, block=0, warp=0, region="mark", start_ns=700, duration_ns=0)
+    assert overview(build, tmp_path, processor) == [
+        ("block 0", "copy", 1_000, 400, "1.0"),
+        ("block 0", "all", 1_400, 400, "1.0"),
+    ]
+
+
+def test_nothing_is_shown_where_all_warps_are_idle(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    for start in (0, 600):
+        build.span(rank=0, block=0, warp=0, region="copy", start_ns=start, duration_ns=200)
+    assert [row[2:4] for row in overview(build, tmp_path, processor)] == [
+        (1_000, 200),
+        (1_600, 200),
+    ]
+
+
+def test_launches_of_a_block_are_divided_one_by_one(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    for launch, start in ((1, 0), (2, 10_000_000)):
+        build.launch(launch, "kernel", num_blocks=1)
+        build.span(
+            rank=0, launch=launch, block=0, warp=0, region="copy", start_ns=start, duration_ns=200
+        )
+    assert [row[2:4] for row in overview(build, tmp_path, processor)] == [
+        (1_000, 200),
+        (10_001_000, 200),
+    ]
+
+
+def test_a_block_that_records_itself_shows_that_only(tmp_path: Path, processor: Processor) -> None:
+    build = three_warps()
+    build.span(rank=0, block=5, region="all", start_ns=0, duration_ns=10)
+    assert overview(build, tmp_path, processor) == []
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".json"])
+def test_it_is_not_counted_among_the_slices(suffix: str, tmp_path: Path) -> None:
+    summary = write(three_warps().trace(), tmp_path / f"run{suffix}")
+    assert summary.num_slices == 6
