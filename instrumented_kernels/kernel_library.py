@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from instrumented_kernels.layouts import KernelLaunch, Layout
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.gpu import current_stream as current_stream
-from kprof.devices.targets import Target, arch_of_device, target_of_device
+from kprof.devices.targets import Target
 from kprof.recording.process import process_records
 from kprof.recording.recorder import LaunchBuffer, NullRecorder, Recorder
 
@@ -45,8 +45,7 @@ class Grid:
 
 def build_options(device: str) -> BuildOptions:
     """How kernels here are built for a device; on a GPU for exactly its architecture."""
-    target = target_of_device(device)
-    return BuildOptions(target, arch_of_device(device), include_dirs=(_DEVICE_DIR,))
+    return replace(BuildOptions.for_device(device), include_dirs=(_DEVICE_DIR,))
 
 
 @dataclass(frozen=True)

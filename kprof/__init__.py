@@ -2,7 +2,8 @@
 
     import kprof
     trace = kprof.open("run.kprof")        # all ranks on one clock
-    trace.to_pandas()                      # one row per event
+    trace.findings()                       # what stands out
+    trace.select(rank=1).waits(by="peer")  # who was waited for
 
 Importing kprof does no work; the heavy parts load when they are used.
 """
@@ -16,35 +17,79 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from kprof import analysis as analysis
+    from kprof import errors as errors
+    from kprof import export as export
+    from kprof import report as report
+    from kprof.devices.build import BuildOptions as BuildOptions
     from kprof.devices.build import include_dir as include_dir
+    from kprof.devices.build import load_library as load_library
+    from kprof.devices.symmetric import SymmetricHeap as SymmetricHeap
     from kprof.errors import KprofError as KprofError
+    from kprof.groups import SoloGroup as SoloGroup
+    from kprof.groups import TorchGroup as TorchGroup
     from kprof.recording.process import recorder as recorder
+    from kprof.recording.recorder import LaunchBuffer as LaunchBuffer
     from kprof.recording.recorder import Recorder as Recorder
     from kprof.regions import RegionTable as RegionTable
+    from kprof.run import Run as Run
     from kprof.trace import Trace as Trace
 
-__all__ = ["KprofError", "Recorder", "RegionTable", "Trace", "include_dir", "open", "recorder"]
-
+_MODULES = ("analysis", "errors", "export", "report")
 _LAZY = {
-    "include_dir": "kprof.devices.build",
+    "BuildOptions": "kprof.devices.build",
     "KprofError": "kprof.errors",
+    "LaunchBuffer": "kprof.recording.recorder",
     "Recorder": "kprof.recording.recorder",
-    "recorder": "kprof.recording.process",
     "RegionTable": "kprof.regions",
+    "Run": "kprof.run",
+    "SoloGroup": "kprof.groups",
+    "SymmetricHeap": "kprof.devices.symmetric",
+    "TorchGroup": "kprof.groups",
     "Trace": "kprof.trace",
+    "include_dir": "kprof.devices.build",
+    "load_library": "kprof.devices.build",
+    "recorder": "kprof.recording.process",
 }
+__all__ = [
+    "BuildOptions",
+    "KprofError",
+    "LaunchBuffer",
+    "Recorder",
+    "RegionTable",
+    "Run",
+    "SoloGroup",
+    "SymmetricHeap",
+    "TorchGroup",
+    "Trace",
+    "analysis",
+    "errors",
+    "export",
+    "include_dir",
+    "load_library",
+    "open",
+    "recorder",
+    "report",
+]
 
 
-def open(path: str | Path) -> Trace:
+def open(path: str | Path) -> Run:
     """Open a capture directory such as `run.kprof`; raises a CaptureError with one clear sentence."""
-    from kprof.trace import Trace
+    from kprof.run import Run
 
-    return Trace.open(path)
+    return Run.open(path)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'kprof' has no attribute {name!r}")
     import importlib
 
+    if name in _MODULES:
+        return importlib.import_module(f"kprof.{name}")
+    if name not in _LAZY:
+        raise AttributeError(f"module 'kprof' has no attribute {name!r}")
     return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    """What there is, whether it has been loaded or not."""
+    return [*__all__, "__version__"]

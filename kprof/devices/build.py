@@ -23,10 +23,12 @@ from kprof.devices.cache import CACHE_VARIABLE, cache_dir
 from kprof.devices.targets import (
     Compiler,
     Target,
+    arch_of_device,
     archs_of_devices,
     find_compiler,
     record_of,
     require_target,
+    target_of_device,
 )
 from kprof.errors import BuildError
 
@@ -57,6 +59,11 @@ class BuildOptions:
     include_dirs: tuple[Path, ...] = ()
     warp_width: int = 64
     sanitizers: tuple[str, ...] = field(default_factory=_sanitizers_of_environment)
+
+    @staticmethod
+    def for_device(device: str) -> BuildOptions:
+        """How to compile for "cpu" or a torch device such as "cuda:3": for exactly its architecture."""
+        return BuildOptions(target_of_device(device), arch_of_device(device))
 
     @property
     def archs(self) -> tuple[str, ...]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
+from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.errors import SelectionError
@@ -71,6 +72,68 @@ def select(trace: Trace, text: SelectionText) -> Trace:
     return selected
 
 
+# What Python calls one of them, too.
+_SINGULAR: Final = {"rank": "ranks", "block": "blocks", "launch": "launches", "region": "regions"}
+_NUMBERS: Final = ("ranks", "blocks", "launches")
+_WORDS: Final = (*_NUMBERS, "regions", "time", "time_ns")
+
+
+def fields_of_words(words: Mapping[str, Any], region_names: Sequence[str]) -> dict[str, Any]:
+    """The fields of Selection that the words of Trace.select mean; raises SelectionError."""
+    fields: dict[str, Any] = {}
+    for word, value in words.items():
+        name = _SINGULAR.get(word, word)
+        if name not in _WORDS:
+            raise SelectionError(
+                f"nothing is selected by {word!r}; select by {', '.join(_WORDS[:-1])} or time_ns"
+            )
+        field = "time_ns" if name == "time" else name
+        if field in fields:
+            raise SelectionError(f"{name} is selected twice; give it once")
+        fields[field] = None if value is None else _value_of(name, value, region_names)
+    return fields
+
+
+def _value_of(name: str, value: Any, region_names: Sequence[str]) -> tuple[Any, ...]:
+    if name in _NUMBERS:
+        return _numbers(name, value)
+    if name == "regions":
+        patterns = value.split(",") if isinstance(value, str) else list(value)
+        return tuple(dict.fromkeys(_regions_like(patterns, region_names)))
+    if isinstance(value, str):
+        return parse_time_range(value, name)
+    if not isinstance(value, Sequence) or len(value) != 2:
+        raise SelectionError(
+            f"{name}: {value!r} is no pair of numbers; give (from, to) or '10us..50us'"
+        )
+    return tuple(value)
+
+
+def _numbers(name: str, value: Any) -> tuple[int, ...]:
+    if isinstance(value, str):
+        return parse_numbers(value, name)
+    try:
+        values = list(value) if isinstance(value, Iterable) else [value]
+        return tuple(index(number) for number in values)
+    except TypeError:
+        raise SelectionError(
+            f"{name}: {value!r} is no number; give 1, a list such as [0, 1], or text such as '0-3,7'"
+        ) from None
+
+
+def _regions_like(patterns: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+    """The names that the patterns stand for; one in a list that is a name stands for itself alone."""
+    for pattern in patterns:
+        wanted = pattern.strip()
+        if pattern in names:
+            yield pattern
+            continue
+        matches = [name for name in names if fnmatch.fnmatchcase(name, wanted)]
+        if not matches:
+            raise SelectionError(f"no region matches {wanted!r}; known: {', '.join(names)}")
+        yield from matches
+
+
 def _extent(trace: Trace) -> str:
     """What there is to select from."""
     row = trace.frame(
@@ -119,15 +182,15 @@ def match_regions(text: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def parse_time_range(text: str) -> tuple[int, int]:
+def parse_time_range(text: str, what: str = "--time") -> tuple[int, int]:
     """`10us..50us` in ns after the first event; an end left out is open. Raises SelectionError."""
     first, separator, last = (part.strip() for part in text.partition(".."))
     if not separator or not (first or last):
-        raise SelectionError(f"--time {text!r}: write it like 10us..50us, 10us.. or ..50us")
-    start_ns = parse_duration_ns(first, f"--time {text!r}") if first else 0
-    end_ns = parse_duration_ns(last, f"--time {text!r}") if last else _FOREVER_NS
+        raise SelectionError(f"{what} {text!r}: write it like 10us..50us, 10us.. or ..50us")
+    start_ns = parse_duration_ns(first, f"{what} {text!r}") if first else 0
+    end_ns = parse_duration_ns(last, f"{what} {text!r}") if last else _FOREVER_NS
     if end_ns <= start_ns:
-        raise SelectionError(f"--time {text!r} is empty: its end is not after its start")
+        raise SelectionError(f"{what} {text!r} is empty: its end is not after its start")
     return start_ns, end_ns
 
 

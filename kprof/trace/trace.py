@@ -31,12 +31,14 @@ from kprof.capture.manifest import Alignment, Manifest, RankInfo
 from kprof.capture.rank_summary import stored_summary
 from kprof.errors import ClockError, CorruptCaptureError, SelectionError
 from kprof.regions import MergedTables, Region, RegionTable, merge_tables
+from kprof.trace.selection import fields_of_words
 from kprof.trace.views import Selection, Source, can_use_summaries, connect, create_views, cut_sql
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import pyarrow as pa
+    from typing_extensions import Self
 
     from kprof.trace.flows.launches import Side
 
@@ -65,17 +67,17 @@ class Trace:
         with _reading():
             create_views(self._con, manifest, self._merged, source, selection)
 
-    @staticmethod
-    def open(path: str | Path | Capture) -> Trace:
+    @classmethod
+    def open(cls, path: str | Path | Capture) -> Self:
         """Open a capture directory; raises a CaptureError."""
         capture = path if isinstance(path, Capture) else Capture.open(path)
         files = tuple(capture.events_path(info.rank) for info in capture.manifest.ranks)
-        return Trace(capture.manifest, Source(files, None, _stored_summaries(capture)), Selection())
+        return cls(capture.manifest, Source(files, None, _stored_summaries(capture)), Selection())
 
-    @staticmethod
-    def from_table(manifest: Manifest, events: pa.Table) -> Trace:
+    @classmethod
+    def from_table(cls, manifest: Manifest, events: pa.Table) -> Self:
         """A trace over an in-memory table with the columns of `capture.event_schema()`."""
-        return Trace(manifest, Source(table=events), Selection())
+        return cls(manifest, Source(table=events), Selection())
 
     @property
     def regions(self) -> RegionTable:
@@ -156,11 +158,21 @@ class Trace:
             )
         return self.alignment
 
-    def select(self, **changes: Any) -> Trace:
-        """A trace narrowed by the given fields of Selection; raises SelectionError for unknown ranks or regions."""
-        selection = replace(self.selection, **changes)
+    def select(self, **words: Any) -> Self:
+        """The part of the trace that these words leave, which are those of the command line; None takes one back.
+
+        ranks, blocks, launches   1, "0-3,7" or a list of numbers; `rank=1` is `ranks=1`, and so on
+        regions                   "dispatch/*,copy" or a list of names
+        time                      "10us..50us" after the first event of the capture; either end may be left out
+        time_ns                   the same as a pair of numbers
+
+            trace.select(rank=1, regions="dispatch/*", time="10us..50us")
+
+        Raises SelectionError for any other word, for text that does not parse, and for unknown ranks and regions.
+        """
+        selection = replace(self.selection, **fields_of_words(words, self.regions.names))
         _check_selection(self, selection)
-        return Trace(self.manifest, self._source, selection, self._whole)
+        return type(self)(self.manifest, self._source, selection, self._whole)
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
         """Run a query over the views; raises SelectionError if it does not parse, CorruptCaptureError on bad files."""

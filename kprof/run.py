@@ -1,0 +1,212 @@
+"""A capture as people use it from Python: the trace, and its analyses as methods.
+
+    trace = kprof.open("run.kprof")
+    trace.findings()
+    trace.select(regions="dispatch/*", time="10us..50us").waits(by="peer")
+    trace.timeline(rank=1, launch=4).show()
+
+Everything answers with a pandas DataFrame or a plotly Figure. `kprof.analysis` has all analyses.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from kprof.capture.printable import printable
+from kprof.errors import SelectionError
+from kprof.trace.trace import Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from plotly.graph_objects import Figure
+
+StatsKey = Literal["region", "rank", "block"]
+WaitsKey = Literal["rank", "block", "region", "peer", "matrix", "sender"]
+
+_FINDING_COLUMNS: Final = (
+    "id",
+    "severity",
+    "sentence",
+    "remedy",
+    "cost_ns",
+    "share",
+    "ranks",
+    "blocks",
+    "region",
+    "kind",
+    "explained_by",
+    "where_ns",
+)
+
+
+class Run(Trace):
+    """All events of a capture on one clock, and what kprof finds in them. `kprof.open` makes one.
+
+    Times are in ns of the reference rank's clock where the ranks' clocks are aligned, and of each rank's own clock
+    otherwise. Events are those that `select` left.
+    """
+
+    def findings(self) -> pd.DataFrame:
+        """What stands out, first things first: one row per finding.
+
+        Columns: id; severity (critical, major, minor, note); sentence; remedy; cost_ns, the time lost per block over
+        the run, and share, its part of the time in kernels (0 to 1); ranks and blocks concerned (tuples); region;
+        kind; explained_by, the id of the finding that caused this one; where_ns, a stretch (from, to) that shows it.
+        """
+        import pandas as pd
+
+        from kprof import analysis
+
+        rows = [
+            {name: getattr(finding, name) for name in _FINDING_COLUMNS}
+            | {"severity": finding.severity.value}
+            for finding in analysis.findings(self)
+        ]
+        return pd.DataFrame(rows, columns=list(_FINDING_COLUMNS))
+
+    def stats(self, by: StatsKey = "region") -> pd.DataFrame:
+        """How long regions last; or, by "rank" or "block", how work and waiting spread.
+
+        Columns by region: region, category, count, total_ns, mean_ns, median_ns, p95_ns, p99_ns, max_ns, share (of
+        the time of all blocks, 0 to 1); percentiles are at most 2.2 % off. By rank or block: those of
+        `kprof.analysis.imbalance`.
+        """
+        from kprof import analysis
+
+        _check_key("stats", by, get_args(StatsKey))
+        return analysis.stats(self) if by == "region" else analysis.imbalance(self, by=by)
+
+    def waits(self, by: WaitsKey = "rank") -> pd.DataFrame:
+        """Who waited, and for how long, by waiting rank, its block, region, or the peer that was waited for.
+
+        Columns: rank | rank, block | region | peer (-1 where a wait names no rank); count, wait_ns, mean_ns, max_ns,
+        share (of the time of the rank's blocks, 0 to 1; of all blocks for region and peer). By "matrix": ns that the
+        rank of a row waited for the rank of a column. By "sender": how much of the waits was a late sender and how much
+        the transfer, see `kprof.analysis.late_sender`; raises ClockError where the ranks are not on one clock.
+        """
+        from kprof import analysis
+
+        _check_key("waits", by, get_args(WaitsKey))
+        if by == "matrix":
+            return analysis.blame_matrix(self)
+        return analysis.late_sender(self) if by == "sender" else analysis.waits(self, by=by)
+
+    def calls(self) -> pd.DataFrame:
+        """Every call, which is the launches of one ordinal on all ranks.
+
+        Columns: ordinal, first_ns, last_ns, launches (how many on a rank), length_ns (last_ns - first_ns).
+        """
+        from kprof import analysis
+
+        return analysis.calls(self)
+
+    def launches(self) -> pd.DataFrame:
+        """Every launch: rank, launch, kernel, ordinal (of this kernel on this rank), num_blocks, threads_per_block."""
+        ranks = ", ".join(str(info.rank) for info in self.ranks) or "NULL"
+        of_selected = f"rank IN ({ranks})"
+        if self.selection.launches is not None:
+            of_selected += (
+                f" AND launch IN ({', '.join(map(str, self.selection.launches)) or 'NULL'})"
+            )
+        return self.frame(f"SELECT * FROM launches WHERE {of_selected} ORDER BY rank, launch")
+
+    def flows(self) -> pd.DataFrame:
+        """Every wait that a send released, with the send.
+
+        Columns: send_event_id, wait_event_id, send_region, wait_region, kernel, ordinal, src and dst (ranks), slot,
+        send_block, send_warp, send_start_ns, send_end_ns, wait_block, wait_warp, wait_start_ns, wait_end_ns.
+        """
+        return self.frame("SELECT * FROM flows ORDER BY wait_event_id")
+
+    def timeline(
+        self, rank: int | Iterable[int] | None = None, launch: int | None = None
+    ) -> Figure:
+        """Blocks over time: a row each, a colour per category; of each rank the 8 with most and the 8 with least work.
+
+        `launch` is the number of a launch; without it, the call of median length is shown. x is the time since the
+        start, in a unit that suits it. Raises SelectionError for ranks and launches that were not recorded.
+        """
+        from kprof.report.timeline import block_timeline
+
+        return block_timeline(self, rank, launch)
+
+    def __dir__(self) -> list[str]:
+        return sorted(_SHOWN)
+
+    def __repr__(self) -> str:
+        return f"<kprof.Run {self._name()}: {'; '.join(text for _, text in self._facts())}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{what}</th><td style='text-align:left'>{html.escape(text)}</td></tr>"
+            for what, text in self._facts()
+        )
+        return f"<table><caption>{html.escape(self._name())}</caption>{rows}</table>"
+
+    def _name(self) -> str:
+        files = self._source.files
+        return printable(files[0].parent.name) if files else "in memory"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What it holds: pairs of a word and its text, safe to print."""
+        from kprof.analysis.wording import counted, duration
+
+        launches = self.launches()
+        kernels = launches["kernel"].drop_duplicates().tolist()
+        ranks = counted(len(self.ranks), "rank", "ranks")
+        devices = sorted({info.device for info in self.ranks})
+        first_ns, last_ns = self.window_ns()
+        clock = "on one clock" if self.is_on_one_clock else "each rank on a clock of its own"
+        return [
+            ("ranks", f"{ranks} on {printable(', '.join(devices))}"),
+            ("launches", f"{counted(len(launches), 'launch', 'launches')} of {_few(kernels)}"),
+            (
+                "events",
+                f"{counted(self.num_events(), 'event', 'events')} in {_few(self._region_names())}",
+            ),
+            ("time", f"{duration(last_ns - first_ns)}, {clock}"),
+        ]
+
+    def _region_names(self) -> list[str]:
+        return list(self.selection.regions or self.regions.names)
+
+
+_MAX_NAMES: Final = 3
+_SHOWN: Final = (
+    "alignment",
+    "batches",
+    "calls",
+    "findings",
+    "flows",
+    "frame",
+    "is_on_one_clock",
+    "launches",
+    "manifest",
+    "num_events",
+    "open",
+    "query",
+    "ranks",
+    "regions",
+    "select",
+    "selection",
+    "sql",
+    "stats",
+    "timeline",
+    "to_pandas",
+    "waits",
+    "window_ns",
+)
+
+
+def _few(names: list[str]) -> str:
+    shown = printable(", ".join(str(name) for name in names[:_MAX_NAMES]))
+    return shown if len(names) <= _MAX_NAMES else f"{shown} and {len(names) - _MAX_NAMES} more"
+
+
+def _check_key(method: str, by: Any, keys: tuple[str, ...]) -> None:
+    if by not in keys:
+        raise SelectionError(
+            f"{method}(by={by!r}): nothing is grouped like that; use {', '.join(keys)}"
+        )

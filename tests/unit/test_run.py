@@ -1,0 +1,163 @@
+"""What `kprof.open` gives: analyses as methods, words that select, and how a run shows itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kprof
+from kprof import analysis
+from kprof.errors import KprofError, SelectionError
+from synthetic import TraceBuilder
+
+REGIONS = """
+REGION(R_SEND, "dispatch/send", send, peer:8, slot:24)
+REGION(R_WAIT, "dispatch/wait", wait, peer:8, slot:24)
+REGION(R_COPY, "<b>copy</b>", compute)
+FLOW(R_SEND, R_WAIT)
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> kprof.Run:
+    """Two ranks with two blocks: rank 1 waits for both sends of rank 0, the second of which is late."""
+    build = TraceBuilder(REGIONS, 2)
+    for block, send_ns in ((0, 100), (1, 900)):
+        build.span(
+            rank=0,
+            block=block,
+            slot=block,
+            peer=1,
+            region="dispatch/send",
+            start_ns=send_ns,
+            duration_ns=50,
+        )
+        build.span(
+            rank=1,
+            block=block,
+            slot=block,
+            peer=0,
+            region="dispatch/wait",
+            start_ns=110,
+            duration_ns=send_ns - 50,
+        )
+        build.span(rank=1, block=block, region="<b>copy</b>", start_ns=1200, duration_ns=10)
+    return kprof.open(build.write(tmp_path_factory.mktemp("run") / "small.kprof").path)
+
+
+def test_tables_have_the_columns_of_their_docstrings(run: kprof.Run) -> None:
+    for table, method in (
+        (run.findings(), kprof.Run.findings),
+        (run.stats(), kprof.Run.stats),
+        (run.waits(), kprof.Run.waits),
+        (run.calls(), kprof.Run.calls),
+        (run.launches(), kprof.Run.launches),
+        (run.flows(), kprof.Run.flows),
+    ):
+        documented = method.__doc__ or ""
+        missing = [column for column in table.columns if column not in documented]
+        assert missing == [], method
+
+
+def test_they_say_what_the_analyses_say(run: kprof.Run) -> None:
+    assert run.findings()["sentence"].tolist() == [
+        finding.sentence for finding in analysis.findings(run)
+    ]
+    assert run.waits(by="peer")[["peer", "wait_ns"]].to_numpy().tolist() == [[0, 50 + 850]]
+    assert run.waits(by="matrix").loc[1, 0] == 900
+    assert run.waits(by="sender")["flows"].tolist() == [2]
+    assert (
+        run.stats(by="block").columns.tolist()
+        == analysis.imbalance(run, by="block").columns.tolist()
+    )
+    assert run.flows()[["src", "dst", "slot"]].to_numpy().tolist() == [[0, 1, 0], [0, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("words", "num_events"),
+    [
+        ({"rank": 1}, 4),
+        ({"ranks": "0-1"}, 6),
+        ({"ranks": [0]}, 2),
+        ({"region": "dispatch/*"}, 4),
+        ({"regions": ["<b>copy</b>", "dispatch/send"]}, 4),
+        ({"time": "1us.."}, 2),
+        ({"time_ns": (0, 60)}, 3),
+        ({"rank": 1, "block": 0, "time": "..500ns"}, 1),
+        ({"rank": None}, 6),
+    ],
+)
+def test_words_select(run: kprof.Run, words: dict[str, object], num_events: int) -> None:
+    selected = run.select(**words)
+    assert isinstance(selected, kprof.Run)
+    assert selected.num_events() == num_events
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            {"warp": 1},
+            "nothing is selected by 'warp'; select by ranks, blocks, launches, regions, time or time_ns",
+        ),
+        ({"rank": 1, "ranks": 0}, "ranks is selected twice"),
+        ({"time": "1us..", "time_ns": (0, 1)}, "time is selected twice|time_ns is selected twice"),
+        ({"rank": 1.5}, "ranks: 1.5 is no number"),
+        ({"rank": "one"}, "ranks 'one': 'one' is neither a number nor a range"),
+        ({"rank": 7}, "rank 7 was not recorded"),
+        ({"regions": "combine/*"}, r"no region matches 'combine/\*'; known: dispatch/send"),
+        ({"time": "soon"}, "time 'soon': write it like 10us..50us"),
+        ({"time_ns": 5}, "time_ns: 5 is no pair"),
+    ],
+)
+def test_other_words_are_refused_in_a_sentence(
+    run: kprof.Run, words: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(SelectionError, match=sentence):
+        run.select(**words)
+
+
+def test_unknown_keys_are_refused_in_a_sentence(run: kprof.Run) -> None:
+    with pytest.raises(SelectionError, match="use rank, block, region, peer, matrix, sender"):
+        run.waits(by="warp")  # type: ignore[arg-type]
+    with pytest.raises(KprofError, match="use region, rank, block"):
+        run.stats(by="peer")  # type: ignore[arg-type]
+
+
+def test_a_timeline_has_a_row_per_block_and_times_from_the_start(run: kprof.Run) -> None:
+    figure = run.timeline(rank=1, launch=0)
+    bars = {bar.name: bar for bar in figure.data}
+    assert set(bars) == {"wait", "compute"}
+    assert list(bars["wait"].y) == ["rank 1 block 0", "rank 1 block 1"]
+    assert list(bars["wait"].x) == [50.0, 850.0]
+    assert list(bars["compute"].base) == [1090.0, 1090.0]
+    assert "<b>" not in "".join(bars["compute"].hovertext)
+    assert figure.layout.xaxis.title.text == "time since the start of launch 0, ns"
+    assert {bar.name for bar in run.timeline().data} == {"send", "wait", "compute"}
+    with pytest.raises(SelectionError, match="launch 9 has no events"):
+        run.timeline(launch=9)
+
+
+def test_a_run_says_what_it_is(run: kprof.Run) -> None:
+    assert repr(run).startswith("<kprof.Run small.kprof: 2 ranks on ")
+    assert "6 events in dispatch/send, dispatch/wait, <b>copy</b>" in repr(run)
+    page = run._repr_html_()
+    assert "&lt;b&gt;copy" in page
+    assert "<b>" not in page
+    assert "1 rank on" in repr(run.select(rank=0))
+    assert run.select(rank=0).launches()["rank"].tolist() == [0]
+
+
+def test_completion_shows_what_there_is(run: kprof.Run) -> None:
+    assert {"findings", "stats", "waits", "calls", "flows", "timeline", "select"} <= set(dir(run))
+    assert not [name for name in dir(run) if name.startswith("_") or not hasattr(run, name)]
+    assert set(dir(kprof)) == {*kprof.__all__, "__version__"}
+    assert all(getattr(kprof, name).__doc__ for name in kprof.__all__)
+
+
+def test_the_modules_of_the_library_need_no_import_of_their_own(tmp_path: Path) -> None:
+    code = "import kprof; kprof.analysis.stats; kprof.report.build; kprof.export.write; kprof.errors.ClockError"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
