@@ -22,6 +22,7 @@ from kprof_cli import (
     explaining,
     exporting,
     importing,
+    new,
     reading,
     recording,
 )
@@ -49,6 +50,7 @@ exporting.register(app)
 importing.register(app)
 demo.register(app)
 doctor.register(app)
+new.register(app)
 
 
 def _print_version(is_wanted: bool) -> None:
