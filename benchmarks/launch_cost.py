@@ -18,13 +18,15 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 
+from kprof.recording.launch_buffer import LaunchBuffer
+from kprof.recording.null_recorder import AnyRecorder, NullRecorder
 from kprof.recording.record import session
-from kprof.recording.recorder import LaunchBuffer, NullRecorder, Recorder
+from kprof.recording.recorder import Recorder
 
 Launch = Callable[[], LaunchBuffer]
 
 
-def ways(recorder: Recorder | NullRecorder) -> dict[str, Launch]:
+def ways(recorder: AnyRecorder) -> dict[str, Launch]:
     """The ways to call it: as the README does, and with reserved chunks and the packed buffer."""
 
     def plain() -> LaunchBuffer:

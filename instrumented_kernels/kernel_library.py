@@ -18,14 +18,15 @@ from instrumented_kernels.layouts import KernelLaunch, Layout
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.gpu import current_stream as current_stream
 from kprof.devices.targets import Target
+from kprof.recording.launch_buffer import NULL_BUFFER
+from kprof.recording.null_recorder import AnyRecorder
 from kprof.recording.process import process_records
-from kprof.recording.recorder import LaunchBuffer, NullRecorder, Recorder
 
 if TYPE_CHECKING:
     from kprof.regions import RegionTable
 
 # What a launch gets that is not recorded.
-NO_BUFFER: Final = LaunchBuffer(0, 0).packed()
+NO_BUFFER: Final = NULL_BUFFER.packed()
 _DEVICE_DIR: Final = Path(__file__).parent / "device"
 
 
@@ -191,9 +192,7 @@ class LaunchSequence:
             library.grid(each.variant_idx, each.grid.num_blocks, each.grid.warps_per_block)
         return library
 
-    def run(
-        self, recorder: Recorder | NullRecorder, stream: int | None, schedule_seed: int = 0
-    ) -> None:
+    def run(self, recorder: AnyRecorder, stream: int | None, schedule_seed: int = 0) -> None:
         """Launch all, each by the build that its buffer asks for.
 
         Raises RuntimeError when the device refuses one, ValueError when a grid is too large for the instrumented build.
@@ -209,7 +208,7 @@ class LaunchSequence:
         elif self._num_launches:
             self._plain.run(self, 0, self._num_launches)
 
-    def _run_recorded(self, idx: int, recorder: Recorder | NullRecorder) -> None:
+    def _run_recorded(self, idx: int, recorder: AnyRecorder) -> None:
         grid = self.launches[idx].grid
         buffer = recorder.launch(
             self.names[idx],

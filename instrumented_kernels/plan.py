@@ -26,7 +26,7 @@ from instrumented_kernels.layouts import MAX_RANKS, Layout
 from instrumented_kernels.team_memory import TeamMemory
 from kprof.devices import gpu
 from kprof.devices.build import BuildOptions
-from kprof.recording.recorder import NullRecorder, Recorder
+from kprof.recording.null_recorder import AnyRecorder, NullRecorder
 from kprof.regions import RegionTable
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class KernelPlan:
         self._ledger.note(fingerprint)
         self._num_calls += 1
 
-    def _run(self, sequence: LaunchSequence, recorder: Recorder | NullRecorder) -> None:
+    def _run(self, sequence: LaunchSequence, recorder: AnyRecorder) -> None:
         """Launch a call."""
         seed = self._schedule_seed and self._schedule_seed + 131 * self._num_calls
         stream = self._current_stream()

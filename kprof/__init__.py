@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from kprof.errors import KprofError as KprofError
     from kprof.groups import SoloGroup as SoloGroup
     from kprof.groups import TorchGroup as TorchGroup
+    from kprof.recording.launch_buffer import LaunchBuffer as LaunchBuffer
     from kprof.recording.process import recorder as recorder
-    from kprof.recording.recorder import LaunchBuffer as LaunchBuffer
     from kprof.recording.recorder import Recorder as Recorder
     from kprof.regions import RegionTable as RegionTable
     from kprof.run import Run as Run
@@ -39,7 +39,7 @@ _MODULES = ("analysis", "errors", "export", "report")
 _LAZY = {
     "BuildOptions": "kprof.devices.build",
     "KprofError": "kprof.errors",
-    "LaunchBuffer": "kprof.recording.recorder",
+    "LaunchBuffer": "kprof.recording.launch_buffer",
     "Recorder": "kprof.recording.recorder",
     "RegionTable": "kprof.regions",
     "Run": "kprof.run",

@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -126,6 +126,15 @@ class RegionTable(msgspec.Struct, frozen=True):
         return [region.name for region in self.regions]
 
     @staticmethod
+    def of(regions: RegionsLike) -> RegionTable:
+        """The table that `regions` means, empty for None; raises RegionError."""
+        if isinstance(regions, RegionTable):
+            return regions
+        if isinstance(regions, str | Path):
+            return RegionTable.from_header(regions)
+        return RegionTable.from_names(regions or ())
+
+    @staticmethod
     def from_names(names: Iterable[str]) -> RegionTable:
         """A table of spans without payload fields, for kernels without a regions.h; ids are 1, 2, 3 ..."""
         return RegionTable(tuple(Region(i, name) for i, name in enumerate(names, start=1)))
@@ -134,6 +143,10 @@ class RegionTable(msgspec.Struct, frozen=True):
     def from_header(path: str | Path) -> RegionTable:
         """Read an X-macro file; raises RegionError naming the file and line."""
         return read_header(path)[0]
+
+
+# What users may pass: a table, the path of a regions.h, or names of spans.
+RegionsLike: TypeAlias = RegionTable | str | Path | Sequence[str] | None
 
 
 _BLANK = re.compile(r"^\s*(//.*|#.*)?$")

@@ -10,7 +10,8 @@ from benchmarks.all_reduce.timing import Effort, time_graphs_us
 from instrumented_kernels.all_reduce import Plan
 from kprof.groups import Group
 from kprof.recording.arena import Arena
-from kprof.recording.recorder import NO_CHUNK, LaunchBuffer, NullRecorder
+from kprof.recording.launch_buffer import LaunchBuffer
+from kprof.recording.null_recorder import NullRecorder
 
 ARENA_BYTES = 64 << 20
 
@@ -35,18 +36,7 @@ class GraphRecorder(NullRecorder):
     ) -> LaunchBuffer:
         del kernel, regions, threads_per_block
         self._num_launches += 1
-        num_tracks = num_blocks * tracks_per_block
-        first = self._arena.reserve(num_tracks)
-        if first == NO_CHUNK:
-            tracks_per_block = num_tracks = 0
-        return LaunchBuffer(
-            self._arena.address,
-            self._num_launches,
-            first,
-            tracks_per_block,
-            num_tracks,
-            *self._arena.limits,
-        )
+        return self._arena.launch_buffer(self._num_launches, num_blocks, tracks_per_block)
 
 
 def measure_overhead(

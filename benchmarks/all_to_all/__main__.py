@@ -36,7 +36,8 @@ from instrumented_kernels.all_to_all.routing import Inputs, count_wrong, make_in
 from instrumented_kernels.all_to_all.torch_baseline import TorchPlan
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.groups import Group
-from kprof.recording.recorder import NullRecorder, Recorder
+from kprof.recording.null_recorder import AnyRecorder, NullRecorder
+from kprof.recording.recorder import Recorder
 
 SHAPES: Final = [
     Problem(8, 2, 6144, 16),
@@ -61,7 +62,7 @@ class Contender:
     """A plan and how it is called."""
 
     plan: Plan | TorchPlan
-    recorder: Recorder | NullRecorder
+    recorder: AnyRecorder
 
     def call(self, inputs: Inputs, out: torch.Tensor) -> None:
         self.plan(

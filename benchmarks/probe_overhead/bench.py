@@ -17,7 +17,7 @@ from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.targets import target_of_device
 from kprof.recording.arena import Arena
 from kprof.recording.decode import Decoder
-from kprof.recording.recorder import LaunchBuffer
+from kprof.recording.launch_buffer import LaunchBuffer
 from kprof.recording.region_ids import RegionIds
 from kprof.regions import RegionTable
 
@@ -145,11 +145,7 @@ class Bench:
         if scheme.is_arena_full:
             return LaunchBuffer(self.full_arena.address, 0).packed()
         tracks_per_block = 1 if scheme.is_per_block else warps_per_block
-        num_tracks = num_blocks * tracks_per_block
-        first = self.arena.reserve(num_tracks)
-        return LaunchBuffer(
-            self.arena.address, 0, first, tracks_per_block, num_tracks, *self.arena.limits
-        ).packed()
+        return self.arena.launch_buffer(0, num_blocks, tracks_per_block).packed()
 
     def decoded(self) -> tuple[pd.DataFrame, Decoder]:
         """All events since the last reset, with all counts; empties the arena."""

@@ -27,7 +27,6 @@ from kprof import abi
 from kprof.clocks.calibration import measure_clock
 from kprof.recording.arena import Arena
 from kprof.recording.decode import Decoder
-from kprof.recording.recorder import LaunchBuffer
 from kprof.recording.region_ids import RegionIds
 
 if TYPE_CHECKING:
@@ -104,13 +103,9 @@ class TritonBench:
         if scheme.number != KPROF:
             return None
         self.arena = self.claiming if scheme.is_claimed else self.reserving
-        if scheme.is_claimed:
-            self.arena.open_to_claims()
-            launch = LaunchBuffer(self.arena.address, 0, abi.NO_CHUNK, 0, 0, *self.arena.limits)
-        else:
-            first = self.arena.reserve(num_programs)
-            assert first != abi.NO_CHUNK, "the arena has room for the first chunk of every program"
-            launch = LaunchBuffer(self.arena.address, 0, first, 1, num_programs, *self.arena.limits)
+        launch = self.arena.launch_buffer(0, num_programs, tracks_per_block=not scheme.is_claimed)
+        is_reserved = launch.first_chunk != abi.NO_CHUNK
+        assert is_reserved != scheme.is_claimed, "the arena has room for all first chunks"
         return kp.pack(launch, regions)
 
     def reset(self) -> None:

@@ -15,12 +15,11 @@ from instrumented_kernels.call_ledger import PeerError
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.errors import KprofError
 from kprof.groups import Group
-from kprof.recording.recorder import NullRecorder
+from kprof.recording.null_recorder import AnyRecorder, NullRecorder
 
 if TYPE_CHECKING:
     import torch
 
-    from kprof.recording.recorder import Recorder
 
 _DTYPES: Final = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 # What an output is filled with before a call: a value that is never right, so that an unwritten element shows.
@@ -143,20 +142,20 @@ class _Batch:
         self._inputs = [self._input(plan.group.rank, seed).to(plan.device) for seed in seeds]
         self._outs = [torch.full_like(tensor, _POISON) for tensor in self._inputs]
 
-    def launch(self, recorder: Recorder | NullRecorder, delay: Delay) -> None:
+    def launch(self, recorder: AnyRecorder, delay: Delay) -> None:
         for tensor, out in zip(self._inputs, self._outs, strict=True):
             if self._plan.group.rank == delay.rank and delay.seconds:
                 time.sleep(delay.seconds)
             call = self._call
             self._plan(tensor, out=out, variant=call.variant, grid=call.grid, recorder=recorder)
 
-    def prepare(self, recorder: Recorder | NullRecorder) -> None:
+    def prepare(self, recorder: AnyRecorder) -> None:
         """No call has to wait for a kernel to be loaded."""
         self._plan.prepare(
             self._inputs[0], self._call.variant, self._call.grid, recorder.is_recording
         )
 
-    def captured(self, recorder: Recorder | NullRecorder) -> Callable[[], None]:
+    def captured(self, recorder: AnyRecorder) -> Callable[[], None]:
         """What replays all calls from a graph."""
         import torch
 

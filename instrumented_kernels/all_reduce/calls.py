@@ -10,7 +10,7 @@ from instrumented_kernels.plan_cache import PlanCache
 if TYPE_CHECKING:
     import torch
 
-    from kprof.recording.recorder import NullRecorder, Recorder
+    from kprof.recording.null_recorder import AnyRecorder
 
 _plans: Final[PlanCache[Plan]] = PlanCache("all_reduce")
 
@@ -21,7 +21,7 @@ def all_reduce(
     out: torch.Tensor | None = None,
     variant: str = "auto",
     grid: int | None = None,
-    recorder: Recorder | NullRecorder | None = None,
+    recorder: AnyRecorder | None = None,
     process_group: Any = None,
 ) -> torch.Tensor:
     """Sum of `tensor` (fp16, bf16 or fp32, contiguous) over the ranks of the process group; see Plan.__call__.

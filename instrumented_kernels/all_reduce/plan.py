@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from instrumented_kernels.layouts import Layout
     from kprof.devices.build import BuildOptions
     from kprof.groups import Group
-    from kprof.recording.recorder import NullRecorder, Recorder
+    from kprof.recording.null_recorder import AnyRecorder
 
 CPU_BLOCKS: Final = 2
 # What kernel.hip is compiled for, by the name of the torch dtype.
@@ -115,7 +115,7 @@ class Plan(KernelPlan):
         out: torch.Tensor | None = None,
         variant: str = "auto",
         grid: int | None = None,
-        recorder: Recorder | NullRecorder | None = None,
+        recorder: AnyRecorder | None = None,
     ) -> torch.Tensor:
         """The sum of `tensor` over all ranks, bitwise the same on each: added in fp32 in rank order, rounded once.
 

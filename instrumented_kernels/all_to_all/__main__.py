@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -23,10 +23,7 @@ from instrumented_kernels.call_ledger import PeerError
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.errors import KprofError
 from kprof.groups import Group
-from kprof.recording.recorder import NullRecorder
-
-if TYPE_CHECKING:
-    from kprof.recording.recorder import Recorder
+from kprof.recording.null_recorder import AnyRecorder, NullRecorder
 
 # What an output is filled with before a call: a value that is never right, so that an unwritten element shows.
 _POISON = float("nan")
@@ -138,7 +135,7 @@ def run(plan: AnyPlan, skew: Skew, delay: Delay, repeats: int, seed: int) -> Res
 
 
 def _run_call(
-    plan: AnyPlan, recorder: Recorder | NullRecorder, skew: Skew, delay: Delay, seed: int
+    plan: AnyPlan, recorder: AnyRecorder, skew: Skew, delay: Delay, seed: int
 ) -> tuple[float, int]:
     import torch
 

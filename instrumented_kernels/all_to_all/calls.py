@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from instrumented_kernels.call_ledger import CallLedger
     from kprof.groups import Group
-    from kprof.recording.recorder import NullRecorder, Recorder
+    from kprof.recording.null_recorder import AnyRecorder
 
 AnyPlan = Plan | TorchPlan
 DEFAULT_MAX_TOKENS: Final = 256
@@ -41,7 +41,7 @@ def all_to_all(
     max_tokens: int = DEFAULT_MAX_TOKENS,
     grid: int | None = None,
     warps_per_block: int | None = None,
-    recorder: Recorder | NullRecorder | None = None,
+    recorder: AnyRecorder | None = None,
     process_group: Any = None,
     out: torch.Tensor | None = None,
     is_async: bool = False,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from instrumented_kernels.layouts import Layout
     from kprof.devices.build import BuildOptions
     from kprof.groups import Group
-    from kprof.recording.recorder import NullRecorder, Recorder
+    from kprof.recording.null_recorder import AnyRecorder
 
 DEFAULT_WARPS_PER_BLOCK: Final = 8  # on GPUs; the CPU target takes one
 DEFAULT_BLOCKS_PER_PROCESSOR: Final = 2
@@ -124,7 +124,7 @@ class Plan(KernelPlan):
         weights: torch.Tensor,
         *,
         out: torch.Tensor | None = None,
-        recorder: Recorder | NullRecorder | None = None,
+        recorder: AnyRecorder | None = None,
         is_async: bool = False,
     ) -> torch.Tensor:
         """Run one call on this rank: x fp16 [n, D], indices int32 [n, K], weights fp32 [n, K] -> fp16 [n, D].

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from instrumented_kernels.call_ledger import CallLedger
     from kprof.groups import Group
-    from kprof.recording.recorder import NullRecorder, Recorder
+    from kprof.recording.null_recorder import AnyRecorder
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class TorchPlan:
         weights: torch.Tensor,
         *,
         out: torch.Tensor | None = None,
-        recorder: Recorder | NullRecorder | None = None,
+        recorder: AnyRecorder | None = None,
         is_async: bool = False,
     ) -> torch.Tensor:
         """Run one call on this rank; like Plan.__call__."""

@@ -13,9 +13,12 @@ import numpy as np
 from kprof import abi
 from kprof.devices.memory import allocate
 from kprof.recording.arena_state import ArenaState, Handed, byte_range, read_arena, read_control
+from kprof.recording.launch_buffer import NO_CHUNK, LaunchBuffer
 
 assert abi.CONTROL.fields is not None
 _LIMIT_OFFSET: Final = abi.CONTROL.fields["chunks_per_cursor"][1]
+# LaunchBuffer(...) without its keywords and defaults: half the time.
+_new_tuple: Final = tuple.__new__
 
 
 class Arena:
@@ -34,25 +37,38 @@ class Arena:
         self._has_claiming_launches = False
         self._empty()
 
-    def reserve(self, num_chunks: int) -> int:
-        """The first of `num_chunks` chunks for one launch, or NO_CHUNK where so many are not left.
+    def launch_buffer(self, number: int, num_blocks: int, tracks_per_block: int) -> LaunchBuffer:
+        """What launch `number` is given.
 
-        In the latter case the launch claims its chunks, and `limits` lets it have what nobody reserved.
+        With `tracks_per_block` 0, or where not so many chunks are left, its tracks claim all their chunks themselves.
+        """
+        num_tracks, first_chunk = num_blocks * tracks_per_block, NO_CHUNK
+        if num_tracks:
+            first_chunk = self._reserve(num_tracks)
+        elif not self._has_claiming_launches:
+            self._has_claiming_launches = True
+            self._raise_limit()
+        if first_chunk == NO_CHUNK:
+            tracks_per_block = num_tracks = 0
+        limit, num_cursors = self.limits
+        return _new_tuple(
+            LaunchBuffer,
+            (self.address, number, first_chunk, tracks_per_block, num_tracks, limit, num_cursors),
+        )
+
+    def _reserve(self, num_chunks: int) -> int:
+        """The first of `num_chunks` chunks for one launch.
+
+        NO_CHUNK where fewer are left: the launch claims its chunks, and `limits` lets it have what nobody reserved.
         """
         self._num_reserved_wanted += num_chunks
         first = self._first_reserved - num_chunks
         limit, num_cursors = self.limits
         if first < limit * num_cursors:
             self._raise_limit()
-            return abi.NO_CHUNK
+            return NO_CHUNK
         self._first_reserved = first
         return first
-
-    def open_to_claims(self) -> None:
-        """Let a launch that reserves nothing claim all that nobody has reserved: call it before reading `limits`."""
-        if not self._has_claiming_launches:
-            self._has_claiming_launches = True
-            self._raise_limit()
 
     def wait(self) -> None:
         """Return when no kernel is running on the device any more."""

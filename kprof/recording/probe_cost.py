@@ -68,11 +68,8 @@ def _load(device: str) -> ctypes.CDLL:
 
 
 def _launch(library: ctypes.CDLL, arena: Arena, elapsed_address: int) -> int:
-    buffer = np.zeros(1, abi.LAUNCH_BUFFER)
-    buffer["arena"], buffer["first_chunk"] = arena.address, abi.NO_CHUNK
-    arena.open_to_claims()
-    buffer["chunks_per_cursor"], buffer["num_cursors"] = arena.limits
-    return int(library.kprof_probe_empty_spans(elapsed_address, _NUM_PAIRS, buffer.tobytes(), None))
+    buffer = arena.launch_buffer(0, 0, 0).packed()
+    return int(library.kprof_probe_empty_spans(elapsed_address, _NUM_PAIRS, buffer, None))
 
 
 def _mean_duration_ticks(arena: Arena) -> float:

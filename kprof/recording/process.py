@@ -21,16 +21,13 @@ from kprof.errors import (
     TargetError,
 )
 from kprof.recording import lifetime, saver
-from kprof.recording.recorder import (
-    DEFAULT_ARENA_BYTES,
-    LaunchBuffer,
-    NullRecorder,
-    Recorder,
-    Regions,
-)
+from kprof.recording.launch_buffer import LaunchBuffer
+from kprof.recording.null_recorder import AnyRecorder, NullRecorder
+from kprof.recording.recorder import DEFAULT_ARENA_BYTES, Recorder
 
 if TYPE_CHECKING:
     from kprof.recording.overhead import LaunchTimer
+    from kprof.regions import RegionsLike
 
 # Set by `kprof record` for the workload; without RECORD_DIR_VARIABLE nothing is recorded.
 RECORD_DIR_VARIABLE: Final = "KPROF_RECORD_DIR"
@@ -81,17 +78,17 @@ class _TimedNullRecorder(NullRecorder):
             lifetime.complain(str(error))
 
 
-_process_recorder: Recorder | NullRecorder | None = None
+_process_recorder: AnyRecorder | None = None
 _pid_of_recorder = 0
 
 
 def recorder(
-    regions: Regions = None,
+    regions: RegionsLike = None,
     *,
     device: str = "cpu",
     rank: int | None = None,
     world_size: int | None = None,
-) -> Recorder | NullRecorder:
+) -> AnyRecorder:
     """This process's recorder: recording under `kprof record`, off otherwise. Later calls return the same one.
 
     Rank and world size come from the launcher's environment (torchrun, Slurm, MPI) unless given. What was recorded is
@@ -125,10 +122,10 @@ def _open(
     directory: Path,
     rank: int,
     world_size: int,
-    regions: Regions,
+    regions: RegionsLike,
     device: str,
     timer: LaunchTimer | None,
-) -> Recorder | NullRecorder:
+) -> AnyRecorder:
     try:
         return Recorder(
             directory,

@@ -17,21 +17,17 @@ import contextlib
 import copy
 import os
 import socket
-import struct
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from kprof.clocks.keeper import ClockKeeper
 from kprof.errors import CaptureError, RecorderError
 from kprof.recording import lifetime, saver
 from kprof.recording.interrupts import deferring_signals
-
-# kprof.abi's NO_CHUNK and LAUNCH_BUFFER, restated without numpy (a test compares): importing the recorder costs
-# nothing.
-NO_CHUNK: Final = 0xFFFF_FFFF
-_PACKED_BUFFER: Final = struct.Struct("<QIIIIII")
+from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer
+from kprof.recording.null_recorder import DEFAULT_ALIGN_EVERY_S
 
 if TYPE_CHECKING:
     from kprof.capture.manifest import RankInfo
@@ -39,79 +35,13 @@ if TYPE_CHECKING:
     from kprof.groups import Group
     from kprof.recording.decode import Decoder
     from kprof.recording.overhead import LaunchTimer
-    from kprof.regions import RegionTable
+    from kprof.regions import RegionsLike
 
 DEFAULT_ARENA_BYTES: Final = 64 << 20
-DEFAULT_ALIGN_EVERY_S: Final = 2.0
 
 # What readers are told of a rank whose process ended after a flush, without closing its recorder.
 _NEVER_CLOSED: Final = "it ended without closing its recorder"
 _SAVED: Final = "it was saved while it did not answer, so its last launch may lack events"
-
-Regions = Any  # a RegionTable, a path of a regions.h, or a sequence of names
-
-
-class LaunchBuffer(NamedTuple):
-    """What one kernel launch gets; an arena of 0 records nothing.
-
-    Hand `arena` and `launch` to the C++ side for `kprof::make_buffer(arena, launch)`, or `packed()` as a whole.
-    """
-
-    arena: int
-    launch: int
-    first_chunk: int = NO_CHUNK
-    tracks_per_block: int = 0
-    num_reserved: int = 0
-    chunks_per_cursor: int = 0
-    num_cursors: int = 0
-
-    def packed(self) -> bytes:
-        """The bytes of kprof::LaunchBuffer."""
-        return _PACKED_BUFFER.pack(*self)
-
-
-_NULL_BUFFER: Final = LaunchBuffer(0, 0)
-# LaunchBuffer(...) without its keywords and defaults: half the time.
-_new_tuple: Final = tuple.__new__
-
-
-class NullRecorder:
-    """The recorder outside of `kprof record`: every call does nothing, every buffer is null."""
-
-    is_recording = False
-
-    def launch(
-        self,
-        kernel: str,
-        regions: Regions = None,
-        *,
-        num_blocks: int = 0,
-        threads_per_block: int = 0,
-        tracks_per_block: int = 0,
-    ) -> LaunchBuffer:
-        """A null buffer."""
-        del kernel, regions, num_blocks, threads_per_block, tracks_per_block
-        return _NULL_BUFFER
-
-    def align(self, group: Group) -> None:
-        """Nothing to align."""
-
-    def align_if_due(self, group: Group, every_s: float = DEFAULT_ALIGN_EVERY_S) -> bool:
-        """Nothing to align."""
-        del group, every_s
-        return False
-
-    def note(self, text: str) -> None:
-        """Nowhere to write it."""
-
-    def torch_trace(self, profile: Any) -> None:
-        """Nowhere to keep it."""
-
-    def flush(self) -> None:
-        """Nothing to flush."""
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 class Recorder:
@@ -132,76 +62,75 @@ class Recorder:
         *,
         rank: int,
         world_size: int,
-        regions: Regions = None,
+        regions: RegionsLike = None,
         device: str = "cpu",
         arena_bytes: int = DEFAULT_ARENA_BYTES,
         timer: LaunchTimer | None = None,
     ) -> None:
-        from kprof.capture import directory as capture
         from kprof.capture.claims import Claim
-        from kprof.capture.manifest import RankStarted
-        from kprof.capture.parts import PartWriter, remove_parts
-        from kprof.clocks.calibration import measure_clock
-        from kprof.devices.targets import describe_device
-        from kprof.recording.arena import Arena
-        from kprof.recording.decode import Decoder
-        from kprof.recording.probe_cost import measure_probe_cost
-        from kprof.recording.region_ids import RegionIds
+        from kprof.recording.launch_log import LaunchLog
 
         if not 0 <= rank < world_size:
             raise RecorderError(
                 f"rank {rank} is not one of {world_size} ranks; pass rank and world_size"
             )
+        self.rank = rank
+        self.world_size = world_size
+        self._directory = directory
+        self._timer = timer
+        self._launches = LaunchLog(regions)
+        self._notes: list[str] = []
+        self._num_torch_traces = 0
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._is_off = False
         self._claim = Claim(directory, rank)
         try:
-            self.rank = rank
-            self.world_size = world_size
-            self._directory = directory
-            self._device_name = device
-            self._device = describe_device(device)
-            self._default_regions = resolve_regions(regions)
-            self._region_ids = RegionIds()
-            # `launch` is called before every kernel: what it would look up or make again and again is kept.
-            self._latest_table: tuple[Regions, int] = (
-                None,
-                self._region_ids.table_idx(self._default_regions),
-            )
-            # The fields of manifest.Launch, which are cheaper to keep.
-            self._launches: list[tuple[int, str, int, int, int]] = []
-            self._num_launches_of: dict[str, int] = {}
-            self._num_launches_kept = 0
-            self._notes: list[str] = []
-            self._num_torch_traces = 0
-            self._lock = threading.Lock()
-            self._is_closed = False
-            self._is_off = False
-            self._progress = self._claim.progress
-            self._clock = measure_clock(device)
-            self._clocks = ClockKeeper(directory, rank, device, self._clock)
-            self._arena = Arena(arena_bytes, device)
-            self._arena.prepare_snapshots()
-            self._timer = timer
-            self._probe = measure_probe_cost(device, self._clock)
-            self._decoder = Decoder(
-                rank, self._clock, self._region_ids, self._probe.cycles_per_second
-            )
-            self._parts = PartWriter(directory, rank)
-            remove_parts(directory, rank)
-            lifetime.import_what_closing_needs()
-            lifetime.add(directory, rank, self)
-            # From here on the process may be told to stop.
-            capture.write_rank_started(
-                directory, RankStarted(rank, world_size, socket.gethostname(), os.getpid())
-            )
+            self._open(device, arena_bytes)
+            self._announce()
         except BaseException:
             lifetime.discard(directory, rank)
             self._claim.release()
             raise
 
+    def _open(self, device: str, arena_bytes: int) -> None:
+        """Measure the device and allocate the arena."""
+        from kprof.capture.parts import PartWriter
+        from kprof.clocks.calibration import measure_clock
+        from kprof.devices.targets import describe_device
+        from kprof.recording.arena import Arena
+        from kprof.recording.decode import Decoder
+        from kprof.recording.probe_cost import measure_probe_cost
+
+        self._device = describe_device(device)
+        self._clock = measure_clock(device)
+        self._clocks = ClockKeeper(self._directory, self.rank, device, self._clock)
+        self._arena = Arena(arena_bytes, device)
+        self._arena.prepare_snapshots()
+        self._probe = measure_probe_cost(device, self._clock)
+        self._decoder = Decoder(
+            self.rank, self._clock, self._launches.region_ids, self._probe.cycles_per_second
+        )
+        self._parts = PartWriter(self._directory, self.rank)
+
+    def _announce(self) -> None:
+        """Let others know of this recorder: from here on the process may be told to stop."""
+        from kprof.capture.directory import write_rank_started
+        from kprof.capture.manifest import RankStarted
+        from kprof.capture.parts import remove_parts
+
+        remove_parts(self._directory, self.rank)
+        lifetime.import_what_closing_needs()
+        lifetime.add(self._directory, self.rank, self)
+        write_rank_started(
+            self._directory,
+            RankStarted(self.rank, self.world_size, socket.gethostname(), os.getpid()),
+        )
+
     def launch(
         self,
         kernel: str,
-        regions: Regions = None,
+        regions: RegionsLike = None,
         *,
         num_blocks: int = 0,
         threads_per_block: int = 0,
@@ -216,45 +145,17 @@ class Recorder:
         if self._is_closed:
             return self._launch_closed(kernel)
         self._clocks.note_launch()
-        number = len(self._launches)
-        ordinal = self._num_launches_of.get(kernel, 0)
-        self._num_launches_of[kernel] = ordinal + 1
-        latest, table_idx = self._latest_table
-        if regions is not latest:
-            table_idx = self._table_idx(regions)
-        self._region_ids.table_of_launch[number] = table_idx
-        self._launches.append((number, kernel, ordinal, num_blocks, threads_per_block))
-        self._progress[0] = number + 1
-        arena = self._arena
-        num_tracks, first_chunk = num_blocks * tracks_per_block, NO_CHUNK
-        if num_tracks:
-            first_chunk = arena.reserve(num_tracks)
-        else:
-            arena.open_to_claims()
-        if first_chunk == NO_CHUNK:
-            tracks_per_block = num_tracks = 0
+        number = self._launches.add(kernel, regions, num_blocks, threads_per_block)
+        self._claim.progress[0] = number + 1
         if self._timer is not None:
             self._timer.mark(kernel)
-        limit, num_cursors = arena.limits
-        return _new_tuple(
-            LaunchBuffer,
-            (arena.address, number, first_chunk, tracks_per_block, num_tracks, limit, num_cursors),
-        )
+        return self._arena.launch_buffer(number, num_blocks, tracks_per_block)
 
     def _launch_closed(self, kernel: str) -> LaunchBuffer:
         """A null buffer where the workload did not close the recorder itself: in a forked child, or at exit."""
         if self._is_off:
-            return LaunchBuffer(0, 0)
+            return NULL_BUFFER
         raise RecorderError(f"rank {self.rank}: launch of {kernel!r} after the recorder was closed")
-
-    def _table_idx(self, regions: Regions) -> int:
-        """The number of a launch's regions, where they are not those of the launch before."""
-        table = self._default_regions if regions is None else resolve_regions(regions)
-        table_idx = self._region_ids.table_idx(table)
-        # A path or a list may stand for something else next time.
-        if regions is None or regions is table:
-            self._latest_table = regions, table_idx
-        return table_idx
 
     def align(self, group: Group) -> None:
         """Calibrate the ranks' clocks against each other. Collective: all ranks, before and after the launches.
@@ -312,11 +213,11 @@ class Recorder:
             self._parts.save(
                 self._decoder.decode(state, chunks),
                 lambda: self._info(
-                    self._decoder, self._num_launches_kept, num_launches, _NEVER_CLOSED
+                    self._decoder, self._launches.num_kept, num_launches, _NEVER_CLOSED
                 ),
             )
             self._parts.keep()
-            self._num_launches_kept = num_launches
+            self._launches.num_kept = num_launches
             self._arena.reset(state)
 
     def save(self) -> None:
@@ -340,7 +241,7 @@ class Recorder:
         decoder = _copy_while_used(self._decoder)
         self._parts.save(
             decoder.decode(state, chunks),
-            lambda: self._info(decoder, self._num_launches_kept, num_launches, _SAVED),
+            lambda: self._info(decoder, self._launches.num_kept, num_launches, _SAVED),
         )
 
     def close(self) -> None:
@@ -417,7 +318,7 @@ class Recorder:
         from kprof.capture.claims import leave_message
         from kprof.capture.losses import count_launches
 
-        num_lost = len(self._launches) - self._num_launches_kept
+        num_lost = len(self._launches) - self._launches.num_kept
         launches = count_launches(num_lost)
         lost = f"the events of {launches} are lost" if num_lost else "no events are lost"
         text = f"rank {self.rank}: {error}; {lost}"
@@ -428,7 +329,7 @@ class Recorder:
         self, decoder: Decoder, first_launch: int, end_launch: int, cut_short: str = ""
     ) -> RankInfo:
         """What is known of this rank now; `launches` are those from `first_launch` on, before `end_launch`."""
-        from kprof.capture.manifest import Launch, RankInfo
+        from kprof.capture.manifest import RankInfo
         from kprof.devices.targets import count_cores
 
         return RankInfo(
@@ -444,26 +345,13 @@ class Recorder:
             arena=decoder.arena_use(),
             counts=decoder.counts,
             regions=decoder.region_ids.merged(),
-            launches=tuple(Launch(*fields) for fields in self._launches[first_launch:end_launch]),
+            launches=self._launches.launches(first_launch, end_launch),
             notes=tuple(self._notes),
             probe=self._probe,
             cycle_clock=decoder.cycle_clock,
             losses=decoder.losses(),
             cut_short=cut_short,
         )
-
-
-def resolve_regions(regions: Regions) -> RegionTable:
-    """A region table from a table, the path of a regions.h, or a sequence of names; raises RegionError."""
-    from kprof.regions import RegionTable
-
-    if regions is None:
-        return RegionTable()
-    if isinstance(regions, RegionTable):
-        return regions
-    if isinstance(regions, str | Path):
-        return RegionTable.from_header(regions)
-    return RegionTable.from_names(regions)
 
 
 def _copy_while_used(decoder: Decoder) -> Decoder:

@@ -27,7 +27,8 @@ from kprof.triton.regions import Regions
 from kprof.triton.tuning import leave_tuning_alone
 
 if TYPE_CHECKING:
-    from kprof.recording.recorder import LaunchBuffer, NullRecorder, Recorder
+    from kprof.recording.launch_buffer import LaunchBuffer
+    from kprof.recording.null_recorder import AnyRecorder
 
 _LOW_BITS: Final = 32
 _HIGH_BITS: Final = 29
@@ -74,7 +75,7 @@ def buffer(
     *,
     num_warps: int = 0,
     tracks_per_program: int = 1,
-    recorder: Recorder | NullRecorder | None = None,
+    recorder: AnyRecorder | None = None,
 ) -> Buffer | None:
     """The buffer for the next launch of `kernel` on `grid`, or None where nothing is recorded.
 

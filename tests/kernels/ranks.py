@@ -14,8 +14,9 @@ from instrumented_kernels.all_to_all.routing import Inputs, count_wrong, make_in
 from kprof.devices.build import BuildOptions
 from kprof.devices.targets import Target
 from kprof.groups import ThreadGroup, run_threads
+from kprof.recording.null_recorder import AnyRecorder, NullRecorder
 from kprof.recording.record import session
-from kprof.recording.recorder import NullRecorder, Recorder
+from kprof.recording.recorder import Recorder
 
 KERNELS = Path(__file__).parents[2] / "instrumented_kernels"
 
@@ -62,7 +63,7 @@ class RankResult:
     dispatched: list[Dispatched] = field(default_factory=list)
 
 
-def run_rank(run: Run, group: ThreadGroup, recorder: Recorder | NullRecorder) -> RankResult:
+def run_rank(run: Run, group: ThreadGroup, recorder: AnyRecorder) -> RankResult:
     plan = Plan(
         group,
         run.problem,

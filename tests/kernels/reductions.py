@@ -14,7 +14,7 @@ from instrumented_kernels.all_reduce.values import expected_sum, make_input
 from kprof.devices.build import BuildOptions
 from kprof.devices.targets import Target
 from kprof.groups import Group, run_threads
-from kprof.recording.recorder import NullRecorder, Recorder
+from kprof.recording.null_recorder import AnyRecorder
 
 KERNELS = Path(__file__).parents[2] / "instrumented_kernels"
 VARIANTS = (
@@ -77,9 +77,7 @@ class Setting:
         )
 
 
-def count_wrong(
-    plan: Plan, call: Call, number: int, recorder: Recorder | NullRecorder | None = None
-) -> int:
+def count_wrong(plan: Plan, call: Call, number: int, recorder: AnyRecorder | None = None) -> int:
     """Run one call on this rank; wrong bits inside and changed bytes outside the output."""
     inputs = [
         make_input(rank, call.num_elements, call.dtype, number, are_integers=call.are_integers)

@@ -14,7 +14,7 @@ from kprof.capture.manifest import ClockInfo, EventCounts
 from kprof.devices.build import BuildOptions, load_library
 from kprof.recording.arena import Arena
 from kprof.recording.decode import Decoder
-from kprof.recording.recorder import NO_CHUNK, LaunchBuffer
+from kprof.recording.launch_buffer import NO_CHUNK, LaunchBuffer
 from kprof.recording.region_ids import RegionIds
 from kprof.regions import RegionTable
 
@@ -86,18 +86,8 @@ def record(library: ctypes.CDLL, size_bytes: int, flushes: list[list[Work]]) -> 
 
 def launch(library: ctypes.CDLL, arena: Arena, number: int, work: Work) -> None:
     """As Recorder.launch and the user's extension do."""
-    first, tracks_per_block, num_tracks = NO_CHUNK, 0, 0
-    if work.kind in ("claiming", "two numbers"):
-        arena.open_to_claims()
-    else:
-        tracks_per_block = 1 if work.kind == "short" else WARPS
-        num_tracks = tracks_per_block * work.num_blocks
-        first = arena.reserve(num_tracks)
-    if first == NO_CHUNK:
-        tracks_per_block = num_tracks = 0
-    buffer = LaunchBuffer(
-        arena.address, number, first, tracks_per_block, num_tracks, *arena.limits
-    ).packed()
+    tracks_per_block = {"claiming": 0, "two numbers": 0, "short": 1}.get(work.kind, WARPS)
+    buffer = arena.launch_buffer(number, work.num_blocks, tracks_per_block).packed()
     if work.kind == "two numbers":
         error = library.run_marks_of_two_numbers(
             work.num_blocks, work.num_records, arena.address, number
@@ -151,13 +141,13 @@ def test_a_chunk_is_handed_out_once_whatever_the_limit_was(
 ) -> None:
     """A launch keeps the limit of its moment, also when later launches are given more."""
     arena = Arena(1 << 20)
-    first = arena.reserve(100)
+    first = arena.launch_buffer(0, num_blocks=100, tracks_per_block=1).first_chunk
     early = arena.limits
-    arena.open_to_claims()
+    arena.launch_buffer(0, num_blocks=100, tracks_per_block=0)
     late = arena.limits
     assert early[0] < late[0]
     assert late[0] * late[1] <= first
-    assert arena.reserve(late[1]) == NO_CHUNK
+    assert arena.launch_buffer(0, late[1], tracks_per_block=1).first_chunk == NO_CHUNK
     ids = RegionIds()
     for number, limits in enumerate((early, late)):
         ids.table_of_launch[number] = ids.table_idx(RegionTable.from_names(["mark"]))

@@ -14,7 +14,7 @@ from kprof.capture.manifest import ClockInfo
 from kprof.devices.build import BuildOptions, load_library
 from kprof.recording.arena import Arena
 from kprof.recording.decode import Decoder
-from kprof.recording.recorder import LaunchBuffer
+from kprof.recording.launch_buffer import LaunchBuffer
 from kprof.recording.region_ids import RegionIds
 from kprof.regions import RegionTable
 

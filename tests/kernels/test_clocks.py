@@ -13,8 +13,9 @@ from kprof.capture.directory import Capture
 from kprof.clocks.calibration import all_pairs
 from kprof.clocks.keeper import Cadence
 from kprof.groups import PartOfGroup, ThreadGroup, run_threads
+from kprof.recording.null_recorder import NullRecorder
 from kprof.recording.record import session
-from kprof.recording.recorder import NullRecorder, Recorder
+from kprof.recording.recorder import Recorder
 
 
 def test_planted_clocks_are_aligned_within_the_bound() -> None:

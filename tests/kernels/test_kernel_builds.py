@@ -19,8 +19,10 @@ from instrumented_kernels.kernel_library import KernelLibrary
 from kprof.devices.build import BuildOptions
 from kprof.devices.targets import Target
 from kprof.groups import SoloGroup, ThreadGroup, run_threads
+from kprof.recording.launch_buffer import LaunchBuffer
+from kprof.recording.null_recorder import AnyRecorder, NullRecorder
 from kprof.recording.record import session
-from kprof.recording.recorder import LaunchBuffer, NullRecorder, Recorder
+from kprof.recording.recorder import Recorder
 from kprof.trace import Trace
 
 SMALL = Problem(num_experts=8, top_k=3, hidden=40, max_tokens=6)
@@ -63,7 +65,7 @@ def gpu_plan(**named: object) -> Plan:
     return Plan(SoloGroup(), SMALL, options=options, **(arguments | named))  # type: ignore[arg-type]
 
 
-def is_right(plan: Plan, recorder: Recorder | NullRecorder | None = None) -> bool:
+def is_right(plan: Plan, recorder: AnyRecorder | None = None) -> bool:
     inputs = make_inputs(SMALL, 5, 1)
     out = plan(inputs.x, inputs.indices, inputs.weights, recorder=recorder)
     return count_wrong(out, reference(SMALL, inputs, 1)) == 0

@@ -11,7 +11,7 @@ from widths import needs_machine_code
 from kprof import abi
 from kprof.devices.build import BuildOptions, load_library
 from kprof.recording.arena import Arena
-from kprof.recording.recorder import LaunchBuffer
+from kprof.recording.launch_buffer import LaunchBuffer
 
 KERNEL = """
 #include <kprof/kprof.h>

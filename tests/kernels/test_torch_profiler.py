@@ -16,8 +16,9 @@ import pytest
 import kprof
 from kprof.capture.directory import Capture
 from kprof.errors import RecorderError
+from kprof.recording.null_recorder import NullRecorder
 from kprof.recording.record import session
-from kprof.recording.recorder import NullRecorder, Recorder
+from kprof.recording.recorder import Recorder
 
 pytest.importorskip("torch", reason="the profiler is PyTorch's")
 

@@ -15,7 +15,7 @@ import sample_kernels  # noqa: E402
 from compiled import Code, Pointer, compile_for  # noqa: E402
 
 import kprof.triton as kp  # noqa: E402
-from kprof.recording.recorder import LaunchBuffer  # noqa: E402
+from kprof.recording.launch_buffer import LaunchBuffer  # noqa: E402
 
 pytestmark = pytest.mark.native
 

@@ -17,7 +17,7 @@ from compiled import TARGETS, Pointer, compile_for  # noqa: E402
 
 import kprof.triton as kp  # noqa: E402
 from instrumented_kernels.triton_collectives import kernels  # noqa: E402
-from kprof.recording.recorder import LaunchBuffer  # noqa: E402
+from kprof.recording.launch_buffer import LaunchBuffer  # noqa: E402
 from kprof.trace import Trace  # noqa: E402
 
 WORLD = 2

@@ -1,0 +1,87 @@
+"""What workloads and kernels call on a recorder, and the recorder that is off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer
+
+if TYPE_CHECKING:
+    from kprof.groups import Group
+    from kprof.regions import RegionsLike
+
+DEFAULT_ALIGN_EVERY_S: Final = 2.0
+
+
+class AnyRecorder(Protocol):
+    """A recorder, on (Recorder) or off (NullRecorder). See Recorder for what each call does."""
+
+    is_recording: bool
+
+    def launch(
+        self,
+        kernel: str,
+        regions: RegionsLike = None,
+        *,
+        num_blocks: int = 0,
+        threads_per_block: int = 0,
+        tracks_per_block: int = 0,
+    ) -> LaunchBuffer:
+        """The buffer for the next launch of `kernel`."""
+
+    def align(self, group: Group) -> None:
+        """Calibrate the ranks' clocks against each other."""
+
+    def align_if_due(self, group: Group, every_s: float = DEFAULT_ALIGN_EVERY_S) -> bool:
+        """Calibrate if the last calibration is about `every_s` old; True if it did."""
+
+    def note(self, text: str) -> None:
+        """Keep a sentence about this rank in the capture."""
+
+    def torch_trace(self, profile: Any) -> None:
+        """Keep what the PyTorch profiler saw in the capture."""
+
+    def flush(self) -> None:
+        """Write what the arena holds and empty it."""
+
+    def close(self) -> None:
+        """Write everything; a second call does nothing."""
+
+
+class NullRecorder:
+    """The recorder outside of `kprof record`: every call does nothing, every buffer is null."""
+
+    is_recording = False
+
+    def launch(
+        self,
+        kernel: str,
+        regions: RegionsLike = None,
+        *,
+        num_blocks: int = 0,
+        threads_per_block: int = 0,
+        tracks_per_block: int = 0,
+    ) -> LaunchBuffer:
+        """A null buffer."""
+        del kernel, regions, num_blocks, threads_per_block, tracks_per_block
+        return NULL_BUFFER
+
+    def align(self, group: Group) -> None:
+        """Nothing to align."""
+
+    def align_if_due(self, group: Group, every_s: float = DEFAULT_ALIGN_EVERY_S) -> bool:
+        """Nothing to align."""
+        del group, every_s
+        return False
+
+    def note(self, text: str) -> None:
+        """Nowhere to write it."""
+
+    def torch_trace(self, profile: Any) -> None:
+        """Nowhere to keep it."""
+
+    def flush(self) -> None:
+        """Nothing to flush."""
+
+    def close(self) -> None:
+        """Nothing to close."""
