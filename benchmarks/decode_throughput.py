@@ -67,8 +67,12 @@ def decode_once(head: np.ndarray, chunks: np.ndarray) -> tuple[float, int]:
     geometry = abi.ArenaGeometry(len(chunks) // abi.CHUNK_BYTES, 1)
     tables = list(decoder.decode(read_control(head, Handed.of_new(geometry)), chunks))
     elapsed_s = time.perf_counter() - begin
-    lost = decoder.counts.torn_chunks + decoder.counts.torn_records + decoder.counts.damaged_heads
-    assert lost == 0, decoder.counts
+    lost = (
+        decoder.tally.counts.torn_chunks
+        + decoder.tally.counts.torn_records
+        + decoder.tally.counts.damaged_heads
+    )
+    assert lost == 0, decoder.tally.counts
     return elapsed_s, sum(table.num_rows for table in tables)
 
 

@@ -36,7 +36,7 @@ def clock_agreement(bench: Bench) -> dict[str, object]:
     is_long = realtime_ns >= LONG_NS
     assert decoder.cycle_clock is not None
     step_ns, error_ns = bench.clock.step_ns, decoder.cycle_clock.error_ns
-    assert decoder.counts.dropped == decoder.counts.unknown_region == 0
+    assert decoder.tally.counts.dropped == decoder.tally.counts.unknown_region == 0
     return {
         "within the step, by length of the span in us": {
             name: round(float((part <= bench.clock.step_ns).mean()), 4)

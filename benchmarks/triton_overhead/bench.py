@@ -175,7 +175,7 @@ def records_of_kprof(bench: TritonBench, launch: Launch) -> dict[str, object]:
     return {
         "events": len(events),
         "distinct payloads": int(events["payload"].nunique()),
-        "lost": decoder.counts.dropped,
+        "lost": decoder.tally.counts.dropped,
         "bytes_per_event": round(bytes_per_event, 1),
         "processors": int(events["hw_id"].nunique()),
         "first to last event, of the launch": round(

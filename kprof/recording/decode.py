@@ -7,7 +7,6 @@ that cannot be (without a region, missing between others, from before the clock 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
@@ -16,13 +15,14 @@ import numpy as np
 
 from kprof import abi
 from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
-from kprof.capture.manifest import ArenaUse, ClockInfo, CycleClock, EventCounts, RegionLosses
+from kprof.capture.manifest import ClockInfo, CycleClock, EventCounts
 from kprof.clocks.cycles import Anchors, CycleMap, fit_cycles, torn_anchors
 from kprof.clocks.offset import ticks_to_ns
 from kprof.errors import ArenaError
 from kprof.recording.arena_state import ArenaState
 from kprof.recording.inspection import inspect
 from kprof.recording.region_ids import RegionIds
+from kprof.recording.tally import Tally
 from kprof.regions import Kind, Region
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ Bytes = np.ndarray
 _CHUNKS_PER_BLOCK: Final = 2048
 _WORDS_PER_CHUNK: Final = abi.CHUNK_BYTES // 8
 _HEADER_WORDS: Final = abi.CHUNK_HEADER_BYTES // 8
-# Chunks are numbered in 32 bits, and some arenas are twice as large as what is wanted of them.
-_MAX_CHUNKS_NEEDED: Final = abi.NO_CHUNK // 4
 _MAX_CLOCK_NS: Final = 1 << (abi.MAX_CLOCK_BITS - 1)
 
 
@@ -87,7 +85,7 @@ class _Records:
 
 
 class Decoder:
-    """Turns the chunks of one rank into event tables and keeps the counts over all flushes."""
+    """Turns the chunks of one rank into event tables and keeps a tally over all flushes."""
 
     def __init__(
         self,
@@ -98,17 +96,10 @@ class Decoder:
     ) -> None:
         self.rank = rank
         self.region_ids = region_ids
-        self.counts = EventCounts()
-        # By region and kind of loss.
-        self._losses: Counter[tuple[str, str]] = Counter()
-        self._num_launches_decoded = 0
+        self.tally = Tally(region_ids)
         self.cycle_clock: CycleClock | None = None
         self._clock = clock
         self._nominal_cycles_per_second = nominal_cycles_per_second
-        self._num_claimed_needed = 0
-        self._num_reserved_needed = 0
-        self._num_used_chunks = 0
-        self._size_bytes = 0
 
     def decode(self, state: ArenaState, data: Bytes) -> Iterator[pa.Table]:
         """Event tables of `data`, the chunks of `state.ranges()`; raises ArenaError where there are not so many."""
@@ -135,63 +126,9 @@ class Decoder:
             found.must_be_full,
             found.may_have_gaps,
         )
-        self._count_chunks(state, chunks.headers)
-        self._add(EventCounts(torn_chunks=found.num_torn, stray_chunks=found.num_stray))
+        self.tally.add_chunks(state, chunks.headers)
+        self.tally.add(EventCounts(torn_chunks=found.num_torn, stray_chunks=found.num_stray))
         return chunks
-
-    def arena_use(self) -> ArenaUse:
-        """The largest use of the arena between two flushes; 0 bytes are needed where no arena could be so large."""
-        claimed, reserved = self._num_claimed_needed, self._num_reserved_needed
-        needed_bytes = 0
-        if max(claimed, reserved) < _MAX_CHUNKS_NEEDED:
-            needed_bytes = abi.ArenaGeometry.for_chunks(claimed, reserved).size_bytes
-        used_bytes = abi.ArenaGeometry(self._num_used_chunks, 1).size_bytes
-        return ArenaUse(self._size_bytes, used_bytes, needed_bytes)
-
-    def losses(self) -> tuple[RegionLosses, ...]:
-        """The regions with records that were dropped or say less than they should, in the order of the tables."""
-        lossy = {name: None for name, _ in sorted(self._losses)}
-        known = [name for name in self.region_ids.merged().names if name in lossy]
-        kinds = RegionLosses.__struct_fields__[1:]
-        return tuple(
-            RegionLosses(name, *(self._losses[name, kind] for kind in kinds))
-            for name in dict.fromkeys([*known, *lossy])
-        )
-
-    def _count_chunks(self, state: ArenaState, headers: np.ndarray) -> None:
-        """Dropped records, and how many chunks would have held everything."""
-        handed = state.handed
-        # A track asks for its next chunk as soon as one is full, and for another for every so many records dropped.
-        cut_off = headers["num_dropped"][headers["flags"] & abi.CHUNK_NO_NEXT != 0].astype(np.int64)
-        extra = int((1 + cut_off // abi.RECORDS_PER_CHUNK).sum())
-        # Tracks that never had a chunk share a counter: each needs one chunk and what its share takes.
-        dropped = sum(state.dropped_of_region)
-        without_chunk = dropped - int(cut_off.sum())
-        extra += state.num_tracks_without_chunk + max(0, without_chunk) // abi.RECORDS_PER_CHUNK
-        is_damaged = state.is_damaged or without_chunk < 0
-        num_claimed, num_reserved = sum(state.num_claimed) + extra, handed.num_reserved_wanted
-        if handed.has_claiming_launches and num_reserved:
-            # Those may raise the limit so far that later launches have to claim what they would have reserved.
-            num_claimed = num_reserved = num_claimed + num_reserved
-        self._num_used_chunks = max(self._num_used_chunks, state.num_used_chunks)
-        self._num_claimed_needed = max(self._num_claimed_needed, num_claimed)
-        self._num_reserved_needed = max(self._num_reserved_needed, num_reserved)
-        self._size_bytes = max(self._size_bytes, handed.geometry.size_bytes)
-        self._add(EventCounts(dropped=dropped, damaged_heads=int(is_damaged)))
-        self._count_dropped(state)
-
-    def _count_dropped(self, state: ArenaState) -> None:
-        """By region, as the tables of the launches since the last flush name them."""
-        launches = list(self.region_ids.table_of_launch)[self._num_launches_decoded :]
-        self._num_launches_decoded += len(launches)
-        for local_id in np.flatnonzero(state.dropped_of_region).tolist():
-            if local_id == 0:
-                name = "tracks of one chunk"
-            elif local_id == abi.NUM_DROP_COUNTERS - 1:
-                name = f"regions from id {local_id} on"
-            else:
-                name = self.region_ids.name(launches, local_id)
-            self._losses[name, "dropped"] += state.dropped_of_region[local_id]
 
     def _fit_cycles(self, chunks: _Chunks) -> tuple[CycleMap | None, _Chunks]:
         """The map of this flush from cycles to real time, or None when all its records are in real time.
@@ -209,7 +146,9 @@ class Decoder:
             is_torn = torn_anchors(anchors, self._nominal_cycles_per_second)
             chunks = chunks.without(in_cycles[is_torn[: len(in_cycles)]])
             num_torn = int(np.count_nonzero(is_torn[: len(in_cycles)]))
-            self._add(EventCounts(torn_chunks=num_torn, torn_records=int(is_torn.sum()) - num_torn))
+            self.tally.add(
+                EventCounts(torn_chunks=num_torn, torn_records=int(is_torn.sum()) - num_torn)
+            )
         if is_torn.all():
             return None, chunks
         fitted = fit_cycles(
@@ -250,7 +189,7 @@ class Decoder:
         is_record = region_ids != 0
         num_records = np.count_nonzero(is_record, axis=1)
         if num_records.sum() < is_record.size:
-            self._add(EventCounts(torn_records=_count_torn(chunks, is_record, num_records)))
+            self.tally.add(EventCounts(torn_records=_count_torn(chunks, is_record, num_records)))
         if cycle_map is not None:
             in_cycles = (headers["flags"] & abi.CHUNK_CYCLES != 0)[:, np.newaxis]
             is_record &= ~(in_cycles & (region_ids == abi.ANCHOR_REGION_ID))
@@ -269,7 +208,7 @@ class Decoder:
         )
         if min(int(column.min(initial=0)) for column in times) < 0:
             is_impossible = np.minimum(*times) < 0
-            self._add(EventCounts(torn_records=int(is_impossible.sum())))
+            self.tally.add(EventCounts(torn_records=int(is_impossible.sum())))
             records = records.rows(~is_impossible)
         return self._events(headers, records)
 
@@ -279,8 +218,7 @@ class Decoder:
         region, num_unknown = self.region_ids.translate(launch, records.local_region)
         payload = (records.second >> np.uint64(32)).astype(np.uint32)
         flags = self._flags(region, records.duration_ticks, payload)
-        self._add(_count_flags(flags, num_unknown))
-        self._count_losses(region, flags)
+        self.tally.add_events(region, flags, num_unknown)
         times = records.start_ns, records.duration_ns
         return self._table(headers, records.chunk_idxs, launch, region, flags, times, payload)
 
@@ -310,22 +248,6 @@ class Decoder:
         end_ns = cycle_map.to_ns(*place, start_ticks[rows] + duration_ticks[rows])
         duration_ns[rows] = end_ns - start_ns[rows]
         return start_ns, duration_ns
-
-    def _count_losses(self, region: np.ndarray, flags: np.ndarray) -> None:
-        unknown_ids = self.region_ids.unknown_ids()
-        if not flags.any() and not unknown_ids:
-            return
-        regions = self.region_ids.merged()
-        for kind, is_lossy in (
-            ("open", flags & EVENT_OPEN != 0),
-            ("saturated", flags & EVENT_SATURATED != 0),
-            ("clamped", flags & EVENT_CLAMPED != 0),
-            ("unknown_region", np.isin(region, unknown_ids)),
-        ):
-            for region_id, count in zip(
-                *np.unique(region[is_lossy], return_counts=True), strict=True
-            ):
-                self._losses[regions[int(region_id)].name, kind] += int(count)
 
     def _flags(
         self, region: np.ndarray, duration_ticks: np.ndarray, payload: np.ndarray
@@ -368,12 +290,6 @@ class Decoder:
         ]
         return pa.Table.from_arrays([pa.array(column) for column in columns], schema=event_schema())
 
-    def _add(self, more: EventCounts) -> None:
-        names = EventCounts.__struct_fields__
-        self.counts = EventCounts(
-            *(getattr(self.counts, name) + getattr(more, name) for name in names)
-        )
-
 
 def _count_torn(chunks: _Chunks, is_record: np.ndarray, num_records: np.ndarray) -> int:
     """Places without a region that hold something, or that come before a record of a track that fills them in order."""
@@ -394,16 +310,6 @@ def _unwrap(first_words: np.ndarray, anchors: np.ndarray) -> np.ndarray:
     signed = distance.view(np.int64) >> (64 - abi.START_BITS)
     starts: np.ndarray = anchors.astype(np.int64) + signed
     return starts
-
-
-def _count_flags(flags: np.ndarray, num_unknown: int) -> EventCounts:
-    return EventCounts(
-        recorded=len(flags),
-        open=int(np.count_nonzero(flags & EVENT_OPEN)),
-        saturated=int(np.count_nonzero(flags & EVENT_SATURATED)),
-        clamped=int(np.count_nonzero(flags & EVENT_CLAMPED)),
-        unknown_region=num_unknown,
-    )
 
 
 def _field_lookups(regions: Sequence[Region]) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -342,14 +342,14 @@ class Recorder:
             num_cores=count_cores(),
             num_processors=self._device.num_processors,
             clock=self._clock,
-            arena=decoder.arena_use(),
-            counts=decoder.counts,
+            arena=decoder.tally.arena_use(),
+            counts=decoder.tally.counts,
             regions=decoder.region_ids.merged(),
             launches=self._launches.launches(first_launch, end_launch),
             notes=tuple(self._notes),
             probe=self._probe,
             cycle_clock=decoder.cycle_clock,
-            losses=decoder.losses(),
+            losses=decoder.tally.losses(),
             cut_short=cut_short,
         )
 

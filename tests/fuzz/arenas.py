@@ -233,9 +233,9 @@ def decode(handed: Handed, image: np.ndarray) -> tuple[np.ndarray, EventCounts]:
     for table in decoder.decode(state, chunks):
         columns = [table[name].to_numpy().astype(np.int64) for name in COLUMNS]
         parts.append(np.stack(columns, axis=1))
-    decoder.losses()
-    decoder.arena_use()
-    return np.concatenate(parts), decoder.counts
+    decoder.tally.losses()
+    decoder.tally.arena_use()
+    return np.concatenate(parts), decoder.tally.counts
 
 
 def losses(counts: EventCounts) -> int:

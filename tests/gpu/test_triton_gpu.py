@@ -60,7 +60,7 @@ def test_every_row_is_recorded_once(
     assert sorted(events["payload"]) == list(range(NUM_TOKENS))
     assert (events["block"] == events["payload"] % num_programs).all()
     assert (events["duration_ns"] < 1e9).all()
-    assert decoder.counts.dropped == decoder.counts.torn_chunks == 0
+    assert decoder.tally.counts.dropped == decoder.tally.counts.torn_chunks == 0
     assert events["hw_id"].nunique() == bench.num_sms
 
 

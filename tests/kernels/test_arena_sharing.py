@@ -16,6 +16,7 @@ from kprof.recording.arena import Arena
 from kprof.recording.decode import Decoder
 from kprof.recording.launch_buffer import NO_CHUNK, LaunchBuffer
 from kprof.recording.region_ids import RegionIds
+from kprof.recording.tally import Tally
 from kprof.regions import RegionTable
 
 KERNEL = """
@@ -68,7 +69,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return library
 
 
-def record(library: ctypes.CDLL, size_bytes: int, flushes: list[list[Work]]) -> Decoder:
+def record(library: ctypes.CDLL, size_bytes: int, flushes: list[list[Work]]) -> Tally:
     arena = Arena(size_bytes)
     ids = RegionIds()
     decoder = Decoder(0, ClockInfo("test", 1e9, 1.0), ids)
@@ -81,7 +82,7 @@ def record(library: ctypes.CDLL, size_bytes: int, flushes: list[list[Work]]) -> 
         for _ in decoder.decode(state, chunks):
             pass
         arena.reset(state)
-    return decoder
+    return decoder.tally
 
 
 def launch(library: ctypes.CDLL, arena: Arena, number: int, work: Work) -> None:
@@ -156,11 +157,12 @@ def test_a_chunk_is_handed_out_once_whatever_the_limit_was(
     decoder = Decoder(0, ClockInfo("test", 1e9, 1.0), ids)
     for _ in decoder.decode(*arena.read()):
         pass
-    assert lost(decoder.counts) == (0, 0, 0, 0)
-    assert decoder.counts.recorded + decoder.counts.dropped == num_blocks * WARPS * sum(num_marks)
+    counts = decoder.tally.counts
+    assert lost(counts) == (0, 0, 0, 0)
+    assert counts.recorded + counts.dropped == num_blocks * WARPS * sum(num_marks)
     # 832 chunks are more than the first limit allows; where nothing fits any more, what fitted is there.
-    assert (decoder.counts.dropped == 0) == (num_blocks == 32)
-    assert decoder.counts.recorded >= abi.RECORDS_PER_CHUNK * early[0] * early[1]
+    assert (counts.dropped == 0) == (num_blocks == 32)
+    assert counts.recorded >= abi.RECORDS_PER_CHUNK * early[0] * early[1]
 
 
 WORKS = st.lists(

@@ -63,8 +63,8 @@ def record(folder: Path, cycles: str, num_spans: int, span_ns: int, num_chunks: 
 def test_both_clocks_agree_on_spans_over_ten_microseconds(tmp_path: Path, num_spans: int) -> None:
     events, decoder = record(tmp_path, "1", num_spans, 20_000)
     # The closing anchors are no events, however full the last chunk is.
-    assert len(events) == decoder.counts.recorded == 2 * num_spans
-    assert decoder.counts.unknown_region == decoder.counts.dropped == 0
+    assert len(events) == decoder.tally.counts.recorded == 2 * num_spans
+    assert decoder.tally.counts.unknown_region == decoder.tally.counts.dropped == 0
     undisturbed = events[events["payload"] > 0]
     assert len(undisturbed) > num_spans / 2
     # The two clocks are read one after the other at both ends: what lies between the readings is allowed, no more.
@@ -83,9 +83,9 @@ def test_a_kernel_in_real_time_has_no_cycle_clock(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_counted_and_nothing_is_written_for_it(tmp_path: Path) -> None:
     events, decoder = record(tmp_path, "1", 200, 100, num_chunks=3)
-    assert decoder.counts.recorded + decoder.counts.dropped == 2 * 200
-    assert decoder.counts.dropped > 0
-    assert len(events) == decoder.counts.recorded
+    assert decoder.tally.counts.recorded + decoder.tally.counts.dropped == 2 * 200
+    assert decoder.tally.counts.dropped > 0
+    assert len(events) == decoder.tally.counts.recorded
 
 
 def test_spans_follow_each_other_on_the_real_time_clock(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_every_field_arrives() -> None:
             "duration_ns": 250, "payload": 0x0200_0011, "hw_id": 7,
         }
     ]  # fmt: skip
-    assert decoder.counts.recorded == 1
+    assert decoder.tally.counts.recorded == 1
 
 
 def test_the_documented_bytes_are_what_is_read() -> None:
@@ -153,8 +153,12 @@ def test_open_saturated_and_clamped_are_counted_and_flagged() -> None:
         0,
     ]
     assert events["duration_ns"].tolist()[0] == 0
-    assert (decoder.counts.open, decoder.counts.saturated, decoder.counts.clamped) == (1, 1, 3)
-    assert decoder.losses() == (
+    assert (
+        decoder.tally.counts.open,
+        decoder.tally.counts.saturated,
+        decoder.tally.counts.clamped,
+    ) == (1, 1, 3)
+    assert decoder.tally.losses() == (
         RegionLosses("send", open=1, saturated=1, clamped=2),
         RegionLosses("work", clamped=1),
     )
@@ -163,7 +167,7 @@ def test_open_saturated_and_clamped_are_counted_and_flagged() -> None:
 def test_losses_are_counted_by_region_over_all_flushes() -> None:
     rows = [(10, 1, abi.DURATION_OPEN, 0), (20, 1, 5, 0), (30, 900, 5, 0)]
     _, decoder = decode([chunk(rows), chunk(rows)])
-    assert decoder.losses() == (
+    assert decoder.tally.losses() == (
         RegionLosses("send", open=2),
         RegionLosses("unknown region 900 of table 0", unknown_region=2),
     )
@@ -171,7 +175,7 @@ def test_losses_are_counted_by_region_over_all_flushes() -> None:
 
 def test_whole_records_lose_nothing() -> None:
     _, decoder = decode([chunk([(10, 1, 5, 0)])])
-    assert decoder.losses() == ()
+    assert decoder.tally.losses() == ()
 
 
 def test_unknown_regions_become_regions_of_their_own() -> None:
@@ -185,7 +189,7 @@ def test_unknown_regions_become_regions_of_their_own() -> None:
         "unknown region 65535 of table 0",
         "unknown region 900 of table 0",
     ]
-    assert decoder.counts.unknown_region == 3
+    assert decoder.tally.counts.unknown_region == 3
 
 
 def test_launches_with_different_tables_do_not_mix() -> None:
@@ -206,20 +210,20 @@ def test_launches_with_different_tables_do_not_mix() -> None:
 def test_drops_are_counted_and_the_needed_size_is_named() -> None:
     chunks = [chunk([(1, 1, 1, 0)] * 61, dropped=62), chunk([(1, 1, 1, 0)], block=1)]
     _, decoder = decode(chunks, dropped={1: 60, 2: 2})
-    assert decoder.counts.dropped == 62
-    assert decoder.arena_use().needed_bytes == abi.ArenaGeometry.for_chunks(4).size_bytes
+    assert decoder.tally.counts.dropped == 62
+    assert decoder.tally.arena_use().needed_bytes == abi.ArenaGeometry.for_chunks(4).size_bytes
 
 
 def test_a_track_that_dropped_a_whole_chunk_needs_the_one_behind_it_too() -> None:
     _, decoder = decode([chunk([(1, 1, 1, 0)] * 61, dropped=61)], dropped={1: 61})
-    assert decoder.arena_use().needed_bytes == abi.ArenaGeometry.for_chunks(3).size_bytes
+    assert decoder.tally.arena_use().needed_bytes == abi.ArenaGeometry.for_chunks(3).size_bytes
 
 
 def test_drops_are_counted_by_region() -> None:
     last = abi.NUM_DROP_COUNTERS - 1
     _, decoder = decode([], dropped={2: 5, 1: 7, 77: 3, last: 1})
-    assert decoder.counts.dropped == 16
-    assert decoder.losses() == (
+    assert decoder.tally.counts.dropped == 16
+    assert decoder.tally.losses() == (
         RegionLosses("send", dropped=7),
         RegionLosses("work", dropped=5),
         RegionLosses(f"regions from id {last} on", dropped=1),
@@ -235,7 +239,7 @@ def test_drops_take_the_names_of_the_launches_since_the_last_flush() -> None:
         ids.table_of_launch[launch] = ids.table_idx(table)
         if launch != 2:  # the third launch and the fourth end in one flush
             list(decoder.decode(*state_and_data([], {1: 10**launch})))
-    assert {losses.region: losses.dropped for losses in decoder.losses()} == {
+    assert {losses.region: losses.dropped for losses in decoder.tally.losses()} == {
         "a": 1,
         "b": 10,
         "b or a": 1000,
@@ -254,13 +258,13 @@ def test_a_kernel_with_older_headers_is_refused() -> None:
 
 def test_a_claimed_chunk_without_header_is_torn() -> None:
     _, decoder = decode([np.zeros(abi.CHUNK_BYTES, dtype=np.uint8)])
-    assert decoder.counts.torn_chunks == 1
+    assert decoder.tally.counts.torn_chunks == 1
 
 
 def test_empty_arena() -> None:
     events, decoder = decode([])
     assert events is None
-    assert decoder.counts.recorded == 0
+    assert decoder.tally.counts.recorded == 0
 
 
 def test_too_few_bytes_are_refused() -> None:
@@ -336,7 +340,7 @@ def damage(counts: EventCounts) -> dict[str, int]:
 def test_a_track_of_several_chunks_loses_nothing() -> None:
     events, decoder = decode(track(150))
     assert events["payload"].tolist() == list(range(1, 151))
-    assert damage(decoder.counts) == {}
+    assert damage(decoder.tally.counts) == {}
 
 
 @pytest.mark.parametrize("word", [0, 1])
@@ -346,7 +350,7 @@ def test_contents_without_a_region_are_a_torn_record(word: int) -> None:
     words_of(chunks[0])[4, word] = 77
     events, decoder = decode(chunks)
     assert len(events) == 9
-    assert damage(decoder.counts) == {"torn_records": 1}
+    assert damage(decoder.tally.counts) == {"torn_records": 1}
 
 
 def test_a_hole_between_records_is_a_torn_record() -> None:
@@ -354,7 +358,7 @@ def test_a_hole_between_records_is_a_torn_record() -> None:
     words_of(chunks[0])[3:5] = 0
     events, decoder = decode(chunks)
     assert len(events) == 8
-    assert damage(decoder.counts) == {"torn_records": 2}
+    assert damage(decoder.tally.counts) == {"torn_records": 2}
 
 
 def test_a_chunk_with_another_behind_it_must_be_full() -> None:
@@ -362,13 +366,13 @@ def test_a_chunk_with_another_behind_it_must_be_full() -> None:
     words_of(chunks[0])[-1] = 0
     events, decoder = decode(chunks)
     assert len(events) == 69
-    assert damage(decoder.counts) == {"torn_records": 1}
+    assert damage(decoder.tally.counts) == {"torn_records": 1}
 
 
 def test_gaps_in_a_short_track_are_none_of_its_losses() -> None:
     chunks = track(10, warp=abi.BLOCK_TRACK_WARP)
     words_of(chunks[0])[3:5] = 0
-    assert damage(decode(chunks)[1].counts) == {}
+    assert damage(decode(chunks)[1].tally.counts) == {}
 
 
 @pytest.mark.parametrize(
@@ -389,25 +393,25 @@ def test_a_header_that_cannot_be_costs_its_chunk(field: str, value: int) -> None
     ids.table_of_launch[0] = ids.table_idx(parse_regions(REGIONS))
     decoder = Decoder(0, NS_CLOCK, ids)
     assert sum(table.num_rows for table in decoder.decode(state, data)) == 10
-    assert damage(decoder.counts) == {"torn_chunks": 1}
+    assert damage(decoder.tally.counts) == {"torn_chunks": 1}
 
 
 def test_chunks_of_a_launch_that_never_was_are_counted() -> None:
     events, decoder = decode([*track(10), *track(5, launch=99)])
     assert len(events) == 10
-    assert damage(decoder.counts) == {"stray_chunks": 1}
+    assert damage(decoder.tally.counts) == {"stray_chunks": 1}
 
 
 def test_a_chunk_that_is_missing_behind_a_full_one_is_counted() -> None:
     events, decoder = decode(track(70)[:1])
     assert len(events) == 61
-    assert damage(decoder.counts) == {"torn_chunks": 1}
+    assert damage(decoder.tally.counts) == {"torn_chunks": 1}
 
 
 def test_a_record_from_before_the_clock_began_is_torn() -> None:
     events, decoder = decode([chunk([((1 << 48) - 50, 1, 1, 0), (5, 1, 1, 0)])])
     assert events["start_ns"].tolist() == [5]
-    assert damage(decoder.counts) == {"torn_records": 1}
+    assert damage(decoder.tally.counts) == {"torn_records": 1}
 
 
 @pytest.mark.parametrize("field", ["magic", "abi_version", "num_chunks", "num_cursors"])
@@ -428,7 +432,7 @@ def test_an_overwritten_head_sizes_nothing(field: str) -> None:
         ids.table_of_launch[0] = ids.table_idx(parse_regions(REGIONS))
         decoder = Decoder(0, NS_CLOCK, ids)
         assert sum(table.num_rows for table in decoder.decode(state, chunks)) == 10
-        assert damage(decoder.counts) == {"damaged_heads": 1}
+        assert damage(decoder.tally.counts) == {"damaged_heads": 1}
 
 
 def test_a_cursor_that_lost_count_hides_no_chunk() -> None:
@@ -441,7 +445,7 @@ def test_a_cursor_that_lost_count_hides_no_chunk() -> None:
     ids.table_of_launch[0] = ids.table_idx(parse_regions(REGIONS))
     decoder = Decoder(0, NS_CLOCK, ids)
     assert sum(table.num_rows for table in decoder.decode(state, chunks)) == 9
-    assert damage(decoder.counts) == {"damaged_heads": 1}
+    assert damage(decoder.tally.counts) == {"damaged_heads": 1}
 
 
 def test_garbage_of_many_region_ids_ends_in_one_region() -> None:
@@ -449,7 +453,7 @@ def test_garbage_of_many_region_ids_ends_in_one_region() -> None:
     random = np.random.default_rng(1)
     chunks = [chunk([(1, int(r), 1, 0) for r in random.integers(1, 65535, 61)]) for _ in range(40)]
     events, decoder = decode(chunks)
-    assert decoder.counts.unknown_region > 2000
+    assert decoder.tally.counts.unknown_region > 2000
     names = decoder.region_ids.merged().names
     assert len(names) == 3 + 255 + 1
     others = decoder.region_ids.merged()[int(events["region"].iloc[-1])].name
@@ -462,4 +466,4 @@ def test_no_arena_size_is_named_for_more_than_any_arena_holds() -> None:
     decoder = Decoder(0, NS_CLOCK, RegionIds())
     for _ in decoder.decode(state, state_and_data([])[1]):
         pass
-    assert decoder.arena_use().needed_bytes == 0
+    assert decoder.tally.arena_use().needed_bytes == 0

@@ -72,6 +72,11 @@ def test_importing_kprof_loads_nothing_heavy():
     assert loaded_by("import kprof") & HEAVY == set()
 
 
+def test_a_recorder_that_is_off_loads_nothing_heavy():
+    code = "import kprof; assert kprof.recorder().launch('copy').arena == 0"
+    assert loaded_by(code) & HEAVY == set()
+
+
 def test_errors_are_reachable_without_anything_heavy():
     assert loaded_by("import kprof; kprof.KprofError") & HEAVY == set()
 

@@ -1,0 +1,110 @@
+"""What a rank recorded and lost, over all flushes: events, records by region and kind of loss, and arena space."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from kprof import abi
+from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
+from kprof.capture.manifest import ArenaUse, EventCounts, RegionLosses
+from kprof.recording.arena_state import ArenaState
+from kprof.recording.region_ids import RegionIds
+
+# Chunks are numbered in 32 bits, and some arenas are twice as large as what is wanted of them.
+_MAX_CHUNKS_NEEDED = abi.NO_CHUNK // 4
+
+
+class Tally:
+    """Counts that only ever grow; `counts` are the sums over all regions."""
+
+    def __init__(self, region_ids: RegionIds) -> None:
+        self.counts = EventCounts()
+        self._region_ids = region_ids
+        # By region and kind of loss.
+        self._losses: Counter[tuple[str, str]] = Counter()
+        self._num_launches_seen = 0
+        self._num_claimed_needed = 0
+        self._num_reserved_needed = 0
+        self._num_used_chunks = 0
+        self._size_bytes = 0
+
+    def add(self, more: EventCounts) -> None:
+        """Add to `counts`."""
+        names = EventCounts.__struct_fields__
+        self.counts = EventCounts(
+            *(getattr(self.counts, name) + getattr(more, name) for name in names)
+        )
+
+    def add_chunks(self, state: ArenaState, headers: np.ndarray) -> None:
+        """Add one flush: dropped records, and how many chunks would have held everything."""
+        handed = state.handed
+        # A track asks for its next chunk as soon as one is full, and for another for every so many records dropped.
+        cut_off = headers["num_dropped"][headers["flags"] & abi.CHUNK_NO_NEXT != 0].astype(np.int64)
+        extra = int((1 + cut_off // abi.RECORDS_PER_CHUNK).sum())
+        # Tracks that never had a chunk share a counter: each needs one chunk and what its share takes.
+        dropped = sum(state.dropped_of_region)
+        without_chunk = dropped - int(cut_off.sum())
+        extra += state.num_tracks_without_chunk + max(0, without_chunk) // abi.RECORDS_PER_CHUNK
+        is_damaged = state.is_damaged or without_chunk < 0
+        num_claimed, num_reserved = sum(state.num_claimed) + extra, handed.num_reserved_wanted
+        if handed.has_claiming_launches and num_reserved:
+            # Those may raise the limit so far that later launches have to claim what they would have reserved.
+            num_claimed = num_reserved = num_claimed + num_reserved
+        self._num_used_chunks = max(self._num_used_chunks, state.num_used_chunks)
+        self._num_claimed_needed = max(self._num_claimed_needed, num_claimed)
+        self._num_reserved_needed = max(self._num_reserved_needed, num_reserved)
+        self._size_bytes = max(self._size_bytes, handed.geometry.size_bytes)
+        self.add(EventCounts(dropped=dropped, damaged_heads=int(is_damaged)))
+        self._add_dropped(state)
+
+    def _add_dropped(self, state: ArenaState) -> None:
+        """By region, as the tables of the launches since the last flush name them."""
+        launches = list(self._region_ids.table_of_launch)[self._num_launches_seen :]
+        self._num_launches_seen += len(launches)
+        for local_id in np.flatnonzero(state.dropped_of_region).tolist():
+            if local_id == 0:
+                name = "tracks of one chunk"
+            elif local_id == abi.NUM_DROP_COUNTERS - 1:
+                name = f"regions from id {local_id} on"
+            else:
+                name = self._region_ids.name(launches, local_id)
+            self._losses[name, "dropped"] += state.dropped_of_region[local_id]
+
+    def add_events(self, region: np.ndarray, flags: np.ndarray, num_unknown: int) -> None:
+        """Add events with these regions and flags, `num_unknown` of them of regions that no table declares."""
+        unknown_ids = self._region_ids.unknown_ids()
+        is_lossy = {
+            "open": flags & EVENT_OPEN != 0,
+            "saturated": flags & EVENT_SATURATED != 0,
+            "clamped": flags & EVENT_CLAMPED != 0,
+        }
+        counts = {kind: int(np.count_nonzero(lossy)) for kind, lossy in is_lossy.items()}
+        self.add(EventCounts(recorded=len(flags), unknown_region=num_unknown, **counts))
+        if not any(counts.values()) and not unknown_ids:
+            return
+        regions = self._region_ids.merged()
+        is_lossy["unknown_region"] = np.isin(region, unknown_ids)
+        for kind, lossy in is_lossy.items():
+            for region_id, count in zip(*np.unique(region[lossy], return_counts=True), strict=True):
+                self._losses[regions[int(region_id)].name, kind] += int(count)
+
+    def arena_use(self) -> ArenaUse:
+        """The largest use of the arena between two flushes; 0 bytes are needed where no arena could be so large."""
+        claimed, reserved = self._num_claimed_needed, self._num_reserved_needed
+        needed_bytes = 0
+        if max(claimed, reserved) < _MAX_CHUNKS_NEEDED:
+            needed_bytes = abi.ArenaGeometry.for_chunks(claimed, reserved).size_bytes
+        used_bytes = abi.ArenaGeometry(self._num_used_chunks, 1).size_bytes
+        return ArenaUse(self._size_bytes, used_bytes, needed_bytes)
+
+    def losses(self) -> tuple[RegionLosses, ...]:
+        """The regions with records that were dropped or say less than they should, in the order of the tables."""
+        lossy = {name: None for name, _ in sorted(self._losses)}
+        known = [name for name in self._region_ids.merged().names if name in lossy]
+        kinds = RegionLosses.__struct_fields__[1:]
+        return tuple(
+            RegionLosses(name, *(self._losses[name, kind] for kind in kinds))
+            for name in dict.fromkeys([*known, *lossy])
+        )
