@@ -9,15 +9,7 @@ import typer
 
 from kprof.capture.output import refuse_existing
 from kprof.trace.selection import SelectionText
-from kprof_cli.options import (
-    BlocksOption,
-    ForceOption,
-    JsonOption,
-    LaunchesOption,
-    RanksOption,
-    RegionsOption,
-    TimeOption,
-)
+from kprof_cli.options import ForceOption, JsonOption, selecting
 from kprof_cli.output import note, print_json_text, show
 from kprof_cli.reading import open_trace
 
@@ -27,6 +19,7 @@ def register(app: typer.Typer) -> None:
     app.command()(diff)
 
 
+@selecting
 def diff(
     base: Annotated[
         Path, typer.Argument(metavar="BASE", help="The capture before.", show_default=False)
@@ -53,20 +46,16 @@ def diff(
         bool, typer.Option("--all", help="Print the rows that did not change, too.")
     ] = False,
     force: ForceOption = False,
-    ranks: RanksOption = None,
-    blocks: BlocksOption = None,
-    launches: LaunchesOption = None,
-    regions: RegionsOption = None,
-    time: TimeOption = None,
+    *,
+    selection: SelectionText,
 ) -> None:
     """Say what became slower or faster between two captures, and what is only noise."""
     from kprof import report as reports
 
     if output is not None:
         refuse_existing(output, force=force)
-    text = SelectionText(ranks, blocks, launches, regions, time)
     sides = (base, *(more_base or ())), (candidate, *(more_candidates or ()))
-    built = reports.build_diff(*([open_trace(run, text) for run in side] for side in sides))
+    built = reports.build_diff(*([open_trace(run, selection) for run in side] for side in sides))
     if output is not None:
         reports.write_diff_html(built, output, force=force)
         note(f"wrote {output}; open it in a browser, it needs no internet")

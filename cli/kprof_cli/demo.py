@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import Annotated, Final
 
 import typer
 
-from kprof_cli.exporting import export_with_progress
 from kprof_cli.options import ForceOption
 from kprof_cli.output import note, progress_bar, say
 from kprof_cli.recording import record_and_summarise
@@ -51,6 +51,7 @@ def demo(
     """Record an all-to-all with uneven routing, and make its trace and its report."""
     from kprof import report as reports
     from kprof.recording.record import RecordRequest
+    from kprof.report.trace_file import write_trace
     from kprof.trace import Trace
 
     run, trace_file, page = (
@@ -61,7 +62,13 @@ def demo(
     trace = Trace.open(recording.capture)
     with progress_bar() as progress:
         report = reports.build(trace, progress=progress, view_command=f"kprof view {run}")
-    export_with_progress(trace, trace_file, force=force, found=report.findings)
+        write_trace(
+            trace,
+            trace_file,
+            report.findings,
+            force=force,
+            progress=functools.partial(progress, f"writing {trace_file.name}"),
+        )
     reports.write_html(report, page, force=force, trace=reports.embed(trace, report))
     say(f"capture  {run}")
     say(f"trace    {trace_file}    kprof view {trace_file}")

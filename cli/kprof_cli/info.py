@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kprof.trace.limits import MAX_EVENTS_TO_CHECK_FLOWS
 from kprof_cli.output import format_bytes, format_ns, print_rows, say
 
 if TYPE_CHECKING:
@@ -71,10 +72,6 @@ def _head(capture: Capture) -> list[tuple[str, str]]:
     ]
 
 
-# Above that, counting flows takes seconds: `kprof report` does it.
-_MAX_EVENTS_TO_CHECK = 5_000_000
-
-
 def _causality(capture: Capture) -> dict[str, int] | str:
     """Flows, the waits that ended before their send began, and what has no partner; a sentence where that cannot be
     said."""
@@ -82,8 +79,10 @@ def _causality(capture: Capture) -> dict[str, int] | str:
     from kprof.errors import KprofError
     from kprof.trace import Trace
 
-    if sum(info.counts.recorded for info in capture.manifest.ranks) > _MAX_EVENTS_TO_CHECK:
-        return f"not checked, more than {_MAX_EVENTS_TO_CHECK:,} events; kprof report checks them"
+    if sum(info.counts.recorded for info in capture.manifest.ranks) > MAX_EVENTS_TO_CHECK_FLOWS:
+        return (
+            f"not checked, more than {MAX_EVENTS_TO_CHECK_FLOWS:,} events; kprof report checks them"
+        )
     try:
         trace = Trace.open(capture)
         table, ends = late_sender(trace), unmatched_flows(trace)

@@ -8,16 +8,15 @@ from typing import IO, TYPE_CHECKING, Final
 
 from kprof.errors import ExportError
 from kprof.export.model import ExportSummary, GuestLine, GuestSlice
+from kprof.trace.limits import MAX_SLICES
 
 if TYPE_CHECKING:
     from kprof.export.model import Writer
     from kprof.trace import Trace
 
-__all__ = ["DEFAULT_MAX_SLICES", "SUFFIXES", "ExportSummary", "GuestLine", "GuestSlice", "write"]
+__all__ = ["SUFFIXES", "ExportSummary", "GuestLine", "GuestSlice", "write"]
 
 SUFFIXES: Final = (".pftrace", ".pftrace.gz", ".json", ".json.gz")
-# A browser takes about 18 s and 1.9 GB for 5 million slices.
-DEFAULT_MAX_SLICES: Final = 2_000_000
 
 
 def write(
@@ -25,7 +24,7 @@ def write(
     path: str | Path,
     *,
     force: bool = False,
-    max_slices: int | None = DEFAULT_MAX_SLICES,
+    max_slices: int | None = MAX_SLICES,
     lines: Sequence[GuestLine] = (),
     torch_traces: Sequence[Path] = (),
     progress: Callable[[float], None] | None = None,

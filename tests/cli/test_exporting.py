@@ -35,7 +35,7 @@ def test_export_draws_the_findings_unless_told_not_to(kprof, skewed, tmp_path, p
 def test_export_leaves_findings_out_of_what_takes_long(
     kprof, skewed, tmp_path, processor, monkeypatch
 ):
-    monkeypatch.setattr("kprof_cli.exporting._MAX_EVENTS_FOR_FINDINGS", 100)
+    monkeypatch.setattr("kprof_cli.exporting.MAX_EVENTS_TO_DRAW_FINDINGS", 100)
     file = tmp_path / "trace.pftrace"
     result = kprof("export", skewed, "-o", file)
     assert "--findings draws them" in result.err
@@ -60,7 +60,7 @@ def test_view_opens_on_a_finding_by_id_and_by_number(kprof, skewed):
 
 
 def test_view_of_a_finding_in_a_large_capture_shows_its_stretch_only(kprof, skewed, monkeypatch):
-    monkeypatch.setattr("kprof_cli.exporting._DEFAULT_MAX_SLICES", 100)
+    monkeypatch.setattr("kprof.report.trace_file.MAX_SLICES", 100)
     seen = {}
 
     def keep(file, **options):
@@ -70,7 +70,7 @@ def test_view_of_a_finding_in_a_large_capture_shows_its_stretch_only(kprof, skew
     monkeypatch.setattr("kprof.export.viewer.serve", keep)
     assert kprof("view", skewed, "--finding", 1).code == 0
     narrow = dict(seen)
-    monkeypatch.setattr("kprof_cli.exporting._DEFAULT_MAX_SLICES", 2_000_000)
+    monkeypatch.setattr("kprof.report.trace_file.MAX_SLICES", 2_000_000)
     assert kprof("view", skewed, "--finding", 1).code == 0
     assert narrow["size_bytes"] < 0.7 * seen["size_bytes"]
     length = narrow["link"].to_ns - narrow["link"].from_ns

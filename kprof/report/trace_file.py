@@ -1,0 +1,58 @@
+"""Trace files with findings drawn in them: what `kprof export`, `kprof view` and `kprof demo` write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kprof import export
+from kprof.report.in_trace import deep_link, finding_lines, window_ns
+from kprof.trace.limits import MAX_SLICES
+
+if TYPE_CHECKING:
+    from kprof.analysis import Finding
+    from kprof.export import ExportSummary
+    from kprof.export.links import DeepLink
+    from kprof.trace import Trace
+
+
+def write_trace(
+    trace: Trace,
+    output: Path,
+    found: Sequence[Finding] = (),
+    *,
+    force: bool = False,
+    max_slices: int | None = MAX_SLICES,
+    torch_traces: Sequence[Path] = (),
+    progress: Callable[[float], None] | None = None,
+) -> ExportSummary:
+    """Write a trace as kprof.export.write does, with findings as slices on lines of their ranks."""
+    return export.write(
+        trace,
+        output,
+        force=force,
+        max_slices=max_slices,
+        lines=finding_lines(found, [info.rank for info in trace.ranks]),
+        torch_traces=torch_traces,
+        progress=progress,
+    )
+
+
+def write_around(
+    trace: Trace,
+    output: Path,
+    found: Sequence[Finding],
+    shown: Finding,
+    progress: Callable[[float], None] | None = None,
+) -> DeepLink:
+    """Write what shows one finding, and return the link that opens it.
+
+    Of a large trace that is the stretch in question with every slice, rather than everything with merged ones.
+    Raises SelectionError for a finding that no stretch shows.
+    """
+    first_ns, last_ns = window_ns(shown)
+    if trace.num_events() > MAX_SLICES:
+        origin_ns = trace.window_ns()[0]
+        trace = trace.select(time_ns=(max(0, first_ns - origin_ns), last_ns - origin_ns))
+    return deep_link(shown, write_trace(trace, output, found, progress=progress))
