@@ -3,36 +3,71 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from kprof.importers import format_names
 from kprof.trace.selection import parse_duration_ns
 from kprof_cli.options import ForceOption
 from kprof_cli.output import note, say
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from kprof.importers.foreign import ImportSummary, ReadOptions
 
-    from kprof.importers import ImportSummary
-
-
-class Kind(str, Enum):
-    """The formats that can be imported."""
-
-    CLASSIC = "classic"
-    CHROME = "chrome"
-    TABLE = "table"
-
-
-# What some formats alone can use; an option that would do nothing is a mistake to be told about.
-_ONLY_FOR: Final = {
-    "--names": (Kind.CLASSIC,),
-    "--tick-ns": (Kind.CLASSIC, Kind.CHROME),
-    "--rank-in-tid": (Kind.CHROME,),
+# A format is a module of kprof.importers.formats, which mypy cannot see.
+Kind = Enum("Kind", {name: name for name in format_names()}, type=str)  # type: ignore[misc]
+_OPTIONS: Final = {
+    "names": "--names",
+    "tick_ns": "--tick-ns",
+    "is_rank_in_tid": "--rank-in-tid",
 }
+
+FilesArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...",
+        help="One file; for the classic buffer one per rank, rank 0 first.",
+        show_default=False,
+    ),
+]
+KindOption = Annotated[
+    Kind,
+    typer.Option(
+        help="Hand-written int64 buffers, a Chrome trace, or a table (.csv, .parquet).",
+        show_default=False,
+    ),
+]
+OutputOption = Annotated[Path, typer.Option("-o", "--output", help="The capture to write.")]
+TickOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Length of a tick in ns: 10 for classic and 1000 for chrome unless given.",
+        show_default=False,
+    ),
+]
+NamesOption = Annotated[
+    str | None,
+    typer.Option(help="Names of the tags of a classic buffer: a,b,c.", show_default=False),
+]
+RegionsFileOption = Annotated[
+    Path | None,
+    typer.Option(help="A regions.h that says which names are waits and sends.", show_default=False),
+]
+RankInTidOption = Annotated[
+    bool, typer.Option("--rank-in-tid", help="The rank was added to every thread id of a trace.")
+]
+BoundOption = Annotated[
+    str | None,
+    typer.Option(
+        help="All ranks read one clock, within this time of each other, like 100ns.",
+        show_default=False,
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -41,99 +76,49 @@ def register(app: typer.Typer) -> None:
 
 
 def import_events(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FILE...",
-            help="One file; for the classic buffer one per rank, rank 0 first.",
-            show_default=False,
-        ),
-    ],
-    kind: Annotated[
-        Kind,
-        typer.Option(
-            help="Hand-written int64 buffers, a Chrome trace, or a table (.csv, .parquet).",
-            show_default=False,
-        ),
-    ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The capture to write.")] = Path(
-        "run.kprof"
-    ),
-    tick_ns: Annotated[
-        float | None,
-        typer.Option(
-            help="Length of a tick in ns: 10 for classic and 1000 for chrome unless given.",
-            show_default=False,
-        ),
-    ] = None,
-    names: Annotated[
-        str | None,
-        typer.Option(help="Names of the tags of a classic buffer: a,b,c.", show_default=False),
-    ] = None,
-    regions: Annotated[
-        Path | None,
-        typer.Option(
-            help="A regions.h that says which names are waits and sends.", show_default=False
-        ),
-    ] = None,
-    is_rank_in_tid: Annotated[
-        bool,
-        typer.Option("--rank-in-tid", help="The rank was added to every thread id of a trace."),
-    ] = False,
-    bound: Annotated[
-        str | None,
-        typer.Option(
-            help="All ranks read one clock, within this time of each other, like 100ns.",
-            show_default=False,
-        ),
-    ] = None,
+    files: FilesArgument,
+    kind: KindOption,
+    output: OutputOption = Path("run.kprof"),
+    tick_ns: TickOption = None,
+    names: NamesOption = None,
+    regions: RegionsFileOption = None,
+    is_rank_in_tid: RankInTidOption = False,
+    bound: BoundOption = None,
     force: ForceOption = False,
 ) -> None:
     """Make a capture of events that something else recorded."""
-    _check(kind, files, {"--names": names, "--tick-ns": tick_ns, "--rank-in-tid": is_rank_in_tid})
-    shared = {
-        "regions": _read_regions(regions),
-        "bound_ns": None if bound is None else float(parse_duration_ns(bound, "--bound")),
-        "force": force,
-    }
-    if tick_ns is not None:
-        shared["tick_ns"] = tick_ns
-    if kind is Kind.CLASSIC:
-        shared["names"] = names.split(",") if names else ()
-    if kind is Kind.CHROME:
-        shared["is_rank_in_tid"] = is_rank_in_tid
-    _print_summary(_import(kind, files, output, shared))
-
-
-def _check(kind: Kind, files: Sequence[Path], given: dict[str, Any]) -> None:
-    """Usage errors that typer cannot see."""
-    for option, value in given.items():
-        if value not in (None, False) and kind not in _ONLY_FOR[option]:
-            kinds = " and ".join(kind.value for kind in _ONLY_FOR[option])
-            raise typer.BadParameter(f"{option} is for --kind {kinds} only")
-    if kind is not Kind.CLASSIC and len(files) > 1:
-        raise typer.BadParameter(f"--kind {kind.value} takes one file, not {len(files)}")
-    tick_ns = given["--tick-ns"]
-    if tick_ns is not None and not 0 < tick_ns < math.inf:
-        raise typer.BadParameter(f"--tick-ns is {tick_ns}; give a number above 0")
-
-
-def _read_regions(path: Path | None) -> Any:
+    from kprof import importers
+    from kprof.importers.foreign import ReadOptions
     from kprof.regions import RegionTable
 
-    return None if path is None else RegionTable.from_header(path)
+    tags = tuple(names.split(",")) if names else None
+    options = ReadOptions(tags, tick_ns, is_rank_in_tid or None)
+    _check(kind.value, files, options)
+    summary = importers.import_events(
+        kind.value,
+        files,
+        output,
+        options,
+        regions=None if regions is None else RegionTable.from_header(regions),
+        bound_ns=None if bound is None else float(parse_duration_ns(bound, "--bound")),
+        force=force,
+    )
+    _print_summary(summary)
 
 
-def _import(
-    kind: Kind, files: Sequence[Path], output: Path, options: dict[str, Any]
-) -> ImportSummary:
-    from kprof import importers
+def _check(kind: str, files: Sequence[Path], options: ReadOptions) -> None:
+    """Usage errors that typer cannot see. An option that would do nothing is a mistake to tell."""
+    from kprof.importers import format_of
 
-    if kind is Kind.CLASSIC:
-        return importers.import_classic(files, output, **options)
-    if kind is Kind.CHROME:
-        return importers.import_chrome(files[0], output, **options)
-    return importers.import_table(files[0], output, **options)
+    given = [name for name, value in asdict(options).items() if value is not None]
+    for name in given:
+        if name not in format_of(kind).uses:
+            kinds = " and ".join(of for of in format_names() if name in format_of(of).uses)
+            raise typer.BadParameter(f"{_OPTIONS[name]} is for --kind {kinds} only")
+    if len(files) > 1 and not format_of(kind).takes_many:
+        raise typer.BadParameter(f"--kind {kind} takes one file, not {len(files)}")
+    if options.tick_ns is not None and not 0 < options.tick_ns < math.inf:
+        raise typer.BadParameter(f"--tick-ns is {options.tick_ns}; give a number above 0")
 
 
 def _print_summary(summary: ImportSummary) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -57,7 +57,8 @@ class ImportSummary:
 class ForeignEvents:
     """Events of all ranks in ns of each rank's clock; columns have shape (n,). `name` indexes `names`.
 
-    `marks` are the names of instants, `guesses` what the reader of the format had to guess.
+    `marks` are the names of instants. `guesses` are sentences that stay in the capture: what the reader of the format
+    had to guess; `notices` are told once: what it left out.
     """
 
     rank: NDArray[np.int64]
@@ -74,10 +75,36 @@ class ForeignEvents:
     tick_ns: float = 1.0
     marks: frozenset[str] = frozenset()
     guesses: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """The number of events, n."""
         return len(self.start_ns)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What users say of files whose format does not; None where they say nothing.
+
+    `names` name tags, `tick_ns` is the length of a unit of time, `is_rank_in_tid` that writers added the rank to every
+    thread id.
+    """
+
+    names: tuple[str, ...] | None = None
+    tick_ns: float | None = None
+    is_rank_in_tid: bool | None = None
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format that can be imported: `uses` names the fields of ReadOptions that `read` looks at.
+
+    `read` raises ForeignFormatError. It gets several files only where `takes_many` says so: one per rank, rank 0 first.
+    """
+
+    read: Callable[[Sequence[Path], ReadOptions], ForeignEvents]
+    uses: tuple[str, ...] = ()
+    takes_many: bool = False
 
 
 def write_foreign(
@@ -88,7 +115,6 @@ def write_foreign(
     regions: RegionTable | None,
     bound_ns: float | None,
     force: bool,
-    notices: Sequence[str] = (),
 ) -> ImportSummary:
     """Write a capture. `regions` gives categories and kinds by name; `bound_ns` says that all ranks share a
     clock so well. What neither says is guessed, and the guesses are kept in the manifest."""
@@ -114,7 +140,7 @@ def write_foreign(
         # Unlike a recording that was cut off, an import can be done again.
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    said = [*notices, *describe_declared(declared, _used_names(events)), *guesses]
+    said = [*events.notices, *describe_declared(declared, _used_names(events)), *guesses]
     if bound_ns is not None and doubt:
         said.append(f"the bound is not used: {doubt}")
     return ImportSummary(output, len(events), len(ranks), tuple(said))

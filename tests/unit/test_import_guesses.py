@@ -12,7 +12,8 @@ import pytest
 import kprof
 from kprof import analysis
 from kprof.errors import ClockError, ForeignFormatError
-from kprof.importers import ImportSummary, import_chrome
+from kprof.importers import import_events
+from kprof.importers.foreign import ImportSummary, ReadOptions
 from kprof.importers.guesses import category_of
 from kprof.regions import Category, parse_regions
 
@@ -44,7 +45,9 @@ def worklog_events(
 def imported(tmp_path: Path, events: list[dict[str, Any]], **options: Any) -> ImportSummary:
     file = tmp_path / "trace.json"
     file.write_text(json.dumps(events))
-    return import_chrome(file, tmp_path / "run.kprof", tick_ns=10, **options)
+    return import_events(
+        "chrome", [file], tmp_path / "run.kprof", ReadOptions(tick_ns=10), **options
+    )
 
 
 def test_threads_that_begin_at_the_rank_are_blocks_from_0(tmp_path: Path) -> None:

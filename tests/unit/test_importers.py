@@ -18,10 +18,11 @@ import pytest
 import kprof
 from kprof.errors import CaptureError, ForeignFormatError, OutputExistsError
 from kprof.export import write
-from kprof.importers import import_chrome, import_classic, import_table
+from kprof.importers import import_events
+from kprof.importers.foreign import ReadOptions
 from kprof.regions import parse_regions
 
-NAMES = ("dispatch-send", "dispatch-recv")
+NAMES = ReadOptions(names=("dispatch-send", "dispatch-recv"))
 REGIONS = parse_regions(
     """
 REGION(R_SEND, "dispatch-send", send, peer:8, slot:24)
@@ -56,7 +57,7 @@ def test_the_classic_buffer(suffix: str, tmp_path: Path) -> None:
         files.append(tmp_path / f"rank{rank}{suffix}")
         words = buffer([*events, (9, 9, 9, 9)], num_begun=len(events))
         np.save(files[-1], words) if suffix == ".npy" else words.tofile(files[-1])
-    summary = import_classic(files, tmp_path / "run.kprof", names=NAMES)
+    summary = import_events("classic", files, tmp_path / "run.kprof", NAMES)
     assert (summary.num_events, summary.num_ranks) == (3, 2)
     assert rows(summary.path, "rank, block, warp, region, start_ns, duration_ns") == [
         (0, 3, -1, "dispatch-send", 10_000, 50),
@@ -68,7 +69,7 @@ def test_the_classic_buffer(suffix: str, tmp_path: Path) -> None:
 def test_a_classic_buffer_that_overflowed_says_what_is_lost(tmp_path: Path) -> None:
     file = tmp_path / "rank0.bin"
     buffer([(10 * i, 1, 0, 0) for i in range(4)], capacity=4, num_begun=100).tofile(file)
-    summary = import_classic([file], tmp_path / "run.kprof", names=NAMES)
+    summary = import_events("classic", [file], tmp_path / "run.kprof", NAMES)
     assert summary.num_events == 4
     assert "96 events had not fitted the buffers and are lost" in summary.notices
     (info,) = kprof.open(summary.path).ranks
@@ -78,7 +79,7 @@ def test_a_classic_buffer_that_overflowed_says_what_is_lost(tmp_path: Path) -> N
 def test_tags_without_a_name_keep_their_number(tmp_path: Path) -> None:
     file = tmp_path / "rank0.bin"
     buffer([(0, 1, 3, 0)]).tofile(file)
-    summary = import_classic([file], tmp_path / "run.kprof", names=NAMES)
+    summary = import_events("classic", [file], tmp_path / "run.kprof", NAMES)
     assert rows(summary.path, "region") == [("tag 3",)]
     assert summary.notices == (
         "2 tags have no name; give more names to see what they are",
@@ -104,7 +105,7 @@ def test_what_is_no_classic_buffer_is_refused(
     file = tmp_path / "rank0.bin"
     words.tofile(file)
     with pytest.raises(ForeignFormatError, match=message):
-        import_classic([file], tmp_path / "run.kprof", names=NAMES)
+        import_events("classic", [file], tmp_path / "run.kprof", NAMES)
     assert not (tmp_path / "run.kprof").exists()
 
 
@@ -112,7 +113,7 @@ def test_a_pickle_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "rank0.npy"
     np.save(file, np.array([{"evil": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(ForeignFormatError, match="cannot read"):
-        import_classic([file], tmp_path / "run.kprof", names=NAMES)
+        import_events("classic", [file], tmp_path / "run.kprof", NAMES)
 
 
 def chrome(tmp_path: Path, events: Any, name: str = "trace.json.gz") -> Path:
@@ -133,7 +134,9 @@ def test_a_chrome_trace_whose_unit_is_a_tick_and_whose_threads_hold_the_rank(
         {"ph": "C", "name": "counter", "pid": 4, "tid": 7, "ts": 1},
     ]
     file = chrome(tmp_path, events)
-    summary = import_chrome(file, tmp_path / "run.kprof", tick_ns=10, is_rank_in_tid=True)
+    summary = import_events(
+        "chrome", [file], tmp_path / "run.kprof", ReadOptions(tick_ns=10, is_rank_in_tid=True)
+    )
     assert rows(summary.path, "rank, block, region, start_ns, duration_ns") == [
         (0, 1, "dispatch-recv", 9890, 10),
         (4, 3, "mark", 0, 0),
@@ -171,7 +174,7 @@ def test_arguments_become_payload_fields_and_flows(tmp_path: Path) -> None:
         ]
     }
     file = chrome(tmp_path, events, "trace.json")
-    summary = import_chrome(file, tmp_path / "run.kprof", regions=REGIONS, bound_ns=100)
+    summary = import_events("chrome", [file], tmp_path / "run.kprof", regions=REGIONS, bound_ns=100)
     assert rows(summary.path, "peer, slot, category, start_ns") == [
         (1, 300, "send", 500),
         (0, 300, "wait", 0),
@@ -186,7 +189,7 @@ def test_without_a_bound_the_ranks_are_not_aligned(tmp_path: Path) -> None:
     events = [
         {"ph": "X", "name": "a", "pid": rank, "tid": 0, "ts": rank, "dur": 1} for rank in range(2)
     ]
-    summary = import_chrome(chrome(tmp_path, events), tmp_path / "run.kprof")
+    summary = import_events("chrome", [chrome(tmp_path, events)], tmp_path / "run.kprof")
     trace = kprof.open(summary.path)
     assert trace.alignment is None
     assert "no clock calibration" in trace.manifest.alignment_note
@@ -208,7 +211,7 @@ def test_what_is_no_chrome_trace_is_refused(content: bytes, message: str, tmp_pa
     file = tmp_path / "trace.json"
     file.write_bytes(content)
     with pytest.raises(ForeignFormatError, match=message):
-        import_chrome(file, tmp_path / "run.kprof")
+        import_events("chrome", [file], tmp_path / "run.kprof")
 
 
 TABLE = {
@@ -231,7 +234,7 @@ def test_a_plain_table(suffix: str, tmp_path: Path) -> None:
         csv.write_csv(table, file)
     else:
         pq.write_table(table, file)
-    summary = import_table(file, tmp_path / "run.kprof", regions=REGIONS)
+    summary = import_events("table", [file], tmp_path / "run.kprof", regions=REGIONS)
     assert rows(
         summary.path, "rank, block, warp, region, category, start_ns, duration_ns, peer, slot"
     ) == [
@@ -244,7 +247,7 @@ def test_a_plain_table(suffix: str, tmp_path: Path) -> None:
 def test_ends_instead_of_durations(tmp_path: Path) -> None:
     file = tmp_path / "events.csv"
     file.write_text("rank,block,region,start_ns,end_ns\n0,0,a,10,25\n")
-    summary = import_table(file, tmp_path / "run.kprof")
+    summary = import_events("table", [file], tmp_path / "run.kprof")
     assert rows(summary.path, "start_ns, duration_ns") == [(10, 15)]
 
 
@@ -268,14 +271,14 @@ def test_what_is_no_table_of_events_is_refused(text: str, message: str, tmp_path
     file = tmp_path / "events.csv"
     file.write_text(text)
     with pytest.raises(ForeignFormatError, match=message):
-        import_table(file, tmp_path / "run.kprof")
+        import_events("table", [file], tmp_path / "run.kprof")
 
 
 def test_a_table_in_another_encoding_is_refused_in_a_sentence(tmp_path: Path) -> None:
     file = tmp_path / "events.csv"
     file.write_bytes("rank,block,region,start_ns,duration_ns\n0,0,café,1,5\n".encode("latin-1"))
     with pytest.raises(ForeignFormatError, match="is not UTF-8; save the file as UTF-8"):
-        import_table(file, tmp_path / "run.kprof")
+        import_events("table", [file], tmp_path / "run.kprof")
 
 
 def test_a_full_disk_leaves_nothing_of_an_import(tmp_path: Path) -> None:
@@ -286,7 +289,7 @@ def test_a_full_disk_leaves_nothing_of_an_import(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
         with pytest.raises(CaptureError, match=r"\.tmp: File too large; choose another -o"):
-            import_table(file, tmp_path / "run.kprof")
+            import_events("table", [file], tmp_path / "run.kprof")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [path.name for path in tmp_path.iterdir()] == ["events.csv"]
@@ -295,10 +298,10 @@ def test_a_full_disk_leaves_nothing_of_an_import(tmp_path: Path) -> None:
 def test_an_existing_capture_is_kept_unless_forced(tmp_path: Path) -> None:
     file = tmp_path / "events.csv"
     file.write_text("rank,block,region,start_ns,end_ns\n0,0,a,10,25\n")
-    import_table(file, tmp_path / "run.kprof")
+    import_events("table", [file], tmp_path / "run.kprof")
     with pytest.raises(OutputExistsError):
-        import_table(file, tmp_path / "run.kprof")
-    import_table(file, tmp_path / "run.kprof", force=True)
+        import_events("table", [file], tmp_path / "run.kprof")
+    import_events("table", [file], tmp_path / "run.kprof", force=True)
 
 
 def test_what_was_exported_as_chrome_json_can_be_imported(tmp_path: Path) -> None:
@@ -309,12 +312,14 @@ def test_what_was_exported_as_chrome_json_can_be_imported(tmp_path: Path) -> Non
         for block in range(3)
     ]
     file.write_text("rank,block,region,start_ns,duration_ns\n" + "\n".join(lines) + "\n")
-    first = import_table(file, tmp_path / "first.kprof", bound_ns=1)
+    first = import_events("table", [file], tmp_path / "first.kprof", bound_ns=1)
     exported = write(kprof.open(first.path), tmp_path / "run.json").path
     events = [
         e for e in json.loads(exported.read_text())["traceEvents"] if e.get("cat") != "launch"
     ]
-    again = import_chrome(chrome(tmp_path, events), tmp_path / "again.kprof", bound_ns=1)
+    again = import_events(
+        "chrome", [chrome(tmp_path, events)], tmp_path / "again.kprof", bound_ns=1
+    )
     assert rows(again.path, "start_ns, duration_ns") == rows(first.path, "start_ns, duration_ns")
 
 
@@ -338,7 +343,7 @@ def chrome_of(**values: object) -> bytes:
 def test_a_hostile_chrome_trace_is_one_sentence(tmp_path, content, reason):
     (tmp_path / "t.json").write_bytes(content)
     with pytest.raises(ForeignFormatError, match=reason):
-        import_chrome(tmp_path / "t.json", tmp_path / "o.kprof")
+        import_events("chrome", [tmp_path / "t.json"], tmp_path / "o.kprof")
     assert not (tmp_path / "o.kprof").exists()
 
 
@@ -346,9 +351,11 @@ def test_files_to_import_that_are_none_are_not_waited_for(tmp_path):
     for name in ("t.json", "t.csv", "t.parquet", "t.bin"):
         os.mkfifo(tmp_path / name)
     with pytest.raises(ForeignFormatError, match="it is a pipe"):
-        import_chrome(tmp_path / "t.json", tmp_path / "o.kprof")
+        import_events("chrome", [tmp_path / "t.json"], tmp_path / "o.kprof")
     with pytest.raises(ForeignFormatError, match="it is a pipe"):
-        import_classic([tmp_path / "t.bin"], tmp_path / "o.kprof", names=["a"])
+        import_events(
+            "classic", [tmp_path / "t.bin"], tmp_path / "o.kprof", ReadOptions(names=("a",))
+        )
     for name in ("t.csv", "t.parquet"):
         with pytest.raises(ForeignFormatError, match="it is a pipe"):
-            import_table(tmp_path / name, tmp_path / "o.kprof")
+            import_events("table", [tmp_path / name], tmp_path / "o.kprof")

@@ -8,6 +8,7 @@ that the first thread has the id of its process; that is recognised.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,11 +17,10 @@ import numpy as np
 
 from kprof.capture.files import read_maybe_gzipped
 from kprof.errors import ForeignFormatError
-from kprof.importers.foreign import ForeignEvents, ImportSummary, write_foreign
+from kprof.importers.foreign import ForeignEvents, Format, ReadOptions
 from kprof.importers.guesses import is_rank_in_ids
-from kprof.regions import RegionTable
 
-MICROSECOND_NS: Final = 1000.0
+_MICROSECOND_NS: Final = 1000.0
 _SHIFTED: Final = (
     "thread ids begin at the number of their rank, so the rank is taken off to get the block"
 )
@@ -42,33 +42,26 @@ class _File(msgspec.Struct):
     traceEvents: list[_Event]  # noqa: N815
 
 
-def import_chrome(
-    file: Path,
-    output: Path,
-    *,
-    tick_ns: float = MICROSECOND_NS,
-    is_rank_in_tid: bool = False,
-    regions: RegionTable | None = None,
-    bound_ns: float | None = None,
-    force: bool = False,
-) -> ImportSummary:
-    """Import the complete events ("X") and instants ("i") of a .json or .json.gz file.
+def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
+    """The complete events ("X") and instants ("i") of a .json or .json.gz file.
 
-    `tick_ns` is the length of one unit of `ts`; `is_rank_in_tid` takes the rank off every thread id, which is also done
-    where the ids of every rank begin at its number. Arguments
-    that are whole numbers in every event become payload fields. Raises ForeignFormatError.
+    `tick_ns` is the length of one unit of `ts`. The rank is taken off every thread id where `is_rank_in_tid` says so
+    or the ids of every rank begin at its number. Arguments that are whole numbers in every event become payload fields.
     """
-    spans, num_others = _read(Path(file))
+    (file,) = files
+    tick_ns = options.tick_ns or _MICROSECOND_NS
+    spans, num_others = _read_events(file)
     rank = _ids(file, "pid", [event.pid for event in spans])
     thread = _ids(file, "tid", [event.tid for event in spans])
     is_shifted = is_rank_in_ids(rank, thread)
-    block = thread - (rank if is_rank_in_tid or is_shifted else 0)
+    block = thread - (rank if options.is_rank_in_tid or is_shifted else 0)
     labels = _labels(spans)
     names = tuple(dict.fromkeys(labels))
     place = {name: i for i, name in enumerate(names)}
     first = min((event.ts for event in spans), default=0.0)
     start_ns = _round((np.array([event.ts for event in spans]) - first) * tick_ns)
-    events = ForeignEvents(
+    left_out = "events that are neither complete spans nor instants were left out"
+    return ForeignEvents(
         rank=rank,
         block=block,
         name=np.array([place[label] for label in labels], dtype=np.int64),
@@ -80,22 +73,12 @@ def import_chrome(
         marks=frozenset(
             label for event, label in zip(spans, labels, strict=True) if _is_instant(event)
         ),
-        guesses=(_SHIFTED,) if is_shifted and not is_rank_in_tid else (),
-    )
-    left_out = "events that are neither complete spans nor instants were left out"
-    notices = [f"{num_others:,} {left_out}"] if num_others else []
-    return write_foreign(
-        events,
-        output,
-        origin=Path(file).name,
-        regions=regions,
-        bound_ns=bound_ns,
-        force=force,
-        notices=notices,
+        guesses=(_SHIFTED,) if is_shifted and not options.is_rank_in_tid else (),
+        notices=(f"{num_others:,} {left_out}",) if num_others else (),
     )
 
 
-def _read(file: Path) -> tuple[list[_Event], int]:
+def _read_events(file: Path) -> tuple[list[_Event], int]:
     """Complete events and instants, and how many others there are beside metadata."""
     try:
         events = msgspec.json.decode(read_maybe_gzipped(file), type=list[_Event] | _File)
@@ -146,3 +129,6 @@ def _fields(spans: list[_Event]) -> dict[str, Any]:
         for name, values in columns.items()
         if name.isidentifier() and all(type(value) is int for value in values)
     }
+
+
+FORMAT: Final = Format(_read, uses=("tick_ns", "is_rank_in_tid"))

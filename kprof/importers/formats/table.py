@@ -8,6 +8,7 @@ peer, slot, bytes                 payload fields, where present
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,27 +16,19 @@ import numpy as np
 
 from kprof.capture.files import refuse_special
 from kprof.errors import ForeignFormatError
-from kprof.importers.foreign import ForeignEvents, ImportSummary, write_foreign
+from kprof.importers.foreign import ForeignEvents, Format, ReadOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from kprof.regions import RegionTable
 
 _NEEDED: Final = ("rank", "block", "region", "start_ns")
 _FIELDS: Final = ("peer", "slot", "bytes")
 
 
-def import_table(
-    file: Path,
-    output: Path,
-    *,
-    regions: RegionTable | None = None,
-    bound_ns: float | None = None,
-    force: bool = False,
-) -> ImportSummary:
-    """Import a .csv or .parquet file with the columns above. Raises ForeignFormatError, naming what is missing."""
-    table = _read(Path(file))
+def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
+    """A .csv or .parquet file with the columns above; the error names what is missing."""
+    (file,) = files
+    table = _read_table(file)
     missing = [name for name in _NEEDED if name not in table.column_names]
     if not {"duration_ns", "end_ns"} & set(table.column_names):
         missing.append("duration_ns")
@@ -43,9 +36,9 @@ def import_table(
         raise ForeignFormatError(
             f"{file} has no column {', '.join(missing)}; it has {', '.join(table.column_names)}"
         )
-    names, name = np.unique(_names(table, Path(file)), return_inverse=True)
+    names, name = np.unique(_names(table, file), return_inverse=True)
     start_ns = _integers(table, "start_ns", file)
-    events = ForeignEvents(
+    return ForeignEvents(
         rank=_integers(table, "rank", file),
         block=_integers(table, "block", file),
         name=name,
@@ -58,12 +51,9 @@ def import_table(
             field: _integers(table, field, file) for field in _FIELDS if field in table.column_names
         },
     )
-    return write_foreign(
-        events, output, origin=Path(file).name, regions=regions, bound_ns=bound_ns, force=force
-    )
 
 
-def _read(file: Path) -> pa.Table:
+def _read_table(file: Path) -> pa.Table:
     import pyarrow as pa
     import pyarrow.csv as csv
     import pyarrow.parquet as pq
@@ -110,3 +100,6 @@ def _durations(table: pa.Table, start_ns: Any, file: Path) -> Any:
     if "duration_ns" in table.column_names:
         return _integers(table, "duration_ns", file)
     return _integers(table, "end_ns", file) - start_ns
+
+
+FORMAT: Final = Format(_read)

@@ -20,38 +20,26 @@ import numpy as np
 from kprof.capture.files import refuse_special
 from kprof.capture.manifest import MAX_COUNT
 from kprof.errors import ForeignFormatError
-from kprof.importers.foreign import ForeignEvents, ImportSummary, to_ns, write_foreign
+from kprof.importers.foreign import ForeignEvents, Format, ReadOptions, to_ns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from kprof.regions import RegionTable
-
 # The 100 MHz counter of AMD GPUs, which these helpers read.
-DEFAULT_TICK_NS: Final = 10.0
+_DEFAULT_TICK_NS: Final = 10.0
 
 
-def import_classic(
-    files: Sequence[Path],
-    output: Path,
-    *,
-    names: Sequence[str],
-    tick_ns: float = DEFAULT_TICK_NS,
-    regions: RegionTable | None = None,
-    bound_ns: float | None = None,
-    force: bool = False,
-) -> ImportSummary:
-    """Import one buffer per rank, in the order of ranks; `names[tag]` names an event.
-
-    `regions` gives categories by name. Raises ForeignFormatError for a file that is no such buffer.
-    """
+def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
+    """One buffer per rank, in the order of ranks; `names[tag]` names an event."""
     if not files:
         raise ForeignFormatError("no files to import; give one buffer per rank, rank 0 first")
-    buffers = [_read(Path(file)) for file in files]
+    names = options.names or ()
+    tick_ns = options.tick_ns or _DEFAULT_TICK_NS
+    buffers = [_read_buffer(file) for file in files]
     words = np.concatenate([events for events, _ in buffers])
     rank = np.repeat(np.arange(len(buffers)), [len(events) for events, _ in buffers])
     known = _all_names(names, words[:, 2])
-    events = ForeignEvents(
+    return ForeignEvents(
         rank=rank,
         block=words[:, 3],
         name=words[:, 2],
@@ -60,20 +48,11 @@ def import_classic(
         names=known,
         num_dropped={i: dropped for i, (_, dropped) in enumerate(buffers)},
         tick_ns=tick_ns,
-    )
-    origin = Path(files[0]).name
-    return write_foreign(
-        events,
-        output,
-        origin=origin,
-        regions=regions,
-        bound_ns=bound_ns,
-        force=force,
         notices=_notices(sum(dropped for _, dropped in buffers), len(known) - len(names)),
     )
 
 
-def _read(file: Path) -> tuple[NDArray[np.int64], int]:
+def _read_buffer(file: Path) -> tuple[NDArray[np.int64], int]:
     """Events of one buffer, shape (n, 4), and how many did not fit."""
     try:
         refuse_special(file)
@@ -109,10 +88,13 @@ def _all_names(names: Sequence[str], tags: NDArray[np.int64]) -> tuple[str, ...]
     return (*names, *(f"tag {tag}" for tag in range(len(names), num_tags)))
 
 
-def _notices(num_dropped: int, num_unnamed: int) -> list[str]:
+def _notices(num_dropped: int, num_unnamed: int) -> tuple[str, ...]:
     notices = []
     if num_dropped:
         notices.append(f"{num_dropped:,} events had not fitted the buffers and are lost")
     if num_unnamed > 0:
         notices.append(f"{num_unnamed} tags have no name; give more names to see what they are")
-    return notices
+    return tuple(notices)
+
+
+FORMAT: Final = Format(_read, uses=("names", "tick_ns"), takes_many=True)
