@@ -11,9 +11,18 @@ import typer
 
 from instrumented_kernels.all_reduce.plan import Plan
 from instrumented_kernels.all_reduce.values import expected_sum, make_input
-from instrumented_kernels.call_ledger import PeerError
+from instrumented_kernels.command_line import (
+    POISON,
+    Delay,
+    DelayOption,
+    DelayRankOption,
+    ScheduleSeedOption,
+    SeedOption,
+    TargetOption,
+    WarpsOption,
+    errors_in_one_line,
+)
 from instrumented_kernels.workload import choose_device, joined_group
-from kprof.errors import KprofError
 from kprof.groups import Group
 from kprof.recording.null_recorder import AnyRecorder, NullRecorder
 
@@ -22,16 +31,6 @@ if TYPE_CHECKING:
 
 
 _DTYPES: Final = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
-# What an output is filled with before a call: a value that is never right, so that an unwritten element shows.
-_POISON: Final = float("nan")
-
-
-@dataclass(frozen=True)
-class Delay:
-    """Rank `rank` starts each call this much later than the others."""
-
-    seconds: float = 0.0
-    rank: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,29 +54,23 @@ def main(
     ] = "auto",
     numel: Annotated[int, typer.Option(help="elements")] = 32768,
     dtype: Annotated[str, typer.Option(help="fp16, bf16 or fp32")] = "bf16",
-    delay_ms: Annotated[
-        float, typer.Option(help="the rank of --delay-rank starts each call later by this")
-    ] = 0.0,
-    delay_rank: Annotated[int, typer.Option(help="the rank that is late")] = 3,
+    delay_ms: DelayOption = 0.0,
+    delay_rank: DelayRankOption = 3,
     grid: Annotated[
         int | None, typer.Option(help="blocks per launch (default: what was tuned for the size)")
     ] = None,
-    warps_per_block: Annotated[int | None, typer.Option(help="warps per block")] = None,
+    warps_per_block: WarpsOption = None,
     repeats: Annotated[int, typer.Option(help="calls, back to back")] = 3,
     graph: Annotated[
         bool,
         typer.Option(help="capture the calls in one CUDA graph: the host's pace does not show"),
     ] = False,
-    target: Annotated[
-        str, typer.Option(help="cpu, cuda or hip; auto takes GPUs when every rank has one")
-    ] = "auto",
-    seed: Annotated[int, typer.Option(help="of the inputs")] = 1,
-    schedule_seed: Annotated[
-        int, typer.Option(help="of the CPU target's interleaving; 0 is first come")
-    ] = 0,
+    target: TargetOption = "auto",
+    seed: SeedOption = 1,
+    schedule_seed: ScheduleSeedOption = 0,
 ) -> None:
     """Run, verify that every bit is right, print the time; exit non-zero when a value is wrong."""
-    try:
+    with errors_in_one_line("all_reduce"):
         call = _Call(variant, _checked_numel(numel), _torch_dtype(dtype), grid)
         device = choose_device(target)
         with joined_group() as group:
@@ -87,9 +80,6 @@ def main(
             result = run(plan, call, Delay(delay_ms / 1e3, delay_rank), repeats, seed, graph)
             num_wrong = _report(group, plan, call, repeats, result)
             plan.close()
-    except (ValueError, KprofError, PeerError) as error:
-        typer.echo(f"all_reduce: {error}", err=True)
-        raise typer.Exit(1) from None
     if num_wrong:
         raise typer.Exit(1)
 
@@ -140,7 +130,7 @@ class _Batch:
 
         self._plan, self._call, self._seeds = plan, call, seeds
         self._inputs = [self._input(plan.group.rank, seed).to(plan.device) for seed in seeds]
-        self._outs = [torch.full_like(tensor, _POISON) for tensor in self._inputs]
+        self._outs = [torch.full_like(tensor, POISON) for tensor in self._inputs]
 
     def launch(self, recorder: AnyRecorder, delay: Delay) -> None:
         for tensor, out in zip(self._inputs, self._outs, strict=True):

@@ -19,23 +19,22 @@ from instrumented_kernels.all_to_all.routing import (
     num_tokens_of,
     reference,
 )
-from instrumented_kernels.call_ledger import PeerError
+from instrumented_kernels.command_line import (
+    POISON,
+    Delay,
+    DelayOption,
+    DelayRankOption,
+    ScheduleSeedOption,
+    SeedOption,
+    TargetOption,
+    WarpsOption,
+    errors_in_one_line,
+)
 from instrumented_kernels.workload import choose_device, joined_group
-from kprof.errors import KprofError
 from kprof.groups import Group
 from kprof.recording.null_recorder import AnyRecorder, NullRecorder
 
-# What an output is filled with before a call: a value that is never right, so that an unwritten element shows.
-_POISON = float("nan")
 _NUM_ALIGNING_CALLS = 8
-
-
-@dataclass(frozen=True)
-class Delay:
-    """Rank `rank` starts each call this much later than the others."""
-
-    seconds: float = 0.0
-    rank: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,25 +63,19 @@ def main(
         float, typer.Option(help="the rank of --skew-rank sends this many times the tokens")
     ] = 1.0,
     skew_rank: Annotated[int, typer.Option(help="the rank that sends more")] = 3,
-    delay_ms: Annotated[
-        float, typer.Option(help="the rank of --delay-rank starts each call later by this")
-    ] = 0.0,
-    delay_rank: Annotated[int, typer.Option(help="the rank that is late")] = 3,
+    delay_ms: DelayOption = 0.0,
+    delay_rank: DelayRankOption = 3,
     grid: Annotated[
         int | None, typer.Option(help="blocks per launch (default: two per rank, or one per SM)")
     ] = None,
-    warps_per_block: Annotated[int | None, typer.Option(help="warps per block")] = None,
+    warps_per_block: WarpsOption = None,
     repeats: Annotated[int, typer.Option(help="calls")] = 3,
-    target: Annotated[
-        str, typer.Option(help="cpu, cuda or hip; auto takes GPUs when every rank has one")
-    ] = "auto",
-    seed: Annotated[int, typer.Option(help="of the inputs")] = 1,
-    schedule_seed: Annotated[
-        int, typer.Option(help="of the CPU target's interleaving; 0 is first come")
-    ] = 0,
+    target: TargetOption = "auto",
+    seed: SeedOption = 1,
+    schedule_seed: ScheduleSeedOption = 0,
 ) -> None:
     """Run, verify against float64, print the time; exit non-zero when a value is wrong."""
-    try:
+    with errors_in_one_line("all_to_all"):
         problem = parse_shape(shape)
         device = choose_device(target)
         with joined_group() as group:
@@ -95,13 +88,9 @@ def main(
                 warps_per_block=warps_per_block,
                 schedule_seed=schedule_seed,
             )
-            result = run(
-                plan, Skew(skew, skew_rank), Delay(delay_ms / 1e3, delay_rank), repeats, seed
-            )
+            delay = Delay(delay_ms / 1e3, delay_rank)
+            result = run(plan, Skew(skew, skew_rank), delay, repeats, seed)
             num_wrong = _report(group, plan, result)
-    except (ValueError, KprofError, PeerError) as error:
-        typer.echo(f"all_to_all: {error}", err=True)
-        raise typer.Exit(1) from None
     if num_wrong:
         raise typer.Exit(1)
 
@@ -141,7 +130,7 @@ def _run_call(
 
     problem, rank = plan.problem, plan.group.rank
     inputs = make_inputs(problem, num_tokens_of(problem, rank, skew), seed).to(plan.device)
-    out = torch.full_like(inputs.x, _POISON)
+    out = torch.full_like(inputs.x, POISON)
     arguments = (inputs.x, inputs.indices, inputs.weights)
     plan.group.barrier()
     # Ranks leave a barrier of the host up to a millisecond apart. Calls that nobody looks at bring the devices together
