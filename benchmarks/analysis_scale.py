@@ -161,6 +161,7 @@ def manifest(infos: tuple[RankInfo, ...]) -> Manifest:
 def run_one(what: str, path: Path, threads: int) -> None:
     """In a process of its own: print seconds and peak memory as JSON."""
     from kprof import analysis, report
+    from kprof.analysis import Summary
     from kprof.trace import Trace
 
     began = time.perf_counter()
@@ -168,11 +169,11 @@ def run_one(what: str, path: Path, threads: int) -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     trace = Trace.open(path)
     if what == "stats":
-        analysis.stats(trace)
+        analysis.stats(Summary.of(trace))
     elif what == "waits":
-        analysis.waits(trace, "peer")
+        analysis.waits(Summary.of(trace), "peer")
     elif what == "late_sender":
-        analysis.late_sender(trace)
+        analysis.late_sender(Summary.of(trace))
     else:
         report.to_json(report.build(trace))
     seconds = time.perf_counter() - began

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from kprof import analysis
-from kprof.analysis import Finding
+from kprof.analysis import Finding, Summary
 from planted import Plant, simulate
 
 Random = np.random.Generator
@@ -93,7 +93,7 @@ def base(random: Random, max_ranks: int = 64) -> Plant:
 
 def length_ns(plant: Plant) -> int:
     """How long one call of the balanced run takes: strengths of causes are relative to it."""
-    call = analysis.typical_call(simulate(replace(plant, num_launches=1)))
+    call = analysis.typical_call(Summary.of(simulate(replace(plant, num_launches=1))))
     assert call is not None
     return call.end_ns - call.start_ns
 
@@ -334,7 +334,7 @@ def measure(kind: str, cases: int) -> dict[str, object]:
     for number in range(cases):
         random = np.random.default_rng([sizes.first_seed + number, *map(ord, kind)])
         case = KINDS[kind](random)
-        found = analysis.findings(simulate(case.plant))
+        found = analysis.findings(Summary.of(simulate(case.plant)))
         if found and names_it(case, found[0]):
             hits += 1
         else:
@@ -346,7 +346,7 @@ def measure_mixed(cases: int) -> dict[str, object]:
     hits, misses = 0, []
     for number in range(cases):
         plant, causes = mixed(np.random.default_rng([sizes.first_seed + number, 77]))
-        found = analysis.findings(simulate(plant))
+        found = analysis.findings(Summary.of(simulate(plant)))
         roots = [finding for finding in found if finding.explained_by is None][:3]
         is_hit = all(any(names_it(cause, finding) for finding in roots) for cause in causes)
         hits += is_hit
@@ -362,7 +362,7 @@ def measure_balanced(cases: int) -> dict[str, object]:
         plant = base(random)
         if number % 2:
             plant = replace(plant, has_barrier=True)
-        said += [finding.sentence for finding in analysis.findings(simulate(plant))]
+        said += [finding.sentence for finding in analysis.findings(Summary.of(simulate(plant)))]
     return {"kind": "balanced", "cases": cases, "findings": len(said), "said": said[:5]}
 
 

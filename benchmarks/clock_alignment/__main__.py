@@ -21,6 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from benchmarks.clock_alignment import known_truth
+from kprof.analysis.summary import Summary
 from kprof.analysis.waiting import late_sender
 from kprof.capture.directory import Capture
 from kprof.capture.manifest import Alignment, ClockSegment, RankAlignment
@@ -140,7 +141,7 @@ def _without_alignment(capture: Capture) -> Trace:
 
 
 def _causality(trace: Trace) -> dict[str, int]:
-    table = late_sender(trace)
+    table = late_sender(Summary.of(trace))
     names = ("flows", "violations", "violations_beyond_bound")
     return {name: int(table[name].sum()) for name in names}
 

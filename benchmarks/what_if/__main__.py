@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from kprof import analysis
+from kprof.analysis import Summary
 from kprof.analysis.calls import Call
 from kprof.devices.build import BuildOptions, load_library
 from kprof.groups import ThreadGroup, run_threads
@@ -71,16 +72,16 @@ def run(library: ctypes.CDLL, output: Path, num_calls: int, delay_ns: int) -> Tr
 
 
 def lengths_ns(trace: Trace) -> list[float]:
-    return [float(length) for length in analysis.calls(trace)["length_ns"].tolist()]
+    return [float(length) for length in analysis.calls(Summary.of(trace))["length_ns"].tolist()]
 
 
 def predictions_ns(trace: Trace) -> list[float]:
     """What-if of every call: its length with the slow rank at the median."""
     predicted = []
-    for row in analysis.calls(trace).to_dict("records"):
+    for row in analysis.calls(Summary.of(trace)).to_dict("records"):
         ordinal = int(row["ordinal"])
         call = Call(ordinal, int(row["first_ns"]), int(row["last_ns"]), (ordinal,), "")
-        table = analysis.what_if(trace, call)
+        table = analysis.what_if(Summary.of(trace), call)
         of_rank = table[(table["scenario"] == "rank at the median") & (table["rank"] == SLOW_RANK)]
         predicted.append(float(of_rank["predicted_ns"].iloc[0]))
     return predicted

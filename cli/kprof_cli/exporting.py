@@ -224,12 +224,10 @@ def _wants_findings(trace: Trace, has_findings: bool | None) -> bool:
 
 def find_with_progress(trace: Trace) -> Sequence[Finding]:
     """The findings of a trace, with a bar on a terminal."""
-    from kprof import analysis
-    from kprof.analysis.summary import summarise
+    from kprof.analysis import Summary, findings
 
     with progress_bar() as progress:
-        summarise(trace, progress)
-        return analysis.findings(trace)
+        return findings(Summary.of(trace, progress))
 
 
 def _kept_torch_traces(run: Path) -> tuple[Path, ...]:

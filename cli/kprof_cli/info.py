@@ -75,7 +75,7 @@ def _head(capture: Capture) -> list[tuple[str, str]]:
 def _causality(capture: Capture) -> dict[str, int] | str:
     """Flows, the waits that ended before their send began, and what has no partner; a sentence where that cannot be
     said."""
-    from kprof.analysis import late_sender, unmatched_flows
+    from kprof.analysis import Summary, late_sender, unmatched_flows
     from kprof.errors import KprofError
     from kprof.trace import Trace
 
@@ -84,8 +84,8 @@ def _causality(capture: Capture) -> dict[str, int] | str:
             f"not checked, more than {MAX_EVENTS_TO_CHECK_FLOWS:,} events; kprof report checks them"
         )
     try:
-        trace = Trace.open(capture)
-        table, ends = late_sender(trace), unmatched_flows(trace)
+        summary = Summary.of(Trace.open(capture))
+        table, ends = late_sender(summary), unmatched_flows(summary)
     except KprofError as error:
         return f"not checked: {error}"
     flows = {

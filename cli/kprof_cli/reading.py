@@ -38,6 +38,7 @@ from kprof_cli.output import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from kprof.analysis import Summary
     from kprof.trace import Trace
 
 _EXIT_BAR_MISSED = 3
@@ -84,15 +85,17 @@ def view_command(run: Path, text: SelectionText) -> str:
     return shlex.join(["kprof", "view", str(run), *given])
 
 
-def open_prepared(run: Path, text: SelectionText, dask: str | None) -> Trace:
-    """The selected part of a capture, what its analyses start from made on a Dask cluster where one is given."""
-    trace = open_trace(run, text)
-    if dask is not None:
-        from kprof.analysis.cluster import prepare_on
+def open_summary(run: Path, text: SelectionText, dask: str | None) -> Summary:
+    """What analyses of the selected part of a capture start from, made on a Dask cluster where one is given."""
+    from kprof.analysis.summary import Summary
 
-        with progress_bar() as progress:
-            prepare_on(trace, run, dask, progress)
-    return trace
+    trace = open_trace(run, text)
+    with progress_bar() as progress:
+        if dask is None:
+            return Summary.of(trace, progress)
+        from kprof.analysis.cluster import summary_on
+
+        return summary_on(trace, run, dask, progress)
 
 
 def info(run: RunArgument, is_json: JsonOption = False) -> None:
@@ -124,11 +127,11 @@ def stats(
     """Show how long the regions took, or how work and waiting spread over ranks and threadblocks."""
     from kprof import analysis
 
-    trace = open_prepared(run, SelectionText(ranks, blocks, launches, regions, time), dask)
+    summary = open_summary(run, SelectionText(ranks, blocks, launches, regions, time), dask)
     if by is StatsKey.REGION:
-        frame = analysis.stats(trace)
+        frame = analysis.stats(summary)
     else:
-        frame = analysis.imbalance(trace, by="rank" if by is StatsKey.RANK else "block")
+        frame = analysis.imbalance(summary, by="rank" if by is StatsKey.RANK else "block")
     print_frame(frame, is_json=is_json, limit=limit)
 
 
@@ -153,15 +156,15 @@ def waits(
     """Show who waited, where, for how long and for whom."""
     from kprof import analysis
 
-    trace = open_prepared(run, SelectionText(ranks, blocks, launches, regions, time), dask)
+    summary = open_summary(run, SelectionText(ranks, blocks, launches, regions, time), dask)
     if by is WaitsKey.MATRIX:
-        matrix = analysis.blame_matrix(trace)
+        matrix = analysis.blame_matrix(summary)
         shown = matrix if is_json else _columns_to_read(matrix)
         frame = shown.add_prefix("for_rank_").add_suffix("_ns").reset_index()
     elif by is WaitsKey.SENDER:
-        frame = analysis.late_sender(trace)
+        frame = analysis.late_sender(summary)
     else:
-        frame = analysis.waits(trace, by=by.value)
+        frame = analysis.waits(summary, by=by.value)
     print_frame(frame, is_json=is_json, limit=limit, has_one_unit=by is WaitsKey.MATRIX)
 
 
@@ -250,13 +253,18 @@ def report(
     selection = SelectionText(ranks, blocks, launches, regions, time)
     if output is not None:
         refuse_existing(output, force=force)
-    trace = open_prepared(run, selection, dask)
+    summary = open_summary(run, selection, dask)
     with progress_bar() as progress:
-        built = reports.build(trace, progress=progress, view_command=view_command(run, selection))
+        built = reports.build_from(
+            summary, progress=progress, view_command=view_command(run, selection)
+        )
     missed = reports.check_bars(built, fail_on or [])
     if output is not None:
         reports.write_html(
-            built, output, force=force, trace=reports.embed(trace, built) if has_trace else None
+            built,
+            output,
+            force=force,
+            trace=reports.embed(summary.trace, built) if has_trace else None,
         )
         note(f"wrote {output}; open it in a browser, it needs no internet")
     if is_json:

@@ -78,7 +78,7 @@ def _describe_losses(recording: Recording) -> str:
 def _describe_top_finding(trace: Trace, num_events: int) -> str:
     if num_events > _MAX_EVENTS_TO_ANALYSE:
         return "not looked for in so many events; kprof report does"
-    from kprof.analysis import findings
+    from kprof.analysis import Summary, findings
 
-    found = findings(trace)
+    found = findings(Summary.of(trace))
     return found[0].sentence if found else "nothing stands out"

@@ -1,4 +1,7 @@
-"""Analyses: pure functions from a Trace to a small table, run by DuckDB over the trace's views.
+"""Analyses: functions from the Summary of a trace to a small table, run by DuckDB over its views and tables.
+
+    summary = Summary.of(Trace.open("run.kprof"))
+    late_sender(summary)
 
 Definitions, units and error bounds are in each function's docstring. `findings` turns the tables into
 sentences.
@@ -13,15 +16,20 @@ from kprof.analysis.dependencies.critical_path import critical_path, critical_re
 from kprof.analysis.dependencies.replay import what_if
 from kprof.analysis.durations import block_time_ns, histogram, stats
 from kprof.analysis.edges import bandwidth, ramp_and_tail, stalls
+from kprof.analysis.metric import Metric, all_metrics, metric
 from kprof.analysis.rules import Finding, Severity, findings
 from kprof.analysis.skew import launch_skew, launch_starts
+from kprof.analysis.summary import Summary
 from kprof.analysis.waiting import blame, blame_matrix, late_sender, unmatched_flows, waits
 
 __all__ = [
     "MIN_LAUNCHES",
     "Call",
     "Finding",
+    "Metric",
     "Severity",
+    "Summary",
+    "all_metrics",
     "bandwidth",
     "barrier_waits",
     "blame",
@@ -40,6 +48,7 @@ __all__ = [
     "launch_efficiency",
     "launch_skew",
     "launch_starts",
+    "metric",
     "ramp_and_tail",
     "rank_efficiency",
     "stalls",

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from kprof.analysis.once import once_per_trace
-from kprof.analysis.summary import summarise
+from kprof.analysis.memo import memo
+from kprof.analysis.metric import metric
+from kprof.analysis.summary import Summary
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.trace import Trace
 
-
-@once_per_trace
-def imbalance(trace: Trace, by: Literal["rank", "block"] = "rank") -> pd.DataFrame:
+@memo
+def imbalance(summary: Summary, by: Literal["rank", "block"] = "rank") -> pd.DataFrame:
     """Events, work, wait and bytes per rank or per block.
 
     Columns: rank (, block), tracks, events, work_ns, wait_ns, bytes, ns_per_event (work over the events of
@@ -23,8 +22,19 @@ def imbalance(trace: Trace, by: Literal["rank", "block"] = "rank") -> pd.DataFra
     Work is the union of compute, send and recv spans of a track less its waits, summed over tracks. Needs no
     alignment.
     """
-    summarise(trace)
-    return trace.frame(_RANKS_SQL if by == "rank" else _BLOCKS_SQL)
+    return summary.frame(_RANKS_SQL if by == "rank" else _BLOCKS_SQL)
+
+
+@metric()
+def imbalance_by_rank(summary: Summary) -> pd.DataFrame:
+    """`imbalance` of ranks."""
+    return imbalance(summary, "rank")
+
+
+@metric()
+def imbalance_by_block(summary: Summary) -> pd.DataFrame:
+    """`imbalance` of blocks."""
+    return imbalance(summary, "block")
 
 
 _BLOCK_WORK_SQL: Final = """
@@ -57,8 +67,8 @@ _RANKS_SQL: Final = f"""
     FROM ranks_work ORDER BY rank"""
 
 
-@once_per_trace
-def efficiency(trace: Trace) -> pd.DataFrame:
+@memo
+def efficiency(summary: Summary) -> pd.DataFrame:
     """The efficiency tree of the whole run: parallel efficiency = load balance x communication efficiency.
 
     One row: locations (tracks), window_ns (T: time with a launch running on some rank), work_ns (sum of U),
@@ -67,25 +77,22 @@ def efficiency(trace: Trace) -> pd.DataFrame:
     in T. Launches that overlap on one rank (streams) add up in U. Raises ClockError on unaligned clocks;
     `rank_efficiency` needs none.
     """
-    trace.require_alignment("the efficiency of the run")
-    summarise(trace)
-    return trace.frame(_efficiency_sql("0", ""))
+    summary.trace.require_alignment("the efficiency of the run")
+    return summary.frame(_efficiency_sql("0", ""))
 
 
-@once_per_trace
-def rank_efficiency(trace: Trace) -> pd.DataFrame:
+@metric()
+def rank_efficiency(summary: Summary) -> pd.DataFrame:
     """The same per rank over the rank's own launches and clock: rank first, then the columns of
     `efficiency`."""
-    summarise(trace)
-    return trace.frame(_efficiency_sql("rank", "WHERE rank >= 0"))
+    return summary.frame(_efficiency_sql("rank", "WHERE rank >= 0"))
 
 
-def launch_efficiency(trace: Trace) -> pd.DataFrame:
+@metric(one_clock="the efficiency of a launch")
+def launch_efficiency(summary: Summary) -> pd.DataFrame:
     """The same per launch over all ranks: kernel, ordinal, first_ns, then the columns of `efficiency`; raises
     ClockError."""
-    trace.require_alignment("the efficiency of a launch")
-    summarise(trace)
-    return trace.frame(
+    return summary.frame(
         f"""
         WITH named AS (
             SELECT s.kernel, s.ordinal, t.* FROM tracks t JOIN spans_of_launches s USING (rank, launch)),

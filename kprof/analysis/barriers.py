@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kprof.analysis.once import once_per_trace
-from kprof.analysis.summary import CLOSED_SPANS, summarise
+from kprof.analysis.metric import metric
+from kprof.analysis.summary import CLOSED_SPANS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.trace import Trace
+    from kprof.analysis.summary import Summary
 
 
-@once_per_trace
-def barrier_waits(trace: Trace) -> pd.DataFrame:
+@metric()
+def barrier_waits(summary: Summary) -> pd.DataFrame:
     """N x N waits in regions of category sync: time from a track's enter to the last one's, per region and last
     rank.
 
@@ -25,13 +25,15 @@ def barrier_waits(trace: Trace) -> pd.DataFrame:
     most often), instances, enters, nxn_wait_ns, wait_ns. Without alignment only "rank" and "lock" are looked
     for.
     """
-    world_share = _share_of_meetings(worst_bound_ns(trace)) if trace.is_on_one_clock else "0.0"
+    world_share = (
+        _share_of_meetings(worst_bound_ns(summary)) if summary.trace.is_on_one_clock else "0.0"
+    )
     entered = f"""
         entered AS (
             SELECT rank, region, kernel, ordinal, block, start_ns, end_ns, row_number() OVER (
                 PARTITION BY rank, launch, block, warp, region_id ORDER BY start_ns) AS occurrence
-            FROM events WHERE {CLOSED_SPANS} AND category = 'sync' AND {_any_sync(trace)})"""
-    return trace.frame(
+            FROM events WHERE {CLOSED_SPANS} AND category = 'sync' AND {_any_sync(summary)})"""
+    return summary.frame(
         f"""
         WITH {entered},
         world AS (SELECT *, {_MEETING.format(key="kernel, ordinal, region, occurrence")} FROM entered),
@@ -59,10 +61,9 @@ def barrier_waits(trace: Trace) -> pd.DataFrame:
     )
 
 
-def _any_sync(trace: Trace) -> str:
+def _any_sync(summary: Summary) -> str:
     """The summary knows whether there is anything to find: then no event is read."""
-    summarise(trace)
-    table = trace.frame(
+    table = summary.frame(
         "SELECT 1 FROM cells JOIN regions r ON r.id = region_id WHERE r.category = 'sync' LIMIT 1"
     )
     return "true" if len(table) else "false"
@@ -84,7 +85,7 @@ def _share_of_meetings(bound_ns: float) -> str:
     ELSE avg(CAST(first_leave + {float(bound_ns)} >= last_enter AND meeting > 1 AS DOUBLE)) END"""
 
 
-def worst_bound_ns(trace: Trace) -> float:
+def worst_bound_ns(summary: Summary) -> float:
     """The clock error bound between the two ranks whose clocks are known least well."""
-    entries = trace.alignment.ranks if trace.alignment else ()
+    entries = summary.trace.alignment.ranks if summary.trace.alignment else ()
     return sum(sorted((entry.bound_ns for entry in entries), reverse=True)[:2])

@@ -10,7 +10,7 @@ from kprof.analysis.skew import launch_starts
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.trace import Trace
+    from kprof.analysis.summary import Summary
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Call:
     name: str
 
 
-def calls(trace: Trace) -> pd.DataFrame:
+def calls(summary: Summary) -> pd.DataFrame:
     """Every call: ordinal, first_ns, last_ns, length_ns, launches (per rank); in the order of their
     ordinals."""
-    starts = launch_starts(trace)
+    starts = launch_starts(summary)
     table = starts.groupby("ordinal").agg(
         first_ns=("first_ns", "min"), last_ns=("last_ns", "max"), launches=("launch", "nunique")
     )
@@ -35,17 +35,17 @@ def calls(trace: Trace) -> pd.DataFrame:
     return table.reset_index()
 
 
-def typical_call(trace: Trace) -> Call | None:
+def typical_call(summary: Summary) -> Call | None:
     """The call of median length (of two the shorter one); None when there are no events.
 
     The first call is often a warm-up and the longest one an accident: neither is what a kernel is judged by.
     """
-    table = calls(trace)
+    table = calls(summary)
     if table.empty:
         return None
     position = (len(table) - 1) // 2
     row = table.sort_values(["length_ns", "ordinal"]).to_dict("records")[position]
-    starts = launch_starts(trace)
+    starts = launch_starts(summary)
     launches = starts.loc[starts["ordinal"] == row["ordinal"], "launch"]
     name = (
         "the run"

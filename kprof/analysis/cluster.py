@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kprof.analysis.flow_sums import flow_ends, flow_slices, keep_sums, sums_of_slice
-from kprof.analysis.summary import Progress, summarise
+from kprof.analysis.flow_sums import flow_slices, keep_sums, sums_of_slice
+from kprof.analysis.summary import Progress, Summary
 from kprof.capture.rank_summary import summarise_file
 from kprof.errors import ClockError, ClusterError, KprofError
 from kprof.trace import Trace
+from kprof.trace.flows.ends import FlowEnds
 from kprof.trace.views import Selection
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 _TIMEOUT_S: Final = 10
 
 
-def prepare_on(trace: Trace, run: Path, address: str, progress: Progress | None = None) -> None:
-    """Make the tables that all analyses of `trace` start from on the workers of a cluster.
+def summary_on(trace: Trace, run: Path, address: str, progress: Progress | None = None) -> Summary:
+    """The summary of `trace`, its tables made on the workers of a cluster.
 
     `run` is the capture that `trace` was opened from, `address` that of the Dask scheduler, like tcp://host:8786.
     Raises ClusterError where dask is not installed, the scheduler cannot be reached or a worker fails, and whatever the
@@ -35,17 +36,17 @@ def prepare_on(trace: Trace, run: Path, address: str, progress: Progress | None 
     """
     report = progress or (lambda _what, _share: None)
     with _client(address) as client:
-        _map_ranks(client, trace, report)
-        _map_calls(client, trace, run.resolve(), report)
+        summary = _map_ranks(client, trace, report)
+        _map_calls(client, summary, run.resolve(), report)
+    return summary
 
 
-def _map_ranks(client: Any, trace: Trace, report: Progress) -> None:
+def _map_ranks(client: Any, trace: Trace, report: Progress) -> Summary:
     """Ranks without a stored summary; a selection within files is cheaper to make here."""
     missing = [info for info in trace.ranks if info.rank not in trace.summarised_ranks]
     files = trace.whole_files
     if not missing or not files:
-        summarise(trace)
-        return
+        return Summary.of(trace)
     report(f"{len(missing)} ranks on the cluster", 0.0)
     jobs = [
         client.submit(
@@ -53,28 +54,28 @@ def _map_ranks(client: Any, trace: Trace, report: Progress) -> None:
         )
         for info in missing
     ]
-    summarise(trace, apart=_results(client, jobs))
+    return Summary.of(trace, apart=_results(client, jobs))
 
 
-def _map_calls(client: Any, trace: Trace, run: Path, report: Progress) -> None:
+def _map_calls(client: Any, summary: Summary, run: Path, report: Progress) -> None:
     try:
-        trace.require_alignment("pairing sends with waits")
+        summary.trace.require_alignment("pairing sends with waits")
     except ClockError:
         return
-    slices = flow_slices(trace)
+    slices = flow_slices(summary)
     report(f"flows of {len(slices)} sets of calls on the cluster", 0.5)
     jobs = [
-        client.submit(_sums_on_a_worker, run, trace.selection, chosen, pure=False)
+        client.submit(_sums_on_a_worker, run, summary.trace.selection, chosen, pure=False)
         for chosen in slices
     ]
-    keep_sums(trace, [row for rows in _results(client, jobs) for row in rows])
+    keep_sums(summary, [row for rows in _results(client, jobs) for row in rows])
 
 
 def _sums_on_a_worker(run: Path, selection: Selection, chosen: Slice) -> list[FlowRow]:
     trace = Trace.open(run).select(
         **{name: getattr(selection, name) for name in selection.__dataclass_fields__}
     )
-    return sums_of_slice(flow_ends(trace), chosen)
+    return sums_of_slice(FlowEnds.of(trace), chosen)
 
 
 def _results(client: Any, jobs: list[Any]) -> list[Any]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kprof.analysis.calls import calls
 from kprof.analysis.rules.warmup import steady_part
 from kprof.analysis.skew import launch_starts
-from kprof.analysis.summary import summarise
+from kprof.analysis.summary import Summary
 from kprof.errors import SelectionError
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> p
     is empty.
     """
     sides = [_side(base, "base"), _side(candidate, "candidate")]
-    samples = [_samples(traces) for traces in sides]
+    samples = [_samples(runs) for runs in sides]
     is_one_kernel = _kernels(samples[0]) == _kernels(samples[1]) and len(_kernels(samples[0])) == 1
     if is_one_kernel or not all(_CALL_KEY in of_side for of_side in samples):
         samples = [_without_calls(of_side) for of_side in samples]
-    floors = [_clock_floor_ns(traces) for traces in sides]
+    floors = [_clock_floor_ns(runs) for runs in sides]
     keys = sorted(set(samples[0]) | set(samples[1]))
     table = _table(
         [_compare(key, samples[0].get(key), samples[1].get(key), max(floors)) for key in keys]
@@ -88,20 +88,20 @@ def _table(rows: list[_Row]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(_COLUMNS))
 
 
-def _side(traces: Trace | Sequence[Trace], name: str) -> list[Trace]:
+def _side(traces: Trace | Sequence[Trace], name: str) -> list[Summary]:
     chosen = list(traces) if isinstance(traces, Sequence) else [traces]
     if not chosen or all(trace.num_events() == 0 for trace in chosen):
         raise SelectionError(
             f"the {name} side has no events to compare; give a capture that holds some"
         )
-    return [steady_part(trace)[0] for trace in chosen]
+    return [steady_part(Summary.of(trace))[0] for trace in chosen]
 
 
-def _samples(traces: list[Trace]) -> dict[_Key, Floats]:
+def _samples(runs: list[Summary]) -> dict[_Key, Floats]:
     """Samples by (kernel, region, level), one per launch of all repeats."""
     collected: dict[_Key, list[float]] = {}
-    for trace in traces:
-        for kernel, region, level, value in _launch_samples(trace):
+    for summary in runs:
+        for kernel, region, level, value in _launch_samples(summary):
             collected.setdefault((kernel, region, level), []).append(value)
     return {key: np.array(values) for key, values in collected.items()}
 
@@ -114,25 +114,28 @@ def _without_calls(samples: dict[_Key, Floats]) -> dict[_Key, Floats]:
     return {key: values for key, values in samples.items() if key != _CALL_KEY}
 
 
-def _call_lengths(trace: Trace) -> list[float]:
+def _call_lengths(summary: Summary) -> list[float]:
     """Nothing where kernels are launched at paces of their own: then an ordinal is no call."""
-    starts = launch_starts(trace)
+    starts = launch_starts(summary)
     if starts.groupby(["kernel", "rank"])["ordinal"].nunique().nunique() != 1:
         return []
-    if trace.is_on_one_clock:
-        return [float(length) for length in calls(trace)["length_ns"]]
+    if summary.trace.is_on_one_clock:
+        return [float(length) for length in calls(summary)["length_ns"]]
     per_rank = starts.groupby(["ordinal", "rank"])
     lengths = per_rank["last_ns"].max() - per_rank["first_ns"].min()
     return [float(length) for length in lengths.groupby("ordinal").max()]
 
 
-def _launch_samples(trace: Trace) -> list[tuple[str, str, str, float]]:
-    summarise(trace)
-    length = "max(last_ns) - min(first_ns)" if trace.is_on_one_clock else "max(last_ns - first_ns)"
-    lengths = trace.frame(
+def _launch_samples(summary: Summary) -> list[tuple[str, str, str, float]]:
+    length = (
+        "max(last_ns) - min(first_ns)"
+        if summary.trace.is_on_one_clock
+        else "max(last_ns - first_ns)"
+    )
+    lengths = summary.frame(
         f"SELECT kernel, '' AS region, {length} AS value FROM spans_of_launches GROUP BY kernel, ordinal"
     )
-    regions = trace.frame(
+    regions = summary.frame(
         """
         WITH by_block AS (
             SELECT s.kernel, s.ordinal, c.rank, c.block, c.region_id, sum(c.total_ns) AS total_ns
@@ -140,7 +143,7 @@ def _launch_samples(trace: Trace) -> list[tuple[str, str, str, float]]:
         SELECT kernel, coalesce(r.name, 'unknown region') AS region, avg(total_ns) AS mean, max(total_ns) AS slowest
         FROM by_block LEFT JOIN regions r ON r.id = region_id GROUP BY kernel, r.name, ordinal"""
     )
-    rows = [(*_CALL_KEY, length) for length in _call_lengths(trace)]
+    rows = [(*_CALL_KEY, length) for length in _call_lengths(summary)]
     rows += [(row["kernel"], "", LAUNCH, float(row["value"])) for row in lengths.to_dict("records")]
     for row in regions.to_dict("records"):
         rows.append((row["kernel"], row["region"], "mean block", float(row["mean"])))
@@ -148,10 +151,10 @@ def _launch_samples(trace: Trace) -> list[tuple[str, str, str, float]]:
     return rows
 
 
-def _clock_floor_ns(traces: list[Trace]) -> tuple[float, float]:
+def _clock_floor_ns(runs: list[Summary]) -> tuple[float, float]:
     """Step of the coarsest clock, and the worst error bound between two ranks."""
-    step = max(info.clock.step_ns for trace in traces for info in trace.ranks)
-    bounds = [trace.alignment.widest_bound_ns for trace in traces if trace.alignment is not None]
+    step = max(info.clock.step_ns for summary in runs for info in summary.trace.ranks)
+    bounds = [run.trace.alignment.widest_bound_ns for run in runs if run.trace.alignment]
     return float(step), max(bounds, default=0.0)
 
 

@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof.analysis.calls import Call
-from kprof.analysis.dependencies.graph import CallGraph, Ints, graph_of
-from kprof.analysis.summary import summarise
+from kprof.analysis.dependencies.graph import ACROSS_RANKS, CallGraph, Ints, graph_of
+from kprof.analysis.metric import metric
+from kprof.analysis.summary import Summary
 from kprof.analysis.waiting import blame
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.trace import Trace
 
 # The longest waits hold nearly all of the waiting; chains of ranks waiting for ranks are at most this long.
 _MAX_WAITS: Final = 4000
 _MAX_HOPS: Final = 16
 
 
-def delay_costs(trace: Trace, call: Call | None = None) -> pd.DataFrame:
+@metric(one_clock=ACROSS_RANKS)
+def delay_costs(summary: Summary, call: Call | None = None) -> pd.DataFrame:
     """Waits of a call traced back to the region that made the sender late (Boehme et al., doi 10.1145/2934661).
 
     While a rank waited for a send that had not started, its sender was busy with something: that region is
@@ -35,7 +36,7 @@ def delay_costs(trace: Trace, call: Call | None = None) -> pd.DataFrame:
     import pandas as pd
 
     columns = ["rank", "region", "direct_ns", "propagated_ns"]
-    graph = graph_of(trace, call)
+    graph = graph_of(summary, call)
     if graph is None:
         return pd.DataFrame({name: [] for name in [*columns, "cost_ns", "share"]})
     costs = _Tracer(graph).charge_all()
@@ -103,15 +104,15 @@ class _Tracer:
         self.costs[rank, region][0 if hops == 0 else 1] += duration_ns
 
 
-def stragglers(trace: Trace) -> pd.DataFrame:
+@metric()
+def stragglers(summary: Summary) -> pd.DataFrame:
     """The straggler sheet, a row per recorded rank; needs no alignment.
 
     Columns: rank, wait_ns, wait_share (of its block time), caused_ns (wait of the others for it), arrived_last
     (share of the launches and waiting ranks in which it was the one waited for longest), work_ns,
     work_vs_median. What would be gained if only that rank were like the others is in `what_if`.
     """
-    summarise(trace)
-    table = trace.frame(
+    table = summary.frame(
         """
         WITH waits AS (
             SELECT c.rank, c.launch, c.peer, sum(c.total_ns) AS wait_ns
@@ -129,7 +130,7 @@ def stragglers(trace: Trace) -> pd.DataFrame:
             coalesce(work_ns / nullif(median(work_ns) OVER (), 0), 0.0) AS work_vs_median
         FROM own LEFT JOIN last USING (rank) ORDER BY rank"""
     )
-    foreign = blame(trace)
+    foreign = blame(summary)
     foreign = foreign[foreign["rank"] != foreign["peer"]]
     caused = foreign.groupby("peer")["wait_ns"].sum()
     table.insert(3, "caused_ns", table["rank"].map(caused).fillna(0).astype("int64"))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kprof.analysis.once import once_per_trace
-from kprof.analysis.summary import SUB_BUCKETS, summarise
+from kprof.analysis.memo import memo
+from kprof.analysis.metric import metric
+from kprof.analysis.summary import SUB_BUCKETS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.trace import Trace
+    from kprof.analysis.summary import Summary
 
 # A percentile is the (geometric) middle of its bucket, kept between the true minimum and maximum.
 PERCENTILE_ERROR: Final = 2 ** (0.5 / SUB_BUCKETS) - 1
 
 
-def stats(trace: Trace) -> pd.DataFrame:
+@metric(name="regions")
+def stats(summary: Summary) -> pd.DataFrame:
     """Durations per region, the longest total first.
 
     Columns: region, category, count, total_ns, mean_ns, median_ns, p95_ns, p99_ns, max_ns, share (of block
@@ -24,8 +26,7 @@ def stats(trace: Trace) -> pd.DataFrame:
     histogram with 16 buckets an octave: at most 2.2 % from the nearest-rank percentile. Open spans have no
     duration and do not count.
     """
-    summarise(trace)
-    return trace.frame(
+    return summary.frame(
         f"""
         WITH totals AS (
             SELECT region_id, sum(events) AS count, sum(total_ns) AS total_ns, min(min_ns) AS min_ns,
@@ -50,20 +51,18 @@ def stats(trace: Trace) -> pd.DataFrame:
 BLOCK_TIME_SQL: Final = "SELECT sum(last_ns - first_ns) FROM tracks"
 
 
-@once_per_trace
-def block_time_ns(trace: Trace, rank: int | None = None) -> int:
+@memo
+def block_time_ns(summary: Summary, rank: int | None = None) -> int:
     """The sum over launches and tracks of last end - first start: what shares "of block time" refer to."""
-    summarise(trace)
     where = "" if rank is None else f" WHERE rank = {int(rank)}"
-    frame = trace.frame(f"SELECT coalesce(({BLOCK_TIME_SQL}{where}), 0) AS block_time_ns")
+    frame = summary.frame(f"SELECT coalesce(({BLOCK_TIME_SQL}{where}), 0) AS block_time_ns")
     return int(frame["block_time_ns"].iloc[0])
 
 
-def histogram(trace: Trace) -> pd.DataFrame:
+def histogram(summary: Summary) -> pd.DataFrame:
     """Number of events by rank, region and duration: rank, region, category, from_ns (of the bucket),
     events."""
-    summarise(trace)
-    return trace.frame(
+    return summary.frame(
         f"""
         SELECT rank, coalesce(name, 'unknown region') AS region, coalesce(category, 'other') AS category,
             pow(2, bucket / {SUB_BUCKETS}.0) AS from_ns, events

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from kprof.analysis.summary import CLOSED_SPANS, WAIT, WORK, summarise
+from kprof.analysis.metric import metric
+from kprof.analysis.summary import CLOSED_SPANS, WAIT, WORK
+from kprof.errors import SelectionError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.trace import Trace
+    from kprof.analysis.summary import Summary
+
+_MAX_EVENTS_SORTED: Final = 5_000_000
 
 
-def ramp_and_tail(trace: Trace) -> pd.DataFrame:
+@metric()
+def ramp_and_tail(summary: Summary) -> pd.DataFrame:
     """Kernel start to a track's first useful event, and its last useful event to the kernel's end, per launch
     and rank.
 
@@ -20,8 +25,7 @@ def ramp_and_tail(trace: Trace) -> pd.DataFrame:
     max_ramp_ns, mean_tail_ns, max_tail_ns, last_block (whose useful work ends last). Tracks without useful work
     count with the whole duration as ramp and no tail. On the rank's own clock: needs no alignment.
     """
-    summarise(trace)
-    return trace.frame(
+    return summary.frame(
         """
         SELECT s.kernel, s.ordinal, s.rank, s.tracks, s.last_ns - s.first_ns AS duration_ns,
             avg(coalesce(t.first_useful_ns, s.last_ns) - s.first_ns) AS mean_ramp_ns,
@@ -34,15 +38,22 @@ def ramp_and_tail(trace: Trace) -> pd.DataFrame:
     )
 
 
-def stalls(trace: Trace) -> pd.DataFrame:
+@metric()
+def stalls(summary: Summary) -> pd.DataFrame:
     """Stall time of every SM (or CU), and how much of it useful work of another of its tracks covers.
 
     Columns: rank, hw_id, tracks, stall_ns (union of the waits on it), hidden_ns (covered by compute, send or
     recv of another track), exposed_ns. `hw_id` is what the device says where a block ran; on the CPU target it
     is the block. A useful span around a wait of its own track would hide it and is not counted: only innermost
-    spans are. Sorts all events: for captures that fit a screen, not for hundreds of millions of events.
+    spans are. Sorts all events: raises SelectionError for more than five million.
     """
-    return trace.frame(
+    num_events = summary.trace.num_events()
+    if num_events > _MAX_EVENTS_SORTED:
+        raise SelectionError(
+            f"hidden and exposed stalls sort all events, and {num_events:,} are more than {_MAX_EVENTS_SORTED:,}; "
+            "select a few launches to see them"
+        )
+    return summary.frame(
         f"""
         WITH spans AS (
             SELECT rank, launch, hw_id, block, warp, start_ns, end_ns, {WAIT} AS waits, {WORK} AS works,
@@ -73,15 +84,15 @@ def _beyond(until: str) -> str:
     return f"greatest(0, end_ns - greatest(start_ns, {until}))"
 
 
-def bandwidth(trace: Trace) -> pd.DataFrame:
+@metric()
+def bandwidth(summary: Summary) -> pd.DataFrame:
     """Bytes over time of regions that count bytes, per link.
 
     Columns: region, rank, peer (-1 where the region names none), spans, bytes, total_ns (sum over tracks),
     per_track_gb_s (bytes / total), busy_ns (first start to last end per launch, summed), link_gb_s (bytes /
     busy). GB are 10^9 bytes.
     """
-    summarise(trace)
-    return trace.frame(
+    return summary.frame(
         """
         WITH per_launch AS (
             SELECT r.name AS region, c.rank, c.peer, c.launch, sum(c.events) AS spans, sum(c.bytes) AS bytes,

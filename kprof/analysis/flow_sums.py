@@ -1,5 +1,4 @@
-"""Sums over flows (a send and the wait that it releases), made slice by slice of launches and kept with the
-trace.
+"""Sums over flows (a send and the wait that it releases), made slice by slice of launches and kept in the summary.
 
     flow_sums   send_region, wait_region, src, dst -> flows, sends, wait_ns, late_sender_ns, exposed_transfer_ns,
                 violations, violations_beyond_bound, bound_ns
@@ -18,14 +17,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kprof.analysis.once import once_per_trace
-from kprof.analysis.summary import table_exists
+from kprof.analysis.memo import memo
 from kprof.trace.flows.ends import FlowEnds, Slice
 from kprof.trace.flows.pairing import Ends
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kprof.analysis.summary import Summary
     from kprof.trace import Trace
 
 # Both sides of a slice are in memory at a time: about 60 bytes for each of at most this many sends and waits.
@@ -47,15 +46,15 @@ class CallsPaired:
         return len(self.ordinals) == self.of_calls
 
 
-@once_per_trace
-def flow_ends(trace: Trace) -> FlowEnds:
+@memo
+def flow_ends(summary: Summary) -> FlowEnds:
     """The sends and waits that can meet."""
-    return FlowEnds.of(trace)
+    return FlowEnds.of(summary.trace)
 
 
-def calls_paired(trace: Trace) -> CallsPaired:
+def calls_paired(summary: Summary) -> CallsPaired:
     """All calls, or those that are looked at where there are too many sends and waits for all of them."""
-    ends = flow_ends(trace).ends_of_groups
+    ends = flow_ends(summary).ends_of_groups
     total = sum(ends.values())
     if total <= MAX_EVENTS_PAIRED or len(ends) < 2:
         return CallsPaired(tuple(ends), len(ends))
@@ -65,17 +64,18 @@ def calls_paired(trace: Trace) -> CallsPaired:
     return CallsPaired(tuple(sorted(spread)), len(ends))
 
 
-def sum_flows(trace: Trace) -> None:
-    """Make the table of this module in the trace's database, unless it is there."""
-    if not table_exists(trace, "flow_sums"):
-        ends = flow_ends(trace)
-        keep_sums(trace, [row for part in flow_slices(trace) for row in sums_of_slice(ends, part)])
+def sum_flows(summary: Summary) -> None:
+    """Make the table of this module, unless it is there."""
+    if not summary.has_table("flow_sums"):
+        ends = flow_ends(summary)
+        slices = flow_slices(summary)
+        keep_sums(summary, [row for part in slices for row in sums_of_slice(ends, part)])
 
 
-def keep_sums(trace: Trace, rows: list[FlowRow]) -> None:
+def keep_sums(summary: Summary, rows: list[FlowRow]) -> None:
     """Unite the sums of all sets of calls."""
-    trace.put("flow_parts", _parts_table(rows))
-    trace.frame(_UNITE_SQL)
+    summary.put("flow_parts", _parts_table(rows))
+    summary.frame(_UNITE_SQL)
 
 
 FlowRow = tuple[float, ...]
@@ -116,10 +116,10 @@ def _parts_table(rows: list[FlowRow]) -> pa.Table:
     return pa.table(arrays, names=list(_PART_COLUMNS))
 
 
-def flow_slices(trace: Trace) -> list[Slice]:
+def flow_slices(summary: Summary) -> list[Slice]:
     """The calls that are looked at, in slices of at most about EVENTS_PER_SLICE sends and waits."""
-    groups = frozenset(calls_paired(trace).ordinals)
-    return list(flow_ends(trace).slices(EVENTS_PER_SLICE, groups))
+    groups = frozenset(calls_paired(summary).ordinals)
+    return list(flow_ends(summary).slices(EVENTS_PER_SLICE, groups))
 
 
 def sums_of_slice(ends: FlowEnds, chosen: Slice) -> list[FlowRow]:

@@ -1,4 +1,4 @@
-"""The small tables that all analyses start from, made once and kept with the trace.
+"""A trace and the small tables that all analyses of it start from.
 
 They are the summaries of the ranks (`rank_summary.py`), put on the trace's clock and ids and united: stored ones are
 read from the capture, the others are made from the events. Nothing here holds all events: every table is an aggregate
@@ -15,11 +15,10 @@ of all times. Times are on the trace's clock; lengths are what the rank's own cl
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kprof.capture.directory import EVENT_OPEN
 from kprof.capture.manifest import RankInfo
@@ -32,6 +31,7 @@ from kprof.capture.rank_summary import (
     track_slices,
 )
 from kprof.regions import RegionTable
+from kprof.trace.queries import Workspace
 from kprof.trace.views import aligned_sql, segment_of
 
 if TYPE_CHECKING:
@@ -46,14 +46,12 @@ __all__ = [
     "WAIT",
     "WORK",
     "Progress",
-    "summarise",
-    "table_exists",
+    "Summary",
 ]
 
 Progress = Callable[[str, float], None]
 # Each worker sorts a slice of events: more of them read faster than disks and need more memory.
 _MAX_WORKERS: Final = 4
-_SUMMARISED: weakref.WeakSet[Trace] = weakref.WeakSet()
 _WHAT: Final = "work and waits of every track"
 
 CLOSED_SPANS: Final = f"kind = 'span' AND flags & {EVENT_OPEN} = 0"
@@ -61,32 +59,41 @@ WORK: Final = "category IN ('compute', 'send', 'recv')"
 WAIT: Final = "category IN ('wait', 'sync')"
 
 
-def summarise(
-    trace: Trace, progress: Progress | None = None, apart: Sequence[pa.Table] | None = None
-) -> None:
-    """Make the tables of this module in the trace's database, unless they are there.
+class Summary(Workspace):
+    """A trace with the tables of this module; further tables and results of analyses are kept here, too.
 
-    `apart` are summaries (`rank_summary.summarise_file`) of all selected ranks without a stored one, where they
-    were made elsewhere.
+    Make one with `Summary.of`: what is worked out for it is worked out once.
     """
-    if trace in _SUMMARISED:
-        return
-    report = progress or (lambda _what, _share: None)
-    trace.frame(PARTS_TABLE_SQL)
-    if apart is None:
-        _make_parts(trace, report)
-    for table in apart or ():
-        _add_parts(trace, table)
-    report("uniting the ranks", 0.9)
-    for statement in (_CELLS_SQL, _TRACKS_SQL, _BUCKETS_SQL, "DROP TABLE parts", _LAUNCHES_SQL):
-        trace.frame(statement)
-    _SUMMARISED.add(trace)
 
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(trace)
+        self.trace = trace
+        self.results: dict[Any, Any] = {}
 
-def table_exists(trace: Trace, table: str) -> bool:
-    """Whether the trace's database has a table of this name."""
-    query = "SELECT 1 FROM duckdb_tables() WHERE table_name = ?"
-    return len(trace.frame(query, [table])) > 0
+    @staticmethod
+    def of(
+        trace: Trace, progress: Progress | None = None, apart: Sequence[pa.Table] | None = None
+    ) -> Summary:
+        """Make the tables; raises CorruptCaptureError where the events cannot be read.
+
+        `apart` are summaries (`rank_summary.summarise_file`) of all selected ranks without a stored one, where they
+        were made elsewhere.
+        """
+        report = progress or (lambda _what, _share: None)
+        summary = Summary(trace)
+        summary.frame(PARTS_TABLE_SQL)
+        if apart is None:
+            _make_parts(summary, report)
+        for table in apart or ():
+            _add_parts(summary, table)
+        report("uniting the ranks", 0.9)
+        for statement in (_CELLS_SQL, _TRACKS_SQL, _BUCKETS_SQL, "DROP TABLE parts", _LAUNCHES_SQL):
+            summary.frame(statement)
+        return summary
+
+    def select(self, **changes: Any) -> Summary:
+        """The summary of a part of the trace (see Trace.select); it holds nothing of this one."""
+        return Summary.of(self.trace.select(**changes))
 
 
 def _summarise_files(
@@ -104,27 +111,28 @@ def _summarise_files(
             yield jobs.pop(0).result()
 
 
-def _make_parts(trace: Trace, report: Progress) -> None:
+def _make_parts(summary: Summary, report: Progress) -> None:
     """Summarise the ranks that have no stored summary: from their files, or what a selection leaves of them."""
+    trace = summary.trace
     world_size = trace.manifest.world_size
     missing = [info for info in trace.ranks if info.rank not in trace.summarised_ranks]
     files = trace.whole_files
     if files:
-        threads = int(trace.frame("SELECT current_setting('threads') AS n")["n"].iloc[0])
+        threads = int(summary.frame("SELECT current_setting('threads') AS n")["n"].iloc[0])
         workers = min(_MAX_WORKERS, threads)
         for table in _summarise_files(missing, files, world_size, report, workers):
-            _add_parts(trace, table)
+            _add_parts(summary, table)
         return
     slices = list(_slices(missing))
     for i, (where, regions) in enumerate(slices):
         report(_WHAT, 0.9 * i / len(slices))
         for statement in part_statements("selected_raw_events", where, regions, world_size):
-            trace.frame(statement)
+            summary.frame(statement)
 
 
-def _add_parts(trace: Trace, table: pa.Table) -> None:
-    trace.put("incoming_parts", table)
-    trace.frame("INSERT INTO parts BY NAME SELECT * FROM incoming_parts")
+def _add_parts(summary: Summary, table: pa.Table) -> None:
+    summary.put("incoming_parts", table)
+    summary.frame("INSERT INTO parts BY NAME SELECT * FROM incoming_parts")
 
 
 def _slices(ranks: list[RankInfo]) -> Iterator[tuple[str, RegionTable]]:

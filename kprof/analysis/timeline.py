@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from kprof.analysis.calls import typical_call
 from kprof.analysis.skew import launch_starts
-from kprof.analysis.summary import CLOSED_SPANS, summarise
+from kprof.analysis.summary import CLOSED_SPANS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.trace import Trace
+    from kprof.analysis.summary import Summary
 
 
 @dataclass(frozen=True)
@@ -24,36 +24,35 @@ class Focus:
     what: str
 
 
-def focus(trace: Trace) -> Focus:
+def focus(summary: Summary) -> Focus:
     """The call of median length; the whole run where there is one call only."""
-    call = typical_call(trace)
+    call = typical_call(summary)
     return Focus(0, 0, "nothing") if call is None else Focus(call.start_ns, call.end_ns, call.name)
 
 
-def _launches_within(trace: Trace, over: Focus) -> str:
+def _launches_within(summary: Summary, over: Focus) -> str:
     """A condition that lets Parquet row groups of launches before and after go unread."""
-    starts = launch_starts(trace)
+    starts = launch_starts(summary)
     within = starts[(starts["first_ns"] < over.end_ns) & (starts["last_ns"] > over.start_ns)]
     numbers = sorted(set(within["launch"].tolist()))
     return f"launch IN ({', '.join(map(str, numbers)) or 'NULL'})"
 
 
-def activity(trace: Trace, over: Focus, num_bins: int = 240) -> pd.DataFrame:
+def activity(summary: Summary, over: Focus, num_bins: int = 240) -> pd.DataFrame:
     """Share of a rank's tracks in each category per time bin: rank, category, bin, from_ns, share.
 
     A span adds its part of the first and last bin and one to each bin between; the latter as a step up and down
     that is summed along the bins, so that no event is repeated. On unaligned clocks every rank is shown on its
     own.
     """
-    summarise(trace)
     width = max(1, -(-(over.end_ns - over.start_ns) // num_bins))
-    frame = trace.frame(
+    frame = summary.frame(
         f"""
         WITH spans AS (
             SELECT rank, category, greatest(start_ns, {over.start_ns}) - {over.start_ns} AS a,
                 least(end_ns, {over.end_ns}) - {over.start_ns} AS b
             FROM events WHERE {CLOSED_SPANS} AND start_ns < {over.end_ns} AND end_ns > {over.start_ns}
-                AND {_launches_within(trace, over)}),
+                AND {_launches_within(summary, over)}),
         cut AS (SELECT *, a // {width} AS first, b // {width} AS last FROM spans),
         parts AS (
             SELECT rank, category, first AS bin, sum(least(b, (first + 1) * {width}) - a) AS part,
@@ -64,16 +63,16 @@ def activity(trace: Trace, over: Focus, num_bins: int = 240) -> pd.DataFrame:
             CAST(sum(ups) AS DOUBLE) AS ups, CAST(sum(downs) AS DOUBLE) AS downs
         FROM parts GROUP BY ALL"""
     )
-    return _shares(trace, frame, over, width, num_bins)
+    return _shares(summary, frame, over, width, num_bins)
 
 
 def _shares(
-    trace: Trace, frame: pd.DataFrame, over: Focus, width: int, num_bins: int
+    summary: Summary, frame: pd.DataFrame, over: Focus, width: int, num_bins: int
 ) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    tracks = trace.frame(
+    tracks = summary.frame(
         "SELECT rank, count(DISTINCT (block, warp)) AS tracks FROM tracks GROUP BY rank"
     ).set_index("rank")["tracks"]
     rows = frame[["rank", "category"]].drop_duplicates().sort_values(["rank", "category"])
@@ -101,7 +100,7 @@ def _shares(
 
 
 def longest_spans(
-    trace: Trace, over: Focus, ranks: list[int], blocks_per_rank: int = 16, at_most: int = 2500
+    summary: Summary, over: Focus, ranks: list[int], blocks_per_rank: int = 16, at_most: int = 2500
 ) -> pd.DataFrame:
     """The longest spans of a few blocks of the given ranks: rank, block, warp, region, category, peer,
     start_ns, end_ns.
@@ -109,10 +108,9 @@ def longest_spans(
     Per rank the blocks with the most and the least time waiting are kept, so that the uneven ones are among
     them.
     """
-    summarise(trace)
     chosen = ", ".join(str(rank) for rank in ranks) or "NULL"
     half = max(1, blocks_per_rank // 2)
-    return trace.frame(
+    return summary.frame(
         f"""
         WITH blocks AS (
             SELECT rank, block, sum(work_ns) AS work_ns FROM tracks WHERE rank IN ({chosen}) GROUP BY ALL),
@@ -125,6 +123,6 @@ def longest_spans(
         SELECT rank, block, warp, region, category, coalesce(peer, -1) AS peer, start_ns, end_ns
         FROM events SEMI JOIN first_warps USING (rank, block, warp)
         WHERE {CLOSED_SPANS} AND rank IN ({chosen}) AND start_ns < {over.end_ns} AND end_ns > {over.start_ns}
-            AND {_launches_within(trace, over)}
+            AND {_launches_within(summary, over)}
         ORDER BY duration_ns DESC, event_id LIMIT {int(at_most)}"""
     ).sort_values(["rank", "block", "start_ns"], ignore_index=True)

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from kprof.analysis.durations import BLOCK_TIME_SQL
 from kprof.analysis.flow_sums import sum_flows
-from kprof.analysis.once import once_per_trace
-from kprof.analysis.summary import summarise
+from kprof.analysis.metric import metric
+from kprof.analysis.summary import Summary
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.trace import Trace
 
 WaitKey = Literal["rank", "block", "region", "peer"]
 
@@ -24,7 +23,7 @@ _KEYS: Final[dict[str, str]] = {
 }
 
 
-def waits(trace: Trace, by: WaitKey = "rank") -> pd.DataFrame:
+def waits(summary: Summary, by: WaitKey = "rank") -> pd.DataFrame:
     """Time in regions of category wait and sync, by waiting rank, by its block, by region, or by the rank
     waited for.
 
@@ -33,10 +32,9 @@ def waits(trace: Trace, by: WaitKey = "rank") -> pd.DataFrame:
     Every wait is measured on the waiting rank's own clock, so this holds without alignment.
     """
     keys = _KEYS[by]
-    summarise(trace)
     of_rank = by in ("rank", "block")
     block_time = f"({BLOCK_TIME_SQL}{' WHERE tracks.rank = w.rank' if of_rank else ''})"
-    return trace.frame(
+    return summary.frame(
         f"""
         WITH w AS (
             SELECT {keys}, CAST(sum(events) AS BIGINT) AS count, CAST(sum(total_ns) AS BIGINT) AS wait_ns,
@@ -48,12 +46,30 @@ def waits(trace: Trace, by: WaitKey = "rank") -> pd.DataFrame:
     )
 
 
+@metric()
+def waits_by_rank(summary: Summary) -> pd.DataFrame:
+    """`waits` of ranks."""
+    return waits(summary, "rank")
+
+
+@metric()
+def waits_by_region(summary: Summary) -> pd.DataFrame:
+    """`waits` in regions."""
+    return waits(summary, "region")
+
+
+@metric()
+def waits_by_peer(summary: Summary) -> pd.DataFrame:
+    """`waits` for ranks."""
+    return waits(summary, "peer")
+
+
 _WAIT_CELLS_SQL: Final = """
     SELECT c.*, r.name AS region FROM cells c JOIN regions r ON r.id = c.region_id
     WHERE r.category IN ('wait', 'sync')"""
 
 
-def blame_matrix(trace: Trace, region: str | None = None) -> pd.DataFrame:
+def blame_matrix(summary: Summary, region: str | None = None) -> pd.DataFrame:
     """Wait time of rank r (row) by the rank it waited for (column), in ns; of all wait regions or of one.
 
     Rows are the recorded ranks, columns 0 .. world size - 1. Only waits that name their peer are in it: its sum
@@ -61,24 +77,23 @@ def blame_matrix(trace: Trace, region: str | None = None) -> pd.DataFrame:
     waited for rank 3 itself, the charge stays with 5; see `delay_costs` for the propagated one. Needs no
     alignment.
     """
-    long = blame(trace)
+    long = blame(summary)
     if region is not None:
         long = long[long["region"] == region]
-    ranks = [info.rank for info in trace.ranks]
+    ranks = [info.rank for info in summary.trace.ranks]
     matrix = long.pivot_table(
         index="rank", columns="peer", values="wait_ns", aggfunc="sum", fill_value=0
     )
     matrix = matrix.reindex(
-        index=ranks, columns=list(range(trace.manifest.world_size)), fill_value=0
+        index=ranks, columns=list(range(summary.trace.manifest.world_size)), fill_value=0
     )
     return matrix.astype("int64").rename_axis(index="rank", columns="peer")
 
 
-@once_per_trace
-def blame(trace: Trace) -> pd.DataFrame:
+@metric()
+def blame(summary: Summary) -> pd.DataFrame:
     """The blame matrix in long form and per region: region, rank, peer, count, wait_ns, max_ns."""
-    summarise(trace)
-    return trace.frame(
+    return summary.frame(
         f"""
         SELECT region, rank, peer, CAST(sum(events) AS BIGINT) AS count,
             CAST(sum(total_ns) AS BIGINT) AS wait_ns, max(max_ns) AS max_ns
@@ -86,8 +101,8 @@ def blame(trace: Trace) -> pd.DataFrame:
     )
 
 
-@once_per_trace
-def late_sender(trace: Trace) -> pd.DataFrame:
+@metric(one_clock="late sender")
+def late_sender(summary: Summary) -> pd.DataFrame:
     """Waits released by a send, split into "sent too late" and "on its way", per wait region, source and
     destination.
 
@@ -98,10 +113,8 @@ def late_sender(trace: Trace) -> pd.DataFrame:
     error), bound_ns, blocks (of dst that waited for src), waiting_blocks (of dst that waited for anyone).
     Violations stay in the sums, they are counted and not clamped away. Raises ClockError on unaligned clocks.
     """
-    trace.require_alignment("late sender")
-    summarise(trace)
-    sum_flows(trace)
-    return trace.frame(
+    sum_flows(summary)
+    return summary.frame(
         """
         WITH by_link AS (
             SELECT region_id, rank AS dst, peer AS src, count(DISTINCT block) AS blocks FROM cells GROUP BY ALL),
@@ -127,16 +140,15 @@ _SUMMED: Final = (
 )
 
 
-@once_per_trace
-def unmatched_flows(trace: Trace) -> pd.DataFrame:
+@metric()
+def unmatched_flows(summary: Summary) -> pd.DataFrame:
     """Sends that released no recorded wait and waits without a recorded send, per flow rule.
 
     Columns: send_region, wait_region, sends, waits, flows, unmatched_sends, unmatched_waits. Lost records,
     missing ranks, open spans and slots that do not fit their field are the usual reasons.
     """
-    summarise(trace)
-    sum_flows(trace)
-    return trace.frame(
+    sum_flows(summary)
+    return summary.frame(
         """
         WITH counts AS (SELECT region_id, CAST(sum(events) AS BIGINT) AS events FROM cells GROUP BY region_id),
         pairs AS (

@@ -23,7 +23,8 @@ def locked_database(
     con = duckdb.connect(":memory:")
     con.execute("SET preserve_insertion_order = false")
     con.execute("SET enable_progress_bar = false")
-    con.execute("SET python_enable_replacements = false")
+    # Of its own accord this setting is one connection's, and cursors are connections.
+    con.execute("SET GLOBAL python_enable_replacements = false")
     if num_threads is not None:
         con.execute(f"SET threads = {int(num_threads)}")
     if files:

@@ -11,7 +11,7 @@ from kprof.report.difference import (
 )
 from kprof.report.embedded import EmbeddedTrace, embed
 from kprof.report.machine import SCHEMA_VERSION, to_json
-from kprof.report.model import Report, build
+from kprof.report.model import Report, build, build_from
 from kprof.report.page import write_html
 from kprof.report.terminal import render_terminal
 
@@ -24,6 +24,7 @@ __all__ = [
     "Report",
     "build",
     "build_diff",
+    "build_from",
     "check_bars",
     "diff_to_json",
     "embed",

@@ -101,7 +101,7 @@ def _value(report: Report, name: str) -> float:
 
 def _efficiency(column: str) -> _Metric:
     def read(report: Report) -> float:
-        table = report.efficiency
+        table = report.tables.get("efficiency")
         return float(table[column].iloc[0]) if table is not None and len(table) else 1.0
 
     return _Metric(read, "efficiency")
@@ -109,12 +109,12 @@ def _efficiency(column: str) -> _Metric:
 
 def _rank_load_balance(report: Report) -> float:
     """The least balanced rank: the hierarchical product hides one that is not the slowest."""
-    table = report.rank_efficiency
+    table = report.tables["rank_efficiency"]
     return float(table["load_balance"].min()) if len(table) else 1.0
 
 
 def _wait_share(report: Report) -> float:
-    return float(report.waits_by_region["share"].sum())
+    return float(report.tables["waits_by_region"]["share"].sum())
 
 
 def _max_blame_share(report: Report) -> float:
@@ -125,12 +125,12 @@ def _max_blame_share(report: Report) -> float:
 
 
 def _max_skew(report: Report) -> float:
-    table = report.launch_skew
+    table = report.tables.get("launch_skew")
     return float(table["skew_ns"].max()) if table is not None and len(table) else 0.0
 
 
 def _violations(report: Report) -> float:
-    table = report.late_sender
+    table = report.tables.get("late_sender")
     return float(table["violations"].sum()) if table is not None else 0.0
 
 

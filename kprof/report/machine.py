@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from kprof.analysis import all_metrics
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -37,30 +39,6 @@ if TYPE_CHECKING:
     from kprof.report.model import Report
 
 SCHEMA_VERSION: Final = 1
-TABLES: Final = (
-    "efficiency",
-    "rank_efficiency",
-    "launch_efficiency",
-    "launch_skew",
-    "regions",
-    "late_sender",
-    "waits_by_rank",
-    "waits_by_region",
-    "waits_by_peer",
-    "imbalance_by_rank",
-    "imbalance_by_block",
-    "blame",
-    "unmatched_flows",
-    "stragglers",
-    "ramp_and_tail",
-    "barrier_waits",
-    "bandwidth",
-    "stalls",
-    "critical_path",
-    "critical_regions",
-    "what_if",
-    "delay_costs",
-)
 
 
 def to_json(report: Report) -> bytes:
@@ -74,7 +52,7 @@ def to_json(report: Report) -> bytes:
         "refused": report.refused,
         "quality": quality_rows(report),
         "losses": loss_rows(report),
-        "tables": {name: table_rows(getattr(report, name)) for name in TABLES},
+        "tables": {name: table_rows(report.tables.get(name)) for name in all_metrics()},
         "blame_matrix": {
             "rows": matrix.index.tolist(),
             "columns": matrix.columns.tolist(),

@@ -84,8 +84,8 @@ def to_html(report: Report, trace: EmbeddedTrace | None = None) -> str:
         efficiency=_efficiency(report),
         rank_rows=_rank_rows(report),
         cut=_what_is_cut,
-        region_rows=report.regions.to_dict("records")[:_TABLE_ROWS],
-        num_regions=len(report.regions),
+        region_rows=report.tables["regions"].to_dict("records")[:_TABLE_ROWS],
+        num_regions=len(report.tables["regions"]),
         percentile_error=PERCENTILE_ERROR,
         quality=_quality_rows(report),
         lossy_regions=_loss_rows(report),
@@ -118,7 +118,7 @@ def _script_json(value: Any) -> Any:
 
 
 def _efficiency(report: Report) -> dict[str, Any] | None:
-    table = report.efficiency
+    table = report.tables.get("efficiency")
     return None if table is None or table.empty else dict(table.to_dict("records")[0].items())  # type: ignore[arg-type]
 
 
@@ -151,11 +151,13 @@ def _loss_rows(report: Report) -> list[dict[str, Any]]:
 def _rank_rows(report: Report) -> list[dict[str, Any]]:
     """The straggler sheet: own work and wait, the wait caused to the others, and what fixing the rank would
     gain."""
-    efficiency = report.rank_efficiency.set_index("rank").to_dict("index")
+    efficiency = report.tables["rank_efficiency"].set_index("rank").to_dict("index")
     gains = _gains(report)
     shown = report.telling_ranks(_TABLE_ROWS)
     rows = []
-    for row in report.stragglers[report.stragglers["rank"].isin(shown)].to_dict("records"):
+    for row in report.tables["stragglers"][report.tables["stragglers"]["rank"].isin(shown)].to_dict(
+        "records"
+    ):
         own = efficiency[row["rank"]]
         gain = gains.get(row["rank"])
         rows.append(
@@ -171,7 +173,7 @@ def _rank_rows(report: Report) -> list[dict[str, Any]]:
 
 def _gains(report: Report) -> dict[int, tuple[float, float]]:
     """By rank: what a call would end earlier if only that rank were like the median rank."""
-    table = report.what_if
+    table = report.tables.get("what_if")
     if table is None:
         return {}
     rows = table[table["rank"] >= 0].to_dict("records")
@@ -180,7 +182,7 @@ def _gains(report: Report) -> dict[int, tuple[float, float]]:
 
 def _what_if_rows(report: Report) -> list[dict[str, Any]]:
     """What would help, and the two scenarios of the whole call; ranks whose repair gains nothing are left out."""
-    table = report.what_if
+    table = report.tables.get("what_if")
     if table is None:
         return []
     rows = table[(table["gain_share"] >= 0.005) | (table["rank"] < 0)]
@@ -188,14 +190,14 @@ def _what_if_rows(report: Report) -> list[dict[str, Any]]:
 
 
 def _path_rows(report: Report) -> list[dict[str, Any]]:
-    table = report.critical_regions
+    table = report.tables.get("critical_regions")
     if table is None:
         return []
     return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")[:10]]
 
 
 def _delay_rows(report: Report) -> list[dict[str, Any]]:
-    table = report.delay_costs
+    table = report.tables.get("delay_costs")
     if table is None:
         return []
     return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")[:10]]
@@ -208,10 +210,11 @@ def _bounds(report: Report) -> dict[int, str]:
 
 def _late_rows(report: Report) -> list[dict[str, Any]]:
     """The pairs that cost most, differences below the clock error written as such."""
-    if report.late_sender is None:
+    table = report.tables.get("late_sender")
+    if table is None:
         return []
     rows = []
-    for row in report.late_sender.to_dict("records")[:16]:
+    for row in table.to_dict("records")[:16]:
         flows, bound = max(1, row["flows"]), row["bound_ns"]
         rows.append(
             {str(key): value for key, value in row.items()}

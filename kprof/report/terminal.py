@@ -49,7 +49,7 @@ def _line(text: str, style: str = "") -> RenderableType:
 def _efficiency_line(report: Report) -> RenderableType:
     from rich.text import Text
 
-    table = report.efficiency
+    table = report.tables.get("efficiency")
     if table is None or table.empty:
         return Text("efficiency: not known", style="dim")
     row = table.to_dict("records")[0]
@@ -127,7 +127,7 @@ def _table(columns: list[str]) -> Table:
 
 def _ranks(report: Report) -> RenderableType:
     table = _table(["rank", "events", "work", "vs median", "wait", "load balance"])
-    shown, ranks = report.telling_ranks(_MAX_ROWS), report.imbalance_by_rank
+    shown, ranks = report.telling_ranks(_MAX_ROWS), report.tables["imbalance_by_rank"]
     for row in ranks[ranks["rank"].isin(shown)].to_dict("records"):
         table.add_row(
             str(row["rank"]),
@@ -153,11 +153,11 @@ def _regions(report: Report) -> RenderableType:
         "of block time",
     ]
     table = _table(columns)
-    for row in report.regions.to_dict("records")[:_MAX_ROWS]:
+    for row in report.tables["regions"].to_dict("records")[:_MAX_ROWS]:
         times = [duration(row[f"{name}_ns"]) for name in ("total", "median", "p95", "p99", "max")]
         name, category = _line(str(row["region"])), str(row["category"])
         table.add_row(name, category, f"{row['count']:,}", *times, percent(row["share"]))
-    return _titled("Regions", table, len(report.regions), "regions")
+    return _titled("Regions", table, len(report.tables["regions"]), "regions")
 
 
 def _blame(report: Report) -> RenderableType:

@@ -11,8 +11,7 @@ from kprof.analysis import Severity
 from kprof.analysis.wording import duration, members
 
 if TYPE_CHECKING:
-    from kprof.analysis import Finding
-    from kprof.trace import Trace
+    from kprof.analysis import Finding, Summary
 
 _SEVERE: Final = (Severity.CRITICAL, Severity.MAJOR)
 _NO_WAITS: Final = "No region of category wait or sync was recorded, so nothing can be said about who waited for whom."
@@ -26,7 +25,7 @@ class Verdict:
     remedy: str = ""
 
 
-def verdict_of(trace: Trace, found: Sequence[Finding], num_events: int) -> Verdict:
+def verdict_of(summary: Summary, found: Sequence[Finding], num_events: int) -> Verdict:
     """The costliest finding, or that there is none; then what makes it doubtful.
 
     A capture that is beyond use comes before all that it seems to say.
@@ -40,10 +39,10 @@ def verdict_of(trace: Trace, found: Sequence[Finding], num_events: int) -> Verdi
     if doubts and (not costly or doubts[0].severity is Severity.CRITICAL):
         return Verdict(_as_sentence(doubts[0].sentence), doubts[0].remedy)
     caveats = [f"Mind that {doubts[0].sentence}."] if doubts else []
-    if len(analysis.waits(trace, "region")) == 0:
+    if len(analysis.waits(summary, "region")) == 0:
         caveats.append(_NO_WAITS)
     if not costly:
-        return Verdict(" ".join([_nothing_found(trace), *caveats]))
+        return Verdict(" ".join([_nothing_found(summary), *caveats]))
     return Verdict(" ".join([_as_sentence(costly[0].sentence), *caveats]), costly[0].remedy)
 
 
@@ -51,9 +50,9 @@ def _as_sentence(text: str) -> str:
     return text[0].upper() + text[1:] + "."
 
 
-def _nothing_found(trace: Trace) -> str:
-    balance = analysis.imbalance(trace, "rank")["work_ns"]
-    ranks = members("rank", [info.rank for info in trace.ranks])
+def _nothing_found(summary: Summary) -> str:
+    balance = analysis.imbalance(summary, "rank")["work_ns"]
+    ranks = members("rank", [info.rank for info in summary.trace.ranks])
     if len(balance) == 1:
         return f"Nothing stands out on {ranks}: work {duration(balance.iloc[0])}."
     spread = f"work per rank {duration(balance.min())} to {duration(balance.max())}"

@@ -19,8 +19,7 @@ Times are nanoseconds of the reference rank's clock where the capture is aligned
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -29,8 +28,9 @@ from typing import TYPE_CHECKING, Any, Final
 from kprof.capture.directory import Capture
 from kprof.capture.manifest import Alignment, Manifest, RankInfo
 from kprof.capture.rank_summary import stored_summary
-from kprof.errors import ClockError, CorruptCaptureError, SelectionError
+from kprof.errors import ClockError, SelectionError
 from kprof.regions import MergedTables, Region, RegionTable, merge_tables
+from kprof.trace.queries import Queries, reading
 from kprof.trace.selection import fields_of_words
 from kprof.trace.views import Selection, Source, can_use_summaries, connect, create_views, cut_sql
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _MAX_NAMED: Final = 16
 
 
-class Trace:
+class Trace(Queries):
     """All events of a capture on one clock. Make one with `Trace.open` (or `Trace.from_table` in tests)."""
 
     def __init__(
@@ -174,12 +174,6 @@ class Trace:
         _check_selection(self, selection)
         return type(self)(self.manifest, self._source, selection, self._whole)
 
-    def sql(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """Run a query over the views; raises SelectionError if it does not parse, CorruptCaptureError on bad files."""
-        with _reading():
-            table: pa.Table = self._relation(query, parameters).to_arrow_table()
-        return table
-
     def query(self, text: str) -> pa.Table:
         """Run a user's SQL over the views: one SELECT, whose input is the capture and nothing else.
 
@@ -187,7 +181,7 @@ class Trace:
         """
         import duckdb
 
-        with _reading():
+        with reading():
             statements = duckdb.extract_statements(text)
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise SelectionError(
@@ -195,23 +189,6 @@ class Trace:
                 "write a SELECT, or open the Parquet files of the capture in DuckDB itself"
             )
         return self.sql(text)
-
-    def frame(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
-        """Like `sql`, as a pandas DataFrame."""
-        with _reading():
-            self._make_flows_for(query)
-            return self._con.execute(query, parameters).df()
-
-    def put(self, name: str, table: pa.Table) -> None:
-        """Keep a small table in the trace's database for later queries; one of that name is replaced."""
-        self._con.register("incoming", table)
-        self._con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM incoming")
-        self._con.unregister("incoming")
-
-    def batches(self, query: str, rows_per_batch: int = 1 << 17) -> pa.RecordBatchReader:
-        """Like `sql`, streamed: for exports of more events than memory holds."""
-        with _reading():
-            return self._relation(query, ()).to_arrow_reader(rows_per_batch)
 
     def to_pandas(self) -> pd.DataFrame:
         """All selected events, by rank, block, warp and start."""
@@ -232,7 +209,14 @@ class Trace:
         """Whether no event is selected; stops at the first one that is."""
         return len(self.frame("SELECT 1 FROM selected_raw_events LIMIT 1")) == 0
 
-    def _make_flows_for(self, query: str) -> None:
+    def new_connection(self) -> duckdb.DuckDBPyConnection:
+        """Another connection to the same views, for tables that are not the trace's (Workspace)."""
+        return self._con.cursor()
+
+    def _prepare(self, query: str) -> None:
+        self.make_flows_for(query)
+
+    def make_flows_for(self, query: str) -> None:
         """Fill the view `flows` when it is first asked for."""
         if self._has_flows or not self._reads_flows(query):
             return
@@ -256,45 +240,10 @@ class Trace:
             # With parameters, or wrong: running it will tell.
             return True
 
-    def _relation(self, query: str, parameters: Sequence[Any]) -> duckdb.DuckDBPyRelation:
-        self._make_flows_for(query)
-        relation = self._con.sql(query, params=list(parameters) or None)
-        if relation is None:
-            raise SelectionError("the query gives no rows; write a SELECT over the views")
-        return relation
-
     def _row(self, query: str) -> tuple[Any, ...]:
         """The only row; fetching all ends the query, which a fetch of one would leave open."""
-        with _reading():
+        with reading():
             return self._con.execute(query).fetchall()[0]
-
-
-@contextlib.contextmanager
-def _reading() -> Iterator[None]:
-    """Turn what DuckDB raises into one sentence; bad bytes may show up late, when results are fetched."""
-    import duckdb
-
-    try:
-        yield
-    except duckdb.Error as error:
-        # Damaged pages raise whatever the decoder stumbles over; what a query can be blamed for is known.
-        is_the_querys = isinstance(
-            error,
-            duckdb.ProgrammingError
-            | duckdb.DataError
-            | duckdb.NotSupportedError
-            | duckdb.PermissionException
-            | duckdb.OutOfMemoryException,
-        ) and not isinstance(error, duckdb.InvalidInputException)
-        if is_the_querys:
-            raise SelectionError(f"the query was refused: {_first_line(error)}") from error
-        raise CorruptCaptureError(
-            f"reading the capture failed: {_first_line(error)}; record again or restore the file"
-        ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
 
 
 def _stored_summaries(capture: Capture) -> tuple[tuple[int, Path], ...]:

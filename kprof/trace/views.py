@@ -222,7 +222,9 @@ def _clock_rows(manifest: Manifest) -> list[dict[str, Any]]:
 
 def _raw_events_sql(con: duckdb.DuckDBPyConnection, source: Source) -> str:
     if source.table is not None:
-        con.register("event_table", _with_row_numbers(source.table))
+        con.register("incoming", _with_row_numbers(source.table))
+        con.execute("CREATE TABLE event_table AS SELECT * FROM incoming")
+        con.unregister("incoming")
         return "SELECT * FROM event_table"
     files = ", ".join(sql_text(str(file)) for file in source.files)
     return f"SELECT * FROM read_parquet([{files}], file_row_number = true)"

@@ -8,7 +8,7 @@ import json
 import shlex
 from urllib.parse import parse_qs, urlsplit
 
-from kprof.analysis import findings
+from kprof.analysis import Summary, findings
 from kprof.trace import Trace
 
 SLICES = "SELECT count(*) FROM slice WHERE category = 'finding'"
@@ -46,7 +46,7 @@ def test_export_leaves_findings_out_of_what_takes_long(
 
 
 def test_view_opens_on_a_finding_by_id_and_by_number(kprof, skewed):
-    first = findings(Trace.open(skewed))[0]
+    first = findings(Summary.of(Trace.open(skewed)))[0]
     by_id, by_number = (
         view(kprof, skewed, "--finding", first.id),
         view(kprof, skewed, "--finding", 1),

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kprof import analysis
+from kprof.analysis import Summary
 from kprof.errors import ClockError, SelectionError
 from kprof.trace import Trace
 from planted import Plant, simulate
@@ -41,7 +42,7 @@ def segments(path: Any) -> list[tuple[object, ...]]:
 
 
 def test_the_critical_path_jumps_to_the_late_sender() -> None:
-    assert segments(analysis.critical_path(late_pair())) == [
+    assert segments(analysis.critical_path(Summary.of(late_pair()))) == [
         (0, 100, 0, "work", "span"),
         (100, 120, 0, "send", "span"),
         (120, 150, 1, "wait", "transfer"),
@@ -55,7 +56,7 @@ def test_a_wait_that_finds_its_data_is_not_jumped_from() -> None:
     build.span(rank=1, region="work", start_ns=0, duration_ns=80)
     build.span(rank=1, region="wait", start_ns=80, duration_ns=5, peer=0, slot=0)
     build.span(rank=1, region="work", start_ns=95, duration_ns=5)
-    assert segments(analysis.critical_path(build.trace())) == [
+    assert segments(analysis.critical_path(Summary.of(build.trace()))) == [
         (0, 80, 1, "work", "span"),
         (80, 85, 1, "wait", "span"),
         (85, 95, 1, "between regions", "gap"),
@@ -74,7 +75,7 @@ def test_the_path_goes_through_launches_and_barriers() -> None:
             rank=rank, launch=1, region="barrier", start_ns=end + 30, duration_ns=125 - end - 30
         )
     build.span(rank=0, launch=1, region="work", start_ns=125, duration_ns=60)
-    assert segments(analysis.critical_path(build.trace())) == [
+    assert segments(analysis.critical_path(Summary.of(build.trace()))) == [
         (0, 90, 1, "work", "span"),
         (90, 100, 1, "between launches", "launch"),
         (100, 120, 1, "work", "span"),
@@ -95,22 +96,25 @@ def met(bound_ns: float) -> Trace:
 
 
 def test_a_barrier_is_one_within_the_error_of_the_clocks() -> None:
-    assert segments(analysis.critical_path(met(bound_ns=10.0))) == [
+    assert segments(analysis.critical_path(Summary.of(met(bound_ns=10.0)))) == [
         (0, 100, 1, "work", "span"),
         (100, 160, 0, "work", "span"),
     ]
-    late = analysis.what_if(met(bound_ns=10.0)).set_index(["scenario", "rank"])
+    late = analysis.what_if(Summary.of(met(bound_ns=10.0))).set_index(["scenario", "rank"])
     # Rank 1 works as long as rank 0 (80 ns) instead of 103.
     assert late.loc[("rank at the median", 1), "gain_ns"] > 20
     assert late["replay_error"].abs().max() < 0.05
 
 
 def test_what_clocks_rule_out_is_no_barrier() -> None:
-    assert segments(analysis.critical_path(met(bound_ns=1.0)))[-2][3:] == ("barrier", "span")
+    assert segments(analysis.critical_path(Summary.of(met(bound_ns=1.0))))[-2][3:] == (
+        "barrier",
+        "span",
+    )
 
 
 def test_time_on_the_path_per_region() -> None:
-    table = analysis.critical_regions(analysis.critical_path(late_pair()))
+    table = analysis.critical_regions(Summary.of(late_pair()))
     assert table["duration_ns"].tolist() == [100, 50, 30, 20]
     assert table["share"].sum() == pytest.approx(1.0)
 
@@ -143,7 +147,7 @@ def trace_of(spans: list[dict[str, Any]]) -> Trace:
 @given(st.lists(span, min_size=1, max_size=25))
 def test_the_path_is_as_long_as_the_window_whatever_the_trace(spans: list[dict[str, Any]]) -> None:
     """Overlapping spans, impossible orders and all: the segments tile the window of the innermost spans."""
-    path = analysis.critical_path(trace_of(spans))
+    path = analysis.critical_path(Summary.of(trace_of(spans)))
     if path.empty:
         return
     assert path["duration_ns"].sum() == path["end_ns"].max() - path["start_ns"].min()
@@ -155,7 +159,7 @@ def test_the_path_is_as_long_as_the_window_whatever_the_trace(spans: list[dict[s
 @given(st.integers(0, 1000), st.sampled_from([2, 4, 8]), st.booleans())
 def test_an_unchanged_replay_is_the_measured_call(seed: int, ranks: int, has_barrier: bool) -> None:
     plant = Plant(num_ranks=ranks, seed=seed, has_barrier=has_barrier, noise=0.2, num_launches=1)
-    table = analysis.what_if(simulate(plant))
+    table = analysis.what_if(Summary.of(simulate(plant)))
     assert table["replay_error"].abs().max() < 1e-9
 
 
@@ -170,7 +174,7 @@ PLANTED = [
 
 @pytest.mark.parametrize("plant", PLANTED, ids=["send", "start", "tokens", "speed", "barrier"])
 def test_the_prediction_is_what_happens_when_the_cause_is_taken_out(plant: Plant) -> None:
-    table = analysis.what_if(simulate(plant))
+    table = analysis.what_if(Summary.of(simulate(plant)))
     best = table.iloc[0]
     assert (best["scenario"], best["rank"]) == ("rank at the median", 3)
     healthy = Plant(has_barrier=plant.has_barrier, seed=plant.seed)
@@ -178,14 +182,14 @@ def test_the_prediction_is_what_happens_when_the_cause_is_taken_out(plant: Plant
 
 
 def length_ns(plant: Plant) -> float:
-    call = analysis.typical_call(simulate(plant))
+    call = analysis.typical_call(Summary.of(simulate(plant)))
     assert call is not None
     return call.end_ns - call.start_ns
 
 
 def test_no_transfer_time_is_predicted() -> None:
     slow = Plant(transfer_ns=9000)
-    table = analysis.what_if(simulate(slow)).set_index("scenario")
+    table = analysis.what_if(Summary.of(simulate(slow))).set_index("scenario")
     predicted = table.loc["no transfer time", "predicted_ns"]
     assert predicted == pytest.approx(length_ns(replace(slow, transfer_ns=0)), rel=0.05)
 
@@ -200,7 +204,11 @@ def test_arrival_order_on_paper() -> None:
     build.span(rank=1, region="work", start_ns=100, duration_ns=40)
     build.span(rank=1, region="wait", start_ns=140, duration_ns=2, peer=0, slot=1)
     build.span(rank=1, region="work", start_ns=142, duration_ns=40)
-    row = analysis.what_if(build.trace()).set_index("scenario").loc["waits in arrival order"]
+    row = (
+        analysis.what_if(Summary.of(build.trace()))
+        .set_index("scenario")
+        .loc["waits in arrival order"]
+    )
     assert row["measured_ns"] == 182
     # 10: slot 1 is there; its work ends at 50; slot 0 comes at 100 and its work ends at 140.
     assert row["predicted_ns"] == 140
@@ -215,13 +223,13 @@ def test_delay_costs_on_paper() -> None:
     build.span(rank=1, region="work", start_ns=70, duration_ns=20)
     build.span(rank=1, region="send", start_ns=100, duration_ns=5, peer=2, slot=0)
     build.span(rank=2, region="wait", start_ns=10, duration_ns=100, peer=1, slot=0)
-    table = analysis.delay_costs(build.trace()).set_index(["rank", "region"])
+    table = analysis.delay_costs(Summary.of(build.trace())).set_index(["rank", "region"])
     assert table.loc[(0, "work"), "direct_ns"] == 60  # rank 1's wait, 0..60
     assert table.loc[(0, "work"), "propagated_ns"] == 50  # rank 2's wait through rank 1's, 10..60
     assert table.loc[(1, "wait"), "direct_ns"] == 10  # 60..70: rank 0's send was on its way
     assert table.loc[(1, "work"), "direct_ns"] == 20
     assert table.loc[(1, "between regions"), "direct_ns"] == 10
-    late = analysis.late_sender(build.trace())["late_sender_ns"].sum()
+    late = analysis.late_sender(Summary.of(build.trace()))["late_sender_ns"].sum()
     assert table["cost_ns"].sum() == late == 150
 
 
@@ -229,19 +237,19 @@ def test_what_compares_ranks_needs_one_clock() -> None:
     trace = simulate(Plant(is_aligned=False))
     for refuse in (analysis.critical_path, analysis.what_if, analysis.delay_costs):
         with pytest.raises(ClockError, match="one clock"):
-            refuse(trace)
+            refuse(Summary.of(trace))
 
 
 def test_a_call_too_large_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kprof.analysis.dependencies.graph.MAX_SPANS", 100)
     with pytest.raises(SelectionError, match="select fewer"):
-        analysis.critical_path(simulate(Plant()))
+        analysis.critical_path(Summary.of(simulate(Plant())))
 
 
 def test_no_events_no_path() -> None:
     trace = TraceBuilder(REGIONS, 2).trace()
     for analyse in (analysis.critical_path, analysis.what_if, analysis.delay_costs):
-        assert analyse(trace).empty
+        assert analyse(Summary.of(trace)).empty
 
 
 def test_the_typical_call_is_of_median_length() -> None:
@@ -249,10 +257,10 @@ def test_the_typical_call_is_of_median_length() -> None:
     for launch, length in enumerate((500, 10, 30, 20)):
         build.launch(launch, "k")
         build.span(rank=0, launch=launch, region="work", start_ns=launch * 1000, duration_ns=length)
-    call = analysis.typical_call(build.trace())
+    call = analysis.typical_call(Summary.of(build.trace()))
     assert call is not None
     assert (call.ordinal, call.launches) == (3, (3,))
-    assert analysis.calls(build.trace())["length_ns"].tolist() == [500, 10, 30, 20]
+    assert analysis.calls(Summary.of(build.trace()))["length_ns"].tolist() == [500, 10, 30, 20]
 
 
 def test_a_wait_released_within_its_send_follows_it() -> None:
@@ -274,7 +282,7 @@ def test_a_wait_released_within_its_send_follows_it() -> None:
             peer=(rank + 1) % 3,
             slot=0,
         )
-    table = analysis.what_if(build.trace()).set_index(["scenario", "rank"])
+    table = analysis.what_if(Summary.of(build.trace())).set_index(["scenario", "rank"])
     fixed = table.loc[("rank at the median", 1)]
     assert fixed["measured_ns"] == 760
     # Rank 1 would have sent at 100, seen at 120: when all sends are over, at 150, a look at the flag (5 ns) is enough.

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kprof import analysis, report
-from kprof.analysis import Finding, Severity
+from kprof.analysis import Finding, Severity, Summary
 from kprof.analysis.rules import ordered
 from kprof.analysis.rules.causes import with_causes
 from kprof.analysis.rules.outliers import counts_that_stand_out, medians_of_others
@@ -32,11 +32,11 @@ def of_kind(found: list[Finding], kind: str) -> list[Finding]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_balanced_run_has_no_findings(seed: int) -> None:
-    assert analysis.findings(simulate(Plant(seed=seed))) == []
+    assert analysis.findings(Summary.of(simulate(Plant(seed=seed)))) == []
 
 
 def test_a_rank_that_sends_three_times_the_tokens_is_named_with_the_blocks_that_serve_it() -> None:
-    rank, blocks = analysis.findings(simulate(Plant(tokens_of={3: 3.0})))[:2]
+    rank, blocks = analysis.findings(Summary.of(simulate(Plant(tokens_of={3: 3.0}))))[:2]
     assert (rank.kind, rank.ranks, rank.region) == ("uneven_work", (3,), "dispatch/send")
     assert rank.evidence["ratio"] == pytest.approx(3.0, abs=0.2)
     assert "rank 3 sends 3.0x the tokens of the median rank" in rank.sentence
@@ -91,20 +91,22 @@ def test_clocks_calibrated_once_are_said() -> None:
     alignment = msgspec.structs.replace(trace.alignment, notes=notes)
     manifest = msgspec.structs.replace(trace.manifest, alignment=alignment)
     source = trace.sql("SELECT * FROM raw_events")
-    found = analysis.findings(Trace.from_table(manifest, source.select(event_schema().names)))
+    found = analysis.findings(
+        Summary.of(Trace.from_table(manifest, source.select(event_schema().names)))
+    )
     weak = next(finding for finding in found if finding.id == "uncalibrated-clocks/weak-0")
     assert (weak.sentence, weak.remedy) == ("calibrated once", "call align twice")
 
 
 def test_unaligned_clocks_do_not_hide_uneven_work() -> None:
-    found = analysis.findings(simulate(Plant(tokens_of={3: 3.0}, is_aligned=False)))
+    found = analysis.findings(Summary.of(simulate(Plant(tokens_of={3: 3.0}, is_aligned=False))))
     assert found[0].ranks == (3,)
     assert len(of_kind(found, "uncalibrated_clocks")) == 1
     assert of_kind(found, "launch_skew") == []
 
 
 def test_a_rank_that_starts_late_is_skew_and_explains_the_waits_for_it() -> None:
-    found = analysis.findings(simulate(Plant(start_late_ns={5: 60_000})))
+    found = analysis.findings(Summary.of(simulate(Plant(start_late_ns={5: 60_000}))))
     assert (found[0].kind, found[0].ranks) == ("launch_skew", (5,))
     assert found[0].evidence["worst_delay_ns"] == pytest.approx(60_000, abs=400)
     (late,) = of_kind(found, "late_sender")
@@ -121,12 +123,12 @@ def test_a_launch_that_only_follows_a_long_one_is_no_start_skew() -> None:
         build.span(rank=rank, launch=0, region="work", start_ns=0, duration_ns=end)
         build.span(rank=rank, launch=1, region="work", start_ns=end + 10, duration_ns=100)
     trace = build.trace()
-    assert analysis.launch_skew(trace).set_index("kernel")["skew_ns"]["b"] == 600
-    assert of_kind(analysis.findings(trace), "launch_skew") == []
+    assert analysis.launch_skew(Summary.of(trace)).set_index("kernel")["skew_ns"]["b"] == 600
+    assert of_kind(analysis.findings(Summary.of(trace)), "launch_skew") == []
 
 
 def test_a_rank_whose_sends_are_late_is_a_late_sender_without_skew() -> None:
-    found = analysis.findings(simulate(Plant(send_late_ns={2: 30_000})))
+    found = analysis.findings(Summary.of(simulate(Plant(send_late_ns={2: 30_000}))))
     assert (found[0].kind, found[0].ranks, found[0].region) == (
         "late_sender",
         (2,),
@@ -138,7 +140,7 @@ def test_a_rank_whose_sends_are_late_is_a_late_sender_without_skew() -> None:
 
 
 def test_a_heavy_block_is_named_with_its_rank() -> None:
-    found = analysis.findings(simulate(Plant(heavy_blocks={(4, 7): 4.0})))
+    found = analysis.findings(Summary.of(simulate(Plant(heavy_blocks={(4, 7): 4.0}))))
     (uneven,) = of_kind(found, "uneven_work")
     assert (uneven.ranks, uneven.blocks, uneven.region) == ((4,), (7,), "dispatch/copy")
 
@@ -157,12 +159,12 @@ def few_items(heavy: set[tuple[int, int]]) -> TraceBuilder:
 
 def test_blocks_with_little_more_on_every_rank_are_named() -> None:
     heavy = {(rank, block) for rank in range(8) for block in (3, 11)}
-    (uneven,) = of_kind(analysis.findings(few_items(heavy).trace()), "uneven_work")
+    (uneven,) = of_kind(analysis.findings(Summary.of(few_items(heavy).trace())), "uneven_work")
     assert (uneven.ranks, uneven.blocks) == (tuple(range(8)), (3, 11))
 
 
 def test_blocks_with_little_more_on_one_rank_are_chance() -> None:
-    found = analysis.findings(few_items({(5, 3), (2, 11), (7, 4)}).trace())
+    found = analysis.findings(Summary.of(few_items({(5, 3), (2, 11), (7, 4)}).trace()))
     assert of_kind(found, "uneven_work") == []
 
 
@@ -174,7 +176,7 @@ def test_a_slow_first_call_is_left_out_and_said_so() -> None:
         for rank in range(2):
             start = launch * 20_000 + (8000 if rank == 1 and launch == 0 else 0)
             build.span(rank=rank, launch=launch, region="work", start_ns=start, duration_ns=length)
-    found = analysis.findings(build.trace())
+    found = analysis.findings(Summary.of(build.trace()))
     assert [finding.kind for finding in found] == ["warm_up"]
     assert found[0].evidence["ratio"] == pytest.approx(17.0)
 
@@ -202,7 +204,7 @@ def two_kernels(items_per_block: int) -> TraceBuilder:
 
 
 def test_blocks_that_are_idle_in_one_kernel_of_several_are_found() -> None:
-    (finding,) = of_kind(analysis.findings(two_kernels(12).trace()), "idle_blocks")
+    (finding,) = of_kind(analysis.findings(Summary.of(two_kernels(12).trace())), "idle_blocks")
     assert "75 % of the blocks of ranks 0, 1 do nothing in few: 4 of 16 blocks" in finding.sentence
     assert finding.region == "work"
     assert finding.cost_ns == pytest.approx(0.75 * 60_000)
@@ -210,8 +212,8 @@ def test_blocks_that_are_idle_in_one_kernel_of_several_are_found() -> None:
 
 
 def test_an_item_that_cannot_be_split_is_no_reason_to_use_more_blocks() -> None:
-    assert of_kind(analysis.findings(two_kernels(1).trace()), "idle_blocks") == []
-    (halved,) = of_kind(analysis.findings(two_kernels(2).trace()), "idle_blocks")
+    assert of_kind(analysis.findings(Summary.of(two_kernels(1).trace())), "idle_blocks") == []
+    (halved,) = of_kind(analysis.findings(Summary.of(two_kernels(2).trace())), "idle_blocks")
     assert halved.cost_ns == pytest.approx(0.5 * 60_000)
 
 
@@ -237,7 +239,7 @@ def lossy(counts: EventCounts, **options: object) -> Trace:
     ],
 )
 def test_each_loss_has_its_sentence(counts: EventCounts, words: str) -> None:
-    (finding,) = analysis.findings(lossy(counts))
+    (finding,) = analysis.findings(Summary.of(lossy(counts)))
     assert finding.kind == "lossy_capture"
     assert words in finding.sentence
 
@@ -250,12 +252,14 @@ def test_lost_events_say_which_arena_would_have_held_them() -> None:
         for info in manifest.ranks
     ]
     bigger = msgspec.structs.replace(manifest, ranks=tuple(infos))
-    (finding,) = analysis.findings(Trace.from_table(bigger, event_schema().empty_table()))
+    (finding,) = analysis.findings(
+        Summary.of(Trace.from_table(bigger, event_schema().empty_table()))
+    )
     assert "with --arena-size 65MiB, which would have held all" in finding.remedy
 
 
 def test_a_missing_rank_is_named() -> None:
-    (finding,) = analysis.findings(lossy(EventCounts(), missing_ranks=(1,)))
+    (finding,) = analysis.findings(Summary.of(lossy(EventCounts(), missing_ranks=(1,))))
     assert (finding.id, finding.ranks) == ("lossy-capture/missing-ranks", (1,))
 
 
@@ -263,7 +267,7 @@ def test_violated_causality_is_counted_and_shown() -> None:
     build = TraceBuilder(PAIR, 2, bound_ns=10.0)
     build.span(rank=0, region="send", start_ns=500, duration_ns=5, peer=1, slot=0)
     build.span(rank=1, region="wait", start_ns=0, duration_ns=100, peer=0, slot=0)
-    (finding,) = of_kind(analysis.findings(build.trace()), "uncalibrated_clocks")
+    (finding,) = of_kind(analysis.findings(Summary.of(build.trace())), "uncalibrated_clocks")
     assert finding.severity is Severity.MAJOR
     assert finding.evidence == {"violations": 1, "violations_beyond_bound": 1}
 
@@ -271,27 +275,30 @@ def test_violated_causality_is_counted_and_shown() -> None:
 def test_unmatched_flows_are_counted() -> None:
     build = TraceBuilder(PAIR, 2)
     build.span(rank=0, region="send", start_ns=0, duration_ns=5, peer=1, slot=0)
-    (finding,) = analysis.findings(build.trace())
+    (finding,) = analysis.findings(Summary.of(build.trace()))
     assert "1 of 1 send released no recorded wait" in finding.sentence
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2])
 def test_no_events_at_all(num_ranks: int) -> None:
-    assert analysis.findings(TraceBuilder(PAIR, num_ranks).trace()) == []
+    assert analysis.findings(Summary.of(TraceBuilder(PAIR, num_ranks).trace())) == []
 
 
 def test_one_rank_one_block() -> None:
-    assert analysis.findings(simulate(Plant(num_ranks=1, num_blocks=1))) == []
+    assert analysis.findings(Summary.of(simulate(Plant(num_ranks=1, num_blocks=1)))) == []
 
 
 def test_two_ranks_are_measured_against_each_other() -> None:
-    found = analysis.findings(simulate(Plant(num_ranks=2, tokens_of={1: 3.0})))
+    found = analysis.findings(Summary.of(simulate(Plant(num_ranks=2, tokens_of={1: 3.0}))))
     assert found[0].ranks == (1,)
 
 
 def test_findings_do_not_depend_on_the_seed_of_a_run_but_on_its_cause() -> None:
     plant = Plant(tokens_of={6: 3.0})
-    names = {analysis.findings(simulate(replace(plant, seed=seed)))[0].id for seed in range(4)}
+    names = {
+        analysis.findings(Summary.of(simulate(replace(plant, seed=seed))))[0].id
+        for seed in range(4)
+    }
     assert names == {"uneven-work/rank-6"}
 
 
@@ -335,7 +342,7 @@ def test_counts_must_beat_chance_to_stand_out() -> None:
 def test_the_planted_cause_is_the_first_finding(
     plant: Plant, kind: str, ranks: tuple[int, ...], region: str | None
 ) -> None:
-    found = analysis.findings(simulate(plant))
+    found = analysis.findings(Summary.of(simulate(plant)))
     assert (found[0].kind, found[0].ranks) == (kind, ranks)
     if region is not None:
         assert found[0].region == region
@@ -345,14 +352,14 @@ def test_the_planted_cause_is_the_first_finding(
 
 
 def test_a_late_sender_says_what_would_be_gained() -> None:
-    late = analysis.findings(simulate(Plant(send_late_ns={2: 30_000})))[0]
+    late = analysis.findings(Summary.of(simulate(Plant(send_late_ns={2: 30_000}))))[0]
     assert late.evidence["gain_share"] == pytest.approx(30_000 / 43_700, abs=0.05)
     assert "If only rank 2 were like the median rank, a call would end" in late.sentence
 
 
 def test_all_ids_are_different_and_causes_exist() -> None:
     plant = Plant(tokens_of={3: 3.0}, start_late_ns={5: 30_000}, slow_blocks={(1, 4): 3.0})
-    found = analysis.findings(simulate(plant))
+    found = analysis.findings(Summary.of(simulate(plant)))
     ids = [finding.id for finding in found]
     assert len(set(ids)) == len(ids)
     assert {finding.explained_by for finding in found if finding.explained_by} <= set(ids)
@@ -361,7 +368,7 @@ def test_all_ids_are_different_and_causes_exist() -> None:
 def test_a_capture_that_lost_too_much_says_so_first() -> None:
     plant = Plant(num_ranks=4, tokens_of={1: 4.0}, dropped={2: 100_000}, seed=3)
     trace = simulate(plant)
-    found = analysis.findings(trace)
+    found = analysis.findings(Summary.of(trace))
     assert (found[0].kind, found[0].severity, found[0].ranks) == (
         "lossy_capture",
         Severity.CRITICAL,
@@ -374,7 +381,7 @@ def test_a_capture_that_lost_too_much_says_so_first() -> None:
 
 def test_few_lost_events_do_not_hide_the_cause() -> None:
     found = analysis.findings(
-        simulate(Plant(num_ranks=4, tokens_of={1: 4.0}, dropped={2: 3}, seed=3))
+        Summary.of(simulate(Plant(num_ranks=4, tokens_of={1: 4.0}, dropped={2: 3}, seed=3)))
     )
     assert found[0].kind == "uneven_work"
     assert any(finding.kind == "lossy_capture" for finding in found)
@@ -394,7 +401,7 @@ def test_ranks_that_share_cores_make_times_doubtful_and_counts_not() -> None:
     plant = Plant(
         num_ranks=8, tokens_of={3: 3.0}, speed_of={6: 3.0}, start_late_ns={6: 60_000}, seed=2
     )
-    found = analysis.findings(on_cpu(simulate(plant), 2))
+    found = analysis.findings(Summary.of(on_cpu(simulate(plant), 2)))
     assert (found[0].kind, found[0].ranks) == ("uneven_work", (3,))
     kinds = [finding.kind for finding in found]
     assert kinds.index("oversubscribed") < kinds.index("launch_skew")
@@ -407,7 +414,7 @@ def test_ranks_that_share_cores_make_times_doubtful_and_counts_not() -> None:
 @pytest.mark.parametrize("num_cores", [0, 8, 64])
 def test_ranks_with_cores_of_their_own_are_not_doubted(num_cores: int) -> None:
     trace = on_cpu(simulate(Plant(num_ranks=8, start_late_ns={6: 60_000}, seed=2)), num_cores)
-    found = analysis.findings(trace)
+    found = analysis.findings(Summary.of(trace))
     assert found[0].kind == "launch_skew"
     assert found[0].severity is Severity.CRITICAL
     assert "oversubscribed" not in {finding.kind for finding in found}
@@ -446,13 +453,17 @@ def counts_behind_rows(slow_rows: bool) -> Trace:
 
 def test_a_store_queued_behind_others_is_not_blamed_on_the_link() -> None:
     queued = next(
-        f for f in analysis.findings(counts_behind_rows(False)) if f.kind == "exposed_transfer"
+        f
+        for f in analysis.findings(Summary.of(counts_behind_rows(False)))
+        if f.kind == "exposed_transfer"
     )
     assert (queued.ranks, queued.region) == ((0, 1), "counts/wait")
     assert "queued behind other stores" in queued.sentence
     assert "rows/wait" in queued.sentence
     slow = next(
-        f for f in analysis.findings(counts_behind_rows(True)) if f.kind == "exposed_transfer"
+        f
+        for f in analysis.findings(Summary.of(counts_behind_rows(True)))
+        if f.kind == "exposed_transfer"
     )
     assert slow.ranks == (0, 1)
     assert "look at the link" in slow.remedy
@@ -490,23 +501,25 @@ def transfers(slow_sources: tuple[int, ...]) -> Trace:
 
 
 def test_a_link_like_the_others_into_its_rank_is_not_called_slow() -> None:
-    (slow,) = of_kind(analysis.findings(transfers((3,))), "exposed_transfer")
+    (slow,) = of_kind(analysis.findings(Summary.of(transfers((3,)))), "exposed_transfer")
     assert slow.id == "exposed-transfer/3-0/wait"
-    alike = of_kind(analysis.findings(transfers((1, 2, 3))), "exposed_transfer")
+    alike = of_kind(analysis.findings(Summary.of(transfers((1, 2, 3)))), "exposed_transfer")
     assert [finding.id for finding in alike if "-0/" in finding.id] == []
 
 
 def test_a_sample_of_calls_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = simulate(Plant(num_ranks=2, num_launches=10, seed=1))
-    whole = analysis.late_sender(trace)["flows"].sum()
+    whole = analysis.late_sender(Summary.of(trace))["flows"].sum()
     monkeypatch.setattr("kprof.analysis.flow_sums.MAX_EVENTS_PAIRED", 10)
-    ends = int(analysis.unmatched_flows(trace)[["sends", "waits"]].sum().sum())
+    ends = int(analysis.unmatched_flows(Summary.of(trace))[["sends", "waits"]].sum().sum())
     monkeypatch.setattr("kprof.analysis.flow_sums._EVENTS_SAMPLED", ends * 3 // 10)
     sampled = simulate(Plant(num_ranks=2, num_launches=10, seed=1))
-    found = {finding.kind: finding for finding in analysis.findings(sampled)}
+    found = {finding.kind: finding for finding in analysis.findings(Summary.of(sampled))}
     assert "paired in 3 of 10 calls" in found["sampled_flows"].sentence
     assert found["sampled_flows"].evidence["calls"] == [1, 5, 8]
-    assert analysis.late_sender(sampled)["flows"].sum() == pytest.approx(0.3 * whole, rel=0.1)
+    assert analysis.late_sender(Summary.of(sampled))["flows"].sum() == pytest.approx(
+        0.3 * whole, rel=0.1
+    )
     assert "lossy_capture" not in found
 
 
@@ -521,7 +534,7 @@ def test_clocks_of_their_own_are_said_before_what_is_not_critical() -> None:
 
 
 def test_one_very_slow_block_makes_no_slow_rank() -> None:
-    found = analysis.findings(simulate(Plant(slow_blocks={(3, 9): 60.0})))
+    found = analysis.findings(Summary.of(simulate(Plant(slow_blocks={(3, 9): 60.0}))))
     slow = of_kind(found, "uneven_speed")
     assert [(finding.id, finding.blocks) for finding in slow] == [
         ("uneven-speed/blocks-of-rank-3", (9,))
@@ -556,7 +569,7 @@ def one_block_of(num_processors: int, work_ns: int) -> Trace:
 
 
 def test_one_block_on_a_large_gpu_is_found() -> None:
-    found = analysis.findings(one_block_of(132, 60_000))[0]
+    found = analysis.findings(Summary.of(one_block_of(132, 60_000)))[0]
     assert (found.kind, found.ranks) == ("idle_processors", (0, 1))
     assert found.sentence == (
         "copy_all runs in 1 block on a GPU of 132 SMs (CUs), and each works for 60.0 us a launch, 97 % of its time"
@@ -569,5 +582,5 @@ def test_one_block_on_a_large_gpu_is_found() -> None:
 )
 def test_few_blocks_are_nothing_to_speak_of(num_processors: int, work_ns: int) -> None:
     """The processors are not known, or not many more than blocks, or the launch is short: latency is all."""
-    found = analysis.findings(one_block_of(num_processors, work_ns))
+    found = analysis.findings(Summary.of(one_block_of(num_processors, work_ns)))
     assert "idle_processors" not in {finding.kind for finding in found}

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kprof import analysis
+from kprof.analysis import Summary
 from kprof.analysis.timeline import Focus, activity
 from kprof.trace import Trace
 from synthetic import TraceBuilder
@@ -43,7 +44,7 @@ def two_launches() -> Trace:
 
 
 def test_launch_efficiency_on_paper() -> None:
-    rows = analysis.launch_efficiency(two_launches()).to_dict("records")
+    rows = analysis.launch_efficiency(Summary.of(two_launches())).to_dict("records")
     # U = 60, 100 over T = 100 with N = 2: PE 0.8 = LB 80/100 x CommE 100/100.
     assert [rows[0][name] for name in ("work_ns", "wait_ns", "window_ns", "locations")] == [
         160,
@@ -61,16 +62,16 @@ def test_launch_efficiency_on_paper() -> None:
 
 
 def test_rank_efficiency_on_paper() -> None:
-    rows = analysis.rank_efficiency(two_launches()).set_index("rank")
+    rows = analysis.rank_efficiency(Summary.of(two_launches())).set_index("rank")
     assert rows["parallel_efficiency"].tolist() == [110 / 200, 180 / 200]
     assert rows["window_ns"].tolist() == [200, 200]
 
 
 def test_block_time_and_launch_starts_on_paper() -> None:
     trace = two_launches()
-    assert analysis.block_time_ns(trace) == 400
-    assert analysis.block_time_ns(trace, rank=1) == 200
-    starts = analysis.launch_starts(trace)
+    assert analysis.block_time_ns(Summary.of(trace)) == 400
+    assert analysis.block_time_ns(Summary.of(trace), rank=1) == 200
+    starts = analysis.launch_starts(Summary.of(trace))
     assert starts[["ordinal", "rank", "first_ns", "last_ns"]].to_numpy().tolist() == [
         [0, 0, 0, 100],
         [0, 1, 0, 100],
@@ -80,7 +81,7 @@ def test_block_time_and_launch_starts_on_paper() -> None:
 
 
 def test_calls_on_paper() -> None:
-    table = analysis.calls(two_launches())
+    table = analysis.calls(Summary.of(two_launches()))
     assert table[["ordinal", "first_ns", "length_ns", "launches"]].to_numpy().tolist() == [
         [0, 0, 100, 1],
         [1, 1000, 100, 1],
@@ -92,14 +93,14 @@ def test_histogram_on_paper() -> None:
     build = TraceBuilder(REGIONS, 1)
     for at, duration in enumerate((64, 100, 100, 128)):
         build.span(rank=0, region="work", start_ns=1000 * at, duration_ns=duration)
-    table = analysis.histogram(build.trace())
+    table = analysis.histogram(Summary.of(build.trace()))
     assert table["from_ns"].tolist() == pytest.approx([64, 64 * 2 ** (10 / 16), 128])
     assert table["events"].tolist() == [1, 2, 1]
 
 
 def test_activity_on_paper() -> None:
     """Four bins of 25 ns: rank 0 works in the first two and 10 ns of the third."""
-    table = activity(two_launches(), Focus(0, 100, "the call"), num_bins=4)
+    table = activity(Summary.of(two_launches()), Focus(0, 100, "the call"), num_bins=4)
     shares = table.set_index(["rank", "category", "bin"])["share"]
     assert shares[0, "compute"].tolist() == pytest.approx([1, 1, 0.4, 0])
     assert shares[0, "wait"].tolist() == pytest.approx([0, 0, 0.6, 1])
@@ -135,5 +136,7 @@ def test_sums_over_flows_are_sums_over_the_view(spans: list[dict[str, Any]]) -> 
             count(*) FILTER (wait_end_ns < send_start_ns) AS violations
         FROM flows GROUP BY src, dst ORDER BY src, dst"""
     )
-    table = analysis.late_sender(trace).sort_values(["src", "dst"])[list(expected.columns)]
+    table = analysis.late_sender(Summary.of(trace)).sort_values(["src", "dst"])[
+        list(expected.columns)
+    ]
     assert table.to_numpy().tolist() == expected.to_numpy().tolist()

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kprof import analysis
+from kprof.analysis import Summary
 from kprof.trace import Trace
 from synthetic import TraceBuilder
 
@@ -59,10 +60,11 @@ def test_parallel_efficiency_is_load_balance_times_communication_efficiency(
     # Launches of a rank follow each other, as on one stream.
     spans = [s | {"start_ns": s["start_ns"] + 5000 * s["launch"]} for s in spans]
     trace = trace_of(spans)
+    summary = Summary.of(trace)
     for table in (
-        analysis.efficiency(trace),
-        analysis.rank_efficiency(trace),
-        analysis.launch_efficiency(trace),
+        analysis.efficiency(summary),
+        analysis.rank_efficiency(summary),
+        analysis.launch_efficiency(summary),
     ):
         for row in table.to_dict("records"):
             if row["max_work_ns"] > 0:
@@ -74,7 +76,7 @@ def test_parallel_efficiency_is_load_balance_times_communication_efficiency(
 @few
 @given(st.lists(span, min_size=1, max_size=30))
 def test_late_sender_and_exposed_transfer_add_up_to_the_wait(spans: list[dict[str, Any]]) -> None:
-    table = analysis.late_sender(trace_of(spans))
+    table = analysis.late_sender(Summary.of(trace_of(spans)))
     assert (table["late_sender_ns"] + table["exposed_transfer_ns"]).tolist() == table[
         "wait_ns"
     ].tolist()
@@ -86,12 +88,13 @@ def test_late_sender_and_exposed_transfer_add_up_to_the_wait(spans: list[dict[st
 @given(st.lists(span, min_size=1, max_size=30))
 def test_the_blame_matrix_sums_to_the_attributed_wait(spans: list[dict[str, Any]]) -> None:
     trace = trace_of(spans)
+    summary = Summary.of(trace)
     attributed = sum(s["duration_ns"] for s in spans if s["region"] == "wait")
-    assert analysis.blame_matrix(trace).to_numpy().sum() == attributed
-    by_peer = analysis.waits(trace, "peer").set_index("peer")["wait_ns"]
+    assert analysis.blame_matrix(summary).to_numpy().sum() == attributed
+    by_peer = analysis.waits(summary, "peer").set_index("peer")["wait_ns"]
     assert by_peer.drop(-1, errors="ignore").sum() == attributed
     by_region = sum(
-        analysis.blame_matrix(trace, region).to_numpy().sum() for region in ("wait", "barrier")
+        analysis.blame_matrix(summary, region).to_numpy().sum() for region in ("wait", "barrier")
     )
     assert by_region == attributed
 
@@ -107,7 +110,7 @@ def test_work_and_wait_are_measures_of_unions(spans: list[dict[str, Any]]) -> No
         waiting = measure([(a, b) for a, b, region in ends if region in ("wait", "barrier")])
         expected_work += measure([(a, b) for a, b, _ in ends]) - waiting
         expected_wait += waiting
-    table = analysis.imbalance(trace_of(spans), "rank")
+    table = analysis.imbalance(Summary.of(trace_of(spans)), "rank")
     assert (table["work_ns"].sum(), table["wait_ns"].sum()) == (expected_work, expected_wait)
 
 
@@ -116,8 +119,9 @@ def test_work_and_wait_are_measures_of_unions(spans: list[dict[str, Any]]) -> No
 def test_ranks_summarised_apart_unite_to_the_whole(spans: list[dict[str, Any]]) -> None:
     """The associative merge that lets an analysis run per rank."""
     trace = trace_of(spans)
+    summary = Summary.of(trace)
     ranks = sorted({s["rank"] for s in spans})
-    whole = analysis.imbalance(trace, "block")
-    parts = [analysis.imbalance(trace.select(ranks=(rank,)), "block") for rank in ranks]
+    whole = analysis.imbalance(summary, "block")
+    parts = [analysis.imbalance(Summary.of(trace.select(ranks=(rank,))), "block") for rank in ranks]
     assert sum(part["work_ns"].sum() for part in parts) == whole["work_ns"].sum()
     assert sum(len(part) for part in parts) == len(whole)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kprof import analysis
+from kprof.analysis import Summary
 from kprof.analysis.durations import PERCENTILE_ERROR
-from kprof.analysis.summary import summarise
 from kprof.capture.directory import EVENT_OPEN
-from kprof.errors import ClockError
+from kprof.errors import ClockError, SelectionError
 from kprof.trace import Trace
 from synthetic import TraceBuilder
 
@@ -48,7 +48,7 @@ def rows(frame: object, *columns: str) -> list[tuple[object, ...]]:
 
 
 def test_stats_counts_and_sums_regions() -> None:
-    table = analysis.stats(small())
+    table = analysis.stats(Summary.of(small()))
     assert rows(table, "region", "category", "count", "total_ns", "max_ns") == [
         ("compute", "compute", 2, 140, 100),
         ("wait", "wait", 1, 110, 110),
@@ -63,7 +63,7 @@ def test_percentiles_are_nearest_rank_within_the_stated_error() -> None:
     build = builder(1)
     for i in range(1, 101):
         build.span(rank=0, region="compute", start_ns=i * 1000, duration_ns=i * 7)
-    row = analysis.stats(build.trace()).iloc[0]
+    row = analysis.stats(Summary.of(build.trace())).iloc[0]
     assert row["median_ns"] == pytest.approx(50 * 7, rel=PERCENTILE_ERROR + 1e-9)
     assert row["p95_ns"] == pytest.approx(95 * 7, rel=PERCENTILE_ERROR + 1e-9)
     assert row["p99_ns"] == pytest.approx(99 * 7, rel=PERCENTILE_ERROR + 1e-9)
@@ -75,8 +75,8 @@ def test_open_spans_are_in_no_sum() -> None:
     build.span(rank=0, region="compute", start_ns=0, duration_ns=10)
     build.span(rank=0, region="wait", start_ns=10, duration_ns=0, flags=EVENT_OPEN, peer=0, slot=0)
     trace = build.trace()
-    assert analysis.stats(trace)["region"].tolist() == ["compute"]
-    assert analysis.waits(trace, "region").empty
+    assert analysis.stats(Summary.of(trace))["region"].tolist() == ["compute"]
+    assert analysis.waits(Summary.of(trace), "region").empty
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_open_spans_are_in_no_sum() -> None:
     ],
 )
 def test_waits(by: str, expected: list[tuple[object, ...]]) -> None:
-    table = analysis.waits(small(), by)  # type: ignore[arg-type]
+    table = analysis.waits(Summary.of(small()), by)  # type: ignore[arg-type]
     assert rows(table, by if by != "block" else "rank", "count", "wait_ns") == expected
     # Of rank 1's 180 ns, or of all 330 ns of block time.
     whole = 180 if by in ("rank", "block") else 330
@@ -102,8 +102,8 @@ def test_a_wait_that_names_no_rank_is_kept_apart() -> None:
     build.span(rank=0, region="wait", start_ns=70, duration_ns=30, peer=1, slot=0)
     build.span(rank=0, region="wait", start_ns=100, duration_ns=5, peer=255, slot=0)
     trace = build.trace()
-    assert rows(analysis.waits(trace, "peer"), "peer", "wait_ns") == [(-1, 75), (1, 30)]
-    assert analysis.blame_matrix(trace).to_numpy().tolist() == [[0, 30], [0, 0]]
+    assert rows(analysis.waits(Summary.of(trace), "peer"), "peer", "wait_ns") == [(-1, 75), (1, 30)]
+    assert analysis.blame_matrix(Summary.of(trace)).to_numpy().tolist() == [[0, 30], [0, 0]]
 
 
 def test_blame_matrix_has_a_row_per_recorded_rank_and_a_column_per_rank_of_the_world() -> None:
@@ -111,11 +111,11 @@ def test_blame_matrix_has_a_row_per_recorded_rank_and_a_column_per_rank_of_the_w
     build.span(rank=0, region="wait", start_ns=0, duration_ns=40, peer=1, slot=0)
     build.span(rank=2, region="wait", start_ns=0, duration_ns=15, peer=1, slot=1)
     build.span(rank=2, region="wait", start_ns=20, duration_ns=7, peer=0, slot=0)
-    matrix = analysis.blame_matrix(build.trace())
+    matrix = analysis.blame_matrix(Summary.of(build.trace()))
     assert matrix.index.tolist() == [0, 2]
     assert matrix.columns.tolist() == [0, 1, 2]
     assert matrix.to_numpy().tolist() == [[0, 40, 0], [7, 15, 0]]
-    assert analysis.blame_matrix(build.trace(), "barrier").to_numpy().sum() == 0
+    assert analysis.blame_matrix(Summary.of(build.trace()), "barrier").to_numpy().sum() == 0
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_late_sender(
     build = builder(bound_ns=10.0)
     build.span(rank=0, region="send", start_ns=send_start, duration_ns=5, peer=1, slot=3)
     build.span(rank=1, region="wait", start_ns=60, duration_ns=110, peer=0, slot=3)
-    table = analysis.late_sender(build.trace())
+    table = analysis.late_sender(Summary.of(build.trace()))
     columns = ("src", "dst", "flows", "late_sender_ns", "exposed_transfer_ns", "violations")
     assert rows(table, *columns) == [(0, 1, 1, late, exposed, violations)]
     assert table["violations_beyond_bound"].tolist() == [beyond]
@@ -148,7 +148,7 @@ def test_work_is_the_union_of_useful_spans_less_the_waits() -> None:
     build.span(rank=0, region="wait", start_ns=40, duration_ns=30, peer=0, slot=0)
     build.span(rank=0, region="compute", start_ns=90, duration_ns=40)
     build.span(rank=0, region="idle", start_ns=200, duration_ns=50)
-    row = analysis.imbalance(build.trace(), "rank").iloc[0]
+    row = analysis.imbalance(Summary.of(build.trace()), "rank").iloc[0]
     assert (row["work_ns"], row["wait_ns"]) == (130 - 30, 30)
 
 
@@ -157,20 +157,20 @@ def test_imbalance_by_rank_and_block() -> None:
     for block, duration in ((0, 100), (1, 300)):
         build.span(rank=0, block=block, region="compute", start_ns=0, duration_ns=duration)
     build.span(rank=1, block=0, region="copy", start_ns=0, duration_ns=600, bytes=64)
-    by_rank = analysis.imbalance(build.trace(), "rank")
+    by_rank = analysis.imbalance(Summary.of(build.trace()), "rank")
     assert rows(by_rank, "rank", "events", "work_ns", "wait_ns", "bytes") == [
         (0, 2, 400, 0, 0),
         (1, 1, 600, 0, 64),
     ]
     assert by_rank["work_vs_median"].tolist() == pytest.approx([0.8, 1.2])
     assert by_rank["load_balance"].tolist() == pytest.approx([200 / 300, 1.0])
-    by_block = analysis.imbalance(build.trace(), "block")
+    by_block = analysis.imbalance(Summary.of(build.trace()), "block")
     assert rows(by_block, "rank", "block", "work_ns") == [(0, 0, 100), (0, 1, 300), (1, 0, 600)]
     assert by_block["load_balance"].tolist() == pytest.approx([1 / 3, 1.0, 1.0])
 
 
 def test_efficiency_is_the_product_of_its_factors() -> None:
-    row = analysis.efficiency(small()).iloc[0]
+    row = analysis.efficiency(Summary.of(small())).iloc[0]
     # U: 150 and 70; T: 0..200; N: 2.
     assert row["window_ns"] == 200
     assert row["work_ns"] == 220
@@ -186,8 +186,8 @@ def test_time_between_launches_is_not_in_the_window() -> None:
     build.span(rank=0, launch=0, region="compute", start_ns=0, duration_ns=100)
     build.span(rank=0, launch=1, region="compute", start_ns=1000, duration_ns=50)
     build.span(rank=0, launch=2, region="compute", start_ns=1040, duration_ns=60)
-    assert analysis.efficiency(build.trace())["window_ns"].tolist() == [200]
-    per_launch = analysis.launch_efficiency(build.trace())
+    assert analysis.efficiency(Summary.of(build.trace()))["window_ns"].tolist() == [200]
+    per_launch = analysis.launch_efficiency(Summary.of(build.trace()))
     assert rows(per_launch, "ordinal", "window_ns", "work_ns") == [
         (0, 100, 100),
         (1, 50, 50),
@@ -199,7 +199,7 @@ def test_launch_skew() -> None:
     build = builder(3, bound_ns=10.0)
     for rank, start in ((0, 100), (1, 160), (2, 400)):
         build.span(rank=rank, region="compute", start_ns=start, duration_ns=500)
-    row = analysis.launch_skew(build.trace()).iloc[0]
+    row = analysis.launch_skew(Summary.of(build.trace())).iloc[0]
     assert (row["skew_ns"], row["last_rank"], row["ranks"]) == (300, 2, 3)
     assert row["bound_ns"] == 10.0  # rank 0 is the reference: only rank 2's bound counts
     assert row["duration_ns"] == 800
@@ -209,7 +209,7 @@ def test_offsets_of_clocks_are_taken_out() -> None:
     build = builder(2, offsets_ns={1: -1000.0})
     build.span(rank=0, region="compute", start_ns=100, duration_ns=10)
     build.span(rank=1, region="compute", start_ns=1150, duration_ns=10)
-    assert analysis.launch_skew(build.trace())["skew_ns"].tolist() == [50]
+    assert analysis.launch_skew(Summary.of(build.trace()))["skew_ns"].tolist() == [50]
 
 
 def test_unmatched_flows() -> None:
@@ -220,7 +220,7 @@ def test_unmatched_flows() -> None:
     build.span(rank=1, region="wait", start_ns=7, duration_ns=5, peer=0, slot=9)
     build.span(rank=1, region="wait", start_ns=20, duration_ns=5, peer=0, slot=8)
     columns = ("sends", "waits", "flows", "unmatched_sends", "unmatched_waits")
-    assert rows(analysis.unmatched_flows(build.trace()), *columns) == [(2, 3, 1, 1, 2)]
+    assert rows(analysis.unmatched_flows(Summary.of(build.trace())), *columns) == [(2, 3, 1, 1, 2)]
 
 
 def test_unaligned_clocks_refuse_what_compares_ranks_and_nothing_else() -> None:
@@ -235,15 +235,15 @@ def test_unaligned_clocks_refuse_what_compares_ranks_and_nothing_else() -> None:
         analysis.launch_skew,
     ):
         with pytest.raises(ClockError, match="one clock"):
-            refuse(trace)
-    assert analysis.blame_matrix(trace).to_numpy().sum() == 40
-    assert analysis.rank_efficiency(trace)["window_ns"].tolist() == [5, 40]
+            refuse(Summary.of(trace))
+    assert analysis.blame_matrix(Summary.of(trace)).to_numpy().sum() == 40
+    assert analysis.rank_efficiency(Summary.of(trace))["window_ns"].tolist() == [5, 40]
 
 
 def test_a_single_rank_needs_no_alignment() -> None:
     build = builder(1, is_aligned=False)
     build.span(rank=0, region="compute", start_ns=0, duration_ns=40)
-    assert analysis.efficiency(build.trace())["parallel_efficiency"].tolist() == [1.0]
+    assert analysis.efficiency(Summary.of(build.trace()))["parallel_efficiency"].tolist() == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_a_single_rank_needs_no_alignment() -> None:
     ],
 )
 def test_no_events_give_empty_tables(analyse: object) -> None:
-    assert len(analyse(builder(2).trace())) == 0  # type: ignore[operator]
+    assert len(analyse(Summary.of(builder(2).trace()))) == 0  # type: ignore[operator]
 
 
 def test_an_interrupted_summary_is_made_again() -> None:
@@ -273,8 +273,8 @@ def test_an_interrupted_summary_is_made_again() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        summarise(trace, interrupt)
-    assert analysis.imbalance(trace, "rank")["work_ns"].tolist() == [150, 70]
+        Summary.of(trace, interrupt)
+    assert analysis.imbalance(Summary.of(trace), "rank")["work_ns"].tolist() == [150, 70]
 
 
 def test_slices_of_tracks_unite_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,11 +291,11 @@ def test_slices_of_tracks_unite_to_the_whole(monkeypatch: pytest.MonkeyPatch) ->
                 peer=0,
                 slot=block,
             )
-    whole = analysis.imbalance(build.trace(), "block")
+    whole = analysis.imbalance(Summary.of(build.trace()), "block")
     for size in (1, 3, 9):
         monkeypatch.setattr("kprof.analysis.summary.EVENTS_PER_SLICE", size)
         monkeypatch.setattr("kprof.capture.rank_summary.EVENTS_PER_SLICE", size)
-        assert analysis.imbalance(build.trace(), "block").equals(whole)
+        assert analysis.imbalance(Summary.of(build.trace()), "block").equals(whole)
 
 
 def test_slices_of_calls_unite_to_the_same_flows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +310,41 @@ def test_slices_of_calls_unite_to_the_same_flows(monkeypatch: pytest.MonkeyPatch
             build.span(
                 rank=1, launch=launch, region="wait", start_ns=at, duration_ns=9, peer=0, slot=slot
             )
-    whole = analysis.late_sender(build.trace())
+    whole = analysis.late_sender(Summary.of(build.trace()))
     assert whole["flows"].tolist() == [10]
     monkeypatch.setattr("kprof.analysis.flow_sums.EVENTS_PER_SLICE", 4)
-    assert analysis.late_sender(build.trace()).equals(whole)
+    assert analysis.late_sender(Summary.of(build.trace())).equals(whole)
+
+
+def test_metrics_that_need_one_clock_are_those_that_say_so() -> None:
+    build = builder(2, is_aligned=False)
+    build.span(rank=0, region="send", start_ns=0, duration_ns=5, peer=1, slot=0)
+    build.span(rank=1, region="wait", start_ns=0, duration_ns=40, peer=0, slot=0)
+    summary = Summary.of(build.trace())
+    for metric in analysis.all_metrics().values():
+        if metric.one_clock:
+            with pytest.raises(ClockError, match=f"^{metric.one_clock} needs the ranks on one"):
+                metric.table(summary)
+        else:
+            assert metric.table(summary).columns.size > 0
+
+
+def test_a_summary_leaves_its_trace_as_it_was() -> None:
+    trace = small()
+    tables = "SELECT table_name FROM duckdb_tables() ORDER BY 1"
+    before = trace.frame(tables)["table_name"].tolist()
+    summary = Summary.of(trace)
+    analysis.late_sender(summary)
+    assert summary.has_table("cells")
+    assert summary.has_table("flow_sums")
+    assert trace.frame(tables)["table_name"].tolist() == before
+    with pytest.raises(SelectionError, match="cells"):
+        trace.sql("SELECT * FROM cells")
+
+
+def test_a_table_is_worked_out_once_and_handed_out_as_a_copy() -> None:
+    summary = Summary.of(small())
+    first = analysis.blame(summary)
+    first["wait_ns"] = 0
+    assert analysis.blame(summary)["wait_ns"].sum() > 0
+    assert len(summary.results) == 1

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kprof import analysis, report
-from kprof.analysis.cluster import prepare_on
+from kprof.analysis import Summary
+from kprof.analysis.cluster import summary_on
 from kprof.capture.directory import Capture
 from kprof.capture.rank_summary import write_summary
 from kprof.errors import ClusterError
@@ -48,7 +49,7 @@ def test_a_report_is_the_same_on_a_cluster(
     expected = json.loads(report.to_json(report.build(Trace.open(capture))))
     trace = Trace.open(capture)
     said: list[str] = []
-    prepare_on(trace, capture.path, address, lambda what, _share: said.append(what))
+    summary = summary_on(trace, capture.path, address, lambda what, _share: said.append(what))
     assert said == [
         "5 ranks on the cluster",
         "flows of 3 sets of calls on the cluster",
@@ -56,9 +57,9 @@ def test_a_report_is_the_same_on_a_cluster(
     # Nothing is left to be made here.
     monkeypatch.setattr("kprof.analysis.summary._make_parts", None)
     monkeypatch.setattr("kprof.analysis.flow_sums.sums_of_slice", None)
-    assert analysis.late_sender(trace)["flows"].sum() > 0
+    assert analysis.late_sender(summary)["flows"].sum() > 0
     monkeypatch.undo()
-    assert json.loads(report.to_json(report.build(trace))) == expected
+    assert json.loads(report.to_json(report.build_from(summary))) == expected
 
 
 @pytest.mark.slow
@@ -69,9 +70,10 @@ def test_stored_summaries_and_selections_on_a_cluster(capture: Capture, address:
         selected: dict[str, Any] = changes
         whole = Trace.open(capture).select(**selected)
         trace = Trace.open(capture).select(**selected)
-        prepare_on(trace, capture.path, address)
-        assert analysis.late_sender(trace).equals(analysis.late_sender(whole))
-        assert analysis.imbalance(trace, "block").equals(analysis.imbalance(whole, "block"))
+        summary = summary_on(trace, capture.path, address)
+        assert analysis.late_sender(summary).equals(analysis.late_sender(Summary.of(whole)))
+        by_block = analysis.imbalance(Summary.of(whole), "block")
+        assert analysis.imbalance(summary, "block").equals(by_block)
     for path in paths:
         path.unlink()
 
@@ -95,13 +97,13 @@ def test_a_worker_that_cannot_read_the_capture_is_said_so(
     for file in (tmp_path / "gone.kprof").iterdir():
         file.unlink()
     with pytest.raises(ClusterError, match="the capture under the same path"):
-        prepare_on(trace, tmp_path / "gone.kprof", address)
+        summary_on(trace, tmp_path / "gone.kprof", address)
 
 
 def test_no_scheduler_gets_a_sentence(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kprof.analysis.cluster._TIMEOUT_S", 1)
     with pytest.raises(ClusterError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
-        prepare_on(Trace.open(capture), capture.path, "tcp://127.0.0.1:9")
+        summary_on(Trace.open(capture), capture.path, "tcp://127.0.0.1:9")
 
 
 def test_without_dask_the_extra_is_named(

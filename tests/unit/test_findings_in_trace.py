@@ -13,7 +13,7 @@ import pytest
 
 from kprof import analysis
 from kprof import report as reports
-from kprof.analysis import Finding
+from kprof.analysis import Finding, Summary
 from kprof.errors import SelectionError
 from kprof.export import write
 from kprof.report import in_trace
@@ -43,7 +43,7 @@ def events_within(trace: Trace, finding: Finding, rank: int, block: int) -> int:
 
 def test_uneven_work_shows_on_the_heavy_rank_beside_an_ordinary_one() -> None:
     trace = simulate(UNEVEN)
-    finding = of_kind(analysis.findings(trace), "uneven_work")
+    finding = of_kind(analysis.findings(Summary.of(trace)), "uneven_work")
     (heavy_rank, _), (other_rank, _) = finding.tracks
     assert heavy_rank == 3
     assert other_rank != 3
@@ -52,7 +52,7 @@ def test_uneven_work_shows_on_the_heavy_rank_beside_an_ordinary_one() -> None:
 
 def test_a_heavy_block_shows_beside_an_ordinary_one_of_its_rank() -> None:
     trace = simulate(Plant(heavy_blocks={(4, 7): 4.0}))
-    finding = next(f for f in analysis.findings(trace) if f.blocks)
+    finding = next(f for f in analysis.findings(Summary.of(trace)) if f.blocks)
     (rank, block), (other_rank, other_block) = finding.tracks
     assert (rank, block) == (other_rank, 7) == (4, 7)
     assert other_block != 7
@@ -60,7 +60,7 @@ def test_a_heavy_block_shows_beside_an_ordinary_one_of_its_rank() -> None:
 
 def test_a_late_sender_shows_where_another_waits_for_it() -> None:
     trace = simulate(LATE)
-    finding = of_kind(analysis.findings(trace), "late_sender")
+    finding = of_kind(analysis.findings(Summary.of(trace)), "late_sender")
     assert finding.ranks == (2,)
     (rank, block), (sender, _) = finding.tracks
     assert rank != 2
@@ -75,7 +75,9 @@ def test_a_late_sender_shows_where_another_waits_for_it() -> None:
 
 
 def test_launch_skew_shows_on_the_lines_of_launches() -> None:
-    finding = of_kind(analysis.findings(simulate(Plant(start_late_ns={5: 60_000}))), "launch_skew")
+    finding = of_kind(
+        analysis.findings(Summary.of(simulate(Plant(start_late_ns={5: 60_000})))), "launch_skew"
+    )
     (late, late_line), (other, other_line) = finding.tracks
     assert (late, late_line, other_line) == (5, -1, -1)
     assert other != 5
@@ -83,9 +85,9 @@ def test_launch_skew_shows_on_the_lines_of_launches() -> None:
 
 def test_a_window_is_one_call_not_the_whole_run() -> None:
     trace = simulate(UNEVEN)
-    starts = analysis.launch_starts(trace)
+    starts = analysis.launch_starts(Summary.of(trace))
     calls = starts.groupby("ordinal").agg(first=("first_ns", "min"), last=("last_ns", "max"))
-    for finding in analysis.findings(trace):
+    for finding in analysis.findings(Summary.of(trace)):
         if finding.where_ns is not None:
             first, last = finding.where_ns
             assert ((calls["first"] <= first) & (last <= calls["last"])).sum() == 1, finding.id
@@ -93,7 +95,7 @@ def test_a_window_is_one_call_not_the_whole_run() -> None:
 
 def test_without_one_clock_the_window_is_of_one_rank() -> None:
     trace = simulate(Plant(tokens_of={3: 3.0}, is_aligned=False))
-    finding = of_kind(analysis.findings(trace), "uneven_work")
+    finding = of_kind(analysis.findings(Summary.of(trace)), "uneven_work")
     assert {rank for rank, _ in finding.tracks} == {3}
     assert finding.where_ns is not None
     ends = trace.frame(
@@ -106,7 +108,7 @@ def test_without_one_clock_the_window_is_of_one_rank() -> None:
 
 def test_findings_are_slices_on_a_line_of_their_ranks(tmp_path: Path, processor: Processor) -> None:
     trace = simulate(UNEVEN)
-    found = analysis.findings(trace)
+    found = analysis.findings(Summary.of(trace))
     lines = in_trace.finding_lines(found, [info.rank for info in trace.ranks])
     summary = write(trace, tmp_path / "trace.pftrace", lines=lines)
     loaded = processor(summary.path)
@@ -140,7 +142,7 @@ def test_a_link_zooms_on_the_finding_and_its_tracks_have_slices_there(
     tmp_path: Path, processor: Processor
 ) -> None:
     trace = simulate(UNEVEN)
-    found = analysis.findings(trace)
+    found = analysis.findings(Summary.of(trace))
     summary = write(trace, tmp_path / "trace.pftrace")
     finding = of_kind(found, "uneven_work")
     arguments = parse_qs(in_trace.deep_link(finding, summary).query())
@@ -164,7 +166,7 @@ def test_a_link_on_launches_names_the_launches_of_its_rank(
     tmp_path: Path, processor: Processor
 ) -> None:
     trace = simulate(Plant(start_late_ns={5: 60_000}))
-    finding = of_kind(analysis.findings(trace), "launch_skew")
+    finding = of_kind(analysis.findings(Summary.of(trace)), "launch_skew")
     summary = write(trace, tmp_path / "trace.pftrace")
     track = in_trace.deep_link(finding, summary).tracks[0]
     assert track.title == "Rank 5 kernel launches"
@@ -174,7 +176,7 @@ def test_a_link_on_launches_names_the_launches_of_its_rank(
 
 
 def test_findings_have_ids_and_numbers() -> None:
-    found = analysis.findings(simulate(UNEVEN))
+    found = analysis.findings(Summary.of(simulate(UNEVEN)))
     assert in_trace.find(found, "2") is found[1]
     assert in_trace.find(found, found[1].id) is found[1]
     with pytest.raises(
@@ -187,7 +189,7 @@ def test_a_finding_about_the_recording_has_no_window() -> None:
     build = TraceBuilder('REGION(R, "copy", compute)', num_ranks=2, is_aligned=False)
     for rank in range(2):
         build.span(rank=rank, region="copy", start_ns=0, duration_ns=10)
-    finding = of_kind(analysis.findings(build.trace()), "uncalibrated_clocks")
+    finding = of_kind(analysis.findings(Summary.of(build.trace())), "uncalibrated_clocks")
     with pytest.raises(SelectionError, match="has no place in the trace"):
         in_trace.window_ns(finding)
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kprof import analysis
+from kprof.analysis import Summary
 from kprof.trace import Trace
 from kprof.trace.flows.ends import FlowEnds
 from kprof.trace.flows.pairing import Doubt, Ends, pair
@@ -104,7 +105,7 @@ def test_variants_that_share_a_kernel_keep_their_flows(variants: list[Any]) -> N
     ]
     trace = run.trace()
     assert flows(trace) == expected
-    table = analysis.unmatched_flows(trace).set_index("send_region")
+    table = analysis.unmatched_flows(Summary.of(trace)).set_index("send_region")
     assert table[["flows", "unmatched_sends", "unmatched_waits"]].to_numpy().tolist() == [
         [3, 3, 0],
         [3, 0, 0],
@@ -184,7 +185,7 @@ def test_several_waits_for_one_send_are_all_released_by_it() -> None:
         run.wait(at=10 * block, block=block)
     trace = run.trace()
     assert flows(trace) == [(0, 0), (0, 10), (0, 20)]
-    row = analysis.unmatched_flows(trace).iloc[0]
+    row = analysis.unmatched_flows(Summary.of(trace)).iloc[0]
     assert (row["unmatched_sends"], row["unmatched_waits"]) == (0, 0)
     # Another send may have released some of them and be lost.
     assert flows(run.trace(dropped=1)) == []

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kprof.abi import MAX_REGION_ID
-from kprof.analysis import findings, flow_sums
+from kprof.analysis import Summary, findings, flow_sums
 from kprof.analysis.rules import waited
 from kprof.capture import checks
 from kprof.capture.directory import MANIFEST_NAME, Capture, event_schema
@@ -305,7 +305,7 @@ def test_ranks_that_a_manifest_only_claims_cost_nothing(run, monkeypatch):
     trace = Trace.open(run)
     looks: list[int] = []
     monkeypatch.setattr(waited, "excess_wait_for", lambda _trace, peer: looks.append(peer) or 0.0)
-    findings(trace)
+    findings(Summary.of(trace))
     assert len(looks) <= 2
     assert flow_sums._Bounds.of(trace).between_ns.shape == (2, 2)
 

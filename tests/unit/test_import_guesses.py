@@ -11,6 +11,7 @@ import pytest
 
 import kprof
 from kprof import analysis
+from kprof.analysis import Summary
 from kprof.errors import ClockError, ForeignFormatError
 from kprof.importers import import_events
 from kprof.importers.foreign import ImportSummary, ReadOptions
@@ -60,7 +61,7 @@ def test_threads_that_begin_at_the_rank_are_blocks_from_0(tmp_path: Path) -> Non
 
 def test_blocks_that_nobody_recorded_are_not_idle(tmp_path: Path) -> None:
     trace = kprof.open(imported(tmp_path, worklog_events()).path)
-    assert "idle_blocks" not in {finding.kind for finding in analysis.findings(trace)}
+    assert "idle_blocks" not in {finding.kind for finding in analysis.findings(Summary.of(trace))}
     assert {launch.num_blocks for info in trace.ranks for launch in info.launches} == {0}
 
 
@@ -71,12 +72,12 @@ def test_a_bound_is_not_believed_where_all_ranks_start_at_0(tmp_path: Path) -> N
         notice.startswith("the bound is not used: all ranks start") for notice in summary.notices
     )
     with pytest.raises(ClockError, match="each rank's own first time was taken off"):
-        analysis.launch_skew(trace)
+        analysis.launch_skew(Summary.of(trace))
 
 
 def test_a_bound_is_used_where_ranks_have_times_of_their_own(tmp_path: Path) -> None:
     summary = imported(tmp_path, worklog_events(starts_at_zero=False), bound_ns=100.0)
-    assert analysis.launch_skew(kprof.open(summary.path))["skew_ns"].tolist() == [210]
+    assert analysis.launch_skew(Summary.of(kprof.open(summary.path)))["skew_ns"].tolist() == [210]
 
 
 def test_guessed_categories_are_used_kept_and_said(tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_guessed_categories_are_used_kept_and_said(tmp_path: Path) -> None:
         "dispatch-send": Category.SEND,
         "dispatch-recv": Category.RECV,
     }
-    (said,) = [f for f in analysis.findings(trace) if f.kind == "guessed_metadata"]
+    (said,) = [f for f in analysis.findings(Summary.of(trace)) if f.kind == "guessed_metadata"]
     guess = "categories are guessed from names (dispatch-send: send; dispatch-recv: recv)"
     assert guess in said.sentence
     assert guess in trace.manifest.guesses
@@ -93,7 +94,7 @@ def test_guessed_categories_are_used_kept_and_said(tmp_path: Path) -> None:
 
 def test_names_that_say_nothing_are_not_judged(tmp_path: Path) -> None:
     trace = kprof.open(imported(tmp_path, worklog_events(names=("phase1", "phase2"))).path)
-    (said,) = [f for f in analysis.findings(trace) if f.kind == "guessed_metadata"]
+    (said,) = [f for f in analysis.findings(Summary.of(trace)) if f.kind == "guessed_metadata"]
     assert "nothing says what phase1, phase2 is" in said.sentence
 
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kprof import analysis
+from kprof.analysis import Summary
 from kprof.capture.directory import Capture
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.capture.rank_summary import (
@@ -96,44 +97,44 @@ ANALYSES = (
 @pytest.mark.parametrize("analyse", ANALYSES, ids=lambda analyse: analyse.__name__)
 def test_stored_summaries_say_what_the_events_say(analyse: object, tmp_path: Path) -> None:
     capture = small().write(tmp_path / "run.kprof")
-    expected = analyse(Trace.open(capture))  # type: ignore[operator]
+    expected = analyse(Summary.of(Trace.open(capture)))  # type: ignore[operator]
     assert Trace.open(capture).summarised_ranks == frozenset()
     summaries_of(capture)
     trace = Trace.open(capture)
     assert trace.summarised_ranks == {0, 1}
-    assert analyse(trace).equals(expected)  # type: ignore[operator]
+    assert analyse(Summary.of(trace)).equals(expected)  # type: ignore[operator]
 
 
 def test_a_report_from_summaries_reads_no_events(tmp_path: Path) -> None:
     capture = small().write(tmp_path / "run.kprof")
-    expected = analysis.waits(Trace.open(capture), "peer")
+    expected = analysis.waits(Summary.of(Trace.open(capture)), "peer")
     summaries_of(capture)
     trace = Trace.open(capture)
     for info in capture.manifest.ranks:
         capture.events_path(info.rank).write_bytes(b"gone")
-    assert analysis.waits(trace, "peer").equals(expected)
+    assert analysis.waits(Summary.of(trace), "peer").equals(expected)
 
 
 def test_selections_of_ranks_and_launches_use_summaries_and_others_do_not(tmp_path: Path) -> None:
     capture = small().write(tmp_path / "run.kprof")
     whole = Trace.open(capture)
-    by_rank = analysis.imbalance(whole.select(ranks=(1,)), "block")
-    by_block = analysis.imbalance(whole.select(blocks=(2,)), "block")
-    by_region = analysis.stats(whole.select(regions=("wait",)))
+    by_rank = analysis.imbalance(Summary.of(whole.select(ranks=(1,))), "block")
+    by_block = analysis.imbalance(Summary.of(whole.select(blocks=(2,))), "block")
+    by_region = analysis.stats(Summary.of(whole.select(regions=("wait",))))
     summaries_of(capture)
     trace = Trace.open(capture)
     assert trace.select(ranks=(1,)).summarised_ranks == {1}
-    assert analysis.imbalance(trace.select(ranks=(1,)), "block").equals(by_rank)
-    assert analysis.imbalance(trace.select(blocks=(2,)), "block").equals(by_block)
-    assert analysis.stats(trace.select(regions=("wait",))).equals(by_region)
+    assert analysis.imbalance(Summary.of(trace.select(ranks=(1,))), "block").equals(by_rank)
+    assert analysis.imbalance(Summary.of(trace.select(blocks=(2,))), "block").equals(by_block)
+    assert analysis.stats(Summary.of(trace.select(regions=("wait",)))).equals(by_region)
     assert by_region["region"].tolist() == ["wait"]
-    assert analysis.stats(trace.select(launches=(7,))).empty
+    assert analysis.stats(Summary.of(trace.select(launches=(7,)))).empty
 
 
 def test_a_selection_by_time_is_by_the_common_clock(tmp_path: Path) -> None:
     """Rank 1's clock is 500 ns behind: its copy runs from 125 to 135, 25 ns after the first event."""
     trace = Trace.open(small().write(tmp_path / "run.kprof"))
-    chosen = analysis.stats(trace.select(time_ns=(26, 34)))
+    chosen = analysis.stats(Summary.of(trace.select(time_ns=(26, 34))))
     assert sorted(chosen["region"]) == ["copy", "outer", "send", "wait"]
     assert trace.select(time_ns=(26, 34)).num_events() == 4
 
@@ -158,11 +159,11 @@ def no_metadata(path: Path) -> None:
 @pytest.mark.parametrize("damage", [corrupt, other_version, no_metadata, Path.unlink])
 def test_a_summary_that_does_not_hold_is_made_again(damage: object, tmp_path: Path) -> None:
     capture = small().write(tmp_path / "run.kprof")
-    expected = analysis.imbalance(Trace.open(capture), "block")
+    expected = analysis.imbalance(Summary.of(Trace.open(capture)), "block")
     damage(summaries_of(capture)[1])  # type: ignore[operator]
     trace = Trace.open(capture)
     assert trace.summarised_ranks == {0}
-    assert analysis.imbalance(trace, "block").equals(expected)
+    assert analysis.imbalance(Summary.of(trace), "block").equals(expected)
 
 
 def test_a_summary_of_other_events_is_not_believed(tmp_path: Path) -> None:
@@ -210,7 +211,10 @@ def test_large_ranks_are_summarised_in_slices(
     for size in (1, 4, 6):
         monkeypatch.setattr("kprof.capture.rank_summary.EVENTS_PER_SLICE", size)
         assert summarise_file(capture.events_path(0), info, 1).num_rows >= whole.num_rows
-        assert analysis.imbalance(Trace.open(capture), "block")["work_ns"].tolist() == [21] * 5
+        assert (
+            analysis.imbalance(Summary.of(Trace.open(capture)), "block")["work_ns"].tolist()
+            == [21] * 5
+        )
 
 
 def test_events_of_undeclared_regions_are_counted_as_such(tmp_path: Path) -> None:
@@ -229,9 +233,9 @@ def test_findings_are_the_same_from_summaries(tmp_path: Path) -> None:
     from synthetic import write_trace
 
     capture = write_trace(trace, path)
-    expected = [finding.sentence for finding in analysis.findings(trace)]
+    expected = [finding.sentence for finding in analysis.findings(Summary.of(trace))]
     assert expected
     summaries_of(capture)
     assert (path / summary_file_name(2)).exists()
-    found = analysis.findings(Trace.open(path))
+    found = analysis.findings(Summary.of(Trace.open(path)))
     assert [finding.sentence for finding in found] == expected

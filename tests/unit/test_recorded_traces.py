@@ -13,6 +13,7 @@ import pytest
 
 from flow_direction import FORMATS, directions
 from kprof import analysis
+from kprof.analysis import Summary
 from kprof.capture.directory import Capture
 from kprof.export import write
 from kprof.trace import Trace
@@ -103,7 +104,7 @@ def test_balanced_takes_the_long_blocks_away(name: str, expected: list[int]) -> 
 )
 def test_the_report_says_what_the_readme_tells(name: str, first: int, sentence: str) -> None:
     """Among the first findings of the report, without being asked."""
-    found = analysis.findings(Trace.open(TRACES / f"{name}.kprof"))[:first]
+    found = analysis.findings(Summary.of(Trace.open(TRACES / f"{name}.kprof")))[:first]
     assert any(sentence in finding.sentence for finding in found), [f.sentence for f in found]
 
 

@@ -462,8 +462,8 @@ def warmed_up() -> TraceBuilder:
 def test_efficiencies_are_those_of_the_calls_that_findings_speak_of() -> None:
     report = reports.build(warmed_up().trace())
     assert report.warm_up == 0
-    assert report.efficiency is not None
-    assert report.efficiency["parallel_efficiency"].iloc[0] == pytest.approx(0.9)
+    assert report.tables.get("efficiency") is not None
+    assert report.tables.get("efficiency")["parallel_efficiency"].iloc[0] == pytest.approx(0.9)
     assert "90 %, without call 0, the warm-up" in terminal_text(report)
     assert "Without call 0, the warm-up." in to_html(report)
     assert len(reports.check_bars(report, ["parallel_efficiency<0.8"])) == 0

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kprof import analysis
+from kprof.analysis import Summary
 from simulation import (
     HELD_BACK,
     TOPOLOGIES,
@@ -87,7 +88,7 @@ def test_every_topology_runs_and_its_flows_are_whole(topology: str, num_ranks: i
     sends = sum(int((call.program.op == Op.SEND).sum()) for call in run.calls)
     assert trace.num_events() == sum(len(call.program) for call in run.calls)
     assert len(trace.frame("SELECT 1 FROM flows")) == sends
-    lengths = analysis.calls(trace)["length_ns"].tolist()
+    lengths = analysis.calls(Summary.of(trace))["length_ns"].tolist()
     assert lengths == run.lengths_ns
 
 

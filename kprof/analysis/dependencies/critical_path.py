@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kprof.analysis.calls import Call
-from kprof.analysis.dependencies.graph import CallGraph, graph_of
+from kprof.analysis.dependencies.graph import ACROSS_RANKS, CallGraph, graph_of
+from kprof.analysis.metric import metric
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.trace import Trace
+    from kprof.analysis.summary import Summary
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class _Segment:
     kind: str
 
 
-def critical_path(trace: Trace, call: Call | None = None) -> pd.DataFrame:
+@metric(one_clock=ACROSS_RANKS)
+def critical_path(summary: Summary, call: Call | None = None) -> pd.DataFrame:
     """Walk back from the last event of a call: inside a track follow it, at a wait jump to what released it.
 
     Segments in the order of time, without holes: start_ns, end_ns, duration_ns, rank, block, warp, region,
@@ -37,7 +39,7 @@ def critical_path(trace: Trace, call: Call | None = None) -> pd.DataFrame:
     """
     import pandas as pd
 
-    graph = graph_of(trace, call)
+    graph = graph_of(summary, call)
     columns = ["start_ns", "end_ns", "rank", "block", "warp", "region", "kind"]
     if graph is None:
         return pd.DataFrame({name: [] for name in columns} | {"duration_ns": []})
@@ -47,9 +49,11 @@ def critical_path(trace: Trace, call: Call | None = None) -> pd.DataFrame:
     return frame
 
 
-def critical_regions(path: pd.DataFrame) -> pd.DataFrame:
-    """Time on a critical path per rank and region: rank, region, kind, duration_ns, share; the longest
-    first."""
+@metric(one_clock=ACROSS_RANKS)
+def critical_regions(summary: Summary, call: Call | None = None) -> pd.DataFrame:
+    """Time on the critical path per rank and region: rank, region, kind, duration_ns, share; the longest first.
+    Raises like `critical_path`."""
+    path = critical_path(summary, call)
     total = max(1, int(path["duration_ns"].sum()))
     table = path.groupby(["rank", "region", "kind"])["duration_ns"].sum().reset_index()
     table["share"] = table["duration_ns"] / total

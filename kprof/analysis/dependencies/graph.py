@@ -10,7 +10,6 @@ Only innermost spans are nodes: a span around others adds nothing to what the ot
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,14 +18,17 @@ from numpy.typing import NDArray
 
 from kprof.analysis.barriers import worst_bound_ns
 from kprof.analysis.calls import Call, typical_call
-from kprof.analysis.summary import CLOSED_SPANS, summarise
+from kprof.analysis.memo import memo
+from kprof.analysis.summary import CLOSED_SPANS
 from kprof.errors import SelectionError
 
 if TYPE_CHECKING:
+    from kprof.analysis.summary import Summary
     from kprof.trace import Trace
 
 Ints = NDArray[np.int64]
 
+ACROSS_RANKS: Final = "what depends on what across ranks"
 # A call beyond this is walked too slowly in Python and would not fit a screen either.
 MAX_SPANS: Final = 300_000
 
@@ -74,30 +76,27 @@ class CallGraph:
 # Of a transfer's time a wait for it covers a tenth or more, else it is not taken for a wait for that transfer.
 _LEAST_PART_SEEN: Final = 10
 
-# The critical path, delay costs and all replays walk the same graph.
-_KNOWN: weakref.WeakKeyDictionary[Trace, CallGraph] = weakref.WeakKeyDictionary()
 
-
-def graph_of(trace: Trace, call: Call | None = None) -> CallGraph | None:
+def graph_of(summary: Summary, call: Call | None = None) -> CallGraph | None:
     """The graph of a call, by default the one of median length; None when there are no events. Raises like
     `load_graph`."""
     if call is not None:
-        return load_graph(trace, call)
-    trace.require_alignment("what depends on what across ranks")
-    typical = typical_call(trace)
+        return load_graph(summary, call)
+    summary.trace.require_alignment(ACROSS_RANKS)
+    typical = typical_call(summary)
     if typical is None:
         return None
-    if trace not in _KNOWN:
-        _KNOWN[trace] = load_graph(trace, typical)
-    return _KNOWN[trace]
+    return load_graph(summary, typical)
 
 
-def load_graph(trace: Trace, call: Call) -> CallGraph:
+# The critical path, delay costs and all replays walk the same graph.
+@memo
+def load_graph(summary: Summary, call: Call) -> CallGraph:
     """The graph of a call; raises ClockError on unaligned clocks and SelectionError when the call is too
     large."""
-    trace.require_alignment("what depends on what across ranks")
-    _check_size(trace, call)
-    part = trace.select(launches=call.launches)
+    summary.trace.require_alignment(ACROSS_RANKS)
+    _check_size(summary, call)
+    part = summary.trace.select(launches=call.launches)
     spans = _load_spans(part)
     sends = _load_sends(part)
     index_of = {event: i for i, event in enumerate(spans["event_id"].tolist())}
@@ -111,7 +110,7 @@ def load_graph(trace: Trace, call: Call) -> CallGraph:
     previous = (
         np.where(np.r_[False, track[1:] == track[:-1]], order - 1, -1) if len(track) else order
     )
-    categories = _categories(trace)
+    categories = _categories(summary)
     region = spans["region_id"]
     return CallGraph(
         start_ns=int(spans["starts"].min(initial=call.end_ns)),
@@ -128,24 +127,23 @@ def load_graph(trace: Trace, call: Call) -> CallGraph:
         previous=previous,
         send=send,
         is_held=_held(spans, region, send),
-        barrier=_barriers(spans, region, categories, send, worst_bound_ns(trace)),
+        barrier=_barriers(spans, region, categories, send, worst_bound_ns(summary)),
         launch_index=launch_index,
         launch_rank=launch_rank,
         launch_before=launch_before,
-        region_names=("unknown region", *trace.regions.names),
+        region_names=("unknown region", *summary.trace.regions.names),
         region_categories=categories,
     )
 
 
-def _categories(trace: Trace) -> tuple[str, ...]:
+def _categories(summary: Summary) -> tuple[str, ...]:
     """By region id; 0 is an unknown region."""
-    return ("other", *[region.category.value for region in trace.regions.regions])
+    return ("other", *[region.category.value for region in summary.trace.regions.regions])
 
 
-def _check_size(trace: Trace, call: Call) -> None:
-    summarise(trace)
+def _check_size(summary: Summary, call: Call) -> None:
     listed = ", ".join(str(launch) for launch in call.launches) or "NULL"
-    table = trace.frame(
+    table = summary.frame(
         f"SELECT coalesce(CAST(sum(events) AS BIGINT), 0) AS n FROM tracks WHERE launch IN ({listed})"
     )
     count = int(table["n"].iloc[0])

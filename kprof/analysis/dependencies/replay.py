@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kprof.analysis.calls import Call
-from kprof.analysis.dependencies.graph import CallGraph, Ints, graph_of
+from kprof.analysis.dependencies.graph import ACROSS_RANKS, CallGraph, Ints, graph_of
+from kprof.analysis.metric import metric
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.trace import Trace
+    from kprof.analysis.summary import Summary
 
 Floats = NDArray[np.float64]
 
@@ -47,7 +48,8 @@ class _Plan:
     shortest_wait: Floats
 
 
-def what_if(trace: Trace, call: Call | None = None) -> pd.DataFrame:
+@metric(one_clock=ACROSS_RANKS)
+def what_if(summary: Summary, call: Call | None = None) -> pd.DataFrame:
     """Predicted length of a call with one thing changed, the largest gain first.
 
     Columns: scenario, rank (or -1), predicted_ns, gain_ns (against the replay of the call as it was),
@@ -60,7 +62,7 @@ def what_if(trace: Trace, call: Call | None = None) -> pd.DataFrame:
     import pandas as pd
 
     columns = ["scenario", "rank", "predicted_ns"]
-    graph = graph_of(trace, call)
+    graph = graph_of(summary, call)
     if graph is None:
         derived = ["gain_ns", "gain_share", "measured_ns", "replay_error"]
         return pd.DataFrame({name: [] for name in columns + derived})
@@ -80,9 +82,9 @@ def what_if(trace: Trace, call: Call | None = None) -> pd.DataFrame:
     return frame.sort_values("gain_ns", ascending=False, ignore_index=True)
 
 
-def gain_ns(trace: Trace, scenario: str, rank: int = -1) -> tuple[float, float]:
+def gain_ns(summary: Summary, scenario: str, rank: int = -1) -> tuple[float, float]:
     """Gain of one scenario for the call of median length, in ns and as a share of it; raises like `what_if`."""
-    graph = graph_of(trace)
+    graph = graph_of(summary)
     if graph is None:
         return 0.0, 0.0
     plan = _as_it_was(graph)

@@ -11,7 +11,14 @@ finding      typed findings, one vocabulary of kinds
 explanation  all of that for a trace: which calls are looked at
 """
 
-from kprof.analysis.explain.explanation import TraceExplanation, explain_trace
+from kprof.analysis.explain.explanation import TraceExplanation, explain_summary, explain_trace
 from kprof.analysis.explain.finding import ExplainedFinding, FindingKind, When
 
-__all__ = ["ExplainedFinding", "FindingKind", "TraceExplanation", "When", "explain_trace"]
+__all__ = [
+    "ExplainedFinding",
+    "FindingKind",
+    "TraceExplanation",
+    "When",
+    "explain_summary",
+    "explain_trace",
+]

@@ -21,6 +21,8 @@ from kprof.analysis.explain.engine import explain
 from kprof.analysis.explain.finding import ExplainedFinding, findings_of
 from kprof.analysis.explain.graph import build_graph
 from kprof.analysis.explain.spans import load_spans
+from kprof.analysis.memo import memo
+from kprof.analysis.summary import Summary
 
 if TYPE_CHECKING:
     from kprof.trace import Trace
@@ -52,17 +54,23 @@ class TraceExplanation:
 
 def explain_trace(trace: Trace) -> TraceExplanation:
     """Explain a trace; raises ClockError where ranks are not on one clock."""
-    trace.require_alignment("what would make the run shorter")
-    table = calls(trace).sort_values("ordinal")
+    return explain_summary(Summary.of(trace))
+
+
+@memo
+def explain_summary(summary: Summary) -> TraceExplanation:
+    """Explain a trace that is summarised already."""
+    summary.trace.require_alignment("what would make the run shorter")
+    table = calls(summary).sort_values("ordinal")
     ordinals = [int(ordinal) for ordinal in table["ordinal"].tolist()]
     lengths = table["length_ns"].to_numpy(dtype=float)
     if len(ordinals) == 0:
         return TraceExplanation((), (), (), 0, 0.0)
     warm_up = _warm_up(lengths)
-    chosen = _sample(lengths[warm_up:], _spans_per_call(trace, len(ordinals)))
+    chosen = _sample(lengths[warm_up:], _spans_per_call(summary, len(ordinals)))
     wanted = [ordinals[warm_up + i] for i in chosen]
-    bound_ns = worst_bound_ns(trace)
-    explanation = explain(build_graph(load_spans(trace, wanted), bound_ns), bound_ns)
+    bound_ns = worst_bound_ns(summary)
+    explanation = explain(build_graph(load_spans(summary.trace, wanted), bound_ns), bound_ns)
     return TraceExplanation(
         tuple(findings_of(explanation)),
         tuple(wanted),
@@ -84,8 +92,8 @@ def _warm_up(lengths: np.ndarray) -> int:
     return count
 
 
-def _spans_per_call(trace: Trace, num_calls: int) -> float:
-    recorded = sum(info.counts.recorded for info in trace.ranks)
+def _spans_per_call(summary: Summary, num_calls: int) -> float:
+    recorded = sum(info.counts.recorded for info in summary.trace.ranks)
     return max(1.0, recorded / num_calls)
 
 

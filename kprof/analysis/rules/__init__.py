@@ -31,7 +31,7 @@ from kprof.analysis.rules.warmup import steady_part
 from kprof.analysis.skew import launch_starts
 
 if TYPE_CHECKING:
-    from kprof.trace import Trace
+    from kprof.analysis.summary import Summary
 
 __all__ = ["Finding", "Severity", "findings"]
 
@@ -61,15 +61,15 @@ _RULES: Final = (
 _SEVERITIES: Final = list(Severity)
 
 
-def findings(trace: Trace) -> list[Finding]:
+def findings(summary: Summary) -> list[Finding]:
     """All findings, the most severe and costly first; a cause stands before what it explains.
 
     Works on every trace: rules that need one clock say nothing on unaligned ones, and one finding says so.
     """
-    if launch_starts(trace).empty:
-        return lossy_capture(trace)
-    steady, notes = steady_part(trace)
-    found = [finding for rule in _QUALITY_RULES for finding in rule(trace)]
+    if launch_starts(summary).empty:
+        return lossy_capture(summary)
+    steady, notes = steady_part(summary)
+    found = [finding for rule in _QUALITY_RULES for finding in rule(summary)]
     found += notes + [finding for rule in _RULES for finding in rule(steady)]
     run_ns = max(run_time_ns(steady), 1.0)
     placed = with_places(steady, ordered(_doubted(with_causes(found))))

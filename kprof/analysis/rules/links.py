@@ -16,17 +16,17 @@ from kprof.errors import ClockError, SelectionError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.trace import Trace
+    from kprof.analysis.summary import Summary
 
 MIN_SHARE: Final = 0.05
 # All data is on its way for some time; only a tenth of the run is worth a sentence.
 _MIN_TRANSFER_SHARE: Final = 0.1
 
 
-def exposed_transfers(trace: Trace) -> list[Finding]:
+def exposed_transfers(summary: Summary) -> list[Finding]:
     """Time that blocks wait for data that was sent: on one slow link, or on all of them."""
     try:
-        table = late_sender(trace)
+        table = late_sender(summary)
     except ClockError:
         return []
     table = table[table["src"] != table["dst"]].copy()
@@ -34,13 +34,13 @@ def exposed_transfers(trace: Trace) -> list[Finding]:
         return []
     table["per_flow_ns"] = table["exposed_transfer_ns"] / table["flows"]
     table["per_block_ns"] = table["exposed_transfer_ns"] / table["blocks"]
-    slow = _slow_link(trace, table)
-    return slow or _everywhere(trace, table)
+    slow = _slow_link(summary, table)
+    return slow or _everywhere(summary, table)
 
 
-def _slow_link(trace: Trace, table: pd.DataFrame) -> list[Finding]:
+def _slow_link(summary: Summary, table: pd.DataFrame) -> list[Finding]:
     """The link that costs its blocks most, if it stands out among all links."""
-    run_ns = max(run_time_ns(trace), 1)
+    run_ns = max(run_time_ns(summary), 1)
     # Many slow links have something in common, a rank for instance, and are no link's doing.
     if len(table) < 3:
         return []
@@ -125,8 +125,8 @@ def _usual_on_this_link(table: pd.DataFrame, row: dict[Any, Any]) -> list[str]:
     return usual
 
 
-def _everywhere(trace: Trace, table: pd.DataFrame) -> list[Finding]:
-    run_ns = max(run_time_ns(trace), 1)
+def _everywhere(summary: Summary, table: pd.DataFrame) -> list[Finding]:
+    run_ns = max(run_time_ns(summary), 1)
     found = []
     for region, rows in table.groupby("region"):
         exposed, late = int(rows["exposed_transfer_ns"].sum()), int(rows["late_sender_ns"].sum())
@@ -158,20 +158,20 @@ def _everywhere(trace: Trace, table: pd.DataFrame) -> list[Finding]:
     return found
 
 
-def back_pressure(trace: Trace) -> list[Finding]:
+def back_pressure(summary: Summary) -> list[Finding]:
     """Senders that wait for room at the receiver: waits that name a peer, release no flow and stand before
     sends to it."""
     found = []
-    for region_id, region in credit_regions(trace).items():
-        longest_ns = _longest_in_region(trace, region_id)
-        if longest_ns >= MIN_SHARE * run_time_ns(trace):
-            found.append(_back_pressure(trace, region_id, region, longest_ns))
+    for region_id, region in credit_regions(summary).items():
+        longest_ns = _longest_in_region(summary, region_id)
+        if longest_ns >= MIN_SHARE * run_time_ns(summary):
+            found.append(_back_pressure(summary, region_id, region, longest_ns))
     return found
 
 
-def _longest_in_region(trace: Trace, region_id: int) -> float:
+def _longest_in_region(summary: Summary, region_id: int) -> float:
     """Time in a region of the block that spends most in it, per launch, summed; the mean over ranks."""
-    table = trace.frame(
+    table = summary.frame(
         """
         WITH by_block AS (
             SELECT rank, launch, block, sum(total_ns) AS wait_ns FROM cells WHERE region_id = ? GROUP BY ALL),
@@ -182,8 +182,8 @@ def _longest_in_region(trace: Trace, region_id: int) -> float:
     return float(table["wait_ns"].iloc[0])
 
 
-def _back_pressure(trace: Trace, region_id: int, region: str, longest_ns: float) -> Finding:
-    table = trace.frame(
+def _back_pressure(summary: Summary, region_id: int, region: str, longest_ns: float) -> Finding:
+    table = summary.frame(
         "SELECT peer, sum(total_ns) / sum(events) AS each_ns FROM cells WHERE region_id = ? AND peer >= 0 "
         "GROUP BY peer ORDER BY peer",
         [region_id],
@@ -192,7 +192,7 @@ def _back_pressure(trace: Trace, region_id: int, region: str, longest_ns: float)
     usual = medians_of_others(each.to_numpy())
     standing = tuple(int(str(peer)) for peer in each.index[each.to_numpy() >= MIN_RATIO * usual])
     receivers = standing or tuple(by_number(each))
-    share = longest_ns / max(run_time_ns(trace), 1)
+    share = longest_ns / max(run_time_ns(summary), 1)
     return Finding(
         id=f"back-pressure/{region}",
         kind="back_pressure",
@@ -210,16 +210,16 @@ def _back_pressure(trace: Trace, region_id: int, region: str, longest_ns: float)
     )
 
 
-def serialised_waits(trace: Trace) -> list[Finding]:
+def serialised_waits(summary: Summary) -> list[Finding]:
     """Tracks that wait in a fixed order while data that they wait for later is there already."""
     try:
-        gained_ns, gain_share = gain_ns(trace, ARRIVAL_ORDER)
+        gained_ns, gain_share = gain_ns(summary, ARRIVAL_ORDER)
     except (ClockError, SelectionError):
         return []
     if gain_share < MIN_SHARE:
         return []
-    cost_ns = gain_share * run_time_ns(trace)
-    region = _waiting_region(trace)
+    cost_ns = gain_share * run_time_ns(summary)
+    region = _waiting_region(summary)
     return [
         Finding(
             id="serialised-waits",
@@ -229,14 +229,14 @@ def serialised_waits(trace: Trace) -> list[Finding]:
             f"of arrival, a call would end {duration(gained_ns)} ({percent(gain_share)}) earlier",
             remedy="poll all sources in turn and take what has arrived, or start with the next rank instead of rank 0",
             cost_ns=cost_ns,
-            ranks=tuple(info.rank for info in trace.ranks),
+            ranks=tuple(info.rank for info in summary.trace.ranks),
             region=region,
             evidence={"gain_ns": gained_ns, "gain_share": gain_share},
         )
     ]
 
 
-def _waiting_region(trace: Trace) -> str:
+def _waiting_region(summary: Summary) -> str:
     """The region of flows with the most waiting."""
-    table = late_sender(trace).groupby("region")["wait_ns"].sum()
+    table = late_sender(summary).groupby("region")["wait_ns"].sum()
     return str(table.idxmax()) if len(table) else ""

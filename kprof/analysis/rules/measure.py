@@ -5,35 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kprof.analysis.balance import efficiency, rank_efficiency
-from kprof.analysis.once import once_per_trace
+from kprof.analysis.memo import memo
 from kprof.analysis.rules.finding import Severity, severity_of
 from kprof.analysis.rules.outliers import medians_of_others
-from kprof.analysis.summary import summarise
+from kprof.analysis.summary import Summary
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.trace import Trace
 
-
-@once_per_trace
-def run_time_ns(trace: Trace) -> float:
+@memo
+def run_time_ns(summary: Summary) -> float:
     """The time with a launch running; without one clock, the longest such time of a rank."""
-    table = efficiency(trace) if trace.is_on_one_clock else rank_efficiency(trace)
+    table = efficiency(summary) if summary.trace.is_on_one_clock else rank_efficiency(summary)
     return float(table["window_ns"].max()) if len(table) else 0.0
 
 
-def severity_of_cost(trace: Trace, cost_ns: float) -> Severity:
+def severity_of_cost(summary: Summary, cost_ns: float) -> Severity:
     """How much of the time with a launch running a cost takes."""
-    return severity_of(cost_ns / max(run_time_ns(trace), 1))
+    return severity_of(cost_ns / max(run_time_ns(summary), 1))
 
 
-@once_per_trace
-def credit_regions(trace: Trace) -> dict[int, str]:
+@memo
+def credit_regions(summary: Summary) -> dict[int, str]:
     """Wait regions by which senders wait for room: they name a peer, end no flow, and their blocks send to that
     peer."""
-    summarise(trace)
-    table = trace.frame(
+    table = summary.frame(
         """
         WITH waits AS (
             SELECT c.region_id, c.rank, c.block, c.peer FROM cells c JOIN regions r ON r.id = c.region_id
@@ -49,8 +46,8 @@ def credit_regions(trace: Trace) -> dict[int, str]:
     return dict(zip(table["region_id"].tolist(), table["name"].tolist(), strict=True))
 
 
-@once_per_trace
-def longest_waits_for(trace: Trace) -> pd.Series:
+@memo
+def longest_waits_for(summary: Summary) -> pd.Series:
     """How long each rank makes the others wait, in ns over the run, indexed by the rank waited for.
 
     A launch ends when its slowest block does, so a rank's wait for a peer is that of its block that waits
@@ -59,9 +56,8 @@ def longest_waits_for(trace: Trace) -> pd.Series:
     """
     import pandas as pd
 
-    summarise(trace)
-    excluded = ", ".join(str(region) for region in credit_regions(trace)) or "NULL"
-    table = trace.frame(
+    excluded = ", ".join(str(region) for region in credit_regions(summary)) or "NULL"
+    table = summary.frame(
         f"""
         WITH warps AS (SELECT rank, launch, block, count(*) AS warps FROM tracks GROUP BY ALL),
         by_block AS (
@@ -74,16 +70,16 @@ def longest_waits_for(trace: Trace) -> pd.Series:
             SELECT rank, launch, peer, max(wait_ns) AS wait_ns FROM by_block GROUP BY ALL)
         SELECT peer, sum(wait_ns) AS wait_ns FROM by_rank GROUP BY peer"""
     ).set_index("peer")["wait_ns"]
-    ranks = {info.rank for info in trace.ranks}
-    peers = range(trace.manifest.world_size)
+    ranks = {info.rank for info in summary.trace.ranks}
+    peers = range(summary.trace.manifest.world_size)
     waiting = pd.Series({p: max(1, len(ranks) - (p in ranks)) for p in peers}, dtype=float)
     totals = table.reindex(list(peers), fill_value=0).astype(float)
     return totals / waiting
 
 
-def excess_wait_for(trace: Trace, peer: int) -> float:
+def excess_wait_for(summary: Summary, peer: int) -> float:
     """The part of `longest_waits_for` of one peer that is beyond the median of the other peers."""
-    waits = longest_waits_for(trace)
+    waits = longest_waits_for(summary)
     if peer not in waits.index or len(waits) < 2:
         return 0.0
     usual = medians_of_others(waits.to_numpy())[list(waits.index).index(peer)]

@@ -12,35 +12,35 @@ from kprof.analysis.wording import duration, percent
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.trace import Trace
+    from kprof.analysis.summary import Summary
 
 # Noise alone makes tracks meet unevenly; below this share of the run a barrier is not worth a sentence.
 MIN_SHARE: Final = 0.15
 
 
-def barriers_and_locks(trace: Trace) -> list[Finding]:
+def barriers_and_locks(summary: Summary) -> list[Finding]:
     """Sync regions in which tracks spend 15 % of the run or more, with the rank that is last."""
-    table = barrier_waits(trace)
+    table = barrier_waits(summary)
     if table.empty:
         return []
     tracks = int(
-        trace.frame("SELECT count(DISTINCT (rank, block, warp)) AS n FROM tracks")["n"].iloc[0]
+        summary.frame("SELECT count(DISTINCT (rank, block, warp)) AS n FROM tracks")["n"].iloc[0]
     )
     found = []
     for region, rows in table.groupby("region"):
         is_lock = rows["scope"].iloc[0] == "lock"
         wait_ns = float(rows["wait_ns" if is_lock else "nxn_wait_ns"].sum()) / max(1, tracks)
-        if wait_ns >= MIN_SHARE * run_time_ns(trace):
+        if wait_ns >= MIN_SHARE * run_time_ns(summary):
             make = _lock if is_lock else _barrier
-            found.append(make(trace, str(region), rows, wait_ns))
+            found.append(make(summary, str(region), rows, wait_ns))
     return found
 
 
-def _lock(trace: Trace, region: str, rows: pd.DataFrame, wait_ns: float) -> Finding:
+def _lock(summary: Summary, region: str, rows: pd.DataFrame, wait_ns: float) -> Finding:
     return Finding(
         id=f"lock-contention/{region}",
         kind="lock_contention",
-        severity=severity_of_cost(trace, wait_ns),
+        severity=severity_of_cost(summary, wait_ns),
         sentence=f"blocks spend {duration(wait_ns)} each in {region} and leave it one by one: a lock that they queue "
         f"for ({int(rows['enters'].sum())} times)",
         remedy="shorten what is done under the lock, reduce locally first, or give every source a slice of its own",
@@ -51,7 +51,7 @@ def _lock(trace: Trace, region: str, rows: pd.DataFrame, wait_ns: float) -> Find
     )
 
 
-def _barrier(trace: Trace, region: str, rows: pd.DataFrame, wait_ns: float) -> Finding:
+def _barrier(summary: Summary, region: str, rows: pd.DataFrame, wait_ns: float) -> Finding:
     by_last = rows.sort_values("nxn_wait_ns", ascending=False).to_dict("records")
     worst, total = by_last[0], max(1.0, float(rows["nxn_wait_ns"].sum()))
     share_of_last = worst["nxn_wait_ns"] / total
@@ -62,7 +62,7 @@ def _barrier(trace: Trace, region: str, rows: pd.DataFrame, wait_ns: float) -> F
     return Finding(
         id=f"barrier-wait/{region}",
         kind="barrier_wait",
-        severity=severity_of_cost(trace, wait_ns),
+        severity=severity_of_cost(summary, wait_ns),
         sentence=f"{scope} meet in {region} and spend {duration(wait_ns)} per block waiting for the last one, {who}",
         remedy=f"look at what rank {worst['last_rank']} does before {region}; replace the barrier by flags per source "
         "where not all need all",

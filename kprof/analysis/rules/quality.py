@@ -12,23 +12,23 @@ from kprof.analysis.wording import counted, duration, members, percent
 from kprof.errors import ClockError
 
 if TYPE_CHECKING:
+    from kprof.analysis.summary import Summary
     from kprof.capture.manifest import RankInfo
-    from kprof.trace import Trace
 
 
 # A rank that lost this share of its events looks idle where it was busy: nothing else may be said before that.
 TOO_LOSSY: Final = 0.2
 
 
-def lossy_capture(trace: Trace) -> list[Finding]:
+def lossy_capture(summary: Summary) -> list[Finding]:
     """Events that were dropped, torn, never ended or unreadable, and ranks that are missing."""
-    findings = [_dropped(trace), _missing(trace), _open_spans(trace), _unreadable(trace)]
+    findings = [_dropped(summary), _missing(summary), _open_spans(summary), _unreadable(summary)]
     return [finding for finding in findings if finding is not None]
 
 
-def guessed_metadata(trace: Trace) -> list[Finding]:
+def guessed_metadata(summary: Summary) -> list[Finding]:
     """What an import had to guess, and everything below rests on."""
-    guesses = trace.manifest.guesses
+    guesses = summary.trace.manifest.guesses
     if not guesses:
         return []
     return [
@@ -43,15 +43,15 @@ def guessed_metadata(trace: Trace) -> list[Finding]:
     ]
 
 
-def _dropped(trace: Trace) -> Finding | None:
-    lost = {info.rank: info.counts.dropped for info in trace.ranks if info.counts.dropped}
+def _dropped(summary: Summary) -> Finding | None:
+    lost = {info.rank: info.counts.dropped for info in summary.trace.ranks if info.counts.dropped}
     if not lost:
         return None
-    recorded = sum(info.counts.recorded for info in trace.ranks)
+    recorded = sum(info.counts.recorded for info in summary.trace.ranks)
     share = sum(lost.values()) / (recorded + sum(lost.values()))
     worst = max(
         info.counts.dropped / (info.counts.recorded + info.counts.dropped)
-        for info in trace.ranks
+        for info in summary.trace.ranks
         if info.counts.dropped
     )
     is_beyond_use = worst >= TOO_LOSSY
@@ -60,7 +60,7 @@ def _dropped(trace: Trace) -> Finding | None:
     if is_beyond_use:
         severity = Severity.CRITICAL
         result = "what is said below holds for what is left only"
-    needed = trace.manifest.needed_arena_size
+    needed = summary.trace.manifest.needed_arena_size
     size = (
         f"--arena-size {needed}, which would have held all" if needed else "a larger --arena-size"
     )
@@ -76,25 +76,25 @@ def _dropped(trace: Trace) -> Finding | None:
     )
 
 
-def _missing(trace: Trace) -> Finding | None:
-    missing = trace.manifest.missing_ranks
+def _missing(summary: Summary) -> Finding | None:
+    missing = summary.trace.manifest.missing_ranks
     if not missing:
         return None
     return Finding(
         id="lossy-capture/missing-ranks",
         kind="lossy_capture",
         severity=Severity.MAJOR,
-        sentence=f"{members('rank', missing)} of {trace.manifest.world_size} left no events: nothing is known of "
-        f"what {'it' if len(missing) == 1 else 'they'} did, waits for {'it' if len(missing) == 1 else 'them'} "
-        "are counted",
+        sentence=f"{members('rank', missing)} of {summary.trace.manifest.world_size} left no events: "
+        f"nothing is known of what {'it' if len(missing) == 1 else 'they'} did, "
+        f"waits for {'it' if len(missing) == 1 else 'them'} are counted",
         remedy="look at the workload's own output for why a rank ended early, and record again",
         ranks=tuple(missing),
-        evidence={"missing_ranks": list(missing), "world_size": trace.manifest.world_size},
+        evidence={"missing_ranks": list(missing), "world_size": summary.trace.manifest.world_size},
     )
 
 
-def _open_spans(trace: Trace) -> Finding | None:
-    opened = {info.rank: info.counts.open for info in trace.ranks if info.counts.open}
+def _open_spans(summary: Summary) -> Finding | None:
+    opened = {info.rank: info.counts.open for info in summary.trace.ranks if info.counts.open}
     if not opened:
         return None
     return Finding(
@@ -109,9 +109,9 @@ def _open_spans(trace: Trace) -> Finding | None:
     )
 
 
-def _unreadable(trace: Trace) -> Finding | None:
+def _unreadable(summary: Summary) -> Finding | None:
     kinds = ("saturated", "clamped", "unknown_region", "torn_chunks")
-    sums = {kind: sum(getattr(info.counts, kind) for info in trace.ranks) for kind in kinds}
+    sums = {kind: sum(getattr(info.counts, kind) for info in summary.trace.ranks) for kind in kinds}
     present = {kind: count for kind, count in sums.items() if count}
     if not present:
         return None
@@ -132,10 +132,10 @@ def _unreadable(trace: Trace) -> Finding | None:
     )
 
 
-def uncalibrated_clocks(trace: Trace) -> list[Finding]:
+def uncalibrated_clocks(summary: Summary) -> list[Finding]:
     """The ranks were not put on one clock, or the one clock does not hold."""
     try:
-        trace.require_alignment("comparing ranks in time")
+        summary.trace.require_alignment("comparing ranks in time")
     except ClockError as error:
         return [
             Finding(
@@ -146,12 +146,12 @@ def uncalibrated_clocks(trace: Trace) -> list[Finding]:
                 remedy="record with clock calibration to get late senders, launch skew and the critical path",
             )
         ]
-    return [*_weak_calibration(trace), *_violated_causality(trace)]
+    return [*_weak_calibration(summary), *_violated_causality(summary)]
 
 
-def _weak_calibration(trace: Trace) -> list[Finding]:
+def _weak_calibration(summary: Summary) -> list[Finding]:
     """Clocks that were calibrated once, or not around all launches."""
-    notes = trace.alignment.notes if trace.alignment else ()
+    notes = summary.trace.alignment.notes if summary.trace.alignment else ()
     return [
         Finding(
             id=f"uncalibrated-clocks/weak-{idx}",
@@ -164,8 +164,8 @@ def _weak_calibration(trace: Trace) -> list[Finding]:
     ]
 
 
-def _violated_causality(trace: Trace) -> list[Finding]:
-    table = late_sender(trace)
+def _violated_causality(summary: Summary) -> list[Finding]:
+    table = late_sender(summary)
     bad = table[table["violations"] > 0]
     if bad.empty:
         return []
@@ -185,10 +185,10 @@ def _violated_causality(trace: Trace) -> list[Finding]:
     ]
 
 
-def oversubscribed(trace: Trace) -> list[Finding]:
+def oversubscribed(summary: Summary) -> list[Finding]:
     """CPU ranks that share cores: while one runs another does not, which looks like waiting and like lateness."""
     hosts: dict[str, list[RankInfo]] = defaultdict(list)
-    for info in trace.manifest.ranks:
+    for info in summary.trace.manifest.ranks:
         if info.target == "cpu" and info.num_cores:
             hosts[info.host].append(info)
     crowded = {host: ranks for host, ranks in hosts.items() if len(ranks) > ranks[0].num_cores}
@@ -211,14 +211,14 @@ def oversubscribed(trace: Trace) -> list[Finding]:
     ]
 
 
-def sampled_flows(trace: Trace) -> list[Finding]:
+def sampled_flows(summary: Summary) -> list[Finding]:
     """Captures with more events than are paired: which part the sums over flows are of."""
     try:
-        trace.require_alignment("pairing sends with waits")
+        summary.trace.require_alignment("pairing sends with waits")
     except ClockError:
         return []
-    paired = calls_paired(trace)
-    if paired.is_all or not trace.regions.flows:
+    paired = calls_paired(summary)
+    if paired.is_all or not summary.trace.regions.flows:
         return []
     return [
         Finding(
@@ -233,11 +233,11 @@ def sampled_flows(trace: Trace) -> list[Finding]:
     ]
 
 
-def unmatched(trace: Trace) -> list[Finding]:
+def unmatched(summary: Summary) -> list[Finding]:
     """Sends and waits that found no partner."""
-    if not calls_paired(trace).is_all:
+    if not calls_paired(summary).is_all:
         return []
-    table = unmatched_flows(trace)
+    table = unmatched_flows(summary)
     findings = []
     for row in table.to_dict("records"):
         sends, waits = int(row["unmatched_sends"]), int(row["unmatched_waits"])

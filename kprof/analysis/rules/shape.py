@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.rules.finding import Finding
 from kprof.analysis.rules.measure import run_time_ns, severity_of_cost
-from kprof.analysis.summary import summarise
+from kprof.analysis.summary import Summary
 from kprof.analysis.wording import counted, duration, members, percent
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.trace import Trace
 
 MIN_SHARE: Final = 0.05
 # The last of hundreds of blocks is late by chance too.
@@ -29,10 +28,9 @@ _MIN_WORK_NS: Final = 20_000
 _MIN_WORK_SHARE: Final = 0.5
 
 
-def tails(trace: Trace) -> list[Finding]:
+def tails(summary: Summary) -> list[Finding]:
     """Launches in which at most a tenth of a rank's blocks works for the last 20 % of the time or more."""
-    summarise(trace)
-    table = trace.frame(
+    table = summary.frame(
         f"""
         WITH ends AS (
             SELECT rank, launch, least(quantile_disc(last_useful_ns, {_ENDED}),
@@ -46,7 +44,7 @@ def tails(trace: Trace) -> list[Finding]:
         GROUP BY rank, block ORDER BY tail_ns DESC, rank, block"""
     )
     rows = table.to_dict("records")
-    if not rows or rows[0]["tail_ns"] < _MIN_TAIL_SHARE * run_time_ns(trace):
+    if not rows or rows[0]["tail_ns"] < _MIN_TAIL_SHARE * run_time_ns(summary):
         return []
     row = rows[0]
     rank, block = int(row["rank"]), int(row["block"])
@@ -56,7 +54,7 @@ def tails(trace: Trace) -> list[Finding]:
         Finding(
             id=f"tail/rank-{rank}",
             kind="tail",
-            severity=severity_of_cost(trace, row["tail_ns"]),
+            severity=severity_of_cost(summary, row["tail_ns"]),
             sentence=f"block {block} of rank {rank} still works when nine of ten blocks of its rank have ended: a tail "
             f"of {duration(row['tail_ns'])} in {counted(row['launches'], 'launch', 'launches')}{also}",
             remedy="start the longest item first, or split it over several blocks",
@@ -72,14 +70,13 @@ def tails(trace: Trace) -> list[Finding]:
     ]
 
 
-def idle_blocks(trace: Trace) -> list[Finding]:
+def idle_blocks(summary: Summary) -> list[Finding]:
     """Kernels in which a quarter of a rank's blocks or more does under a tenth of the work of a usual busy block.
 
     What it costs is what the rank that works longest would save with the work spread over all blocks; a track (a
     block, or a warp of one) that has a single item cannot share it.
     """
-    summarise(trace)
-    table = _busy_blocks(trace).merge(_items_per_track(trace), on=["kernel", "rank"])
+    table = _busy_blocks(summary).merge(_items_per_track(summary), on=["kernel", "rank"])
     table["idle"] = 1 - table["busy"] / table["blocks"]
     spread = (1 - table["idle"]).clip(lower=1 / table["items"])
     table["spread_ns"] = table["busy_ns"] * spread
@@ -87,18 +84,18 @@ def idle_blocks(trace: Trace) -> list[Finding]:
     for kernel, rows in table.groupby("kernel"):
         saved_ns = float(rows["busy_ns"].max() - rows["spread_ns"].max())
         idle = rows[(rows["blocks"] > 1) & (rows["idle"] >= _MIN_IDLE)]
-        if len(idle) and saved_ns >= MIN_SHARE * run_time_ns(trace):
-            found.append(_idle_blocks(trace, str(kernel), idle, saved_ns))
+        if len(idle) and saved_ns >= MIN_SHARE * run_time_ns(summary):
+            found.append(_idle_blocks(summary, str(kernel), idle, saved_ns))
     return found
 
 
-def _busy_blocks(trace: Trace) -> pd.DataFrame:
+def _busy_blocks(summary: Summary) -> pd.DataFrame:
     """kernel, rank, blocks, busy, busy_ns: how many blocks there are, how many work, and for how long.
 
     Half of the work is in blocks that do as much as the usual one or more. Blocks that were launched and recorded
     nothing count where the launch says how many there were.
     """
-    return trace.frame(
+    return summary.frame(
         """
         WITH by_block AS (
             SELECT kernel, rank, block, sum(work_ns) AS work_ns FROM tracks JOIN launches USING (rank, launch)
@@ -120,10 +117,10 @@ def _busy_blocks(trace: Trace) -> pd.DataFrame:
     )
 
 
-def _items_per_track(trace: Trace) -> pd.DataFrame:
+def _items_per_track(summary: Summary) -> pd.DataFrame:
     """kernel, rank, items, region: how often a working track does what is done most often, and where most time
     goes."""
-    return trace.frame(
+    return summary.frame(
         """
         WITH by_region AS (
             SELECT l.kernel, rank, r.name AS region, sum(c.events) AS events, sum(c.total_ns) AS total_ns
@@ -137,13 +134,13 @@ def _items_per_track(trace: Trace) -> pd.DataFrame:
     )
 
 
-def _idle_blocks(trace: Trace, kernel: str, rows: pd.DataFrame, saved_ns: float) -> Finding:
+def _idle_blocks(summary: Summary, kernel: str, rows: pd.DataFrame, saved_ns: float) -> Finding:
     ranks = tuple(int(rank) for rank in rows["rank"].tolist())
     blocks, busy = int(rows["blocks"].median()), int(rows["busy"].median())
     return Finding(
         id=f"idle-blocks/{kernel}",
         kind="idle_blocks",
-        severity=severity_of_cost(trace, saved_ns),
+        severity=severity_of_cost(summary, saved_ns),
         sentence=f"{percent(float(rows['idle'].median()))} of the blocks of {members('rank', ranks)} do nothing in "
         f"{kernel}: {busy} of {blocks} blocks have all the work",
         remedy="spread the work over all blocks, or launch fewer; even spreading would save about "
@@ -155,13 +152,14 @@ def _idle_blocks(trace: Trace, kernel: str, rows: pd.DataFrame, saved_ns: float)
     )
 
 
-def idle_processors(trace: Trace) -> list[Finding]:
+def idle_processors(summary: Summary) -> list[Finding]:
     """Kernels whose blocks work for most of the time, on at most a quarter of the SMs (CUs) that the GPU has."""
-    processors = {info.rank: info.num_processors for info in trace.ranks if info.num_processors}
+    processors = {
+        info.rank: info.num_processors for info in summary.trace.ranks if info.num_processors
+    }
     if not processors:
         return []
-    summarise(trace)
-    table = trace.frame(
+    table = summary.frame(
         """
         WITH by_block AS (
             SELECT rank, launch, block, sum(work_ns) AS work_ns, max(last_ns) - min(first_ns) AS length_ns
@@ -177,10 +175,10 @@ def idle_processors(trace: Trace) -> list[Finding]:
         & (table["work_ns"] >= _MIN_WORK_NS)
         & (table["share"] >= _MIN_WORK_SHARE)
     ]
-    return [_idle_processors(trace, str(kernel), rows) for kernel, rows in few.groupby("kernel")]
+    return [_idle_processors(summary, str(kernel), rows) for kernel, rows in few.groupby("kernel")]
 
 
-def _idle_processors(trace: Trace, kernel: str, rows: pd.DataFrame) -> Finding:
+def _idle_processors(summary: Summary, kernel: str, rows: pd.DataFrame) -> Finding:
     ranks = tuple(int(rank) for rank in rows["rank"].tolist())
     blocks, processors = int(rows["blocks"].max()), int(rows["processors"].min())
     # Spread over all processors the work would take that much less, if the links and the memory kept up.
@@ -190,7 +188,7 @@ def _idle_processors(trace: Trace, kernel: str, rows: pd.DataFrame) -> Finding:
     return Finding(
         id=f"idle-processors/{kernel}",
         kind="idle_processors",
-        severity=severity_of_cost(trace, cost_ns),
+        severity=severity_of_cost(summary, cost_ns),
         sentence=f"{kernel} runs in {counted(blocks, 'block', 'blocks')} on a GPU of {processors} SMs (CUs), and each "
         f"works for {time} a launch, {share} of its time",
         remedy="give the work to more blocks, until the links or the memory are the limit",

@@ -8,27 +8,25 @@ from typing import TYPE_CHECKING, Final
 from kprof.analysis.rules.finding import Finding
 from kprof.analysis.rules.measure import run_time_ns, severity_of_cost
 from kprof.analysis.rules.outliers import MIN_RATIO, by_number, medians_of_others, ratios_to_others
-from kprof.analysis.summary import summarise
+from kprof.analysis.summary import Summary
 from kprof.analysis.wording import duration, members, ratio
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.trace import Trace
 
 MIN_SHARE: Final = 0.05
 # Work is even when a count is within this factor of the median of the others.
 _EVEN: Final = 1.25
 
 
-def uneven_speed_of_ranks(trace: Trace) -> list[Finding]:
+def uneven_speed_of_ranks(summary: Summary) -> list[Finding]:
     """Ranks whose median block takes 1.5 times as long per event as that of the other ranks, at an even number of
     events.
 
     One slow block would pull up a mean, and is no slow rank: `uneven_speed_of_blocks` names it.
     """
-    summarise(trace)
-    table = trace.frame(
+    table = summary.frame(
         """
         WITH sizes AS (SELECT rank, count(DISTINCT (block, warp)) AS tracks FROM tracks GROUP BY rank),
         by_block AS (
@@ -49,17 +47,17 @@ def uneven_speed_of_ranks(trace: Trace) -> list[Finding]:
         standing = ratios_to_others(rows["each_ns"])[is_even]
         for rank, times in by_number(standing[standing >= MIN_RATIO]).items():
             slow.setdefault(rank, []).append((float(excess[rank]), str(region), times))
-    found = [_slow_rank(trace, rank, sorted(rows, reverse=True)) for rank, rows in slow.items()]
-    return [finding for finding in found if finding.cost_ns >= MIN_SHARE * run_time_ns(trace)]
+    found = [_slow_rank(summary, rank, sorted(rows, reverse=True)) for rank, rows in slow.items()]
+    return [finding for finding in found if finding.cost_ns >= MIN_SHARE * run_time_ns(summary)]
 
 
-def _slow_rank(trace: Trace, rank: int, rows: list[tuple[float, str, float]]) -> Finding:
+def _slow_rank(summary: Summary, rank: int, rows: list[tuple[float, str, float]]) -> Finding:
     cost_ns = sum(row[0] for row in rows)
     _, region, times = rows[0]
     return Finding(
         id=f"uneven-speed/rank-{rank}",
         kind="uneven_speed",
-        severity=severity_of_cost(trace, cost_ns),
+        severity=severity_of_cost(summary, cost_ns),
         sentence=f"rank {rank} takes {ratio(times)} the time of the median rank for one {region}, at the same number "
         f"of them: {duration(cost_ns)} more per block",
         remedy=f"compare the device of rank {rank} with the others: clocks, power, memory, other work on it",
@@ -70,26 +68,25 @@ def _slow_rank(trace: Trace, rank: int, rows: list[tuple[float, str, float]]) ->
     )
 
 
-def uneven_speed_of_blocks(trace: Trace) -> list[Finding]:
+def uneven_speed_of_blocks(summary: Summary) -> list[Finding]:
     """Blocks with 1.5 times the time per event of the median block of their rank, in two regions or in many
     events.
 
     One long event at the end of a block is its tail, and another finding.
     """
-    table = slow_blocks(trace)
+    table = slow_blocks(summary)
     found = []
     for rank, rows in table.groupby("rank"):
         blocks = tuple(sorted(set(rows["block"].tolist())))
         cost_ns = float(rows.groupby("block")["excess_ns"].sum().max())
-        if cost_ns >= MIN_SHARE * run_time_ns(trace):
-            found.append(_slow_blocks(trace, int(str(rank)), blocks, rows, cost_ns))
+        if cost_ns >= MIN_SHARE * run_time_ns(summary):
+            found.append(_slow_blocks(summary, int(str(rank)), blocks, rows, cost_ns))
     return found
 
 
-def slow_blocks(trace: Trace) -> pd.DataFrame:
+def slow_blocks(summary: Summary) -> pd.DataFrame:
     """rank, block, region, events, mean_ns, ratio, excess_ns of the slow regions of slow blocks."""
-    summarise(trace)
-    return trace.frame(
+    return summary.frame(
         f"""
         WITH by_block AS (
             SELECT r.name AS region, c.rank, c.block, sum(c.events) AS events,
@@ -112,13 +109,13 @@ def slow_blocks(trace: Trace) -> pd.DataFrame:
 
 
 def _slow_blocks(
-    trace: Trace, rank: int, blocks: tuple[int, ...], rows: pd.DataFrame, cost_ns: float
+    summary: Summary, rank: int, blocks: tuple[int, ...], rows: pd.DataFrame, cost_ns: float
 ) -> Finding:
     worst = rows.sort_values("excess_ns").to_dict("records")[-1]
     return Finding(
         id=f"uneven-speed/blocks-of-rank-{rank}",
         kind="uneven_speed",
-        severity=severity_of_cost(trace, cost_ns),
+        severity=severity_of_cost(summary, cost_ns),
         sentence=f"{members('block', blocks)} of rank {rank} took {ratio(worst['ratio'])} the time of the median block "
         f"for one {worst['region']}, at the same number of them: {duration(cost_ns)} in the slowest",
         remedy="look at what differs for these blocks: where they run, which memory they touch, what shares their SM",

@@ -17,13 +17,12 @@ from kprof.analysis.rules.outliers import (
     counts_that_stand_out,
     ratios_to_others,
 )
-from kprof.analysis.summary import summarise
+from kprof.analysis.summary import Summary
 from kprof.analysis.wording import counted, duration, listed, members, ratio
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.trace import Trace
 
 # A block serves a peer when at least this share of its events in the region is with that peer.
 _SERVES_SHARE: Final = 0.8
@@ -31,10 +30,10 @@ _SERVES_SHARE: Final = 0.8
 _SPARSE: Final = 3
 
 
-def uneven_ranks(trace: Trace) -> list[Finding]:
+def uneven_ranks(summary: Summary) -> list[Finding]:
     """Ranks with 1.5 times the events (or bytes) of the median of the other ranks, in a region of useful
     work."""
-    counts = _rank_counts(trace)
+    counts = _rank_counts(summary)
     standing: dict[int, list[tuple[str, str, str, float, float, float]]] = defaultdict(list)
     for (region, category), group in counts.groupby(["region", "category"], sort=False):
         quantity = "bytes" if (group["bytes"] > 0).all() else "events"
@@ -47,13 +46,12 @@ def uneven_ranks(trace: Trace) -> list[Finding]:
             standing[rank].append(
                 (str(region), str(category), quantity, float(value), amount, amount / float(value))
             )
-    return [_uneven_rank(trace, rank, rows) for rank, rows in standing.items()]
+    return [_uneven_rank(summary, rank, rows) for rank, rows in standing.items()]
 
 
-def _rank_counts(trace: Trace) -> pd.DataFrame:
+def _rank_counts(summary: Summary) -> pd.DataFrame:
     """region, category, rank, events, bytes of useful regions, with a row for every rank; sends first."""
-    summarise(trace)
-    return trace.frame(
+    return summary.frame(
         """
         WITH used AS (SELECT DISTINCT r.id, r.name, r.category FROM regions r JOIN cells c ON c.region_id = r.id
             WHERE r.category IN ('send', 'compute', 'recv')),
@@ -70,18 +68,18 @@ _VERBS: Final = {"send": "sends", "recv": "receives", "compute": "has"}
 
 
 def _uneven_rank(
-    trace: Trace, rank: int, rows: list[tuple[str, str, str, float, float, float]]
+    summary: Summary, rank: int, rows: list[tuple[str, str, str, float, float, float]]
 ) -> Finding:
     region, category, quantity, times, amount, usual = rows[0]
-    what = _noun(trace, category, quantity)
-    excess_ns = excess_wait_for(trace, rank)
-    cost_ns = excess_ns or _excess_work_ns(trace, rank)
-    is_felt = excess_ns >= 0.01 * run_time_ns(trace)
+    what = _noun(summary, category, quantity)
+    excess_ns = excess_wait_for(summary, rank)
+    cost_ns = excess_ns or _excess_work_ns(summary, rank)
+    is_felt = excess_ns >= 0.01 * run_time_ns(summary)
     seen = f"; the others wait up to {duration(excess_ns)} longer for it" if is_felt else ""
     return Finding(
         id=f"uneven-work/rank-{rank}",
         kind="uneven_work",
-        severity=severity_of_cost(trace, cost_ns),
+        severity=severity_of_cost(summary, cost_ns),
         sentence=f"rank {rank} {_VERBS[category]} {ratio(times)} the {what} of the median rank "
         f"({amount:,.0f} against {usual:,.0f} in {region}){seen}",
         remedy="even out the routing, or split the work of a launch so that the others overlap the wait with work",
@@ -99,35 +97,37 @@ def _uneven_rank(
     )
 
 
-def _noun(trace: Trace, category: str, quantity: str) -> str:
+def _noun(summary: Summary, category: str, quantity: str) -> str:
     """What is counted: tokens where the kernel's own regions speak of tokens."""
     if quantity == "bytes":
         return "bytes"
     if category == "compute":
         return "work items"
-    return "tokens" if any("token" in name for name in trace.regions.names) else "messages"
+    return "tokens" if any("token" in name for name in summary.trace.regions.names) else "messages"
 
 
-def _excess_work_ns(trace: Trace, rank: int) -> float:
+def _excess_work_ns(summary: Summary, rank: int) -> float:
     """Work per track beyond the median of the other ranks."""
-    table = imbalance(trace, "rank").set_index("rank")
+    table = imbalance(summary, "rank").set_index("rank")
     per_track = table["work_ns"] / table["tracks"]
     usual = per_track.drop(rank).median()
     return max(0.0, float(per_track[rank] - usual)) if len(per_track) > 1 else 0.0
 
 
-def uneven_blocks(trace: Trace) -> list[Finding]:
+def uneven_blocks(summary: Summary) -> list[Finding]:
     """Blocks with 1.5 times the events of the median block of their rank in a region: one finding per cause.
 
     Blocks that serve one peer are grouped by that peer over all ranks, so that "block b serves source b % W"
     shows as one sentence. Only blocks that take part in the region are compared: a block with another job is
     not underloaded.
     """
-    counts = _block_counts(trace)
+    counts = _block_counts(summary)
     findings: dict[str, Finding] = {}
     for region, group in counts.groupby("region", sort=False):
         served = group[group["peer"] >= 0]
-        for finding in _by_peer(trace, str(region), served) + _by_block(trace, str(region), group):
+        for finding in _by_peer(summary, str(region), served) + _by_block(
+            summary, str(region), group
+        ):
             known = findings.get(finding.id)
             if known is None or finding.evidence["ratio"] > known.evidence["ratio"] * 1.05:
                 findings[finding.id] = finding
@@ -145,15 +145,14 @@ def _places(finding: Finding) -> set[tuple[int, int]]:
     return {(int(r), b) for r, blocks in finding.evidence["blocks"].items() for b in blocks}
 
 
-def _block_counts(trace: Trace) -> pd.DataFrame:
+def _block_counts(summary: Summary) -> pd.DataFrame:
     """region, rank, block, events, median (of the rank's blocks in that region), peer (that the block serves,
     or -1).
 
     Blocks whose count is even with the median of their rank are needed only for peers that stand out, so all
     rows are kept when there are few and the even ones are left out beyond a hundred thousand.
     """
-    summarise(trace)
-    return trace.frame(
+    return summary.frame(
         f"""
         WITH by_peer AS (
             SELECT region_id, rank, block, peer, sum(events) AS events FROM cells
@@ -172,7 +171,7 @@ def _block_counts(trace: Trace) -> pd.DataFrame:
     )
 
 
-def _by_peer(trace: Trace, region: str, served: pd.DataFrame) -> list[Finding]:
+def _by_peer(summary: Summary, region: str, served: pd.DataFrame) -> list[Finding]:
     """Peers whose blocks get more: events per block that serves the peer, over all ranks.
 
     All blocks of such a peer are named, also one that got few this time: what ties them to the peer is the
@@ -188,13 +187,13 @@ def _by_peer(trace: Trace, region: str, served: pd.DataFrame) -> list[Finding]:
     ratios = ratios_to_others(per_peer["sum"] / blocks)
     standing = set(counts_that_stand_out(per_peer["sum"]).index.tolist())
     return [
-        _uneven_group(trace, region, served[served["peer"] == peer], peer, times)
+        _uneven_group(summary, region, served[served["peer"] == peer], peer, times)
         for peer, times in by_number(ratios).items()
         if peer in standing and times >= MIN_RATIO
     ]
 
 
-def _by_block(trace: Trace, region: str, group: pd.DataFrame) -> list[Finding]:
+def _by_block(summary: Summary, region: str, group: pd.DataFrame) -> list[Finding]:
     """Blocks that stand out on their own, whoever they serve: on their rank, or on all ranks together.
 
     Where a block has an event or three, chance explains the difference on one rank, but not the same on all of them.
@@ -210,7 +209,7 @@ def _by_block(trace: Trace, region: str, group: pd.DataFrame) -> list[Finding]:
     if rows.empty:
         return []
     times = float((rows["events"] / rows["median"].clip(lower=1)).median())
-    return [_uneven_group(trace, region, rows, None, times)] if times >= MIN_RATIO else []
+    return [_uneven_group(summary, region, rows, None, times)] if times >= MIN_RATIO else []
 
 
 def _stand_out(events: pd.Series, median: Any) -> pd.Series:
@@ -221,16 +220,16 @@ def _stand_out(events: pd.Series, median: Any) -> pd.Series:
 
 
 def _uneven_group(
-    trace: Trace, region: str, rows: pd.DataFrame, peer: int | None, times: float
+    summary: Summary, region: str, rows: pd.DataFrame, peer: int | None, times: float
 ) -> Finding:
     blocks = {int(str(r)): sorted(map(int, g["block"])) for r, g in rows.groupby("rank")}
-    cost_ns, affected = _excess_block_work_ns(trace, blocks)
+    cost_ns, affected = _excess_block_work_ns(summary, blocks)
     serve = f"; they serve rank {peer}" if peer is not None else ""
     extra = f", {duration(cost_ns)} more work than the median block" if cost_ns else ""
     return Finding(
         id=f"uneven-work/blocks-for-rank-{peer}" if peer is not None else "uneven-work/blocks",
         kind="uneven_work",
-        severity=severity_of_cost(trace, cost_ns),
+        severity=severity_of_cost(summary, cost_ns),
         sentence=f"{_places_in_words(blocks)} got {ratio(times)} the events of the median block in {region}"
         f"{extra}{serve}",
         remedy="deal the items out over all blocks (a prefix sum over the counts) instead of tying blocks to a source",
@@ -261,9 +260,9 @@ def _places_in_words(blocks: dict[int, list[int]]) -> str:
     return listed(clauses, "; ")
 
 
-def _excess_block_work_ns(trace: Trace, blocks: dict[int, list[int]]) -> tuple[float, int]:
+def _excess_block_work_ns(summary: Summary, blocks: dict[int, list[int]]) -> tuple[float, int]:
     """How much longer than its median block the slowest of these works, on the rank where that is most."""
-    table = imbalance(trace, "block")
+    table = imbalance(summary, "block")
     table["per_track_ns"] = table["work_ns"] / table["tracks"]
     worst, worst_rank = 0.0, min(blocks)
     for rank, numbers in blocks.items():

@@ -3,49 +3,47 @@ kernel."""
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Final
 
+from kprof.analysis.balance import efficiency
+from kprof.analysis.memo import memo
+from kprof.analysis.metric import metric
 from kprof.analysis.rules.finding import Finding, Severity
 from kprof.analysis.skew import launch_starts
 from kprof.analysis.wording import duration, ratio
 from kprof.errors import ClockError
 
 if TYPE_CHECKING:
-    from kprof.trace import Trace
+    import pandas as pd
+
+    from kprof.analysis.summary import Summary
 
 _MIN_CALLS: Final = 3
 _MIN_RATIO: Final = 1.5
 # The rest of a trace is summarised anew: in large captures that costs more than a warm-up among many calls matters.
 _MAX_EVENTS: Final = 20_000_000
-# What is left of a trace is summarised by whoever asks first, and holds nothing of the whole trace.
-_KNOWN: weakref.WeakKeyDictionary[Trace, tuple[Trace, Finding]] = weakref.WeakKeyDictionary()
 
 
-def steady_part(trace: Trace) -> tuple[Trace, list[Finding]]:
-    """The trace without its first call where that took 1.5 times the median of at least two others, and a note
+def steady_part(summary: Summary) -> tuple[Summary, list[Finding]]:
+    """The run without its first call where that took 1.5 times the median of at least two others, and a note
     of it.
 
     A call is all launches of one ordinal. Selections of launches made by the user are left as they are.
     """
-    if trace not in _KNOWN:
-        found = _without_warm_up(trace)
-        if found is None:
-            return trace, []
-        _KNOWN[trace] = found
-    steady, note = _KNOWN[trace]
-    return steady, [note]
+    found = _without_warm_up(summary)
+    return (summary, []) if found is None else (found[0], [found[1]])
 
 
-def _without_warm_up(trace: Trace) -> tuple[Trace, Finding] | None:
-    recorded = sum(info.counts.recorded for info in trace.ranks)
+@memo
+def _without_warm_up(summary: Summary) -> tuple[Summary, Finding] | None:
+    recorded = sum(info.counts.recorded for info in summary.trace.ranks)
     if recorded > _MAX_EVENTS:
         return None
-    first = _slow_first_call(trace)
-    if first is None or trace.selection.launches is not None:
+    first = _slow_first_call(summary)
+    if first is None or summary.trace.selection.launches is not None:
         return None
     ordinal, times, first_ns = first
-    starts = launch_starts(trace)
+    starts = launch_starts(summary)
     kept = sorted(set(starts.loc[starts["ordinal"] != ordinal, "launch"].tolist()))
     dropped = set(starts.loc[starts["ordinal"] == ordinal, "launch"].tolist())
     if dropped & set(kept):
@@ -59,17 +57,23 @@ def _without_warm_up(trace: Trace) -> tuple[Trace, Finding] | None:
         remedy="run one call before recording; tables, matrix and pictures of launches hold every call",
         evidence={"ordinal": ordinal, "ratio": times, "call_ns": first_ns},
     )
-    return trace.select(launches=tuple(kept)), note
+    return summary.select(launches=tuple(kept)), note
 
 
-def _slow_first_call(trace: Trace) -> tuple[int, float, float] | None:
+@metric(name="efficiency", one_clock="the efficiency of the run")
+def steady_efficiency(summary: Summary) -> pd.DataFrame:
+    """The efficiency of the run without a warm-up."""
+    return efficiency(steady_part(summary)[0])
+
+
+def _slow_first_call(summary: Summary) -> tuple[int, float, float] | None:
     """Ordinal, length over the median of the other calls, and length; on unaligned clocks the longest
     rank's."""
-    starts = launch_starts(trace)
+    starts = launch_starts(summary)
     if starts["ordinal"].nunique() < _MIN_CALLS:
         return None
     try:
-        trace.require_alignment("the length of a call")
+        summary.trace.require_alignment("the length of a call")
         groups = starts.groupby("ordinal")
         lengths = groups["last_ns"].max() - groups["first_ns"].min()
     except ClockError:

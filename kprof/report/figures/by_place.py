@@ -56,7 +56,7 @@ def blame(report: Report) -> Figure | None:
 
 def peers(report: Report) -> Figure | None:
     """Per region, how long all others waited for each rank."""
-    blame = report.blame
+    blame = report.tables["blame"]
     foreign = blame[blame["rank"] != blame["peer"]]
     if foreign.empty:
         return None
@@ -92,7 +92,7 @@ def peers(report: Report) -> Figure | None:
 
 def block_heatmap(report: Report, column: str, what: str) -> Figure | None:
     """Ranks by blocks."""
-    table = report.imbalance_by_block
+    table = report.tables["imbalance_by_block"]
     if table.empty or table[column].max() == 0:
         return None
     by_rank = table.pivot_table(index="rank", columns="block", values=column, aggfunc="sum")
@@ -128,7 +128,7 @@ def block_heatmap(report: Report, column: str, what: str) -> Figure | None:
 
 def rank_bars(report: Report) -> Figure | None:
     """Work and wait per rank, per block of it."""
-    table = report.imbalance_by_rank
+    table = report.tables["imbalance_by_rank"]
     if table.empty:
         return None
     work = table["work_ns"] / table["tracks"]

@@ -167,11 +167,13 @@ _PATH_NAMES: Final = {
 
 def critical_path(report: Report) -> Figure | None:
     """A lane per rank; the path goes from left to right and changes lanes where one rank waited for another."""
-    path, over = report.critical_path, report.focus
+    path, over = report.tables.get("critical_path"), report.focus
     if path is None or path.empty:
         return None
     size, unit = unit_of(over.end_ns - over.start_ns)
-    categories = dict(zip(report.regions["region"], report.regions["category"], strict=True))
+    categories = dict(
+        zip(report.tables["regions"]["region"], report.tables["regions"]["category"], strict=True)
+    )
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in path.to_dict("records"):
         category = categories.get(row["region"], "other")
@@ -246,7 +248,7 @@ def _bars(
 
 def launches(report: Report) -> Figure | None:
     """Duration and start skew of every call of the kernels that take most."""
-    skew = report.launch_skew
+    skew = report.tables.get("launch_skew")
     if skew is None or skew["ordinal"].nunique() < 2:
         return None
     size, unit = unit_of(float(skew["duration_ns"].max()))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kprof.capture.directory import EVENT_OPEN
 from kprof.trace.flows.launches import Side, has_lost, is_lossy
 from kprof.trace.flows.pairing import Doubt, Ends, pair
+from kprof.trace.queries import Workspace
 from kprof.trace.views import EVENT_ID_RANK_SHIFT, aligned_sql, segment_of
 
 if TYPE_CHECKING:
@@ -45,13 +46,15 @@ class FlowEnds:
 
     trace: Trace
     sides: tuple[Side, ...]
+    tables: Workspace
 
     @staticmethod
     def of(trace: Trace) -> FlowEnds:
         """Those of the selection, with the launches matched over the whole capture."""
         sides = tuple(side for side in trace.flow_sides if _is_selected(side, trace))
-        trace.put(_SIDES, _sides_table(trace, sides))
-        return FlowEnds(trace, sides)
+        tables = Workspace(trace)
+        tables.put(_SIDES, _sides_table(trace, sides))
+        return FlowEnds(trace, sides, tables)
 
     @cached_property
     def ends_of_groups(self) -> dict[int, int]:
@@ -96,11 +99,11 @@ class FlowEnds:
 
     def read(self, chosen: Slice) -> tuple[Ends, Ends]:
         """Sends and waits of a slice."""
-        return split(self.trace.sql(f"{self.query} WHERE {_where(chosen)}"))
+        return split(self.tables.sql(f"{self.query} WHERE {_where(chosen)}"))
 
     def batches(self) -> Iterator[tuple[Ends, Ends]]:
         """All sends and waits in one scan, in no order."""
-        for batch in self.trace.batches(f"{self.query} WHERE {_CAN_MEET}"):
+        for batch in self.tables.batches(f"{self.query} WHERE {_CAN_MEET}"):
             yield split(batch)
 
     def pair(self, sends: Ends, waits: Ends) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

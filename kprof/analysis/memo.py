@@ -1,0 +1,29 @@
+"""Tables that several analyses start from are made once per summary, and remembered in it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+
+if TYPE_CHECKING:
+    from kprof.analysis.summary import Summary
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def memo(
+    function: Callable[Concatenate[Summary, _P], _T],
+) -> Callable[Concatenate[Summary, _P], _T]:
+    """Remember the results of a function of a summary (and of hashable values); tables are handed out as copies."""
+
+    @functools.wraps(function)
+    def remembered(summary: Summary, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        key: Any = (function, args, tuple(sorted(kwargs.items())))
+        if key not in summary.results:
+            summary.results[key] = function(summary, *args, **kwargs)
+        value = summary.results[key]
+        return cast(_T, value.copy()) if hasattr(value, "copy") else cast(_T, value)
+
+    return remembered

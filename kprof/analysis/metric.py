@@ -1,0 +1,73 @@
+"""What a metric is: one decorated function from a Summary to a table.
+
+    @metric(one_clock="launch skew")
+    def launch_skew(summary: Summary) -> pd.DataFrame: ...
+
+That line is all: the report computes it, and JSON has it under its name. `one_clock` says what needs the ranks on one
+clock, where something does: without it the function raises ClockError, and the report says why the table is missing.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
+
+from kprof.analysis.memo import memo
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kprof.analysis.summary import Summary
+
+_P = ParamSpec("_P")
+_METRICS: Final[dict[str, Metric]] = {}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A table with a name; `one_clock` names what needs the ranks on one clock, or is empty."""
+
+    name: str
+    table: Callable[[Summary], pd.DataFrame]
+    one_clock: str = ""
+
+
+def metric(
+    name: str = "", one_clock: str = ""
+) -> Callable[
+    [Callable[Concatenate[Summary, _P], pd.DataFrame]],
+    Callable[Concatenate[Summary, _P], pd.DataFrame],
+]:
+    """Make a function a metric, called as the function is or `name`; its tables are worked out once per summary."""
+
+    def decorate(
+        function: Callable[Concatenate[Summary, _P], pd.DataFrame],
+    ) -> Callable[Concatenate[Summary, _P], pd.DataFrame]:
+        remembered = memo(function)
+
+        @functools.wraps(function)
+        def checked(summary: Summary, /, *args: _P.args, **kwargs: _P.kwargs) -> pd.DataFrame:
+            if one_clock:
+                summary.trace.require_alignment(one_clock)
+            return remembered(summary, *args, **kwargs)
+
+        key = name or function.__name__
+        assert key not in _METRICS, f"two metrics are called {key}"
+        # All further parameters of a metric have defaults.
+        _METRICS[key] = Metric(key, checked, one_clock)
+        return checked
+
+    return decorate
+
+
+def all_metrics() -> dict[str, Metric]:
+    """Every metric in kprof.analysis, by name."""
+    import kprof.analysis
+
+    for module in pkgutil.walk_packages(kprof.analysis.__path__, "kprof.analysis."):
+        importlib.import_module(module.name)
+    return dict(sorted(_METRICS.items()))

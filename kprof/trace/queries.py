@@ -1,0 +1,101 @@
+"""Running SQL over a trace's views: what can go wrong becomes one sentence, and results have three shapes."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kprof.errors import CorruptCaptureError, SelectionError
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import pyarrow as pa
+
+    from kprof.trace.trace import Trace
+
+
+class Queries(ABC):
+    """SQL over a connection."""
+
+    _con: duckdb.DuckDBPyConnection
+
+    @abstractmethod
+    def _prepare(self, query: str) -> None:
+        """Make what the query needs and is made on first use only."""
+
+    def sql(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
+        """Run a query over the views; raises SelectionError if it does not parse, CorruptCaptureError on bad files."""
+        with reading():
+            table: pa.Table = self._relation(query, parameters).to_arrow_table()
+        return table
+
+    def frame(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
+        """Like `sql`, as a pandas DataFrame."""
+        with reading():
+            self._prepare(query)
+            return self._con.execute(query, parameters).df()
+
+    def batches(self, query: str, rows_per_batch: int = 1 << 17) -> pa.RecordBatchReader:
+        """Like `sql`, streamed: for exports of more events than memory holds."""
+        with reading():
+            return self._relation(query, ()).to_arrow_reader(rows_per_batch)
+
+    def _relation(self, query: str, parameters: Sequence[Any]) -> duckdb.DuckDBPyRelation:
+        self._prepare(query)
+        relation = self._con.sql(query, params=list(parameters) or None)
+        if relation is None:
+            raise SelectionError("the query gives no rows; write a SELECT over the views")
+        return relation
+
+
+class Workspace(Queries):
+    """Tables of one's own beside the views of a trace, which does not change by them."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._con = trace.new_connection()
+
+    def put(self, name: str, table: pa.Table) -> None:
+        """Keep a small table for later queries; one of that name is replaced."""
+        self._con.register("incoming", table)
+        self._con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM incoming")
+        self._con.unregister("incoming")
+
+    def has_table(self, name: str) -> bool:
+        """Whether a table of this name was made here."""
+        query = "SELECT 1 FROM duckdb_tables() WHERE table_name = ? AND temporary"
+        return len(self.frame(query, [name])) > 0
+
+    def _prepare(self, query: str) -> None:
+        self._trace.make_flows_for(query)
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """Turn what DuckDB raises into one sentence; bad bytes may show up late, when results are fetched."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        # Damaged pages raise whatever the decoder stumbles over; what a query can be blamed for is known.
+        is_the_querys = isinstance(
+            error,
+            duckdb.ProgrammingError
+            | duckdb.DataError
+            | duckdb.NotSupportedError
+            | duckdb.PermissionException
+            | duckdb.OutOfMemoryException,
+        ) and not isinstance(error, duckdb.InvalidInputException)
+        if is_the_querys:
+            raise SelectionError(f"the query was refused: {_first_line(error)}") from error
+        raise CorruptCaptureError(
+            f"reading the capture failed: {_first_line(error)}; record again or restore the file"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
