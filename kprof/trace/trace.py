@@ -64,7 +64,7 @@ class Trace(Queries):
         self._source = source
         self._merged = _merge_rank_tables(manifest.ranks)
         self._con = connect(source)
-        with _reading():
+        with reading():
             create_views(self._con, manifest, self._merged, source, selection)
 
     @classmethod
@@ -135,7 +135,7 @@ class Trace(Queries):
     @cached_property
     def cut_sql(self) -> str:
         """Whether a raw event `e` with its clock segment `c` is among the selected blocks and times, as SQL."""
-        with _reading():
+        with reading():
             return cut_sql(self._con, self.selection)
 
     @property
@@ -223,7 +223,7 @@ class Trace(Queries):
         from kprof.trace.flows.table import flow_pairs
 
         self._has_flows = True
-        with _reading():
+        with reading():
             for pairs in flow_pairs(self):
                 self._con.register("incoming", pairs)
                 self._con.execute("INSERT INTO flow_pairs BY NAME SELECT * FROM incoming")

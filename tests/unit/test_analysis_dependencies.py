@@ -306,5 +306,5 @@ def trace_with_a_circle() -> Trace:
 
 
 def test_dependencies_that_make_a_circle_keep_their_lengths() -> None:
-    frame = analysis.what_if(trace_with_a_circle())
+    frame = analysis.what_if(Summary.of(trace_with_a_circle()))
     assert (frame["predicted_ns"] > 0).all()
