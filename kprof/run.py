@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from kprof.capture.printable import printable
@@ -21,6 +22,8 @@ from kprof.trace.trace import Trace
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
+
+    from kprof.analysis import Summary
 
 StatsKey = Literal["region", "rank", "block"]
 WaitsKey = Literal["rank", "block", "region", "peer", "matrix", "sender"]
@@ -48,6 +51,13 @@ class Run(Trace):
     otherwise. Events are those that `select` left.
     """
 
+    @cached_property
+    def summary(self) -> Summary:
+        """What all analyses of `kprof.analysis` start from; made on first use."""
+        from kprof.analysis import Summary
+
+        return Summary.of(self)
+
     def findings(self) -> pd.DataFrame:
         """What stands out, first things first: one row per finding.
 
@@ -62,7 +72,7 @@ class Run(Trace):
         rows = [
             {name: getattr(finding, name) for name in _FINDING_COLUMNS}
             | {"severity": finding.severity.value}
-            for finding in analysis.findings(self)
+            for finding in analysis.findings(self.summary)
         ]
         return pd.DataFrame(rows, columns=list(_FINDING_COLUMNS))
 
@@ -76,7 +86,11 @@ class Run(Trace):
         from kprof import analysis
 
         _check_key("stats", by, get_args(StatsKey))
-        return analysis.stats(self) if by == "region" else analysis.imbalance(self, by=by)
+        return (
+            analysis.stats(self.summary)
+            if by == "region"
+            else analysis.imbalance(self.summary, by=by)
+        )
 
     def waits(self, by: WaitsKey = "rank") -> pd.DataFrame:
         """Who waited, and for how long, by waiting rank, its block, region, or the peer that was waited for.
@@ -90,8 +104,12 @@ class Run(Trace):
 
         _check_key("waits", by, get_args(WaitsKey))
         if by == "matrix":
-            return analysis.blame_matrix(self)
-        return analysis.late_sender(self) if by == "sender" else analysis.waits(self, by=by)
+            return analysis.blame_matrix(self.summary)
+        return (
+            analysis.late_sender(self.summary)
+            if by == "sender"
+            else analysis.waits(self.summary, by=by)
+        )
 
     def calls(self) -> pd.DataFrame:
         """Every call, which is the launches of one ordinal on all ranks.
@@ -100,7 +118,7 @@ class Run(Trace):
         """
         from kprof import analysis
 
-        return analysis.calls(self)
+        return analysis.calls(self.summary)
 
     def launches(self) -> pd.DataFrame:
         """Every launch: rank, launch, kernel, ordinal (of this kernel on this rank), num_blocks, threads_per_block."""
@@ -193,6 +211,7 @@ _SHOWN: Final = (
     "selection",
     "sql",
     "stats",
+    "summary",
     "timeline",
     "to_pandas",
     "waits",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from kprof.analysis.summary import Summary
 from kprof.analysis.timeline import Focus, focus, longest_spans
 from kprof.analysis.wording import duration
 from kprof.errors import SelectionError
@@ -29,8 +30,9 @@ def block_timeline(
         trace = trace.select(ranks=rank)
     if launch is not None:
         trace = trace.select(launches=launch)
-    over = focus(trace) if launch is None else _whole(trace, launch)
-    spans = longest_spans(trace, over, [info.rank for info in trace.ranks])
+    summary = Summary.of(trace)
+    over = focus(summary) if launch is None else _whole(trace, launch)
+    spans = longest_spans(summary, over, [info.rank for info in trace.ranks])
     size, unit = unit_of(over.end_ns - over.start_ns)
     rows = [f"rank {row.rank} block {row.block}" for row in spans.itertuples()]
     spans = spans.assign(row=rows)

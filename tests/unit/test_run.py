@@ -64,14 +64,14 @@ def test_tables_have_the_columns_of_their_docstrings(run: kprof.Run) -> None:
 
 def test_they_say_what_the_analyses_say(run: kprof.Run) -> None:
     assert run.findings()["sentence"].tolist() == [
-        finding.sentence for finding in analysis.findings(run)
+        finding.sentence for finding in analysis.findings(run.summary)
     ]
     assert run.waits(by="peer")[["peer", "wait_ns"]].to_numpy().tolist() == [[0, 50 + 850]]
     assert run.waits(by="matrix").loc[1, 0] == 900
     assert run.waits(by="sender")["flows"].tolist() == [2]
     assert (
         run.stats(by="block").columns.tolist()
-        == analysis.imbalance(run, by="block").columns.tolist()
+        == analysis.imbalance(run.summary, by="block").columns.tolist()
     )
     assert run.flows()[["src", "dst", "slot"]].to_numpy().tolist() == [[0, 1, 0], [0, 1, 1]]
 
