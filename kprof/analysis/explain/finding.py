@@ -10,7 +10,7 @@ import numpy as np
 from kprof.analysis.explain.elements import Family
 from kprof.analysis.explain.engine import Explained, Explanation
 from kprof.analysis.explain.excess import ALL
-from kprof.analysis.explain.hypotheses import Place
+from kprof.analysis.explain.hypotheses import Place, What
 from kprof.analysis.explain.spans import Bools, Floats
 
 
@@ -123,9 +123,9 @@ _OF_FAMILY = {
     Family.LAUNCH: FindingKind.LATE_START,
 }
 _OF_WHAT = {
-    "items": FindingKind.SLOW_EVENTS,
-    "surplus": FindingKind.UNEVEN_WORK,
-    "uneven": FindingKind.UNEVEN_BLOCKS,
+    What.ITEMS: FindingKind.SLOW_EVENTS,
+    What.SURPLUS: FindingKind.UNEVEN_WORK,
+    What.UNEVEN: FindingKind.UNEVEN_BLOCKS,
 }
 
 

@@ -1,0 +1,139 @@
+"""From hypotheses about one class at one place to hypotheses about what is alike: all that a place has too much of, and
+places that have too much of the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from kprof.analysis.explain.excess import ALL
+from kprof.analysis.explain.hypotheses.model import Basis, Hypothesis, Place, What, union
+
+# Places are alike whose excesses, as logarithms, differ by less than this part of them.
+_ALIKE: Final = 0.3
+_LEAST_OF_CALL: Final = 0.15
+# A single element that takes longer once, somewhere, is chance unless it takes so many times as long.
+_ONCE_RATIO: Final = 5.0
+_FEW_RATIO: Final = 2.5
+_OFTEN: Final = 0.15
+
+
+def grouped_by_likeness(basis: Basis, found: list[Hypothesis]) -> list[Hypothesis]:
+    """Hypotheses about places, grouped; the others as they are."""
+    others = [h for h in found if h.what in (What.ITEMS, What.UNEVEN)]
+    single = [h for h in found if h.what in (What.SLOW, What.SURPLUS)]
+    places = [_without_chance(basis, place) for place in _by_place(basis, single)]
+    return others + _alike([place for place in places if not _is_chance(basis, place)])
+
+
+def _by_place(basis: Basis, single: list[Hypothesis]) -> list[Hypothesis]:
+    """One hypothesis per place and what is wrong with it: in all of its classes together."""
+    groups: dict[tuple[What, Place], list[Hypothesis]] = {}
+    for hypothesis in single:
+        groups.setdefault((hypothesis.what, hypothesis.places[0]), []).append(hypothesis)
+    united = [union(members, members[0].places) for members in groups.values()]
+    return _absorbed(basis, united)
+
+
+def _without_chance(basis: Basis, hypothesis: Hypothesis) -> Hypothesis:
+    """Without calls in which there is hardly anything to take off: a hypothesis is not about these."""
+    call = basis.elements.call[hypothesis.chosen]
+    saved = np.bincount(call, weights=hypothesis.saved_ns, minlength=basis.num_calls)
+    is_about = saved >= _LEAST_OF_CALL * saved.max()
+    kept = is_about[call]
+    return replace(
+        hypothesis,
+        excess=np.where(is_about, hypothesis.excess, 0.0),
+        chosen=hypothesis.chosen[kept],
+        saved_ns=hypothesis.saved_ns[kept],
+    )
+
+
+def _is_chance(basis: Basis, hypothesis: Hypothesis) -> bool:
+    """Single elements that took somewhat longer, in few calls."""
+    saved = hypothesis.saved_ns
+    calls = len(np.unique(basis.elements.call[hypothesis.chosen]))
+    effective = float(saved.sum() ** 2 / (saved**2).sum())
+    if effective > 3 * calls or calls >= max(3, _OFTEN * basis.num_calls):
+        return False
+    largest = int(saved.argmax())
+    value = float(basis.elements.value_ns[hypothesis.chosen[largest]])
+    wanted = _ONCE_RATIO if effective <= 1.5 * calls else _FEW_RATIO
+    return value < wanted * (value - float(saved[largest]))
+
+
+def _contains(outer: Place, inner: Place) -> bool:
+    return (
+        outer.is_link == inner.is_link
+        and outer != inner
+        and outer.first in (ALL, inner.first)
+        and outer.second in (ALL, inner.second)
+    )
+
+
+def _absorbed(basis: Basis, united: list[Hypothesis]) -> list[Hypothesis]:
+    """A block of a slow rank that stands out in other classes by about as much belongs to the rank."""
+    parts: dict[int, list[Hypothesis]] = {i: [] for i in range(len(united))}
+    for inner in united:
+        for i, outer in enumerate(united):
+            if inner.what != outer.what or not _contains(outer.places[0], inner.places[0]):
+                continue
+            both = inner.calls & outer.calls
+            is_within = both.sum() >= 0.7 * inner.calls.sum() and not (inner.kinds & outer.kinds)
+            families = [{basis.kinds[kind].family for kind in h.kinds} for h in (inner, outer)]
+            is_within &= len(inner.kinds) <= len(outer.kinds) and bool(families[0] & families[1])
+            if (
+                is_within
+                and abs(inner.excess.max() - outer.excess.max()) < _ALIKE * outer.excess.max()
+            ):
+                parts[i].append(inner)
+                break
+    absorbed = {id(inner) for inners in parts.values() for inner in inners}
+    return [
+        union([outer, *parts[i]], outer.places)
+        for i, outer in enumerate(united)
+        if id(outer) not in absorbed
+    ]
+
+
+def _shape(hypothesis: Hypothesis) -> tuple[What, bool, bool, bool]:
+    place = hypothesis.places[0]
+    return hypothesis.what, place.is_link, place.first == ALL, place.second == ALL
+
+
+def _are_alike(one: Hypothesis, other: Hypothesis) -> bool:
+    """The same classes, about as much, in the same calls; or in calls of their own, as of what moves."""
+    if _shape(one) != _shape(other):
+        return False
+    shared = len(one.kinds & other.kinds) / len(one.kinds | other.kinds)
+    both, either = (one.calls & other.calls).sum(), (one.calls | other.calls).sum()
+    heights = [np.median(h.excess[h.calls]) for h in (one, other)]
+    if shared < 0.5 or abs(heights[0] - heights[1]) > _ALIKE * max(heights):
+        return False
+    is_apart = both == 0 and max(one.calls.sum(), other.calls.sum()) <= 0.5 * len(one.calls)
+    is_near = any(
+        a == b
+        for a, b in (
+            (one.places[0].first, other.places[0].first),
+            (one.places[0].second, other.places[0].second),
+        )
+    )
+    return bool(is_apart or (is_near and both >= 0.6 * either))
+
+
+def _alike(united: list[Hypothesis]) -> list[Hypothesis]:
+    """Places that are alike are one hypothesis: ranks 4 to 7, block 3 of some ranks, a straggler that moves."""
+    groups: list[list[Hypothesis]] = []
+    for hypothesis in sorted(united, key=lambda h: -float(h.saved_ns.sum())):
+        for group in groups:
+            if all(_are_alike(member, hypothesis) for member in group):
+                group.append(hypothesis)
+                break
+        else:
+            groups.append([hypothesis])
+    return [
+        union(group, tuple(sorted((m.places[0] for m in group), key=lambda p: (p.first, p.second))))
+        for group in groups
+    ]

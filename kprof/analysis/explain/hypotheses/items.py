@@ -1,0 +1,113 @@
+"""Elements that stand out by themselves, all over the run: every n-th event, or some in every block."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from kprof.analysis.explain.excess import ALL, grouped
+from kprof.analysis.explain.hypotheses.atoms import log_spread
+from kprof.analysis.explain.hypotheses.model import FLOOR, Basis, Hypothesis, OneClass, Place, What
+from kprof.analysis.explain.spans import Bools, Floats, Ints
+
+# Elements that take so many times as long as usual stand out by themselves...
+_ITEM_RATIO: Final = 2.0
+_ITEM_SIGMAS: Final = 5.0
+# ...when they are so many, and in so many of the places that have the class.
+_LEAST_SHARE: Final = 0.01
+_MOST_SHARE: Final = 0.6
+_LEAST_PLACES: Final = 0.6
+_LEAST_ELEMENTS: Final = 16
+# Of the elements of a place in a call, at most this part.
+_MOST_OF_CELL: Final = 0.75
+
+
+def slow_items(one: OneClass) -> list[Hypothesis]:
+    """The elements of a class that stand out; in `value_ns` they are as usual afterwards."""
+    value, elements = one.value_ns, one.basis.elements
+    if len(value) < _LEAST_ELEMENTS:
+        return []
+    is_out = _outliers(one)
+    is_some = _LEAST_SHARE <= is_out.mean() <= _MOST_SHARE
+    if not is_some or not _is_spread(one, is_out) or not _is_mixed(one, is_out):
+        return []
+    out = one.chosen[is_out]
+    usual, mean = float(value[~is_out].mean()), float(value[is_out].mean())
+    excess = np.zeros(one.basis.num_calls)
+    excess[np.unique(elements.call[out])] = np.log(mean / max(usual, 1.0))
+    saved = value[is_out] * (1 - usual / mean)
+    value[is_out] -= saved
+    everywhere, kinds = (Place(ALL, ALL),), frozenset([one.kind])
+    period = _period(elements.turn[out])
+    return [Hypothesis(What.ITEMS, everywhere, kinds, excess, out, saved, period)]
+
+
+def _outliers(one: OneClass) -> Bools:
+    value = one.value_ns
+    base = float(np.quantile(value, 0.3))
+    spread = max(0.02, log_spread(value))
+    limit = np.exp(max(np.log(_ITEM_RATIO), _ITEM_SIGMAS * spread))
+    limit = limit * np.maximum(_base_of_place(one.basis, one.chosen, value), max(base, 1.0))
+    is_out: Bools = (value > limit) & (value - base > 0.1 * FLOOR * one.basis.call_ns)
+    return is_out
+
+
+def _is_spread(one: OneClass, is_out: Bools) -> bool:
+    """Whether they are in about as many places as chance would have it, in a call and over all calls: a place that
+    has them all to itself is a place that is slow."""
+    elements, out = one.basis.elements, one.chosen[is_out]
+    _, place = grouped(elements.first[one.chosen], elements.second[one.chosen])
+    num_places, place = int(place.max()) + 1, place[is_out]
+    call = elements.call[out]
+    examples, _ = grouped(call, place)
+    places_of_call = np.bincount(call[examples])
+    has_some = places_of_call > 0
+    count = np.bincount(call)[has_some]
+    wanted = np.maximum(2, _LEAST_PLACES * _by_chance(num_places, count))
+    is_in_calls = np.mean(places_of_call[has_some] >= wanted) >= 0.5
+    over_all = len(np.unique(place)) >= _LEAST_PLACES * float(_by_chance(num_places, len(out)))
+    return bool(is_in_calls) and over_all
+
+
+def _by_chance(num_places: int, count: Ints | int) -> Floats:
+    """In how many places so many elements are when they are thrown at random."""
+    hit: Floats = num_places * (1 - (1 - 1 / num_places) ** np.asarray(count, dtype=float))
+    return hit
+
+
+def _is_mixed(one: OneClass, is_out: Bools) -> bool:
+    """Whether they are among others in the same place and call."""
+    elements, chosen = one.basis.elements, one.chosen
+    _, cell = grouped(elements.call[chosen], elements.first[chosen], elements.second[chosen])
+    sizes, outs = np.bincount(cell), np.bincount(cell, weights=is_out)
+    can_be_mixed = (outs > 0) & (sizes > 1)
+    if can_be_mixed.sum() < 0.5 * (outs > 0).sum():
+        return False
+    return bool((outs[can_be_mixed] / sizes[can_be_mixed]).mean() <= _MOST_OF_CELL)
+
+
+def _base_of_place(basis: Basis, chosen: Ints, value: Floats) -> Floats:
+    """The largest of low quantiles: of the element's call, of its place, and of its place in its call. All of a slow
+    call is slow, and all of a slow block."""
+    elements = basis.elements
+    cells = (elements.call[chosen], elements.first[chosen], elements.second[chosen])
+    base = np.zeros(len(value))
+    for columns in (cells[:1], cells[1:], cells):
+        _, group = grouped(*columns)
+        sizes = np.bincount(group)
+        order = np.lexsort((value, group))
+        low = value[order][np.cumsum(sizes) - sizes + (sizes * 3) // 10]
+        base = np.where(sizes[group] >= 4, np.maximum(base, low[group]), base)
+    return base
+
+
+def _period(turns: Ints) -> int:
+    """n where it is every n-th, else 0."""
+    for period in range(2, 65):
+        if (turns % period == turns[0] % period).all():
+            best = period
+            while best * 2 <= 64 and (turns % (best * 2) == turns[0] % (best * 2)).all():
+                best *= 2
+            return best
+    return 0

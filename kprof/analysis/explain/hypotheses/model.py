@@ -1,0 +1,134 @@
+"""What hypotheses are made of, and what they are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import numpy as np
+
+from kprof.analysis.explain.elements import Elements, Family, Kind, elements_of
+from kprof.analysis.explain.graph import Graph
+from kprof.analysis.explain.spans import Bools, Floats, Ints
+
+# What takes less than this share of a call is not looked at, wherever it is.
+FLOOR: Final = 0.003
+# What can be taken off a place in a call is looked at from this share of the call on.
+LEAST_SAVED: Final = {
+    Family.OWN: 0.004,
+    Family.GAP: 0.015,
+    Family.TRAVEL: 0.015,
+    Family.LAUNCH: 0.03,
+}
+# Places have more than their likes from this ratio on.
+UNEVEN: Final = 1.3
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where: rank and block, or source and destination of a link; ALL stands for every one."""
+
+    first: int
+    second: int
+    is_link: bool = False
+
+
+class What(str, Enum):
+    """What is wrong, as far as a hypothesis says."""
+
+    SLOW = "slow"  # takes longer than its likes
+    ITEMS = "items"  # single elements stand out, all over the run
+    SURPLUS = "surplus"  # more elements than its likes
+    UNEVEN = "uneven"  # few blocks have most of the elements
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """What to take off which elements; `excess[call]` is the largest excess of a class there, a logarithm.
+
+    `places` are in calls of their own where it `is_moving`. `period` is the n of "every n-th element", else 0.
+    """
+
+    what: What
+    places: tuple[Place, ...]
+    kinds: frozenset[int]
+    excess: Floats
+    chosen: Ints
+    saved_ns: Floats
+    period: int = 0
+    is_moving: bool = False
+
+    @property
+    def calls(self) -> Bools:
+        """In which calls there is anything to take off."""
+        present: Bools = self.excess > 0
+        return present
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The elements of a graph, their classes, how long calls usually are, and the gap before every span (-1: none)."""
+
+    graph: Graph
+    elements: Elements
+    kinds: list[Kind]
+    call_ns: float
+    gap_of_span: Ints
+
+    @property
+    def num_calls(self) -> int:
+        """The number of calls."""
+        return self.graph.spans.num_calls
+
+
+def basis_of(graph: Graph) -> Basis:
+    """The elements of a graph."""
+    elements, kinds = elements_of(graph)
+    lengths = graph.call_end - graph.call_start
+    gap_of_span = np.full(len(graph.spans), -1, dtype=np.int64)
+    gaps = np.flatnonzero(elements.family == Family.GAP)
+    gap_of_span[elements.at[gaps]] = gaps
+    call_ns = float(np.median(lengths)) if len(lengths) else 0.0
+    return Basis(graph, elements, kinds, call_ns, gap_of_span)
+
+
+@dataclass
+class OneClass:
+    """The elements of one class: what generators look at. `value_ns` is what is left to explain of each: a generator
+    takes out what it has found, for those after it."""
+
+    basis: Basis
+    kind: int
+    chosen: Ints
+    value_ns: Floats
+    bound_ns: float
+
+    @property
+    def family(self) -> Family:
+        """What kind of elements these are."""
+        return self.basis.kinds[self.kind].family
+
+    @property
+    def floor_ns(self) -> float:
+        """Less than this in a call is not looked at."""
+        return LEAST_SAVED[self.family] * self.basis.call_ns
+
+
+def union(members: Sequence[Hypothesis], places: tuple[Place, ...]) -> Hypothesis:
+    """All of some hypotheses; of an element that several shorten, the largest part goes."""
+    chosen = np.concatenate([member.chosen for member in members])
+    saved = np.concatenate([member.saved_ns for member in members])
+    distinct, inverse = np.unique(chosen, return_inverse=True)
+    largest = np.zeros(len(distinct))
+    np.maximum.at(largest, inverse, saved)
+    return Hypothesis(
+        members[0].what,
+        places,
+        frozenset().union(*(member.kinds for member in members)),
+        np.max([member.excess for member in members], axis=0),
+        distinct,
+        largest,
+        members[0].period,
+    )
