@@ -51,7 +51,7 @@ def explain(
 
 
 def _print(explanation: TraceExplanation, targets: frozenset[str]) -> None:
-    from kprof.analysis.explain.sentences import advice, rest, sentence
+    from kprof.analysis.explain.sentences import advice, limit_sentence, rest, sentence
     from kprof.analysis.wording import members
 
     if explanation.warm_up:
@@ -63,18 +63,24 @@ def _print(explanation: TraceExplanation, targets: frozenset[str]) -> None:
         say(f"{number}. {sentence(finding, len(explanation.ordinals))}")
         say(f"   {advice(finding, targets)}")
     say(rest(explanation))
+    for limit in explanation.limits:
+        say(f"   {limit_sentence(limit)}")
 
 
 def _as_json(explanation: TraceExplanation, targets: frozenset[str]) -> dict[str, Any]:
-    from kprof.analysis.explain.sentences import advice, sentence
+    from kprof.analysis.explain.sentences import advice, limit_sentence, sentence
 
     count = len(explanation.ordinals)
     return {
         "findings": [
             {"sentence": sentence(finding, count), "advice": advice(finding, targets)}
             | asdict(finding)
-            | {"kind": finding.kind.value, "when": finding.when.value}
+            | {"kind": finding.kind.value, "when": finding.when.value, "link": finding.link}
             for finding in explanation.findings
+        ],
+        "limits": [
+            {"sentence": limit_sentence(limit)} | asdict(limit) | {"kind": limit.kind.value}
+            for limit in explanation.limits
         ],
         "explained_share": explanation.explained_share,
         "calls": list(explanation.ordinals),

@@ -6,15 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from kprof.analysis.explain import ExplainedFinding, FindingKind, TraceExplanation, When
-from kprof.analysis.explain.sentences import MOST_WORDS, advice, rest, sentence
+from kprof.analysis.explain import (
+    ExplainedFinding,
+    FindingKind,
+    Limit,
+    LimitKind,
+    TraceExplanation,
+    When,
+)
+from kprof.analysis.explain.sentences import MOST_WORDS, advice, limit_sentence, rest, sentence
 
 SLOW_BLOCK = ExplainedFinding(
     kind=FindingKind.SLOW,
     ranks=(2,),
     blocks=(3,),
     places=((2, 3),),
-    link=None,
+    links=(),
     region="combine/send",
     calls=tuple(range(12)),
     when=When.ALWAYS,
@@ -42,9 +49,17 @@ GPU, CPU = frozenset({"cuda"}), frozenset({"cpu"})
             "Rank 2 starts late, in every 3rd call: costs 12 % of the run",
         ),
         (
-            {"kind": FindingKind.SLOW_TRANSFER, "link": (1, -1), "when": When.GROWING},
+            {"kind": FindingKind.SLOW_TRANSFER, "links": ((1, -1),), "when": When.GROWING},
             "Data from rank 1 travels 3.0x as long as elsewhere, more with every call: "
             "costs 12 % of the run",
+        ),
+        (
+            {"kind": FindingKind.SLOW_TRANSFER, "links": ((1, 4), (3, 4))},
+            "Data from ranks 1, 3 to rank 4 travels 3.0x as long as elsewhere: costs 12 % of the run",
+        ),
+        (
+            {"kind": FindingKind.SLOW_TRANSFER, "links": ((0, 2), (0, 3), (1, 2), (1, 3))},
+            "Data on 4 links travels 3.0x as long as elsewhere: costs 12 % of the run",
         ),
         (
             {"kind": FindingKind.SLOW_CALL, "region": None, "calls": (8,), "when": When.SOMETIMES},
@@ -78,7 +93,7 @@ def test_no_sentence_is_longer_than_it_may_be(kind: FindingKind, when: When) -> 
         period=3,
         ranks=many,
         blocks=(),
-        link=(12, 63) if kind is FindingKind.SLOW_TRANSFER else None,
+        links=((12, 63),) if kind is FindingKind.SLOW_TRANSFER else (),
         calls=(1, 4, 9),
     )
     assert len(sentence(finding, 40).split()) <= MOST_WORDS
@@ -92,6 +107,21 @@ def test_clocks_and_power_are_no_advice_for_a_block_or_a_cpu() -> None:
 
 
 def test_the_rest_is_said() -> None:
-    nothing = TraceExplanation((), (0, 1), (), 2, 5e6)
-    assert "No change of one thing" in rest(nothing)
+    nothing = TraceExplanation((), (), (0, 1), (), 2, 5e6)
+    assert "No place, link or call stands out" in rest(nothing)
     assert rest(replace(nothing, findings=(SLOW_BLOCK,))).startswith("Together 12 % of 5.00 ms")
+
+
+def test_what_the_design_costs_is_said_after_what_stands_out() -> None:
+    lock = Limit(LimitKind.LOCK, "lock/acquire", 3e6, 0.6)
+    assert limit_sentence(lock) == (
+        "Blocks pass lock/acquire on one by one: costs up to 60 % of the run"
+    )
+    assert rest(TraceExplanation((), (lock,), (0,), (), 1, 5e6)).endswith(
+        "design of the kernel costs:"
+    )
+
+
+@pytest.mark.parametrize("kind", LimitKind)
+def test_every_limit_has_a_short_sentence(kind: LimitKind) -> None:
+    assert len(limit_sentence(Limit(kind, "region", 1.0, 0.1)).split()) <= MOST_WORDS

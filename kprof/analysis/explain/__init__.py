@@ -7,16 +7,20 @@ elements     everything that takes time by itself
 excess       where it takes longer than its likes
 hypotheses   what could be as it usually is
 engine       which of them pay, one after the other
+limits       what locks, barriers, waves and transfers cost in what is left
 finding      typed findings, one vocabulary of kinds
 explanation  all of that for a trace: which calls are looked at
 """
 
 from kprof.analysis.explain.explanation import TraceExplanation, explain_summary, explain_trace
 from kprof.analysis.explain.finding import ExplainedFinding, FindingKind, When
+from kprof.analysis.explain.limits import Limit, LimitKind
 
 __all__ = [
     "ExplainedFinding",
     "FindingKind",
+    "Limit",
+    "LimitKind",
     "TraceExplanation",
     "When",
     "explain_summary",

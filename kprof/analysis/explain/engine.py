@@ -13,7 +13,14 @@ import numpy as np
 
 from kprof.analysis.explain.elements import edit_of
 from kprof.analysis.explain.graph import Graph
-from kprof.analysis.explain.hypotheses import Basis, Hypothesis, basis_of, hypotheses_of
+from kprof.analysis.explain.hypotheses import (
+    Basis,
+    Hypothesis,
+    basis_of,
+    hypotheses_of,
+    with_scattered,
+)
+from kprof.analysis.explain.limits import Limit, limits_of
 from kprof.analysis.explain.replay import Edit, Replay
 from kprof.analysis.explain.spans import Floats
 
@@ -22,6 +29,8 @@ LEAST_GAIN: Final = 0.03
 LEAST_GAIN_ONCE: Final = 0.06
 _ABOUT_AS_MUCH: Final = 0.85
 _MOST_FINDINGS: Final = 8
+# Places that have nothing but their excess in common are one finding when together they gain so many times as much.
+_TOGETHER: Final = 1.25
 # The rest of a place's classes belong to a finding when this much of its gain is not one class's.
 _OF_ONE_CLASS: Final = 0.85
 
@@ -38,11 +47,12 @@ class Explained:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What pays, in order, and the lengths of calls; `basis` says what classes and elements are."""
+    """What pays, in order, what limits the rest, and the lengths of calls; `basis` has the classes and elements."""
 
     basis: Basis
     lengths_ns: Floats
     parts: tuple[Explained, ...]
+    limits: tuple[Limit, ...]
 
 
 def explain(graph: Graph, bound_ns: float = 0.0) -> Explanation:
@@ -51,7 +61,8 @@ def explain(graph: Graph, bound_ns: float = 0.0) -> Explanation:
     lengths = (graph.call_end - graph.call_start).astype(float)
     search = _Search(basis, hypotheses_of(basis, bound_ns))
     parts = search.run(float(lengths.sum()))
-    return Explanation(basis, lengths, tuple(parts))
+    limits = limits_of(basis, search.left, LEAST_GAIN)
+    return Explanation(basis, lengths, tuple(parts), limits)
 
 
 def _is_part(one: Hypothesis, other: Hypothesis) -> bool:
@@ -60,10 +71,19 @@ def _is_part(one: Hypothesis, other: Hypothesis) -> bool:
     return bool(one.saved_ns[shared].sum() >= 0.5 * one.saved_ns.sum())
 
 
+@dataclass(frozen=True)
+class _Candidate:
+    """A hypothesis, and the numbers of those that it unites, which may hide one another."""
+
+    hypothesis: Hypothesis
+    parts: tuple[int, ...] = ()
+
+
 class _Search:
     def __init__(self, basis: Basis, hypotheses: list[Hypothesis]) -> None:
         self.basis = basis
-        self.hypotheses = hypotheses
+        self.candidates = [_Candidate(hypothesis) for hypothesis in hypotheses]
+        self.candidates += [_Candidate(*united) for united in with_scattered(hypotheses)]
         self.replay = Replay(basis.graph)
         # The part of every element that is left.
         self.left = np.ones(len(basis.elements))
@@ -72,21 +92,34 @@ class _Search:
     def run(self, total_ns: float) -> list[Explained]:
         """Greedy: the best one, then the best one of what is left."""
         found: list[Explained] = []
-        left = self.hypotheses
-        while left and len(found) < _MOST_FINDINGS:
-            gains = self._gains(left)
-            totals = gains.sum(axis=1)
-            # One event that took long once is chance more often than what comes again.
-            is_once = np.array([len(hypothesis.chosen) == 1 for hypothesis in left])
-            totals[is_once & (totals < LEAST_GAIN_ONCE * total_ns)] = 0.0
+        open_ones = list(range(len(self.candidates)))
+        hypotheses = [candidate.hypothesis for candidate in self.candidates]
+        totals = np.zeros(len(hypotheses))
+        while open_ones and len(found) < _MOST_FINDINGS:
+            gains = self._gains([hypotheses[i] for i in open_ones])
+            totals[:] = 0.0
+            totals[open_ones] = gains.sum(axis=1)
+            self._weigh(totals, total_ns)
             if totals.max() < LEAST_GAIN * total_ns:
                 break
-            best = self._choose(left, totals)
-            main = self._main_kind(left[best], float(totals[best]))
-            found.append(Explained(left[best], gains[best], main))
-            self._apply(left[best])
-            left = [hypothesis for i, hypothesis in enumerate(left) if i != best]
+            best = self._choose(hypotheses, totals)
+            main = self._main_kind(hypotheses[best], float(totals[best]))
+            found.append(Explained(hypotheses[best], gains[open_ones.index(best)], main))
+            self._apply(hypotheses[best])
+            open_ones.remove(best)
         return found
+
+    def _weigh(self, totals: Floats, total_ns: float) -> None:
+        """Set to 0 what is no explanation of its own, in place."""
+        for i, candidate in enumerate(self.candidates):
+            # One event that took long once is chance more often than what comes again.
+            is_once = len(candidate.hypothesis.chosen) == 1
+            if is_once and totals[i] < LEAST_GAIN_ONCE * total_ns:
+                totals[i] = 0.0
+        for i, candidate in enumerate(self.candidates):
+            if candidate.parts:
+                alone = np.maximum(totals[list(candidate.parts)], 0.0).sum()
+                totals[i] *= totals[i] > _TOGETHER * alone
 
     def _edit(self, hypothesis: Hypothesis) -> Edit:
         """What a hypothesis takes off on top of what is taken already."""

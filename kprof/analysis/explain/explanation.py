@@ -20,6 +20,7 @@ from kprof.analysis.calls import calls
 from kprof.analysis.explain.engine import explain
 from kprof.analysis.explain.finding import ExplainedFinding, findings_of
 from kprof.analysis.explain.graph import build_graph
+from kprof.analysis.explain.limits import Limit
 from kprof.analysis.explain.spans import load_spans
 from kprof.analysis.memo import memo
 from kprof.analysis.summary import Summary
@@ -37,10 +38,14 @@ _MIN_CALLS: Final = 3
 
 @dataclass(frozen=True)
 class TraceExplanation:
-    """Findings in the order of their gain; the calls that they rest on, and those left out as a warm-up, by ordinal;
-    how many calls there are; and what the calls looked at took together, in ns."""
+    """What pays, in order, and what the design costs on top (`limits.py`).
+
+    `ordinals` are the calls that were looked at, `warm_up` those left out as such, of `num_calls`; `total_ns` is what
+    those looked at took together.
+    """
 
     findings: tuple[ExplainedFinding, ...]
+    limits: tuple[Limit, ...]
     ordinals: tuple[int, ...]
     warm_up: tuple[int, ...]
     num_calls: int
@@ -65,7 +70,7 @@ def explain_summary(summary: Summary) -> TraceExplanation:
     ordinals = [int(ordinal) for ordinal in table["ordinal"].tolist()]
     lengths = table["length_ns"].to_numpy(dtype=float)
     if len(ordinals) == 0:
-        return TraceExplanation((), (), (), 0, 0.0)
+        return TraceExplanation((), (), (), (), 0, 0.0)
     warm_up = _warm_up(lengths)
     chosen = _sample(lengths[warm_up:], _spans_per_call(summary, len(ordinals)))
     wanted = [ordinals[warm_up + i] for i in chosen]
@@ -73,6 +78,7 @@ def explain_summary(summary: Summary) -> TraceExplanation:
     explanation = explain(build_graph(load_spans(summary.trace, wanted), bound_ns), bound_ns)
     return TraceExplanation(
         tuple(findings_of(explanation)),
+        explanation.limits,
         tuple(wanted),
         tuple(ordinals[:warm_up]),
         len(ordinals),
@@ -81,7 +87,8 @@ def explain_summary(summary: Summary) -> TraceExplanation:
 
 
 def _warm_up(lengths: np.ndarray) -> int:
-    """How many calls at the beginning took much longer than the median of those after them."""
+    """How many calls at the beginning took much longer than the median of those after them, and than each of them:
+    what comes again is no warm-up."""
     if len(lengths) < _MIN_CALLS or lengths[0] < _WARM_UP_RATIO * np.median(lengths[1:]):
         return 0
     count = 1
@@ -89,7 +96,7 @@ def _warm_up(lengths: np.ndarray) -> int:
         count
     ] >= _STILL_WARMING * np.median(lengths[count + 1 :]):
         count += 1
-    return count
+    return count if lengths[0] > _STILL_WARMING * lengths[count:].max() else 0
 
 
 def _spans_per_call(summary: Summary, num_calls: int) -> float:

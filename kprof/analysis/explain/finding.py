@@ -10,7 +10,7 @@ import numpy as np
 from kprof.analysis.explain.elements import Family
 from kprof.analysis.explain.engine import Explained, Explanation
 from kprof.analysis.explain.excess import ALL
-from kprof.analysis.explain.hypotheses import Place, What
+from kprof.analysis.explain.hypotheses import Hypothesis, Place, What
 from kprof.analysis.explain.spans import Bools, Floats
 
 
@@ -44,7 +44,7 @@ class ExplainedFinding:
     """One thing that pays.
 
     `ranks` and `blocks` are empty where all of them are meant; `places` are the (rank, block) pairs of single blocks.
-    `link` is (source, destination), -1 for every one. `calls` are ordinals, `period` the n of "every n-th" call (or
+    `links` are (source, destination), -1 for every one. `calls` are ordinals, `period` the n of "every n-th" call (or
     event, for slow events; else 0). `gain_ns` is what all calls together get shorter, on top of the findings
     before it, `interval_ns` where that lies with 90 % when calls are drawn again, `share` its part of all calls,
     `factor` by how much what is found takes longer than its likes.
@@ -54,7 +54,7 @@ class ExplainedFinding:
     ranks: tuple[int, ...]
     blocks: tuple[int, ...]
     places: tuple[tuple[int, int], ...]
-    link: tuple[int, int] | None
+    links: tuple[tuple[int, int], ...]
     region: str | None
     calls: tuple[int, ...]
     when: When
@@ -64,6 +64,11 @@ class ExplainedFinding:
     share: float
     factor: float
     gains_ns: tuple[float, ...]
+
+    @property
+    def link(self) -> tuple[int, int] | None:
+        """The link, where it is one."""
+        return self.links[0] if len(self.links) == 1 else None
 
 
 _OF_ONE_REGION = 0.85
@@ -80,15 +85,15 @@ def _finding(explanation: Explanation, part: Explained) -> ExplainedFinding:
     hypothesis = part.hypothesis
     ordinals = explanation.basis.graph.spans.ordinals
     total = max(1.0, float(explanation.lengths_ns.sum()))
-    ranks, blocks, places, link = _where(hypothesis.places)
-    when, period = _when(hypothesis.excess, part.gains_ns, hypothesis.places)
+    where = _where(hypothesis.places)
+    when, period = _when(hypothesis, part.gains_ns)
     gain = float(part.gains_ns.sum())
     return ExplainedFinding(
         kind=_kind(explanation, part),
-        ranks=ranks,
-        blocks=blocks,
-        places=places,
-        link=link,
+        ranks=where.ranks,
+        blocks=where.blocks,
+        places=where.places,
+        links=where.links,
         region=_region(explanation, part),
         calls=tuple(ordinals[i] for i in np.flatnonzero(hypothesis.calls).tolist()),
         when=when,
@@ -101,19 +106,24 @@ def _finding(explanation: Explanation, part: Explained) -> ExplainedFinding:
     )
 
 
-def _where(
-    places: tuple[Place, ...],
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...], tuple[int, int] | None]:
-    if places[0].is_link:
-        return (), (), (), (places[0].first, places[0].second)
+@dataclass(frozen=True)
+class _Where:
+    """The fields of a finding that say where it is."""
+
+    ranks: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
+    places: tuple[tuple[int, int], ...] = ()
+    links: tuple[tuple[int, int], ...] = ()
+
+
+def _where(places: tuple[Place, ...]) -> _Where:
     pairs = tuple((place.first, place.second) for place in places)
-    if places[0].first == ALL or places[0].second == ALL:
-        ranks = tuple(sorted({first for first, _ in pairs} - {ALL}))
-        blocks = tuple(sorted({second for _, second in pairs} - {ALL}))
-        return ranks, blocks, (), None
-    ranks = tuple(sorted({first for first, _ in pairs}))
-    blocks = tuple(sorted({second for _, second in pairs}))
-    return ranks, blocks, pairs, None
+    if places[0].is_link:
+        return _Where(links=pairs)
+    ranks = tuple(sorted({first for first, _ in pairs} - {ALL}))
+    blocks = tuple(sorted({second for _, second in pairs} - {ALL}))
+    is_open = any(ALL in pair for pair in pairs)
+    return _Where(ranks, blocks, () if is_open else pairs)
 
 
 _OF_FAMILY = {
@@ -163,14 +173,12 @@ def _interval(gains: Floats) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _when(excess: Floats, gains: Floats, places: tuple[Place, ...]) -> tuple[When, int]:
-    calls = np.flatnonzero(excess > 0)
-    count = len(excess)
-    if _is_growing(excess, gains):
-        return When.GROWING, 0
-    is_single = places[0].first != ALL and places[0].second != ALL and not places[0].is_link
-    if is_single and len(places) > 2 and len(calls) > 2:
+def _when(hypothesis: Hypothesis, gains: Floats) -> tuple[When, int]:
+    calls, count = np.flatnonzero(hypothesis.calls), len(hypothesis.excess)
+    if hypothesis.is_moving:
         return When.MOVING, 0
+    if _is_growing(hypothesis.excess, gains):
+        return When.GROWING, 0
     if len(calls) >= 0.9 * count:
         return When.ALWAYS, 0
     period = _period_of(_as_mask(calls, count))

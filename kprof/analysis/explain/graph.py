@@ -28,6 +28,10 @@ from kprof.analysis.explain.spans import Bools, Floats, Ints, Spans
 
 # Of a transfer's time a wait for it covers a tenth or more, else it is not taken for a wait for that transfer.
 _LEAST_PART_SEEN: Final = 10
+# What takes so many times as long as a look usually does is held up, however long the transfer.
+_SURELY_HELD: Final = 8
+# Of links, so many are the best ones.
+_BEST: Final = 0.1
 _ALL_LEAVE_TOGETHER: Final = 0.7
 _SHARE_OF_BARRIERS: Final = 0.95
 
@@ -163,10 +167,21 @@ def _held(spans: Spans) -> Bools:
     duration = spans.end - spans.start
     shortest = _shortest(spans.region, duration.astype(float))
     sent = spans.end[spans.send]
-    is_long = duration > 2 * shortest + 1
-    is_long &= _LEAST_PART_SEEN * duration >= spans.end - sent
+    is_part = _LEAST_PART_SEEN * duration >= spans.end - sent
+    is_long = (duration > 2 * shortest + 1) & is_part
+    is_long |= duration > _SURELY_HELD * _usual_look(
+        spans, (spans.send >= 0) & (sent <= spans.start)
+    )
     held: Bools = (spans.send >= 0) & (is_long | (sent > spans.start))
     return held
+
+
+def _usual_look(spans: Spans, was_sent: Bools) -> Floats:
+    """What looking at a flag usually takes in a region, where that was set long before: of many waits, few are held."""
+    duration = (spans.end - spans.start).astype(float)
+    medians = grouped_median(spans.region[was_sent], duration[was_sent], len(spans.region_names))
+    usual: Floats = np.where(np.isnan(medians), np.inf, medians)[spans.region]
+    return usual
 
 
 def _travel(spans: Spans, releaser: Ints, is_held: Bools, barrier: Ints) -> Floats:
@@ -186,12 +201,14 @@ def _travel(spans: Spans, releaser: Ints, is_held: Bools, barrier: Ints) -> Floa
 
 
 def _usual(groups: Ints, values: Floats, seen: Bools) -> Floats:
-    """The median of the seen values of an element's group; of all seen ones where the group has none, else 0."""
+    """The median of the seen values of an element's group; of a group that has none that of the best groups: nothing
+    says that it is as slow as those that others had to wait for. 0 where no group has any."""
     _, inverse = np.unique(groups, return_inverse=True)
-    overall = float(np.median(values[seen])) if seen.any() else 0.0
     count = int(inverse.max(initial=-1)) + 1
     medians = grouped_median(inverse[seen], values[seen], count)
-    usual: Floats = np.where(np.isnan(medians), overall, medians)[inverse]
+    is_known = ~np.isnan(medians)
+    best = float(np.quantile(medians[is_known], _BEST)) if is_known.any() else 0.0
+    usual: Floats = np.where(is_known, medians, best)[inverse]
     return usual
 
 

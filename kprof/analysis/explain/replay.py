@@ -152,6 +152,7 @@ class Replay:
         """
         spans = self.graph.spans
         level, is_left = self._try_levels()
+        self.had_circle = bool(is_left.any())
         if is_left.any():
             releaser = self.graph.releaser
             self._keep_lengths((releaser >= 0) & (spans.end[releaser] > spans.end))

@@ -9,6 +9,7 @@ from typing import Final
 
 from kprof.analysis.explain.explanation import TraceExplanation
 from kprof.analysis.explain.finding import ExplainedFinding, FindingKind, When
+from kprof.analysis.explain.limits import Limit, LimitKind
 from kprof.analysis.wording import counted, duration, members, percent, ratio
 
 MOST_WORDS: Final = 25
@@ -53,10 +54,8 @@ def _is_one(finding: ExplainedFinding) -> bool:
 
 def place(finding: ExplainedFinding) -> str:
     """Block 3 of rank 2, Ranks 4-7, from rank 1 to rank 2."""
-    if finding.link is not None:
-        source, destination = finding.link
-        parts = [f"from rank {source}"] if source >= 0 else []
-        return " ".join(parts + ([f"to rank {destination}"] if destination >= 0 else []))
+    if finding.links:
+        return _links(finding.links)
     if len(finding.places) > 1 and len(finding.ranks) > 1 and len(finding.blocks) > 1:
         return f"{len(finding.places)} blocks of {members('rank', finding.ranks, _MOST_NAMED)}"
     ranks = members("rank", finding.ranks, _MOST_NAMED) if finding.ranks else "all ranks"
@@ -64,6 +63,16 @@ def place(finding: ExplainedFinding) -> str:
         f"{members('block', finding.blocks, _MOST_NAMED)} of {ranks}" if finding.blocks else ranks
     )
     return text[0].upper() + text[1:]
+
+
+def _links(links: tuple[tuple[int, int], ...]) -> str:
+    """From rank 1 to ranks 2, 3; of links without a common end only the number."""
+    sources, destinations = (tuple(sorted({link[i] for link in links} - {-1})) for i in (0, 1))
+    if len(sources) > 1 and len(destinations) > 1:
+        return f"on {len(links)} links"
+    parts = [f"from {members('rank', sources, _MOST_NAMED)}"] if sources else []
+    parts += [f"to {members('rank', destinations, _MOST_NAMED)}"] if destinations else []
+    return " ".join(parts)
 
 
 def _when(finding: ExplainedFinding, num_calls: int) -> str:
@@ -112,11 +121,29 @@ _ADVICE: Final = {
 }
 
 
+_OF_LIMITS: Final = {
+    LimitKind.LOCK: "Blocks pass {region} on one by one",
+    LimitKind.BARRIER: "All wait at {region} for the last one",
+    LimitKind.TRANSFERS: "Data is on its way",
+    LimitKind.ARRIVAL_ORDER: "Waits take peers in a fixed order, not as their data arrives",
+    LimitKind.WAVES: "More blocks than fit at once, and the last wave is not full",
+    LimitKind.LAUNCHES: "Every launch waits for all blocks of the one before",
+}
+
+
+def limit_sentence(limit: Limit) -> str:
+    """What the design costs at most, where nothing stands out."""
+    fact = _OF_LIMITS[limit.kind].format(region=limit.region)
+    return f"{fact}: costs up to {percent(limit.share)} of the run"
+
+
 def rest(explanation: TraceExplanation) -> str:
-    """What the findings explain together, and what they were looked for in."""
+    """What the findings explain together, in what they were looked for, and what the rest is made of."""
     seen = counted(len(explanation.ordinals), "call", "calls")
     total = duration(explanation.total_ns)
     if not explanation.findings:
-        return f"No change of one thing would make the run 3 % shorter ({seen}, {total})."
-    share = percent(explanation.explained_share)
-    return f"Together {share} of {total} in {seen}; what is left has no single cause."
+        text = f"No place, link or call stands out by 3 % of the run ({seen}, {total})"
+    else:
+        share = percent(explanation.explained_share)
+        text = f"Together {share} of {total} in {seen}; what is left has no single cause"
+    return f"{text}." if not explanation.limits else f"{text}; the design of the kernel costs:"

@@ -6,6 +6,7 @@ wrong with it. A new one is a file with such a function, and a line here.
     model      what a hypothesis is, and what generators look at
     items      single elements that take much longer than others of their class, all over the run
     links      links whose transfers take longer
+    crossing   all links between groups of ranks, as between hosts
     places     places that take longer, or do nothing for longer
     surplus    items that one place has too many of, wherever they are handled
     even       regions whose items few blocks have
@@ -20,8 +21,9 @@ from typing import Final
 
 import numpy as np
 
+from kprof.analysis.explain.hypotheses.crossing import slow_crossings
 from kprof.analysis.explain.hypotheses.even import uneven
-from kprof.analysis.explain.hypotheses.grouping import grouped_by_likeness
+from kprof.analysis.explain.hypotheses.grouping import grouped_by_likeness, with_scattered
 from kprof.analysis.explain.hypotheses.items import slow_items
 from kprof.analysis.explain.hypotheses.links import slow_links
 from kprof.analysis.explain.hypotheses.model import (
@@ -35,12 +37,13 @@ from kprof.analysis.explain.hypotheses.model import (
 from kprof.analysis.explain.hypotheses.places import slow_places
 from kprof.analysis.explain.hypotheses.surplus import surplus
 
-__all__ = ["Basis", "Hypothesis", "Place", "What", "basis_of", "hypotheses_of"]
+__all__ = ["Basis", "Hypothesis", "Place", "What", "basis_of", "hypotheses_of", "with_scattered"]
 
 # In this order: what one has found, the next one does not find again.
 _GENERATORS: Final[tuple[Callable[[OneClass], list[Hypothesis]], ...]] = (
     slow_items,
     slow_links,
+    slow_crossings,
     slow_places,
     surplus,
     uneven,

@@ -3,8 +3,10 @@ places that have too much of the same."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -18,12 +20,20 @@ _LEAST_OF_CALL: Final = 0.15
 _ONCE_RATIO: Final = 5.0
 _FEW_RATIO: Final = 2.5
 _OFTEN: Final = 0.15
+# Of the classes of two places that are alike, so many are in both.
+_SHARED: Final = 0.5
+_WHOLE: Final = 3
+_SAME_CALLS: Final = 0.6
+# Of places, each in calls of its own, so many make a cause that moves.
+_LEAST_TO_MOVE: Final = 3
+_OF_PLACES: Final = (What.SLOW, What.SURPLUS)
+_T = TypeVar("_T")
 
 
 def grouped_by_likeness(basis: Basis, found: list[Hypothesis]) -> list[Hypothesis]:
     """Hypotheses about places, grouped; the others as they are."""
-    others = [h for h in found if h.what in (What.ITEMS, What.UNEVEN)]
-    single = [h for h in found if h.what in (What.SLOW, What.SURPLUS)]
+    others = [h for h in found if h.what not in _OF_PLACES]
+    single = [h for h in found if h.what in _OF_PLACES]
     places = [_without_chance(basis, place) for place in _by_place(basis, single)]
     return others + _alike([place for place in places if not _is_chance(basis, place)])
 
@@ -105,14 +115,9 @@ def _shape(hypothesis: Hypothesis) -> tuple[What, bool, bool, bool]:
 
 def _are_alike(one: Hypothesis, other: Hypothesis) -> bool:
     """The same classes, about as much, in the same calls; or in calls of their own, as of what moves."""
-    if _shape(one) != _shape(other):
+    if not _look_alike(one, other):
         return False
-    shared = len(one.kinds & other.kinds) / len(one.kinds | other.kinds)
     both, either = (one.calls & other.calls).sum(), (one.calls | other.calls).sum()
-    heights = [np.median(h.excess[h.calls]) for h in (one, other)]
-    if shared < 0.5 or abs(heights[0] - heights[1]) > _ALIKE * max(heights):
-        return False
-    is_apart = both == 0 and max(one.calls.sum(), other.calls.sum()) <= 0.5 * len(one.calls)
     is_near = any(
         a == b
         for a, b in (
@@ -120,20 +125,71 @@ def _are_alike(one: Hypothesis, other: Hypothesis) -> bool:
             (one.places[0].second, other.places[0].second),
         )
     )
-    return bool(is_apart or (is_near and both >= 0.6 * either))
+    return _are_apart(one, other) or bool(is_near and both >= _SAME_CALLS * either)
+
+
+def _look_alike(one: Hypothesis, other: Hypothesis) -> bool:
+    """The same classes, about as much."""
+    if _shape(one) != _shape(other):
+        return False
+    shared = len(one.kinds & other.kinds) / len(one.kinds | other.kinds)
+    # Of a place that is slow in all it does, what it does tells nothing: ranks may have roles of their own.
+    is_whole = min(len(one.kinds), len(other.kinds)) >= _WHOLE
+    heights = [np.median(h.excess[h.calls]) for h in (one, other)]
+    return shared >= (_SHARED / 2 if is_whole else _SHARED) and bool(
+        abs(heights[0] - heights[1]) <= _ALIKE * max(heights)
+    )
+
+
+def _are_apart(one: Hypothesis, other: Hypothesis) -> bool:
+    """Each in calls of its own, and not in most of them."""
+    in_both = (one.calls & other.calls).any()
+    return not in_both and max(one.calls.sum(), other.calls.sum()) <= 0.5 * len(one.calls)
 
 
 def _alike(united: list[Hypothesis]) -> list[Hypothesis]:
     """Places that are alike are one hypothesis: ranks 4 to 7, block 3 of some ranks, a straggler that moves."""
-    groups: list[list[Hypothesis]] = []
-    for hypothesis in sorted(united, key=lambda h: -float(h.saved_ns.sum())):
+    ordered = sorted(united, key=lambda h: -float(h.saved_ns.sum()))
+    return [_together(group) for group in _groups(ordered, _are_alike)]
+
+
+def with_scattered(found: list[Hypothesis]) -> list[tuple[Hypothesis, tuple[int, ...]]]:
+    """What is alike in the same calls wherever it is, with the numbers of its parts: links between two hosts have no
+    end in common, and none of them gains anything as long as the others are slow."""
+
+    def are_at_once(one: int, other: int) -> bool:
+        a, b = found[one], found[other]
+        both, either = (a.calls & b.calls).sum(), (a.calls | b.calls).sum()
+        return _look_alike(a, b) and bool(both >= _SAME_CALLS * either)
+
+    places = [i for i, h in enumerate(found) if h.what in _OF_PLACES and not h.is_moving]
+    groups = _groups(places, are_at_once)
+    return [(_together([found[i] for i in group]), tuple(group)) for group in groups if group[1:]]
+
+
+def _groups(members: list[_T], are_alike: Callable[[_T, _T], bool]) -> list[list[_T]]:
+    """Each member goes to the first group with whose members it is alike."""
+    groups: list[list[_T]] = []
+    for member in members:
         for group in groups:
-            if all(_are_alike(member, hypothesis) for member in group):
-                group.append(hypothesis)
+            if all(are_alike(other, member) for other in group):
+                group.append(member)
                 break
         else:
-            groups.append([hypothesis])
-    return [
-        union(group, tuple(sorted((m.places[0] for m in group), key=lambda p: (p.first, p.second))))
-        for group in groups
-    ]
+            groups.append([member])
+    return groups
+
+
+def _together(group: list[Hypothesis]) -> Hypothesis:
+    places = sorted({place for m in group for place in m.places}, key=lambda p: (p.first, p.second))
+    pairs = itertools.combinations(group, 2)
+    is_moving = len(group) >= _LEAST_TO_MOVE and all(_are_apart(*pair) for pair in pairs)
+    return replace(union(group, tuple(places)), is_moving=is_moving or _take_turns(group))
+
+
+def _take_turns(group: list[Hypothesis]) -> bool:
+    """Two places, each in calls of its own, and one of the two in every call."""
+    if len(group) != 2 or not _are_apart(*group):
+        return False
+    calls = [h.calls for h in group]
+    return bool(min(c.sum() for c in calls) > 2 and (calls[0] | calls[1]).mean() >= 0.9)

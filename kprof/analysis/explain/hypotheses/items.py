@@ -8,7 +8,15 @@ import numpy as np
 
 from kprof.analysis.explain.excess import ALL, grouped
 from kprof.analysis.explain.hypotheses.atoms import log_spread
-from kprof.analysis.explain.hypotheses.model import FLOOR, Basis, Hypothesis, OneClass, Place, What
+from kprof.analysis.explain.hypotheses.model import (
+    FLOOR,
+    UNEVEN,
+    Basis,
+    Hypothesis,
+    OneClass,
+    Place,
+    What,
+)
 from kprof.analysis.explain.spans import Bools, Floats, Ints
 
 # Elements that take so many times as long as usual stand out by themselves...
@@ -54,19 +62,24 @@ def _outliers(one: OneClass) -> Bools:
 
 
 def _is_spread(one: OneClass, is_out: Bools) -> bool:
-    """Whether they are in about as many places as chance would have it, in a call and over all calls: a place that
-    has them all to itself is a place that is slow."""
-    elements, out = one.basis.elements, one.chosen[is_out]
-    _, place = grouped(elements.first[one.chosen], elements.second[one.chosen])
+    """Whether they are in about as many places, ranks and blocks as chance would have it, in a call and over all
+    calls: a place that has them all to itself is a place that is slow."""
+    first, second = one.basis.elements.first[one.chosen], one.basis.elements.second[one.chosen]
+    columns = [grouped(*place)[1] for place in ((first, second), (first,), (second,))]
+    call = one.basis.elements.call[one.chosen[is_out]]
+    return all(_is_by_chance(column, call, is_out) for column in columns)
+
+
+def _is_by_chance(place: Ints, call: Ints, is_out: Bools) -> bool:
     num_places, place = int(place.max()) + 1, place[is_out]
-    call = elements.call[out]
     examples, _ = grouped(call, place)
     places_of_call = np.bincount(call[examples])
     has_some = places_of_call > 0
     count = np.bincount(call)[has_some]
-    wanted = np.maximum(2, _LEAST_PLACES * _by_chance(num_places, count))
+    wanted = _LEAST_PLACES * _by_chance(num_places, count)
+    wanted = np.maximum(min(2, num_places), wanted)
     is_in_calls = np.mean(places_of_call[has_some] >= wanted) >= 0.5
-    over_all = len(np.unique(place)) >= _LEAST_PLACES * float(_by_chance(num_places, len(out)))
+    over_all = len(np.unique(place)) >= _LEAST_PLACES * float(_by_chance(num_places, len(place)))
     return bool(is_in_calls) and over_all
 
 
@@ -77,14 +90,18 @@ def _by_chance(num_places: int, count: Ints | int) -> Floats:
 
 
 def _is_mixed(one: OneClass, is_out: Bools) -> bool:
-    """Whether they are among others in the same place and call."""
+    """Whether they are among others in the same place and call, which take as long as usual."""
     elements, chosen = one.basis.elements, one.chosen
     _, cell = grouped(elements.call[chosen], elements.first[chosen], elements.second[chosen])
     sizes, outs = np.bincount(cell), np.bincount(cell, weights=is_out)
     can_be_mixed = (outs > 0) & (sizes > 1)
     if can_be_mixed.sum() < 0.5 * (outs > 0).sum():
         return False
-    return bool((outs[can_be_mixed] / sizes[can_be_mixed]).mean() <= _MOST_OF_CELL)
+    others = one.value_ns[~is_out & can_be_mixed[cell]]
+    if (outs[can_be_mixed] / sizes[can_be_mixed]).mean() > _MOST_OF_CELL or not len(others):
+        return False
+    usual = one.value_ns[~is_out & ~can_be_mixed[cell]]
+    return not len(usual) or bool(others.mean() < UNEVEN * usual.mean())
 
 
 def _base_of_place(basis: Basis, chosen: Ints, value: Floats) -> Floats:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.elements import Family
+from kprof.analysis.explain.elements import Elements, Family
 from kprof.analysis.explain.excess import ALL, Atom, Cells, cells_of, find_excesses, grouped
-from kprof.analysis.explain.hypotheses.atoms import log_spread, members, saved_by, slow_hypothesis
+from kprof.analysis.explain.graph import grouped_median
+from kprof.analysis.explain.hypotheses.atoms import log_spread, saved_by, slow_hypothesis
 from kprof.analysis.explain.hypotheses.model import Basis, Hypothesis, OneClass, Place
-from kprof.analysis.explain.spans import Floats, Ints
+from kprof.analysis.explain.spans import Bools, Floats, Ints
 
 # The spread of transfers' logarithms where too few were seen to tell.
 _LINK_SPREAD: Final = 0.2
+_IN_MOST_CALLS: Final = 0.7
 
 
 def slow_links(one: OneClass) -> list[Hypothesis]:
@@ -34,12 +37,7 @@ def slow_links(one: OneClass) -> list[Hypothesis]:
     if counts.sum() < 2:
         return []
     part, seen_ns = chosen[counts], seen_ns[counts]
-    bounds = seen_ns[~elements.is_seen[part]]
-    if len(bounds):
-        # The best bound holds for all links alike.
-        seen_ns = np.where(
-            elements.is_seen[part], seen_ns, np.minimum(seen_ns, np.quantile(bounds, 0.05))
-        )
+    seen_ns = np.minimum(seen_ns, _best_ns(elements, part, seen_ns))
     cells, cell = cells_of(
         elements.call[part], elements.first[part], elements.second[part], seen_ns
     )
@@ -47,22 +45,59 @@ def slow_links(one: OneClass) -> list[Hypothesis]:
     excesses = find_excesses(cells, floor_ns, basis.num_calls, spread or _LINK_SPREAD)
     found = []
     for atom in excesses.atoms:
-        value = elements.value_ns[part]
+        atom = _wherever_it_can_be(basis, chosen, atom, excesses.usual_ns)
         saved = saved_by(cells, cell, seen_ns, atom, excesses.usual_ns, floor_ns)
         share = np.minimum(1.0, saved / np.maximum(seen_ns, 1e-9))
-        saved = np.where(elements.is_seen[part], value * share, 0.0)
+        saved = np.where(elements.is_seen[part], elements.value_ns[part] * share, 0.0)
         usual_share = float(np.median(share[saved > 0])) if (saved > 0).any() else 0.0
-        hidden = _hidden(basis, cells, atom, chosen[~is_seen])
-        saved_hidden = usual_share * elements.value_ns[hidden]
+        hidden = chosen[~is_seen & atom.calls[elements.call[chosen]]]
+        hidden = hidden[_is_on(basis, hidden, atom)]
         found += slow_hypothesis(
             one,
             atom,
             _place(atom, cells),
             np.r_[part, hidden],
-            np.r_[saved, saved_hidden],
+            np.r_[saved, usual_share * elements.value_ns[hidden]],
             np.r_[cell, np.full(len(hidden), int(cell.max()) + 1)],
         )
     return found
+
+
+def _is_on(basis: Basis, transfers: Ints, atom: Atom) -> Bools:
+    """Which transfers are on the links of an atom."""
+    elements = basis.elements
+    is_on = np.ones(len(transfers), dtype=bool)
+    for wanted, column in ((atom.first, elements.first), (atom.second, elements.second)):
+        if wanted != ALL:
+            is_on = is_on & (column[transfers] == wanted)
+    return is_on
+
+
+def _wherever_it_can_be(basis: Basis, chosen: Ints, atom: Atom, usual_ns: float) -> Atom:
+    """A link that is slow in most calls that tell is slow in those, too, in which nobody ever had to wait for it."""
+    elements, height = basis.elements, float(np.median(atom.excess[atom.calls]))
+    on_it = chosen[_is_on(basis, chosen, atom)]
+    cannot_be = elements.seen_ns[on_it] < usual_ns * np.exp(height / 2)
+    tells = np.zeros_like(atom.calls)
+    tells[elements.call[on_it[elements.is_seen[on_it] | cannot_be]]] = True
+    if not tells.any() or atom.calls[tells].mean() < _IN_MOST_CALLS:
+        return atom
+    calls = atom.calls | ~tells
+    return replace(atom, calls=calls, excess=np.where(tells, atom.excess, height))
+
+
+def _best_ns(elements: Elements, part: Ints, seen_ns: Floats) -> Floats:
+    """No limit for transfers that were seen. The others took no more than the best bound of all, nor than the best link
+    usually takes: what is only known to be less than something is no reason to call a link slow."""
+    is_seen = elements.is_seen[part]
+    if is_seen.all():
+        return np.full(len(part), np.inf)
+    best = float(np.quantile(seen_ns[~is_seen], 0.05))
+    if is_seen.any():
+        _, link = grouped(elements.first[part[is_seen]], elements.second[part[is_seen]])
+        of_links = grouped_median(link, seen_ns[is_seen], int(link.max()) + 1)
+        best = min(best, float(of_links.min()))
+    return np.where(is_seen, np.inf, best)
 
 
 def _like_one_region(basis: Basis, chosen: Ints) -> Floats:
@@ -80,21 +115,6 @@ def _like_one_region(basis: Basis, chosen: Ints) -> Floats:
             usual = max(1.0, float(np.quantile(seen_ns[here], 0.3)))
             scaled[region == number] *= overall / usual
     return scaled
-
-
-def _hidden(basis: Basis, cells: Cells, atom: Atom, chosen: Ints) -> Ints:
-    """Of transfers that nobody had to wait for, those on the links of an atom: in its calls, or, where it is in most
-    calls, in all."""
-    elements = basis.elements
-    everywhere = Atom(atom.first, atom.second, np.ones_like(atom.calls), atom.excess)
-    calls = np.unique(cells.call[members(cells, everywhere)])
-    is_usual = atom.calls[calls].mean() >= 0.7
-    is_in = np.ones(len(chosen), dtype=bool) if is_usual else atom.calls[elements.call[chosen]]
-    for wanted, column in ((atom.first, elements.first), (atom.second, elements.second)):
-        if wanted != ALL:
-            is_in = is_in & (column[chosen] == wanted)
-    hidden: Ints = chosen[is_in]
-    return hidden
 
 
 def _place(atom: Atom, cells: Cells) -> Place:

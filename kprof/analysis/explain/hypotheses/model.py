@@ -41,6 +41,7 @@ class What(str, Enum):
     SLOW = "slow"  # takes longer than its likes
     ITEMS = "items"  # single elements stand out, all over the run
     SURPLUS = "surplus"  # more elements than its likes
+    CROSSING = "crossing"  # links between groups of ranks
     UNEVEN = "uneven"  # few blocks have most of the elements
 
 

@@ -1,0 +1,1 @@
+"""Planted patterns that share nothing with `simulation`: other kernels, another machine, another way to plant."""

@@ -1,0 +1,28 @@
+"""Patterns from a machine that shares nothing with the simulator: the first finding is what was planted, or silence."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import pytest
+
+from kprof.analysis.explain import explain_trace
+from patterns.cases import PATTERNS, Pattern
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name.replace(" ", "-"))
+def test_the_first_conclusion_is_what_was_planted(pattern: Pattern) -> None:
+    run = pattern.run(True)
+    explanation = explain_trace(run.trace())
+    if pattern.expected is None:
+        assert explanation.findings == ()
+        assert pattern.limit in (None, *[limit.kind.value for limit in explanation.limits[:1]])
+        return
+    first = explanation.findings[0]
+    said = {name: getattr(first, name) for name in pattern.expected}
+    said = {name: v.value if isinstance(v, Enum) else v for name, v in said.items()}
+    assert said == pattern.expected
+    if pattern.is_gain_known:
+        total = sum(run.lengths)
+        gain = total - sum(pattern.run(False).lengths)
+        assert first.gain_ns == pytest.approx(gain, abs=max(0.03 * total, 0.1 * gain))
