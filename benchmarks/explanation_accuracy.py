@@ -12,20 +12,27 @@ nothing wrong. What a cause is worth is the same run simulated without it, with 
 
 A finding is a cause when kind, ranks, blocks, link and region are the cause's, and six of ten of the calls.
 
-    python -m benchmarks.explanation_accuracy [--cases 2000] [--seed N] [--json FILE] [--workers 1]
+    python -m benchmarks.explanation_accuracy [--cases 2000] [--seed N] [--json FILE] [--workers 1] [--log FILE]
+
+With --log every verdict becomes a line of a file at once. Begun again with the same log it goes on where it stopped,
+with the log's seed; lines of several logs of one seed (--first says with which case each begins) may be put together.
+Every worker keeps to one processor.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import multiprocessing
+import os
 import platform
 import secrets
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -76,6 +83,7 @@ class Verdict:
     gains_right: tuple[bool, ...]
     said: tuple[str, ...] = ()
     planted: tuple[str, ...] = ()
+    cpu_s: float = 0.0
 
 
 @dataclass
@@ -133,6 +141,13 @@ def _links(scenario: Scenario, link: tuple[int, int] | None) -> set[tuple[int, i
 
 
 def judge(number: int, seed: int) -> Verdict:
+    """One case, and what it took."""
+    began = time.process_time()
+    verdict = _judge(number, seed)
+    return replace(verdict, cpu_s=round(time.process_time() - began, 2))
+
+
+def _judge(number: int, seed: int) -> Verdict:
     """Draw, simulate, explain and compare one case."""
     random = np.random.default_rng([seed, number])
     if random.random() < BALANCED_SHARE:
@@ -224,23 +239,47 @@ def tables(verdicts: list[Verdict]) -> dict[str, dict[str, dict[str, object]]]:
     }
 
 
-def _verdicts(numbers: range, seed: int, workers: int) -> Iterator[Verdict]:
+def _verdicts(numbers: list[int], seed: int, workers: int) -> Iterator[Verdict]:
     if workers == 1:
         yield from (judge(number, seed) for number in numbers)
         return
-    with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(judge, numbers, [seed] * len(numbers), chunksize=5)
+    context = multiprocessing.get_context("spawn")
+    processors = context.Queue()
+    for processor, _ in zip(itertools.cycle(sorted(os.sched_getaffinity(0))), range(workers)):
+        processors.put(processor)
+    with ProcessPoolExecutor(workers, context, _keep_to_one, (processors,)) as pool:
+        waiting = [pool.submit(judge, number, seed) for number in numbers]
+        for done in as_completed(waiting):
+            yield done.result()
+
+
+def _keep_to_one(processors: multiprocessing.Queue[int]) -> None:
+    """DuckDB and numpy start as many threads as there are processors that they may use."""
+    os.sched_setaffinity(0, {processors.get()})
+
+
+def _read(log: Path) -> tuple[int, list[Verdict]]:
+    """The seed and the verdicts of a log."""
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    seeds = {row.pop("seed") for row in rows}
+    if len(seeds) != 1:
+        raise SystemExit(f"{log} has cases of {len(seeds)} seeds; give a log of one seed")
+    for row in rows:
+        row |= {name: tuple(value) for name, value in row.items() if isinstance(value, list)}
+    verdicts = {row["number"]: Verdict(**row) for row in rows}
+    return seeds.pop(), list(verdicts.values())
 
 
 def _is_right(verdict: Verdict) -> bool:
     return verdict.is_first and verdict.is_all and all(verdict.gains_right)
 
 
-def write(path: Path, seed: int, verdicts: list[Verdict], cpu_s: float) -> None:
+def write(path: Path, seed: int, verdicts: list[Verdict]) -> None:
+    verdicts = sorted(verdicts, key=lambda verdict: verdict.number)
     document = {
         "command": f"python -m benchmarks.explanation_accuracy --cases {len(verdicts)} --seed {seed}",
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
-        "cpu_seconds": round(cpu_s),
+        "cpu_seconds": round(sum(verdict.cpu_s for verdict in verdicts)),
         "seed": seed,
         "rates": rates(verdicts),
         **tables(verdicts),
@@ -254,20 +293,34 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cases", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--log", type=Path)
     options = parser.parse_args()
-    seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
+    seed, verdicts = options.seed, []
+    if options.log and options.log.exists():
+        seed, verdicts = _read(options.log)
+        if options.seed not in (None, seed):
+            raise SystemExit(
+                f"{options.log} is of seed {seed}; give another log for {options.seed}"
+            )
+    seed = secrets.randbelow(1 << 31) if seed is None else seed
     print(f"seed {seed}", flush=True)
-    began = time.process_time()
-    verdicts: list[Verdict] = []
-    for verdict in _verdicts(range(options.cases), seed, options.workers):
+    known = {verdict.number for verdict in verdicts}
+    numbers = range(options.first, options.first + options.cases)
+    for verdict in _verdicts([n for n in numbers if n not in known], seed, options.workers):
         verdicts.append(verdict)
+        if options.log:
+            with options.log.open("a") as log:
+                log.write(json.dumps({"seed": seed} | asdict(verdict)) + "\n")
         if not _is_right(verdict):
             print(verdict, flush=True)
-        if options.json and (len(verdicts) % SAVED_EVERY == 0 or len(verdicts) == options.cases):
-            write(options.json, seed, verdicts, time.process_time() - began)
+        if options.json and len(verdicts) % SAVED_EVERY == 0:
+            write(options.json, seed, verdicts)
+    if options.json:
+        write(options.json, seed, verdicts)
     print(rates(verdicts))
 
 
