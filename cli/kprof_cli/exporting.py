@@ -191,20 +191,18 @@ def _write_to_view(
     run: Path, selection: SelectionText, file: Path, which: str | None, has_findings: bool | None
 ) -> DeepLink:
     """Export what is to be seen of a capture, and return the link that opens it there."""
-    from kprof.export.links import DeepLink
     from kprof.report import in_trace
-    from kprof.report.trace_file import write_around, write_trace
+    from kprof.report.trace_file import write_around, write_opening
 
-    trace = open_trace(run, selection)
+    trace, torch_traces = open_trace(run, selection), _kept_torch_traces(run)
     is_asked = which is not None or _wants_findings(trace, has_findings)
     found = find_with_progress(trace) if is_asked else ()
+    shown = None if which is None else in_trace.find(found, which)
     with progress_bar() as progress:
         tell = functools.partial(progress, f"writing {file.name}")
-        if which is None:
-            write_trace(trace, file, found, torch_traces=_kept_torch_traces(run), progress=tell)
-            return DeepLink()
-        shown = in_trace.find(found, which)
-        link = write_around(trace, file, found, shown, tell)
+        if shown is None:
+            return write_opening(trace, file, found, torch_traces=torch_traces, progress=tell)
+        link = write_around(trace, file, found, shown, torch_traces=torch_traces, progress=tell)
     note(shown.sentence)
     return link
 

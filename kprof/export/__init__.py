@@ -61,6 +61,7 @@ def write(
         notices=notices(trace, tally) + guests.notices,
         origin_ns=tally.origin_ns,
         last_ns=tally.last_ns,
+        num_merged=tally.num_merged,
     )
 
 

@@ -51,11 +51,12 @@ class PinnedTrack:
 
 @dataclass(frozen=True)
 class DeepLink:
-    """Where the UI opens: a window of file time (see ExportSummary.origin_ns), tracks to pin, tracks to unfold.
+    """Where the UI opens: a window of file time (see ExportSummary.origin_ns), tracks, the slice that is selected.
 
     The UI ignores a window that is not within the trace; `within` makes one that is. `pinned` and `expanded`
     are regular expressions on track names ("^waiting blocks$", "^Rank 3 "), which match on every rank; `tracks`
-    names single ones.
+    names single ones. `selected` is the start in file time and the length of the slice to select: its arrows show, and
+    the UI scrolls to it.
     """
 
     from_ns: int | None = None
@@ -63,6 +64,7 @@ class DeepLink:
     pinned: tuple[str, ...] = ()
     expanded: tuple[str, ...] = ()
     tracks: tuple[PinnedTrack, ...] = ()
+    selected: tuple[int, int] | None = None
 
     def within(self, summary: ExportSummary, from_ns: int, to_ns: int) -> DeepLink:
         """This link, zoomed on a window of the trace's aligned time, cut to what was exported."""
@@ -76,6 +78,8 @@ class DeepLink:
         parts = []
         if self.from_ns is not None and self.to_ns is not None:
             parts.append(f"&visStart={self.from_ns}&visEnd={self.to_ns}")
+        if self.selected is not None:
+            parts.append(f"&ts={self.selected[0]}&dur={self.selected[1]}")
         commands = [_command("ExpandTracksByRegex", pattern) for pattern in self.expanded]
         commands += [_command("PinTracksByRegex", pattern) for pattern in self.pinned]
         commands += [

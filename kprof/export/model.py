@@ -23,7 +23,7 @@ LAUNCHES_NAME: Final = "kernel launches"
 
 @dataclass(frozen=True)
 class ExportSummary:
-    """What was written; `notices` say what was cut and how to get it.
+    """What was written; `notices` say what was cut and how to get it. `num_merged` spans share slices with neighbours.
 
     Aligned ns = ns in the file + `origin_ns`. The file's events lie between FIRST_EVENT_NS and `last_ns`.
     """
@@ -36,6 +36,7 @@ class ExportSummary:
     notices: tuple[str, ...] = ()
     origin_ns: int = 0
     last_ns: int = 0
+    num_merged: int = 0
 
 
 class TrackKind(Enum):

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kprof import export
-from kprof.report.in_trace import deep_link, finding_lines, window_ns
+from kprof.report.in_trace import finding_lines
+from kprof.report.opening import link_to, opening, place_of
 from kprof.trace.limits import MAX_SLICES
 
 if TYPE_CHECKING:
@@ -39,11 +40,26 @@ def write_trace(
     )
 
 
+def write_opening(
+    trace: Trace,
+    output: Path,
+    found: Sequence[Finding],
+    *,
+    torch_traces: Sequence[Path] = (),
+    progress: Callable[[float], None] | None = None,
+) -> DeepLink:
+    """Write a whole trace, and return the link that opens it on its first finding or its busiest call."""
+    summary = write_trace(trace, output, found, torch_traces=torch_traces, progress=progress)
+    return opening(trace, found, summary)
+
+
 def write_around(
     trace: Trace,
     output: Path,
     found: Sequence[Finding],
     shown: Finding,
+    *,
+    torch_traces: Sequence[Path] = (),
     progress: Callable[[float], None] | None = None,
 ) -> DeepLink:
     """Write what shows one finding, and return the link that opens it.
@@ -51,8 +67,10 @@ def write_around(
     Of a large trace that is the stretch in question with every slice, rather than everything with merged ones.
     Raises SelectionError for a finding that no stretch shows.
     """
-    first_ns, last_ns = window_ns(shown)
+    place = place_of(shown)
     if trace.num_events() > MAX_SLICES:
-        origin_ns = trace.window_ns()[0]
-        trace = trace.select(time_ns=(max(0, first_ns - origin_ns), last_ns - origin_ns))
-    return deep_link(shown, write_trace(trace, output, found, progress=progress))
+        origin_ns = trace.origin_ns()
+        window_ns = (max(0, place.first_ns - origin_ns), place.last_ns - origin_ns)
+        trace = trace.select(time_ns=window_ns)
+    summary = write_trace(trace, output, found, torch_traces=torch_traces, progress=progress)
+    return link_to(trace, place, summary)

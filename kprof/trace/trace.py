@@ -199,6 +199,11 @@ class Trace(Queries):
         row = self._row("SELECT min(start_ns), max(end_ns) FROM events")
         return (0, 0) if row[0] is None else (int(row[0]), int(row[1]))
 
+    def origin_ns(self) -> int:
+        """First start of all events of the capture, selected or not: what a selection of time counts from."""
+        (first_ns,) = self._row("SELECT coalesce(min(start_ns), 0) FROM all_events")
+        return int(first_ns)
+
     def num_events(self) -> int:
         """How many events are selected."""
         # Counting records reads no column; the view would put every one of them on the common clock first.

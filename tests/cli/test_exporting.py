@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from kprof.analysis import Summary, findings
 from kprof.trace import Trace
 
+PROFILED = Path(__file__).parents[2] / "traces/all_reduce-oneshot-2xH200-torch_profiler.kprof"
 SLICES = "SELECT count(*) FROM slice WHERE category = 'finding'"
 
 
@@ -75,6 +77,34 @@ def test_view_of_a_finding_in_a_large_capture_shows_its_stretch_only(kprof, skew
     assert narrow["size_bytes"] < 0.7 * seen["size_bytes"]
     length = narrow["link"].to_ns - narrow["link"].from_ns
     assert 0.8 < length / (seen["link"].to_ns - seen["link"].from_ns) <= 1
+
+
+def test_view_opens_on_the_first_finding_with_a_slice_selected(kprof, skewed):
+    link = link_of(view(kprof, skewed))
+    first = link_of(view(kprof, skewed, "--finding", 1))
+    assert {"visStart", "visEnd", "ts", "dur", "startupCommands"} <= set(link)
+    assert link == first | {"url": link["url"]}
+
+
+def test_view_without_findings_opens_on_the_busiest_call(kprof, skewed):
+    link = link_of(view(kprof, skewed, "--no-findings"))
+    commands = json.loads(link["startupCommands"][0])
+    assert [command["id"].rpartition(".")[2] for command in commands] == [
+        "ExpandTracksByRegex",
+        "AddDebugSliceTrack",
+        "AddDebugSliceTrack",
+    ]
+    assert {"visStart", "ts"} <= set(link)
+
+
+def test_view_of_a_finding_keeps_the_rows_of_pytorch(kprof, monkeypatch):
+    """Names of kernels as the PyTorch profiler writes them are in the file."""
+    seen = {}
+    monkeypatch.setattr(
+        "kprof.export.viewer.serve", lambda file, **_: seen.update(data=file.read_bytes())
+    )
+    assert kprof("view", PROFILED, "--finding", 1).code == 0
+    assert b"::oneshot<" in seen["data"]
 
 
 def test_view_names_the_findings_when_one_is_unknown(kprof, skewed):

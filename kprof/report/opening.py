@@ -1,0 +1,143 @@
+"""Where the trace viewer opens: on a finding, or on the busiest call, with an arrow selected.
+
+The Perfetto UI finds the slice to select by its start and its length, so a slice is chosen that has no twin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from kprof.export.links import DeepLink, PinnedTrack
+from kprof.report.in_trace import window_ns
+
+if TYPE_CHECKING:
+    from kprof.analysis import Finding
+    from kprof.export.model import ExportSummary
+    from kprof.trace import Trace
+
+_MARGIN: Final = 0.05
+
+
+@dataclass(frozen=True)
+class Place:
+    """A stretch of aligned time, and the (rank, block) pairs to look at in it, the most telling one first."""
+
+    first_ns: int
+    last_ns: int
+    tracks: tuple[tuple[int, int], ...]
+
+
+def opening(trace: Trace, found: Sequence[Finding], summary: ExportSummary) -> DeepLink:
+    """The link that opens an export of `trace` on its first finding, else on its busiest call."""
+    shown = [finding for finding in found if finding.where_ns is not None]
+    place = place_of(shown[0]) if shown else busiest_place(trace)
+    return DeepLink() if place is None else link_to(trace, place, summary)
+
+
+def place_of(finding: Finding) -> Place:
+    """Where a finding shows; raises SelectionError where nothing shows it."""
+    return Place(*window_ns(finding), finding.tracks)
+
+
+def link_to(trace: Trace, place: Place, summary: ExportSummary) -> DeepLink:
+    """Opens an export of `trace` on a place: its tracks pinned, their ranks unfolded, an arrow selected.
+
+    The arrow is that of the longest wait there, if possible on these tracks; without arrows, the longest span.
+    """
+    # Ranks are called "Rank 3 (host...", with leading zeros where there are more than ten.
+    ranks = dict.fromkeys(rank for rank, _ in place.tracks)
+    link = DeepLink(
+        tracks=tuple(PinnedTrack(rank, block) for rank, block in place.tracks),
+        expanded=tuple(f"^Rank 0*{rank}\\b" for rank in ranks),
+    ).within(summary, place.first_ns, place.last_ns)
+    # A trace with merged slices has no longer the slice that would be selected.
+    chosen = None if summary.num_merged else _arrow(trace, place) or _span(trace, place)
+    return link if chosen is None else replace(link, selected=_in_file(chosen, summary))
+
+
+def busiest_place(trace: Trace) -> Place | None:
+    """The call with the most recorded time, its busiest block and the least busy one of the same rank; None without
+    events."""
+    rows = trace.frame(
+        """WITH busy AS (
+               SELECT ordinal, rank, block, sum(duration_ns) AS busy_ns,
+                   min(start_ns) AS first_ns, max(end_ns) AS last_ns
+               FROM events GROUP BY ordinal, rank, block),
+           call AS (SELECT ordinal FROM busy GROUP BY ordinal ORDER BY sum(busy_ns) DESC, ordinal LIMIT 1)
+           SELECT rank, block, busy_ns, min(first_ns) OVER () AS first_ns, max(last_ns) OVER () AS last_ns
+           FROM busy JOIN call USING (ordinal) ORDER BY busy_ns DESC, rank, block"""
+    )
+    if rows.empty:
+        return None
+    most = rows.iloc[0]
+    likes = rows[rows["rank"] == most["rank"]]
+    tracks = dict.fromkeys(
+        (int(row["rank"]), int(row["block"])) for row in (most, likes.iloc[len(likes) - 1])
+    )
+    first, last = int(most["first_ns"]), int(most["last_ns"])
+    margin = max(1, round(_MARGIN * (last - first)))
+    return Place(first - margin, last + margin, tuple(tracks))
+
+
+def _in_file(slice_ns: tuple[int, int], summary: ExportSummary) -> tuple[int, int]:
+    start_ns, duration_ns = slice_ns
+    return start_ns - summary.origin_ns, duration_ns
+
+
+def _arrow(trace: Trace, place: Place) -> tuple[int, int] | None:
+    """Start and length of a slice that an arrow reaches.
+
+    It reaches the wait; where that began before the send, the instant at its end (see export/packets.py). A send or a
+    wait of several flows has one arrow only, so those with one are chosen.
+    """
+    if not trace.regions.flows:
+        return None
+    return _first_row(
+        trace,
+        f"""WITH arrows AS (
+                SELECT *, send_start_ns > wait_start_ns AS is_late,
+                    wait_end_ns - wait_start_ns AS waited_ns,
+                    CASE WHEN is_late THEN wait_end_ns ELSE wait_start_ns END AS start_ns,
+                    CASE WHEN is_late THEN 0 ELSE waited_ns END AS duration_ns
+                FROM flows
+                WHERE wait_end_ns > send_start_ns AND wait_end_ns BETWEEN {place.first_ns} AND {place.last_ns}
+                QUALIFY count(*) OVER (PARTITION BY send_event_id) = 1
+                    AND count(*) OVER (PARTITION BY wait_event_id) = 1),
+            alone AS (
+                SELECT * FROM arrows
+                QUALIFY count(*) OVER (PARTITION BY start_ns, duration_ns) = 1)
+            SELECT start_ns, duration_ns FROM alone a
+            WHERE (SELECT count(*) FROM events e
+                   WHERE e.start_ns = a.start_ns AND e.duration_ns = a.duration_ns AND e.kind <> 'value')
+                = CASE WHEN is_late THEN 0 ELSE 1 END
+            ORDER BY {_on(place, "dst", "wait_block")} DESC, {_on(place, "src", "send_block")} DESC,
+                waited_ns DESC, start_ns LIMIT 1""",
+    )
+
+
+def _span(trace: Trace, place: Place) -> tuple[int, int] | None:
+    """Start and length of the longest span, if possible on the tracks."""
+    return _first_row(
+        trace,
+        f"""SELECT start_ns, duration_ns FROM events
+            WHERE kind = 'span' AND end_ns > start_ns
+                AND start_ns BETWEEN {place.first_ns} AND {place.last_ns} AND end_ns <= {place.last_ns}
+            QUALIFY count(*) OVER (PARTITION BY start_ns, duration_ns) = 1
+            ORDER BY {_on(place, "rank", "block")} DESC, duration_ns DESC, start_ns LIMIT 1""",
+    )
+
+
+def _on(place: Place, rank: str, block: str) -> str:
+    """Whether a row is on one of the tracks, in SQL."""
+    terms = [
+        f"({rank} = {int(r)} AND {block} = {int(b)})" if b >= 0 else f"({rank} = {int(r)})"
+        for r, b in place.tracks
+    ]
+    return f"({' OR '.join(terms) or 'false'})"
+
+
+def _first_row(trace: Trace, query: str) -> tuple[int, int] | None:
+    rows = trace.sql(query).to_pylist()
+    return (int(rows[0]["start_ns"]), int(rows[0]["duration_ns"])) if rows else None

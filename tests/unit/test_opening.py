@@ -1,0 +1,130 @@
+"""Where the viewer opens: the slice that a link selects is one slice, with an arrow where there are arrows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kprof.export import ExportSummary, write
+from kprof.export.links import DeepLink, PinnedTrack
+from kprof.report.opening import Place, busiest_place, link_to, opening
+from synthetic import TraceBuilder
+
+REGIONS = """
+REGION(R_SEND, "send", send, peer:8, slot:24)
+REGION(R_WAIT, "wait", wait, peer:8, slot:24)
+REGION(R_COPY, "copy", compute)
+FLOW(R_SEND, R_WAIT)
+"""
+SELECTED = """
+    SELECT s.name, t.name, (SELECT count(*) FROM flow WHERE slice_in = s.id) FROM slice s
+    LEFT JOIN track t ON t.id = s.track_id WHERE s.ts = {} AND s.dur = {}"""
+
+Processor = Callable[[Path], Any]
+
+
+def message(
+    build: TraceBuilder, slot: int, sent: int, waited: int, arrived: int, block: int = 0
+) -> None:
+    """Rank 0 sends to a block of rank 1."""
+    build.span(rank=0, block=slot, region="send", start_ns=sent, duration_ns=10, peer=1, slot=slot)
+    build.span(
+        rank=1,
+        block=block,
+        region="wait",
+        start_ns=waited,
+        duration_ns=arrived - waited,
+        peer=0,
+        slot=slot,
+    )
+
+
+def exported(build: TraceBuilder, tmp_path: Path) -> ExportSummary:
+    return write(build.trace(), tmp_path / "run.pftrace", force=True)
+
+
+def selected(link: DeepLink, summary: ExportSummary, processor: Processor) -> list[Any]:
+    assert link.selected is not None
+    rows: list[Any] = processor(summary.path).rows(SELECTED.format(*link.selected))
+    return rows
+
+
+def test_the_end_of_a_wait_for_a_late_sender_is_selected(
+    tmp_path: Path, processor: Processor
+) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=2)
+    message(build, slot=1, sent=100, waited=0, arrived=150)
+    message(build, slot=2, sent=0, waited=200, arrived=210, block=1)
+    summary = exported(build, tmp_path)
+    link = link_to(build.trace(), Place(0, 300, ((1, 0),)), summary)
+    assert selected(link, summary, processor) == [("released", "block 0", 1)]
+
+
+def test_an_arrow_on_the_tracks_in_question_comes_before_longer_ones(
+    tmp_path: Path, processor: Processor
+) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=2)
+    message(build, slot=1, sent=0, waited=20, arrived=300)
+    message(build, slot=2, sent=0, waited=31, arrived=40, block=1)
+    summary = exported(build, tmp_path)
+    link = link_to(build.trace(), Place(0, 400, ((1, 1), (0, 1))), summary)
+    assert selected(link, summary, processor) == [("wait", "block 1", 1)]
+    assert link.tracks == (PinnedTrack(1, 1), PinnedTrack(0, 1))
+    assert link.expanded == ("^Rank 0*1\\b", "^Rank 0*0\\b")
+
+
+def test_a_slice_with_a_twin_is_not_selected(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=2)
+    message(build, slot=1, sent=0, waited=20, arrived=300)
+    build.span(rank=0, block=9, region="copy", start_ns=20, duration_ns=280)
+    message(build, slot=2, sent=0, waited=31, arrived=40, block=1)
+    summary = exported(build, tmp_path)
+    link = link_to(build.trace(), Place(0, 400, ((1, 0),)), summary)
+    assert selected(link, summary, processor) == [("wait", "block 1", 1)]
+
+
+def test_without_arrows_the_longest_span_is_selected(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder('REGION(R_COPY, "copy", compute)', num_ranks=2)
+    for rank, block, length in ((0, 0, 50), (1, 3, 90), (1, 4, 70)):
+        build.span(
+            rank=rank, block=block, region="copy", start_ns=rank * 10 + block, duration_ns=length
+        )
+    summary = exported(build, tmp_path)
+    link = link_to(build.trace(), Place(0, 1000, ((1, 4),)), summary)
+    assert selected(link, summary, processor) == [("copy", "block 4", 0)]
+
+
+def test_without_findings_it_opens_on_the_busiest_call(tmp_path: Path) -> None:
+    build = TraceBuilder('REGION(R_COPY, "copy", compute)', num_ranks=2)
+    for launch, start, length in ((1, 0, 50), (2, 10_000, 500), (3, 20_000, 60)):
+        build.launch(launch, "kernel", num_blocks=2)
+        for rank in range(2):
+            for block in range(2):
+                build.span(
+                    rank=rank,
+                    launch=launch,
+                    block=block,
+                    region="copy",
+                    start_ns=start,
+                    duration_ns=length + 10 * block + rank,
+                )
+    place = busiest_place(build.trace())
+    assert place == Place(10_000 - 26, 10_511 + 26, ((1, 1), (1, 0)))
+    link = opening(build.trace(), (), exported(build, tmp_path))
+    assert (link.from_ns, link.to_ns) == (10_974, 11_537)
+    assert link.query().startswith("&visStart=10974&visEnd=11537&ts=11000&dur=511")
+
+
+def test_a_trace_without_events_opens_as_it_is(tmp_path: Path) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    assert opening(build.trace(), (), exported(build, tmp_path)) == DeepLink()
+
+
+def test_nothing_is_selected_among_merged_slices(tmp_path: Path) -> None:
+    build = TraceBuilder('REGION(R_COPY, "copy", compute)', num_ranks=1)
+    for i in range(40):
+        build.span(rank=0, region="copy", start_ns=10 * i, duration_ns=5 + i % 3)
+    summary = write(build.trace(), tmp_path / "run.pftrace", max_slices=4)
+    assert summary.num_merged > 0
+    assert link_to(build.trace(), Place(0, 1000, ((0, 0),)), summary).selected is None
