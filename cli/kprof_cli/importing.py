@@ -13,7 +13,7 @@ import typer
 
 from kprof.importers import format_names
 from kprof.trace.selection import parse_duration_ns
-from kprof_cli.options import ForceOption
+from kprof_cli.options import ForceOption, OutputOption
 from kprof_cli.output import note, say
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ KindOption = Annotated[
         show_default=False,
     ),
 ]
-OutputOption = Annotated[Path, typer.Option("-o", "--output", help="The capture to write.")]
 TickOption = Annotated[
     float | None,
     typer.Option(

@@ -17,6 +17,7 @@ RunArgument = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Replace an output that exists.")]
+OutputOption = Annotated[Path, typer.Option("-o", "--output", help="The capture to write.")]
 LimitOption = Annotated[int, typer.Option(min=0, help="Print at most this many rows; 0 for all.")]
 
 DaskOption = Annotated[

@@ -12,12 +12,36 @@ import typer
 from kprof.errors import KprofError
 from kprof.trace.selection import parse_size_bytes
 from kprof_cli.info import describe_overhead
-from kprof_cli.options import ForceOption
+from kprof_cli.options import ForceOption, OutputOption
 from kprof_cli.output import note, say
 from kprof_cli.summary import print_summary
 
 if TYPE_CHECKING:
     from kprof.recording.record import Recording, RecordRequest
+
+
+CommandArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="CMD", help="The workload, as you would start it.", show_default=False),
+]
+RanksToStartOption = Annotated[
+    int | None,
+    typer.Option(help="Start this many ranks of CMD through torchrun.", show_default=False),
+]
+ArenaOption = Annotated[str, typer.Option(help="Memory for events, per rank.")]
+StrictOption = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="Exit with 1 when ranks or events were lost, cut short or clamped."
+    ),
+]
+OverheadOption = Annotated[
+    bool,
+    typer.Option(
+        "--measure-overhead",
+        help="Run CMD four times, recording off, on, on, off, and say what recording costs it.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -30,33 +54,12 @@ def register(app: typer.Typer) -> None:
 
 
 def record(
-    command: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="CMD", help="The workload, as you would start it.", show_default=False
-        ),
-    ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The capture to write.")] = Path(
-        "run.kprof"
-    ),
-    nproc: Annotated[
-        int | None,
-        typer.Option(help="Start this many ranks of CMD through torchrun.", show_default=False),
-    ] = None,
-    arena_size: Annotated[str, typer.Option(help="Memory for events, per rank.")] = "64MiB",
-    strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict", help="Exit with 1 when ranks or events were lost, cut short or clamped."
-        ),
-    ] = False,
-    measure_overhead: Annotated[
-        bool,
-        typer.Option(
-            "--measure-overhead",
-            help="Run CMD four times, recording off, on, on, off, and say what recording costs it.",
-        ),
-    ] = False,
+    command: CommandArgument,
+    output: OutputOption = Path("run.kprof"),
+    nproc: RanksToStartOption = None,
+    arena_size: ArenaOption = "64MiB",
+    strict: StrictOption = False,
+    measure_overhead: OverheadOption = False,
     force: ForceOption = False,
 ) -> None:
     """Run a workload with recording on and write its capture.

@@ -49,7 +49,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class _Level:
-    """Rows [first, last) of a level: the first `num_joined` have two edges, the others one; then meetings."""
+    """Rows [first, last) of a level: those before `joined_end` have two edges, the others one; then meetings."""
 
     first: int
     joined_end: int
