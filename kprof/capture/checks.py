@@ -1,7 +1,8 @@
-"""What must hold in a capture before anything is worked out from it, beyond the ranges in manifest.py.
+"""What must hold in a capture before anything is computed from it, beyond the ranges in
+manifest.py.
 
-A capture may come from anyone, so nothing below relies on kprof having written it. Every check costs time in
-proportion to the size of the files, not to the numbers in them.
+A capture may come from anyone, so nothing here assumes that kprof wrote it. The time that a check
+takes depends on the size of the files, never on the numbers in them.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ if TYPE_CHECKING:
 MAX_FIELD_NAMES: Final = 256
 # The number of an event has the rank in the bits above these.
 MAX_ROWS_PER_RANK: Final = 1 << 40
-# Equal steps and nothing else make 0.7 rows a byte; recordings have 0.1 to 0.3. A few bytes can claim billions
-# of equal rows.
+# Equal steps and nothing else compress to 0.7 rows a byte, recordings to 0.1 to 0.3. A few bytes
+# can claim billions of equal rows.
 MAX_ROWS_PER_BYTE: Final = 2
 _ALWAYS_ALLOWED_ROWS: Final = 1 << 16
-# Each is looked at in Python. Ours have up to a million rows; a run that is flushed often has smaller ones.
+# Python looks at each row group. Ours have up to a million rows, fewer in a run that is flushed
+# often.
 _MAX_SMALL_GROUPS: Final = 4096
 _ROWS_OF_A_LARGE_GROUP: Final = 1 << 10
 
 Bounds = dict[str, tuple[int, int]]
 _INT32: Final = (0, (1 << 31) - 1)
-# No bound on columns whose type holds nothing strange. Sums of start and duration fit 64 bits with room for an offset.
+# Other columns need no bound. The sum of a start and a duration fits 64 bits with room for an
+# offset.
 EVENT_BOUNDS: Final[Bounds] = {
     "launch": _INT32,
     "block": _INT32,
@@ -70,7 +73,7 @@ def _faults(manifest: Manifest) -> Iterator[str]:
 
 
 def _outsiders(manifest: Manifest) -> Iterator[str]:
-    """Every number of a rank is one of the world's: what follows uses them as places in tables."""
+    """Every rank that is named must exist: later code indexes tables with these numbers."""
     named = [*(info.rank for info in manifest.ranks), *manifest.missing_ranks]
     if manifest.alignment is not None:
         named += [entry.rank for entry in manifest.alignment.ranks]
@@ -92,7 +95,7 @@ def _alignment_faults(alignment: Alignment) -> Iterator[str]:
 
 
 def _overhead_faults(overhead: Overhead) -> Iterator[str]:
-    """Percentages divide by the time with recording off."""
+    """Percentages divide by the time with recording off, so that must not be 0."""
     shapes = {(len(entry.off_us), len(entry.on_us)) for entry in overhead.kernels}
     if len(shapes) != 1 or 0 in next(iter(shapes)):
         yield "its overhead does not have the same number of runs for every kernel"
@@ -119,12 +122,12 @@ def check_events(path: Path, rank: int, schema: pa.Schema) -> None:
 
 
 def damaged(path: Path, fault: str) -> CorruptCaptureError:
-    """The sentence about a file that is not as it was written."""
+    """The sentence about a damaged file."""
     return CorruptCaptureError(f"{path} is damaged ({fault}); restore the file or record again")
 
 
 def read_footer(path: Path) -> pq.FileMetaData:
-    """The footer of a Parquet file, which may be asked for its schema; raises CorruptCaptureError."""
+    """The footer of a Parquet file, once its schema can be read; raises CorruptCaptureError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -141,7 +144,7 @@ def read_footer(path: Path) -> pq.FileMetaData:
 
 
 def _footer_fault(metadata: pq.FileMetaData, size_bytes: int) -> str:
-    """Why a footer cannot be that of a recording; empty where it can."""
+    """Why a footer cannot belong to a recording; empty where it can."""
     num_rows, num_groups = metadata.num_rows, metadata.num_row_groups
     if num_groups > _MAX_SMALL_GROUPS + num_rows // _ROWS_OF_A_LARGE_GROUP:
         return f"its {num_rows:,} rows are in {num_groups:,} pieces, which no recording does"
@@ -182,7 +185,10 @@ Ranges = dict[str, tuple[int, int, int]]
 
 
 def _ranges_in_footer(metadata: pq.FileMetaData, names: list[str], bounds: Bounds) -> Ranges | None:
-    """Smallest, largest and number of nulls by column, from the statistics; None where they do not say."""
+    """Minimum, maximum and number of nulls by column, from the file's statistics.
+
+    None without them.
+    """
     found: dict[str, list[tuple[int, int, int]]] = {}
     for i in range(metadata.num_row_groups):
         group = metadata.row_group(i)
@@ -212,7 +218,7 @@ def _united(entries: list[tuple[int, int, int]]) -> tuple[int, int, int]:
 
 
 def _ranges_in_pages(path: Path, bounds: Bounds) -> Ranges:
-    """The same from the values themselves, for files whose writer kept no statistics."""
+    """The same from the values themselves, for files without statistics."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

@@ -1,11 +1,12 @@
-"""Who writes into an unfinished capture, how far each rank has come, and what went wrong while it recorded.
+"""Who writes into an unfinished capture, how far each rank is, and what went wrong.
 
     run.kprof.unfinished/
-      recording.json      what `kprof record` was asked to do: `kprof recover` reads it when kprof itself was killed
-      messages            a line for everything that was lost or refused; its space is taken before the disk is full
-      rank-00003.live     locked while the rank's recorder is open; its first 8 bytes count the rank's launches
+      recording.json      the request, for `kprof recover` in case kprof itself is killed
+      messages            a line for each loss or refusal; space is reserved while there is some
+      rank-00003.live     locked while the recorder is open; its first 8 bytes count the launches
 
-The lock ends with the process, however it ends. So it says at any time whether somebody may still write here.
+The system drops the lock when the process ends, however it ends. So the lock tells whether a rank
+may still write.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 class Claim:
-    """This process records a rank, and no other process does until `release` or its end."""
+    """The right to record a rank, which one process has until `release` or its end."""
 
     def __init__(self, directory: Path, rank: int) -> None:
-        """Raises RankTakenError when the rank is being recorded or was recorded, CaptureError when the disk refuses."""
+        """Raises RankTakenError for a rank that is or was recorded, CaptureError for the disk."""
         path = directory / live_file_name(rank)
         with writing(path):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -55,7 +56,7 @@ class Claim:
                 directory, rank, int.from_bytes(os.pread(self._file, 8, 0), "little")
             )
             with writing(path):
-                # Real bytes: a hole in the file would end the process with SIGBUS when the disk is full.
+                # Real bytes: a hole in the file means SIGBUS when the disk is full.
                 begin = 0
                 while begin < _LIVE_BYTES:
                     begin += os.pwrite(self._file, bytes(_LIVE_BYTES - begin), begin)
@@ -63,18 +64,21 @@ class Claim:
         except BaseException:
             os.close(self._file)
             raise
-        # progress[0] counts the rank's launches. Other processes see it at once, also after the end of this one.
+        # progress[0] counts the rank's launches. Other processes see it at once.
         self.progress = memoryview(self._page).cast("Q")
 
     def release(self) -> None:
-        """Let go of the rank. In a forked child: of the child's copies, which would keep the parent's lock."""
+        """Give up the rank.
+
+        A forked child only closes its copies, which would keep the parent's lock.
+        """
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
 
 def _mention_predecessor(directory: Path, rank: int, num_launches: int) -> None:
-    """A process that died, or that became another program (exec), takes its events with it."""
+    """A process that died, or ran another program (exec), has lost its events."""
     if num_launches:
         leave_message(
             directory,
@@ -83,7 +87,7 @@ def _mention_predecessor(directory: Path, rank: int, num_launches: int) -> None:
 
 
 def _try_lock(file: int) -> bool:
-    """Whether nobody else holds the lock; True, too, on a file system that has no locks."""
+    """Whether nobody else holds the lock. Always true on a file system without locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -113,7 +117,7 @@ def ranks_in_use(directory: Path) -> tuple[int, ...]:
 
 
 def launch_counts(directory: Path) -> dict[int, int]:
-    """How many launches each rank has made, for every rank that ever had a recorder."""
+    """The number of launches of every rank that ever had a recorder."""
     counts = {}
     for rank, path in _live_files(directory):
         with contextlib.suppress(OSError), path.open("rb") as file:
@@ -140,14 +144,14 @@ def _is_locked(path: Path) -> bool:
 
 
 def prepare_messages(directory: Path) -> None:
-    """Take the space for messages while there is some; raises CaptureError."""
+    """Reserve space for messages while there is some; raises CaptureError."""
     path = directory / MESSAGES_NAME
     with writing(path):
         path.write_bytes(bytes(_MESSAGES_BYTES))
 
 
 def leave_message(directory: Path, text: str) -> None:
-    """Add a line for whoever finishes the capture; does nothing where that is impossible."""
+    """Add a line for whoever finishes the capture; gives up silently where it cannot be written."""
     with contextlib.suppress(OSError):
         file = os.open(directory / MESSAGES_NAME, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -179,7 +183,7 @@ def write_begun(directory: Path, begun: Begun) -> None:
 
 
 def read_begun(directory: Path) -> Begun | None:
-    """What the recording was asked to do, or None where that is not known."""
+    """What the recording was asked to do, or None where nobody knows."""
     try:
         return msgspec.json.decode((directory / RECORDING_NAME).read_bytes(), type=Begun)
     except (OSError, msgspec.DecodeError):

@@ -1,4 +1,4 @@
-"""An in-memory DuckDB that reads the files of one capture and can do nothing else to the machine."""
+"""An in-memory DuckDB that reads the files of one capture and reaches nothing else."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 def locked_database(
     files: Sequence[Path], num_threads: int | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """A private database that can open `files` by their paths, and no other file, extension or Python variable.
+    """A private database that can open `files` by their paths, and no other file, extension or
+    variable.
 
-    No statement can lift this. One could still write to `files` (COPY ... TO), so only SQL of our own is run here,
-    and SELECT statements of the user (Trace.query). Names from a capture go through `sql_text` or `sql_name`.
+    No statement can lift this. But SQL could still write to `files` (COPY ... TO), so we run only
+    our own SQL, and SELECT statements of the user (Trace.query). Names from a capture go through
+    `sql_text` or `sql_name`.
     """
     import duckdb
 

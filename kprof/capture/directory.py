@@ -1,19 +1,21 @@
-"""The capture directory `run.kprof/`: the product of a recording, and all that the analysis side reads.
+"""The capture directory `run.kprof/`: what a recording produces, and all that the analysis reads.
 
     run.kprof/
       manifest.json           written last: a directory without it is an unfinished recording
-      rank-00000.parquet      one file per rank: decoded events in rank-local nanoseconds (EVENT_SCHEMA)
+      rank-00000.parquet      a file per rank: events in rank-local nanoseconds (event_schema)
       rank-00001.parquet
-      summary-00000.parquet   what a rank's events add up to (rank_summary.py); made again where it is missing
-      torch-rank-00000.json.gz       what the PyTorch profiler saw, where a workload kept it
+      summary-00000.parquet   sums over a rank's events (rank_summary.py); made again if missing
+      torch-rank-00000.json.gz       what the PyTorch profiler saw, if the workload kept it
 
-While it is being recorded it also holds what the manifest is made of (and what claims.py and parts.py describe):
+While recording, it also holds the sources of the manifest (claims.py and parts.py describe more
+files):
 
-      rank-00000.started      written when the rank's recorder is created: tells "died" from "never recorded"
+      rank-00000.started      written with the recorder: tells "died" from "never recorded"
       rank-00000.json         what the rank's recorder knew at its end
       alignment.json          written by the reference rank
 
-The manifest is data: JSON decoded into the structs of kprof.capture.manifest, types checked, nothing evaluated.
+The manifest is data: JSON is decoded into the structs of kprof.capture.manifest with types checked.
+Nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ MANIFEST_NAME: Final = "manifest.json"
 ALIGNMENT_NAME: Final = "alignment.json"
 UNFINISHED_SUFFIX: Final = ".unfinished"
 
-# What `finish_capture` removes; claims.py and parts.py say what these are.
+# `finish_capture` removes these; claims.py and parts.py describe them.
 _MADE_OF: Final = (
     "rank-*.started",
     "rank-*.json",
@@ -75,7 +77,8 @@ EVENT_CLAMPED: Final = 4
 class Capture:
     """A finished capture on disk, its manifest read and its files present.
 
-    Opening checks what the manifest and the footers of the Parquet files say (checks.py), not the events themselves.
+    Opening checks the manifest and the footers of the Parquet files (checks.py), not the events
+    themselves.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
@@ -122,7 +125,10 @@ def rank_file_name(rank: int) -> str:
 
 
 def event_schema() -> pa.Schema:
-    """Columns of a rank's Parquet file. Times are rank-local; `warp` -1 is a track of the whole block."""
+    """Columns of a rank's Parquet file. Times are rank-local.
+
+    `warp` is -1 for a track of the whole block.
+    """
     import pyarrow as pa
 
     return pa.schema(
@@ -142,7 +148,7 @@ def event_schema() -> pa.Schema:
 
 
 class EventWriter:
-    """Streams batches of events into one rank's Parquet file; the file gets its name when it is complete."""
+    """Streams events into one rank's Parquet file, which gets its name when it is complete."""
 
     def __init__(self, directory: Path, rank: int) -> None:
         import pyarrow.parquet as pq
@@ -209,12 +215,16 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 
 def begin_capture(output: Path, force: bool) -> Path:
-    """Create the temporary directory that becomes `output`; raises OutputExistsError unless `force`."""
+    """Create the temporary directory that becomes `output`.
+
+    Raises OutputExistsError unless `force`.
+    """
     refuse_output(output, force)
     temporary = output.with_name(output.name + UNFINISHED_SUFFIX)
     if any(temporary.glob("*.parquet")) and not force:
         raise OutputExistsError(
-            f"{temporary} holds events of a recording that was cut off; kprof recover {temporary} makes a capture "
+            f"{temporary} holds events of a recording that was cut off; "
+            f"kprof recover {temporary} makes a capture "
             "of them, --force discards them"
         )
     with writing(temporary):
@@ -265,7 +275,7 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of a directory; raises NotACaptureError, CorruptCaptureError or NewerFormatError."""
+    """A directory's manifest; raises NotACaptureError, CorruptCaptureError or NewerFormatError."""
     unfinished = directory.with_name(directory.name + UNFINISHED_SUFFIX)
     if not directory.exists() and unfinished.is_dir():
         raise NotACaptureError(

@@ -1,7 +1,8 @@
 """Opening files that somebody else may have made: plain files only, of a size that can be read.
 
-A capture that came by mail or in an archive may hold a pipe (reading it never ends), a device, or a link to a file of
-the reader's own (which would end up in an export that is sent back). None of these is opened.
+A capture from a mail or an archive may hold a pipe (reading it never ends), a device, or a link to
+one of the reader's own files (which would end up in an export that is sent back). None of these is
+opened.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ def describe_special(mode: int) -> str:
 
 
 def check_own_file(path: Path) -> int:
-    """The size in bytes of a file of a capture; raises CorruptCaptureError unless it is a plain file in there."""
+    """The size in bytes of a file of a capture.
+
+    Raises CorruptCaptureError unless it is a plain file inside the capture.
+    """
     try:
         if path.is_symlink() and not _is_inside(path):
             raise CorruptCaptureError(
@@ -57,7 +61,8 @@ def read_own_file(path: Path, limit_bytes: int = MAX_JSON_BYTES) -> bytes:
     size_bytes = check_own_file(path)
     if size_bytes > limit_bytes:
         raise CorruptCaptureError(
-            f"{path} has {size_bytes:,} bytes and kprof reads at most {limit_bytes:,}; restore the file"
+            f"{path} has {size_bytes:,} bytes and kprof reads at most {limit_bytes:,}; "
+            "restore the file"
         )
     try:
         return path.read_bytes()
@@ -74,7 +79,8 @@ def refuse_special(path: Path) -> None:
 def read_maybe_gzipped(path: Path) -> bytes:
     """The bytes of a file, unpacked if it is gzipped; raises OSError, EOFError or ValueError.
 
-    ValueError where it is a pipe or a device, or unpacks into far more than a recording does.
+    ValueError for a pipe or a device, and for a file that unpacks into far more than any recording
+    would.
     """
     refuse_special(path)
     data = path.read_bytes()

@@ -27,8 +27,9 @@ _LOSSES: Final = (
 def describe_losses(manifest: Manifest) -> tuple[str, ...]:
     """A sentence for everything that a capture lacks.
 
-    Missing ranks, ranks that are cut short, what processes said that could not record, and, with their ranks and
-    regions, events that were dropped, torn, of unknown regions, never ended, saturated or clamped.
+    Missing ranks, ranks that were cut short, messages of processes that could not record, and, by
+    rank and region, events that were dropped, torn, of unknown regions, never ended, saturated or
+    clamped.
     """
     lost = []
     dropped = sum(info.counts.dropped for info in manifest.ranks)

@@ -1,8 +1,10 @@
-"""What a capture says about itself: the structs of `manifest.json` and of the files that it is made of.
+"""What a capture says about itself: the structs of `manifest.json` and of the files that it is made
+of.
 
-Plain data. JSON is decoded into them with types and ranges checked and nothing evaluated; reading and writing is in
-directory.py, and what must hold between fields in checks.py. The ranges below are far beyond any recording. They keep
-what follows from overflowing, and from working for hours on a number in a file of a few bytes.
+Plain data. JSON is decoded into these structs with types and ranges checked; nothing is evaluated.
+directory.py reads and writes it, checks.py compares fields. The ranges are far beyond any
+recording: they keep later code from overflowing, and from working for hours because of one number
+in a small file.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from kprof.regions import RegionTable
 
 FORMAT_VERSION: Final = 1
 
-# The ceiling on the ranks of a recording. Tables have a column for each.
+# The most ranks that a recording may have: some tables have a column for each.
 MAX_RANKS: Final = 1 << 14
 _INT32_MAX: Final = (1 << 31) - 1
 MAX_COUNT: Final = 1 << 53
@@ -37,7 +39,10 @@ Offset = Annotated[float, Meta(ge=-4e18, le=4e18)]
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """One kernel launch. `launch` is unique within the rank; `ordinal` counts the launches of this kernel, from 0."""
+    """One launch. `launch` is unique in its rank.
+
+    `ordinal` counts launches of this kernel, from 0.
+    """
 
     launch: Natural
     kernel: Text
@@ -55,9 +60,10 @@ class ClockInfo(msgspec.Struct, frozen=True):
 
 
 class CycleClock(msgspec.Struct, frozen=True):
-    """The processors' cycle counters, where kernels recorded with them, as put on the rank's clock.
+    """The processors' cycle counters, fitted to the rank's clock, where kernels recorded cycles.
 
-    `error_ns` is how far any anchor lies from the fitted line: what a start may be wrong by.
+    `error_ns` is the largest distance of an anchor from the fitted line: a start may be wrong by
+    that much.
     """
 
     cycles_per_second: Measure
@@ -67,8 +73,9 @@ class CycleClock(msgspec.Struct, frozen=True):
 class ProbeCost(msgspec.Struct, frozen=True):
     """What recording costs on this device, measured when the recorder was created.
 
-    `pair_ns` is what a profile_start and profile_stop add to a track; `empty_span_ns` is what a span around nothing
-    shows. Medians over `num_pairs` pairs of each of `num_tracks` tracks that record at once.
+    `pair_ns` is what a profile_start and profile_stop add to a track; `empty_span_ns` is how long a
+    span around nothing appears to take. Medians over `num_pairs` pairs on each of `num_tracks`
+    tracks that record at once.
     """
 
     pair_ns: Real
@@ -88,10 +95,10 @@ class ArenaUse(msgspec.Struct, frozen=True):
 
 
 class EventCounts(msgspec.Struct, frozen=True):
-    """What was recorded and what was not. Unless memory was damaged, `recorded + dropped` is what the kernels emitted.
+    """What was recorded and what was lost. Without damage, kernels emitted `recorded + dropped`.
 
-    Damage is counted by what it struck: the arena's head, whole chunks (also those of launches that never were,
-    `stray_chunks`), single records.
+    Damage is counted by what it hit: the arena's head, whole chunks (`stray_chunks` are of launches
+    that never happened), single records.
     """
 
     recorded: Count = 0
@@ -107,9 +114,10 @@ class EventCounts(msgspec.Struct, frozen=True):
 
 
 class RegionLosses(msgspec.Struct, frozen=True):
-    """Records of one region and rank that did not fit the arena or say less than they should.
+    """Records of one region and rank that did not fit the arena, or that hold less than they
+    should.
 
-    `region` is "a or b" where launches with different region tables dropped records of one id.
+    `region` is "a or b" where launches with different region tables dropped records of the same id.
     """
 
     region: Text
@@ -121,9 +129,10 @@ class RegionLosses(msgspec.Struct, frozen=True):
 
 
 class RankInfo(msgspec.Struct, frozen=True):
-    """One rank of a recording, as its recorder saw itself.
+    """One rank of a recording, as its recorder saw it.
 
-    `num_cores` are the CPU cores that it may run on, `num_processors` the SMs (CUs) of its GPU; 0 where not known.
+    `num_cores` is the number of CPU cores it may use, `num_processors` of its GPU's SMs (CUs); 0
+    where unknown.
     """
 
     rank: RankNumber
@@ -143,12 +152,15 @@ class RankInfo(msgspec.Struct, frozen=True):
     losses: tuple[RegionLosses, ...] = ()
     probe: ProbeCost | None = None
     cycle_clock: CycleClock | None = None
-    # Why events after the last ones that were saved are missing; empty for a rank that came to its end.
+    # Why events after the last saved ones are missing; empty for a rank that ended properly.
     cut_short: Text = ""
 
 
 class ClockSegment(msgspec.Struct, frozen=True):
-    """From local time `from_ns` on: `aligned = local + offset_ns + drift_ppm * 1e-6 * (local - from_ns)`."""
+    """From local time `from_ns` on, aligned time is
+
+    `local + offset_ns + drift_ppm * 1e-6 * (local - from_ns)`.
+    """
 
     from_ns: Time
     offset_ns: Offset
@@ -158,7 +170,8 @@ class ClockSegment(msgspec.Struct, frozen=True):
 class RankAlignment(msgspec.Struct, frozen=True):
     """How one rank's clock maps onto the reference rank's; the true value lies within `bound_ns`.
 
-    `bound_ns` rests on what kprof.clocks.alignment assumes, `rigorous_bound_ns` (0: not measured) on none.
+    `bound_ns` needs the assumptions of kprof.clocks.alignment, `rigorous_bound_ns` (0: not
+    measured) none.
     """
 
     rank: RankNumber
@@ -174,11 +187,12 @@ class RankAlignment(msgspec.Struct, frozen=True):
 
 
 class PairClock(msgspec.Struct, frozen=True):
-    """What is known about the clocks of two ranks: b's minus a's at the first calibration, and its drift.
+    """What is known about the clocks of two ranks: b's minus a's at the first calibration, and its
+    drift.
 
-    A time difference between the two ranks holds within `bound_ns` all through the recording, within
-    `rigorous_bound_ns` whatever the link does. `residue_ns` says how far the pair's triangles were from closing at
-    worst; None where there are none.
+    A time difference between the two ranks is right within `bound_ns` all through the recording,
+    and within `rigorous_bound_ns` whatever the link does. `residue_ns` is the worst error of
+    closure of the pair's triangles, None where it is in none.
     """
 
     a: RankNumber
@@ -195,7 +209,7 @@ class PairClock(msgspec.Struct, frozen=True):
 
 
 class Alignment(msgspec.Struct, frozen=True):
-    """One clock for all ranks. `method` is a name for people: "shared-memory ping-pong", "peer ping-pong"."""
+    """One clock for all ranks. `method` is a name for people, such as "peer ping-pong"."""
 
     method: Text
     reference_rank: RankNumber
@@ -206,14 +220,14 @@ class Alignment(msgspec.Struct, frozen=True):
 
     @property
     def widest_bound_ns(self) -> float:
-        """The error bound of a time difference between whichever two ranks; of one rank, against itself, 0."""
+        """The error bound of a time difference between any two ranks; 0 where there is one."""
         if self.pairs:
             return max(pair.bound_ns for pair in self.pairs)
         # Bounds against the reference add up.
         return sum(sorted(entry.bound_ns for entry in self.ranks)[-2:])
 
     def bound_between_ns(self, a: int, b: int) -> float:
-        """The error bound of a time difference between two ranks."""
+        """The error bound of a time difference between these two ranks."""
         if a == b:
             return 0.0
         for pair in self.pairs:
@@ -224,7 +238,7 @@ class Alignment(msgspec.Struct, frozen=True):
 
 
 class KernelOverhead(msgspec.Struct, frozen=True):
-    """One kernel in runs with recording off and on: median us from its launch to the next, one value for each run."""
+    """One kernel with recording off and on: median us from launch to launch, for each run."""
 
     kernel: Text
     num_launches: Count
@@ -233,7 +247,7 @@ class KernelOverhead(msgspec.Struct, frozen=True):
 
 
 class Overhead(msgspec.Struct, frozen=True):
-    """What recording did to the workload: `percent` is uncertain by `spread_percent`, the distance of equal runs."""
+    """What recording cost the workload: `percent`; equal runs differ by `spread_percent`."""
 
     kernels: tuple[KernelOverhead, ...]
 
@@ -245,12 +259,12 @@ class Overhead(msgspec.Struct, frozen=True):
 
     @property
     def spread_percent(self) -> float:
-        """How far two runs that should be equal lie apart, the worse of off and on."""
+        """How far two runs that should be equal differ, the worse of off and on."""
         off, on = self._totals_us("off_us"), self._totals_us("on_us")
         return 100 * max(max(us) - min(us) for us in (off, on)) / (sum(off) / len(off))
 
     def _totals_us(self, name: str) -> list[float]:
-        """Of each run: the medians of all kernels, as often as they were launched."""
+        """For each run, the sum of the kernels' medians, weighted by their launches."""
         runs = zip(*(getattr(entry, name) for entry in self.kernels), strict=True)
         counts = [entry.num_launches for entry in self.kernels]
         return [sum(n * us for n, us in zip(counts, run, strict=True)) for run in runs]
@@ -285,12 +299,15 @@ class Manifest(msgspec.Struct, frozen=True):
     guesses: tuple[Text, ...] = ()
     # How many launches each of `missing_ranks` is known to have made.
     missing_launches: tuple[Count, ...] = ()
-    # What processes said that could not record, or lost what they had recorded.
+    # Messages of processes that could not record, or lost what they had recorded.
     messages: tuple[Text, ...] = ()
 
     @property
     def needed_arena_size(self) -> str:
-        """The `--arena-size` that would have held what was dropped, too; empty where nothing was, or none says so."""
+        """The `--arena-size` that would have held all.
+
+        Empty where nothing was dropped, or none would.
+        """
         if not any(info.counts.dropped for info in self.ranks):
             return ""
         needed = max((info.arena.needed_bytes for info in self.ranks), default=0)
@@ -302,7 +319,7 @@ class Manifest(msgspec.Struct, frozen=True):
         return self.alignment is not None or len(self.ranks) < 2
 
     def without_partial_alignment(self) -> Manifest:
-        """This manifest, its ranks counted as not aligned where the alignment leaves one of them out."""
+        """This manifest without an alignment that leaves one of its ranks out."""
         if self.alignment is None:
             return self
         aligned = {entry.rank for entry in self.alignment.ranks}

@@ -1,5 +1,4 @@
-"""Output files: never overwritten unasked, written under a temporary name, renamed when complete, and one sentence
-when they cannot be written."""
+"""Output files: never overwritten unasked, renamed when complete, and one sentence on failure."""
 
 from __future__ import annotations
 
@@ -33,7 +32,10 @@ def refusal(path: Path, error: OSError) -> str:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Refuse before the work is done; raises OutputExistsError, or ExportError where no file can be."""
+    """Refuse before the work is done.
+
+    Raises OutputExistsError, or ExportError for an impossible path.
+    """
     if path.is_dir():
         raise ExportError(f"{path} is a directory; give the name of a file, such as run.pftrace")
     if path.exists() and not force:
@@ -45,10 +47,10 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
-    """A binary file that becomes `path` when the block ends well, gzipped for a name that ends in .gz.
+    """A binary file that becomes `path` when the block succeeds; gzipped if the name ends in .gz.
 
-    Raises OutputExistsError when `path` exists and not `force`, ExportError when the disk refuses; then
-    nothing of the new file is left, and an old file at `path` is untouched.
+    Raises OutputExistsError when `path` exists and not `force`, ExportError when the disk refuses.
+    Then nothing of the new file is left, and an old file at `path` is untouched.
     """
     refuse_existing(path, force=force)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

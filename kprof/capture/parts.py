@@ -1,11 +1,13 @@
-"""What a rank has written before its end: a complete Parquet file per flush, so that a crash costs only what followed.
+"""Parts of a rank's events: a complete Parquet file per flush, so that a crash loses only what came
+after the last.
 
-    part-00003-00000.parquet      rank 3's first flush; its footer holds the rank's RankInfo as of that moment
-    part-00003-00001.parquet      its second flush; `launches` are those since the first, everything else is of both
+    part-00003-00000.parquet      rank 3's first flush, with its RankInfo so far in the footer
+    part-00003-00001.parquet      its second; `launches` are those since the first, the rest is of both
 
-A part gets its name when it is complete. A save (of a process that may be killed soon) writes the next part, and the
-next flush writes it again, with more in it: no event is ever in two parts. At its end the rank makes the capture's one
-file of them, which is a rename when there is only one. For a rank that never got there, `recover_rank` does it.
+A part gets its name when it is complete. A save (of a process that may soon be killed) writes the
+next part; the next flush writes that part again, with more in it. So no event is ever in two parts.
+At its end the rank merges its parts into the one file of the capture, a rename when there is only
+one. `recover_rank` does it for ranks that died.
 """
 
 from __future__ import annotations
@@ -46,15 +48,21 @@ class PartWriter:
         return self._num_parts
 
     def save(self, tables: Iterable[pa.Table], info: Callable[[], RankInfo]) -> None:
-        """Write the next part, or write it again; `info` is called after the last table. Raises CaptureError."""
+        """Write the next part, or write it again; calls `info` after the last table.
+
+        Raises CaptureError.
+        """
         _write(self._directory / part_name(self._rank, self._num_parts), tables, info)
 
     def keep(self) -> None:
-        """The part that was saved last stays as it is."""
+        """Keep the part that was saved last as it is."""
         self._num_parts += 1
 
     def finish(self, info: RankInfo) -> None:
-        """Make the rank's file of its parts; raises CaptureError, and the parts are still there."""
+        """Merge the parts into the rank's file.
+
+        Raises CaptureError, and then the parts are still there.
+        """
         paths = [self._directory / part_name(self._rank, idx) for idx in range(self._num_parts)]
         _unite(self._directory / events_file_name(self._rank), paths, info)
 
@@ -82,9 +90,10 @@ def remove_parts(directory: Path, rank: int) -> None:
 
 
 def recover_rank(directory: Path, rank: int) -> RankInfo | None:
-    """Make a rank's file of the parts that it left, and return what they say of it; None where there is nothing.
+    """Merge the parts that a rank left, and return what they say about it; None where there are
+    none.
 
-    A file that has its final name already is as good as a part. Raises CaptureError when the disk refuses.
+    A file with its final name counts as a part. Raises CaptureError when the disk refuses.
     """
     final = directory / events_file_name(rank)
     found = [(path, _read_info(path)) for path in ranks_with_parts(directory).get(rank, [])]
@@ -119,7 +128,7 @@ def _tables(paths: Iterable[Path]) -> Iterator[pa.Table]:
 
 
 def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in larger tables: each becomes a row group, and a run that is flushed often has many small ones."""
+    """The same rows in larger tables: a run that is flushed often has many small row groups."""
     import pyarrow as pa
 
     waiting: list[pa.Table] = []
@@ -135,7 +144,7 @@ def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _write(final: Path, tables: Iterable[pa.Table], info: Callable[[], RankInfo]) -> None:
-    """Write a Parquet file with `info` in its footer; the file gets its name when it is complete."""
+    """Write a Parquet file with `info` in its footer; it gets its name when it is complete."""
     import pyarrow.parquet as pq
 
     temporary = final.with_suffix(".parquet.tmp")
@@ -157,7 +166,7 @@ def _write(final: Path, tables: Iterable[pa.Table], info: Callable[[], RankInfo]
 
 @contextlib.contextmanager
 def _removed_on_error(path: Path) -> Iterator[None]:
-    """A full disk should not stay full of a file that nobody will read."""
+    """Leave no half-written file on a disk that is full."""
     try:
         yield
     except BaseException:

@@ -1,14 +1,15 @@
-"""Names from a capture as text that a terminal only shows.
+"""Names from a capture as text that cannot control a terminal.
 
-A name can hold anything: escape sequences that retitle or repaint the terminal, a bell, line ends that forge a line of
-output, marks that turn the direction of the text round. All of these become visible escapes, such as \\x1b.
+A name can hold anything: escape sequences that retitle or repaint the terminal, a bell, line ends
+that forge a line of output, marks that reverse the direction of text. All of these become visible
+escapes, such as \\x1b.
 """
 
 from __future__ import annotations
 
 
 def printable(text: str, keep: str = "") -> str:
-    """`text` with every character escaped that is not for show, but for those in `keep`."""
+    """`text` with control characters as visible escapes, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(
@@ -18,7 +19,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def printable_json(text: str) -> str:
-    """JSON with the same characters escaped as JSON escapes them, and the same value."""
+    """JSON with the same characters in JSON's own escapes: its value stays the same."""
     return "\n".join(line if line.isprintable() else _json_line(line) for line in text.split("\n"))
 
 

@@ -1,24 +1,28 @@
-"""What the events of a rank add up to: small tables that stand beside its events in the capture.
+"""Sums over the events of a rank: small tables beside the events in the capture.
 
     run.kprof/
       rank-00003.parquet      the events
-      summary-00003.parquet   their summary (RankSummary below), written by the rank when it has finished recording
+      summary-00003.parquet   their summary (the columns below), which the rank writes last
 
-A summary is a function of one rank's events and nothing else: times are the rank's own, region ids those of its own
-table. So ranks are summarised where they are, and summaries are united by putting one after the other; alignment and
-the ids of the whole capture are applied to them as to events. A report of many ranks reads these, and events only
-where it looks closer. They are derived data: a missing, outdated or damaged one is made again from the events when it
-is needed, and captures from before they existed read the same.
+A summary depends on one rank's events and nothing else: times are the rank's own, region ids those
+of its own table. So each rank makes its own, and the summary of a capture is all of them, one after
+the other; alignment and merged region ids are applied to them as to events. A report of many ranks
+reads summaries, and events only where it looks closer. A missing, outdated or damaged summary is
+made again from the events, also for captures from before there were any.
 
-One Parquet file holds three tables, told apart by `part`, sorted by it; columns that a part lacks are null:
+One Parquet file holds three tables, told apart by `part` and sorted by it; columns that a part
+lacks are null:
 
-    cell     rank, launch, block, region, peer -> events, total_ns, min_ns, max_ns, bytes, first_ns, last_ns
-    track    rank, launch, block, warp -> events, work_ns, wait_ns, first_ns, last_ns, first_useful_ns, last_useful_ns
-    bucket   rank, launch, region, bucket -> events      (log2 histogram of durations, SUB_BUCKETS per octave)
+    cell     rank, launch, block, region, peer
+             -> events, total_ns, min_ns, max_ns, bytes, first_ns, last_ns
+    track    rank, launch, block, warp
+             -> events, work_ns, wait_ns, first_ns, last_ns, first_useful_ns, last_useful_ns
+    bucket   rank, launch, region, bucket
+             -> events      (log2 histogram of durations, SUB_BUCKETS per octave)
 
-`region` 0 is an undeclared one, `peer` is -1 where a region names none, or names one outside the world. Only closed
-spans are counted: open ones have no end, marks and values no duration. `wait_ns` is the union of the waits of a track,
-`work_ns` the union of its compute, send and recv spans less the waits.
+`region` 0 is an undeclared one; `peer` is -1 where a region names none, or one outside the world.
+Only closed spans count: open ones have no end, marks and values no duration. `wait_ns` is the union
+of a track's waits, `work_ns` the union of its compute, send and recv spans minus the waits.
 """
 
 from __future__ import annotations
@@ -47,11 +51,11 @@ from kprof.regions import Kind, RegionTable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Grows when a column changes its meaning: summaries of another version are made again.
+# Grows when the meaning of a column changes: summaries of another version are made again.
 SUMMARY_VERSION: Final = 1
 SUB_BUCKETS: Final = 16
-# How many events are sorted at a time: 2 M rows of a track's key and two times are about 0.1 GB, and sort faster
-# per row than more of them.
+# Events sorted at a time: 2 M rows of a track's key and two times take about 0.1 GB, and sort
+# faster per row than larger sets.
 EVENTS_PER_SLICE: Final = 2_000_000
 WORK_CATEGORIES: Final = ("compute", "send", "recv")
 WAIT_CATEGORIES: Final = ("wait", "sync")
@@ -88,7 +92,10 @@ NO_PARTS_SQL: Final = "SELECT {} WHERE false".format(
 
 
 class SummaryOf(msgspec.Struct, frozen=True):
-    """What a stored summary was made of: it holds for a file of as many events in a world of that size."""
+    """What a stored summary was made from.
+
+    It is valid only for a file and world of the same size.
+    """
 
     version: int
     num_events: int
@@ -101,7 +108,10 @@ def summary_file_name(rank: int) -> str:
 
 
 def write_summary(directory: Path, info: RankInfo, world_size: int) -> Path:
-    """Summarise the events that a rank has written and put the summary beside them; raises CaptureError."""
+    """Summarise the events that a rank has written, into a file beside them.
+
+    Raises CaptureError.
+    """
     import pyarrow.parquet as pq
 
     events = directory / events_file_name(info.rank)
@@ -117,12 +127,15 @@ def write_summary(directory: Path, info: RankInfo, world_size: int) -> Path:
 
 
 def summarise_file(events: Path, info: RankInfo, world_size: int) -> pa.Table:
-    """The three parts of a rank's summary from its Parquet file of events; raises CorruptCaptureError."""
+    """The three parts of a rank's summary, from its file of events; raises CorruptCaptureError."""
     return summarise_files([events], [info], world_size)
 
 
 def summarise_files(files: Sequence[Path], infos: Sequence[RankInfo], world_size: int) -> pa.Table:
-    """The summaries of ranks that share a region table, in one table; raises CorruptCaptureError."""
+    """The summaries of ranks that share a region table, in one table.
+
+    Raises CorruptCaptureError.
+    """
     import duckdb
     import pyarrow.parquet as pq
 
@@ -130,7 +143,7 @@ def summarise_files(files: Sequence[Path], infos: Sequence[RankInfo], world_size
     launches = sorted({launch.launch for info in infos for launch in info.launches})
     source = f"read_parquet([{', '.join(sql_text(str(file)) for file in files)}])"
     try:
-        # One thread: the other ranks of this host do the same at the same time.
+        # One thread: the other ranks of this host summarise at the same time.
         with locked_database(files, num_threads=1) as con:
             con.execute(PARTS_TABLE_SQL)
             for where in track_slices(num_events, launches):
@@ -141,12 +154,13 @@ def summarise_files(files: Sequence[Path], infos: Sequence[RankInfo], world_size
             ).to_arrow_table()
     except duckdb.Error as error:
         raise CorruptCaptureError(
-            f"reading {files[0]} failed: {str(error).splitlines()[0]}; record again or restore the file"
+            f"reading {files[0]} failed: {str(error).splitlines()[0]}; "
+            "record again or restore the file"
         ) from error
 
 
 def stored_summary(events: Path, rank: int, world_size: int) -> Path | None:
-    """The summary beside a file of events, or None where there is none that holds for it."""
+    """The summary beside a file of events, or None where there is no valid one."""
     path = events.with_name(summary_file_name(rank))
     if not os.path.lexists(path):
         return None
@@ -177,7 +191,7 @@ def _schema() -> pa.Schema:
 
 
 def _bounds(rank: int) -> Bounds:
-    """What the numbers of a summary may be. Sums over ranks stay within 64 bits."""
+    """Bounds of the numbers in a summary: sums over ranks must stay within 64 bits."""
     sums = dict.fromkeys(("total_ns", "bytes", "work_ns", "wait_ns"), (0, 1 << 56))
     spans = dict.fromkeys(("min_ns", "max_ns"), EVENT_BOUNDS["duration_ns"])
     earliest, latest = EVENT_BOUNDS["start_ns"]
@@ -196,9 +210,10 @@ def _bounds(rank: int) -> Bounds:
 
 
 def track_slices(num_events: int, launches: Sequence[int]) -> Iterator[str]:
-    """Conditions that cut the events of a rank into sets of whole tracks of about EVENTS_PER_SLICE.
+    """Conditions that cut a rank's events into sets of whole tracks of about EVENTS_PER_SLICE.
 
-    By launches where there are enough of them, because a file holds them one after the other and the rest is not read.
+    By launches where there are enough: a file holds them one after the other, so the rest is not
+    read.
     """
     parts = max(1, -(-num_events // EVENTS_PER_SLICE))
     if parts == 1:
@@ -218,8 +233,8 @@ def part_statements(
 ) -> tuple[str, ...]:
     """SQL that adds the parts of some events to the table `parts`.
 
-    `source` has the columns of a rank's Parquet file, of one or more ranks that share a region table; `where` chooses
-    whole tracks of it.
+    `source` has the columns of a rank's Parquet file, for ranks that share a region table; `where`
+    selects whole tracks of it.
     """
     spans = _Spans.of(regions, world_size)
     chosen = f"{source} WHERE {spans.closed} AND {where}"
@@ -256,7 +271,10 @@ class _Spans:
             waits=_is_in("region", waits),
             works=_is_in("region", works),
             region=f"CASE WHEN region <= {len(regions)} THEN region ELSE 0 END",
-            peer=f"coalesce(CASE WHEN {peer} < {int(world_size)} THEN CAST({peer} AS INTEGER) END, -1)",
+            peer=(
+                f"coalesce(CASE WHEN {peer} < {int(world_size)} "
+                f"THEN CAST({peer} AS INTEGER) END, -1)"
+            ),
             size_bytes=f"coalesce({_field(table, 'bytes')}, 0)",
         )
 
@@ -286,7 +304,8 @@ def _cells_sql(chosen: str, spans: _Spans) -> str:
     return f"""
         INSERT INTO parts BY NAME
         SELECT 'cell' AS part, rank, launch, block, {spans.region} AS region, {spans.peer} AS peer,
-            count(*) AS events, CAST(sum(duration_ns) AS BIGINT) AS total_ns, min(duration_ns) AS min_ns,
+            count(*) AS events, CAST(sum(duration_ns) AS BIGINT) AS total_ns,
+            min(duration_ns) AS min_ns,
             max(duration_ns) AS max_ns, CAST(sum({spans.size_bytes}) AS BIGINT) AS bytes,
             min(start_ns) AS first_ns, max(start_ns + duration_ns) AS last_ns
         FROM {chosen} GROUP BY 2, 3, 4, 5, 6"""
@@ -296,17 +315,22 @@ def _buckets_sql(chosen: str, spans: _Spans) -> str:
     return f"""
         INSERT INTO parts BY NAME
         SELECT 'bucket' AS part, rank, launch, {spans.region} AS region,
-            CAST(floor(log2(greatest(duration_ns, 1)) * {SUB_BUCKETS}) AS INTEGER) AS bucket, count(*) AS events
+            CAST(floor(log2(greatest(duration_ns, 1)) * {SUB_BUCKETS}) AS INTEGER) AS bucket,
+            count(*) AS events
         FROM {chosen} GROUP BY 2, 3, 4, 5"""
 
 
 def _busy_spans(chosen: str, spans: _Spans) -> str:
-    return f"""SELECT rank, launch, block, warp, start_ns, start_ns + duration_ns AS end_ns, duration_ns,
+    return f"""SELECT rank, launch, block, warp,
+            start_ns, start_ns + duration_ns AS end_ns, duration_ns,
         {spans.waits} AS waits, {spans.works} AS works FROM {chosen}"""
 
 
 def _flat_tracks_sql(chosen: str, spans: _Spans) -> str:
-    """Sums per track: where no useful or waiting span overlaps the one before it, they are the unions."""
+    """Sums per track.
+
+    Where no useful or waiting span overlaps the one before it, sums are unions.
+    """
     return f"""
         CREATE OR REPLACE TEMP TABLE flat_tracks AS
         WITH ordered AS (
@@ -316,12 +340,14 @@ def _flat_tracks_sql(chosen: str, spans: _Spans) -> str:
         SELECT rank, launch, block, warp, count(*) AS events,
             coalesce(CAST(sum(duration_ns) FILTER (works) AS BIGINT), 0) AS work_ns,
             coalesce(CAST(sum(duration_ns) FILTER (waits) AS BIGINT), 0) AS wait_ns,
-            {_EDGES}, coalesce(bool_or(before > start_ns) FILTER (waits OR works), false) AS is_nested
+            {_EDGES},
+            coalesce(bool_or(before > start_ns) FILTER (waits OR works), false) AS is_nested
         FROM ordered GROUP BY rank, launch, block, warp"""
 
 
 _EDGES: Final = """min(start_ns) AS first_ns, max(end_ns) AS last_ns,
-            min(start_ns) FILTER (works) AS first_useful_ns, max(end_ns) FILTER (works) AS last_useful_ns"""
+            min(start_ns) FILTER (works) AS first_useful_ns,
+            max(end_ns) FILTER (works) AS last_useful_ns"""
 
 _FLAT_SQL: Final = """
     INSERT INTO parts BY NAME
@@ -329,10 +355,10 @@ _FLAT_SQL: Final = """
 
 
 def _nested_tracks_sql(chosen: str, spans: _Spans) -> str:
-    """Measure of unions by a sweep: an interval adds what lies beyond the furthest end before it.
+    """Unions by a sweep: an interval adds the part beyond the furthest end before it.
 
-    Time in a wait is waiting even inside a useful span (an outer region around everything), so work is
-    |useful or wait| - |wait|; where spans do not nest that is the union of the useful ones.
+    Time in a wait is waiting even inside a useful span (an outer region around everything), so work
+    is |useful or wait| - |wait|; where spans do not nest, that is the union of the useful ones.
     """
     return f"""
         INSERT INTO parts BY NAME
@@ -345,11 +371,16 @@ def _nested_tracks_sql(chosen: str, spans: _Spans) -> str:
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
         measured AS (
             SELECT rank, launch, block, warp, count(*) AS events,
-                coalesce(sum(greatest(0, end_ns - greatest(start_ns, busy_until))) FILTER (waits OR works), 0)
+                coalesce(
+                    sum(greatest(0, end_ns - greatest(start_ns, busy_until)))
+                    FILTER (waits OR works), 0)
                     AS busy_ns,
-                coalesce(sum(greatest(0, end_ns - greatest(start_ns, waited_until))) FILTER (waits), 0) AS wait_ns,
+                coalesce(
+                    sum(greatest(0, end_ns - greatest(start_ns, waited_until)))
+                    FILTER (waits), 0) AS wait_ns,
                 {_EDGES}
             FROM swept GROUP BY rank, launch, block, warp)
-        SELECT 'track' AS part, * EXCLUDE (busy_ns, wait_ns), CAST(busy_ns - wait_ns AS BIGINT) AS work_ns,
+        SELECT 'track' AS part, * EXCLUDE (busy_ns, wait_ns),
+            CAST(busy_ns - wait_ns AS BIGINT) AS work_ns,
             CAST(wait_ns AS BIGINT) AS wait_ns
         FROM measured"""

@@ -12,7 +12,7 @@ _NAME: Final = re.compile(r"torch-rank-(\d+)(?:-\d+)?\.json\.gz", re.ASCII)
 
 
 def torch_trace_name(rank: int, number: int = 0) -> str:
-    """`torch-rank-00003.json.gz` for the first trace of rank 3, `torch-rank-00003-1.json.gz` for the next."""
+    """`torch-rank-00003.json.gz` for the rank's first trace, `torch-rank-00003-1.json.gz` then."""
     return f"torch-rank-{rank:05d}{f'-{number}' if number else ''}.json.gz"
 
 
