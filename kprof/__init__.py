@@ -1,4 +1,5 @@
-"""kprof shows what happens inside multi-GPU kernels: which threadblock waited for which rank, how long, and why.
+"""kprof shows what happens inside multi-GPU kernels: which threadblock waited for which rank, how
+long, and why.
 
     import kprof
     trace = kprof.open("run.kprof")        # all ranks on one clock
@@ -74,7 +75,10 @@ __all__ = [
 
 
 def open(path: str | Path) -> Run:
-    """Open a capture directory such as `run.kprof`; raises a CaptureError with one clear sentence."""
+    """Open a capture directory such as `run.kprof`.
+
+    Raises a CaptureError with one clear sentence.
+    """
     from kprof.run import Run
 
     return Run.open(path)

@@ -27,7 +27,10 @@ from __future__ import annotations
 
 
 class KprofError(Exception):
-    """Base of all errors whose message is written for the user; `exit_code` is what the CLI exits with."""
+    """Base of all errors whose message is written for the user.
+
+    `exit_code` is what the CLI exits with.
+    """
 
     exit_code: int = 1
 
@@ -81,7 +84,10 @@ class TargetError(KprofError):
 
 
 class WorkloadError(KprofError):
-    """The recorded command could not be started, or recorded nothing; a failing command's exit code is kept."""
+    """The recorded command could not be started, or recorded nothing.
+
+    A failing command's exit code is kept.
+    """
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message)

@@ -1,7 +1,7 @@
 """Groups of ranks: who takes part, and how they exchange small objects while setting things up.
 
-Nothing here is on a hot path: kernels talk through symmetric memory. A group is needed to exchange memory handles and
-clock samples.
+Nothing here is on a hot path: kernels talk through symmetric memory. A group is needed to exchange
+memory handles and clock samples.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class SoloGroup:
 class TorchGroup:
     """The ranks of a torch.distributed process group (the default one unless given).
 
-    torch keeps process groups alive; this does not, so that destroy_process_group() closes what the group had open.
+    torch keeps process groups alive; this does not, so that destroy_process_group() closes what the
+    group had open.
     """
 
     def __init__(self, process_group: Any = None) -> None:
@@ -61,7 +62,10 @@ class TorchGroup:
 
     @property
     def process_group(self) -> Any:
-        """The process group, None for the default one; raises RuntimeError when it was destroyed."""
+        """The process group, None for the default one.
+
+        Raises RuntimeError when it was destroyed.
+        """
         if self._process_group is None:
             return None
         process_group = self._process_group()
@@ -85,8 +89,8 @@ class TorchGroup:
 
 
 class PartOfGroup:
-    """Some ranks of a group, in order, numbered from 0. Its methods are collective over the *whole* group: all parts
-    must make the same calls."""
+    """Some ranks of a group, in order, numbered from 0. Its methods are collective over the *whole*
+    group: all parts must make the same calls."""
 
     def __init__(self, group: Group, members: Sequence[int]) -> None:
         self._group = group
@@ -121,7 +125,10 @@ class ThreadGroup:
         return values
 
     def barrier(self) -> None:
-        """Return when all threads have come; raises threading.BrokenBarrierError when one has failed."""
+        """Return when all threads have come.
+
+        Raises threading.BrokenBarrierError when one has failed.
+        """
         self._meeting.barrier.wait()
 
 
@@ -134,10 +141,11 @@ class _Meeting:
 
 
 def run_threads(world_size: int, work: Callable[[ThreadGroup], Result]) -> list[Result]:
-    """Run `work(group)` once per rank, each in its own thread; returns the results by rank or raises the first error.
+    """Run `work(group)` once per rank, each in its own thread; returns the results by rank or
+    raises the first error.
 
-    When a rank fails, the ranks that wait for it in a barrier are released with an error of their own, which is not
-    the one that is raised.
+    When a rank fails, the ranks that wait for it in a barrier are released with an error of their
+    own, which is not the one that is raised.
     """
     meeting = _Meeting(world_size)
     results: list[Any] = [None] * world_size

@@ -1,22 +1,24 @@
 """Region tables: ids, names, categories and payload fields, declared once beside the kernel.
 
-The C++ side includes `regions.h` as an X-macro file; this module reads the same text, so a name can never drift from
-its id:
+The C++ side includes `regions.h` as an X-macro file; this module reads the same text, so a name can
+never drift from its id:
 
     //     id               name                    category  payload fields
-    REGION(R_SEND,          "dispatch/send",        send,     peer:8, slot:24)      a span with a duration
+    REGION(R_SEND,          "dispatch/send",        send,     peer:8, slot:24)      a span
     REGION(R_WAIT_TOKEN,    "dispatch/wait-token",  wait,     peer:8, slot:24)
     MARK  (R_COUNTS_KNOWN,  "dispatch/counts",      sync)                           an instant
-    VALUE (R_TOKENS_LEFT,   "dispatch/tokens-left", other)                          a counter; the payload is its value
-    REGION(R_LOADED,        "dispatch/loaded",      recv,     complete, bytes:32)   ends when its loads and stores have
-    FLOW  (R_SEND, R_WAIT_TOKEN)                                                    a send releases a wait
+    VALUE (R_TOKENS_LEFT,   "dispatch/tokens-left", other)                          a counter
+    REGION(R_LOADED,        "dispatch/loaded",      recv,     complete, bytes:32)   see below
+    FLOW  (R_SEND, R_WAIT_TOKEN)                      a send releases a wait
 
-Ids are 1, 2, 3 ... in the order of the file; 0 is an empty record. Fields are packed from bit 0 upwards, 32 bits in
-all. The largest value of a field means "did not fit": the device clamps to it and the decoder counts it. `peer` is
-the rank on the other side, `slot` joins a send to its wait, `bytes` is the amount of data moved.
+Ids are 1, 2, 3 ... in the order of the file; 0 is an empty record. Fields are packed from bit 0
+upwards, 32 bits in all. The largest value of a field means "did not fit": the device clamps to it
+and the decoder counts it. The payload of a VALUE is its value. `peer` is the rank on the other
+side, `slot` joins a send to its wait, `bytes` is the amount of data moved.
 
-A region's spans end when the call is issued; with the word `complete` before the fields, when the memory operations of
-its writer have completed. That wait perturbs the kernel; `issue` may be written out and says nothing new.
+A region's spans end when the call is issued; with the word `complete` before the fields, when the
+memory operations of its writer have completed. That wait perturbs the kernel; `issue` may be
+written out and says nothing new.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class Kind(str, Enum):
 
 
 class Moment(str, Enum):
-    """When a region's clock is read: as the call is issued, or after the writer's memory operations have completed."""
+    """When a region's end is read: at the call, or when the writer's memory operations completed."""
 
     ISSUE = "issue"
     COMPLETE = "complete"
@@ -92,7 +94,7 @@ class Region(msgspec.Struct, frozen=True):
 
 
 class FlowRule(msgspec.Struct, frozen=True):
-    """Spans of region `send` release spans of region `wait` that have the same (source, destination, slot)."""
+    """Spans of region `send` release spans of `wait` with the same (source, destination, slot)."""
 
     send: int
     wait: int
@@ -136,7 +138,10 @@ class RegionTable(msgspec.Struct, frozen=True):
 
     @staticmethod
     def from_names(names: Iterable[str]) -> RegionTable:
-        """A table of spans without payload fields, for kernels without a regions.h; ids are 1, 2, 3 ..."""
+        """A table of spans without payload fields, for kernels without a regions.h.
+
+        Ids are 1, 2, 3 ...
+        """
         return RegionTable(tuple(Region(i, name) for i, name in enumerate(names, start=1)))
 
     @staticmethod
@@ -158,7 +163,10 @@ _KINDS: Final = {"REGION": Kind.SPAN, "MARK": Kind.MARK, "VALUE": Kind.VALUE}
 
 
 def read_header(path: str | Path) -> tuple[RegionTable, dict[str, int]]:
-    """The table of an X-macro file, and the ids by the symbols that kernels use; raises RegionError."""
+    """The table of an X-macro file, and the ids by the symbols that kernels use.
+
+    Raises RegionError.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -255,7 +263,8 @@ def _parse_flow(arguments: str, ids: dict[str, int], place: str) -> FlowRule:
     unknown = [symbol for symbol in symbols if symbol not in ids]
     if len(symbols) != 2 or unknown:
         raise RegionError(
-            f"{place}: FLOW takes two regions declared above it, a send and the wait that it releases, "
+            f"{place}: FLOW takes two regions declared above it, a send and the wait that it "
+            "releases, "
             f"found ({arguments})"
         )
     return FlowRule(ids[symbols[0]], ids[symbols[1]])
@@ -284,14 +293,16 @@ def _check_fields(region: Region) -> None:
     strange = [field.name for field in region.fields if not field.name.isidentifier()]
     if strange or len(set(names)) < len(names):
         raise RegionError(
-            f"the payload fields of region {region.name!r} need different names of letters, digits and _, "
+            f"the payload fields of region {region.name!r} need different names of letters, digits "
+            "and _, "
             f"found {', '.join(repr(field.name) for field in region.fields)}"
         )
     if sum(field.bits for field in region.fields) > PAYLOAD_BITS or any(
         field.shift + field.bits > PAYLOAD_BITS for field in region.fields
     ):
         raise RegionError(
-            f"the payload fields of region {region.name!r} do not fit {PAYLOAD_BITS} bits; narrow one"
+            f"the payload fields of region {region.name!r} do not fit {PAYLOAD_BITS} bits; "
+            "narrow one"
         )
 
 
@@ -302,12 +313,16 @@ def _check_flow(table: RegionTable, flow: FlowRule) -> None:
         region = table[region_id]
         if region.field("peer") is None or region.field("slot") is None:
             raise RegionError(
-                f"region {region.name!r} takes part in a flow and needs the payload fields peer and slot"
+                f"region {region.name!r} takes part in a flow and needs the payload fields peer "
+                "and slot"
             )
 
 
 class MergedTables(msgspec.Struct, frozen=True):
-    """One table for several: `id_maps[i][local_id]` is the merged id of `local_id` in table i (index 0 unused)."""
+    """One table for several: `id_maps[i][local_id]` is the merged id of an id of table i.
+
+    Index 0 is unused.
+    """
 
     table: RegionTable
     id_maps: tuple[tuple[int, ...], ...]
@@ -327,7 +342,8 @@ def merge_tables(tables: Sequence[RegionTable]) -> MergedTables:
                 merged[region.name] = known
             elif msgspec.structs.replace(known, id=region.id) != region:
                 raise RegionError(
-                    f"region {region.name!r} is declared in two ways (category, kind, moment or fields "
+                    f"region {region.name!r} is declared in two ways (category, kind, moment or "
+                    "fields "
                     "differ); rename one"
                 )
             id_map.append(known.id)

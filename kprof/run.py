@@ -47,8 +47,8 @@ _FINDING_COLUMNS: Final = (
 class Run(Trace):
     """All events of a capture on one clock, and what kprof finds in them. `kprof.open` makes one.
 
-    Times are in ns of the reference rank's clock where the ranks' clocks are aligned, and of each rank's own clock
-    otherwise. Events are those that `select` left.
+    Times are in ns of the reference rank's clock where the ranks' clocks are aligned, and of each
+    rank's own clock otherwise. Events are those that `select` left.
     """
 
     @cached_property
@@ -61,9 +61,10 @@ class Run(Trace):
     def findings(self) -> pd.DataFrame:
         """What stands out, first things first: one row per finding.
 
-        Columns: id; severity (critical, major, minor, note); sentence; remedy; cost_ns, the time lost per block over
-        the run, and share, its part of the time in kernels (0 to 1); ranks and blocks concerned (tuples); region;
-        kind; explained_by, the id of the finding that caused this one; where_ns, a stretch (from, to) that shows it.
+        Columns: id; severity (critical, major, minor, note); sentence; remedy; cost_ns, the time
+        lost per block over the run, and share, its part of the time in kernels (0 to 1); ranks and
+        blocks concerned (tuples); region; kind; explained_by, the id of the finding that caused
+        this one; where_ns, a stretch (from, to) that shows it.
         """
         import pandas as pd
 
@@ -79,9 +80,9 @@ class Run(Trace):
     def stats(self, by: StatsKey = "region") -> pd.DataFrame:
         """How long regions last; or, by "rank" or "block", how work and waiting spread.
 
-        Columns by region: region, category, count, total_ns, mean_ns, median_ns, p95_ns, p99_ns, max_ns, share (of
-        the time of all blocks, 0 to 1); percentiles are at most 2.2 % off. By rank or block: those of
-        `kprof.analysis.imbalance`.
+        Columns by region: region, category, count, total_ns, mean_ns, median_ns, p95_ns, p99_ns,
+        max_ns, share (of the time of all blocks, 0 to 1); percentiles are at most 2.2 % off. By
+        rank or block: those of `kprof.analysis.imbalance`.
         """
         from kprof import analysis
 
@@ -93,12 +94,14 @@ class Run(Trace):
         )
 
     def waits(self, by: WaitsKey = "rank") -> pd.DataFrame:
-        """Who waited, and for how long, by waiting rank, its block, region, or the peer that was waited for.
+        """Who waited, and for how long, by waiting rank, its block, region, or the peer that was
+        waited for.
 
-        Columns: rank | rank, block | region | peer (-1 where a wait names no rank); count, wait_ns, mean_ns, max_ns,
-        share (of the time of the rank's blocks, 0 to 1; of all blocks for region and peer). By "matrix": ns that the
-        rank of a row waited for the rank of a column. By "sender": how much of the waits was a late sender and how much
-        the transfer, see `kprof.analysis.late_sender`; raises ClockError where the ranks are not on one clock.
+        Columns: rank | rank, block | region | peer (-1 where a wait names no rank); count, wait_ns,
+        mean_ns, max_ns, share (of the time of the rank's blocks, 0 to 1; of all blocks for region
+        and peer). By "matrix": ns that the rank of a row waited for the rank of a column. By
+        "sender": how much of the waits was a late sender and how much the transfer, see
+        `kprof.analysis.late_sender`; raises ClockError where the ranks are not on one clock.
         """
         from kprof import analysis
 
@@ -114,14 +117,18 @@ class Run(Trace):
     def calls(self) -> pd.DataFrame:
         """Every call, which is the launches of one ordinal on all ranks.
 
-        Columns: ordinal, first_ns, last_ns, launches (how many on a rank), length_ns (last_ns - first_ns).
+        Columns: ordinal, first_ns, last_ns, launches (how many on a rank), length_ns (last_ns -
+        first_ns).
         """
         from kprof import analysis
 
         return analysis.calls(self.summary)
 
     def launches(self) -> pd.DataFrame:
-        """Every launch: rank, launch, kernel, ordinal (of this kernel on this rank), num_blocks, threads_per_block."""
+        """Every launch: rank, launch, kernel, ordinal, num_blocks, threads_per_block.
+
+        `ordinal` counts the launches of this kernel on this rank.
+        """
         ranks = ", ".join(str(info.rank) for info in self.ranks) or "NULL"
         of_selected = f"rank IN ({ranks})"
         if self.selection.launches is not None:
@@ -133,18 +140,21 @@ class Run(Trace):
     def flows(self) -> pd.DataFrame:
         """Every wait that a send released, with the send.
 
-        Columns: send_event_id, wait_event_id, send_region, wait_region, kernel, ordinal, src and dst (ranks), slot,
-        send_block, send_warp, send_start_ns, send_end_ns, wait_block, wait_warp, wait_start_ns, wait_end_ns.
+        Columns: send_event_id, wait_event_id, send_region, wait_region, kernel, ordinal, src and
+        dst (ranks), slot, send_block, send_warp, send_start_ns, send_end_ns, wait_block, wait_warp,
+        wait_start_ns, wait_end_ns.
         """
         return self.frame("SELECT * FROM flows ORDER BY wait_event_id")
 
     def timeline(
         self, rank: int | Iterable[int] | None = None, launch: int | None = None
     ) -> Figure:
-        """Blocks over time: a row each, a colour per category; of each rank the 8 with most and the 8 with least work.
+        """Blocks over time: a row each, a colour per category; of each rank the 8 with most and the
+        8 with least work.
 
-        `launch` is the number of a launch; without it, the call of median length is shown. x is the time since the
-        start, in a unit that suits it. Raises SelectionError for ranks and launches that were not recorded.
+        `launch` is the number of a launch; without it, the call of median length is shown. x is the
+        time since the start, in a unit that suits it. Raises SelectionError for ranks and launches
+        that were not recorded.
         """
         from kprof.report.timeline import block_timeline
 
@@ -158,7 +168,8 @@ class Run(Trace):
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><th style='text-align:left'>{what}</th><td style='text-align:left'>{html.escape(text)}</td></tr>"
+            f"<tr><th style='text-align:left'>{what}</th>"
+            f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
             for what, text in self._facts()
         )
         return f"<table><caption>{html.escape(self._name())}</caption>{rows}</table>"

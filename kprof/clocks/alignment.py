@@ -1,23 +1,27 @@
-"""All ranks on one clock: calibrations of pairs become one correction per rank, with a bound for every pair.
+"""All ranks on one clock: calibrations of pairs become one correction per rank, with a bound for
+every pair.
 
 Two bounds, both in the manifest:
 
-    rigorous    from causality alone: no flag arrives before it was sent. Half a round trip, about 0.55 us between H200.
-    stated      assumes that no direction of a link is faster than half the smallest round trip seen in the recording.
-                A calibration whose round trip is longer by D may then be off by D / 2, should all of it be on one way.
-                An asymmetric link widens the bound by what it could have done; it cannot break it.
+    rigorous    from causality alone: no flag arrives before it was sent. Half a round trip, about
+                0.55 us between H200.
+    stated      assumes that no direction of a link is faster than half the smallest round trip in
+                the recording. A calibration whose round trip is longer by D may then be off by
+                D / 2, if all of D is on one way. An asymmetric link widens the bound by what it
+                could have done; it cannot break it.
 
-    stated bound of a calibration = one-sided + sqrt(spread of the shortest ways ^ 2 + clock step ^ 2)
-    one-sided                     = the larger of (round trip - smallest) / 2 and the residue of the pair's triangles
+    stated bound = one-sided + sqrt(spread of the shortest ways ^ 2 + clock step ^ 2)
+    one-sided    = the larger of (round trip - smallest) / 2 and the residue of the triangles
 
-The assumption can be checked only where at least three ranks have all played with each other: a slow direction shows
-as a longer round trip than other pairs have, and as a triangle that does not close (a to b, b to c, c to a must add up
-to 0, once the measured drift has moved them to one moment; the median over a pair's triangles is its residue). What
-would stay hidden is a rank that is as much faster in sending as it is slower in receiving. Where ranks are two, or only
-a star was played, nothing can be checked and the stated bound is the rigorous one; so it is between hosts, and on the
-CPU target, where one lane has to find the shortest ways of both directions.
+At least three ranks that all played with each other can check the assumption. A slow direction
+shows as a longer round trip than other pairs have, and as a triangle that does not close: a to b,
+b to c and c to a must add up to 0, once the measured drift has moved them to one moment. The median
+over a pair's triangles is its residue. Only a rank that sends as much faster as it receives slower
+would stay hidden. With two ranks, or a star, nothing can be checked and the stated bound is the
+rigorous one. The same holds between hosts, and on the CPU target, where one lane has to find the
+shortest ways of both directions.
 
-How the offset moves between calibrations, and what that adds to the bounds: kprof.clocks.path.
+kprof.clocks.path says how the offset moves between calibrations and what that adds to the bounds.
 """
 
 from __future__ import annotations
@@ -55,7 +59,7 @@ class _Fit:
 
     @cached_property
     def _first_paths(self) -> dict[int, ClockPath]:
-        """Every rank's path by way of its parent only; parents come before those that are compared with them."""
+        """Every rank's path through its parent only; parents come before their children."""
         paths = {self.reference_rank: ClockPath()}
         for rank, parent in self._parents.items():
             paths[rank] = ClockPath(
@@ -80,11 +84,11 @@ class _Fit:
         return {rank: ClockPath(tuple(without_outliers(paths[rank]))) for rank in sorted(paths)}
 
     def _shifts_ns(self, idx: int) -> dict[int, float]:
-        """How to shift ranks in one calibration so that all pairs together are contradicted least (least squares).
+        """How to shift ranks in one calibration so that all pairs fit best (least squares).
 
-        A pair weighs by its bound: one with a slow direction has little to say.
+        A pair weighs by its bound: one with a slow direction counts little.
         """
-        # Ranks whose only way to the reference is an indirect one stay where that put them.
+        # Ranks with only an indirect way to the reference stay where that put them.
         free = [
             rank
             for rank, parent in self._parents.items()
@@ -120,7 +124,7 @@ class _Fit:
 
     @cached_property
     def contradictions_ns(self) -> list[dict[Pair, float]]:
-        """Per calibration and pair: measured minus what the paths say for that moment."""
+        """Per calibration and pair: measured offset minus the offset on the paths."""
         return [
             {
                 pair: sample.offset_ns - _between_ns(self.paths, pair, sample.local_ns)
@@ -130,7 +134,7 @@ class _Fit:
         ]
 
     def residue_ns(self, pair: Pair, idx: int) -> float:
-        """The median over the pair's triangles of how far they are from closing; the paths cancel."""
+        """The median error of closure over the pair's triangles; the paths cancel."""
         found = self.contradictions_ns[idx]
         third = [c for c in self.paths if c not in pair]
         sums = [
@@ -141,7 +145,10 @@ class _Fit:
         return float(np.median(sums)) if sums else 0.0
 
     def pair_bounds_ns(self, pair: Pair, idx: int) -> tuple[float, float]:
-        """Stated and rigorous bound at one calibration, from the pair's own sample; infinite where it has none."""
+        """Stated and rigorous bound at one calibration, from the pair's sample.
+
+        Infinite without.
+        """
         sample = self.calibrations[idx].get(pair)
         if sample is None:
             return math.inf, math.inf
@@ -150,7 +157,7 @@ class _Fit:
         return stated + off_ns, sample.rigorous_bound_ns + off_ns
 
     def path_bounds_ns(self, rank: int) -> tuple[float, float]:
-        """Stated and rigorous bound of a rank against the reference over all calibrations that its path uses."""
+        """Stated and rigorous bound of a rank against the reference, over its calibrations."""
         pair = _sorted(self.reference_rank, rank)
         bounds = [
             self.pair_bounds_ns(pair, point.idx)
@@ -191,9 +198,9 @@ def align_clocks(
     calibrations: Sequence[Calibration],
     outside: Outside = ALL_INSIDE,
 ) -> Alignment:
-    """The alignment of all ranks to the reference rank from the calibrations of a recording, ordered by time.
+    """The alignment of all ranks to the reference rank, from calibrations in order of time.
 
-    Every calibration holds the same pairs, connected to the reference rank.
+    Every calibration holds the same pairs, which connect all ranks to the reference rank.
     """
     fit = _Fit(reference_rank, calibrations, outside)
     pairs = {
@@ -216,14 +223,14 @@ def align_clocks(
 
 
 def round_trip_floor_ns(calibrations: Sequence[Calibration]) -> float | None:
-    """The smallest round trip of any pair, where triangles can be checked; None where they cannot."""
+    """The smallest round trip of any pair, None where no triangle can be checked."""
     pairs = _triangle_pairs(calibrations[0])
     trips = [calibration[pair].round_trip_ns for calibration in calibrations for pair in pairs]
     return min(trips, default=None)
 
 
 def stated_bound_ns(sample: OffsetSample, floor_ns: float | None, residue_ns: float = 0.0) -> float:
-    """The bound of one calibration of a pair, given how far its triangles are from closing."""
+    """The bound of one calibration of a pair with this residue."""
     if floor_ns is None or not sample.has_shortest_ways:
         return sample.rigorous_bound_ns
     one_sided_ns = max(0.0, (sample.round_trip_ns - floor_ns) / 2, residue_ns)
@@ -237,7 +244,7 @@ def _between_ns(paths: Mapping[int, ClockPath], pair: Pair, local_ns: int) -> fl
     a, b = (paths[rank] for rank in pair)
     to_reference_ns = b.at(local_ns)
     reference_ns = local_ns - round(to_reference_ns)
-    # a's own clock then; its offset changes by ppm of its offset, once is enough.
+    # a's own clock then. Its offset changes by parts per million: one step is enough.
     return to_reference_ns - a.at(reference_ns + round(a.at(reference_ns)))
 
 
@@ -257,7 +264,7 @@ def _sorted(a: int, b: int) -> Pair:
 
 
 def _parents(reference_rank: int, calibration: Calibration) -> dict[int, int]:
-    """For every other rank the one that it is compared with; breadth first, so that parents come first."""
+    """Every other rank's parent, which it is compared with. Breadth first: parents come first."""
     parents: dict[int, int] = {}
     reached = [reference_rank]
     for rank in reached:
@@ -295,13 +302,17 @@ def _segments(path: ClockPath) -> tuple[ClockSegment, ...]:
 
 def _notes(calibrations: Sequence[Calibration], outside: Outside) -> Iterator[str]:
     if len(calibrations) == 1:
-        yield "the clocks were calibrated once: their drift is not known; call align before and after the launches"
+        yield (
+            "the clocks were calibrated once: their drift is not known; "
+            "call align before and after the launches"
+        )
     for distance_ns, where in (
         (outside.before_ns, "before the first"),
         (outside.after_ns, "after the last"),
     ):
         if distance_ns > 0:
             yield (
-                f"launches ran up to {distance_ns / 1e9:.1f} s {where} clock calibration, which widens the bound; "
+                f"launches ran up to {distance_ns / 1e9:.1f} s {where} clock calibration, "
+                "which widens the bound; "
                 "call align before and after them"
             )

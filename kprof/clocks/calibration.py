@@ -1,7 +1,8 @@
-"""Runs the clock calibration: ping-pong kernels between pairs of ranks of a host, host clocks between hosts.
+"""Calibrates clocks: ping-pong kernels between the ranks of a host, host clocks between hosts.
 
-On GPUs all pairs of a host play, as many at a time as there are partners, 128 lanes each; on the CPU target, where
-ranks share cores, the first rank plays with one rank after the other (all pairs where every rank can have a core).
+On GPUs all pairs of a host play with 128 lanes each, every rank in one pair at a time. On the CPU
+target ranks share cores, so the first rank plays with one rank after the other (all pairs play
+where every rank can have a core).
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Effort:
     num_rounds: int
 
 
-# Lanes of the CPU target would share one core. On GPUs some of so many have the shortest way (kprof.clocks.offset).
+# Lanes of the CPU target would share one core. Of many on a GPU, some take the shortest way
+# (kprof.clocks.offset).
 _CPU_EFFORT: Final = Effort(1, 300)
 _GPU_EFFORT: Final = Effort(128, 32)
 
@@ -92,7 +94,7 @@ def measure_clock(device: str) -> ClockInfo:
 
 
 def all_pairs(world_size: int) -> list[list[Pair]]:
-    """All pairs of ranks, in turns of pairs that share no rank (the circle method of tournaments)."""
+    """All pairs of ranks, in turns of pairs that share no rank (a tournament's circle method)."""
     players = list(range(world_size + world_size % 2))
     turns = []
     for _ in range(len(players) - 1):
@@ -110,10 +112,10 @@ def star(world_size: int) -> list[list[Pair]]:
 
 
 class Calibrator:
-    """Calibrates all ranks of a group and keeps what it found. Creation is collective.
+    """Calibrates all ranks of a group and keeps the samples. Creation is collective.
 
-    `host` is what this rank's host is called; ranks of one host reach each other's memory. `turns_of` gives the pairs
-    that play among so many ranks, and which at the same time.
+    `host` is the name of this rank's host; ranks of one host reach each other's memory. `turns_of`
+    gives, for a number of ranks, the pairs that play in each turn.
     """
 
     def __init__(
@@ -143,7 +145,7 @@ class Calibrator:
         self.calibrations: list[dict[Pair, OffsetSample]] = []
 
     def run(self) -> None:
-        """Calibrate once and keep the samples. Collective; raises ClockError when a rank does not answer."""
+        """Calibrate once. Collective; raises ClockError when a rank does not answer."""
         samples = self._pairs.run()
         if len(self._hosts.leaders) > 1:
             samples |= self._hosts.run()
@@ -152,9 +154,10 @@ class Calibrator:
 
 @dataclass
 class _PairCalibrator:
-    """Flags in symmetric memory and the round number, kept from one calibration to the next. Creation is collective.
+    """Flags in symmetric memory and the round number, kept between calibrations.
 
-    `turns` says which pairs play, and which of them at the same time; `neighbours` are the ranks of this host.
+    Creation is collective. Each of `turns` has the pairs that play at the same time; `neighbours`
+    are the ranks of this host.
     """
 
     group: Group
@@ -182,9 +185,9 @@ class _PairCalibrator:
         return int(ticks_to_ns(ticks, self.clock.ticks_per_second)[0])
 
     def run(self) -> dict[Pair, OffsetSample]:
-        """One sample for every pair that plays. Collective; raises ClockError when a rank does not answer.
+        """One sample for every pair that plays. Collective; raises ClockError without an answer.
 
-        Two partners that never ran at the same moment (more ranks than cores) give a poor sample and play again.
+        Partners that never ran at the same time (more ranks than cores) play again.
         """
         samples: dict[Pair, OffsetSample] = {}
         played: dict[Pair, list[tuple[np.ndarray, np.ndarray]]] = {}
@@ -196,7 +199,7 @@ class _PairCalibrator:
                     (everyone[pair[0]][pair], everyone[pair[1]][pair])
                 )
                 samples[pair] = self._sample(played[pair])
-            # Every rank holds the same readings and comes to the same list.
+            # Every rank has the same readings, so every rank makes the same list.
             pending = [
                 [pair for pair in turn if samples[pair].rigorous_bound_ns > _GOOD_BOUND_NS]
                 for turn in pending
@@ -209,11 +212,11 @@ class _PairCalibrator:
     def _sample(self, games: list[tuple[np.ndarray, np.ndarray]]) -> OffsetSample:
         first, second = (np.concatenate(side) for side in zip(*games, strict=True))
         sample = sample_from_readings(first, second, self.clock.step_ns)
-        # Games that were played again are not lanes of their own.
+        # A game that was played again does not add lanes.
         return replace(sample, num_lanes=self._effort.num_lanes)
 
     def _play_turns(self, turns: list[list[Pair]]) -> dict[Pair, np.ndarray]:
-        """This rank's readings of every game that it took part in; who does not play waits in a barrier."""
+        """This rank's readings of its games; ranks that do not play wait in a barrier."""
         readings: dict[Pair, np.ndarray] = {}
         for turn in turns:
             self.group.barrier()
@@ -224,7 +227,7 @@ class _PairCalibrator:
         return readings
 
     def _play(self, pair: Pair) -> np.ndarray:
-        """Rounds with one partner; (num_lanes, num_rounds, 2) int64 ns of this side's (seen, sent)."""
+        """Rounds with one partner: (lanes, rounds, 2) int64 ns, this side's (seen, sent)."""
         is_first = self.group.rank == pair[0]
         peer = pair[1] if is_first else pair[0]
         self._readings.clear(0, self._readings.size_bytes)

@@ -1,20 +1,23 @@
 """Cycles to nanoseconds: a processor's cycle counter on the real-time clock of its device.
 
-A cycle counter has a fine step (0.5 ns where NVIDIA's real-time clock has 32 ns), but every processor has its own and
-its rate changes with the frequency. Chunk headers, and the last record of a track, hold both clocks at one moment: an
-anchor. Anchors of one launch on one processor (SM, CU) make one piecewise linear map:
+A cycle counter has a fine step (0.5 ns where NVIDIA's real-time clock has 32 ns), but every
+processor has its own, and its rate follows the frequency. Chunk headers and the last record of a
+track hold both clocks at one moment: an anchor. The anchors of a launch on one processor (SM, CU)
+make one piecewise linear map:
 
     real time |                      .o   knots, the ends of straight pieces: as few pieces as pass
               |            .  o o .       all anchors within the clock's step and the scatter of its
               |      .  .                 readings
               |o .___________________ cycles
 
-A reading of the real-time clock is up to one step early, so that a line runs half a step above the anchors. One anchor
-says where it is to half a step, a hundred to a few ns: pieces are long where the frequency holds, and halved where not.
-`error_ns` is how far any anchor lies from the line: the bound that is stated, measured on every flush, not assumed.
+A reading of the real-time clock is up to one step early, so a line runs half a step above the
+anchors. One anchor fixes the line to half a step, a hundred fix it to a few ns: pieces are long
+where the frequency is constant, and halved where not. `error_ns` is the largest distance of an
+anchor from its line. That bound is measured on every flush, not assumed.
 
-Anchors come from device memory, so any of them may be damaged. `torn_anchors` finds those that contradict the rest of
-their group by more than a second. The fit takes whatever it gets, ends after some 64 rounds, and never runs backwards.
+Anchors come from device memory, so any may be damaged. `torn_anchors` finds those that contradict
+the rest of their group by more than a second. The fit accepts anything, ends after some 64 rounds,
+and never runs backwards.
 """
 
 from __future__ import annotations
@@ -27,15 +30,16 @@ import numpy as np
 
 from kprof import abi
 
-# Over less time than this a launch's common rate is better than a processor's own: on an H200 groups of SMs differ by
-# 0.03 %, which is one step of 32 ns in 100 us.
+# Over less time, the launch's common rate is better than a processor's own: on an H200 groups of
+# SMs differ by 0.03 %, which is one step of 32 ns in 100 us.
 _MIN_BASELINE_NS: Final = 100_000.0
-# Readings of the real-time clock are that far from even steps on an H200 (benchmarks/probe_overhead).
+# How far readings of an H200's real-time clock are from even steps (benchmarks/probe_overhead).
 _SCATTER_NS: Final = 8.0
 _MIN_GAP_NS: Final = 1000.0
 # No counter runs that many times faster or slower than the nominal rate.
 _MAX_RATE_RATIO: Final = 32.0
-# An anchor reads two clocks one after the other, and the CPU target may lose its core in between: a second is damage.
+# An anchor reads one clock after the other; a CPU rank may lose its core between. A second is
+# damage.
 _MAX_CONTRADICTION_NS: Final = 1e9
 # Clocks beyond this moment (146 years in ns) are damage, and sums of them would overflow.
 _MAX_CLOCK: Final = 1 << abi.MAX_CLOCK_BITS
@@ -72,7 +76,7 @@ class _Knots:
 class CycleMap:
     """Piecewise linear maps, one for each (launch, processor); made by `fit_cycles`.
 
-    Knots count from the first anchor of their group: as floats, ns since 1970 are only good to 256 ns.
+    Knots count from their group's first anchor: a float of ns since 1970 is only good to 256 ns.
     """
 
     keys: np.ndarray
@@ -83,24 +87,27 @@ class CycleMap:
     error_ns: float = 0.0
 
     def to_ns(self, launch: np.ndarray, hw_id: np.ndarray, cycles: np.ndarray) -> np.ndarray:
-        """Int64 real-time ns of int64 cycle counts; every (launch, processor) must have an anchor."""
+        """Int64 real-time ns of int64 cycle counts.
+
+        Every (launch, processor) must have an anchor.
+        """
         return self._to_ns(np.searchsorted(self.keys, _keys(launch, hw_id)), cycles)
 
     def _to_ns(self, group: np.ndarray, cycles: np.ndarray) -> np.ndarray:
         relative = cycles - self.base_cycles[group]
         knots = self.knots
         begin = knots.first[group]
-        # The first knot of a group also maps what lies before it.
+        # The first knot of a group also maps earlier cycles.
         knot = _first_above(knots.cycles, begin + 1, knots.first[group + 1], relative) - 1
         ns = knots.ns[knot] + (relative - knots.cycles[knot]) * knots.rate[knot]
-        # What follows from torn anchors stays within 64 bits.
+        # Results of torn anchors must stay within 64 bits.
         limited = np.rint(ns).clip(-_MAX_CLOCK / 2, _MAX_CLOCK / 2)
         moments: np.ndarray = self.base_ns[group] + limited.astype(np.int64)
         return moments
 
 
 def fit_cycles(anchors: Anchors, step_ns: float, nominal_cycles_per_second: float) -> CycleMap:
-    """The maps through all anchors of a flush, at least one; the nominal rate serves where anchors give none."""
+    """The maps through a flush's anchors (at least one); the nominal rate where they give none."""
     keys = _keys(anchors.launch, anchors.hw_id)
     order = np.lexsort((anchors.cycles, keys))
     keys, cycles, ns = keys[order], anchors.cycles[order], anchors.realtime_ns[order]
@@ -117,7 +124,7 @@ def fit_cycles(anchors: Anchors, step_ns: float, nominal_cycles_per_second: floa
     common = float(1e9 / np.median(rates))
     fitted = CycleMap(keys[first], cycles[first], ns[first], knots, common)
     distance_ns = (fitted._to_ns(group, cycles) - ns).astype(np.float64) - step_ns / 2
-    # One anchor says where the line is to half a step, however well the line fits it.
+    # One anchor fixes a line to half a step only, however well the line fits it.
     return replace(fitted, error_ns=max(step_ns / 2, float(np.abs(distance_ns).max())))
 
 
@@ -135,7 +142,10 @@ def _rate_limits(nominal_cycles_per_second: float) -> tuple[float, float]:
 def _first_above(
     values: np.ndarray, begin: np.ndarray, end: np.ndarray, wanted: np.ndarray
 ) -> np.ndarray:
-    """For every row the first index in begin .. end - 1 with a value above `wanted`, else `end`; values ascend."""
+    """For every row the first index in begin .. end - 1 whose value exceeds `wanted`, else `end`.
+
+    Values ascend.
+    """
     low, high = begin, end
     while (is_open := low < high).any():
         middle = (low + high) // 2
@@ -146,7 +156,7 @@ def _first_above(
 
 
 def torn_anchors(anchors: Anchors, nominal_cycles_per_second: float) -> np.ndarray:
-    """Which anchors are damaged: impossible by themselves, or far from what the others of their group say."""
+    """Which anchors are damaged: impossible in themselves, or far from others of their group."""
     is_torn = (np.minimum(anchors.cycles, anchors.realtime_ns) < 0) | (
         np.maximum(anchors.cycles, anchors.realtime_ns) >= _MAX_CLOCK
     )
@@ -169,7 +179,7 @@ def torn_anchors(anchors: Anchors, nominal_cycles_per_second: float) -> np.ndarr
 
 
 def _is_possible(cycles: np.ndarray, ns: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
-    """Whether so many cycles can have taken so long."""
+    """Whether so many cycles can take so long."""
     least, most = limits
     possible: np.ndarray = (ns >= cycles * least - _MAX_CONTRADICTION_NS) & (
         ns <= cycles * most + _MAX_CONTRADICTION_NS
@@ -180,10 +190,11 @@ def _is_possible(cycles: np.ndarray, ns: np.ndarray, limits: tuple[float, float]
 def _outside_longest_chain(
     cycles: np.ndarray, ns: np.ndarray, limits: tuple[float, float]
 ) -> np.ndarray:
-    """The anchors of one group, in order of cycles, that contradict the longest chain of anchors that agree.
+    """The anchors of a group, in order of cycles, outside the longest chain of anchors that agree.
 
-    Two anchors agree when neither `ns - least * cycles` nor `most * cycles - ns` falls from one to the other: sorted by
-    the first, a chain is a sequence that does not fall in the second, and the longest is found in n log n.
+    Two anchors agree when neither `ns - least * cycles` nor `most * cycles - ns` falls from one to
+    the other. Sorted by the first, a chain is a sequence that does not fall in the second; the
+    longest is found in n log n.
     """
     x, y = (cycles - cycles[0]).astype(np.float64), (ns - ns[0]).astype(np.float64)
     slow, fast = y - limits[0] * x, limits[1] * x - y
@@ -211,7 +222,7 @@ def _outside_longest_chain(
 def _rates(
     launch: np.ndarray, elapsed_ns: np.ndarray, elapsed_cycles: np.ndarray, nominal: float
 ) -> np.ndarray:
-    """Ns per cycle of each group: its own where its anchors lie far apart, else its launch's, else that of all."""
+    """Ns per cycle: a group's own if its anchors are far apart, else its launch's, or of all."""
     whole = nominal
     if elapsed_ns.sum() >= _MIN_BASELINE_NS:
         whole = float(elapsed_ns.sum() / max(elapsed_cycles.sum(), 1.0))
@@ -228,7 +239,7 @@ def _rates(
 
 @dataclass(frozen=True)
 class _Lines:
-    """Straight pieces through the anchors from `first` to `last` cycles: `ns + rate * (cycles - center)`."""
+    """Straight pieces from `first` to `last` cycles: `ns + rate * (cycles - center)`."""
 
     group: np.ndarray
     first: np.ndarray
@@ -254,7 +265,7 @@ class _Lines:
 
 
 def _knots(lines: _Lines, step_ns: float) -> _Knots:
-    """Both ends of every line, made one where two lines come so close that a step between them could run backwards."""
+    """Both ends of every line, merged where lines come so close that time could run backwards."""
     ends = np.stack([lines.first, lines.last], axis=1)
     ends_ns = lines.at(np.arange(len(ends))[:, np.newaxis], ends) + step_ns / 2
     is_near = (ends_ns[1:, 0] - ends_ns[:-1, 1] < _MIN_GAP_NS) & (np.diff(lines.group) == 0)
@@ -262,7 +273,7 @@ def _knots(lines: _Lines, step_ns: float) -> _Knots:
     for values in (ends, ends_ns):
         values[near, 1] = values[near + 1, 0] = (values[near, 1] + values[near + 1, 0]) / 2
     knot_group = np.repeat(lines.group, 2)
-    # The ends of a line through one anchor are one knot, too.
+    # A line through one anchor has one knot as well.
     is_new = (np.diff(knot_group, prepend=-1) != 0) | (np.diff(ends.ravel(), prepend=-1) != 0)
     kept = np.flatnonzero(is_new)
     knot_group, knot_cycles = knot_group[kept], ends.ravel()[kept]
@@ -275,7 +286,7 @@ def _knots(lines: _Lines, step_ns: float) -> _Knots:
 
 
 def _rising(ns: np.ndarray, group: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """`ns`, each raised to the one before it in its group: anchors that contradict each other turn no time around."""
+    """`ns`, never below the one before it in its group, even where anchors contradict."""
     if not ((np.diff(ns) < 0) & (np.diff(group) == 0)).any():
         return ns
     return np.concatenate(
@@ -294,9 +305,9 @@ def _fit_lines(
     step_ns: float,
     limits: tuple[float, float],
 ) -> _Lines:
-    """As few lines as it takes: what misses an anchor by more than readings scatter is halved until nothing does.
+    """As few lines as it takes: a line that misses an anchor by more than the scatter is halved.
 
-    Each half has half the cycles, so that 64 rounds see the end of any 64-bit counter.
+    Each half has half the cycles, so any 64-bit counter ends after 64 rounds.
     """
     begin = np.flatnonzero(np.diff(group, prepend=-1))
     end = np.append(begin[1:], len(group))
@@ -307,7 +318,7 @@ def _fit_lines(
         accepted.append(lines.rows(~is_split))
         begin, end = begin[is_split], end[is_split]
         middle = (cycles[begin] + cycles[end - 1]) / 2
-        # Floats round: both halves keep an anchor.
+        # Floats round, so make sure that both halves have an anchor.
         middle_idx = np.clip(_first_above(cycles, begin, end, middle), begin + 1, end - 1)
         begin, end = np.concatenate([begin, middle_idx]), np.concatenate([middle_idx, end])
     lines = _Lines.concatenate(accepted)
@@ -323,7 +334,7 @@ def _regressions(
     rates: np.ndarray,
     limits: tuple[float, float],
 ) -> tuple[_Lines, np.ndarray]:
-    """Lines of least squares, of their group's rate where pieces are short, and by how much each misses some anchor."""
+    """Lines of least squares (short pieces have the group's rate), and their largest misses."""
     length = end - begin
     starts = np.cumsum(length) - length
     piece = np.repeat(np.arange(len(begin)), length)

@@ -1,14 +1,16 @@
-"""Clocks of ranks on different hosts, which share no memory: by way of their hosts' clocks.
+"""Clocks of ranks on different hosts, which share no memory: compared through the hosts' clocks.
 
-    device - device  =  (device - host) of the one  +  (host - host)  -  (device - host) of the other
+    device - device  =  (device - host) of one  +  (host - host)  -  (device - host) of the other
 
-A device's clock is read between two readings of its host's clock. Two hosts meet in barriers of the process group:
-nobody leaves before everybody has come, so for host clocks of ranks a and b around the same barrier
+A device's clock is read between two readings of its host's clock. Two hosts meet in barriers of the
+process group: nobody leaves before everybody has come. So for host clocks of ranks a and b around
+the same barrier
 
     before_b - after_a  <=  b - a  <=  after_b - before_a
 
-Every difference is an interval that holds whatever the network does, and so is their sum; its half width is the bound,
-tens to hundreds of microseconds. Clocks may drift by MAX_DRIFT between the readings.
+Every difference is an interval that is right whatever the network does, and so is their sum. Half
+its width is the bound: tens to hundreds of microseconds. Clocks may drift by MAX_DRIFT between
+readings.
 """
 
 from __future__ import annotations
@@ -30,14 +32,14 @@ _NUM_BRACKETS: Final = 32
 
 
 class _Readings(NamedTuple):
-    """One rank's readings in ns: (num, 2) host clock around barriers; (num, 3) host, device, host."""
+    """One rank's readings in ns: (n, 2) host clock around barriers, (n, 3) host, device, host."""
 
     barriers: np.ndarray
     brackets: np.ndarray
 
 
 class _Interval(NamedTuple):
-    """A difference of two clocks lies between these, at `at_ns` of the host of the second."""
+    """Limits of a difference of two clocks at `at_ns`, a time of the second's host."""
 
     lower_ns: float
     upper_ns: float
@@ -51,7 +53,10 @@ class _Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class HostClocks:
-    """Compares the first rank of every host with the reference rank. `read_device_ns` reads this rank's own clock."""
+    """Compares the first rank of every host with the reference rank.
+
+    `read_device_ns` reads this rank's own clock.
+    """
 
     group: Group
     leaders: tuple[int, ...]
@@ -60,7 +65,7 @@ class HostClocks:
     read_host_ns: Callable[[], int] = time.monotonic_ns
 
     def run(self) -> dict[Pair, OffsetSample]:
-        """One sample for every leader but the reference, which is the first. Collective."""
+        """One sample for every leader except the reference, which is the first. Collective."""
         barriers = np.array([self._around_barrier() for _ in range(_NUM_BARRIERS)])
         brackets = np.array([self._around_device() for _ in range(_NUM_BRACKETS)])
         everyone = self.group.all_gather(_Readings(barriers, brackets))
@@ -85,7 +90,7 @@ def _sample(reference: _Readings, other: _Readings, step_ns: float) -> OffsetSam
     """The other's device clock minus the reference's."""
     between = _between_hosts(reference.barriers, other.barriers)
     minus_ns = round((between.lower_ns + between.upper_ns) / 2)
-    # The reference's own bracket, moved to the moment of the barrier on its host's clock.
+    # The reference's own interval, moved to the moment of the barrier on its host's clock.
     here = _device_minus_host(reference.brackets).later(between.at_ns - minus_ns)
     there = _device_minus_host(other.brackets).later(between.at_ns)
     lower = between.lower_ns + there.lower_ns - here.upper_ns
@@ -118,7 +123,7 @@ def _device_minus_host(brackets: np.ndarray) -> _Interval:
 
 
 def _narrowest(lower_ns: np.ndarray, upper_ns: np.ndarray, at_ns: np.ndarray) -> _Interval:
-    """All limits together, each as wide as the clocks may have drifted since the moment of the narrowest."""
+    """The intersection of all limits, each widened by the drift since the narrowest one."""
     best = int(np.argmin(upper_ns - lower_ns))
     slack_ns = np.abs(at_ns - at_ns[best]) * MAX_DRIFT
     lower, upper = float((lower_ns - slack_ns).max()), float((upper_ns + slack_ns).min())

@@ -1,6 +1,6 @@
 """When clocks are calibrated in a recording, and what is written about it.
 
-Importing this costs nothing: the recorder is there in workloads that record nothing, too.
+Importing this costs nothing: workloads that record nothing import it, too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ class ClockKeeper:
         self._device = device
         self._clock = clock
         self._cadence = Cadence()
-        # The first and the last.
         # 0.0 before the first launch.
         self._first_launched_s = 0.0
         self._last_launched_s = 0.0
@@ -58,7 +57,7 @@ class ClockKeeper:
         self._aligned_s[1:] = [time.monotonic()]
         self._cadence.restart()
         count = len(self.calibrator.calibrations)
-        # For the case that this rank never comes to its end; at a cost that does not grow with the run.
+        # In case this rank never ends. The cost does not grow with the run.
         if count & (count - 1) == 0:
             self.write()
 
@@ -92,7 +91,10 @@ class ClockKeeper:
 
 
 class Cadence:
-    """Counts calls, which all ranks make equally often; rank 0 turns seconds into a number of calls."""
+    """Counts calls, which all ranks make equally often.
+
+    Rank 0 turns seconds into a number of calls.
+    """
 
     def __init__(self) -> None:
         self._num_calls = 0
@@ -102,21 +104,21 @@ class Cadence:
         self._last = (1, 0.0)
 
     def is_due(self) -> bool:
-        """Count a call; True when the number that was agreed on is reached."""
+        """Count a call; True at the number of calls that the ranks agreed on."""
         self._num_calls += 1
         if self._num_calls < self._due_at_call:
             return False
-        # The calibration that follows is not part of what the calls take.
+        # The calibration that follows must not count as part of the calls.
         self._last = (self._num_calls - self._since_call, time.monotonic() - self._since_s)
         return True
 
     def proposal(self, every_s: float) -> int:
-        """How many calls take about `every_s`, going by the last ones; at most eight times as many as those."""
+        """How many calls take about `every_s`, judging by the last; at most eight times as many."""
         num_calls, elapsed_s = self._last
         wanted = num_calls * every_s / max(elapsed_s, 1e-9)
         return max(1, min(round(wanted), 8 * num_calls))
 
     def restart(self, num_calls: int = 8) -> None:
-        """A calibration is done; the next is due after so many calls, which rank 0 proposed."""
+        """A calibration is done; rank 0 says after how many calls the next is due."""
         self._since_call, self._since_s = self._num_calls, time.monotonic()
         self._due_at_call = self._num_calls + num_calls

@@ -1,24 +1,24 @@
 """Two clocks, one calibration: what a ping-pong says about their offset, and how sure that is.
 
-Two ranks bounce a flag; each notes its clock when it sees the flag, and again when it sends it back. With offset =
-second - first clock, f = seen by the second - sent by the first (way there), g = seen by the first - sent by the second
-(way back):
+Two ranks bounce a flag. Each notes its clock when it sees the flag, and again when it sends it
+back. With offset = second clock - first clock, f = seen by the second - sent by the first (way
+there) and g = seen by the first - sent by the second (way back):
 
-    -g  <=  offset  <=  f                                       (a flag is never seen before it was sent)
+    -g  <=  offset  <=  f                     (a flag is never seen before it was sent)
 
-Every hop is such a limit and the true offset obeys all of them: that is the *rigorous* interval, whatever the link
-does. Its width is about a round trip, so what follows estimates within it:
+Every hop is such a limit, and the true offset obeys all of them, whatever the link does: that is
+the *rigorous* interval. It is about a round trip wide, so we estimate within it:
 
-    estimate   (f - g) / 2 of the shortest ways there and the shortest ways back, each from the lanes that have them
+    estimate   (f - g) / 2 of the shortest ways there and back, each from the lanes that have them
     spread     how far those lanes disagree, noise included
 
-A way is short where the sender, the slice of the cache with the flag and the reader happen to be close. On GPUs a lane
-whose two ways differ by 100 ns is common, and a median over lanes keeps some of that; among enough lanes each direction
-has some with nothing in their way, and the shortest round trips of all pairs of GPUs agree within some 20 ns
-(benchmarks/results/clock_alignment.json).
+A way is short where the sender, the slice of the cache with the flag and the reader happen to be
+close. On GPUs the two ways of a lane often differ by 100 ns, and a median over lanes keeps some of
+that. But among enough lanes, each direction has some without delay, and the shortest round trips of
+all pairs of GPUs agree within some 20 ns (benchmarks/results/clock_alignment.json).
 
-What is common to the shortest ways of a direction cannot be seen from one pair; alignment.py says what is assumed
-about it. A burst of slow rounds is not among the shortest ways and changes nothing.
+One pair cannot show a delay that all shortest ways of a direction share; alignment.py says what is
+assumed about it. A burst of slow rounds is not among the shortest ways and changes nothing.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ Pair = tuple[int, int]
 MIN_VALID_ROUNDS: Final = 8
 # Two quartz clocks stay within 100 ppm of their nominal rate each.
 MAX_DRIFT: Final = 200e-6
-# Of a lane's hops in one direction, the shortest.
+# How many of a lane's hops in one direction count: the shortest.
 _SHORTEST_SHARE: Final = 0.1
-# Of the lanes, those with the shortest ways in one direction.
+# How many lanes count: those with the shortest ways in one direction.
 _SHORTEST_LANES: Final = 1 / 8
-# With fewer, a direction may have no lane with a short way, and nothing would show it.
+# With fewer, a direction may have no lane with a short way, and nobody would know.
 _ENOUGH_LANES: Final = 8
 
 
 class OffsetSample(msgspec.Struct, frozen=True):
-    """One calibration of a pair of ranks: at `local_ns` of the second's clock, second - first was about `offset_ns`.
+    """One calibration of two ranks: at `local_ns` of the second, second - first was `offset_ns`.
 
-    `lower_ns` and `upper_ns` are the rigorous limits, `spread_ns` the disagreement of the lanes behind the estimate,
-    `step_ns` the clocks' step, `round_trip_ns` the sum of the two ways behind the estimate.
+    `lower_ns` and `upper_ns` are the rigorous limits, `spread_ns` how far the lanes of the estimate
+    disagree, `step_ns` the clocks' step, `round_trip_ns` the sum of the estimate's two ways.
     """
 
     local_ns: int
@@ -60,12 +60,12 @@ class OffsetSample(msgspec.Struct, frozen=True):
     round_trip_ns: float
     num_rounds: int
     num_lanes: int = 1
-    # Over memory that both ranks reach, or by way of their hosts' clocks.
+    # Measured over memory that both ranks reach, or else through their hosts' clocks.
     is_direct: bool = True
 
     @property
     def has_shortest_ways(self) -> bool:
-        """Whether each direction had lanes enough for its shortest ways to be comparable with other pairs'."""
+        """Whether the shortest ways can be compared with other pairs': enough lanes played."""
         return self.is_direct and self.num_lanes >= _ENOUGH_LANES
 
     @property
@@ -76,7 +76,7 @@ class OffsetSample(msgspec.Struct, frozen=True):
 
 
 def ticks_to_ns(ticks: np.ndarray, ticks_per_second: float) -> np.ndarray:
-    """Int64 ticks to int64 ns; exact where a tick is a whole number of ns, as on all real-time clocks so far."""
+    """Int64 ticks to int64 ns; exact for whole ns per tick, as all real-time clocks have so far."""
     ns_per_tick = 1e9 / ticks_per_second
     if ns_per_tick == int(ns_per_tick):
         return ticks * int(ns_per_tick)
@@ -88,17 +88,18 @@ def sample_from_readings(
 ) -> OffsetSample:
     """Estimate second - first from the readings of a ping-pong that the first began.
 
-    Both are (lanes, rounds, 2) int64 of (seen, sent); readings of zero did not happen. Raises ClockError when fewer
-    than 8 rounds are complete.
+    Both are (lanes, rounds, 2) int64 of (seen, sent); 0 means that it did not happen. Raises
+    ClockError when fewer than 8 rounds are complete.
     """
     hops = _Hops.of(first_ns, second_ns)
     if len(hops.at_ns) < MIN_VALID_ROUNDS:
         raise ClockError(
-            f"only {len(hops.at_ns)} of {first_ns[..., 0].size} rounds of the clock calibration came back; "
+            f"only {len(hops.at_ns)} of {first_ns[..., 0].size} rounds of the clock calibration "
+            "came back; "
             "is a rank stuck?"
         )
     estimate = _estimate(hops)
-    # Limits hold at their own moment; until the estimate's the clocks may have drifted apart.
+    # A limit holds at its own moment; the clocks may drift until the estimate's.
     slack_ns = np.abs(hops.at_ns - estimate.local_ns) * MAX_DRIFT
     limits = float((-hops.back_ns - slack_ns).max()), float((hops.there_ns + slack_ns).min())
     lower, upper = min(limits), max(limits)
@@ -148,8 +149,8 @@ class _Estimate(NamedTuple):
 def _estimate(hops: _Hops) -> _Estimate:
     fastest_ns = hops.at_ns[np.argmin(hops.there_ns + hops.back_ns)]
     elapsed_ns = hops.at_ns - fastest_ns
-    # Ways count as longer, the further they are from the fastest round: games that were interrupted or played again saw
-    # the clocks drift apart, and a way there and a way back from different moments make a round trip of nothing.
+    # The further from the fastest round, the longer a way counts. In games that were interrupted or
+    # repeated the clocks drifted, and ways from different moments would add up to too short a trip.
     slack_ns = np.abs(elapsed_ns) * MAX_DRIFT
     there = _shortest_ways(hops.lane, hops.there_ns + slack_ns, elapsed_ns)
     back = _shortest_ways(hops.lane, hops.back_ns + slack_ns, elapsed_ns)
@@ -162,7 +163,7 @@ def _estimate(hops: _Hops) -> _Estimate:
 
 
 class _Ways(NamedTuple):
-    """The shortest ways in one direction: mean, mean less the very shortest, mean time since the fastest round."""
+    """The shortest ways in one direction: mean, mean less minimum, mean time after the fastest."""
 
     mean_ns: float
     excess_ns: float
@@ -189,7 +190,7 @@ def _shortest_ways(lane: np.ndarray, ways_ns: np.ndarray, elapsed_ns: np.ndarray
 
 
 def step_from_readings(readings_ticks: np.ndarray, ticks_per_second: float) -> float:
-    """The clock's step in ns: the smallest difference between successive readings that differ."""
+    """The clock's step in ns: the smallest difference between successive unequal readings."""
     differences = np.diff(readings_ticks.astype(np.int64))
     positive = differences[differences > 0]
     return (

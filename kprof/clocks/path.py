@@ -1,10 +1,10 @@
-"""The offset of one rank's clock to the reference over a recording: interpolated between calibrations, and how wrong
-that may be.
+"""A rank's clock offset over a recording: interpolated between calibrations, with its error.
 
-Drift is not constant: half of the largest distance of a calibration from the line through its neighbours is added to
-the bound (a parabola would need a quarter), and never less than what was measured on H200 over the same gap
-(CURVATURE_PRIOR). A calibration that is worse than what its neighbours say about its moment is left out. Launches
-outside of the calibrations widen the bound by what the nearest line may be wrong by so far away.
+Drift is not constant. So the bound grows by half the largest distance of a calibration from the
+line through its neighbours (a parabola would need a quarter), and by no less than what was measured
+on H200 over the same gap (CURVATURE_PRIOR). A calibration with a wider bound than its neighbours
+give for its moment is left out. For launches outside of the calibrations, the bound grows by the
+error that the nearest line may have there.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import numpy as np
 
 from kprof.clocks.offset import MAX_DRIFT
 
-# (gap in s, ns): worst error of a straight line over a gap, against calibrations every second, two hosts of H200. Below
-# the first gap it is taken to shrink with the power 1.5 (a random walk of the rate), above the last to grow with it.
+# (gap in s, ns): worst error of a straight line over a gap, against calibrations every second, on
+# two hosts of H200. Outside of these gaps it is assumed to follow the power 1.5 (a random walk of
+# the rate).
 CURVATURE_PRIOR: Final = ((10.0, 68.0), (30.0, 340.0), (60.0, 703.0), (110.0, 1498.0))
 _PRIOR_POWER: Final = 1.5
 
@@ -54,12 +55,12 @@ def _moment(point: Point) -> int:
 
 @dataclass(frozen=True)
 class ClockPath:
-    """A rank's offset to the reference over its calibrations; without points it is the reference itself."""
+    """A rank's offset to the reference over its calibrations; the reference has no points."""
 
     points: tuple[Point, ...] = ()
 
     def at(self, local_ns: int) -> float:
-        """The offset, interpolated, or held on the nearest line."""
+        """The offset, interpolated, or on the nearest line."""
         if len(self.points) < 2:
             return self.points[0].offset_ns if self.points else 0.0
         idx = bisect.bisect_right(self.points, local_ns, 1, len(self.points) - 1, key=_moment) - 1
@@ -82,7 +83,7 @@ class ClockPath:
 
     @property
     def curvature_ns(self) -> float:
-        """What interpolation may be wrong by: half of what calibrations lie off the line through their neighbours."""
+        """The error of interpolation: half of how far calibrations are off the neighbours' line."""
         prior = max((curvature_prior_ns(gap / 1e9) for gap in self.gaps_ns), default=0.0)
         measured = 0.0
         for before, middle, after in zip(
@@ -93,7 +94,7 @@ class ClockPath:
         return max(prior, measured / 2)
 
     def extrapolation_ns(self, outside: Outside) -> float:
-        """What the nearest line may be wrong by at launches before the first or after the last calibration."""
+        """The error of the nearest line at launches before or after all calibrations."""
         if not self.points or outside == ALL_INSIDE:
             return 0.0
         if len(self.points) == 1:
@@ -103,7 +104,7 @@ class ClockPath:
 
 
 def _beyond_ns(distance_ns: float, one: Point, other: Point) -> float:
-    """The slope between two calibrations is as uncertain as they are, and changes as over the whole distance."""
+    """A slope is as uncertain as its two calibrations, and changes over the whole distance."""
     gap_ns = max(other.local_ns - one.local_ns, 1)
     slope = (one.bound_ns + other.bound_ns) / gap_ns
     whole_ns = gap_ns + distance_ns
@@ -111,7 +112,7 @@ def _beyond_ns(distance_ns: float, one: Point, other: Point) -> float:
 
 
 def curvature_prior_ns(gap_s: float) -> float:
-    """What a straight line over a gap between two calibrations may be wrong by, from CURVATURE_PRIOR."""
+    """The error of a straight line over a gap between two calibrations, from CURVATURE_PRIOR."""
     gaps, errors = zip(*CURVATURE_PRIOR, strict=True)
     if gap_s <= gaps[0]:
         return float(errors[0] * (max(gap_s, 0.0) / gaps[0]) ** _PRIOR_POWER)
@@ -121,7 +122,7 @@ def curvature_prior_ns(gap_s: float) -> float:
 
 
 def without_outliers(points: Sequence[Point]) -> list[Point]:
-    """Leave out calibrations that are much worse than the line through their neighbours; the ends stay."""
+    """Leave out calibrations much worse than the line through their neighbours; keep both ends."""
     kept = list(points)
     idx = 1
     while idx + 1 < len(kept):

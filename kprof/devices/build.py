@@ -1,7 +1,8 @@
 """Compiles one kernel source for one target into a shared library with a C interface, and keeps it.
 
-The cache key covers the text of the source and of every header that it may include, all flags, the compiler's version
-and the ABI version: there is nothing to invalidate by hand. Ranks that start together build once (a file lock).
+The cache key covers the text of the source and of every header that it may include, all flags, the
+compiler's version and the ABI version, so nobody has to invalidate it. Ranks that start together
+build once (a file lock).
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def _sanitizers_of_environment() -> tuple[str, ...]:
 class BuildOptions:
     """How to compile a kernel source. `warp_width` and `sanitizers` matter on the CPU target only.
 
-    `arch` names one architecture or several with commas between them; without it those of this machine's devices are
-    taken, or the target's default where there are none.
+    `arch` names architectures, separated by commas; by default those of this machine's devices, or
+    the target's default without devices.
     """
 
     target: Target = Target.CPU
@@ -62,7 +63,7 @@ class BuildOptions:
 
     @staticmethod
     def for_device(device: str) -> BuildOptions:
-        """How to compile for "cpu" or a torch device such as "cuda:3": for exactly its architecture."""
+        """How to compile for "cpu" or a torch device such as "cuda:3": for its architecture."""
         return BuildOptions(target_of_device(device), arch_of_device(device))
 
     @property
@@ -72,16 +73,19 @@ class BuildOptions:
 
 
 def build_library(source: Path, options: BuildOptions) -> Path:
-    """Compile `source` into a shared library, return its path; raises BuildError with the compiler's first errors."""
+    """Compile `source` into a shared library and return its path.
+
+    Raises BuildError with the compiler's first errors.
+    """
     compiler = find_compiler(options.target) or require_target(options.target)
     flags = record_of(options.target).library_flags(options, compiler)
     return _build(source, options, compiler, _common_flags(source, options) + flags, "so")
 
 
 def build_device_code(source: Path, options: BuildOptions) -> Path:
-    """Compile only the device side, for disassembly: a cubin for CUDA, a code object for HIP. No device is needed.
+    """Compile the device side, for disassembly: a cubin for CUDA, a code object for HIP.
 
-    For one architecture: the first, where this machine's devices have several.
+    Needs no device. For one architecture: the first, where this machine's devices have several.
     """
     device_code_flags = record_of(options.target).device_code_flags
     if device_code_flags is None:
@@ -94,7 +98,7 @@ def build_device_code(source: Path, options: BuildOptions) -> Path:
 
 
 def load_library(source: Path, options: BuildOptions) -> ctypes.CDLL:
-    """Build and load; calls release the interpreter lock, so ranks can be threads.
+    """Build and load. Calls release the interpreter lock, so ranks can be threads.
 
     Raises BuildError, and TargetError where the library cannot work in this process.
     """
@@ -128,7 +132,8 @@ def _build(
                 _compile(source, options.target, compiler, flags, output)
     except OSError as error:
         raise BuildError(
-            f"cannot write the build cache {output.parent}: {error.strerror}; set {CACHE_VARIABLE} to a "
+            f"cannot write the build cache {output.parent}: {error.strerror}; "
+            f"set {CACHE_VARIABLE} to a "
             "directory that can be written"
         ) from error
     return output
@@ -139,7 +144,7 @@ def _compile(
 ) -> None:
     with tempfile.TemporaryDirectory(dir=output.parent) as scratch:
         built = Path(scratch) / output.name
-        # Libraries (-l) must follow the source that needs them.
+        # Libraries (-l) must come after the source that needs them.
         late = [flag for flag in flags if flag.startswith("-l")]
         early = [flag for flag in flags if not flag.startswith("-l")]
         command = [compiler.path, *early, str(source), "-o", str(built), *late]

@@ -18,7 +18,8 @@ def _find_compiler() -> Compiler | None:
 def _library_flags(options: BuildOptions, compiler: Compiler) -> list[str]:
     flags = ["-x", "c++", "-fPIC", "-shared", "-Wall", "-Wextra", "-U_FORTIFY_SOURCE"]
     if "clang" not in compiler.version:
-        # Statics of inline functions must not be shared between libraries of different warp widths in one process.
+        # Libraries of different warp widths in one process must not share statics of inline
+        # functions.
         flags.append("-fno-gnu-unique")
     flags.append(f"-DKPROF_CPU_WARP_WIDTH={options.warp_width}")
     if options.sanitizers:

@@ -22,7 +22,7 @@ _NOT_OURS: Final = "nothing, unless ranks shall run there: then start the contai
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at; `remedy` is empty when it is fine."""
+    """One check; `remedy` is empty when all is well."""
 
     name: str
     is_ok: bool
@@ -31,7 +31,7 @@ class Check:
 
 
 def examine() -> list[Check]:
-    """Look at Python, every target, and every extra; loads none of them and starts no kernel."""
+    """Check Python, every target and every extra, without loading them or starting a kernel."""
     from kprof.devices import targets
 
     statuses = targets.probe()
@@ -60,7 +60,7 @@ def _check_extra(extra: str, package: str, purpose: str) -> Check:
 
 
 def _check_torch_build(statuses: Sequence[TargetStatus]) -> list[Check]:
-    """A torch without GPU support beside a GPU: recording would stay on the CPU."""
+    """A torch without GPU support on a machine with a GPU: recording would stay on the CPU."""
     gpus = [
         status.target.value
         for status in statuses

@@ -1,6 +1,7 @@
-"""What the library asks of a GPU's runtime, through torch: all of kprof's calls of torch.cuda, which serves ROCm too.
+"""All that kprof asks of a GPU's runtime, through torch.cuda, which serves ROCm too.
 
-A device is "cpu" or a torch device such as "cuda:3". On "cpu" there is nothing to wait for: launches run to their end.
+A device is "cpu" or a torch device such as "cuda:3". On "cpu" there is nothing to wait for: a
+launch returns when it has finished.
 """
 
 from __future__ import annotations
@@ -26,24 +27,25 @@ def synchronize(device: str | torch.device | None = None) -> None:
 
 
 def make_current(device: str) -> None:
-    """Make a GPU the one that this thread launches on."""
+    """Make this thread launch on that GPU."""
     import torch
 
     torch.cuda.set_device(device)
 
 
 def current_stream(device: str) -> int | None:
-    """Torch's current stream, so that launches keep their place among the caller's other work."""
+    """Torch's current stream, so that launches stay in order with the caller's other work."""
     if device == "cpu":
         return None
     import torch
 
-    # What torch.cuda.current_stream().cuda_stream gives, without the object, which takes longer than a launch may.
+    # The same as torch.cuda.current_stream().cuda_stream, whose object takes longer than a launch
+    # may.
     return torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
 
 
 def stream_reader(device: str) -> Callable[[], int | None]:
-    """What gives the current stream of `device` at every call, at the least cost to the host."""
+    """A function that returns the current stream of `device`, as fast as the host can."""
     if device == "cpu":
         return lambda: None
     import torch
@@ -52,7 +54,7 @@ def stream_reader(device: str) -> Callable[[], int | None]:
 
 
 def elsewhere_reader(device: str) -> Callable[[], bool]:
-    """What tells at every call whether another device is current, at the least cost to the host."""
+    """A function that tells whether another device is current, as fast as the host can."""
     if device == "cpu":
         return lambda: False
     import torch
@@ -83,7 +85,7 @@ def with_number(device: str) -> str:
 
 
 def follow(device: str, previous: int) -> None:
-    """What is launched on the current stream from now on waits for what `previous` has been given so far."""
+    """Make later launches on the current stream wait for all launches so far on `previous`."""
     import torch
 
     stream = torch.cuda.ExternalStream(previous, device=device)  # type: ignore[no-untyped-call]
@@ -105,7 +107,7 @@ def properties_of(device: str) -> Any:
 
 
 def note_moment(device: str) -> Any:
-    """A moment in the device's current stream, for `elapsed_us`."""
+    """A point in the device's current stream, for `elapsed_us`."""
     if device == "cpu":
         return time.perf_counter_ns()
     import torch
@@ -116,7 +118,7 @@ def note_moment(device: str) -> Any:
 
 
 def elapsed_us(begin: Any, end: Any) -> float:
-    """Microseconds between two moments of one device, after everything on it has finished."""
+    """Microseconds between two points of one device, after everything on it has finished."""
     if isinstance(begin, int):
         return float(end - begin) / 1e3
     return float(begin.elapsed_time(end)) * 1e3
@@ -127,9 +129,10 @@ _STAGING_BYTES: Final = 4 << 20
 
 
 class SideCopy:
-    """Copies device memory to the host while a kernel runs, or hangs, and another thread waits for it.
+    """Copies device memory to the host while a kernel runs or hangs, and another thread waits for
+    it.
 
-    What that takes is allocated when this is made: an allocation may wait for running kernels.
+    Everything is allocated at creation: an allocation may wait for running kernels.
     """
 
     def __init__(self, device: torch.device) -> None:

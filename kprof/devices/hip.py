@@ -1,4 +1,4 @@
-"""AMD: ROCm's hipcc or Debian's clang, the devices of AMD's kernel driver, the HIP runtime that torch has loaded."""
+"""AMD: ROCm's hipcc or Debian's clang, the kernel driver's devices, the HIP runtime of torch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KFD_NODES: Final = Path("/sys/class/kfd/kfd/topology/nodes")
 
 
 def _find_compiler() -> Compiler | None:
-    """ROCm's hipcc; where there is none Debian's clang, which needs to be told where AMD's libraries are."""
+    """ROCm's hipcc, else Debian's clang, which has to be told where AMD's libraries are."""
     if hipcc := first_working(_places_of_hipcc()):
         return hipcc
     libraries = next((path for path in _DEVICE_LIBRARY_DIRS if path.is_dir()), None)
@@ -42,12 +42,12 @@ def _find_compiler() -> Compiler | None:
 
 
 def _places_of_hipcc() -> Iterator[Path]:
-    """Where ROCm may be, in the order in which it is looked for; the newest of several in /opt first."""
+    """Where ROCm may be, in order of preference; of several in /opt the newest first."""
     for variable in ("ROCM_PATH", "HIP_PATH"):
         if root := os.environ.get(variable):
             yield Path(root) / "bin" / "hipcc"
     in_path = shutil.which("hipcc")
-    # Debian's is too old for gfx942: its libraries with a newer clang are not.
+    # Debian's hipcc is too old for gfx942, but its libraries work with a newer clang.
     if in_path and Path(in_path).resolve() != _SYSTEM_HIPCC.resolve():
         yield Path(in_path)
     yield _OPT / "rocm" / "bin" / "hipcc"
@@ -66,7 +66,7 @@ def _find_devices() -> Devices:
         try:
             properties = _properties_of(node)
         except OSError as error:
-            # What the driver answers for GPUs that the container's device cgroup does not have.
+            # The driver's answer for GPUs outside of the container's device cgroup.
             unusable.append(f"the GPU of KFD node {node.name} is not ours: {error.strerror}")
             continue
         if properties.get("simd_count", 0) > 0:  # nodes of CPUs have 0
@@ -80,7 +80,7 @@ def _properties_of(node: Path) -> dict[str, int]:
 
 
 def _arch_of_version(version: int) -> str:
-    """90010 is gfx90a, 90402 is gfx942: decimal in the driver, the last two digits hexadecimal in the name."""
+    """90010 is gfx90a, 90402 is gfx942: decimal in the driver, hexadecimal digits in the name."""
     major, minor, step = version // 10_000, version // 100 % 100, version % 100
     return f"gfx{major}{minor:x}{step:x}" if version else ""
 
@@ -107,10 +107,10 @@ def _device_code_flags(options: BuildOptions, compiler: Compiler) -> list[str]:
 
 
 def _device_libraries(system_dir: Path) -> Path:
-    """Debian's bitcode libraries plus aliases for the architectures they do not name yet.
+    """Debian's bitcode libraries plus aliases for the architectures that they do not name yet.
 
-    gfx942 and gfx950 have the instruction set of gfx940 as far as these libraries are concerned: each file only sets
-    a constant with the version number.
+    For these libraries, gfx942 and gfx950 have the instruction set of gfx940: each file only sets a
+    constant with the version number.
     """
     aliased = cache_dir() / "amdgcn-bitcode"
     aliased.mkdir(parents=True, exist_ok=True)
@@ -124,9 +124,10 @@ def _device_libraries(system_dir: Path) -> Path:
 
 
 def _share_runtime(library: Path) -> None:
-    """Make a library use the HIP runtime that this process has, as a rule torch's. A second would not see its memory.
+    """Make a library use the HIP runtime of this process, usually torch's.
 
-    Raises TargetError where the library was built for another major version.
+    A second runtime would not see its memory. Raises TargetError where the library was built for
+    another major version.
     """
     loaded = _loaded_runtime()
     if loaded is None:
@@ -134,7 +135,8 @@ def _share_runtime(library: Path) -> None:
     wanted, found = _wanted_major(library), _major_of(loaded)
     if wanted and found and wanted != found:
         raise TargetError(
-            f"kernels are built with HIP {wanted} here, and this process has loaded HIP {found} ({loaded}); "
+            f"kernels are built with HIP {wanted} here, and this process has loaded HIP {found} "
+            f"({loaded}); "
             f"set ROCM_PATH to a ROCm {found}, or install a torch for ROCm {wanted}"
         )
     ctypes.CDLL(str(loaded), mode=ctypes.RTLD_GLOBAL)
@@ -148,13 +150,13 @@ def _loaded_runtime() -> Path | None:
 
 
 def _wanted_major(library: Path) -> int:
-    """From the name of the runtime that the library asks the loader for; 0 where it has no number."""
+    """From the name of the runtime that the library asks for; 0 where it has no number."""
     found = re.search(rb"libamdhip64\.so\.(\d+)", library.read_bytes())
     return int(found[1]) if found else 0
 
 
 def _major_of(runtime: Path) -> int:
-    """From the file's name; torch's copy has no number in it, and torch knows."""
+    """From the file's name. Torch's copy has no number in its name, but torch knows it."""
     if found := re.search(r"\.so\.(\d+)", runtime.name):
         return int(found[1])
     version = getattr(getattr(sys.modules.get("torch"), "version", None), "hip", None)

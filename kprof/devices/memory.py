@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Memory(Protocol):
-    """Bytes that kernels can write and the host can copy; `address` is a multiple of CHUNK_BYTES."""
+    """Bytes that kernels write and the host copies; `address` is a multiple of CHUNK_BYTES."""
 
     address: int
     size_bytes: int
@@ -30,7 +30,10 @@ class Memory(Protocol):
         """Allocate what `peek` needs."""
 
     def peek(self, begin: int, end: int) -> np.ndarray:
-        """A copy of the bytes [begin, end) as they are now, while kernels run; after `prepare_to_peek`."""
+        """A copy of the bytes [begin, end) as they are now, while kernels run.
+
+        Call `prepare_to_peek` once before.
+        """
 
     def write(self, begin: int, data: np.ndarray) -> None:
         """Copy bytes in."""
@@ -39,14 +42,14 @@ class Memory(Protocol):
         """Zero the bytes [begin, end)."""
 
     def store_u32(self, begin: int, value: int) -> None:
-        """Store a 32-bit number before what is launched next, without waiting for what runs."""
+        """Store a 32-bit number before the next launch, without waiting for running kernels."""
 
 
 class HostMemory:
     """Memory of this process, for the CPU target."""
 
     def __init__(self, size_bytes: int) -> None:
-        # np.zeros takes fresh pages from the system: nothing is touched until a kernel writes there.
+        # np.zeros maps fresh pages: nothing is touched until a kernel writes there.
         whole = np.zeros(size_bytes + abi.CHUNK_BYTES, dtype=np.uint8)
         skip = -whole.ctypes.data % abi.CHUNK_BYTES
         self._bytes = whole[skip : skip + size_bytes]
@@ -103,7 +106,7 @@ class TorchMemory:
         return copy
 
     def prepare_to_peek(self) -> None:
-        """Allocate pinned memory and a stream, neither of which can be had while a kernel hangs."""
+        """Allocate pinned memory and a stream: impossible while a kernel hangs."""
         self._side = gpu.SideCopy(self._bytes.device)
 
     def peek(self, begin: int, end: int) -> np.ndarray:
@@ -123,20 +126,24 @@ class TorchMemory:
         gpu.synchronize(self._bytes.device)
 
     def store_u32(self, begin: int, value: int) -> None:
-        """Store a number from a small kernel on the current stream, which may also be one that a graph captures."""
+        """Store a number from a small kernel on the current stream, which a graph may capture."""
         import torch
 
         self._bytes[begin : begin + 4].view(torch.int32).fill_(value)
 
 
 def allocate(size_bytes: int, device: str) -> Memory:
-    """Memory on `device`: "cpu", or a torch device such as "cuda:3"; raises ArenaError when there is not enough."""
+    """Memory on "cpu" or a torch device such as "cuda:3".
+
+    Raises ArenaError if there is too little.
+    """
     try:
         return HostMemory(size_bytes) if device == "cpu" else TorchMemory(size_bytes, device)
     except (MemoryError, RuntimeError) as error:
-        # torch.OutOfMemoryError is a RuntimeError; what else torch raises here speaks for itself.
+        # torch.OutOfMemoryError is a RuntimeError; torch's other errors here speak for themselves.
         if isinstance(error, RuntimeError) and "out of memory" not in str(error).lower():
             raise
         raise ArenaError(
-            f"no room for a record arena of {size_bytes >> 20:,} MiB on {device}; give a smaller --arena-size"
+            f"no room for a record arena of {size_bytes >> 20:,} MiB on {device}; "
+            "give a smaller --arena-size"
         ) from error

@@ -1,7 +1,6 @@
-"""What a target is: one record of everything that differs between targets, apart from the target's header.
+"""What a target is: a record of everything that differs between targets, except its header.
 
-cpu.py, cuda.py and hip.py each make one. To add a target, write its header in include/kprof/platform/, a record with
-the function that finds its compiler, and a line in targets.py.
+cpu.py, cuda.py and hip.py each make one. docs/extending.md says how to add a target.
 """
 
 from __future__ import annotations
@@ -28,7 +27,10 @@ class Target(str, Enum):
 
 @dataclass(frozen=True)
 class Compiler:
-    """A compiler for one target. `device_library_dir` is set where clang must be told about AMD's bitcode libraries."""
+    """A compiler for one target.
+
+    Clang needs `device_library_dir` to find AMD's bitcode libraries.
+    """
 
     path: str
     version: str
@@ -39,7 +41,7 @@ class Compiler:
 class Devices:
     """The devices of one target on this machine: an architecture each, "" where it has no name.
 
-    `unusable` has a sentence for each device that this process may not use.
+    `unusable` has a sentence for each device that this process must not use.
     """
 
     archs: tuple[str, ...]
@@ -64,7 +66,7 @@ class TargetRecord:
     library_flags: Flags  # for a shared library, with the host's side
     device_code_flags: Flags | None = None  # for the device's side alone
     compiler_environment: tuple[tuple[str, str], ...] = ()
-    # Called with each library before it is loaded: raises TargetError where it cannot work in this process.
+    # Called with each library before it is loaded; raises TargetError if it cannot work here.
     before_loading: Callable[[Path], None] | None = None
 
     @property
@@ -74,7 +76,7 @@ class TargetRecord:
 
 
 def first_working(candidates: Iterable[str | Path]) -> Compiler | None:
-    """The first compiler that is there and answers --version."""
+    """The first compiler that exists and answers --version."""
     for candidate in candidates:
         path = shutil.which(str(candidate)) if candidate else None
         if path is None:

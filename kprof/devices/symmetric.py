@@ -1,11 +1,13 @@
 """Symmetric memory: the same number of bytes on every rank, each part writable by all ranks.
 
-An object lies at the same offset on every rank, so a kernel needs the bases only. Three ways, chosen by where the
-ranks are:
+An object is at the same offset on every rank, so a kernel needs only the bases. Where the ranks are
+decides how:
 
     threads of one process       plain memory, addresses exchanged
-    processes of one host, CPU   files in shared memory, mapped by all, unlinked at once so that nothing is left behind
-    processes of one host, GPU   one allocation per GPU, opened by the others through an IPC handle (peer_memory.hip)
+    processes of one host, CPU   files in shared memory, mapped by all; unlinked at once, so that
+                                 none is left behind
+    processes of one host, GPU   an allocation per GPU, which the others open through an IPC handle
+                                 (peer_memory.hip)
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ _SHARED_MEMORY_DIR: Final = Path("/dev/shm")
 
 
 class SymmetricHeap:
-    """`size_bytes` of zeroed memory per rank; `bases[r]` is where this process sees rank r's part. Creation is
-    collective.
+    """`size_bytes` of zeroed memory per rank; this process sees rank r's part at `bases[r]`.
 
-    `device` is "cpu" or a torch device; on a GPU it must be the current one. Raises TargetError when the ranks are on
-    several hosts, when there is too little memory, or when GPUs cannot reach each other.
+    Creation is collective. `device` is "cpu" or the current GPU as a torch device. Raises
+    TargetError when the ranks are on several hosts, memory is too small, or GPUs cannot reach each
+    other.
     """
 
     def __init__(self, group: Group, size_bytes: int, device: str = "cpu") -> None:
@@ -51,14 +53,14 @@ class SymmetricHeap:
             self.bases = self._keep[0].bases
         elif all(place[1] == os.getpid() for place in places):
             self.bases = tuple(group.all_gather(self._allocate()))
-            # As many meetings as files need: hosts of one group may choose differently.
+            # As many barriers as with files: other hosts of the group may use those.
             group.barrier()
         else:
             self.bases = self._map_files(group)
         group.barrier()
 
     def close(self) -> None:
-        """Give the memory back. The caller makes sure that no rank still writes to it."""
+        """Free the memory. The caller makes sure that no rank still writes to it."""
         for memory in self._keep:
             if isinstance(memory, _PeerMemory):
                 memory.close()
@@ -154,13 +156,14 @@ def _load_peer_library(target: Target) -> ctypes.CDLL:
 
 
 def _create_file(path: Path, size_bytes: int) -> str:
-    """Reserve the whole file now, so that a full disk is a sentence here and not a bus error later."""
+    """Reserve the whole file, so that a full disk means an error here and not SIGBUS later."""
     try:
         with path.open("xb") as file:
             os.posix_fallocate(file.fileno(), 0, size_bytes)
     except OSError as error:
         return (
-            f"cannot reserve {size_bytes} bytes of shared memory in {path.parent}: {error.strerror}; "
+            f"cannot reserve {size_bytes} bytes of shared memory in {path.parent}: "
+            f"{error.strerror}; "
             "use a smaller shape or fewer ranks, or enlarge it"
         )
     return ""

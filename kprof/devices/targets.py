@@ -1,4 +1,4 @@
-"""Which targets there are, which this machine can build for and run on, and with which compiler."""
+"""All targets, and which of them this machine can build for and run on, with which compiler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kprof.devices.record import Target as Target
 from kprof.devices.record import TargetRecord as TargetRecord
 from kprof.errors import TargetError
 
-# In the order in which `best_target` asks; the CPU comes last and can always run.
+# In the order of `best_target`. The CPU comes last and can always run.
 _RECORDS: Final = {record.target: record for record in (CUDA, HIP, CPU)}
 
 
@@ -28,7 +28,7 @@ def record_of(target: Target) -> TargetRecord:
 
 
 def target_of_device(device: str) -> Target:
-    """The target behind "cpu" or a torch device such as "cuda:3" (which is what ROCm's torch calls its devices too)."""
+    """The target of "cpu" or a torch device such as "cuda:3" (ROCm's torch uses that name, too)."""
     if device == "cpu":
         return Target.CPU
     import torch
@@ -38,7 +38,10 @@ def target_of_device(device: str) -> Target:
 
 @dataclass(frozen=True)
 class TargetStatus:
-    """What `kprof doctor` says about one target; `unusable` has a sentence for each device that it may not use."""
+    """What `kprof doctor` says about a target.
+
+    `unusable` has a sentence per device out of reach.
+    """
 
     target: Target
     can_build: bool
@@ -55,12 +58,12 @@ class TargetStatus:
 
 
 def probe() -> list[TargetStatus]:
-    """The state of every target on this machine. Asks drivers and compilers for their versions, nothing else."""
+    """The state of every target here. Only asks drivers and compilers for their versions."""
     return [_status(target) for target in Target]
 
 
 def best_target() -> Target:
-    """The target that `kprof demo` uses: a GPU when one can be built for and run on, else the CPU."""
+    """The target that `kprof demo` uses: a GPU if kernels can be built and run, else the CPU."""
     for target in _RECORDS:
         if count_devices(target) > 0 and find_compiler(target) is not None:
             return target
@@ -86,7 +89,7 @@ def find_compiler(target: Target) -> Compiler | None:
 
 @dataclass(frozen=True)
 class DeviceDescription:
-    """What a recording says of the device it was made on; `num_processors` are a GPU's SMs or CUs, 0 for the CPU."""
+    """The device of a recording; `num_processors` counts a GPU's SMs or CUs, 0 for the CPU."""
 
     target: Target
     name: str
@@ -95,7 +98,10 @@ class DeviceDescription:
 
 
 def describe_device(device: str) -> DeviceDescription:
-    """The device behind "cpu" or a torch device such as "cuda:3"; raises TargetError where there is none."""
+    """The device "cpu" or a torch device such as "cuda:3".
+
+    Raises TargetError if it does not exist.
+    """
     if device == "cpu":
         machine = platform.machine()
         return DeviceDescription(Target.CPU, f"CPU {machine}", machine)
@@ -103,7 +109,7 @@ def describe_device(device: str) -> DeviceDescription:
         target = target_of_device(device)
         properties = gpu.properties_of(device)
     except (ImportError, AssertionError, RuntimeError, ValueError) as error:
-        # torch has a different exception for every way in which there is no such device.
+        # torch raises many kinds of exceptions for a device that does not exist.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise TargetError(
             f'there is no device {device!r} here ({reason}); pass device="cpu", or run kprof doctor'
@@ -113,11 +119,11 @@ def describe_device(device: str) -> DeviceDescription:
 
 
 def arch_of_device(device: str) -> str:
-    """What to compile for so that kernels run on a device; "" for the CPU."""
+    """The architecture to compile for, so that kernels run on a device; "" for the CPU."""
     target = target_of_device(device)
     if target is Target.CPU:
         return ""
-    # AMD names features behind the architecture: gfx942:sramecc+:xnack-.
+    # AMD adds features to the architecture: gfx942:sramecc+:xnack-.
     return record_of(target).arch_of(gpu.properties_of(device)).split(":")[0]
 
 
@@ -134,7 +140,10 @@ def count_devices(target: Target) -> int:
 
 
 def archs_of_devices(target: Target) -> tuple[str, ...]:
-    """The architectures of this machine's devices, each once; the target's default where there is none."""
+    """The architectures of this machine's devices, each once.
+
+    Without devices the target's default.
+    """
     record = record_of(target)
     return tuple(dict.fromkeys(filter(None, record.find_devices().archs))) or (record.default_arch,)
 

@@ -38,8 +38,9 @@ def import_events(
 ) -> ImportSummary:
     """Make a capture of files of the format called `name`.
 
-    `regions` gives categories and kinds by name; `bound_ns` says that all ranks share a clock so well. Raises
-    ForeignFormatError for files that are not of the format, OutputExistsError, CaptureError.
+    `regions` gives categories and kinds by name; `bound_ns` states that the ranks share a clock
+    within that bound. Raises ForeignFormatError for files that are not of the format,
+    OutputExistsError, CaptureError.
     """
     from kprof.importers.foreign import ReadOptions, write_foreign
 

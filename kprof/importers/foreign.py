@@ -55,10 +55,11 @@ class ImportSummary:
 
 @dataclass(frozen=True)
 class ForeignEvents:
-    """Events of all ranks in ns of each rank's clock; columns have shape (n,). `name` indexes `names`.
+    """Events of all ranks in ns of each rank's clock; columns have shape (n,). `name` indexes
+    `names`.
 
-    `marks` are the names of instants. `guesses` are sentences that stay in the capture: what the reader of the format
-    had to guess; `notices` are told once: what it left out.
+    `marks` are the names of instants. `guesses` say what the reader of the format had to guess, and
+    stay in the capture; `notices` say what it left out, and are printed once.
     """
 
     rank: NDArray[np.int64]
@@ -84,10 +85,10 @@ class ForeignEvents:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What users say of files whose format does not; None where they say nothing.
+    """What users know about files whose format does not say it; None where they say nothing.
 
-    `names` name tags, `tick_ns` is the length of a unit of time, `is_rank_in_tid` that writers added the rank to every
-    thread id.
+    `names` are the names of tags, `tick_ns` is the length of a tick; with `is_rank_in_tid`, the
+    writer added the rank to every thread id.
     """
 
     names: tuple[str, ...] | None = None
@@ -99,7 +100,8 @@ class ReadOptions:
 class Format:
     """A format that can be imported: `uses` names the fields of ReadOptions that `read` looks at.
 
-    `read` raises ForeignFormatError. It gets several files only where `takes_many` says so: one per rank, rank 0 first.
+    `read` raises ForeignFormatError. With `takes_many` it gets a file per rank, rank 0 first, else
+    one file.
     """
 
     read: Callable[[Sequence[Path], ReadOptions], ForeignEvents]
@@ -116,8 +118,10 @@ def write_foreign(
     bound_ns: float | None,
     force: bool,
 ) -> ImportSummary:
-    """Write a capture. `regions` gives categories and kinds by name; `bound_ns` says that all ranks share a
-    clock so well. What neither says is guessed, and the guesses are kept in the manifest."""
+    """Write a capture. `regions` and `bound_ns` are those of kprof.importers.import_events.
+
+    What regions do not declare is guessed, and the guesses are kept in the manifest.
+    """
     _check(events, origin)
     _check_regions(events, regions, origin)
     fields, payload = _pack_fields(events, origin)
@@ -137,7 +141,7 @@ def write_foreign(
         alignment, note = _alignment(ranks, bound_ns, doubt)
         finish_capture(temporary, output, _manifest(infos, origin, alignment, note, guesses))
     except BaseException:
-        # Unlike a recording that was cut off, an import can be done again.
+        # Unlike a recording that was cut off, an import can be repeated.
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     said = [*events.notices, *describe_declared(declared, _used_names(events)), *guesses]
@@ -163,9 +167,10 @@ def _check(events: ForeignEvents, origin: str) -> None:
     if events.duration_ns.min() < 0:
         row = int(np.argmin(events.duration_ns))
         raise ForeignFormatError(
-            f"{origin}: event {row} ends {-int(events.duration_ns[row])} ns before it starts; fix or remove it"
+            f"{origin}: event {row} ends {-int(events.duration_ns[row])} ns before it starts; "
+            "fix or remove it"
         )
-    # What a capture may hold: what is written here must be read again.
+    # The bounds that reading a capture checks.
     bounds = {"rank": (0, MAX_RANKS - 1)} | EVENT_BOUNDS
     for what in ("rank", "launch", "block", "warp", "start_ns", "duration_ns"):
         column = getattr(events, what)
@@ -175,13 +180,13 @@ def _check(events: ForeignEvents, origin: str) -> None:
         if column.min() < least or column.max() > most:
             strange = int(column.min() if column.min() < least else column.max())
             raise ForeignFormatError(
-                f"{origin} has {what} {strange}, expected {least} to {most}; check the column and the offsets"
+                f"{origin} has {what} {strange}, expected {least} to {most}; "
+                "check the column and the offsets"
             )
 
 
 def _pack_fields(events: ForeignEvents, origin: str) -> tuple[tuple[Field, ...], NDArray[np.int64]]:
-    """Payload fields just wide enough for their values: the largest value of a field is kept free, it means
-    "clamped"."""
+    """Payload fields just wide enough for their values; a field's largest value means "clamped"."""
     fields: list[Field] = []
     payload = np.zeros(len(events), dtype=np.int64)
     shift = 0
@@ -203,7 +208,7 @@ def _pack_fields(events: ForeignEvents, origin: str) -> tuple[tuple[Field, ...],
 def _region_table(
     events: ForeignEvents, known: RegionTable | None, fields: tuple[Field, ...]
 ) -> tuple[RegionTable, NDArray[np.int64]]:
-    """A table in the order of `known`, with the other names behind; and the region id of each name."""
+    """A table in the order of `known`, then the other names; and the region id of each name."""
     names = events.names
     by_name = {region.name: region for region in (known.regions if known else ())}
     ordered = [*by_name, *(name for name in dict.fromkeys(names) if name not in by_name)]
@@ -224,16 +229,17 @@ def _guessed(name: str, events: ForeignEvents) -> Region:
 
 
 def _used_names(events: ForeignEvents) -> list[str]:
-    """Names that events have; a list of tag names may hold others."""
+    """Names that events use; a list of tag names may have more."""
     return [events.names[i] for i in np.unique(events.name).tolist()]
 
 
 def _check_regions(events: ForeignEvents, regions: RegionTable | None, origin: str) -> None:
-    """A regions file of another kernel would change nothing, without a word."""
+    """Refuse a regions file of another kernel, which would silently change nothing."""
     declared = [region.name for region in (regions.regions if regions else ())]
     if declared and not set(declared) & set(events.names):
         raise ForeignFormatError(
-            f"no event of {origin} has a name that the regions file declares: it declares {', '.join(declared[:8])}, "
+            f"no event of {origin} has a name that the regions file declares: "
+            f"it declares {', '.join(declared[:8])}, "
             f"and the events are called {', '.join(_used_names(events)[:8])}"
         )
 
@@ -283,7 +289,7 @@ def _rank_info(
         counts=EventCounts(recorded=len(rows), dropped=events.num_dropped.get(rank, 0)),
         regions=table,
         launches=tuple(
-            # How many blocks there were nobody says: those without events may never have been.
+            # The number of blocks is unknown: some may have no events.
             Launch(launch, events.kernel, ordinal)
             for ordinal, launch in enumerate(launches)
         ),
@@ -292,12 +298,16 @@ def _rank_info(
 
 
 def _doubt_of_clock(events: ForeignEvents) -> str:
-    """Why times of different ranks cannot be compared, whoever says so; empty where nothing shows it."""
+    """Why times of different ranks cannot be compared, even if a bound is stated.
+
+    Empty if they can.
+    """
     start = start_of_all_ranks(events.rank, events.start_ns)
     if start is None:
         return ""
     return (
-        "all ranks start at the same tick, so each rank's own first time was taken off and times of different ranks "
+        "all ranks start at the same tick, so each rank's own first time was taken off and "
+        "times of different ranks "
         "cannot be compared"
     )
 
@@ -308,7 +318,7 @@ def _alignment(
     """One clock with the stated bound, or None and the reason."""
     if doubt or bound_ns is None:
         return None, doubt or _NOT_ALIGNED
-    # Bounds of two ranks add up to the one between them.
+    # The bounds of two ranks add up to the bound between them.
     entries = (RankAlignment(rank, (ClockSegment(0, 0.0),), bound_ns / 2) for rank in ranks)
     return Alignment("stated at import", ranks[0], tuple(entries)), ""
 

@@ -1,4 +1,4 @@
-"""What foreign events do not say and kprof has to guess. Every guess is a sentence, kept in the manifest."""
+"""Guesses about foreign events. Every guess is a sentence that the manifest keeps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _WORDS: Final = {
     Category.SYNC: "sync syncthreads barrier fence lock join rendezvous",
     Category.SEND: "send put push post store write publish broadcast scatter notify",
     Category.RECV: "recv receive get pull fetch load read gather",
-    Category.COMPUTE: "compute work copy gemm matmul mma gemv reduce sum add mul expert mlp attention softmax norm "
+    Category.COMPUTE: "compute work copy gemm matmul mma gemv reduce sum add mul expert mlp "
+    "attention softmax norm "
     "quant dequant cast scale activation epilogue prologue kernel",
 }
 _MAX_NAMED: Final = 12
@@ -33,7 +34,7 @@ def category_of(name: str) -> Category:
 
 
 def describe_categories(names: Sequence[str]) -> list[str]:
-    """A sentence about the categories of names that no region table declares; none where there are no such names."""
+    """Sentences about the categories of names that no region table declares."""
     by_category: dict[Category, list[str]] = {}
     for name in names:
         by_category.setdefault(category_of(name), []).append(name)
@@ -62,17 +63,21 @@ def describe_declared(declared: Sequence[str], found: Iterable[str]) -> list[str
 
 
 def is_rank_in_ids(rank: NDArray[np.int64], thread: NDArray[np.int64]) -> bool:
-    """Whether the thread ids of every rank begin at the rank's number, as in files whose writer added it.
+    """Whether the thread ids of every rank begin at the rank's number, as in files whose writer
+    added it.
 
-    Viewers take a thread with the id of its process as the main thread, so that some writers shift all ids.
+    Viewers treat a thread with the id of its process as the main thread, so some writers shift all
+    ids.
     """
     lowest = _lowest_of_ranks(rank, thread)
     return len(lowest) > 1 and all(int(least) == int(of) for of, least in lowest.items())
 
 
 def start_of_all_ranks(rank: NDArray[np.int64], start: NDArray[Any]) -> int | None:
-    """The time at which every one of several ranks starts, where it is the same: each rank's own first time was taken
-    off then."""
+    """The time at which all of several ranks start, if it is one.
+
+    Then somebody has subtracted each rank's own first time.
+    """
     lowest = set(_lowest_of_ranks(rank, start).values())
     return int(lowest.pop()) if len(lowest) == 1 and len(np.unique(rank)) > 1 else None
 

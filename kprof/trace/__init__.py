@@ -1,7 +1,7 @@
-"""Reading: all ranks of a capture on one clock, as views for SQL, with the part of it that was selected.
+"""Reading: all ranks of a capture on one clock, as views for SQL, or a selected part of them.
 
-`trace.py` has the Trace, `views.py` the SQL behind it, `flows/` joins sends with the waits that they released,
-`selection.py` reads what users select.
+`trace.py` has the Trace, `views.py` its SQL, `flows/` joins sends with the waits that they
+released, `selection.py` parses what users select.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Trace"]
 
 
 def __getattr__(name: str) -> Any:
-    # The command line parses selections before it needs DuckDB and numpy: a trace loads when it is used.
+    # The command line parses selections before it needs DuckDB and numpy, so those load on use.
     if name == "Trace":
         from kprof.trace.trace import Trace
 

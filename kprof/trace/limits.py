@@ -6,13 +6,13 @@ from typing import Final
 
 # A browser takes about 18 s and 1.9 GB for 5 million slices.
 MAX_SLICES: Final = 2_000_000
-# The trace inside a report page: about 15 bytes a slice, so the page grows by some megabytes at most.
+# The trace inside a report page: about 15 bytes a slice, so a page grows by a few megabytes.
 MAX_SLICES_IN_PAGE: Final = 200_000
 # Beyond that, writing the trace into the page takes longer than the rest of the report.
 MAX_EVENTS_IN_PAGE: Final = 2_000_000
 # `kprof record` ends at once: beyond that it leaves findings to `kprof report`.
 MAX_EVENTS_AFTER_RECORDING: Final = 2_000_000
-# Finding takes some 8 s on one core, less than writing the trace: beyond that exports draw no findings.
+# Findings of so many take 8 s on one core, less than writing the trace. Beyond, exports draw none.
 MAX_EVENTS_TO_DRAW_FINDINGS: Final = 5_000_000
 # Counting flows takes seconds: beyond that `kprof info` leaves it to `kprof report`.
 MAX_EVENTS_TO_CHECK_FLOWS: Final = 5_000_000

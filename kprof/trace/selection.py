@@ -1,8 +1,8 @@
-"""The small languages of the command line: ranges, durations, sizes and region patterns. Parsed, never evaluated.
+"""What users type to select: ranges, durations, sizes and region patterns. Parsed, never evaluated.
 
 ranks, blocks, launches   0-3,7            numbers and inclusive ranges
 regions                   dispatch/*,copy  region names with the shell's wildcards
-time                      10us..50us       from..to after the first event; either end may be left out
+time                      10us..50us       from..to after the first event; an end may be missing
 arena size                64MiB            B, KiB, MiB, GiB (binary) or kB, MB, GB (decimal)
 """
 
@@ -117,12 +117,13 @@ def _numbers(name: str, value: Any) -> tuple[int, ...]:
         return tuple(index(number) for number in values)
     except TypeError:
         raise SelectionError(
-            f"{name}: {value!r} is no number; give 1, a list such as [0, 1], or text such as '0-3,7'"
+            f"{name}: {value!r} is no number; "
+            "give 1, a list such as [0, 1], or text such as '0-3,7'"
         ) from None
 
 
 def _regions_like(patterns: Sequence[str], names: Sequence[str]) -> Iterator[str]:
-    """The names that the patterns stand for; one in a list that is a name stands for itself alone."""
+    """The names that patterns match; in a list, a region's own name matches only itself."""
     for pattern in patterns:
         wanted = pattern.strip()
         if pattern in names:
@@ -137,7 +138,8 @@ def _regions_like(patterns: Sequence[str], names: Sequence[str]) -> Iterator[str
 def _extent(trace: Trace) -> str:
     """What there is to select from."""
     row = trace.frame(
-        "SELECT min(launch), max(launch), min(block), max(block), max(end_ns) - min(start_ns) FROM events"
+        "SELECT min(launch), max(launch), min(block), max(block), max(end_ns) - min(start_ns) "
+        "FROM events"
     ).iloc[0]
     first_launch, last_launch, first_block, last_block, length_ns = (int(value) for value in row)
     return (
@@ -153,7 +155,8 @@ def parse_numbers(text: str, what: str) -> tuple[int, ...]:
         match = _RANGE.match(part.strip())
         if match is None:
             raise SelectionError(
-                f"{what} {text!r}: {part.strip()!r} is neither a number nor a range; write it like 0-3,7"
+                f"{what} {text!r}: {part.strip()!r} is neither a number nor a range; "
+                "write it like 0-3,7"
             )
         first = int(match[1])
         last = int(match[2] or first)
@@ -163,14 +166,18 @@ def parse_numbers(text: str, what: str) -> tuple[int, ...]:
             )
         if last - first >= _MAX_NUMBERS:
             raise SelectionError(
-                f"{what} {text!r}: the range {part.strip()} holds more than {_MAX_NUMBERS} numbers; narrow it"
+                f"{what} {text!r}: the range {part.strip()} holds more than {_MAX_NUMBERS} "
+                "numbers; narrow it"
             )
         numbers.update(range(first, last + 1))
     return tuple(sorted(numbers))
 
 
 def match_regions(text: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The region names that match any of the comma-separated patterns; raises SelectionError if one matches none."""
+    """The region names that match any of the comma-separated patterns.
+
+    Raises SelectionError if a pattern matches none.
+    """
     found: dict[str, None] = {}
     for pattern in (part.strip() for part in text.split(",")):
         matches = [name for name in names if name == pattern or fnmatch.fnmatchcase(name, pattern)]

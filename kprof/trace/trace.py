@@ -1,20 +1,22 @@
 """The trace: every rank's events on one clock, ready for questions.
 
-A Trace is immutable. It holds the capture's metadata and a DuckDB connection with these views, over which all analyses
-and exports run, so that nothing needs all events in memory:
+A Trace is immutable. It holds the capture's metadata and a DuckDB connection with these views. All
+analyses and exports run over the views, so none needs all events in memory:
 
-    events    one row per record: event_id, rank, launch, kernel, ordinal, block, warp, region_id, region, category,
-              kind, flags, start_ns, end_ns, duration_ns, payload, hw_id, and one column per payload field (peer,
-              slot, bytes always; NULL where the region has no such field)
-    flows     one row per wait that a send released (kprof.trace.flows says how they are joined): send_event_id,
-              wait_event_id, send_region, wait_region, kernel, ordinal, src, dst, slot, send_block, send_warp,
-              send_start_ns, send_end_ns, wait_block, wait_warp, wait_start_ns, wait_end_ns
-    regions   id, name, category, kind, moment (issue, or complete: ends when memory operations have completed)
+    events    one row per record: event_id, rank, launch, kernel, ordinal, block, warp, region_id,
+              region, category, kind, flags, start_ns, end_ns, duration_ns, payload, hw_id, and one
+              column per payload field (peer, slot, bytes always; NULL where the region has no such
+              field)
+    flows     one row per wait that a send released (kprof.trace.flows says how they are joined):
+              send_event_id, wait_event_id, send_region, wait_region, kernel, ordinal, src, dst,
+              slot, send_block, send_warp, send_start_ns, send_end_ns, wait_block, wait_warp,
+              wait_start_ns, wait_end_ns
+    regions   id, name, category, kind, moment (issue, or complete: ends with its memory operations)
     launches  rank, launch, kernel, ordinal, num_blocks, threads_per_block
     ranks     rank, host, target, device, arch
 
-Times are nanoseconds of the reference rank's clock where the capture is aligned, of each rank's own clock otherwise.
-`warp` is -1 for a track of the whole block.
+Times are nanoseconds of the reference rank's clock where the capture is aligned, else of each
+rank's own clock. `warp` is -1 for a track of the whole block.
 """
 
 from __future__ import annotations
@@ -42,12 +44,12 @@ if TYPE_CHECKING:
 
     from kprof.trace.flows.launches import Side
 
-# A sentence with more numbers in it is not read.
+# Nobody reads a sentence with more numbers.
 _MAX_NAMED: Final = 16
 
 
 class Trace(Queries):
-    """All events of a capture on one clock. Make one with `Trace.open` (or `Trace.from_table` in tests)."""
+    """All events of a capture on one clock. `Trace.open` makes one, `Trace.from_table` in tests."""
 
     def __init__(
         self,
@@ -58,7 +60,7 @@ class Trace(Queries):
     ) -> None:
         self.manifest = manifest
         self.selection = selection
-        # What this is a selection of: which launch answers which is a matter of all of them.
+        # The whole trace: which launch answers which depends on all launches.
         self._whole = whole or self
         self._has_flows = False
         self._source = source
@@ -81,7 +83,7 @@ class Trace(Queries):
 
     @property
     def regions(self) -> RegionTable:
-        """The regions of all kernels and ranks, united by name."""
+        """The regions of all kernels and ranks, merged by name."""
         return self._merged.table
 
     @property
@@ -100,7 +102,10 @@ class Trace(Queries):
 
     @property
     def whole_files(self) -> dict[int, Path]:
-        """The files of the selected ranks, where nothing of a rank is left out; empty for traces in memory."""
+        """The files of the selected ranks if they are selected whole.
+
+        Empty for traces in memory.
+        """
         if self.selection.launches is not None or not can_use_summaries(self.selection):
             return {}
         files = dict(
@@ -134,13 +139,13 @@ class Trace(Queries):
 
     @cached_property
     def cut_sql(self) -> str:
-        """Whether a raw event `e` with its clock segment `c` is among the selected blocks and times, as SQL."""
+        """SQL: is a raw event `e` with its clock segment `c` in the selected blocks and times?"""
         with reading():
             return cut_sql(self._con, self.selection)
 
     @property
     def alignment(self) -> Alignment | None:
-        """How the ranks' clocks were put on one, or None when they were not."""
+        """How the ranks' clocks were aligned, or None when they were not."""
         return self.manifest.alignment
 
     @property
@@ -149,7 +154,7 @@ class Trace(Queries):
         return self.manifest.is_on_one_clock
 
     def require_alignment(self, what: str) -> Alignment | None:
-        """Refuse a cross-rank number on unaligned clocks; None when there is one rank only and nothing to align."""
+        """Refuse a cross-rank number on unaligned clocks; None where there is only one rank."""
         if not self.is_on_one_clock:
             reason = self.manifest.alignment_note or "the recording has no clock calibration"
             raise ClockError(
@@ -159,16 +164,17 @@ class Trace(Queries):
         return self.alignment
 
     def select(self, **words: Any) -> Self:
-        """The part of the trace that these words leave, which are those of the command line; None takes one back.
+        """The part of the trace that these options of the command line select; None takes one back.
 
         ranks, blocks, launches   1, "0-3,7" or a list of numbers; `rank=1` is `ranks=1`, and so on
         regions                   "dispatch/*,copy" or a list of names
-        time                      "10us..50us" after the first event of the capture; either end may be left out
+        time                      "10us..50us" after the first event; an end may be missing
         time_ns                   the same as a pair of numbers
 
             trace.select(rank=1, regions="dispatch/*", time="10us..50us")
 
-        Raises SelectionError for any other word, for text that does not parse, and for unknown ranks and regions.
+        Raises SelectionError for any other word, for text that does not parse, and for unknown
+        ranks and regions.
         """
         selection = replace(self.selection, **fields_of_words(words, self.regions.names))
         _check_selection(self, selection)
@@ -185,7 +191,8 @@ class Trace(Queries):
             statements = duckdb.extract_statements(text)
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise SelectionError(
-                "the query is not one SELECT statement over the views, which is all that kprof runs; "
+                "the query is not one SELECT statement over the views, which is all that kprof "
+                "runs; "
                 "write a SELECT, or open the Parquet files of the capture in DuckDB itself"
             )
         return self.sql(text)
@@ -206,7 +213,7 @@ class Trace(Queries):
 
     def num_events(self) -> int:
         """How many events are selected."""
-        # Counting records reads no column; the view would put every one of them on the common clock first.
+        # Counting records reads no column; the view would align every event first.
         row = self._row("SELECT count(*) FROM selected_raw_events")
         return int(row[0])
 

@@ -1,7 +1,7 @@
-"""The views that a Trace asks: rank-local columns and ids become aligned times and names, in SQL, when they are read.
+"""The SQL behind a Trace: views that turn rank-local columns and ids into aligned times and names.
 
-All joins are against tables of a few rows (regions, launches, clock segments), so a view costs little more than reading
-the columns that a query names. What the views hold is described in trace.py.
+All joins are against tables of a few rows (regions, launches, clock segments), so a view costs
+little more than reading the columns that a query names. trace.py describes the views.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-# The position of an event in its rank's file, with the rank in the bits above: unique over the capture.
+# An event's position in its rank's file, with the rank in the bits above: unique in the capture.
 EVENT_ID_RANK_SHIFT: Final = 40
 STANDARD_FIELDS: Final = ("peer", "slot", "bytes")
 _BASE_COLUMNS: Final = frozenset(
@@ -48,7 +48,7 @@ _BASE_COLUMNS: Final = frozenset(
 
 @dataclass(frozen=True)
 class Selection:
-    """Which events a trace shows. None means all; `time_ns` is (from, to) relative to the first event of the trace."""
+    """Which events a trace shows. None means all; `time_ns` is (from, to) after the first event."""
 
     ranks: tuple[int, ...] | None = None
     blocks: tuple[int, ...] | None = None
@@ -59,7 +59,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the events come from: Parquet files, or one Arrow table; and the stored summaries of ranks, by rank."""
+    """Where events come from: Parquet files or one Arrow table; and stored summaries, by rank."""
 
     files: tuple[Path, ...] = ()
     table: pa.Table | None = None
@@ -67,7 +67,7 @@ class Source:
 
 
 def connect(source: Source) -> duckdb.DuckDBPyConnection:
-    """A private in-memory database that can read the capture's own files and nothing else."""
+    """A private database in memory that can read the capture's own files and nothing else."""
     return locked_database([*source.files, *(path for _, path in source.summaries)])
 
 
@@ -106,7 +106,8 @@ def create_views(
     con.execute(_FLOW_PAIRS_SQL)
     con.execute(f"CREATE VIEW flows AS {_FLOWS_SQL}")
     con.execute(
-        f"CREATE VIEW selected_raw_events AS SELECT e.* FROM raw_events e {_raw_where(con, selection)}"
+        "CREATE VIEW selected_raw_events AS SELECT e.* FROM raw_events e "
+        + _raw_where(con, selection)
     )
     con.execute(f"CREATE VIEW stored_parts AS {_stored_parts_sql(source, selection)}")
 
@@ -115,7 +116,7 @@ _NO_REGION: Final = {"id": -1, "name": "", "category": "other", "kind": "span", 
 
 
 def _register(con: duckdb.DuckDBPyConnection, name: str, rows: list[dict[str, Any]]) -> None:
-    """A small table inside the database, from dicts of one shape."""
+    """A small table inside the database, from dicts with the same keys."""
     import pyarrow as pa
 
     con.register("incoming", pa.Table.from_pylist(rows))
@@ -152,9 +153,9 @@ def _region_rows(ranks: Sequence[RankInfo], merged: MergedTables) -> list[dict[s
 
 
 def field_names(table: RegionTable) -> list[str]:
-    """Payload columns of the `events` view: the standard ones and every other name, unless it hides a base column.
+    """Payload columns of the `events` view: the standard ones, and other names that hide no column.
 
-    Names that differ only in upper and lower case are one column, as in SQL; the first spelling names it.
+    Names that differ only in case are one column, as in SQL; the first spelling names it.
     """
     names = {name: name for name in STANDARD_FIELDS}
     for region in table.regions:
@@ -231,7 +232,7 @@ def _raw_events_sql(con: duckdb.DuckDBPyConnection, source: Source) -> str:
 
 
 def _with_row_numbers(table: pa.Table) -> pa.Table:
-    """Number the rows of each rank, as a file does; numbered once, so that every query sees the same event ids."""
+    """Number the rows of each rank once, as a file does: every query sees the same event ids."""
     import numpy as np
     import pyarrow as pa
 
@@ -244,21 +245,27 @@ def _with_row_numbers(table: pa.Table) -> pa.Table:
 
 
 def _events_sql(table: RegionTable) -> str:
-    """Local ticks and ids to aligned times and names; all joins are against tables of a few rows."""
+    """Local ticks and ids to aligned times and names.
+
+    All joins are against tables of a few rows.
+    """
     fields = ",\n".join(
-        f"CAST((e.payload >> r.{sql_name(f'{name}_shift')}) & r.{sql_name(f'{name}_mask')} AS BIGINT)"
+        f"CAST((e.payload >> r.{sql_name(f'{name}_shift')}) "
+        f"& r.{sql_name(f'{name}_mask')} AS BIGINT)"
         f" AS {sql_name(name)}"
         for name in field_names(table)
     )
     return f"""
         SELECT (CAST(e.rank AS BIGINT) << {EVENT_ID_RANK_SHIFT}) + e.file_row_number AS event_id,
-            e.rank, e.launch, coalesce(l.kernel, '') AS kernel, coalesce(l.ordinal, 0) AS ordinal, e.block, e.warp,
+            e.rank, e.launch, coalesce(l.kernel, '') AS kernel, coalesce(l.ordinal, 0) AS ordinal,
+            e.block, e.warp,
             coalesce(r.id, 0) AS region_id,
             coalesce(r.name, 'unknown region ' || e.region) AS region,
             coalesce(r.category, 'other') AS category, coalesce(r.kind, 'span') AS kind, e.flags,
             {aligned_sql("e.start_ns")} AS start_ns,
             {aligned_sql("e.start_ns + e.duration_ns")} AS end_ns,
-            {aligned_sql("e.start_ns + e.duration_ns")} - {aligned_sql("e.start_ns")} AS duration_ns,
+            {aligned_sql("e.start_ns + e.duration_ns")} - {aligned_sql("e.start_ns")}
+                AS duration_ns,
             e.payload, e.hw_id, {fields}
         FROM raw_events e
         JOIN clock_segments c ON {segment_of("e.rank", "e.start_ns")}
@@ -279,11 +286,12 @@ def aligned_sql(local: str, segment: str = "c") -> str:
     return f"(({local}) + CAST(round({segment}.offset_ns + {drift}) AS BIGINT))"
 
 
-# kprof.trace.flows decides which send released which wait. It fills the table behind this view on first use.
+# kprof.trace.flows decides which send released which wait, and fills this table on first use.
 _FLOW_PAIRS_SQL: Final = """
     CREATE TABLE flow_pairs (
         send_event_id BIGINT, wait_event_id BIGINT, rule SMALLINT, launch INTEGER, src INTEGER,
-        dst INTEGER, slot BIGINT, send_block INTEGER, send_warp SMALLINT, send_start_ns BIGINT, send_end_ns BIGINT,
+        dst INTEGER, slot BIGINT, send_block INTEGER, send_warp SMALLINT,
+        send_start_ns BIGINT, send_end_ns BIGINT,
         wait_block INTEGER, wait_warp SMALLINT, wait_start_ns BIGINT, wait_end_ns BIGINT)"""
 _FLOWS_SQL: Final = """
     SELECT p.send_event_id, p.wait_event_id, s.name AS send_region, w.name AS wait_region,
@@ -310,7 +318,10 @@ def _raw_where(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
     joins, terms = "", _number_terms(selection, "e.")
     if selection.regions is not None:
         joins += " SEMI JOIN (SELECT rank, local_id FROM raw_regions "
-        joins += f"WHERE name IN ({_region_list(selection.regions)})) r ON r.rank = e.rank AND r.local_id = e.region"
+        joins += (
+            f"WHERE name IN ({_region_list(selection.regions)})) r "
+            "ON r.rank = e.rank AND r.local_id = e.region"
+        )
     if selection.time_ns is not None:
         first, last = _absolute_ns(con, selection.time_ns)
         joins += f" JOIN clock_segments c ON {segment_of('e.rank', 'e.start_ns')}"
@@ -320,7 +331,7 @@ def _raw_where(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
 
 
 def cut_sql(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
-    """Whether a record `e` with its clock segment `c` is among the selected blocks and times."""
+    """SQL: is a record `e` with its clock segment `c` among the selected blocks and times?"""
     terms = _number_terms(Selection(blocks=selection.blocks), "e.")
     if selection.time_ns is not None:
         first, last = _absolute_ns(con, selection.time_ns)
@@ -330,7 +341,10 @@ def cut_sql(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
 
 
 def _stored_parts_sql(source: Source, selection: Selection) -> str:
-    """The stored summaries where they hold for this selection: they cannot be cut by region or time."""
+    """The stored summaries if they hold for this selection.
+
+    None for part of the regions or times.
+    """
     if not source.summaries or not can_use_summaries(selection):
         return NO_PARTS_SQL
     files = ", ".join(sql_text(str(path)) for _, path in source.summaries)
@@ -340,7 +354,7 @@ def _stored_parts_sql(source: Source, selection: Selection) -> str:
 
 
 def can_use_summaries(selection: Selection) -> bool:
-    """Whether summaries by rank and launch can say what this selection adds up to."""
+    """Whether summaries by rank and launch add up to this selection."""
     return selection.blocks is None and selection.regions is None and selection.time_ns is None
 
 
@@ -362,6 +376,6 @@ def _region_list(names: Sequence[str]) -> str:
 
 
 def _absolute_ns(con: duckdb.DuckDBPyConnection, time_ns: tuple[int, int]) -> tuple[int, int]:
-    """Times after the first event of the trace, as times."""
+    """Times after the first event of the trace, as aligned times."""
     ((origin,),) = con.execute("SELECT coalesce(min(start_ns), 0) FROM all_events").fetchall()
     return origin + int(time_ns[0]), origin + int(time_ns[1])

@@ -1,1 +1,1 @@
-"""A module per format that can be imported, called as `kprof import --kind` calls it; each defines FORMAT."""
+"""A module per format that can be imported: its name is that of `--kind`, and it defines FORMAT."""

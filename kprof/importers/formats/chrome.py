@@ -1,8 +1,8 @@
 """Chrome trace files of kernel events: process = rank, thread = block.
 
-Such files are written by hand, and often in the wrong unit: raw 10-ns ticks as if they were the format's
-microseconds. So the unit of `ts` and `dur` is an argument. Some writers add the rank to every thread id, so
-that the first thread has the id of its process; that is recognised.
+Such files are written by hand, often in the wrong unit: raw 10-ns ticks as if they were the
+format's microseconds. So the unit of `ts` and `dur` is an argument. Some writers add the rank to
+every thread id, so that the first thread has the id of its process; we recognise that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHIFTED: Final = (
 
 
 class _Event(msgspec.Struct):
-    """What is read of an event."""
+    """The parts of an event that are read."""
 
     ph: str = ""
     name: str = ""
@@ -45,8 +45,9 @@ class _File(msgspec.Struct):
 def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
     """The complete events ("X") and instants ("i") of a .json or .json.gz file.
 
-    `tick_ns` is the length of one unit of `ts`. The rank is taken off every thread id where `is_rank_in_tid` says so
-    or the ids of every rank begin at its number. Arguments that are whole numbers in every event become payload fields.
+    `tick_ns` is the length of one unit of `ts`. The rank is subtracted from every thread id with
+    `is_rank_in_tid`, or if the ids of every rank begin at its number. Arguments that are whole
+    numbers in every event become payload fields.
     """
     (file,) = files
     tick_ns = options.tick_ns or _MICROSECOND_NS
@@ -79,7 +80,7 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
 
 
 def _read_events(file: Path) -> tuple[list[_Event], int]:
-    """Complete events and instants, and how many others there are beside metadata."""
+    """Complete events and instants, and the number of others except metadata."""
     try:
         events = msgspec.json.decode(read_maybe_gzipped(file), type=list[_Event] | _File)
     except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
@@ -111,7 +112,8 @@ def _ids(file: Path, what: str, values: list[int | str]) -> Any:
         return np.array([int(value) for value in values], dtype=np.int64)
     except ValueError as error:
         raise ForeignFormatError(
-            f"{file}: a {what} is not a number ({error}); processes must be ranks and threads blocks"
+            f"{file}: a {what} is not a number ({error}); "
+            "processes must be ranks and threads blocks"
         ) from error
 
 

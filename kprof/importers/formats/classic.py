@@ -65,7 +65,8 @@ def _read_buffer(file: Path) -> tuple[NDArray[np.int64], int]:
         ) from error
     if words.dtype != np.dtype("<i8") or words.ndim != 1 or len(words) < 1:
         raise ForeignFormatError(
-            f"{file} holds {words.dtype} of shape {words.shape}, expected int64 words in one dimension"
+            f"{file} holds {words.dtype} of shape {words.shape}, "
+            "expected int64 words in one dimension"
         )
     num_begun, capacity = int(words[0]), (len(words) - 1) // 4
     if not 0 <= num_begun <= MAX_COUNT:

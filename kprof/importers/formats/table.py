@@ -70,7 +70,7 @@ def _read_table(file: Path) -> pa.Table:
 
 def _names(table: pa.Table, file: Path) -> Any:
     names = table["region"].to_pylist()
-    # A CSV file's column is taken for bytes when it is not UTF-8.
+    # Arrow reads a column of a CSV file as bytes when it is not UTF-8.
     strange = next((name for name in names if isinstance(name, bytes)), None)
     if strange is not None:
         raise ForeignFormatError(f"{file}: region {strange!r} is not UTF-8; save the file as UTF-8")

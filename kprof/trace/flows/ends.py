@@ -1,7 +1,7 @@
 """Sends and waits, read from the events in slices that can be joined one by one.
 
-A slice holds whole groups of launches (launches.py). A group with more ends than a slice may have is cut by slot: what
-could meet has the same slot, so it falls into the same slice.
+A slice holds whole groups of launches (launches.py). A group with too many ends for a slice is cut
+by slot: a send and its wait have the same slot, so they are in the same slice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SIDES: Final = "flow_sides"
 
 @dataclass(frozen=True)
 class Slice:
-    """Groups from `first` to `last`; of a single large group the slots with `slot % parts == part`."""
+    """Groups `first` to `last`, or the slots of one large group with `slot % parts == part`."""
 
     first: int
     last: int
@@ -125,9 +125,9 @@ class FlowEnds:
 
     @cached_property
     def query(self) -> str:
-        """All ends, as columns of Ends; from the records, which costs half of asking the view `events`.
+        """All ends, as columns of Ends; from the records, at half the cost of the view `events`.
 
-        The largest value of a field means that the real one did not fit: such ends can meet nobody.
+        The largest value of a field means that the real one did not fit: such ends have no partner.
         """
         return f"""
         SELECT CAST(f.rule AS SMALLINT) AS rule, f.is_send,
@@ -135,9 +135,11 @@ class FlowEnds:
             CAST(CASE WHEN f.is_send THEN {_field("peer")} ELSE e.rank END AS INTEGER) AS dst,
             CAST(f.epoch AS INTEGER) AS epoch, CAST({_field("slot")} AS BIGINT) AS slot,
             CAST(f.turn AS INTEGER) AS turn,
-            {aligned_sql("e.start_ns")} AS start_ns, {aligned_sql("e.start_ns + e.duration_ns")} AS end_ns,
+            {aligned_sql("e.start_ns")} AS start_ns,
+            {aligned_sql("e.start_ns + e.duration_ns")} AS end_ns,
             (CAST(e.rank AS BIGINT) << {EVENT_ID_RANK_SHIFT}) + e.file_row_number AS event_id,
-            CAST(e.launch AS INTEGER) AS launch, CAST(e.block AS INTEGER) AS block, CAST(e.warp AS SMALLINT) AS warp,
+            CAST(e.launch AS INTEGER) AS launch, CAST(e.block AS INTEGER) AS block,
+            CAST(e.warp AS SMALLINT) AS warp,
             {self.trace.cut_sql} AS is_selected
         FROM raw_events e
         JOIN {_SIDES} f ON f.rank = e.rank AND f.launch = e.launch AND f.region = e.region
@@ -151,7 +153,7 @@ _CAN_MEET: Final = (
 
 
 def _where(chosen: Slice) -> str:
-    """Launches are named, too: row groups of other launches are not read then."""
+    """Names launches, too, so that row groups of other launches are not read."""
     launches = ", ".join(map(str, chosen.launches)) or "NULL"
     terms = [
         _CAN_MEET,
@@ -184,7 +186,10 @@ def _numpy(column: Any) -> NDArray[Any]:
 
 
 def _is_selected(side: Side, trace: Trace) -> bool:
-    """Whole ranks, launches and regions can be left out before sends and waits are joined; blocks and times cannot."""
+    """The condition on ranks, launches and regions.
+
+    Blocks and times must wait until after the join.
+    """
     selection = trace.selection
     if selection.regions is not None:
         rule = trace.regions.flows[side.rule]

@@ -1,16 +1,17 @@
 """Which launch answers which: the launch whose waits a launch's sends release, rule by rule.
 
-A launch is known by its kernel and ordinal, since launch numbers of ranks may differ. Of a rule, S are the launches
-that send by it, W those that wait by it, both in the order of launches:
+A launch is identified by its kernel and ordinal, since launch numbers of ranks may differ. For a
+rule, S are the launches that send by it, W those that wait by it, both in the order of launches:
 
-    S1 W1 S2 W2           as many of both: the n-th answers the n-th. S and W may be the same launches, and two
-    S1 S2 W1 S3 W2 W3     buffers may be in use in turn
-    S1 S2 S3 W1 S4 W2     not as many (here S1 and S2 are of a variant whose receivers look at other flags): a launch
-                          that waits is answered by the latest one before it that sent: W1 by S3, W2 by S4
+    S1 W1 S2 W2           as many of both: the n-th answers the n-th. S and W may be the same
+    S1 S2 W1 S3 W2 W3     launches, and two buffers may be in use in turn
+    S1 S2 S3 W1 S4 W2     not as many (here the receivers of S1 and S2 look at other flags): the
+                          latest launch before it that sent answers a launch that waits: S3 answers
+                          W1, S4 answers W2
 
-When records were lost, all launches of kernels that send elsewhere count as launches that send, because their sends
-may be what was lost. Launches of different ranks that no rank has in one sequence have no order: they are matched only
-where there are as many of both.
+When records were lost, all launches of kernels that send elsewhere count as launches that send,
+because the lost records may be their sends. Launches of different ranks that no rank has in one
+sequence have no order: they are matched only where there are as many of both.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class LaunchName:
 class Side:
     """One side of a rule in one launch of one rank.
 
-    `epoch` is the same for the sends and the waits that belong together. `turn` counts the launches that wait in one
-    epoch. `group` is a set of launches that exchange data with each other and with no other launch.
+    Sends and waits that belong together have the same `epoch`. `turn` counts the launches that wait
+    in one epoch. `group` is a set of launches that exchange data only with each other.
     """
 
     rule: int
@@ -85,7 +86,7 @@ def match_launches(
 
 @dataclass(frozen=True)
 class _Match:
-    """Of one rule: the epoch of every launch that sends, and (epoch, turn) of every launch that waits."""
+    """For one rule: every sending launch's epoch, and every waiting launch's (epoch, turn)."""
 
     sends: dict[LaunchName, int]
     waits: dict[LaunchName, tuple[int, int]]
@@ -183,7 +184,7 @@ def _positions(ranks: Sequence[RankInfo]) -> dict[LaunchName, int]:
 
 
 def _groups(matches: list[_Match], positions: Mapping[LaunchName, int]) -> dict[LaunchName, int]:
-    """Number the sets of launches that are connected by any rule, in the order of their first launches."""
+    """Number the sets of launches that rules connect, in the order of their first launches."""
     parent: dict[LaunchName, LaunchName] = {}
 
     def root(name: LaunchName) -> LaunchName:
@@ -228,7 +229,7 @@ def flow_sides(trace: Trace) -> tuple[Side, ...]:
 
 
 def count_ends(trace: Trace) -> dict[tuple[int, int, int], int]:
-    """Sends and waits of the whole capture by (rank, launch, region id), from stored summaries where there are any."""
+    """Sends and waits by (rank, launch, region id), from stored summaries where there are any."""
     stored = trace.ranks_with_summaries if _are_spans(trace) else frozenset()
     others = [str(info.rank) for info in trace.manifest.ranks if info.rank not in stored]
     table = trace.sql(

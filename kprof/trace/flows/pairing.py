@@ -1,11 +1,12 @@
-"""Which send of an epoch released which wait: the n-th of a (source, destination, slot) and its n-th.
+"""Which send of an epoch released which wait: the n-th of a (source, destination, slot) its n-th.
 
-One send may release several waits (warps that wait for parts of one row). Where a slot has more sends than waits, only
-what times leave no choice about is joined: a wait cannot end before its send begins. Where it has several sends and
-even more waits nothing is, and where records were lost only slots that were used once.
+One send may release several waits (warps that wait for parts of one row). Where a slot has more
+sends than waits, only those are joined whose times leave no choice: a wait cannot end before its
+send begins. Where it has several sends and even more waits, none are joined; where records were
+lost, only slots that were used once.
 
-Sorting one number per event is several times cheaper than joining on five columns, and flows are what large captures
-spend their time on.
+Sorting one number per event is several times cheaper than joining on five columns, and flows take
+most of the time in large captures.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ _LARGEST_KEY: Final = 1 << 62
 
 @dataclass(frozen=True)
 class Ends:
-    """One side of flows as columns, shape (n,): which rule, who sent to whom, in which epoch, slot and turn, when, and
-    the event with its place."""
+    """One side of flows as columns of shape (n,).
+
+    Which rule, who sent to whom, in which epoch, slot and turn, when, and the event with its track.
+    """
 
     rule: Ints
     src: Ints
@@ -47,7 +50,7 @@ class Ends:
 
 @dataclass(frozen=True)
 class Doubt:
-    """What makes a join by position doubtful: `is_lossy[rank]` says that events of a rank are missing.
+    """What makes a join by position doubtful: `is_lossy[rank]` if events of a rank are missing.
 
     `slack_ns` is how far clocks may disagree, None where they cannot be compared.
     """
@@ -57,7 +60,8 @@ class Doubt:
 
 
 def pair(sends: Ends, waits: Ends, doubt: Doubt) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows of the sends and of the waits that belong together; a send that released several waits is there as often.
+    """Rows of the sends and of the waits that belong together; a send has a row per wait it
+    released.
 
     Both sides must hold whole slots. Only flows with both ends selected are returned.
     """
@@ -85,7 +89,7 @@ def pair(sends: Ends, waits: Ends, doubt: Doubt) -> tuple[NDArray[np.intp], NDAr
 
 @dataclass(frozen=True)
 class _Sorted:
-    """Ends in the order of their sorted keys; ends with one key follow each other in time."""
+    """Ends in the order of their sorted keys; ends with the same key are in order of time."""
 
     ends: Ends
     order: NDArray[np.intp]
@@ -93,7 +97,7 @@ class _Sorted:
 
 
 def _meet(sends: _Sorted, waits: _Sorted, doubt: Doubt) -> tuple[NDArray[np.intp], Bools]:
-    """Per wait the position of its send among the sorted ones, and whether it has one."""
+    """For each wait, the position of its send among the sorted ones, and whether it has one."""
     at = np.searchsorted(sends.keys, waits.keys)
     if len(sends.keys) == 0:
         return at, np.zeros(len(at), np.bool_)
@@ -132,17 +136,17 @@ def _is_only_choice(
     nth: NDArray[np.intp],
     slack_ns: float | None,
 ) -> Bools:
-    """Whether times leave a wait no other send than its n-th. `first` is the first send of its slot.
+    """Whether times leave a wait only its n-th send. `first` is the first send of its slot.
 
-    Joined in order, a wait and all after it take at least as many sends as they are, and none of them can take a send
-    that began after it ended. So the wait is fixed where it, or one after it, has no send to spare.
+    Joined in order, a wait and all later ones need a send each, and none can take a send that began
+    after it ended. So the wait has no choice where it, or a later one, has no send to spare.
     """
     if slack_ns is None:
         return np.zeros(len(rows), np.bool_)
     slot = np.cumsum(np.r_[True, first[1:] != first[:-1]]) - 1
     latest_ns = waits.ends.end_ns[waits.order[rows]] + int(slack_ns)
     spare = _num_begun(sends, slot, first, latest_ns) - 1 - nth
-    # The least from here on within the slot: going backwards, every slot starts below all that came before.
+    # The minimum from here on within the slot: going backwards, each slot starts below all others.
     drop = slot.max() - slot
     step = int(np.abs(spare).max()) + 1
     least = np.minimum.accumulate((spare - 2 * step * drop)[::-1])[::-1] + 2 * step * drop
@@ -157,7 +161,7 @@ def _num_begun(
     first: NDArray[np.intp],
     latest_ns: Ints,
 ) -> NDArray[np.intp]:
-    """Per wait, how many sends of its slot began by `latest_ns`."""
+    """For each wait, how many sends of its slot began by `latest_ns`."""
     starts_of_slots = first[np.flatnonzero(np.r_[True, slot[1:] != slot[:-1]])]
     ends_of_slots = np.searchsorted(sends.keys, sends.keys[starts_of_slots], side="right")
     sizes = ends_of_slots - starts_of_slots
@@ -189,7 +193,7 @@ def _numbered(columns: list[Ints]) -> NDArray[np.int64]:
 
 
 def _in_order(keys: NDArray[np.int64], ends: Ends) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """The order of the keys and the sorted keys; ends with one key follow each other in time."""
+    """The order of the keys and the sorted keys; ends with the same key are in order of time."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     if _has_repeats(ordered):
@@ -203,7 +207,7 @@ def _has_repeats(ordered: NDArray[np.int64]) -> bool:
 
 
 def _are_of_first_turn(keys: NDArray[np.int64], turn: Ints) -> Bools:
-    """Several launches may wait for what one launch sent: the first that names a slot is the one that it releases."""
+    """Keep the first launch for each slot, where several launches wait for what one launch sent."""
     if len(keys) == 0:
         return np.zeros(0, np.bool_)
     starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
@@ -213,7 +217,7 @@ def _are_of_first_turn(keys: NDArray[np.int64], turn: Ints) -> Bools:
 
 
 def _nth_of(ordered: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Of equal neighbours, 0 for the first, 1 for the second, ...; and how many there are."""
+    """0 for the first of equal neighbours, 1 for the second, ...; and how many there are."""
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)])
     sizes = np.diff(np.r_[starts, len(ordered)])
     return np.arange(len(ordered)) - np.repeat(starts, sizes), np.repeat(sizes, sizes)
