@@ -27,7 +27,10 @@ class Queries(ABC):
         """Make what the query needs and is made on first use only."""
 
     def sql(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
-        """Run a query over the views; raises SelectionError if it does not parse, CorruptCaptureError on bad files."""
+        """Run a query over the views.
+
+        Raises SelectionError if it does not parse, CorruptCaptureError on bad files.
+        """
         with reading():
             table: pa.Table = self._relation(query, parameters).to_arrow_table()
         return table
@@ -75,13 +78,17 @@ class Workspace(Queries):
 
 @contextlib.contextmanager
 def reading() -> Iterator[None]:
-    """Turn what DuckDB raises into one sentence; bad bytes may show up late, when results are fetched."""
+    """Turn what DuckDB raises into one sentence.
+
+    Bad bytes may show up late, when results are fetched.
+    """
     import duckdb
 
     try:
         yield
     except duckdb.Error as error:
-        # Damaged pages raise whatever the decoder stumbles over; what a query can be blamed for is known.
+        # Damaged pages raise whatever the decoder stumbles over; what a query can be blamed for is
+        # known.
         is_the_querys = isinstance(
             error,
             duckdb.ProgrammingError
