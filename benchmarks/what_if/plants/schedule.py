@@ -1,0 +1,110 @@
+"""What is planted: the calls of a recording, and what the first finding about each plant has to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from kprof.analysis.explain import ExplainedFinding, FindingKind, When
+
+NUM_BLOCKS: Final = 32
+NUM_ITEMS: Final = 3
+MAX_ITEMS: Final = 12
+CALLS: Final = 12
+WARM_UP_CALLS: Final = 8
+SLOW_CALLS: Final = (2, 6, 7)
+BALANCED: Final = "balanced"
+_LATE_NS: Final = 60_000
+_UNEVEN_NS: Final = 15_000
+
+
+@dataclass(frozen=True)
+class CallPlan:
+    """One call of both ranks: `rounds[rank, block]`, as a factor, `items[rank, block]`, `late_ns[rank]`."""
+
+    rounds: np.ndarray = field(default_factory=lambda: np.ones((2, NUM_BLOCKS)))
+    items: np.ndarray = field(
+        default_factory=lambda: np.full((2, NUM_BLOCKS), NUM_ITEMS, dtype=np.int32)
+    )
+    late_ns: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Calls [first, first + CALLS) of a recording: one plant, with launches that start together or not."""
+
+    plant: str
+    is_uneven: bool
+    first: int
+
+    @property
+    def ordinals(self) -> range:
+        """The numbers of its calls."""
+        return range(self.first, self.first + CALLS)
+
+
+def _slow(rank: int, block: int | None, factor: float) -> CallPlan:
+    plan = CallPlan()
+    plan.rounds[rank, slice(None) if block is None else block] *= factor
+    return plan
+
+
+def _path(call: int) -> tuple[int, int]:
+    return call % 2, (11 * call + 3) % NUM_BLOCKS
+
+
+def _uneven_items(_call: int) -> CallPlan:
+    plan = CallPlan()
+    plan.items[0, 9] = 4 * NUM_ITEMS
+    return plan
+
+
+PLANTS: Final[dict[str, Callable[[int], CallPlan]]] = {
+    "slow block": lambda _call: _slow(1, 5, 3.0),
+    "slow rank": lambda _call: _slow(0, None, 1.6),
+    "late rank": lambda _call: replace(CallPlan(), late_ns=(0, _LATE_NS)),
+    "moving straggler": lambda call: _slow(*_path(call), 3.0),
+    "3 of 12 launches": lambda call: _slow(1, None, 2.0) if call in SLOW_CALLS else CallPlan(),
+    "uneven items": _uneven_items,
+}
+
+
+def is_right(plant: str, finding: ExplainedFinding, first: int) -> bool:
+    """Whether a finding is about a plant in the calls from `first` on."""
+    where = (finding.kind, finding.ranks, finding.blocks)
+    if plant == "slow block":
+        return where == (FindingKind.SLOW, (1,), (5,))
+    if plant == "slow rank":
+        return where == (FindingKind.SLOW, (0,), ())
+    if plant == "late rank":
+        return where == (FindingKind.LATE_START, (1,), ())
+    if plant == "moving straggler":
+        is_it = finding.kind is FindingKind.SLOW and finding.when is When.MOVING
+        return is_it and set(finding.places) == {_path(call) for call in range(CALLS)}
+    if plant == "3 of 12 launches":
+        calls = tuple(first + call for call in SLOW_CALLS)
+        return where == (FindingKind.SLOW, (1,), ()) and finding.calls == calls
+    return where == (FindingKind.UNEVEN_WORK, (0,), (9,))
+
+
+def sections() -> list[Section]:
+    """The plan of a recording: without a plant first and last, so that a drift of clocks shows."""
+    names = [BALANCED, *PLANTS, BALANCED]
+    return [
+        Section(name, is_uneven, WARM_UP_CALLS + CALLS * (half * len(names) + number))
+        for half, is_uneven in enumerate((False, True))
+        for number, name in enumerate(names)
+    ]
+
+
+def plan_of(section: Section, call: int) -> CallPlan:
+    """The plan of a call of a section; uneven starts are the same ones with a plant and without."""
+    plan = PLANTS.get(section.plant, lambda _call: CallPlan())(call)
+    if not section.is_uneven:
+        return plan
+    more = np.random.default_rng([5, call]).integers(0, _UNEVEN_NS, 2)
+    late = (plan.late_ns[0] + int(more[0]), plan.late_ns[1] + int(more[1]))
+    return replace(plan, late_ns=late)
