@@ -1,0 +1,128 @@
+"""The recipes of docs/extending.md, followed once each; kernels: tests/kernels/test_third_kernel.py."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kprof.analysis
+import kprof.importers.formats
+from kprof import report
+from kprof.analysis import Summary
+from kprof.analysis.explain import FindingKind, explain_trace
+from kprof.analysis.explain import hypotheses as all_hypotheses
+from kprof.analysis.explain.hypotheses.model import Hypothesis, OneClass
+from kprof.analysis.explain.hypotheses.places import slow_places
+from kprof.devices import targets
+from kprof.devices.build import BuildOptions, load_library
+from kprof.devices.record import Target, TargetRecord
+from kprof.importers import format_names, import_events
+from kprof.trace import Trace
+from simulation import Cause, Kind, Scenario, Sizes, simulate
+
+ROOT = Path(__file__).parents[2]
+METRIC = '''
+import pandas as pd
+from kprof.analysis.metric import metric
+from kprof.analysis.summary import Summary
+
+@metric()
+def busiest_launch(summary: Summary) -> pd.DataFrame:
+    """The launch with the most work."""
+    return summary.frame(
+        "SELECT launch, sum(work_ns) AS work_ns FROM tracks GROUP BY launch ORDER BY work_ns DESC LIMIT 1"
+    )
+'''
+FORMAT = """
+import numpy as np
+from kprof.importers.foreign import Format, ForeignEvents
+
+def _read(files, options):
+    rows = np.loadtxt(files[0], dtype=np.int64)
+    rank, block, start_ns, duration_ns = rows.T
+    return ForeignEvents(rank, block, np.zeros_like(rank), start_ns, duration_ns, names=("work",))
+
+FORMAT = Format(_read)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder for one more module of a package; what was imported from it is forgotten."""
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def test_a_metric_is_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "busiest.py").write_text(METRIC)
+    metrics = importlib.import_module("kprof.analysis.metric")
+    monkeypatch.setattr(metrics, "_METRICS", dict(metrics._METRICS))
+    monkeypatch.setattr(kprof.analysis, "__path__", [*kprof.analysis.__path__, str(folder)])
+    trace = simulate(Scenario(topology="halo", sizes=Sizes(2, 2, 2), num_calls=3, seed=1)).trace()
+    tables = json.loads(report.to_json(report.build(trace)))["tables"]
+    work = Summary.of(trace).frame("SELECT launch, sum(work_ns) AS work_ns FROM tracks GROUP BY 1")
+    assert [row["work_ns"] for row in tables["busiest_launch"]] == [work["work_ns"].max()]
+
+
+def test_a_finding_is_a_generator_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def mine(one: OneClass) -> list[Hypothesis]:
+        asked.append(one.kind)
+        return slow_places(one)
+
+    monkeypatch.setattr(all_hypotheses, "_GENERATORS", (mine,))
+    cause = Cause(Kind.SLOW, 2.0, (1.0,) * 12, ranks=(2,), blocks=(3,))
+    scenario = Scenario("halo", sizes=Sizes(4, 6, 4), num_calls=12, causes=(cause,), seed=3)
+    (finding,) = explain_trace(simulate(scenario).trace()).findings
+    assert (finding.kind, finding.ranks, finding.blocks) == (FindingKind.SLOW, (2,), (3,))
+    assert asked
+
+
+def test_an_importer_is_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "plain.py").write_text(FORMAT)
+    package = kprof.importers.formats
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+    assert "plain" in format_names()
+    (folder / "events.txt").write_text("0 0 100 5\n0 1 105 7\n1 0 100 9\n")
+    summary = import_events("plain", [folder / "events.txt"], folder / "run.kprof")
+    events = Trace.open(summary.path).frame("SELECT region, duration_ns FROM events ORDER BY 2")
+    assert events.to_numpy().tolist() == [["work", 5], ["work", 7], ["work", 9]]
+
+
+def test_a_target_is_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A make-believe target with the CPU's compiler in the place of one that exists."""
+    cpu = targets.record_of(Target.CPU)
+    mine = TargetRecord(
+        target=Target.HIP,
+        default_arch="mine",
+        clock="CLOCK_MONOTONIC",
+        build_remedy="install it",
+        find_compiler=cpu.find_compiler,
+        find_devices=cpu.find_devices,
+        arch_of=lambda _: "mine",
+        library_flags=lambda options, compiler: [*cpu.library_flags(options, compiler), "-DMINE=7"],
+    )
+    monkeypatch.setitem(targets._RECORDS, Target.HIP, mine)
+    (tmp_path / "kernel.hip").write_text('extern "C" int mine() { return MINE; }\n')
+    monkeypatch.setenv("KPROF_CACHE_DIR", str(tmp_path))
+    library: ctypes.CDLL = load_library(tmp_path / "kernel.hip", BuildOptions(Target.HIP))
+    assert library.mine() == 7
+    assert targets.best_target() is Target.HIP
+
+
+@pytest.mark.parametrize("target", list(Target))
+def test_every_target_is_where_the_recipe_says(target: Target) -> None:
+    header = ROOT / "kprof" / "include" / "kprof" / "platform" / f"{target.value}.h"
+    assert header.exists()
+    assert f'"platform/{header.name}"' in (header.parents[1] / "platform.h").read_text()
+    assert (ROOT / "kprof" / "devices" / f"{target.value}.py").exists()
