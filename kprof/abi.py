@@ -36,6 +36,29 @@ falls below the limit: whatever launches still run, no chunk is handed out twice
 Which clock the records of a chunk hold says its header (CHUNK_CYCLES): the real-time clock, or the
 processor's cycle counter. Either way the header holds both clocks at one moment (the anchors).
 
+Graphs. A launch that is captured in a graph runs once per replay, each time with the buffer that it was captured with.
+It reserves nothing: every replay claims its chunks. A track that loses a claim loses all later ones too, because
+cursors only advance until the arena is emptied. So the k-th time that a track was opened is the k-th replay, and
+chunks of one launch are told apart by their order and time (kprof.recording.replays).
+
+Switches. A launch with LOOKS_AT_SWITCHES reads 32 bytes of the control block before it opens a track: whether anything
+is recorded now, which blocks, warps and sample of tracks, and how many KiB further the arena lies that is in use.
+All zeros record everything, here. Captured launches read them, so recording goes on and off between replays without a
+new capture; so do launches while a filter is set, and those that were given two numbers. All others read nothing.
+
+Draining. A recorder that empties its arena while kernels run has two arenas of one geometry, side by side, and uses
+them in turn: a launch gets the address of one, a captured launch finds it in its switches (`arena_kib`). A chunk
+knows its arena, so kernels need nothing else. Reserved for a ring: CHUNK_RING, set where the cursor of a chunk went
+round; `anchor_realtime_ticks` then tells old chunks from new ones.
+
+Waits. Two tables of lines that say what tracks are doing now, in memory that the control block names (address 0: none):
+
+    `lines`          16 bytes each, device memory: a Record whose duration is DURATION_OPEN, for spans that are
+                     announced when they begin. Track t of a launch has line (first_line + t) & (num_lines - 1).
+    `shared_lines`   32 bytes each (WAIT_LINE), memory of the host that outlives the process: waits that already last
+                     long. Line (block * (warps + 1) + place + 61 * launch) & (num_shared_lines - 1), where `place` is
+                     0 for the block's track and 1 + warp for a warp's. `region` is 0 where no such wait is open.
+
 The arena must be zeroed before use: region id 0 is an empty slot.
 Run `python -m kprof.abi` to rewrite `include/kprof/abi.h`; a test compares the two.
 """
@@ -50,7 +73,7 @@ import numpy as np
 
 from kprof.errors import ArenaError
 
-ABI_VERSION: Final = 4
+ABI_VERSION: Final = 5
 MAGIC: Final = int.from_bytes(b"KPROFARN", "little")
 
 CHUNK_BYTES: Final = 1024
@@ -61,6 +84,7 @@ CONTROL_BYTES: Final = 4096
 NUM_CURSORS: Final = 32
 CURSOR_STRIDE_BYTES: Final = 64
 CURSORS_OFFSET: Final = 2048
+SWITCHES_OFFSET: Final = 128
 NUM_SINKS: Final = 8
 SINKS_OFFSET: Final = CONTROL_BYTES
 CHUNKS_OFFSET: Final = SINKS_OFFSET + NUM_SINKS * CHUNK_BYTES
@@ -76,6 +100,8 @@ DURATION_OPEN: Final = 0xFFFF_FFFF
 DURATION_SATURATED: Final = 0xFFFF_FFFE
 BLOCK_TRACK_WARP: Final = 0xFFFF
 NO_CHUNK: Final = 0xFFFF_FFFF
+# In place of a chunk: the switches leave the track out.
+LEFT_OUT: Final = NO_CHUNK - 1
 STORES_NOTHING: Final = RECORD_BYTES // 2
 # The last one counts the regions from there on together.
 NUM_DROP_COUNTERS: Final = (CHUNK_BYTES - CHUNK_HEADER_BYTES) // 4
@@ -86,12 +112,17 @@ MIN_CHUNKS_TO_RESERVE: Final = 2 * NUM_CURSORS
 CHUNK_CLAIMED: Final = 1
 CHUNK_CYCLES: Final = 2
 CHUNK_NO_NEXT: Final = 4
-# Bits 3 to 7 say which ABI version the kernel was compiled with, in 5 bits (0: 2 or older), bits 8 and up the number of
+# Bits 3 to 7 say which ABI version the kernel was compiled with, in 5 bits (0: 2 or older), bits 8 to 13 the number of
 # cursors.
 CHUNK_ABI_SHIFT: Final = 3
 CHUNK_ABI_MASK: Final = 0x1F
 CHUNK_ABI: Final = (ABI_VERSION & CHUNK_ABI_MASK) << CHUNK_ABI_SHIFT
 CHUNK_CURSORS_SHIFT: Final = 8
+CHUNK_CURSORS_MASK: Final = 0x3F
+CHUNK_RING: Final = 1 << 14
+
+# Options of a launch.
+LOOKS_AT_SWITCHES: Final = 1
 
 RECORD: Final = np.dtype(
     [("start_and_region", "<u8"), ("duration_ticks", "<u4"), ("payload", "<u4")]
@@ -127,6 +158,31 @@ CURSOR: Final = np.dtype(
     }
 )
 
+# What launches that look here leave out; see above. A track is sampled where its hash has no bit of `sample_mask`.
+SWITCHES: Final = np.dtype(
+    [
+        ("is_off", "<u4"),
+        ("first_block", "<u4"),
+        ("num_blocks", "<u4"),
+        ("warps", "<u4"),
+        ("sample_mask", "<u4"),
+        ("arena_kib", "<u4"),
+        ("reserved", "<u8"),
+    ]
+)
+
+WAIT_LINE: Final = np.dtype(
+    [
+        ("start_ticks", "<u8"),
+        ("region", "<u4"),
+        ("payload", "<u4"),
+        ("launch", "<u4"),
+        ("block", "<u4"),
+        ("warp", "<u4"),
+        ("latest_ticks_low", "<u4"),
+    ]
+)
+
 # `full_limit` is the limit at which a track found no chunk with any cursor: others of that limit need not look.
 CONTROL: Final = np.dtype(
     {
@@ -139,16 +195,21 @@ CONTROL: Final = np.dtype(
             "full_limit",
             "num_cursors",
             "num_reserved",
+            "num_lines",
+            "num_shared_lines",
+            "lines",
+            "shared_lines",
+            "switches",
             "cursors",
         ],
-        "formats": ["<u8", *["<u4"] * 7, (CURSOR, NUM_CURSORS)],
-        "offsets": [0, 8, 12, 16, 20, 24, 28, 32, CURSORS_OFFSET],
+        "formats": ["<u8", *["<u4"] * 9, "<u8", "<u8", SWITCHES, (CURSOR, NUM_CURSORS)],
+        "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, SWITCHES_OFFSET, CURSORS_OFFSET],
         "itemsize": CONTROL_BYTES,
     }
 )
 
 # What the host hands to one kernel launch. `first_chunk` is NO_CHUNK when nothing was reserved; `num_cursors` 0 sends
-# tracks to the control block for the limits of the cursors.
+# tracks to the control block for the limits of the cursors. `options` is 0 or LOOKS_AT_SWITCHES.
 LAUNCH_BUFFER: Final = np.dtype(
     [
         ("arena", "<u8"),
@@ -158,12 +219,16 @@ LAUNCH_BUFFER: Final = np.dtype(
         ("num_reserved", "<u4"),
         ("chunks_per_cursor", "<u4"),
         ("num_cursors", "<u4"),
+        ("options", "<u4"),
+        ("first_line", "<u4"),
     ]
 )
 
 assert RECORD.itemsize == RECORD_BYTES
 assert CHUNK_HEADER.itemsize == CHUNK_HEADER_BYTES
 assert SINK.itemsize == CHUNK_BYTES
+assert SWITCHES.itemsize == WAIT_LINE.itemsize == 32
+assert NUM_CURSORS <= CHUNK_CURSORS_MASK
 assert CURSORS_OFFSET + NUM_CURSORS * CURSOR_STRIDE_BYTES <= CONTROL_BYTES
 
 
@@ -208,10 +273,10 @@ class ArenaGeometry:
                 f"an arena of {size_bytes} bytes holds no chunk; "
                 f"give at least {CHUNKS_OFFSET + CHUNK_BYTES} bytes"
             )
-        if num_chunks >= NO_CHUNK:
+        if num_chunks >= LEFT_OUT:
             raise ArenaError(
                 f"an arena of {size_bytes} bytes is too large: chunks are numbered in 32 bits; "
-                f"give at most {NO_CHUNK * CHUNK_BYTES >> 40} TiB"
+                f"give at most {LEFT_OUT * CHUNK_BYTES >> 40} TiB"
             )
         # A power of two, so that a track finds its cursor without a division.
         num_cursors = min(NUM_CURSORS, 1 << (num_chunks.bit_length() - 1))
@@ -220,10 +285,13 @@ class ArenaGeometry:
         return ArenaGeometry(num_cursors * per_cursor, num_cursors, num_reserved)
 
 
-def initial_control(geometry: ArenaGeometry, limit: int | None = None) -> np.ndarray:
+def initial_control(
+    geometry: ArenaGeometry, limit: int | None = None, switches: np.void | np.ndarray | None = None
+) -> np.ndarray:
     """The bytes that the host writes at the start of a zeroed arena: control block and sink chunk header.
 
-    `limit` is how many chunks each cursor may hand out, where that is no longer what the geometry says.
+    `limit` is how many chunks each cursor may hand out, where that is no longer what the geometry says. Without
+    `switches` everything is recorded.
     """
     head = np.zeros(CHUNKS_OFFSET, dtype=np.uint8)
     control = head[:CONTROL_BYTES].view(CONTROL)[0]
@@ -233,6 +301,8 @@ def initial_control(geometry: ArenaGeometry, limit: int | None = None) -> np.nda
     control["num_cursors"] = geometry.num_cursors
     control["chunks_per_cursor"] = geometry.chunks_per_cursor if limit is None else limit
     control["num_reserved"] = geometry.num_reserved
+    if switches is not None:
+        control["switches"] = switches
     sinks = head[SINKS_OFFSET:].view(SINK)
     sinks["header"]["chunk_idx"] = np.arange(-NUM_SINKS, 0).astype(np.uint32)
     return head
@@ -264,7 +334,11 @@ _CPP_CONSTANTS: Final = {
     "kChunkNoNext": CHUNK_NO_NEXT,
     "kChunkAbi": CHUNK_ABI,
     "kChunkCursorsShift": CHUNK_CURSORS_SHIFT,
+    "kChunkCursorsMask": CHUNK_CURSORS_MASK,
+    "kChunkRing": CHUNK_RING,
+    "kLooksAtSwitches": LOOKS_AT_SWITCHES,
     "kNoChunk": NO_CHUNK,
+    "kLeftOut": LEFT_OUT,
     "kStoresNothing": STORES_NOTHING,
     "kNumDropCounters": NUM_DROP_COUNTERS,
 }
@@ -306,7 +380,9 @@ def cpp_header() -> str:
             _cpp_struct("ChunkHeader", CHUNK_HEADER, 16, {}),
             _cpp_struct("SinkChunk", SINK, 16, {"header": "ChunkHeader"}),
             _cpp_struct("Cursor", CURSOR, 64, {}),
-            _cpp_struct("ControlBlock", CONTROL, 64, {"cursors": "Cursor"}),
+            _cpp_struct("Switches", SWITCHES, 16, {}),
+            _cpp_struct("WaitLine", WAIT_LINE, 16, {}),
+            _cpp_struct("ControlBlock", CONTROL, 64, {"cursors": "Cursor", "switches": "Switches"}),
             _cpp_struct("LaunchBuffer", LAUNCH_BUFFER, 8, {}),
         ]
     )

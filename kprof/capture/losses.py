@@ -16,6 +16,11 @@ _LOSSES: Final = (
         "chunk of records names a launch that never was; pass on the number that launch() gave",
         "chunks of records name launches that never were; pass on the number that launch() gave",
     ),
+    (
+        "unsplit_launches",
+        "launch in a graph has replays that cannot be told apart, so they count as one launch",
+        "launches in graphs have replays that cannot be told apart, so each counts as one launch",
+    ),
     ("torn_records", "record is damaged", "records are damaged"),
     ("unknown_region", "event has an unknown region id", "events have an unknown region id"),
     ("open", "span was begun and never ended", "spans were begun and never ended"),

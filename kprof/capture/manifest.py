@@ -41,7 +41,10 @@ Offset = Annotated[float, Meta(ge=-4e18, le=4e18)]
 class Launch(msgspec.Struct, frozen=True):
     """One launch. `launch` is unique in its rank.
 
-    `ordinal` counts launches of this kernel, from 0.
+    `ordinal` counts launches of this kernel, from 0. Each replay of a launch that a graph captured
+    is a launch: `captured` is the number of the captured one (else -1), `replay` counts the replays
+    before it, `stretch` how often that count started over because replays were lost. In a rank's
+    own files all replays have the ordinal of the captured launch; the manifest numbers them.
     """
 
     launch: Natural
@@ -49,6 +52,9 @@ class Launch(msgspec.Struct, frozen=True):
     ordinal: Natural
     num_blocks: Natural = 0
     threads_per_block: Natural = 0
+    captured: Annotated[int, Meta(ge=-1, le=_INT32_MAX)] = -1
+    replay: Natural = 0
+    stretch: Natural = 0
 
 
 class ClockInfo(msgspec.Struct, frozen=True):
@@ -98,7 +104,8 @@ class EventCounts(msgspec.Struct, frozen=True):
     """What was recorded and what was lost. Without damage, kernels emitted `recorded + dropped`.
 
     Damage is counted by what it hit: the arena's head, whole chunks (`stray_chunks` are of launches
-    that never happened), single records.
+    that never happened), single records. `unsplit_launches` were captured in graphs, and their
+    replays cannot be told apart.
     """
 
     recorded: Count = 0
@@ -111,6 +118,7 @@ class EventCounts(msgspec.Struct, frozen=True):
     stray_chunks: Count = 0
     torn_records: Count = 0
     damaged_heads: Count = 0
+    unsplit_launches: Count = 0
 
 
 class RegionLosses(msgspec.Struct, frozen=True):

@@ -99,6 +99,15 @@ def is_capturing() -> bool:
     return torch.cuda.is_current_stream_capturing()
 
 
+def capture_reader(device: str) -> Callable[[], bool]:
+    """What tells at every call whether the current stream is being captured, at the least cost to the host."""
+    if device == "cpu":
+        return lambda: False
+    import torch
+
+    return torch.cuda.is_current_stream_capturing
+
+
 def properties_of(device: str) -> Any:
     """Torch's properties of a GPU."""
     import torch

@@ -17,6 +17,7 @@ from kprof.recording.launch_buffer import NO_CHUNK, LaunchBuffer
 
 assert abi.CONTROL.fields is not None
 _LIMIT_OFFSET: Final = abi.CONTROL.fields["chunks_per_cursor"][1]
+_IS_OFF_OFFSET: Final = abi.SWITCHES_OFFSET
 # LaunchBuffer(...) without its keywords and defaults: half the time.
 _new_tuple: Final = tuple.__new__
 
@@ -32,6 +33,7 @@ class Arena:
         self._memory = allocate(self.geometry.size_bytes, device)
         self.address: int = self._memory.address
         self.limits: tuple[int, int] = self.geometry.chunks_per_cursor, self.geometry.num_cursors
+        self._switches = np.zeros((), abi.SWITCHES)
         self._first_reserved: int = self.geometry.num_chunks
         self._num_reserved_wanted = 0
         self._has_claiming_launches = False
@@ -45,16 +47,46 @@ class Arena:
         num_tracks, first_chunk = num_blocks * tracks_per_block, NO_CHUNK
         if num_tracks:
             first_chunk = self._reserve(num_tracks)
-        elif not self._has_claiming_launches:
-            self._has_claiming_launches = True
-            self._raise_limit()
+        else:
+            self._open_to_claims()
+        self._store_limit()
         if first_chunk == NO_CHUNK:
             tracks_per_block = num_tracks = 0
         limit, num_cursors = self.limits
         return _new_tuple(
             LaunchBuffer,
-            (self.address, number, first_chunk, tracks_per_block, num_tracks, limit, num_cursors),
+            (
+                self.address,
+                number,
+                first_chunk,
+                tracks_per_block,
+                num_tracks,
+                limit,
+                num_cursors,
+                0,
+                0,
+            ),
         )
+
+    def switched_buffer(self, number: int) -> LaunchBuffer:
+        """What a launch is given that looks at the arena's switches: its tracks claim all their chunks.
+
+        It may be captured in a graph, so nothing is stored on the device: every replay would store it again.
+        """
+        self._open_to_claims()
+        limit, num_cursors = self.limits
+        return LaunchBuffer(
+            self.address,
+            number,
+            chunks_per_cursor=limit,
+            num_cursors=num_cursors,
+            options=abi.LOOKS_AT_SWITCHES,
+        )
+
+    def set_off(self, is_off: bool) -> None:
+        """Let launches with switches record nothing, or everything again, from here on in the current stream."""
+        self._memory.store_u32(_IS_OFF_OFFSET, int(is_off))
+        self._switches["is_off"] = is_off
 
     def _reserve(self, num_chunks: int) -> int:
         """The first of `num_chunks` chunks for one launch.
@@ -102,6 +134,7 @@ class Arena:
         if any(state.dropped_of_region):
             self._first_reserved -= min(state.handed.num_reserved_wanted, self.geometry.num_chunks)
             self._raise_limit()
+            self._store_limit()
             self._first_reserved = self.geometry.num_chunks
             self._least_limit = self.limits[0]
 
@@ -110,21 +143,34 @@ class Arena:
         self._num_reserved_wanted = 0
         self._has_claiming_launches = False
         self._least_limit = self.limits[0]
-        self._memory.write(0, abi.initial_control(self.geometry, self.limits[0]))
+        self._stored_limit = self.limits[0]
+        self._memory.write(0, abi.initial_control(self.geometry, self.limits[0], self._switches))
 
     def _raise_limit(self) -> None:
         """Let cursors hand out whatever is not reserved. Launches that have their limits keep them."""
         limit, num_cursors = self.limits
         if (highest := self._first_reserved // num_cursors) > limit:
             self.limits = highest, num_cursors
-            # For launches that were given two numbers only: those read the limit there.
-            self._memory.store_u32(_LIMIT_OFFSET, highest)
+
+    def _open_to_claims(self) -> None:
+        """Let launches that reserve nothing claim all that nobody has reserved."""
+        if not self._has_claiming_launches:
+            self._has_claiming_launches = True
+            self._raise_limit()
+
+    def _store_limit(self) -> None:
+        """For launches that were given two numbers only: those read the limit there."""
+        if self._stored_limit < self.limits[0]:
+            self._memory.store_u32(_LIMIT_OFFSET, self.limits[0])
+            self._stored_limit = self.limits[0]
 
     def _handed(self) -> Handed:
         return replace(
             Handed.of_new(self.geometry),
             least_limit=self._least_limit,
             limit=self.limits[0],
+            stored_limit=self._stored_limit,
+            switches=self._switches.tobytes(),
             first_reserved=self._first_reserved,
             num_reserved_wanted=self._num_reserved_wanted,
             has_claiming_launches=self._has_claiming_launches,

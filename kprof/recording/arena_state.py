@@ -21,7 +21,8 @@ Bytes = np.ndarray
 class Handed:
     """What the host handed out since the arena was empty.
 
-    Launches could claim at least `least_limit` and at most `limit` chunks from each cursor. Those from
+    Launches could claim at least `least_limit` and at most `limit` chunks from each cursor; the control block names
+    `stored_limit` (0: `limit`). Those from
     `first_reserved` on were reserved; `num_reserved_wanted` were asked for. `has_claiming_launches` says whether some
     launch reserved nothing although it could have.
     """
@@ -32,6 +33,8 @@ class Handed:
     first_reserved: int
     num_reserved_wanted: int = 0
     has_claiming_launches: bool = False
+    stored_limit: int = 0
+    switches: bytes = bytes(abi.SWITCHES.itemsize)
 
     @staticmethod
     def of_new(geometry: abi.ArenaGeometry) -> Handed:
@@ -139,11 +142,15 @@ def read_control(head: Bytes, handed: Handed) -> ArenaState:
 
 def _is_as_written(head: Bytes, handed: Handed) -> bool:
     """Whether all that kernels leave alone is as the host wrote it."""
-    read, written = head.copy(), abi.initial_control(handed.geometry, handed.limit)
+    limit = handed.stored_limit or handed.limit
+    switches = np.frombuffer(handed.switches, abi.SWITCHES)[0]
+    read, written = head.copy(), abi.initial_control(handed.geometry, limit, switches)
     num_cursors = handed.geometry.num_cursors
     for copy in (read, written):
         control = copy[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]
         control["full_limit"] = max(int(control["full_limit"]) - handed.limit, 0)
+        # A store of the host's that may be under way.
+        control["switches"]["is_off"] = max(int(control["switches"]["is_off"]) - 1, 0)
         control["cursors"]["next_chunk"][:num_cursors] = 0
         control["cursors"]["num_tracks_without_chunk"][:num_cursors] = 0
         copy[abi.SINKS_OFFSET :].view(abi.SINK)["num_dropped_of_region"] = 0

@@ -22,6 +22,7 @@ from kprof.errors import ArenaError
 from kprof.recording.arena_state import ArenaState
 from kprof.recording.inspection import inspect
 from kprof.recording.region_ids import RegionIds
+from kprof.recording.replays import Replays
 from kprof.recording.tally import Tally
 from kprof.regions import Kind, Region
 
@@ -97,6 +98,7 @@ class Decoder:
         self.rank = rank
         self.region_ids = region_ids
         self.tally = Tally(region_ids)
+        self.replays = Replays()
         self.cycle_clock: CycleClock | None = None
         self._clock = clock
         self._nominal_cycles_per_second = nominal_cycles_per_second
@@ -104,6 +106,7 @@ class Decoder:
     def decode(self, state: ArenaState, data: Bytes) -> Iterator[pa.Table]:
         """Event tables of `data`, the chunks of `state.ranges()`; raises ArenaError where there are not so many."""
         chunks = self._inspected(state, data)
+        self._split_replays(state, chunks)
         cycle_map, chunks = self._fit_cycles(chunks)
         for begin in range(0, len(chunks), _CHUNKS_PER_BLOCK):
             yield self._decode_block(chunks.rows(begin, begin + _CHUNKS_PER_BLOCK), cycle_map)
@@ -126,9 +129,20 @@ class Decoder:
             found.must_be_full,
             found.may_have_gaps,
         )
-        self.tally.add_chunks(state, chunks.headers)
+        self.tally.add_chunks(state, chunks.headers, self.replays.captured)
         self.tally.add(EventCounts(torn_chunks=found.num_torn, stray_chunks=found.num_stray))
         return chunks
+
+    def _split_replays(self, state: ArenaState, chunks: _Chunks) -> None:
+        """Make every replay of a captured launch a launch of its own."""
+        self.replays.split(
+            chunks.words,
+            chunks.which,
+            chunks.headers,
+            has_lost=state.num_tracks_without_chunk > 0,
+            table_of_launch=self.region_ids.table_of_launch,
+        )
+        self.tally.add(EventCounts(unsplit_launches=self.replays.num_unsplit))
 
     def _fit_cycles(self, chunks: _Chunks) -> tuple[CycleMap | None, _Chunks]:
         """The map of this flush from cycles to real time, or None when all its records are in real time.

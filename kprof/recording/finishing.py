@@ -16,6 +16,7 @@ from kprof.capture.losses import count_launches, name_ranks
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
 from kprof.capture.parts import ranks_with_parts, recover_rank
 from kprof.errors import CaptureError, KprofError, WorkloadError
+from kprof.recording.numbering import number_replays
 from kprof.recording.runs import Outcome, describe_exit
 
 
@@ -58,7 +59,7 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
         world_size=world_size,
         exit_code=outcome.exit_code if outcome else None,
         duration_s=outcome.duration_s if outcome else 0.0,
-        ranks=infos,
+        ranks=number_replays(infos),
         missing_ranks=missing,
         alignment=alignment,
         alignment_note=note,

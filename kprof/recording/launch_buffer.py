@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 # kprof.abi's NO_CHUNK and LAUNCH_BUFFER again, without numpy; a test compares them.
 NO_CHUNK: Final = 0xFFFF_FFFF
-_PACKED: Final = struct.Struct("<QIIIIII")
+_PACKED: Final = struct.Struct("<QIIIIIIII")
 
 
 class LaunchBuffer(NamedTuple):
@@ -23,6 +23,8 @@ class LaunchBuffer(NamedTuple):
     num_reserved: int = 0
     chunks_per_cursor: int = 0
     num_cursors: int = 0
+    options: int = 0
+    first_line: int = 0
 
     def packed(self) -> bytes:
         """The bytes of kprof::LaunchBuffer."""

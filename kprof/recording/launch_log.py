@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
-from kprof.capture.manifest import Launch
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
 from kprof.recording.region_ids import RegionIds
 from kprof.regions import RegionsLike, RegionTable
+
+
+class LaunchRow(NamedTuple):
+    """The fields of kprof.capture.manifest.Launch, which are cheaper to keep."""
+
+    launch: int
+    kernel: str
+    ordinal: int
+    num_blocks: int = 0
+    threads_per_block: int = 0
+    captured: int = -1
+    replay: int = 0
+    stretch: int = 0
+
+
+# LaunchRow(...) without its keywords and defaults: half the time.
+_new_tuple: Final = tuple.__new__
 
 
 class LaunchLog:
@@ -19,8 +38,7 @@ class LaunchLog:
             None,
             self.region_ids.table_idx(self._default_regions),
         )
-        # The fields of manifest.Launch, which are cheaper to keep.
-        self._rows: list[tuple[int, str, int, int, int]] = []
+        self._rows: list[LaunchRow] = []
         self._num_of_kernel: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -28,17 +46,19 @@ class LaunchLog:
 
     def add(
         self, kernel: str, regions: RegionsLike, num_blocks: int, threads_per_block: int
-    ) -> int:
-        """The number of this launch."""
-        number = len(self._rows)
+    ) -> LaunchRow:
+        """Add a launch; it takes the next number."""
+        number = len(self.region_ids.table_of_launch)
         ordinal = self._num_of_kernel.get(kernel, 0)
         self._num_of_kernel[kernel] = ordinal + 1
         latest, table_idx = self._latest
         if regions is not latest:
             table_idx = self._table_idx(regions)
         self.region_ids.table_of_launch[number] = table_idx
-        self._rows.append((number, kernel, ordinal, num_blocks, threads_per_block))
-        return number
+        fields = number, kernel, ordinal, num_blocks, threads_per_block, -1, 0, 0
+        row = _new_tuple(LaunchRow, fields)
+        self._rows.append(row)
+        return row
 
     def _table_idx(self, regions: RegionsLike) -> int:
         table = self._default_regions if regions is None else RegionTable.of(regions)
@@ -48,6 +68,11 @@ class LaunchLog:
             self._latest = regions, table_idx
         return table_idx
 
-    def launches(self, begin: int, end: int) -> tuple[Launch, ...]:
-        """Launches begin .. end - 1."""
-        return tuple(Launch(*fields) for fields in self._rows[begin:end])
+    def rows(self, begin: int = 0, end: int | None = None) -> list[LaunchRow]:
+        """Launches begin .. end - 1, by default all."""
+        return self._rows[begin:end]
+
+    def keep(self, end: int, rows: Sequence[LaunchRow]) -> None:
+        """The launches up to `end` that were not kept are in a part now: as `rows`, which name every replay."""
+        self._rows[self.num_kept : end] = rows
+        self.num_kept += len(rows)

@@ -26,8 +26,15 @@ class AnyRecorder(Protocol):
         num_blocks: int = 0,
         threads_per_block: int = 0,
         tracks_per_block: int = 0,
+        is_replayed: bool = False,
     ) -> LaunchBuffer:
         """The buffer for the next launch of `kernel`."""
+
+    def pause(self) -> None:
+        """Record nothing from here on."""
+
+    def resume(self) -> None:
+        """Record again."""
 
     def align(self, group: Group) -> None:
         """Calibrate the ranks' clocks against each other."""
@@ -61,10 +68,17 @@ class NullRecorder:
         num_blocks: int = 0,
         threads_per_block: int = 0,
         tracks_per_block: int = 0,
+        is_replayed: bool = False,
     ) -> LaunchBuffer:
         """A null buffer."""
-        del kernel, regions, num_blocks, threads_per_block, tracks_per_block
+        del kernel, regions, num_blocks, threads_per_block, tracks_per_block, is_replayed
         return NULL_BUFFER
+
+    def pause(self) -> None:
+        """Nothing to pause."""
+
+    def resume(self) -> None:
+        """Nothing to resume."""
 
     def align(self, group: Group) -> None:
         """Nothing to align."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kprof.clocks.alignment import Calibration
     from kprof.groups import Group
     from kprof.recording.decode import Decoder
+    from kprof.recording.launch_log import LaunchRow
     from kprof.recording.overhead import LaunchTimer
     from kprof.regions import RegionsLike
 
@@ -84,6 +85,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._is_closed = False
         self._is_off = False
+        self._is_paused = False
         self._claim = Claim(directory, rank)
         try:
             self._open(device, arena_bytes)
@@ -97,12 +99,14 @@ class Recorder:
         """Measure the device and allocate the arena."""
         from kprof.capture.parts import PartWriter
         from kprof.clocks.calibration import measure_clock
+        from kprof.devices.gpu import capture_reader
         from kprof.devices.targets import describe_device
         from kprof.recording.arena import Arena
         from kprof.recording.decode import Decoder
         from kprof.recording.probe_cost import measure_probe_cost
 
         self._device = describe_device(device)
+        self._is_capturing = capture_reader(device)
         self._clock = measure_clock(device)
         self._clocks = ClockKeeper(self._directory, self.rank, device, self._clock)
         self._arena = Arena(arena_bytes, device)
@@ -135,20 +139,32 @@ class Recorder:
         num_blocks: int = 0,
         threads_per_block: int = 0,
         tracks_per_block: int = 0,
+        is_replayed: bool = False,
     ) -> LaunchBuffer:
         """The buffer for the next launch of `kernel`; `regions` only where it differs from the recorder's.
 
         `tracks_per_block` (warps per block for per-warp tracks, 1 for a track per block) reserves every track's first
         chunk, which makes opening a track free of waiting; each track may then be opened once in this launch. Half of
         the arena is kept back for that, until a launch without it comes: then all that is not reserved can be claimed.
+
+        A launch that is captured in a CUDA (HIP) graph is recorded with every replay, and each replay is a launch of
+        its own in the capture. Its kernel opens each track once. `is_replayed` says the same of a buffer that the
+        caller hands to several runs, one after the other.
         """
         if self._is_closed:
             return self._launch_closed(kernel)
+        is_captured = is_replayed or self._is_capturing()
+        if self._is_paused and not is_captured:
+            return NULL_BUFFER
         self._clocks.note_launch()
-        number = self._launches.add(kernel, regions, num_blocks, threads_per_block)
+        row = self._launches.add(kernel, regions, num_blocks, threads_per_block)
+        number = row.launch
         self._claim.progress[0] = number + 1
         if self._timer is not None:
             self._timer.mark(kernel)
+        if is_captured:
+            self._decoder.replays.add(row)
+            return self._arena.switched_buffer(number)
         return self._arena.launch_buffer(number, num_blocks, tracks_per_block)
 
     def _launch_closed(self, kernel: str) -> LaunchBuffer:
@@ -156,6 +172,28 @@ class Recorder:
         if self._is_off:
             return NULL_BUFFER
         raise RecorderError(f"rank {self.rank}: launch of {kernel!r} after the recorder was closed")
+
+    def pause(self) -> None:
+        """Record nothing from here on: launches get null buffers, replays of graphs on this stream write nothing.
+
+        What is paused is not counted either, so pause all ranks between the same two calls. A graph may be captured
+        meanwhile. Raises RecorderError while one is being captured: every replay would pause again.
+        """
+        self._set_paused(True)
+
+    def resume(self) -> None:
+        """Record again, also in graphs that were captured before or during the pause. See `pause`."""
+        self._set_paused(False)
+
+    def _set_paused(self, is_paused: bool) -> None:
+        if self._is_closed or is_paused == self._is_paused:
+            return
+        if self._is_capturing():
+            raise RecorderError(
+                f"rank {self.rank}: a graph is being captured; pause and resume between its replays"
+            )
+        self._arena.set_off(is_paused)
+        self._is_paused = is_paused
 
     def align(self, group: Group) -> None:
         """Calibrate the ranks' clocks against each other. Collective: all ranks, before and after the launches.
@@ -210,14 +248,16 @@ class Recorder:
         with self._lock, deferring_signals():
             state, chunks = self._arena.read()
             num_launches = len(self._launches)
-            self._parts.save(
-                self._decoder.decode(state, chunks),
-                lambda: self._info(
-                    self._decoder, self._launches.num_kept, num_launches, _NEVER_CLOSED
-                ),
-            )
+            rows: list[LaunchRow] = []
+
+            def info() -> RankInfo:
+                since = self._launches.rows(self._launches.num_kept, num_launches)
+                rows.extend(self._decoder.replays.merged(since))
+                return self._info(self._decoder, rows, _NEVER_CLOSED)
+
+            self._parts.save(self._decoder.decode(state, chunks), info)
             self._parts.keep()
-            self._launches.num_kept = num_launches
+            self._launches.keep(num_launches, rows)
             self._arena.reset(state)
 
     def save(self) -> None:
@@ -237,11 +277,11 @@ class Recorder:
 
     def _save_part(self) -> None:
         state, chunks = self._arena.snapshot()
-        num_launches = len(self._launches)
+        rows = self._launches.rows(self._launches.num_kept)
         decoder = _copy_while_used(self._decoder)
         self._parts.save(
             decoder.decode(state, chunks),
-            lambda: self._info(decoder, self._launches.num_kept, num_launches, _SAVED),
+            lambda: self._info(decoder, decoder.replays.merged(rows), _SAVED),
         )
 
     def close(self) -> None:
@@ -290,7 +330,7 @@ class Recorder:
         from kprof.capture.rank_summary import write_summary
 
         self._clocks.write()
-        info = self._info(self._decoder, 0, len(self._launches))
+        info = self._info(self._decoder, self._launches.rows())
         self._parts.finish(info)
         write_rank_info(self._directory, info)
         # Readers make a summary that is missing: not worth failing for.
@@ -325,11 +365,9 @@ class Recorder:
         leave_message(self._directory, text)
         lifetime.complain(text)
 
-    def _info(
-        self, decoder: Decoder, first_launch: int, end_launch: int, cut_short: str = ""
-    ) -> RankInfo:
-        """What is known of this rank now; `launches` are those from `first_launch` on, before `end_launch`."""
-        from kprof.capture.manifest import RankInfo
+    def _info(self, decoder: Decoder, rows: Sequence[LaunchRow], cut_short: str = "") -> RankInfo:
+        """What is known of this rank now, with these launches."""
+        from kprof.capture.manifest import Launch, RankInfo
         from kprof.devices.targets import count_cores
 
         return RankInfo(
@@ -345,7 +383,7 @@ class Recorder:
             arena=decoder.tally.arena_use(),
             counts=decoder.tally.counts,
             regions=decoder.region_ids.merged(),
-            launches=self._launches.launches(first_launch, end_launch),
+            launches=tuple(Launch(*row) for row in rows),
             notes=tuple(self._notes),
             probe=self._probe,
             cycle_clock=decoder.cycle_clock,

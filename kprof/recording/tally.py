@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -37,8 +38,13 @@ class Tally:
             *(getattr(self.counts, name) + getattr(more, name) for name in names)
         )
 
-    def add_chunks(self, state: ArenaState, headers: np.ndarray) -> None:
-        """Add one flush: dropped records, and how many chunks would have held everything."""
+    def add_chunks(
+        self, state: ArenaState, headers: np.ndarray, captured: Sequence[int] = ()
+    ) -> None:
+        """Add one flush: dropped records, and how many chunks would have held everything.
+
+        `captured` are launches of earlier flushes whose replays may be of this one.
+        """
         handed = state.handed
         # A track asks for its next chunk as soon as one is full, and for another for every so many records dropped.
         cut_off = headers["num_dropped"][headers["flags"] & abi.CHUNK_NO_NEXT != 0].astype(np.int64)
@@ -57,12 +63,13 @@ class Tally:
         self._num_reserved_needed = max(self._num_reserved_needed, num_reserved)
         self._size_bytes = max(self._size_bytes, handed.geometry.size_bytes)
         self.add(EventCounts(dropped=dropped, damaged_heads=int(is_damaged)))
-        self._add_dropped(state)
+        self._add_dropped(state, captured)
 
-    def _add_dropped(self, state: ArenaState) -> None:
+    def _add_dropped(self, state: ArenaState, captured: Sequence[int]) -> None:
         """By region, as the tables of the launches since the last flush name them."""
         launches = list(self._region_ids.table_of_launch)[self._num_launches_seen :]
         self._num_launches_seen += len(launches)
+        launches += captured
         for local_id in np.flatnonzero(state.dropped_of_region).tolist():
             if local_id == 0:
                 name = "tracks of one chunk"

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _LOW_BITS: Final = 32
 _HIGH_BITS: Final = 29
+# Where the options of a launch begin, above the number of cursors.
+OPTIONS_SHIFT: Final = 8
 _TAG: Final = 1 << 62 | 1
 
 
@@ -39,7 +41,9 @@ class Buffer(NamedTuple):
     """One launch's view of the arena. Made by `buffer`; a kernel hands it to `open_track`."""
 
     arena: int  # its address + 1: addresses are multiples of 1024
-    launch_and_cursors: int  # low: the launch's number; high: the number of cursors
+    launch_and_cursors: (
+        int  # low: the launch's number; high: the number of cursors, from bit 8 on its options
+    )
     first_and_tracks: int  # low: the first reserved chunk; high: reserved tracks per program
     reserved_and_slice: int  # low: how many chunks are reserved; high: chunks per cursor
     build: Any  # tl.constexpr of a BuildKey's name: part of the key of Triton's caches
@@ -103,7 +107,7 @@ def pack(launch: LaunchBuffer, regions: Regions, num_warps: int = 0) -> Buffer |
     leave_tuning_alone(Buffer)
     return Buffer(
         launch.arena | 1,
-        _word(launch.launch, launch.num_cursors),
+        _word(launch.launch, launch.num_cursors | launch.options << OPTIONS_SHIFT),
         _word(launch.first_chunk, launch.tracks_per_block),
         _word(launch.num_reserved, launch.chunks_per_cursor),
         _build_name(regions.table, num_warps),

@@ -13,6 +13,7 @@ import triton.language as tl
 
 from kprof import abi
 from kprof.triton import platform
+from kprof.triton.buffer import OPTIONS_SHIFT as _OPTIONS_SHIFT
 
 
 def _offset(struct: np.dtype, field: str) -> int:
@@ -41,6 +42,12 @@ CHUNK_NO_NEXT = tl.constexpr(abi.CHUNK_NO_NEXT)
 CURSORS_SHIFT = tl.constexpr(abi.CHUNK_CURSORS_SHIFT)
 START_MASK = tl.constexpr(abi.START_MASK)
 DURATION_SATURATED = tl.constexpr(abi.DURATION_SATURATED)
+SWITCHES_OFFSET = tl.constexpr(abi.SWITCHES_OFFSET)
+BLOCK_TRACK_WARP = tl.constexpr(abi.BLOCK_TRACK_WARP)
+# Where a track stands that records nothing: at address 0, before the first record.
+NOWHERE = tl.constexpr((abi.CHUNK_HEADER_BYTES - abi.RECORD_BYTES) | abi.STORES_NOTHING)
+OPTIONS_SHIFT = tl.constexpr(_OPTIONS_SHIFT)
+CURSORS_FIELD = tl.constexpr((1 << _OPTIONS_SHIFT) - 1)
 LOW_WORD = tl.constexpr(0xFFFF_FFFF)
 HIGH_FIELD = tl.constexpr((1 << 29) - 1)
 
@@ -80,6 +87,36 @@ def program_number() -> tl.tensor:
 def cursor_address(arena: tl.tensor, cursor_idx: tl.tensor) -> tl.tensor:
     """Where a cursor of the arena is."""
     return arena + CURSORS_OFFSET + cursor_idx.to(tl.int64) * CURSOR_STRIDE_BYTES
+
+
+@triton.jit
+def cursors_of(launch_word: tl.tensor) -> tl.tensor:
+    """How many cursors the arena has."""
+    return high_of(launch_word) & CURSORS_FIELD
+
+
+@triton.jit
+def two_switches(arena: tl.tensor, offset: tl.constexpr) -> tl.tensor:
+    """Two 32-bit switches, the same for all threads."""
+    address = (arena + SWITCHES_OFFSET + offset).to(tl.pointer_type(tl.int64))
+    return tl.atomic_add(address, 0, sem="relaxed")
+
+
+@triton.jit
+def is_left_out(arena: tl.tensor, block: tl.tensor, warp: tl.tensor) -> tl.tensor:
+    """Whether the switches leave this track out; see arena_for in kprof.h."""
+    off_and_first = two_switches(arena, 0)
+    count_and_warps = two_switches(arena, 8)
+    sample = two_switches(arena, 16).to(tl.int32)
+    from_first = block.to(tl.int64) - (off_and_first >> 32)
+    count = count_and_warps & LOW_WORD
+    is_block = (count == 0) | ((from_first >= 0) & (from_first < count))
+    warps = (count_and_warps >> 32) & LOW_WORD
+    is_of_block = warp == BLOCK_TRACK_WARP
+    is_warp = (warps == 0) | is_of_block | (((warps >> (warp & 31)) & 1) != 0)
+    track = (block * 33 + warp).to(tl.uint32)
+    is_sampled = (((track * 0x9E3779B1) >> 16).to(tl.int32) & sample) == 0
+    return ((off_and_first & LOW_WORD) != 0) | (is_block & is_warp & is_sampled == 0)
 
 
 @triton.jit
@@ -161,19 +198,25 @@ def open_track(
     """The cursor of a new track, which thread `writer` writes; `place` is its number among its program's tracks."""
     arena = arena_word & -2
     block = program_number()
-    num_cursors = high_of(launch_word)
+    num_cursors = cursors_of(launch_word)
     chunks_per_cursor = high_of(reserved_word)
     writer_bit = (platform.thread_id() != writer).to(tl.int64) * NOT_THE_WRITER
     tracks = high_of(first_word)
     offset = block * tracks + place
     has_one = (place < tracks) & (offset < low_of(reserved_word))
     chunk_idx = tl.where(has_one, low_of(first_word) + offset, -1)
-    if chunk_idx < 0:
+    nothing = block < 0
+    if (high_of(launch_word) >> OPTIONS_SHIFT) != 0:
+        nothing = is_left_out(arena, block, warp)
+    if (chunk_idx < 0) & (nothing == 0):
         chunk_idx = claim_chunk(arena, chunks_per_cursor, num_cursors, block)
         if chunk_idx < 0:
             home = cursor_address(arena, block & (num_cursors - 1))
             tl.atomic_add(counter_at(home + TRACKS_WITHOUT_CHUNK_OFFSET), 1, sem="relaxed")
     cursor = before_full(sink_of(arena, block) + FULL_MASK) | writer_bit
+    if nothing:
+        cursor = NOWHERE | writer_bit
+        chunk_idx = -1
     if chunk_idx >= 0:
         cursor = begin_chunk(
             arena,
@@ -216,7 +259,7 @@ def refill(
 ) -> tl.tensor:
     """The place before the first record of the track's next chunk; where there is none, of an event that is dropped."""
     block = program_number()
-    num_cursors = high_of(launch_word)
+    num_cursors = cursors_of(launch_word)
     chunks_per_cursor = high_of(reserved_word)
     last = cursor & -CHUNK_BYTES
     chunk_idx = claim_chunk(arena, chunks_per_cursor, num_cursors, block)
@@ -250,7 +293,9 @@ def settle(
 ) -> tl.tensor:
     """What one event in 61 needs, or one that is dropped; returns the new cursor."""
     arena = arena_word & -2
-    if (cursor & STORES_NOTHING) != 0:
+    if (cursor & -CHUNK_BYTES) == 0:
+        cursor = NOWHERE | (cursor & NOT_THE_WRITER)
+    elif (cursor & STORES_NOTHING) != 0:
         cursor = count_dropped(cursor, arena, region)
     else:
         cursor = refill(cursor, arena, launch_word, reserved_word, warp)

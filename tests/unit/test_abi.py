@@ -152,8 +152,8 @@ def test_a_geometry_for_reserved_chunks_holds_both_kinds(num_claimed, num_reserv
 
 
 def test_the_recorder_packs_launch_buffers_as_declared():
-    packed = LaunchBuffer(0x7F00_1234_5678, 3, 17, 8, 2112, 512, 32).packed()
+    packed = LaunchBuffer(0x7F00_1234_5678, 3, 17, 8, 2112, 512, 32, 1, 9).packed()
     assert NO_CHUNK == abi.NO_CHUNK
     assert np.frombuffer(packed, dtype=abi.LAUNCH_BUFFER).tolist() == [
-        (0x7F00_1234_5678, 3, 17, 8, 2112, 512, 32)
+        (0x7F00_1234_5678, 3, 17, 8, 2112, 512, 32, 1, 9)
     ]

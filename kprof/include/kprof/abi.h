@@ -6,7 +6,7 @@
 
 namespace kprof {
 
-constexpr uint32_t kAbiVersion = 0x4u;
+constexpr uint32_t kAbiVersion = 0x5u;
 constexpr uint64_t kMagic = 0x4e5241464f52504bull;
 constexpr uint32_t kChunkBytes = 0x400u;
 constexpr uint32_t kRecordBytes = 0x10u;
@@ -27,9 +27,13 @@ constexpr uint32_t kBlockTrackWarp = 0xffffu;
 constexpr uint32_t kChunkClaimed = 0x1u;
 constexpr uint32_t kChunkCycles = 0x2u;
 constexpr uint32_t kChunkNoNext = 0x4u;
-constexpr uint32_t kChunkAbi = 0x20u;
+constexpr uint32_t kChunkAbi = 0x28u;
 constexpr uint32_t kChunkCursorsShift = 0x8u;
+constexpr uint32_t kChunkCursorsMask = 0x3fu;
+constexpr uint32_t kChunkRing = 0x4000u;
+constexpr uint32_t kLooksAtSwitches = 0x1u;
 constexpr uint32_t kNoChunk = 0xffffffffu;
+constexpr uint32_t kLeftOut = 0xfffffffeu;
 constexpr uint32_t kStoresNothing = 0x8u;
 constexpr uint32_t kNumDropCounters = 0xf4u;
 
@@ -86,6 +90,42 @@ static_assert(sizeof(Cursor) == 64, "Cursor size");
 static_assert(offsetof(Cursor, next_chunk) == 0, "Cursor.next_chunk");
 static_assert(offsetof(Cursor, num_tracks_without_chunk) == 4, "Cursor.num_tracks_without_chunk");
 
+struct alignas(16) Switches {
+  uint32_t is_off;
+  uint32_t first_block;
+  uint32_t num_blocks;
+  uint32_t warps;
+  uint32_t sample_mask;
+  uint32_t arena_kib;
+  uint64_t reserved;
+};
+static_assert(sizeof(Switches) == 32, "Switches size");
+static_assert(offsetof(Switches, is_off) == 0, "Switches.is_off");
+static_assert(offsetof(Switches, first_block) == 4, "Switches.first_block");
+static_assert(offsetof(Switches, num_blocks) == 8, "Switches.num_blocks");
+static_assert(offsetof(Switches, warps) == 12, "Switches.warps");
+static_assert(offsetof(Switches, sample_mask) == 16, "Switches.sample_mask");
+static_assert(offsetof(Switches, arena_kib) == 20, "Switches.arena_kib");
+static_assert(offsetof(Switches, reserved) == 24, "Switches.reserved");
+
+struct alignas(16) WaitLine {
+  uint64_t start_ticks;
+  uint32_t region;
+  uint32_t payload;
+  uint32_t launch;
+  uint32_t block;
+  uint32_t warp;
+  uint32_t latest_ticks_low;
+};
+static_assert(sizeof(WaitLine) == 32, "WaitLine size");
+static_assert(offsetof(WaitLine, start_ticks) == 0, "WaitLine.start_ticks");
+static_assert(offsetof(WaitLine, region) == 8, "WaitLine.region");
+static_assert(offsetof(WaitLine, payload) == 12, "WaitLine.payload");
+static_assert(offsetof(WaitLine, launch) == 16, "WaitLine.launch");
+static_assert(offsetof(WaitLine, block) == 20, "WaitLine.block");
+static_assert(offsetof(WaitLine, warp) == 24, "WaitLine.warp");
+static_assert(offsetof(WaitLine, latest_ticks_low) == 28, "WaitLine.latest_ticks_low");
+
 struct alignas(64) ControlBlock {
   uint64_t magic;
   uint32_t abi_version;
@@ -95,7 +135,14 @@ struct alignas(64) ControlBlock {
   uint32_t full_limit;
   uint32_t num_cursors;
   uint32_t num_reserved;
-  uint8_t pad0[2012];
+  uint32_t num_lines;
+  uint32_t num_shared_lines;
+  uint8_t pad0[4];
+  uint64_t lines;
+  uint64_t shared_lines;
+  uint8_t pad1[64];
+  Switches switches;
+  uint8_t pad2[1888];
   Cursor cursors[32];
 };
 static_assert(sizeof(ControlBlock) == 4096, "ControlBlock size");
@@ -107,6 +154,11 @@ static_assert(offsetof(ControlBlock, chunks_per_cursor) == 20, "ControlBlock.chu
 static_assert(offsetof(ControlBlock, full_limit) == 24, "ControlBlock.full_limit");
 static_assert(offsetof(ControlBlock, num_cursors) == 28, "ControlBlock.num_cursors");
 static_assert(offsetof(ControlBlock, num_reserved) == 32, "ControlBlock.num_reserved");
+static_assert(offsetof(ControlBlock, num_lines) == 36, "ControlBlock.num_lines");
+static_assert(offsetof(ControlBlock, num_shared_lines) == 40, "ControlBlock.num_shared_lines");
+static_assert(offsetof(ControlBlock, lines) == 48, "ControlBlock.lines");
+static_assert(offsetof(ControlBlock, shared_lines) == 56, "ControlBlock.shared_lines");
+static_assert(offsetof(ControlBlock, switches) == 128, "ControlBlock.switches");
 static_assert(offsetof(ControlBlock, cursors) == 2048, "ControlBlock.cursors");
 
 struct alignas(8) LaunchBuffer {
@@ -117,8 +169,10 @@ struct alignas(8) LaunchBuffer {
   uint32_t num_reserved;
   uint32_t chunks_per_cursor;
   uint32_t num_cursors;
+  uint32_t options;
+  uint32_t first_line;
 };
-static_assert(sizeof(LaunchBuffer) == 32, "LaunchBuffer size");
+static_assert(sizeof(LaunchBuffer) == 40, "LaunchBuffer size");
 static_assert(offsetof(LaunchBuffer, arena) == 0, "LaunchBuffer.arena");
 static_assert(offsetof(LaunchBuffer, launch) == 8, "LaunchBuffer.launch");
 static_assert(offsetof(LaunchBuffer, first_chunk) == 12, "LaunchBuffer.first_chunk");
@@ -126,5 +180,7 @@ static_assert(offsetof(LaunchBuffer, tracks_per_block) == 16, "LaunchBuffer.trac
 static_assert(offsetof(LaunchBuffer, num_reserved) == 20, "LaunchBuffer.num_reserved");
 static_assert(offsetof(LaunchBuffer, chunks_per_cursor) == 24, "LaunchBuffer.chunks_per_cursor");
 static_assert(offsetof(LaunchBuffer, num_cursors) == 28, "LaunchBuffer.num_cursors");
+static_assert(offsetof(LaunchBuffer, options) == 32, "LaunchBuffer.options");
+static_assert(offsetof(LaunchBuffer, first_line) == 36, "LaunchBuffer.first_line");
 
 }  // namespace kprof

@@ -60,7 +60,12 @@ KPROF_DEVICE_HOST Buffer make_buffer([[maybe_unused]] const LaunchBuffer& buffer
 
 // From two numbers, which are easier to hand through an extension: every chunk is claimed.
 KPROF_DEVICE_HOST Buffer make_buffer(void* arena, uint32_t launch) {
-  return make_buffer(LaunchBuffer{reinterpret_cast<uint64_t>(arena), launch, kNoChunk, 0, 0, 0, 0});
+  LaunchBuffer buffer{};
+  buffer.arena = reinterpret_cast<uint64_t>(arena);
+  buffer.launch = launch;
+  buffer.first_chunk = kNoChunk;
+  buffer.options = kLooksAtSwitches;
+  return make_buffer(buffer);
 }
 
 enum TrackScope { per_warp, per_block };
@@ -188,7 +193,7 @@ KPROF_DEVICE void count_dropped(ChunkHeader* last, uint32_t region) {
 // that chunk: one read of memory, one atomic, one header.
 KPROF_DEVICE uintptr_t refill(uintptr_t latest) {
   ChunkHeader* last = chunk_of(latest);
-  const Cursors cursors{last->chunks_per_cursor, static_cast<uint32_t>(last->flags >> kChunkCursorsShift)};
+  const Cursors cursors{last->chunks_per_cursor, (last->flags >> kChunkCursorsShift) & kChunkCursorsMask};
   ControlBlock* arena = arena_of(last);
   const uint32_t chunk_idx = claim_chunk(arena, cursors, last->block);
   // Read again from a line that is near now, rather than kept in registers that the kernel around this may need.
@@ -258,42 +263,70 @@ KPROF_DEVICE uint32_t reserved_chunk(const Buffer& buffer, uint32_t block, uint3
   return has_one ? buffer.first_chunk + offset : kNoChunk;
 }
 
-// From the launch, where the host said it: nothing to read. Volatile, or clang makes one load from either of two
-// addresses, for which all arguments of the kernel go to scratch memory.
-KPROF_DEVICE Cursors cursors_of(const Buffer& buffer, const ControlBlock* arena) {
-  Cursors cursors{buffer.chunks_per_cursor, buffer.num_cursors};
+// Whether the switches leave a track out. The host may change them at any time, hence volatile.
+KPROF_DEVICE bool is_left_out(const volatile Switches& switches, uint32_t block, uint32_t warp) {
+  const uint32_t num_blocks = switches.num_blocks, warps = switches.warps;
+  const bool is_block = num_blocks == 0 || block - switches.first_block < num_blocks;
+  const bool is_warp = warps == 0 || warp == kBlockTrackWarp || (warps >> (warp & 31) & 1) != 0;
+  // Fibonacci hashing: neighbours fall into different samples.
+  const bool is_sampled = ((block * 33 + warp) * 0x9E3779B1u >> 16 & switches.sample_mask) == 0;
+  return switches.is_off != 0 || !is_block || !is_warp || !is_sampled;
+}
+
+// The arena that launches with switches record into now.
+KPROF_DEVICE ControlBlock* arena_moved_by(ControlBlock* arena, uint32_t kib) {
+  return reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(arena) + static_cast<size_t>(kib) * 1024);
+}
+
+// A claim of a track's first chunk: the chunk (kNoChunk: there was none, kLeftOut: none is wanted) and, in the upper
+// half, how far away its arena lies.
+using FirstClaim = uint64_t;
+
+// What a launch needs for which the host reserved no chunk, before any of its tracks claims one.
+KPROF_DEVICE FirstClaim claim_with_switches(ControlBlock* arena, Cursors cursors, uint32_t block, uint32_t warp,
+                                            uint32_t options) {
+  uint32_t arena_kib = 0;
+  if (options != 0) {
+    const volatile Switches& switches = arena->switches;
+    if (is_left_out(switches, block, warp)) return kLeftOut;
+    arena_kib = switches.arena_kib;
+  }
+  return static_cast<FirstClaim>(arena_kib) << 32 | claim_chunk(arena_moved_by(arena, arena_kib), cursors, block);
+}
+
+// Where a track without a reserved chunk begins. Apart from open_track, because a launch finds few of its instructions
+// near: what the way into a kernel jumps over is another fetch to wait for. All lanes call it together.
+KPROF_COLD uintptr_t open_claimed(ControlBlock* arena, Cursors cursors, uint32_t block, uint32_t warp, uint32_t launch,
+                                  uint32_t options, bool is_writer) {
+  if (!is_writer) return kNowhere;
+  // The host says the limits with the launch, unless it was given two numbers. Volatile, or clang makes one load from
+  // either of two addresses, for which all arguments of the kernel go to scratch memory.
   if (cursors.num_cursors == 0) {
     cursors.chunks_per_cursor = *static_cast<const volatile uint32_t*>(&arena->chunks_per_cursor);
     cursors.num_cursors = *static_cast<const volatile uint32_t*>(&arena->num_cursors);
   }
-  return cursors;
-}
-
-// The first chunk of a track for which the host reserved none, or kNoChunk. Apart from open_track, because a launch
-// finds few of its instructions near: what the way into a kernel jumps over is another fetch to wait for. All lanes
-// call it together.
-KPROF_COLD uint32_t claim_first_chunk(ControlBlock* arena, Cursors cursors, uint32_t block, bool is_writer) {
-  if (!is_writer) return kNoChunk;
-  const uint32_t chunk_idx = claim_chunk(arena, cursors, block);
-  if (chunk_idx == kNoChunk)
-    platform::add_global(&arena->cursors[block & (cursors.num_cursors - 1)].num_tracks_without_chunk, 1u);
-  return chunk_idx;
+  const FirstClaim claim = claim_with_switches(arena, cursors, block, warp, options);
+  const auto chunk_idx = static_cast<uint32_t>(claim);
+  arena = arena_moved_by(arena, static_cast<uint32_t>(claim >> 32));
+  if (chunk_idx == kLeftOut) return kNowhere;
+  if (chunk_idx != kNoChunk) return begin_chunk(arena, cursors, chunk_idx, block, warp, launch, kNoChunk);
+  platform::add_global(&arena->cursors[block & (cursors.num_cursors - 1)].num_tracks_without_chunk, 1u);
+  return before_full(reinterpret_cast<uintptr_t>(sink_of(arena, block)) + kFullMask);
 }
 
 // Opens the track of the calling warp or block. Call it from all threads, once per warp (block) and kernel where the
-// launch was given `tracks_per_block`; otherwise a warp may open several.
+// launch was given `tracks_per_block` or is captured in a graph; otherwise a warp may open several.
 KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
   if (buffer.arena == 0) return Track{kNowhere};
   const bool is_writer = scope == per_warp ? platform::lane_id() == 0 : platform::thread_id() == 0;
   auto* arena = reinterpret_cast<ControlBlock*>(buffer.arena);
   const uint32_t block = platform::block_id();
   const uint32_t warp = scope == per_warp ? platform::warp_id() : kBlockTrackWarp;
-  const Cursors cursors = cursors_of(buffer, arena);
-  uint32_t chunk_idx = reserved_chunk(buffer, block, scope == per_warp ? warp : 0);
-  if (__builtin_expect(chunk_idx == kNoChunk, 0)) chunk_idx = claim_first_chunk(arena, cursors, block, is_writer);
-  if (!is_writer) return Track{kNowhere};
+  const Cursors cursors{buffer.chunks_per_cursor, buffer.num_cursors};
+  const uint32_t chunk_idx = reserved_chunk(buffer, block, scope == per_warp ? warp : 0);
   if (__builtin_expect(chunk_idx == kNoChunk, 0))
-    return Track{before_full(reinterpret_cast<uintptr_t>(sink_of(arena, block)) + kFullMask)};
+    return Track{open_claimed(arena, cursors, block, warp, buffer.launch, buffer.options, is_writer)};
+  if (!is_writer) return Track{kNowhere};
   return Track{begin_chunk(arena, cursors, chunk_idx, block, warp, buffer.launch, kNoChunk)};
 }
 

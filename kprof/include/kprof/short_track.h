@@ -43,10 +43,14 @@ KPROF_DEVICE bool is_writer(const ShortTrack& track) { return track.before_first
 // A track for which no chunk was reserved claims one, if it fits one chunk: the place before its first record. Else 0,
 // and its records are dropped. Apart from open_short_track, whose way in is straight.
 KPROF_COLD uintptr_t claim_short_track(ControlBlock* arena, Cursors cursors, uint32_t block, uint32_t launch,
-                                       uint32_t num_records) {
-  uint32_t chunk_idx = kNoChunk;
+                                       uint32_t options, uint32_t num_records) {
+  FirstClaim claim = kNoChunk;
   // A launch that was given two numbers knows no limits.
-  if (num_records <= kRecordsPerChunk && cursors.num_cursors != 0) chunk_idx = claim_chunk(arena, cursors, block);
+  if (num_records <= kRecordsPerChunk && cursors.num_cursors != 0)
+    claim = claim_with_switches(arena, cursors, block, kBlockTrackWarp, options);
+  const auto chunk_idx = static_cast<uint32_t>(claim);
+  if (chunk_idx == kLeftOut) return 0;
+  arena = arena_moved_by(arena, static_cast<uint32_t>(claim >> 32));
   if (chunk_idx != kNoChunk) return begin_chunk(arena, cursors, chunk_idx, block, kBlockTrackWarp, launch, kNoChunk);
   platform::add_global(&arena->cursors[0].num_tracks_without_chunk, 1u);
   platform::add_global(&sink_of(arena, block)->num_dropped_of_region[0], num_records);
@@ -61,7 +65,7 @@ KPROF_DEVICE ShortTrack open_short_track(const Buffer& buffer, uint32_t num_reco
   const Cursors cursors{buffer.chunks_per_cursor, buffer.num_cursors};
   const uint32_t chunk_idx = num_records <= kRecordsPerChunk ? reserved_chunk(buffer, block, 0) : kNoChunk;
   if (__builtin_expect(chunk_idx == kNoChunk, 0))
-    return {claim_short_track(arena, cursors, block, buffer.launch, num_records)};
+    return {claim_short_track(arena, cursors, block, buffer.launch, buffer.options, num_records)};
   return {begin_chunk(arena, cursors, chunk_idx, block, kBlockTrackWarp, buffer.launch, kNoChunk)};
 }
 

@@ -1,7 +1,8 @@
 """Which launch answers which: the launch whose waits a launch's sends release, rule by rule.
 
-A launch is identified by its kernel and ordinal, since launch numbers of ranks may differ. For a
-rule, S are the launches that send by it, W those that wait by it, both in the order of launches:
+A launch is identified by its kernel and ordinal, since launch numbers of ranks may differ. A rank
+lists its launches in the order of time, also replays of graphs, which get their numbers later. For
+a rule, S are the launches that send by it, W those that wait by it, both in the order of launches:
 
     S1 W1 S2 W2           as many of both: the n-th answers the n-th. S and W may be the same
     S1 S2 W1 S3 W2 W3     launches, and two buffers may be in use in turn
@@ -161,25 +162,29 @@ def is_lossy(manifest: Manifest) -> bool:
 
 def has_lost(info: RankInfo) -> bool:
     """Whether events of a rank are missing."""
-    return info.counts.dropped > 0 or info.counts.torn_chunks > 0
+    counts = info.counts
+    return counts.dropped > 0 or counts.torn_chunks > 0 or counts.unsplit_launches > 0
 
 
 def _longest_sequence(ranks: Sequence[RankInfo], wanted: set[LaunchName]) -> dict[LaunchName, int]:
     """Positions of launches on the rank that has most of the wanted ones."""
     sequences = [
-        {LaunchName(launch.kernel, launch.ordinal): launch.launch for launch in info.launches}
+        {
+            LaunchName(launch.kernel, launch.ordinal): position
+            for position, launch in enumerate(info.launches)
+        }
         for info in ranks
     ]
     return max(sequences, key=lambda sequence: len(sequence.keys() & wanted), default={})
 
 
 def _positions(ranks: Sequence[RankInfo]) -> dict[LaunchName, int]:
-    """The lowest launch number that any rank gave to a launch: about the order in time."""
+    """The lowest position of a launch on any rank: about the order in time."""
     positions: dict[LaunchName, int] = {}
     for info in ranks:
-        for launch in info.launches:
+        for position, launch in enumerate(info.launches):
             name = LaunchName(launch.kernel, launch.ordinal)
-            positions[name] = min(launch.launch, positions.get(name, launch.launch))
+            positions[name] = min(position, positions.get(name, position))
     return positions
 
 

@@ -1,0 +1,56 @@
+"""Ordinals for the replays of graphs: the same launch has the same one on all ranks.
+
+A rank gives all replays of a captured launch the ordinal of that launch, since it cannot know how many replays other
+launches of the kernel will have. Here, where all ranks are known, the launches of a kernel are counted anew:
+
+    rank 0   K 0   K 1 replay 0   K 2 replay 0   K 1 replay 1   K 2 replay 1        two captures, two replays
+             0     1              2              3              4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kprof.capture.manifest import Launch, RankInfo
+
+_Name = tuple[int, int, int]
+
+
+def number_replays(infos: Sequence[RankInfo]) -> tuple[RankInfo, ...]:
+    """The ranks, the launches of replayed kernels counted in the order of the rank that has most of them.
+
+    What only other ranks have comes behind, so no launch changes its number for a rank that lost some.
+    """
+    replayed = {launch.kernel for info in infos for launch in info.launches if launch.captured >= 0}
+    ordinals = {kernel: _ordinals(kernel, infos) for kernel in replayed}
+    return tuple(
+        msgspec.structs.replace(
+            info, launches=tuple(_numbered(launch, ordinals) for launch in info.launches)
+        )
+        if replayed
+        else info
+        for info in infos
+    )
+
+
+def _numbered(launch: Launch, ordinals: dict[str, dict[_Name, int]]) -> Launch:
+    of_kernel = ordinals.get(launch.kernel)
+    if of_kernel is None:
+        return launch
+    return msgspec.structs.replace(launch, ordinal=of_kernel[_name(launch)])
+
+
+def _name(launch: Launch) -> _Name:
+    return launch.stretch, launch.replay, launch.ordinal
+
+
+def _ordinals(kernel: str, infos: Sequence[RankInfo]) -> dict[_Name, int]:
+    sequences: list[list[_Name]] = [
+        [_name(launch) for launch in info.launches if launch.kernel == kernel] for info in infos
+    ]
+    longest = max(sequences, key=len)
+    names = dict.fromkeys(longest)
+    names |= dict.fromkeys(sorted(name for sequence in sequences for name in sequence))
+    return {name: ordinal for ordinal, name in enumerate(names)}

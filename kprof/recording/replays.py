@@ -1,0 +1,212 @@
+"""Which replay of a graph wrote which chunk.
+
+A launch that a graph captured runs once per replay, each time with the same buffer and the same number. Here every
+replay becomes a launch with a number of its own:
+
+    captured launch 4:   track a   opens ......... opens ......... opens ......      the k-th opening of every track
+                         track b   ..opens ......... opens ......... opens ....      is the k-th replay
+                                   | launch 4      | launch 9      | launch 10
+
+Replays of one launch do not overlap, and a track that finds no chunk finds none later either (see kprof.abi): so
+openings are lost at the end only. Both are checked. Where that leaves a doubt (tracks that were opened more often than
+others although nothing was dropped, replays that overlap, a chunk that is missing) the launch stays whole and is
+counted: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from kprof import abi
+from kprof.recording.launch_log import LaunchRow
+
+_HEADER_WORDS: Final = abi.CHUNK_HEADER_BYTES // 8
+_CHUNKS_AT_ONCE: Final = 2048
+
+
+@dataclass
+class _Captured:
+    """A captured launch: how many replays it had in its current stretch, and whether it took its own number yet.
+
+    Where openings were lost before a flush, nobody knows how many replays there were. The count starts over then, in
+    the next stretch.
+    """
+
+    fields: LaunchRow
+    num_replays: int = 0
+    stretch: int = 0
+    has_own_number: bool = False
+
+
+@dataclass
+class Replays:
+    """The captured launches of a rank; `num_unsplit` is how many of them the last `split` had to keep whole."""
+
+    num_unsplit: int = 0
+    _captured: dict[int, _Captured] = field(default_factory=dict)
+    _latest: list[LaunchRow] = field(default_factory=list)
+    # When each launch of the last split opened its first track.
+    _begin_ticks: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def captured(self) -> list[int]:
+        """The numbers of all captured launches."""
+        return list(self._captured)
+
+    def add(self, fields: LaunchRow) -> None:
+        """A launch was captured, or its buffer goes to many runs."""
+        self._captured[fields.launch] = _Captured(fields)
+
+    def split(
+        self,
+        words: np.ndarray,
+        which: np.ndarray,
+        headers: np.ndarray,
+        *,
+        has_lost: bool,
+        table_of_launch: dict[int, int],
+    ) -> None:
+        """Give the chunks of every replay its own launch number, in `headers` and `table_of_launch`.
+
+        Whole chunks: rows `which` of `words`, a header for each. `has_lost` says whether tracks found no chunk.
+        """
+        self.num_unsplit, self._latest, self._begin_ticks = 0, [], {}
+        if not self._captured:
+            return
+        rows = np.flatnonzero(np.isin(headers["launch"], np.array(self.captured)))
+        rows = rows[np.argsort(headers["launch"][rows], kind="stable")]
+        bounds = np.flatnonzero(np.diff(headers["launch"][rows])) + 1
+        for of_launch in np.split(rows, bounds) if len(rows) else ():
+            replay_of_chunk = _replays_of(words[which[of_launch]], headers[of_launch], has_lost)
+            captured = self._captured[int(headers["launch"][of_launch[0]])]
+            if replay_of_chunk is None:
+                self._keep_whole(captured)
+            else:
+                numbers = self._number(captured, int(replay_of_chunk.max()) + 1, table_of_launch)
+                headers["launch"][of_launch] = np.array(numbers, dtype=np.uint32)[replay_of_chunk]
+        for each in self._captured.values() if has_lost else ():
+            each.num_replays, each.stretch = 0, each.stretch + 1
+        self._note_begins(headers)
+
+    def merged(self, launches: list[LaunchRow]) -> list[LaunchRow]:
+        """`launches` since the last flush with the replays of the last split among them, in the order of time.
+
+        Captured launches are listed when they are replayed. A launch without events stays behind the one before it.
+        """
+        if not self._captured:
+            return launches
+        known = [each for each in launches if each.launch not in self._captured] + self._latest
+        latest = 0
+        begins = []
+        for each in known:
+            latest = self._begin_ticks.get(each.launch, latest)
+            begins.append(latest)
+        order = sorted(range(len(known)), key=begins.__getitem__)
+        return [known[idx] for idx in order]
+
+    def _keep_whole(self, captured: _Captured) -> None:
+        self.num_unsplit += 1
+        if not captured.has_own_number:
+            captured.has_own_number = True
+            self._latest.append(captured.fields)
+        captured.num_replays, captured.stretch = 0, captured.stretch + 1
+
+    def _number(
+        self, captured: _Captured, num_replays: int, table_of_launch: dict[int, int]
+    ) -> list[int]:
+        """Launch numbers for replays. The very first takes the captured launch's own, the others take new ones."""
+        fields = captured.fields
+        own = [] if captured.has_own_number else [fields.launch]
+        next_free = max(table_of_launch) + 1
+        numbers = [*own, *range(next_free, next_free + num_replays - len(own))]
+        table_of_launch.update(dict.fromkeys(numbers, table_of_launch[fields.launch]))
+        first = captured.num_replays
+        self._latest += [
+            fields._replace(
+                launch=number, captured=fields.launch, replay=first + k, stretch=captured.stretch
+            )
+            for k, number in enumerate(numbers)
+        ]
+        captured.has_own_number = True
+        captured.num_replays += num_replays
+        return numbers
+
+    def _note_begins(self, headers: np.ndarray) -> None:
+        launches, inverse = np.unique(headers["launch"], return_inverse=True)
+        begins = np.full(len(launches), np.iinfo(np.uint64).max, dtype=np.uint64)
+        np.minimum.at(begins, inverse, headers["anchor_realtime_ticks"])
+        self._begin_ticks = dict(zip(launches.tolist(), begins.tolist(), strict=True))
+
+
+def _replays_of(words: np.ndarray, headers: np.ndarray, has_lost: bool) -> np.ndarray | None:
+    """The replay of every chunk of one captured launch, or None where there is a doubt."""
+    opening = _openings(headers)
+    if opening is None:
+        return None
+    is_opening = headers["previous_chunk_idx"] == abi.NO_CHUNK
+    track = headers["block"].astype(np.int64) << 16 | headers["warp"]
+    anchors = headers["anchor_realtime_ticks"].astype(np.int64)
+    firsts = np.flatnonzero(is_opening)
+    firsts = firsts[np.lexsort((anchors[firsts], track[firsts]))]
+    is_same_track = track[firsts][1:] == track[firsts][:-1]
+    if (is_same_track & (anchors[firsts][1:] == anchors[firsts][:-1])).any():
+        return None
+    begins = np.concatenate([[0], np.flatnonzero(~is_same_track) + 1])
+    counts = np.diff(np.concatenate([begins, [len(firsts)]]))
+    if not has_lost and counts.min() != counts.max():
+        return None
+    replay = np.zeros(len(headers), dtype=np.int64)
+    replay[firsts] = np.arange(len(firsts)) - np.repeat(begins, counts)
+    replay = replay[opening]
+    begin = np.full(int(counts.max()), np.iinfo(np.int64).max)
+    end = np.zeros_like(begin)
+    np.minimum.at(begin, replay, anchors)
+    np.maximum.at(end, replay, _latest_ticks(words, headers))
+    return None if (end[:-1] > begin[1:]).any() else replay
+
+
+def _openings(headers: np.ndarray) -> np.ndarray | None:
+    """For every chunk the row of its track's first chunk; None where a chunk before another one is missing."""
+    previous = headers["previous_chunk_idx"]
+    is_opening = previous == abi.NO_CHUNK
+    order = np.argsort(headers["chunk_idx"])
+    place = np.searchsorted(headers["chunk_idx"], previous, sorter=order).clip(max=len(order) - 1)
+    before = order[place]
+    if (headers["chunk_idx"][before] != previous)[~is_opening].any():
+        return None
+    opening: np.ndarray = np.where(is_opening, np.arange(len(headers)), before)
+    while not np.array_equal(further := opening[opening], opening):
+        opening = further
+    return opening
+
+
+def _latest_ticks(words: np.ndarray, headers: np.ndarray) -> np.ndarray:
+    """The latest moment of the real-time clock that each chunk names."""
+    parts = [
+        _latest_of(words[begin : begin + _CHUNKS_AT_ONCE], headers[begin : begin + _CHUNKS_AT_ONCE])
+        for begin in range(0, len(headers), _CHUNKS_AT_ONCE)
+    ]
+    return np.concatenate(parts)
+
+
+def _latest_of(words: np.ndarray, headers: np.ndarray) -> np.ndarray:
+    first, second = words[:, _HEADER_WORDS::2], words[:, _HEADER_WORDS + 1 :: 2]
+    anchors = headers["anchor_realtime_ticks"].astype(np.int64)
+    region = first >> np.uint64(abi.START_BITS)
+    is_cycles = (headers["flags"] & abi.CHUNK_CYCLES != 0)[:, np.newaxis]
+    distance = (first - headers["anchor_realtime_ticks"][:, np.newaxis]) << np.uint64(
+        64 - abi.START_BITS
+    )
+    from_anchor = distance.view(np.int64) >> (64 - abi.START_BITS)
+    duration = (second & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+    duration[duration >= abi.DURATION_SATURATED] = 0
+    ends = anchors[:, np.newaxis] + from_anchor + duration
+    # Records in cycles tell the time only where they are anchors.
+    is_anchor = is_cycles & (region == abi.ANCHOR_REGION_ID)
+    ends = np.where(is_anchor, second.astype(np.int64), ends)
+    ends[(region == 0) | (is_cycles & ~is_anchor)] = 0
+    latest: np.ndarray = np.maximum(ends.max(axis=1), anchors)
+    return latest
