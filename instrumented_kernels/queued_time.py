@@ -1,0 +1,41 @@
+"""How long launches take on a GPU that were queued before it got to them: the host's pace does not show."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from kprof.groups import Group
+
+# 10 ms at 2 GHz: longer than the host needs to launch what is measured.
+_SLEEP_CYCLES: Final = 20_000_000
+
+
+def together_us(group: Group, device: str, work: Callable[[], object]) -> float:
+    """Time of `work`, which all ranks begin together, on the slowest rank; the host's time where there is no GPU."""
+    group.barrier()
+    own_us = _on_host_us(work) if device == "cpu" else queued_us(work)
+    slowest_us: float = max(group.all_gather(own_us))
+    return slowest_us
+
+
+def _on_host_us(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return (time.perf_counter() - begin) * 1e6
+
+
+def queued_us(work: Callable[[], object]) -> float:
+    """GPU time of what `work` launches on the current GPU, which sleeps until all of it is queued."""
+    import torch
+
+    cuda: Any = torch.cuda
+    begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
+    cuda.synchronize()
+    cuda._sleep(_SLEEP_CYCLES)
+    begin.record()
+    work()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) * 1e3

@@ -1,0 +1,1 @@
+"""A persistent matmul in Gluon with a partition that loads and one that multiplies, instrumented."""

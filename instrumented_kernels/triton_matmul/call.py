@@ -1,0 +1,67 @@
+"""The matmul as a call on tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+import kprof.triton as kp
+from instrumented_kernels.triton_matmul.kernels import persistent_matmul, regions
+from kprof.errors import RecorderError
+
+if TYPE_CHECKING:
+    import torch
+
+NUM_WARPS: Final = 8
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a program multiplies at a time: (m, k) of A by (k, n) of B."""
+
+    m: int = 128
+    n: int = 256
+    k: int = 64
+
+
+TILE: Final = Tile()
+
+
+def descriptor(tensor: Any, rows: int, columns: int) -> TensorDescriptor:
+    """How the copy engine finds blocks of (rows, columns) in a fp16 matrix."""
+    layout = gl.NVMMASharedLayout.get_default_for([rows, columns], gl.float16)
+    return TensorDescriptor(
+        tensor, list(tensor.shape), list(tensor.stride()), [rows, columns], layout
+    )
+
+
+class Matmul:
+    """C = A @ B for (m, k) and (k, n) of fp16 on a Hopper GPU.
+
+    Between loads and tensor cores there are `stages` places of 48 KiB. With `in_loop` every wait for a place is an
+    event, too. Raises RecorderError for shapes that tiles do not divide.
+    """
+
+    def __init__(self, a: torch.Tensor, b: torch.Tensor, *, stages: int, in_loop: bool) -> None:
+        (m, k), (_, n) = a.shape, b.shape
+        if m % TILE.m or n % TILE.n or k % TILE.k:
+            raise RecorderError(
+                f"{m} x {k} by {k} x {n} is not divided by tiles of {TILE.m} x {TILE.k} and {TILE.k} x {TILE.n}"
+            )
+        self.c = a.new_empty((m, n))
+        self._shape = m, n, k
+        self._a, self._b = descriptor(a, TILE.m, TILE.k), descriptor(b, TILE.k, TILE.n)
+        self._constants = {"STAGES": stages, "IN_LOOP": in_loop}
+
+    def __call__(self, num_programs: int, recorder: Any) -> torch.Tensor:
+        """One launch."""
+        prof = kp.buffer(
+            "persistent_matmul", num_programs, regions, tracks_per_program=2, recorder=recorder
+        )
+        persistent_matmul[(num_programs,)](
+            self._a, self._b, self.c, *self._shape, prof, num_warps=NUM_WARPS, **self._constants
+        )
+        return self.c
