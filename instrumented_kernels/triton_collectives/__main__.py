@@ -1,47 +1,94 @@
-"""Runs the Triton collectives on all ranks and compares every result with float64.
+"""Runs the Triton collectives on all ranks, compares every result with float64, and prints how long calls take.
 
     kprof record --nproc 2 -o run.kprof -- python -m instrumented_kernels.triton_collectives
 
-Without GPUs, with TRITON_INTERPRET=1 in front.
+Without GPUs, with TRITON_INTERPRET=1 in front. With `--kinds oneshot,cpp` the C++ all-reduce runs, too, in one trace.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 
 import kprof
+from instrumented_kernels.all_reduce.plan import Plan
+from instrumented_kernels.queued_time import together_us
 from instrumented_kernels.triton_collectives.calls import VARIANTS, Collectives, TorchHeap
 from instrumented_kernels.workload import choose_device, joined_group
+from kprof.errors import KprofError
 from kprof.groups import Group
+from kprof.recording.null_recorder import NullRecorder
 
 _HIDDEN = 64
 _TOLERANCE = 1e-5
+_WARM_UPS = 2
+_CPP = {"cpp": "auto", "cpp-oneshot": "oneshot", "cpp-twoshot": "twoshot_packets"}
+_KINDS = (*VARIANTS, "dispatch", *_CPP)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all calls of this rank share; `plan` is of the C++ all-reduce, for runs that have one."""
+
+    group: Group
+    device: str
+    recorder: Any
+    collectives: Collectives
+    plan: Plan | None
 
 
 def main() -> None:
     """Parse, run, compare."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--calls", type=int, default=3)
-    parser.add_argument("--numbers", type=int, default=5000)
-    parser.add_argument("--tokens", type=int, default=24)
+    parser.add_argument("--calls", type=int, default=3, help="of each kind")
+    parser.add_argument("--numbers", type=int, default=5000, help="fp32 numbers to reduce")
+    parser.add_argument("--tokens", type=int, default=24, help="rows to dispatch from each rank")
     parser.add_argument("--target", default="auto")
     parser.add_argument("--memory", choices=("kprof", "torch"), default="kprof")
+    parser.add_argument(
+        "--kinds", default="oneshot,twoshot,dispatch", help=f"of {', '.join(_KINDS)}; in this order"
+    )
     arguments = parser.parse_args()
+    try:
+        run(arguments, _kinds(arguments.kinds))
+    except KprofError as error:
+        sys.exit(f"triton_collectives: {error}")
+
+
+def run(arguments: argparse.Namespace, kinds: list[str]) -> None:
+    """Set up, warm up without recording, run every kind."""
     device = choose_device(arguments.target)
     with joined_group() as group:
         recorder = kprof.recorder(device=device, rank=group.rank, world_size=group.world_size)
-        recorder.align(group)
         max_numbers = max(arguments.numbers, arguments.tokens * group.world_size * _HIDDEN)
         heap_of = TorchHeap if arguments.memory == "torch" else None
-        collectives = Collectives(group, recorder, device, max_numbers, heap_of)
-        for call in range(arguments.calls):
-            for variant in VARIANTS:
-                check_all_reduce(collectives, group, device, arguments.numbers, variant, call)
-            check_dispatch(collectives, group, device, arguments.tokens, call)
+        collectives = Collectives(group, device, max_numbers, heap_of)
+        plan = Plan(group, device=device) if set(kinds) & set(_CPP) else None
+        work = Work(group, device, recorder, collectives, plan)
+        recorder.align(group)
+        for kind in kinds:
+            if kind == "dispatch":
+                for call in range(arguments.calls):
+                    check_dispatch(work, arguments.tokens, call)
+            else:
+                check_all_reduces(work, kind, arguments.numbers, arguments.calls)
         group.barrier()
         recorder.align(group)
+        if plan is not None:
+            plan.close()
+
+
+def _kinds(text: str) -> list[str]:
+    kinds = text.split(",")
+    if unknown := [kind for kind in kinds if kind not in _KINDS]:
+        sys.exit(f"--kinds {unknown[0]} is not known; choose of {', '.join(_KINDS)}")
+    return kinds
 
 
 def numbers_of(rank: int, shape: tuple[int, ...], call: int) -> torch.Tensor:
@@ -57,24 +104,44 @@ def targets_of(rank: int, num_tokens: int, world_size: int, call: int) -> torch.
     return drawn.long().clamp(max=world_size - 1)
 
 
-def check_all_reduce(
-    collectives: Collectives, group: Group, device: str, n: int, variant: str, call: int
-) -> None:
-    """One all-reduce against the sum in float64."""
-    out = collectives.all_reduce(numbers_of(group.rank, (n,), call).to(device), variant)
-    parts = [numbers_of(rank, (n,), call).double() for rank in range(group.world_size)]
-    worst = float((out.cpu().double() - torch.stack(parts).sum(0)).abs().max())
-    assert worst < _TOLERANCE, f"{variant}: off by {worst} in call {call} of rank {group.rank}"
+def check_all_reduces(work: Work, kind: str, n: int, num_calls: int) -> None:
+    """Calls back to back, each with numbers of its own, against the sums in float64."""
+    inputs = [numbers_of(work.group.rank, (n,), call).to(work.device) for call in range(num_calls)]
+    outs = [torch.full_like(x, float("nan")) for x in inputs]
+    launch = _all_reduce_of(work, kind)
+    for _ in range(_WARM_UPS):
+        launch(inputs[0], outs[0], NullRecorder())
+
+    def calls() -> None:
+        for x, out in zip(inputs, outs, strict=True):
+            launch(x, out, work.recorder)
+
+    elapsed_us = together_us(work.group, work.device, calls)
+    if work.group.rank == 0:
+        print(f"{kind}: {n} numbers, {num_calls} calls, {elapsed_us / num_calls:.2f} us a call")
+    for call, out in enumerate(outs):
+        parts = [numbers_of(rank, (n,), call).double() for rank in range(work.group.world_size)]
+        worst = float((out.cpu().double() - torch.stack(parts).sum(0)).abs().max())
+        assert worst < _TOLERANCE, (
+            f"{kind}: off by {worst} in call {call} of rank {work.group.rank}"
+        )
 
 
-def check_dispatch(
-    collectives: Collectives, group: Group, device: str, num_tokens: int, call: int
-) -> None:
+def _all_reduce_of(work: Work, kind: str) -> Callable[[torch.Tensor, torch.Tensor, Any], object]:
+    if kind in VARIANTS:
+        return partial(work.collectives.all_reduce, kind)
+    assert work.plan is not None
+    plan, variant = work.plan, _CPP[kind]
+    return lambda x, out, recorder: plan(x, out=out, variant=variant, recorder=recorder)
+
+
+def check_dispatch(work: Work, num_tokens: int, call: int) -> None:
     """One dispatch against what every rank has sent."""
+    group = work.group
     world, shape = group.world_size, (num_tokens, _HIDDEN)
-    x = numbers_of(group.rank, shape, call).to(device)
-    targets = targets_of(group.rank, num_tokens, world, call).to(device)
-    received = collectives.dispatch(x, targets, num_tokens)
+    x = numbers_of(group.rank, shape, call).to(work.device)
+    targets = targets_of(group.rank, num_tokens, world, call).to(work.device)
+    received = work.collectives.dispatch(x, targets, num_tokens, work.recorder)
     for rank, rows in enumerate(received):
         sent = numbers_of(rank, shape, call)[
             targets_of(rank, num_tokens, world, call) == group.rank

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -89,13 +88,11 @@ class Collectives:
     def __init__(
         self,
         group: Group,
-        recorder: Any,
         device: str,
         max_numbers: int,
         heap_of: Any = None,
     ) -> None:
         self._group = group
-        self._recorder = recorder
         self._layout = Layout(max_numbers, max(max_numbers // 64, 64), group.world_size)
         size_bytes = self._layout.size_bytes
         self._heap: Heap = (
@@ -105,24 +102,25 @@ class Collectives:
         # Of all kinds together: they share the two copies of the data.
         self._num_calls = 0
 
-    def all_reduce(self, x: torch.Tensor, variant: str) -> torch.Tensor:
-        """The sum of all ranks' `x` (fp32, contiguous); raises RecorderError for what is too large."""
+    def all_reduce(
+        self, variant: str, x: torch.Tensor, out: torch.Tensor, recorder: Any
+    ) -> torch.Tensor:
+        """Into `out` the sum of all ranks' `x` (both fp32, contiguous); raises RecorderError for what is too large."""
         if x.numel() > self._layout.max_numbers:
             raise RecorderError(
                 f"{x.numel()} numbers do not fit these collectives, made for {self._layout.max_numbers}"
             )
-        out = torch.empty_like(x)
         epoch = self._next()
         world = self._group.world_size
         layout = self._layout
         shared = (x, out, x.numel(), self._bases, self._group.rank, epoch, layout.data(epoch))
         if variant == "oneshot":
             grid = (-(-x.numel() // _BLOCK),)
-            prof = self._buffer("oneshot", grid)
+            prof = kp.buffer("oneshot", grid, regions, recorder=recorder)
             one_shot[grid](*shared, layout.flags(0), prof, WORLD=world, BLOCK=_BLOCK)
         else:
             grid = (-(-x.numel() // (_BLOCK * world)),)
-            prof = self._buffer("twoshot", grid)
+            prof = kp.buffer("twoshot", grid, regions, recorder=recorder)
             two_shot[grid](
                 *shared, layout.sums(epoch), layout.flags(1), layout.flags(2), prof,
                 WORLD=world, BLOCK=_BLOCK,
@@ -130,7 +128,7 @@ class Collectives:
         return out
 
     def dispatch(
-        self, x: torch.Tensor, targets: torch.Tensor, most_rows: int
+        self, x: torch.Tensor, targets: torch.Tensor, most_rows: int, recorder: Any
     ) -> list[torch.Tensor]:
         """Sends row i of `x` (tokens, hidden) to rank targets[i]; what came from each rank, in the order of its rows.
 
@@ -146,7 +144,7 @@ class Collectives:
         dispatch[grid](
             x, targets.to(torch.int32), rows, counts, out, received, len(x), self._bases,
             self._group.rank, epoch, layout.data(epoch), layout.flags(3), layout.flags(4),
-            self._buffer("dispatch", grid),
+            kp.buffer("dispatch", grid, regions, recorder=recorder),
             WORLD=world, MOST_ROWS=most_rows, HIDDEN=hidden, SENDERS=_NUM_SENDERS,
         )  # fmt: skip
         return [out[peer, :count] for peer, count in enumerate(received.tolist())]
@@ -154,9 +152,6 @@ class Collectives:
     def _next(self) -> int:
         self._num_calls += 1
         return self._num_calls
-
-    def _buffer(self, name: str, grid: Sequence[int]) -> kp.Buffer | None:
-        return kp.buffer(name, grid, regions, recorder=self._recorder)
 
 
 def _numbered(targets: torch.Tensor, world: int) -> tuple[torch.Tensor, torch.Tensor]:
