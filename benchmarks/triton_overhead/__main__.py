@@ -26,6 +26,7 @@ from benchmarks.triton_overhead.bench import (
     TILE,
     TritonBench,
     interleaved,
+    proton_scheme,
     records_of_distributed,
     records_of_kprof,
     slowdowns,
@@ -75,22 +76,44 @@ def records_table(bench: TritonBench, programs_per_sm: int) -> dict[str, object]
         table[f"copy, {name}"] = records_of_kprof(bench, bench.copy(SCHEMES[name], num_programs))
     bench.reset()
     table["matmul, kprof"] = records_of_kprof(bench, bench.matmul(SCHEMES["kprof"]))
-    bench.reset()
     scheme = SCHEMES["Triton-distributed's scheme"]
-    table["copy, Triton-distributed's scheme"] = records_of_distributed(
-        bench, bench.copy(scheme, num_programs), 2 * NUM_TOKENS
-    )
+    for name, launch, num_records in (
+        ("copy", bench.copy(scheme, num_programs), 2 * NUM_TOKENS),
+        ("matmul", bench.matmul(scheme), 4 * num_tiles),
+    ):
+        bench.reset()
+        table[f"{name}, Triton-distributed's scheme"] = records_of_distributed(
+            bench, launch, num_records
+        )
     return table
 
 
-def proton_or_why_not(bench: TritonBench, num_programs: int, repeats: int) -> dict[str, object]:
-    """Proton is not ours: where it fails, the table says how."""
+def proton_tables(bench: TritonBench, num_programs: int, repeats: int) -> dict[str, object]:
+    """Both kernels with Proton. It is not ours: where it fails, the table says how."""
+    num_tiles = MATMUL_SIZE**2 // (TILE["M"] * TILE["N"])
+    plain, recorded = SCHEMES["none"], proton_scheme()
+    tables: dict[str, object] = {}
     try:
-        from benchmarks.triton_overhead.proton import proton_table
+        from benchmarks.triton_overhead.proton import enable, proton_table
 
-        return proton_table(bench, num_programs, NUM_TOKENS, repeats)
+        enable()
+        tables["copy with Proton"] = proton_table(
+            "copy",
+            bench.copy(plain, num_programs),
+            bench.copy(recorded, num_programs),
+            {"row": NUM_TOKENS},
+            repeats,
+        )
+        tables["matmul with Proton"] = proton_table(
+            "matmul",
+            bench.matmul(plain),
+            bench.matmul(recorded),
+            {"tile": num_tiles, "stored": num_tiles},
+            repeats,
+        )
     except Exception:
-        return {"failed": traceback.format_exc(limit=3)}
+        tables["Proton failed"] = traceback.format_exc(limit=3)
+    return tables
 
 
 def main() -> None:
@@ -114,7 +137,7 @@ def main() -> None:
     result["matmul"] = matmul_table(bench, arguments.repeats)
     result["records"] = records_table(bench, PROGRAMS_PER_SM[0])
     num_programs = PROGRAMS_PER_SM[0] * bench.num_sms
-    result["copy with Proton"] = proton_or_why_not(bench, num_programs, arguments.repeats)
+    result |= proton_tables(bench, num_programs, arguments.repeats)
     text = json.dumps(result, indent=1)
     print(text)
     if arguments.json:

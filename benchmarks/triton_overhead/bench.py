@@ -38,6 +38,7 @@ ROW_WORDS = TOKEN_BYTES // 4
 ROW_BLOCK = 1 << math.ceil(math.log2(ROW_WORDS))
 MATMUL_SIZE = 4096
 TILE = {"M": 128, "N": 256, "K": 64}
+NUM_WARPS = 8
 RECORD_BYTES_OF_DISTRIBUTED = 8
 Launch = Callable[[], object]
 
@@ -85,7 +86,7 @@ class TritonBench:
         slots_per_program = 2 * -(-NUM_TOKENS // num_programs)
         return lambda: copy[(num_programs,)](
             self.target, self.source, NUM_TOKENS, ROW_WORDS, prof, self.slots, slots_per_program,
-            SCHEME=scheme.number, BLOCK=ROW_BLOCK, num_warps=8,
+            SCHEME=scheme.number, BLOCK=ROW_BLOCK, num_warps=NUM_WARPS,
         )  # fmt: skip
 
     def matmul(self, scheme: Scheme) -> Launch:
@@ -95,7 +96,7 @@ class TritonBench:
         size = MATMUL_SIZE
         return lambda: matmul[grid](
             self.a, self.b, self.c, size, size, prof, self.slots, 4,
-            SCHEME=scheme.number, num_warps=8, num_stages=3, **TILE,
+            SCHEME=scheme.number, IN_LOOP=False, num_warps=NUM_WARPS, num_stages=3, **TILE,
         )  # fmt: skip
 
     def buffer(self, scheme: Scheme, num_programs: int) -> kp.Buffer | None:

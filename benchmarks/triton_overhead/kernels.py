@@ -1,5 +1,7 @@
 """A copy of rows and a matmul, each in one source for all profilers: what is not asked for compiles to nothing.
 
+The tests compile and run them, too (tests/triton/sample_kernels.py).
+
 Triton-distributed's scheme is written from its description: two 8-byte records per event (when it began and when it
 ended), a cursor that is a value of the kernel's, a fence.sc on each side of every reading, and the low 32 bits of the
 clock, which wrap every 4.3 s. Nothing is checked: the host makes the slots large enough.
@@ -14,6 +16,7 @@ import triton.profiler.language as pl
 import kprof.triton as kp
 
 PLAIN, KPROF, PROTON, DISTRIBUTED = 0, 1, 2, 3
+IS_KPROF = tl.constexpr(KPROF)
 IS_PROTON = tl.constexpr(PROTON)
 IS_DISTRIBUTED = tl.constexpr(DISTRIBUTED)
 TAG_END = tl.constexpr(1)
@@ -22,6 +25,7 @@ regions = kp.Regions()
 ROW_COPIED = regions.define("row", category="compute", row=24)
 TILE = regions.define("tile", category="compute", m=16, n=16)
 STORED = regions.define("stored", category="send", m=16, n=16)
+STEP = regions.define("step", category="compute", k=16)
 
 
 @triton.jit
@@ -58,8 +62,9 @@ def distributed_open(slots, slots_per_program):
 def copy(
     target, source, num_rows, words, prof, slots, slots_per_program, SCHEME: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    track = kp.open_track(prof)
-    cursor = distributed_open(slots, slots_per_program)
+    track = kp.open_track(prof, SCHEME == IS_KPROF)
+    if SCHEME == IS_DISTRIBUTED:
+        cursor = distributed_open(slots, slots_per_program)
     columns = tl.arange(0, BLOCK)
     mask = columns < words
     for row in range(tl.program_id(0), num_rows, tl.num_programs(0)):
@@ -68,7 +73,7 @@ def copy(
         if SCHEME == IS_DISTRIBUTED:
             cursor = distributed_record(cursor, row * 2)
         begin = kp.start(track)
-        first = row.to(tl.int64) * words
+        first = tl.cast(row, tl.int64) * words
         tl.store(target + first + columns, tl.load(source + first + columns, mask=mask), mask=mask)
         track = kp.stop(track, begin, ROW_COPIED, row)
         if SCHEME == IS_DISTRIBUTED:
@@ -79,11 +84,10 @@ def copy(
 
 @triton.jit
 def matmul(
-    a, b, c, n, k, prof, slots, slots_per_program,
-    SCHEME: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    a, b, c, n, k, prof, slots, slots_per_program, SCHEME: tl.constexpr, IN_LOOP: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
-    track = kp.open_track(prof)
-    cursor = distributed_open(slots, slots_per_program)
+    track = kp.open_track(prof, SCHEME == IS_KPROF)
     tile_m, tile_n = tl.program_id(0), tl.program_id(1)
     rows, columns, depth = (
         tile_m * M + tl.arange(0, M),
@@ -95,13 +99,17 @@ def matmul(
     if SCHEME == IS_PROTON:
         pl.enter_scope("tile")
     if SCHEME == IS_DISTRIBUTED:
-        cursor = distributed_record(cursor, 0)
+        cursor = distributed_record(distributed_open(slots, slots_per_program), 0)
     begin = kp.start(track)
     total = tl.zeros((M, N), dtype=tl.float32)
-    for _ in range(0, k, K):
+    for step in range(0, k, K):
+        if IN_LOOP:
+            inner = kp.start(track)
         total = tl.dot(tl.load(a_tile), tl.load(b_tile), total)
         a_tile += K
         b_tile += K * n
+        if IN_LOOP:
+            track = kp.stop(track, inner, STEP, step // K)
     track, begin = kp.lap(track, begin, TILE, tile_m, tile_n)
     if SCHEME == IS_DISTRIBUTED:
         cursor = distributed_record(cursor, 1)

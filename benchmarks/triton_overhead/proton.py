@@ -1,4 +1,4 @@
-"""Proton's intra-kernel mode on the same copy: what it costs, how many events its trace has, whether times agree."""
+"""Proton's intra-kernel mode on the same kernels: what it costs, how many events its trace has, whether times agree."""
 
 from __future__ import annotations
 
@@ -12,31 +12,34 @@ import triton.profiler.language as pl
 
 from benchmarks.probe_overhead.bench import spread
 from benchmarks.triton_overhead.bench import (
-    SCHEMES,
+    NUM_WARPS,
     Launch,
-    TritonBench,
     kernel_times_us,
-    proton_scheme,
     spans_in_trace,
     time_us,
 )
 
+# Every warp writes when a scope begins and when it ends: a word for the scope and one for the clock.
+BYTES_PER_EVENT = 16
+
+
+def enable() -> None:
+    """Lets kernels use Proton's scopes. From then on, kernels are compiled with its hooks."""
+    pl.enable_semantic("triton")
+
 
 def proton_table(
-    bench: TritonBench, num_programs: int, num_events: int, repeats: int
+    kernel: str, plain: Launch, recorded: Launch, scopes: dict[str, int], repeats: int
 ) -> dict[str, object]:
-    """The copy with Proton; `num_events` is how many spans a warp group of its should have written, rows here."""
-    pl.enable_semantic("triton")
-    plain, recorded = (
-        bench.copy(scheme, num_programs) for scheme in (SCHEMES["none"], proton_scheme())
-    )
+    """One kernel with Proton; `scopes` is how often a launch goes through each, in each of its warps."""
     plain()
-    floor = kernel_times_us(plain, "copy", repeats)
+    floor = kernel_times_us(plain, kernel, repeats)
     with tempfile.TemporaryDirectory() as folder:
-        times, around = _timed(recorded, Path(folder) / "timed", repeats)
+        times, around = _timed(recorded, kernel, Path(folder) / "timed", repeats)
         trace = _trace(recorded, Path(folder) / "trace")
-        spans = spans_in_trace(trace, "row")
+        spans = [span for scope in scopes for span in spans_in_trace(trace, scope)]
     extent_us = max(end for _, end in spans) - min(begin for begin, _ in spans) if spans else 0.0
+    expected = sum(scopes.values()) * NUM_WARPS
     return {
         "kernel alone, plain, us": spread(floor),
         "kernel alone, us": spread(times),
@@ -45,15 +48,18 @@ def proton_table(
         ),
         "launch with Proton's work on the host, us": spread(around),
         "events": len(spans),
-        "rows": num_events,
-        "first to last event, of the kernel": round(extent_us / statistics.median(times), 3),
+        "lost": expected - len(spans),
+        "bytes_per_event": BYTES_PER_EVENT,
+        "first to last event, of the launch": round(extent_us / statistics.median(times), 3),
     }
 
 
-def _timed(launch: Launch, name: Path, repeats: int) -> tuple[list[float], list[float]]:
+def _timed(
+    launch: Launch, kernel: str, name: Path, repeats: int
+) -> tuple[list[float], list[float]]:
     session = proton.start(str(name), backend="instrumentation", data="tree")
     launch()
-    times = kernel_times_us(launch, "copy", repeats)
+    times = kernel_times_us(launch, kernel, repeats)
     around = [time_us(launch) for _ in range(repeats)]
     torch.cuda.synchronize()
     proton.finalize(session)

@@ -103,7 +103,7 @@ def test_the_matmul_costs_at_most_one_percent(benches: tuple[Bench, TritonBench]
 def test_a_full_arena_counts_what_it_drops_by_region(
     tmp_path: Path, benches: tuple[Bench, TritonBench]
 ) -> None:
-    from sample_kernels import marks, regions
+    from sample_kernels import mark_regions, marks
 
     import kprof.triton as kp
 
@@ -112,8 +112,8 @@ def test_a_full_arena_counts_what_it_drops_by_region(
         recorder = Recorder(
             directory, rank=0, world_size=1, device="cuda:0", arena_bytes=arena_bytes
         )
-        marks[(500,)](kp.buffer("marks", 500, regions, recorder=recorder), 1000)
-        marks[(500,)](kp.buffer("marks", None, regions, recorder=recorder), 1000)
+        marks[(500,)](kp.buffer("marks", 500, mark_regions, recorder=recorder), 1000)
+        marks[(500,)](kp.buffer("marks", None, mark_regions, recorder=recorder), 1000)
         recorder.close()
     rank = Trace.open(tmp_path / "full.kprof").ranks[0]
     assert 0 < rank.counts.recorded <= 64 * abi.RECORDS_PER_CHUNK

@@ -82,6 +82,25 @@ class Code:
         return re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", self.sass, flags=re.MULTILINE)
 
     @cached_property
+    def blocks(self) -> list[list[str]]:
+        """Instructions between labels and branches."""
+        text = self.sass if self.is_nvidia else self.compiled.asm["amdgcn"]
+        instruction = (
+            r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;" if self.is_nvidia else r"^\s+([a-z]\w+(?:\s.*)?)$"
+        )
+        blocks: list[list[str]] = [[]]
+        for line in text.splitlines():
+            if re.match(r"^\.L\w+:", line):
+                blocks.append([])
+            elif found := re.match(
+                instruction, line.split("; ")[0] if not self.is_nvidia else line
+            ):
+                blocks[-1].append(found.group(1))
+                if re.search(r"\bBRA\b|^s_c?branch", found.group(1)):
+                    blocks.append([])
+        return [block for block in blocks if block]
+
+    @cached_property
     def sass(self) -> str:
         import tempfile
 

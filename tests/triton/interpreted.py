@@ -10,7 +10,17 @@ import sample_kernels
 import torch
 import triton
 import triton.language as tl
-from sample_kernels import DONE, copy, marks, matmul, plain_matmul, regions
+from sample_kernels import (
+    DONE,
+    KPROF,
+    PLAIN,
+    copy,
+    mark_regions,
+    marks,
+    matmul,
+    plain_matmul,
+    sample_regions,
+)
 
 import kprof.triton as kp
 from kprof import abi
@@ -18,6 +28,8 @@ from kprof.recording.record import session
 from kprof.recording.recorder import Recorder
 
 HEADER_REGIONS = kp.Regions(Path(__file__).parent / "regions.h")
+SLOTS = (None, 0)  # of the benchmark's other profilers
+TILE = {"M": 16, "N": 16, "K": 16}
 TINY_ARENA = abi.CHUNKS_OFFSET + 4 * abi.CHUNK_BYTES
 
 
@@ -57,7 +69,7 @@ def tuned(x, n, prof, BLOCK: tl.constexpr):
 
 
 def record_tuned(recorder: Recorder) -> None:
-    tuned[(1,)](torch.zeros(64), 64, kp.buffer("tuned", 1, regions, recorder=recorder))
+    tuned[(1,)](torch.zeros(64), 64, kp.buffer("tuned", 1, mark_regions, recorder=recorder))
     assert len(timed) == 2
     assert tuned.best_config.kwargs == {"BLOCK": 32}
 
@@ -65,21 +77,21 @@ def record_tuned(recorder: Recorder) -> None:
 def record_copy(recorder: Recorder, grid: tuple[int] | None) -> None:
     x = torch.randn(200, 64)
     y = torch.zeros_like(x)
-    prof = kp.buffer("copy", grid, regions, recorder=recorder)
-    copy[(3,)](x, y, 200, prof, ROW=64, RECORD=True)
+    prof = kp.buffer("copy", grid, sample_regions, recorder=recorder)
+    copy[(3,)](y, x, 200, 64, prof, *SLOTS, SCHEME=KPROF, BLOCK=64)
     assert torch.equal(x, y)
 
 
 def record_matmul(recorder: Recorder) -> None:
     a, b = torch.randn(32, 32).half(), torch.randn(32, 32).half()
     c = torch.zeros(32, 32).half()
-    prof = kp.buffer("matmul", (2, 2), regions, recorder=recorder)
-    matmul[(2, 2)](a, b, c, 32, 32, 32, prof, M=16, N=16, K=16, IN_LOOP=True)
+    prof = kp.buffer("matmul", (2, 2), sample_regions, recorder=recorder)
+    matmul[(2, 2)](a, b, c, 32, 32, prof, *SLOTS, SCHEME=KPROF, IN_LOOP=True, **TILE)
     torch.testing.assert_close(c.double(), a.double() @ b.double(), atol=0.02, rtol=0.01)
 
 
 def record_full(recorder: Recorder) -> None:
-    marks[(7,)](kp.buffer("marks", 7, regions, recorder=recorder), 100)
+    marks[(7,)](kp.buffer("marks", 7, mark_regions, recorder=recorder), 100)
 
 
 def record_calls(recorder: Recorder) -> None:
@@ -87,11 +99,11 @@ def record_calls(recorder: Recorder) -> None:
 
 
 def record_off(recorder: Recorder) -> None:
-    prof = kp.buffer("copy", 3, regions, recorder=recorder)
+    prof = kp.buffer("copy", 3, sample_regions, recorder=recorder)
     x = torch.randn(4, 64)
     y = torch.zeros_like(x)
-    copy[(3,)](x, y, 4, prof, ROW=64, RECORD=False)
-    copy[(3,)](x, y, 4, None, ROW=64, RECORD=True)
+    copy[(3,)](y, x, 4, 64, prof, *SLOTS, SCHEME=PLAIN, BLOCK=64)
+    copy[(3,)](y, x, 4, 64, None, *SLOTS, SCHEME=KPROF, BLOCK=64)
     assert torch.equal(x, y)
 
 
@@ -104,7 +116,7 @@ def record_instrumented(recorder: Recorder) -> None:
     )
     a, b = torch.randn(32, 32).half(), torch.randn(32, 32).half()
     c = torch.zeros(32, 32).half()
-    matmul_with_spans[(2, 2)](a, b, c, 32, 32, 32, None, M=16, N=16, K=16, IN_LOOP=False)
+    matmul_with_spans[(2, 2)](a, b, c, 32, 32, **TILE)
     torch.testing.assert_close(c.double(), a.double() @ b.double(), atol=0.02, rtol=0.01)
     ones = torch.zeros(64)
     plain_tuned_with_spans = kp.instrument(plain_tuned, at={"store": "tl.store"}, recorder=recorder)

@@ -1,4 +1,4 @@
-"""The kernels that the tests record: a copy by rows and a matmul."""
+"""The kernels that the tests compile and record: the benchmark's copy and matmul, marks, and a kernel without kprof."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import triton
 import triton.language as tl
 
 import kprof.triton as kp
+from benchmarks.triton_overhead.kernels import KPROF, PLAIN, copy, matmul
+from benchmarks.triton_overhead.kernels import regions as sample_regions
 
-regions = kp.Regions()
-COPY = regions.define("copy", category="compute", row=24)
-STEP = regions.define("step", category="compute", k=16)
-TILE = regions.define("tile", category="compute", m=16, n=16)
-LEFT = regions.define("left", kind="value")
-DONE = regions.define("done", kind="mark", rows=16)
+__all__ = [
+    "KPROF",
+    "PLAIN",
+    "copy",
+    "mark_regions",
+    "marks",
+    "matmul",
+    "plain_matmul",
+    "sample_regions",
+]
 
-
-@triton.jit
-def copy(x, y, num_rows, prof, ROW: tl.constexpr, RECORD: tl.constexpr):
-    track = kp.open_track(prof, RECORD)
-    columns = tl.arange(0, ROW)
-    for row in range(tl.program_id(0), num_rows, tl.num_programs(0)):
-        begin = kp.start(track)
-        tl.store(y + row * ROW + columns, tl.load(x + row * ROW + columns))
-        track = kp.stop(track, begin, COPY, row=row)
+mark_regions = kp.Regions()
+LEFT = mark_regions.define("left", kind="value")
+DONE = mark_regions.define("done", kind="mark", rows=16)
 
 
 @triton.jit
@@ -35,43 +35,8 @@ def marks(prof, n):
 
 
 @triton.jit
-def plain_copy(x, y, num_rows, prof, ROW: tl.constexpr, RECORD: tl.constexpr):
-    columns = tl.arange(0, ROW)
-    for row in range(tl.program_id(0), num_rows, tl.num_programs(0)):
-        tl.store(y + row * ROW + columns, tl.load(x + row * ROW + columns))
-
-
-@triton.jit
-def matmul(
-    a, b, c, m, n, k, prof, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, IN_LOOP: tl.constexpr
-):
-    track = kp.open_track(prof)
-    begin = kp.start(track)
-    tile_m, tile_n = tl.program_id(0), tl.program_id(1)
-    rows, columns, depth = (
-        tile_m * M + tl.arange(0, M),
-        tile_n * N + tl.arange(0, N),
-        tl.arange(0, K),
-    )
-    a_tile = a + rows[:, None] * k + depth[None, :]
-    b_tile = b + depth[:, None] * n + columns[None, :]
-    total = tl.zeros((M, N), dtype=tl.float32)
-    for step in range(0, k, K):
-        if IN_LOOP:
-            inner = kp.start(track)
-        total = tl.dot(tl.load(a_tile), tl.load(b_tile), total)
-        a_tile += K
-        b_tile += K * n
-        if IN_LOOP:
-            track = kp.stop(track, inner, STEP, step // K)
-    tl.store(c + rows[:, None] * n + columns[None, :], total.to(tl.float16))
-    track = kp.stop(track, begin, TILE, tile_m, tile_n)
-
-
-@triton.jit
-def plain_matmul(
-    a, b, c, m, n, k, prof, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, IN_LOOP: tl.constexpr
-):
+def plain_matmul(a, b, c, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    """A kernel of somebody else's."""
     tile_m, tile_n = tl.program_id(0), tl.program_id(1)
     rows, columns, depth = (
         tile_m * M + tl.arange(0, M),

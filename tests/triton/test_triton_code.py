@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from needed import require_nvdisasm, require_triton
@@ -11,8 +10,10 @@ from needed import require_nvdisasm, require_triton
 require_triton()
 
 import compiled  # noqa: E402
-import sample_kernels  # noqa: E402
-from compiled import Code, Pointer, compile_for  # noqa: E402
+from code_samples import SAMPLES, a_buffer, code_of, require_target  # noqa: E402
+from compiled import Pointer, compile_for  # noqa: E402
+from sample_kernels import PLAIN  # noqa: E402
+from stripped import without_kprof  # noqa: E402
 
 import kprof.triton as kp  # noqa: E402
 from kprof.recording.launch_buffer import LaunchBuffer  # noqa: E402
@@ -20,56 +21,65 @@ from kprof.recording.launch_buffer import LaunchBuffer  # noqa: E402
 pytestmark = pytest.mark.native
 
 TARGETS = list(compiled.TARGETS)
-KERNELS = ["copy", "matmul", "matmul with events in its loop"]
+KERNELS = list(SAMPLES)
+MATMULS = ["matmul", "matmul with events in its loop"]
 ATOMIC = r"\b(ATOM|ATOMG|RED|REDG)\b|atomic"
-
-
-def a_buffer(number: int = 5, num_warps: int = 0) -> kp.Buffer:
-    buffer = LaunchBuffer(1 << 40, number, 100, 1, 64, 32, 32)
-    prof = kp.pack(buffer, sample_kernels.regions, num_warps)
-    assert prof is not None
-    return prof
-
-
-def code_of(target: str, name: str, prof: Any, *, without_kprof: bool = False) -> Code:
-    if target.startswith("sm_"):
-        require_nvdisasm()
-    if name == "copy":
-        kernel = sample_kernels.plain_copy if without_kprof else sample_kernels.copy
-        return compile_for(target, kernel, Pointer(), Pointer(), 8192, prof, ROW=4096, RECORD=True)
-    kernel = sample_kernels.plain_matmul if without_kprof else sample_kernels.matmul
-    tile = {"M": 128, "N": 128, "K": 64, "num_stages": 3 if target.startswith("sm_") else 2}
-    matrices = [Pointer("fp16")] * 3
-    return compile_for(
-        target, kernel, *matrices, 4096, 4096, 4096, prof, IN_LOOP=name != "matmul", **tile
-    )
+# Kernels' own atomics are of the system, kprof's of the device.
+OF_THE_SYSTEM = r"\.SYS\b|\bsc1\b"
+STORE = r"STG\.E\.128|(global|buffer|flat)_store_dwordx4"
+RECORDS_OF_A_HEADER = 3
 
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_off_is_the_code_of_a_kernel_without_kprof(target: str, name: str) -> None:
-    expected = code_of(target, name, None, without_kprof=True).instructions
+    expected = code_of(target, name, "without kprof").instructions
     assert len(expected) > 20
-    assert code_of(target, name, None).instructions == expected
-    assert code_of(target, name, a_buffer()).instructions != expected
+    assert code_of(target, name, "off").instructions == expected
+    assert code_of(target, name, "recorded").instructions != expected
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_constexpr_turns_it_off(target: str) -> None:
-    arguments = (Pointer(), Pointer(), 8192, a_buffer())
-    if target.startswith("sm_"):
-        require_nvdisasm()
-    off = compile_for(target, sample_kernels.copy, *arguments, ROW=4096, RECORD=False)
-    plain = compile_for(target, sample_kernels.plain_copy, *arguments, ROW=4096, RECORD=False)
+    require_target(target)
+    sample = SAMPLES["copy"]
+    prof = a_buffer(sample.regions)
+    arguments = (*sample.before, prof, *sample.after)
+    off = compile_for(target, sample.kernel, *arguments, **sample.constants | {"SCHEME": PLAIN})
+    # Unused, the buffer still takes its place among the arguments.
+    plain = compile_for(target, without_kprof(sample.kernel), *arguments, **sample.constants)
     assert off.instructions == plain.instructions
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_event_adds_one_store_and_its_atomics_lie_apart(target: str, name: str) -> None:
+    """A track begins with a header of three stores, and so does the next chunk, behind every event."""
+    plain, recorded = (code_of(target, name, how) for how in ("without kprof", "recorded"))
+    num_events = SAMPLES[name].num_events
+    if not recorded.is_nvidia and name == "matmul with events in its loop":
+        num_events += 1  # the pipelined loop's last turn stands behind the loop
+    added = recorded.count(STORE) - plain.count(STORE)
+    most = RECORDS_OF_A_HEADER + num_events * (1 + RECORDS_OF_A_HEADER)
+    # LLVM may make one of two ends of branches that are alike.
+    assert most - 2 <= added <= most
+    own = rf"({ATOMIC}).*({OF_THE_SYSTEM})"
+    assert recorded.count(own) <= plain.count(own) == plain.count(ATOMIC)
+    with_atomics = [
+        block
+        for block in recorded.blocks
+        if any(re.search(ATOMIC, line) and not re.search(OF_THE_SYSTEM, line) for line in block)
+    ]
+    assert len(with_atomics) > num_events
+    assert not [line for block in with_atomics for line in block if re.search(STORE, line)]
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_an_event_is_one_store_of_sixteen_bytes_and_no_atomic(target: str) -> None:
     """From the clock at the end of a row to the branch that one event in 61 takes."""
-    code = code_of(target, "copy", a_buffer()).instructions
+    code = code_of(target, "copy", "recorded").instructions
     clock = r"SR_GLOBALTIMERLO" if target.startswith("sm_") else r"^s_memrealtime"
-    row = r"^LDG\.E\.128" if target.startswith("sm_") else r"^buffer_store_dwordx4"
+    row = r"\bLDG\.E\.128" if target.startswith("sm_") else r"^buffer_store_dwordx4"
     last_row = max(i for i, line in enumerate(code) if re.search(row, line))
     end = next(i for i in range(last_row, len(code)) if re.search(clock, code[i]))
     hot_path = code[end : end + hot_path_length(code[end:])]
@@ -90,14 +100,13 @@ def hot_path_length(code: list[str]) -> int:
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_spills_are_added(target: str, name: str) -> None:
-    assert code_of(target, name, a_buffer()).spills == 0
+    assert code_of(target, name, "recorded").spills == code_of(target, name, "off").spills == 0
 
 
-@pytest.mark.parametrize("name", KERNELS[1:])
+@pytest.mark.parametrize("name", MATMULS)
 def test_a_matmul_of_three_stages_stays_pipelined(name: str) -> None:
     """Copies into shared memory that are under way while the tensor cores work."""
-    plain = code_of("sm_90", name, None)
-    recorded = code_of("sm_90", name, a_buffer())
+    plain, recorded = (code_of("sm_90", name, how) for how in ("without kprof", "recorded"))
     assert plain.count("LDGSTS") > 0
     assert recorded.count("LDGSTS") == plain.count("LDGSTS")
     assert recorded.count("GMMA") == plain.count("GMMA")
@@ -106,44 +115,34 @@ def test_a_matmul_of_three_stages_stays_pipelined(name: str) -> None:
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_recording_takes_few_registers(target: str, name: str) -> None:
-    plain = code_of(target, name, None).registers
-    assert code_of(target, name, a_buffer()).registers <= plain + 32
+    plain = code_of(target, name, "off").registers
+    assert code_of(target, name, "recorded").registers <= plain + 32
+
+
+def key_of_a_copy(prof: kp.Buffer | None) -> str:
+    sample = SAMPLES["copy"]
+    return compiled.launch_key(
+        "sm_90", sample.kernel, *sample.before, prof, *sample.after, **sample.constants
+    )
 
 
 def test_a_launch_does_not_compile_anew_for_its_number() -> None:
-    keys = {
-        compiled.launch_key(
-            "sm_90",
-            sample_kernels.copy,
-            Pointer(),
-            Pointer(),
-            8192,
-            a_buffer(number),
-            ROW=4096,
-            RECORD=True,
-        )
-        for number in (0, 1, 2, 16, 48, 2**31, 2**32 - 1)
-    }
-    assert len(keys) == 1
+    numbers = (0, 1, 2, 16, 48, 2**31, 2**32 - 1)
+    regions = SAMPLES["copy"].regions
+    assert len({key_of_a_copy(a_buffer(regions, number)) for number in numbers}) == 1
 
 
 def test_instrumented_and_plain_builds_share_no_cache_entry() -> None:
-    keys = {
-        compiled.launch_key(
-            "sm_90", sample_kernels.copy, Pointer(), Pointer(), 8192, prof, ROW=4096, RECORD=True
-        )
-        for prof in (None, a_buffer(), a_buffer(num_warps=4))
-    }
-    assert len(keys) == 3
+    regions = SAMPLES["copy"].regions
+    buffers = (None, a_buffer(regions), a_buffer(regions, num_warps=4))
+    assert len({key_of_a_copy(prof) for prof in buffers}) == 3
 
 
 def test_other_regions_are_another_build() -> None:
     """A kernel that names regions of a region file does not change when the file does."""
     regions = kp.Regions()
     regions.define("copy", category="compute", row=24)
-    other = kp.pack(LaunchBuffer(1 << 40, 5, 100, 1, 64, 32, 32), regions)
-    assert other is not None
-    assert other.build.value != a_buffer().build.value
+    assert a_buffer(regions).build.value != a_buffer(SAMPLES["copy"].regions).build.value
 
 
 @pytest.mark.parametrize("scheme", ["none", "kprof", "Triton-distributed's scheme"])
@@ -163,7 +162,16 @@ def test_kernels_of_the_benchmark_compile(scheme: str) -> None:
     tile = {"M": 128, "N": 256, "K": 64, "num_warps": 8, "num_stages": 3}
     matrices = [Pointer("fp16")] * 3
     product = compile_for(
-        "sm_90", kernels.matmul, *matrices, 4096, 4096, prof, *slots, SCHEME=number, **tile
+        "sm_90",
+        kernels.matmul,
+        *matrices,
+        4096,
+        4096,
+        prof,
+        *slots,
+        SCHEME=number,
+        IN_LOOP=False,
+        **tile,
     )
     for code in (copied, product):
         assert code.spills == 0
@@ -191,3 +199,34 @@ def test_partitions_of_a_gluon_kernel_wait_for_themselves_only() -> None:
     # 128 threads each: the default partition's four warps, and the worker's.
     assert recorded.count(r"BAR\.SYNC\S* 0x0, 0x80") > 0
     assert recorded.count(r"BAR\.SYNC\S* 0x2, 0x80") > 0
+
+
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_the_matmul_whose_warps_have_roles_keeps_them_apart(in_loop: bool) -> None:
+    """A header for each role's track, and per event a record and the next header; no register is spilled."""
+    require_nvdisasm()
+    from instrumented_kernels.triton_matmul.call import NUM_WARPS, TILE, descriptor
+    from instrumented_kernels.triton_matmul.kernels import persistent_matmul, regions
+
+    class Matrix(Pointer):
+        shape = (4096, 4096)
+
+        def stride(self) -> tuple[int, int]:
+            return 4096, 1
+
+    a, b = (descriptor(Matrix("fp16"), *block) for block in ((TILE.m, TILE.k), (TILE.k, TILE.n)))
+    off, recorded = (
+        compile_for(
+            "sm_90", persistent_matmul, a, b, Pointer("fp16"), 4096, 4096, 4096, prof,
+            IN_LOOP=in_loop, STAGES=4, num_warps=NUM_WARPS,
+        )
+        for prof in (None, a_buffer(regions))
+    )  # fmt: skip
+    assert recorded.spills == off.spills == 0
+    assert recorded.count("HGMMA") == off.count("HGMMA") > 0
+    assert recorded.count("UTMALDG") == off.count("UTMALDG") > 0
+    num_events = 5 if in_loop else 3
+    assert recorded.count(STORE) - off.count(STORE) == 2 * RECORDS_OF_A_HEADER + num_events * (
+        1 + RECORDS_OF_A_HEADER
+    )
+    assert off.count("GLOBALTIMER") == 0

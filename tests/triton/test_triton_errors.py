@@ -159,9 +159,8 @@ def test_kernels_of_functions_are_refused() -> None:
 def test_instrumented_and_off_is_the_original() -> None:
     """Under `kprof record` the spans are there, otherwise nothing is."""
     spans = kp.instrument(sample_kernels.plain_matmul, at={"dot": "tl.dot"})
-    matrices = [Pointer("fp16")] * 3
-    tile = {"M": 128, "N": 128, "K": 64, "IN_LOOP": False}
-    arguments = (*matrices, 4096, 4096, 4096, None)
+    arguments = (*[Pointer("fp16")] * 3, 4096, 4096)
+    tile = {"M": 128, "N": 128, "K": 64}
     original = compile_for("gfx942", sample_kernels.plain_matmul, *arguments, **tile)
     off = compile_for("gfx942", spans.kernel, *arguments, **tile, kprof_buffer=None)
     recorded = compile_for(

@@ -36,7 +36,7 @@ def test_every_row_is_recorded_once_by_the_program_that_copied_it(
     assert events["payload"].tolist() == list(range(200))
     assert events["block"].tolist() == [row % 3 for row in range(200)]
     assert set(events["warp"]) == {-1}
-    assert set(events["region"]) == {"copy"}
+    assert set(events["region"]) == {"row"}
     assert trace.ranks[0].counts.dropped == trace.ranks[0].counts.torn_chunks == 0
 
 
