@@ -43,6 +43,13 @@ OverheadOption = Annotated[
     ),
 ]
 
+InductorOption = Annotated[
+    bool,
+    typer.Option(
+        "--inductor", help="Also record the Triton kernels of torch.compile: a span per program."
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -60,6 +67,7 @@ def record(
     arena_size: ArenaOption = "64MiB",
     strict: StrictOption = False,
     measure_overhead: OverheadOption = False,
+    inductor: InductorOption = False,
     force: ForceOption = False,
 ) -> None:
     """Run a workload with recording on and write its capture.
@@ -77,6 +85,7 @@ def record(
         arena_bytes=parse_size_bytes(arena_size, "--arena-size"),
         force=force,
         measure_overhead=measure_overhead,
+        startup_dir=_inductor_startup_dir() if inductor else None,
     )
     recording = record_and_summarise(request)
     if strict and recording.losses and recording.exit_code == 0:
@@ -128,6 +137,16 @@ def record_and_summarise(request: RecordRequest) -> Recording:
         # The capture is written and the workload's exit code counts, whatever cannot be said about it.
         note(f"wrote {recording.capture.path}, but {error}")
     return recording
+
+
+def _inductor_startup_dir() -> Path:
+    """Raises TargetError for a Triton or a torch that --inductor was not tested with."""
+    from importlib import metadata
+
+    from kprof.triton.inductor import STARTUP_DIR, check_torch
+
+    check_torch(metadata.version("torch"))
+    return STARTUP_DIR
 
 
 def _announce(request: RecordRequest) -> None:

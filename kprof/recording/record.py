@@ -49,7 +49,8 @@ MAX_PROCS: Final = 255
 class RecordRequest:
     """What to run and where to put it. `num_procs` None starts the command once, as it is.
 
-    `measure_overhead` runs it three times more, to say how much recording slows it down.
+    `measure_overhead` runs it three times more, to say how much recording slows it down. Every Python of the workload
+    runs the sitecustomize.py of `startup_dir` first.
     """
 
     command: tuple[str, ...]
@@ -58,6 +59,7 @@ class RecordRequest:
     arena_bytes: int = DEFAULT_ARENA_BYTES
     force: bool = False
     measure_overhead: bool = False
+    startup_dir: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,10 @@ def _environment(request: RecordRequest, directory: Path) -> dict[str, str]:
         RECORD_DIR_VARIABLE: str(directory),
         ARENA_BYTES_VARIABLE: str(request.arena_bytes),
     }
+    if request.startup_dir is not None:
+        others = environment.get("PYTHONPATH")
+        first = str(request.startup_dir)
+        environment["PYTHONPATH"] = f"{first}{os.pathsep}{others}" if others else first
     if request.num_procs is not None and request.num_procs > 1:
         # What torchrun would set anyway, but with a warning of five lines.
         environment.setdefault("OMP_NUM_THREADS", "1")

@@ -13,6 +13,7 @@ import inspect
 import linecache
 import textwrap
 from collections.abc import Callable, Mapping
+from types import EllipsisType
 from typing import Any, Final
 
 import triton
@@ -22,7 +23,7 @@ from kprof.triton import calls
 from kprof.triton.buffer import buffer
 from kprof.triton.regions import Regions
 
-Place = str | int | tuple[int, int]
+Place = str | int | tuple[int, int] | EllipsisType
 
 _BUFFER: Final = "kprof_buffer"
 _TRACK: Final = "kprof_track"
@@ -62,13 +63,15 @@ def instrument(
     at: Mapping[str, Place],
     *,
     categories: Mapping[str, str] | None = None,
+    types: Mapping[str, str] | None = None,
     recorder: Any = None,
 ) -> Instrumented:
     """A copy of a @triton.jit (or @gluon.jit, or autotuned) kernel with a span of region `name` at every place.
 
     A place is a call ("tl.load": every statement that makes it), a line of the kernel's file (the statement that begins
-    there, a loop with all its turns), or the first and the last line of statements that follow each other. Places may
-    lie within others. `categories` are those of the regions, "compute" unless given; `recorder` is this process's.
+    there, a loop with all its turns), the first and the last line of statements that follow each other, or `...`, the
+    whole kernel. Places may lie within others. `categories` are those of the regions, "compute" unless given; `types`
+    ("i64") of arguments that Triton should not take from their values; `recorder` is this process's unless given.
     Raises RecorderError for a kernel without source, and for a place that the kernel does not have.
     """
     function = _function_of(kernel)
@@ -86,6 +89,9 @@ def instrument(
                 f"{function.__name__} has no statement at {place!r} for {name!r}; its lines are "
                 f"{first_line + tree.lineno - 1} to {first_line + (tree.end_lineno or 1) - 1}"
             )
+    for argument in tree.args.args:
+        if argument.annotation is None and argument.arg in (types or {}):
+            argument.annotation = ast.Constant((types or {})[argument.arg])
     tree.args.args.append(ast.arg(_BUFFER))
     tree.args.defaults.append(ast.Constant(None))
     tree.body.insert(_num_docstrings(tree), _statement(f"{_TRACK} = kprof_open_track({_BUFFER})"))
@@ -109,7 +115,7 @@ class _Spans:
         for statement in body:
             if self._is_wanted(statement):
                 run.append(statement)
-                if not isinstance(self._place, tuple):
+                if not isinstance(self._place, tuple | EllipsisType):
                     result += self._wrapped(run)
                     run = []
                 continue
@@ -124,6 +130,8 @@ class _Spans:
     def _is_wanted(self, statement: ast.stmt) -> bool:
         if statement.lineno == 0 or isinstance(statement, ast.Return):
             return False
+        if self._place is ...:
+            return True
         line = self._first_line + statement.lineno - 1
         if isinstance(self._place, int):
             return line == self._place
@@ -142,7 +150,19 @@ class _Spans:
         self.num_found += 1
         begin = f"kprof_begin_{self._idx}"
         stop = f"{_TRACK} = kprof_stop({_TRACK}, {begin}, kprof_region_{self._idx})"
+        for statement in statements:
+            _stop_before_returns(statement, stop)
         return [_statement(f"{begin} = kprof_start({_TRACK})"), *statements, _statement(stop)]
+
+
+def _stop_before_returns(statement: ast.stmt, stop: str) -> None:
+    """A program that returns from within a span ends it there."""
+    for field in ("body", "orelse"):
+        inner: list[ast.stmt] = getattr(statement, field, [])
+        for idx in reversed(range(len(inner))):
+            _stop_before_returns(inner[idx], stop)
+            if isinstance(inner[idx], ast.Return):
+                inner.insert(idx, _statement(stop))
 
 
 def _own_expressions(statement: ast.stmt) -> list[ast.AST]:
@@ -198,7 +218,11 @@ def _compiled(tree: ast.FunctionDef, function: Any, names: dict[str, Any]) -> An
     linecache.cache[file_name] = (len(text), None, text.splitlines(keepends=True), file_name)
     scope = {**function.__globals__, **names}
     exec(compile(text, file_name, "exec"), scope)
-    return scope[function.__name__]
+    compiled = scope[function.__name__]
+    # This module's import from __future__ holds for that text as well, and has put a type given as text into quotes.
+    for name, annotation in compiled.__annotations__.items():
+        compiled.__annotations__[name] = annotation.strip("'")
+    return compiled
 
 
 def _rebuilt(kernel: Any, function: Any) -> Any:

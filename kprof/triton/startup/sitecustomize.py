@@ -1,0 +1,70 @@
+"""What `kprof record --inductor` runs at the start of every Python of the workload: its folder leads PYTHONPATH.
+
+Waits until torch imports the module that launches the kernels of torch.compile. Then runs the sitecustomize that this
+one hides, if there is one.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH120, PTH100 (imports as little as it can)
+_LAUNCHER = "torch._inductor.runtime.triton_heuristics"
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the launcher as everybody else would, and has it wrapped once it is loaded."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        del path, target
+        if name != _LAUNCHER:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                load(module)
+                _wrap(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def _wrap(module: ModuleType) -> None:
+    """Recording begins with the first launch: compile workers import the module, too, and launch nothing."""
+    original = module.CachingAutotuner.run
+
+    def first_run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        module.CachingAutotuner.run = original
+        try:
+            from kprof.triton.inductor import wrap_launcher
+
+            wrap_launcher(module)
+        except Exception as error:
+            sys.stderr.write(f"kprof: kernels of torch.compile are not recorded: {error}\n")
+        return tuner.run(*args, **kwargs)
+
+    module.CachingAutotuner.run = first_run
+
+
+def _run_hidden() -> None:
+    paths = [path for path in sys.path if os.path.abspath(path or ".") != _HERE]  # noqa: PTH100
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", paths)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+if "KPROF_RECORD_DIR" in os.environ or "KPROF_TIMINGS_DIR" in os.environ:
+    sys.meta_path.insert(0, _Finder())
+_run_hidden()
