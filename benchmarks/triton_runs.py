@@ -1,0 +1,164 @@
+"""All that is said of Triton on GPUs, in one command for a host with two of them; takes three to four minutes.
+
+    python -m benchmarks.triton_runs FOLDER
+
+Leaves in FOLDER: triton_overhead.json (what the table in docs/triton.md is made of), triton_all_reduce.json (times of
+the all-reduces with and without recording), summary.txt (what passed, how long it took, what reports say) and
+runs.tgz (all logs, captures and reports). What needs one GPU runs on both at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from pathlib import Path
+
+import torch
+import triton
+
+ROOT = Path(__file__).parents[1]
+LIMIT_S = 150
+NUMBERS = (8192, 32768, 131072, 1 << 20, 4 << 20)
+KINDS = "oneshot,twoshot,cpp-oneshot,cpp"
+CALLS = 50
+STORY_NUMBERS = 32768
+RECORD = ["-m", "kprof_cli", "record", "--arena-size", "256MiB"]
+COLLECTIVES = ["-m", "instrumented_kernels.triton_collectives"]
+TESTS = ["-m", "pytest", "-m", "gpu", "-q", "-rs", "-p", "no:cacheprovider"]
+TEST_FILES = ["tests/gpu/test_triton_workloads_gpu.py", "tests/gpu/test_triton_gpu.py"]
+LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+class Runs:
+    """Runs commands with a log each, and keeps a line about each for the summary."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lines: list[str] = []
+
+    def __call__(self, name: str, arguments: Sequence[str], gpu: int | None = None) -> str:
+        """What `python *arguments` prints; it may fail. `gpu` is the one that it sees, all unless given."""
+        path = os.pathsep.join([str(ROOT), str(ROOT / "cli"), os.environ.get("PYTHONPATH", "")])
+        environment = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+        if gpu is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
+        begin = time.monotonic()
+        log = self.folder / f"{name}.txt"
+        with log.open("w") as file:
+            try:
+                code: object = subprocess.run(
+                    [sys.executable, *arguments],
+                    cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT,
+                    timeout=LIMIT_S, check=False,
+                ).returncode  # fmt: skip
+            except subprocess.TimeoutExpired:
+                code = f"none after {LIMIT_S} s"
+        text = log.read_text(errors="replace")
+        last = text.strip().splitlines()[-1:] or [""]
+        elapsed_s = time.monotonic() - begin
+        self.lines.append(f"{name}: exit code {code}, {elapsed_s:.0f} s: {last[0][:200]}")
+        print(self.lines[-1], flush=True)
+        return text
+
+    def report(self, name: str) -> None:
+        """The report of a capture, as text and as JSON."""
+        capture = str(self.folder / f"{name}.kprof")
+        self(f"{name}_report", ["-m", "kprof_cli", "report", capture])
+        self(f"{name}_report_json", ["-m", "kprof_cli", "report", "--json", capture])
+
+
+def overhead(run: Runs, out: Path) -> None:
+    """On one GPU: the table of the docs, and the tests of what recording costs."""
+    results = str(out / "triton_overhead.json")
+    run("overhead", ["-m", "benchmarks.triton_overhead", "--json", results], gpu=0)
+    run("tests_cost", [*TESTS, "-k", "costs", "tests/gpu/test_triton_gpu.py"], gpu=0)
+
+
+def on_the_other_gpu(run: Runs) -> None:
+    """On one GPU: the other tests for one, and the matmul whose warps have roles, with rings of three sizes."""
+    run("tests_one_gpu", [*TESTS, "-k", "not costs", *TEST_FILES], gpu=1)
+    workload = ["python", "-m", "instrumented_kernels.triton_matmul"]
+    for stages in (1, 2, 4):
+        for waits in ([], ["--waits"]):
+            name = f"matmul_{stages}_stages{'_waits' if waits else ''}"
+            capture = str(run.folder / f"{name}.kprof")
+            sizes = ["--stages", str(stages), "--calls", "5", *waits]
+            run(name, [*RECORD, "-o", capture, "--", *workload, *sizes], gpu=1)
+        run.report(name)
+
+
+def all_reduces(run: Runs, out: Path) -> None:
+    """On two GPUs: times by size, without recording and with it, and captures of one size to look into."""
+    results: dict[str, object] = {
+        "device": torch.cuda.get_device_name(0),
+        "ranks": 2,
+        "triton": triton.__version__,
+        "date_utc": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "command": "python -m benchmarks.triton_runs FOLDER",
+        "calls": CALLS,
+    }
+    for numbers in NUMBERS:
+        what = [*COLLECTIVES, "--kinds", KINDS, "--calls", str(CALLS), "--numbers", str(numbers)]
+        text = run(f"times_{numbers}", [*LAUNCHER, *what])
+        results[f"{numbers * 4} bytes, us per call"] = times_in(text)
+    for name, kinds in (("mixed", KINDS), ("triton_oneshot", "oneshot"), ("cpp_oneshot", "cpp-oneshot")):  # fmt: skip
+        capture = str(run.folder / f"{name}.kprof")
+        what = ["--kinds", kinds, "--calls", str(CALLS), "--numbers", str(STORY_NUMBERS)]
+        text = run(
+            name,
+            [*RECORD, "--nproc", "2", "-o", capture, "--", "python", *COLLECTIVES, *what],
+        )
+        results[f"recorded {name}, {STORY_NUMBERS * 4} bytes, us per call"] = times_in(text)
+        run.report(name)
+    captures = [str(run.folder / f"{name}.kprof") for name in ("cpp_oneshot", "triton_oneshot")]
+    run("diff", ["-m", "kprof_cli", "diff", *captures])
+    (out / "triton_all_reduce.json").write_text(json.dumps(results, indent=1) + "\n")
+
+
+def times_in(text: str) -> dict[str, float]:
+    """What the workload printed: us per call by kind."""
+    return {
+        kind: float(us)
+        for kind, us in re.findall(r"^([\w-]+): \d+ numbers, \d+ calls, ([\d.]+) us", text, re.M)
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    out: Path = parser.parse_args().folder.absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch:
+        run = Runs(Path(scratch))
+        with ThreadPoolExecutor() as pool:
+            parts = [pool.submit(overhead, run, out), pool.submit(on_the_other_gpu, run)]
+        all_reduces(run, out)
+        run("tests_two_gpus", [*TESTS, "-k", "two_gpus or share_a_trace", *TEST_FILES])
+        reports = "".join(
+            f"\n== {path.stem}\n{path.read_text(errors='replace')[-6000:]}"
+            for path in sorted(run.folder.glob("*.txt"))
+            if "json" not in path.stem
+        )
+        run.lines.append(f"all: {time.monotonic() - begin:.0f} s")
+        (out / "summary.txt").write_text("\n".join(run.lines) + "\n" + reports)
+        with tarfile.open(out / "runs.tgz", "w:gz") as archive:
+            archive.add(run.folder, "runs")
+    for part in parts:
+        part.result()
+
+
+if __name__ == "__main__":
+    main()
