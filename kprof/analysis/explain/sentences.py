@@ -83,7 +83,7 @@ def _when(finding: ExplainedFinding, num_calls: int) -> str:
     if len(finding.calls) == num_calls or finding.when is When.ALWAYS:
         return ""
     if len(finding.calls) == 1:
-        return f", in call {finding.calls[0]} of {num_calls}"
+        return f", in call {finding.calls[0]}, one of {num_calls}"
     return f", in {len(finding.calls)} of {num_calls} calls"
 
 

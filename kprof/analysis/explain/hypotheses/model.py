@@ -70,13 +70,16 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Basis:
-    """The elements of a graph, their classes, how long calls usually are, and the gap before every span (-1: none)."""
+    """The elements of a graph, their classes, how long calls usually are, and, by family, the element of every span.
+
+    `of_span[family][span]` is -1 where a span has none: launches have none at all.
+    """
 
     graph: Graph
     elements: Elements
     kinds: list[Kind]
     call_ns: float
-    gap_of_span: Ints
+    of_span: dict[Family, Ints]
 
     @property
     def num_calls(self) -> int:
@@ -88,11 +91,13 @@ def basis_of(graph: Graph) -> Basis:
     """The elements of a graph."""
     elements, kinds = elements_of(graph)
     lengths = graph.call_end - graph.call_start
-    gap_of_span = np.full(len(graph.spans), -1, dtype=np.int64)
-    gaps = np.flatnonzero(elements.family == Family.GAP)
-    gap_of_span[elements.at[gaps]] = gaps
+    of_span = {}
+    for family in (Family.OWN, Family.GAP, Family.TRAVEL):
+        of_family = np.flatnonzero(elements.family == family)
+        of_span[family] = np.full(len(graph.spans), -1, dtype=np.int64)
+        of_span[family][elements.at[of_family]] = of_family
     call_ns = float(np.median(lengths)) if len(lengths) else 0.0
-    return Basis(graph, elements, kinds, call_ns, gap_of_span)
+    return Basis(graph, elements, kinds, call_ns, of_span)
 
 
 @dataclass

@@ -2,61 +2,103 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from kprof.analysis.explain.elements import Family
 from kprof.analysis.explain.excess import ALL, Atom, Cells, cells_of, find_excesses, grouped
 from kprof.analysis.explain.hypotheses.atoms import members
 from kprof.analysis.explain.hypotheses.model import FLOOR, Basis, Hypothesis, OneClass, Place, What
-from kprof.analysis.explain.spans import Floats, Ints
+from kprof.analysis.explain.spans import Bools, Floats, Ints, Spans
 
 
 def surplus(one: OneClass) -> list[Hypothesis]:
     """Places that have more elements of a class than their likes; and ranks for which others have more."""
-    if one.family is not Family.OWN:
-        return []
-    basis, chosen = one.basis, one.chosen
-    elements = basis.elements
-    usual = float(np.median(elements.value_ns[chosen]))
-    found: list[Hypothesis] = []
-    if len(np.unique(elements.first[chosen])) < len(np.unique(basis.graph.launch_rank)):
+    spans, elements = one.basis.graph.spans, one.basis.elements
+    ranks = np.unique(elements.first[one.chosen])
+    if one.family is not Family.OWN or len(ranks) < len(np.unique(one.basis.graph.launch_rank)):
         # What only some of the ranks do is shared out by role: the inner ones of a tree have children.
-        return found
-    peer = basis.graph.spans.peer[elements.at[chosen]]
-    has_peer = peer >= 0
-    ways = [
-        (elements.second[chosen], np.ones(len(chosen), dtype=bool), False),
-        (peer, has_peer, True),
-    ]
-    for second, is_in, is_peer in ways:
-        if not is_in.any():
-            continue
-        part = chosen[is_in]
-        count, cell = cells_of(
-            elements.call[part], elements.first[part], second[is_in], np.full(len(part), usual)
-        )
-        cells = Cells(
-            count.call, count.first, count.second, np.ones(len(count.count)), count.sum_ns
-        )
-        excesses = find_excesses(cells, FLOOR * basis.call_ns, basis.num_calls, 0.0, 0.5)
-        for atom in excesses.atoms:
-            if is_peer and (atom.first != ALL or atom.second == ALL):
-                continue
-            is_in_cell = members(cells, atom)
-            # Five items cannot be dealt out over four blocks so that none has two.
-            even = np.ceil(count.count.mean())
-            if count.count[is_in_cell].mean() <= even:
-                continue
-            is_more = is_in_cell[cell]
-            chosen_more = part[is_more]
-            share = _last_ones(basis, chosen_more, second[is_in][is_more], atom)
-            part_and_gaps, share = _with_gaps(basis, chosen_more, share)
-            saved = elements.value_ns[part_and_gaps] * share
-            place = Place(atom.second, ALL) if is_peer else Place(atom.first, atom.second)
-            excess = np.where(atom.calls, atom.excess, 0.0)
-            kinds = frozenset([one.kind])
-            found.append(Hypothesis(What.SURPLUS, (place,), kinds, excess, part_and_gaps, saved))
+        return []
+    peer = spans.peer[elements.at[one.chosen]]
+    found = _of_places(one, one.chosen, elements.second[one.chosen])
+    return found + _of_peers(one, one.chosen[peer >= 0], peer[peer >= 0])
+
+
+def _of_places(one: OneClass, part: Ints, block: Ints) -> list[Hypothesis]:
+    """Ranks and blocks that have more; what others do with what these send goes with it."""
+    found = []
+    for atom, more in _places_with_more(one, part, block):
+        items = part[more]
+        share = _last_ones(one.basis, items, block[more], atom)
+        there, share_there = _handled_elsewhere(one.basis, items, share)
+        items, share = np.r_[items, there], np.r_[share, share_there]
+        found.append(_without(one, Place(atom.first, atom.second), atom, items, share))
     return found
+
+
+def _of_peers(one: OneClass, part: Ints, peer: Ints) -> list[Hypothesis]:
+    """Ranks for which all others have more: all that is done for a peer, wherever it is done."""
+    found = []
+    for atom, more in _places_with_more(one, part, peer):
+        if atom.first == ALL and atom.second != ALL:
+            share = _last_ones(one.basis, part[more], peer[more], atom)
+            found.append(_without(one, Place(atom.second, ALL), atom, part[more], share))
+    return found
+
+
+def _places_with_more(one: OneClass, part: Ints, second: Ints) -> Iterator[tuple[Atom, Bools]]:
+    """Groups of (rank, second) that have more elements, and which of the elements are theirs."""
+    if not len(part):
+        return
+    elements = one.basis.elements
+    usual = float(np.median(elements.value_ns[one.chosen]))
+    count, cell = cells_of(
+        elements.call[part], elements.first[part], second, np.full(len(part), usual)
+    )
+    cells = Cells(count.call, count.first, count.second, np.ones(len(count.count)), count.sum_ns)
+    floor_ns = FLOOR * one.basis.call_ns
+    for atom in find_excesses(cells, floor_ns, one.basis.num_calls, 0.0, 0.5).atoms:
+        is_in_cell = members(cells, atom)
+        # Five items cannot be dealt out over four blocks so that none has two.
+        if count.count[is_in_cell].mean() > np.ceil(count.count.mean()):
+            yield atom, is_in_cell[cell]
+
+
+def _without(one: OneClass, place: Place, atom: Atom, items: Ints, share: Floats) -> Hypothesis:
+    chosen, share = _with_gaps(one.basis, items, share)
+    saved = one.basis.elements.value_ns[chosen] * share
+    excess = np.where(atom.calls, atom.excess, 0.0)
+    return Hypothesis(What.SURPLUS, (place,), frozenset([one.kind]), excess, chosen, saved)
+
+
+def _handled_elsewhere(basis: Basis, items: Ints, share: Floats) -> tuple[Ints, Floats]:
+    """What is done with what some of the items send: the wait for it and what always follows one, and its transfer."""
+    spans, at = basis.graph.spans, basis.elements.at[items]
+    wait_of = np.full(len(spans), -1, dtype=np.int64)
+    wait_of[spans.send[spans.send >= 0]] = np.flatnonzero(spans.send >= 0)
+    is_sent = (wait_of[at] >= 0) & (share > 0)
+    waits, share = wait_of[at[is_sent]], share[is_sent]
+    lengths = _unit_lengths(spans)[spans.region[waits]]
+    offsets = np.arange(int(lengths.max(initial=0)))
+    unit = waits[:, None] + offsets
+    is_in = (offsets < lengths[:, None]) & (unit < len(spans))
+    is_in &= spans.track[np.minimum(unit, len(spans) - 1)] == spans.track[waits][:, None]
+    done, of_done = unit[is_in], np.broadcast_to(share[:, None], unit.shape)[is_in]
+    elements = np.r_[basis.of_span[Family.OWN][done], basis.of_span[Family.TRAVEL][waits]]
+    shares = np.r_[of_done, share]
+    return elements[elements >= 0], shares[elements >= 0]
+
+
+def _unit_lengths(spans: Spans) -> Ints:
+    """By region: from one wait of it to the next one of the track, as it is most often; 1 where none has a next."""
+    lengths = np.ones(len(spans.region_names), dtype=np.int64)
+    for region in np.unique(spans.region[spans.send >= 0]).tolist():
+        waits = np.flatnonzero((spans.region == region) & (spans.send >= 0))
+        steps = np.diff(waits)[np.diff(spans.track[waits]) == 0]
+        if len(steps):
+            lengths[region] = int(np.bincount(steps).argmax())
+    return lengths
 
 
 def _last_ones(basis: Basis, chosen: Ints, second: Ints, atom: Atom) -> Floats:
@@ -73,6 +115,7 @@ def _last_ones(basis: Basis, chosen: Ints, second: Ints, atom: Atom) -> Floats:
 
 
 def _with_gaps(basis: Basis, chosen: Ints, share: Floats) -> tuple[Ints, Floats]:
-    """Spans, and the gaps before them: an item that is not there takes no time between items either."""
-    gaps = basis.gap_of_span[basis.elements.at[chosen]]
-    return np.r_[chosen, gaps[gaps >= 0]], np.r_[share, share[gaps >= 0]]
+    """Elements, and the gaps before their spans: what is not there takes no time between items either."""
+    is_own = basis.elements.family[chosen] == Family.OWN
+    gaps = basis.of_span[Family.GAP][basis.elements.at[chosen[is_own]]]
+    return np.r_[chosen, gaps[gaps >= 0]], np.r_[share, share[is_own][gaps >= 0]]

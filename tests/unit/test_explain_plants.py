@@ -1,0 +1,60 @@
+"""The plants of `benchmarks/what_if/plants` on a machine, not on two GPUs: found first, and worth what they cost."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from benchmarks.what_if.plants.schedule import (
+    BALANCED,
+    CALLS,
+    MAX_ITEMS,
+    NUM_BLOCKS,
+    PLANTS,
+    CallPlan,
+    Section,
+    is_right,
+    plan_of,
+)
+from kprof.analysis.explain import explain_trace
+from patterns.machine import Await, Machine, Put, Steps, Track, Work
+
+ITEM_NS = 18_000
+
+
+def exchange(plan: CallPlan, me: Track) -> Steps:
+    """What kernel.hip does."""
+    factor, other = plan.rounds[me.rank, me.block], 1 - me.rank
+    for item in range(plan.items[me.rank, me.block]):
+        yield Work("math", ITEM_NS * factor)
+        yield Put("push", other, me.block * MAX_ITEMS + item, 2500)
+    for item in range(plan.items[other, me.block]):
+        yield Await("pull", other, me.block * MAX_ITEMS + item)
+        yield Work("sum", ITEM_NS / 4 * factor)
+    yield Work("store", ITEM_NS * factor)
+
+
+@functools.cache
+def run(plant: str) -> Machine:
+    section = Section(plant, False, 0)
+    machine = Machine(2, seed=3, noise=0.02, travel_ns=900, num_blocks=NUM_BLOCKS)
+    for call in range(CALLS):
+        plan = plan_of(section, call)
+        tracks = [Track(rank, block) for rank in range(2) for block in range(NUM_BLOCKS)]
+        late = {rank: float(ns) for rank, ns in enumerate(plan.late_ns)}
+        machine.call(tracks, functools.partial(exchange, plan), late=late)
+    return machine
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_plant_is_first_and_worth_what_it_costs(plant: str) -> None:
+    machine = run(plant)
+    first = explain_trace(machine.trace()).findings[0]
+    assert is_right(plant, first, 0), first
+    gain = sum(machine.lengths) - sum(run(BALANCED).lengths)
+    assert first.gain_ns == pytest.approx(gain, rel=0.05)
+
+
+def test_without_a_plant_there_is_nothing_to_find() -> None:
+    assert explain_trace(run(BALANCED).trace()).findings == ()
