@@ -9,7 +9,7 @@ import typer
 
 from kprof.capture.output import refuse_existing
 from kprof.trace.selection import SelectionText
-from kprof_cli.options import ForceOption, JsonOption, selecting
+from kprof_cli.options import ForceOption, JsonOption, PageOption, selecting
 from kprof_cli.output import note, print_json_text, show
 from kprof_cli.reading import open_trace
 
@@ -35,12 +35,7 @@ def diff(
         list[Path] | None,
         typer.Option("--cand", help="A repeat of CAND; may be repeated.", show_default=False),
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="Write a self-contained HTML page.", show_default=False
-        ),
-    ] = None,
+    output: PageOption = None,
     is_json: JsonOption = False,
     has_all_rows: Annotated[
         bool, typer.Option("--all", help="Print the rows that did not change, too.")

@@ -9,13 +9,9 @@ import typer
 
 from kprof.trace.selection import SelectionText
 from kprof_cli.options import (
-    BlocksOption,
     JsonOption,
-    LaunchesOption,
-    RanksOption,
-    RegionsOption,
     RunArgument,
-    TimeOption,
+    selecting,
 )
 from kprof_cli.output import note, print_json, say
 from kprof_cli.reading import open_trace
@@ -29,19 +25,17 @@ def register(app: typer.Typer) -> None:
     app.command()(explain)
 
 
+@selecting
 def explain(
     run: RunArgument,
     is_json: JsonOption = False,
-    ranks: RanksOption = None,
-    blocks: BlocksOption = None,
-    launches: LaunchesOption = None,
-    regions: RegionsOption = None,
-    time: TimeOption = None,
+    *,
+    selection: SelectionText,
 ) -> None:
     """Say what would make the run shorter, and by how much: calls are replayed with one thing changed."""
     from kprof.analysis.explain import explain_trace
 
-    trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
+    trace = open_trace(run, selection)
     explanation = explain_trace(trace)
     targets = frozenset(info.target for info in trace.ranks)
     if is_json:

@@ -30,27 +30,17 @@ DaskOption = Annotated[
     ),
 ]
 
-_PANEL = "Selection"
-RanksOption = Annotated[str | None, typer.Option(help="Ranks, like 0-3,7.", rich_help_panel=_PANEL)]
-BlocksOption = Annotated[
-    str | None, typer.Option(help="Threadblocks, like 0-15.", rich_help_panel=_PANEL)
+PageOption = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Write a self-contained HTML page.", show_default=False),
 ]
-LaunchesOption = Annotated[
-    str | None, typer.Option(help="Launch numbers, like 0,2-4.", rich_help_panel=_PANEL)
-]
-RegionsOption = Annotated[
-    str | None, typer.Option(help="Regions, like 'dispatch/*'.", rich_help_panel=_PANEL)
-]
-TimeOption = Annotated[
-    str | None,
-    typer.Option(help="Time after the first event, like 10us..50us.", rich_help_panel=_PANEL),
-]
+
 _SELECTION: Final = {
-    "ranks": RanksOption,
-    "blocks": BlocksOption,
-    "launches": LaunchesOption,
-    "regions": RegionsOption,
-    "time": TimeOption,
+    "ranks": "Ranks, like 0-3,7.",
+    "blocks": "Threadblocks, like 0-15.",
+    "launches": "Launch numbers, like 0,2-4.",
+    "regions": "Regions, like 'dispatch/*'.",
+    "time": "Time after the first event, like 10us..50us.",
 }
 
 
@@ -64,10 +54,12 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
 
     signature = inspect.signature(command, eval_str=True)
     own = [each for each in signature.parameters.values() if each.name != "selection"]
-    options = (
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
-        for name, option in _SELECTION.items()
-    )
+    options = [_selection_option(name, text) for name, text in _SELECTION.items()]
     # typer reads the options of a command from here.
     with_options.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
     return with_options
+
+
+def _selection_option(name: str, text: str) -> inspect.Parameter:
+    option = Annotated[str | None, typer.Option(help=text, rich_help_panel="Selection")]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)

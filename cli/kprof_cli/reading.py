@@ -13,16 +13,13 @@ import typer
 from kprof.capture.output import refuse_existing
 from kprof.trace.selection import SelectionText
 from kprof_cli.options import (
-    BlocksOption,
     DaskOption,
     ForceOption,
     JsonOption,
-    LaunchesOption,
     LimitOption,
-    RanksOption,
-    RegionsOption,
+    PageOption,
     RunArgument,
-    TimeOption,
+    selecting,
 )
 from kprof_cli.output import (
     note,
@@ -41,6 +38,20 @@ if TYPE_CHECKING:
     from kprof.analysis import Summary
     from kprof.trace import Trace
 
+TraceOption = Annotated[
+    bool,
+    typer.Option(
+        "--trace/--no-trace",
+        help="Put the trace into the page, so that findings open in Perfetto with a click.",
+    ),
+]
+BarsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Exit with 3 when this holds, like 'load_balance<0.8'; may be repeated.",
+        show_default=False,
+    ),
+]
 _EXIT_BAR_MISSED = 3
 # A matrix wider than that is for machines.
 _MAX_COLUMNS = 256
@@ -110,6 +121,7 @@ def info(run: RunArgument, is_json: JsonOption = False) -> None:
         print_info(capture)
 
 
+@selecting
 def stats(
     run: RunArgument,
     by: Annotated[
@@ -118,16 +130,13 @@ def stats(
     is_json: JsonOption = False,
     limit: LimitOption = 50,
     dask: DaskOption = None,
-    ranks: RanksOption = None,
-    blocks: BlocksOption = None,
-    launches: LaunchesOption = None,
-    regions: RegionsOption = None,
-    time: TimeOption = None,
+    *,
+    selection: SelectionText,
 ) -> None:
     """Show how long the regions took, or how work and waiting spread over ranks and threadblocks."""
     from kprof import analysis
 
-    summary = open_summary(run, SelectionText(ranks, blocks, launches, regions, time), dask)
+    summary = open_summary(run, selection, dask)
     if by is StatsKey.REGION:
         frame = analysis.stats(summary)
     else:
@@ -135,6 +144,7 @@ def stats(
     print_frame(frame, is_json=is_json, limit=limit)
 
 
+@selecting
 def waits(
     run: RunArgument,
     by: Annotated[
@@ -147,16 +157,13 @@ def waits(
     is_json: JsonOption = False,
     limit: LimitOption = 50,
     dask: DaskOption = None,
-    ranks: RanksOption = None,
-    blocks: BlocksOption = None,
-    launches: LaunchesOption = None,
-    regions: RegionsOption = None,
-    time: TimeOption = None,
+    *,
+    selection: SelectionText,
 ) -> None:
     """Show who waited, where, for how long and for whom."""
     from kprof import analysis
 
-    summary = open_summary(run, SelectionText(ranks, blocks, launches, regions, time), dask)
+    summary = open_summary(run, selection, dask)
     if by is WaitsKey.MATRIX:
         matrix = analysis.blame_matrix(summary)
         shown = matrix if is_json else _columns_to_read(matrix)
@@ -178,6 +185,7 @@ def _columns_to_read(matrix: pd.DataFrame) -> pd.DataFrame:
     return matrix[sorted(matrix.sum().nlargest(_MAX_COLUMNS).index)]
 
 
+@selecting
 def query(
     run: RunArgument,
     sql: Annotated[
@@ -191,14 +199,11 @@ def query(
     is_json: JsonOption = False,
     is_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     limit: LimitOption = 50,
-    ranks: RanksOption = None,
-    blocks: BlocksOption = None,
-    launches: LaunchesOption = None,
-    regions: RegionsOption = None,
-    time: TimeOption = None,
+    *,
+    selection: SelectionText,
 ) -> None:
     """Run SQL over the events of a capture, all ranks on one clock."""
-    trace = open_trace(run, SelectionText(ranks, blocks, launches, regions, time))
+    trace = open_trace(run, selection)
     table = trace.query(sql)
     if not trace.is_on_one_clock:
         # Unlike the analyses a query cannot be told what it means to compare.
@@ -216,41 +221,21 @@ def query(
         print_rows(table.column_names, list(zip(*columns, strict=True)), limit=limit)
 
 
+@selecting
 def report(
     run: RunArgument,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="Write a self-contained HTML page.", show_default=False
-        ),
-    ] = None,
-    has_trace: Annotated[
-        bool,
-        typer.Option(
-            "--trace/--no-trace",
-            help="Put the trace into the page, so that findings open in Perfetto with a click.",
-        ),
-    ] = True,
+    output: PageOption = None,
+    has_trace: TraceOption = True,
     is_json: JsonOption = False,
-    fail_on: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Exit with 3 when this holds, like 'load_balance<0.8'; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    fail_on: BarsOption = None,
     force: ForceOption = False,
     dask: DaskOption = None,
-    ranks: RanksOption = None,
-    blocks: BlocksOption = None,
-    launches: LaunchesOption = None,
-    regions: RegionsOption = None,
-    time: TimeOption = None,
+    *,
+    selection: SelectionText,
 ) -> None:
     """Say where the time went: findings, efficiencies, who waited for whom."""
     from kprof import report as reports
 
-    selection = SelectionText(ranks, blocks, launches, regions, time)
     if output is not None:
         refuse_existing(output, force=force)
     summary = open_summary(run, selection, dask)

@@ -1,0 +1,27 @@
+"""Functions and files stay small enough to be read at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.code_size import PRODUCT, functions_of
+
+ROOT = Path(__file__).parents[2]
+MAX_FUNCTION_LINES = 50
+MAX_FILE_LINES = 400
+FILES = [path for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def test_no_function_is_longer_than_50_lines():
+    long = [
+        f"{path.relative_to(ROOT)}: {name} has {length} lines"
+        for path in FILES
+        for length, name in functions_of(path)
+        if length > MAX_FUNCTION_LINES
+    ]
+    assert not long, "\n".join(long)
+
+
+def test_no_file_is_longer_than_400_lines():
+    lengths = {path.relative_to(ROOT): len(path.read_text().splitlines()) for path in FILES}
+    assert not {path: length for path, length in lengths.items() if length > MAX_FILE_LINES}
