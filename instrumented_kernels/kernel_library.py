@@ -32,11 +32,12 @@ _DEVICE_DIR: Final = Path(__file__).parent / "device"
 
 @dataclass(frozen=True)
 class Grid:
-    """The blocks of one launch. All are resident at once, because blocks wait for each other and for other ranks."""
+    """The blocks of one launch. `is_resident`: all run at once, because they wait for each other or for other ranks."""
 
     num_blocks: int
     warps_per_block: int
     warp_width: int
+    is_resident: bool = True
 
     @property
     def threads_per_block(self) -> int:
@@ -104,6 +105,10 @@ class KernelLibrary:
                 f"(at most {limit}), and blocks that wait for each other must be; use a smaller grid"
             )
         return grid
+
+    def independent_grid(self, num_blocks: int, warps_per_block: int) -> Grid:
+        """A grid of any size, of blocks that wait for nobody."""
+        return Grid(num_blocks, warps_per_block, self.warp_width, is_resident=False)
 
     def max_resident_blocks(self, variant_idx: int, threads_per_block: int) -> int:
         """The largest grid of which all blocks run at the same time, over all launches of the variant."""
@@ -189,6 +194,8 @@ class LaunchSequence:
         """What records the launches; raises ValueError where a grid cannot be resident with more registers."""
         library = self._builds.instrumented
         for each in self.launches:
+            if not each.grid.is_resident:
+                continue
             library.grid(each.variant_idx, each.grid.num_blocks, each.grid.warps_per_block)
         return library
 

@@ -48,6 +48,11 @@ def u32(name: str, comment: str = "") -> Field:
     return Field(name, ctypes.c_uint32, "uint32_t", comment)
 
 
+def f32(name: str, comment: str = "") -> Field:
+    """A 32-bit float."""
+    return Field(name, ctypes.c_float, "float", comment)
+
+
 def u64(name: str, comment: str = "") -> Field:
     """A 64-bit unsigned number."""
     return Field(name, ctypes.c_uint64, "uint64_t", comment)
@@ -163,6 +168,19 @@ def call_arguments(comment: str, shape: type[Layout], *fields: Field) -> type[La
         pointer("failure", "shared_layouts::Failure", "in memory of the host"),
         pointer("workspace", "char", "of this rank"),
         pointer("heaps", "char", "every rank's heap, as this rank sees it", MAX_RANKS),
+    )
+
+
+def local_call_arguments(comment: str, shape: type[Layout], *fields: Field) -> type[Layout]:
+    """The CallArguments of a kernel that runs on one GPU alone."""
+    return layout(
+        "CallArguments",
+        comment,
+        nested("shape", shape),
+        *fields,
+        u64("timeout_ticks"),
+        pointer("failure", "shared_layouts::Failure", "in memory of the host"),
+        pointer("workspace", "char"),
     )
 
 

@@ -6,37 +6,27 @@ what is the same from call to call is prepared once.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import time
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any
 
 from instrumented_kernels.call_ledger import CallLedger, PeerError, PeerTimeoutError
-from instrumented_kernels.kernel_library import (
-    KernelBuilds,
-    KernelLibrary,
-    KernelSource,
-    Launch,
-    LaunchSequence,
-    build_options,
-)
+from instrumented_kernels.device_plan import DEFAULT_TIMEOUT_S as DEFAULT_TIMEOUT_S
+from instrumented_kernels.device_plan import NOT_RECORDING as NOT_RECORDING
+from instrumented_kernels.device_plan import DevicePlan
 from instrumented_kernels.layouts import MAX_RANKS, Layout
 from instrumented_kernels.team_memory import TeamMemory
 from kprof.devices import gpu
-from kprof.devices.build import BuildOptions
-from kprof.recording.null_recorder import AnyRecorder, NullRecorder
-from kprof.regions import RegionTable
 
 if TYPE_CHECKING:
+    from instrumented_kernels.kernel_library import LaunchSequence
+    from kprof.devices.build import BuildOptions
     from kprof.groups import Group
-
-DEFAULT_TIMEOUT_S: Final = 5.0
-NOT_RECORDING: Final = NullRecorder()
+    from kprof.recording.null_recorder import AnyRecorder
 
 
-class KernelPlan:
+class KernelPlan(DevicePlan):
     """Everything that calls of one kernel on one group of ranks need. Creation is collective.
 
     `device` is "cpu" or a torch device; it need not be the current one. Calls on a GPU are only launched. What goes
@@ -44,8 +34,6 @@ class KernelPlan:
     graph. `ledger` is shared by plans whose calls are to be made in the same order on all ranks; by default a plan has
     its own.
     """
-
-    source: ClassVar[KernelSource]
 
     def __init__(
         self,
@@ -59,28 +47,12 @@ class KernelPlan:
     ) -> None:
         check_world_size(group.world_size)
         self.group = group
-        self.device = gpu.with_number(device)
-        self.options = options or build_options(self.device)
-        self.regions = RegionTable.from_header(self.source.folder / "regions.h")
-        with self.on_device():
-            self._builds = KernelBuilds(self._load, self.options)
-            self._library = self._builds.plain
-        self._timeout_ticks = int(timeout_s * self._library.ticks_per_second)
-        self._schedule_seed = schedule_seed
-        self._num_calls = 0
+        super().__init__(
+            device=device, timeout_s=timeout_s, schedule_seed=schedule_seed, options=options
+        )
         self._has_told_timeout = False
         self._latest_stream: int | None = None
-        self._current_stream = gpu.stream_reader(self.device)
-        self._is_elsewhere = gpu.elsewhere_reader(self.device)
         self._shared_ledger = ledger
-
-    @classmethod
-    def _load(cls, options: BuildOptions) -> KernelLibrary:
-        return KernelLibrary(cls.source, options)
-
-    def on_device(self) -> contextlib.AbstractContextManager[None]:
-        """Makes the plan's device the current one for a while."""
-        return gpu.made_current(self.device)
 
     def wait(self) -> None:
         """Wait for all calls on this rank; raises PeerTimeoutError when a peer never came, ValueError for bad input.
@@ -134,9 +106,6 @@ class KernelPlan:
             **own,
         )
 
-    def _sequence(self, launches: Sequence[Launch]) -> LaunchSequence:
-        return LaunchSequence(self._builds, launches, self.regions, self.source.tracks_per_block)
-
     def _begin_call(self, fingerprint: int) -> None:
         """Before a call fills its arguments; raises what went wrong in earlier ones, or DifferentCallsError."""
         memory = self._memory
@@ -148,16 +117,11 @@ class KernelPlan:
 
     def _run(self, sequence: LaunchSequence, recorder: AnyRecorder) -> None:
         """Launch a call."""
-        seed = self._schedule_seed and self._schedule_seed + 131 * self._num_calls
         stream = self._current_stream()
         if stream != self._latest_stream:
             self._change_stream(stream)
         try:
-            if self._is_elsewhere():
-                with self.on_device():
-                    sequence.run(recorder, stream, seed)
-            else:
-                sequence.run(recorder, stream, seed)
+            self._launch(sequence, recorder, stream)
         except (RuntimeError, ValueError):
             self._ledger.retract()
             raise

@@ -9,6 +9,7 @@
 #include "../abi.h"
 #include "../simt/launch.h"
 
+#define KPROF_COMPUTE_OF_TARGET "platform/compute_cpu.h"
 #define KPROF_DEVICE inline
 #define KPROF_DEVICE_HOST inline
 #define KPROF_COLD __attribute__((noinline, cold)) inline
@@ -16,6 +17,8 @@
 #define __device__
 #define KPROF_UNROLL(count)
 #define KPROF_BLOCKS_OF_AT_MOST(threads)
+// The same, in registers that so many blocks can have at once on a processor, where the compiler can be told.
+#define KPROF_BLOCKS_PER_PROCESSOR(threads, blocks)
 #define KPROF_SHARED(type, name, count) type(&name)[count] = ::kprof::simt::shared_array<type, count>([] {})
 
 namespace kprof::platform {

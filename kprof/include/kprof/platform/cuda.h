@@ -7,6 +7,7 @@
 
 #include "../abi.h"
 
+#define KPROF_COMPUTE_OF_TARGET "platform/compute_cuda.h"
 #define KPROF_DEVICE __device__ __forceinline__
 #define KPROF_DEVICE_HOST __host__ __device__ __forceinline__
 // What few events need is one function per kernel, which nvcc gives registers that suit the kernel. Inlined at every
@@ -26,6 +27,8 @@
 #endif
 // On a kernel: the compiler may use the registers that larger blocks would need.
 #define KPROF_BLOCKS_OF_AT_MOST(threads) __launch_bounds__(threads)
+// The same, in registers that so many blocks can have at once on a processor, where the compiler can be told.
+#define KPROF_BLOCKS_PER_PROCESSOR(threads, blocks) __launch_bounds__(threads, blocks)
 #define KPROF_SHARED(type, name, count) __shared__ type name[count]
 #define KPROF_PRAGMA(text) _Pragma(#text)
 #define KPROF_UNROLL(count) KPROF_PRAGMA(unroll count)

@@ -100,6 +100,13 @@ inline uint64_t lanes_where(bool condition) {
   for (uint32_t lane = 0; lane < kWarpWidth; ++lane) lanes |= static_cast<uint64_t>(row[lane] & 1u) << lane;
   return lanes;
 }
+inline uint64_t lanes_equal(uint32_t value) {
+  const UnseenByThreadSanitizer unseen;
+  const uint32_t* row = exchange(value);
+  uint64_t lanes = 0;
+  for (uint32_t lane = 0; lane < kWarpWidth; ++lane) lanes |= static_cast<uint64_t>(row[lane] == value) << lane;
+  return lanes;
+}
 
 // A poll that found nothing. When every ready fiber only polls, other ranks need the core more than we do.
 inline void yield() {

@@ -1,0 +1,41 @@
+// What the call of every kernel has that runs on one GPU alone: its arguments, and where things lie in its workspace.
+#pragma once
+
+#include "memory_layout.h"
+#include "signals.h"
+
+namespace local_call {
+
+using namespace kprof::platform;
+using memory_layout::Offset;
+
+// No other rank writes anything.
+template <typename Shape>
+struct NoHeap {
+  Offset end;
+
+  explicit NoHeap(const Shape&) {}
+};
+
+// The workspace of kernels that need none.
+template <typename Shape>
+using NoWorkspace = NoHeap<Shape>;
+
+// `Arguments` is generated from Python. The layout is worked out once, on the host, from `arguments.shape`.
+template <typename Arguments, typename WorkspaceLayout>
+struct LocalCall : Arguments {
+  using CallArguments = Arguments;
+  using Heap = NoHeap<decltype(Arguments::shape)>;
+  using Workspace = WorkspaceLayout;
+
+  WorkspaceLayout local;
+
+  explicit LocalCall(const Arguments& arguments) : Arguments(arguments), local(arguments.shape) {}
+
+  template <typename T>
+  KPROF_DEVICE T* in_workspace(Offset offset) const {
+    return memory_layout::at<T>(this->workspace, offset);
+  }
+};
+
+}  // namespace local_call

@@ -1,0 +1,51 @@
+"""Which fp8 a build writes: OCP e4m3fn, or e4m3fnuz where the matrix units of the architecture take that."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from kprof.devices.targets import Target
+
+if TYPE_CHECKING:
+    import torch
+
+    from kprof.devices.build import BuildOptions
+
+_FNUZ_ARCHS = ("gfx940", "gfx941", "gfx942")
+
+
+def fp8_dtype(options: BuildOptions) -> torch.dtype:
+    """torch.float8_e4m3fn or torch.float8_e4m3fnuz; on the CPU target as -DKPROF_FP8_FNUZ says."""
+    import torch
+
+    is_fnuz = (
+        ("KPROF_FP8_FNUZ", "1") in options.defines
+        if options.target is Target.CPU
+        else any(arch.startswith(_FNUZ_ARCHS) for arch in options.archs)
+    )
+    return torch.float8_e4m3fnuz if is_fnuz else torch.float8_e4m3fn
+
+
+def fp8_dtype_of(device: torch.device) -> torch.dtype:
+    """The same for what runs on a device of this process."""
+    from instrumented_kernels.kernel_library import build_options
+
+    return fp8_dtype(build_options(str(device)))
+
+
+def check_scale(scale: float) -> None:
+    """Raise ValueError for a scale that makes all values zero or NaN."""
+    if not math.isfinite(scale) or scale == 0:
+        raise ValueError(f"the fp8 scale is {scale}; give a finite number other than 0")
+
+
+def count_far(got: torch.Tensor, wanted: torch.Tensor) -> int:
+    """Elements more than one fp8 step from what torch says, for values that are numbers."""
+    import torch
+
+    def ordinal(values: torch.Tensor) -> torch.Tensor:
+        code = values.view(torch.uint8).int()
+        return torch.where(code >= 128, 128 - code, code)
+
+    return int(((ordinal(got) - ordinal(wanted)).abs() > 1).sum())

@@ -1,0 +1,99 @@
+"""Run moe_align_sort as a workload: under `kprof record`, or alone; verify it and print its time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instrumented_kernels.local_workload import (
+    Case,
+    GraphOption,
+    RepeatsOption,
+    TargetOption,
+    Work,
+    run,
+)
+from instrumented_kernels.moe_align_sort.plan import Plan, Problem, Sorted, allocate, check
+from instrumented_kernels.moe_align_sort.reference import reference
+
+if TYPE_CHECKING:
+    import torch
+
+    from kprof.recording.null_recorder import AnyRecorder
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    variant: Annotated[str, typer.Option(help="single_block, dcp or chained")] = "chained",
+    tokens: Annotated[int, typer.Option(help="n")] = 2048,
+    top_k: Annotated[int, typer.Option(help="K, different experts of each token")] = 8,
+    experts: Annotated[int, typer.Option(help="E")] = 256,
+    block_size: Annotated[int, typer.Option(help="B, to which runs of experts are padded")] = 64,
+    hot: Annotated[float, typer.Option(help="share of the choices that fall on expert 0")] = 0.0,
+    blocks: Annotated[
+        int | None, typer.Option(help="blocks of the grid (default: what suits the device)")
+    ] = None,
+    repeats: RepeatsOption = 3,
+    graph: GraphOption = False,
+    target: TargetOption = "auto",
+    schedule_seed: Annotated[
+        int, typer.Option(help="of the CPU target's interleaving; 0 is first come")
+    ] = 0,
+) -> None:
+    """Run, compare with torch's sort, print the time; exit non-zero when a value is wrong."""
+
+    def make_work(device: str) -> Work:
+        kind = Problem(tokens * top_k, experts, block_size, variant, blocks)
+        plan = Plan(device, schedule_seed=schedule_seed)
+        label = f"{variant}, {tokens} tokens x {top_k} of {experts} experts, blocks of {block_size}"
+        return Work(plan, lambda seed: _case(plan, kind, top_k, hot, seed), label)
+
+    run("moe_align_sort", make_work, target, repeats, graph)
+
+
+def _case(plan: Plan, kind: Problem, top_k: int, hot: float, seed: int) -> Case:
+    ids = make_ids(kind.num_ids // max(1, top_k), top_k, kind.num_experts, hot, seed)
+    ids = ids.to(plan.device)
+    check(ids, kind)
+    out = allocate(ids, kind)
+    for tensor in out:
+        tensor.fill_(-7)
+
+    def launch(recorder: AnyRecorder) -> None:
+        plan(
+            ids,
+            kind.num_experts,
+            kind.block_size,
+            variant=kind.variant,
+            num_blocks=kind.num_blocks,
+            out=out,
+            recorder=recorder,
+        )
+
+    return Case(launch, lambda: count_wrong(out, reference(ids, kind.num_experts, kind.block_size)))
+
+
+def count_wrong(out: Sorted, expected: Sorted) -> int:
+    """Elements that differ."""
+    return sum(int((got != wanted).sum()) for got, wanted in zip(out, expected, strict=True))
+
+
+def make_ids(n: int, top_k: int, num_experts: int, hot: float, seed: int) -> torch.Tensor:
+    """Experts of n tokens: `hot` of all choices fall on expert 0, the others are even. int32 [n, K]."""
+    import torch
+
+    if not 0 <= hot <= 1:
+        raise ValueError(f"--hot takes a share from 0 to 1, got {hot}")
+    generator = torch.Generator().manual_seed(seed)
+    first = torch.randint(0, num_experts, (n, 1), generator=generator)
+    # Different experts of a token, at equal distances.
+    ids = (first + torch.arange(top_k) * max(1, num_experts // max(1, top_k))) % num_experts
+    is_hot = torch.rand(n, top_k, generator=generator) < hot
+    return torch.where(is_hot, 0, ids).int()
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,46 @@
+"""What a call of moe_align_sort is, declared for Python and for the kernels (arguments.h)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from instrumented_kernels.layouts import Header, layout, local_call_arguments, pointer, u32
+
+# Counts of an expert share a word with two flags.
+MAX_IDS: Final = (1 << 30) - 1
+MAX_EXPERTS: Final = 1024
+# Up to so many experts the kernels with larger tiles serve.
+FEW_EXPERTS: Final = 256
+
+Shape = layout(
+    "Shape",
+    "What the memory of a call is made for.",
+    u32("num_ids", "n * K"),
+    u32("num_experts"),
+    u32("num_slices", "parts of the ids, a block each"),
+)
+
+CallArguments = local_call_arguments(
+    "One call.",
+    Shape,
+    u32("block_size", "B: runs of experts are padded to a multiple"),
+    u32("slice_ids", "ids of a slice, of the last one fewer"),
+    u32("num_sorted", "room in sorted_ids"),
+    u32("num_block_experts", "room in block_experts"),
+    pointer("topk_ids", "const int32_t", "[num_ids]"),
+    pointer(
+        "sorted_ids", "int32_t", "[num_sorted]: (token, k) by expert; num_ids where there is none"
+    ),
+    pointer("block_experts", "int32_t", "[num_block_experts]; -1 behind the padded total"),
+    pointer("num_padded", "int32_t", "[1]"),
+)
+
+HEADER: Final = Header(
+    Path(__file__).with_suffix(".h"),
+    "moe_align_sort",
+    "instrumented_kernels/moe_align_sort/arguments.py",
+    (Shape, CallArguments),
+    constants={"kMaxExperts": MAX_EXPERTS, "kFewExperts": FEW_EXPERTS},
+    includes=("shared_layouts.h",),
+)

@@ -1,0 +1,78 @@
+// One launch counts, one places. What the slices before a block hold it finds by looking back: the counts of each are
+// there since the first launch, and who knows the sum up to itself leaves it for those behind. Nobody waits for
+// anybody.
+#pragma once
+
+#include "aligning.h"
+
+namespace moe_align_sort {
+
+// The highest bit of a count: it includes all slices before.
+constexpr uint32_t kIsSum = 1u << 31;
+// Slices that a thread looks at together: one after the other, each would cost the latency of memory.
+constexpr uint32_t kLookAhead = 16;
+
+template <typename SizeOf>
+__global__ void KPROF_BLOCKS_PER_PROCESSOR(SizeOf::kThreads, SizeOf::kBlocksPerProcessor) count(ProfiledCall call) {
+  KPROF_SHARED(uint32_t, memory, kCounters);
+  kprof::Track track = kprof::open_track(call, kprof::per_block);
+  const kprof::Span span = profile_start(track);
+  const Range slice = call.slice(block_id());
+  const Counters<SizeOf::kMost> counters(call, memory);
+  counters.count(slice);
+  uint32_t* counts = call.counts_of(block_id());
+  for (uint32_t expert = thread_id(); expert < call.shape.num_experts; expert += num_threads()) {
+    const uint32_t own = counters.of(expert);
+    counts[expert] = own;
+    if (own != 0) add_device(call.totals() + expert, own);
+  }
+  profile_stop(track, span, R_COUNT, payload<R_COUNT>(slice.size()));
+}
+
+// Ids of `expert` in the slices before `slice`; adds to `num_seen` how many of them it had to look at.
+KPROF_DEVICE uint32_t look_back(const Call& call, uint32_t slice, uint32_t expert, uint32_t* num_seen) {
+  uint32_t sum = 0;
+  for (uint32_t left = slice; left != 0;) {
+    uint32_t words[kLookAhead];
+    for (uint32_t j = 0; j < kLookAhead; ++j)
+      words[j] = load_global(call.counts_of(left > j ? left - 1 - j : 0) + expert);
+    const uint32_t num_words = left < kLookAhead ? left : kLookAhead;
+    for (uint32_t j = 0; j < kLookAhead; ++j) {
+      if (j >= num_words) break;
+      ++*num_seen;
+      sum += words[j] & ~kIsSum;
+      if ((words[j] & kIsSum) != 0) return sum;
+    }
+    left -= num_words;
+  }
+  return sum;
+}
+
+template <typename SizeOf>
+__global__ void KPROF_BLOCKS_PER_PROCESSOR(SizeOf::kThreads, SizeOf::kBlocksPerProcessor) place(ProfiledCall call) {
+  MOE_BLOCK_MEMORY(memory, SizeOf);
+  kprof::Track track = kprof::open_track(call, kprof::per_block);
+  kprof::Span span = profile_start(track);
+  const Range slice = call.slice(block_id());
+  uint32_t* counts = call.counts_of(block_id());
+  uint32_t num_seen = 0;
+  for (uint32_t expert = thread_id(); expert < call.shape.num_experts; expert += num_threads()) {
+    const uint32_t own = counts[expert];
+    const uint32_t before = look_back(call, block_id(), expert, &num_seen);
+    store_global(counts + expert, (before + own) | kIsSum);
+    memory.next[expert] = before;
+  }
+  sync_block();
+  span = profile_lap(track, span, R_LOOK_BACK, payload<R_LOOK_BACK>(num_seen));
+  const uint32_t end = align_runs(call, call.totals(), memory);
+  for (uint32_t expert = thread_id(); expert < call.shape.num_experts; expert += num_threads())
+    memory.next[expert] += memory.starts[expert];
+  span = profile_lap(track, span, R_ALIGN);
+  fill(call, call.totals(), memory.starts, end);
+  sync_block();
+  span = profile_lap(track, span, R_FILL, payload<R_FILL>(end - call.shape.num_ids));
+  Placer<SizeOf>(call, memory).place(slice);
+  profile_stop(track, span, R_PLACE, payload<R_PLACE>(slice.size()));
+}
+
+}  // namespace moe_align_sort

@@ -1,0 +1,82 @@
+// Counting ids by expert, in shared memory: several counters per expert, so that lanes with the same expert (routing
+// may be as skewed as it likes) seldom meet at one.
+#pragma once
+
+#include "call.h"
+
+namespace moe_align_sort {
+
+constexpr uint32_t kCounters = 4096;
+// 16 bytes each that a thread has on their way.
+constexpr uint32_t kLoadsAhead = 4;
+
+template <uint32_t kMost>
+constexpr uint32_t kCopies = kCounters / kMost;
+
+// Tells the host of an id that names no expert; it is left out of everything.
+KPROF_DEVICE void refuse(const Call& call, uint32_t place, uint32_t id) {
+  store_system(&call.failure->refused, uint64_t{1} << 63 | static_cast<uint64_t>(place) << 32 | id);
+}
+
+template <uint32_t kMost>
+class Counters {
+ public:
+  // `memory`: kCounters words of shared memory. All threads of the block make one together.
+  KPROF_DEVICE Counters(const Call& call, uint32_t* memory)
+      : call_(call), memory_(memory), own_(memory + lane_id() % kCopies<kMost>) {
+    for (uint32_t i = thread_id(); i < kCounters; i += num_threads()) memory[i] = 0;
+    sync_block();
+  }
+
+  // Counts the ids of a range; afterwards `of` is right for all of them.
+  KPROF_DEVICE void count(Range range) const {
+    uint32_t begin = range.begin;
+    if ((reinterpret_cast<uintptr_t>(call_.topk_ids + begin) & 15u) == 0) {
+      const uint32_t num_quads = range.size() / 4;
+      for (uint32_t first = thread_id(); first < num_quads; first += kLoadsAhead * num_threads())
+        count_quads(range.begin, first, num_quads);
+      begin += num_quads * 4;
+    }
+    for (uint32_t i = begin + thread_id(); i < range.end; i += num_threads())
+      count_id(i, static_cast<uint32_t>(call_.topk_ids[i]));
+    sync_block();
+  }
+
+  KPROF_DEVICE uint32_t of(uint32_t expert) const {
+    uint32_t sum = 0;
+    for (uint32_t copy = 0; copy < kCopies<kMost>; ++copy)
+      sum += memory_[expert * kCopies<kMost> + (copy ^ expert % kCopies<kMost>)];
+    return sum;
+  }
+
+ private:
+  KPROF_DEVICE void count_id(uint32_t place, uint32_t id) const {
+    if (id < call_.shape.num_experts) {
+      add_shared(own_ + id * kCopies<kMost>, 1u);
+    } else {
+      refuse(call_, place, id);
+    }
+  }
+
+  KPROF_DEVICE void count_quads(uint32_t begin, uint32_t first, uint32_t num_quads) const {
+    const Quad* quads = reinterpret_cast<const Quad*>(call_.topk_ids + begin);
+    Quad loaded[kLoadsAhead];
+    for (uint32_t j = 0; j < kLoadsAhead; ++j) {
+      const uint32_t i = first + j * num_threads();
+      loaded[j] = quads[i < num_quads ? i : first];
+    }
+    for (uint32_t j = 0; j < kLoadsAhead; ++j) {
+      const uint32_t i = first + j * num_threads();
+      if (i >= num_quads) break;
+      uint32_t ids[4];
+      copy_bits(&ids, loaded[j]);
+      for (uint32_t k = 0; k < 4; ++k) count_id(begin + 4 * i + k, ids[k]);
+    }
+  }
+
+  const Call& call_;
+  uint32_t* memory_;
+  uint32_t* own_;
+};
+
+}  // namespace moe_align_sort

@@ -1,0 +1,204 @@
+"""How a call of moe_align_sort becomes launches."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from instrumented_kernels.kernel_library import KernelSource, Launch
+from instrumented_kernels.local_plan import LocalPlan, PreparedCall
+from instrumented_kernels.moe_align_sort.arguments import (
+    FEW_EXPERTS,
+    MAX_EXPERTS,
+    MAX_IDS,
+    CallArguments,
+    Shape,
+)
+from instrumented_kernels.tensors import check_tensor
+
+if TYPE_CHECKING:
+    import torch
+
+    from kprof.recording.null_recorder import AnyRecorder
+
+VARIANTS: Final = ("single_block", "dcp", "chained")
+_TILE_IDS: Final = 4096  # that the kernels sort at a time
+_VECTOR_IDS: Final = 4  # that one instruction loads
+_CPU_WARPS: Final = 2
+_CPU_BLOCKS: Final = 8
+
+
+class Sorted(NamedTuple):
+    """What a call returns.
+
+    `sorted_ids`: int32 [max padded total], positions in the flattened topk_ids by expert, n * K where there is none.
+    `block_experts`: int32, the expert of every block of B, -1 behind the padded total. `num_padded`: int32 [1].
+    """
+
+    sorted_ids: torch.Tensor
+    block_experts: torch.Tensor
+    num_padded: torch.Tensor
+
+
+class Problem(NamedTuple):
+    """The kind of a call."""
+
+    num_ids: int
+    num_experts: int
+    block_size: int
+    variant: str
+    num_blocks: int | None
+
+    @property
+    def capacity(self) -> int:
+        """The largest padded total that these numbers can have, in ids."""
+        num_named = min(self.num_ids, self.num_experts)
+        num_blocks = num_named + (self.num_ids - num_named) // self.block_size
+        return num_blocks * self.block_size
+
+
+class Plan(LocalPlan):
+    """Calls of moe_align_sort on one device; see LocalPlan."""
+
+    source = KernelSource(Path(__file__).parent, Shape, CallArguments, tracks_per_block=1)
+
+    def __call__(
+        self,
+        topk_ids: torch.Tensor,
+        num_experts: int,
+        block_size: int,
+        *,
+        variant: str = "chained",
+        num_blocks: int | None = None,
+        out: Sorted | None = None,
+        recorder: AnyRecorder | None = None,
+    ) -> Sorted:
+        """Sort (token, k) ids by expert and pad every expert's run to a multiple of `block_size`; stable.
+
+        `topk_ids`: int32 [n, K], contiguous; `num_blocks` of the grid, by default what suits the device. Raises
+        TypeError or ValueError before any launch. An id that names no expert is a ValueError: on the CPU of this call,
+        which launches nothing; on a GPU of the next one or of `wait`, and such ids are left out.
+        """
+        kind = Problem(topk_ids.numel(), num_experts, block_size, variant, num_blocks)
+        check(topk_ids, kind)
+        check_tensor("topk_ids", topk_ids, topk_ids.dtype, tuple(topk_ids.shape), self.device)
+        result = allocate(topk_ids, kind) if out is None else out
+        _check_out(result, topk_ids, kind, self.device)
+        if topk_ids.is_cpu:
+            _check_ids(topk_ids, num_experts)
+        self._run(
+            self._kept(kind, lambda: self._prepare_kind(kind)),
+            recorder,
+            topk_ids=topk_ids.data_ptr(),
+            sorted_ids=result.sorted_ids.data_ptr(),
+            block_experts=result.block_experts.data_ptr(),
+            num_padded=result.num_padded.data_ptr(),
+        )
+        return result
+
+    def _prepare_kind(self, kind: Problem) -> PreparedCall:
+        size = "few" if kind.num_experts <= FEW_EXPERTS else "many"
+        variant_idx = self._library.variants.index(f"{kind.variant}/{size}")
+        num_warps = self._warps_per_block(size)
+        num_blocks = kind.num_blocks or self._num_blocks(kind, variant_idx, num_warps)
+        slice_ids = _rounded_up(-(-kind.num_ids // num_blocks) or 1, _VECTOR_IDS)
+        arguments = self._arguments(
+            Shape(kind.num_ids, kind.num_experts, num_blocks),
+            block_size=kind.block_size,
+            slice_ids=slice_ids,
+            num_sorted=kind.capacity,
+            num_block_experts=kind.capacity // kind.block_size,
+        )
+        grid = (
+            self._library.grid(variant_idx, num_blocks, num_warps)
+            if kind.variant == "dcp"
+            else self._library.independent_grid(num_blocks, num_warps)
+        )
+        clear = self._library.independent_grid(1, num_warps)
+        phases = self._library.phases(variant_idx)
+        launches = [
+            Launch(variant_idx, idx, arguments, clear if name.endswith("/clear") else grid)
+            for idx, name in enumerate(phases)
+        ]
+        return self._prepare(arguments, launches)
+
+    def _warps_per_block(self, size: str) -> int:
+        if self.is_on_cpu:
+            return _CPU_WARPS
+        return (512 if size == "few" else 256) // self._library.warp_width
+
+    def _num_blocks(self, kind: Problem, variant_idx: int, num_warps: int) -> int:
+        if kind.variant == "single_block":
+            return 1
+        threads = num_warps * self._library.warp_width
+        limit = self._builds.max_resident_blocks(variant_idx, threads)
+        limit = min(limit, _CPU_BLOCKS) if self.is_on_cpu else limit
+        return max(1, min(-(-kind.num_ids // _TILE_IDS), limit))
+
+    def _refusal(self, refused: int) -> Exception:
+        place, value = refused >> 32 & MAX_IDS, ctypes.c_int32(refused & 0xFFFF_FFFF).value
+        return ValueError(
+            f"element {place} of the flattened topk_ids is {value}, which names no expert; results without it"
+        )
+
+
+def _rounded_up(number: int, step: int) -> int:
+    return -(-number // step) * step
+
+
+def check(topk_ids: torch.Tensor, kind: Problem) -> None:
+    """Raise TypeError or ValueError for a call that cannot be made."""
+    import torch
+
+    if topk_ids.dtype != torch.int32:
+        raise TypeError(f"topk_ids must be torch.int32, got {topk_ids.dtype}")
+    if topk_ids.dim() != 2:
+        raise ValueError(f"topk_ids must have shape [n, K], got {list(topk_ids.shape)}")
+    if not 1 <= kind.num_experts <= MAX_EXPERTS:
+        raise ValueError(f"{kind.num_experts} experts: give 1 to {MAX_EXPERTS}")
+    if topk_ids.shape[1] > kind.num_experts:
+        raise ValueError(
+            f"topk_ids names {topk_ids.shape[1]} experts per token, but there are only {kind.num_experts}"
+        )
+    if kind.block_size < 1:
+        raise ValueError(f"the block size is {kind.block_size}; give 1 or more")
+    if kind.num_ids > MAX_IDS or kind.capacity > 2**31 - 1:
+        raise ValueError(
+            f"{kind.num_ids} ids in blocks of {kind.block_size} do not fit 32-bit positions; split the tokens"
+        )
+    if kind.variant not in VARIANTS:
+        raise ValueError(
+            f"variant {kind.variant!r} is not known; choose one of {', '.join(VARIANTS)}"
+        )
+    if kind.num_blocks is not None and kind.num_blocks < 1:
+        raise ValueError(f"a grid of {kind.num_blocks} blocks; give 1 or more")
+    if kind.variant == "single_block" and kind.num_blocks not in (None, 1):
+        raise ValueError(f"single_block runs in 1 block, got a grid of {kind.num_blocks}")
+
+
+def allocate(topk_ids: torch.Tensor, kind: Problem) -> Sorted:
+    """Room for the outputs, on the device of the ids."""
+    import torch
+
+    return Sorted(
+        topk_ids.new_empty(kind.capacity),
+        topk_ids.new_empty(kind.capacity // kind.block_size),
+        torch.empty(1, dtype=torch.int32, device=topk_ids.device),
+    )
+
+
+def _check_out(out: Sorted, topk_ids: torch.Tensor, kind: Problem, device: str) -> None:
+    lengths = (kind.capacity, kind.capacity // kind.block_size, 1)
+    for name, tensor, length in zip(Sorted._fields, out, lengths, strict=True):
+        check_tensor(f"out.{name}", tensor, topk_ids.dtype, (length,), device)
+
+
+def _check_ids(topk_ids: torch.Tensor, num_experts: int) -> None:
+    is_wrong = (topk_ids < 0) | (topk_ids >= num_experts)
+    if bool(is_wrong.any()):
+        place = int(is_wrong.flatten().nonzero()[0])
+        token, k = divmod(place, topk_ids.shape[1])
+        raise ValueError(
+            f"topk_ids[{token}, {k}] is {int(topk_ids[token, k])}, and the experts are 0 to {num_experts - 1}"
+        )

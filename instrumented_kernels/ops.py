@@ -1,0 +1,85 @@
+"""The kernels for one GPU as operators of torch: torch.compile sees their shapes, CUDA graphs capture them.
+
+    from instrumented_kernels import ops
+    sorted_ids, block_experts, num_padded = ops.moe_align_sort(topk_ids, 256, 64)
+
+Under `kprof record` the calls are recorded. Importing this module imports torch.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from instrumented_kernels.fp8 import fp8_dtype_of
+from instrumented_kernels.local_plan import plan_for
+from instrumented_kernels.moe_align_sort import plan as moe
+from instrumented_kernels.rms_norm_fp8 import plan as rms
+from instrumented_kernels.swiglu_fp8 import plan as swiglu
+from kprof.recording.process import process_records, recorder
+
+if TYPE_CHECKING:
+    from kprof.recording.null_recorder import AnyRecorder
+
+__all__ = ["moe_align_sort", "rms_norm_fp8", "swiglu_fp8"]
+
+
+def _recorder(tensor: torch.Tensor) -> AnyRecorder | None:
+    return _recorder_of(str(tensor.device)) if process_records() else None
+
+
+@cache
+def _recorder_of(device: str) -> AnyRecorder:
+    return recorder(device=device)
+
+
+@torch.library.custom_op("kprof::moe_align_sort", mutates_args=())
+def moe_align_sort(
+    topk_ids: torch.Tensor, num_experts: int, block_size: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(token, k) ids sorted by expert, runs padded to blocks; see moe_align_sort.Plan and Sorted."""
+    plan = plan_for(moe.Plan, topk_ids)
+    out = plan(topk_ids, num_experts, block_size, recorder=_recorder(topk_ids))
+    return out.sorted_ids, out.block_experts, out.num_padded
+
+
+@moe_align_sort.register_fake
+def _(
+    topk_ids: torch.Tensor, num_experts: int, block_size: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    kind = moe.Problem(topk_ids.numel(), num_experts, block_size, moe.VARIANTS[-1], None)
+    out = moe.allocate(topk_ids, kind)
+    return out.sorted_ids, out.block_experts, out.num_padded
+
+
+@torch.library.custom_op("kprof::rms_norm_fp8", mutates_args=())
+def rms_norm_fp8(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    scale: float,
+    epsilon: float = rms.DEFAULT_EPSILON,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(y, x + residual): residual, RMS norm and fp8 in one pass; see rms_norm_fp8.Plan."""
+    plan = plan_for(rms.Plan, x)
+    out = plan(x, residual, weight, scale, epsilon=epsilon, recorder=_recorder(x))
+    return out.y, out.sum
+
+
+@rms_norm_fp8.register_fake
+def _(x: torch.Tensor, *_: Any, **_named: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    out = rms.allocate(x, fp8_dtype_of(x.device))
+    return out.y, out.sum
+
+
+@torch.library.custom_op("kprof::swiglu_fp8", mutates_args=())
+def swiglu_fp8(x: torch.Tensor, scale: float) -> torch.Tensor:
+    """fp8(scale * silu(gate) * up) of rows that are gate | up; see swiglu_fp8.Plan."""
+    return plan_for(swiglu.Plan, x)(x, scale, recorder=_recorder(x))
+
+
+@swiglu_fp8.register_fake
+def _(x: torch.Tensor, *_: Any, **_named: Any) -> torch.Tensor:
+    return swiglu.allocate(x, fp8_dtype_of(x.device))

@@ -1,0 +1,86 @@
+// One call, and what is computed with the vectors of a row.
+#pragma once
+
+#include <kprof/compute.h>
+#include <kprof/kprof.h>
+
+#define KPROF_REGIONS "regions.h"
+#include <kprof/declare_regions.h>
+
+#include "arguments.h"
+#include "block_sums.h"
+#include "elements.h"
+#include "fp8_rows.h"
+#include "local_call.h"
+#include "variants.h"
+
+namespace rms_norm_fp8 {
+
+using namespace kprof::platform;
+using elements::BFloat16;
+using elements::Half;
+using fp8_rows::Fp8Vec;
+using fp8_rows::kLength;
+using fp8_rows::Row;
+using fp8_rows::Vec;
+using fp8_rows::vec_of;
+using kprof::payload;
+using kprof::profile_lap;
+using kprof::profile_start;
+using kprof::profile_stop;
+
+struct Call : local_call::LocalCall<CallArguments, local_call::NoWorkspace<Shape>> {
+  using LocalCall::LocalCall;
+
+  template <typename Element>
+  KPROF_DEVICE const Element* row_of(const void* tensor, uint32_t row) const {
+    return static_cast<const Element*>(tensor) + static_cast<uint64_t>(row) * shape.row_length;
+  }
+  template <typename Element>
+  KPROF_DEVICE Element* sum_row(uint32_t row) const {
+    return static_cast<Element*>(sum) + static_cast<uint64_t>(row) * shape.row_length;
+  }
+  KPROF_DEVICE uint8_t* y_row(uint32_t row) const { return y + static_cast<uint64_t>(row) * shape.row_length; }
+  // What values are multiplied with beside their weight.
+  KPROF_DEVICE float factor(float sum_of_squares) const {
+    return scale / square_root(sum_of_squares / static_cast<float>(shape.row_length) + epsilon);
+  }
+};
+
+using ProfiledCall = variants::Profiled<Call>;
+
+constexpr uint32_t kMaxThreads = 512;
+
+// x + residual, rounded to what is stored.
+template <typename Element>
+KPROF_DEVICE Element added(Element x, Element residual) {
+  Element result;
+  from_float(to_float(x) + to_float(residual), &result);
+  return result;
+}
+template <typename Element>
+KPROF_DEVICE Quad added(const Quad& x, const Quad& residual) {
+  const Vec<Element> a = vec_of<Element>(x), b = vec_of<Element>(residual);
+  Vec<Element> result;
+  for (uint32_t j = 0; j < kLength; ++j) result.values[j] = added(a.values[j], b.values[j]);
+  Quad quad;
+  copy_bits(&quad, result);
+  return quad;
+}
+template <typename Element>
+KPROF_DEVICE float sum_of_squares(const Quad& quad) {
+  const Vec<Element> vector = vec_of<Element>(quad);
+  float sum = 0.0f;
+  for (uint32_t j = 0; j < kLength; ++j) sum += to_float(vector.values[j]) * to_float(vector.values[j]);
+  return sum;
+}
+
+template <typename Element>
+KPROF_DEVICE Fp8Vec normalised(const Quad& sum, const Quad& weight, float factor) {
+  const Vec<Element> values = vec_of<Element>(sum), weights = vec_of<Element>(weight);
+  float scaled[kLength];
+  for (uint32_t j = 0; j < kLength; ++j) scaled[j] = to_float(values.values[j]) * factor * to_float(weights.values[j]);
+  return fp8_rows::packed(scaled);
+}
+
+}  // namespace rms_norm_fp8

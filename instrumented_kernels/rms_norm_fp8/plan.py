@@ -1,0 +1,166 @@
+"""How a call of rms_norm_fp8 becomes a launch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from instrumented_kernels.fp8 import check_scale, fp8_dtype
+from instrumented_kernels.kernel_library import KernelSource, Launch
+from instrumented_kernels.local_plan import ELEMENT_TYPES, LocalPlan, PreparedCall
+from instrumented_kernels.rms_norm_fp8.arguments import KEPT_ELEMENTS, CallArguments, Shape
+from instrumented_kernels.tensors import check_tensor
+
+if TYPE_CHECKING:
+    import torch
+
+    from kprof.recording.null_recorder import AnyRecorder
+
+VARIANTS: Final = ("pointwise", "vectors", "shared", "tuned")
+DEFAULT_EPSILON: Final = 1e-6
+_VECTOR_BYTES: Final = 16
+_VECTOR_LENGTH: Final = 8
+_MAX_THREADS: Final = 512
+# Of `tuned`: kernels and the vectors that a thread of each holds, in the order of preference.
+_FOR_FEW_ROWS: Final = (("few1", 1), ("few2", 2), ("few4", 4))
+_FOR_MANY_ROWS: Final = (("many4", 4),)
+_LADDER_THREADS: Final = 512
+# From so many rows on every processor has several.
+_MANY_ROWS: Final = 256
+_CPU_WARPS: Final = 2
+
+
+class Normalised(NamedTuple):
+    """What a call returns: `y` fp8 [n, d], and `sum` = x + residual in the type of x."""
+
+    y: torch.Tensor
+    sum: torch.Tensor
+
+
+class Kind(NamedTuple):
+    """The kind of a call."""
+
+    num_rows: int
+    row_length: int
+    dtype: torch.dtype
+    variant: str
+    is_whole: bool
+
+
+class Plan(LocalPlan):
+    """Calls of rms_norm_fp8 on one device; see LocalPlan. `fp8` is the dtype that it writes."""
+
+    source = KernelSource(Path(__file__).parent, Shape, CallArguments, tracks_per_block=1)
+
+    @property
+    def fp8(self) -> torch.dtype:
+        """The fp8 of the device."""
+        return fp8_dtype(self.options)
+
+    def __call__(
+        self,
+        x: torch.Tensor,
+        residual: torch.Tensor,
+        weight: torch.Tensor,
+        scale: float,
+        *,
+        epsilon: float = DEFAULT_EPSILON,
+        variant: str = "tuned",
+        out: Normalised | None = None,
+        recorder: AnyRecorder | None = None,
+    ) -> Normalised:
+        """sum = x + residual; y = fp8(scale * weight * sum / sqrt(mean(sum^2) + epsilon)), computed in fp32.
+
+        `x`, `residual`: fp16 or bf16 [n, d], `weight` the same type [d], all contiguous. `out.sum` may be `residual` or
+        `x` itself. What is too large for fp8 becomes its largest value.
+
+        Raises TypeError or ValueError before any launch.
+        """
+        check(x, residual, weight, scale, epsilon, variant, self.device)
+        result = allocate(x, self.fp8) if out is None else out
+        check_tensor("out.y", result.y, self.fp8, tuple(x.shape), self.device)
+        check_tensor("out.sum", result.sum, x.dtype, tuple(x.shape), self.device)
+        pointers = {
+            "x": x.data_ptr(),
+            "residual": residual.data_ptr(),
+            "weight": weight.data_ptr(),
+            "sum": result.sum.data_ptr(),
+            "y": result.y.data_ptr(),
+        }
+        num_rows, row_length = x.shape
+        is_whole = row_length % _VECTOR_LENGTH == 0 and not any(
+            address % _VECTOR_BYTES for address in pointers.values()
+        )
+        kind = Kind(num_rows, row_length, x.dtype, variant, is_whole)
+        prepared = self._kept(kind, lambda: self._prepare_kind(kind))
+        self._run(prepared, recorder, scale=scale, epsilon=epsilon, **pointers)
+        return result
+
+    def _prepare_kind(self, kind: Kind) -> PreparedCall:
+        name, team_warps, num_teams = self._geometry(kind)
+        arguments = self._arguments(
+            Shape(kind.num_rows, kind.row_length),
+            team_warps=team_warps,
+            is_whole=int(kind.is_whole),
+        )
+        if kind.num_rows * kind.row_length == 0:
+            return self._prepare(arguments, [])
+        variant_idx = self._library.variants.index(f"{name}/{ELEMENT_TYPES[str(kind.dtype)]}")
+        num_blocks = -(-kind.num_rows // num_teams)
+        grid = self._library.independent_grid(num_blocks, num_teams * team_warps)
+        return self._prepare(arguments, [Launch(variant_idx, 0, arguments, grid)])
+
+    def _geometry(self, kind: Kind) -> tuple[str, int, int]:
+        """The kernel, the warps that share a row, and the rows of a block."""
+        width = self._library.warp_width
+        if kind.variant == "tuned":
+            found = self._tuned_geometry(kind, width)
+            if found is not None:
+                return found
+        is_kept = kind.variant == "shared" and kind.row_length <= KEPT_ELEMENTS
+        name = kind.variant if kind.variant == "pointwise" else "shared" if is_kept else "vectors"
+        return name, _CPU_WARPS if self.is_on_cpu else _LADDER_THREADS // width, 1
+
+    def _tuned_geometry(self, kind: Kind, width: int) -> tuple[str, int, int] | None:
+        """None where a row does not fit the registers of a block: then it is read twice."""
+        num_vectors = -(-kind.row_length // _VECTOR_LENGTH)
+        block_threads = _CPU_WARPS * width if self.is_on_cpu else 256
+        is_many = kind.num_rows >= _MANY_ROWS and kind.is_whole
+        kernels = _FOR_MANY_ROWS if is_many else _FOR_FEW_ROWS
+        for name, num_held in kernels:
+            team_warps = max(1, -(-num_vectors // (num_held * width)))
+            limit = _CPU_WARPS * width if self.is_on_cpu else _MAX_THREADS
+            if team_warps * width <= limit:
+                return name, team_warps, max(1, block_threads // (team_warps * width))
+        return None
+
+
+def check(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    scale: float,
+    epsilon: float,
+    variant: str,
+    device: str,
+) -> None:
+    """Raise TypeError or ValueError for a call that cannot be made."""
+    if str(x.dtype) not in ELEMENT_TYPES:
+        raise TypeError(f"x must be fp16 or bf16, got {x.dtype}")
+    if x.dim() != 2:
+        raise ValueError(f"x must have shape [n, d], got {list(x.shape)}")
+    check_tensor("x", x, x.dtype, tuple(x.shape), device)
+    check_tensor("residual", residual, x.dtype, tuple(x.shape), device)
+    check_tensor("weight", weight, x.dtype, (x.shape[1],), device)
+    check_scale(scale)
+    if not epsilon >= 0:
+        raise ValueError(f"epsilon is {epsilon}; give 0 or more")
+    if variant not in VARIANTS:
+        raise ValueError(f"variant {variant!r} is not known; choose one of {', '.join(VARIANTS)}")
+
+
+def allocate(x: torch.Tensor, fp8: torch.dtype) -> Normalised:
+    """Room for the outputs."""
+    import torch
+
+    return Normalised(torch.empty_like(x, dtype=fp8), torch.empty_like(x))

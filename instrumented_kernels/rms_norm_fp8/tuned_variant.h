@@ -1,0 +1,72 @@
+// The last step: the row stays in registers, and all of it is on its way before a thread waits for any of it. A team of
+// warps has a row, and a block as many teams as fit, so that short rows fill a block.
+#pragma once
+
+#include "call.h"
+
+namespace rms_norm_fp8 {
+
+// When the weights are asked for. Few rows: with the row, because nothing else hides the way to memory. Many: when the
+// row has come, into registers that are free then, so that two blocks fit a processor.
+enum class Weights { kWithRow, kAfterRow };
+
+// `num_held`: vectors that a thread holds.
+template <typename Element, uint32_t num_held, Weights when, bool is_whole>
+KPROF_DEVICE void normalise_in_registers(const Call& call, kprof::Track& track, float* sums) {
+  kprof::Span span = profile_start(track);
+  const uint32_t team_threads = call.team_warps * warp_width();
+  const uint32_t num_teams = num_threads() / team_threads, place = thread_id() % team_threads;
+  const uint32_t wanted_row = block_id() * num_teams + thread_id() / team_threads;
+  // Teams without a row run along: the block has barriers.
+  const bool has_row = wanted_row < call.shape.num_rows;
+  const uint32_t row = has_row ? wanted_row : 0, length = call.shape.row_length;
+  const Row<const Element, is_whole> x(call.row_of<Element>(call.x, row), length);
+  const Row<const Element, is_whole> residual(call.row_of<Element>(call.residual, row), length);
+  const Row<const Element, is_whole> weight(call.row_of<Element>(call.weight, 0), length);
+  const uint32_t num_vectors = has_row ? x.num_vectors() : 0;
+  Quad held[num_held], others[num_held], weights[num_held];
+  for (uint32_t j = 0; j < num_held; ++j) {
+    const uint32_t i = place + j * team_threads;
+    if (i >= num_vectors) continue;
+    held[j] = x.load(i);
+    others[j] = residual.load(i);
+  }
+  const auto load_weights = [&] {
+    for (uint32_t j = 0; j < num_held; ++j)
+      if (place + j * team_threads < num_vectors) weights[j] = weight.load(place + j * team_threads);
+  };
+  if (when == Weights::kWithRow) load_weights();
+  const Row<Element, is_whole> sum(call.sum_row<Element>(row), length);
+  float squares = 0.0f;
+  for (uint32_t j = 0; j < num_held; ++j) {
+    const uint32_t i = place + j * team_threads;
+    if (i >= num_vectors) continue;
+    held[j] = added<Element>(held[j], others[j]);
+    sum.store(i, held[j]);
+    squares += sum_of_squares<Element>(held[j]);
+  }
+  if (when == Weights::kAfterRow) load_weights();
+  span = profile_lap(track, span, R_ADD, payload<R_ADD>(row));
+  const float factor = call.factor(block_sums::team_sum(squares, call.team_warps, sums));
+  span = profile_lap(track, span, R_REDUCE);
+  for (uint32_t j = 0; j < num_held; ++j) {
+    const uint32_t i = place + j * team_threads;
+    if (i < num_vectors)
+      fp8_rows::store<is_whole>(call.y_row(row), length, i, normalised<Element>(held[j], weights[j], factor));
+  }
+  profile_stop(track, span, R_NORMALISE, payload<R_NORMALISE>(row));
+}
+
+template <typename Element, uint32_t num_held, Weights when>
+__global__ void KPROF_BLOCKS_PER_PROCESSOR(kMaxThreads, when == Weights::kAfterRow ? 2 : 1) tuned(ProfiledCall call) {
+  KPROF_SHARED(float, sums, block_sums::kMaxWarps);
+  kprof::Track track = kprof::open_track(call, kprof::per_block);
+  // Many rows that do not suit vectors are left to the kernels for few.
+  if (when == Weights::kAfterRow || call.is_whole != 0) {
+    normalise_in_registers<Element, num_held, when, true>(call, track, sums);
+  } else {
+    normalise_in_registers<Element, num_held, when, false>(call, track, sums);
+  }
+}
+
+}  // namespace rms_norm_fp8

@@ -1,0 +1,28 @@
+"""What a call of swiglu_fp8 is, declared for Python and for the kernels (arguments.h)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from instrumented_kernels.layouts import Header, f32, layout, local_call_arguments, pointer, u32
+
+Shape = layout("Shape", "What a call works on.", u32("num_rows"), u32("row_length", "d"))
+
+CallArguments = local_call_arguments(
+    "One call.",
+    Shape,
+    u32("blocks_per_row"),
+    u32("is_whole", "addresses and rows suit 16-byte vectors"),
+    f32("scale", "of the fp8 values"),
+    pointer("x", "const void", "[n, 2 d]: gate, then up"),
+    pointer("y", "uint8_t", "[n, d] fp8"),
+)
+
+HEADER: Final = Header(
+    Path(__file__).with_suffix(".h"),
+    "swiglu_fp8",
+    "instrumented_kernels/swiglu_fp8/arguments.py",
+    (Shape, CallArguments),
+    includes=("shared_layouts.h",),
+)

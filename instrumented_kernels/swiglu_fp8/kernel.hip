@@ -1,0 +1,151 @@
+// swiglu_fp8: y = fp8(scale * silu(gate) * up) of rows that are gate | up, with silu(v) = v / (1 + e^-v).
+//
+// The ladder, each step an answer to what the trace of the one before shows:
+//
+//   pointwise   two bytes per load, one byte per store
+//   vectors     16 bytes per load, 8 per store; what is left is arithmetic
+//   packed      exp2 and a reciprocal in place of e^x and a division
+//   tuned       1, 2 or 4 vectors per thread on their way at once, by the number of rows
+//
+// Try it:  kprof record -o run.kprof -- python -m instrumented_kernels.swiglu_fp8 --variant vectors
+#include <kprof/compute.h>
+#include <kprof/kprof.h>
+
+#define KPROF_REGIONS "regions.h"
+#include <kprof/declare_regions.h>
+
+#include "arguments.h"
+#include "elements.h"
+#include "fp8_rows.h"
+#include "local_call.h"
+#include "variants.h"
+
+namespace swiglu_fp8 {
+
+using namespace kprof::platform;
+using elements::BFloat16;
+using elements::Half;
+using fp8_rows::Fp8Vec;
+using fp8_rows::kLength;
+using fp8_rows::Row;
+using fp8_rows::Vec;
+using fp8_rows::vec_of;
+using kprof::payload;
+using kprof::profile_lap;
+using kprof::profile_start;
+using kprof::profile_stop;
+
+struct Call : local_call::LocalCall<CallArguments, local_call::NoWorkspace<Shape>> {
+  using LocalCall::LocalCall;
+
+  template <typename Element>
+  KPROF_DEVICE const Element* gate_row(uint32_t row) const {
+    return static_cast<const Element*>(x) + static_cast<uint64_t>(row) * 2 * shape.row_length;
+  }
+  template <typename Element>
+  KPROF_DEVICE const Element* up_row(uint32_t row) const {
+    return gate_row<Element>(row) + shape.row_length;
+  }
+  KPROF_DEVICE uint8_t* y_row(uint32_t row) const { return y + static_cast<uint64_t>(row) * shape.row_length; }
+  // Blocks share rows: this block's row, and its place among the blocks of the row.
+  KPROF_DEVICE uint32_t row() const { return block_id() / blocks_per_row; }
+  KPROF_DEVICE uint32_t part() const { return block_id() % blocks_per_row; }
+};
+
+using ProfiledCall = variants::Profiled<Call>;
+
+constexpr uint32_t kMaxThreads = 256;
+constexpr float kLog2OfE = 1.4426950408889634f;
+
+struct Precise {
+  KPROF_DEVICE static float silu(float value) { return value / (1.0f + exp_of(-value)); }
+};
+struct Fast {
+  KPROF_DEVICE static float silu(float value) { return value * reciprocal_fast(1.0f + exp2_fast(-kLog2OfE * value)); }
+};
+
+template <typename Silu, typename Element>
+KPROF_DEVICE float activated(Element gate, Element up, float scale) {
+  return Silu::silu(to_float(gate)) * to_float(up) * scale;
+}
+
+template <typename Element>
+__global__ void KPROF_BLOCKS_OF_AT_MOST(kMaxThreads) pointwise(ProfiledCall call) {
+  kprof::Track track = kprof::open_track(call, kprof::per_block);
+  const kprof::Span span = profile_start(track);
+  const uint32_t row = call.row();
+  const Element* gate = call.gate_row<Element>(row);
+  const Element* up = call.up_row<Element>(row);
+  for (uint32_t i = call.part() * num_threads() + thread_id(); i < call.shape.row_length;
+       i += call.blocks_per_row * num_threads())
+    call.y_row(row)[i] = float_to_fp8(activated<Precise>(gate[i], up[i], call.scale));
+  profile_stop(track, span, R_ACTIVATE, payload<R_ACTIVATE>(row));
+}
+
+template <typename Silu, typename Element>
+KPROF_DEVICE Fp8Vec activated(const Quad& gate_quad, const Quad& up_quad, float scale) {
+  const Vec<Element> gate = vec_of<Element>(gate_quad), up = vec_of<Element>(up_quad);
+  float values[kLength];
+  for (uint32_t j = 0; j < kLength; ++j) values[j] = activated<Silu>(gate.values[j], up.values[j], scale);
+  return fp8_rows::packed(values);
+}
+
+// Every thread takes `num_held` vectors of its row.
+template <typename Element, typename Silu, uint32_t num_held, bool is_whole>
+KPROF_DEVICE void activate(const Call& call, kprof::Track& track) {
+  kprof::Span span = profile_start(track);
+  const uint32_t row = call.row(), length = call.shape.row_length;
+  const Row<const Element, is_whole> gates(call.gate_row<Element>(row), length);
+  const Row<const Element, is_whole> ups(call.up_row<Element>(row), length);
+  const uint32_t first = call.part() * num_threads() * num_held + thread_id();
+  Quad gate[num_held], up[num_held];
+  for (uint32_t j = 0; j < num_held; ++j) {
+    const uint32_t i = first + j * num_threads();
+    if (i >= gates.num_vectors()) continue;
+    gate[j] = gates.load(i);
+    up[j] = ups.load(i);
+  }
+  for (uint32_t j = 0; j < num_held; ++j) {
+    const uint32_t i = first + j * num_threads();
+    if (i >= gates.num_vectors()) continue;
+    const Fp8Vec vector = activated<Silu, Element>(gate[j], up[j], call.scale);
+    if (j == 0) span = profile_lap(track, span, R_LOAD, payload<R_LOAD>(row));
+    fp8_rows::store<is_whole>(call.y_row(row), length, i, vector);
+  }
+  profile_stop(track, span, R_ACTIVATE, payload<R_ACTIVATE>(row));
+}
+
+template <typename Element, typename Silu, uint32_t num_held>
+__global__ void KPROF_BLOCKS_OF_AT_MOST(kMaxThreads) in_vectors(ProfiledCall call) {
+  kprof::Track track = kprof::open_track(call, kprof::per_block);
+  if (call.is_whole != 0) {
+    activate<Element, Silu, num_held, true>(call, track);
+  } else {
+    activate<Element, Silu, num_held, false>(call, track);
+  }
+}
+
+#define SWIGLU_VARIANT(name, kernel_name, ...)                                       \
+  {name "/fp16", 1, {{"swiglu_fp8/" kernel_name, in_vectors<Half, __VA_ARGS__>}}}, { \
+    name "/bf16", 1, {                                                               \
+      {                                                                              \
+        "swiglu_fp8/" kernel_name, in_vectors<BFloat16, __VA_ARGS__>                 \
+      }                                                                              \
+    }                                                                                \
+  }
+
+// The number behind `tuned`: vectors that a thread holds.
+constexpr variants::Variant<Call> kVariants[] = {
+    {"pointwise/fp16", 1, {{"swiglu_fp8/pointwise", pointwise<Half>}}},
+    {"pointwise/bf16", 1, {{"swiglu_fp8/pointwise", pointwise<BFloat16>}}},
+    SWIGLU_VARIANT("vectors", "vectors", Precise, 1),
+    SWIGLU_VARIANT("packed", "packed", Fast, 1),
+    SWIGLU_VARIANT("tuned1", "tuned", Fast, 1),
+    SWIGLU_VARIANT("tuned2", "tuned", Fast, 2),
+    SWIGLU_VARIANT("tuned4", "tuned", Fast, 4),
+};
+
+}  // namespace swiglu_fp8
+
+#define KERNEL_NAMESPACE swiglu_fp8
+#include "launch_interface.h"

@@ -1,0 +1,40 @@
+// What kernels that compute need of a target, beside platform.h: fp8, and lanes and blocks that work on shared memory.
+//
+//   fp8        kFp8IsFnuz, float_to_fp8(), pack_fp8() (four values to nearest even, saturated; NaN stays NaN),
+//              fp8_to_float(). OCP e4m3fn, or e4m3fnuz where the matrix units of the architecture take that (gfx940 to
+//              gfx942; the CPU target with -DKPROF_FP8_FNUZ=1)
+//   numbers    square_root(), exp_of(); exp2_fast() and reciprocal_fast(), to about 1e-6
+//   lanes      lanes_equal(), add_shared(), warp_sum()
+//   flags      store_flag_shared(), load_flag_shared(): release and acquire between warps of a block, in shared memory
+#pragma once
+
+#include "platform.h"
+
+// The target's own part, named by its header in platform/.
+#include KPROF_COMPUTE_OF_TARGET
+
+namespace kprof::platform {
+
+// Four floats as fp8, the first in the lowest byte.
+KPROF_DEVICE uint32_t pack_fp8(float a, float b, float c, float d) {
+  return pack_fp8_pair(a, b) | pack_fp8_pair(c, d) << 16;
+}
+
+KPROF_DEVICE uint8_t float_to_fp8(float value) { return static_cast<uint8_t>(pack_fp8_pair(value, 0.0f)); }
+
+KPROF_DEVICE float fp8_to_float(uint8_t bits) { return fp8::to_float<kFp8IsFnuz>(bits); }
+
+// The sum over all lanes of the warp, in all lanes; always added in the same order.
+KPROF_DEVICE float warp_sum(float value) {
+  for (uint32_t distance = warp_width() / 2; distance != 0; distance /= 2) {
+    uint32_t word;
+    copy_bits(&word, value);
+    word = shuffle(word, lane_id() ^ distance);
+    float other;
+    copy_bits(&other, word);
+    value += other;
+  }
+  return value;
+}
+
+}  // namespace kprof::platform

@@ -1,0 +1,183 @@
+"""moe_align_sort on the CPU target and as gfx942 machine code: equal to torch's sort, element by element."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import torch
+from single_gpu import at_offset, cpu_options, poisoned
+from widths import IS_CPU_TARGET, WARP_WIDTHS
+
+from instrumented_kernels.moe_align_sort import Plan, Sorted, reference
+from instrumented_kernels.moe_align_sort.plan import VARIANTS, Problem
+from kprof.recording.record import session
+from kprof.recording.recorder import Recorder
+from kprof.trace import Trace
+
+# Tokens, K, experts, block size.
+SHAPES = [
+    (0, 2, 8, 4),
+    (1, 1, 1, 1),
+    (5, 8, 8, 3),
+    (77, 3, 500, 16),
+    (300, 8, 256, 64),
+    (130, 7, 257, 1),
+    (400, 2, 3, 1000),
+    (9, 2, 1024, 7),
+]
+
+
+def distinct_ids(n: int, k: int, num_experts: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    keys = torch.rand(n, num_experts, generator=generator)
+    return keys.argsort(dim=1)[:, :k].int().contiguous()
+
+
+def skewed_ids(n: int, k: int, num_experts: int, hot: float) -> torch.Tensor:
+    """Every choice is expert 1 with this probability."""
+    generator = torch.Generator().manual_seed(7)
+    ids = torch.randint(0, num_experts, (n, k), generator=generator, dtype=torch.int32)
+    return torch.where(torch.rand(n, k, generator=generator) < hot, 1, ids).int()
+
+
+def call(plan: Plan, ids: torch.Tensor, num_experts: int, block_size: int, **how: object) -> Sorted:
+    """A call into poisoned memory."""
+    capacity = Problem(ids.numel(), num_experts, block_size, "", None).capacity
+    with ExitStack() as stack:
+        out = Sorted(
+            *(
+                stack.enter_context(poisoned((length,), torch.int32, offset=1))
+                for length in (capacity, capacity // block_size, 1)
+            )
+        )
+        plan(ids, num_experts, block_size, out=out, **how)  # type: ignore[arg-type]
+        return Sorted(*(each.clone() for each in out))
+
+
+def assert_equal(out: Sorted, expected: Sorted) -> None:
+    for name, got, wanted in zip(Sorted._fields, out, expected, strict=True):
+        assert torch.equal(got, wanted), name
+
+
+@pytest.fixture(scope="module", params=WARP_WIDTHS)
+def plan(request: pytest.FixtureRequest) -> Plan:
+    return Plan(options=cpu_options(request.param))
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("n", "k", "num_experts", "block_size"), SHAPES)
+def test_equal_to_a_stable_sort(
+    plan: Plan, n: int, k: int, num_experts: int, block_size: int, variant: str
+) -> None:
+    ids = distinct_ids(n, k, num_experts)
+    out = call(plan, ids, num_experts, block_size, variant=variant)
+    assert_equal(out, reference(ids, num_experts, block_size))
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("variant", ["dcp", "chained"])
+@pytest.mark.parametrize("num_blocks", [1, 2, 7, 40])
+def test_any_grid(plan: Plan, variant: str, num_blocks: int) -> None:
+    ids = distinct_ids(500, 4, 16)
+    out = call(plan, ids, 16, 32, variant=variant, num_blocks=num_blocks)
+    assert_equal(out, reference(ids, 16, 32))
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("hot", [0.5, 1.0])
+def test_one_hot_expert(plan: Plan, variant: str, hot: float) -> None:
+    ids = skewed_ids(600, 8, 256, hot)
+    assert_equal(call(plan, ids, 256, 128, variant=variant), reference(ids, 256, 128))
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("offset", [1, 2, 3])
+def test_ids_at_any_address(plan: Plan, offset: int) -> None:
+    ids = at_offset(distinct_ids(200, 3, 32), offset)
+    assert_equal(call(plan, ids, 32, 8), reference(ids, 32, 8))
+
+
+@pytest.mark.skipif(not IS_CPU_TARGET, reason="schedules are the CPU target's")
+@pytest.mark.parametrize("variant", ["dcp", "chained"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_any_order_of_threads(variant: str, seed: int) -> None:
+    ids = distinct_ids(300, 4, 40)
+    plan = Plan(options=cpu_options(32), schedule_seed=seed)
+    out = call(plan, ids, 40, 16, variant=variant, num_blocks=5)
+    assert_equal(out, reference(ids, 40, 16))
+
+
+def test_bad_calls_are_refused_before_any_launch() -> None:
+    plan = Plan(options=cpu_options(32))
+    ids = distinct_ids(4, 2, 8)
+    for error, sentence, arguments in [
+        (ValueError, r"topk_ids\[2, 1\] is 9, and the experts are 0 to 7", (wrong(ids, 9), 8, 4)),
+        (ValueError, r"topk_ids\[2, 1\] is -1", (wrong(ids, -1), 8, 4)),
+        (ValueError, "the block size is 0", (ids, 8, 0)),
+        (ValueError, "names 2 experts per token, but there are only 1", (ids, 1, 4)),
+        (ValueError, "0 experts: give 1 to 1024", (ids, 0, 4)),
+        (TypeError, "must be torch.int32, got torch.int64", (ids.long(), 8, 4)),
+        (ValueError, "must be contiguous", (ids.t(), 8, 4)),
+        (ValueError, r"shape \[n, K\]", (ids.flatten(), 8, 4)),
+    ]:
+        with pytest.raises(error, match=sentence):
+            plan(*arguments)
+    with pytest.raises(ValueError, match="variant 'fast' is not known"):
+        plan(ids, 8, 4, variant="fast")
+    assert plan._num_calls == 0
+
+
+def wrong(ids: torch.Tensor, value: int) -> torch.Tensor:
+    changed = ids.clone()
+    changed[2, 1] = value
+    return changed
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("value", [-3, 40, 2**31 - 1])
+def test_the_kernel_leaves_out_ids_of_no_expert_and_tells(
+    plan: Plan, variant: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU nobody looks at the ids before."""
+    monkeypatch.setattr("instrumented_kernels.moe_align_sort.plan._check_ids", lambda *_: None)
+    ids = wrong(distinct_ids(100, 3, 40), value)
+    with pytest.raises(ValueError, match=f"element 7 of the flattened topk_ids is {value}, "):
+        call(plan, ids, 40, 8, variant=variant)
+    assert_equal(
+        call(plan, distinct_ids(100, 3, 40), 40, 8), reference(distinct_ids(100, 3, 40), 40, 8)
+    )
+
+
+def test_a_barrier_that_a_block_never_reaches_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounded waits: a grid whose last block is missing, as another process may hold its place on a GPU."""
+    plan = Plan(options=cpu_options(32, MOE_PLANT_MISSING_BLOCK="1"), timeout_s=0.2)
+    with pytest.raises(
+        RuntimeError, match=r"more than 0\.2 s for the other blocks .* wait-for-counts"
+    ):
+        call(plan, distinct_ids(100, 3, 8), 8, 8, variant="dcp", num_blocks=3)
+
+
+@pytest.mark.amd
+def test_what_is_recorded(tmp_path: Path) -> None:
+    ids = distinct_ids(300, 4, 16)
+    plan = Plan(options=cpu_options(32))
+    with session(tmp_path / "run.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
+        for variant in VARIANTS:
+            blocks = None if variant == "single_block" else 3
+            call(plan, ids, 16, 8, variant=variant, num_blocks=blocks, recorder=recorder)
+        recorder.close()
+    rows = Trace.open(tmp_path / "run.kprof").frame(
+        "SELECT kernel, region, count(*) AS n, sum(ids) AS ids FROM events GROUP BY ALL"
+    )
+    found = {(row.kernel.split("/")[1], row.region): (row.n, row.ids) for row in rows.itertuples()}
+    num_ids = ids.numel()
+    assert found["single_block", "place"] == (1, num_ids)
+    assert found["dcp", "count"] == found["dcp", "place"] == (3, num_ids)
+    assert found["dcp", "wait-for-scan"][0] == 3
+    assert found["count", "count"] == found["place", "place"] == (3, num_ids)
+    assert found["place", "look-back"][0] == 3

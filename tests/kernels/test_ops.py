@@ -1,0 +1,47 @@
+"""The kernels for one GPU as operators of torch: their fake implementations, and torch.compile's view of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from instrumented_kernels import moe_align_sort, ops, rms_norm_fp8, swiglu_fp8
+
+X = torch.randn(3, 16, generator=torch.Generator().manual_seed(1)).half()
+IDS = torch.tensor([[0, 3], [1, 3], [7, 0]], dtype=torch.int32)
+CALLS = {
+    "moe_align_sort": (IDS, 8, 4),
+    "rms_norm_fp8": (X, X, X[0].contiguous(), 2.0, 1e-6),
+    "swiglu_fp8": (X, 2.0),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_torch_finds_nothing_wrong(name: str) -> None:
+    """Schema, aliasing, and that the fake outputs have the shapes and types of the real ones."""
+    torch.library.opcheck(
+        getattr(ops, name), CALLS[name], test_utils=("test_schema", "test_faketensor")
+    )
+
+
+def test_they_give_what_torch_gives() -> None:
+    for got, wanted in zip(
+        ops.moe_align_sort(IDS, 8, 4), moe_align_sort.reference(IDS, 8, 4), strict=True
+    ):
+        assert torch.equal(got, wanted)
+    y, total = ops.rms_norm_fp8(*CALLS["rms_norm_fp8"])
+    assert torch.equal(total, X + X)
+    wanted_y, _ = rms_norm_fp8.reference(X, X, X[0], 2.0, y.dtype)
+    assert torch.allclose(y.float(), wanted_y.float(), rtol=0.13)
+    activated = ops.swiglu_fp8(X, 2.0)
+    wanted_y = swiglu_fp8.reference(X, 2.0, activated.dtype)
+    assert torch.allclose(activated.float(), wanted_y.float(), rtol=0.13, atol=0.01)
+
+
+def test_a_compiled_function_has_no_break() -> None:
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        y, total = ops.rms_norm_fp8(x * 2, x, X[0], 2.0)
+        return ops.swiglu_fp8(total, 1.0).float() + y.float()[:, :8]
+
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(X), layer(X))

@@ -1,0 +1,174 @@
+"""rms_norm_fp8 on the CPU target and as gfx942 machine code: correctly rounded, whatever the shape and the address."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from fp8_values import assert_rounded, nearest_fp8, steps_apart
+from single_gpu import FP8_TYPES, at_offset, cpu_options, poisoned
+from widths import WARP_WIDTHS
+
+from instrumented_kernels.rms_norm_fp8 import Normalised, Plan
+from instrumented_kernels.rms_norm_fp8 import plan as plans
+from instrumented_kernels.rms_norm_fp8.plan import VARIANTS
+from kprof.recording.record import session
+from kprof.recording.recorder import Recorder
+from kprof.trace import Trace
+
+EPSILON = 1e-5
+SHAPES = [(0, 8), (1, 1), (3, 7), (2, 8), (5, 250), (2, 1024), (1, 4104), (7, 64)]
+DTYPES = [torch.float16, torch.bfloat16]
+
+
+@cache
+def plan_of(warp_width: int, fp8: torch.dtype) -> Plan:
+    return Plan(options=cpu_options(warp_width, fp8))
+
+
+def inputs(n: int, d: int, dtype: torch.dtype, offset: int = 0) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(n * 1000 + d)
+    shapes = [(n, d), (n, d), (d,)]
+    return [
+        at_offset(torch.randn(shape, generator=generator).to(dtype), offset) for shape in shapes
+    ]
+
+
+def exact(tensors: list[torch.Tensor], scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """y in float64, from the sum as it is stored."""
+    x, residual, weight = tensors
+    total = (x.double() + residual.double()).to(x.dtype)
+    wide = total.double()
+    root = (wide.square().mean(dim=1, keepdim=True) + EPSILON).sqrt()
+    return scale * weight.double() * wide / root, total
+
+
+def check_call(
+    plan: Plan, tensors: list[torch.Tensor], variant: str, scale: float = 3.7, offset: int = 0
+) -> None:
+    shape = tuple(tensors[0].shape)
+    wanted, total = exact(tensors, scale)
+    with (
+        poisoned(shape, plan.fp8, offset) as y,
+        poisoned(shape, tensors[0].dtype, offset) as stored,
+    ):
+        plan(*tensors, scale, epsilon=EPSILON, variant=variant, out=Normalised(y, stored))
+        assert torch.equal(stored.nan_to_num(7.0), total.nan_to_num(7.0))
+        assert_rounded(y, wanted)
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("fp8", FP8_TYPES)
+@pytest.mark.parametrize("warp_width", WARP_WIDTHS)
+def test_correctly_rounded(
+    warp_width: int, fp8: torch.dtype, dtype: torch.dtype, variant: str
+) -> None:
+    for n, d in SHAPES:
+        check_call(plan_of(warp_width, fp8), inputs(n, d, dtype), variant)
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("offset", [1, 4, 8])
+def test_any_address(variant: str, offset: int) -> None:
+    plan = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1])
+    for n, d in [(3, 64), (2, 77)]:
+        check_call(plan, inputs(n, d, torch.float16, offset), variant, offset=offset)
+
+
+@pytest.mark.amd
+def test_every_kernel_of_the_tuned_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kernel in (*plans._FOR_FEW_ROWS, *plans._FOR_MANY_ROWS):
+        monkeypatch.setattr(plans, "_FOR_FEW_ROWS", (kernel,))
+        plan = Plan(options=cpu_options(fp8=FP8_TYPES[-1]))
+        for n, d in [
+            (3, 1000),
+            (5, 64),
+        ]:  # rows of whole vectors: the kernel for many takes no others
+            check_call(plan, inputs(n, d, torch.bfloat16), "tuned")
+
+
+@pytest.mark.amd
+def test_rows_that_no_block_holds() -> None:
+    """Longer than the registers of a block, and than what `shared` keeps."""
+    plan = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1])
+    for variant in ("shared", "tuned"):
+        check_call(plan, inputs(1, 16400, torch.bfloat16), variant)
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("fp8", FP8_TYPES)
+def test_what_is_too_large_or_too_small_or_no_number(variant: str, fp8: torch.dtype) -> None:
+    """Rows of one odd value among ones: saturated, subnormal, zero, infinite and NaN."""
+    rows = []
+    for value in [60000.0, -60000.0, 6e-8, -0.0, float("inf"), float("-inf"), float("nan")]:
+        row = torch.ones(64)
+        row[5] = value
+        rows.append(row)
+    x = torch.stack(rows).half()
+    tensors = [x, torch.zeros_like(x), torch.linspace(-2, 2, 64).half()]
+    for scale in (1e-4, 0.01, 1.0, 900.0, -5.0):
+        check_call(plan_of(WARP_WIDTHS[-1], fp8), tensors, variant, scale)
+
+
+@pytest.mark.amd
+def test_in_place() -> None:
+    plan = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1])
+    for variant in VARIANTS:
+        for at in (0, 1):
+            tensors = inputs(3, 200, torch.float16)
+            wanted, total = exact(tensors, 2.0)
+            out = Normalised(torch.empty(3, 200).to(plan.fp8), tensors[at])
+            plan(*tensors, 2.0, epsilon=EPSILON, variant=variant, out=out)
+            assert torch.equal(tensors[at], total)
+            assert_rounded(out.y, wanted)
+
+
+@pytest.mark.parametrize("fp8", [torch.float8_e4m3fn, torch.float8_e4m3fnuz])
+def test_the_expected_rounding_is_that_of_torch(fp8: torch.dtype) -> None:
+    """Of the test's own helper, where torch can say it."""
+    values = torch.linspace(-200, 200, 4001)
+    assert int(steps_apart(nearest_fp8(values.double(), fp8), values.to(fp8)).max()) == 0
+
+
+def test_bad_calls_are_refused_before_any_launch() -> None:
+    plan = Plan(options=cpu_options(32))
+    x, residual, weight = inputs(4, 8, torch.float16)
+    for error, sentence, arguments in [
+        (ValueError, "the fp8 scale is 0", (x, residual, weight, 0.0)),
+        (ValueError, "the fp8 scale is nan", (x, residual, weight, float("nan"))),
+        (TypeError, "x must be fp16 or bf16", (x.float(), residual, weight, 1.0)),
+        (TypeError, "residual must be torch.float16", (x, residual.bfloat16(), weight, 1.0)),
+        (ValueError, r"weight must have shape \[8\]", (x, residual, weight[:4], 1.0)),
+        (ValueError, r"x must have shape \[n, d\]", (x[0], residual, weight, 1.0)),
+        (ValueError, "x must be contiguous", (x[:, ::2], residual[:, ::2], weight[::2], 1.0)),
+    ]:
+        with pytest.raises(error, match=sentence):
+            plan(*arguments)
+    with pytest.raises(ValueError, match="variant 'fast' is not known"):
+        plan(x, residual, weight, 1.0, variant="fast")
+    with pytest.raises(ValueError, match="epsilon is -1"):
+        plan(x, residual, weight, 1.0, epsilon=-1.0)
+    assert plan._num_calls == 0
+
+
+@pytest.mark.amd
+def test_what_is_recorded(tmp_path: Path) -> None:
+    plan = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1])
+    with session(tmp_path / "run.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
+        for variant in VARIANTS:
+            plan(*inputs(5, 1024, torch.float16), 1.0, variant=variant, recorder=recorder)
+        recorder.close()
+    rows = Trace.open(tmp_path / "run.kprof").frame(
+        "SELECT kernel, region, count(*) AS n, sum(row) AS rows FROM events GROUP BY ALL"
+    )
+    found = {(row.kernel, row.region): (row.n, row.rows) for row in rows.itertuples()}
+    for variant in VARIANTS:
+        assert found[f"rms_norm_fp8/{variant}", "add"] == (5, 0 + 1 + 2 + 3 + 4)
+        assert found[f"rms_norm_fp8/{variant}", "normalise"] == (5, 0 + 1 + 2 + 3 + 4)

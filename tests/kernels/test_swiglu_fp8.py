@@ -1,0 +1,117 @@
+"""swiglu_fp8 on the CPU target and as gfx942 machine code: correctly rounded, whatever the shape and the address."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from fp8_values import assert_rounded
+from single_gpu import FP8_TYPES, at_offset, cpu_options, poisoned
+from widths import WARP_WIDTHS
+
+from instrumented_kernels.swiglu_fp8 import Plan
+from instrumented_kernels.swiglu_fp8 import plan as plans
+from instrumented_kernels.swiglu_fp8.plan import VARIANTS
+from kprof.recording.record import session
+from kprof.recording.recorder import Recorder
+from kprof.trace import Trace
+
+SHAPES = [(0, 8), (1, 1), (3, 7), (2, 8), (5, 250), (2, 1032)]
+DTYPES = [torch.float16, torch.bfloat16]
+
+
+@cache
+def plan_of(warp_width: int, fp8: torch.dtype) -> Plan:
+    return Plan(options=cpu_options(warp_width, fp8))
+
+
+def inputs(n: int, d: int, dtype: torch.dtype, offset: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(n * 1000 + d)
+    return at_offset((3 * torch.randn(n, 2 * d, generator=generator)).to(dtype), offset)
+
+
+def check_call(
+    plan: Plan, x: torch.Tensor, variant: str, scale: float = 3.7, offset: int = 0
+) -> None:
+    gate, up = x.double().chunk(2, dim=1)
+    wanted = scale * (gate / (1 + torch.exp(-gate))) * up
+    with poisoned(tuple(wanted.shape), plan.fp8, offset) as y:
+        plan(x, scale, variant=variant, out=y)
+        assert_rounded(y, wanted)
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("fp8", FP8_TYPES)
+@pytest.mark.parametrize("warp_width", WARP_WIDTHS)
+def test_correctly_rounded(
+    warp_width: int, fp8: torch.dtype, dtype: torch.dtype, variant: str
+) -> None:
+    for n, d in SHAPES:
+        check_call(plan_of(warp_width, fp8), inputs(n, d, dtype), variant)
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("held", [1, 2, 4])
+def test_every_kernel_of_the_tuned_variant(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "_HELD", ((0, held),))
+    plan = Plan(options=cpu_options(fp8=FP8_TYPES[-1]))
+    for n, d in [(3, 1000), (1, 4096), (2, 77)]:
+        check_call(plan, inputs(n, d, torch.float16), "tuned")
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("offset", [1, 4, 8])
+def test_any_address(variant: str, offset: int) -> None:
+    plan = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1])
+    for n, d in [(3, 64), (2, 77)]:
+        check_call(plan, inputs(n, d, torch.float16, offset), variant, offset=offset)
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("fp8", FP8_TYPES)
+def test_what_is_too_large_or_too_small_or_no_number(variant: str, fp8: torch.dtype) -> None:
+    odd = [0.0, -0.0, 6e-8, -20.0, -60.0, -80.0, 30.0, 65504.0, -65504.0]
+    odd += [float("inf"), float("nan"), -5e-4, 1.0]
+    gate, up = torch.cartesian_prod(torch.tensor(odd), torch.tensor(odd)).half().t()
+    x = torch.stack([torch.cat([gate, up]), torch.cat([up, gate])]).contiguous()
+    for scale in (1e-3, 1.0, 700.0, -2.0):
+        check_call(plan_of(WARP_WIDTHS[-1], fp8), x, variant, scale)
+
+
+def test_bad_calls_are_refused_before_any_launch() -> None:
+    plan = Plan(options=cpu_options(32))
+    x = inputs(4, 8, torch.float16)
+    for error, sentence, arguments in [
+        (ValueError, "the fp8 scale is 0", (x, 0.0)),
+        (ValueError, "the fp8 scale is inf", (x, float("inf"))),
+        (TypeError, "x must be fp16 or bf16", (x.float(), 1.0)),
+        (ValueError, r"shape \[n, 2 d\], got \[4, 15\]", (x[:, :15], 1.0)),
+        (ValueError, "x must be contiguous", (x[:, ::2], 1.0)),
+    ]:
+        with pytest.raises(error, match=sentence):
+            plan(*arguments)
+    with pytest.raises(ValueError, match="variant 'fast' is not known"):
+        plan(x, 1.0, variant="fast")
+    assert plan._num_calls == 0
+
+
+@pytest.mark.amd
+def test_what_is_recorded(tmp_path: Path) -> None:
+    plan = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1])
+    with session(tmp_path / "run.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
+        for variant in VARIANTS:
+            plan(inputs(5, 300, torch.float16), 1.0, variant=variant, recorder=recorder)
+        recorder.close()
+    rows = Trace.open(tmp_path / "run.kprof").frame(
+        "SELECT kernel, region, count(*) AS n, sum(row) AS rows FROM events GROUP BY ALL"
+    )
+    found = {(row.kernel, row.region): (row.n, row.rows) for row in rows.itertuples()}
+    for variant in VARIANTS:
+        assert found[f"swiglu_fp8/{variant}", "activate"] == (5, 0 + 1 + 2 + 3 + 4)

@@ -1,0 +1,84 @@
+"""What the compilers make of the kernels for one GPU: they link, spill nothing, and can be without kprof."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from test_isa import disassemble, require, tool, without_kprof
+
+from kprof.devices.build import BuildOptions, build_device_code, build_library
+from kprof.devices.targets import Target
+
+pytestmark = pytest.mark.native
+
+KERNELS = Path(__file__).parents[2] / "instrumented_kernels"
+DEVICE_DIR = KERNELS / "device"
+# Variants, and kernels in the device code.
+SOURCES = {"moe_align_sort": (6, 9), "rms_norm_fp8": (14, 14), "swiglu_fp8": (14, 10)}
+
+
+def options(target: Target, **defines: str) -> BuildOptions:
+    return BuildOptions(target, "", tuple(defines.items()), (DEVICE_DIR,), sanitizers=())
+
+
+def device_code(source: str, target: Target, **defines: str) -> Path:
+    require(target)
+    return build_device_code(KERNELS / source / "kernel.hip", options(target, **defines))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_links_and_loads_for_amd(source: str) -> None:
+    require(Target.HIP)
+    library = ctypes.CDLL(str(build_library(KERNELS / source / "kernel.hip", options(Target.HIP))))
+    assert library.kernel_num_variants() == SOURCES[source][0]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_links_for_nvidia(source: str) -> None:
+    require(Target.CUDA)
+    assert build_library(KERNELS / source / "kernel.hip", options(Target.CUDA)).exists()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_spills_nothing_to_memory_on_amd(source: str) -> None:
+    code = device_code(source, Target.HIP)
+    command = [tool("llvm-readelf-19", "llvm-readelf"), "--notes", str(code)]
+    notes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for key in ("vgpr_spill_count", "private_segment_fixed_size"):
+        values = [int(value) for value in re.findall(rf"\.{key}:\s+(\d+)", notes)]
+        assert len(values) == SOURCES[source][1]
+        assert not any(values), key
+
+
+@pytest.mark.parametrize("enabled", ["1", "0"])
+@pytest.mark.parametrize("source", SOURCES)
+def test_spills_nothing_to_memory_on_nvidia(source: str, enabled: str) -> None:
+    code = device_code(source, Target.CUDA, KPROF_ENABLED=enabled)
+    command = [tool("cuobjdump"), "--dump-resource-usage", str(code)]
+    usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    stacks = re.findall(r"Function \w+:\s+REG:\d+ STACK:(\d+)", usage)
+    assert len(stacks) == SOURCES[source][1]
+    # What is recorded calls a function of kprof now and then, for which a kernel may keep a few registers.
+    assert max(map(int, stacks)) <= (8 if enabled == "1" else 0)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("target", [Target.HIP, Target.CUDA])
+def test_compiled_out_is_the_code_of_a_kernel_without_kprof(
+    target: Target, source: str, tmp_path: Path
+) -> None:
+    """What runs when nobody records."""
+    require(target)
+    folder = KERNELS / source
+    for file in [folder / "kernel.hip", *folder.glob("*.h"), *DEVICE_DIR.glob("*.h")]:
+        (tmp_path / file.name).write_text(without_kprof(file.read_text()))
+    plain = BuildOptions(target, include_dirs=(tmp_path, folder), sanitizers=())
+    expected = disassemble(build_device_code(tmp_path / "kernel.hip", plain), target)
+    compiled_out = device_code(source, target, KPROF_ENABLED="0")
+    assert sorted(disassemble(compiled_out, target).values()) == sorted(expected.values())
+    recorded = disassemble(device_code(source, target), target)
+    assert sorted(recorded.values()) != sorted(expected.values())
