@@ -45,6 +45,7 @@ class Runs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.lines: list[str] = []
+        self.reports = ThreadPoolExecutor()
 
     def __call__(self, name: str, arguments: Sequence[str], gpu: int | None = None) -> str:
         """What `python *arguments` prints; it may fail. `gpu` is the one that it sees, all unless given."""
@@ -71,10 +72,11 @@ class Runs:
         return text
 
     def report(self, name: str) -> None:
-        """The report of a capture, as text and as JSON."""
+        """The report of a capture, as text and as JSON, while other things run."""
         capture = str(self.folder / f"{name}.kprof")
-        self(f"{name}_report", ["-m", "kprof_cli", "report", capture])
-        self(f"{name}_report_json", ["-m", "kprof_cli", "report", "--json", capture])
+        self.reports.submit(self, f"{name}_report", ["-m", "kprof_cli", "report", capture])
+        json_report = ["-m", "kprof_cli", "report", "--json", capture]
+        self.reports.submit(self, f"{name}_report_json", json_report)
 
 
 def overhead(run: Runs, out: Path) -> None:
@@ -88,12 +90,11 @@ def on_the_other_gpu(run: Runs) -> None:
     """On one GPU: the other tests for one, and the matmul whose warps have roles, with rings of three sizes."""
     run("tests_one_gpu", [*TESTS, "-k", "not costs", *TEST_FILES], gpu=1)
     workload = ["python", "-m", "instrumented_kernels.triton_matmul"]
-    for stages in (1, 2, 4):
-        for waits in ([], ["--waits"]):
-            name = f"matmul_{stages}_stages{'_waits' if waits else ''}"
-            capture = str(run.folder / f"{name}.kprof")
-            sizes = ["--stages", str(stages), "--calls", "5", *waits]
-            run(name, [*RECORD, "-o", capture, "--", *workload, *sizes], gpu=1)
+    for stages, waits in ((1, ["--waits"]), (4, ["--waits"]), (4, [])):
+        name = f"matmul_{stages}_stages{'_waits' if waits else ''}"
+        capture = str(run.folder / f"{name}.kprof")
+        sizes = ["--stages", str(stages), "--calls", "5", *waits]
+        run(name, [*RECORD, "-o", capture, "--", *workload, *sizes], gpu=1)
         run.report(name)
 
 
@@ -107,10 +108,9 @@ def all_reduces(run: Runs, out: Path) -> None:
         "command": "python -m benchmarks.triton_runs FOLDER",
         "calls": CALLS,
     }
-    for numbers in NUMBERS:
-        what = [*COLLECTIVES, "--kinds", KINDS, "--calls", str(CALLS), "--numbers", str(numbers)]
-        text = run(f"times_{numbers}", [*LAUNCHER, *what])
-        results[f"{numbers * 4} bytes, us per call"] = times_in(text)
+    sizes = ["--calls", str(CALLS), "--numbers", ",".join(map(str, NUMBERS))]
+    text = run("times", [*LAUNCHER, *COLLECTIVES, "--kinds", KINDS, *sizes])
+    results["us per call"] = times_in(text)
     for name, kinds in (("mixed", KINDS), ("triton_oneshot", "oneshot"), ("cpp_oneshot", "cpp-oneshot")):  # fmt: skip
         capture = str(run.folder / f"{name}.kprof")
         what = ["--kinds", kinds, "--calls", str(CALLS), "--numbers", str(STORY_NUMBERS)]
@@ -118,19 +118,20 @@ def all_reduces(run: Runs, out: Path) -> None:
             name,
             [*RECORD, "--nproc", "2", "-o", capture, "--", "python", *COLLECTIVES, *what],
         )
-        results[f"recorded {name}, {STORY_NUMBERS * 4} bytes, us per call"] = times_in(text)
+        results[f"us per call, recorded, {name}"] = times_in(text)
         run.report(name)
     captures = [str(run.folder / f"{name}.kprof") for name in ("cpp_oneshot", "triton_oneshot")]
     run("diff", ["-m", "kprof_cli", "diff", *captures])
     (out / "triton_all_reduce.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
-def times_in(text: str) -> dict[str, float]:
-    """What the workload printed: us per call by kind."""
-    return {
-        kind: float(us)
-        for kind, us in re.findall(r"^([\w-]+): \d+ numbers, \d+ calls, ([\d.]+) us", text, re.M)
-    }
+def times_in(text: str) -> dict[str, dict[str, float]]:
+    """What the workload printed: us per call by kind and size."""
+    times: dict[str, dict[str, float]] = {}
+    pattern = r"^([\w-]+): (\d+) numbers, \d+ calls, ([\d.]+) us"
+    for kind, numbers, us in re.findall(pattern, text, re.M):
+        times.setdefault(kind, {})[f"{int(numbers) * 4} bytes"] = float(us)
+    return times
 
 
 def main() -> None:
@@ -147,6 +148,7 @@ def main() -> None:
             parts = [pool.submit(overhead, run, out), pool.submit(on_the_other_gpu, run)]
         all_reduces(run, out)
         run("tests_two_gpus", [*TESTS, "-k", "two_gpus or share_a_trace", *TEST_FILES])
+        run.reports.shutdown()
         reports = "".join(
             f"\n== {path.stem}\n{path.read_text(errors='replace')[-6000:]}"
             for path in sorted(run.folder.glob("*.txt"))
