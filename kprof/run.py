@@ -30,16 +30,18 @@ WaitsKey = Literal["rank", "block", "region", "peer", "matrix", "sender"]
 
 _FINDING_COLUMNS: Final = (
     "id",
-    "severity",
+    "kind",
     "sentence",
-    "remedy",
-    "cost_ns",
+    "advice",
+    "gain_ns",
     "share",
+    "interval_ns",
     "ranks",
     "blocks",
+    "link",
     "region",
-    "kind",
-    "explained_by",
+    "calls",
+    "when",
     "where_ns",
 )
 
@@ -59,22 +61,19 @@ class Run(Trace):
         return Summary.of(self)
 
     def findings(self) -> pd.DataFrame:
-        """What stands out, first things first: one row per finding.
+        """What would make the calls shorter, the largest gain first: one row per finding.
 
-        Columns: id; severity (critical, major, minor, note); sentence; remedy; cost_ns, the time
-        lost per block over the run, and share, its part of the time in kernels (0 to 1); ranks and
-        blocks concerned (tuples); region; kind; explained_by, the id of the finding that caused
-        this one; where_ns, a stretch (from, to) that shows it.
+        Columns: id; kind (docs/findings.md has all); sentence; advice; gain_ns, what the calls looked at would be
+        shorter together, on top of the findings before, its share (0 to 1) and where it lies with 90 %, interval_ns
+        (low, high), all None where only counts are known; ranks and blocks concerned (tuples, empty for all); link
+        (from, to); region; calls and when it is there; where_ns, a stretch (from, to) that shows it.
         """
         import pandas as pd
 
         from kprof import analysis
+        from kprof.report.machine import finding_row
 
-        rows = [
-            {name: getattr(finding, name) for name in _FINDING_COLUMNS}
-            | {"severity": finding.severity.value}
-            for finding in analysis.findings(self.summary)
-        ]
+        rows = [finding_row(finding) for finding in analysis.find(self.summary).findings]
         return pd.DataFrame(rows, columns=list(_FINDING_COLUMNS))
 
     def stats(self, by: StatsKey = "region") -> pd.DataFrame:

@@ -17,7 +17,7 @@ from kprof_cli.output import note, print_json, say
 from kprof_cli.reading import open_trace
 
 if TYPE_CHECKING:
-    from kprof.analysis.explain import TraceExplanation
+    from kprof.analysis import Findings
 
 
 def register(app: typer.Typer) -> None:
@@ -33,52 +33,34 @@ def explain(
     selection: SelectionText,
 ) -> None:
     """Say what would make the run shorter, and by how much: calls are replayed with one thing changed."""
-    from kprof.analysis.explain import explain_trace
+    from kprof.analysis import Summary, find
 
-    trace = open_trace(run, selection)
-    explanation = explain_trace(trace)
-    targets = frozenset(info.target for info in trace.ranks)
+    found = find(Summary.of(open_trace(run, selection)))
     if is_json:
-        print_json(_as_json(explanation, targets))
+        print_json(_as_json(found))
     else:
-        _print(explanation, targets)
+        _print(found)
 
 
-def _print(explanation: TraceExplanation, targets: frozenset[str]) -> None:
-    from kprof.analysis.explain.sentences import advice, limit_sentence, rest, sentence
-    from kprof.analysis.wording import members
-
-    if explanation.warm_up:
-        note(f"{members('call', explanation.warm_up)} left out: a warm-up")
-    if len(explanation.ordinals) + len(explanation.warm_up) < explanation.num_calls:
-        chosen = members("call", explanation.ordinals)
-        note(f"of {explanation.num_calls} calls these were replayed: {chosen}")
-    for number, finding in enumerate(explanation.findings, 1):
-        say(f"{number}. {sentence(finding, len(explanation.ordinals))}")
-        say(f"   {advice(finding, targets)}")
-    say(rest(explanation))
-    for limit in explanation.limits:
-        say(f"   {limit_sentence(limit)}")
+def _print(found: Findings) -> None:
+    for doubt in found.doubts:
+        note(doubt.sentence)
+    for number, finding in enumerate(found.findings, 1):
+        say(f"{number}. {finding.sentence}")
+        for detail in (*finding.details, finding.advice):
+            say(f"   {detail}")
+    if found.rest.sentence:
+        say(f"{found.rest.sentence}.")
 
 
-def _as_json(explanation: TraceExplanation, targets: frozenset[str]) -> dict[str, Any]:
-    from kprof.analysis.explain.sentences import advice, limit_sentence, sentence
+def _as_json(found: Findings) -> dict[str, Any]:
+    from kprof.report.machine import doubt_row, finding_row
 
-    count = len(explanation.ordinals)
     return {
-        "findings": [
-            {"sentence": sentence(finding, count), "advice": advice(finding, targets)}
-            | asdict(finding)
-            | {"kind": finding.kind.value, "when": finding.when.value, "link": finding.link}
-            for finding in explanation.findings
-        ],
-        "limits": [
-            {"sentence": limit_sentence(limit)} | asdict(limit) | {"kind": limit.kind.value}
-            for limit in explanation.limits
-        ],
-        "explained_share": explanation.explained_share,
-        "calls": list(explanation.ordinals),
-        "warm_up_calls": list(explanation.warm_up),
-        "num_calls": explanation.num_calls,
-        "total_ns": explanation.total_ns,
+        "doubts": [doubt_row(doubt) for doubt in found.doubts],
+        "findings": [finding_row(finding) for finding in found.findings],
+        "rest": asdict(found.rest),
+        "calls": found.calls,
+        "num_calls": found.num_calls,
+        "total_ns": found.total_ns,
     }

@@ -222,10 +222,10 @@ def _wants_findings(trace: Trace, has_findings: bool | None) -> bool:
 
 def find_with_progress(trace: Trace) -> Sequence[Finding]:
     """The findings of a trace, with a bar on a terminal."""
-    from kprof.analysis import Summary, findings
+    from kprof.analysis import Summary, find
 
     with progress_bar() as progress:
-        return findings(Summary.of(trace, progress))
+        return find(Summary.of(trace, progress)).findings
 
 
 def _kept_torch_traces(run: Path) -> tuple[Path, ...]:

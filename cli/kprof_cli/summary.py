@@ -78,7 +78,9 @@ def _describe_losses(recording: Recording) -> str:
 def _describe_top_finding(trace: Trace, num_events: int) -> str:
     if num_events > _MAX_EVENTS_TO_ANALYSE:
         return "not looked for in so many events; kprof report does"
-    from kprof.analysis import Summary, findings
+    from kprof.analysis import Summary, find
 
-    found = findings(Summary.of(trace))
-    return found[0].sentence if found else "nothing stands out"
+    found = find(Summary.of(trace))
+    grave = [doubt.sentence for doubt in found.doubts if doubt.is_grave][:1]
+    said = found.findings[0].sentence if found.findings else found.rest.sentence
+    return "; ".join([said, *grave])

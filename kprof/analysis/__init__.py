@@ -16,8 +16,9 @@ from kprof.analysis.dependencies.critical_path import critical_path, critical_re
 from kprof.analysis.dependencies.replay import what_if
 from kprof.analysis.durations import block_time_ns, histogram, stats
 from kprof.analysis.edges import bandwidth, ramp_and_tail, stalls
+from kprof.analysis.explain import FindingKind
+from kprof.analysis.findings import Doubt, DoubtKind, Finding, Findings, find
 from kprof.analysis.metric import Metric, all_metrics, metric
-from kprof.analysis.rules import Finding, Severity, findings
 from kprof.analysis.skew import launch_skew, launch_starts
 from kprof.analysis.summary import Summary
 from kprof.analysis.waiting import blame, blame_matrix, late_sender, unmatched_flows, waits
@@ -25,9 +26,12 @@ from kprof.analysis.waiting import blame, blame_matrix, late_sender, unmatched_f
 __all__ = [
     "MIN_LAUNCHES",
     "Call",
+    "Doubt",
+    "DoubtKind",
     "Finding",
+    "FindingKind",
+    "Findings",
     "Metric",
-    "Severity",
     "Summary",
     "all_metrics",
     "bandwidth",
@@ -41,7 +45,7 @@ __all__ = [
     "delay_costs",
     "diff",
     "efficiency",
-    "findings",
+    "find",
     "histogram",
     "imbalance",
     "late_sender",

@@ -88,6 +88,13 @@ def rank_efficiency(summary: Summary) -> pd.DataFrame:
     return summary.frame(_efficiency_sql("rank", "WHERE rank >= 0"))
 
 
+def run_time_ns(summary: Summary) -> float:
+    """The time with a launch running; without one clock, the longest such time of a rank."""
+    is_one = summary.trace.is_on_one_clock
+    table = efficiency(summary) if is_one else rank_efficiency(summary)
+    return float(table["window_ns"].max()) if len(table) else 0.0
+
+
 @metric(one_clock="the efficiency of a launch")
 def launch_efficiency(summary: Summary) -> pd.DataFrame:
     """The same per launch over all ranks: kernel, ordinal, first_ns, then the columns of `efficiency`; raises

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kprof.analysis.metric import metric
 from kprof.analysis.skew import launch_starts
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Call:
     name: str
 
 
+@metric(one_clock="the length of a call")
 def calls(summary: Summary) -> pd.DataFrame:
     """Every call: ordinal, first_ns, last_ns, length_ns, launches (per rank); in the order of their
     ordinals."""

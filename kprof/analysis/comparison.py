@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kprof.analysis.calls import calls
-from kprof.analysis.rules.warmup import steady_part
 from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import Summary
+from kprof.analysis.warmup import steady_part
 from kprof.errors import SelectionError
 
 if TYPE_CHECKING:

@@ -138,11 +138,15 @@ def _lost(report: Report) -> float:
     return float(sum(info.counts.dropped for info in report.manifest.ranks))
 
 
-def _findings_of(severity: str) -> _Metric:
-    def read(report: Report) -> float:
-        return float(sum(1 for finding in report.findings if finding.severity.value == severity))
+def _gain(report: Report) -> float:
+    """What the first finding would save of the calls."""
+    return max((finding.share or 0.0 for finding in report.findings), default=0.0)
 
-    return _Metric(read, "findings")
+
+def _p95_call(report: Report) -> float:
+    """The nearest-rank percentile of all calls, exact."""
+    lengths = sorted(report.tables["calls"]["length_ns"].tolist())
+    return float(lengths[-(-95 * len(lengths) // 100) - 1]) if lengths else 0.0
 
 
 _METRICS: Final[dict[str, _Metric]] = {
@@ -157,6 +161,12 @@ _METRICS: Final[dict[str, _Metric]] = {
     "violations": _Metric(_violations, "late_sender"),
     "dropped": _Metric(_lost, "quality"),
     "missing_ranks": _Metric(lambda report: float(len(report.manifest.missing_ranks)), "quality"),
-    "critical_findings": _findings_of("critical"),
-    "major_findings": _findings_of("major"),
+    "gain": _Metric(_gain, "what_if"),
+    "explained": _Metric(lambda report: report.found.rest.explained, "what_if"),
+    "unexplained": _Metric(lambda report: report.found.rest.unexplained or 0.0, "what_if"),
+    "p95_call": _Metric(_p95_call, "calls", is_time=True),
+    "findings": _Metric(lambda report: float(len(report.findings)), "findings"),
+    "doubts": _Metric(
+        lambda report: float(sum(doubt.is_grave for doubt in report.found.doubts)), "doubts"
+    ),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from kprof.analysis.wording import duration
+from kprof.analysis.wording import duration, percent
 from kprof.errors import SelectionError
 from kprof.export.links import DeepLink, PinnedTrack
 from kprof.export.model import ExportSummary, GuestLine, GuestSlice
@@ -32,7 +32,8 @@ def finding_lines(found: Sequence[Finding], ranks: Sequence[int]) -> tuple[Guest
 
 def _ranks(finding: Finding, ranks: Sequence[int]) -> list[int]:
     """The ranks that it names and those of its tracks; all where it names none."""
-    named = {*finding.ranks, *(rank for rank, _ in finding.tracks)}
+    cause = finding.cause
+    named = {*cause.ranks, *(cause.link or ()), *(rank for rank, _ in finding.tracks)}
     return [rank for rank in ranks if rank in named or not named]
 
 
@@ -41,12 +42,12 @@ def _slice(number: int, finding: Finding) -> GuestSlice:
     args: dict[str, int | str] = {
         "finding": number,
         "id": finding.id,
-        "severity": finding.severity.value,
-        "what would help": finding.remedy,
-        "cost": f"{duration(finding.cost_ns)} per block over the run",
+        "kind": finding.kind.value,
+        "what to do": finding.advice,
+        "details": "; ".join(finding.details),
     }
-    if finding.explained_by:
-        args["because of"] = finding.explained_by
+    if finding.gain_ns is not None and finding.share is not None:
+        args["gain"] = f"{duration(finding.gain_ns)}, {percent(finding.share)} of the calls"
     return GuestSlice(finding.sentence, "finding", *finding.where_ns, args)
 
 
@@ -63,8 +64,7 @@ def window_ns(finding: Finding) -> tuple[int, int]:
     """The aligned time to look at: the finding with a margin; raises SelectionError where nothing shows it."""
     if finding.where_ns is None:
         raise SelectionError(
-            f"finding {finding.id} is about the recording as a whole and has no place in the trace; "
-            "leave out --finding"
+            f"no stretch of the trace shows finding {finding.id}; leave out --finding"
         )
     first, last = finding.where_ns
     margin = max(1, round(_MARGIN * (last - first)))

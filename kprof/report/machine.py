@@ -1,44 +1,49 @@
-"""The report as JSON, for programs.
+"""The report as JSON, for programs. docs/findings.md describes kinds and fields.
 
     {
-      "schema_version": 1,                 grows when a field changes its meaning or goes away
+      "schema_version": 2,                 grows when a field changes its meaning or goes away
       "capture": {command, created_utc, kprof_version, world_size, exit_code, missing_ranks, num_events, num_launches,
                   window_ns: [first, last], run_time_ns, alignment: {method, reference_rank, num_rounds,
                   bound_ns: {rank: ns}} | null, alignment_note},
-      "verdict": "one sentence",
-      "findings": [{id, kind, severity, sentence, remedy, cost_ns, share, ranks, blocks, region, evidence,
-                    explained_by, where_ns, tracks: [[rank, block], ...], view: "command that opens the trace there"}],
+      "verdict": "one sentence", "advice": "what to do about it, or empty",
+      "doubts": [{kind, sentence, remedy, takes_out: [kind], is_grave, ranks, evidence}],
+      "findings": [{id, kind, sentence, details, advice, ranks, blocks, places: [[rank, block]],
+                    link: [from, to] | null, region, calls, when, period, gain_ns, interval_ns: [low, high],
+                    share, factor,
+                    waits: [{region, ranks, peers, wait_ns, share}], evidence: [row], where_ns: [from, to] | null,
+                    tracks: [[rank, block]], view: "command that opens the trace there" | null}],
+      "rest": {sentence, explained, useful, unexplained, made_of: [[region, share]]},
+      "calls": {"replayed": [ordinal], "of": n, "total_ns": ns},
       "refused": {table: "why it is null"},
       "quality": [{rank, host, device, recorded, dropped, open, saturated, clamped, unknown_region, torn_chunks}],
       "losses": [{rank, region, dropped, open, saturated, clamped, unknown_region}],  regions that lost anything
-      "tables": {name: [row, ...] | null}  rows are objects; columns as in the docstrings of kprof.analysis:
-                  efficiency, rank_efficiency, launch_efficiency, launch_skew, regions (= stats), late_sender,
-                  waits_by_rank, waits_by_region, waits_by_peer, imbalance_by_rank, imbalance_by_block, blame,
-                  unmatched_flows, stragglers, ramp_and_tail, barrier_waits, bandwidth, stalls, critical_path,
-                  critical_regions, what_if, delay_costs
-                  (efficiency is without the first call where the finding "warm-up" says so)
+      "percentile_error": share by which percentiles of the table "regions" may be off
+      "tables": {name: [row, ...] | null}  rows are objects; every metric of kprof.analysis (all_metrics) by its name,
+                  columns as in its docstring; "efficiency" is without the calls of the doubt "warm_up"
       "blame_matrix": {"rows": [waiting rank], "columns": [rank waited for], "wait_ns": [[...], ...]}
     }
 
-Times are nanoseconds, shares are 0 to 1, and a number that does not exist is null.
+Times are nanoseconds, shares are 0 to 1, and a number that does not exist or is not known is null.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from kprof.analysis import all_metrics
+from kprof.analysis.durations import PERCENTILE_ERROR
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.analysis import Finding
+    from kprof.analysis import Doubt, Finding
     from kprof.report.model import Report
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 
 def to_json(report: Report) -> bytes:
@@ -48,10 +53,22 @@ def to_json(report: Report) -> bytes:
         "schema_version": SCHEMA_VERSION,
         "capture": _capture(report),
         "verdict": report.verdict,
-        "findings": [_finding(report, finding) for finding in report.findings],
+        "advice": report.advice,
+        "doubts": [doubt_row(doubt) for doubt in report.found.doubts],
+        "findings": [
+            finding_row(finding) | {"view": report.command_for(finding) or None}
+            for finding in report.findings
+        ],
+        "rest": asdict(report.found.rest),
+        "calls": {
+            "replayed": report.found.calls,
+            "of": report.found.num_calls,
+            "total_ns": report.found.total_ns,
+        },
         "refused": report.refused,
         "quality": quality_rows(report),
         "losses": loss_rows(report),
+        "percentile_error": PERCENTILE_ERROR,
         "tables": {name: table_rows(report.tables.get(name)) for name in all_metrics()},
         "blame_matrix": {
             "rows": matrix.index.tolist(),
@@ -105,23 +122,44 @@ def _capture(report: Report) -> dict[str, Any]:
     }
 
 
-def _finding(report: Report, finding: Finding) -> dict[str, Any]:
+def doubt_row(doubt: Doubt) -> dict[str, Any]:
+    """The fields of a doubt."""
+    return {
+        "kind": doubt.kind.value,
+        "sentence": doubt.sentence,
+        "remedy": doubt.remedy,
+        "takes_out": sorted(kind.value for kind in doubt.takes_out),
+        "is_grave": doubt.is_grave,
+        "ranks": doubt.ranks,
+        "evidence": dict(doubt.evidence),
+    }
+
+
+def finding_row(finding: Finding) -> dict[str, Any]:
+    """The fields of a finding; those of its gain are null where only counts are known."""
+    cause, is_timed = finding.cause, finding.is_timed
     return {
         "id": finding.id,
-        "kind": finding.kind,
-        "severity": finding.severity.value,
+        "kind": cause.kind.value,
         "sentence": finding.sentence,
-        "remedy": finding.remedy,
-        "cost_ns": finding.cost_ns,
+        "details": finding.details,
+        "advice": finding.advice,
+        "ranks": cause.ranks,
+        "blocks": cause.blocks,
+        "places": cause.places,
+        "link": cause.link,
+        "region": cause.region,
+        "calls": cause.calls,
+        "when": cause.when.value,
+        "period": cause.period,
+        "gain_ns": finding.gain_ns,
+        "interval_ns": cause.interval_ns if is_timed else None,
         "share": finding.share,
-        "ranks": finding.ranks,
-        "blocks": finding.blocks,
-        "region": finding.region,
-        "evidence": dict(finding.evidence),
-        "explained_by": finding.explained_by,
+        "factor": cause.factor,
+        "waits": [asdict(wait) for wait in finding.waits],
+        "evidence": finding.evidence,
         "where_ns": finding.where_ns,
         "tracks": finding.tracks,
-        "view": report.command_for(finding) or None,
     }
 
 

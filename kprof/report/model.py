@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kprof import analysis
-from kprof.analysis.rules.measure import run_time_ns
-from kprof.analysis.rules.warmup import steady_part
+from kprof.analysis import DoubtKind
+from kprof.analysis.balance import run_time_ns
 from kprof.analysis.summary import Summary
 from kprof.analysis.timeline import Focus, activity, focus, longest_spans
+from kprof.analysis.warmup import steady_part
 from kprof.analysis.wording import counted, duration
 from kprof.errors import ClockError, SelectionError
-from kprof.report.verdict import verdict_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.analysis import Finding
+    from kprof.analysis import Finding, Findings
     from kprof.capture.manifest import Manifest
     from kprof.trace import Trace
 
@@ -32,8 +32,7 @@ class Report:
     """Tables of a trace and what stands out in them.
 
     `tables` has every metric (kprof.analysis.all_metrics) by its name, `refused` a sentence for each that cannot be
-    had. `remedy` is what would help against what the verdict says, or empty. `warm_up` is the ordinal of a first call
-    that the efficiency leaves out.
+    had. `warm_up` are the ordinals of first calls that the efficiency leaves out.
     """
 
     manifest: Manifest
@@ -41,18 +40,36 @@ class Report:
     num_launches: int
     run_time_ns: float
     window_ns: tuple[int, int]
-    verdict: str
-    remedy: str
-    findings: tuple[Finding, ...]
+    found: Findings
     refused: dict[str, str]
     tables: Mapping[str, pd.DataFrame]
-    warm_up: int | None
+    warm_up: tuple[int, ...]
     blame_matrix: pd.DataFrame
     histogram: pd.DataFrame
     focus: Focus
     activity: pd.DataFrame
     spans: pd.DataFrame
     view_command: str = "kprof view RUN"
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What pays, the largest gain first."""
+        return self.found.findings
+
+    @property
+    def verdict(self) -> str:
+        """The first finding, or that there is none: what a reader sees first, and often alone."""
+        return self.findings[0].sentence if self.findings else self.found.rest.sentence
+
+    @property
+    def advice(self) -> str:
+        """What to do about what the verdict says; empty where it is nothing bad."""
+        return self.findings[0].advice if self.findings else ""
+
+    @property
+    def are_times_known(self) -> bool:
+        """Whether times are the kernels' own: not where ranks shared cores."""
+        return all(doubt.kind is not DoubtKind.SHARED_CORES for doubt in self.found.doubts)
 
     @property
     def size(self) -> str:
@@ -75,7 +92,7 @@ class Report:
         recorded = [info.rank for info in self.manifest.ranks]
         if len(recorded) <= at_most:
             return recorded
-        named = [rank for finding in self.findings for rank in finding.ranks]
+        named = [rank for finding in self.findings for rank in finding.cause.ranks]
         waited_for = self.tables["stragglers"].sort_values(
             "caused_ns", ascending=False, kind="stable"
         )
@@ -116,11 +133,9 @@ def build_from(
     say = progress or (lambda _what, _share: None)
     trace = summary.trace
     say("findings", 0.6)
-    found = tuple(analysis.findings(summary))
+    found = analysis.find(summary)
     say("tables", 0.85)
-    notes = steady_part(summary)[1]
     tables, refused = _tables(summary)
-    verdict = verdict_of(summary, found, trace.num_events())
     over = focus(summary)
     report = Report(
         manifest=trace.manifest,
@@ -128,12 +143,10 @@ def build_from(
         num_launches=len(analysis.launch_starts(summary)[["kernel", "ordinal"]].drop_duplicates()),
         run_time_ns=run_time_ns(summary),
         window_ns=_window_ns(summary),
-        verdict=verdict.text,
-        remedy=verdict.remedy,
-        findings=found,
+        found=found,
         refused=refused,
         tables=tables,
-        warm_up=notes[0].evidence["ordinal"] if notes else None,
+        warm_up=steady_part(summary)[1],
         blame_matrix=analysis.blame_matrix(summary),
         histogram=analysis.histogram(summary),
         focus=over,
@@ -162,10 +175,10 @@ def _window_ns(summary: Summary) -> tuple[int, int]:
     return (0, 0) if starts.empty else (int(starts["first_ns"].min()), int(starts["last_ns"].max()))
 
 
-def _ranks_worth_a_look(summary: Summary, found: tuple[Finding, ...]) -> list[int]:
-    """The rank that the costliest finding names and the one that waits most (else the first two)."""
+def _ranks_worth_a_look(summary: Summary, found: Findings) -> list[int]:
+    """The rank that the first finding names and the one that waits most (else the first two)."""
     recorded = [info.rank for info in summary.trace.ranks]
-    named = [rank for finding in found if finding.cost_ns > 0 for rank in finding.ranks[:1]]
+    named = [rank for finding in found.findings for rank in finding.cause.ranks[:1]]
     by_wait = (
         analysis.waits(summary, "rank").sort_values("wait_ns", ascending=False)["rank"].tolist()
     )

@@ -80,7 +80,7 @@ def to_html(report: Report, trace: EmbeddedTrace | None = None) -> str:
         figure_ids={figure["id"] for figure in figures},
         figures_json=_script_json(figures),
         plotly_js=get_plotlyjs(),
-        numbers={finding.id: i for i, finding in enumerate(report.findings, start=1)},
+        warm_up=members("call", report.warm_up),
         efficiency=_efficiency(report),
         rank_rows=_rank_rows(report),
         cut=_what_is_cut,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kprof.analysis.wording import duration, percent
+from kprof.analysis.durations import PERCENTILE_ERROR
+from kprof.analysis.wording import duration, members, percent
 from kprof.capture.printable import printable
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from kprof.report.model import Report
 
-_STYLES: Final = {"critical": "bold red", "major": "red", "minor": "yellow", "note": "cyan"}
 _MAX_ROWS: Final = 16
 
 
@@ -25,14 +25,28 @@ def render_terminal(report: Report) -> RenderableType:
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(_headline(report), style="dim"), Text()]
-    parts += [_line(report.verdict, "bold"), Text(), _efficiency_line(report), Text()]
-    parts += [_findings(report), _ranks(report), _regions(report)]
+    parts += [
+        _line(f"! {doubt.sentence}.", "yellow") for doubt in report.found.doubts if doubt.is_grave
+    ]
+    if any(doubt.is_grave for doubt in report.found.doubts):
+        parts.append(Text())
+    parts += _findings(report) if report.findings else [_line(f"{report.verdict}.", "bold"), Text()]
+    if not report.are_times_known:
+        return Group(*parts, _counts(report), *_notes(report))
+    parts += [_efficiency_line(report), Text(), _ranks(report), _regions(report)]
     if report.blame_matrix.to_numpy().sum() > 0:
         parts.append(_blame(report))
-    parts += [
-        _line(f"not shown: {names}: {reason}", "cyan") for reason, names in report.reasons.items()
+    return Group(*parts, *_notes(report))
+
+
+def _notes(report: Report) -> list[RenderableType]:
+    """What a reader should know, but not before everything else."""
+    doubts = [doubt for doubt in report.found.doubts if not doubt.is_grave]
+    missing = [f"not shown: {names}: {reason}" for reason, names in report.reasons.items()]
+    return [
+        *(_line(f"note: {doubt.sentence}; {doubt.remedy}", "dim") for doubt in doubts),
+        *(_line(text, "cyan") for text in missing if report.are_times_known),
     ]
-    return Group(*parts)
 
 
 def _headline(report: Report) -> str:
@@ -56,34 +70,35 @@ def _efficiency_line(report: Report) -> RenderableType:
     return Text(
         f"parallel efficiency {percent(row['parallel_efficiency'])} = load balance {percent(row['load_balance'])} "
         f"x communication efficiency {percent(row['communication_efficiency'])}"
-        + ("" if report.warm_up is None else f", without call {report.warm_up}, the warm-up")
+        + (f", without {members('call', report.warm_up)}, a warm-up" if report.warm_up else "")
     )
 
 
-def _findings(report: Report) -> RenderableType:
-    """Number and severity beside their sentences, however often these are wrapped."""
+def _findings(report: Report) -> list[RenderableType]:
+    """Number and share beside their sentences, however often these are wrapped; then what is left."""
     from rich.table import Table
     from rich.text import Text
 
+    if not report.findings:
+        return []
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", no_wrap=True)
-    grid.add_column(no_wrap=True)
+    grid.add_column(justify="right", no_wrap=True)
     grid.add_column(overflow="fold")
-    numbers = {finding.id: number for number, finding in enumerate(report.findings, start=1)}
-    for finding in report.findings:
-        severity = finding.severity.value
-        cause = numbers.get(finding.explained_by or "")
-        because = f" (because of {cause})" if cause else ""
+    for number, finding in enumerate(report.findings, start=1):
+        share = "" if finding.share is None else f"-{percent(finding.share)}"
         grid.add_row(
-            str(numbers[finding.id]),
-            Text(severity, style=_STYLES[severity]),
-            _line(finding.sentence + because),
+            str(number),
+            Text(share, style="bold red"),
+            _line(finding.sentence, "bold" if number == 1 else ""),
         )
-        grid.add_row("", "", _line(finding.remedy, "dim"))
+        for detail in (*finding.details, f"What to do: {finding.advice}"):
+            grid.add_row("", "", _line(detail, "dim"))
         if command := report.command_for(finding):
             grid.add_row("", "", _line(command, "cyan"))
         grid.add_row("", "", "")
-    return grid
+    rest = report.found.rest.sentence
+    return [grid, *([_line(f"{rest}."), Text()] if rest else [])]
 
 
 @dataclass(frozen=True)
@@ -140,15 +155,24 @@ def _ranks(report: Report) -> RenderableType:
     return _titled("Ranks", table, len(ranks), "ranks")
 
 
+def _counts(report: Report) -> RenderableType:
+    """What is known where times are not: events and bytes."""
+    table = _table(["rank", "events", "bytes"])
+    shown, ranks = report.telling_ranks(_MAX_ROWS), report.tables["imbalance_by_rank"]
+    for row in ranks[ranks["rank"].isin(shown)].to_dict("records"):
+        table.add_row(str(row["rank"]), f"{row['events']:,}", f"{row['bytes']:,}")
+    return _titled("Ranks", table, len(ranks), "ranks")
+
+
 def _regions(report: Report) -> RenderableType:
     columns = [
         "region",
         "category",
         "count",
         "total",
-        "median",
-        "p95",
-        "p99",
+        "~median",
+        "~p95",
+        "~p99",
         "max",
         "of block time",
     ]
@@ -157,7 +181,8 @@ def _regions(report: Report) -> RenderableType:
         times = [duration(row[f"{name}_ns"]) for name in ("total", "median", "p95", "p99", "max")]
         name, category = _line(str(row["region"])), str(row["category"])
         table.add_row(name, category, f"{row['count']:,}", *times, percent(row["share"]))
-    return _titled("Regions", table, len(report.tables["regions"]), "regions")
+    title = f"Regions (~ estimated from a histogram, within {100 * PERCENTILE_ERROR:.1f} %)"
+    return _titled(title, table, len(report.tables["regions"]), "regions")
 
 
 def _blame(report: Report) -> RenderableType:

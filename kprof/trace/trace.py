@@ -150,8 +150,8 @@ class Trace(Queries):
 
     @property
     def is_on_one_clock(self) -> bool:
-        """Whether times of different ranks can be compared, or there is one rank only."""
-        return self.manifest.is_on_one_clock
+        """Whether times of different ranks can be compared, or one rank only is selected."""
+        return self.manifest.is_on_one_clock or len(self.ranks) <= 1
 
     def require_alignment(self, what: str) -> Alignment | None:
         """Refuse a cross-rank number on unaligned clocks; None where there is only one rank."""

@@ -64,14 +64,14 @@ def explain_trace(trace: Trace) -> TraceExplanation:
 
 @memo
 def explain_summary(summary: Summary) -> TraceExplanation:
-    """Explain a trace that is summarised already."""
+    """Explain a trace that is summarised already; one rank by itself needs no common clock."""
     summary.trace.require_alignment("what would make the run shorter")
     table = calls(summary).sort_values("ordinal")
     ordinals = [int(ordinal) for ordinal in table["ordinal"].tolist()]
     lengths = table["length_ns"].to_numpy(dtype=float)
     if len(ordinals) == 0:
         return TraceExplanation((), (), (), (), 0, 0.0)
-    warm_up = _warm_up(lengths)
+    warm_up = warm_up_calls(lengths)
     chosen = _sample(lengths[warm_up:], _spans_per_call(summary, len(ordinals)))
     wanted = [ordinals[warm_up + i] for i in chosen]
     bound_ns = worst_bound_ns(summary)
@@ -86,7 +86,7 @@ def explain_summary(summary: Summary) -> TraceExplanation:
     )
 
 
-def _warm_up(lengths: np.ndarray) -> int:
+def warm_up_calls(lengths: np.ndarray) -> int:
     """How many calls at the beginning took much longer than the median of those after them, and than each of them:
     what comes again is no warm-up."""
     if len(lengths) < _MIN_CALLS or lengths[0] < _WARM_UP_RATIO * np.median(lengths[1:]):

@@ -30,7 +30,8 @@ def _fact(finding: ExplainedFinding) -> str:
         return f"{where} starts late" if len(finding.ranks) == 1 else f"{where} start late"
     if finding.kind is FindingKind.IDLE_GAP:
         before = f" before {region}" if region else ""
-        return f"{where} records nothing for a while{before}"
+        verb = "records" if _is_one(finding) and finding.ranks else "record"
+        return f"{where} {verb} nothing for a while{before}"
     if finding.kind is FindingKind.SLOW_TRANSFER:
         return f"Data {where} travels {times} as long as elsewhere"
     if finding.kind is FindingKind.SLOW_EVENTS:
@@ -44,8 +45,9 @@ def _fact(finding: ExplainedFinding) -> str:
         return f"All ranks take {times} as long{in_region}"
     if finding.when is When.MOVING:
         return f"One block, each time another, takes {times} as long as its likes{in_region}"
-    verb = "takes" if _is_one(finding) else "take"
-    return f"{where} {verb} {times} as long as others{in_region}"
+    verb = "takes" if _is_one(finding) and finding.ranks else "take"
+    likes = "others" if finding.ranks or finding.blocks else "usual"
+    return f"{where} {verb} {times} as long as {likes}{in_region}"
 
 
 def _is_one(finding: ExplainedFinding) -> bool:
@@ -115,7 +117,7 @@ _ADVICE: Final = {
     FindingKind.IDLE_GAP: "put a region around what happens there, or move it behind the sends",
     FindingKind.SLOW_TRANSFER: "check the route of that link, and what else is sent over it",
     FindingKind.SLOW_EVENTS: "look at what is different about those items: size, address, cache misses",
-    FindingKind.SLOW_CALL: "look for what happens around those calls: clocks, other work, allocations",
+    FindingKind.SLOW_CALL: "look for what else happens around those calls: allocations, other work, other inputs",
     FindingKind.UNEVEN_WORK: "deal the items out evenly, or give the place fewer of them",
     FindingKind.UNEVEN_BLOCKS: "deal the region's items out over all blocks",
 }

@@ -1,0 +1,300 @@
+"""Can the numbers be trusted? A doubt is a banner above the findings; what rests on what it doubts is left out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from kprof.analysis.explain import FindingKind
+from kprof.analysis.findings.model import Doubt, DoubtKind
+from kprof.analysis.flow_sums import calls_paired
+from kprof.analysis.waiting import late_sender, unmatched_flows
+from kprof.analysis.wording import counted, duration, members, percent
+
+if TYPE_CHECKING:
+    from kprof.analysis.summary import Summary
+    from kprof.capture.manifest import RankInfo
+
+_ALL: Final = frozenset(FindingKind)
+_BY_COUNT: Final = frozenset({FindingKind.UNEVEN_WORK, FindingKind.UNEVEN_BLOCKS})
+_BETWEEN_RANKS: Final = frozenset({FindingKind.LATE_START, FindingKind.SLOW_TRANSFER})
+# A rank that lost this share of its events looks idle where it was busy.
+_BEYOND_USE: Final = 0.2
+# Below this share of all events counts are still right.
+_HARMLESS: Final = 0.01
+
+
+def doubts_of(summary: Summary) -> list[Doubt]:
+    """All doubts about a recording, the grave ones first."""
+    found = [doubt for rule in _RULES if (doubt := rule(summary)) is not None]
+    return sorted(found, key=lambda doubt: not doubt.is_grave)
+
+
+def _lost_events(summary: Summary) -> Doubt | None:
+    infos = summary.trace.ranks
+    lost = {info.rank: info.counts.dropped for info in infos if info.counts.dropped}
+    if not lost:
+        return None
+    recorded = sum(info.counts.recorded for info in infos)
+    share = sum(lost.values()) / (recorded + sum(lost.values()))
+    worst = max(
+        c.dropped / (c.recorded + c.dropped) for c in (i.counts for i in infos) if c.dropped
+    )
+    needed = summary.trace.manifest.needed_arena_size
+    size = f"--arena-size {needed}" if needed else "a larger --arena-size"
+    taken = _ALL if worst >= _BEYOND_USE else frozenset()
+    if share >= _HARMLESS and not taken:
+        taken = _BY_COUNT | {FindingKind.IDLE_GAP}
+    return Doubt(
+        DoubtKind.LOST_EVENTS,
+        f"{members('Rank', lost)} lost {counted(sum(lost.values()), 'event', 'events')}, {percent(share)} of all: "
+        "counts and sums are too small",
+        f"record again with {size}, or with fewer regions",
+        taken,
+        is_grave=bool(taken),
+        ranks=tuple(lost),
+        evidence={"dropped": lost, "share": share, "needed_arena_size": needed},
+    )
+
+
+def _missing_ranks(summary: Summary) -> Doubt | None:
+    manifest = summary.trace.manifest
+    missing = manifest.missing_ranks
+    if not missing:
+        return None
+    return Doubt(
+        DoubtKind.MISSING_RANKS,
+        f"{members('Rank', missing)} of {manifest.world_size} left no events: only waits for "
+        f"{'it' if len(missing) == 1 else 'them'} are known",
+        "look at the workload's own output for why a rank ended early, and record again",
+        is_grave=True,
+        ranks=tuple(missing),
+        evidence={"missing_ranks": list(missing), "world_size": manifest.world_size},
+    )
+
+
+def _open_spans(summary: Summary) -> Doubt | None:
+    opened = {info.rank: info.counts.open for info in summary.trace.ranks if info.counts.open}
+    if not opened:
+        return None
+    return Doubt(
+        DoubtKind.OPEN_SPANS,
+        f"{counted(sum(opened.values()), 'span', 'spans')} on {members('rank', opened)} never ended, and count nowhere",
+        "look at the open spans in the trace: they are what blocks did when the recording stopped",
+        ranks=tuple(opened),
+        evidence={"open": opened},
+    )
+
+
+_UNREADABLE: Final = {
+    "saturated": "spans longer than a record can say",
+    "clamped": "payload values that did not fit their field",
+    "unknown_region": "events of undeclared regions",
+    "torn_chunks": "chunks that were being written when the arena was read",
+}
+
+
+def _unreadable(summary: Summary) -> Doubt | None:
+    infos = summary.trace.ranks
+    sums = {kind: sum(getattr(info.counts, kind) for info in infos) for kind in _UNREADABLE}
+    present = {kind: count for kind, count in sums.items() if count}
+    if not present:
+        return None
+    listed = ", ".join(f"{count} {_UNREADABLE[kind]}" for kind, count in present.items())
+    return Doubt(
+        DoubtKind.UNREADABLE,
+        f"The capture holds {listed}",
+        "widen the payload field, declare the region, or flush after the kernel has ended",
+        evidence=present,
+    )
+
+
+def _unaligned(summary: Summary) -> Doubt | None:
+    trace = summary.trace
+    if trace.is_on_one_clock:
+        return None
+    reason = trace.manifest.alignment_note or "the recording has no clock calibration"
+    return Doubt(
+        DoubtKind.UNALIGNED_CLOCKS,
+        f"The ranks are not on one clock ({reason}): each is judged by itself",
+        "record with clock calibration to see what one rank costs the others",
+        _BETWEEN_RANKS,
+        is_grave=True,
+    )
+
+
+def _weak_clocks(summary: Summary) -> Doubt | None:
+    """Clocks that were calibrated once, or not around all launches."""
+    notes = summary.trace.alignment.notes if summary.trace.alignment else ()
+    if not notes:
+        return None
+    return Doubt(
+        DoubtKind.WEAK_CLOCKS,
+        "; ".join(note.partition("; ")[0] for note in notes),
+        notes[0].partition("; ")[2] or "calibrate before and after the launches",
+        evidence={"notes": list(notes)},
+    )
+
+
+def _causality(summary: Summary) -> Doubt | None:
+    """Waits that ended before their send began."""
+    if not summary.trace.is_on_one_clock:
+        return None
+    table = late_sender(summary)
+    bad = table[table["violations"] > 0]
+    if bad.empty:
+        return None
+    count, beyond = int(bad["violations"].sum()), int(bad["violations_beyond_bound"].sum())
+    return Doubt(
+        DoubtKind.CAUSALITY,
+        f"{count:,} of {int(table['flows'].sum()):,} waits ended before their send began, {beyond:,} of them by more "
+        f"than the clock error of {duration(float(bad['bound_ns'].max()))}",
+        "calibrate closer to the run; if it stays, check that no slot is used twice in one launch",
+        _BETWEEN_RANKS if beyond else frozenset(),
+        is_grave=bool(beyond),
+        ranks=tuple(sorted({*bad["src"].astype(int), *bad["dst"].astype(int)})),
+        evidence={"violations": count, "violations_beyond_bound": beyond},
+    )
+
+
+def _shared_cores(summary: Summary) -> Doubt | None:
+    """While one rank runs, another on its core does not: that looks like waiting and like lateness."""
+    hosts: dict[str, list[RankInfo]] = defaultdict(list)
+    for info in summary.trace.manifest.ranks:
+        if info.target == "cpu" and info.num_cores:
+            hosts[info.host].append(info)
+    crowded = [ranks for ranks in hosts.values() if len(ranks) > ranks[0].num_cores]
+    if not crowded:
+        return None
+    ranks = max(crowded, key=lambda ranks: len(ranks) / ranks[0].num_cores)
+    cores = ranks[0].num_cores
+    return Doubt(
+        DoubtKind.SHARED_CORES,
+        f"{len(ranks)} ranks share {counted(cores, 'core', 'cores')}: times here are the scheduler's, "
+        "counts are the kernel's",
+        "run as many ranks as there are cores, or run on GPUs, for times that mean something",
+        _ALL - _BY_COUNT,
+        is_grave=True,
+        ranks=tuple(info.rank for info in ranks),
+        evidence={"ranks": len(ranks), "cores": cores},
+    )
+
+
+def _guessed(summary: Summary) -> Doubt | None:
+    """What an import had to guess; the number of a launch's blocks always is."""
+    guesses = summary.trace.manifest.guesses
+    if not guesses:
+        return None
+    return Doubt(
+        DoubtKind.GUESSED_METADATA,
+        f"Guessed at import: {'; '.join(guesses)}",
+        "import again with a regions file (--regions) that says what the names are",
+        frozenset({FindingKind.UNEVEN_BLOCKS}),
+        evidence={"guesses": list(guesses)},
+    )
+
+
+def _sampled_flows(summary: Summary) -> Doubt | None:
+    """Captures with more events than are paired: which part the sums over flows are of."""
+    if not summary.trace.is_on_one_clock or not summary.trace.regions.flows:
+        return None
+    paired = calls_paired(summary)
+    if paired.is_all:
+        return None
+    return Doubt(
+        DoubtKind.SAMPLED_FLOWS,
+        f"Sends and waits were paired in {len(paired.ordinals)} of {paired.of_calls} calls, evenly spread: late "
+        "senders and transfers are sums over those",
+        "select launches (--launches) to look at others; all other numbers are of the whole run",
+        evidence={"calls": list(paired.ordinals), "of_calls": paired.of_calls},
+    )
+
+
+def _unmatched(summary: Summary) -> Doubt | None:
+    """Sends and waits that found no partner."""
+    if not calls_paired(summary).is_all:
+        return None
+    table = unmatched_flows(summary)
+    sends, waits = (int(table[name].sum()) for name in ("unmatched_sends", "unmatched_waits"))
+    if sends == 0 and waits == 0:
+        return None
+    rows = table.to_dict("records")
+    return Doubt(
+        DoubtKind.UNMATCHED_FLOWS,
+        f"{counted(sends, 'send', 'sends')} released no recorded wait, and {counted(waits, 'wait has', 'waits have')} "
+        "no recorded send",
+        "expected where one span stands for several sends; else check that both sides record the same slot",
+        evidence={"rows": rows},
+    )
+
+
+def _nothing_to_compare(summary: Summary) -> Doubt | None:
+    """One rank with one block: nothing has its like."""
+    table = summary.frame(
+        "SELECT count(DISTINCT rank) AS ranks, count(DISTINCT (rank, block)) AS blocks FROM tracks"
+    )
+    ranks, blocks = int(table["ranks"].iloc[0]), int(table["blocks"].iloc[0])
+    if ranks != 1:
+        return None
+    if blocks == 1:
+        return Doubt(
+            DoubtKind.ONE_BLOCK,
+            "Only one block was recorded: there is no other to compare it with",
+            "record more ranks or blocks; calls and events are still compared with each other",
+        )
+    return Doubt(
+        DoubtKind.ONE_RANK,
+        "Only one rank was recorded: who waits for whom is not known",
+        "record all ranks; blocks, calls and events are still compared with each other",
+    )
+
+
+def _one_call(summary: Summary) -> Doubt | None:
+    table = summary.frame("SELECT count(DISTINCT ordinal) AS calls FROM spans_of_launches")
+    if int(table["calls"].iloc[0]) != 1:
+        return None
+    return Doubt(
+        DoubtKind.ONE_CALL,
+        "Only one call was recorded: what is chance and what comes again cannot be told apart",
+        "record ten calls or more",
+    )
+
+
+def _no_waits(summary: Summary) -> Doubt | None:
+    """Without waits, or without flows, no rank delays another in a replay."""
+    trace = summary.trace
+    table = summary.frame(
+        "SELECT count(*) FILTER (category IN ('wait', 'sync')) AS waits FROM cells JOIN regions ON id = region_id"
+    )
+    if int(table["waits"].iloc[0]) == 0:
+        return Doubt(
+            DoubtKind.NO_WAITS,
+            "No region of category wait or sync was recorded: who waited for whom is not known",
+            "put a region of category wait around the loops that poll",
+        )
+    if len(trace.ranks) > 1 and not trace.regions.flows:
+        return Doubt(
+            DoubtKind.NO_FLOWS,
+            "No FLOW joins sends with waits: what one rank costs the others is not known",
+            "declare FLOW(send, wait) in the regions file; both need peer and slot",
+            _BETWEEN_RANKS,
+        )
+    return None
+
+
+_RULES: Final = (
+    _shared_cores,
+    _lost_events,
+    _missing_ranks,
+    _unaligned,
+    _causality,
+    _weak_clocks,
+    _open_spans,
+    _unreadable,
+    _guessed,
+    _nothing_to_compare,
+    _one_call,
+    _no_waits,
+    _sampled_flows,
+    _unmatched,
+)

@@ -1,0 +1,136 @@
+"""What findings and doubts are. docs/findings.md describes their kinds and fields for readers of JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from kprof.analysis.explain import ExplainedFinding, FindingKind
+
+# In place of a block: the line of the rank's kernel launches.
+LAUNCHES: Final = -1
+
+
+class DoubtKind(str, Enum):
+    """The vocabulary of doubts."""
+
+    LOST_EVENTS = "lost_events"  # events were dropped
+    MISSING_RANKS = "missing_ranks"  # ranks left nothing
+    OPEN_SPANS = "open_spans"  # spans begun and never ended
+    UNREADABLE = "unreadable"  # records that say less than they should
+    UNALIGNED_CLOCKS = "unaligned_clocks"  # the ranks are not on one clock
+    WEAK_CLOCKS = "weak_clocks"  # the one clock was not calibrated around all launches
+    CAUSALITY = "causality"  # waits that ended before their send began
+    SHARED_CORES = "shared_cores"  # more CPU ranks than cores
+    GUESSED_METADATA = "guessed_metadata"  # what an import had to guess
+    SAMPLED_CALLS = "sampled_calls"  # not all calls were replayed
+    SAMPLED_FLOWS = "sampled_flows"  # not all sends and waits were paired
+    UNMATCHED_FLOWS = "unmatched_flows"  # sends and waits without a partner
+    ONE_CALL = "one_call"  # nothing can be said about when
+    ONE_RANK = "one_rank"  # no other rank to compare with
+    ONE_BLOCK = "one_block"  # no other block to compare with
+    NO_FLOWS = "no_flows"  # no send is joined with a wait
+    NO_WAITS = "no_waits"  # no wait was recorded
+    NOT_REPLAYED = "not_replayed"  # why there is no what-if
+    WARM_UP = "warm_up"  # first calls that were left out
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Something that the recording cannot say, and the kinds of findings that are left out because of it.
+
+    `is_grave` is for what a reader must know before everything else; `evidence` are the numbers behind the sentence.
+    """
+
+    kind: DoubtKind
+    sentence: str
+    remedy: str
+    takes_out: frozenset[FindingKind] = frozenset()
+    is_grave: bool = False
+    ranks: tuple[int, ...] = ()
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Caused:
+    """A wait that remains, under its cause: what `ranks` waited in `region` for `peers`, in ns summed over blocks, and
+    its share of the time of all blocks."""
+
+    region: str
+    ranks: tuple[int, ...]
+    peers: tuple[int, ...]
+    wait_ns: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that pays, in words and with its place in the trace.
+
+    `cause` has the typed fields: kind, place, when, gain. Findings that rest on counts alone (`is_timed` is false) have
+    no gain. `where_ns` is a stretch of the trace that shows it, on `tracks`: pairs of (rank, block), the one that shows
+    it most and one to see beside it, block LAUNCHES for the rank's kernel launches. `evidence` is the table behind it.
+    """
+
+    id: str
+    cause: ExplainedFinding
+    sentence: str
+    details: tuple[str, ...]
+    advice: str
+    is_timed: bool = True
+    waits: tuple[Caused, ...] = ()
+    where_ns: tuple[int, int] | None = None
+    tracks: tuple[tuple[int, int], ...] = ()
+    evidence: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def kind(self) -> FindingKind:
+        """One of the vocabulary."""
+        return self.cause.kind
+
+    @property
+    def gain_ns(self) -> float | None:
+        """What the calls looked at would be shorter together; None where only counts are known."""
+        return self.cause.gain_ns if self.is_timed else None
+
+    @property
+    def share(self) -> float | None:
+        """The gain's part of these calls."""
+        return self.cause.share if self.is_timed else None
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What the calls looked at are made of: shares of their time, 0 to 1.
+
+    `explained` is what all findings would save together, `useful` what blocks worked in the mean (the parallel
+    efficiency), `unexplained` what neither accounts for. `made_of` are the regions on the critical path of the call of
+    median length, the largest share first.
+    """
+
+    sentence: str
+    explained: float
+    useful: float | None = None
+    unexplained: float | None = None
+    made_of: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that can be said: doubts first, findings in the order of their gains, and the rest.
+
+    `calls` are the ordinals of the calls that were replayed, of `num_calls`; they took `total_ns` together.
+    """
+
+    doubts: tuple[Doubt, ...]
+    findings: tuple[Finding, ...]
+    rest: Rest
+    calls: tuple[int, ...] = ()
+    num_calls: int = 0
+    total_ns: float = 0.0
+
+    def __len__(self) -> int:
+        """The number of findings."""
+        return len(self.findings)

@@ -1,0 +1,123 @@
+"""Where a finding shows: one call, and the tracks that a reader would want side by side.
+
+A finding speaks about the whole run. To see it one needs the call in which it costs most, the block that shows it most,
+and one to look at beside it: a block of the rank that is waited for, or an ordinary block of the same call. All of
+it comes from the small tables of the summary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kprof.analysis.explain import ExplainedFinding, FindingKind
+from kprof.analysis.findings.model import LAUNCHES
+from kprof.analysis.skew import launch_starts
+
+if TYPE_CHECKING:
+    from kprof.analysis.summary import Summary
+
+Where = tuple[tuple[int, int] | None, tuple[tuple[int, int], ...]]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """SQL conditions on the summary's cells: those a finding is about, and those to compare them with."""
+
+    about: str
+    beside: str
+
+
+def place_of(summary: Summary, cause: ExplainedFinding, ordinals: Sequence[int]) -> Where:
+    """The stretch of time and the tracks that show a finding; `ordinals` are the calls of its gains, in order."""
+    ordinal = _costliest(cause, ordinals)
+    if cause.kind is FindingKind.LATE_START:
+        return _late_start(summary, cause, ordinal)
+    for rows in _candidates(summary, cause):
+        window = _window(summary, f"{rows.about} AND s.ordinal = {ordinal}")
+        if window is not None:
+            return window, _tracks(summary, rows, ordinal)
+    return None, ()
+
+
+def _costliest(cause: ExplainedFinding, ordinals: Sequence[int]) -> int:
+    """The call that gains most; where no gain is known, the first one."""
+    if not cause.gains_ns:
+        return ordinals[0] if ordinals else 0
+    gains = dict(zip(ordinals, cause.gains_ns, strict=True))
+    return max(ordinals, key=lambda ordinal: gains[ordinal])
+
+
+def _late_start(summary: Summary, cause: ExplainedFinding, ordinal: int) -> Where:
+    """From the first rank's start to that of the rank that is last; their launches."""
+    starts = launch_starts(summary)
+    of_call = starts[starts["ordinal"] == ordinal].groupby("rank")["first_ns"].min()
+    first_ns = {int(rank): int(first) for rank, first in zip(of_call.index, of_call, strict=True)}
+    late = [rank for rank in first_ns if rank in cause.ranks] or list(first_ns)
+    if not late:
+        return None, ()
+    last, first = max(late, key=first_ns.__getitem__), min(first_ns, key=first_ns.__getitem__)
+    window = first_ns[first], max(first_ns[last], first_ns[first] + 1)
+    return window, tuple((rank, LAUNCHES) for rank in dict.fromkeys((last, first)))
+
+
+def _candidates(summary: Summary, cause: ExplainedFinding) -> list[_Rows]:
+    """From the most telling rows to the least; the first that the trace has is taken."""
+    region = _region_is(summary, cause)
+    if cause.link is not None:
+        source, destination = cause.link
+        peer = f"peer = {source}" if source >= 0 else "peer >= 0"
+        rank = f"c.rank = {destination}" if destination >= 0 else "true"
+        waits = "region_id IN (SELECT id FROM regions WHERE category IN ('wait', 'sync'))"
+        held_up = f"{peer} AND {rank} AND {waits}"
+        return [_Rows(held_up, f"{waits} AND NOT ({held_up})")]
+    ranks = f"c.rank IN ({_numbers(cause.ranks)})" if cause.ranks else "true"
+    blocks = f"block IN ({_numbers(cause.blocks)})" if cause.blocks else "true"
+    if cause.places:
+        pairs = ", ".join(f"({rank}, {block})" for rank, block in cause.places)
+        blocks = f"(c.rank, block) IN ({pairs})"
+    about = [f"{ranks} AND {blocks}", ranks]
+    return [
+        *(_Rows(f"{region} AND {rows}", f"{region} AND NOT ({rows})") for rows in about),
+        _Rows(region, "false"),
+    ]
+
+
+def _region_is(summary: Summary, cause: ExplainedFinding) -> str:
+    regions = summary.trace.regions.regions
+    ids = [region.id for region in regions if region.name == cause.region]
+    return f"region_id = {ids[0]}" if ids else "true"
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    return ", ".join(str(int(number)) for number in numbers)
+
+
+_CELLS = "cells c JOIN spans_of_launches s ON s.rank = c.rank AND s.launch = c.launch"
+
+
+def _window(summary: Summary, where: str) -> tuple[int, int] | None:
+    frame = summary.frame(
+        f"SELECT min(c.first_ns) AS first_ns, max(c.last_ns) AS last_ns, count(*) AS n FROM {_CELLS} WHERE {where}"
+    )
+    if int(frame["n"].iloc[0]) == 0:
+        return None
+    first, last = int(frame["first_ns"].iloc[0]), int(frame["last_ns"].iloc[0])
+    return first, max(last, first + 1)
+
+
+def _tracks(summary: Summary, rows: _Rows, ordinal: int) -> tuple[tuple[int, int], ...]:
+    """The block with the most of it, and one with the median of the others."""
+    worst = _blocks(summary, f"{rows.about} AND s.ordinal = {ordinal}")[:1]
+    others = _blocks(summary, f"{rows.beside} AND s.ordinal = {ordinal}")
+    return (*worst, *others[len(others) // 2 :][:1])
+
+
+def _blocks(summary: Summary, where: str) -> list[tuple[int, int]]:
+    """(rank, block) by time, the largest first."""
+    frame = summary.frame(
+        f"""SELECT c.rank, block FROM {_CELLS} WHERE {where}
+            GROUP BY c.rank, block ORDER BY sum(c.total_ns) DESC, c.rank, block"""
+    )
+    return list(zip(frame["rank"].tolist(), frame["block"].tolist(), strict=True))

@@ -1,0 +1,180 @@
+"""All findings of a summary, in words and with their places."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kprof.analysis.explain import (
+    ExplainedFinding,
+    FindingKind,
+    TraceExplanation,
+    explain_summary,
+)
+from kprof.analysis.findings import words
+from kprof.analysis.findings.counts import uneven_ranks
+from kprof.analysis.findings.doubts import doubts_of
+from kprof.analysis.findings.model import Doubt, DoubtKind, Finding, Findings, Rest
+from kprof.analysis.findings.places import place_of
+from kprof.analysis.findings.rest import rest_of
+from kprof.analysis.findings.waits import waits_of
+from kprof.analysis.memo import memo
+from kprof.analysis.skew import launch_starts
+from kprof.analysis.wording import counted, duration, members
+
+if TYPE_CHECKING:
+    from kprof.analysis.summary import Summary
+
+# Where ranks have no clock in common each is replayed by itself; of more it takes long.
+_MOST_RANKS = 8
+_BY_COUNT = frozenset({FindingKind.UNEVEN_WORK, FindingKind.UNEVEN_BLOCKS})
+
+
+@memo
+def find(summary: Summary) -> Findings:
+    """Everything that can be said about a run.
+
+    Works on every trace: what cannot be said is a doubt, and the findings that rest on it are left out.
+    """
+    doubts = doubts_of(summary)
+    if summary.trace.is_empty():
+        empty = "The capture holds no events: nothing was recorded, or the selection leaves nothing"
+        return Findings(tuple(d for d in doubts if d.is_grave), (), Rest(empty, 0.0))
+    taken_out = frozenset[FindingKind]().union(*(doubt.takes_out for doubt in doubts))
+    if set(FindingKind) - taken_out <= _BY_COUNT:
+        return _by_count(summary, doubts, taken_out)
+    if not summary.trace.is_on_one_clock:
+        return _rank_by_rank(summary, doubts, taken_out)
+    explanation = explain_summary(summary)
+    causes = [_of_all(summary, c) for c in explanation.findings if c.kind not in taken_out]
+    return Findings(
+        (*doubts, *_of_sample(explanation)),
+        tuple(_in_words(summary, explanation, causes)),
+        rest_of(summary, causes, explanation.total_ns),
+        explanation.ordinals,
+        explanation.num_calls,
+        explanation.total_ns,
+    )
+
+
+def _in_words(
+    summary: Summary, explanation: TraceExplanation, causes: list[ExplainedFinding]
+) -> list[Finding]:
+    found = []
+    for cause, name, waits in zip(causes, _names(causes), waits_of(summary, causes), strict=True):
+        where_ns, tracks = place_of(summary, cause, explanation.ordinals)
+        found.append(
+            Finding(
+                id=name,
+                cause=cause,
+                sentence=words.sentence(cause, len(explanation.ordinals)),
+                details=words.details(cause, waits, explanation.total_ns),
+                advice=words.advice(summary, cause),
+                waits=waits,
+                where_ns=where_ns,
+                tracks=tracks,
+                evidence=_gains(cause, explanation),
+            )
+        )
+    return found
+
+
+def _rank_by_rank(
+    summary: Summary, doubts: list[Doubt], taken_out: frozenset[FindingKind]
+) -> Findings:
+    """Ranks on clocks of their own: what each would gain by itself, and what counts say of them."""
+    found = list(_by_count(summary, doubts, taken_out).findings)
+    ranks = [info.rank for info in summary.trace.ranks]
+    for rank in ranks[:_MOST_RANKS]:
+        own = summary.select(ranks=(rank,))
+        explanation = explain_summary(own)
+        causes = [
+            replace(cause, ranks=(rank,))
+            for cause in explanation.findings
+            if cause.kind not in taken_out
+        ]
+        found += _in_words(own, explanation, causes)
+    found.sort(key=lambda finding: -(finding.gain_ns or 0.0))
+    names = _names([finding.cause for finding in found])
+    named = tuple(replace(f, id=name) for f, name in zip(found, names, strict=True))
+    said = "" if found else "No rank by itself has anything that would make its calls shorter"
+    return Findings(tuple(doubts), named, Rest(said, 0.0))
+
+
+def _by_count(summary: Summary, doubts: list[Doubt], taken_out: frozenset[FindingKind]) -> Findings:
+    """What counts alone say, where times are in doubt."""
+    found = []
+    uneven = uneven_ranks(summary) if FindingKind.UNEVEN_WORK not in taken_out else []
+    names = _names([cause for cause, _ in uneven])
+    for (cause, evidence), name in zip(uneven, names, strict=True):
+        where_ns, tracks = place_of(summary, cause, cause.calls)
+        finding = Finding(
+            id=name,
+            cause=cause,
+            sentence=words.count_sentence(cause),
+            details=words.count_details(cause, evidence),
+            advice=words.advice(summary, cause),
+            is_timed=False,
+            where_ns=where_ns,
+            tracks=tracks,
+            evidence=tuple(evidence),
+        )
+        found.append(finding)
+    num_calls = int(launch_starts(summary)["ordinal"].nunique())
+    said = "" if found else "All ranks have about as many events in every region"
+    if FindingKind.UNEVEN_WORK in taken_out:
+        said = "Nothing else can be said about this recording"
+    return Findings(tuple(doubts), tuple(found), Rest(said, 0.0), num_calls=num_calls)
+
+
+def _of_all(summary: Summary, cause: ExplainedFinding) -> ExplainedFinding:
+    """What all ranks have is no rank's."""
+    everybody = {info.rank for info in summary.trace.ranks}
+    is_all = len(everybody) > 1 and set(cause.ranks) == everybody
+    is_place = bool(cause.blocks or cause.places) or cause.kind is FindingKind.LATE_START
+    return replace(cause, ranks=()) if is_all and not is_place else cause
+
+
+def _names(causes: list[ExplainedFinding]) -> list[str]:
+    """An id for every finding: its kind and its place, numbered where two would be the same."""
+    seen: Counter[str] = Counter()
+    names = []
+    for cause in causes:
+        name = f"{cause.kind.value}/{words.key(cause)}"
+        seen[name] += 1
+        names.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return names
+
+
+def _gains(cause: ExplainedFinding, explanation: TraceExplanation) -> tuple[dict[str, float], ...]:
+    """What every call would gain: the proof of a finding."""
+    pairs = zip(explanation.ordinals, cause.gains_ns, strict=True)
+    return tuple({"call": ordinal, "gain_ns": gain} for ordinal, gain in pairs)
+
+
+def _of_sample(explanation: TraceExplanation) -> list[Doubt]:
+    """Which calls were looked at, where not all were."""
+    doubts = []
+    if explanation.warm_up:
+        doubts.append(
+            Doubt(
+                DoubtKind.WARM_UP,
+                f"{members('Call', explanation.warm_up)} took much longer than the others: a warm-up, left out of "
+                "findings and efficiency",
+                "run one call before recording; tables and pictures hold every call",
+                evidence={"calls": list(explanation.warm_up)},
+            )
+        )
+    looked_at, steady = len(explanation.ordinals), explanation.num_calls - len(explanation.warm_up)
+    if looked_at < steady:
+        doubts.append(
+            Doubt(
+                DoubtKind.SAMPLED_CALLS,
+                f"Of {counted(steady, 'call', 'calls')} {looked_at} were replayed, typical and slow ones, "
+                f"{duration(explanation.total_ns)} together",
+                "select launches (--launches) to look at others",
+                evidence={"calls": list(explanation.ordinals), "of_calls": steady},
+            )
+        )
+    return doubts

@@ -1,0 +1,50 @@
+"""The waits that remain, under the findings that they wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kprof.analysis.durations import block_time_ns
+from kprof.analysis.explain import ExplainedFinding
+from kprof.analysis.findings.model import Caused
+from kprof.analysis.waiting import blame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kprof.analysis.summary import Summary
+
+# Less of all blocks' time is not worth a line.
+_LEAST_SHARE = 0.005
+
+
+def waits_of(summary: Summary, causes: Sequence[ExplainedFinding]) -> list[tuple[Caused, ...]]:
+    """By finding: waits of other ranks for the ranks that it names, by region; each wait under its first cause."""
+    left = blame(summary)
+    left = left[left["rank"] != left["peer"]]
+    total = max(1, block_time_ns(summary))
+    found: list[tuple[Caused, ...]] = []
+    for cause in causes:
+        is_its = _is_for(left, cause)
+        found.append(_by_region(left[is_its], total))
+        left = left[~is_its]
+    return found
+
+
+def _is_for(waits: pd.DataFrame, cause: ExplainedFinding) -> pd.Series:
+    if cause.link is not None:
+        source, destination = cause.link
+        is_its = waits["peer"] == source if source >= 0 else waits["peer"] >= 0
+        return is_its & (waits["rank"] == destination) if destination >= 0 else is_its
+    return waits["peer"].isin(cause.ranks)
+
+
+def _by_region(waits: pd.DataFrame, total_ns: int) -> tuple[Caused, ...]:
+    found = []
+    for region, rows in waits.groupby("region"):
+        wait_ns = int(rows["wait_ns"].sum())
+        ranks, peers = (tuple(sorted(set(rows[name].tolist()))) for name in ("rank", "peer"))
+        found.append(Caused(str(region), ranks, peers, wait_ns, wait_ns / total_ns))
+    kept = [wait for wait in found if wait.share >= _LEAST_SHARE]
+    return tuple(sorted(kept, key=lambda wait: -wait.wait_ns))

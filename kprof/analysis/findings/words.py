@@ -1,0 +1,65 @@
+"""Findings in words: a sentence of at most 25 words with one number that matters, then details."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kprof.analysis.explain import ExplainedFinding
+from kprof.analysis.explain.sentences import advice as advice_for
+from kprof.analysis.explain.sentences import sentence
+from kprof.analysis.wording import counted, duration, members, percent, ratio
+
+if TYPE_CHECKING:
+    from kprof.analysis.findings.model import Caused
+    from kprof.analysis.summary import Summary
+
+__all__ = ["advice", "count_details", "count_sentence", "details", "key", "sentence"]
+
+_MOST_CALLS: Final = 8
+_MOST_RANKS: Final = 8
+
+
+def advice(summary: Summary, cause: ExplainedFinding) -> str:
+    """What to do about it, on the devices that the run was on."""
+    return advice_for(cause, frozenset(info.target for info in summary.trace.ranks))
+
+
+def key(cause: ExplainedFinding) -> str:
+    """The place of a finding for its id: rank-3, blocks-3-7, link-1-2, the region where it has no place."""
+    if cause.link is not None:
+        return f"link-{'-'.join('all' if end < 0 else str(end) for end in cause.link)}"
+    parts = [
+        f"{name}-{'-'.join(map(str, numbers[:4]))}"
+        for name, numbers in (("rank", cause.ranks), ("block", cause.blocks))
+        if numbers
+    ]
+    return "/".join(parts) or cause.region or "all"
+
+
+def details(cause: ExplainedFinding, waits: Sequence[Caused], total_ns: float) -> tuple[str, ...]:
+    """The gain with its interval, in which calls, and the waits that it causes."""
+    low, high = cause.interval_ns
+    between = f" (90 % interval {duration(low)} to {duration(high)})" if high > low else ""
+    lines = [f"Gain {duration(cause.gain_ns)} of {duration(total_ns)}{between}"]
+    if 0 < len(cause.calls) < len(cause.gains_ns) and len(cause.calls) <= _MOST_CALLS:
+        lines.append(f"In {members('call', cause.calls)}")
+    for wait in waits[:2]:
+        lines.append(
+            f"{members('Rank', wait.ranks, 4)} {'waits' if len(wait.ranks) == 1 else 'wait'} for it in {wait.region}: "
+            f"{percent(wait.share)} of block time"
+        )
+    return tuple(lines)
+
+
+def count_sentence(cause: ExplainedFinding) -> str:
+    """What counts alone say, with no word about time."""
+    return f"{members('Rank', cause.ranks)} has {ratio(cause.factor)} as much to do as the others in {cause.region}"
+
+
+def count_details(cause: ExplainedFinding, rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The counts themselves."""
+    shown = [f"rank {row['rank']}: {row['events']:,}" for row in rows[:_MOST_RANKS]]
+    left = len(rows) - len(shown)
+    more = f" and {counted(left, 'more rank', 'more ranks')}" if left else ""
+    return (f"Events in {cause.region}: {', '.join(shown)}{more}",)

@@ -1,0 +1,63 @@
+"""First calls that are slower than the others: allocations, page faults, caches. They say little about the kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kprof.analysis.balance import efficiency
+from kprof.analysis.explain.explanation import warm_up_calls
+from kprof.analysis.memo import memo
+from kprof.analysis.metric import metric
+from kprof.analysis.skew import launch_starts
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from kprof.analysis.summary import Summary
+
+# The rest of a trace is summarised anew: in large captures that costs more than a warm-up among many calls matters.
+_MAX_EVENTS: Final = 20_000_000
+
+
+def steady_part(summary: Summary) -> tuple[Summary, tuple[int, ...]]:
+    """The run without its first one or two calls where they took much longer than the others, and their ordinals.
+
+    A call is all launches of one ordinal. Selections of launches made by the user are left as they are.
+    """
+    found = _without_warm_up(summary)
+    return (summary, ()) if found is None else found
+
+
+@metric(name="efficiency", one_clock="the efficiency of the run")
+def steady_efficiency(summary: Summary) -> pd.DataFrame:
+    """The efficiency of the run without a warm-up."""
+    return efficiency(steady_part(summary)[0])
+
+
+@memo
+def _without_warm_up(summary: Summary) -> tuple[Summary, tuple[int, ...]] | None:
+    recorded = sum(info.counts.recorded for info in summary.trace.ranks)
+    if recorded > _MAX_EVENTS or summary.trace.selection.launches is not None:
+        return None
+    starts = launch_starts(summary)
+    ordinals = sorted({int(ordinal) for ordinal in starts["ordinal"].tolist()})
+    slow = set(ordinals[: warm_up_calls(_lengths(summary))])
+    is_slow = starts["ordinal"].isin(slow)
+    dropped, kept = (set(starts.loc[which, "launch"].tolist()) for which in (is_slow, ~is_slow))
+    if not slow or dropped & kept:
+        return None
+    return summary.select(launches=tuple(sorted(kept))), tuple(sorted(slow))
+
+
+def _lengths(summary: Summary) -> np.ndarray:
+    """The length of every call; on unaligned clocks the longest rank's."""
+    starts = launch_starts(summary)
+    if summary.trace.is_on_one_clock:
+        groups = starts.groupby("ordinal")
+        lengths = groups["last_ns"].max() - groups["first_ns"].min()
+    else:
+        ranks = starts.groupby(["ordinal", "rank"])
+        own = ranks["last_ns"].max() - ranks["first_ns"].min()
+        lengths = own.groupby("ordinal").max()
+    return lengths.sort_index().to_numpy(dtype=float)
