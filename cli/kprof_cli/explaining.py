@@ -43,6 +43,8 @@ def explain(
 
 
 def _print(found: Findings) -> None:
+    from kprof.analysis.explain.sentences import limit_sentence
+
     for doubt in found.doubts:
         note(doubt.sentence)
     for number, finding in enumerate(found.findings, 1):
@@ -51,6 +53,8 @@ def _print(found: Findings) -> None:
             say(f"   {detail}")
     if found.rest.sentence:
         say(f"{found.rest.sentence}.")
+    for limit in found.rest.limits:
+        say(f"   by design: {limit_sentence(limit)}")
 
 
 def _as_json(found: Findings) -> dict[str, Any]:

@@ -139,9 +139,19 @@ def stats(
     summary = open_summary(run, selection, dask)
     if by is StatsKey.REGION:
         frame = analysis.stats(summary)
+        if not is_json:
+            frame = _with_estimates_marked(frame)
     else:
         frame = analysis.imbalance(summary, by="rank" if by is StatsKey.RANK else "block")
     print_frame(frame, is_json=is_json, limit=limit)
+
+
+def _with_estimates_marked(frame: pd.DataFrame) -> pd.DataFrame:
+    """For people: percentiles that are estimates are called so, above the table."""
+    error = float(frame["percentile_error"].max()) if len(frame) else 0.0
+    if error:
+        note(f"median, p95 and p99 are estimates, at most {100 * error:.1f} % off")
+    return frame.drop(columns="percentile_error")
 
 
 @selecting

@@ -82,5 +82,4 @@ def _describe_top_finding(trace: Trace, num_events: int) -> str:
 
     found = find(Summary.of(trace))
     grave = [doubt.sentence for doubt in found.doubts if doubt.is_grave][:1]
-    said = found.findings[0].sentence if found.findings else found.rest.sentence
-    return "; ".join([said, *grave])
+    return "; ".join([found.headline, *grave])

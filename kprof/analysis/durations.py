@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Final
 from kprof.analysis.memo import memo
 from kprof.analysis.metric import metric
 from kprof.analysis.summary import SUB_BUCKETS
+from kprof.capture.directory import EVENT_OPEN
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from kprof.analysis.summary import Summary
 
-# A percentile is the (geometric) middle of its bucket, kept between the true minimum and maximum.
+# Reading so many durations again takes no longer than a second.
+_MOST_EXACT: Final = 2_000_000
+# An estimated percentile is the (geometric) middle of its bucket, kept between the true minimum and maximum.
 PERCENTILE_ERROR: Final = 2 ** (0.5 / SUB_BUCKETS) - 1
 
 
@@ -22,27 +25,24 @@ def stats(summary: Summary) -> pd.DataFrame:
     """Durations per region, the longest total first.
 
     Columns: region, category, count, total_ns, mean_ns, median_ns, p95_ns, p99_ns, max_ns, share (of block
-    time: the sum over launches and tracks of last end - first start). Percentiles come from a mergeable log2
-    histogram with 16 buckets an octave: at most 2.2 % from the nearest-rank percentile. Open spans have no
-    duration and do not count.
+    time: the sum over launches and tracks of last end - first start), percentile_error. Percentiles are exact
+    (nearest rank) up to two million events. Of more they are estimates from a mergeable log2 histogram with 16 buckets
+    an octave, at most percentile_error = 2.2 % off. Open spans have no duration and do not count.
     """
+    is_exact = summary.trace.num_events() <= _MOST_EXACT
+    percentiles = _EXACT_SQL if is_exact else _ESTIMATES_SQL
     return summary.frame(
         f"""
         WITH totals AS (
             SELECT region_id, sum(events) AS count, sum(total_ns) AS total_ns, min(min_ns) AS min_ns,
                 max(max_ns) AS max_ns
             FROM cells GROUP BY region_id),
-        cumulated AS (
-            SELECT region_id, bucket, sum(sum(events)) OVER (PARTITION BY region_id ORDER BY bucket) AS up_to
-            FROM buckets GROUP BY region_id, bucket),
-        percentiles AS (
-            SELECT region_id, {_percentile(0.5)} AS median_ns, {_percentile(0.95)} AS p95_ns,
-                {_percentile(0.99)} AS p99_ns
-            FROM cumulated JOIN totals USING (region_id) GROUP BY region_id)
+        {percentiles}
         SELECT coalesce(r.name, 'unknown region') AS region, coalesce(r.category, 'other') AS category,
             CAST(count AS BIGINT) AS count, CAST(t.total_ns AS BIGINT) AS total_ns, t.total_ns / count AS mean_ns,
             {_clip("median_ns")}, {_clip("p95_ns")}, {_clip("p99_ns")}, max_ns,
-            coalesce(t.total_ns / nullif(({BLOCK_TIME_SQL}), 0), 0.0) AS share
+            coalesce(t.total_ns / nullif(({BLOCK_TIME_SQL}), 0), 0.0) AS share,
+            {0.0 if is_exact else PERCENTILE_ERROR} AS percentile_error
         FROM totals t JOIN percentiles USING (region_id) LEFT JOIN regions r ON r.id = t.region_id
         ORDER BY t.total_ns DESC, region"""
     )
@@ -78,3 +78,20 @@ def _percentile(share: float) -> str:
 
 def _clip(column: str) -> str:
     return f"least(greatest({column}, min_ns), max_ns) AS {column}"
+
+
+_ESTIMATES_SQL: Final = f"""cumulated AS (
+            SELECT region_id, bucket, sum(sum(events)) OVER (PARTITION BY region_id ORDER BY bucket) AS up_to
+            FROM buckets GROUP BY region_id, bucket),
+        percentiles AS (
+            SELECT region_id, {_percentile(0.5)} AS median_ns, {_percentile(0.95)} AS p95_ns,
+                {_percentile(0.99)} AS p99_ns
+            FROM cumulated JOIN totals USING (region_id) GROUP BY region_id)"""
+
+_EXACT_SQL: Final = f"""exact AS (
+            SELECT coalesce(r.id, 0) AS region_id, quantile_disc(e.duration_ns, [0.5, 0.95, 0.99]) AS q
+            FROM selected_raw_events e LEFT JOIN raw_regions r ON r.rank = e.rank AND r.local_id = e.region
+            WHERE coalesce(r.kind, 'span') = 'span' AND e.flags & {EVENT_OPEN} = 0 GROUP BY 1),
+        percentiles AS (
+            SELECT region_id, CAST(q[1] AS DOUBLE) AS median_ns, CAST(q[2] AS DOUBLE) AS p95_ns,
+                CAST(q[3] AS DOUBLE) AS p99_ns FROM exact)"""

@@ -33,7 +33,8 @@ def finding_lines(found: Sequence[Finding], ranks: Sequence[int]) -> tuple[Guest
 def _ranks(finding: Finding, ranks: Sequence[int]) -> list[int]:
     """The ranks that it names and those of its tracks; all where it names none."""
     cause = finding.cause
-    named = {*cause.ranks, *(cause.link or ()), *(rank for rank, _ in finding.tracks)}
+    on_links = {end for link in cause.links for end in link}
+    named = {*cause.ranks, *on_links, *(rank for rank, _ in finding.tracks)}
     return [rank for rank in ranks if rank in named or not named]
 
 

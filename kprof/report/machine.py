@@ -8,7 +8,7 @@
       "verdict": "one sentence", "advice": "what to do about it, or empty",
       "doubts": [{kind, sentence, remedy, takes_out: [kind], is_grave, ranks, evidence}],
       "findings": [{id, kind, sentence, details, advice, ranks, blocks, places: [[rank, block]],
-                    link: [from, to] | null, region, calls, when, period, gain_ns, interval_ns: [low, high],
+                    links: [[from, to]], region, calls, when, period, gain_ns, interval_ns: [low, high],
                     share, factor,
                     waits: [{region, ranks, peers, wait_ns, share}], evidence: [row], where_ns: [from, to] | null,
                     tracks: [[rank, block]], view: "command that opens the trace there" | null}],
@@ -17,7 +17,6 @@
       "refused": {table: "why it is null"},
       "quality": [{rank, host, device, recorded, dropped, open, saturated, clamped, unknown_region, torn_chunks}],
       "losses": [{rank, region, dropped, open, saturated, clamped, unknown_region}],  regions that lost anything
-      "percentile_error": share by which percentiles of the table "regions" may be off
       "tables": {name: [row, ...] | null}  rows are objects; every metric of kprof.analysis (all_metrics) by its name,
                   columns as in its docstring; "efficiency" is without the calls of the doubt "warm_up"
       "blame_matrix": {"rows": [waiting rank], "columns": [rank waited for], "wait_ns": [[...], ...]}
@@ -35,7 +34,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from kprof.analysis import all_metrics
-from kprof.analysis.durations import PERCENTILE_ERROR
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,7 +66,6 @@ def to_json(report: Report) -> bytes:
         "refused": report.refused,
         "quality": quality_rows(report),
         "losses": loss_rows(report),
-        "percentile_error": PERCENTILE_ERROR,
         "tables": {name: table_rows(report.tables.get(name)) for name in all_metrics()},
         "blame_matrix": {
             "rows": matrix.index.tolist(),
@@ -147,7 +144,7 @@ def finding_row(finding: Finding) -> dict[str, Any]:
         "ranks": cause.ranks,
         "blocks": cause.blocks,
         "places": cause.places,
-        "link": cause.link,
+        "links": cause.links,
         "region": cause.region,
         "calls": cause.calls,
         "when": cause.when.value,

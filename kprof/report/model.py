@@ -58,13 +58,13 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """The first finding, or that there is none: what a reader sees first, and often alone."""
-        return self.findings[0].sentence if self.findings else self.found.rest.sentence
+        """What a reader sees first, and often alone."""
+        return self.found.headline
 
     @property
     def advice(self) -> str:
         """What to do about what the verdict says; empty where it is nothing bad."""
-        return self.findings[0].advice if self.findings else ""
+        return self.found.advice
 
     @property
     def are_times_known(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kprof.analysis.durations import PERCENTILE_ERROR
+from kprof.analysis.explain.sentences import limit_sentence
 from kprof.analysis.wording import difference, duration, members, percent
 from kprof.capture.output import refuse_existing, replacing
 from kprof.capture.printable import printable, printable_json
@@ -81,12 +81,13 @@ def to_html(report: Report, trace: EmbeddedTrace | None = None) -> str:
         figures_json=_script_json(figures),
         plotly_js=get_plotlyjs(),
         warm_up=members("call", report.warm_up),
+        limit_sentence=limit_sentence,
         efficiency=_efficiency(report),
         rank_rows=_rank_rows(report),
         cut=_what_is_cut,
         region_rows=report.tables["regions"].to_dict("records")[:_TABLE_ROWS],
         num_regions=len(report.tables["regions"]),
-        percentile_error=PERCENTILE_ERROR,
+        percentile_error=float(report.tables["regions"]["percentile_error"].max() or 0.0),
         quality=_quality_rows(report),
         lossy_regions=_loss_rows(report),
         num_lossy_regions=len(loss_rows(report)),

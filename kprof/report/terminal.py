@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kprof.analysis.durations import PERCENTILE_ERROR
+from kprof.analysis.explain.sentences import limit_sentence
 from kprof.analysis.wording import duration, members, percent
 from kprof.capture.printable import printable
 
@@ -30,7 +30,10 @@ def render_terminal(report: Report) -> RenderableType:
     ]
     if any(doubt.is_grave for doubt in report.found.doubts):
         parts.append(Text())
-    parts += _findings(report) if report.findings else [_line(f"{report.verdict}.", "bold"), Text()]
+    parts.append(_line(f"{report.verdict}.", "bold"))
+    if report.advice:
+        parts.append(_line(f"What to do: {report.advice}."))
+    parts += [Text(), *_findings(report)]
     if not report.are_times_known:
         return Group(*parts, _counts(report), *_notes(report))
     parts += [_efficiency_line(report), Text(), _ranks(report), _regions(report)]
@@ -79,8 +82,6 @@ def _findings(report: Report) -> list[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    if not report.findings:
-        return []
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(justify="right", no_wrap=True)
@@ -97,8 +98,12 @@ def _findings(report: Report) -> list[RenderableType]:
         if command := report.command_for(finding):
             grid.add_row("", "", _line(command, "cyan"))
         grid.add_row("", "", "")
-    rest = report.found.rest.sentence
-    return [grid, *([_line(f"{rest}."), Text()] if rest else [])]
+    rest = report.found.rest
+    parts: list[RenderableType] = [grid] if report.findings else []
+    if rest.sentence and rest.sentence != report.verdict:
+        parts.append(_line(f"{rest.sentence}."))
+    parts += [_line(f"By design: {limit_sentence(limit)}.", "dim") for limit in rest.limits]
+    return [*parts, Text()] if parts else []
 
 
 @dataclass(frozen=True)
@@ -165,23 +170,15 @@ def _counts(report: Report) -> RenderableType:
 
 
 def _regions(report: Report) -> RenderableType:
-    columns = [
-        "region",
-        "category",
-        "count",
-        "total",
-        "~median",
-        "~p95",
-        "~p99",
-        "max",
-        "of block time",
-    ]
+    error = float(report.tables["regions"]["percentile_error"].max() or 0.0)
+    names = [f"~{name}" if error else name for name in ("median", "p95", "p99")]
+    columns = ["region", "category", "count", "total", *names, "max", "of block time"]
     table = _table(columns)
     for row in report.tables["regions"].to_dict("records")[:_MAX_ROWS]:
         times = [duration(row[f"{name}_ns"]) for name in ("total", "median", "p95", "p99", "max")]
         name, category = _line(str(row["region"])), str(row["category"])
         table.add_row(name, category, f"{row['count']:,}", *times, percent(row["share"]))
-    title = f"Regions (~ estimated from a histogram, within {100 * PERCENTILE_ERROR:.1f} %)"
+    title = f"Regions (~ estimated, within {100 * error:.1f} %)" if error else "Regions"
     return _titled(title, table, len(report.tables["regions"]), "regions")
 
 

@@ -16,7 +16,6 @@ SMALL = {
     "export_throughput": ["--slices", "2000", "--rounds", "1"],
     "analysis_scale": ["--events", "50000", "--ranks", "2"],
     "clock_accuracy": ["--cases", "4"],
-    "findings_accuracy": ["--cases", "1", "--only", "idle_blocks"],
     "launch_cost": ["--launches", "10", "--repeats", "2"],
     "explanation_accuracy": ["--cases", "3", "--seed", "1"],
     "replay_speed": ["--replays", "20", "--items", "7"],

@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from kprof.analysis import Summary, findings
+from kprof.analysis import Summary, find
 from kprof.trace import Trace
 
 PROFILED = Path(__file__).parents[2] / "traces/all_reduce-oneshot-2xH200-torch_profiler.kprof"
@@ -48,7 +48,7 @@ def test_export_leaves_findings_out_of_what_takes_long(
 
 
 def test_view_opens_on_a_finding_by_id_and_by_number(kprof, skewed):
-    first = findings(Summary.of(Trace.open(skewed)))[0]
+    first = find(Summary.of(Trace.open(skewed))).findings[0]
     by_id, by_number = (
         view(kprof, skewed, "--finding", first.id),
         view(kprof, skewed, "--finding", 1),

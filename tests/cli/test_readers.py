@@ -284,7 +284,7 @@ def test_markup_in_names_is_printed_as_it_is(kprof, small):
 def test_report_in_the_terminal_and_as_json(kprof, skewed):
     assert "parallel efficiency" in kprof("report", skewed).out
     report = json.loads(kprof("report", skewed, "--json").out)
-    assert any(3 in finding["ranks"] for finding in report["findings"])
+    assert report["findings"][0]["ranks"] == [3]
 
 
 def test_report_as_a_page(kprof, small, tmp_path):
@@ -376,9 +376,9 @@ def test_view_shows_an_exported_trace_too(kprof, small, tmp_path):
 def test_explain_says_what_would_make_the_run_shorter(kprof, small):
     result = kprof("explain", small)
     assert result.code == 0
-    assert "of the run" in result.out or "No place, link or call" in result.out
     parsed = json.loads(kprof("explain", small, "--json").out)
-    assert parsed["num_calls"] == len(parsed["calls"]) + len(parsed["warm_up_calls"])
+    assert parsed["num_calls"] >= len(parsed["calls"])
+    assert parsed["rest"]["sentence"] in result.out
     for finding in parsed["findings"]:
         assert finding["gain_ns"] > 0
         assert finding["sentence"]

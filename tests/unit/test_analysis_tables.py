@@ -348,3 +348,23 @@ def test_a_table_is_worked_out_once_and_handed_out_as_a_copy() -> None:
     first["wait_ns"] = 0
     assert analysis.blame(summary)["wait_ns"].sum() > 0
     assert len(summary.results) == 1
+
+
+def test_percentiles_are_exact_or_say_how_far_they_may_be_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    build = builder(1)
+    durations = [7 * i * i for i in range(1, 101)]
+    for i, duration in enumerate(durations):
+        build.span(rank=0, region="compute", start_ns=100_000 * i, duration_ns=duration)
+    trace = build.trace()
+    exact = analysis.stats(Summary.of(trace)).iloc[0]
+    nearest = [durations[49], durations[94], durations[98]]
+    assert exact[["median_ns", "p95_ns", "p99_ns"]].tolist() == nearest
+    assert exact["percentile_error"] == 0
+    monkeypatch.setattr("kprof.analysis.durations._MOST_EXACT", 99)
+    estimated = analysis.stats(Summary.of(trace)).iloc[0]
+    assert estimated["percentile_error"] == PERCENTILE_ERROR
+    for name, value in zip(("median_ns", "p95_ns", "p99_ns"), nearest, strict=True):
+        assert estimated[name] == pytest.approx(value, rel=PERCENTILE_ERROR)
+        assert estimated[name] != value

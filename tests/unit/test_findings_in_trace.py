@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -13,21 +14,20 @@ import pytest
 
 from kprof import analysis
 from kprof import report as reports
-from kprof.analysis import Finding, Summary
+from kprof.analysis import Finding, FindingKind, Findings, Summary
 from kprof.errors import SelectionError
 from kprof.export import write
 from kprof.report import in_trace
 from kprof.trace import Trace
 from planted import Plant, simulate
-from synthetic import TraceBuilder
 
 Processor = Callable[[Path], Any]
 UNEVEN = Plant(tokens_of={3: 3.0})
 LATE = Plant(send_late_ns={2: 30_000})
 
 
-def of_kind(found: list[Finding], kind: str) -> Finding:
-    return next(finding for finding in found if finding.kind == kind)
+def of_kind(found: Findings, kind: FindingKind) -> Finding:
+    return next(finding for finding in found.findings if finding.kind is kind)
 
 
 def events_within(trace: Trace, finding: Finding, rank: int, block: int) -> int:
@@ -36,47 +36,43 @@ def events_within(trace: Trace, finding: Finding, rank: int, block: int) -> int:
     frame = trace.frame(
         """SELECT count(*) AS n FROM events WHERE rank = ? AND block = ? AND start_ns >= ? AND end_ns <= ?
            AND (region = ? OR ? IS NULL)""",
-        [rank, block, *finding.where_ns, finding.region, finding.region],
+        [rank, block, *finding.where_ns, finding.cause.region, finding.cause.region],
     )
     return int(frame["n"][0])
 
 
 def test_uneven_work_shows_on_the_heavy_rank_beside_an_ordinary_one() -> None:
     trace = simulate(UNEVEN)
-    finding = of_kind(analysis.findings(Summary.of(trace)), "uneven_work")
+    finding = of_kind(analysis.find(Summary.of(trace)), FindingKind.UNEVEN_WORK)
     (heavy_rank, _), (other_rank, _) = finding.tracks
     assert heavy_rank == 3
     assert other_rank != 3
     assert all(events_within(trace, finding, rank, block) for rank, block in finding.tracks)
 
 
-def test_a_heavy_block_shows_beside_an_ordinary_one_of_its_rank() -> None:
+def test_a_heavy_block_shows_beside_an_ordinary_one() -> None:
     trace = simulate(Plant(heavy_blocks={(4, 7): 4.0}))
-    finding = next(f for f in analysis.findings(Summary.of(trace)) if f.blocks)
-    (rank, block), (other_rank, other_block) = finding.tracks
-    assert (rank, block) == (other_rank, 7) == (4, 7)
-    assert other_block != 7
+    finding = next(f for f in analysis.find(Summary.of(trace)).findings if f.cause.blocks)
+    assert finding.tracks[0] == (4, 7)
+    assert finding.tracks[1] != (4, 7)
 
 
-def test_a_late_sender_shows_where_another_waits_for_it() -> None:
+def test_a_rank_that_does_nothing_shows_beside_one_that_works() -> None:
     trace = simulate(LATE)
-    finding = of_kind(analysis.findings(Summary.of(trace)), "late_sender")
-    assert finding.ranks == (2,)
-    (rank, block), (sender, _) = finding.tracks
-    assert rank != 2
-    assert sender == 2
-    assert finding.where_ns is not None
-    waits = trace.frame(
-        """SELECT peer, max(duration_ns) AS longest_ns FROM events
-           WHERE rank = ? AND block = ? AND region = ? AND start_ns >= ? AND end_ns <= ? GROUP BY peer""",
-        [rank, block, finding.region, *finding.where_ns],
-    )
-    assert waits.set_index("peer")["longest_ns"][2] >= 25_000
+    finding = of_kind(analysis.find(Summary.of(trace)), FindingKind.IDLE_GAP)
+    assert finding.cause.ranks == (2,)
+    (rank, _), (other, _) = finding.tracks
+    assert rank == 2
+    assert other != 2
+    (wait,) = finding.waits
+    assert (wait.peers, wait.region) == ((2,), "dispatch/wait-token")
+    assert 2 not in wait.ranks
 
 
 def test_launch_skew_shows_on_the_lines_of_launches() -> None:
     finding = of_kind(
-        analysis.findings(Summary.of(simulate(Plant(start_late_ns={5: 60_000})))), "launch_skew"
+        analysis.find(Summary.of(simulate(Plant(start_late_ns={5: 60_000})))),
+        FindingKind.LATE_START,
     )
     (late, late_line), (other, other_line) = finding.tracks
     assert (late, late_line, other_line) == (5, -1, -1)
@@ -87,7 +83,7 @@ def test_a_window_is_one_call_not_the_whole_run() -> None:
     trace = simulate(UNEVEN)
     starts = analysis.launch_starts(Summary.of(trace))
     calls = starts.groupby("ordinal").agg(first=("first_ns", "min"), last=("last_ns", "max"))
-    for finding in analysis.findings(Summary.of(trace)):
+    for finding in analysis.find(Summary.of(trace)).findings:
         if finding.where_ns is not None:
             first, last = finding.where_ns
             assert ((calls["first"] <= first) & (last <= calls["last"])).sum() == 1, finding.id
@@ -95,35 +91,36 @@ def test_a_window_is_one_call_not_the_whole_run() -> None:
 
 def test_without_one_clock_the_window_is_of_one_rank() -> None:
     trace = simulate(Plant(tokens_of={3: 3.0}, is_aligned=False))
-    finding = of_kind(analysis.findings(Summary.of(trace)), "uneven_work")
-    assert {rank for rank, _ in finding.tracks} == {3}
+    found = analysis.find(Summary.of(trace))
+    finding = next(finding for finding in found.findings if finding.is_timed)
+    assert len({rank for rank, _ in finding.tracks}) == 1
     assert finding.where_ns is not None
     ends = trace.frame(
         """SELECT count(*) FILTER (start_ns = ?) AS begun, count(*) FILTER (end_ns = ?) AS ended
-           FROM events WHERE rank = 3""",
-        list(finding.where_ns),
+           FROM events WHERE rank = ?""",
+        [*finding.where_ns, finding.tracks[0][0]],
     )
     assert (ends[["begun", "ended"]] > 0).all(axis=None)
 
 
 def test_findings_are_slices_on_a_line_of_their_ranks(tmp_path: Path, processor: Processor) -> None:
     trace = simulate(UNEVEN)
-    found = analysis.findings(Summary.of(trace))
-    lines = in_trace.finding_lines(found, [info.rank for info in trace.ranks])
+    found = analysis.find(Summary.of(trace))
+    lines = in_trace.finding_lines(found.findings, [info.rank for info in trace.ranks])
     summary = write(trace, tmp_path / "trace.pftrace", lines=lines)
     loaded = processor(summary.path)
     assert loaded.import_errors() == []
     rows = loaded.rows(
         """SELECT r.name, s.name, s.ts, s.dur, extract_arg(s.arg_set_id, 'debug.id'),
-               extract_arg(s.arg_set_id, 'debug.severity'), extract_arg(s.arg_set_id, 'debug.finding')
+               extract_arg(s.arg_set_id, 'debug.kind'), extract_arg(s.arg_set_id, 'debug.finding')
            FROM slice s JOIN track t ON t.id = s.track_id JOIN track r ON r.id = t.parent_id
            WHERE s.category = 'finding' AND t.name = 'findings' ORDER BY r.name, s.ts"""
     )
     expected = {
-        (rank, finding.sentence, finding.where_ns, finding.id, finding.severity.value, number)
-        for number, finding in enumerate(found, start=1)
+        (rank, finding.sentence, finding.where_ns, finding.id, finding.kind.value, number)
+        for number, finding in enumerate(found.findings, start=1)
         if finding.where_ns is not None
-        for rank in {*finding.ranks, *(rank for rank, _ in finding.tracks)}
+        for rank in {*finding.cause.ranks, *(rank for rank, _ in finding.tracks)}
     }
     assert expected
     assert {
@@ -142,9 +139,9 @@ def test_a_link_zooms_on_the_finding_and_its_tracks_have_slices_there(
     tmp_path: Path, processor: Processor
 ) -> None:
     trace = simulate(UNEVEN)
-    found = analysis.findings(Summary.of(trace))
+    found = analysis.find(Summary.of(trace))
     summary = write(trace, tmp_path / "trace.pftrace")
-    finding = of_kind(found, "uneven_work")
+    finding = of_kind(found, FindingKind.UNEVEN_WORK)
     arguments = parse_qs(in_trace.deep_link(finding, summary).query())
     first, last = int(arguments["visStart"][0]), int(arguments["visEnd"][0])
     assert finding.where_ns is not None
@@ -166,7 +163,7 @@ def test_a_link_on_launches_names_the_launches_of_its_rank(
     tmp_path: Path, processor: Processor
 ) -> None:
     trace = simulate(Plant(start_late_ns={5: 60_000}))
-    finding = of_kind(analysis.findings(Summary.of(trace)), "launch_skew")
+    finding = of_kind(analysis.find(Summary.of(trace)), FindingKind.LATE_START)
     summary = write(trace, tmp_path / "trace.pftrace")
     track = in_trace.deep_link(finding, summary).tracks[0]
     assert track.title == "Rank 5 kernel launches"
@@ -176,7 +173,8 @@ def test_a_link_on_launches_names_the_launches_of_its_rank(
 
 
 def test_findings_have_ids_and_numbers() -> None:
-    found = analysis.findings(Summary.of(simulate(UNEVEN)))
+    plant = Plant(tokens_of={3: 3.0}, send_late_ns={3: 20_000})
+    found = analysis.find(Summary.of(simulate(plant))).findings
     assert in_trace.find(found, "2") is found[1]
     assert in_trace.find(found, found[1].id) is found[1]
     with pytest.raises(
@@ -185,13 +183,10 @@ def test_findings_have_ids_and_numbers() -> None:
         in_trace.find(found, "nonsense")
 
 
-def test_a_finding_about_the_recording_has_no_window() -> None:
-    build = TraceBuilder('REGION(R, "copy", compute)', num_ranks=2, is_aligned=False)
-    for rank in range(2):
-        build.span(rank=rank, region="copy", start_ns=0, duration_ns=10)
-    finding = of_kind(analysis.findings(Summary.of(build.trace())), "uncalibrated_clocks")
-    with pytest.raises(SelectionError, match="has no place in the trace"):
-        in_trace.window_ns(finding)
+def test_a_finding_that_nothing_shows_has_no_window() -> None:
+    finding = analysis.find(Summary.of(simulate(UNEVEN))).findings[0]
+    with pytest.raises(SelectionError, match="no stretch of the trace shows"):
+        in_trace.window_ns(replace(finding, where_ns=None))
 
 
 def test_a_page_holds_its_trace_and_a_link_for_every_finding_in_it(

@@ -61,7 +61,7 @@ def test_threads_that_begin_at_the_rank_are_blocks_from_0(tmp_path: Path) -> Non
 
 def test_blocks_that_nobody_recorded_are_not_idle(tmp_path: Path) -> None:
     trace = kprof.open(imported(tmp_path, worklog_events()).path)
-    assert "idle_blocks" not in {finding.kind for finding in analysis.findings(Summary.of(trace))}
+    assert "uneven_blocks" not in {f.kind.value for f in analysis.find(Summary.of(trace)).findings}
     assert {launch.num_blocks for info in trace.ranks for launch in info.launches} == {0}
 
 
@@ -86,7 +86,8 @@ def test_guessed_categories_are_used_kept_and_said(tmp_path: Path) -> None:
         "dispatch-send": Category.SEND,
         "dispatch-recv": Category.RECV,
     }
-    (said,) = [f for f in analysis.findings(Summary.of(trace)) if f.kind == "guessed_metadata"]
+    doubts = analysis.find(Summary.of(trace)).doubts
+    (said,) = [doubt for doubt in doubts if doubt.kind.value == "guessed_metadata"]
     guess = "categories are guessed from names (dispatch-send: send; dispatch-recv: recv)"
     assert guess in said.sentence
     assert guess in trace.manifest.guesses
@@ -94,7 +95,8 @@ def test_guessed_categories_are_used_kept_and_said(tmp_path: Path) -> None:
 
 def test_names_that_say_nothing_are_not_judged(tmp_path: Path) -> None:
     trace = kprof.open(imported(tmp_path, worklog_events(names=("phase1", "phase2"))).path)
-    (said,) = [f for f in analysis.findings(Summary.of(trace)) if f.kind == "guessed_metadata"]
+    doubts = analysis.find(Summary.of(trace)).doubts
+    (said,) = [doubt for doubt in doubts if doubt.kind.value == "guessed_metadata"]
     assert "nothing says what phase1, phase2 is" in said.sentence
 
 

@@ -233,9 +233,9 @@ def test_findings_are_the_same_from_summaries(tmp_path: Path) -> None:
     from synthetic import write_trace
 
     capture = write_trace(trace, path)
-    expected = [finding.sentence for finding in analysis.findings(Summary.of(trace))]
+    expected = [finding.sentence for finding in analysis.find(Summary.of(trace)).findings]
     assert expected
     summaries_of(capture)
     assert (path / summary_file_name(2)).exists()
-    found = analysis.findings(Summary.of(Trace.open(path)))
+    found = analysis.find(Summary.of(Trace.open(path))).findings
     assert [finding.sentence for finding in found] == expected

@@ -64,7 +64,7 @@ def test_tables_have_the_columns_of_their_docstrings(run: kprof.Run) -> None:
 
 def test_they_say_what_the_analyses_say(run: kprof.Run) -> None:
     assert run.findings()["sentence"].tolist() == [
-        finding.sentence for finding in analysis.findings(run.summary)
+        finding.sentence for finding in analysis.find(run.summary).findings
     ]
     assert run.waits(by="peer")[["peer", "wait_ns"]].to_numpy().tolist() == [[0, 50 + 850]]
     assert run.waits(by="matrix").loc[1, 0] == 900

@@ -10,6 +10,7 @@ they do not add up.
     arrival order  a track takes what comes first; what follows all of its waits stays behind them
     waves          blocks that found no room at first: their work dealt out evenly over the places
     launches       a block begins when the block of its number of the launch before has ended
+    few blocks     the work of launches with few blocks is spread over all processors of their devices
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ from kprof.analysis.explain.hypotheses import Basis
 from kprof.analysis.explain.replay import Change, Edit, Replay
 from kprof.analysis.explain.spans import Bools, Floats, Ints
 
+# A launch of few blocks leaves three of four processors idle; it is the right choice where each works shortly.
+_FEW_BLOCKS: Final = 0.25
+_LONG_NS: Final = 20_000.0
+_LONG_SHARE: Final = 0.5
 # More than any call takes: an edge that is so much shorter holds nobody up.
 _GONE_NS: Final = 1e15
 
@@ -40,6 +45,7 @@ class LimitKind(str, Enum):
     ARRIVAL_ORDER = "arrival_order"
     WAVES = "waves"
     LAUNCHES = "launches"
+    FEW_BLOCKS = "few_blocks"
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,9 @@ def _alternatives(graph: Graph) -> Iterator[tuple[LimitKind, str | None, float]]
     shorter = _waves_dealt_out(graph)
     if shorter is not None:
         yield LimitKind.WAVES, None, _total_ns(replay, shorter)
+    spread = _spread_over_processors(graph)
+    if spread is not None:
+        yield LimitKind.FEW_BLOCKS, None, _total_ns(replay, spread)
     for kind, change in _REBUILT.items():
         other = change(graph, replay)
         if other is None:
@@ -123,6 +132,24 @@ def _edges_gone(graph: Graph) -> Iterator[tuple[LimitKind, str | None, Ints, Flo
     across = travels[spans.rank[graph.releaser[travels]] != spans.rank[travels]]
     if len(across):
         yield LimitKind.TRANSFERS, None, across, graph.travel_ns[across]
+
+
+def _spread_over_processors(graph: Graph) -> Edit | None:
+    """The work of launches with few blocks, each of which works long; else few blocks are the right choice."""
+    spans = graph.spans
+    processors = spans.launch_processors
+    is_few = spans.launch_blocks < _FEW_BLOCKS * processors
+    work = np.where(graph.is_wait, 0.0, graph.own_ns)
+    longest = np.zeros(len(processors))
+    of_track = np.bincount(spans.track, weights=work)
+    np.maximum.at(longest, spans.launch, of_track[spans.track])
+    call_ns = float(np.median(graph.call_end - graph.call_start)) if len(graph.call_end) else 0.0
+    is_few &= longest >= max(_LONG_NS, _LONG_SHARE * call_ns)
+    at = np.flatnonzero(is_few[spans.launch] & (work > 0))
+    if len(at) == 0:
+        return None
+    share = 1 - spans.launch_blocks / np.maximum(processors, 1)
+    return Edit(own=Change(at, work[at] * share[spans.launch[at]]))
 
 
 def _waves_dealt_out(graph: Graph) -> Edit | None:

@@ -130,6 +130,16 @@ _OF_LIMITS: Final = {
     LimitKind.ARRIVAL_ORDER: "Waits take peers in a fixed order, not as their data arrives",
     LimitKind.WAVES: "More blocks than fit at once, and the last wave is not full",
     LimitKind.LAUNCHES: "Every launch waits for all blocks of the one before",
+    LimitKind.FEW_BLOCKS: "Few blocks do all the work, and most SMs (CUs) have none",
+}
+_ADVICE_OF_LIMITS: Final = {
+    LimitKind.LOCK: "give each block a part of its own, or combine before taking the lock",
+    LimitKind.BARRIER: "let blocks wait for the data that they need instead of for everybody",
+    LimitKind.TRANSFERS: "send earlier, or give blocks other work while data is on its way",
+    LimitKind.ARRIVAL_ORDER: "poll all peers and take what is there first",
+    LimitKind.WAVES: "choose a grid that fills its last wave, or persistent blocks",
+    LimitKind.LAUNCHES: "fuse the launches, or let blocks wait for the data that they need",
+    LimitKind.FEW_BLOCKS: "spread the work over more blocks: one per SM and more",
 }
 
 
@@ -137,6 +147,11 @@ def limit_sentence(limit: Limit) -> str:
     """What the design costs at most, where nothing stands out."""
     fact = _OF_LIMITS[limit.kind].format(region=limit.region)
     return f"{fact}: costs up to {percent(limit.share)} of the run"
+
+
+def limit_advice(limit: Limit) -> str:
+    """What would change the design."""
+    return _ADVICE_OF_LIMITS[limit.kind]
 
 
 def rest(explanation: TraceExplanation) -> str:

@@ -49,6 +49,7 @@ class Spans:
     ordinals: tuple[int, ...]
     launch_kernel: tuple[str, ...]
     launch_blocks: Ints
+    launch_processors: Ints
     region_names: tuple[str, ...]
     categories: tuple[str, ...]
 
@@ -108,6 +109,7 @@ def load_spans(trace: Trace, ordinals: Sequence[int]) -> Spans:
         ordinals=tuple(int(ordinal) for ordinal in known),
         launch_kernel=kernels,
         launch_blocks=blocks,
+        launch_processors=_processors(trace, table["rank"], launch),
         region_names=("unknown region", *trace.regions.names),
         categories=("other", *[region.category.value for region in trace.regions.regions]),
     )
@@ -158,6 +160,13 @@ def _sends(trace: Trace, event_id: Ints, ordinals: str) -> Ints:
     is_known = (ordered[places[0]] == waits) & (ordered[places[1]] == sends)
     send[order[places[0][is_known]]] = order[places[1][is_known]]
     return send
+
+
+def _processors(trace: Trace, rank: Ints, launch: Ints) -> Ints:
+    """How many SMs (CUs) the device of every launch has; 0 where that is not known."""
+    known = {info.rank: info.num_processors for info in trace.ranks}
+    first = np.unique(launch, return_index=True)[1]
+    return np.array([known.get(int(rank[i]), 0) for i in first.tolist()], dtype=np.int64)
 
 
 def _launches(trace: Trace, table: dict[str, Ints], launch: Ints) -> tuple[tuple[str, ...], Ints]:

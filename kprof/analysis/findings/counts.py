@@ -44,7 +44,7 @@ def _uneven(rank: int, region: str, ratio: float, calls: tuple[int, ...]) -> Exp
         ranks=(rank,),
         blocks=(),
         places=(),
-        link=None,
+        links=(),
         region=region,
         calls=calls,
         when=When.ALWAYS,

@@ -7,8 +7,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from kprof.analysis.explain import ExplainedFinding, FindingKind
+from kprof.analysis.explain import ExplainedFinding, FindingKind, Limit, LimitKind
+from kprof.analysis.explain.sentences import limit_advice, limit_sentence
 
+# From this part of their time on blocks are busy enough that nothing has to be explained.
+_IS_BUSY: Final = 0.8
+# What every kernel that exchanges data has some of.
+_EVERYWHERE: Final = (LimitKind.TRANSFERS, LimitKind.BARRIER, LimitKind.LAUNCHES)
 # In place of a block: the line of the rank's kernel launches.
 LAUNCHES: Final = -1
 
@@ -106,15 +111,22 @@ class Rest:
     """What the calls looked at are made of: shares of their time, 0 to 1.
 
     `explained` is what all findings would save together, `useful` what blocks worked in the mean (the parallel
-    efficiency), `unexplained` what neither accounts for. `made_of` are the regions on the critical path of the call of
-    median length, the largest share first.
+    efficiency), `unexplained` what neither accounts for. `limits` is what the kernel's design costs at most, each by
+    itself, the largest first. `made_of` are the regions on the critical path of the call of median length, the largest
+    share first.
     """
 
     sentence: str
     explained: float
     useful: float | None = None
     unexplained: float | None = None
+    limits: tuple[Limit, ...] = ()
     made_of: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether blocks work nearly all of the time."""
+        return self.useful is None or self.useful >= _IS_BUSY
 
 
 @dataclass(frozen=True)
@@ -131,6 +143,27 @@ class Findings:
     num_calls: int = 0
     total_ns: float = 0.0
 
-    def __len__(self) -> int:
-        """The number of findings."""
-        return len(self.findings)
+    @property
+    def headline(self) -> str:
+        """What a reader sees first: what pays most, or why nothing does."""
+        if self._limit is not None:
+            return limit_sentence(self._limit)
+        return self.findings[0].sentence if self.findings else self.rest.sentence
+
+    @property
+    def advice(self) -> str:
+        """What to do about what the headline says; empty where there is nothing to do."""
+        if self._limit is not None:
+            return limit_advice(self._limit)
+        return self.findings[0].advice if self.findings else ""
+
+    @property
+    def _limit(self) -> Limit | None:
+        """The design, where it costs more than anything that stands out; what no design is without only where nothing
+        stands out at all."""
+        pays = max((finding.share or 0.0 for finding in self.findings), default=0.0)
+        for limit in self.rest.limits:
+            is_choice = limit.kind not in _EVERYWHERE
+            if (is_choice and limit.share > pays) or (not self.findings and not self.rest.is_busy):
+                return limit
+        return None

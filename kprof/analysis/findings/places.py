@@ -65,12 +65,9 @@ def _late_start(summary: Summary, cause: ExplainedFinding, ordinal: int) -> Wher
 def _candidates(summary: Summary, cause: ExplainedFinding) -> list[_Rows]:
     """From the most telling rows to the least; the first that the trace has is taken."""
     region = _region_is(summary, cause)
-    if cause.link is not None:
-        source, destination = cause.link
-        peer = f"peer = {source}" if source >= 0 else "peer >= 0"
-        rank = f"c.rank = {destination}" if destination >= 0 else "true"
+    if cause.links:
         waits = "region_id IN (SELECT id FROM regions WHERE category IN ('wait', 'sync'))"
-        held_up = f"{peer} AND {rank} AND {waits}"
+        held_up = f"({' OR '.join(_is_on(*link) for link in cause.links)}) AND {waits}"
         return [_Rows(held_up, f"{waits} AND NOT ({held_up})")]
     ranks = f"c.rank IN ({_numbers(cause.ranks)})" if cause.ranks else "true"
     blocks = f"block IN ({_numbers(cause.blocks)})" if cause.blocks else "true"
@@ -82,6 +79,12 @@ def _candidates(summary: Summary, cause: ExplainedFinding) -> list[_Rows]:
         *(_Rows(f"{region} AND {rows}", f"{region} AND NOT ({rows})") for rows in about),
         _Rows(region, "false"),
     ]
+
+
+def _is_on(source: int, destination: int) -> str:
+    """Waits for one source on one destination; either may be every one."""
+    peer = f"peer = {int(source)}" if source >= 0 else "peer >= 0"
+    return f"({peer} AND c.rank = {int(destination)})" if destination >= 0 else f"({peer})"
 
 
 def _region_is(summary: Summary, cause: ExplainedFinding) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.dependencies.critical_path import critical_regions
-from kprof.analysis.explain import ExplainedFinding
+from kprof.analysis.explain import ExplainedFinding, TraceExplanation
 from kprof.analysis.findings.model import Rest
 from kprof.analysis.warmup import steady_efficiency
 from kprof.analysis.wording import duration, listed, percent
@@ -15,35 +16,36 @@ from kprof.errors import SelectionError
 if TYPE_CHECKING:
     from kprof.analysis.summary import Summary
 
-# From this part of their time on blocks are busy enough that nothing has to be explained.
-_IS_BUSY: Final = 0.8
+_IS_LITTLE: Final = 0.05
 _MOST_NAMED: Final = 3
 _LEAST_NAMED: Final = 0.1
 
 
-def rest_of(summary: Summary, causes: Sequence[ExplainedFinding], total_ns: float) -> Rest:
+def rest_of(
+    summary: Summary, explanation: TraceExplanation, causes: Sequence[ExplainedFinding]
+) -> Rest:
     """How much the findings explain together, and what is left; needs the ranks on one clock."""
     explained = min(1.0, sum(cause.share for cause in causes))
     table = steady_efficiency(summary)
     useful = float(table["parallel_efficiency"].iloc[0]) if len(table) else 1.0
     unexplained = max(0.0, 1.0 - explained - useful)
     made_of = _made_of(summary)
+    rest = Rest("", explained, useful, unexplained, explanation.limits, made_of)
     if causes:
-        text = _after_findings(explained, unexplained, total_ns, made_of)
-    elif useful >= _IS_BUSY:
+        text = _after_findings(rest, explanation.total_ns)
+    elif rest.is_busy:
         text = f"Nothing stands out: blocks do useful work {percent(useful)} of the time"
     else:
-        text = "No single rank, block, link or call is to blame" + _path(made_of)
-    return Rest(text, explained, useful, unexplained, made_of)
+        text = f"No single rank, block, link or call is to blame{_path(made_of)}"
+    return replace(rest, sentence=text)
 
 
-def _after_findings(
-    explained: float, unexplained: float, total_ns: float, made_of: tuple[tuple[str, float], ...]
-) -> str:
-    together = f"Together the findings would save {percent(explained)} of {duration(total_ns)}"
-    if unexplained < 0.05:
-        return f"{together}; no more than that is lost"
-    return f"{together}; {percent(unexplained)} is lost to nothing that they name{_path(made_of)}"
+def _after_findings(rest: Rest, total_ns: float) -> str:
+    unexplained = rest.unexplained or 0.0
+    together = f"Together the findings explain {percent(rest.explained)} of {duration(total_ns)}"
+    if unexplained < _IS_LITTLE:
+        return f"{together}, and little else is lost"
+    return f"{together}; {percent(unexplained)} stays unexplained{_path(rest.made_of)}"
 
 
 def _path(made_of: tuple[tuple[str, float], ...]) -> str:

@@ -47,11 +47,15 @@ def find(summary: Summary) -> Findings:
     if not summary.trace.is_on_one_clock:
         return _rank_by_rank(summary, doubts, taken_out)
     explanation = explain_summary(summary)
-    causes = [_of_all(summary, c) for c in explanation.findings if c.kind not in taken_out]
+    causes = [
+        _of_all(summary, cause)
+        for cause in explanation.findings
+        if cause.kind not in taken_out and not _is_usual(cause)
+    ]
     return Findings(
         (*doubts, *_of_sample(explanation)),
         tuple(_in_words(summary, explanation, causes)),
-        rest_of(summary, causes, explanation.total_ns),
+        rest_of(summary, explanation, causes),
         explanation.ordinals,
         explanation.num_calls,
         explanation.total_ns,
@@ -89,17 +93,30 @@ def _rank_by_rank(
     for rank in ranks[:_MOST_RANKS]:
         own = summary.select(ranks=(rank,))
         explanation = explain_summary(own)
-        causes = [
-            replace(cause, ranks=(rank,))
-            for cause in explanation.findings
-            if cause.kind not in taken_out
-        ]
-        found += _in_words(own, explanation, causes)
-    found.sort(key=lambda finding: -(finding.gain_ns or 0.0))
+        kept = [cause for cause in explanation.findings if cause.kind not in taken_out]
+        found += _in_words(own, explanation, [replace(cause, ranks=(rank,)) for cause in kept])
+    found = _alike(found)
     names = _names([finding.cause for finding in found])
     named = tuple(replace(f, id=name) for f, name in zip(found, names, strict=True))
     said = "" if found else "No rank by itself has anything that would make its calls shorter"
     return Findings(tuple(doubts), named, Rest(said, 0.0))
+
+
+def _alike(found: list[Finding]) -> list[Finding]:
+    """Counts first, then by gain. What several ranks have alike is one finding, that of the rank with the largest
+    gain, which names them all."""
+    groups: dict[object, list[Finding]] = {}
+    for finding in sorted(found, key=lambda finding: (finding.is_timed, -(finding.gain_ns or 0.0))):
+        cause = finding.cause
+        is_own = cause.ranks if not finding.is_timed else ()
+        groups.setdefault((cause.kind, cause.blocks, cause.region, is_own), []).append(finding)
+    united = []
+    for first, *others in groups.values():
+        ranks = tuple(sorted({rank for f in (first, *others) for rank in f.cause.ranks}))
+        cause = replace(first.cause, ranks=ranks, places=())
+        text = words.sentence(cause, len(first.cause.gains_ns)) if others else first.sentence
+        united.append(replace(first, cause=cause, sentence=text))
+    return united
 
 
 def _by_count(summary: Summary, doubts: list[Doubt], taken_out: frozenset[FindingKind]) -> Findings:
@@ -126,6 +143,12 @@ def _by_count(summary: Summary, doubts: list[Doubt], taken_out: frozenset[Findin
     if FindingKind.UNEVEN_WORK in taken_out:
         said = "Nothing else can be said about this recording"
     return Findings(tuple(doubts), tuple(found), Rest(said, 0.0), num_calls=num_calls)
+
+
+def _is_usual(cause: ExplainedFinding) -> bool:
+    """What most calls are like is how calls are, and no call of them is slow."""
+    is_most = 2 * len(cause.calls) > len(cause.gains_ns)
+    return cause.kind is FindingKind.SLOW_CALL and is_most
 
 
 def _of_all(summary: Summary, cause: ExplainedFinding) -> ExplainedFinding:

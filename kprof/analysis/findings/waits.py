@@ -33,11 +33,11 @@ def waits_of(summary: Summary, causes: Sequence[ExplainedFinding]) -> list[tuple
 
 
 def _is_for(waits: pd.DataFrame, cause: ExplainedFinding) -> pd.Series:
-    if cause.link is not None:
-        source, destination = cause.link
-        is_its = waits["peer"] == source if source >= 0 else waits["peer"] >= 0
-        return is_its & (waits["rank"] == destination) if destination >= 0 else is_its
-    return waits["peer"].isin(cause.ranks)
+    is_its = waits["peer"].isin(cause.ranks)
+    for source, destination in cause.links:
+        is_from = waits["peer"] == source if source >= 0 else waits["peer"] >= 0
+        is_its |= is_from & (waits["rank"] == destination) if destination >= 0 else is_from
+    return is_its
 
 
 def _by_region(waits: pd.DataFrame, total_ns: int) -> tuple[Caused, ...]:

@@ -27,8 +27,9 @@ def advice(summary: Summary, cause: ExplainedFinding) -> str:
 
 def key(cause: ExplainedFinding) -> str:
     """The place of a finding for its id: rank-3, blocks-3-7, link-1-2, the region where it has no place."""
-    if cause.link is not None:
-        return f"link-{'-'.join('all' if end < 0 else str(end) for end in cause.link)}"
+    if cause.links:
+        ends = ["all" if end < 0 else str(end) for link in cause.links[:2] for end in link]
+        return f"link-{'-'.join(ends)}"
     parts = [
         f"{name}-{'-'.join(map(str, numbers[:4]))}"
         for name, numbers in (("rank", cause.ranks), ("block", cause.blocks))
@@ -46,7 +47,8 @@ def details(cause: ExplainedFinding, waits: Sequence[Caused], total_ns: float) -
         lines.append(f"In {members('call', cause.calls)}")
     for wait in waits[:2]:
         lines.append(
-            f"{members('Rank', wait.ranks, 4)} {'waits' if len(wait.ranks) == 1 else 'wait'} for it in {wait.region}: "
+            f"{members('Rank', wait.ranks, 4)} {'waits' if len(wait.ranks) == 1 else 'wait'} for "
+            f"{members('rank', wait.peers, 4)} in {wait.region}: "
             f"{percent(wait.share)} of block time"
         )
     return tuple(lines)

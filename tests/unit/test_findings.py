@@ -1,0 +1,343 @@
+"""What is said of a run: what pays first, doubts as banners that take findings out, and the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from kprof import analysis
+from kprof.analysis import Doubt, DoubtKind, FindingKind, Findings, Summary
+from kprof.analysis.explain import Limit, LimitKind
+from kprof.analysis.findings.model import Rest
+from kprof.analysis.findings.outliers import counts_that_stand_out, medians_of_others
+from kprof.capture.directory import event_schema
+from kprof.capture.manifest import ArenaUse, EventCounts
+from kprof.trace import Trace
+from planted import Plant, simulate
+from synthetic import TraceBuilder
+
+PAIR = """
+REGION(R_SEND, "send", send, peer:8, slot:24)
+REGION(R_WAIT, "wait", wait, peer:8, slot:24)
+REGION(R_WORK, "work", compute)
+FLOW(R_SEND, R_WAIT)
+"""
+
+
+def found_in(trace: Trace) -> Findings:
+    return analysis.find(Summary.of(trace))
+
+
+def doubt(found: Findings, kind: DoubtKind) -> Doubt:
+    return next(doubt for doubt in found.doubts if doubt.kind is kind)
+
+
+def kinds(found: Findings) -> set[DoubtKind]:
+    return {doubt.kind for doubt in found.doubts}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_balanced_run_has_no_findings_and_no_doubts(seed: int) -> None:
+    found = found_in(simulate(Plant(seed=seed)))
+    assert (found.findings, found.doubts) == ((), ())
+    assert found.headline.startswith("Nothing stands out: blocks do useful work 8")
+    assert found.advice == ""
+
+
+@pytest.mark.parametrize(
+    ("plant", "kind", "ranks", "blocks"),
+    [
+        (Plant(tokens_of={3: 3.0}), FindingKind.UNEVEN_WORK, (3,), ()),
+        (Plant(num_ranks=2, tokens_of={1: 3.0}), FindingKind.UNEVEN_WORK, (1,), ()),
+        (Plant(start_late_ns={5: 60_000}), FindingKind.LATE_START, (5,), ()),
+        (Plant(send_late_ns={2: 30_000}), FindingKind.IDLE_GAP, (2,), ()),
+        (Plant(heavy_blocks={(4, 7): 4.0}), FindingKind.UNEVEN_WORK, (4,), (7,)),
+        (Plant(slow_blocks={(3, 9): 10.0}), FindingKind.SLOW, (3,), (9,)),
+    ],
+)
+def test_the_planted_cause_comes_first(
+    plant: Plant, kind: FindingKind, ranks: tuple[int, ...], blocks: tuple[int, ...]
+) -> None:
+    found = found_in(simulate(plant))
+    first = found.findings[0]
+    assert (first.kind, first.cause.ranks, first.cause.blocks) == (kind, ranks, blocks)
+    assert found.headline == first.sentence
+    assert len(first.sentence.split()) <= 25
+    assert sum(finding.cause.gain_ns for finding in found.findings) <= found.total_ns
+
+
+def test_waits_stand_under_their_cause_and_only_once() -> None:
+    summary = Summary.of(simulate(Plant(send_late_ns={2: 30_000, 6: 20_000})))
+    found = analysis.find(summary)
+    waits = [wait for finding in found.findings for wait in finding.waits]
+    peers = [(wait.region, peer) for wait in waits for peer in wait.peers]
+    assert {peer for _, peer in peers} == {2, 6}
+    assert len(peers) == len(set(peers))
+    blamed = analysis.blame(summary)
+    is_foreign = blamed["rank"] != blamed["peer"]
+    expected = blamed[is_foreign & blamed["peer"].isin([2, 6])]["wait_ns"].sum()
+    assert sum(wait.wait_ns for wait in waits) == expected
+
+
+def lossy(counts: EventCounts, **options: object) -> Trace:
+    build = TraceBuilder(PAIR, 2, **options)  # type: ignore[arg-type]
+    build.span(rank=0, region="work", start_ns=0, duration_ns=10)
+    manifest = build.manifest()
+    ranks = tuple(msgspec.structs.replace(info, counts=counts) for info in manifest.ranks)
+    return Trace.from_table(msgspec.structs.replace(manifest, ranks=ranks), build.table())
+
+
+@pytest.mark.parametrize(
+    ("counts", "kind", "words"),
+    [
+        (EventCounts(recorded=90, dropped=10), DoubtKind.LOST_EVENTS, "lost 20 events, 10 % of"),
+        (EventCounts(recorded=90, open=1), DoubtKind.OPEN_SPANS, "never ended"),
+        (EventCounts(recorded=90, saturated=2), DoubtKind.UNREADABLE, "4 spans longer than a"),
+        (EventCounts(recorded=90, clamped=1), DoubtKind.UNREADABLE, "2 payload values that did"),
+        (EventCounts(recorded=90, unknown_region=1), DoubtKind.UNREADABLE, "of undeclared regions"),
+        (EventCounts(recorded=90, torn_chunks=1), DoubtKind.UNREADABLE, "2 chunks that were being"),
+    ],
+)
+def test_each_loss_has_its_sentence(counts: EventCounts, kind: DoubtKind, words: str) -> None:
+    assert words in doubt(found_in(lossy(counts)), kind).sentence
+
+
+def test_lost_events_say_which_arena_would_have_held_them() -> None:
+    trace = lossy(EventCounts(recorded=90, dropped=10))
+    infos = [
+        msgspec.structs.replace(info, arena=ArenaUse(1 << 20, 1 << 20, (64 << 20) + 1))
+        for info in trace.manifest.ranks
+    ]
+    bigger = msgspec.structs.replace(trace.manifest, ranks=tuple(infos))
+    found = found_in(Trace.from_table(bigger, event_schema().empty_table()))
+    assert "with --arena-size 65MiB" in doubt(found, DoubtKind.LOST_EVENTS).remedy
+
+
+def test_a_missing_rank_is_named() -> None:
+    missing = doubt(found_in(lossy(EventCounts(), missing_ranks=(1,))), DoubtKind.MISSING_RANKS)
+    assert missing.ranks == (1,)
+    assert missing.is_grave
+
+
+@pytest.mark.parametrize(("dropped", "said"), [(100_000, []), (3, [(1,)])])
+def test_too_many_lost_events_leave_nothing_else_to_say(
+    dropped: int, said: list[tuple[int, ...]]
+) -> None:
+    plant = Plant(num_ranks=4, tokens_of={1: 4.0}, dropped={2: dropped}, seed=3)
+    found = found_in(simulate(plant))
+    assert [finding.cause.ranks for finding in found.findings] == said
+    assert doubt(found, DoubtKind.LOST_EVENTS).is_grave == (not said)
+    assert ("Nothing else can be said" in found.headline) == (not said)
+
+
+def test_violated_causality_takes_out_what_compares_clocks() -> None:
+    build = TraceBuilder(PAIR, 2, bound_ns=10.0)
+    build.span(rank=0, region="send", start_ns=500, duration_ns=5, peer=1, slot=0)
+    build.span(rank=1, region="wait", start_ns=0, duration_ns=100, peer=0, slot=0)
+    found = found_in(build.trace())
+    violated = doubt(found, DoubtKind.CAUSALITY)
+    assert violated.is_grave
+    assert violated.evidence == {"violations": 1, "violations_beyond_bound": 1}
+    assert violated.takes_out == {FindingKind.LATE_START, FindingKind.SLOW_TRANSFER}
+    assert not violated.takes_out & {finding.kind for finding in found.findings}
+
+
+def test_unmatched_flows_are_counted() -> None:
+    build = TraceBuilder(PAIR, 2)
+    build.span(rank=0, region="send", start_ns=0, duration_ns=5, peer=1, slot=0)
+    said = doubt(found_in(build.trace()), DoubtKind.UNMATCHED_FLOWS).sentence
+    assert said == "1 send released no recorded wait, and 0 waits have no recorded send"
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_no_events_at_all(num_ranks: int) -> None:
+    found = found_in(TraceBuilder(PAIR, num_ranks).trace())
+    assert found.headline.startswith("The capture holds no events")
+
+
+@pytest.mark.parametrize(
+    ("plant", "kind"),
+    [
+        (Plant(num_ranks=1, num_blocks=1), DoubtKind.ONE_BLOCK),
+        (Plant(num_ranks=1), DoubtKind.ONE_RANK),
+        (Plant(num_launches=1), DoubtKind.ONE_CALL),
+    ],
+)
+def test_where_there_is_nothing_to_compare_with_it_is_said(plant: Plant, kind: DoubtKind) -> None:
+    found = found_in(simulate(plant))
+    assert kind in kinds(found)
+    assert not any(doubt.is_grave for doubt in found.doubts)
+
+
+def test_without_flows_it_is_said_what_cannot_be_known() -> None:
+    regions = 'REGION(R_WAIT, "wait", wait, peer:8)\nREGION(R_WORK, "work", compute)'
+    build = TraceBuilder(regions, 2)
+    for rank in range(2):
+        build.span(rank=rank, region="work", start_ns=0, duration_ns=10)
+        build.span(rank=rank, region="wait", start_ns=10, duration_ns=10, peer=1 - rank)
+    assert DoubtKind.NO_FLOWS in kinds(found_in(build.trace()))
+
+
+def test_ranks_without_one_clock_are_judged_by_themselves() -> None:
+    found = found_in(simulate(Plant(tokens_of={3: 3.0}, is_aligned=False)))
+    assert doubt(found, DoubtKind.UNALIGNED_CLOCKS).is_grave
+    by_count, by_itself = found.findings
+    assert (by_count.kind, by_count.cause.ranks, by_count.gain_ns) == (
+        FindingKind.UNEVEN_WORK,
+        (3,),
+        None,
+    )
+    assert (by_itself.cause.ranks, by_itself.cause.blocks) == (tuple(range(8)), (3, 11))
+    assert by_itself.gain_ns is not None
+
+
+def on_cpu(trace: Trace, num_cores: int) -> Trace:
+    ranks = tuple(
+        msgspec.structs.replace(info, target="cpu", num_cores=num_cores)
+        for info in trace.manifest.ranks
+    )
+    manifest = msgspec.structs.replace(trace.manifest, ranks=ranks)
+    columns = ", ".join(event_schema().names)
+    return Trace.from_table(manifest, trace.sql(f"SELECT {columns} FROM raw_events"))
+
+
+def test_ranks_that_share_cores_are_judged_by_counts_alone() -> None:
+    plant = Plant(
+        num_ranks=8, tokens_of={3: 3.0}, speed_of={6: 3.0}, start_late_ns={6: 60_000}, seed=2
+    )
+    found = found_in(on_cpu(simulate(plant), 2))
+    (uneven,) = found.findings
+    assert (uneven.kind, uneven.cause.ranks) == (FindingKind.UNEVEN_WORK, (3,))
+    assert (uneven.gain_ns, uneven.share, uneven.is_timed) == (None, None, False)
+    assert "% of the run" not in uneven.sentence
+    assert found.headline.startswith("Rank 3 has 2.9x as much to do")
+    shared = doubt(found, DoubtKind.SHARED_CORES)
+    assert shared.sentence.startswith("8 ranks share 2 cores")
+    assert shared.is_grave
+
+
+def test_even_counts_on_shared_cores_are_all_there_is_to_say() -> None:
+    found = found_in(on_cpu(simulate(Plant(speed_of={6: 3.0})), 2))
+    assert found.findings == ()
+    assert found.headline == "All ranks have about as many events in every region"
+
+
+@pytest.mark.parametrize("num_cores", [0, 8, 64])
+def test_ranks_with_cores_of_their_own_are_not_doubted(num_cores: int) -> None:
+    trace = on_cpu(simulate(Plant(num_ranks=8, start_late_ns={6: 60_000}, seed=2)), num_cores)
+    found = found_in(trace)
+    assert found.findings[0].kind is FindingKind.LATE_START
+    assert found.doubts == ()
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_advice_fits_the_device(target: str) -> None:
+    trace = simulate(Plant(speed_of={4: 3.0}))
+    ranks = tuple(msgspec.structs.replace(i, target=target) for i in trace.manifest.ranks)
+    manifest = msgspec.structs.replace(trace.manifest, ranks=ranks)
+    columns = ", ".join(event_schema().names)
+    table = trace.sql(f"SELECT {columns} FROM raw_events")
+    for finding in found_in(Trace.from_table(manifest, table)).findings:
+        assert ("power" in finding.advice) <= (target == "cuda")
+        assert not (finding.cause.blocks and "clocks" in finding.advice)
+
+
+def test_a_sample_of_calls_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant = Plant(num_ranks=2, num_launches=10, seed=1)
+    whole = Summary.of(simulate(plant))
+    flows = analysis.late_sender(whole)["flows"].sum()
+    ends = int(analysis.unmatched_flows(whole)[["sends", "waits"]].sum().sum())
+    monkeypatch.setattr("kprof.analysis.flow_sums.MAX_EVENTS_PAIRED", 10)
+    monkeypatch.setattr("kprof.analysis.flow_sums._EVENTS_SAMPLED", ends * 3 // 10)
+    monkeypatch.setattr(
+        "kprof.analysis.explain.explanation.MAX_SPANS", whole.trace.num_events() // 3
+    )
+    sampled = Summary.of(simulate(plant))
+    found = analysis.find(sampled)
+    paired = doubt(found, DoubtKind.SAMPLED_FLOWS)
+    assert "paired in 3 of 10 calls" in paired.sentence
+    assert paired.evidence["calls"] == [1, 5, 8]
+    assert analysis.late_sender(sampled)["flows"].sum() == pytest.approx(0.3 * flows, rel=0.1)
+    replayed = doubt(found, DoubtKind.SAMPLED_CALLS)
+    assert replayed.sentence.startswith("Of 10 calls 3 were replayed")
+    assert len(replayed.evidence["calls"]) == 3
+
+
+def test_a_design_that_costs_more_than_what_stands_out_is_the_headline() -> None:
+    lock = Limit(LimitKind.LOCK, "lock/acquire", 300.0, 0.3)
+    transfers = Limit(LimitKind.TRANSFERS, None, 900.0, 0.9)
+    found = found_in(simulate(Plant(heavy_blocks={(4, 7): 4.0})))
+    share = found.findings[0].share
+    assert share is not None
+    for limit in (lock, replace(lock, share=share + 0.1), transfers):
+        changed = replace(found, rest=replace(found.rest, limits=(limit,)))
+        is_first = limit.kind is LimitKind.LOCK and limit.share > share
+        assert ("lock/acquire" in changed.headline) == is_first
+    idle = Findings((), (), Rest("nobody is to blame", 0.0, 0.2, 0.8, (transfers,)))
+    assert idle.headline.startswith("Data is on its way: costs up to 90 %")
+    busy = Findings((), (), Rest("all are busy", 0.0, 0.9, 0.1, (transfers,)))
+    assert busy.headline == "all are busy"
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        Plant(num_ranks=4, heavy_blocks={(1, 3): 4.0}),
+        Plant(num_ranks=4, tokens_of={3: 3.0}, send_late_ns={3: 20_000}),
+        Plant(num_ranks=4, start_late_ns={1: 40_000}),
+    ],
+)
+def test_relabelling_ranks_and_blocks_relabels_findings_and_nothing_else(plant: Plant) -> None:
+    trace = simulate(plant)
+    other_rank, other_block = {0: 2, 1: 3, 2: 0, 3: 1}, {block: 15 - block for block in range(16)}
+    before = found_in(trace).findings
+    after = found_in(relabelled(trace, other_rank, other_block)).findings
+    assert len(before) == len(after) > 0
+    for one, other in zip(before, after, strict=True):
+        cause = other.cause
+        assert cause.ranks == tuple(other_rank[rank] for rank in one.cause.ranks)
+        assert cause.blocks == tuple(other_block[block] for block in one.cause.blocks)
+        assert cause.kind is one.kind
+        assert cause.region == one.cause.region
+        assert cause.gain_ns == pytest.approx(one.cause.gain_ns, rel=0.01)
+        assert cause.calls == one.cause.calls
+
+
+def relabelled(trace: Trace, ranks: dict[int, int], blocks: dict[int, int]) -> Trace:
+    """The same events with other numbers of ranks and blocks, in payloads too."""
+
+    def renamed(column: str, names: dict[int, int]) -> str:
+        pairs = " ".join(f"WHEN {old} THEN {new}" for old, new in names.items())
+        return f"CASE {column} {pairs} END"
+
+    peer = renamed("CAST(payload & 255 AS INTEGER)", ranks)
+    has_peer = ", ".join(
+        str(region.id) for region in trace.regions.regions if region.field("peer") is not None
+    )
+    columns = {name: name for name in event_schema().names} | {
+        "rank": renamed("rank", ranks),
+        "block": renamed("block", blocks),
+        "payload": f"CASE WHEN region IN ({has_peer}) THEN (payload >> 8 << 8) | {peer} ELSE payload END",
+    }
+    chosen = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
+    table = trace.sql(f"SELECT {chosen} FROM raw_events ORDER BY ALL").cast(event_schema())
+    infos = sorted(
+        (msgspec.structs.replace(i, rank=ranks[i.rank]) for i in trace.manifest.ranks),
+        key=lambda info: info.rank,
+    )
+    return Trace.from_table(msgspec.structs.replace(trace.manifest, ranks=tuple(infos)), table)
+
+
+def test_medians_of_others_leave_out_oneself() -> None:
+    import numpy as np
+
+    assert medians_of_others(np.array([1.0, 2.0, 10.0])).tolist() == [6.0, 5.5, 1.5]
+
+
+def test_random_routing_alone_does_not_stand_out() -> None:
+    import pandas as pd
+
+    assert counts_that_stand_out(pd.Series([4, 5, 6, 9])).empty
+    assert counts_that_stand_out(pd.Series([100, 100, 100, 300])).index.tolist() == [3]
