@@ -5,6 +5,7 @@ Triton keeps no state behind a variable's back, so whatever moves a track return
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -36,13 +37,14 @@ def _returns_track(function: _Function) -> _Function:
 def open_track(
     prof: Any, enabled: Any = True, *, place: Any = 0, _semantic: Any = None, _generator: Any = None
 ) -> Track:
-    """Opens the calling program's track, or in a Gluon partition the partition's; once in each.
+    """Opens the calling program's track, or in a Gluon partition the partition's; once in each, outside of loops.
 
     `prof` is what `kprof.triton.buffer` returned. With `prof=None` or `enabled=False` (a constexpr) this track and all
     calls with it compile to nothing. `place` is the partition's number among the `tracks_per_program` of the buffer.
     """
     if _constant(prof) is None or not _constant(enabled):
         return Track(())
+    _check_not_in_loop(_generator)
     *words, name = _parts_of_buffer(prof)
     partition = _partition(_generator)
     _check_launch(build_of(name), _semantic, is_partition=bool(partition))
@@ -317,6 +319,16 @@ def _check_launch(build: BuildKey, semantic: Any, *, is_partition: bool) -> None
         raise RecorderError(
             f"kprof.triton records kernels with num_ctas=1, and this one has {options.num_ctas}: "
             "the blocks of a cluster would write to one track"
+        )
+
+
+def _check_not_in_loop(generator: Any) -> None:
+    """Raises RecorderError there: a program has one place for each track. Loops of callers are not seen."""
+    around = getattr(generator, "scf_stack", ())
+    if any(isinstance(node, ast.For | ast.While) for node in around):
+        raise RecorderError(
+            "open_track() stands in a loop, where every turn would write over the track of the turn before; "
+            "open the track before the loop"
         )
 
 

@@ -95,6 +95,13 @@ def a_track_that_is_not_kept(x, prof):
 
 
 @triton.jit
+def a_track_in_a_loop(x, prof):
+    for _ in range(tl.program_id(0)):
+        track = kp.open_track(prof)
+        track = kp.mark(track, DONE)
+
+
+@triton.jit
 def fine(x, prof):
     track = kp.open_track(prof)
     track = kp.mark(track, DONE)
