@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from kprof.recording.launch_buffer import LaunchBuffer as LaunchBuffer
     from kprof.recording.process import recorder as recorder
     from kprof.recording.recorder import Recorder as Recorder
+    from kprof.recording.sessions import session as session
+    from kprof.recording.wanted import Wanted as Wanted
+    from kprof.recording.wanted import schedule as schedule
     from kprof.regions import RegionTable as RegionTable
     from kprof.run import Run as Run
     from kprof.trace import Trace as Trace
@@ -51,6 +54,9 @@ _LAZY = {
     "include_dir": "kprof.devices.build",
     "load_library": "kprof.devices.build",
     "recorder": "kprof.recording.process",
+    "schedule": "kprof.recording.wanted",
+    "session": "kprof.recording.sessions",
+    "Wanted": "kprof.recording.wanted",
 }
 __all__ = [
     "BuildOptions",
@@ -63,6 +69,7 @@ __all__ = [
     "SymmetricHeap",
     "TorchGroup",
     "Trace",
+    "Wanted",
     "analysis",
     "errors",
     "export",
@@ -71,6 +78,8 @@ __all__ = [
     "open",
     "recorder",
     "report",
+    "schedule",
+    "session",
 ]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kprof.errors import KprofError
-from kprof.trace.selection import parse_size_bytes
+from kprof.trace.selection import parse_numbers, parse_size_bytes
 from kprof_cli.info import describe_overhead
 from kprof_cli.options import ForceOption, OutputOption
 from kprof_cli.output import note, say
@@ -51,6 +51,30 @@ InductorOption = Annotated[
 ]
 
 
+_PANEL = "What is recorded"
+SkipOption = Annotated[
+    int, typer.Option(help="Leave out the first calls of each kernel.", rich_help_panel=_PANEL)
+]
+CallsOption = Annotated[
+    int, typer.Option(help="Record this many calls; 0 for all.", rich_help_panel=_PANEL)
+]
+EveryOption = Annotated[
+    int, typer.Option(help="Begin again after this many calls.", rich_help_panel=_PANEL)
+]
+TimesOption = Annotated[
+    int, typer.Option(help="Begin so often; 0 without end.", rich_help_panel=_PANEL)
+]
+OnlyRanksOption = Annotated[
+    str | None, typer.Option(help="Record these ranks, like 0,3.", rich_help_panel=_PANEL)
+]
+OnlyBlocksOption = Annotated[
+    str | None, typer.Option(help="Record these blocks, like 0-15.", rich_help_panel=_PANEL)
+]
+OnlyWarpsOption = Annotated[
+    str | None, typer.Option(help="Record these warps of a block, like 0.", rich_help_panel=_PANEL)
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
@@ -69,6 +93,13 @@ def record(
     measure_overhead: OverheadOption = False,
     inductor: InductorOption = False,
     force: ForceOption = False,
+    skip: SkipOption = 0,
+    calls: CallsOption = 0,
+    every: EveryOption = 0,
+    times: TimesOption = 0,
+    ranks: OnlyRanksOption = None,
+    blocks: OnlyBlocksOption = None,
+    warps: OnlyWarpsOption = None,
 ) -> None:
     """Run a workload with recording on and write its capture.
 
@@ -77,7 +108,12 @@ def record(
     Ctrl-C is passed on and what was recorded is kept; a second one saves what ranks that hang have recorded, and kills.
     """
     from kprof.recording.record import RecordRequest
+    from kprof.recording.wanted import Wanted
 
+    numbers = {"ranks": ranks, "blocks": blocks, "warps": warps}
+    only = {
+        name: parse_numbers(text, f"--{name}") for name, text in numbers.items() if text is not None
+    }
     request = RecordRequest(
         command=tuple(command),
         output=output,
@@ -86,6 +122,7 @@ def record(
         force=force,
         measure_overhead=measure_overhead,
         startup_dir=_inductor_startup_dir() if inductor else None,
+        wanted=Wanted(skip, calls, every, times, **only),
     )
     recording = record_and_summarise(request)
     if strict and recording.losses and recording.exit_code == 0:

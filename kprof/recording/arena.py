@@ -14,6 +14,7 @@ from kprof import abi
 from kprof.devices.memory import allocate
 from kprof.recording.arena_state import ArenaState, Handed, byte_range, read_arena, read_control
 from kprof.recording.launch_buffer import NO_CHUNK, LaunchBuffer
+from kprof.recording.wanted import EVERYTHING, Wanted
 
 assert abi.CONTROL.fields is not None
 _LIMIT_OFFSET: Final = abi.CONTROL.fields["chunks_per_cursor"][1]
@@ -22,18 +23,27 @@ _IS_OFF_OFFSET: Final = abi.SWITCHES_OFFSET
 _new_tuple: Final = tuple.__new__
 
 
+def _switches(wanted: Wanted) -> np.ndarray:
+    """What leaves out all other blocks and warps; zeros leave out nothing."""
+    switches = np.zeros((), abi.SWITCHES)
+    if wanted.blocks:
+        switches["first_block"], switches["num_blocks"] = wanted.blocks[0], len(wanted.blocks)
+    switches["warps"] = sum(1 << warp for warp in wanted.warps)
+    return switches
+
+
 class Arena:
     """One rank's arena of at most `size_bytes`; raises ArenaError when not even one chunk fits.
 
     `limits` are what a launch may claim: chunks of each cursor, and the number of cursors.
     """
 
-    def __init__(self, size_bytes: int, device: str = "cpu") -> None:
+    def __init__(self, size_bytes: int, device: str = "cpu", wanted: Wanted = EVERYTHING) -> None:
         self.geometry = abi.ArenaGeometry.for_bytes(size_bytes)
         self._memory = allocate(self.geometry.size_bytes, device)
         self.address: int = self._memory.address
         self.limits: tuple[int, int] = self.geometry.chunks_per_cursor, self.geometry.num_cursors
-        self._switches = np.zeros((), abi.SWITCHES)
+        self._switches = _switches(wanted)
         self._first_reserved: int = self.geometry.num_chunks
         self._num_reserved_wanted = 0
         self._has_claiming_launches = False

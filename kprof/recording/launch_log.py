@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kprof.recording.region_ids import RegionIds
+from kprof.recording.wanted import EVERYTHING, Wanted
 from kprof.regions import RegionsLike, RegionTable
 
 
@@ -29,7 +30,7 @@ _new_tuple: Final = tuple.__new__
 class LaunchLog:
     """Launches in their order; `num_kept` of them are in parts that stay. Raises RegionError for bad regions."""
 
-    def __init__(self, regions: RegionsLike) -> None:
+    def __init__(self, regions: RegionsLike, wanted: Wanted = EVERYTHING) -> None:
         self.region_ids = RegionIds()
         self.num_kept = 0
         self._default_regions = RegionTable.of(regions)
@@ -40,9 +41,20 @@ class LaunchLog:
         )
         self._rows: list[LaunchRow] = []
         self._num_of_kernel: dict[str, int] = {}
+        self._wanted = wanted
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def is_wanted(self, kernel: str) -> bool:
+        """Whether the next launch of this kernel is recorded; where it is not, it is counted."""
+        if not self._wanted.has_window:
+            return True
+        ordinal = self._num_of_kernel.get(kernel, 0)
+        if self._wanted.has_call(ordinal):
+            return True
+        self._num_of_kernel[kernel] = ordinal + 1
+        return False
 
     def add(
         self, kernel: str, regions: RegionsLike, num_blocks: int, threads_per_block: int

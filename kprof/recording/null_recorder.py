@@ -36,6 +36,9 @@ class AnyRecorder(Protocol):
     def resume(self) -> None:
         """Record again."""
 
+    def step(self) -> None:
+        """End a step of the workload."""
+
     def align(self, group: Group) -> None:
         """Calibrate the ranks' clocks against each other."""
 
@@ -79,6 +82,9 @@ class NullRecorder:
 
     def resume(self) -> None:
         """Nothing to resume."""
+
+    def step(self) -> None:
+        """No schedule to tell."""
 
     def align(self, group: Group) -> None:
         """Nothing to align."""

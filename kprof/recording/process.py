@@ -6,8 +6,9 @@ where the machine does not let it record (disk, memory, device, a rank that is t
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,7 @@ from kprof.recording import lifetime, saver
 from kprof.recording.launch_buffer import LaunchBuffer
 from kprof.recording.null_recorder import AnyRecorder, NullRecorder
 from kprof.recording.recorder import DEFAULT_ARENA_BYTES, Recorder
+from kprof.recording.wanted import Schedule, Wanted
 
 if TYPE_CHECKING:
     from kprof.recording.overhead import LaunchTimer
@@ -34,6 +36,8 @@ RECORD_DIR_VARIABLE: Final = "KPROF_RECORD_DIR"
 # Set by `kprof record --measure-overhead`, with and without recording: where ranks leave how long their launches took.
 TIMINGS_DIR_VARIABLE: Final = "KPROF_TIMINGS_DIR"
 ARENA_BYTES_VARIABLE: Final = "KPROF_ARENA_BYTES"
+# What of the run is recorded: Wanted.to_text().
+WANTED_VARIABLE: Final = "KPROF_WANTED"
 # What the machine refuses. Mistakes in the call (regions, rank) are raised: they are the workload's own.
 _REFUSALS: Final = (
     ArenaError,
@@ -80,6 +84,20 @@ class _TimedNullRecorder(NullRecorder):
 
 _process_recorder: AnyRecorder | None = None
 _pid_of_recorder = 0
+_session_recorder: Recorder | None = None
+
+
+@contextlib.contextmanager
+def serving(active: Recorder) -> Iterator[None]:
+    """Have `recorder` return this one meanwhile; raises RecorderError inside of another session."""
+    global _session_recorder
+    if _session_recorder is not None:
+        raise RecorderError("a session is open already; close it before the next one begins")
+    _session_recorder = active
+    try:
+        yield
+    finally:
+        _session_recorder = None
 
 
 def recorder(
@@ -88,14 +106,18 @@ def recorder(
     device: str = "cpu",
     rank: int | None = None,
     world_size: int | None = None,
+    schedule: Schedule | None = None,
 ) -> AnyRecorder:
     """This process's recorder: recording under `kprof record`, off otherwise. Later calls return the same one.
 
     Rank and world size come from the launcher's environment (torchrun, Slurm, MPI) unless given. What was recorded is
     written at exit, on SIGTERM and on SIGINT too. A forked child has no recorder until it asks for one, with a rank of
-    its own. Where recording is impossible the recorder is off, and one line on stderr says why.
+    its own. With a `schedule` (kprof.schedule) only some steps are recorded; `recorder.step()` ends a step. Where
+    recording is impossible the recorder is off, and one line on stderr says why.
     """
     global _process_recorder, _pid_of_recorder
+    if _session_recorder is not None:
+        return _session_recorder
     directory, timings = (
         os.environ.get(name) for name in (RECORD_DIR_VARIABLE, TIMINGS_DIR_VARIABLE)
     )
@@ -110,7 +132,9 @@ def recorder(
         lifetime.end_well_on_signals()
         saver.start()
         if directory:
-            _process_recorder = _open(Path(directory), rank, world_size, regions, device, timer)
+            _process_recorder = _open(
+                Path(directory), rank, world_size, regions, device, timer, schedule
+            )
         else:
             _process_recorder = _TimedNullRecorder(timer)
             lifetime.close_at_exit(_process_recorder)
@@ -125,6 +149,7 @@ def _open(
     regions: RegionsLike,
     device: str,
     timer: LaunchTimer | None,
+    schedule: Schedule | None,
 ) -> AnyRecorder:
     try:
         return Recorder(
@@ -135,6 +160,8 @@ def _open(
             device=device,
             arena_bytes=_arena_bytes(),
             timer=timer,
+            wanted=Wanted.from_text(os.environ.get(WANTED_VARIABLE, "{}")),
+            schedule=schedule,
         )
     except _REFUSALS as error:
         from kprof.capture.claims import leave_message

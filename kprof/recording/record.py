@@ -35,11 +35,16 @@ from kprof.capture.losses import describe_losses, name_ranks
 from kprof.errors import WorkloadError
 from kprof.recording.finishing import finish, make_manifest
 from kprof.recording.lifetime import open_recorders
-from kprof.recording.process import ARENA_BYTES_VARIABLE, RECORD_DIR_VARIABLE
+from kprof.recording.process import (
+    ARENA_BYTES_VARIABLE,
+    RECORD_DIR_VARIABLE,
+    WANTED_VARIABLE,
+)
 from kprof.recording.recorder import DEFAULT_ARENA_BYTES
 from kprof.recording.recover import locked, now_utc, refuse_open_ranks
 from kprof.recording.runs import Measured, Outcome, describe_exit, run_four_times, run_once
 from kprof.recording.stopping import Say, processes_of
+from kprof.recording.wanted import EVERYTHING, Wanted
 
 # The payload field `peer` of our kernels is 8 bits wide, and its largest value means "did not fit".
 MAX_PROCS: Final = 255
@@ -60,6 +65,7 @@ class RecordRequest:
     force: bool = False
     measure_overhead: bool = False
     startup_dir: Path | None = None
+    wanted: Wanted = EVERYTHING
 
 
 @dataclass(frozen=True)
@@ -218,6 +224,7 @@ def _environment(request: RecordRequest, directory: Path) -> dict[str, str]:
     environment = os.environ | {
         RECORD_DIR_VARIABLE: str(directory),
         ARENA_BYTES_VARIABLE: str(request.arena_bytes),
+        WANTED_VARIABLE: request.wanted.to_text(),
     }
     if request.startup_dir is not None:
         others = environment.get("PYTHONPATH")

@@ -28,6 +28,7 @@ from kprof.recording import lifetime, saver
 from kprof.recording.interrupts import deferring_signals
 from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer
 from kprof.recording.null_recorder import DEFAULT_ALIGN_EVERY_S
+from kprof.recording.wanted import EVERYTHING, Schedule, Wanted
 
 if TYPE_CHECKING:
     from kprof.capture.manifest import RankInfo
@@ -67,6 +68,8 @@ class Recorder:
         device: str = "cpu",
         arena_bytes: int = DEFAULT_ARENA_BYTES,
         timer: LaunchTimer | None = None,
+        wanted: Wanted = EVERYTHING,
+        schedule: Schedule | None = None,
     ) -> None:
         from kprof.capture.claims import Claim
         from kprof.recording.launch_log import LaunchLog
@@ -79,7 +82,10 @@ class Recorder:
         self.world_size = world_size
         self._directory = directory
         self._timer = timer
-        self._launches = LaunchLog(regions)
+        self._wanted = wanted
+        self._schedule = schedule
+        self._num_steps = 0
+        self._launches = LaunchLog(regions, wanted)
         self._notes: list[str] = []
         self._num_torch_traces = 0
         self._lock = threading.Lock()
@@ -89,6 +95,7 @@ class Recorder:
         self._claim = Claim(directory, rank)
         try:
             self._open(device, arena_bytes)
+            self._set_paused(not self._is_active())
             self._announce()
         except BaseException:
             lifetime.discard(directory, rank)
@@ -109,7 +116,7 @@ class Recorder:
         self._is_capturing = capture_reader(device)
         self._clock = measure_clock(device)
         self._clocks = ClockKeeper(self._directory, self.rank, device, self._clock)
-        self._arena = Arena(arena_bytes, device)
+        self._arena = Arena(arena_bytes, device, self._wanted)
         self._arena.prepare_snapshots()
         self._probe = measure_probe_cost(device, self._clock)
         self._decoder = Decoder(
@@ -154,7 +161,7 @@ class Recorder:
         if self._is_closed:
             return self._launch_closed(kernel)
         is_captured = is_replayed or self._is_capturing()
-        if self._is_paused and not is_captured:
+        if not is_captured and (self._is_paused or not self._launches.is_wanted(kernel)):
             return NULL_BUFFER
         self._clocks.note_launch()
         row = self._launches.add(kernel, regions, num_blocks, threads_per_block)
@@ -164,6 +171,7 @@ class Recorder:
             self._timer.mark(kernel)
         if is_captured:
             self._decoder.replays.add(row)
+        if is_captured or self._wanted.has_filter:
             return self._arena.switched_buffer(number)
         return self._arena.launch_buffer(number, num_blocks, tracks_per_block)
 
@@ -185,7 +193,16 @@ class Recorder:
         """Record again, also in graphs that were captured before or during the pause. See `pause`."""
         self._set_paused(False)
 
+    def step(self) -> None:
+        """A step of the workload has ended: the schedule says whether the next one is recorded."""
+        self._num_steps += 1
+        self._set_paused(not self._is_active())
+
+    def _is_active(self) -> bool:
+        return self._schedule is None or self._schedule(self._num_steps)
+
     def _set_paused(self, is_paused: bool) -> None:
+        is_paused = is_paused or not self._wanted.has_rank(self.rank)
         if self._is_closed or is_paused == self._is_paused:
             return
         if self._is_capturing():
@@ -330,12 +347,26 @@ class Recorder:
         from kprof.capture.rank_summary import write_summary
 
         self._clocks.write()
+        self._note_what_was_left_out()
         info = self._info(self._decoder, self._launches.rows())
         self._parts.finish(info)
         write_rank_info(self._directory, info)
         # Readers make a summary that is missing: not worth failing for.
         with contextlib.suppress(CaptureError):
             write_summary(self._directory, info, self.world_size)
+
+    def _note_what_was_left_out(self) -> None:
+        """Nobody should take for a quiet rank what is one that records nothing."""
+        if not self._wanted.has_rank(self.rank):
+            self.note(f"rank {self.rank} is not among the ranks to record")
+        elif self._decoder.tally.counts.recorded + self._decoder.tally.counts.dropped:
+            return
+        elif self._schedule is not None:
+            self.note(
+                f"the schedule left out everything in the {self._num_steps} steps of this run"
+            )
+        elif self._wanted != EVERYTHING:
+            self.note(f"nothing of this run is among what was to be recorded ({self._wanted})")
 
     def _let_go(self) -> None:
         self._is_closed = True

@@ -1,0 +1,133 @@
+"""What of a run is recorded: windows of calls, ranks, blocks and warps; and schedules, which are told of each step.
+
+    --skip 100 --calls 20 --every 1000 --times 5      calls 100..119, 1100..1119, ... 4100..4119
+
+A call is a launch of a kernel; each kernel counts its own. Needs no numpy: a workload that records nothing imports it,
+too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from kprof.errors import RecorderError
+
+# Switches name warps in 32 bits; a block of 1024 threads has no more.
+MAX_WARPS: Final = 32
+Schedule = Callable[[int], bool]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is recorded, by default everything; raises RecorderError for what contradicts itself.
+
+    Of each kernel `calls` launches (0: all) after the first `skip`, again after `every` launches (0: once), `times`
+    times (0: without end). Only these `ranks`, `blocks` (without gaps) and `warps`; empty means all. Tracks of whole
+    blocks belong to every warp. Replays of graphs are not counted as calls: those are chosen by a schedule.
+    """
+
+    skip: int = 0
+    calls: int = 0
+    every: int = 0
+    times: int = 0
+    ranks: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
+    warps: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for fault in self._faults():
+            raise RecorderError(fault)
+
+    def _faults(self) -> Sequence[str]:
+        faults = [
+            f"{name} is {value}: give 0 or more"
+            for name, value in asdict(self).items()
+            if isinstance(value, int) and value < 0
+        ]
+        if self.every and not self.calls:
+            faults.append(f"every {self.every} calls, but not how many of them: give calls, too")
+        if self.times and not self.every:
+            faults.append(f"{self.times} times, but not how far apart: give every, too")
+        if self.every and self.calls > self.every:
+            faults.append(
+                f"windows of {self.calls} calls overlap when one begins every {self.every}; "
+                "give fewer calls or a larger every"
+            )
+        if self.blocks and self.blocks[-1] - self.blocks[0] != len(self.blocks) - 1:
+            faults.append("the blocks have gaps; give one range, like 0-15")
+        if self.warps and max(self.warps) >= MAX_WARPS:
+            faults.append(f"warp {max(self.warps)}: a block has warps 0 to {MAX_WARPS - 1}")
+        return faults
+
+    @property
+    def has_window(self) -> bool:
+        """Whether some calls are left out."""
+        return bool(self.skip or self.calls)
+
+    @property
+    def has_filter(self) -> bool:
+        """Whether tracks of a launch are left out."""
+        return bool(self.blocks or self.warps)
+
+    def has_rank(self, rank: int) -> bool:
+        """Whether anything of this rank is recorded."""
+        return not self.ranks or rank in self.ranks
+
+    def has_call(self, ordinal: int) -> bool:
+        """Whether the launch is recorded that comes after so many of its kernel."""
+        after = ordinal - self.skip
+        if after < 0 or not self.calls:
+            return after >= 0
+        window, place = divmod(after, self.every) if self.every else (0, after)
+        return place < self.calls and (not self.times or window < self.times)
+
+    def to_text(self) -> str:
+        """For `from_text`."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_text(text: str) -> Wanted:
+        """What `to_text` has written; raises RecorderError for other text."""
+        try:
+            fields: dict[str, Any] = {
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in json.loads(text).items()
+            }
+            return Wanted(**fields)
+        except (ValueError, TypeError, AttributeError):
+            raise RecorderError(f"{text!r} does not say what to record") from None
+
+
+EVERYTHING: Final = Wanted()
+
+
+def schedule(
+    *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0
+) -> Schedule:
+    """Which steps are recorded, as torch.profiler.schedule has it: `recorder.step()` ends each of them.
+
+    After `skip_first` steps, `wait + warmup` steps are not recorded and `active` steps are, `repeat` times over (0:
+    without end). Nothing needs to warm up here: `warmup` is there so that one schedule serves both profilers. Raises
+    RecorderError for negative numbers and for a schedule without an active step.
+    """
+    numbers = {
+        "wait": wait,
+        "warmup": warmup,
+        "active": active,
+        "repeat": repeat,
+        "skip_first": skip_first,
+    }
+    for name, value in numbers.items():
+        if value < (name == "active"):
+            least = "1 or more" if name == "active" else "0 or more"
+            raise RecorderError(f"a schedule with {name}={value}: give {least}")
+    length = wait + warmup + active
+
+    def is_active(step: int) -> bool:
+        cycle, place = divmod(step - skip_first, length)
+        return step >= skip_first and place >= wait + warmup and not (repeat and cycle >= repeat)
+
+    return is_active

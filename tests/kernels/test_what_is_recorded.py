@@ -1,0 +1,135 @@
+"""Sessions, schedules, windows and filters, with kernels of the CPU target: what is left out costs no record."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+from test_replays import KERNELS, Graph, _buffer, _run, emitted, library
+
+import kprof
+from kprof.errors import RecorderError
+from kprof.recording.null_recorder import NullRecorder
+from kprof.recording.wanted import Wanted
+from kprof.trace import Trace
+
+__all__ = ["library"]
+
+
+def run_calls(library: ctypes.CDLL, recorder: kprof.Recorder, num_calls: int) -> None:
+    for call in range(num_calls):
+        for kernel in ("run_marks", "run_places"):
+            buffer = _buffer(recorder, kernel)
+            if buffer.arena:
+                _run(library, kernel, buffer, 4, seed=call + 1)
+        recorder.step()
+
+
+def test_a_session_records_and_is_the_recorder_meanwhile(
+    library: ctypes.CDLL, tmp_path: Path
+) -> None:
+    @kprof.session(tmp_path / "run.kprof")
+    def workload() -> None:
+        recorder = kprof.recorder()
+        run_calls(library, recorder, 3)
+        other = kprof.session(tmp_path / "other.kprof")
+        with pytest.raises(RecorderError, match="a session is open already"):
+            other.__enter__()
+
+    workload()
+    assert isinstance(kprof.recorder(), NullRecorder)
+    trace = Trace.open(tmp_path / "run.kprof")
+    assert trace.num_events() == emitted(["run_marks", "run_places"], [4] * 3)
+    assert [launch.ordinal for launch in trace.ranks[0].launches] == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_session_keeps_what_was_recorded_before_an_error(
+    library: ctypes.CDLL, tmp_path: Path
+) -> None:
+    @kprof.session(tmp_path / "run.kprof", regions=["mark", "place"])
+    def workload() -> None:
+        run_calls(library, kprof.recorder(), 1)
+        raise KeyError("a mistake")
+
+    with pytest.raises(KeyError):
+        workload()
+    assert Trace.open(tmp_path / "run.kprof").num_events() > 0
+
+
+def test_windows_keep_the_numbers_of_the_calls(library: ctypes.CDLL, tmp_path: Path) -> None:
+    wanted = Wanted(skip=2, calls=1, every=3, times=2)
+    with kprof.session(tmp_path / "run.kprof", wanted=wanted) as recorder:
+        run_calls(library, recorder, 10)
+    launches = Trace.open(tmp_path / "run.kprof").ranks[0].launches
+    assert [(launch.kernel, launch.ordinal) for launch in launches] == [
+        (kernel, call) for call in (2, 5) for kernel in ("run_marks", "run_places")
+    ]
+
+
+def test_a_schedule_goes_by_steps_also_for_graphs(library: ctypes.CDLL, tmp_path: Path) -> None:
+    schedule = kprof.schedule(wait=1, warmup=1, active=2, repeat=1)
+    with kprof.session(tmp_path / "run.kprof", schedule=schedule) as recorder:
+        graph = Graph(library, recorder, *KERNELS)
+        for num_records in (5, 6, 7, 8, 9):
+            graph.replay(num_records)
+            recorder.step()
+    info = Trace.open(tmp_path / "run.kprof").ranks[0]
+    assert info.counts.recorded == emitted(KERNELS, [7, 8])
+    assert len(info.launches) == 2 * len(KERNELS)
+
+
+@pytest.mark.parametrize("is_graph", [False, True])
+def test_blocks_and_warps_that_are_left_out_write_nothing(
+    library: ctypes.CDLL, tmp_path: Path, is_graph: bool
+) -> None:
+    wanted = Wanted(blocks=(1, 2), warps=(1,))
+    with kprof.session(tmp_path / "run.kprof", wanted=wanted) as recorder:
+        if is_graph:
+            graph = Graph(library, recorder, "run_marks", "run_places")
+            for seed in (1, 2):
+                graph.replay(4, seed)
+        else:
+            run_calls(library, recorder, 2)
+    trace = Trace.open(tmp_path / "run.kprof")
+    table = trace.frame(
+        "SELECT kernel, block, warp, count(*) AS n FROM events GROUP BY ALL ORDER BY ALL"
+    )
+    assert [tuple(row) for row in table.itertuples(index=False)] == [
+        ("run_marks", 1, 1, 2 * 5),
+        ("run_marks", 2, 1, 2 * 6),
+        ("run_places", 1, -1, 2 * 4),
+        ("run_places", 2, -1, 2 * 4),
+    ]
+    info = trace.ranks[0]
+    assert (info.counts.dropped, info.counts.damaged_heads, info.counts.unsplit_launches) == (
+        0,
+    ) * 3
+    assert len(info.launches) == 4
+
+
+@pytest.mark.parametrize(
+    ("wanted", "schedule", "sentence"),
+    [
+        (Wanted(ranks=(1,)), None, "rank 0 is not among the ranks to record"),
+        (Wanted(skip=99), None, "nothing of this run is among what was to be recorded"),
+        (Wanted(blocks=(7,)), None, "nothing of this run is among what was to be recorded"),
+        (
+            Wanted(),
+            kprof.schedule(wait=9, warmup=0, active=1),
+            "the schedule left out everything in the 3 steps of this run",
+        ),
+    ],
+)
+def test_what_leaves_nothing_says_so(
+    library: ctypes.CDLL,
+    tmp_path: Path,
+    wanted: Wanted,
+    schedule: kprof.recording.wanted.Schedule | None,
+    sentence: str,
+) -> None:
+    with kprof.session(tmp_path / "run.kprof", wanted=wanted, schedule=schedule) as recorder:
+        run_calls(library, recorder, 3)
+    info = Trace.open(tmp_path / "run.kprof").ranks[0]
+    assert info.counts.recorded == 0
+    assert any(sentence in note for note in info.notes)

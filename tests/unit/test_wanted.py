@@ -1,0 +1,79 @@
+"""What of a run is recorded: windows of calls and schedules, and what contradicts itself."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+import kprof
+from kprof.errors import RecorderError
+from kprof.recording.wanted import Wanted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "calls"),
+    [
+        (Wanted(), range(12)),
+        (Wanted(skip=3), range(3, 12)),
+        (Wanted(skip=3, calls=2), [3, 4]),
+        (Wanted(calls=2, every=5), [0, 1, 5, 6, 10, 11]),
+        (Wanted(skip=1, calls=2, every=4, times=2), [1, 2, 5, 6]),
+        (Wanted(calls=3, every=3), range(12)),
+    ],
+)
+def test_windows_of_calls(wanted: Wanted, calls: list[int]) -> None:
+    assert [call for call in range(12) if wanted.has_call(call)] == list(calls)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"skip": -1}, "skip is -1: give 0 or more"),
+        ({"every": 5}, "give calls, too"),
+        ({"calls": 2, "times": 3}, "give every, too"),
+        ({"calls": 6, "every": 5}, "windows of 6 calls overlap when one begins every 5"),
+        ({"blocks": (0, 1, 3)}, "the blocks have gaps"),
+        ({"warps": (32,)}, "warp 32: a block has warps 0 to 31"),
+    ],
+)
+def test_what_contradicts_itself_is_a_sentence(fields: dict[str, object], sentence: str) -> None:
+    with pytest.raises(RecorderError, match=sentence):
+        Wanted(**fields)
+
+
+def test_it_travels_as_text() -> None:
+    wanted = Wanted(1, 2, 3, 4, ranks=(0, 3), blocks=(4, 5), warps=(0,))
+    assert Wanted.from_text(wanted.to_text()) == wanted
+    assert Wanted.from_text("{}") == Wanted()
+    for text in ("", "[]", '{"speed": 3}', "3"):
+        with pytest.raises(RecorderError, match="does not say what to record"):
+            Wanted.from_text(text)
+
+
+@pytest.mark.parametrize(
+    ("fields", "active"),
+    [
+        ({"wait": 1, "warmup": 1, "active": 2}, [2, 3, 6, 7, 10, 11]),
+        ({"wait": 1, "warmup": 1, "active": 2, "repeat": 2}, [2, 3, 6, 7]),
+        ({"wait": 0, "warmup": 0, "active": 1}, list(range(12))),
+        ({"wait": 2, "warmup": 0, "active": 1, "repeat": 1, "skip_first": 4}, [6]),
+    ],
+)
+def test_a_schedule_is_that_of_torch(fields: dict[str, int], active: list[int]) -> None:
+    torch_profiler = pytest.importorskip("torch.profiler")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch recommends a warm-up
+        ours, theirs = kprof.schedule(**fields), torch_profiler.schedule(**fields)
+    recording = {
+        torch_profiler.ProfilerAction.RECORD,
+        torch_profiler.ProfilerAction.RECORD_AND_SAVE,
+    }
+    assert [step for step in range(12) if ours(step)] == active
+    assert [step for step in range(12) if theirs(step) in recording] == active
+
+
+@pytest.mark.parametrize("fields", [{"active": 0}, {"wait": -1}, {"repeat": -2}])
+def test_a_schedule_without_a_meaning_is_refused(fields: dict[str, int]) -> None:
+    with pytest.raises(RecorderError, match="a schedule with"):
+        kprof.schedule(**({"wait": 0, "warmup": 0, "active": 1} | fields))
