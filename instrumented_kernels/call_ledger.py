@@ -1,9 +1,10 @@
-"""The calls that every rank of a group makes, one after the other, where the hosts of all ranks can read them.
+"""The calls that every rank of a group makes, one after the other, where the hosts of all ranks can
+read them.
 
-Ranks must make the same calls in the same order. A rank that does not would leave its peers waiting or give them wrong
-values, so every call is compared before it is launched: whoever comes second sees that the calls differ, and refuses.
-That takes a store and a load per peer. Captured calls are compared when they are captured, not when the graph is
-replayed.
+Ranks must make the same calls in the same order. A rank that does not would leave its peers waiting
+or give them wrong values, so every call is compared before it is launched: whoever comes second
+sees that the calls differ, and refuses. That takes a store and a load per peer. Captured calls are
+compared when they are captured, not when the graph is replayed.
 """
 
 from __future__ import annotations
@@ -31,15 +32,21 @@ class PeerError(RuntimeError):
 
 
 class PeerTimeoutError(PeerError):
-    """A rank waited for a peer longer than the limit; the message says who, for whom and for what."""
+    """A rank waited for a peer longer than the limit.
+
+    The message says who, for whom and for what.
+    """
 
 
 class DifferentCallsError(PeerError):
-    """Ranks made different calls; the message names both. Nothing was launched on the rank that raises it."""
+    """Ranks made different calls; the message names both.
+
+    Nothing was launched on the rank that raises it.
+    """
 
 
 class _Page:
-    """One rank's part: a ring of calls (their number << 32 | what was called), and what the latest of these mean."""
+    """One rank's part: a ring of calls (number << 32 | fingerprint), and the text of the latest."""
 
     def __init__(self, address: int) -> None:
         words = (ctypes.c_uint64 * LENGTH).from_address(address)
@@ -63,7 +70,10 @@ class _Page:
 
 
 class CallLedger:
-    """The ledger of one group; creation is collective. Raises TargetError of kprof where ranks share no memory."""
+    """The ledger of one group; creation is collective.
+
+    Raises TargetError of kprof where ranks share no memory.
+    """
 
     def __init__(self, group: Group) -> None:
         self._rank = group.rank
@@ -84,7 +94,10 @@ class CallLedger:
         return known
 
     def note(self, fingerprint: int) -> None:
-        """This rank makes its next call; raises DifferentCallsError when a peer's call of the same number differs."""
+        """This rank makes its next call.
+
+        Raises DifferentCallsError when a peer's call of the same number differs.
+        """
         number = self._number + 1
         idx, word = number % LENGTH, number << 32 | fingerprint
         self._own[idx] = word
@@ -100,7 +113,10 @@ class CallLedger:
         self._number -= 1
 
     def meet(self, text: str, timeout_s: float) -> None:
-        """Return when all ranks have come with the same text; raises PeerTimeoutError or DifferentCallsError."""
+        """Return when all ranks have come with the same text.
+
+        Raises PeerTimeoutError or DifferentCallsError.
+        """
         self.note(self.fingerprint(text))
         number, deadline = self._number, time.monotonic() + timeout_s
         while (late := self._first_behind(number)) is not None:
@@ -108,14 +124,15 @@ class CallLedger:
                 raise DifferentCallsError(difference)
             if time.monotonic() > deadline:
                 raise PeerTimeoutError(
-                    f"rank {self._rank} waited {timeout_s:.1f} s for rank {late} in {text}; {self.explain(late)}"
+                    f"rank {self._rank} waited {timeout_s:.1f} s for rank {late} in {text}; "
+                    f"{self.explain(late)}"
                 )
             time.sleep(_MEETING_POLL_S)
         if difference := self._difference(number):
             raise DifferentCallsError(difference)
 
     def explain(self, peer: int) -> str:
-        """Where the calls of `peer`, or else of another rank, part from this rank's: a clause, empty if they do not."""
+        """Where the calls of `peer`, or of others, first differ from ours: a clause, or empty."""
         ranks = [peer, *range(len(self._pages))]
         return next(filter(None, map(self._first_difference, ranks)), "")
 
@@ -149,7 +166,8 @@ class CallLedger:
             if seen >> 32 == number and seen != own and peer in (None, rank):
                 return (
                     f"rank {rank} calls {self._text(rank, number)}, rank {self._rank} calls "
-                    f"{self._text(self._rank, number)}; all ranks must make the same calls in the same order"
+                    f"{self._text(self._rank, number)}; all ranks must make the same calls in the "
+                    "same order"
                 )
         return ""
 

@@ -1,4 +1,4 @@
-"""What the command lines of the kernels share: options, a rank that is late, and errors in one line."""
+"""What the command lines of the kernels share: options, a late rank, errors in one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import typer
 from instrumented_kernels.call_ledger import PeerError
 from kprof.errors import KprofError
 
-# What an output is filled with before a call: a value that is never right, so that an unwritten element shows.
+# What an output is filled with before a call: a value that is never right, so that an unwritten
+# element shows.
 POISON = float("nan")
 
 DelayOption = Annotated[
@@ -39,7 +40,7 @@ class Delay:
 
 @contextmanager
 def errors_in_one_line(command: str) -> Iterator[None]:
-    """End `command` with exit code 1 and one line where what it was asked for is wrong or cannot be done."""
+    """End `command` with exit code 1 and one line for wrong or impossible arguments."""
     try:
         yield
     except (ValueError, KprofError, PeerError) as error:

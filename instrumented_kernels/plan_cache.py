@@ -1,6 +1,8 @@
-"""Plans that functions keep: made when first needed, one per process group and kind of call, freed with the group.
+"""Plans that functions keep: made when first needed, one per process group and kind of call, freed
+with the group.
 
-Nothing here keeps a process group alive, so destroy_process_group() closes its store, and a new group may use its port.
+Nothing here keeps a process group alive, so destroy_process_group() closes its store, and a new
+group may use its port.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from kprof.groups import Group, SoloGroup, TorchGroup
 if TYPE_CHECKING:
     import torch
 
-# How long the first call of a kind waits for the other ranks to make it, too; they may still be loading their data.
+# How long the first call of a kind waits for the other ranks to make it, too; they may still be
+# loading their data.
 MEETING_TIMEOUT_S: Final = 300.0
 
 
@@ -43,7 +46,10 @@ _Key = tuple[str, Hashable, int]
 
 @dataclass
 class _GroupPlans:
-    """What is kept for one process group. All kernels note their calls in one ledger, which compares their order."""
+    """What is kept for one process group.
+
+    All kernels note their calls in one ledger, which compares their order.
+    """
 
     process_group: Callable[[], Any]
     group: Group
@@ -79,8 +85,9 @@ class PlanCache(Generic[PlanType]):
     ) -> PlanType:
         """The plan for calls of this kind on the tensor's device; the first time, `make` makes it.
 
-        That is collective, on the group given, torch's default group, or this process alone. Raises PeerTimeoutError or
-        DifferentCallsError where the other ranks do not come for a plan of the same kind.
+        That is collective, on the group given, torch's default group, or this process alone. Raises
+        PeerTimeoutError or DifferentCallsError where the other ranks do not come for a plan of the
+        same kind.
         """
         if process_group is None:
             process_group = _default_group()
@@ -101,7 +108,10 @@ class PlanCache(Generic[PlanType]):
             plan.wait()
 
     def close(self) -> None:
-        """Free all plans. Collective over every group that has any. Raises what went wrong, when all are freed."""
+        """Free all plans. Collective over every group that has any.
+
+        Raises what went wrong, when all are freed.
+        """
         errors: list[Exception] = []
         for kept, key, plan in reversed(list(self._kept())):
             del kept.plans[key]
@@ -153,7 +163,7 @@ def _forget(number: int) -> None:
 
 
 def _is_alive(kept: _GroupPlans) -> bool:
-    """Whether calls on the group can still come: somebody may hold a process group that was destroyed."""
+    """Whether calls on the group can still come: somebody may keep a destroyed process group."""
     import torch.distributed as dist
 
     if isinstance(kept.group, SoloGroup):

@@ -1,4 +1,4 @@
-"""How long launches take on a GPU that were queued before it got to them: the host's pace does not show."""
+"""How long launches that were queued in time take on a GPU: without the host's pace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _SLEEP_CYCLES: Final = 20_000_000
 
 
 def together_us(group: Group, device: str, work: Callable[[], object]) -> float:
-    """Time of `work`, which all ranks begin together, on the slowest rank; the host's time where there is no GPU."""
+    """Time of `work`, which all ranks begin together, on the slowest rank.
+
+    The host's time where there is no GPU.
+    """
     group.barrier()
     own_us = _on_host_us(work) if device == "cpu" else queued_us(work)
     slowest_us: float = max(group.all_gather(own_us))
@@ -27,7 +30,7 @@ def _on_host_us(work: Callable[[], object]) -> float:
 
 
 def queued_us(work: Callable[[], object]) -> float:
-    """GPU time of what `work` launches on the current GPU, which sleeps until all of it is queued."""
+    """GPU time of the launches of `work`; the GPU sleeps until all of them are queued."""
     import torch
 
     cuda: Any = torch.cuda

@@ -1,4 +1,4 @@
-"""The memory of one plan: a heap that peers write, a workspace of this rank, and what tells the host of a failure."""
+"""A plan's memory: a heap that peers write, a workspace of this rank, and a failure report."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 class TeamMemory:
-    """`heap_bytes` of zeroed memory that all ranks of the group can write, and `workspace_bytes` of this rank's own.
+    """`heap_bytes` of zeroed memory that all ranks of the group can write, and `workspace_bytes` of
+    this rank's own.
 
-    `failure` is what kernels tell the host; reading it waits for nothing. Creation is collective. Raises TargetError of
-    kprof when there is too little memory or ranks cannot reach each other.
+    `failure` is what kernels tell the host; reading it waits for nothing. Creation is collective.
+    Raises TargetError of kprof when there is too little memory or ranks cannot reach each other.
     """
 
     def __init__(self, group: Group, device: str, *, heap_bytes: int, workspace_bytes: int) -> None:
@@ -52,7 +53,7 @@ class TeamMemory:
         gpu.synchronize(self._device)
 
     def retire(self) -> None:
-        """No call may use the memory any more, but peers may still write to the heap: only `close` gives that back."""
+        """Stop using the memory. Peers may still write to the heap: only `close` frees that."""
         self._workspace, self.is_open = None, False
 
     def close(self) -> None:
@@ -62,7 +63,10 @@ class TeamMemory:
         self.abandon()
 
     def abandon(self) -> None:
-        """Free the memory of a group that cannot meet any more; the caller knows that nobody writes to it."""
+        """Free the memory of a group that cannot meet any more.
+
+        The caller knows that nobody writes to it.
+        """
         self._heap.close()
         self._workspace, self.is_open = None, False
 
@@ -81,7 +85,8 @@ def _allocate_workspace(num_bytes: int, device: str) -> Memory:
         return allocate(num_bytes, device)
     except ArenaError as error:
         raise TargetError(
-            f"no room for a workspace of {num_bytes >> 20} MiB on {device}; use a smaller shape or more ranks"
+            f"no room for a workspace of {num_bytes >> 20} MiB on {device}; "
+            "use a smaller shape or more ranks"
         ) from error
 
 

@@ -16,7 +16,7 @@ def check_tensor(
     shape: tuple[int, ...],
     device: str,
 ) -> None:
-    """Raise TypeError or ValueError with one sentence where `tensor` is not what the plan was made for."""
+    """Raise TypeError or ValueError with one sentence for a tensor that the plan cannot take."""
     if (
         tensor.dtype is dtype
         and tensor.shape == shape

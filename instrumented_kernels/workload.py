@@ -1,4 +1,4 @@
-"""What every workload here needs before its kernels: the group of ranks and the device of this rank."""
+"""What every workload needs before its kernels: the group of ranks and this rank's device."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def joined_group() -> Iterator[Group]:
 
 
 def choose_device(target: str) -> str:
-    """The torch device of this rank for `--target`: "auto" takes GPUs when there is one for every rank of this host.
+    """The torch device of this rank for `--target`: "auto" takes GPUs when there is one for every
+    rank of this host.
 
     Makes the device current. Raises TargetError when the target cannot be used here.
     """
@@ -46,7 +47,8 @@ def choose_device(target: str) -> str:
     require_target(chosen)
     if count_devices(chosen) < num_local_ranks:
         raise TargetError(
-            f"{num_local_ranks} ranks need {num_local_ranks} GPUs on this host, and it has {count_devices(chosen)}; "
+            f"{num_local_ranks} ranks need {num_local_ranks} GPUs on this host, and it has "
+            f"{count_devices(chosen)}; "
             "start fewer ranks or use --target cpu"
         )
     return _current_gpu()

@@ -1,4 +1,4 @@
-"""`kprof demo`: from nothing to a trace and a report of uneven routing, on whatever this machine has."""
+"""`kprof demo`: from nothing to a trace and a report of uneven routing, on any machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from kprof_cli.options import ForceOption
 from kprof_cli.output import note, progress_bar, say
 from kprof_cli.recording import record_and_summarise
 
-# 64 experts, 6 of them per token, rows of 2048 values, at most 8 tokens a rank; one source has three times the others'.
+# 64 experts, 6 of them per token, rows of 2048 values, at most 8 tokens a rank; one source has
+# three times the others'.
 _WORKLOAD: Final = (
     "python",
     "-m",

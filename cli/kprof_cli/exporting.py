@@ -28,7 +28,8 @@ FindingsOption = Annotated[
     bool | None,
     typer.Option(
         "--findings/--no-findings",
-        help="Draw the findings of `kprof report` as slices; left out of very large captures unless asked for.",
+        help="Draw the findings of `kprof report` as slices; "
+        "left out of very large captures unless asked for.",
         show_default=False,
     ),
 ]
@@ -236,16 +237,21 @@ def _kept_torch_traces(run: Path) -> tuple[Path, ...]:
 
 
 def _matching_files(patterns: Sequence[str]) -> tuple[Path, ...]:
-    """The files that these paths and patterns name, each once; raises ExportError if one names none."""
+    """The files that these paths and patterns name, each once.
+
+    Raises ExportError if one names none.
+    """
     import glob
 
     found: dict[Path, None] = {}
     for pattern in patterns:
-        # A name of its own wins: brackets in it would be taken for a pattern.
-        names = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern))  # noqa: PTH207 - a pattern may be absolute, which Path.glob refuses
+        # A file's own name wins, brackets and all. Path.glob refuses absolute patterns.
+        is_file = Path(pattern).exists()
+        names = [pattern] if is_file else sorted(glob.glob(pattern))  # noqa: PTH207
         if not names:
             raise ExportError(
-                f"--torch {pattern!r} matches no file; give the files that export_chrome_trace wrote"
+                f"--torch {pattern!r} matches no file; "
+                "give the files that export_chrome_trace wrote"
             )
         found |= dict.fromkeys(Path(name) for name in names)
     return tuple(found)

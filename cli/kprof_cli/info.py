@@ -57,12 +57,14 @@ def _head(capture: Capture) -> list[tuple[str, str]]:
     return [
         (
             "capture",
-            f"{capture.path} ({format_bytes(capture.size_bytes)}, format {manifest.format_version})",
+            f"{capture.path} ({format_bytes(capture.size_bytes)}, format "
+            f"{manifest.format_version})",
         ),
         ("command", shlex.join(manifest.command)),
         (
             "recorded",
-            f"{manifest.created_utc} by kprof {manifest.kprof_version}, {manifest.duration_s:.1f} s",
+            f"{manifest.created_utc} by kprof {manifest.kprof_version}, {manifest.duration_s:.1f} "
+            "s",
         ),
         ("exit", "unknown" if manifest.exit_code is None else str(manifest.exit_code)),
         ("ranks", f"{len(manifest.ranks)} recorded of {manifest.world_size}"),
@@ -73,8 +75,8 @@ def _head(capture: Capture) -> list[tuple[str, str]]:
 
 
 def _causality(capture: Capture) -> dict[str, int] | str:
-    """Flows, the waits that ended before their send began, and what has no partner; a sentence where that cannot be
-    said."""
+    """Flows, the waits that ended before their send began, and what has no partner; a sentence
+    where that cannot be said."""
     from kprof.analysis import Summary, late_sender, unmatched_flows
     from kprof.errors import KprofError
     from kprof.trace import Trace
@@ -111,7 +113,10 @@ def _describe_unmatched(counts: dict[str, int]) -> str:
 
 
 def _moment_lines(manifest: Manifest) -> list[tuple[str, str]]:
-    """The regions whose ends say when memory operations had completed; all others end when the call was issued."""
+    """The regions whose ends say when memory operations had completed.
+
+    All others end when the call was issued.
+    """
     from kprof.regions import Moment
 
     regions = [region for info in manifest.ranks for region in info.regions.regions]
@@ -214,7 +219,7 @@ def _rank_row(manifest: Manifest, info: RankInfo) -> tuple[Any, ...]:
 
 
 def _alignment_cells(manifest: Manifest, rank: int) -> tuple[str, str]:
-    """The rank's clock minus the reference rank's at the first calibration, as in the table of pairs; the bound."""
+    """The rank's clock minus the reference's at the first calibration, and the bound."""
     entries = manifest.alignment.ranks if manifest.alignment else ()
     entry = next((entry for entry in entries if entry.rank == rank), None)
     if entry is None:

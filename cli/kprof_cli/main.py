@@ -1,7 +1,7 @@
 """Entry point: puts the commands together and turns errors into one line and an exit code.
 
-Exit codes: 0 ok; 1 an error of ours, in one line; 2 usage; 3 a `--fail-on` bar missed; `record` and `demo` keep the
-workload's own; 130 interrupted.
+Exit codes: 0 ok; 1 an error of ours, in one line; 2 usage; 3 a `--fail-on` bar missed; `record` and
+`demo` keep the workload's own; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _DEBUG_FLAG: Final = "--debug"
 
 app = typer.Typer(
     name="kprof",
-    help="See inside multi-GPU kernels: which threadblock waited for which rank, how long, and why.",
+    help="See inside multi-GPU kernels: which threadblock waited for which rank, how long, and "
+    "why.",
     epilog="Start with: kprof demo",
     no_args_is_help=True,
     add_completion=False,
@@ -95,7 +96,8 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output (head, less) has gone; the interpreter must not complain when it flushes.
+        # The reader of our output (head, less) has gone; the interpreter must not complain when it
+        # flushes.
         _discard_output()
         return code or 1
     except OSError as error:
@@ -116,7 +118,8 @@ def run(arguments: Sequence[str]) -> int:
             note("the system lets this process start no more threads: raise `ulimit -u`")
             return 1
         note(
-            f"{BUG_SENTENCE} ({type(error).__name__}); please report what the same with --debug prints"
+            f"{BUG_SENTENCE} ({type(error).__name__}); "
+            "please report what the same with --debug prints"
         )
         return 1
     return code
@@ -127,7 +130,10 @@ def _discard_output() -> None:
 
 
 def _take_debug(arguments: list[str]) -> tuple[bool, list[str]]:
-    """Take --debug out of kprof's own part of the line, wherever it stands; a recorded command keeps its own."""
+    """Take --debug out of kprof's own part of the line, wherever it stands.
+
+    A recorded command keeps its own.
+    """
     if "--" in arguments:
         end = arguments.index("--")
     elif "record" in arguments:

@@ -1,4 +1,4 @@
-"""`kprof new`: a folder with an instrumented kernel that runs at once, to put one's own kernel into."""
+"""`kprof new`: a folder with an instrumented kernel that runs at once, ready to be replaced."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def new(
 
 
 def _check_name(name: str, text: str) -> None:
-    """Refuse what is no identifier, and words that the files use already, keywords of C++ among them."""
+    """Refuse what is no identifier, and words that the files use, C++ keywords among them."""
     is_taken = name != _TEMPLATE_NAME and re.search(rf"\b{re.escape(name)}\b", text)
     if not _IDENTIFIER.fullmatch(name) or is_taken:
         raise SelectionError(

@@ -45,7 +45,10 @@ _SELECTION: Final = {
 
 
 def selecting(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that select events; it receives them as its argument `selection`."""
+    """Give a command the options that select events.
+
+    It receives them as its argument `selection`.
+    """
 
     @functools.wraps(command)
     def with_options(**given: object) -> None:
@@ -56,7 +59,8 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
     own = [each for each in signature.parameters.values() if each.name != "selection"]
     options = [_selection_option(name, text) for name, text in _SELECTION.items()]
     # typer reads the options of a command from here.
-    with_options.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    signature = signature.replace(parameters=[*own, *options])
+    with_options.__signature__ = signature  # type: ignore[attr-defined]
     return with_options
 
 

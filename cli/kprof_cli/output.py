@@ -1,7 +1,8 @@
 """How the commands print: tables for people, JSON and CSV for machines, notes on stderr.
 
-Everything that kprof prints goes through this module, because names in it may come from strangers: control characters
-are shown as escapes (kprof.capture.printable). Only CSV that does not go to a terminal is as it is.
+Everything that kprof prints goes through this module, because names in it may come from strangers:
+control characters are shown as escapes (kprof.capture.printable). Only CSV that does not go to a
+terminal is as it is.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def print_frame(
 ) -> None:
     """Print a result table of an analysis: JSON as it is, or for people with readable times.
 
-    Each time has the unit that suits it, unless `has_one_unit`: the cells of a matrix are compared with each other.
+    Each time has the unit that suits it, unless `has_one_unit`: the cells of a matrix are compared
+    with each other.
     """
     values = {str(name): frame[name].tolist() for name in frame.columns}
     if is_json:
@@ -99,7 +101,10 @@ def print_frame(
 
 
 def print_rows(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, limit: int = 0) -> None:
-    """Print a table; numbers to the right. At most `limit` rows (0: all), and a note about the others."""
+    """Print a table; numbers to the right.
+
+    At most `limit` rows (0: all), and a note about the others.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -121,7 +126,8 @@ def print_rows(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, limit: 
 def show(drawn: RenderableType, *, min_width: int = 0) -> None:
     """Print what rich draws, without the padding to its edge: that is noise in files and diffs.
 
-    What is wider than the terminal is wrapped by it: numbers that are cut are worse than lines that are.
+    What is wider than the terminal is wrapped by it: numbers that are cut are worse than lines that
+    are.
     """
     out = console()
     out.width = max(out.width, min_width)
@@ -174,7 +180,10 @@ def format_ns(duration_ns: float) -> str:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, float], None]]:
-    """A bar on stderr when that is a terminal; yields a function of (what is done, share from 0 to 1)."""
+    """A bar on stderr when that is a terminal.
+
+    Yields a function of (what is done, share from 0 to 1).
+    """
     from rich.progress import Progress
 
     target = console(is_error=True)

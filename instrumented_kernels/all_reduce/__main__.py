@@ -1,4 +1,7 @@
-"""Run the all-reduce as a workload: under `kprof record`, under torchrun, or alone; verify it and print its time."""
+"""Run the all-reduce as a workload: under `kprof record`, under torchrun, or alone.
+
+Verify it and print its time.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,8 @@ def main(
     variant: Annotated[
         str,
         typer.Option(
-            help="oneshot_serial, oneshot_lock, oneshot_tree, oneshot, twoshot_packets, twoshot, ring, or auto"
+            help="oneshot_serial, oneshot_lock, oneshot_tree, oneshot, twoshot_packets, twoshot, "
+            "ring, or auto"
         ),
     ] = "auto",
     numel: Annotated[int, typer.Option(help="elements")] = 32768,
@@ -123,7 +127,7 @@ def run(
 
 
 class _Batch:
-    """Calls with an input and an output each, which can be launched without looking at any of them."""
+    """Calls with an input and an output each; a launch looks at none of them."""
 
     def __init__(self, plan: Plan, call: _Call, seeds: list[int]) -> None:
         import torch
@@ -173,15 +177,20 @@ class _Batch:
 
 
 def _report(group: Group, plan: Plan, call: _Call, repeats: int, result: Result) -> int:
-    """Rank 0 speaks for all; returns the number of wrong values on all ranks, so that all exit alike."""
+    """Rank 0 speaks for all.
+
+    Returns the number of wrong values on all ranks, so that all exit alike.
+    """
     everyone = group.all_gather(result)
     num_wrong: int = sum(each.num_wrong for each in everyone)
     if group.rank == 0:
         each_us = 1e6 * max(each.elapsed_s for each in everyone) / repeats
         launches = plan.launches(call.num_elements, call.dtype, call.variant, call.grid)
         typer.echo(
-            f"{_launches_in_words(launches)} on {plan.device.split(':')[0]}: {group.world_size} ranks, "
-            f"{call.num_elements} x {call.dtype}, {repeats} calls, slowest rank {each_us:.1f} us a call "
+            f"{_launches_in_words(launches)} on {plan.device.split(':')[0]}: {group.world_size} "
+            "ranks, "
+            f"{call.num_elements} x {call.dtype}, {repeats} calls, slowest rank {each_us:.1f} us "
+            "a call "
             f"on the host's clock, {num_wrong} wrong values"
         )
     return num_wrong

@@ -1,4 +1,4 @@
-"""all_reduce as a function: plans are made at the first call of a process group and kept as long as the group lives."""
+"""all_reduce as a function: the first call of a process group makes its plan."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ def all_reduce(
     recorder: AnyRecorder | None = None,
     process_group: Any = None,
 ) -> torch.Tensor:
-    """Sum of `tensor` (fp16, bf16 or fp32, contiguous) over the ranks of the process group; see Plan.__call__.
+    """Sum of `tensor` (fp16, bf16 or fp32, contiguous) over the ranks of the process group; see
+    Plan.__call__.
 
-    The first call on a group is collective beyond the sum: it allocates, so make one before capturing a CUDA graph. The
-    memory is freed when the group is destroyed, or by `close_plans`.
+    The first call on a group is collective beyond the sum: it allocates, so make one before
+    capturing a CUDA graph. The memory is freed when the group is destroyed, or by `close_plans`.
 
-    Raises DifferentCallsError when a peer has made another call on this group. On a GPU the call is only launched: a
-    peer that never comes is a PeerTimeoutError at the next call, at `wait` or at `close_plans`, also for calls in a
-    graph.
+    Raises DifferentCallsError when a peer has made another call on this group. On a GPU the call is
+    only launched: a peer that never comes is a PeerTimeoutError at the next call, at `wait` or at
+    `close_plans`, also for calls in a graph.
     """
     plan = _plans.get(
         process_group,
@@ -43,7 +44,10 @@ def all_reduce(
 
 
 def wait() -> None:
-    """Wait for all calls of `all_reduce` on this rank; raises PeerTimeoutError when a peer never came."""
+    """Wait for all calls of `all_reduce` on this rank.
+
+    Raises PeerTimeoutError when a peer never came.
+    """
     _plans.wait()
 
 

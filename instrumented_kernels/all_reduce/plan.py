@@ -1,7 +1,7 @@
 """The plan of the all-reduce: how a tensor becomes launches.
 
-Created once per group (collective), used for any number of calls, freed by `close`. What a call of a certain size
-needs is worked out once and kept, so that later calls only fill in two addresses.
+Created once per group (collective), used for any number of calls, freed by `close`. What a call of
+a certain size needs is worked out once and kept, so that later calls only fill in two addresses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ ELEMENT_TYPES: Final = {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torc
 
 @dataclass(frozen=True)
 class HeapSizes:
-    """Bytes of the symmetric heap for one parity: for packets and for bulk. The rest goes in several launches."""
+    """Bytes of the symmetric heap for one parity: for packets and for bulk.
+
+    The rest goes in several launches.
+    """
 
     packet_bytes: int
     bulk_bytes: int
@@ -62,9 +65,9 @@ class PreparedCall(NamedTuple):
 class Plan(KernelPlan):
     """Everything that all-reduces on one group of ranks need. Creation is collective.
 
-    `device` is "cpu" or a torch device. `warps_per_block` is what was tuned unless given. On the CPU target `options`
-    may set the warp width and `schedule_seed` the interleaving. Raises ValueError, or TargetError / BuildError of
-    kprof.
+    `device` is "cpu" or a torch device. `warps_per_block` is what was tuned unless given. On the
+    CPU target `options` may set the warp width and `schedule_seed` the interleaving. Raises
+    ValueError, or TargetError / BuildError of kprof.
     """
 
     source = KernelSource(Path(__file__).parent, Shape, CallArguments, tracks_per_block=1)
@@ -117,14 +120,17 @@ class Plan(KernelPlan):
         grid: int | None = None,
         recorder: AnyRecorder | None = None,
     ) -> torch.Tensor:
-        """The sum of `tensor` over all ranks, bitwise the same on each: added in fp32 in rank order, rounded once.
+        """The sum of `tensor` over all ranks, bitwise the same on each: added in fp32 in rank
+        order, rounded once.
 
-        fp16, bf16 or fp32, contiguous, any length; `out` (by default new memory) may be `tensor` itself. All ranks
-        make the same calls in the same order, one after the other; no barrier is needed between them. "auto" takes the
-        variant that was measured to be fastest for the size, `grid` the number of blocks. On a GPU this only launches
-        (it may be captured in a CUDA graph): what goes wrong is raised by the next call, by `wait` or by `close`. On
-        the CPU the call raises PeerTimeoutError itself when a peer never came. Raises DifferentCallsError when a peer
-        has made another call, ValueError / TypeError for bad inputs, all before anything is launched.
+        fp16, bf16 or fp32, contiguous, any length; `out` (by default new memory) may be `tensor`
+        itself. All ranks make the same calls in the same order, one after the other; no barrier is
+        needed between them. "auto" takes the variant that was measured to be fastest for the size,
+        `grid` the number of blocks. On a GPU this only launches (it may be captured in a CUDA
+        graph): what goes wrong is raised by the next call, by `wait` or by `close`. On the CPU the
+        call raises PeerTimeoutError itself when a peer never came. Raises DifferentCallsError when
+        a peer has made another call, ValueError / TypeError for bad inputs, all before anything is
+        launched.
         """
         key = (tensor.numel(), tensor.dtype, tensor.get_device(), variant, grid)
         prepared = self._prepared.get(key)
@@ -150,7 +156,8 @@ class Plan(KernelPlan):
         grid: int | None = None,
         is_recorded: bool = False,
     ) -> PreparedCall:
-        """Keep what calls on such a tensor need, and load what records them; the first call does it otherwise.
+        """Keep what calls on such a tensor need, and load what records them; the first call does it
+        otherwise.
 
         Do it before a call of a new kind is captured in a CUDA graph. Raises as the call would.
         """
@@ -166,7 +173,10 @@ class Plan(KernelPlan):
     def launches(
         self, num_elements: int, dtype: torch.dtype, variant: str = "auto", grid: int | None = None
     ) -> list[tuple[str, int]]:
-        """What a call would launch: (kernel, blocks) each; raises ValueError for what cannot be launched."""
+        """What a call would launch: (kernel, blocks) each.
+
+        Raises ValueError for what cannot be launched.
+        """
         with self.on_device():
             sequence = self._prepare(num_elements, dtype, variant, grid).sequence
         return [
@@ -197,12 +207,13 @@ class Plan(KernelPlan):
     def _variant_idx(self, variant: str, dtype: torch.dtype) -> int:
         if variant not in self.variants:
             raise ValueError(
-                f"variant {variant!r} is not known; choose auto or one of {', '.join(self.variants)}"
+                f"variant {variant!r} is not known; choose auto or one of "
+                f"{', '.join(self.variants)}"
             )
         return self._library.variants.index(f"{variant}/{ELEMENT_TYPES[str(dtype)]}")
 
     def _grid(self, variant: str, variant_idx: int, num_bytes: int, wanted: int | None) -> Grid:
-        """Blocks and warps per block: what was asked for, else what the variant demands, else what was tuned."""
+        """Blocks and warps per block: as asked for, else as the variant needs, else as tuned."""
         required = self._required_blocks(variant_idx)
         if self.options.target is Target.CPU:
             num_blocks, num_warps = CPU_BLOCKS, 1
@@ -213,7 +224,8 @@ class Plan(KernelPlan):
         num_blocks = wanted or required or num_blocks
         if required and num_blocks != required:
             raise ValueError(
-                f"{variant} runs in {required} block(s) here (one in all, or one per rank), got a grid of {num_blocks}"
+                f"{variant} runs in {required} block(s) here (one in all, or one per rank), got a "
+                f"grid of {num_blocks}"
             )
         if num_blocks > MAX_BLOCKS:
             raise ValueError(f"a grid of {num_blocks} blocks: give at most {MAX_BLOCKS}")
@@ -229,7 +241,10 @@ class Plan(KernelPlan):
         check_tensor("tensor", tensor, tensor.dtype, tuple(tensor.shape), self.device)
 
     def _check_pair(self, tensor: torch.Tensor, out: torch.Tensor) -> None:
-        """On every call, so only what is cheap; a tensor of a kind that was never seen is checked as a whole."""
+        """On every call, so only what is cheap.
+
+        A tensor of a kind that was never seen is checked as a whole.
+        """
         if not tensor.is_contiguous():
             self._check_tensor(tensor)
         if (
@@ -242,5 +257,6 @@ class Plan(KernelPlan):
         distance = abs(out.data_ptr() - tensor.data_ptr())
         if 0 < distance < tensor.numel() * tensor.element_size():
             raise ValueError(
-                "out overlaps tensor in part; pass tensor itself to sum in place, or memory apart from it"
+                "out overlaps tensor in part; pass tensor itself to sum in place, or memory apart "
+                "from it"
             )

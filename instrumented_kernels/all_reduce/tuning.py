@@ -1,4 +1,4 @@
-"""Which variant and how many blocks are fastest: looked up by size in tuned.json, which a benchmark measures."""
+"""The fastest variant and grid by size, from tuned.json, which a benchmark measures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TABLE_FILE: Final = Path(__file__).parent / "tuned.json"
 
 @dataclass(frozen=True)
 class TunedGrid:
-    """Blocks, and warps of 32 lanes in each (a target with wider warps takes the same number of threads)."""
+    """Blocks, and warps of 32 lanes each; a target with wider warps takes as many threads."""
 
     num_blocks: int
     warps_per_block: int
@@ -28,9 +28,9 @@ _UNTUNED: Final = TunedGrid(16, 16)
 class Tuning:
     """What was fastest for a number of ranks; sizes are in bytes of the tensor, in rising order.
 
-    `variants`: (largest size, variant); `grids`: by variant, (largest size, grid). The last entry also serves all
-    larger sizes. Where `num_ranks` were not measured but `measured_ranks` were, sizes are converted to those at which
-    the measured ranks have as much to do.
+    `variants`: (largest size, variant); `grids`: by variant, (largest size, grid). The last entry
+    also serves all larger sizes. Where `num_ranks` were not measured but `measured_ranks` were,
+    sizes are converted to those at which the measured ranks have as much to do.
     """
 
     variants: tuple[tuple[int, str], ...]
@@ -39,7 +39,7 @@ class Tuning:
     measured_ranks: int
 
     def variant(self, num_bytes: int) -> str:
-        """The fastest variant for a tensor of this size: one trip of the whole tensor, or two trips of slices."""
+        """The fastest variant for this size: one trip of the whole tensor, or two of slices."""
         saved = _bytes_saved_by_slices(self.measured_ranks)
         ratio = _bytes_saved_by_slices(self.num_ranks) / saved if saved else 1.0
         return str(_entry(self.variants, num_bytes * ratio))
@@ -52,7 +52,8 @@ class Tuning:
 
 
 def _bytes_saved_by_slices(num_ranks: int) -> float:
-    """What a rank sends less in two trips of slices, per byte of the tensor: W - 1 against 2 (W - 1) / W.
+    """What a rank sends less in two trips of slices, per byte of the tensor: W - 1 against 2 (W -
+    1) / W.
 
     Nothing with two ranks, where the second trip only costs time.
     """

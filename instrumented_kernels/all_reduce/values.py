@@ -1,4 +1,7 @@
-"""Inputs for the all-reduce, seeded per rank so that every rank knows all of them; and the exact result."""
+"""Inputs for the all-reduce, seeded per rank so that every rank knows all of them.
+
+And the exact result.
+"""
 
 from __future__ import annotations
 

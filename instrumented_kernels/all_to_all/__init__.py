@@ -1,6 +1,8 @@
-"""All-to-all for mixture-of-experts: dispatch, a stand-in for the expert, combine; instrumented with kprof.
+"""All-to-all for mixture-of-experts: dispatch, a stand-in for the expert, combine; instrumented
+with kprof.
 
-`all_to_all` is the call, `Plan` owns the memory of one group of ranks; see README.md for what their traces show.
+`all_to_all` is the call, `Plan` owns the memory of one group of ranks; see README.md for what their
+traces show.
 """
 
 from instrumented_kernels.all_to_all.calls import all_to_all, close_plans, make_plan, wait

@@ -1,4 +1,7 @@
-"""Run the all-to-all as a workload: under `kprof record`, under torchrun, or alone; verify it and print its time."""
+"""Run the all-to-all as a workload: under `kprof record`, under torchrun, or alone.
+
+Verify it and print its time.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,8 @@ def main(
     variant: Annotated[
         str,
         typer.Option(
-            help="which step of the ladder to run: torch, rank_flags, token_flags, fused, balanced or pipelined"
+            help="which step of the ladder to run: torch, rank_flags, token_flags, fused, "
+            "balanced or pipelined"
         ),
     ] = "token_flags",
     skew: Annotated[
@@ -104,7 +108,10 @@ def parse_shape(text: str) -> Problem:
 
 
 def run(plan: AnyPlan, skew: Skew, delay: Delay, repeats: int, seed: int) -> Result:
-    """A warm-up and `repeats` recorded calls, fresh inputs each, all verified; clocks aligned around and between."""
+    """A warm-up and `repeats` recorded calls, fresh inputs each, all verified.
+
+    Clocks aligned around and between.
+    """
     import kprof
 
     recorder = kprof.recorder(device=plan.device)
@@ -133,8 +140,8 @@ def _run_call(
     out = torch.full_like(inputs.x, POISON)
     arguments = (inputs.x, inputs.indices, inputs.weights)
     plan.group.barrier()
-    # Ranks leave a barrier of the host up to a millisecond apart. Calls that nobody looks at bring the devices together
-    # and are queued faster than they run.
+    # Ranks leave a barrier of the host up to a millisecond apart. Calls that nobody looks at bring
+    # the devices together and are queued faster than they run.
     for _ in range(_NUM_ALIGNING_CALLS if plan.device != "cpu" else 1):
         plan(*arguments, is_async=True)
     if rank == delay.rank:
@@ -153,7 +160,8 @@ def _seconds(plan: AnyPlan, work: Callable[[], object]) -> float:
         return time.perf_counter() - begin
     import torch
 
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    first = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    last = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     first.record()
     work()
     last.record()
@@ -162,7 +170,10 @@ def _seconds(plan: AnyPlan, work: Callable[[], object]) -> float:
 
 
 def _report(group: Group, plan: AnyPlan, result: Result) -> int:
-    """Rank 0 speaks for all; returns the number of wrong values on all ranks, so that all exit alike."""
+    """Rank 0 speaks for all.
+
+    Returns the number of wrong values on all ranks, so that all exit alike.
+    """
     everyone = group.all_gather(result)
     num_wrong: int = sum(each.num_wrong for each in everyone)
     if group.rank == 0:
@@ -170,7 +181,8 @@ def _report(group: Group, plan: AnyPlan, result: Result) -> int:
         typer.echo(
             f"all_to_all {plan.variant} on {plan.device.split(':')[0]}: {group.world_size} ranks, "
             f"{plan.in_words}, "
-            f"{len(per_call)} calls, slowest rank {1e3 * statistics.median(per_call):.1f} ms (median), "
+            f"{len(per_call)} calls, slowest rank {1e3 * statistics.median(per_call):.1f} ms "
+            "(median), "
             f"{num_wrong} wrong values"
         )
     return num_wrong

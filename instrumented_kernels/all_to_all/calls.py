@@ -1,4 +1,4 @@
-"""all_to_all as a function: plans are made when they are first needed, and kept as long as the process group lives."""
+"""all_to_all as a function: plans are made when needed, and live as long as the process group."""
 
 from __future__ import annotations
 
@@ -46,13 +46,15 @@ def all_to_all(
     out: torch.Tensor | None = None,
     is_async: bool = False,
 ) -> torch.Tensor:
-    """Dispatch tokens to their experts, apply the stand-in for the expert, combine: fp16 [n, D] on the device of `x`.
+    """Dispatch tokens to their experts, apply the stand-in for the expert, combine: fp16 [n, D] on
+    the device of `x`.
 
-    `x` fp16 [n, D], `indices` int32 [n, K] of E = `num_experts`, `weights` fp32 [n, K]; n may differ from rank to rank
-    up to `max_tokens`, everything else is the same on all ranks. `variant` is "torch" or one of the kernel's. Without
-    a torch process group this process is a group of one. The first call of its kind on a group is collective (it makes
-    a plan); the others only need that all ranks make the same calls. `is_async` is Plan's: nothing is waited for, and
-    what goes wrong is raised by the next call, by `wait` or by `close_plans`. Raises what Plan raises, and
+    `x` fp16 [n, D], `indices` int32 [n, K] of E = `num_experts`, `weights` fp32 [n, K]; n may
+    differ from rank to rank up to `max_tokens`, everything else is the same on all ranks. `variant`
+    is "torch" or one of the kernel's. Without a torch process group this process is a group of one.
+    The first call of its kind on a group is collective (it makes a plan); the others only need that
+    all ranks make the same calls. `is_async` is Plan's: nothing is waited for, and what goes wrong
+    is raised by the next call, by `wait` or by `close_plans`. Raises what Plan raises, and
     DifferentCallsError when a peer has made another call on this group.
 
     Memory is freed when the group is destroyed, or by `close_plans`.
@@ -76,12 +78,18 @@ def all_to_all(
 
 
 def wait() -> None:
-    """Wait for all calls of `all_to_all` on this rank; raises PeerTimeoutError or ValueError for what went wrong."""
+    """Wait for all calls of `all_to_all` on this rank.
+
+    Raises PeerTimeoutError or ValueError for what went wrong.
+    """
     _plans.wait()
 
 
 def close_plans() -> None:
-    """Free all plans of this process. Collective over every group that has any. Raises what `wait` would."""
+    """Free all plans of this process. Collective over every group that has any.
+
+    Raises what `wait` would.
+    """
     _plans.close()
 
 

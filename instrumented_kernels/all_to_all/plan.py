@@ -1,7 +1,7 @@
 """The plan of the all-to-all: one problem on one group of ranks, and how a call is run.
 
-Created once per group (collective), used for any number of calls, freed by `close`. Tensors are checked before a
-kernel is launched. All sizes and offsets come from the compiled kernel (layout.h).
+Created once per group (collective), used for any number of calls, freed by `close`. Tensors are
+checked before a kernel is launched. All sizes and offsets come from the compiled kernel (layout.h).
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ DEFAULT_BLOCKS_PER_PROCESSOR: Final = 2
 class Plan(KernelPlan):
     """Everything that calls of one shape on one group of ranks need. Creation is collective.
 
-    `device` is "cpu" or a torch device. `grid` blocks of `warps_per_block` warps run each phase; by default two blocks
-    of one warp per rank on the CPU, and on a GPU two blocks of eight warps per SM (CU), or as many as can be resident
-    at once. `heap_bytes` may reserve more than the shape needs. On the CPU target `options` may set the warp width and
-    `schedule_seed` the interleaving. Raises ValueError, or TargetError / BuildError of kprof.
+    `device` is "cpu" or a torch device. `grid` blocks of `warps_per_block` warps run each phase; by
+    default two blocks of one warp per rank on the CPU, and on a GPU two blocks of eight warps per
+    SM (CU), or as many as can be resident at once. `heap_bytes` may reserve more than the shape
+    needs. On the CPU target `options` may set the warp width and `schedule_seed` the interleaving.
+    Raises ValueError, or TargetError / BuildError of kprof.
     """
 
     source = KernelSource(Path(__file__).parent, Shape, CallArguments)
@@ -127,19 +128,22 @@ class Plan(KernelPlan):
         recorder: AnyRecorder | None = None,
         is_async: bool = False,
     ) -> torch.Tensor:
-        """Run one call on this rank: x fp16 [n, D], indices int32 [n, K], weights fp32 [n, K] -> fp16 [n, D].
+        """Run one call on this rank: x fp16 [n, D], indices int32 [n, K], weights fp32 [n, K] ->
+        fp16 [n, D].
 
-        All ranks call it the same number of times; no barrier is needed between calls. Raises ValueError / TypeError
-        for bad inputs, DifferentCallsError when a peer has made another call, PeerTimeoutError when a peer never came.
-        With `is_async` nothing is waited for, and what goes wrong is raised by the next call, by `wait` or by `close`;
-        the result for a token that names no expert or one twice is void then, the others are right. Kernels get the
-        number of the call from the host, so a call cannot be captured in a CUDA graph: RuntimeError.
+        All ranks call it the same number of times; no barrier is needed between calls. Raises
+        ValueError / TypeError for bad inputs, DifferentCallsError when a peer has made another
+        call, PeerTimeoutError when a peer never came. With `is_async` nothing is waited for, and
+        what goes wrong is raised by the next call, by `wait` or by `close`; the result for a token
+        that names no expert or one twice is void then, the others are right. Kernels get the number
+        of the call from the host, so a call cannot be captured in a CUDA graph: RuntimeError.
         """
         import torch
 
         if self.device != "cpu" and gpu.is_capturing():
             raise RuntimeError(
-                "a call of all_to_all cannot be captured in a CUDA graph: a replay would repeat its number"
+                "a call of all_to_all cannot be captured in a CUDA graph: a replay would repeat "
+                "its number"
             )
 
         self.problem.check_tensors(x, indices, weights, out, self.device)
@@ -157,10 +161,11 @@ class Plan(KernelPlan):
         return result
 
     def prepare_recording(self) -> None:
-        """Load what records calls, where a recorder comes after the plan. The first recorded call does it otherwise.
+        """Load what records calls, where a recorder comes after the plan. The first recorded call
+        does it otherwise.
 
-        It compiles then, for longer than ranks that do not record wait for this one. Raises ValueError when the grid
-        is too large for the instrumented build.
+        It compiles then, for longer than ranks that do not record wait for this one. Raises
+        ValueError when the grid is too large for the instrumented build.
         """
         _ = self._launches.instrumented
 
@@ -191,7 +196,7 @@ class Plan(KernelPlan):
         return self.problem.index_error(flat_token // self.problem.top_k, expert)
 
     def _gather_expert_rows(self) -> None:
-        """Bring the rows that this variant leaves where they arrived into the order of the experts."""
+        """Bring rows that this variant leaves where they arrived into the order of the experts."""
         gather = self._library.functions.all_to_all_gather_expert_rows
         gather.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
         with self.on_device():
@@ -213,7 +218,8 @@ class Plan(KernelPlan):
         needed = int(self._library.functions.kernel_heap_bytes(shape))
         if wanted is not None and wanted < needed:
             raise ValueError(
-                f"a heap of {wanted} bytes is too small for {self.problem} on {self.group.world_size} ranks; "
+                f"a heap of {wanted} bytes is too small for {self.problem} on "
+                f"{self.group.world_size} ranks; "
                 f"give at least {needed}"
             )
         return needed if wanted is None else wanted

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be computed: E experts, K per token, rows of D fp16 elements, at most M tokens per rank."""
+    """The problem: E experts, K per token, rows of D fp16 elements, at most M tokens per rank."""
 
     num_experts: int
     top_k: int
@@ -24,7 +24,7 @@ class Problem:
     max_tokens: int
 
     def check(self, world_size: int) -> None:
-        """Raise ValueError with one sentence when the problem cannot be dealt to `world_size` ranks."""
+        """Raise ValueError with one sentence if `world_size` ranks cannot share the problem."""
         if min(self.num_experts, self.top_k, self.hidden, self.max_tokens) < 1:
             raise ValueError(f"the shape E,K,D,M must be positive, got {self}")
         check_world_size(world_size)
@@ -46,7 +46,7 @@ class Problem:
         out: torch.Tensor | None,
         device: str,
     ) -> None:
-        """Raise TypeError or ValueError with one sentence where a tensor is not what a call on `device` takes."""
+        """Raise TypeError or ValueError with one sentence for a tensor that is wrong there."""
         import torch
 
         n = x.shape[0]
@@ -59,7 +59,10 @@ class Problem:
             raise ValueError(f"x has {n} tokens, the plan holds {self.max_tokens} (M) per rank")
 
     def check_indices(self, indices: torch.Tensor) -> None:
-        """Raise ValueError for an expert that does not exist or that a token names twice. Looks at the values."""
+        """Raise ValueError for an expert that does not exist or that a token names twice.
+
+        Looks at the values.
+        """
         if indices.numel() == 0:
             return
         outside = ((indices < 0) | (indices >= self.num_experts)).nonzero()
@@ -76,7 +79,8 @@ class Problem:
         """The error for a token whose expert does not exist, or, if it does, is named twice."""
         if not 0 <= expert < self.num_experts:
             return ValueError(
-                f"token {token} names expert {expert}; indices must lie in 0 .. {self.num_experts - 1} "
+                f"token {token} names expert {expert}; "
+                f"indices must lie in 0 .. {self.num_experts - 1} "
                 f"(E = {self.num_experts})"
             )
         return ValueError(
@@ -88,8 +92,8 @@ class Problem:
 class Dispatched:
     """What dispatch delivered to one rank, grouped by local expert.
 
-    `num_rows[e]` rows for local expert e; `rows[e][i]` fp16 [D] after the expert; `origins[e][i]` is (flat token =
-    token * K + k, source rank).
+    `num_rows[e]` rows for local expert e; `rows[e][i]` fp16 [D] after the expert; `origins[e][i]`
+    is (flat token = token * K + k, source rank).
     """
 
     num_rows: np.ndarray

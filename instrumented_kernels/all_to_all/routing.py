@@ -1,4 +1,7 @@
-"""Inputs for the all-to-all (tokens, routing, weights), seeded per rank, with planted unevenness; and the reference."""
+"""Inputs for the all-to-all (tokens, routing, weights), seeded per rank, with planted unevenness.
+
+And the reference.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The `torch` variant: what a capable torch user writes without a kernel, and the baseline that the others must beat.
+"""The `torch` variant: what a capable torch user writes without a kernel, and the baseline that the
+others must beat.
 
-Sort the (token, k) pairs once by expert, gather the rows, exchange counts and rows, sort what arrived by local expert,
-apply the expert, and all the way back. It looks at the host once per call, for the split sizes that all_to_all_single
-wants there.
+Sort the (token, k) pairs once by expert, gather the rows, exchange counts and rows, sort what
+arrived by local expert, apply the expert, and all the way back. It looks at the host once per call,
+for the split sizes that all_to_all_single wants there.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Received:
-    """What arrived at this rank: rows in the order of the local experts, and how to undo that order."""
+    """Rows that arrived at this rank, in the order of the local experts, and how to undo it."""
 
     rows: torch.Tensor
     order: torch.Tensor
@@ -36,10 +37,11 @@ class _Received:
 
 
 class TorchPlan:
-    """The same call as Plan's, through torch.distributed: NCCL on NVIDIA, RCCL on AMD, gloo on the CPU.
+    """The same call as Plan's, through torch.distributed: NCCL on NVIDIA, RCCL on AMD, gloo on the
+    CPU.
 
-    Creation is collective over all ranks of the job. Raises ValueError without a torch process group. No kernel of
-    ours is in it, so a recorder has nothing to record.
+    Creation is collective over all ranks of the job. Raises ValueError without a torch process
+    group. No kernel of ours is in it, so a recorder has nothing to record.
     """
 
     variant = "torch"
@@ -104,7 +106,10 @@ class TorchPlan:
         gpu.synchronize(self.device)
 
     def dispatched(self) -> Dispatched:
-        """What the last call delivered to this rank: rows by local expert. Origins are not sent by this variant."""
+        """What the last call delivered to this rank: rows by local expert.
+
+        Origins are not sent by this variant.
+        """
         import torch
 
         if self._last is None:

@@ -1,1 +1,1 @@
-"""Collectives in Triton, instrumented: an all-reduce in one and in two shots, and the dispatch of an all-to-all."""
+"""Collectives in Triton, instrumented: an all-reduce in one and two shots, and a dispatch."""

@@ -1,4 +1,4 @@
-"""The collectives as calls on tensors: they own the heap, count the calls, and hand out the recorder's buffers."""
+"""The collectives as calls on tensors: they own the heap, count calls and hand out buffers."""
 
 from __future__ import annotations
 
@@ -105,10 +105,14 @@ class Collectives:
     def all_reduce(
         self, variant: str, x: torch.Tensor, out: torch.Tensor, recorder: Any
     ) -> torch.Tensor:
-        """Into `out` the sum of all ranks' `x` (both fp32, contiguous); raises RecorderError for what is too large."""
+        """Into `out` the sum of all ranks' `x` (both fp32, contiguous).
+
+        Raises RecorderError for what is too large.
+        """
         if x.numel() > self._layout.max_numbers:
             raise RecorderError(
-                f"{x.numel()} numbers do not fit these collectives, made for {self._layout.max_numbers}"
+                f"{x.numel()} numbers do not fit these collectives, made for "
+                f"{self._layout.max_numbers}"
             )
         epoch = self._next()
         world = self._group.world_size
@@ -130,7 +134,8 @@ class Collectives:
     def dispatch(
         self, x: torch.Tensor, targets: torch.Tensor, most_rows: int, recorder: Any
     ) -> list[torch.Tensor]:
-        """Sends row i of `x` (tokens, hidden) to rank targets[i]; what came from each rank, in the order of its rows.
+        """Sends row i of `x` (tokens, hidden) to rank targets[i]; what came from each rank, in the
+        order of its rows.
 
         No rank sends more than `most_rows` to another; `hidden` is a power of two.
         """

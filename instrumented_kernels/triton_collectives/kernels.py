@@ -1,13 +1,15 @@
 """Collectives in Triton: an all-reduce in one shot and in two, and the dispatch of an all-to-all.
 
-Every rank has a heap that all ranks can write; `bases` has the addresses of all heaps. A flag is the number of a call,
-stored with release and awaited with acquire, at the scope of the system. Calls of all kinds are counted together. Data
-lies in two copies, used in turn: when a rank begins call e, all others have begun call e - 1, and so have read what
-call e - 2 left.
+Every rank has a heap that all ranks can write; `bases` has the addresses of all heaps. A flag is
+the number of a call, stored with release and awaited with acquire, at the scope of the system.
+Calls of all kinds are counted together. Data lies in two copies, used in turn: when a rank begins
+call e, all others have begun call e - 1, and so have read what call e - 2 left.
 
     one shot    every program publishes its part, and sums that part of all ranks
-    two shots   every program sums a share of its part, stores the sum on all ranks, and takes the others' shares
-    dispatch    some programs send rows to the ranks that they are for; one program per source takes rows as they come
+    two shots   every program sums a share of its part, stores the sum on all ranks, and takes the
+                others' shares
+    dispatch    some programs send rows to their ranks; one program per source takes rows as they
+                come
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ def meet(
     wait: tl.constexpr,
     WORLD: tl.constexpr,
 ) -> kp.Track:
-    """Program p of every rank tells program p of all others that it is here, and waits for theirs."""
+    """Program p tells program p of all other ranks that it is here, then waits for them."""
     program, num_programs = tl.program_id(0), tl.num_programs(0)
     for step in tl.static_range(1, WORLD):
         peer = (rank + step) % WORLD
@@ -121,7 +123,10 @@ def two_shot(
     x, out, n, bases, rank, epoch, data_offset, sums_offset, flags_offset, sum_flags_offset, prof,
     WORLD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """out[i] = the sum of x[i] over all ranks; a program has a share of BLOCK numbers for every rank."""
+    """out[i] = the sum of x[i] over all ranks.
+
+    A program has a share of BLOCK numbers for every rank.
+    """
     track = kp.open_track(prof)
     begin = kp.start(track)
     first = tl.program_id(0) * WORLD * BLOCK
@@ -156,7 +161,8 @@ def dispatch(
     data_offset, flags_offset, counts_offset, prof,
     WORLD: tl.constexpr, MOST_ROWS: tl.constexpr, HIDDEN: tl.constexpr, SENDERS: tl.constexpr,
 ):  # fmt: skip
-    """Row i of x goes to rank targets[i], as its row rows[i] from here; out is (WORLD, MOST_ROWS, HIDDEN).
+    """Row i of x goes to rank targets[i], as its row rows[i] from here; out is (WORLD, MOST_ROWS,
+    HIDDEN).
 
     The first SENDERS programs send, and one more program per rank takes what that rank sent.
     """
@@ -183,7 +189,8 @@ def dispatch(
         begin = kp.start(track)
         words = flags_at(bases, rank, counts_offset) + 2 * peer
         await_flag(words, epoch)
-        # An atomic answers all threads alike: the number of turns of a loop with barriers must not differ.
+        # An atomic answers all threads alike: the number of turns of a loop with barriers must not
+        # differ.
         count = tl.atomic_add(words + 1, 0, sem="relaxed", scope="sys")
         tl.store(num_received + peer, count)
         track = kp.stop(track, begin, WAIT_COUNT, peer, 0)

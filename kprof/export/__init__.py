@@ -31,12 +31,13 @@ def write(
 ) -> ExportSummary:
     """Write the trace's selected events to `path`; the suffix names the format (SUFFIXES).
 
-    Times in the file are aligned nanoseconds minus `summary.origin_ns`, so that the first event stands at 1 us.
-    With more events than `max_slices`, short neighbours are merged until the rest fits, and the notices say so;
-    None keeps everything. `lines` are drawn above the blocks of their ranks: findings, for example.
-    `torch_traces` are files of the PyTorch profiler, one per rank, tied to the device clock by the kernels that both
-    saw. Raises OutputExistsError, or ExportError for an unknown suffix, a profiler file that does not fit or a disk
-    that refuses; no half-written file is left.
+    Times in the file are aligned nanoseconds minus `summary.origin_ns`, so that the first event
+    stands at 1 us. With more events than `max_slices`, short neighbours are merged until the rest
+    fits, and the notices say so; None keeps everything. `lines` are drawn above the blocks of their
+    ranks: findings, for example. `torch_traces` are files of the PyTorch profiler, one per rank,
+    tied to the device clock by the kernels that both saw. Raises OutputExistsError, or ExportError
+    for an unknown suffix, a profiler file that does not fit or a disk that refuses; no half-written
+    file is left.
     """
     from kprof.capture.output import replacing
     from kprof.export.kineto import Guests, read_guests
@@ -79,4 +80,4 @@ def _writer_for(path: Path) -> Callable[[IO[bytes]], Writer]:
 
 
 def _ignore(_: float) -> None:
-    """Progress that nobody watches."""
+    """Nobody watches the progress."""

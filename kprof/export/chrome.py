@@ -1,10 +1,10 @@
 """The Chrome JSON writer: for tools that do not read pftrace.
 
-`ts` and `dur` are microseconds with the nanoseconds as fraction; the file's times are small, so a double keeps
-them. A rank is a process, a block or warp a thread. Thread ids are the track ids of the file, all above the
-process ids, because viewers take a thread whose id equals its process for that process's main thread.
-Overlapping spans have threads of their own. A flow arrives in the last nanosecond of the wait, since the wait
-often began before the send.
+`ts` and `dur` are microseconds with the nanoseconds as fraction; the file's times are small, so a
+double keeps them. A rank is a process, a block or warp a thread. Thread ids are the track ids of
+the file, all above the process ids, because viewers take a thread whose id equals its process for
+that process's main thread. Overlapping spans have threads of their own. A flow arrives in the last
+nanosecond of the wait, since the wait often began before the send.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class ChromeWriter:
     def _arrival(
         self, track: int, region: Region, flow_id: int, time_ns: int, late_ns: int
     ) -> Iterator[_Event]:
-        """The head of an arrow, in the wait itself or in a slice at the end of a wait that began before the send."""
+        """An arrow's head: in the wait, or in a slice at the end of a wait that began earlier."""
         if late_ns > 0:
             args = {ARG_LATE: late_ns}
             yield self._span(track, RELEASED, region.category.value, time_ns, time_ns, args)
@@ -187,7 +187,10 @@ class ChromeWriter:
         return _Event(phase, pid, tid, "flow", _us(start_ns), cat="flow", id=flow_id, bp=bind)
 
     def _value(self, track: int, start_ns: int, value: int) -> _Event:
-        """A counter of a block or warp; Chrome knows counters of processes only, so its name says whose it is."""
+        """A counter of a block or warp.
+
+        Chrome knows counters of processes only, so its name says whose it is.
+        """
         counter = self._tracks[track]
         owner = self._path(self._tracks[counter.parent])
         return _Event(
@@ -206,7 +209,7 @@ class ChromeWriter:
         ]
 
     def _sort_index(self, track: Track) -> int:
-        """Lanes are allocated late and belong beside the track that they widen, which came first."""
+        """Lanes are allocated late, but belong beside the track that they widen."""
         return self._first_of.setdefault((track.parent, track.name), track.id)
 
     def _path(self, track: Track) -> str:

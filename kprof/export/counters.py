@@ -1,4 +1,5 @@
-"""Counters of a rank: how many blocks are active, how many of them wait, how many bytes are on their way.
+"""Counters of a rank: how many blocks are active, how many of them wait, how many bytes are on
+their way.
 
 blocks active     between the first and the last event of a block within a launch
 blocks waiting    blocks in which at least one span of category wait is open
@@ -26,7 +27,8 @@ WAITING: Final = "waiting blocks"
 IN_FLIGHT: Final = "bytes in flight"
 UNITS: Final = {ACTIVE: "blocks", WAITING: "blocks", IN_FLIGHT: "bytes"}
 
-# A rank with more events than this gets its counters sampled: exact steps would weigh as much as the events.
+# A rank with more events than this gets its counters sampled: exact steps would weigh as much as
+# the events.
 _MAX_EXACT_EVENTS: Final = 1 << 17
 _NUM_SAMPLES: Final = 1 << 16
 

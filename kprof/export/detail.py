@@ -1,9 +1,10 @@
-"""Level of detail: a trace of more spans than a viewer can hold, with short neighbours merged and said to be.
+"""Level of detail: a trace of more spans than a viewer can hold, with short neighbours merged and
+said to be.
 
-Neighbours are leaf spans that follow each other on one track, within the same span and the same launch. At
-threshold T they merge where both and the gap between them last at most T, within cells of 16 T of time, so that
-a long row of short spans stays a row. T doubles until the file is small enough; if nothing suffices, the trace
-is cut in time.
+Neighbours are leaf spans that follow each other on one track, within the same span and the same
+launch. At threshold T they merge where both and the gap between them last at most T, within cells
+of 16 T of time, so that a long row of short spans stays a row. T doubles until the file is small
+enough; if nothing suffices, the trace is cut in time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _TIME_BINS: Final = 4096
 
 @dataclass(frozen=True)
 class Detail:
-    """How much to show: merge below `threshold_ns` (0: nothing), and drop what starts after `until_ns`."""
+    """How much to show: merge below `threshold_ns` (0: nothing), stop at `until_ns`."""
 
     threshold_ns: int
     until_ns: int
@@ -35,7 +36,10 @@ class Detail:
 
 @dataclass(frozen=True)
 class MergedNames:
-    """Names with two merged twins for each: name k becomes `k + only` where a group has no other, else `k + mostly`."""
+    """Names with two merged twins each.
+
+    Name k becomes `k + only` for a group without other names, else `k + mostly`.
+    """
 
     names: tuple[Region, ...]
     only: int
@@ -55,8 +59,8 @@ def _twin(region: Region, name: str) -> Region:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """For each row and its predecessor: the smallest level (T = 2**level ns) at which they may merge, or
-    _NUM_LEVELS."""
+    """For each row and its predecessor: the smallest level (T = 2**level ns) at which they may
+    merge, or _NUM_LEVELS."""
 
     level: NDArray[np.int64]
     start_ns: NDArray[np.int64]
@@ -116,8 +120,8 @@ class DetailChooser:
 
 
 def merge(batch: Batch, neighbours: Neighbours, detail: Detail, names: MergedNames) -> Batch:
-    """The batch with neighbours merged; a merged row spans from the first start to the last end and has no
-    flows."""
+    """The batch with neighbours merged; a merged row spans from the first start to the last end and
+    has no flows."""
     is_merged = neighbours.are_merged(detail.threshold_ns.bit_length() - 1)
     firsts = np.flatnonzero(~is_merged)
     if len(firsts) == 0:

@@ -1,8 +1,8 @@
-"""Flows of large traces by way of temporary files, so that all events are read once and never held.
+"""Flows of large traces through temporary files: all events are read once and never held.
 
-    events  ──one scan──>  buckets of sends and waits  ──pair──>  files by piece of the export, read at its turn
+    events  ──one scan──>  buckets of sends and waits  ──pair──>  files by piece of the export
 
-Everything that could meet falls into the same bucket: it is chosen by source, destination, epoch and slot.
+A send and its wait are in the same bucket: source, destination, epoch and slot choose it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _bucket_file(folder: Path, side: str, bucket: int) -> Path:
 
 @dataclass(frozen=True)
 class PieceFiles:
-    """Temporary files: what leaves and what reaches each piece, by rank and first block of the piece."""
+    """Temporary files: what leaves and what reaches each piece, by its rank and first block."""
 
     folder: Path
     first_blocks: dict[int, NDArray[np.int64]]

@@ -1,7 +1,7 @@
 """Flows: which send released which wait, looked up by event id while the events stream by.
 
-Small traces are joined at once. Large ones take the way of flow_spool.py, so that memory depends on a piece of the
-export and not on the trace. What belongs together is decided in kprof.trace.flows.
+Small traces are joined at once. Large ones take the way of flow_spool.py, so that memory depends on
+a piece of the export and not on the trace. What belongs together is decided in kprof.trace.flows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ class Flows:
 
     @staticmethod
     def of(departures: NDArray[np.void], arrivals: NDArray[np.void]) -> Flows:
-        """From rows of _DEPARTURE and _ARRIVAL; a send or a wait of several flows keeps its first."""
+        """From rows of _DEPARTURE and _ARRIVAL.
+
+        A send or a wait of several flows keeps its first.
+        """
         sends, first_send = np.unique(departures["send"], return_index=True)
         waits, first_wait = np.unique(arrivals["wait"], return_index=True)
         return Flows(
@@ -70,7 +73,10 @@ class Flows:
     def late_ns(
         self, event_id: NDArray[np.int64], start_ns: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Per event, how long after its start the send that released it began; 0 if that was before."""
+        """Per event, how long after its start the send that released it began.
+
+        0 if that was before.
+        """
         place = _find(self.waits, event_id)
         if not len(self.waits):
             return np.zeros(len(event_id), np.int64)
@@ -88,7 +94,10 @@ class Flows:
 
 @dataclass(frozen=True)
 class FlowLookup:
-    """The flows of a trace, piece by piece. Flows that arrive before they leave cannot be drawn: they are counted."""
+    """The flows of a trace, piece by piece.
+
+    Flows that arrive before they leave cannot be drawn: they are counted.
+    """
 
     of: Callable[[Piece], Flows]
     num_backwards: int
@@ -168,7 +177,10 @@ class _Joined:
         return rows
 
     def arrivals(self) -> NDArray[np.void]:
-        """Rows of _ARRIVAL. An arrow has one head: of several waits for one send, it points at the first."""
+        """Rows of _ARRIVAL.
+
+        An arrow has one head: of several waits for one send, it points at the first.
+        """
         rows = np.empty(len(self.wait), _ARRIVAL)
         rows["wait"] = self.wait
         rows["send"] = _NO_ARROW

@@ -1,4 +1,4 @@
-"""PyTorch profiler (Kineto) traces beside the events inside the kernels, on one time axis (see ties.py)."""
+"""PyTorch profiler (Kineto) traces on the time axis of the events inside the kernels."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Profile:
     lines: dict[str, list[GuestSlice]]
 
     def kernels(self) -> list[GuestSlice]:
-        """The slices that enclose launches: GPU kernels, or on the CPU whatever has the name of one."""
+        """The slices that enclose launches: GPU kernels, or CPU slices with a kernel's name."""
         everything = [slice_ for line in self.lines.values() for slice_ in line]
         return [slice_ for slice_ in everything if slice_.category == _KERNEL] or everything
 
@@ -74,8 +74,8 @@ class _Profile:
 def read_guests(trace: Trace, files: Sequence[Path]) -> Guests:
     """Read profiler traces and tie their clocks to the trace's; raises ExportError.
 
-    One file per rank, or several with stretches of one run. With a selection of launches or of a time, only
-    what lies there is kept.
+    One file per rank, or several with stretches of one run. With a selection of launches or of a
+    time, only what lies there is kept.
     """
     # The whole capture ties the clocks, also where a part of it is shown.
     whole = trace.select(ranks=None, blocks=None, launches=None, regions=None, time_ns=None)
@@ -177,6 +177,7 @@ def _notice(ties: Mapping[int, Tie]) -> str:
     but = f"; on rank {', '.join(broken)} they contradict each other" if broken else ""
     num_launches = sum(tie.num_launches for tie in ties.values())
     return (
-        f"the PyTorch profiler's clock is tied to the device clock within {ties[worst].bound_ns:,} ns{at_worst}"
+        "the PyTorch profiler's clock is tied to the device clock within "
+        f"{ties[worst].bound_ns:,} ns{at_worst}"
         f"{drifting}, by {num_launches} launches seen from both sides{but}"
     )

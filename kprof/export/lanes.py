@@ -1,7 +1,8 @@
-"""Nesting: which spans of a track lie inside others, and which overlap and need a lane of their own.
+"""Nesting: which spans of a track lie inside others, and which overlap and need a lane of their
+own.
 
-Trace viewers draw a track as a stack: a span must end within the span it began in. Spans that merely overlap
-(two copies in flight, an open span) go to lane 1, 2, ... of their track.
+Trace viewers draw a track as a stack: a span must end within the span it began in. Spans that
+merely overlap (two copies in flight, an open span) go to lane 1, 2, ... of their track.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ def track_runs(track: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]
 def _stacked_tracks(
     track: NDArray[Any], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
 ) -> list[tuple[int, int]]:
-    """Rows of the tracks in which some span begins before its predecessor ended; the others are flat."""
+    """Rows of the tracks in which some span begins before its predecessor ended.
+
+    The others are flat.
+    """
     is_stacked = (start_ns[1:] < end_ns[:-1]) & (track[1:] == track[:-1])
     if not is_stacked.any():
         return []
@@ -52,7 +56,10 @@ def _stacked_tracks(
 
 
 def _nest_track(starts: list[int], ends: list[int], first: int, result: Nesting) -> None:
-    """Put each span on the first lane where it fits; `open_ends[k]` is the stack of open ends of lane k."""
+    """Put each span on the first lane where it fits.
+
+    `open_ends[k]` is the stack of open ends of lane k.
+    """
     open_ends: list[list[int]] = [[]]
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
         lane = 0

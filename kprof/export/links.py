@@ -1,4 +1,4 @@
-"""Links that open an exported trace in the Perfetto UI: zoomed on a window, with its tracks pinned."""
+"""Links that open an exported trace in the Perfetto UI, zoomed and with tracks pinned."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ class PinnedTrack:
         return f"Rank {self.rank} block {self.block}{warp}"
 
     def query(self) -> str:
-        """The slices of this track, in the trace processor's SQL; the tree of tracks is export/tracks.py's."""
+        """The slices of this track, in the trace processor's SQL.
+
+        The tree of tracks is export/tracks.py's.
+        """
         rank = f"GLOB 'Rank *' AND CAST(substr({{0}}.name, 6) AS INT) = {int(self.rank)}"
         block = f"'block {int(self.block)}'"
         of_warp = f"p.name = {block} AND r.name {rank.format('r')}"
@@ -51,12 +54,13 @@ class PinnedTrack:
 
 @dataclass(frozen=True)
 class DeepLink:
-    """Where the UI opens: a window of file time (see ExportSummary.origin_ns), tracks, the slice that is selected.
+    """Where the UI opens: a window of file time (see ExportSummary.origin_ns), tracks, the slice
+    that is selected.
 
-    The UI ignores a window that is not within the trace; `within` makes one that is. `pinned` and `expanded`
-    are regular expressions on track names ("^waiting blocks$", "^Rank 3 "), which match on every rank; `tracks`
-    names single ones. `selected` is the start in file time and the length of the slice to select: its arrows show, and
-    the UI scrolls to it.
+    The UI ignores a window that is not within the trace; `within` makes one that is. `pinned` and
+    `expanded` are regular expressions on track names ("^waiting blocks$", "^Rank 3 "), which match
+    on every rank; `tracks` names single ones. `selected` is the start in file time and the length
+    of the slice to select: its arrows show, and the UI scrolls to it.
     """
 
     from_ns: int | None = None
@@ -74,7 +78,7 @@ class DeepLink:
         return replace(self, from_ns=low, to_ns=high)
 
     def query(self) -> str:
-        """The part of the UI's address that follows the trace: `&visStart=...&startupCommands=...`."""
+        """The address's part after the trace: `&visStart=...&startupCommands=...`."""
         parts = []
         if self.from_ns is not None and self.to_ns is not None:
             parts.append(f"&visStart={self.from_ns}&visEnd={self.to_ns}")

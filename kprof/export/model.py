@@ -1,5 +1,5 @@
-"""What every writer is given: names, tracks and batches of events on them, times in nanoseconds of the
-exported file."""
+"""What every writer is given: names, tracks and batches of events on them, times in nanoseconds of
+the exported file."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ LAUNCHES_NAME: Final = "kernel launches"
 
 @dataclass(frozen=True)
 class ExportSummary:
-    """What was written; `notices` say what was cut and how to get it. `num_merged` spans share slices with neighbours.
+    """What was written; `notices` say what was cut and how to get it. `num_merged` spans share
+    slices with neighbours.
 
-    Aligned ns = ns in the file + `origin_ns`. The file's events lie between FIRST_EVENT_NS and `last_ns`.
+    Aligned ns = ns in the file + `origin_ns`. The file's events lie between FIRST_EVENT_NS and
+    `last_ns`.
     """
 
     path: Path
@@ -53,10 +55,11 @@ class TrackKind(Enum):
 
 @dataclass(frozen=True)
 class Track:
-    """A line of the picture. `id` is unique over all ranks and > 0; `order` sorts it among its siblings.
+    """A line of the picture. `id` is unique over all ranks and > 0; `order` sorts it among its
+    siblings.
 
-    A lane (`lane` > 0) is a second line of the track before it, with the same name and parent, for spans that
-    overlap.
+    A lane (`lane` > 0) is a second line of the track before it, with the same name and parent, for
+    spans that overlap.
     """
 
     id: int
@@ -71,7 +74,10 @@ class Track:
 
 @dataclass(frozen=True)
 class Rank:
-    """A rank as the reader sees it. `pid` is unique over the trace; `place` is its host and device."""
+    """A rank as the reader sees it. `pid` is unique over the trace.
+
+    `place` is its host and device.
+    """
 
     rank: int
     pid: int
@@ -82,7 +88,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class GuestSlice:
-    """A slice that does not come from the trace itself: a finding, or a slice of somebody else's trace."""
+    """A slice that is not from the trace itself: a finding, or a slice of a foreign trace."""
 
     name: str
     category: str
@@ -93,7 +99,8 @@ class GuestSlice:
 
 @dataclass(frozen=True)
 class GuestLine:
-    """A line drawn between the launches and the blocks of a rank: findings, or a line of somebody else's trace.
+    """A line drawn between the launches and the blocks of a rank: findings, or a line of somebody
+    else's trace.
 
     Times are aligned ns.
     """
@@ -119,9 +126,9 @@ class LaunchSlice:
 class Batch:
     """Events of one rank, sorted by (track, start, longer first); every column has shape (n,).
 
-    `name` indexes Header.names. `flow_out` and `flow_in` are flow ids, 0 for none; `late_ns` is how long a wait
-    had lasted when the send that released it began, 0 when that was before the wait. Where `num_merged` > 1 the
-    row stands for that many short spans, `busy_ns` long in all.
+    `name` indexes Header.names. `flow_out` and `flow_in` are flow ids, 0 for none; `late_ns` is how
+    long a wait had lasted when the send that released it began, 0 when that was before the wait.
+    Where `num_merged` > 1 the row stands for that many short spans, `busy_ns` long in all.
     """
 
     track: NDArray[np.int64]
@@ -180,7 +187,10 @@ class Header:
 
 
 class Writer(Protocol):
-    """One output format. Calls come in this order: begin, then tracks before the events on them, then end."""
+    """One output format.
+
+    Calls come in this order: begin, then tracks before the events on them, then end.
+    """
 
     def begin(self, header: Header) -> None:
         """Write what stands before all tracks."""

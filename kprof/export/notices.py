@@ -1,4 +1,4 @@
-"""What a reader of the exported file must know: one sentence each, with how to get what is missing."""
+"""What a reader of the exported file must know: a sentence each, and how to get the rest."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def _backwards(tally: Tally) -> str:
     if not tally.num_backwards:
         return ""
     return (
-        f"{tally.num_backwards:,} waits ended before the send that should have released them began, and have no arrow: "
+        f"{tally.num_backwards:,} waits ended before the send that should have released them "
+        "began, and have no arrow: "
         "either the clock alignment is worse than stated, or slots do not identify messages"
     )
 
@@ -64,8 +65,10 @@ def _merged(tally: Tally) -> str:
     threshold_ns = tally.detail.threshold_ns
     length = f" of at most {threshold_ns:,} ns" if threshold_ns < tally.last_ns else ""
     return (
-        f"{tally.num_merged:,} spans{length} were merged with their neighbours and lost their arrows; "
-        "select less (--ranks, --blocks, --launches, --time) or raise --max-slices to see them one by one"
+        f"{tally.num_merged:,} spans{length} were merged with their neighbours and lost their "
+        "arrows; "
+        "select less (--ranks, --blocks, --launches, --time) or raise --max-slices to see them "
+        "one by one"
     )
 
 
@@ -73,7 +76,8 @@ def _cut(tally: Tally) -> str:
     if not tally.num_cut:
         return ""
     return (
-        f"{tally.num_cut:,} events from {tally.detail.until_ns / 1e3:,.3f} us of the file on were left out; "
+        f"{tally.num_cut:,} events from {tally.detail.until_ns / 1e3:,.3f} us of the file on were "
+        "left out; "
         "select a later --time or raise --max-slices to get them"
     )
 

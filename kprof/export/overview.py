@@ -1,9 +1,11 @@
-"""What a block does as a whole, for captures that record by warp: a row to see while the block is folded.
+"""What a block does as a whole, for captures that record by warp: a row to see while the block is
+folded.
 
-The time of a block within a launch is divided into equal bins. A bin shows the region in which the block's warps spend
-most of it; neighbours that show the same become one slice. A span that lies in another counts for itself, and the one
-around it for the rest. Slices have the names of their regions, hence their colours, and the category CATEGORY, so that
-queries can tell them from what was recorded.
+The time of a block within a launch is divided into equal bins. A bin shows the region in which the
+block's warps spend most of it; neighbours that show the same become one slice. A span that lies in
+another counts for itself, and the one around it for the rest. Slices have the names of their
+regions, hence their colours, and the category CATEGORY, so that queries can tell them from what was
+recorded.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ _BINS_PER_EVENT: Final = 2
 
 
 def bins_per_block(source: Source) -> int:
-    """Into how many bins the time of a block within a launch may be divided; 0 where there are too many blocks."""
+    """Into how many bins the time of a block within a launch may be divided.
+
+    0 where there are too many blocks.
+    """
     by_warp = {(key.rank, key.block) for key in source.keys if key.warp >= 0}
     most_launches = max((len(info.launches) for info in source.trace.ranks), default=0)
     num_places = len(by_warp) * max(1, most_launches)
@@ -44,7 +49,8 @@ def bins_per_block(source: Source) -> int:
 
 @dataclass(frozen=True)
 class _Places:
-    """Blocks within a launch, side by side on one axis of time; `first_ns` to `last_ns` of each, shapes (places,).
+    """Blocks within a launch, side by side on one axis of time; `first_ns` to `last_ns` of each,
+    shapes (places,).
 
     `of_row` is the place of every row.
     """
@@ -109,7 +115,10 @@ def overview(
 
 
 def _parents(depth: NDArray[np.int32]) -> NDArray[np.intp]:
-    """The row of the span around each, or -1; rows are those of one lane per track, by (track, start, longer first)."""
+    """The row of the span around each, or -1.
+
+    Rows are those of one lane per track, by (track, start, longer first).
+    """
     parent = np.full(len(depth), -1, dtype=np.intp)
     for level in range(1, int(depth.max(initial=0)) + 1):
         inner, outer = np.flatnonzero(depth == level), np.flatnonzero(depth == level - 1)
@@ -138,7 +147,7 @@ def _busy_ns(
 
 @dataclass(frozen=True)
 class _Bins:
-    """Shapes (bins,): place, begin and end on the axis of places, the busiest region and the time of warps in it."""
+    """Columns (bins,): place, begin and end on its axis, busiest region, time of warps in it."""
 
     place: NDArray[np.intp]
     begin_ns: Ints

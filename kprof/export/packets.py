@@ -1,22 +1,25 @@
 """Whole columns to protobuf bytes: fixed-width templates of Perfetto packets, filled with numpy.
 
-All events of one shape (same name, same arguments, same flow) have the same bytes but for a few numbers. Protobuf
-allows a varint to be padded with continuation bytes, so each number gets a hole of fixed width and every record
-of a shape has the same size: the template is laid down once per chunk, and each hole is stored as a strided
-column.
+All events of one shape (same name, same arguments, same flow) have the same bytes but for a few
+numbers. Protobuf allows a varint to be padded with continuation bytes, so each number gets a hole
+of fixed width and every record of a shape has the same size: the template is laid down once per
+chunk, and each hole is stored as a strided column.
 
     one span = BEGIN packet + END packet, for example 64 bytes with two arguments and a flow
 
-    0a 2c | 40 ts ts ts ts ts | 50 01 | 5a 22 | 48 01 | 58 id id | 18 c | 50 n | 22 .. args .. | f9 02 flow x 8
+    0a 2c | 40 ts ts ts ts ts | 50 01 | 5a 22 | 48 01 | 58 id id | 18 c | 50 n | 22 .. args ..
+          | f9 02 flow x 8
     0a 0f | 40 ts ts ts ts ts | 50 01 | 5a 05 | 48 02 | 58 id id
 
-The trace processor sorts by time and keeps the order of the file where times are equal, so BEGIN and END of one
-span may stand together as long as the spans of a track come by start, longer first. Then, at equal times, every
-END stands before the BEGIN of what follows, and after the BEGIN of what it closes.
+The trace processor sorts by time and keeps the order of the file where times are equal, so BEGIN
+and END of one span may stand together as long as the spans of a track come by start, longer first.
+Then, at equal times, every END stands before the BEGIN of what follows, and after the BEGIN of what
+it closes.
 
-A flow leaves with the BEGIN of the send and arrives with the END of the wait, because the importer drops a flow that
-ends before it starts. It also turns a flow around when the slice that it reaches began first, which is what a late
-sender looks like: such a wait gets an instant within it, at its end, and the flow arrives there.
+A flow leaves with the BEGIN of the send and arrives with the END of the wait, because the importer
+drops a flow that ends before it starts. It also turns a flow around when the slice that it reaches
+began first, which is what a late sender looks like: such a wait gets an instant within it, at its
+end, and the flow arrives there.
 """
 
 from __future__ import annotations
@@ -55,7 +58,8 @@ _ANNOTATION_BOOL: Final = 2
 _ANNOTATION_UINT: Final = 3
 _SLICE_BEGIN, _SLICE_END, _INSTANT, _COUNTER = 1, 2, 3, 4
 
-# What a record carries beside its region: bits of a shape, above the three flag bits of the capture.
+# What a record carries beside its region: bits of a shape, above the three flag bits of the
+# capture.
 FLAG_BITS: Final = EVENT_OPEN | EVENT_SATURATED | EVENT_CLAMPED
 HAS_FLOW_OUT: Final = 8
 HAS_FLOW_IN: Final = 16
@@ -82,7 +86,7 @@ FIXED_ARGS: Final = (ARG_OPEN, ARG_SATURATED, ARG_CLAMPED, ARG_MERGED, ARG_BUSY,
 
 @dataclass(frozen=True)
 class Hole:
-    """A place in a template: bits `(value >> shift) & mask` of a column, as a padded varint or 8 fixed bytes."""
+    """Bits `(value >> shift) & mask` of a column, as a padded varint or 8 fixed bytes."""
 
     column: str
     width: int
@@ -202,7 +206,7 @@ class Widths:
 
 
 def event_template(region: Region, shape: int, interned: Interned, widths: Widths) -> Template:
-    """The template of events of `region` with the given shape bits (flags, HAS_FLOW_*, IS_MERGED)."""
+    """The template of events of `region` with these shape bits (flags, HAS_FLOW_*, IS_MERGED)."""
     if region.kind is Kind.VALUE:
         return counter_template(widths, "payload", value_width=5)
     kind = _SLICE_BEGIN if region.kind is Kind.SPAN else _INSTANT
@@ -281,7 +285,8 @@ def interleave(
 ) -> NDArray[np.uint8]:
     """Bring records of several sizes back into row order.
 
-    Each piece is (row numbers, records of shape (rows, size)); together the pieces hold every row once.
+    Each piece is (row numbers, records of shape (rows, size)); together the pieces hold every row
+    once.
     """
     if len(pieces) == 1:
         return pieces[0][1].reshape(-1)

@@ -1,7 +1,8 @@
-"""The pftrace writer: descriptors and interned names through Perfetto's own protos, events through templates.
+"""The pftrace writer: descriptors and interned names through Perfetto's own protos, events through
+templates.
 
-One packet sequence for the whole file; its first packet clears the incremental state and carries all interned
-names. All times are written as they are, in nanoseconds of the trace clock.
+One packet sequence for the whole file; its first packet clears the incremental state and carries
+all interned names. All times are written as they are, in nanoseconds of the trace clock.
 """
 
 from __future__ import annotations

@@ -59,7 +59,10 @@ def run(
     progress: Progress,
     guests: tuple[GuestLine, ...] = (),
 ) -> Tally:
-    """Write the whole trace, with other traces' lines beside it; `progress` gets fractions from 0 to 1."""
+    """Write the whole trace, with other traces' lines beside it.
+
+    `progress` gets fractions from 0 to 1.
+    """
     shown = {info.rank for info in trace.ranks}
     guests = tuple(line for line in guests if line.rank in shown)
     source = Source.of(trace, _range_of(guests))
@@ -198,7 +201,8 @@ class _Run:
         tally.num_cut += len(events) - int(batch.num_merged.sum())
 
     def _write_launches(self, tracks: RankTracks, launches: list[LaunchSlice]) -> None:
-        # Kernels of one rank do not enclose each other: a launch inside another's time runs beside it.
+        # Kernels of one rank do not enclose each other: a launch inside another's time runs beside
+        # it.
         self._write_line(tracks, tracks.launches, launches, may_nest=False)
 
     def _write_guests(self, tracks: RankTracks) -> None:
@@ -289,9 +293,11 @@ def _range_of(guests: tuple[GuestLine, ...]) -> tuple[int, int] | None:
 def _launches_by_rank(source: Source) -> dict[int, list[LaunchSlice]]:
     query = f"""
         SELECT e.rank, e.launch, any_value(e.kernel) AS kernel, any_value(e.ordinal) AS ordinal,
-            any_value(l.num_blocks) AS num_blocks, any_value(l.threads_per_block) AS threads_per_block,
+            any_value(l.num_blocks) AS num_blocks,
+            any_value(l.threads_per_block) AS threads_per_block,
             min(e.start_ns) - {source.origin_ns} AS start_ns,
-            max(CASE WHEN e.flags & {EVENT_OPEN} = 0 THEN greatest(e.start_ns, e.end_ns) - {source.origin_ns}
+            max(CASE WHEN e.flags & {EVENT_OPEN} = 0
+                THEN greatest(e.start_ns, e.end_ns) - {source.origin_ns}
                 ELSE {source.last_ns} END) AS end_ns
         FROM events e LEFT JOIN launches l ON l.rank = e.rank AND l.launch = e.launch
         GROUP BY e.rank, e.launch"""

@@ -1,4 +1,4 @@
-"""Reading a Trace in pieces that fit memory: whole blocks of one rank at a time, sorted for the writers."""
+"""Reads a Trace in pieces that fit memory: whole blocks of a rank, sorted for the writers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 # A piece of this many events takes about 50 MB on its way through.
 _ROWS_PER_PIECE: Final = 1 << 18
-# The name of name 0: a mark on blocks that recorded nothing, since viewers hide tracks without events.
+# The name of name 0: a mark on blocks that recorded nothing, since viewers hide tracks without
+# events.
 IDLE_NAME: Final = "no events recorded"
 # Such blocks are shown for kernels with at most this many.
 _MAX_IDLE_BLOCKS: Final = 4096
@@ -51,7 +52,10 @@ class Piece:
 
 @dataclass(frozen=True)
 class RawEvents:
-    """Events of one piece by (block, warp, start, longer first), in file time; every column has shape (n,)."""
+    """Events of one piece by (block, warp, start, longer first), in file time.
+
+    Every column has shape (n,).
+    """
 
     event_id: NDArray[np.int64]
     launch: NDArray[np.int64]
@@ -114,7 +118,10 @@ class Source:
         return self._pieces.get(rank, [])
 
     def read(self, piece: Piece) -> RawEvents:
-        """Fetch a piece. Open spans reach to the end of the trace; no span ends before it starts."""
+        """Fetch a piece. Open spans reach to the end of the trace.
+
+        No span ends before it starts.
+        """
         if piece not in self._read_ahead:
             self._read_ahead.clear()
             self._read_ahead.update(self._fetch(self._read_together(piece)))
@@ -140,7 +147,7 @@ class Source:
         return {}
 
     def _read_together(self, first: Piece) -> list[Piece]:
-        """Whole ranks from `first` on: to find one of a thousand ranks takes longer than to read it."""
+        """Whole ranks from `first` on: finding one of many ranks takes longer than reading it."""
         together, num_events = [first], first.num_events
         if len(self._pieces[first.rank]) > 1:
             return together
@@ -161,7 +168,8 @@ class Source:
         table = self.trace.sql(
             f"""SELECT rank, event_id, launch, block, warp, {self._name_sql()} AS name, flags,
                 start_ns - {self.origin_ns} AS start_ns,
-                CASE WHEN flags & {EVENT_OPEN} = 0 THEN greatest(start_ns, end_ns) - {self.origin_ns}
+                CASE WHEN flags & {EVENT_OPEN} = 0
+                     THEN greatest(start_ns, end_ns) - {self.origin_ns}
                      ELSE {self.last_ns} END AS end_ns,
                 payload
             FROM events
@@ -194,7 +202,8 @@ def _track_keys(trace: Trace) -> tuple[TrackKey, ...]:
         (row["rank"], row["block"], row["warp"]): row["num_events"]
         for row in _rows(
             trace,
-            "SELECT rank, block, warp, count(*) AS num_events FROM events GROUP BY rank, block, warp",
+            "SELECT rank, block, warp, count(*) AS num_events FROM events GROUP BY rank, block, "
+            "warp",
         )
     }
     for rank, block in _idle_blocks(trace, {(rank, block) for rank, block, _ in counts}):

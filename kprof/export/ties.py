@@ -1,12 +1,12 @@
 """Tying the profiler's clock to the aligned device clock by the kernel launches that both saw.
 
-A kernel's slice in the profiler's trace encloses everything that its blocks recorded. So for a launch seen from
-both sides, profiler [k0, k1] and device [e0, e1],
+A kernel's slice in the profiler's trace encloses everything that its blocks recorded. So for a
+launch seen from both sides, profiler [k0, k1] and device [e0, e1],
 
     k0 <= e0 + offset  and  e1 + offset <= k1,   so   k0 - e0 <= offset <= k1 - e1
 
-The offset used is the middle of what all launches allow, and the error is at most half of the rest. Where no
-single offset fits, a constant drift between the clocks is taken into account.
+The offset used is the middle of what all launches allow, and the error is at most half of the rest.
+Where no single offset fits, a constant drift between the clocks is taken into account.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _MIN_LAUNCHES_FOR_DRIFT: Final = 4
 
 @dataclass(frozen=True)
 class Pairs:
-    """Launches seen from both sides, in ns: [k0, k1] by the profiler, [e0, e1] by the device; shapes (n,)."""
+    """Launches seen from both sides, in ns: [k0, k1] by the profiler, [e0, e1] by the device.
+
+    Shapes (n,).
+    """
 
     k0: NDArray[np.int64]
     k1: NDArray[np.int64]
@@ -51,10 +54,11 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Tie:
-    """`profiler ns - aligned ns` lies between the bounds, plus `drift` for every ns of aligned time after `from_ns`.
+    """`profiler ns - aligned ns` lies between the bounds, plus `drift` for every ns of aligned time
+    after `from_ns`.
 
-    Where the launches contradict each other, low_ns > high_ns; the offset in the middle is then the one that breaks
-    the rule least.
+    Where the launches contradict each other, low_ns > high_ns; the offset in the middle is then the
+    one that breaks the rule least.
     """
 
     low_ns: int
@@ -85,7 +89,8 @@ class Tie:
 
 
 def tie(trace: Trace, rank: int, stretches: Sequence[Sequence[GuestSlice]]) -> Tie:
-    """Tie one rank by what the profiler calls kernels, in each of the stretches of the run that it saw.
+    """Tie one rank by what the profiler calls kernels, in each of the stretches of the run that it
+    saw.
 
     Raises ExportError when no kernel is on both sides.
     """
@@ -104,9 +109,11 @@ def tie(trace: Trace, rank: int, stretches: Sequence[Sequence[GuestSlice]]) -> T
 
 
 def share(trace: Trace, ties: Mapping[int, Tie]) -> dict[int, Tie]:
-    """What the ranks of one host know of each other's offset: on one clock they share it, within the clock error.
+    """What the ranks of one host know of each other's offset: on one clock they share it, within
+    the clock error.
 
-    A rank that the others contradict keeps its own: the profiler converts the times of each GPU by itself.
+    A rank that the others contradict keeps its own: the profiler converts the times of each GPU by
+    itself.
     """
     return {rank: _narrowed(trace, rank, ties) for rank in ties}
 
@@ -138,7 +145,7 @@ def _launches(trace: Trace, rank: int) -> dict[str, list[tuple[int, int]]]:
 def _matched(
     launches: Mapping[str, list[tuple[int, int]]], kernels: Sequence[GuestSlice]
 ) -> list[Pairs]:
-    """Pairs of every kernel: those with most launches first, whose offset helps to match the others."""
+    """Pairs of every kernel, those with most launches first: their offset helps with the others."""
     sides = [(_named(kernels, name), spans) for name, spans in launches.items()]
     sides.sort(key=lambda side: -min(len(side[0]), len(side[1])))
     found: list[Pairs] = []
@@ -157,9 +164,11 @@ def _joined(found: Sequence[Pairs]) -> Pairs | None:
 
 
 def _named(kernels: Sequence[GuestSlice], name: str) -> list[GuestSlice]:
-    """Kernels of this name, by start; the profiler's names may have return types, scopes and arguments around it.
+    """Kernels of this name, by start; the profiler's names may have return types, scopes and
+    arguments around it.
 
-    A name with a path in front of it, `all_to_all/dispatch_send`, may stand for the kernel `dispatch_send`.
+    A name with a path in front of it, `all_to_all/dispatch_send`, may stand for the kernel
+    `dispatch_send`.
     """
     for wanted in dict.fromkeys((name, name.rpartition("/")[2])):
         pattern = re.compile(rf"(?<!\w){re.escape(wanted)}(?!\w)")
@@ -172,8 +181,8 @@ def _named(kernels: Sequence[GuestSlice], name: str) -> list[GuestSlice]:
 def _match(
     seen: Sequence[GuestSlice], spans: Sequence[tuple[int, int]], near_ns: int | None
 ) -> Pairs:
-    """Pair by order. Where one side saw more launches, the place that fits `near_ns` best wins, or, without one,
-    the place where the differences of the starts agree best."""
+    """Pair by order. Where one side saw more launches, the place that fits `near_ns` best wins, or,
+    without one, the place where the differences of the starts agree best."""
     kernels = np.array([(s.start_ns, s.end_ns) for s in seen], dtype=np.int64).reshape(-1, 2)
     blocks = np.array(spans, dtype=np.int64).reshape(-1, 2)
     num_pairs = min(len(kernels), len(blocks))

@@ -7,10 +7,11 @@
         warp 0
       block 10
 
-A rank is a plain track, not a process with threads: viewers sort processes by how busy they are and the tracks of a
-process by text, so that rank 5 would come before rank 0 and block 10 before block 2. Tracks without a parent are
-sorted by text too, so the numbers of ranks have leading zeros where there are more than ten. A process without tracks
-stands beside each rank: queries find the ranks in the table of processes.
+A rank is a plain track, not a process with threads: viewers sort processes by how busy they are and
+the tracks of a process by text, so that rank 5 would come before rank 0 and block 10 before block
+2. Tracks without a parent are sorted by text too, so the numbers of ranks have leading zeros where
+there are more than ten. A process without tracks stands beside each rank: queries find the ranks in
+the table of processes.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ if TYPE_CHECKING:
     from kprof.trace import Trace
 
 _FIRST_PID: Final = 1000
-# Above the blocks, which are sorted by their numbers: counters, then launches, then lines of guests.
+# Above the blocks, which are sorted by their numbers: counters, then launches, then lines of
+# guests.
 _COUNTERS_ORDER: Final = -3000
 _LAUNCHES_ORDER: Final = -2000
 _GUESTS_ORDER: Final = -1000
 
 
 def describe_ranks(trace: Trace) -> tuple[Rank, ...]:
-    """Names and process ids of the ranks: their own where these are unique, else numbers that are."""
+    """Names and process ids of the ranks: their own where unique, else numbers that are."""
     own = [info.pid for info in trace.ranks]
     width = len(str(max((info.rank for info in trace.manifest.ranks), default=0)))
     is_unique = len(set(own)) == len(own) and all(pid > 0 for pid in own)
@@ -85,8 +87,8 @@ def _labels(trace: Trace, info: RankInfo) -> tuple[str, ...]:
 
 
 class RankTracks:
-    """Allocates the tracks of one rank; ids go on from rank to rank. `take_new` hands out what was not yet
-    declared."""
+    """Allocates the tracks of one rank; ids go on from rank to rank. `take_new` hands out what was
+    not yet declared."""
 
     def __init__(self, rank: int, name: str, first_id: int, keys: list[TrackKey]) -> None:
         self.rank = rank
@@ -115,7 +117,7 @@ class RankTracks:
         return self._add(TrackKind.COUNTER, name, self.root, order=order, unit=unit)
 
     def guest(self, name: str) -> int:
-        """A line of somebody else's trace, below the launches and above the blocks, in the order of these calls."""
+        """A line of a foreign trace between the launches and the blocks, in the order of calls."""
         self._num_guests = min(self._num_guests + 1, -_GUESTS_ORDER - 1)
         return self._add(TrackKind.GUEST, name, self.root, _GUESTS_ORDER + self._num_guests)
 
@@ -126,7 +128,10 @@ class RankTracks:
     def place(
         self, events: RawEvents, names: tuple[Region, ...]
     ) -> tuple[NDArray[np.int64], Nesting]:
-        """Track id of every event, shape (n,), and how they nest; overlapping spans get lanes, values get counters."""
+        """Track id of every event, shape (n,), and how they nest.
+
+        Overlapping spans get lanes, values get counters.
+        """
         track = self._device_tracks(events)
         nesting = nest(track, events.start_ns, events.end_ns)
         for row in np.flatnonzero(nesting.lane).tolist():

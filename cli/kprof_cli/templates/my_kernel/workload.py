@@ -1,4 +1,4 @@
-"""Runs my_kernel on every rank: rows of the same length, but for one on rank 0 that is 16 times as long."""
+"""Runs my_kernel on every rank. One row on rank 0 is 16 times as long as all others."""
 
 import argparse
 import ctypes
