@@ -26,9 +26,11 @@ NOT_RECORDING: Final = NullRecorder()
 
 
 class DevicePlan:
-    """Builds of one kernel source for `device`: "cpu" or a torch device, which need not be the current one.
+    """Builds of one kernel source for `device`: "cpu" or a torch device, which need not be the
+    current one.
 
-    `options` are the build's, by default those for the device. `schedule_seed` is of the CPU target's interleaving.
+    `options` are the build's, by default those for the device. `schedule_seed` is of the CPU
+    target's interleaving.
     """
 
     source: ClassVar[KernelSource]

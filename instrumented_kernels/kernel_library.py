@@ -1,7 +1,9 @@
-"""A compiled kernel source as Python sees it: its variants, the launches each is made of, and how a call is launched.
+"""A compiled kernel source as Python sees it: its variants, the launches each is made of, and how a
+call is launched.
 
-A source is compiled twice: instrumented, and as if kprof did not exist for launches that nobody records. The other side
-is device/launch_interface.h. What a call is (its arguments, its memory) belongs to each kernel's plan.
+A source is compiled twice: instrumented, and as if kprof did not exist for launches that nobody
+records. The other side is device/launch_interface.h. What a call is (its arguments, its memory)
+belongs to each kernel's plan.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ _DEVICE_DIR: Final = Path(__file__).parent / "device"
 
 @dataclass(frozen=True)
 class Grid:
-    """The blocks of one launch. `is_resident`: all run at once, because they wait for each other or for other ranks."""
+    """The blocks of one launch.
+
+    `is_resident`: all run at once, because they wait for each other or for other ranks.
+    """
 
     num_blocks: int
     warps_per_block: int
@@ -101,8 +106,10 @@ class KernelLibrary:
         limit = self.max_resident_blocks(variant_idx, grid.threads_per_block)
         if not 1 <= num_blocks <= limit:
             raise ValueError(
-                f"a grid of {num_blocks} blocks of {grid.threads_per_block} threads cannot be resident at once "
-                f"(at most {limit}), and blocks that wait for each other must be; use a smaller grid"
+                f"a grid of {num_blocks} blocks of {grid.threads_per_block} threads cannot be "
+                "resident at once "
+                f"(at most {limit}), and blocks that wait for each other must be; "
+                "use a smaller grid"
             )
         return grid
 
@@ -125,9 +132,10 @@ class KernelLibrary:
 class KernelBuilds:
     """Both builds of one kernel source: `plain`, as if kprof did not exist, and `instrumented`.
 
-    `load` compiles and loads one of them. Each is loaded when it is first needed; in a process that records both at
-    once and in parallel, so that no call compiles while its peers wait for it. The CPU target has one build for both:
-    there it matters that sanitizers and schedules see all of the code.
+    `load` compiles and loads one of them. Each is loaded when it is first needed; in a process that
+    records both at once and in parallel, so that no call compiles while its peers wait for it. The
+    CPU target has one build for both: there it matters that sanitizers and schedules see all of the
+    code.
     """
 
     def __init__(
@@ -168,7 +176,10 @@ class Launch:
 
 
 class LaunchSequence:
-    """The launches of one call, ready to be run again and again. Where nobody records, one step launches them all."""
+    """The launches of one call, ready to be run again and again.
+
+    Where nobody records, one step launches them all.
+    """
 
     def __init__(
         self,
@@ -191,7 +202,10 @@ class LaunchSequence:
 
     @cached_property
     def instrumented(self) -> KernelLibrary:
-        """What records the launches; raises ValueError where a grid cannot be resident with more registers."""
+        """What records the launches.
+
+        Raises ValueError where a grid cannot be resident with more registers.
+        """
         library = self._builds.instrumented
         for each in self.launches:
             if not each.grid.is_resident:
@@ -202,7 +216,8 @@ class LaunchSequence:
     def run(self, recorder: AnyRecorder, stream: int | None, schedule_seed: int = 0) -> None:
         """Launch all, each by the build that its buffer asks for.
 
-        Raises RuntimeError when the device refuses one, ValueError when a grid is too large for the instrumented build.
+        Raises RuntimeError when the device refuses one, ValueError when a grid is too large for the
+        instrumented build.
         """
         if stream != self._stream or schedule_seed:
             self._stream = stream

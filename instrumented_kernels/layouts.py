@@ -1,6 +1,8 @@
-"""Memory layouts that Python and the kernels share. Python declares them, the C++ headers are generated and committed.
+"""Memory layouts that Python and the kernels share. Python declares them, the C++ headers are
+generated and committed.
 
-A kernel declares its own in `arguments.py` and includes the generated `arguments.h`. After a change run
+A kernel declares its own in `arguments.py` and includes the generated `arguments.h`. After a change
+run
 
     python -m instrumented_kernels.layouts
 """
@@ -77,7 +79,10 @@ def layout(name: str, comment: str, *fields: Field) -> type[Layout]:
 
 @dataclass(frozen=True)
 class Header:
-    """One generated header: constants, enums and layouts in a namespace; `source` is the Python module's name."""
+    """One generated header: constants, enums and layouts in a namespace.
+
+    `source` is the Python module's name.
+    """
 
     path: Path
     namespace: str
@@ -92,7 +97,8 @@ class Header:
         includes = "\n".join(f'#include "{name}"' for name in self.includes)
         body = "\n".join([*self._constants(), "", *map(_struct, self.layouts)])
         return (
-            f"// Generated from {self.source} by `python -m instrumented_kernels.layouts`. Do not edit.\n"
+            f"// Generated from {self.source} by `python -m instrumented_kernels.layouts`. Do not "
+            "edit.\n"
             "#pragma once\n\n#include <stddef.h>\n#include <stdint.h>\n"
             f"{includes}{chr(10) if includes else ''}\n"
             f"namespace {self.namespace} {{\n\n{body.lstrip()}\n}}  // namespace {self.namespace}\n"
@@ -132,7 +138,8 @@ def _struct(declared: type[Layout]) -> str:
 
 Failure = layout(
     "Failure",
-    "What went wrong on this rank. In memory of the host, which looks at it without waiting for the device.",
+    "What went wrong on this rank. In memory of the host, which looks at it without waiting for "
+    "the device.",
     u64(
         "refused", "input that the kernel refuses, in its own code; 0: none. The plan stays usable"
     ),

@@ -1,8 +1,9 @@
-"""What the plans of kernels for one GPU have in common: workspaces, prepared calls, and how failures are told.
+"""What the plans of kernels for one GPU have in common: workspaces, prepared calls, and how
+failures are told.
 
-A plan serves any number of shapes. What a call of some shape needs is worked out once and kept; later calls fill in
-addresses. Workspaces come from torch's allocator, so that calls on different streams do not meet, and calls can be
-captured in CUDA graphs.
+A plan serves any number of shapes. What a call of some shape needs is worked out once and kept;
+later calls fill in addresses. Workspaces come from torch's allocator, so that calls on different
+streams do not meet, and calls can be captured in CUDA graphs.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ class BlockTimeoutError(RuntimeError):
 
 @dataclass(frozen=True)
 class PreparedCall:
-    """The launches of one kind of call; `arguments` are shared by all of them and filled in per call."""
+    """The launches of one kind of call.
+
+    `arguments` are shared by all of them and filled in per call.
+    """
 
     sequence: LaunchSequence
     arguments: Layout
@@ -44,8 +48,8 @@ class PreparedCall:
 class LocalPlan(DevicePlan):
     """Calls of one kernel on one device, from any thread and stream.
 
-    Calls on a GPU are only launched. What goes wrong later is raised by the next call or by `wait`, whichever comes
-    first, also for calls in a CUDA graph.
+    Calls on a GPU are only launched. What goes wrong later is raised by the next call or by `wait`,
+    whichever comes first, also for calls in a CUDA graph.
     """
 
     def __init__(
@@ -72,7 +76,10 @@ class LocalPlan(DevicePlan):
         return self.options.target is Target.CPU
 
     def prepare_recording(self) -> None:
-        """Load what records calls, where a recorder comes after the plan. The first recorded call does it otherwise."""
+        """Load what records calls, where a recorder comes after the plan.
+
+        The first recorded call does it otherwise.
+        """
         with self.on_device():
             _ = self._builds.instrumented
 
@@ -118,7 +125,10 @@ class LocalPlan(DevicePlan):
         recorder: AnyRecorder | None,
         **values: Any,
     ) -> None:
-        """Launch a call with these fields of its arguments. On the CPU target it has ended afterwards."""
+        """Launch a call with these fields of its arguments.
+
+        On the CPU target it has ended afterwards.
+        """
         if self._failure.refused or self._failure.region_and_peer:
             self._raise_failure()
         workspace = self._workspace(prepared.workspace_bytes)
@@ -150,7 +160,8 @@ class LocalPlan(DevicePlan):
             limit_s = self._timeout_ticks / self._library.ticks_per_second
             region = self.regions[(waited_for >> 32) - 1].name
             raise BlockTimeoutError(
-                f"a block waited more than {limit_s:g} s for the other blocks of its launch, in {region}; the results "
+                f"a block waited more than {limit_s:g} s for the other blocks of its launch, in "
+                f"{region}; the results "
                 "of this call are void (is another process holding the GPU?)"
             )
 

@@ -1,4 +1,7 @@
-"""Runs calls of a kernel for one GPU as a workload: under `kprof record`, or alone; verified, timed on the host."""
+"""Runs calls of a kernel for one GPU as a workload: under `kprof record`, or alone.
+
+Verified, timed on the host.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ class Work:
 def run(
     name: str, make_work: Callable[[str], Work], target: str, repeats: int, graph: bool
 ) -> None:
-    """A warm-up, then `repeats` recorded calls, all verified; exits non-zero for bad options or a wrong value."""
+    """A warm-up, then `repeats` recorded calls, all verified.
+
+    Exits non-zero for bad options or a wrong value.
+    """
     try:
         device = choose_device(target)
         if graph and device == "cpu":
@@ -84,7 +90,8 @@ def _run(name: str, work: Work, repeats: int, graph: bool) -> int:
     recorder.align(SoloGroup())
     num_wrong = warm_up.num_wrong() + sum(case.num_wrong() for case in cases)
     typer.echo(
-        f"{name} on {plan.device.split(':')[0]}: {work.label}, {repeats} calls, {1e6 * elapsed_s / repeats:.1f} us a "
+        f"{name} on {plan.device.split(':')[0]}: {work.label}, {repeats} calls, "
+        f"{1e6 * elapsed_s / repeats:.1f} us a "
         f"call on the host's clock, {num_wrong} wrong values"
     )
     return num_wrong

@@ -1,4 +1,5 @@
-"""The kernels for one GPU as operators of torch: torch.compile sees their shapes, CUDA graphs capture them.
+"""The kernels for one GPU as operators of torch: torch.compile sees their shapes, CUDA graphs
+capture them.
 
     from instrumented_kernels import ops
     sorted_ids, block_experts, num_padded = ops.moe_align_sort(topk_ids, 256, 64)
@@ -39,7 +40,10 @@ def _recorder_of(device: str) -> AnyRecorder:
 def moe_align_sort(
     topk_ids: torch.Tensor, num_experts: int, block_size: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(token, k) ids sorted by expert, runs padded to blocks; see moe_align_sort.Plan and Sorted."""
+    """(token, k) ids sorted by expert, runs padded to blocks.
+
+    See moe_align_sort.Plan and Sorted.
+    """
     plan = plan_for(moe.Plan, topk_ids)
     out = plan(topk_ids, num_experts, block_size, recorder=_recorder(topk_ids))
     return out.sorted_ids, out.block_experts, out.num_padded

@@ -1,7 +1,8 @@
-"""What the plans of all kernels here have in common: builds, memory, the launches of a call, and how failures are told.
+"""What the plans of all kernels here have in common: builds, memory, the launches of a call, and
+how failures are told.
 
-A kernel derives from KernelPlan, names its source, and fills the arguments of its calls. A call costs the host little:
-what is the same from call to call is prepared once.
+A kernel derives from KernelPlan, names its source, and fills the arguments of its calls. A call
+costs the host little: what is the same from call to call is prepared once.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 class KernelPlan(DevicePlan):
     """Everything that calls of one kernel on one group of ranks need. Creation is collective.
 
-    `device` is "cpu" or a torch device; it need not be the current one. Calls on a GPU are only launched. What goes
-    wrong later is raised by the next call, by `wait` or by `close`, whichever comes first, also for calls in a CUDA
-    graph. `ledger` is shared by plans whose calls are to be made in the same order on all ranks; by default a plan has
-    its own.
+    `device` is "cpu" or a torch device; it need not be the current one. Calls on a GPU are only
+    launched. What goes wrong later is raised by the next call, by `wait` or by `close`, whichever
+    comes first, also for calls in a CUDA graph. `ledger` is shared by plans whose calls are to be
+    made in the same order on all ranks; by default a plan has its own.
     """
 
     def __init__(
@@ -55,7 +56,8 @@ class KernelPlan(DevicePlan):
         self._shared_ledger = ledger
 
     def wait(self) -> None:
-        """Wait for all calls on this rank; raises PeerTimeoutError when a peer never came, ValueError for bad input.
+        """Wait for all calls on this rank; raises PeerTimeoutError when a peer never came,
+        ValueError for bad input.
 
         The plan is void after a timeout: what the peer owed may still arrive.
         """
@@ -63,7 +65,10 @@ class KernelPlan(DevicePlan):
         self._raise_failure()
 
     def close(self) -> None:
-        """Free the memory. Collective: no rank may still write to another's heap. Raises what `wait` would."""
+        """Free the memory. Collective: no rank may still write to another's heap.
+
+        Raises what `wait` would.
+        """
         try:
             self._memory.close()
             self._raise_failure()
@@ -71,7 +76,10 @@ class KernelPlan(DevicePlan):
             self._close_ledger()
 
     def abandon(self) -> None:
-        """Free the memory of a group that was destroyed, without a meeting of its ranks; warns of a failure untold."""
+        """Free the memory of a group that was destroyed, without a meeting of its ranks.
+
+        Warns of a failure untold.
+        """
         self._memory.synchronize()
         self._memory.abandon()
         try:
@@ -81,7 +89,10 @@ class KernelPlan(DevicePlan):
         self._close_ledger()
 
     def _allocate(self, shape: Layout, agreed: object, heap_bytes: int | None = None) -> None:
-        """Take the memory that calls of `shape` need; raises ValueError where ranks do not agree on `agreed`."""
+        """Take the memory that calls of `shape` need.
+
+        Raises ValueError where ranks do not agree on `agreed`.
+        """
         check_same_on_all_ranks(self.group, agreed)
         functions, shape_address = self._library.functions, ctypes.byref(shape)
         self._shape = shape
@@ -107,7 +118,10 @@ class KernelPlan(DevicePlan):
         )
 
     def _begin_call(self, fingerprint: int) -> None:
-        """Before a call fills its arguments; raises what went wrong in earlier ones, or DifferentCallsError."""
+        """Before a call fills its arguments.
+
+        Raises what went wrong in earlier ones, or DifferentCallsError.
+        """
         memory = self._memory
         if memory.alarm[0] or memory.alarm[1] or not memory.is_open:
             self._raise_failure()
@@ -127,7 +141,8 @@ class KernelPlan(DevicePlan):
             raise
 
     def _change_stream(self, stream: int | None) -> None:
-        """Calls of a plan share its memory: one begins when the one before has ended, also on another stream.
+        """Calls of a plan share its memory: one begins when the one before has ended, also on
+        another stream.
 
         A graph cannot wait for what is outside of it: who replays it sees to that.
         """
@@ -165,7 +180,8 @@ class KernelPlan(DevicePlan):
         return PeerTimeoutError(
             f"rank {self.group.rank} waited {(failure.waited_ms - 1) / 1e3:.1f} s for rank {peer}, "
             f"slot {slot}, epoch {epoch}, in {self.regions[region - 1].name}; "
-            f"{explanation + '; ' if explanation else ''}the results of this call and later ones are void"
+            f"{explanation + '; ' if explanation else ''}the results of this call and later ones "
+            "are void"
         )
 
     def _close_ledger(self) -> None:

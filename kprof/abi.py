@@ -1,4 +1,5 @@
-"""THE layout of the record arena. Everything else, the C++ header included, is derived from this file.
+"""THE layout of the record arena. Everything else, the C++ header included, is derived from this
+file.
 
 One arena per rank, in memory that the device writes and the host reads back:
 
@@ -15,43 +16,50 @@ A record is 16 bytes, written with one vector store:
 Worked example: region 3, start 1_000_000 ticks, duration 250 ticks, payload 0x0200_0011 is
 `40 42 0f 00 00 00 03 00 | fa 00 00 00 11 00 00 02`.
 
-A track (one writer: a warp or a block) claims a chunk with one atomic on a cursor, fills it with plain stores and
-claims the next with the last record of the chunk. Its only state is the address of its latest record: bits 4 to 9 are
-all set when the chunk is full, bit 3 (STORES_NOTHING) is set when there is no chunk to be had. What is dropped is
-counted by region id in the body of a sink (its block says which: eight, because all tracks drop at the same time),
-and in the header of the track's last chunk (CHUNK_NO_NEXT says that it found no other); tracks that never got a chunk
-stand in their sink. Recorded + dropped = emitted, always.
+A track (one writer: a warp or a block) claims a chunk with one atomic on a cursor, fills it with
+plain stores and claims the next with the last record of the chunk. Its only state is the address of
+its latest record: bits 4 to 9 are all set when the chunk is full, bit 3 (STORES_NOTHING) is set
+when there is no chunk to be had. What is dropped is counted by region id in the body of a sink (its
+block says which: eight, because all tracks drop at the same time), and in the header of the track's
+last chunk (CHUNK_NO_NEXT says that it found no other); tracks that never got a chunk stand in their
+sink. Recorded + dropped = emitted, always.
 
-A refill reads the header of the full chunk and nothing else: it names the arena (by the chunk's own number)
-and the limits of the cursors. All tracks refill at about the same time, and no word is read by all of them.
+A refill reads the header of the full chunk and nothing else: it names the arena (by the chunk's own
+number) and the limits of the cursors. All tracks refill at about the same time, and no word is read
+by all of them.
 
 Tracks claim from the bottom of the arena, the host reserves from its top:
 
     | chunk 0 of cursor 0, of cursor 1, .. | chunk 1 of cursor 0, .. |   limit ->   free   <- floor   | reserved |
 
-Chunk k of cursor c is chunk k * num_cursors + c, so that one number (chunks_per_cursor, the limit) ends all cursors.
-Every launch gets the limit of its moment. A later launch may get a higher one, never a lower one, and the floor never
-falls below the limit: whatever launches still run, no chunk is handed out twice, and nobody has to wait.
+Chunk k of cursor c is chunk k * num_cursors + c, so that one number (chunks_per_cursor, the limit)
+ends all cursors. Every launch gets the limit of its moment. A later launch may get a higher one,
+never a lower one, and the floor never falls below the limit: whatever launches still run, no chunk
+is handed out twice, and nobody has to wait.
 
 Which clock the records of a chunk hold says its header (CHUNK_CYCLES): the real-time clock, or the
 processor's cycle counter. Either way the header holds both clocks at one moment (the anchors).
 
-Graphs. A launch that is captured in a graph runs once per replay, each time with the buffer that it was captured with.
-It reserves nothing: every replay claims its chunks. A track that loses a claim loses all later ones too, because
-cursors only advance until the arena is emptied. So the k-th time that a track was opened is the k-th replay, and
-chunks of one launch are told apart by their order and time (kprof.recording.replays).
+Graphs. A launch that is captured in a graph runs once per replay, each time with the buffer that it
+was captured with. It reserves nothing: every replay claims its chunks. A track that loses a claim
+loses all later ones too, because cursors only advance until the arena is emptied. So the k-th time
+that a track was opened is the k-th replay, and chunks of one launch are told apart by their order
+and time (kprof.recording.replays).
 
-Switches. A launch with LOOKS_AT_SWITCHES reads 32 bytes of the control block before it opens a track: whether anything
-is recorded now, which blocks, warps and sample of tracks, and how many KiB further the arena lies that is in use.
-All zeros record everything, here. Captured launches read them, so recording goes on and off between replays without a
-new capture; so do launches while a filter is set, and those that were given two numbers. All others read nothing.
+Switches. A launch with LOOKS_AT_SWITCHES reads 32 bytes of the control block before it opens a
+track: whether anything is recorded now, which blocks, warps and sample of tracks, and how many KiB
+further the arena lies that is in use. All zeros record everything, here. Captured launches read
+them, so recording goes on and off between replays without a new capture; so do launches while a
+filter is set, and those that were given two numbers. All others read nothing.
 
-Draining. A recorder that empties its arena while kernels run has two arenas of one geometry, side by side, and uses
-them in turn: a launch gets the address of one, a captured launch finds it in its switches (`arena_kib`). A chunk
-knows its arena, so kernels need nothing else. Reserved for a ring: CHUNK_RING, set where the cursor of a chunk went
-round; `anchor_realtime_ticks` then tells old chunks from new ones.
+Draining. A recorder that empties its arena while kernels run has two arenas of one geometry, side
+by side, and uses them in turn: a launch gets the address of one, a captured launch finds it in its
+switches (`arena_kib`). A chunk knows its arena, so kernels need nothing else. Reserved for a ring:
+CHUNK_RING, set where the cursor of a chunk went round; `anchor_realtime_ticks` then tells old
+chunks from new ones.
 
-Waits. Two tables of lines that say what tracks are doing now, in memory that the control block names (address 0: none):
+Waits. Two tables of lines that say what tracks are doing now, in memory that the control block
+names (address 0: none):
 
     `lines`          16 bytes each, device memory: a Record whose duration is DURATION_OPEN, for spans that are
                      announced when they begin. Track t of a launch has line (first_line + t) & (num_lines - 1).
@@ -94,7 +102,8 @@ START_BITS: Final = 48
 MAX_CLOCK_BITS: Final = 62
 START_MASK: Final = (1 << START_BITS) - 1
 MAX_REGION_ID: Final = (1 << 16) - 2
-# A record of this id is no event: word 0 has the cycle counter, word 1 the real-time clock at the same moment.
+# A record of this id is no event: word 0 has the cycle counter, word 1 the real-time clock at the
+# same moment.
 ANCHOR_REGION_ID: Final = (1 << 16) - 1
 DURATION_OPEN: Final = 0xFFFF_FFFF
 DURATION_SATURATED: Final = 0xFFFF_FFFE
@@ -112,8 +121,8 @@ MIN_CHUNKS_TO_RESERVE: Final = 2 * NUM_CURSORS
 CHUNK_CLAIMED: Final = 1
 CHUNK_CYCLES: Final = 2
 CHUNK_NO_NEXT: Final = 4
-# Bits 3 to 7 say which ABI version the kernel was compiled with, in 5 bits (0: 2 or older), bits 8 to 13 the number of
-# cursors.
+# Bits 3 to 7 say which ABI version the kernel was compiled with, in 5 bits (0: 2 or older), bits 8
+# to 13 the number of cursors.
 CHUNK_ABI_SHIFT: Final = 3
 CHUNK_ABI_MASK: Final = 0x1F
 CHUNK_ABI: Final = (ABI_VERSION & CHUNK_ABI_MASK) << CHUNK_ABI_SHIFT
@@ -144,7 +153,8 @@ CHUNK_HEADER: Final = np.dtype(
     ]
 )
 
-# What was dropped. The number of a sink counts down from the first chunk's: from its number a chunk knows the arena.
+# What was dropped. The number of a sink counts down from the first chunk's: from its number a chunk
+# knows the arena.
 SINK: Final = np.dtype(
     [("header", CHUNK_HEADER), ("num_dropped_of_region", "<u4", (NUM_DROP_COUNTERS,))]
 )
@@ -158,7 +168,8 @@ CURSOR: Final = np.dtype(
     }
 )
 
-# What launches that look here leave out; see above. A track is sampled where its hash has no bit of `sample_mask`.
+# What launches that look here leave out; see above. A track is sampled where its hash has no bit of
+# `sample_mask`.
 SWITCHES: Final = np.dtype(
     [
         ("is_off", "<u4"),
@@ -183,7 +194,8 @@ WAIT_LINE: Final = np.dtype(
     ]
 )
 
-# `full_limit` is the limit at which a track found no chunk with any cursor: others of that limit need not look.
+# `full_limit` is the limit at which a track found no chunk with any cursor: others of that limit
+# need not look.
 CONTROL: Final = np.dtype(
     {
         "names": [
@@ -208,8 +220,9 @@ CONTROL: Final = np.dtype(
     }
 )
 
-# What the host hands to one kernel launch. `first_chunk` is NO_CHUNK when nothing was reserved; `num_cursors` 0 sends
-# tracks to the control block for the limits of the cursors. `options` is 0 or LOOKS_AT_SWITCHES.
+# What the host hands to one kernel launch. `first_chunk` is NO_CHUNK when nothing was reserved;
+# `num_cursors` 0 sends tracks to the control block for the limits of the cursors. `options` is 0 or
+# LOOKS_AT_SWITCHES.
 LAUNCH_BUFFER: Final = np.dtype(
     [
         ("arena", "<u8"),
@@ -252,9 +265,11 @@ class ArenaGeometry:
 
     @staticmethod
     def for_chunks(num_claimed: int, num_reserved: int = 0) -> ArenaGeometry:
-        """The smallest geometry in which so many chunks can be claimed, after so many were reserved.
+        """The smallest geometry in which so many chunks can be claimed, after so many were
+        reserved.
 
-        With nothing to reserve all chunks can be claimed, else what is not kept back to be reserved.
+        With nothing to reserve all chunks can be claimed, else what is not kept back to be
+        reserved.
         """
         if num_reserved == 0 and num_claimed <= NUM_CURSORS:
             num_chunks = 1 << max(0, num_claimed - 1).bit_length()
@@ -266,7 +281,10 @@ class ArenaGeometry:
 
     @staticmethod
     def for_bytes(size_bytes: int) -> ArenaGeometry:
-        """The largest geometry within `size_bytes`; raises ArenaError when not even one chunk fits."""
+        """The largest geometry within `size_bytes`.
+
+        Raises ArenaError when not even one chunk fits.
+        """
         num_chunks = (size_bytes - CHUNKS_OFFSET) // CHUNK_BYTES
         if num_chunks < 1:
             raise ArenaError(
@@ -288,10 +306,11 @@ class ArenaGeometry:
 def initial_control(
     geometry: ArenaGeometry, limit: int | None = None, switches: np.void | np.ndarray | None = None
 ) -> np.ndarray:
-    """The bytes that the host writes at the start of a zeroed arena: control block and sink chunk header.
+    """The bytes that the host writes at the start of a zeroed arena: control block and sink chunk
+    header.
 
-    `limit` is how many chunks each cursor may hand out, where that is no longer what the geometry says. Without
-    `switches` everything is recorded.
+    `limit` is how many chunks each cursor may hand out, where that is no longer what the geometry
+    says. Without `switches` everything is recorded.
     """
     head = np.zeros(CHUNKS_OFFSET, dtype=np.uint8)
     control = head[:CONTROL_BYTES].view(CONTROL)[0]

@@ -63,11 +63,11 @@ class Run(Trace):
     def findings(self) -> pd.DataFrame:
         """What would make the calls shorter, the largest gain first: one row per finding.
 
-        Columns: id; kind (docs/findings.md has all); sentence; advice; gain_ns, what the calls looked at would be
-        shorter together, on top of the findings before, its share (0 to 1) and where it lies with 90 %, interval_ns
-        (low, high), all None where only counts are known; ranks and blocks concerned (tuples, empty for all); links
-        (pairs from, to; -1 for every one); region; calls and when it is there; where_ns, a stretch (from, to) that
-        shows it.
+        Columns: id; kind (docs/findings.md has all); sentence; advice; gain_ns, what the calls
+        looked at would be shorter together, on top of the findings before, its share (0 to 1) and
+        where it lies with 90 %, interval_ns (low, high), all None where only counts are known;
+        ranks and blocks concerned (tuples, empty for all); links (pairs from, to; -1 for every
+        one); region; calls and when it is there; where_ns, a stretch (from, to) that shows it.
         """
         import pandas as pd
 
@@ -80,9 +80,9 @@ class Run(Trace):
     def stats(self, by: StatsKey = "region") -> pd.DataFrame:
         """How long regions last; or, by "rank" or "block", how work and waiting spread.
 
-        Columns by region: region, category, count, total_ns, mean_ns, median_ns, p95_ns, p99_ns, max_ns, share (of
-        the time of all blocks, 0 to 1), percentile_error (0 where percentiles are exact). By rank or block: those of
-        `kprof.analysis.imbalance`.
+        Columns by region: region, category, count, total_ns, mean_ns, median_ns, p95_ns, p99_ns,
+        max_ns, share (of the time of all blocks, 0 to 1), percentile_error (0 where percentiles are
+        exact). By rank or block: those of `kprof.analysis.imbalance`.
         """
         from kprof import analysis
 

@@ -105,7 +105,8 @@ def record(
 
     The workload's exit code becomes kprof's own.
 
-    Ctrl-C is passed on and what was recorded is kept; a second one saves what ranks that hang have recorded, and kills.
+    Ctrl-C is passed on and what was recorded is kept; a second one saves what ranks that hang have
+    recorded, and kills.
     """
     from kprof.recording.record import RecordRequest
     from kprof.recording.wanted import Wanted
@@ -142,7 +143,8 @@ def recover(
 ) -> None:
     """Make a capture of a recording that could not be finished.
 
-    It holds what the ranks wrote before kprof or they themselves were killed, and says what is missing.
+    It holds what the ranks wrote before kprof or they themselves were killed, and says what is
+    missing.
     """
     from kprof.capture.losses import describe_losses
     from kprof.recording.recover import recover as make_capture
@@ -171,7 +173,8 @@ def record_and_summarise(request: RecordRequest) -> Recording:
     try:
         print_summary(recording)
     except (KprofError, OSError) as error:
-        # The capture is written and the workload's exit code counts, whatever cannot be said about it.
+        # The capture is written and the workload's exit code counts, whatever cannot be said about
+        # it.
         note(f"wrote {recording.capture.path}, but {error}")
     return recording
 
@@ -191,5 +194,6 @@ def _announce(request: RecordRequest) -> None:
     if sys.stderr.isatty():
         ranks = f" in {request.num_procs} ranks" if request.num_procs else ""
         note(
-            f"recording {shlex.join(request.command)}{ranks} into {request.output}; Ctrl-C stops and keeps"
+            f"recording {shlex.join(request.command)}{ranks} into {request.output}; "
+            "Ctrl-C stops and keeps"
         )

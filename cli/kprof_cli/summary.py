@@ -39,7 +39,10 @@ def summary_lines(recording: Recording) -> tuple[str, str, str, str, str, str]:
 
 def _describe_size(trace: Trace, num_events: int) -> str:
     num_launches = max((len(info.launches) for info in trace.manifest.ranks), default=0)
-    return f"{num_events:,} of {_count(len(trace.ranks), 'rank')} in {_count(num_launches, 'launch', 'launches')} each"
+    return (
+        f"{num_events:,} of {_count(len(trace.ranks), 'rank')} in "
+        f"{_count(num_launches, 'launch', 'launches')} each"
+    )
 
 
 def _count(number: int, singular: str, plural: str = "") -> str:

@@ -1,4 +1,5 @@
-"""moe_align_sort: token ids by expert for a grouped GEMM; a ladder of variants instrumented with kprof.
+"""moe_align_sort: token ids by expert for a grouped GEMM; a ladder of variants instrumented with
+kprof.
 
 See README.md for what their traces show; `instrumented_kernels.ops` has it as an operator of torch.
 """

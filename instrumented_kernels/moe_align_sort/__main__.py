@@ -1,4 +1,7 @@
-"""Run moe_align_sort as a workload: under `kprof record`, or alone; verify it and print its time."""
+"""Run moe_align_sort as a workload: under `kprof record`, or alone.
+
+Verify it and print its time.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,10 @@ def count_wrong(out: Sorted, expected: Sorted) -> int:
 
 
 def make_ids(n: int, top_k: int, num_experts: int, hot: float, seed: int) -> torch.Tensor:
-    """Experts of n tokens: `hot` of all choices fall on expert 0, the others are even. int32 [n, K]."""
+    """Experts of n tokens: `hot` of all choices fall on expert 0, the others are even.
+
+    int32 [n, K].
+    """
     import torch
 
     if not 0 <= hot <= 1:

@@ -32,8 +32,9 @@ _CPU_BLOCKS: Final = 8
 class Sorted(NamedTuple):
     """What a call returns.
 
-    `sorted_ids`: int32 [max padded total], positions in the flattened topk_ids by expert, n * K where there is none.
-    `block_experts`: int32, the expert of every block of B, -1 behind the padded total. `num_padded`: int32 [1].
+    `sorted_ids`: int32 [max padded total], positions in the flattened topk_ids by expert, n * K
+    where there is none. `block_experts`: int32, the expert of every block of B, -1 behind the
+    padded total. `num_padded`: int32 [1].
     """
 
     sorted_ids: torch.Tensor
@@ -74,11 +75,13 @@ class Plan(LocalPlan):
         out: Sorted | None = None,
         recorder: AnyRecorder | None = None,
     ) -> Sorted:
-        """Sort (token, k) ids by expert and pad every expert's run to a multiple of `block_size`; stable.
+        """Sort (token, k) ids by expert and pad every expert's run to a multiple of `block_size`;
+        stable.
 
-        `topk_ids`: int32 [n, K], contiguous; `num_blocks` of the grid, by default what suits the device. Raises
-        TypeError or ValueError before any launch. An id that names no expert is a ValueError: on the CPU of this call,
-        which launches nothing; on a GPU of the next one or of `wait`, and such ids are left out.
+        `topk_ids`: int32 [n, K], contiguous; `num_blocks` of the grid, by default what suits the
+        device. Raises TypeError or ValueError before any launch. An id that names no expert is a
+        ValueError: on the CPU of this call, which launches nothing; on a GPU of the next one or of
+        `wait`, and such ids are left out.
         """
         kind = Problem(topk_ids.numel(), num_experts, block_size, variant, num_blocks)
         check(topk_ids, kind)
@@ -139,7 +142,8 @@ class Plan(LocalPlan):
     def _refusal(self, refused: int) -> Exception:
         place, value = refused >> 32 & MAX_IDS, ctypes.c_int32(refused & 0xFFFF_FFFF).value
         return ValueError(
-            f"element {place} of the flattened topk_ids is {value}, which names no expert; results without it"
+            f"element {place} of the flattened topk_ids is {value}, which names no expert; "
+            "results without it"
         )
 
 
@@ -159,13 +163,15 @@ def check(topk_ids: torch.Tensor, kind: Problem) -> None:
         raise ValueError(f"{kind.num_experts} experts: give 1 to {MAX_EXPERTS}")
     if topk_ids.shape[1] > kind.num_experts:
         raise ValueError(
-            f"topk_ids names {topk_ids.shape[1]} experts per token, but there are only {kind.num_experts}"
+            f"topk_ids names {topk_ids.shape[1]} experts per token, but there are only "
+            f"{kind.num_experts}"
         )
     if kind.block_size < 1:
         raise ValueError(f"the block size is {kind.block_size}; give 1 or more")
     if kind.num_ids > MAX_IDS or kind.capacity > 2**31 - 1:
         raise ValueError(
-            f"{kind.num_ids} ids in blocks of {kind.block_size} do not fit 32-bit positions; split the tokens"
+            f"{kind.num_ids} ids in blocks of {kind.block_size} do not fit 32-bit positions; "
+            "split the tokens"
         )
     if kind.variant not in VARIANTS:
         raise ValueError(
@@ -200,5 +206,6 @@ def _check_ids(topk_ids: torch.Tensor, num_experts: int) -> None:
         place = int(is_wrong.flatten().nonzero()[0])
         token, k = divmod(place, topk_ids.shape[1])
         raise ValueError(
-            f"topk_ids[{token}, {k}] is {int(topk_ids[token, k])}, and the experts are 0 to {num_experts - 1}"
+            f"topk_ids[{token}, {k}] is {int(topk_ids[token, k])}, and the experts are 0 to "
+            f"{num_experts - 1}"
         )

@@ -37,7 +37,10 @@ def main(
     graph: GraphOption = False,
     target: TargetOption = "auto",
 ) -> None:
-    """Run, compare with torch, print the time; exit non-zero when a value is more than one fp8 step away."""
+    """Run, compare with torch, print the time.
+
+    Exit non-zero when a value is more than one fp8 step away.
+    """
 
     def make_work(device: str) -> Work:
         plan = Plan(device)

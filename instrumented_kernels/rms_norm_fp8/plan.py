@@ -69,10 +69,11 @@ class Plan(LocalPlan):
         out: Normalised | None = None,
         recorder: AnyRecorder | None = None,
     ) -> Normalised:
-        """sum = x + residual; y = fp8(scale * weight * sum / sqrt(mean(sum^2) + epsilon)), computed in fp32.
+        """sum = x + residual; y = fp8(scale * weight * sum / sqrt(mean(sum^2) + epsilon)), computed
+        in fp32.
 
-        `x`, `residual`: fp16 or bf16 [n, d], `weight` the same type [d], all contiguous. `out.sum` may be `residual` or
-        `x` itself. What is too large for fp8 becomes its largest value.
+        `x`, `residual`: fp16 or bf16 [n, d], `weight` the same type [d], all contiguous. `out.sum`
+        may be `residual` or `x` itself. What is too large for fp8 becomes its largest value.
 
         Raises TypeError or ValueError before any launch.
         """

@@ -56,8 +56,8 @@ class Plan(LocalPlan):
     ) -> torch.Tensor:
         """fp8(scale * silu(gate) * up), computed in fp32, [n, d].
 
-        `x`: fp16 or bf16 [n, 2 d] = gate | up, contiguous. What is too large for fp8 becomes its largest value. Raises
-        TypeError or ValueError before any launch.
+        `x`: fp16 or bf16 [n, 2 d] = gate | up, contiguous. What is too large for fp8 becomes its
+        largest value. Raises TypeError or ValueError before any launch.
         """
         check(x, scale, variant, self.device)
         result = allocate(x, self.fp8) if out is None else out

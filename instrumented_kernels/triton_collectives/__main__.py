@@ -1,8 +1,10 @@
-"""Runs the Triton collectives on all ranks, compares every result with float64, and prints how long calls take.
+"""Runs the Triton collectives on all ranks, compares every result with float64, and prints how long
+calls take.
 
     kprof record --nproc 2 -o run.kprof -- python -m instrumented_kernels.triton_collectives
 
-Without GPUs, with TRITON_INTERPRET=1 in front. With `--kinds oneshot,cpp` the C++ all-reduce runs, too, in one trace.
+Without GPUs, with TRITON_INTERPRET=1 in front. With `--kinds oneshot,cpp` the C++ all-reduce runs,
+too, in one trace.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ _KINDS = (*VARIANTS, "dispatch", *_CPP)
 
 @dataclass(frozen=True)
 class Work:
-    """What all calls of this rank share; `plan` is of the C++ all-reduce, for runs that have one."""
+    """What all calls of this rank share.
+
+    `plan` is of the C++ all-reduce, for runs that have one.
+    """
 
     group: Group
     device: str

@@ -60,7 +60,8 @@ def run(size: int, stages: int, num_calls: int, waits: bool) -> None:
     )
     print(
         f"persistent_matmul: {size}^3, {stages} stages, {num_programs} programs: "
-        f"{statistics.median(times):.1f} us a launch, {statistics.median(off):.1f} us without recording"
+        f"{statistics.median(times):.1f} us a launch, {statistics.median(off):.1f} us without "
+        "recording"
     )
 
 

@@ -41,15 +41,16 @@ def descriptor(tensor: Any, rows: int, columns: int) -> TensorDescriptor:
 class Matmul:
     """C = A @ B for (m, k) and (k, n) of fp16 on a Hopper GPU.
 
-    Between loads and tensor cores there are `stages` places of 48 KiB. With `in_loop` every wait for a place is an
-    event, too. Raises RecorderError for shapes that tiles do not divide.
+    Between loads and tensor cores there are `stages` places of 48 KiB. With `in_loop` every wait
+    for a place is an event, too. Raises RecorderError for shapes that tiles do not divide.
     """
 
     def __init__(self, a: torch.Tensor, b: torch.Tensor, *, stages: int, in_loop: bool) -> None:
         (m, k), (_, n) = a.shape, b.shape
         if m % TILE.m or n % TILE.n or k % TILE.k:
             raise RecorderError(
-                f"{m} x {k} by {k} x {n} is not divided by tiles of {TILE.m} x {TILE.k} and {TILE.k} x {TILE.n}"
+                f"{m} x {k} by {k} x {n} is not divided by tiles of {TILE.m} x {TILE.k} and "
+                f"{TILE.k} x {TILE.n}"
             )
         self.c = a.new_empty((m, n))
         self._shape = m, n, k

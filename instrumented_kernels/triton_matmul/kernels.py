@@ -1,14 +1,15 @@
-"""A persistent matmul in Gluon whose warps have roles (Hopper): one partition loads tiles, the other multiplies them.
+"""A persistent matmul in Gluon whose warps have roles (Hopper): one partition loads tiles, the
+other multiplies them.
 
-Programs stay: each takes every num_programs-th tile of the product. Tiles of A and B travel through a ring of STAGES
-places in shared memory. Every place has two barriers: `full`, which the loads complete, and `empty`, at which the
-multiplying partition arrives when it has read the place.
+Programs stay: each takes every num_programs-th tile of the product. Tiles of A and B travel through
+a ring of STAGES places in shared memory. Every place has two barriers: `full`, which the loads
+complete, and `empty`, at which the multiplying partition arrives when it has read the place.
 
     load partition    wait until the place is empty, start the copies into it, next place
     math partition    wait until the place is full, multiply, release the place before; after K, store the tile
 
-Both wait, and which of them does says what bounds the kernel: `load/wait` is long where the tensor cores are busy,
-`math/wait` where memory is late.
+Both wait, and which of them does says what bounds the kernel: `load/wait` is long where the tensor
+cores are busy, `math/wait` where memory is late.
 """
 
 from __future__ import annotations
@@ -105,7 +106,10 @@ def multiply(
 def persistent_matmul(
     a, b, c, m, n, k, prof, IN_LOOP: gl.constexpr, STAGES: gl.constexpr
 ):  # fmt: skip
-    """C = A @ B in fp16; a and b are tensor descriptors, whose blocks are the tiles and divide m, n and k."""
+    """C = A @ B in fp16.
+
+    A and b are tensor descriptors, whose blocks are the tiles and divide m, n and k.
+    """
     M: gl.constexpr = a.block_type.shape[0]
     K: gl.constexpr = a.block_type.shape[1]
     N: gl.constexpr = b.block_type.shape[1]

@@ -1,10 +1,11 @@
-"""Analyses: functions from the Summary of a trace to a small table, run by DuckDB over its views and tables.
+"""Analyses: functions from the Summary of a trace to a small table, run by DuckDB over its views
+and tables.
 
     summary = Summary.of(Trace.open("run.kprof"))
     late_sender(summary)
 
-Definitions, units and error bounds are in each function's docstring. `findings` turns the tables into
-sentences.
+Definitions, units and error bounds are in each function's docstring. `findings` turns the tables
+into sentences.
 """
 
 from kprof.analysis.balance import efficiency, imbalance, launch_efficiency, rank_efficiency

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 def imbalance(summary: Summary, by: Literal["rank", "block"] = "rank") -> pd.DataFrame:
     """Events, work, wait and bytes per rank or per block.
 
-    Columns: rank (, block), tracks, events, work_ns, wait_ns, bytes, ns_per_event (work over the events of
-    compute, send and recv regions), work_vs_median (of the ranks, or of the blocks of its rank), load_balance
-    (mean / max of the work of the rank's blocks; for blocks, this block's work over the largest of its rank).
-    Work is the union of compute, send and recv spans of a track less its waits, summed over tracks. Needs no
-    alignment.
+    Columns: rank (, block), tracks, events, work_ns, wait_ns, bytes, ns_per_event (work over the
+    events of compute, send and recv regions), work_vs_median (of the ranks, or of the blocks of its
+    rank), load_balance (mean / max of the work of the rank's blocks; for blocks, this block's work
+    over the largest of its rank). Work is the union of compute, send and recv spans of a track less
+    its waits, summed over tracks. Needs no alignment.
     """
     return summary.frame(_RANKS_SQL if by == "rank" else _BLOCKS_SQL)
 
@@ -69,13 +69,14 @@ _RANKS_SQL: Final = f"""
 
 @memo
 def efficiency(summary: Summary) -> pd.DataFrame:
-    """The efficiency tree of the whole run: parallel efficiency = load balance x communication efficiency.
+    """The efficiency tree of the whole run: parallel efficiency = load balance x communication
+    efficiency.
 
-    One row: locations (tracks), window_ns (T: time with a launch running on some rank), work_ns (sum of U),
-    wait_ns, max_work_ns, parallel_efficiency = sum U / (N T), load_balance = mean U / max U,
-    communication_efficiency = max U / T (the POP efficiencies). Time between launches is the host's and is not
-    in T. Launches that overlap on one rank (streams) add up in U. Raises ClockError on unaligned clocks;
-    `rank_efficiency` needs none.
+    One row: locations (tracks), window_ns (T: time with a launch running on some rank), work_ns
+    (sum of U), wait_ns, max_work_ns, parallel_efficiency = sum U / (N T), load_balance = mean U /
+    max U, communication_efficiency = max U / T (the POP efficiencies). Time between launches is the
+    host's and is not in T. Launches that overlap on one rank (streams) add up in U. Raises
+    ClockError on unaligned clocks; `rank_efficiency` needs none.
     """
     summary.trace.require_alignment("the efficiency of the run")
     return summary.frame(_efficiency_sql("0", ""))
@@ -97,8 +98,8 @@ def run_time_ns(summary: Summary) -> float:
 
 @metric(one_clock="the efficiency of a launch")
 def launch_efficiency(summary: Summary) -> pd.DataFrame:
-    """The same per launch over all ranks: kernel, ordinal, first_ns, then the columns of `efficiency`; raises
-    ClockError."""
+    """The same per launch over all ranks: kernel, ordinal, first_ns, then the columns of
+    `efficiency`; raises ClockError."""
     return summary.frame(
         f"""
         WITH named AS (
@@ -119,8 +120,8 @@ _RATIOS: Final = """
 
 
 def _efficiency_sql(scope: str, where: str) -> str:
-    """The windows of launches may overlap (streams); T is the measure of their union, by the sweep of
-    `summary`."""
+    """The windows of launches may overlap (streams); T is the measure of their union, by the sweep
+    of `summary`."""
     key = f"{scope} AS scope"
     return f"""
         WITH windows AS (

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 @metric()
 def barrier_waits(summary: Summary) -> pd.DataFrame:
-    """N x N waits in regions of category sync: time from a track's enter to the last one's, per region and last
-    rank.
+    """N x N waits in regions of category sync: time from a track's enter to the last one's, per
+    region and last rank.
 
-    N x N wait = max(0, min(latest enter, my leave) - my enter), over the n-th span of the region on every track
-    of a launch. All ranks meet ("world") where everyone leaves after the last one entered, at about the same
-    time; else the blocks of each rank ("rank"); where neither holds the region is a "lock" or something else
-    that lets its holders leave one by one. Columns: region, scope, last_rank, last_block (the one that was last
-    most often), instances, enters, nxn_wait_ns, wait_ns. Without alignment only "rank" and "lock" are looked
-    for.
+    N x N wait = max(0, min(latest enter, my leave) - my enter), over the n-th span of the region on
+    every track of a launch. All ranks meet ("world") where everyone leaves after the last one
+    entered, at about the same time; else the blocks of each rank ("rank"); where neither holds the
+    region is a "lock" or something else that lets its holders leave one by one. Columns: region,
+    scope, last_rank, last_block (the one that was last most often), instances, enters, nxn_wait_ns,
+    wait_ns. Without alignment only "rank" and "lock" are looked for.
     """
     world_share = (
         _share_of_meetings(worst_bound_ns(summary)) if summary.trace.is_on_one_clock else "0.0"
@@ -79,7 +79,8 @@ _MEETING = """max(start_ns) OVER (PARTITION BY {key}) AS last_enter,
 def _share_of_meetings(bound_ns: float) -> str:
     """How often all leave after the last one entered, as far as the clocks can tell.
 
-    All leave a barrier at about the same time; the holders of a lock leave it as far apart as they wait.
+    All leave a barrier at about the same time; the holders of a lock leave it as far apart as they
+    wait.
     """
     return f"""CASE WHEN sum(last_leave - first_leave) > 0.7 * sum(longest) THEN 0.0
     ELSE avg(CAST(first_leave + {float(bound_ns)} >= last_enter AND meeting > 1 AS DOUBLE)) END"""

@@ -1,4 +1,7 @@
-"""Calls: all launches of one ordinal, over all kernels and ranks. A call is what is looked at closely."""
+"""Calls: all launches of one ordinal, over all kernels and ranks.
+
+A call is what is looked at closely.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,8 @@ def calls(summary: Summary) -> pd.DataFrame:
 def typical_call(summary: Summary) -> Call | None:
     """The call of median length (of two the shorter one); None when there are no events.
 
-    The first call is often a warm-up and the longest one an accident: neither is what a kernel is judged by.
+    The first call is often a warm-up and the longest one an accident: neither is what a kernel is
+    judged by.
     """
     table = calls(summary)
     if table.empty:

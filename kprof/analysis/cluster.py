@@ -1,8 +1,9 @@
 """The same analyses with the ranks spread over an existing Dask cluster.
 
-What a rank adds up to is a function of its file alone, and what the flows of some calls add up to a function of those
-calls: both are mapped over the workers, and what comes back is united as it is on one machine. The workers need kprof
-and the capture under the same path, which is what a shared file system gives.
+What a rank adds up to is a function of its file alone, and what the flows of some calls add up to a
+function of those calls: both are mapped over the workers, and what comes back is united as it is on
+one machine. The workers need kprof and the capture under the same path, which is what a shared file
+system gives.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ _TIMEOUT_S: Final = 10
 def summary_on(trace: Trace, run: Path, address: str, progress: Progress | None = None) -> Summary:
     """The summary of `trace`, its tables made on the workers of a cluster.
 
-    `run` is the capture that `trace` was opened from, `address` that of the Dask scheduler, like tcp://host:8786.
-    Raises ClusterError where dask is not installed, the scheduler cannot be reached or a worker fails, and whatever the
-    analyses raise.
+    `run` is the capture that `trace` was opened from, `address` that of the Dask scheduler, like
+    tcp://host:8786. Raises ClusterError where dask is not installed, the scheduler cannot be
+    reached or a worker fails, and whatever the analyses raise.
     """
     report = progress or (lambda _what, _share: None)
     with _client(address) as client:
@@ -85,7 +86,8 @@ def _results(client: Any, jobs: list[Any]) -> list[Any]:
         raise
     except Exception as error:
         raise ClusterError(
-            f"a worker of the Dask cluster failed ({type(error).__name__}: {error}); it needs this version of "
+            f"a worker of the Dask cluster failed ({type(error).__name__}: {error}); "
+            "it needs this version of "
             "kprof and the capture under the same path"
         ) from error
     return results
@@ -101,7 +103,8 @@ def _client(address: str) -> Iterator[Any]:
         client: Any = Client(address, timeout=_TIMEOUT_S, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
         raise ClusterError(
-            f"no Dask scheduler answers at {address} ({type(error).__name__}); give the address that `dask scheduler` "
+            f"no Dask scheduler answers at {address} ({type(error).__name__}); "
+            "give the address that `dask scheduler` "
             "printed, like tcp://host:8786"
         ) from error
     with client:

@@ -17,21 +17,23 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# The longest waits hold nearly all of the waiting; chains of ranks waiting for ranks are at most this long.
+# The longest waits hold nearly all of the waiting; chains of ranks waiting for ranks are at most
+# this long.
 _MAX_WAITS: Final = 4000
 _MAX_HOPS: Final = 16
 
 
 @metric(one_clock=ACROSS_RANKS)
 def delay_costs(summary: Summary, call: Call | None = None) -> pd.DataFrame:
-    """Waits of a call traced back to the region that made the sender late (Boehme et al., doi 10.1145/2934661).
+    """Waits of a call traced back to the region that made the sender late (Boehme et al., doi
+    10.1145/2934661).
 
-    While a rank waited for a send that had not started, its sender was busy with something: that region is
-    charged with the overlap, directly. Where the sender was waiting itself, its charge is passed on to what
-    that wait waited for (propagated). Columns: rank, region, direct_ns, propagated_ns, cost_ns, share (of the
-    late-sender time looked at: the longest 4000 waits), the costliest first. Regions of no span are "between
-    regions" and "before the first event". Default: the call of median length. Raises ClockError on unaligned
-    clocks.
+    While a rank waited for a send that had not started, its sender was busy with something: that
+    region is charged with the overlap, directly. Where the sender was waiting itself, its charge is
+    passed on to what that wait waited for (propagated). Columns: rank, region, direct_ns,
+    propagated_ns, cost_ns, share (of the late-sender time looked at: the longest 4000 waits), the
+    costliest first. Regions of no span are "between regions" and "before the first event". Default:
+    the call of median length. Raises ClockError on unaligned clocks.
     """
     import pandas as pd
 
@@ -108,9 +110,10 @@ class _Tracer:
 def stragglers(summary: Summary) -> pd.DataFrame:
     """The straggler sheet, a row per recorded rank; needs no alignment.
 
-    Columns: rank, wait_ns, wait_share (of its block time), caused_ns (wait of the others for it), arrived_last
-    (share of the launches and waiting ranks in which it was the one waited for longest), work_ns,
-    work_vs_median. What would be gained if only that rank were like the others is in `what_if`.
+    Columns: rank, wait_ns, wait_share (of its block time), caused_ns (wait of the others for it),
+    arrived_last (share of the launches and waiting ranks in which it was the one waited for
+    longest), work_ns, work_vs_median. What would be gained if only that rank were like the others
+    is in `what_if`.
     """
     table = summary.frame(
         """

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 # Reading so many durations again takes no longer than a second.
 _MOST_EXACT: Final = 2_000_000
-# An estimated percentile is the (geometric) middle of its bucket, kept between the true minimum and maximum.
+# An estimated percentile is the (geometric) middle of its bucket, kept between the true minimum and
+# maximum.
 PERCENTILE_ERROR: Final = 2 ** (0.5 / SUB_BUCKETS) - 1
 
 
@@ -24,10 +25,11 @@ PERCENTILE_ERROR: Final = 2 ** (0.5 / SUB_BUCKETS) - 1
 def stats(summary: Summary) -> pd.DataFrame:
     """Durations per region, the longest total first.
 
-    Columns: region, category, count, total_ns, mean_ns, median_ns, p95_ns, p99_ns, max_ns, share (of block
-    time: the sum over launches and tracks of last end - first start), percentile_error. Percentiles are exact
-    (nearest rank) up to two million events. Of more they are estimates from a mergeable log2 histogram with 16 buckets
-    an octave, at most percentile_error = 2.2 % off. Open spans have no duration and do not count.
+    Columns: region, category, count, total_ns, mean_ns, median_ns, p95_ns, p99_ns, max_ns, share
+    (of block time: the sum over launches and tracks of last end - first start), percentile_error.
+    Percentiles are exact (nearest rank) up to two million events. Of more they are estimates from a
+    mergeable log2 histogram with 16 buckets an octave, at most percentile_error = 2.2 % off. Open
+    spans have no duration and do not count.
     """
     is_exact = summary.trace.num_events() <= _MOST_EXACT
     percentiles = _EXACT_SQL if is_exact else _ESTIMATES_SQL
@@ -60,8 +62,8 @@ def block_time_ns(summary: Summary, rank: int | None = None) -> int:
 
 
 def histogram(summary: Summary) -> pd.DataFrame:
-    """Number of events by rank, region and duration: rank, region, category, from_ns (of the bucket),
-    events."""
+    """Number of events by rank, region and duration: rank, region, category, from_ns (of the
+    bucket), events."""
     return summary.frame(
         f"""
         SELECT rank, coalesce(name, 'unknown region') AS region, coalesce(category, 'other') AS category,

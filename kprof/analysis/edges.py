@@ -18,12 +18,13 @@ _MAX_EVENTS_SORTED: Final = 5_000_000
 
 @metric()
 def ramp_and_tail(summary: Summary) -> pd.DataFrame:
-    """Kernel start to a track's first useful event, and its last useful event to the kernel's end, per launch
-    and rank.
+    """Kernel start to a track's first useful event, and its last useful event to the kernel's end,
+    per launch and rank.
 
-    Columns: kernel, ordinal, rank, tracks, duration_ns (first to last event of the rank), mean_ramp_ns,
-    max_ramp_ns, mean_tail_ns, max_tail_ns, last_block (whose useful work ends last). Tracks without useful work
-    count with the whole duration as ramp and no tail. On the rank's own clock: needs no alignment.
+    Columns: kernel, ordinal, rank, tracks, duration_ns (first to last event of the rank),
+    mean_ramp_ns, max_ramp_ns, mean_tail_ns, max_tail_ns, last_block (whose useful work ends last).
+    Tracks without useful work count with the whole duration as ramp and no tail. On the rank's own
+    clock: needs no alignment.
     """
     return summary.frame(
         """
@@ -40,17 +41,20 @@ def ramp_and_tail(summary: Summary) -> pd.DataFrame:
 
 @metric()
 def stalls(summary: Summary) -> pd.DataFrame:
-    """Stall time of every SM (or CU), and how much of it useful work of another of its tracks covers.
+    """Stall time of every SM (or CU), and how much of it useful work of another of its tracks
+    covers.
 
-    Columns: rank, hw_id, tracks, stall_ns (union of the waits on it), hidden_ns (covered by compute, send or
-    recv of another track), exposed_ns. `hw_id` is what the device says where a block ran; on the CPU target it
-    is the block. A useful span around a wait of its own track would hide it and is not counted: only innermost
-    spans are. Sorts all events: raises SelectionError for more than five million.
+    Columns: rank, hw_id, tracks, stall_ns (union of the waits on it), hidden_ns (covered by
+    compute, send or recv of another track), exposed_ns. `hw_id` is what the device says where a
+    block ran; on the CPU target it is the block. A useful span around a wait of its own track would
+    hide it and is not counted: only innermost spans are. Sorts all events: raises SelectionError
+    for more than five million.
     """
     num_events = summary.trace.num_events()
     if num_events > _MAX_EVENTS_SORTED:
         raise SelectionError(
-            f"hidden and exposed stalls sort all events, and {num_events:,} are more than {_MAX_EVENTS_SORTED:,}; "
+            f"hidden and exposed stalls sort all events, and {num_events:,} are more than "
+            f"{_MAX_EVENTS_SORTED:,}; "
             "select a few launches to see them"
         )
     return summary.frame(
@@ -88,9 +92,9 @@ def _beyond(until: str) -> str:
 def bandwidth(summary: Summary) -> pd.DataFrame:
     """Bytes over time of regions that count bytes, per link.
 
-    Columns: region, rank, peer (-1 where the region names none), spans, bytes, total_ns (sum over tracks),
-    per_track_gb_s (bytes / total), busy_ns (first start to last end per launch, summed), link_gb_s (bytes /
-    busy). GB are 10^9 bytes.
+    Columns: region, rank, peer (-1 where the region names none), spans, bytes, total_ns (sum over
+    tracks), per_track_gb_s (bytes / total), busy_ns (first start to last end per launch, summed),
+    link_gb_s (bytes / busy). GB are 10^9 bytes.
     """
     return summary.frame(
         """

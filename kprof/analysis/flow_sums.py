@@ -1,12 +1,14 @@
-"""Sums over flows (a send and the wait that it releases), made slice by slice of launches and kept in the summary.
+"""Sums over flows (a send and the wait that it releases), made slice by slice of launches and kept
+in the summary.
 
     flow_sums   send_region, wait_region, src, dst -> flows, sends, wait_ns, late_sender_ns, exposed_transfer_ns,
                 violations, violations_beyond_bound, bound_ns
 
-`sends` counts those that released anybody; one may have released several waits. Flows need the events of two ranks, so
-no summary of one rank holds them. Up to MAX_EVENTS_PAIRED sends and waits all of them are looked at; of larger captures
-whole calls, evenly spread over the run: `calls_paired` says which. A call is here a set of launches that exchange data
-with each other and with no other launch (kprof.trace.flows.launches).
+`sends` counts those that released anybody; one may have released several waits. Flows need the
+events of two ranks, so no summary of one rank holds them. Up to MAX_EVENTS_PAIRED sends and waits
+all of them are looked at; of larger captures whole calls, evenly spread over the run:
+`calls_paired` says which. A call is here a set of launches that exchange data with each other and
+with no other launch (kprof.trace.flows.launches).
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from kprof.analysis.summary import Summary
     from kprof.trace import Trace
 
-# Both sides of a slice are in memory at a time: about 60 bytes for each of at most this many sends and waits.
+# Both sides of a slice are in memory at a time: about 60 bytes for each of at most this many sends
+# and waits.
 EVENTS_PER_SLICE: Final = 4_000_000
 MAX_EVENTS_PAIRED: Final = 128_000_000
 _EVENTS_SAMPLED: Final = 16_000_000
@@ -140,7 +143,10 @@ def sums_of_slice(ends: FlowEnds, chosen: Slice) -> list[FlowRow]:
 def _link_sums(
     sends: Ends, waits: Ends, s: NDArray[np.intp], w: NDArray[np.intp], bounds: _Bounds
 ) -> list[FlowRow]:
-    """Per (source, destination): the columns of `flow_sums` from `src` on. `s` and `w` are the rows of flows."""
+    """Per (source, destination): the columns of `flow_sums` from `src` on.
+
+    `s` and `w` are the rows of flows.
+    """
     if len(s) == 0:
         return []
     start, end, sent = waits.start_ns[w], waits.end_ns[w], sends.start_ns[s]

@@ -16,7 +16,10 @@ _T = TypeVar("_T")
 def memo(
     function: Callable[Concatenate[Summary, _P], _T],
 ) -> Callable[Concatenate[Summary, _P], _T]:
-    """Remember the results of a function of a summary (and of hashable values); tables are handed out as copies."""
+    """Remember the results of a function of a summary (and of hashable values).
+
+    Tables are handed out as copies.
+    """
 
     @functools.wraps(function)
     def remembered(summary: Summary, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:

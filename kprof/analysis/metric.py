@@ -3,8 +3,9 @@
     @metric(one_clock="launch skew")
     def launch_skew(summary: Summary) -> pd.DataFrame: ...
 
-That line is all: the report computes it, and JSON has it under its name. `one_clock` says what needs the ranks on one
-clock, where something does: without it the function raises ClockError, and the report says why the table is missing.
+That line is all: the report computes it, and JSON has it under its name. `one_clock` says what
+needs the ranks on one clock, where something does: without it the function raises ClockError, and
+the report says why the table is missing.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ def metric(
     [Callable[Concatenate[Summary, _P], pd.DataFrame]],
     Callable[Concatenate[Summary, _P], pd.DataFrame],
 ]:
-    """Make a function a metric, called as the function is or `name`; its tables are worked out once per summary."""
+    """Make a function a metric, called as the function is or `name`.
+
+    Its tables are worked out once per summary.
+    """
 
     def decorate(
         function: Callable[Concatenate[Summary, _P], pd.DataFrame],

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def launch_skew(summary: Summary) -> pd.DataFrame:
     """Latest minus earliest first event of the ranks, per launch.
 
-    Columns: kernel, ordinal, ranks, first_ns, skew_ns, last_rank, bound_ns (clock error between the two ranks
-    concerned; a skew below it is only known to be "<= bound"), duration_ns (of the launch over all ranks).
-    Raises ClockError.
+    Columns: kernel, ordinal, ranks, first_ns, skew_ns, last_rank, bound_ns (clock error between the
+    two ranks concerned; a skew below it is only known to be "<= bound"), duration_ns (of the launch
+    over all ranks). Raises ClockError.
     """
     frame = launch_starts(summary)
     groups = frame.groupby(["kernel", "ordinal"], sort=False)
@@ -38,8 +38,8 @@ def launch_skew(summary: Summary) -> pd.DataFrame:
 
 @memo
 def launch_starts(summary: Summary) -> pd.DataFrame:
-    """First and last event of every rank in every launch: kernel, ordinal, rank, launch, first_ns, last_ns,
-    ..."""
+    """First and last event of every rank in every launch: kernel, ordinal, rank, launch, first_ns,
+    last_ns, ..."""
     return summary.frame("SELECT * FROM spans_of_launches ORDER BY ordinal, kernel, rank")
 
 

@@ -1,16 +1,18 @@
 """A trace and the small tables that all analyses of it start from.
 
-They are the summaries of the ranks (`rank_summary.py`), put on the trace's clock and ids and united: stored ones are
-read from the capture, the others are made from the events. Nothing here holds all events: every table is an aggregate
-whose size is ranks x launches x blocks x (warps or regions).
+They are the summaries of the ranks (`rank_summary.py`), put on the trace's clock and ids and
+united: stored ones are read from the capture, the others are made from the events. Nothing here
+holds all events: every table is an aggregate whose size is ranks x launches x blocks x (warps or
+regions).
 
     cells    rank, launch, block, region_id, peer -> events, total_ns, min_ns, max_ns, bytes, first_ns, last_ns
     tracks   rank, launch, block, warp -> events, work_ns, wait_ns, first_ns, last_ns, first_useful_ns, last_useful_ns
     buckets  rank, region_id, bucket -> events        (log2 histogram of durations, SUB_BUCKETS per octave)
     spans_of_launches   kernel, ordinal, rank, launch -> first_ns, last_ns, tracks, work_ns, wait_ns
 
-`peer` is -1 where a region names none, or names one outside the world. Open spans have no end and are left out
-of all times. Times are on the trace's clock; lengths are what the rank's own clock measured.
+`peer` is -1 where a region names none, or names one outside the world. Open spans have no end and
+are left out of all times. Times are on the trace's clock; lengths are what the rank's own clock
+measured.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ WAIT: Final = "category IN ('wait', 'sync')"
 
 
 class Summary(Workspace):
-    """A trace with the tables of this module; further tables and results of analyses are kept here, too.
+    """A trace with the tables of this module; further tables and results of analyses are kept here,
+    too.
 
     Make one with `Summary.of`: what is worked out for it is worked out once.
     """
@@ -76,8 +79,8 @@ class Summary(Workspace):
     ) -> Summary:
         """Make the tables; raises CorruptCaptureError where the events cannot be read.
 
-        `apart` are summaries (`rank_summary.summarise_file`) of all selected ranks without a stored one, where they
-        were made elsewhere.
+        `apart` are summaries (`rank_summary.summarise_file`) of all selected ranks without a stored
+        one, where they were made elsewhere.
         """
         report = progress or (lambda _what, _share: None)
         summary = Summary(trace)
@@ -176,7 +179,10 @@ _ALL_PARTS: Final = """(
 
 def _segment(column: str) -> str:
     """The join that puts a column of a part on the trace's clock."""
-    return f"LEFT JOIN clock_segments c_{column} ON {segment_of('p.rank', f'p.{column}', f'c_{column}')}"
+    return (
+        f"LEFT JOIN clock_segments c_{column} ON "
+        f"{segment_of('p.rank', f'p.{column}', f'c_{column}')}"
+    )
 
 
 def _aligned(column: str) -> str:

@@ -41,9 +41,9 @@ def _launches_within(summary: Summary, over: Focus) -> str:
 def activity(summary: Summary, over: Focus, num_bins: int = 240) -> pd.DataFrame:
     """Share of a rank's tracks in each category per time bin: rank, category, bin, from_ns, share.
 
-    A span adds its part of the first and last bin and one to each bin between; the latter as a step up and down
-    that is summed along the bins, so that no event is repeated. On unaligned clocks every rank is shown on its
-    own.
+    A span adds its part of the first and last bin and one to each bin between; the latter as a step
+    up and down that is summed along the bins, so that no event is repeated. On unaligned clocks
+    every rank is shown on its own.
     """
     width = max(1, -(-(over.end_ns - over.start_ns) // num_bins))
     frame = summary.frame(
@@ -102,11 +102,11 @@ def _shares(
 def longest_spans(
     summary: Summary, over: Focus, ranks: list[int], blocks_per_rank: int = 16, at_most: int = 2500
 ) -> pd.DataFrame:
-    """The longest spans of a few blocks of the given ranks: rank, block, warp, region, category, peer,
-    start_ns, end_ns.
+    """The longest spans of a few blocks of the given ranks: rank, block, warp, region, category,
+    peer, start_ns, end_ns.
 
-    Per rank the blocks with the most and the least time waiting are kept, so that the uneven ones are among
-    them.
+    Per rank the blocks with the most and the least time waiting are kept, so that the uneven ones
+    are among them.
     """
     chosen = ", ".join(str(rank) for rank in ranks) or "NULL"
     half = max(1, blocks_per_rank // 2)

@@ -1,4 +1,7 @@
-"""First calls that are slower than the others: allocations, page faults, caches. They say little about the kernel."""
+"""First calls that are slower than the others: allocations, page faults, caches.
+
+They say little about the kernel.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,17 @@ if TYPE_CHECKING:
 
     from kprof.analysis.summary import Summary
 
-# The rest of a trace is summarised anew: in large captures that costs more than a warm-up among many calls matters.
+# The rest of a trace is summarised anew: in large captures that costs more than a warm-up among
+# many calls matters.
 _MAX_EVENTS: Final = 20_000_000
 
 
 def steady_part(summary: Summary) -> tuple[Summary, tuple[int, ...]]:
-    """The run without its first one or two calls where they took much longer than the others, and their ordinals.
+    """The run without its first one or two calls where they took much longer than the others, and
+    their ordinals.
 
-    A call is all launches of one ordinal. Selections of launches made by the user are left as they are.
+    A call is all launches of one ordinal. Selections of launches made by the user are left as they
+    are.
     """
     found = _without_warm_up(summary)
     return (summary, ()) if found is None else found

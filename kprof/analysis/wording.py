@@ -39,7 +39,10 @@ def ratio(value: float) -> str:
 
 
 def listed(parts: Sequence[str], separator: str = ", ") -> str:
-    """`a`, `a and b`, `a, b and c`; with another separator where the parts hold commas themselves."""
+    """`a`, `a and b`, `a, b and c`.
+
+    With another separator where the parts hold commas themselves.
+    """
     if not parts:
         return ""
     *others, last = parts
@@ -52,7 +55,10 @@ def counted(number: int, one: str, many: str) -> str:
 
 
 def members(kind: str, numbers: Iterable[int], at_most: int = 12) -> str:
-    """`rank 3`, `ranks 0-2, 4-7`, `blocks 3, 7, 11 ... 131`; other long lists end in a count of what was left off."""
+    """`rank 3`, `ranks 0-2, 4-7`, `blocks 3, 7, 11 ... 131`.
+
+    Other long lists end in a count of what was left off.
+    """
     ordered = sorted(set(numbers))
     if len(ordered) == 1:
         return f"{kind} {ordered[0]}"

@@ -1,6 +1,7 @@
 """The record arena in memory: allocated, prepared, read back and emptied. Its layout is in abi.py.
 
-A device fills it; the host reads it only while no kernel that records is running, but reserves chunks at any time.
+A device fills it; the host reads it only while no kernel that records is running, but reserves
+chunks at any time.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Arena:
     def launch_buffer(self, number: int, num_blocks: int, tracks_per_block: int) -> LaunchBuffer:
         """What launch `number` is given.
 
-        With `tracks_per_block` 0, or where not so many chunks are left, its tracks claim all their chunks themselves.
+        With `tracks_per_block` 0, or where not so many chunks are left, its tracks claim all their
+        chunks themselves.
         """
         num_tracks, first_chunk = num_blocks * tracks_per_block, NO_CHUNK
         if num_tracks:
@@ -79,9 +81,11 @@ class Arena:
         )
 
     def switched_buffer(self, number: int) -> LaunchBuffer:
-        """What a launch is given that looks at the arena's switches: its tracks claim all their chunks.
+        """What a launch is given that looks at the arena's switches: its tracks claim all their
+        chunks.
 
-        It may be captured in a graph, so nothing is stored on the device: every replay would store it again.
+        It may be captured in a graph, so nothing is stored on the device: every replay would store
+        it again.
         """
         self._open_to_claims()
         limit, num_cursors = self.limits
@@ -101,7 +105,8 @@ class Arena:
     def _reserve(self, num_chunks: int) -> int:
         """The first of `num_chunks` chunks for one launch.
 
-        NO_CHUNK where fewer are left: the launch claims its chunks, and `limits` lets it have what nobody reserved.
+        NO_CHUNK where fewer are left: the launch claims its chunks, and `limits` lets it have what
+        nobody reserved.
         """
         self._num_reserved_wanted += num_chunks
         first = self._first_reserved - num_chunks
@@ -135,8 +140,9 @@ class Arena:
     def reset(self, state: ArenaState) -> None:
         """Make the arena as new: zero what was used and start the cursors over.
 
-        The limit stays where it is, because a graph may launch again with the limits that it was captured with. Where
-        something was dropped, what reservations did not want is free to be claimed from now on.
+        The limit stays where it is, because a graph may launch again with the limits that it was
+        captured with. Where something was dropped, what reservations did not want is free to be
+        claimed from now on.
         """
         for used in state.ranges():
             self._memory.clear(*byte_range(used))
@@ -157,7 +163,10 @@ class Arena:
         self._memory.write(0, abi.initial_control(self.geometry, self.limits[0], self._switches))
 
     def _raise_limit(self) -> None:
-        """Let cursors hand out whatever is not reserved. Launches that have their limits keep them."""
+        """Let cursors hand out whatever is not reserved.
+
+        Launches that have their limits keep them.
+        """
         limit, num_cursors = self.limits
         if (highest := self._first_reserved // num_cursors) > limit:
             self.limits = highest, num_cursors

@@ -1,7 +1,9 @@
-"""What is in use in an arena: the host's own account of it, and the counters that device memory holds.
+"""What is in use in an arena: the host's own account of it, and the counters that device memory
+holds.
 
-The host allocated the arena and handed out every limit, so its account is the truth. What device memory says is
-compared with it. Nothing that is read there sizes anything: a damaged head costs a look at every chunk, no more.
+The host allocated the arena and handed out every limit, so its account is the truth. What device
+memory says is compared with it. Nothing that is read there sizes anything: a damaged head costs a
+look at every chunk, no more.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ Bytes = np.ndarray
 class Handed:
     """What the host handed out since the arena was empty.
 
-    Launches could claim at least `least_limit` and at most `limit` chunks from each cursor; the control block names
-    `stored_limit` (0: `limit`). Those from
-    `first_reserved` on were reserved; `num_reserved_wanted` were asked for. `has_claiming_launches` says whether some
-    launch reserved nothing although it could have.
+    Launches could claim at least `least_limit` and at most `limit` chunks from each cursor; the
+    control block names `stored_limit` (0: `limit`). Those from `first_reserved` on were reserved;
+    `num_reserved_wanted` were asked for. `has_claiming_launches` says whether some launch reserved
+    nothing although it could have.
     """
 
     geometry: abi.ArenaGeometry
@@ -52,9 +54,9 @@ class Handed:
 class ArenaState:
     """What the arena's head says beside what the host knows.
 
-    `num_claimed` counts by cursor. `dropped_of_region` counts by the id in the record, the last entry all ids from
-    there on and entry 0 (no region) the records of short tracks. With `is_damaged` the head contradicts the host, so
-    that every chunk with contents may be in use.
+    `num_claimed` counts by cursor. `dropped_of_region` counts by the id in the record, the last
+    entry all ids from there on and entry 0 (no region) the records of short tracks. With
+    `is_damaged` the head contradicts the host, so that every chunk with contents may be in use.
     """
 
     handed: Handed
@@ -71,7 +73,8 @@ class ArenaState:
     def ranges(self) -> tuple[tuple[int, int], ...]:
         """The chunks to read: first and one past the last, ascending.
 
-        Cursors are read as far as the one that handed out most, and one chunk further, where nothing should be.
+        Cursors are read as far as the one that handed out most, and one chunk further, where
+        nothing should be.
         """
         handed, num_chunks = self.handed, self.handed.geometry.num_chunks
         if self.is_damaged:
@@ -102,7 +105,10 @@ class ArenaState:
 
 
 def read_arena(read: Callable[[int, int], Bytes], handed: Handed) -> tuple[ArenaState, Bytes]:
-    """What is in use, and the bytes of all chunks in its `ranges`; `read(begin, end)` reads bytes of the arena."""
+    """What is in use, and the bytes of all chunks in its `ranges`.
+
+    `read(begin, end)` reads bytes of the arena.
+    """
 
     def read_chunks(state: ArenaState) -> Bytes:
         parts = [read(*byte_range(used)) for used in state.ranges()]

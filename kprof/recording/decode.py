@@ -1,8 +1,10 @@
-"""Arena bytes to columns. Vectorised, a few thousand chunks at a time; it never prints and loses nothing in silence.
+"""Arena bytes to columns. Vectorised, a few thousand chunks at a time; it never prints and loses
+nothing in silence.
 
-A record that cannot be understood is still an event: an unknown region id becomes a region of its own, an open span
-keeps its start, and every such case is counted. Memory may be damaged. Damaged chunks (see inspection.py) and records
-that cannot be (without a region, missing between others, from before the clock began) are counted and left out.
+A record that cannot be understood is still an event: an unknown region id becomes a region of its
+own, an open span keeps its start, and every such case is counted. Memory may be damaged. Damaged
+chunks (see inspection.py) and records that cannot be (without a region, missing between others,
+from before the clock began) are counted and left out.
 """
 
 from __future__ import annotations
@@ -39,7 +41,10 @@ _MAX_CLOCK_NS: Final = 1 << (abi.MAX_CLOCK_BITS - 1)
 
 @dataclass(frozen=True)
 class _Chunks:
-    """Whole chunks: the rows `which` of `words`, with a header for each; see Inspection for the rest."""
+    """Whole chunks: the rows `which` of `words`, with a header for each.
+
+    See Inspection for the rest.
+    """
 
     words: np.ndarray
     which: np.ndarray
@@ -104,7 +109,10 @@ class Decoder:
         self._nominal_cycles_per_second = nominal_cycles_per_second
 
     def decode(self, state: ArenaState, data: Bytes) -> Iterator[pa.Table]:
-        """Event tables of `data`, the chunks of `state.ranges()`; raises ArenaError where there are not so many."""
+        """Event tables of `data`, the chunks of `state.ranges()`.
+
+        Raises ArenaError where there are not so many.
+        """
         chunks = self._inspected(state, data)
         self._split_replays(state, chunks)
         cycle_map, chunks = self._fit_cycles(chunks)
@@ -116,7 +124,8 @@ class Decoder:
         num_chunks = sum(end - begin for begin, end in state.ranges())
         if len(data) != num_chunks * abi.CHUNK_BYTES:
             raise ArenaError(
-                f"{num_chunks} chunks of an arena are in use, but {len(data)} bytes of them were read"
+                f"{num_chunks} chunks of an arena are in use, but {len(data)} bytes of them were "
+                "read"
             )
         words = data.view("<u8").reshape(-1, _WORDS_PER_CHUNK)
         headers = np.ascontiguousarray(words[:, :_HEADER_WORDS]).view(abi.CHUNK_HEADER).reshape(-1)
@@ -145,7 +154,8 @@ class Decoder:
         self.tally.add(EventCounts(unsplit_launches=self.replays.num_unsplit))
 
     def _fit_cycles(self, chunks: _Chunks) -> tuple[CycleMap | None, _Chunks]:
-        """The map of this flush from cycles to real time, or None when all its records are in real time.
+        """The map of this flush from cycles to real time, or None when all its records are in real
+        time.
 
         Chunks whose own anchor is torn are left out: nothing says when their records were written.
         """
@@ -327,7 +337,10 @@ def _unwrap(first_words: np.ndarray, anchors: np.ndarray) -> np.ndarray:
 
 
 def _field_lookups(regions: Sequence[Region]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """For the first, second ... payload field: shift and mask by region id; mask 0 where there is no such field."""
+    """For the first, second ... payload field: shift and mask by region id.
+
+    Mask 0 where there is no such field.
+    """
     spans = [region for region in regions if region.kind is not Kind.VALUE]
     num_fields = max((len(region.fields) for region in spans), default=0)
     lookups = []

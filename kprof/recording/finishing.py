@@ -30,13 +30,16 @@ class Remains:
 
 
 def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Manifest:
-    """The manifest of an unfinished directory; raises WorkloadError when no rank left anything to keep.
+    """The manifest of an unfinished directory; raises WorkloadError when no rank left anything to
+    keep.
 
-    Ranks that wrote events and never came to their end are recovered. `outcome` None: nobody knows how it ended.
+    Ranks that wrote events and never came to their end are recovered. `outcome` None: nobody knows
+    how it ended.
     """
     if not directory.is_dir():
         raise WorkloadError(
-            f"{directory} was removed while the workload ran, so what it recorded is lost ({_describe_end(outcome)}); "
+            f"{directory} was removed while the workload ran, so what it recorded is lost "
+            f"({_describe_end(outcome)}); "
             "record again into a directory that nobody cleans up",
             exit_code=_exit_code(outcome),
         )
@@ -69,7 +72,10 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
 
 
 def finish(directory: Path, output: Path, manifest: Manifest) -> Capture:
-    """Turn the directory into the capture; raises CaptureError, which says where the ranks' files are."""
+    """Turn the directory into the capture.
+
+    Raises CaptureError, which says where the ranks' files are.
+    """
     try:
         return capture.finish_capture(directory, output, manifest)
     except CaptureError as error:

@@ -1,9 +1,10 @@
-"""Which chunks of an arena can be believed. Every chunk counts as whole, as damaged, or as never used.
+"""Which chunks of an arena can be believed. Every chunk counts as whole, as damaged, or as never
+used.
 
-Chunk headers say a few things twice, and that is what can be checked. A header names its own place, its version and
-a launch that the host knows. A chunk of a track names the one before it, which must be full and of the same track. A
-full chunk has one behind it or says that there was none to be had. Damage that leaves a plausible chunk (another block,
-another time, another payload) cannot be seen.
+Chunk headers say a few things twice, and that is what can be checked. A header names its own place,
+its version and a launch that the host knows. A chunk of a track names the one before it, which must
+be full and of the same track. A full chunk has one behind it or says that there was none to be had.
+Damage that leaves a plausible chunk (another block, another time, another payload) cannot be seen.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ _LAST_RECORD_WORD = (abi.CHUNK_BYTES - abi.RECORD_BYTES) // 8
 class Inspection:
     """What `inspect` found.
 
-    `rows` are the whole chunks; `must_be_full` says of each whether all its places hold a record, `may_have_gaps`
-    whether it may be a short track's, whose places are filled in any order. `num_torn` counts chunks that are damaged
-    or missing, `num_stray` those of launches that never were.
+    `rows` are the whole chunks; `must_be_full` says of each whether all its places hold a record,
+    `may_have_gaps` whether it may be a short track's, whose places are filled in any order.
+    `num_torn` counts chunks that are damaged or missing, `num_stray` those of launches that never
+    were.
     """
 
     rows: np.ndarray
@@ -89,10 +91,11 @@ def _is_known(launch: np.ndarray, launches: Container[int]) -> np.ndarray:
 def _must_have_header(
     state: ArenaState, words: np.ndarray, chunk_idxs: np.ndarray, is_whole: np.ndarray
 ) -> np.ndarray:
-    """The chunks that are not whole and not unused: those with contents, and those that some track was given.
+    """The chunks that are not whole and not unused: those with contents, and those that some track
+    was given.
 
-    A reserved chunk belongs to a track that may never have been opened. Where limits were raised, tracks that had
-    reached a lower one have stepped over chunks.
+    A reserved chunk belongs to a track that may never have been opened. Where limits were raised,
+    tracks that had reached a lower one have stepped over chunks.
     """
     handed = state.handed
     is_missing = ~is_whole
@@ -141,8 +144,8 @@ def _link(headers: np.ndarray, chunk_idxs: np.ndarray, is_whole: np.ndarray) -> 
 def _has_lost_next(words: np.ndarray, headers: np.ndarray, tracks: _Tracks) -> np.ndarray:
     """Full chunks that must have another behind them, and have not.
 
-    A track asks for its next chunk with the last record of a chunk, but not with the anchor at its end. Short tracks
-    have one chunk.
+    A track asks for its next chunk with the last record of a chunk, but not with the anchor at its
+    end. Short tracks have one chunk.
     """
     last = words[:, _LAST_RECORD_WORD] >> abi.START_BITS
     is_anchor = (headers["flags"] & abi.CHUNK_CYCLES != 0) & (last == abi.ANCHOR_REGION_ID)
@@ -178,7 +181,8 @@ def _check_abi(headers: np.ndarray, is_in_place: np.ndarray) -> None:
     np.maximum.at(most, inverse, versions)
     for place in np.flatnonzero((least == most) & (least != abi.ABI_VERSION))[:1]:
         raise ArenaError(
-            f"the kernel of launch {launches[place]} was compiled with kprof headers of ABI version "
+            f"the kernel of launch {launches[place]} was compiled with kprof headers of ABI "
+            "version "
             f"{int(least[place]) or '2 or older'}, this kprof reads {abi.ABI_VERSION}; "
             "rebuild it against the installed headers"
         )

@@ -1,8 +1,9 @@
 """Signals: passed on to a workload by `kprof record`, put off by a recorder that is writing.
 
-The workload runs in a session of its own, so a Ctrl-C at the terminal reaches only `kprof record` and is passed on
-exactly once. Launchers such as torchrun start their workers in further sessions: a kill therefore follows the
-process tree. Python runs signal handlers in the main thread only; elsewhere the contexts below do nothing.
+The workload runs in a session of its own, so a Ctrl-C at the terminal reaches only `kprof record`
+and is passed on exactly once. Launchers such as torchrun start their workers in further sessions: a
+kill therefore follows the process tree. Python runs signal handlers in the main thread only;
+elsewhere the contexts below do nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ def ignore_signals() -> None:
 
 @contextlib.contextmanager
 def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle the signals that end a process; leaves an ignored one ignored, and one of C code alone (None)."""
+    """Handle the signals that end a process.
+
+    Leaves an ignored one ignored, and one of C code alone (None).
+    """
     previous: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for number in _ENDING:
@@ -76,7 +80,10 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
 
 
 class SignalForwarder:
-    """Passes signals on to a workload. A second SIGINT saves what its ranks recorded and kills it, a third kills."""
+    """Passes signals on to a workload.
+
+    A second SIGINT saves what its ranks recorded and kills it, a third kills.
+    """
 
     def __init__(self, ranks: Ranks) -> None:
         self.was_interrupted = False
@@ -112,7 +119,8 @@ class SignalForwarder:
             return
         if number == signal.SIGINT:
             self._ranks.say_interrupted()
-        # A terminal that went away (SIGHUP) is no news to a session of its own; SIGTERM lets recorders write.
+        # A terminal that went away (SIGHUP) is no news to a session of its own; SIGTERM lets
+        # recorders write.
         passed_on = signal.SIGTERM if number == signal.SIGHUP else number
         if has_ended:
             self._ranks.signal(passed_on)
@@ -149,7 +157,8 @@ def _parents() -> list[tuple[int, int]]:
     pairs = []
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # The command name in parentheses may hold spaces; what follows its last parenthesis does not.
+            # The command name in parentheses may hold spaces; what follows its last parenthesis
+            # does not.
             after_name = entry.read_text().rpartition(")")[2].split()
             pairs.append((int(entry.parent.name), int(after_name[1])))
     return pairs

@@ -1,4 +1,7 @@
-"""What one kernel launch is given to record into. Needs no numpy: a workload that records nothing imports it, too."""
+"""What one kernel launch is given to record into.
+
+Needs no numpy: a workload that records nothing imports it, too.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ _PACKED: Final = struct.Struct("<QIIIIIIII")
 class LaunchBuffer(NamedTuple):
     """What one kernel launch gets; an arena of 0 records nothing.
 
-    Hand `arena` and `launch` to the C++ side for `kprof::make_buffer(arena, launch)`, or `packed()` as a whole.
+    Hand `arena` and `launch` to the C++ side for `kprof::make_buffer(arena, launch)`, or `packed()`
+    as a whole.
     """
 
     arena: int

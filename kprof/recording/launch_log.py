@@ -1,4 +1,7 @@
-"""The launches of one rank: their numbers, sizes and regions. Every kernel launch adds one, so adding is cheap."""
+"""The launches of one rank: their numbers, sizes and regions.
+
+Every kernel launch adds one, so adding is cheap.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,17 @@ _new_tuple: Final = tuple.__new__
 
 
 class LaunchLog:
-    """Launches in their order; `num_kept` of them are in parts that stay. Raises RegionError for bad regions."""
+    """Launches in their order; `num_kept` of them are in parts that stay.
+
+    Raises RegionError for bad regions.
+    """
 
     def __init__(self, regions: RegionsLike, wanted: Wanted = EVERYTHING) -> None:
         self.region_ids = RegionIds()
         self.num_kept = 0
         self._default_regions = RegionTable.of(regions)
-        # What the launch before passed, and the number of its table: mostly the next launch passes the same.
+        # What the launch before passed, and the number of its table: mostly the next launch passes
+        # the same.
         self._latest: tuple[RegionsLike, int] = (
             None,
             self.region_ids.table_idx(self._default_regions),

@@ -97,8 +97,8 @@ def import_what_closing_needs() -> None:
     import numpy as np
     import pyarrow as pa
 
-    # The first conversion compiles code, as imports do. During exit that makes Python forget an unhandled
-    # KeyboardInterrupt, and the process ends with 1 instead of by SIGINT.
+    # The first conversion compiles code, as imports do. During exit that makes Python forget an
+    # unhandled KeyboardInterrupt, and the process ends with 1 instead of by SIGINT.
     pa.Table.from_arrays([pa.array(np.zeros(1))], names=["warm up"])
 
 
@@ -119,7 +119,8 @@ _DEADLY: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def end_well_on_signals() -> None:
-    """SIGTERM (torchrun stops the others when one rank fails) and SIGHUP end the process by way of atexit.
+    """SIGTERM (torchrun stops the others when one rank fails) and SIGHUP end the process by way of
+    atexit.
 
     Only where the workload has no handler of its own, and only from the main thread.
     """

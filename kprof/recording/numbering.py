@@ -1,7 +1,8 @@
 """Ordinals for the replays of graphs: the same launch has the same one on all ranks.
 
-A rank gives all replays of a captured launch the ordinal of that launch, since it cannot know how many replays other
-launches of the kernel will have. Here, where all ranks are known, the launches of a kernel are counted anew:
+A rank gives all replays of a captured launch the ordinal of that launch, since it cannot know how
+many replays other launches of the kernel will have. Here, where all ranks are known, the launches
+of a kernel are counted anew:
 
     rank 0   K 0   K 1 replay 0   K 2 replay 0   K 1 replay 1   K 2 replay 1        two captures, two replays
              0     1              2              3              4
@@ -19,9 +20,11 @@ _Name = tuple[int, int, int]
 
 
 def number_replays(infos: Sequence[RankInfo]) -> tuple[RankInfo, ...]:
-    """The ranks, the launches of replayed kernels counted in the order of the rank that has most of them.
+    """The ranks, the launches of replayed kernels counted in the order of the rank that has most of
+    them.
 
-    What only other ranks have comes behind, so no launch changes its number for a rank that lost some.
+    What only other ranks have comes behind, so no launch changes its number for a rank that lost
+    some.
     """
     replayed = {launch.kernel for info in infos for launch in info.launches if launch.captured >= 0}
     ordinals = {kernel: _ordinals(kernel, infos) for kernel in replayed}

@@ -1,11 +1,13 @@
-"""How much a workload slows down by being recorded: A-B-B-A runs, timed in the same way with recording off and on.
+"""How much a workload slows down by being recorded: A-B-B-A runs, timed in the same way with
+recording off and on.
 
     kprof record --measure-overhead -- CMD      runs CMD four times: off, on (this one is kept), on, off
 
-Every rank notes a moment at each `recorder.launch(...)`: an event on the current torch stream of a GPU, the monotonic
-clock on the CPU target, where launches are synchronous. From one launch to the next is what that launch and its
-surroundings took; kernels are compared by the median over their launches, so that a warm-up or a pause counts for
-little. Off and on each ran twice: how far two equal runs lie apart says how much of the difference is noise.
+Every rank notes a moment at each `recorder.launch(...)`: an event on the current torch stream of a
+GPU, the monotonic clock on the CPU target, where launches are synchronous. From one launch to the
+next is what that launch and its surroundings took; kernels are compared by the median over their
+launches, so that a warm-up or a pause counts for little. Off and on each ran twice: how far two
+equal runs lie apart says how much of the difference is noise.
 """
 
 from __future__ import annotations
@@ -58,7 +60,10 @@ class LaunchTimer:
             self._moments.append((kernel, gpu.note_moment(self._device)))
 
     def finish(self) -> None:
-        """Write what was noted, after everything on the device has finished; raises CaptureError."""
+        """Write what was noted, after everything on the device has finished.
+
+        Raises CaptureError.
+        """
         spans: dict[str, list[float]] = {}
         gpu.synchronize(self._device)
         for (kernel, begin), (_, end) in zip(self._moments, self._moments[1:], strict=False):
@@ -83,7 +88,10 @@ def read_timings(directory: Path) -> list[RankTimings]:
 def compare_runs(
     off: Sequence[Sequence[RankTimings]], on: Sequence[Sequence[RankTimings]]
 ) -> Overhead | None:
-    """From two runs with recording off and two with it on; None when no kernel was launched twice in all of them."""
+    """From two runs with recording off and two with it on.
+
+    None when no kernel was launched twice in all of them.
+    """
     runs = [*off, *on]
     names = [timing.kernel for rank in runs[0] for timing in rank.kernels]
     kernels = []

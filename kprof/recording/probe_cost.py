@@ -1,7 +1,8 @@
-"""What recording costs on this device: spans of nothing, written by as many tracks as a full launch has.
+"""What recording costs on this device: spans of nothing, written by as many tracks as a full launch
+has.
 
-Runs once when a recorder is created, in about a millisecond (`ProbeCost.took_ms` says what it took); the first time on
-a machine its kernel is compiled, as the clock's is.
+Runs once when a recorder is created, in about a millisecond (`ProbeCost.took_ms` says what it
+took); the first time on a machine its kernel is compiled, as the clock's is.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _NUM_LAUNCHES: Final = 3
 
 
 def measure_probe_cost(device: str, clock: ClockInfo) -> ProbeCost:
-    """Ns per start/stop pair on `device`, its cycle rate, and what a span of nothing shows; raises ClockError."""
+    """Ns per start/stop pair on `device`, its cycle rate, and what a span of nothing shows.
+
+    Raises ClockError.
+    """
     begin_s = time.perf_counter()
     library = _load(device)
     num_tracks = int(library.kprof_probe_num_tracks())

@@ -1,7 +1,9 @@
-"""The one recorder of a process: found by the environment that `kprof record` sets, closed however the process ends.
+"""The one recorder of a process: found by the environment that `kprof record` sets, closed however
+the process ends.
 
-kprof.recorder() in a workload is `recorder` here; without `kprof record` around the workload it is off. It is also off
-where the machine does not let it record (disk, memory, device, a rank that is taken): that must not end a workload.
+kprof.recorder() in a workload is `recorder` here; without `kprof record` around the workload it is
+off. It is also off where the machine does not let it record (disk, memory, device, a rank that is
+taken): that must not end a workload.
 """
 
 from __future__ import annotations
@@ -33,12 +35,14 @@ if TYPE_CHECKING:
 
 # Set by `kprof record` for the workload; without RECORD_DIR_VARIABLE nothing is recorded.
 RECORD_DIR_VARIABLE: Final = "KPROF_RECORD_DIR"
-# Set by `kprof record --measure-overhead`, with and without recording: where ranks leave how long their launches took.
+# Set by `kprof record --measure-overhead`, with and without recording: where ranks leave how long
+# their launches took.
 TIMINGS_DIR_VARIABLE: Final = "KPROF_TIMINGS_DIR"
 ARENA_BYTES_VARIABLE: Final = "KPROF_ARENA_BYTES"
 # What of the run is recorded: Wanted.to_text().
 WANTED_VARIABLE: Final = "KPROF_WANTED"
-# What the machine refuses. Mistakes in the call (regions, rank) are raised: they are the workload's own.
+# What the machine refuses. Mistakes in the call (regions, rank) are raised: they are the workload's
+# own.
 _REFUSALS: Final = (
     ArenaError,
     BuildError,
@@ -108,12 +112,14 @@ def recorder(
     world_size: int | None = None,
     schedule: Schedule | None = None,
 ) -> AnyRecorder:
-    """This process's recorder: recording under `kprof record`, off otherwise. Later calls return the same one.
+    """This process's recorder: recording under `kprof record`, off otherwise. Later calls return
+    the same one.
 
-    Rank and world size come from the launcher's environment (torchrun, Slurm, MPI) unless given. What was recorded is
-    written at exit, on SIGTERM and on SIGINT too. A forked child has no recorder until it asks for one, with a rank of
-    its own. With a `schedule` (kprof.schedule) only some steps are recorded; `recorder.step()` ends a step. Where
-    recording is impossible the recorder is off, and one line on stderr says why.
+    Rank and world size come from the launcher's environment (torchrun, Slurm, MPI) unless given.
+    What was recorded is written at exit, on SIGTERM and on SIGINT too. A forked child has no
+    recorder until it asks for one, with a rank of its own. With a `schedule` (kprof.schedule) only
+    some steps are recorded; `recorder.step()` ends a step. Where recording is impossible the
+    recorder is off, and one line on stderr says why.
     """
     global _process_recorder, _pid_of_recorder
     if _session_recorder is not None:

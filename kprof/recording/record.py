@@ -1,14 +1,17 @@
-"""One recording: runs a workload with the recorder switched on and makes a capture of what its ranks leave behind.
+"""One recording: runs a workload with the recorder switched on and makes a capture of what its
+ranks leave behind.
 
     kprof record ──> run.kprof.unfinished/  <── every rank: started, Parquet, JSON; rank 0: alignment
          │                    │
          └─ starts CMD        └─ manifest.json written last, then renamed to run.kprof/
 
-The two sides share a directory and two environment variables, nothing else, so any launcher works: torchrun
-(`num_procs`), mpirun, srun, or a command that starts its own processes. Nothing here prints.
+The two sides share a directory and two environment variables, nothing else, so any launcher works:
+torchrun (`num_procs`), mpirun, srun, or a command that starts its own processes. Nothing here
+prints.
 
-What was recorded is kept whatever happens to the workload. The first SIGINT is passed on, so that the workload
-ends as it would without kprof and its recorders write their files; a second one kills it.
+What was recorded is kept whatever happens to the workload. The first SIGINT is passed on, so that
+the workload ends as it would without kprof and its recorders write their files; a second one kills
+it.
 """
 
 from __future__ import annotations
@@ -54,8 +57,8 @@ MAX_PROCS: Final = 255
 class RecordRequest:
     """What to run and where to put it. `num_procs` None starts the command once, as it is.
 
-    `measure_overhead` runs it three times more, to say how much recording slows it down. Every Python of the workload
-    runs the sitecustomize.py of `startup_dir` first.
+    `measure_overhead` runs it three times more, to say how much recording slows it down. Every
+    Python of the workload runs the sitecustomize.py of `startup_dir` first.
     """
 
     command: tuple[str, ...]
@@ -87,11 +90,13 @@ def record(
     on_start: Callable[[], None] = lambda: None,
     say: Say = lambda _: None,
 ) -> Recording:
-    """Run the workload and return its capture; `on_start` is called when all is checked, before it runs.
+    """Run the workload and return its capture; `on_start` is called when all is checked, before it
+    runs.
 
-    `say` gets a sentence whenever the workload does not simply end. Raises WorkloadError (not started, recorded
-    nothing, or ranks still run), OutputExistsError (before the workload starts) and CaptureError (the disk refuses).
-    A workload that fails after recording is no error here: see `Recording.exit_code`.
+    `say` gets a sentence whenever the workload does not simply end. Raises WorkloadError (not
+    started, recorded nothing, or ranks still run), OutputExistsError (before the workload starts)
+    and CaptureError (the disk refuses). A workload that fails after recording is no error here: see
+    `Recording.exit_code`.
     """
     ArenaGeometry.for_bytes(request.arena_bytes)
     arguments = launch_arguments(request.command, request.num_procs)
@@ -114,10 +119,11 @@ def record(
 
 @contextlib.contextmanager
 def session(output: Path, *, force: bool = False) -> Iterator[Path]:
-    """Record from one's own code, without `kprof record` around it: yields the directory for `Recorder(...)`.
+    """Record from one's own code, without `kprof record` around it: yields the directory for
+    `Recorder(...)`.
 
-    Recorders of this process (one per rank, threads included) that are still open when the block ends are closed. When
-    the block raises, what was recorded is kept and the error goes on.
+    Recorders of this process (one per rank, threads included) that are still open when the block
+    ends are closed. When the block raises, what was recorded is kept and the error goes on.
     """
     request = RecordRequest(tuple(sys.argv), output, force=force)
     start_s = time.monotonic()
@@ -138,14 +144,18 @@ def _refuse_running_ranks(directory: Path, outcome: Outcome) -> None:
     ranks = ranks_in_use(directory)
     if ranks:
         raise WorkloadError(
-            f"the workload {describe_exit(outcome.exit_code)} and {name_ranks(ranks)} still run; when they have ended, "
+            f"the workload {describe_exit(outcome.exit_code)} and {name_ranks(ranks)} still run; "
+            "when they have ended, "
             f"kprof recover {directory} makes a capture",
             exit_code=outcome.exit_code or 1,
         )
 
 
 def launch_arguments(command: Sequence[str], num_procs: int | None) -> list[str]:
-    """The argument vector that starts the workload; raises WorkloadError when it cannot be started."""
+    """The argument vector that starts the workload.
+
+    Raises WorkloadError when it cannot be started.
+    """
     arguments = list(command)
     if not arguments:
         raise WorkloadError("no command to record; write it after `--`: kprof record -- CMD")
@@ -162,7 +172,10 @@ def launch_arguments(command: Sequence[str], num_procs: int | None) -> list[str]
 
 @contextlib.contextmanager
 def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]]:
-    """The directory that becomes the capture, locked; removed when there is nothing in it and nobody can add to it."""
+    """The directory that becomes the capture, locked.
+
+    Removed when there is nothing in it and nobody can add to it.
+    """
     directory = request.output.with_name(request.output.name + capture.UNFINISHED_SUFFIX)
     if directory.is_dir():
         # Two recordings into one output would delete each other's files.
@@ -203,14 +216,16 @@ def _check_executable(program: str) -> None:
             f"chmod +x it, or name its interpreter: kprof record -- python {program}"
         )
     raise WorkloadError(
-        f"cannot start {program}: no such command; check the spelling and the PATH, or give its path"
+        f"cannot start {program}: no such command; "
+        "check the spelling and the PATH, or give its path"
     )
 
 
 def _check_num_procs(num_procs: int) -> None:
     if not 1 <= num_procs <= MAX_PROCS:
         raise WorkloadError(
-            f"--nproc {num_procs} is out of range: give 1 to {MAX_PROCS}, because events name the rank on the "
+            f"--nproc {num_procs} is out of range: give 1 to {MAX_PROCS}, because events name the "
+            "rank on the "
             "other side in 8 bits, of which the last value means that it did not fit"
         )
     if importlib.util.find_spec("torch") is None:

@@ -7,8 +7,8 @@ In a workload, one per rank:
     buffer = recorder.launch("dispatch", num_blocks=304, threads_per_block=256)
     my_extension.dispatch(x, buffer.arena, buffer.launch)      # kprof::make_buffer(arena, launch) on the C++ side
 
-Under `kprof record` this records; without it `kprof.recorder()` returns a recorder that is off, whose buffers are null,
-and the workload runs at full speed.
+Under `kprof record` this records; without it `kprof.recorder()` returns a recorder that is off,
+whose buffers are null, and the workload runs at full speed.
 """
 
 from __future__ import annotations
@@ -47,13 +47,16 @@ _SAVED: Final = "it was saved while it did not answer, so its last launch may la
 
 
 class Recorder:
-    """Records one rank into an unfinished capture directory, which `kprof record` (or `session`) turns into a capture.
+    """Records one rank into an unfinished capture directory, which `kprof record` (or `session`)
+    turns into a capture.
 
-    `device` is "cpu" or a torch device ("cuda", "cuda:3"). Raises RankTakenError when this rank has a recorder already,
-    in this process or another, ArenaError when there is no memory for the arena or it holds no chunk, TargetError when
-    there is no such device, CaptureError when the directory cannot be written.
+    `device` is "cpu" or a torch device ("cuda", "cuda:3"). Raises RankTakenError when this rank has
+    a recorder already, in this process or another, ArenaError when there is no memory for the arena
+    or it holds no chunk, TargetError when there is no such device, CaptureError when the directory
+    cannot be written.
 
-    Later on the disk never ends the workload: when it refuses, the recorder says in one line what is lost and is off.
+    Later on the disk never ends the workload: when it refuses, the recorder says in one line what
+    is lost and is off.
     """
 
     is_recording = True
@@ -148,15 +151,18 @@ class Recorder:
         tracks_per_block: int = 0,
         is_replayed: bool = False,
     ) -> LaunchBuffer:
-        """The buffer for the next launch of `kernel`; `regions` only where it differs from the recorder's.
+        """The buffer for the next launch of `kernel`; `regions` only where it differs from the
+        recorder's.
 
-        `tracks_per_block` (warps per block for per-warp tracks, 1 for a track per block) reserves every track's first
-        chunk, which makes opening a track free of waiting; each track may then be opened once in this launch. Half of
-        the arena is kept back for that, until a launch without it comes: then all that is not reserved can be claimed.
+        `tracks_per_block` (warps per block for per-warp tracks, 1 for a track per block) reserves
+        every track's first chunk, which makes opening a track free of waiting; each track may then
+        be opened once in this launch. Half of the arena is kept back for that, until a launch
+        without it comes: then all that is not reserved can be claimed.
 
-        A launch that is captured in a CUDA (HIP) graph is recorded with every replay, and each replay is a launch of
-        its own in the capture. Its kernel opens each track once. `is_replayed` says the same of a buffer that the
-        caller hands to several runs, one after the other.
+        A launch that is captured in a CUDA (HIP) graph is recorded with every replay, and each
+        replay is a launch of its own in the capture. Its kernel opens each track once.
+        `is_replayed` says the same of a buffer that the caller hands to several runs, one after the
+        other.
         """
         if self._is_closed:
             return self._launch_closed(kernel)
@@ -182,15 +188,20 @@ class Recorder:
         raise RecorderError(f"rank {self.rank}: launch of {kernel!r} after the recorder was closed")
 
     def pause(self) -> None:
-        """Record nothing from here on: launches get null buffers, replays of graphs on this stream write nothing.
+        """Record nothing from here on: launches get null buffers, replays of graphs on this stream
+        write nothing.
 
-        What is paused is not counted either, so pause all ranks between the same two calls. A graph may be captured
-        meanwhile. Raises RecorderError while one is being captured: every replay would pause again.
+        What is paused is not counted either, so pause all ranks between the same two calls. A graph
+        may be captured meanwhile. Raises RecorderError while one is being captured: every replay
+        would pause again.
         """
         self._set_paused(True)
 
     def resume(self) -> None:
-        """Record again, also in graphs that were captured before or during the pause. See `pause`."""
+        """Record again, also in graphs that were captured before or during the pause.
+
+        See `pause`.
+        """
         self._set_paused(False)
 
     def step(self) -> None:
@@ -213,18 +224,21 @@ class Recorder:
         self._is_paused = is_paused
 
     def align(self, group: Group) -> None:
-        """Calibrate the ranks' clocks against each other. Collective: all ranks, before and after the launches.
+        """Calibrate the ranks' clocks against each other. Collective: all ranks, before and after
+        the launches.
 
-        Takes some milliseconds. The calibration never overlaps a kernel that this rank has waited for.
+        Takes some milliseconds. The calibration never overlaps a kernel that this rank has waited
+        for.
         """
         self._clocks.align(group)
 
     def align_if_due(self, group: Group, every_s: float = DEFAULT_ALIGN_EVERY_S) -> bool:
-        """Calibrate if the last calibration is about `every_s` old; True if it did. For between two calls.
+        """Calibrate if the last calibration is about `every_s` old; True if it did. For between two
+        calls.
 
-        All ranks must call this equally often: the number of calls says when, so that nobody has to ask the others.
-        After each calibration rank 0 says after how many calls the next one is due. A call that is not due costs a
-        comparison.
+        All ranks must call this equally often: the number of calls says when, so that nobody has to
+        ask the others. After each calibration rank 0 says after how many calls the next one is due.
+        A call that is not due costs a comparison.
         """
         return self._clocks.align_if_due(group, every_s)
 
@@ -238,11 +252,13 @@ class Recorder:
         self._notes.append(text)
 
     def torch_trace(self, profile: Any) -> None:
-        """Keep what the PyTorch profiler saw in the capture: `kprof export` draws it above the blocks of this rank.
+        """Keep what the PyTorch profiler saw in the capture: `kprof export` draws it above the
+        blocks of this rank.
 
-        `profile` is a torch.profiler.profile that has stopped, or the path of a file that its export_chrome_trace
-        wrote; `torch.profiler.profile(on_trace_ready=recorder.torch_trace)` does it by itself. The clocks are tied
-        later, by the kernels that both saw. Raises RecorderError.
+        `profile` is a torch.profiler.profile that has stopped, or the path of a file that its
+        export_chrome_trace wrote; `torch.profiler.profile(on_trace_ready=recorder.torch_trace)`
+        does it by itself. The clocks are tied later, by the kernels that both saw. Raises
+        RecorderError.
         """
         from kprof.capture.torch_traces import store_torch_trace
 
@@ -252,7 +268,10 @@ class Recorder:
         self._num_torch_traces += 1
 
     def flush(self) -> None:
-        """Read the arena back and empty it. The caller makes sure that no kernel that records is running."""
+        """Read the arena back and empty it.
+
+        The caller makes sure that no kernel that records is running.
+        """
         if self._is_closed:
             return
         self._arena.wait()
@@ -278,7 +297,8 @@ class Recorder:
             self._arena.reset(state)
 
     def save(self) -> None:
-        """Write what the arena holds now, whatever runs on the device, and leave it as it is; for any thread.
+        """Write what the arena holds now, whatever runs on the device, and leave it as it is; for
+        any thread.
 
         The next save or flush writes the same part again. Does nothing while another thread writes.
         """
@@ -302,7 +322,10 @@ class Recorder:
         )
 
     def close(self) -> None:
-        """Flush, finish the rank's files and let go of the arena. Called at exit; a second call does nothing."""
+        """Flush, finish the rank's files and let go of the arena. Called at exit.
+
+        A second call does nothing.
+        """
         if self._is_closed:
             return
         saver.note_closing()

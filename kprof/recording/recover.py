@@ -18,10 +18,11 @@ from kprof.recording.finishing import finish, make_manifest
 
 
 def recover(path: Path, output: Path | None = None, *, force: bool = False) -> Capture:
-    """Make a capture of `run.kprof.unfinished` (its `run.kprof` may be named instead); the directory becomes it.
+    """Make a capture of `run.kprof.unfinished` (its `run.kprof` may be named instead); the
+    directory becomes it.
 
-    Raises NotACaptureError (no such recording), OutputExistsError (it is still running, or the output exists),
-    WorkloadError (no rank left anything) and CaptureError.
+    Raises NotACaptureError (no such recording), OutputExistsError (it is still running, or the
+    output exists), WorkloadError (no rank left anything) and CaptureError.
     """
     directory = _unfinished(path)
     output = output or directory.with_name(directory.name.removesuffix(UNFINISHED_SUFFIX))
@@ -77,7 +78,8 @@ def _unfinished(path: Path) -> Path:
         return beside
     if not path.is_dir():
         raise NotACaptureError(
-            f"{path} does not exist; give the directory that a recording left: run.kprof{UNFINISHED_SUFFIX}"
+            f"{path} does not exist; give the directory that a recording left: "
+            f"run.kprof{UNFINISHED_SUFFIX}"
         )
     if (path / MANIFEST_NAME).exists() and not path.name.endswith(UNFINISHED_SUFFIX):
         raise NotACaptureError(

@@ -13,10 +13,12 @@ from kprof.regions import MergedTables, Region, RegionTable, merge_tables
 
 @dataclass
 class RegionIds:
-    """Maps (region table of the launch, id in the record) to one id space that only ever grows at its end.
+    """Maps (region table of the launch, id in the record) to one id space that only ever grows at
+    its end.
 
-    Unknown ids become tables of their own, added like any other: events that were written keep their ids whatever
-    comes later. Damaged memory may hold any number of them, so that from the 256th on they share one region.
+    Unknown ids become tables of their own, added like any other: events that were written keep
+    their ids whatever comes later. Damaged memory may hold any number of them, so that from the
+    256th on they share one region.
     """
 
     table_of_launch: dict[int, int] = field(default_factory=dict)
@@ -27,7 +29,10 @@ class RegionIds:
     _united: MergedTables = field(default_factory=lambda: merge_tables([]))
 
     def table_idx(self, table: RegionTable) -> int:
-        """The index of `table`, added when it is new; raises RegionError when it contradicts another."""
+        """The index of `table`, added when it is new.
+
+        Raises RegionError when it contradicts another.
+        """
         if table not in self._tables:
             self._united = merge_tables([*self._tables, table])
             self._tables.append(table)
@@ -74,7 +79,10 @@ class RegionIds:
         return idxs[inverse]
 
     def _unknown_ids(self, keys: Sequence[tuple[int, int]]) -> list[int]:
-        """The merged ids of unknown (table, id in the record); the new ones of them make one table."""
+        """The merged ids of unknown (table, id in the record).
+
+        The new ones of them make one table.
+        """
         for key in keys:
             if key not in self._unknown:
                 is_one_too_many = len(self._unknown) >= _MAX_UNKNOWN

@@ -1,16 +1,16 @@
 """Which replay of a graph wrote which chunk.
 
-A launch that a graph captured runs once per replay, each time with the same buffer and the same number. Here every
-replay becomes a launch with a number of its own:
+A launch that a graph captured runs once per replay, each time with the same buffer and the same
+number. Here every replay becomes a launch with a number of its own:
 
     captured launch 4:   track a   opens ......... opens ......... opens ......      the k-th opening of every track
                          track b   ..opens ......... opens ......... opens ....      is the k-th replay
                                    | launch 4      | launch 9      | launch 10
 
-Replays of one launch do not overlap, and a track that finds no chunk finds none later either (see kprof.abi): so
-openings are lost at the end only. Both are checked. Where that leaves a doubt (tracks that were opened more often than
-others although nothing was dropped, replays that overlap, a chunk that is missing) the launch stays whole and is
-counted: nothing is guessed.
+Replays of one launch do not overlap, and a track that finds no chunk finds none later either (see
+kprof.abi): so openings are lost at the end only. Both are checked. Where that leaves a doubt
+(tracks that were opened more often than others although nothing was dropped, replays that overlap,
+a chunk that is missing) the launch stays whole and is counted: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ _CHUNKS_AT_ONCE: Final = 2048
 
 @dataclass
 class _Captured:
-    """A captured launch: how many replays it had in its current stretch, and whether it took its own number yet.
+    """A captured launch: how many replays it had in its current stretch, and whether it took its
+    own number yet.
 
-    Where openings were lost before a flush, nobody knows how many replays there were. The count starts over then, in
-    the next stretch.
+    Where openings were lost before a flush, nobody knows how many replays there were. The count
+    starts over then, in the next stretch.
     """
 
     fields: LaunchRow
@@ -43,7 +44,10 @@ class _Captured:
 
 @dataclass
 class Replays:
-    """The captured launches of a rank; `num_unsplit` is how many of them the last `split` had to keep whole."""
+    """The captured launches of a rank.
+
+    `num_unsplit` is how many of them the last `split` had to keep whole.
+    """
 
     num_unsplit: int = 0
     _captured: dict[int, _Captured] = field(default_factory=dict)
@@ -69,9 +73,11 @@ class Replays:
         has_lost: bool,
         table_of_launch: dict[int, int],
     ) -> None:
-        """Give the chunks of every replay its own launch number, in `headers` and `table_of_launch`.
+        """Give the chunks of every replay its own launch number, in `headers` and
+        `table_of_launch`.
 
-        Whole chunks: rows `which` of `words`, a header for each. `has_lost` says whether tracks found no chunk.
+        Whole chunks: rows `which` of `words`, a header for each. `has_lost` says whether tracks
+        found no chunk.
         """
         self.num_unsplit, self._latest, self._begin_ticks = 0, [], {}
         if not self._captured:
@@ -92,9 +98,11 @@ class Replays:
         self._note_begins(headers)
 
     def merged(self, launches: list[LaunchRow]) -> list[LaunchRow]:
-        """`launches` since the last flush with the replays of the last split among them, in the order of time.
+        """`launches` since the last flush with the replays of the last split among them, in the
+        order of time.
 
-        Captured launches are listed when they are replayed. A launch without events stays behind the one before it.
+        Captured launches are listed when they are replayed. A launch without events stays behind
+        the one before it.
         """
         if not self._captured:
             return launches
@@ -117,7 +125,10 @@ class Replays:
     def _number(
         self, captured: _Captured, num_replays: int, table_of_launch: dict[int, int]
     ) -> list[int]:
-        """Launch numbers for replays. The very first takes the captured launch's own, the others take new ones."""
+        """Launch numbers for replays.
+
+        The very first takes the captured launch's own, the others take new ones.
+        """
         fields = captured.fields
         own = [] if captured.has_own_number else [fields.launch]
         next_free = max(table_of_launch) + 1
@@ -169,7 +180,10 @@ def _replays_of(words: np.ndarray, headers: np.ndarray, has_lost: bool) -> np.nd
 
 
 def _openings(headers: np.ndarray) -> np.ndarray | None:
-    """For every chunk the row of its track's first chunk; None where a chunk before another one is missing."""
+    """For every chunk the row of its track's first chunk.
+
+    None where a chunk before another one is missing.
+    """
     previous = headers["previous_chunk_idx"]
     is_opening = previous == abi.NO_CHUNK
     order = np.argsort(headers["chunk_idx"])

@@ -1,4 +1,7 @@
-"""Runs of a workload: once, or A-B-B-A to measure what recording costs it. Nothing here knows what a capture is."""
+"""Runs of a workload: once, or A-B-B-A to measure what recording costs it.
+
+Nothing here knows what a capture is.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +51,15 @@ def run_once(
     ranks = RecordingRanks(environment.get(RECORD_DIR_VARIABLE), say)
     with forwarding_signals(ranks) as forwarder:
         try:
-            # Files that the caller opened (`3>log` in a shell) are meant for the workload; ours are not inheritable.
+            # Files that the caller opened (`3>log` in a shell) are meant for the workload; ours are
+            # not inheritable.
             process = subprocess.Popen(
                 arguments, env=environment, start_new_session=True, close_fds=False
             )
         except OSError as error:
             raise WorkloadError(
-                f"cannot start {arguments[0]}: {error.strerror or error}; check that it runs without kprof"
+                f"cannot start {arguments[0]}: {error.strerror or error}; "
+                "check that it runs without kprof"
             ) from error
         forwarder.attach(process)
         code = process.wait()
@@ -69,7 +74,10 @@ def run_four_times(
     scratch: Path,
     say: Say = lambda _: None,
 ) -> tuple[Outcome, Measured]:
-    """Run the workload A-B-B-A; the outcome is that of the recording that is kept, the first of two."""
+    """Run the workload A-B-B-A.
+
+    The outcome is that of the recording that is kept, the first of two.
+    """
     timings: dict[str, list[RankTimings]] = {}
     kept: Outcome | None = None
     failure = ""

@@ -1,15 +1,16 @@
-"""A thread that saves what a process recorded when its main thread cannot, because it hangs in a kernel.
+"""A thread that saves what a process recorded when its main thread cannot, because it hangs in a
+kernel.
 
-Python runs signal handlers in the main thread, between two of its instructions. While that thread waits for a kernel
-that never ends, SIGINT and SIGTERM do nothing until SIGKILL comes. But Python's C handler still writes the signal's
-number into its wakeup pipe, which this thread reads:
+Python runs signal handlers in the main thread, between two of its instructions. While that thread
+waits for a kernel that never ends, SIGINT and SIGTERM do nothing until SIGKILL comes. But Python's
+C handler still writes the signal's number into its wakeup pipe, which this thread reads:
 
     SIGINT, SIGTERM ──> pipe ──> this thread ── the main thread closes the recorders within 2 s ──> nothing to do
                                             └── it does not, or another signal comes ──> Recorder.save()
 
-A save writes a part (see kprof.capture.parts) and changes nothing else: whoever handles the signal and goes on loses
-nothing. It needs the interpreter lock, so it works wherever the hanging call has released it: ctypes, and every way in
-which torch waits for a GPU.
+A save writes a part (see kprof.capture.parts) and changes nothing else: whoever handles the signal
+and goes on loses nothing. It needs the interpreter lock, so it works wherever the hanging call has
+released it: ctypes, and every way in which torch waits for a GPU.
 """
 
 from __future__ import annotations
@@ -62,9 +63,11 @@ _saver: _Saver | None = None
 
 
 def start() -> None:
-    """Save what is recorded when the process is about to be killed. Does nothing outside of the main thread.
+    """Save what is recorded when the process is about to be killed. Does nothing outside of the
+    main thread.
 
-    A workload that has a wakeup descriptor of its own (an asyncio loop with signal handlers) keeps it.
+    A workload that has a wakeup descriptor of its own (an asyncio loop with signal handlers) keeps
+    it.
     """
     global _saver
     if _saver is not None and _saver.pid == os.getpid():

@@ -25,13 +25,15 @@ def session(
     schedule: Schedule | None = None,
     force: bool = False,
 ) -> Iterator[Recorder]:
-    """Record this process alone into the capture `output`; `kprof.recorder()` returns the session's recorder meanwhile.
+    """Record this process alone into the capture `output`; `kprof.recorder()` returns the session's
+    recorder meanwhile.
 
         with kprof.session("run.kprof", regions="regions.h", device="cuda:0") as recorder:
             ...
 
-    Also a decorator: `@kprof.session("run.kprof")`. What was recorded is kept when the block raises. Raises
-    OutputExistsError unless `force`, and what Recorder raises. Several ranks are recorded by `kprof record`.
+    Also a decorator: `@kprof.session("run.kprof")`. What was recorded is kept when the block
+    raises. Raises OutputExistsError unless `force`, and what Recorder raises. Several ranks are
+    recorded by `kprof record`.
     """
     from kprof.recording import process
     from kprof.recording.record import session as recording_directory

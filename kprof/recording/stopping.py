@@ -26,7 +26,10 @@ _POLL_S: Final = 0.02
 
 
 class RecordingRanks:
-    """The recording processes of a run, known by the directory that they record into; nobody without one."""
+    """The recording processes of a run, known by the directory that they record into.
+
+    Nobody without one.
+    """
 
     def __init__(self, directory: str | None, say: Say) -> None:
         self._directory = Path(directory) if directory else None
@@ -36,7 +39,8 @@ class RecordingRanks:
         """Say that SIGINT is passed on, and what a second one does."""
         if self._directory is not None and ranks_in_use(self._directory):
             self._say(
-                "passing Ctrl-C on; if the workload hangs, press it again to save what is recorded and to kill it"
+                "passing Ctrl-C on; if the workload hangs, press it again to save what is "
+                "recorded and to kill it"
             )
 
     def save(self) -> None:
@@ -56,7 +60,10 @@ class RecordingRanks:
 
 
 def processes_of(directory: Path) -> list[int]:
-    """The living processes that were started to record into `directory`, in whatever session; needs /proc."""
+    """The living processes that were started to record into `directory`, in whatever session.
+
+    Needs /proc.
+    """
     wanted = f"{RECORD_DIR_VARIABLE}={directory.absolute()}".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*/environ"):
@@ -76,15 +83,17 @@ def signal_all(pids: Iterable[int], number: int) -> None:
 def wait_for_ranks(directory: Path, exit_code: int, say: Say) -> None:
     """Wait for ranks that outlive the command that started them.
 
-    After a success they were put in the background: their recording is waited for. After a failure (torchrun was
-    killed, say) nobody else stops them: they get SIGTERM and some seconds to write what they have.
+    After a success they were put in the background: their recording is waited for. After a failure
+    (torchrun was killed, say) nobody else stops them: they get SIGTERM and some seconds to write
+    what they have.
     """
     ranks = ranks_in_use(directory)
     if not ranks:
         return
     if exit_code == 0:
         say(
-            f"the workload has ended but not {name_ranks(ranks)}: waiting; Ctrl-C stops what is left"
+            f"the workload has ended but not {name_ranks(ranks)}: waiting; "
+            "Ctrl-C stops what is left"
         )
         _wait_until(lambda: not ranks_in_use(directory), timeout_s=None)
         return
@@ -94,7 +103,10 @@ def wait_for_ranks(directory: Path, exit_code: int, say: Say) -> None:
 
 
 def save_ranks(directory: Path, say: Say) -> None:
-    """Have every rank that is still recording save its events, before it is killed; says what cannot be saved."""
+    """Have every rank that is still recording save its events, before it is killed.
+
+    Says what cannot be saved.
+    """
     ranks = set(ranks_in_use(directory))
     if not ranks:
         return

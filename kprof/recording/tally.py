@@ -46,17 +46,20 @@ class Tally:
         `captured` are launches of earlier flushes whose replays may be of this one.
         """
         handed = state.handed
-        # A track asks for its next chunk as soon as one is full, and for another for every so many records dropped.
+        # A track asks for its next chunk as soon as one is full, and for another for every so many
+        # records dropped.
         cut_off = headers["num_dropped"][headers["flags"] & abi.CHUNK_NO_NEXT != 0].astype(np.int64)
         extra = int((1 + cut_off // abi.RECORDS_PER_CHUNK).sum())
-        # Tracks that never had a chunk share a counter: each needs one chunk and what its share takes.
+        # Tracks that never had a chunk share a counter: each needs one chunk and what its share
+        # takes.
         dropped = sum(state.dropped_of_region)
         without_chunk = dropped - int(cut_off.sum())
         extra += state.num_tracks_without_chunk + max(0, without_chunk) // abi.RECORDS_PER_CHUNK
         is_damaged = state.is_damaged or without_chunk < 0
         num_claimed, num_reserved = sum(state.num_claimed) + extra, handed.num_reserved_wanted
         if handed.has_claiming_launches and num_reserved:
-            # Those may raise the limit so far that later launches have to claim what they would have reserved.
+            # Those may raise the limit so far that later launches have to claim what they would
+            # have reserved.
             num_claimed = num_reserved = num_claimed + num_reserved
         self._num_used_chunks = max(self._num_used_chunks, state.num_used_chunks)
         self._num_claimed_needed = max(self._num_claimed_needed, num_claimed)
@@ -98,7 +101,10 @@ class Tally:
                 self._losses[regions[int(region_id)].name, kind] += int(count)
 
     def arena_use(self) -> ArenaUse:
-        """The largest use of the arena between two flushes; 0 bytes are needed where no arena could be so large."""
+        """The largest use of the arena between two flushes.
+
+        0 bytes are needed where no arena could be so large.
+        """
         claimed, reserved = self._num_claimed_needed, self._num_reserved_needed
         needed_bytes = 0
         if max(claimed, reserved) < _MAX_CHUNKS_NEEDED:

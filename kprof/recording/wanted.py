@@ -1,9 +1,10 @@
-"""What of a run is recorded: windows of calls, ranks, blocks and warps; and schedules, which are told of each step.
+"""What of a run is recorded: windows of calls, ranks, blocks and warps; and schedules, which are
+told of each step.
 
     --skip 100 --calls 20 --every 1000 --times 5      calls 100..119, 1100..1119, ... 4100..4119
 
-A call is a launch of a kernel; each kernel counts its own. Needs no numpy: a workload that records nothing imports it,
-too.
+A call is a launch of a kernel; each kernel counts its own. Needs no numpy: a workload that records
+nothing imports it, too.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ Schedule = Callable[[int], bool]
 class Wanted:
     """What is recorded, by default everything; raises RecorderError for what contradicts itself.
 
-    Of each kernel `calls` launches (0: all) after the first `skip`, again after `every` launches (0: once), `times`
-    times (0: without end). Only these `ranks`, `blocks` (without gaps) and `warps`; empty means all. Tracks of whole
-    blocks belong to every warp. Replays of graphs are not counted as calls: those are chosen by a schedule.
+    Of each kernel `calls` launches (0: all) after the first `skip`, again after `every` launches
+    (0: once), `times` times (0: without end). Only these `ranks`, `blocks` (without gaps) and
+    `warps`; empty means all. Tracks of whole blocks belong to every warp. Replays of graphs are not
+    counted as calls: those are chosen by a schedule.
     """
 
     skip: int = 0
@@ -107,11 +109,13 @@ EVERYTHING: Final = Wanted()
 def schedule(
     *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0
 ) -> Schedule:
-    """Which steps are recorded, as torch.profiler.schedule has it: `recorder.step()` ends each of them.
+    """Which steps are recorded, as torch.profiler.schedule has it: `recorder.step()` ends each of
+    them.
 
-    After `skip_first` steps, `wait + warmup` steps are not recorded and `active` steps are, `repeat` times over (0:
-    without end). Nothing needs to warm up here: `warmup` is there so that one schedule serves both profilers. Raises
-    RecorderError for negative numbers and for a schedule without an active step.
+    After `skip_first` steps, `wait + warmup` steps are not recorded and `active` steps are,
+    `repeat` times over (0: without end). Nothing needs to warm up here: `warmup` is there so that
+    one schedule serves both profilers. Raises RecorderError for negative numbers and for a schedule
+    without an active step.
     """
     numbers = {
         "wait": wait,

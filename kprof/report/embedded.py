@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from kprof.report.model import Report
     from kprof.trace import Trace
 
-# About 15 bytes a slice in the page: a page of at most some megabytes more. Short neighbours are merged beyond.
+# About 15 bytes a slice in the page: a page of at most some megabytes more. Short neighbours are
+# merged beyond.
 _MAX_SLICES: Final = 200_000
 # For more, writing the trace would take longer than the report itself should.
 _MAX_EVENTS: Final = 2_000_000

@@ -19,7 +19,10 @@ _MARGIN: Final = 0.1
 
 
 def finding_lines(found: Sequence[Finding], ranks: Sequence[int]) -> tuple[GuestLine, ...]:
-    """A line for each of `ranks` that a finding concerns; findings that no stretch of time shows are left out."""
+    """A line for each of `ranks` that a finding concerns.
+
+    Findings that no stretch of time shows are left out.
+    """
     slices: dict[int, list[GuestSlice]] = {}
     for number, finding in enumerate(found, start=1):
         if finding.where_ns is None:
@@ -53,7 +56,10 @@ def _slice(number: int, finding: Finding) -> GuestSlice:
 
 
 def find(found: Sequence[Finding], which: str) -> Finding:
-    """The finding with this id, or this number as the report counts them (from 1); raises SelectionError."""
+    """The finding with this id, or this number as the report counts them (from 1).
+
+    Raises SelectionError.
+    """
     for number, finding in enumerate(found, start=1):
         if which in (finding.id, str(number)):
             return finding
@@ -62,7 +68,10 @@ def find(found: Sequence[Finding], which: str) -> Finding:
 
 
 def window_ns(finding: Finding) -> tuple[int, int]:
-    """The aligned time to look at: the finding with a margin; raises SelectionError where nothing shows it."""
+    """The aligned time to look at: the finding with a margin.
+
+    Raises SelectionError where nothing shows it.
+    """
     if finding.where_ns is None:
         raise SelectionError(
             f"no stretch of the trace shows finding {finding.id}; leave out --finding"

@@ -31,8 +31,9 @@ _RANKS_IN_BLOCK_VIEW: Final = 2
 class Report:
     """Tables of a trace and what stands out in them.
 
-    `tables` has every metric (kprof.analysis.all_metrics) by its name, `refused` a sentence for each that cannot be
-    had. `warm_up` are the ordinals of first calls that the efficiency leaves out.
+    `tables` has every metric (kprof.analysis.all_metrics) by its name, `refused` a sentence for
+    each that cannot be had. `warm_up` are the ordinals of first calls that the efficiency leaves
+    out.
     """
 
     manifest: Manifest
@@ -88,7 +89,10 @@ class Report:
         return f"{self.view_command} --finding {shlex.quote(finding.id)}"
 
     def telling_ranks(self, at_most: int) -> list[int]:
-        """All ranks where they are few; else those that findings name, then those that were waited for longest."""
+        """All ranks where they are few.
+
+        Else those that findings name, then those that were waited for longest.
+        """
         recorded = [info.rank for info in self.manifest.ranks]
         if len(recorded) <= at_most:
             return recorded
@@ -118,8 +122,9 @@ def build(
 ) -> Report:
     """Compute the report of a trace; `view_command` is how its reader opens that trace.
 
-    `progress(what, share)` is called along the way, share from 0 to 1. Works on every trace: what makes no
-    sense for one (no events, no waits, one rank, unaligned clocks) is empty or refused with a sentence.
+    `progress(what, share)` is called along the way, share from 0 to 1. Works on every trace: what
+    makes no sense for one (no events, no waits, one rank, unaligned clocks) is empty or refused
+    with a sentence.
     """
     say = progress or (lambda _what, _share: None)
     summary = Summary.of(trace, lambda what, share: say(what, 0.6 * share))

@@ -1,6 +1,7 @@
 """Where the trace viewer opens: on a finding, or on the busiest call, with an arrow selected.
 
-The Perfetto UI finds the slice to select by its start and its length, so a slice is chosen that has no twin.
+The Perfetto UI finds the slice to select by its start and its length, so a slice is chosen that has
+no twin.
 """
 
 from __future__ import annotations
@@ -42,9 +43,11 @@ def place_of(finding: Finding) -> Place:
 
 
 def link_to(trace: Trace, place: Place, summary: ExportSummary) -> DeepLink:
-    """Opens an export of `trace` on a place: its tracks pinned, their ranks unfolded, an arrow selected.
+    """Opens an export of `trace` on a place: its tracks pinned, their ranks unfolded, an arrow
+    selected.
 
-    The arrow is that of the longest wait there, if possible on these tracks; without arrows, the longest span.
+    The arrow is that of the longest wait there, if possible on these tracks; without arrows, the
+    longest span.
     """
     # Ranks are called "Rank 3 (host...", with leading zeros where there are more than ten.
     ranks = dict.fromkeys(rank for rank, _ in place.tracks)
@@ -58,8 +61,8 @@ def link_to(trace: Trace, place: Place, summary: ExportSummary) -> DeepLink:
 
 
 def busiest_place(trace: Trace) -> Place | None:
-    """The call with the most recorded time, its busiest block and the least busy one of the same rank; None without
-    events."""
+    """The call with the most recorded time, its busiest block and the least busy one of the same
+    rank; None without events."""
     rows = trace.frame(
         """WITH busy AS (
                SELECT ordinal, rank, block, sum(duration_ns) AS busy_ns,
@@ -89,8 +92,9 @@ def _in_file(slice_ns: tuple[int, int], summary: ExportSummary) -> tuple[int, in
 def _arrow(trace: Trace, place: Place) -> tuple[int, int] | None:
     """Start and length of a slice that an arrow reaches.
 
-    It reaches the wait; where that began before the send, the instant at its end (see export/packets.py). A send or a
-    wait of several flows has one arrow only, so those with one are chosen.
+    It reaches the wait; where that began before the send, the instant at its end (see
+    export/packets.py). A send or a wait of several flows has one arrow only, so those with one are
+    chosen.
     """
     if not trace.regions.flows:
         return None

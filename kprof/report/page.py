@@ -43,7 +43,10 @@ def write_page(page: str, path: Path, *, force: bool) -> Path:
 
 
 def render(template: str, **values: Any) -> str:
-    """A template of this package with its values; everything is escaped unless it is marked as safe."""
+    """A template of this package with its values.
+
+    Everything is escaped unless it is marked as safe.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -59,7 +62,8 @@ def render(template: str, **values: Any) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """What a template prints of a value: control characters and marks that turn text round become visible.
+    """What a template prints of a value: control characters and marks that turn text round become
+    visible.
 
     Markup is a part of the page that was made safe already.
     """
@@ -150,8 +154,8 @@ def _loss_rows(report: Report) -> list[dict[str, Any]]:
 
 
 def _rank_rows(report: Report) -> list[dict[str, Any]]:
-    """The straggler sheet: own work and wait, the wait caused to the others, and what fixing the rank would
-    gain."""
+    """The straggler sheet: own work and wait, the wait caused to the others, and what fixing the
+    rank would gain."""
     efficiency = report.tables["rank_efficiency"].set_index("rank").to_dict("index")
     gains = _gains(report)
     shown = report.telling_ranks(_TABLE_ROWS)
@@ -182,7 +186,10 @@ def _gains(report: Report) -> dict[int, tuple[float, float]]:
 
 
 def _what_if_rows(report: Report) -> list[dict[str, Any]]:
-    """What would help, and the two scenarios of the whole call; ranks whose repair gains nothing are left out."""
+    """What would help, and the two scenarios of the whole call.
+
+    Ranks whose repair gains nothing are left out.
+    """
     table = report.tables.get("what_if")
     if table is None:
         return []

@@ -71,14 +71,18 @@ def _efficiency_line(report: Report) -> RenderableType:
         return Text("efficiency: not known", style="dim")
     row = table.to_dict("records")[0]
     return Text(
-        f"parallel efficiency {percent(row['parallel_efficiency'])} = load balance {percent(row['load_balance'])} "
+        f"parallel efficiency {percent(row['parallel_efficiency'])} = load balance "
+        f"{percent(row['load_balance'])} "
         f"x communication efficiency {percent(row['communication_efficiency'])}"
         + (f", without {members('call', report.warm_up)}, a warm-up" if report.warm_up else "")
     )
 
 
 def _findings(report: Report) -> list[RenderableType]:
-    """Number and share beside their sentences, however often these are wrapped; then what is left."""
+    """Number and share beside their sentences, however often these are wrapped.
+
+    Then what is left.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -108,7 +112,10 @@ def _findings(report: Report) -> list[RenderableType]:
 
 @dataclass(frozen=True)
 class Uncut:
-    """A table as wide as its cells, also on a narrower terminal: rich would cut numbers. Print it with crop=False."""
+    """A table as wide as its cells, also on a narrower terminal: rich would cut numbers.
+
+    Print it with crop=False.
+    """
 
     table: Table
 

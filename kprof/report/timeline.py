@@ -23,7 +23,10 @@ _PIXELS_PER_ROW: Final = 18
 def block_timeline(
     trace: Trace, rank: int | Iterable[int] | None = None, launch: int | None = None
 ) -> Figure:
-    """Spans of the blocks of some ranks over one launch, or over the call of median length; a row per block."""
+    """Spans of the blocks of some ranks over one launch, or over the call of median length.
+
+    A row per block.
+    """
     from plotly.graph_objects import Figure
 
     if rank is not None:

@@ -64,8 +64,8 @@ def write_around(
 ) -> DeepLink:
     """Write what shows one finding, and return the link that opens it.
 
-    Of a large trace that is the stretch in question with every slice, rather than everything with merged ones.
-    Raises SelectionError for a finding that no stretch shows.
+    Of a large trace that is the stretch in question with every slice, rather than everything with
+    merged ones. Raises SelectionError for a finding that no stretch shows.
     """
     place = place_of(shown)
     if trace.num_events() > MAX_SLICES:

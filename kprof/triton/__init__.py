@@ -14,8 +14,9 @@
 
     copy[grid](x, y, n, kp.buffer("copy", grid, regions), BLOCK=1024)
 
-Under `kprof record` this records; otherwise `buffer` returns None, and the kernel compiles as if the calls were not
-there. TRITON_INTERPRET=1 works, too. docs/triton.md shows how to go from an existing kernel to a finding.
+Under `kprof record` this records; otherwise `buffer` returns None, and the kernel compiles as if
+the calls were not there. TRITON_INTERPRET=1 works, too. docs/triton.md shows how to go from an
+existing kernel to a finding.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What a Triton kernel gets to record into: four numbers and, for the compiler, a word about how they were made.
+"""What a Triton kernel gets to record into: four numbers and, for the compiler, a word about how
+they were made.
 
-Triton compiles a kernel anew for every integer argument that is 1, that is divisible by 16, or that needs 64 bits. So
-every number travels as an odd 64-bit one:
+Triton compiles a kernel anew for every integer argument that is 1, that is divisible by 16, or that
+needs 64 bits. So every number travels as an odd 64-bit one:
 
     62   61        33 32         1  0
      1 |  high (29)  |  low (32)  | 1
@@ -83,10 +84,10 @@ def buffer(
 ) -> Buffer | None:
     """The buffer for the next launch of `kernel` on `grid`, or None where nothing is recorded.
 
-    With `None`, calls of kprof.triton in the kernel compile to nothing. `grid` None (a grid that autotuning decides)
-    reserves no chunks: every track then takes its first one with an atomic. `num_warps`, if given, is checked when the
-    kernel is compiled. `recorder` is this process's for the current device unless given.
-    Raises RecorderError for a grid that is not numbers.
+    With `None`, calls of kprof.triton in the kernel compile to nothing. `grid` None (a grid that
+    autotuning decides) reserves no chunks: every track then takes its first one with an atomic.
+    `num_warps`, if given, is checked when the kernel is compiled. `recorder` is this process's for
+    the current device unless given. Raises RecorderError for a grid that is not numbers.
     """
     active = process_recorder(device=_device()) if recorder is None else recorder
     num_programs = _num_programs(grid)

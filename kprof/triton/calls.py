@@ -1,6 +1,8 @@
-"""What kernels call. Each call checks its region and payload while the kernel is compiled, and then calls device code.
+"""What kernels call. Each call checks its region and payload while the kernel is compiled, and then
+calls device code.
 
-Triton keeps no state behind a variable's back, so whatever moves a track returns it: `track = kp.stop(track, ...)`.
+Triton keeps no state behind a variable's back, so whatever moves a track returns it: `track =
+kp.stop(track, ...)`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ def _returns_track(function: _Function) -> _Function:
     """Triton then refuses a call whose result is not used: the next record would overwrite this one."""
     wrapped = builtin(function)
     wrapped._must_use_result = (  # type: ignore[attr-defined]
-        f"It is the track that the next event needs: write `track = ...{function.__name__}(track, ...)`."
+        f"It is the track that the next event needs: write `track = ...{function.__name__}(track, "
+        "...)`."
     )
     return wrapped
 
@@ -37,10 +40,12 @@ def _returns_track(function: _Function) -> _Function:
 def open_track(
     prof: Any, enabled: Any = True, *, place: Any = 0, _semantic: Any = None, _generator: Any = None
 ) -> Track:
-    """Opens the calling program's track, or in a Gluon partition the partition's; once in each, outside of loops.
+    """Opens the calling program's track, or in a Gluon partition the partition's; once in each,
+    outside of loops.
 
-    `prof` is what `kprof.triton.buffer` returned. With `prof=None` or `enabled=False` (a constexpr) this track and all
-    calls with it compile to nothing. `place` is the partition's number among the `tracks_per_program` of the buffer.
+    `prof` is what `kprof.triton.buffer` returned. With `prof=None` or `enabled=False` (a constexpr)
+    this track and all calls with it compile to nothing. `place` is the partition's number among the
+    `tracks_per_program` of the buffer.
     """
     if _constant(prof) is None or not _constant(enabled):
         return Track(())
@@ -78,7 +83,10 @@ def stop(
     _generator: Any = None,
     **fields: Any,
 ) -> Track:
-    """Records the span of `region` from `begin` to now; a value for every payload field, in order or by name."""
+    """Records the span of `region` from `begin` to now.
+
+    A value for every payload field, in order or by name.
+    """
     emitted = _emit(
         track, (begin, None), (region, Kind.SPAN), (payload, fields), "stop", _semantic, _generator
     )
@@ -258,7 +266,8 @@ def _check_constant(number: Any, region: Region, field: str, mask: int) -> None:
     constant = _constant(number)
     if isinstance(constant, int) and not 0 <= constant < mask:
         raise RegionError(
-            f"{constant} does not fit field {field!r} of region {region.name!r}, which holds 0 to {mask - 1}; "
+            f"{constant} does not fit field {field!r} of region {region.name!r}, which holds 0 to "
+            f"{mask - 1}; "
             "give the field more bits"
         )
 
@@ -290,7 +299,8 @@ def _checked_region(region: Any, kind: Kind, track: Track, call: str) -> Region:
     found = _constant(region)
     if not isinstance(found, Region):
         raise RegionError(
-            f"{call}() takes a region that Regions.define() returned or that a region file declares, "
+            f"{call}() takes a region that Regions.define() returned or that a region file "
+            "declares, "
             f"not {_kind_of(region)}"
         )
     if found.kind is not kind:
@@ -312,7 +322,8 @@ def _check_launch(build: BuildKey, semantic: Any, *, is_partition: bool) -> None
     options = semantic.builder.options
     if build.num_warps and options.num_warps != build.num_warps and not is_partition:
         raise RecorderError(
-            f"the kernel is compiled with num_warps={options.num_warps}, and kprof.triton.buffer() was given "
+            f"the kernel is compiled with num_warps={options.num_warps}, and "
+            "kprof.triton.buffer() was given "
             f"num_warps={build.num_warps}; pass the same to both"
         )
     if options.num_ctas != 1:
@@ -323,11 +334,15 @@ def _check_launch(build: BuildKey, semantic: Any, *, is_partition: bool) -> None
 
 
 def _check_not_in_loop(generator: Any) -> None:
-    """Raises RecorderError there: a program has one place for each track. Loops of callers are not seen."""
+    """Raises RecorderError there: a program has one place for each track.
+
+    Loops of callers are not seen.
+    """
     around = getattr(generator, "scf_stack", ())
     if any(isinstance(node, ast.For | ast.While) for node in around):
         raise RecorderError(
-            "open_track() stands in a loop, where every turn would write over the track of the turn before; "
+            "open_track() stands in a loop, where every turn would write over the track of the "
+            "turn before; "
             "open the track before the loop"
         )
 

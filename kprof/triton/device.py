@@ -1,8 +1,10 @@
-"""The arena's protocol in Triton: what kprof.h does in C++, for one writer per program (or Gluon partition).
+"""The arena's protocol in Triton: what kprof.h does in C++, for one writer per program (or Gluon
+partition).
 
-All threads of a program take the same way through every branch here, because there are barriers behind some. So nothing
-that decides a branch is read from memory: a thread that runs ahead would read it before the writer has written it.
-Branches depend on the kernel's arguments, on the cursor, and on atomics, whose answers Triton hands to all threads.
+All threads of a program take the same way through every branch here, because there are barriers
+behind some. So nothing that decides a branch is read from memory: a thread that runs ahead would
+read it before the writer has written it. Branches depend on the kernel's arguments, on the cursor,
+and on atomics, whose answers Triton hands to all threads.
 """
 
 from __future__ import annotations
@@ -136,7 +138,8 @@ def claim_chunk(
     chunk_idx = claim_from(arena, chunks_per_cursor, num_cursors, block & (num_cursors - 1))
     if chunk_idx < 0:
         full_limit = counter_at(arena + FULL_LIMIT_OFFSET)
-        # A full arena is remembered: later tracks give up after one cursor, unless they have a higher limit.
+        # A full arena is remembered: later tracks give up after one cursor, unless they have a
+        # higher limit.
         is_full = tl.atomic_add(full_limit, 0, sem="relaxed") >= chunks_per_cursor
         tries = tl.where(is_full, num_cursors, 1)
         while (chunk_idx < 0) & (tries < num_cursors):
@@ -195,7 +198,10 @@ def open_track(
     warp: tl.tensor,
     writer: tl.tensor,
 ) -> tl.tensor:
-    """The cursor of a new track, which thread `writer` writes; `place` is its number among its program's tracks."""
+    """The cursor of a new track, which thread `writer` writes.
+
+    `place` is its number among its program's tracks.
+    """
     arena = arena_word & -2
     block = program_number()
     num_cursors = cursors_of(launch_word)
@@ -257,7 +263,10 @@ def refill(
     reserved_word: tl.tensor,
     warp: tl.tensor,
 ) -> tl.tensor:
-    """The place before the first record of the track's next chunk; where there is none, of an event that is dropped."""
+    """The place before the first record of the track's next chunk.
+
+    Where there is none, of an event that is dropped.
+    """
     block = program_number()
     num_cursors = cursors_of(launch_word)
     chunks_per_cursor = high_of(reserved_word)
@@ -315,7 +324,10 @@ def emit(
     region: tl.constexpr,
     region_bits: tl.constexpr,
 ) -> tl.tensor:
-    """Stores a record and returns the new cursor. Both words are ready before the store: on AMD, two become one."""
+    """Stores a record and returns the new cursor.
+
+    Both words are ready before the store: on AMD, two become one.
+    """
     duration = tl.minimum(end - begin, DURATION_SATURATED)
     word0 = (begin & START_MASK) | region_bits
     word1 = duration | (payload.to(tl.int64) << 32)

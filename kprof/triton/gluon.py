@@ -10,7 +10,10 @@ WARP_SIZE = gl.constexpr(32)
 
 @gluon.jit
 def first_thread(num_warps: gl.constexpr) -> gl.tensor:
-    """The number of the first thread of the calling partition. Its threads have one element each of the tensor."""
+    """The number of the first thread of the calling partition.
+
+    Its threads have one element each of the tensor.
+    """
     layout: gl.constexpr = gl.BlockedLayout([1], [WARP_SIZE], [num_warps], [0])
     numbers = gl.arange(0, WARP_SIZE * num_warps, layout=layout)
     threads = gl.inline_asm_elementwise(

@@ -1,9 +1,10 @@
 """Kernels that torch.compile makes (Inductor): a span per program, for `kprof record --inductor`.
 
-Inductor launches its Triton kernels through CachingAutotuner.run, which compiles, tunes and launches. We wrap it. Until
-a kernel's configuration is decided, Inductor launches it as ever, unrecorded. From then on we launch a copy with a
-span around all of it (kp.instrument), with the configuration, options and grid that Inductor has chosen. Whatever we
-cannot do for a kernel costs a line on stderr, and Inductor launches it.
+Inductor launches its Triton kernels through CachingAutotuner.run, which compiles, tunes and
+launches. We wrap it. Until a kernel's configuration is decided, Inductor launches it as ever,
+unrecorded. From then on we launch a copy with a span around all of it (kp.instrument), with the
+configuration, options and grid that Inductor has chosen. Whatever we cannot do for a kernel costs a
+line on stderr, and Inductor launches it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from kprof.triton.instrument import Instrumented, instrument
 # Versions whose CachingAutotuner the tests launch kernels through.
 TESTED_TORCH: Final = ("2.11", "2.13")
 ANY_VERSION_VARIABLE: Final = "KPROF_TORCH_ANY_VERSION"
-# Ahead in PYTHONPATH, its sitecustomize.py calls wrap_launcher when torch is about to launch a kernel.
+# Ahead in PYTHONPATH, its sitecustomize.py calls wrap_launcher when torch is about to launch a
+# kernel.
 STARTUP_DIR: Final = Path(__file__).parent / "startup"
 
 
@@ -35,13 +37,17 @@ def check_torch(version: str) -> None:
     if os.environ.get(ANY_VERSION_VARIABLE) == "1":
         return
     raise TargetError(
-        f"--inductor is tested with torch {' and '.join(TESTED_TORCH)}, and this is torch {version}; "
+        f"--inductor is tested with torch {' and '.join(TESTED_TORCH)}, and this is torch "
+        f"{version}; "
         f"install one of those, or set {ANY_VERSION_VARIABLE}=1 to try this one"
     )
 
 
 def wrap_launcher(module: ModuleType) -> None:
-    """Wraps CachingAutotuner.run of torch._inductor.runtime.triton_heuristics; raises TargetError, see check_torch."""
+    """Wraps CachingAutotuner.run of torch._inductor.runtime.triton_heuristics.
+
+    Raises TargetError, see check_torch.
+    """
     import torch
 
     check_torch(torch.__version__)
@@ -60,11 +66,15 @@ def wrap_launcher(module: ModuleType) -> None:
 
 
 class _Launches:
-    """Instrumented copies by tuner. They are not kept on the tuners themselves, because Inductor pickles those."""
+    """Instrumented copies by tuner.
+
+    They are not kept on the tuners themselves, because Inductor pickles those.
+    """
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
-        # True once Inductor has launched the kernel and so decided; False where our copy cannot be used.
+        # True once Inductor has launched the kernel and so decided; False where our copy cannot be
+        # used.
         self.is_ours: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
         self._copies: WeakKeyDictionary[Any, Instrumented] = WeakKeyDictionary()
 
@@ -81,7 +91,8 @@ class _Launches:
             else:
                 self._launch_compiled(tuner, copy, args)
         except Exception as error:
-            # All that fails does so before the kernel runs: reading its source, its arguments, compiling it.
+            # All that fails does so before the kernel runs: reading its source, its arguments,
+            # compiling it.
             self.is_ours[tuner] = False
             complain(f"{tuner.fn.__name__} of torch.compile is not recorded: {error}")
             return False
@@ -91,7 +102,8 @@ class _Launches:
         (launcher,) = tuner.launchers
         meta = tuner._create_compile_meta(launcher.config)
         options = tuner._create_compile_options(launcher.config, meta)
-        # Inductor has written this function for the kernel: its parameters, perhaps those of the grid, and the stream.
+        # Inductor has written this function for the kernel: its parameters, perhaps those of the
+        # grid, and the stream.
         named = dict(zip(inspect.signature(launcher).parameters, args, strict=False))
         expression = self._module.GridExpr.from_meta(tuner.inductor_meta, launcher.config)
         grid = tuple(expression.eval_slow(named))
@@ -115,7 +127,10 @@ def _needs_no_tuning(tuner: Any) -> bool:
 
 
 def _instrumented(tuner: Any) -> Instrumented:
-    """The kernel with a span of its name around all of it. Its numbers have the types that Inductor says."""
+    """The kernel with a span of its name around all of it.
+
+    Its numbers have the types that Inductor says.
+    """
     name = tuner.fn.__name__
     types = {
         argument: kind
@@ -128,7 +143,10 @@ def _instrumented(tuner: Any) -> Instrumented:
 
 
 def _with_source(tuner: Any) -> Any:
-    """The kernel. One that a compile worker has made comes without its function: its file has it."""
+    """The kernel.
+
+    One that a compile worker has made comes without its function: its file has it.
+    """
     if tuner.fn.fn is not None:
         return tuner.fn
     if tuner.filename is None:

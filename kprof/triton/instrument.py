@@ -38,7 +38,10 @@ _JIT_OPTIONS: Final = (
 
 
 class Instrumented:
-    """A kernel with spans in it. It launches as the original does, and gets a buffer for every launch by itself."""
+    """A kernel with spans in it.
+
+    It launches as the original does, and gets a buffer for every launch by itself.
+    """
 
     def __init__(self, kernel: Any, name: str, regions: Regions, recorder: Any = None) -> None:
         self.kernel = kernel
@@ -66,13 +69,15 @@ def instrument(
     types: Mapping[str, str] | None = None,
     recorder: Any = None,
 ) -> Instrumented:
-    """A copy of a @triton.jit (or @gluon.jit, or autotuned) kernel with a span of region `name` at every place.
+    """A copy of a @triton.jit (or @gluon.jit, or autotuned) kernel with a span of region `name` at
+    every place.
 
-    A place is a call ("tl.load": every statement that makes it), a line of the kernel's file (the statement that begins
-    there, a loop with all its turns), the first and the last line of statements that follow each other, or `...`, the
-    whole kernel. Places may lie within others. `categories` are those of the regions, "compute" unless given; `types`
-    ("i64") of arguments that Triton should not take from their values; `recorder` is this process's unless given.
-    Raises RecorderError for a kernel without source, and for a place that the kernel does not have.
+    A place is a call ("tl.load": every statement that makes it), a line of the kernel's file (the
+    statement that begins there, a loop with all its turns), the first and the last line of
+    statements that follow each other, or `...`, the whole kernel. Places may lie within others.
+    `categories` are those of the regions, "compute" unless given; `types` ("i64") of arguments that
+    Triton should not take from their values; `recorder` is this process's unless given. Raises
+    RecorderError for a kernel without source, and for a place that the kernel does not have.
     """
     function = _function_of(kernel)
     tree, first_line = _source_of(function)
@@ -219,7 +224,8 @@ def _compiled(tree: ast.FunctionDef, function: Any, names: dict[str, Any]) -> An
     scope = {**function.__globals__, **names}
     exec(compile(text, file_name, "exec"), scope)
     compiled = scope[function.__name__]
-    # This module's import from __future__ holds for that text as well, and has put a type given as text into quotes.
+    # This module's import from __future__ holds for that text as well, and has put a type given as
+    # text into quotes.
     for name, annotation in compiled.__annotations__.items():
         compiled.__annotations__[name] = annotation.strip("'")
     return compiled

@@ -1,7 +1,9 @@
-"""What differs between NVIDIA, AMD and Triton's interpreter: clocks, ids, and the store of a record.
+"""What differs between NVIDIA, AMD and Triton's interpreter: clocks, ids, and the store of a
+record.
 
-Every function here has two forms. While a kernel is compiled, Triton calls it with its `_semantic`, and it emits
-instructions for the target. In the interpreter (TRITON_INTERPRET=1) it is a Python function that does the thing.
+Every function here has two forms. While a kernel is compiled, Triton calls it with its `_semantic`,
+and it emits instructions for the target. In the interpreter (TRITON_INTERPRET=1) it is a Python
+function that does the thing.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from kprof.errors import TargetError
 INTERPRETED: Final[bool] = bool(triton.knobs.runtime.interpret)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-# Bit 0 of a cursor: this thread is not the one that writes. It alone differs between the threads of a program.
+# Bit 0 of a cursor: this thread is not the one that writes. It alone differs between the threads of
+# a program.
 NOT_THE_WRITER: Final = 1
 
 
@@ -32,7 +35,10 @@ def builtin(function: _Function) -> _Function:
 
 
 def is_amd(semantic: Any) -> bool:
-    """Whether code is being made for an AMD GPU; raises TargetError for what is neither AMD nor NVIDIA."""
+    """Whether code is being made for an AMD GPU.
+
+    Raises TargetError for what is neither AMD nor NVIDIA.
+    """
     backend = semantic.builder.options.backend_name
     if backend not in ("cuda", "hip"):
         raise TargetError(
@@ -55,7 +61,8 @@ def realtime_ticks(_semantic: Any = None) -> Any:
         return number(time.monotonic_ns())
     if not is_amd(_semantic):
         return _asm("mov.u64 $0, %globaltimer;", "=l,~{memory}", [], tl.int64, _semantic)
-    # Not inline assembly: so LLVM waits for the value where it is used, and not for all memory before it.
+    # Not inline assembly: so LLVM waits for the value where it is used, and not for all memory
+    # before it.
     is_gfx9 = _semantic.builder.options.arch.startswith("gfx9")
     symbol = "llvm.amdgcn.s.memrealtime" if is_gfx9 else "llvm.readsteadycounter"
     return _llvm(symbol, tl.int64, _semantic)
@@ -112,10 +119,11 @@ def thread_id(_semantic: Any = None) -> Any:
 
 @builtin
 def store_record(cursor: Any, word0: Any, word1: Any, _semantic: Any = None) -> Any:
-    """Steps to the next place and stores 16 bytes there, unless the cursor says not to; returns the new cursor.
+    """Steps to the next place and stores 16 bytes there, unless the cursor says not to; returns the
+    new cursor.
 
-    On NVIDIA one predicated store, as in platform/cuda.h. On AMD two that LLVM makes one of; Triton lets thread 0
-    store scalars.
+    On NVIDIA one predicated store, as in platform/cuda.h. On AMD two that LLVM makes one of; Triton
+    lets thread 0 store scalars.
     """
     if INTERPRETED or is_amd(_semantic):
         return _store_record_in_two(cursor, word0, word1, _semantic)
@@ -123,8 +131,8 @@ def store_record(cursor: Any, word0: Any, word1: Any, _semantic: Any = None) -> 
     return _asm(_STORE_RECORD, "=&l,l,l,l,~{memory}", [cursor, word0, word1], tl.int64, _semantic)
 
 
-# The step is in the low word alone, because chunks are aligned. It comes first, so that nothing writes the address
-# registers while the store may still read them.
+# The step is in the low word alone, because chunks are aligned. It comes first, so that nothing
+# writes the address registers while the store may still read them.
 _STORE_RECORD: Final = f"""{{
   .reg .pred stored;
   .reg .b32 low, high, bits;

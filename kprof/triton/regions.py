@@ -26,7 +26,8 @@ from kprof.regions import (
 
 
 class Regions:
-    """A region table that grows, and its ids for kernels: `tl.constexpr` globals, or attributes named as in regions.h.
+    """A region table that grows, and its ids for kernels: `tl.constexpr` globals, or attributes
+    named as in regions.h.
 
     Raises RegionError for a file that cannot be read or parsed.
     """
@@ -50,9 +51,11 @@ class Regions:
         moment: str = "issue",
         **bits_of_field: int,
     ) -> tl.constexpr:
-        """Declares a region and returns what kernels call it; `peer=8, slot=24` are payload fields and their bits.
+        """Declares a region and returns what kernels call it; `peer=8, slot=24` are payload fields
+        and their bits.
 
-        Raises RegionError when the name is taken, a word is unknown, or the fields take more than 32 bits.
+        Raises RegionError when the name is taken, a word is unknown, or the fields take more than
+        32 bits.
         """
         where = f"region {name!r}"
         fields = parse_fields(
@@ -70,7 +73,10 @@ class Regions:
         return tl.constexpr(region)
 
     def flow(self, send: tl.constexpr, wait: tl.constexpr) -> None:
-        """Spans of `send` release spans of `wait` with the same source, destination and slot; raises RegionError."""
+        """Spans of `send` release spans of `wait` with the same source, destination and slot.
+
+        Raises RegionError.
+        """
         rule = FlowRule(send.value.id, wait.value.id)
         self.table = RegionTable(self.table.regions, (*self.table.flows, rule))
 

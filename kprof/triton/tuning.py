@@ -9,7 +9,10 @@ from triton.runtime.autotuner import Autotuner
 
 
 def leave_tuning_alone(buffer_class: type) -> None:
-    """From now on, tuners time every configuration with None in place of a buffer. Later calls do nothing."""
+    """From now on, tuners time every configuration with None in place of a buffer.
+
+    Later calls do nothing.
+    """
     original = Autotuner._bench
     if hasattr(original, "__wrapped__"):
         return

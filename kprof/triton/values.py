@@ -1,4 +1,7 @@
-"""The values that kernels hold: a track and a moment. Through loops and branches, Triton carries their numbers."""
+"""The values that kernels hold: a track and a moment.
+
+Through loops and branches, Triton carries their numbers.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,8 @@ class Value(tl.core.base_value):  # type: ignore[misc]
 
 
 class Track(Value):
-    """Where a program's next record goes. Parts: the cursor, what a refill needs of the Buffer, and the warp.
+    """Where a program's next record goes. Parts: the cursor, what a refill needs of the Buffer, and
+    the warp.
 
     `static` is (name of the build, the partition that opened it).
     """

@@ -24,7 +24,10 @@ def check_version(version: str) -> None:
 
 
 def installed_version() -> str:
-    """The version of the Triton that `import triton` finds; raises TargetError when there is none."""
+    """The version of the Triton that `import triton` finds.
+
+    Raises TargetError when there is none.
+    """
     try:
         return metadata.version("triton")
     except metadata.PackageNotFoundError:

@@ -28,14 +28,16 @@ class _Segment:
 
 @metric(one_clock=ACROSS_RANKS)
 def critical_path(summary: Summary, call: Call | None = None) -> pd.DataFrame:
-    """Walk back from the last event of a call: inside a track follow it, at a wait jump to what released it.
+    """Walk back from the last event of a call: inside a track follow it, at a wait jump to what
+    released it.
 
-    Segments in the order of time, without holes: start_ns, end_ns, duration_ns, rank, block, warp, region,
-    kind. `kind` is "span", "transfer" (a send is over and its wait is not), "gap" (a track between two
-    regions), "launch" (between a launch and the one before it on the rank, or before the rank's first event)
-    and "release" (the last one entered a barrier, and it opens). The durations add up to the call's length. A
-    wait that found its data there is not jumped from: the waiting track came late. Default: the call of median
-    length. Raises ClockError on unaligned clocks.
+    Segments in the order of time, without holes: start_ns, end_ns, duration_ns, rank, block, warp,
+    region, kind. `kind` is "span", "transfer" (a send is over and its wait is not), "gap" (a track
+    between two regions), "launch" (between a launch and the one before it on the rank, or before
+    the rank's first event) and "release" (the last one entered a barrier, and it opens). The
+    durations add up to the call's length. A wait that found its data there is not jumped from: the
+    waiting track came late. Default: the call of median length. Raises ClockError on unaligned
+    clocks.
     """
     import pandas as pd
 
@@ -51,8 +53,8 @@ def critical_path(summary: Summary, call: Call | None = None) -> pd.DataFrame:
 
 @metric(one_clock=ACROSS_RANKS)
 def critical_regions(summary: Summary, call: Call | None = None) -> pd.DataFrame:
-    """Time on the critical path per rank and region: rank, region, kind, duration_ns, share; the longest first.
-    Raises like `critical_path`."""
+    """Time on the critical path per rank and region: rank, region, kind, duration_ns, share; the
+    longest first. Raises like `critical_path`."""
     path = critical_path(summary, call)
     total = max(1, int(path["duration_ns"].sum()))
     table = path.groupby(["rank", "region", "kind"])["duration_ns"].sum().reset_index()
@@ -112,7 +114,8 @@ def _releaser(graph: CallGraph, node: int, time: int) -> tuple[int, int, str] | 
         members = (graph.barrier == graph.barrier[node]).nonzero()[0]
         last = int(members[graph.starts[members].argmax()])
         entered = int(graph.starts[last])
-        # By its own clock a rank may leave before the last one enters: clocks are known within their error.
+        # By its own clock a rank may leave before the last one enters: clocks are known within
+        # their error.
         is_left = entered < time or time >= int(graph.ends[node])
         if last != node and start < entered and is_left:
             return last, min(entered, time), "release"

@@ -1,4 +1,5 @@
-"""The dependency graph of one call: spans in the order of their tracks, and what each of them waits for.
+"""The dependency graph of one call: spans in the order of their tracks, and what each of them waits
+for.
 
     track order     a span starts after the one before it on its track
     flow            a wait ends after the send that releases it
@@ -35,12 +36,14 @@ MAX_SPANS: Final = 300_000
 
 @dataclass(frozen=True)
 class CallGraph:
-    """Columns over the spans of a call, sorted by track and start; indices are -1 where there is nothing.
+    """Columns over the spans of a call, sorted by track and start; indices are -1 where there is
+    nothing.
 
-    `previous` is the span before on the same track and launch, `send` the span that releases this wait,
-    `is_held` says that the wait had to wait for it (and did not find the data there), `barrier` a number that
-    all spans of one barrier share, `peer` the rank that a span has to do with (its own payload, else that of
-    the wait before it), `launch_index` points into the `launch_*` columns, which are per (rank, launch).
+    `previous` is the span before on the same track and launch, `send` the span that releases this
+    wait, `is_held` says that the wait had to wait for it (and did not find the data there),
+    `barrier` a number that all spans of one barrier share, `peer` the rank that a span has to do
+    with (its own payload, else that of the wait before it), `launch_index` points into the
+    `launch_*` columns, which are per (rank, launch).
     """
 
     start_ns: int
@@ -73,13 +76,14 @@ class CallGraph:
         return int(self.rank[index]), int(self.block[index]), int(self.warp[index])
 
 
-# Of a transfer's time a wait for it covers a tenth or more, else it is not taken for a wait for that transfer.
+# Of a transfer's time a wait for it covers a tenth or more, else it is not taken for a wait for
+# that transfer.
 _LEAST_PART_SEEN: Final = 10
 
 
 def graph_of(summary: Summary, call: Call | None = None) -> CallGraph | None:
-    """The graph of a call, by default the one of median length; None when there are no events. Raises like
-    `load_graph`."""
+    """The graph of a call, by default the one of median length; None when there are no events.
+    Raises like `load_graph`."""
     if call is not None:
         return load_graph(summary, call)
     summary.trace.require_alignment(ACROSS_RANKS)
@@ -92,8 +96,8 @@ def graph_of(summary: Summary, call: Call | None = None) -> CallGraph | None:
 # The critical path, delay costs and all replays walk the same graph.
 @memo
 def load_graph(summary: Summary, call: Call) -> CallGraph:
-    """The graph of a call; raises ClockError on unaligned clocks and SelectionError when the call is too
-    large."""
+    """The graph of a call; raises ClockError on unaligned clocks and SelectionError when the call
+    is too large."""
     summary.trace.require_alignment(ACROSS_RANKS)
     _check_size(summary, call)
     part = summary.trace.select(launches=call.launches)
@@ -144,12 +148,14 @@ def _categories(summary: Summary) -> tuple[str, ...]:
 def _check_size(summary: Summary, call: Call) -> None:
     listed = ", ".join(str(launch) for launch in call.launches) or "NULL"
     table = summary.frame(
-        f"SELECT coalesce(CAST(sum(events) AS BIGINT), 0) AS n FROM tracks WHERE launch IN ({listed})"
+        "SELECT coalesce(CAST(sum(events) AS BIGINT), 0) AS n FROM tracks WHERE launch IN "
+        f"({listed})"
     )
     count = int(table["n"].iloc[0])
     if count > MAX_SPANS:
         raise SelectionError(
-            f"the call has {count} spans, more than the {MAX_SPANS} that its dependencies are worked out for; "
+            f"the call has {count} spans, more than the {MAX_SPANS} that its dependencies are "
+            "worked out for; "
             "select fewer blocks or ranks"
         )
 
@@ -186,8 +192,8 @@ def _numbers(*columns: Ints) -> Ints:
 
 
 def _launches(spans: dict[str, Ints]) -> tuple[Ints, Ints, Ints]:
-    """Launch index of every span, and per (rank, launch): its rank and the launch that ended before it on that
-    rank."""
+    """Launch index of every span, and per (rank, launch): its rank and the launch that ended before
+    it on that rank."""
     index = _numbers(spans["rank"], spans["launch"])
     count = int(index.max(initial=-1)) + 1
     first = np.full(count, np.iinfo(np.int64).max)
@@ -210,9 +216,9 @@ def _barriers(
     send: Ints,
     bound_ns: float,
 ) -> Ints:
-    """Number the barriers: the n-th sync span of every track, over all ranks where all leave after the last one
-    enters, as far as the clocks can tell, else over each rank where that holds there, else nothing (a lock lets its
-    holders leave one by one)."""
+    """Number the barriers: the n-th sync span of every track, over all ranks where all leave after
+    the last one enters, as far as the clocks can tell, else over each rank where that holds there,
+    else nothing (a lock lets its holders leave one by one)."""
     groups = np.full(len(region), -1, dtype=np.int64)
     number = 0
     for region_id, category in enumerate(categories):
@@ -241,11 +247,12 @@ def _served_peers(spans: dict[str, Ints], previous: Ints) -> Ints:
 
 
 def _held(spans: dict[str, Ints], region: Ints, send: Ints) -> NDArray[np.bool_]:
-    """Waits that began before their send was over, or that took clearly longer than one look at a flag that is
-    set.
+    """Waits that began before their send was over, or that took clearly longer than one look at a
+    flag that is set.
 
-    One look is the shortest wait of the region. A wait that is short against the time since its send was over found
-    the data there and was slow for another reason: that it began in the last tenth of a transfer is less likely.
+    One look is the shortest wait of the region. A wait that is short against the time since its
+    send was over found the data there and was slow for another reason: that it began in the last
+    tenth of a transfer is less likely.
     """
     duration = spans["ends"] - spans["starts"]
     shortest = np.full(int(region.max(initial=0)) + 1, np.iinfo(np.int64).max)

@@ -1,9 +1,9 @@
-"""Replay a call with something changed: what would its end be if a rank were like the others, or transfers took
-no time?
+"""Replay a call with something changed: what would its end be if a rank were like the others, or
+transfers took no time?
 
-The graph of the call is run again. Spans keep their durations, tracks their gaps, a wait ends when its send has
-ended and the data had its time to travel; unchanged, that gives the measured call, and the difference between
-the two is the replay's error.
+The graph of the call is run again. Spans keep their durations, tracks their gaps, a wait ends when
+its send has ended and the data had its time to travel; unchanged, that gives the measured call, and
+the difference between the two is the replay's error.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ NO_TRANSFER_TIME: Final = "no transfer time"
 
 @dataclass(frozen=True)
 class _Plan:
-    """A replay's input: durations and gaps before every span, when the first launch of a rank starts, and
-    travel times."""
+    """A replay's input: durations and gaps before every span, when the first launch of a rank
+    starts, and travel times."""
 
     duration: Floats
     gap: Floats
@@ -52,12 +52,12 @@ class _Plan:
 def what_if(summary: Summary, call: Call | None = None) -> pd.DataFrame:
     """Predicted length of a call with one thing changed, the largest gain first.
 
-    Columns: scenario, rank (or -1), predicted_ns, gain_ns (against the replay of the call as it was),
-    gain_share, measured_ns, replay_error (of the unchanged replay, relative). Scenarios: "rank at the median"
-    (its regions, its gaps and its start no longer than the median of the other ranks, and so the work that
-    others have with it), "waits in arrival order" (a track takes next what is there first), "no transfer time"
-    (data is there when its send ends). Default: the call of median length. Raises ClockError on unaligned
-    clocks.
+    Columns: scenario, rank (or -1), predicted_ns, gain_ns (against the replay of the call as it
+    was), gain_share, measured_ns, replay_error (of the unchanged replay, relative). Scenarios:
+    "rank at the median" (its regions, its gaps and its start no longer than the median of the other
+    ranks, and so the work that others have with it), "waits in arrival order" (a track takes next
+    what is there first), "no transfer time" (data is there when its send ends). Default: the call
+    of median length. Raises ClockError on unaligned clocks.
     """
     import pandas as pd
 
@@ -83,7 +83,10 @@ def what_if(summary: Summary, call: Call | None = None) -> pd.DataFrame:
 
 
 def gain_ns(summary: Summary, scenario: str, rank: int = -1) -> tuple[float, float]:
-    """Gain of one scenario for the call of median length, in ns and as a share of it; raises like `what_if`."""
+    """Gain of one scenario for the call of median length, in ns and as a share of it.
+
+    Raises like `what_if`.
+    """
     graph = graph_of(summary)
     if graph is None:
         return 0.0, 0.0
@@ -134,8 +137,8 @@ def _shortest(groups: Ints, values: Floats) -> Floats:
 
 
 def _travel(graph: CallGraph) -> Floats:
-    """Time from the end of its send to the end of a wait; where the data was there before, the shortest seen on
-    that link."""
+    """Time from the end of its send to the end of a wait; where the data was there before, the
+    shortest seen on that link."""
     travel = np.zeros(len(graph))
     waits = np.flatnonzero(graph.send >= 0)
     if len(waits) == 0:
@@ -165,8 +168,8 @@ def _run(graph: CallGraph, plan: _Plan) -> tuple[Floats, Floats]:
 
 
 class _Run:
-    """One pass over the spans in topological order (Kahn). Barriers and ends of launches are nodes after the
-    spans.
+    """One pass over the spans in topological order (Kahn). Barriers and ends of launches are nodes
+    after the spans.
 
     Plain lists: reading single elements of arrays is many times slower.
     """
@@ -225,7 +228,8 @@ class _Run:
     def all(self) -> tuple[Floats, Floats]:
         ready = [node for node, missing in enumerate(self.missing) if missing == 0]
         self._follow(ready)
-        # Clock errors and damaged records may make a circle. Its spans keep their lengths and go in recorded order.
+        # Clock errors and damaged records may make a circle. Its spans keep their lengths and go in
+        # recorded order.
         for node in self.recorded_order:
             if self.missing[node] > 0:
                 self.send[node] = self.barrier[node] = -1
@@ -293,8 +297,8 @@ def _ranks_worth_fixing(graph: CallGraph) -> list[int]:
 
 
 def _rank_at_the_median(graph: CallGraph, plan: _Plan, rank: int) -> _Plan:
-    """Shrink what is longer with this rank than with the median of the others: its spans, gaps and start, and
-    all spans that have to do with it."""
+    """Shrink what is longer with this rank than with the median of the others: its spans, gaps and
+    start, and all spans that have to do with it."""
     duration, gap = plan.duration.copy(), plan.gap.copy()
     is_work = ~graph.is_wait
     for region in np.unique(graph.region).tolist():
@@ -341,7 +345,8 @@ def _start_with_the_others(graph: CallGraph, plan: _Plan, rank: int) -> Floats:
 
 
 def _in_arrival_order(graph: CallGraph, plan: _Plan) -> _Plan:
-    """Let every track take its waits, each with the work after it, in the order in which their data arrives.
+    """Let every track take its waits, each with the work after it, in the order in which their data
+    arrives.
 
     Sends stay where they are: others may depend on their order.
     """
@@ -385,7 +390,8 @@ def _reorder(
     flush()
     first = track.start
     if chain[0] != first:
-        # The gap of what starts a track counts from the launch, the others' from the span before them.
+        # The gap of what starts a track counts from the launch, the others' from the span before
+        # them.
         gap[chain[0]], gap[first] = gap[first], gap[chain[0]]
     for before, after in itertools.pairwise(chain):
         previous[after] = before

@@ -5,8 +5,9 @@
     travel   from a send to the wait that it holds up
     launch   between a launch and the one before it on its rank, or since the first rank began the call
 
-Elements of one class do the same thing: the same region, the same two regions around a gap. Only those are compared.
-Every element has a place: a rank and a block; of a transfer, its source and its destination.
+Elements of one class do the same thing: the same region, the same two regions around a gap. Only
+those are compared. Every element has a place: a rank and a block; of a transfer, its source and its
+destination.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ class Family(IntEnum):
 
 @dataclass(frozen=True)
 class Elements:
-    """Columns over elements. `at` is a span, or a launch; `first` and `second` are the place (second: -1 for launches);
-    `turn` is the how manieth of its class on its track an element is. Of a transfer that nobody had to wait for, only
-    the most that it can have taken is known: `seen_ns`, and `is_seen` is false."""
+    """Columns over elements. `at` is a span, or a launch; `first` and `second` are the place
+    (second: -1 for launches); `turn` is the how manieth of its class on its track an element is. Of
+    a transfer that nobody had to wait for, only the most that it can have taken is known:
+    `seen_ns`, and `is_seen` is false."""
 
     family: Ints
     kind: Ints
@@ -113,8 +115,8 @@ def elements_of(graph: Graph) -> tuple[Elements, list[Kind]]:
 
 
 def _gap_classes(graph: Graph, gaps: Ints) -> Ints:
-    """Gaps are told apart by whether a track has begun and by the region after them, where two ranks and more
-    have such a gap; else there is nothing to compare with but all other gaps."""
+    """Gaps are told apart by whether a track has begun and by the region after them, where two
+    ranks and more have such a gap; else there is nothing to compare with but all other gaps."""
     spans, count = graph.spans, len(graph.spans.region_names)
     region, is_first = spans.region[gaps], spans.previous[gaps] < 0
     for number in np.unique(region).tolist():

@@ -4,8 +4,9 @@
     for finding in explanation.findings:
         print(finding.share, finding.kind, finding.ranks)
 
-First calls that took much longer than the rest are a warm-up and left out. Of captures with more events than are
-replayed in reasonable time, calls are taken by their lengths, from the shortest to the longest: typical and slow ones.
+First calls that took much longer than the rest are a warm-up and left out. Of captures with more
+events than are replayed in reasonable time, calls are taken by their lengths, from the shortest to
+the longest: typical and slow ones.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ _MIN_CALLS: Final = 3
 class TraceExplanation:
     """What pays, in order, and what the design costs on top (`limits.py`).
 
-    `ordinals` are the calls that were looked at, `warm_up` those left out as such, of `num_calls`; `total_ns` is what
-    those looked at took together.
+    `ordinals` are the calls that were looked at, `warm_up` those left out as such, of `num_calls`;
+    `total_ns` is what those looked at took together.
     """
 
     findings: tuple[ExplainedFinding, ...]
@@ -87,8 +88,8 @@ def explain_summary(summary: Summary) -> TraceExplanation:
 
 
 def warm_up_calls(lengths: np.ndarray) -> int:
-    """How many calls at the beginning took much longer than the median of those after them, and than each of them:
-    what comes again is no warm-up."""
+    """How many calls at the beginning took much longer than the median of those after them, and
+    than each of them: what comes again is no warm-up."""
     if len(lengths) < _MIN_CALLS or lengths[0] < _WARM_UP_RATIO * np.median(lengths[1:]):
         return 0
     count = 1
@@ -105,7 +106,10 @@ def _spans_per_call(summary: Summary, num_calls: int) -> float:
 
 
 def _sample(lengths: np.ndarray, spans_per_call: float) -> list[int]:
-    """All calls, or as many as fit, evenly over the order of their lengths and with the longest; in their own order."""
+    """All calls, or as many as fit, evenly over the order of their lengths and with the longest.
+
+    In their own order.
+    """
     most = max(1, int(MAX_SPANS / spans_per_call))
     if len(lengths) <= most:
         return list(range(len(lengths)))

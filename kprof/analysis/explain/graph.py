@@ -12,8 +12,8 @@ A span's end is the later one of what its own track and what the other side allo
 
     end = max(end of what is before + gap + own time, end of what releases it + travel)
 
-The own time of a wait that was held up is one look at the flag; everything else is its own time. So a run of the
-graph as it is gives every measured end, to the nanosecond.
+The own time of a wait that was held up is one look at the flag; everything else is its own time. So
+a run of the graph as it is gives every measured end, to the nanosecond.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ import numpy as np
 
 from kprof.analysis.explain.spans import Bools, Floats, Ints, Spans
 
-# Of a transfer's time a wait for it covers a tenth or more, else it is not taken for a wait for that transfer.
+# Of a transfer's time a wait for it covers a tenth or more, else it is not taken for a wait for
+# that transfer.
 _LEAST_PART_SEEN: Final = 10
 # What takes so many times as long as a look usually does is held up, however long the transfer.
 _SURELY_HELD: Final = 8
@@ -40,10 +41,11 @@ _SHARE_OF_BARRIERS: Final = 0.95
 class Graph:
     """Columns over spans, and over launches; indices are -1 where there is nothing.
 
-    `before` is the span that a span follows: on its track, or of the block whose place its block took. `releaser` is
-    the span whose end lets it end, `barrier` the number of its barrier. `own_ns`, `gap_ns`, `travel_ns` are the times
-    of the module's formula; for members of a barrier `travel_ns` counts from the opening. `launch_before` is the
-    launch before on the rank, `launch_gap_ns` the time between them, or since the call's begin.
+    `before` is the span that a span follows: on its track, or of the block whose place its block
+    took. `releaser` is the span whose end lets it end, `barrier` the number of its barrier.
+    `own_ns`, `gap_ns`, `travel_ns` are the times of the module's formula; for members of a barrier
+    `travel_ns` counts from the opening. `launch_before` is the launch before on the rank,
+    `launch_gap_ns` the time between them, or since the call's begin.
     """
 
     spans: Spans
@@ -117,8 +119,8 @@ def _shortest(groups: Ints, values: Floats) -> Floats:
 
 
 def _looks(spans: Spans, is_look: Bools, duration: Floats) -> Floats:
-    """What one look at a flag takes: the shortest wait of the region that was not held up. Where all were, even the
-    shortest one says nothing: then that of all regions."""
+    """What one look at a flag takes: the shortest wait of the region that was not held up. Where
+    all were, even the shortest one says nothing: then that of all regions."""
     shortest = np.full(len(spans.region_names), np.inf)
     np.minimum.at(shortest, spans.region[is_look], duration[is_look])
     known = np.isfinite(shortest)
@@ -185,7 +187,10 @@ def _usual_look(spans: Spans, was_sent: Bools) -> Floats:
 
 
 def _travel(spans: Spans, releaser: Ints, is_held: Bools, barrier: Ints) -> Floats:
-    """Time from what releases a span to its end; of hidden transfers the usual one, and no more than fits."""
+    """Time from what releases a span to its end.
+
+    Of hidden transfers the usual one, and no more than fits.
+    """
     travel = np.zeros(len(spans))
     waits = np.flatnonzero(releaser >= 0)
     elapsed = (spans.end[waits] - spans.end[releaser[waits]]).astype(float)
@@ -201,8 +206,9 @@ def _travel(spans: Spans, releaser: Ints, is_held: Bools, barrier: Ints) -> Floa
 
 
 def _usual(groups: Ints, values: Floats, seen: Bools) -> Floats:
-    """The median of the seen values of an element's group; of a group that has none that of the best groups: nothing
-    says that it is as slow as those that others had to wait for. 0 where no group has any."""
+    """The median of the seen values of an element's group; of a group that has none that of the
+    best groups: nothing says that it is as slow as those that others had to wait for. 0 where no
+    group has any."""
     _, inverse = np.unique(groups, return_inverse=True)
     count = int(inverse.max(initial=-1)) + 1
     medians = grouped_median(inverse[seen], values[seen], count)
@@ -232,8 +238,9 @@ def _occurrences(spans: Spans, chosen: Ints) -> Ints:
 
 
 def _barriers(spans: Spans, bound_ns: float) -> Ints:
-    """Number the barriers: the n-th sync span of every track, over all ranks where all leave after the last one
-    enters, as far as the clocks can tell, else over each rank where that holds there, else none."""
+    """Number the barriers: the n-th sync span of every track, over all ranks where all leave after
+    the last one enters, as far as the clocks can tell, else over each rank where that holds there,
+    else none."""
     groups = np.full(len(spans), -1, dtype=np.int64)
     number = 0
     for region, category in enumerate(spans.categories):
@@ -306,8 +313,8 @@ def _locks(spans: Spans, barrier: Ints) -> tuple[Ints, Bools]:
 
 
 def _last_held(spans: Spans, holder: int, released: int, most: int) -> int:
-    """The last span of the holder's track that ended before the lock was someone else's; of the first `most` after
-    it got the lock."""
+    """The last span of the holder's track that ended before the lock was someone else's; of the
+    first `most` after it got the lock."""
     last = holder
     following = holder + 1
     while (
@@ -321,8 +328,8 @@ def _last_held(spans: Spans, holder: int, released: int, most: int) -> int:
 
 
 def _waves(spans: Spans) -> Ints:
-    """For the first span of every track of a block that found no room at first: the last span of the block
-    whose place it took; -1 for all others."""
+    """For the first span of every track of a block that found no room at first: the last span of
+    the block whose place it took; -1 for all others."""
     before = np.full(len(spans), -1, dtype=np.int64)
     first = _first(spans.track)
     if len(first) == 0:

@@ -1,8 +1,9 @@
-"""What the design of a kernel costs, on top of what stands out: locks, barriers, waves, transfers, the order of waits.
+"""What the design of a kernel costs, on top of what stands out: locks, barriers, waves, transfers,
+the order of waits.
 
-Nobody is to blame for these, so they are no findings: every block waits at a barrier. But where nothing stands out,
-they are what a run is made of. Each is a replay of what the findings leave, without one thing; they overlap, and so
-they do not add up.
+Nobody is to blame for these, so they are no findings: every block waits at a barrier. But where
+nothing stands out, they are what a run is made of. Each is a replay of what the findings leave,
+without one thing; they overlap, and so they do not add up.
 
     lock           everybody gets it at once
     barrier        nobody waits for others there
@@ -28,7 +29,8 @@ from kprof.analysis.explain.hypotheses import Basis
 from kprof.analysis.explain.replay import Change, Edit, Replay
 from kprof.analysis.explain.spans import Bools, Floats, Ints
 
-# A launch of few blocks leaves three of four processors idle; it is the right choice where each works shortly.
+# A launch of few blocks leaves three of four processors idle; it is the right choice where each
+# works shortly.
 _FEW_BLOCKS: Final = 0.25
 _LONG_NS: Final = 20_000.0
 _LONG_SHARE: Final = 0.5
@@ -50,7 +52,10 @@ class LimitKind(str, Enum):
 
 @dataclass(frozen=True)
 class Limit:
-    """What all calls together would get shorter, in ns, and its share of them; `region` where it is about one."""
+    """What all calls together would get shorter, in ns, and its share of them.
+
+    `region` where it is about one.
+    """
 
     kind: LimitKind
     region: str | None
@@ -59,7 +64,10 @@ class Limit:
 
 
 def limits_of(basis: Basis, left: Floats, least_share: float) -> tuple[Limit, ...]:
-    """The limits of a run, the largest first; `left` is the part of every element that the findings leave."""
+    """The limits of a run, the largest first.
+
+    `left` is the part of every element that the findings leave.
+    """
     graph = _what_is_left(basis, left)
     base = _total_ns(Replay(graph))
     before = float((basis.graph.call_end - basis.graph.call_start).sum())
@@ -112,7 +120,8 @@ def _alternatives(graph: Graph) -> Iterator[tuple[LimitKind, str | None, float]]
         if other is None:
             continue
         changed = Replay(other)
-        # Where clocks are off, what came first cannot always be told: then the new order may wait for itself.
+        # Where clocks are off, what came first cannot always be told: then the new order may wait
+        # for itself.
         if replay.had_circle or not changed.had_circle:
             yield kind, None, _total_ns(changed)
 
@@ -135,7 +144,10 @@ def _edges_gone(graph: Graph) -> Iterator[tuple[LimitKind, str | None, Ints, Flo
 
 
 def _spread_over_processors(graph: Graph) -> Edit | None:
-    """The work of launches with few blocks, each of which works long; else few blocks are the right choice."""
+    """The work of launches with few blocks, each of which works long.
+
+    Else few blocks are the right choice.
+    """
     spans = graph.spans
     processors = spans.launch_processors
     is_few = spans.launch_blocks < _FEW_BLOCKS * processors
@@ -153,7 +165,10 @@ def _spread_over_processors(graph: Graph) -> Edit | None:
 
 
 def _waves_dealt_out(graph: Graph) -> Edit | None:
-    """What a place has to do beyond the mean of its launch's places taken off; None where all blocks found room."""
+    """What a place has to do beyond the mean of its launch's places taken off.
+
+    None where all blocks found room.
+    """
     spans = graph.spans
     place = _places(graph)
     if place is None:
@@ -188,7 +203,10 @@ def _places(graph: Graph) -> Ints | None:
 
 
 def _in_order_of_arrival(graph: Graph, replay: Replay) -> Graph | None:
-    """The same graph with what waits bring in the order in which it comes; None where that is the order anyway."""
+    """The same graph with what waits bring in the order in which it comes.
+
+    None where that is the order anyway.
+    """
     ends = replay.span_ends(Edit())
     at = np.arange(len(graph.spans))
     for region in np.unique(graph.spans.region[graph.spans.send >= 0]).tolist():
@@ -213,9 +231,11 @@ def _moved(graph: Graph, at: Ints) -> Graph:
 
 
 def _runs_of_units(graph: Graph, region: int) -> Iterator[Ints]:
-    """Waits of a region that follow each other on a track, each with what is done with what it brings: units x spans.
+    """Waits of a region that follow each other on a track, each with what is done with what it
+    brings: units x spans.
 
-    That is what follows every one of them. What follows only some, or the last one, may need all of them: it stays.
+    That is what follows every one of them. What follows only some, or the last one, may need all of
+    them: it stays.
     """
     spans = graph.spans
     waits = np.flatnonzero((spans.region == region) & (graph.releaser >= 0))

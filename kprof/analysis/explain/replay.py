@@ -1,8 +1,8 @@
 """Replay calls with edits: what would their ends be if some of their times were others?
 
-The graph is laid out once, in levels: what a level's nodes depend on lies in levels before. A replay of many edits is a
-table of nodes x edits that is filled level by level; rows lie one after the other, so that every step is a few calls
-over whole blocks of memory.
+The graph is laid out once, in levels: what a level's nodes depend on lies in levels before. A
+replay of many edits is a table of nodes x edits that is filled level by level; rows lie one after
+the other, so that every step is a few calls over whole blocks of memory.
 
     replay = Replay(graph)
     edits = [Edit(duration={...}), ...]
@@ -49,7 +49,10 @@ class Edit:
 
 @dataclass(frozen=True)
 class _Level:
-    """Rows [first, last) of a level: those before `joined_end` have two edges, the others one; then meetings."""
+    """Rows [first, last) of a level: those before `joined_end` have two edges, the others one.
+
+    Then meetings.
+    """
 
     first: int
     joined_end: int
@@ -60,8 +63,9 @@ class _Level:
 class Replay:
     """A graph laid out for replays; see the module.
 
-    Nodes are spans, then launches (their starts), then barriers (their openings), then one root. A node has one
-    or two edges, or, as a meeting, many: a launch has one from the last span of every track of the launch before.
+    Nodes are spans, then launches (their starts), then barriers (their openings), then one root. A
+    node has one or two edges, or, as a meeting, many: a launch has one from the last span of every
+    track of the launch before.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -147,8 +151,9 @@ class Replay:
     def _levels(self) -> Ints:
         """The longest way from the root to every node.
 
-        Clock errors and damaged records may make a circle. Then a span that ended before what releases it keeps its
-        length; if that is not enough, so does every span that the circle reaches.
+        Clock errors and damaged records may make a circle. Then a span that ended before what
+        releases it keeps its length; if that is not enough, so does every span that the circle
+        reaches.
         """
         spans = self.graph.spans
         level, is_left = self._try_levels()

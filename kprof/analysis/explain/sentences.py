@@ -1,4 +1,5 @@
-"""Findings as sentences: the place, what is wrong there, what it costs, and when; and what to do about it.
+"""Findings as sentences: the place, what is wrong there, what it costs, and when; and what to do
+about it.
 
 Subject first, one number that matters, at most 25 words.
 """

@@ -24,12 +24,14 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Spans:
-    """Columns over spans, sorted by call, rank, launch, track and start. Times are ns, from the first of the calls on.
+    """Columns over spans, sorted by call, rank, launch, track and start. Times are ns, from the
+    first of the calls on.
 
-    `call` counts from 0 and points into `ordinals`; `launch` and `track` are numbered over all calls, so that each is
-    of one rank. `previous` is the span before on the track (-1: none), `send` the span that releases a wait
-    (-1: none), `peer` the rank that a span has to do with: its payload's, else that of the span before it, -1
-    if there is none. `region` points into `region_names` and `categories`.
+    `call` counts from 0 and points into `ordinals`; `launch` and `track` are numbered over all
+    calls, so that each is of one rank. `previous` is the span before on the track (-1: none),
+    `send` the span that releases a wait (-1: none), `peer` the rank that a span has to do with: its
+    payload's, else that of the span before it, -1 if there is none. `region` points into
+    `region_names` and `categories`.
     """
 
     call: Ints
@@ -76,7 +78,10 @@ _COLUMNS: Final = (
 
 
 def load_spans(trace: Trace, ordinals: Sequence[int]) -> Spans:
-    """Read the calls with these ordinals; raises CorruptCaptureError like every reading of events."""
+    """Read the calls with these ordinals.
+
+    Raises CorruptCaptureError like every reading of events.
+    """
     chosen = ", ".join(str(int(ordinal)) for ordinal in ordinals) or "NULL"
     frame = trace.frame(
         f"SELECT {_COLUMNS} FROM events WHERE {CLOSED_SPANS} AND ordinal IN ({chosen}) "
@@ -170,7 +175,10 @@ def _processors(trace: Trace, rank: Ints, launch: Ints) -> Ints:
 
 
 def _launches(trace: Trace, table: dict[str, Ints], launch: Ints) -> tuple[tuple[str, ...], Ints]:
-    """Kernel and number of blocks of every launch; blocks that were seen count where nothing is said."""
+    """Kernel and number of blocks of every launch.
+
+    Blocks that were seen count where nothing is said.
+    """
     known = trace.frame("SELECT rank, launch, kernel, num_blocks FROM launches")
     by_id = {
         (int(row["rank"]), int(row["launch"])): (str(row["kernel"]), int(row["num_blocks"]))

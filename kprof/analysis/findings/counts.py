@@ -16,10 +16,11 @@ _MOST_NAMED: Final = 4
 
 
 def uneven_ranks(summary: Summary) -> list[tuple[ExplainedFinding, list[dict[str, object]]]]:
-    """Ranks with 1.5 times the events of the median of the others in a region of useful work, and the counts.
+    """Ranks with 1.5 times the events of the median of the others in a region of useful work, and
+    the counts.
 
-    A rank is named once, by the region that comes first: sends, then compute, then receives; there by its bytes where
-    all have some.
+    A rank is named once, by the region that comes first: sends, then compute, then receives; there
+    by its bytes where all have some.
     """
     found: dict[int, tuple[ExplainedFinding, list[dict[str, object]]]] = {}
     calls = summary.frame("SELECT DISTINCT ordinal FROM spans_of_launches ORDER BY ordinal")

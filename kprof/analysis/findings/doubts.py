@@ -1,4 +1,7 @@
-"""Can the numbers be trusted? A doubt is a banner above the findings; what rests on what it doubts is left out."""
+"""Can the numbers be trusted? A doubt is a banner above the findings.
+
+What rests on what it doubts is left out.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,8 @@ def _lost_events(summary: Summary) -> Doubt | None:
         taken = _BY_COUNT | {FindingKind.IDLE_GAP}
     return Doubt(
         DoubtKind.LOST_EVENTS,
-        f"{members('Rank', lost)} lost {counted(sum(lost.values()), 'event', 'events')}, {percent(share)} of all: "
+        f"{members('Rank', lost)} lost {counted(sum(lost.values()), 'event', 'events')}, "
+        f"{percent(share)} of all: "
         "counts and sums are too small",
         f"record again with {size}, or with fewer regions",
         taken,
@@ -79,7 +83,8 @@ def _open_spans(summary: Summary) -> Doubt | None:
         return None
     return Doubt(
         DoubtKind.OPEN_SPANS,
-        f"{counted(sum(opened.values()), 'span', 'spans')} on {members('rank', opened)} never ended, and count nowhere",
+        f"{counted(sum(opened.values()), 'span', 'spans')} on {members('rank', opened)} never "
+        "ended, and count nowhere",
         "look at the open spans in the trace: they are what blocks did when the recording stopped",
         ranks=tuple(opened),
         evidence={"open": opened},
@@ -147,7 +152,8 @@ def _causality(summary: Summary) -> Doubt | None:
     count, beyond = int(bad["violations"].sum()), int(bad["violations_beyond_bound"].sum())
     return Doubt(
         DoubtKind.CAUSALITY,
-        f"{count:,} of {int(table['flows'].sum()):,} waits ended before their send began, {beyond:,} of them by more "
+        f"{count:,} of {int(table['flows'].sum()):,} waits ended before their send began, "
+        f"{beyond:,} of them by more "
         f"than the clock error of {duration(float(bad['bound_ns'].max()))}",
         "calibrate closer to the run; if it stays, check that no slot is used twice in one launch",
         _BETWEEN_RANKS if beyond else frozenset(),
@@ -170,7 +176,8 @@ def _shared_cores(summary: Summary) -> Doubt | None:
     cores = ranks[0].num_cores
     return Doubt(
         DoubtKind.SHARED_CORES,
-        f"{len(ranks)} ranks share {counted(cores, 'core', 'cores')}: times here are the scheduler's, "
+        f"{len(ranks)} ranks share {counted(cores, 'core', 'cores')}: times here are the "
+        "scheduler's, "
         "counts are the kernel's",
         "run as many ranks as there are cores, or run on GPUs, for times that mean something",
         _ALL - _BY_COUNT,
@@ -203,7 +210,8 @@ def _sampled_flows(summary: Summary) -> Doubt | None:
         return None
     return Doubt(
         DoubtKind.SAMPLED_FLOWS,
-        f"Sends and waits were paired in {len(paired.ordinals)} of {paired.of_calls} calls, evenly spread: late "
+        f"Sends and waits were paired in {len(paired.ordinals)} of {paired.of_calls} calls, "
+        "evenly spread: late "
         "senders and transfers are sums over those",
         "select launches (--launches) to look at others; all other numbers are of the whole run",
         evidence={"calls": list(paired.ordinals), "of_calls": paired.of_calls},
@@ -221,9 +229,11 @@ def _unmatched(summary: Summary) -> Doubt | None:
     rows = table.to_dict("records")
     return Doubt(
         DoubtKind.UNMATCHED_FLOWS,
-        f"{counted(sends, 'send', 'sends')} released no recorded wait, and {counted(waits, 'wait has', 'waits have')} "
+        f"{counted(sends, 'send', 'sends')} released no recorded wait, and "
+        f"{counted(waits, 'wait has', 'waits have')} "
         "no recorded send",
-        "expected where one span stands for several sends; else check that both sides record the same slot",
+        "expected where one span stands for several sends; "
+        "else check that both sides record the same slot",
         evidence={"rows": rows},
     )
 
@@ -264,7 +274,8 @@ def _no_waits(summary: Summary) -> Doubt | None:
     """Without waits, or without flows, no rank delays another in a replay."""
     trace = summary.trace
     table = summary.frame(
-        "SELECT count(*) FILTER (category IN ('wait', 'sync')) AS waits FROM cells JOIN regions ON id = region_id"
+        "SELECT count(*) FILTER (category IN ('wait', 'sync')) AS waits FROM cells JOIN regions "
+        "ON id = region_id"
     )
     if int(table["waits"].iloc[0]) == 0:
         return Doubt(

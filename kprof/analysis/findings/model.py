@@ -1,4 +1,7 @@
-"""What findings and doubts are. docs/findings.md describes their kinds and fields for readers of JSON."""
+"""What findings and doubts are.
+
+docs/findings.md describes their kinds and fields for readers of JSON.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +47,11 @@ class DoubtKind(str, Enum):
 
 @dataclass(frozen=True)
 class Doubt:
-    """Something that the recording cannot say, and the kinds of findings that are left out because of it.
+    """Something that the recording cannot say, and the kinds of findings that are left out because
+    of it.
 
-    `is_grave` is for what a reader must know before everything else; `evidence` are the numbers behind the sentence.
+    `is_grave` is for what a reader must know before everything else; `evidence` are the numbers
+    behind the sentence.
     """
 
     kind: DoubtKind
@@ -60,8 +65,8 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Caused:
-    """A wait that remains, under its cause: what `ranks` waited in `region` for `peers`, in ns summed over blocks, and
-    its share of the time of all blocks."""
+    """A wait that remains, under its cause: what `ranks` waited in `region` for `peers`, in ns
+    summed over blocks, and its share of the time of all blocks."""
 
     region: str
     ranks: tuple[int, ...]
@@ -74,9 +79,10 @@ class Caused:
 class Finding:
     """One thing that pays, in words and with its place in the trace.
 
-    `cause` has the typed fields: kind, place, when, gain. Findings that rest on counts alone (`is_timed` is false) have
-    no gain. `where_ns` is a stretch of the trace that shows it, on `tracks`: pairs of (rank, block), the one that shows
-    it most and one to see beside it, block LAUNCHES for the rank's kernel launches. `evidence` is the table behind it.
+    `cause` has the typed fields: kind, place, when, gain. Findings that rest on counts alone
+    (`is_timed` is false) have no gain. `where_ns` is a stretch of the trace that shows it, on
+    `tracks`: pairs of (rank, block), the one that shows it most and one to see beside it, block
+    LAUNCHES for the rank's kernel launches. `evidence` is the table behind it.
     """
 
     id: str
@@ -110,10 +116,10 @@ class Finding:
 class Rest:
     """What the calls looked at are made of: shares of their time, 0 to 1.
 
-    `explained` is what all findings would save together, `useful` what blocks worked in the mean (the parallel
-    efficiency), `unexplained` what neither accounts for. `limits` is what the kernel's design costs at most, each by
-    itself, the largest first. `made_of` are the regions on the critical path of the call of median length, the largest
-    share first.
+    `explained` is what all findings would save together, `useful` what blocks worked in the mean
+    (the parallel efficiency), `unexplained` what neither accounts for. `limits` is what the
+    kernel's design costs at most, each by itself, the largest first. `made_of` are the regions on
+    the critical path of the call of median length, the largest share first.
     """
 
     sentence: str
@@ -133,7 +139,8 @@ class Rest:
 class Findings:
     """All that can be said: doubts first, findings in the order of their gains, and the rest.
 
-    `calls` are the ordinals of the calls that were replayed, of `num_calls`; they took `total_ns` together.
+    `calls` are the ordinals of the calls that were replayed, of `num_calls`; they took `total_ns`
+    together.
     """
 
     doubts: tuple[Doubt, ...]
@@ -159,8 +166,8 @@ class Findings:
 
     @property
     def _limit(self) -> Limit | None:
-        """The design, where it costs more than anything that stands out; what no design is without only where nothing
-        stands out at all."""
+        """The design, where it costs more than anything that stands out; what no design is without
+        only where nothing stands out at all."""
         pays = max((finding.share or 0.0 for finding in self.findings), default=0.0)
         for limit in self.rest.limits:
             is_choice = limit.kind not in _EVERYWHERE

@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-# A thing stands out when it has 1.5 times the median of the others, and for counts when chance would
-# give that to fewer than one in 30 000: 4 standard deviations of a Poisson count. Random routing alone
-# must not make a finding.
+# A thing stands out when it has 1.5 times the median of the others, and for counts when chance
+# would give that to fewer than one in 30 000: 4 standard deviations of a Poisson count. Random
+# routing alone must not make a finding.
 MIN_RATIO: Final = 1.5
 MIN_SIGMAS: Final = 4.0
 
@@ -25,7 +25,8 @@ def medians_of_others(values: np.ndarray) -> np.ndarray:
     ordered = np.sort(values).astype(float)
     position = np.empty(len(values), dtype=int)
     position[order] = np.arange(len(values))
-    # Without the value at `position`, the element at index i of the rest is ordered[i + (i >= position)].
+    # Without the value at `position`, the element at index i of the rest is ordered[i + (i >=
+    # position)].
     low, high = (len(values) - 2) // 2, (len(values) - 1) // 2
     of_low = ordered[low + (low >= position)]
     of_high = ordered[high + (high >= position)]

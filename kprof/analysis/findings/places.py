@@ -1,8 +1,8 @@
 """Where a finding shows: one call, and the tracks that a reader would want side by side.
 
-A finding speaks about the whole run. To see it one needs the call in which it costs most, the block that shows it most,
-and one to look at beside it: a block of the rank that is waited for, or an ordinary block of the same call. All of
-it comes from the small tables of the summary.
+A finding speaks about the whole run. To see it one needs the call in which it costs most, the block
+that shows it most, and one to look at beside it: a block of the rank that is waited for, or an
+ordinary block of the same call. All of it comes from the small tables of the summary.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ class _Rows:
 
 
 def place_of(summary: Summary, cause: ExplainedFinding, ordinals: Sequence[int]) -> Where:
-    """The stretch of time and the tracks that show a finding; `ordinals` are the calls of its gains, in order."""
+    """The stretch of time and the tracks that show a finding.
+
+    `ordinals` are the calls of its gains, in order.
+    """
     ordinal = _costliest(cause, ordinals)
     if cause.kind is FindingKind.LATE_START:
         return _late_start(summary, cause, ordinal)
@@ -102,7 +105,8 @@ _CELLS = "cells c JOIN spans_of_launches s ON s.rank = c.rank AND s.launch = c.l
 
 def _window(summary: Summary, where: str) -> tuple[int, int] | None:
     frame = summary.frame(
-        f"SELECT min(c.first_ns) AS first_ns, max(c.last_ns) AS last_ns, count(*) AS n FROM {_CELLS} WHERE {where}"
+        "SELECT min(c.first_ns) AS first_ns, max(c.last_ns) AS last_ns, count(*) AS n FROM "
+        f"{_CELLS} WHERE {where}"
     )
     if int(frame["n"].iloc[0]) == 0:
         return None

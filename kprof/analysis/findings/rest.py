@@ -56,7 +56,10 @@ def _path(made_of: tuple[tuple[str, float], ...]) -> str:
 
 
 def _made_of(summary: Summary) -> tuple[tuple[str, float], ...]:
-    """Regions on the critical path of the call of median length; nothing where that is too large to walk."""
+    """Regions on the critical path of the call of median length.
+
+    Nothing where that is too large to walk.
+    """
     try:
         table = critical_regions(summary)
     except SelectionError:

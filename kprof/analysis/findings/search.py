@@ -35,7 +35,8 @@ _BY_COUNT = frozenset({FindingKind.UNEVEN_WORK, FindingKind.UNEVEN_BLOCKS})
 def find(summary: Summary) -> Findings:
     """Everything that can be said about a run.
 
-    Works on every trace: what cannot be said is a doubt, and the findings that rest on it are left out.
+    Works on every trace: what cannot be said is a doubt, and the findings that rest on it are left
+    out.
     """
     doubts = doubts_of(summary)
     if summary.trace.is_empty():
@@ -103,8 +104,8 @@ def _rank_by_rank(
 
 
 def _alike(found: list[Finding]) -> list[Finding]:
-    """Counts first, then by gain. What several ranks have alike is one finding, that of the rank with the largest
-    gain, which names them all."""
+    """Counts first, then by gain. What several ranks have alike is one finding, that of the rank
+    with the largest gain, which names them all."""
     groups: dict[object, list[Finding]] = {}
     for finding in sorted(found, key=lambda finding: (finding.is_timed, -(finding.gain_ns or 0.0))):
         cause = finding.cause
@@ -183,7 +184,8 @@ def _of_sample(explanation: TraceExplanation) -> list[Doubt]:
         doubts.append(
             Doubt(
                 DoubtKind.WARM_UP,
-                f"{members('Call', explanation.warm_up)} took much longer than the others: a warm-up, left out of "
+                f"{members('Call', explanation.warm_up)} took much longer than the others: a "
+                "warm-up, left out of "
                 "findings and efficiency",
                 "run one call before recording; tables and pictures hold every call",
                 evidence={"calls": list(explanation.warm_up)},
@@ -194,7 +196,8 @@ def _of_sample(explanation: TraceExplanation) -> list[Doubt]:
         doubts.append(
             Doubt(
                 DoubtKind.SAMPLED_CALLS,
-                f"Of {counted(steady, 'call', 'calls')} {looked_at} were replayed, typical and slow ones, "
+                f"Of {counted(steady, 'call', 'calls')} {looked_at} were replayed, typical and "
+                "slow ones, "
                 f"{duration(explanation.total_ns)} together",
                 "select launches (--launches) to look at others",
                 evidence={"calls": list(explanation.ordinals), "of_calls": steady},

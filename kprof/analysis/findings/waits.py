@@ -20,7 +20,10 @@ _LEAST_SHARE = 0.005
 
 
 def waits_of(summary: Summary, causes: Sequence[ExplainedFinding]) -> list[tuple[Caused, ...]]:
-    """By finding: waits of other ranks for the ranks that it names, by region; each wait under its first cause."""
+    """By finding: waits of other ranks for the ranks that it names, by region.
+
+    Each wait under its first cause.
+    """
     left = blame(summary)
     left = left[left["rank"] != left["peer"]]
     total = max(1, block_time_ns(summary))

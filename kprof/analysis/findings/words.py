@@ -56,7 +56,10 @@ def details(cause: ExplainedFinding, waits: Sequence[Caused], total_ns: float) -
 
 def count_sentence(cause: ExplainedFinding) -> str:
     """What counts alone say, with no word about time."""
-    return f"{members('Rank', cause.ranks)} has {ratio(cause.factor)} as much to do as the others in {cause.region}"
+    return (
+        f"{members('Rank', cause.ranks)} has {ratio(cause.factor)} as much to do as the others "
+        f"in {cause.region}"
+    )
 
 
 def count_details(cause: ExplainedFinding, rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

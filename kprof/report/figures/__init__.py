@@ -1,7 +1,8 @@
 """The figures of the HTML report, as Plotly figures in plain data: {id, data, layout}.
 
-Colours of text, grids and heatmaps are left to the page, which follows the reader's light or dark scheme. Every
-name from the capture passes through `label`: Plotly reads a little HTML in texts, and names are data.
+Colours of text, grids and heatmaps are left to the page, which follows the reader's light or dark
+scheme. Every name from the capture passes through `label`: Plotly reads a little HTML in texts, and
+names are data.
 """
 
 from __future__ import annotations

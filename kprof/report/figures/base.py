@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 Figure = dict[str, Any]
 
 
-# More rows than that are thinner than a line of text, and a page of a thousand ranks would be too large.
+# More rows than that are thinner than a line of text, and a page of a thousand ranks would be too
+# large.
 _MAX_ROWS: Final = 128
 _MAX_LETTERS: Final = 36
 _MAX_REGIONS: Final = 8
 
-# One colour per category in all figures; told apart by people who see no red and green, on white and on black.
+# One colour per category in all figures; told apart by people who see no red and green, on white
+# and on black.
 CATEGORY_COLORS: Final = {
     "compute": "#2f9e77",
     "send": "#3f7fd0",
@@ -54,7 +56,8 @@ def figure(name: str, data: list[dict[str, Any]], height: int, **layout: Any) ->
 def few_rows(grid: pd.DataFrame, what: str = "rank") -> tuple[pd.DataFrame, str]:
     """A grid with a row per rank as one that a screen can show, and the title of its axis.
 
-    Neighbours share a row that shows the largest of each of their cells: one rank that stands out is still seen.
+    Neighbours share a row that shows the largest of each of their cells: one rank that stands out
+    is still seen.
     """
     import pandas as pd
 

@@ -156,8 +156,8 @@ def rank_bars(report: Report) -> Figure | None:
 
 
 def wait_distribution(report: Report) -> Figure | None:
-    """How long single waits last, per region: bars over log10(ns), four an octave's worth of histogram
-    buckets."""
+    """How long single waits last, per region: bars over log10(ns), four an octave's worth of
+    histogram buckets."""
     table = report.histogram
     table = table[table["category"].isin(["wait", "sync"])]
     if table.empty:

@@ -166,7 +166,10 @@ _PATH_NAMES: Final = {
 
 
 def critical_path(report: Report) -> Figure | None:
-    """A lane per rank; the path goes from left to right and changes lanes where one rank waited for another."""
+    """A lane per rank.
+
+    The path goes from left to right and changes lanes where one rank waited for another.
+    """
     path, over = report.tables.get("critical_path"), report.focus
     if path is None or path.empty:
         return None

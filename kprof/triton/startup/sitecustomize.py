@@ -1,7 +1,8 @@
-"""What `kprof record --inductor` runs at the start of every Python of the workload: its folder leads PYTHONPATH.
+"""What `kprof record --inductor` runs at the start of every Python of the workload: its folder
+leads PYTHONPATH.
 
-Waits until torch imports the module that launches the kernels of torch.compile. Then runs the sitecustomize that this
-one hides, if there is one.
+Waits until torch imports the module that launches the kernels of torch.compile. Then runs the
+sitecustomize that this one hides, if there is one.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ def saved_by(
 ) -> Floats:
     """What to take off every element so that its cell is rid of the excess of an atom.
 
-    The noise of the cell stays: its time is scaled, not set. Where a few elements account for most of the excess
-    it is taken from those.
+    The noise of the cell stays: its time is scaled, not set. Where a few elements account for most
+    of the excess it is taken from those.
     """
     is_in = members(cells, atom)
     left = (cells.sum_ns + floor_ns) * np.exp(-atom.excess[cells.call]) - floor_ns

@@ -1,7 +1,7 @@
 """Links between groups of ranks: data travels fast within a host and slowly between hosts.
 
-Ranks that are linked by fast transfers are one group. Where all slow links cross from group to group, none of them
-gains anything as long as the others are slow: they are one hypothesis.
+Ranks that are linked by fast transfers are one group. Where all slow links cross from group to
+group, none of them gains anything as long as the others are slow: they are one hypothesis.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""From hypotheses about one class at one place to hypotheses about what is alike: all that a place has too much of, and
-places that have too much of the same."""
+"""From hypotheses about one class at one place to hypotheses about what is alike: all that a place
+has too much of, and places that have too much of the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from kprof.analysis.explain.hypotheses.model import Basis, Hypothesis, Place, Wh
 # Places are alike whose excesses, as logarithms, differ by less than this part of them.
 _ALIKE: Final = 0.3
 _LEAST_OF_CALL: Final = 0.15
-# A single element that takes longer once, somewhere, is chance unless it takes so many times as long.
+# A single element that takes longer once, somewhere, is chance unless it takes so many times as
+# long.
 _ONCE_RATIO: Final = 5.0
 _FEW_RATIO: Final = 2.5
 _OFTEN: Final = 0.15
@@ -114,7 +115,10 @@ def _shape(hypothesis: Hypothesis) -> tuple[What, bool, bool, bool]:
 
 
 def _are_alike(one: Hypothesis, other: Hypothesis) -> bool:
-    """The same classes, about as much, in the same calls; or in calls of their own, as of what moves."""
+    """The same classes, about as much, in the same calls.
+
+    Or in calls of their own, as of what moves.
+    """
     if not _look_alike(one, other):
         return False
     both, either = (one.calls & other.calls).sum(), (one.calls | other.calls).sum()
@@ -133,7 +137,8 @@ def _look_alike(one: Hypothesis, other: Hypothesis) -> bool:
     if _shape(one) != _shape(other):
         return False
     shared = len(one.kinds & other.kinds) / len(one.kinds | other.kinds)
-    # Of a place that is slow in all it does, what it does tells nothing: ranks may have roles of their own.
+    # Of a place that is slow in all it does, what it does tells nothing: ranks may have roles of
+    # their own.
     is_whole = min(len(one.kinds), len(other.kinds)) >= _WHOLE
     heights = [np.median(h.excess[h.calls]) for h in (one, other)]
     return shared >= (_SHARED / 2 if is_whole else _SHARED) and bool(
@@ -154,8 +159,9 @@ def _alike(united: list[Hypothesis]) -> list[Hypothesis]:
 
 
 def with_scattered(found: list[Hypothesis]) -> list[tuple[Hypothesis, tuple[int, ...]]]:
-    """What is alike in the same calls wherever it is, with the numbers of its parts: links between two hosts have no
-    end in common, and none of them gains anything as long as the others are slow."""
+    """What is alike in the same calls wherever it is, with the numbers of its parts: links between
+    two hosts have no end in common, and none of them gains anything as long as the others are slow.
+    """
 
     def are_at_once(one: int, other: int) -> bool:
         a, b = found[one], found[other]

@@ -62,8 +62,8 @@ def _outliers(one: OneClass) -> Bools:
 
 
 def _is_spread(one: OneClass, is_out: Bools) -> bool:
-    """Whether they are in about as many places, ranks and blocks as chance would have it, in a call and over all
-    calls: a place that has them all to itself is a place that is slow."""
+    """Whether they are in about as many places, ranks and blocks as chance would have it, in a call
+    and over all calls: a place that has them all to itself is a place that is slow."""
     first, second = one.basis.elements.first[one.chosen], one.basis.elements.second[one.chosen]
     columns = [grouped(*place)[1] for place in ((first, second), (first,), (second,))]
     call = one.basis.elements.call[one.chosen[is_out]]
@@ -105,8 +105,8 @@ def _is_mixed(one: OneClass, is_out: Bools) -> bool:
 
 
 def _base_of_place(basis: Basis, chosen: Ints, value: Floats) -> Floats:
-    """The largest of low quantiles: of the element's call, of its place, and of its place in its call. All of a slow
-    call is slow, and all of a slow block."""
+    """The largest of low quantiles: of the element's call, of its place, and of its place in its
+    call. All of a slow call is slow, and all of a slow block."""
     elements = basis.elements
     cells = (elements.call[chosen], elements.first[chosen], elements.second[chosen])
     base = np.zeros(len(value))

@@ -20,8 +20,9 @@ _IN_MOST_CALLS: Final = 0.7
 
 
 def slow_links(one: OneClass) -> list[Hypothesis]:
-    """Links whose transfers take longer, as seen where a wait was held up by one. What is known of the others is
-    the most that they can have taken; they are as slow as their link where it is so in most calls."""
+    """Links whose transfers take longer, as seen where a wait was held up by one. What is known of
+    the others is the most that they can have taken; they are as slow as their link where it is so
+    in most calls."""
     if one.family is not Family.TRAVEL:
         return []
     basis, chosen, floor_ns = one.basis, one.chosen, max(one.floor_ns, one.bound_ns)
@@ -87,8 +88,9 @@ def _wherever_it_can_be(basis: Basis, chosen: Ints, atom: Atom, usual_ns: float)
 
 
 def _best_ns(elements: Elements, part: Ints, seen_ns: Floats) -> Floats:
-    """No limit for transfers that were seen. The others took no more than the best bound of all, nor than the best link
-    usually takes: what is only known to be less than something is no reason to call a link slow."""
+    """No limit for transfers that were seen. The others took no more than the best bound of all,
+    nor than the best link usually takes: what is only known to be less than something is no reason
+    to call a link slow."""
     is_seen = elements.is_seen[part]
     if is_seen.all():
         return np.full(len(part), np.inf)

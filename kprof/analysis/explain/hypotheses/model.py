@@ -47,9 +47,11 @@ class What(str, Enum):
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What to take off which elements; `excess[call]` is the largest excess of a class there, a logarithm.
+    """What to take off which elements; `excess[call]` is the largest excess of a class there, a
+    logarithm.
 
-    `places` are in calls of their own where it `is_moving`. `period` is the n of "every n-th element", else 0.
+    `places` are in calls of their own where it `is_moving`. `period` is the n of "every n-th
+    element", else 0.
     """
 
     what: What
@@ -70,7 +72,8 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Basis:
-    """The elements of a graph, their classes, how long calls usually are, and, by family, the element of every span.
+    """The elements of a graph, their classes, how long calls usually are, and, by family, the
+    element of every span.
 
     `of_span[family][span]` is -1 where a span has none: launches have none at all.
     """
@@ -102,8 +105,8 @@ def basis_of(graph: Graph) -> Basis:
 
 @dataclass
 class OneClass:
-    """The elements of one class: what generators look at. `value_ns` is what is left to explain of each: a generator
-    takes out what it has found, for those after it."""
+    """The elements of one class: what generators look at. `value_ns` is what is left to explain of
+    each: a generator takes out what it has found, for those after it."""
 
     basis: Basis
     kind: int

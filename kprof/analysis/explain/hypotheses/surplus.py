@@ -14,11 +14,15 @@ from kprof.analysis.explain.spans import Bools, Floats, Ints, Spans
 
 
 def surplus(one: OneClass) -> list[Hypothesis]:
-    """Places that have more elements of a class than their likes; and ranks for which others have more."""
+    """Places that have more elements of a class than their likes.
+
+    And ranks for which others have more.
+    """
     spans, elements = one.basis.graph.spans, one.basis.elements
     ranks = np.unique(elements.first[one.chosen])
     if one.family is not Family.OWN or len(ranks) < len(np.unique(one.basis.graph.launch_rank)):
-        # What only some of the ranks do is shared out by role: the inner ones of a tree have children.
+        # What only some of the ranks do is shared out by role: the inner ones of a tree have
+        # children.
         return []
     peer = spans.peer[elements.at[one.chosen]]
     found = _of_places(one, one.chosen, elements.second[one.chosen])
@@ -91,7 +95,10 @@ def _handled_elsewhere(basis: Basis, items: Ints, share: Floats) -> tuple[Ints, 
 
 
 def _unit_lengths(spans: Spans) -> Ints:
-    """By region: from one wait of it to the next one of the track, as it is most often; 1 where none has a next."""
+    """By region: from one wait of it to the next one of the track, as it is most often.
+
+    1 where none has a next.
+    """
     lengths = np.ones(len(spans.region_names), dtype=np.int64)
     for region in np.unique(spans.region[spans.send >= 0]).tolist():
         waits = np.flatnonzero((spans.region == region) & (spans.send >= 0))
@@ -102,7 +109,10 @@ def _unit_lengths(spans: Spans) -> Ints:
 
 
 def _last_ones(basis: Basis, chosen: Ints, second: Ints, atom: Atom) -> Floats:
-    """1 for the items of every track that are beyond the usual number, which are the last ones; else 0."""
+    """1 for the items of every track that are beyond the usual number, which are the last ones.
+
+    Else 0.
+    """
     elements = basis.elements
     track = basis.graph.spans.track[elements.at[chosen]]
     _, group = grouped(track, second)
