@@ -87,10 +87,10 @@ def overhead(run: Runs, out: Path) -> None:
 
 
 def on_the_other_gpu(run: Runs) -> None:
-    """On one GPU: the other tests for one, and the matmul whose warps have roles, with rings of three sizes."""
+    """On one GPU: the other tests for one, and the matmul whose warps have roles, with rings of two sizes."""
     run("tests_one_gpu", [*TESTS, "-k", "not costs", *TEST_FILES], gpu=1)
     workload = ["python", "-m", "instrumented_kernels.triton_matmul"]
-    for stages, waits in ((1, ["--waits"]), (4, ["--waits"]), (4, [])):
+    for stages, waits in ((2, ["--waits"]), (4, ["--waits"]), (4, [])):
         name = f"matmul_{stages}_stages{'_waits' if waits else ''}"
         capture = str(run.folder / f"{name}.kprof")
         sizes = ["--stages", str(stages), "--calls", "5", *waits]

@@ -27,7 +27,7 @@ def main() -> None:
     """Parse, run, compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=4096, help="m, n and k")
-    parser.add_argument("--stages", type=int, default=4, help="places in the ring, 1 to 4")
+    parser.add_argument("--stages", type=int, default=4, help="places in the ring, 2 to 4")
     parser.add_argument("--calls", type=int, default=5, help="recorded launches")
     parser.add_argument("--waits", action="store_true", help="record every wait for a place, too")
     arguments = parser.parse_args()

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import torch
 
 NUM_WARPS: Final = 8
+# A place is released while the product of the next one runs. Shared memory has room for four.
+_STAGES: Final = range(2, 5)
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Matmul:
     """C = A @ B for (m, k) and (k, n) of fp16 on a Hopper GPU.
 
     Between loads and tensor cores there are `stages` places of 48 KiB. With `in_loop` every wait
-    for a place is an event, too. Raises RecorderError for shapes that tiles do not divide.
+    for a place is an event, too. Raises RecorderError for shapes that tiles do not divide, and for
+    other than 2 to 4 stages.
     """
 
     def __init__(self, a: torch.Tensor, b: torch.Tensor, *, stages: int, in_loop: bool) -> None:
@@ -51,6 +54,11 @@ class Matmul:
             raise RecorderError(
                 f"{m} x {k} by {k} x {n} is not divided by tiles of {TILE.m} x {TILE.k} and "
                 f"{TILE.k} x {TILE.n}"
+            )
+        if stages not in _STAGES:
+            raise RecorderError(
+                f"a ring has {_STAGES[0]} to {_STAGES[-1]} places, not {stages}: "
+                "one is read while the next is filled"
             )
         self.c = a.new_empty((m, n))
         self._shape = m, n, k

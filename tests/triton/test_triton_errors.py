@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -170,3 +171,21 @@ def test_instrumented_and_off_is_the_original() -> None:
     )
     assert off.instructions == original.instructions
     assert recorded.count("s_memrealtime") > 0
+
+
+@pytest.mark.parametrize("stages", [1, 5])
+def test_a_ring_of_the_matmul_is_neither_too_short_nor_too_long(stages: int) -> None:
+    """With one place, each role would wait for the other for ever."""
+    from instrumented_kernels.triton_matmul.call import Matmul
+
+    x = SimpleNamespace(shape=(4096, 4096))
+    with pytest.raises(RecorderError, match=f"a ring has 2 to 4 places, not {stages}"):
+        Matmul(x, x, stages=stages, in_loop=False)  # type: ignore[arg-type]
+
+
+def test_a_matmul_that_tiles_do_not_divide() -> None:
+    from instrumented_kernels.triton_matmul.call import Matmul
+
+    x = SimpleNamespace(shape=(4100, 4096))
+    with pytest.raises(RecorderError, match="4100 x 4096 by 4096 x 4096 is not divided by tiles"):
+        Matmul(x, x, stages=4, in_loop=False)  # type: ignore[arg-type]
