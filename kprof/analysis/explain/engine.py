@@ -16,6 +16,7 @@ from kprof.analysis.explain.graph import Graph
 from kprof.analysis.explain.hypotheses import (
     Basis,
     Hypothesis,
+    What,
     basis_of,
     hypotheses_of,
     with_scattered,
@@ -133,12 +134,19 @@ class _Search:
         return gains
 
     def _choose(self, hypotheses: list[Hypothesis], totals: Floats) -> int:
+        """The best one; of those that gain about as much the one that takes the least away, but where a place has more
+        items and takes longer for each, the items are meant: they share a link."""
         best = int(totals.argmax())
         candidates = [best]
         for other in np.flatnonzero(totals >= _ABOUT_AS_MUCH * totals[best]).tolist():
-            if _is_part(hypotheses[other], hypotheses[best]):
+            if other != best and _is_part(hypotheses[other], hypotheses[best]):
                 candidates.append(other)
-        return min(candidates, key=lambda i: float(hypotheses[i].saved_ns.sum()))
+        least = min(candidates, key=lambda i: float(hypotheses[i].saved_ns.sum()))
+        for other in np.flatnonzero(totals >= _ABOUT_AS_MUCH * totals[least]).tolist():
+            has_more = hypotheses[other].what is What.SURPLUS
+            if has_more and hypotheses[other].places == hypotheses[least].places:
+                return int(other)
+        return least
 
     def _main_kind(self, hypothesis: Hypothesis, gain: float) -> int | None:
         """The class that gains almost all of it by itself."""

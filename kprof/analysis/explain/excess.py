@@ -16,9 +16,12 @@ from typing import Final
 
 import numpy as np
 
+from kprof.analysis.explain.graph import grouped_median
 from kprof.analysis.explain.spans import Bools, Floats, Ints
 
 LOW: Final = 0.3
+# Of ranks, blocks or calls, more than a third have to be as good as the level.
+_FEW: Final = 0.34
 _LOWEST: Final = 0.05
 # Between these quantiles lie so many standard deviations of a normal distribution.
 _BETWEEN: Final = 1.1205
@@ -99,13 +102,13 @@ def find_excesses(
         normal = y < _NORMAL_SIGMAS * sigma + _GROUP / 2
         if normal.any():
             usual = float(cells.sum_ns[normal].sum() / cells.count[normal].sum())
-    usual = min(usual, _usual_of_groups(cells, usual, float(np.median(sigma)), low))
+    usual = min(usual, _usual_of_groups(cells, usual, float(np.median(sigma))))
     y = np.log((cells.sum_ns + floor_ns) / (cells.count * usual + floor_ns))
     sigma = _spread(y, cells, spread)
     return Excesses(_atoms(cells, y, sigma, num_calls), usual, floor_ns)
 
 
-def _usual_of_groups(cells: Cells, usual: float, sigma: float, low: float) -> float:
+def _usual_of_groups(cells: Cells, usual: float, sigma: float) -> float:
     """What the lower ones of ranks, blocks and calls have, where they differ by more than chance: of groups, means are
     known better than of cells."""
     lowest = usual
@@ -113,7 +116,7 @@ def _usual_of_groups(cells: Cells, usual: float, sigma: float, low: float) -> fl
         _, group = grouped(column)
         counts = np.bincount(group, weights=cells.count)
         means = np.bincount(group, weights=cells.sum_ns) / counts
-        mean = float(np.quantile(means, low, method="lower"))
+        mean = float(np.sort(means)[int(_FEW * len(means))])
         error = sigma / np.sqrt(len(group) / len(means))
         if mean < usual * (1 - _SIGMAS * error):
             lowest = min(lowest, mean)
@@ -149,9 +152,21 @@ def _atoms(cells: Cells, y: Floats, sigma: Floats, num_calls: int) -> list[Atom]
         if has_two[0]:
             steps.append((cells.call, every, cells.second))
     steps.append((cells.call, cells.first, cells.second))
-    for call, first, second in steps:
-        atoms += _step(cells, residual, sigma, (call, first, second), num_calls)
+    for keys in steps:
+        is_of_calls = keys[0] is cells.call and keys[1] is every and keys[2] is every
+        # What all calls have is how the kernel is.
+        shared = _shared_by_calls(cells, residual) if is_of_calls else 0.0
+        residual -= shared
+        atoms += _step(cells, residual, sigma, keys, num_calls)
+        residual += shared
     return _united(atoms)
+
+
+def _shared_by_calls(cells: Cells, residual: Floats) -> float:
+    """What the lower ones of the calls have."""
+    number = np.unique(cells.call, return_inverse=True)[1]
+    heights = grouped_median(number, residual, int(number.max()) + 1)
+    return max(0.0, float(np.quantile(heights, LOW, method="lower")))
 
 
 def _step(

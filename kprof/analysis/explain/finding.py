@@ -101,7 +101,7 @@ def _finding(explanation: Explanation, part: Explained) -> ExplainedFinding:
         gain_ns=gain,
         interval_ns=_interval(part.gains_ns),
         share=gain / total,
-        factor=float(np.exp(np.median(hypothesis.excess[hypothesis.calls]))),
+        factor=_factor(explanation, part),
         gains_ns=tuple(part.gains_ns.tolist()),
     )
 
@@ -148,6 +148,18 @@ def _kind(explanation: Explanation, part: Explained) -> FindingKind:
     if part.main_kind is None:
         return FindingKind.SLOW
     return _OF_FAMILY[explanation.basis.kinds[part.main_kind].family]
+
+
+def _factor(explanation: Explanation, part: Explained) -> float:
+    """What is found against what its likes take or have."""
+    hypothesis, elements = part.hypothesis, explanation.basis.elements
+    if hypothesis.what in (What.SURPLUS, What.UNEVEN):
+        return float(np.exp(np.median(hypothesis.excess[hypothesis.calls])))
+    is_main = np.ones(len(hypothesis.chosen), dtype=bool)
+    if part.main_kind is not None:
+        is_main = elements.kind[hypothesis.chosen] == part.main_kind
+    value = float(elements.value_ns[hypothesis.chosen[is_main]].sum())
+    return value / max(1.0, value - float(hypothesis.saved_ns[is_main].sum()))
 
 
 def _region(explanation: Explanation, part: Explained) -> str | None:

@@ -56,10 +56,6 @@ def hypotheses_of(basis: Basis, bound_ns: float = 0.0) -> list[Hypothesis]:
     for kind in range(len(basis.kinds)):
         chosen = np.flatnonzero(basis.elements.kind == kind)
         one = OneClass(basis, kind, chosen, basis.elements.value_ns[chosen].copy(), bound_ns)
-        of_class: list[Hypothesis] = []
         for generator in _GENERATORS:
-            of_class += generator(one)
-        if any(hypothesis.what is What.SURPLUS for hypothesis in of_class):
-            of_class = [h for h in of_class if h.what is not What.UNEVEN]
-        found += of_class
+            found += generator(one)
     return [h for h in grouped_by_likeness(basis, found) if h.saved_ns.sum() > 0]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from kprof.analysis.explain.elements import Family
 from kprof.analysis.explain.excess import ALL, grouped
 from kprof.analysis.explain.hypotheses.model import FLOOR, UNEVEN, Hypothesis, OneClass, Place, What
+from kprof.analysis.explain.spans import Bools, Ints
+
+_MOST_LAUNCHES: Final = 0.5
 
 
 def uneven(one: OneClass) -> list[Hypothesis]:
@@ -24,6 +29,8 @@ def uneven(one: OneClass) -> list[Hypothesis]:
     blocks = spans.launch_blocks[launch]
     even = np.ceil(total[launch] / blocks)
     has_many = count > UNEVEN * even
+    if _is_of_few_launches(launch, has_many):
+        return []
     if usual * float((count - even)[has_many].max(initial=0.0)) < 3 * FLOOR * basis.call_ns:
         return []
     factor = np.minimum(1.0, even / count)[cell]
@@ -33,3 +40,8 @@ def uneven(one: OneClass) -> list[Hypothesis]:
     is_in = saved > 0
     everywhere, kinds = (Place(ALL, ALL),), frozenset([one.kind])
     return [Hypothesis(What.UNEVEN, everywhere, kinds, excess, chosen[is_in], saved[is_in])]
+
+
+def _is_of_few_launches(launch: Ints, has_many: Bools) -> bool:
+    """A block that has too many on one rank has a surplus; a region is dealt out unevenly where it is so everywhere."""
+    return len(np.unique(launch[has_many])) <= _MOST_LAUNCHES * len(np.unique(launch))
