@@ -18,13 +18,14 @@ from instrumented_kernels.fp8 import fp8_dtype_of
 from instrumented_kernels.local_plan import plan_for
 from instrumented_kernels.moe_align_sort import plan as moe
 from instrumented_kernels.rms_norm_fp8 import plan as rms
+from instrumented_kernels.skinny_gemm import plan as gemm
 from instrumented_kernels.swiglu_fp8 import plan as swiglu
 from kprof.recording.process import process_records, recorder
 
 if TYPE_CHECKING:
     from kprof.recording.null_recorder import AnyRecorder
 
-__all__ = ["moe_align_sort", "rms_norm_fp8", "swiglu_fp8"]
+__all__ = ["moe_align_sort", "rms_norm_fp8", "skinny_gemm", "swiglu_fp8"]
 
 
 def _recorder(tensor: torch.Tensor) -> AnyRecorder | None:
@@ -87,3 +88,14 @@ def swiglu_fp8(x: torch.Tensor, scale: float) -> torch.Tensor:
 @swiglu_fp8.register_fake
 def _(x: torch.Tensor, *_: Any, **_named: Any) -> torch.Tensor:
     return swiglu.allocate(x, fp8_dtype_of(x.device))
+
+
+@torch.library.custom_op("kprof::skinny_gemm", mutates_args=())
+def skinny_gemm(tokens: torch.Tensor, weights: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+    """scale * tokens x weights^T as fp16; see skinny_gemm.Plan."""
+    return plan_for(gemm.Plan, tokens)(tokens, weights, scale, recorder=_recorder(tokens))
+
+
+@skinny_gemm.register_fake
+def _(tokens: torch.Tensor, weights: torch.Tensor, *_: Any, **_named: Any) -> torch.Tensor:
+    return gemm.allocate(tokens, weights)

@@ -18,7 +18,12 @@ pytestmark = pytest.mark.native
 KERNELS = Path(__file__).parents[2] / "instrumented_kernels"
 DEVICE_DIR = KERNELS / "device"
 # Variants, and kernels in the device code.
-SOURCES = {"moe_align_sort": (6, 9), "rms_norm_fp8": (14, 14), "swiglu_fp8": (14, 10)}
+SOURCES = {
+    "moe_align_sort": (6, 9),
+    "rms_norm_fp8": (14, 14),
+    "swiglu_fp8": (14, 10),
+    "skinny_gemm": (15, 12),
+}
 
 
 def options(target: Target, **defines: str) -> BuildOptions:

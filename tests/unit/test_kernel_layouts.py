@@ -26,6 +26,7 @@ def test_every_kernel_has_one() -> None:
         "all_to_all",
         "moe_align_sort",
         "rms_norm_fp8",
+        "skinny_gemm",
         "swiglu_fp8",
     }
 

@@ -6,6 +6,7 @@
 //   numbers    square_root(), exp_of(); exp2_fast() and reciprocal_fast(), to about 1e-6
 //   lanes      lanes_equal(), add_shared(), warp_sum()
 //   flags      store_flag_shared(), load_flag_shared(): release and acquire between warps of a block, in shared memory
+//   matrices   Fp8Product<tokens>: tiles of 16 rows of weights times up to 8, 16 or 32 tokens, summed in fp32
 #pragma once
 
 #include "platform.h"

@@ -36,4 +36,53 @@ inline void add_shared(uint32_t* address, uint32_t value) { __atomic_fetch_add(a
 inline void store_flag_shared(uint32_t* flag, uint32_t value) { __atomic_store_n(flag, value, __ATOMIC_RELEASE); }
 inline uint32_t load_flag_shared(const uint32_t* flag) { return __atomic_load_n(flag, __ATOMIC_ACQUIRE); }
 
+// Tiles of weights: 16 rows of 64 fp8, spread over the lanes as on NVIDIA with warps of 32 and as on AMD with 64.
+constexpr bool kIsNarrow = simt::kWarpWidth == 32;
+constexpr uint32_t kWeightQuads = kIsNarrow ? 2 : 1;
+template <uint32_t max_tokens>
+struct Fp8Product {
+  static constexpr uint32_t kTokensPerTile = kIsNarrow || max_tokens < 16 ? 8 : 16;
+  static constexpr uint32_t kTiles = max_tokens / kTokensPerTile;
+  static constexpr uint32_t kResults = kIsNarrow || max_tokens >= 16 ? 4 : 2;
+  static constexpr uint32_t kLanes = simt::kWarpWidth;
+
+  static uint32_t weight_row(uint32_t quad) { return kIsNarrow ? lane_id() / 4 + 8 * quad : lane_id() % 16; }
+  static uint32_t group() { return kIsNarrow ? lane_id() % 4 : lane_id() / 16; }
+  static uint32_t first_byte() { return 16 * group(); }
+  static uint32_t token_of_lane() { return kIsNarrow ? lane_id() / 4 : lane_id() % 16 % kTokensPerTile; }
+  static uint32_t result_row(uint32_t i) { return kIsNarrow ? lane_id() / 4 + 8 * (i / 2) : lane_id() % 16; }
+  static uint32_t result_token(uint32_t i) { return kIsNarrow ? 2 * group() + i % 2 : kResults * group() + i; }
+
+  // Lanes look at each other's registers.
+  static void add(float (&sums)[4], const Quad (&weights)[kWeightQuads], const Quad& tokens) {
+    const Own own{weights, &tokens};
+    const Own* lanes[simt::kWarpWidth];
+    simt::pointers_of_lanes(&own, lanes);
+    for (uint32_t i = 0; i < kResults; ++i) {
+      const uint32_t row = result_row(i), token = result_token(i);
+      for (uint32_t group = 0; group < 4; ++group) {
+        const uint32_t of_row = kIsNarrow ? row % 8 * 4 + group : row + 16 * group;
+        const uint32_t of_token = kIsNarrow ? token * 4 + group : token + 16 * group;
+        sums[i] += dot(lanes[of_row]->weights[kIsNarrow ? row / 8 : 0], *lanes[of_token]->tokens);
+      }
+    }
+    sync_warp();
+  }
+  static void finish(float (&)[4]) {}
+
+ private:
+  struct Own {
+    const Quad* weights;
+    const Quad* tokens;
+  };
+  static float dot(const Quad& a, const Quad& b) {
+    uint8_t left[16], right[16];
+    memcpy(left, &a, sizeof a);
+    memcpy(right, &b, sizeof b);
+    float sum = 0.0f;
+    for (uint32_t j = 0; j < 16; ++j) sum += fp8::to_float<kFp8IsFnuz>(left[j]) * fp8::to_float<kFp8IsFnuz>(right[j]);
+    return sum;
+  }
+};
+
 }  // namespace kprof::platform

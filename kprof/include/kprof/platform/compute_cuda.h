@@ -65,4 +65,38 @@ KPROF_DEVICE uint32_t load_flag_shared(const uint32_t* flag) {
   return value;
 }
 
+// Tiles of weights for the matrix units: 16 rows of 64 fp8, two quads a lane. Where bytes of the depth lie in registers
+// is the same for weights and tokens, so any order will do: a lane takes 16 bytes in a row.
+constexpr uint32_t kWeightQuads = 2;
+template <uint32_t max_tokens>
+struct Fp8Product {
+  static constexpr uint32_t kTiles = max_tokens / 8, kTokensPerTile = 8, kResults = 4;
+  static constexpr uint32_t kLanes = 32;
+
+  KPROF_DEVICE static uint32_t weight_row(uint32_t quad) { return lane_id() / 4 + 8 * quad; }
+  KPROF_DEVICE static uint32_t first_byte() { return 16 * (lane_id() % 4); }
+  KPROF_DEVICE static uint32_t token_of_lane() { return lane_id() / 4; }
+  KPROF_DEVICE static uint32_t result_row(uint32_t i) { return lane_id() / 4 + 8 * (i / 2); }
+  KPROF_DEVICE static uint32_t result_token(uint32_t i) { return 2 * (lane_id() % 4) + i % 2; }
+
+  KPROF_DEVICE static void add(float (&sums)[4], const Quad (&weights)[kWeightQuads], const Quad& tokens) {
+    step(sums, weights[0].x, weights[1].x, weights[0].y, weights[1].y, tokens.x, tokens.y);
+    step(sums, weights[0].z, weights[1].z, weights[0].w, weights[1].w, tokens.z, tokens.w);
+  }
+  KPROF_DEVICE static void finish(float (&)[4]) {}
+
+ private:
+  KPROF_DEVICE static void step(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                                uint32_t b1) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+    asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+#else
+    sums[0] += __int_as_float(0x7fc00000);  // no fp8 before sm_89: the host refuses
+#endif
+  }
+};
+
 }  // namespace kprof::platform

@@ -67,4 +67,64 @@ KPROF_DEVICE uint32_t load_flag_shared(const uint32_t* flag) {
   return __hip_atomic_load(flag, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
 
+// Tiles of weights for the matrix units: 16 rows of 64 fp8, a quad a lane. Where bytes of the depth lie in registers is
+// the same for weights and tokens, so any order will do: a lane takes 16 bytes in a row.
+//
+// Up to 8 tokens are half a tile. Spread over 16 rows, every one in the even pairs of a row and in the odd pairs of the
+// next, they are a matrix of which 2 in every 4 are zero, and the sparse instruction does 64 of depth at once.
+constexpr uint32_t kWeightQuads = 1;
+template <uint32_t max_tokens>
+struct Fp8Product {
+  static constexpr bool kIsSparse = max_tokens <= 8;
+  static constexpr uint32_t kTokensPerTile = kIsSparse ? 8 : 16, kTiles = max_tokens / kTokensPerTile;
+  static constexpr uint32_t kResults = kIsSparse ? 2 : 4;
+  static constexpr uint32_t kLanes = 64;
+
+  KPROF_DEVICE static uint32_t weight_row(uint32_t) { return lane_id() % 16; }
+  KPROF_DEVICE static uint32_t first_byte() { return 16 * (lane_id() / 16); }
+  KPROF_DEVICE static uint32_t token_of_lane() { return kIsSparse ? lane_id() % 16 / 2 : lane_id() % 16; }
+  KPROF_DEVICE static uint32_t result_row(uint32_t) { return lane_id() % 16; }
+  KPROF_DEVICE static uint32_t result_token(uint32_t i) { return kResults * (lane_id() / 16) + i; }
+
+  KPROF_DEVICE static void add(float (&sums)[4], const Quad (&weights)[kWeightQuads], const Quad& tokens) {
+#if defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__) || defined(__gfx950__)
+    using Floats = float __attribute__((ext_vector_type(4)));
+    using Ints2 = int __attribute__((ext_vector_type(2)));
+    using Ints4 = int __attribute__((ext_vector_type(4)));
+    Floats total = {sums[0], sums[1], sums[2], sums[3]};
+    if constexpr (kIsSparse) {
+      const bool is_odd = lane_id() % 2 != 0;
+      const uint32_t halves = is_odd ? 0x07060302u : 0x05040100u;
+      const Ints2 kept = {static_cast<int>(__builtin_amdgcn_perm(tokens.y, tokens.x, halves)),
+                          static_cast<int>(__builtin_amdgcn_perm(tokens.w, tokens.z, halves))};
+      // Two bits for each of the two that are kept of four.
+      const int which = is_odd ? 0xeeee : 0x4444;
+      const Ints4 all = {static_cast<int>(weights[0].x), static_cast<int>(weights[0].y), static_cast<int>(weights[0].z),
+                         static_cast<int>(weights[0].w)};
+      total = __builtin_amdgcn_smfmac_f32_16x16x64_fp8_fp8(kept, all, total, which, 0, 0);
+    } else {
+      total = __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(pair(tokens.x, tokens.y), pair(weights[0].x, weights[0].y),
+                                                         total, 0, 0, 0);
+      total = __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(pair(tokens.z, tokens.w), pair(weights[0].z, weights[0].w),
+                                                         total, 0, 0, 0);
+    }
+    for (uint32_t i = 0; i < 4; ++i) sums[i] = total[i];
+#else
+    sums[0] += __builtin_nanf("");  // no fp8 before gfx940: the host refuses
+#endif
+  }
+  // After the last `add`.
+  KPROF_DEVICE static void finish(float (&sums)[4]) {
+    if constexpr (kIsSparse) {
+      sums[0] += sums[1];
+      sums[1] = sums[2] + sums[3];
+    }
+  }
+
+ private:
+  KPROF_DEVICE static long pair(uint32_t low, uint32_t high) {
+    return static_cast<long>(static_cast<uint64_t>(high) << 32 | low);
+  }
+};
+
 }  // namespace kprof::platform

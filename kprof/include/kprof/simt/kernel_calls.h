@@ -107,6 +107,16 @@ inline uint64_t lanes_equal(uint32_t value) {
   for (uint32_t lane = 0; lane < kWarpWidth; ++lane) lanes |= static_cast<uint64_t>(row[lane] == value) << lane;
   return lanes;
 }
+// Every lane's pointer, for all. What they point to must stay until the next barrier of the warp.
+template <typename T>
+inline void pointers_of_lanes(const T* own, const T* (&lanes)[kWarpWidth]) {
+  const UnseenByThreadSanitizer unseen;
+  const auto address = reinterpret_cast<uint64_t>(own);
+  const uint32_t* low = exchange(static_cast<uint32_t>(address));
+  const uint32_t* high = exchange(static_cast<uint32_t>(address >> 32));
+  for (uint32_t lane = 0; lane < kWarpWidth; ++lane)
+    lanes[lane] = reinterpret_cast<const T*>(static_cast<uint64_t>(high[lane]) << 32 | low[lane]);
+}
 
 // A poll that found nothing. When every ready fiber only polls, other ranks need the core more than we do.
 inline void yield() {

@@ -1,0 +1,115 @@
+"""The kernels for one GPU against their peers, and what recording costs them.
+
+    python -m benchmarks.single_gpu --output benchmarks/results/single_gpu.json        # under 3 minutes on an H200
+
+Replayed from CUDA graphs, inputs larger than L2 in rotation; median, smallest and largest of 7 samples. The limit is
+the bytes that a call must move at the speed of torch's copy: of a large one, and of one that moves as many bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from benchmarks.all_reduce.overhead import GraphRecorder
+from benchmarks.single_gpu.contenders import CASES, DEVICE, Case
+from benchmarks.single_gpu.sweeps import SWEEPS
+from benchmarks.single_gpu.timing import copy_gb_per_s, time_us
+
+_LARGE_COPY_BYTES = 1 << 30
+_RECORDED_CALLS = 4
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def main(
+    output: Annotated[Path | None, typer.Option(help="write the results here")] = None,
+    kernel: Annotated[list[str] | None, typer.Option(help="only these")] = None,
+    sweeps: Annotated[bool, typer.Option(help="also try other grids and roles")] = False,
+) -> None:
+    """Print a table per kernel; write all samples' medians and spreads."""
+    torch._dynamo.config.cache_size_limit = 64
+    large = copy_gb_per_s(_LARGE_COPY_BYTES)
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; large copy {large:.0f} GB/s")
+    rows = []
+    for name in kernel or list(CASES):
+        for row in _measured(name, large):
+            rows.append(row)
+            _print(row)
+            _write(output, large, rows)
+    if sweeps:
+        for name in kernel or list(SWEEPS):
+            for row in SWEEPS[name]():
+                rows.append(row)
+                print(row["kernel"], row["shape"], row["sweep"], flush=True)
+                _write(output, large, rows)
+
+
+def _measured(name: str, large: float) -> Iterator[dict[str, Any]]:
+    for case in CASES[name]():
+        row: dict[str, Any] = {"kernel": name, "shape": case.shape, "bytes": case.num_bytes}
+        row["limit_us"] = round(case.num_bytes / large / 1e3, 3)
+        row["same_copy_us"] = round(case.num_bytes / copy_gb_per_s(case.num_bytes) / 1e3, 3)
+        row["errors"] = _attempt(case.errors)
+        row["us"] = {}
+        for contender, call in case.calls.items():
+            row["us"][contender] = _attempt(
+                lambda call=call, n=case.num_inputs: time_us(call, n).as_json()
+            )
+        row["recorded"] = _attempt(lambda case=case: _cost_of_recording(case))
+        yield row
+        torch.cuda.empty_cache()
+
+
+def _cost_of_recording(case: Case) -> dict[str, Any]:
+    """The fast variant, not recorded and recorded, in graphs of as many calls."""
+    num_calls = min(_RECORDED_CALLS, case.num_inputs)
+    plain = time_us(case.recorded(None), num_calls)
+    recorded = time_us(case.recorded(GraphRecorder(DEVICE)), num_calls)
+    return {"off": plain.as_json(), "on": recorded.as_json()}
+
+
+def _attempt(measure: Any) -> Any:
+    """A peer that refuses a shape is a result, too."""
+    try:
+        return measure()
+    except (RuntimeError, ValueError, TypeError) as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+
+
+def _print(row: dict[str, Any]) -> None:
+    times = "  ".join(
+        f"{name} {value['us']:.2f} [{value['least_us']:.2f}, {value['most_us']:.2f}]"
+        if isinstance(value, dict)
+        else f"{name} ({value})"
+        for name, value in row["us"].items()
+    )
+    recorded = row["recorded"]
+    cost = (
+        f"{recorded['on']['us'] / recorded['off']['us'] - 1:+.1%}"
+        if isinstance(recorded, dict)
+        else recorded
+    )
+    print(
+        f"{row['kernel']}  {row['shape']}: limit {row['limit_us']:.2f}, same copy {row['same_copy_us']:.2f} us | "
+        f"{times} | recording {cost} | errors {row['errors']}",
+        flush=True,
+    )
+
+
+def _write(output: Path | None, large: float, rows: list[dict[str, Any]]) -> None:
+    if output is None:
+        return
+    head = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    output.write_text(
+        json.dumps(head | {"large_copy_gb_per_s": round(large), "rows": rows}, indent=1) + "\n"
+    )
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,86 @@
+"""Run skinny_gemm as a workload: under `kprof record`, or alone; verify it and print its time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from instrumented_kernels.local_workload import (
+    Case,
+    GraphOption,
+    RepeatsOption,
+    TargetOption,
+    Work,
+    run,
+)
+from instrumented_kernels.skinny_gemm.plan import Plan, Roles, allocate
+
+if TYPE_CHECKING:
+    from kprof.recording.null_recorder import AnyRecorder
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+_SCALE: Final = 0.25
+# Matrix units of some GPUs sum with fewer bits than fp32.
+_ERROR: Final = 1e-3
+
+
+@app.command()
+def main(
+    variant: Annotated[
+        str, typer.Option(help="tiled, split_k, specialised, tuned or direct")
+    ] = "direct",
+    tokens: Annotated[int, typer.Option(help="M, up to 32")] = 8,
+    rows: Annotated[int, typer.Option(help="N")] = 2304,
+    depth: Annotated[int, typer.Option(help="K")] = 16384,
+    producers: Annotated[
+        int | None, typer.Option(help="warps that load weights, of specialised and tuned")
+    ] = None,
+    consumers: Annotated[int, typer.Option(help="warps that multiply, with --producers")] = 1,
+    slots: Annotated[int, typer.Option(help="of the queue, with --producers")] = 2,
+    repeats: RepeatsOption = 3,
+    graph: GraphOption = False,
+    target: TargetOption = "auto",
+) -> None:
+    """Run, compare with float64, print the time; exit non-zero when a value is too far off."""
+    roles = None if producers is None else Roles(producers, consumers, slots)
+
+    def make_work(device: str) -> Work:
+        plan = Plan(device)
+        label = f"{variant}, {tokens} x {rows} x {depth}"
+        return Work(
+            plan, lambda seed: _case(plan, variant, (tokens, rows, depth), roles, seed), label
+        )
+
+    run("skinny_gemm", make_work, target, repeats, graph)
+
+
+def _case(
+    plan: Plan, variant: str, shape: tuple[int, int, int], roles: Roles | None, seed: int
+) -> Case:
+    import torch
+
+    if min(shape) < 1:
+        raise ValueError(f"{shape[0]} x {shape[1]} x {shape[2]}: give 1 or more of each")
+    generator = torch.Generator().manual_seed(seed)
+    num_tokens, num_rows, depth = shape
+    x, w = (
+        torch.randn(rows, depth, generator=generator).to(plan.fp8).to(plan.device)
+        for rows in (num_tokens, num_rows)
+    )
+    out = allocate(x, w).fill_(float("nan"))
+
+    def launch(recorder: AnyRecorder) -> None:
+        plan(x, w, _SCALE, variant=variant, roles=roles, out=out, recorder=recorder)
+
+    def num_wrong() -> int:
+        wanted = _SCALE * x.double() @ w.double().t()
+        size = _SCALE * x.double().abs() @ w.double().abs().t()
+        is_right = (out.double() - wanted).abs() <= _ERROR * (wanted.abs() + size / 16)
+        return int((~is_right).sum())
+
+    return Case(launch, num_wrong)
+
+
+if __name__ == "__main__":
+    app()

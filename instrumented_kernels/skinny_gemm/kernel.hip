@@ -1,0 +1,40 @@
+// skinny_gemm: fp16 [M, N] = scale * fp8 [M, K] x fp8 [N, K]^T for up to 32 tokens. All that counts is how fast the
+// weights come.
+//
+// The ladder, each step an answer to what the trace of the one before shows:
+//
+//   tiled         16 rows of weights per warp over the whole depth: too few warps, each waits for one tile at a time
+//   split_k       the warps of a block share the depth
+//   specialised   some warps load, others multiply, with a queue in shared memory between them
+//   tuned         the same with producers, consumers and slots by shape
+//   direct        no queue: each warp loads what it multiplies, several tiles ahead
+//
+// Try it:  kprof record -o run.kprof -- python -m instrumented_kernels.skinny_gemm --variant specialised
+#include "direct_variants.h"
+#include "specialised_variant.h"
+
+namespace skinny_gemm {
+
+#define SKINNY_GEMM_VARIANTS(max_tokens)                                                       \
+  {"tiled/" #max_tokens, 1, {{"skinny_gemm/tiled", tiled<max_tokens>}}},                       \
+      {"split_k/" #max_tokens, 1, {{"skinny_gemm/split_k", split<max_tokens, 1, false>}}},     \
+      {"specialised/" #max_tokens, 1, {{"skinny_gemm/specialised", specialised<max_tokens>}}}, \
+      {"tuned/" #max_tokens, 1, {{"skinny_gemm/tuned", specialised<max_tokens>}}}, {           \
+    "direct/" #max_tokens, 1, {                                                                \
+      {                                                                                        \
+        "skinny_gemm/direct", split<max_tokens, (max_tokens <= 16 ? 4 : 2), true>              \
+      }                                                                                        \
+    }                                                                                          \
+  }
+
+// The number behind the name: tokens that the kernel is made for.
+constexpr variants::Variant<Call> kVariants[] = {
+    SKINNY_GEMM_VARIANTS(8),
+    SKINNY_GEMM_VARIANTS(16),
+    SKINNY_GEMM_VARIANTS(32),
+};
+
+}  // namespace skinny_gemm
+
+#define KERNEL_NAMESPACE skinny_gemm
+#include "launch_interface.h"

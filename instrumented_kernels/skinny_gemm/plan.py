@@ -1,0 +1,198 @@
+"""How a call of skinny_gemm becomes a launch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from instrumented_kernels.fp8 import check_scale, fp8_dtype
+from instrumented_kernels.kernel_library import KernelSource, Launch
+from instrumented_kernels.local_plan import LocalPlan, PreparedCall
+from instrumented_kernels.skinny_gemm.arguments import MAX_TOKENS, CallArguments, Shape
+from instrumented_kernels.tensors import check_tensor
+from kprof.devices.targets import Target
+
+if TYPE_CHECKING:
+    import torch
+
+    from kprof.recording.null_recorder import AnyRecorder
+
+VARIANTS: Final = ("tiled", "split_k", "specialised", "tuned", "direct")
+# These take bytes one by one where addresses or K suit no vectors; what the others would get runs as `split_k`.
+_ANY_ADDRESS: Final = ("tiled", "split_k")
+_VECTOR_BYTES: Final = 16
+_TILE_ROWS: Final = 16
+_TILE_DEPTH: Final = 64
+_MIN_SM: Final = 89
+_FP8_ARCHS: Final = ("gfx940", "gfx941", "gfx942", "gfx950")
+_CPU_WARPS: Final = 4
+# Of `split_k` and `direct`, by the number of 16-row tiles: with few of them each has more warps.
+_FEW_TILES: Final = 400
+# By the tokens that kernels are made for: slots of the queue that shared memory holds.
+SLOTS: Final = {8: 6, 16: 4, 32: 3}
+
+
+class Roles(NamedTuple):
+    """Warps of a block of `specialised` and `tuned`, besides the one that loads tokens; and slots of their queue."""
+
+    num_producers: int
+    num_consumers: int
+    num_slots: int
+
+
+class Kind(NamedTuple):
+    """The kind of a call."""
+
+    num_tokens: int
+    num_rows: int
+    depth: int
+    variant: str
+    roles: Roles | None
+    is_whole: bool
+
+    @property
+    def max_tokens(self) -> int:
+        """What the kernel is made for."""
+        return next(tokens for tokens in SLOTS if self.num_tokens <= tokens)
+
+
+class Plan(LocalPlan):
+    """Calls of skinny_gemm on one device; see LocalPlan. `fp8` is the dtype that it takes."""
+
+    source = KernelSource(Path(__file__).parent, Shape, CallArguments)
+
+    @property
+    def fp8(self) -> torch.dtype:
+        """The fp8 of the device."""
+        return fp8_dtype(self.options)
+
+    def __call__(
+        self,
+        tokens: torch.Tensor,
+        weights: torch.Tensor,
+        scale: float = 1.0,
+        *,
+        variant: str = "direct",
+        roles: Roles | None = None,
+        out: torch.Tensor | None = None,
+        recorder: AnyRecorder | None = None,
+    ) -> torch.Tensor:
+        """scale * tokens x weights^T as fp16 [M, N], accumulated in fp32.
+
+        `tokens`: fp8 [M, K], up to 32 of them, `weights`: fp8 [N, K], both contiguous. `roles` are for `specialised`
+        and `tuned`, by default what suits the shape. Raises TypeError or ValueError before any launch.
+        """
+        check(tokens, weights, scale, variant, self.fp8, self.device)
+        self._check_arch()
+        result = allocate(tokens, weights) if out is None else out
+        num_tokens, depth = tokens.shape
+        num_rows = len(weights)
+        check_tensor("out", result, result.dtype, (num_tokens, num_rows), self.device)
+        check_out(result)
+        a, b = tokens.data_ptr(), weights.data_ptr()
+        is_whole = not (depth % _VECTOR_BYTES or a % _VECTOR_BYTES or b % _VECTOR_BYTES)
+        kind = Kind(num_tokens, num_rows, depth, variant, roles, is_whole)
+        prepared = self._kept(kind, lambda: self._prepare_kind(kind))
+        self._run(prepared, recorder, scale=scale, tokens=a, weights=b, out=result.data_ptr())
+        return result
+
+    def _prepare_kind(self, kind: Kind) -> PreparedCall:
+        if not kind.is_whole and kind.variant not in _ANY_ADDRESS:
+            kind = kind._replace(variant="split_k")
+        roles = kind.roles or self._roles(kind)
+        if kind.variant in ("specialised", "tuned"):
+            check_roles(roles, kind, self._library.warp_width)
+        arguments = self._arguments(
+            Shape(kind.num_tokens, kind.num_rows, kind.depth),
+            is_whole=int(kind.is_whole),
+            num_producers=roles.num_producers,
+            num_slots=roles.num_slots,
+        )
+        if kind.num_tokens * kind.num_rows == 0:
+            return self._prepare(arguments, [])
+        variant_idx = self._library.variants.index(f"{kind.variant}/{kind.max_tokens}")
+        num_tiles = -(-kind.num_rows // _TILE_ROWS)
+        num_blocks, num_warps = self._geometry(kind, roles, num_tiles)
+        grid = self._library.independent_grid(num_blocks, num_warps)
+        return self._prepare(arguments, [Launch(variant_idx, 0, arguments, grid)])
+
+    def _geometry(self, kind: Kind, roles: Roles, num_tiles: int) -> tuple[int, int]:
+        """Blocks, and warps of each."""
+        if kind.variant in ("specialised", "tuned"):
+            return num_tiles, roles.num_producers + roles.num_consumers + 1
+        most = 512 // self._library.warp_width
+        if kind.variant == "tiled":
+            num_warps = _CPU_WARPS if self.is_on_cpu else 4
+            return -(-num_tiles // num_warps), num_warps
+        num_warps = most if num_tiles < _FEW_TILES else most // 2
+        return num_tiles, _CPU_WARPS if self.is_on_cpu else num_warps
+
+    def _roles(self, kind: Kind) -> Roles:
+        num_slots = SLOTS[kind.max_tokens]
+        if kind.variant == "tuned" and not self.is_on_cpu:
+            return Roles(min(10, 512 // self._library.warp_width - 3), 2, num_slots)
+        return Roles(2, 1, min(2, num_slots))
+
+    def _check_arch(self) -> None:
+        archs = self.options.archs if self.options.target is not Target.CPU else ()
+        for arch in archs:
+            if arch.startswith("sm_") and int(arch[3:].rstrip("af")) < _MIN_SM:
+                raise ValueError(f"{arch} multiplies no fp8; skinny_gemm needs sm_89 or later")
+            if arch.startswith("gfx") and not arch.startswith(_FP8_ARCHS):
+                raise ValueError(f"{arch} multiplies no fp8; skinny_gemm needs gfx942 or gfx950")
+
+
+def check_roles(roles: Roles, kind: Kind, warp_width: int) -> None:
+    """Raise ValueError for roles that a block cannot have."""
+    most = 512 // warp_width - 1
+    num_slots = SLOTS[kind.max_tokens]
+    if roles.num_producers < 1 or not 1 <= roles.num_consumers <= 4:
+        raise ValueError(
+            f"{roles.num_producers} producers and {roles.num_consumers} consumers: give 1 or more and 1 to 4"
+        )
+    if roles.num_producers + roles.num_consumers > most:
+        raise ValueError(
+            f"{roles.num_producers} producers and {roles.num_consumers} consumers do not fit a block of 512 threads; "
+            f"give {most} in all"
+        )
+    if not 1 <= roles.num_slots <= num_slots:
+        raise ValueError(
+            f"a queue of {roles.num_slots} slots: shared memory holds 1 to {num_slots} for {kind.max_tokens} tokens"
+        )
+
+
+def check(
+    tokens: torch.Tensor,
+    weights: torch.Tensor,
+    scale: float,
+    variant: str,
+    fp8: torch.dtype,
+    device: str,
+) -> None:
+    """Raise TypeError or ValueError for a call that cannot be made."""
+    if tokens.dim() != 2 or weights.dim() != 2:
+        raise ValueError(
+            f"tokens and weights must have shapes [M, K] and [N, K], got {list(tokens.shape)} and {list(weights.shape)}"
+        )
+    if len(tokens) > MAX_TOKENS:
+        raise ValueError(f"{len(tokens)} tokens: a skinny GEMM has up to {MAX_TOKENS}")
+    check_tensor("tokens", tokens, fp8, tuple(tokens.shape), device)
+    check_tensor("weights", weights, fp8, (len(weights), tokens.shape[1]), device)
+    check_scale(scale)
+    if variant not in VARIANTS:
+        raise ValueError(f"variant {variant!r} is not known; choose one of {', '.join(VARIANTS)}")
+
+
+def check_out(out: torch.Tensor) -> None:
+    """Raise TypeError where the output is no fp16."""
+    import torch
+
+    if out.dtype != torch.float16:
+        raise TypeError(f"out must be torch.float16, got {out.dtype}")
+
+
+def allocate(tokens: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Room for the output."""
+    import torch
+
+    return tokens.new_empty((len(tokens), len(weights)), dtype=torch.float16)

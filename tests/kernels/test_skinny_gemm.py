@@ -1,0 +1,144 @@
+"""skinny_gemm on the CPU target and as gfx942 machine code: within the error of fp32 accumulation of float64."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from single_gpu import FP8_TYPES, at_offset, cpu_options, poisoned
+from widths import IS_CPU_TARGET, WARP_WIDTHS
+
+from instrumented_kernels.skinny_gemm import Plan, Roles
+from instrumented_kernels.skinny_gemm.plan import SLOTS, VARIANTS
+from kprof.recording.record import session
+from kprof.recording.recorder import Recorder
+from kprof.trace import Trace
+
+# M, N, K: tails everywhere, no depth, more chunks than the queue has slots.
+SHAPES = [(1, 16, 64), (3, 40, 300), (9, 17, 80), (32, 33, 16), (2, 5, 0), (0, 5, 64), (8, 20, 800)]
+# Of a sum of products of magnitudes: fp32 adds K of them, fp16 rounds once.
+SUM_ERROR = 2.0**-23
+ROUNDING = 2.0**-11
+
+
+@cache
+def plan_of(warp_width: int, fp8: torch.dtype) -> Plan:
+    return Plan(options=cpu_options(warp_width, fp8))
+
+
+def fp8_values(rows: int, columns: int, fp8: torch.dtype, offset: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(rows * 1000 + columns)
+    return at_offset(torch.randn(rows, columns, generator=generator).to(fp8), offset)
+
+
+def check_call(plan: Plan, tokens: torch.Tensor, weights: torch.Tensor, **how: object) -> None:
+    scale = 0.37
+    wanted = scale * tokens.double() @ weights.double().t()
+    size = scale * tokens.double().abs() @ weights.double().abs().t()
+    with poisoned(tuple(wanted.shape), torch.float16, offset=1) as out:
+        plan(tokens, weights, scale, out=out, **how)  # type: ignore[arg-type]
+        limit = ROUNDING * wanted.abs() + tokens.shape[1] * SUM_ERROR * size + 2.0**-25
+        assert bool(((out.double() - wanted).abs() <= limit).all())
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("fp8", FP8_TYPES)
+@pytest.mark.parametrize("warp_width", WARP_WIDTHS)
+def test_within_the_error_of_fp32(warp_width: int, fp8: torch.dtype, variant: str) -> None:
+    plan = plan_of(warp_width, fp8)
+    for m, n, k in SHAPES:
+        check_call(plan, fp8_values(m, k, fp8), fp8_values(n, k, fp8), variant=variant)
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("offset", [1, 4])
+def test_any_address(variant: str, offset: int) -> None:
+    plan, fp8 = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1]), FP8_TYPES[-1]
+    check_call(plan, fp8_values(5, 96, fp8, offset), fp8_values(20, 96, fp8), variant=variant)
+    check_call(plan, fp8_values(5, 96, fp8), fp8_values(20, 96, fp8, offset), variant=variant)
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("roles", [(1, 1, 1), (1, 3, 2), (4, 1, 3), (3, 2, 3)])
+@pytest.mark.parametrize("num_tokens", [8, 16, 32])
+def test_any_roles(num_tokens: int, roles: tuple[int, int, int]) -> None:
+    plan, fp8 = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1]), FP8_TYPES[-1]
+    tokens, weights = fp8_values(num_tokens, 1040, fp8), fp8_values(16, 1040, fp8)
+    check_call(plan, tokens, weights, variant="specialised", roles=Roles(*roles))
+
+
+@pytest.mark.skipif(not IS_CPU_TARGET, reason="schedules are the CPU target's")
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_any_order_of_threads(seed: int) -> None:
+    fp8 = FP8_TYPES[0]
+    plan = Plan(options=cpu_options(32, fp8), schedule_seed=seed)
+    tokens, weights = fp8_values(7, 1500 // 16 * 16, fp8), fp8_values(30, 1500 // 16 * 16, fp8)
+    check_call(plan, tokens, weights, variant="specialised", roles=Roles(3, 2, 2))
+
+
+@pytest.mark.amd
+def test_numbers_that_are_none() -> None:
+    plan, fp8 = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1]), FP8_TYPES[-1]
+    tokens, weights = torch.ones(3, 64).to(fp8), torch.ones(16, 64).to(fp8)
+    weights[4, 9] = float("nan")
+    for variant in VARIANTS:
+        out = plan(tokens, weights, variant=variant)
+        assert bool(out[:, 4].isnan().all())
+        assert int(out.isnan().sum()) == 3
+
+
+def test_too_large_for_fp16_is_infinite() -> None:
+    plan, fp8 = plan_of(32, torch.float8_e4m3fn), torch.float8_e4m3fn
+    tokens, weights = torch.full((1, 64), 200.0).to(fp8), torch.full((1, 64), -200.0).to(fp8)
+    assert float(plan(tokens, weights)) == float("-inf")
+
+
+def test_bad_calls_are_refused_before_any_launch() -> None:
+    plan = plan_of(32, torch.float8_e4m3fn)
+    x, w = fp8_values(4, 64, plan.fp8), fp8_values(16, 64, plan.fp8)
+    before = plan._num_calls
+    for error, sentence, arguments in [
+        (ValueError, "the fp8 scale is 0", (x, w, 0.0)),
+        (ValueError, "33 tokens: a skinny GEMM has up to 32", (fp8_values(33, 64, plan.fp8), w)),
+        (TypeError, "tokens must be torch.float8_e4m3fn", (x.half(), w)),
+        (TypeError, "weights must be torch.float8_e4m3fn", (x, w.to(torch.float8_e4m3fnuz))),
+        (ValueError, r"weights must have shape \[16, 64\], got \[16, 32\]", (x, w[:, :32])),
+        (ValueError, r"shapes \[M, K\] and \[N, K\]", (x[0], w)),
+    ]:
+        with pytest.raises(error, match=sentence):
+            plan(*arguments)
+    for roles, sentence in [
+        (Roles(0, 1, 2), "0 producers and 1 consumers: give 1 or more"),
+        (Roles(14, 2, 2), "do not fit a block of 512 threads; give 15 in all"),
+        (Roles(2, 1, 9), "a queue of 9 slots: shared memory holds 1 to 6 for 8 tokens"),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            plan(x, w, variant="specialised", roles=roles)
+    with pytest.raises(TypeError, match=r"out must be torch\.float16"):
+        plan(x, w, out=torch.empty(4, 16))
+    assert plan._num_calls == before
+    assert SLOTS[8] == 6
+
+
+@pytest.mark.amd
+def test_what_is_recorded(tmp_path: Path) -> None:
+    """Every chunk is loaded once and waited for once; warps have the roles that were asked for."""
+    plan, fp8 = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1]), FP8_TYPES[-1]
+    tokens, weights = fp8_values(4, 2048, fp8), fp8_values(32, 2048, fp8)
+    with session(tmp_path / "run.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
+        plan(tokens, weights, variant="specialised", roles=Roles(2, 1, 2), recorder=recorder)
+        recorder.close()
+    rows = Trace.open(tmp_path / "run.kprof").frame(
+        "SELECT region, count(*) AS n, count(DISTINCT warp) AS warps, sum(slot) AS slots FROM events GROUP BY ALL"
+    )
+    found = {row.region: (row.n, row.warps, row.slots) for row in rows.itertuples()}
+    num_chunks, num_blocks = 2048 // 256, 2
+    total = num_blocks * sum(range(num_chunks))
+    assert found["load-weights"] == (num_blocks * num_chunks, 2, total)
+    assert found["load-tokens"] == (num_blocks * num_chunks, 1, total)
+    assert found["wait-weights"] == found["multiply"] == (num_blocks * num_chunks, 1, total)
