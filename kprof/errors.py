@@ -17,10 +17,12 @@
     ├── ClockError             a number that needs aligned clocks, without alignment
     ├── ClusterError           a Dask cluster that cannot be reached or fails
     ├── ExportError            an output that cannot be written
+    │   └── UnknownFormatError     a suffix that names no format
     ├── ViewError              a trace that cannot be shown
     └── SelectionError         a selection or query that does not parse, or selects nothing known
 
-The CLI prints the message on one line and exits with 1. Mistakes of our own are assertions.
+The CLI prints the message on one line and exits with 1, with 2 for what was typed wrong (UnknownFormatError,
+SelectionError). Mistakes of our own are assertions.
 """
 
 from __future__ import annotations
@@ -106,9 +108,17 @@ class ExportError(KprofError):
     """An output file cannot be written."""
 
 
+class UnknownFormatError(ExportError):
+    """The name of an output file does not say a format that kprof writes."""
+
+    exit_code = 2
+
+
 class ViewError(KprofError):
     """The trace cannot be shown: no such file, or a port that cannot be used."""
 
 
 class SelectionError(KprofError):
     """A selection or query does not parse or names something unknown."""
+
+    exit_code = 2

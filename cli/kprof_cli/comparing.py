@@ -9,8 +9,8 @@ import typer
 
 from kprof.capture.output import refuse_existing
 from kprof.trace.selection import SelectionText
-from kprof_cli.options import ForceOption, JsonOption, PageOption, selecting
-from kprof_cli.output import note, print_json_text, show
+from kprof_cli.options import ForceOption, GithubOption, JsonOption, PageOption, selecting
+from kprof_cli.output import note, print_json_text, say, show, stop_for
 from kprof_cli.reading import open_trace
 
 
@@ -37,6 +37,14 @@ def diff(
     ] = None,
     output: PageOption = None,
     is_json: JsonOption = False,
+    is_github: GithubOption = False,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Exit with 3 when this holds: 'slower', or 'slower>5%' to allow 5 %.",
+            show_default=False,
+        ),
+    ] = None,
     has_all_rows: Annotated[
         bool, typer.Option("--all", help="Print the rows that did not change, too.")
     ] = False,
@@ -51,10 +59,14 @@ def diff(
         refuse_existing(output, force=force)
     sides = (base, *(more_base or ())), (candidate, *(more_candidates or ()))
     built = reports.build_diff(*([open_trace(run, selection) for run in side] for side in sides))
+    missed = reports.check_diff(built, fail_on or [])
     if output is not None:
         reports.write_diff_html(built, output, force=force)
         note(f"wrote {output}; open it in a browser, it needs no internet")
     if is_json:
         print_json_text(reports.diff_to_json(built).decode())
+    elif is_github:
+        say(reports.render_diff_markdown(built), keep="\n")
     elif output is None:
         show(reports.render_diff_terminal(built, all_rows=has_all_rows))
+    stop_for(missed)

@@ -39,7 +39,6 @@ app = typer.Typer(
     "why.",
     epilog="Start with: kprof demo",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -16,6 +16,12 @@ RunArgument = Annotated[
     Path, typer.Argument(metavar="RUN", help="A capture, such as run.kprof.", show_default=False)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+GithubOption = Annotated[
+    bool,
+    typer.Option(
+        "--github", help="Print Markdown, for $GITHUB_STEP_SUMMARY or a comment on a pull request."
+    ),
+]
 ForceOption = Annotated[bool, typer.Option("--force", "-f", help="Replace an output that exists.")]
 OutputOption = Annotated[Path, typer.Option("-o", "--output", help="The capture to write.")]
 LimitOption = Annotated[int, typer.Option(min=0, help="Print at most this many rows; 0 for all.")]

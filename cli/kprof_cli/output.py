@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from kprof.capture.printable import printable, printable_json
@@ -25,9 +27,29 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
 
+    from kprof.report.bars import MissedBar
+
+EXIT_BAR_MISSED: Final = 3
+# Grows when a field of any command's JSON changes its meaning or goes away; docs/json.md describes the fields.
+JSON_SCHEMA_VERSION: Final = 1
 # Wide enough for every table of ours: a pipe has no width, and cutting cells would lose numbers.
 _PIPE_WIDTH: Final = 250
+# What tables of results are fitted to where nobody says how wide the terminal is.
+_DEFAULT_WIDTH: Final = 80
 _UNLIMITED: Final = 10_000
+# Columns of tables that go first where the terminal is too narrow for all.
+_DISPENSABLE: Final[tuple[str, ...]] = (
+    "violations_beyond_bound",
+    "violations",
+    "waiting_blocks",
+    "blocks",
+    "bound",
+    "p99",
+    "p95",
+    "median",
+    "category",
+    "max",
+)
 _TIME_UNITS: Final = ((1e10, 1e9, "s"), (1e7, 1e6, "ms"), (1e4, 1e3, "us"), (0, 1, "ns"))
 
 
@@ -40,9 +62,19 @@ def console(*, is_error: bool = False) -> Console:
     return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
 
 
-def say(line: str = "") -> None:
-    """Print one line, whatever is in it."""
-    _emit(printable(line), sys.stdout)
+def say(text: str = "", *, keep: str = "") -> None:
+    """Print one line, whatever is in it; control characters in `keep` stay as they are."""
+    _emit(printable(text, keep=keep), sys.stdout)
+
+
+def stop_for(missed: Sequence[MissedBar]) -> None:
+    """End the command with EXIT_BAR_MISSED where a `--fail-on` held, and say which."""
+    import typer
+
+    for bar in missed:
+        note(bar.sentence)
+    if missed:
+        raise typer.Exit(EXIT_BAR_MISSED)
 
 
 def note(text: str) -> None:
@@ -56,9 +88,14 @@ def _emit(text: str, stream: TextIO) -> None:
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
-def print_json(value: Any) -> None:
-    """Print JSON; numpy scalars and timestamps become plain values, NaN becomes null."""
-    print_json_text(json.dumps(_plain(value), indent=1, allow_nan=False))
+def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
+    """Print an object of the schema that docs/json.md describes; a sequence becomes its `rows`.
+
+    numpy scalars, decimals and timestamps become plain values, NaN becomes null.
+    """
+    document = value if isinstance(value, Mapping) else {"rows": value}
+    versioned = {"schema_version": JSON_SCHEMA_VERSION} | dict(document)
+    print_json_text(json.dumps(_plain(versioned), indent=1, allow_nan=False))
 
 
 def print_json_text(text: str) -> None:
@@ -96,8 +133,39 @@ def print_frame(
         return
     unit = _common_unit(values) if has_one_unit else None
     columns = [_readable(name, cells, unit) for name, cells in values.items()]
+    # The columns of a matrix are of one kind: all of them, in lines that wrap.
+    columns, left_out = (columns, []) if has_one_unit else _fitting(columns, limit)
     readable = list(zip(*(cells for _, cells in columns), strict=True))
     print_rows([header for header, _ in columns], readable, limit=limit)
+    if left_out:
+        say(
+            f"left out for lack of width: {', '.join(left_out)}; a wider terminal or --json has them"
+        )
+
+
+Column = tuple[str, list[Any]]
+
+
+def _fitting(columns: list[Column], limit: int) -> tuple[list[Column], list[str]]:
+    """The columns that fit the terminal, and the names of the others; the most dispensable go first."""
+    available = shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns
+    left_out = []
+    names = [name for name, _ in columns]
+    candidates = [name for name in _DISPENSABLE if name in names]
+    candidates += [name for name in reversed(names[1:]) if name not in candidates]
+    for name in candidates:
+        if sum(_column_width(column, limit) for column in columns) <= available:
+            break
+        columns = [column for column in columns if column[0] != name]
+        left_out.append(name)
+    return columns, [name for name in names if name in left_out]
+
+
+def _column_width(column: Column, limit: int) -> int:
+    """Characters of a column in a table of print_rows, with the space beside it."""
+    name, cells = column
+    shown = cells[:limit] if limit else cells
+    return 3 + max(len(printable(str(cell))) for cell in (name, *shown))
 
 
 def print_rows(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, limit: int = 0) -> None:
@@ -244,6 +312,8 @@ def _plain(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | int | bool):
         return value
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
     if hasattr(value, "item"):
         return _plain(value.item())
     return str(value)

@@ -15,6 +15,7 @@ from kprof.trace.selection import SelectionText
 from kprof_cli.options import (
     DaskOption,
     ForceOption,
+    GithubOption,
     JsonOption,
     LimitOption,
     PageOption,
@@ -29,7 +30,9 @@ from kprof_cli.output import (
     print_json_text,
     print_rows,
     progress_bar,
+    say,
     show,
+    stop_for,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +55,6 @@ BarsOption = Annotated[
         show_default=False,
     ),
 ]
-_EXIT_BAR_MISSED = 3
 # A matrix wider than that is for machines.
 _MAX_COLUMNS = 256
 
@@ -181,7 +183,8 @@ def waits(
     elif by is WaitsKey.SENDER:
         frame = analysis.late_sender(summary)
     else:
-        frame = analysis.waits(summary, by=by.value)
+        waits_by = analysis.waits(summary, by=by.value)
+        frame = waits_by.sort_values("wait_ns", ascending=False, kind="stable")
     print_frame(frame, is_json=is_json, limit=limit, has_one_unit=by is WaitsKey.MATRIX)
 
 
@@ -237,6 +240,7 @@ def report(
     output: PageOption = None,
     has_trace: TraceOption = True,
     is_json: JsonOption = False,
+    is_github: GithubOption = False,
     fail_on: BarsOption = None,
     force: ForceOption = False,
     dask: DaskOption = None,
@@ -264,9 +268,8 @@ def report(
         note(f"wrote {output}; open it in a browser, it needs no internet")
     if is_json:
         print_json_text(reports.to_json(built).decode())
+    elif is_github:
+        say(reports.render_markdown(built), keep="\n")
     elif output is None:
         show(reports.render_terminal(built))
-    for bar in missed:
-        note(bar.sentence)
-    if missed:
-        raise typer.Exit(_EXIT_BAR_MISSED)
+    stop_for(missed)

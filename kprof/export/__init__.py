@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from kprof.errors import ExportError
+from kprof.errors import ExportError, UnknownFormatError
 from kprof.export.model import ExportSummary, GuestLine, GuestSlice
 from kprof.trace.limits import MAX_SLICES
 
@@ -76,7 +76,9 @@ def _writer_for(path: Path) -> Callable[[IO[bytes]], Writer]:
         from kprof.export.chrome import ChromeWriter
 
         return ChromeWriter
-    raise ExportError(f"{path} has no format that kprof writes; use one of {', '.join(SUFFIXES)}")
+    raise UnknownFormatError(
+        f"{path} has no format that kprof writes; use one of {', '.join(SUFFIXES)}"
+    )
 
 
 def _ignore(_: float) -> None:

@@ -1,6 +1,6 @@
 """The report of a run: built once from a trace, shown in a terminal, as an HTML page or as JSON."""
 
-from kprof.report.bars import MissedBar, check_bars, metric_names
+from kprof.report.bars import MissedBar, check_bars, check_diff, metric_names
 from kprof.report.difference import (
     DIFF_SCHEMA_VERSION,
     DiffReport,
@@ -11,6 +11,7 @@ from kprof.report.difference import (
 )
 from kprof.report.embedded import EmbeddedTrace, embed
 from kprof.report.machine import SCHEMA_VERSION, to_json
+from kprof.report.markdown import render_diff_markdown, render_markdown
 from kprof.report.model import Report, build, build_from
 from kprof.report.page import write_html
 from kprof.report.terminal import render_terminal
@@ -26,10 +27,13 @@ __all__ = [
     "build_diff",
     "build_from",
     "check_bars",
+    "check_diff",
     "diff_to_json",
     "embed",
     "metric_names",
+    "render_diff_markdown",
     "render_diff_terminal",
+    "render_markdown",
     "render_terminal",
     "to_json",
     "write_diff_html",

@@ -5,6 +5,8 @@
     UNIT       = ns us ms s (for times)  % (for shares)
 
 An expression says what is NOT acceptable. It is parsed, never evaluated as code.
+
+Of a comparison (`kprof diff`) there is `slower`, or `slower>5%` for calls and launches that take over 5 % longer.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from kprof.analysis.comparison import CALL, LAUNCH
 from kprof.errors import ClockError, SelectionError
 
 if TYPE_CHECKING:
+    from kprof.report.difference import DiffReport
     from kprof.report.model import Report
 
 _OPERATORS: Final[dict[str, Callable[[float, float], bool]]] = {
@@ -31,6 +35,9 @@ _UNITS: Final = {"": 1.0, "%": 0.01, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _EXPRESSION: Final = re.compile(
     r"^\s*([A-Za-z_][\w.]*)\s*(<=|>=|==|<|>)\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*(%|ns|us|ms|s)?\s*$"
 )
+
+
+_SLOWER: Final = re.compile(r"^\s*slower\s*(?:>\s*([0-9]+(?:\.[0-9]*)?)\s*%)?\s*$")
 
 
 @dataclass(frozen=True)
@@ -170,3 +177,35 @@ _METRICS: Final[dict[str, _Metric]] = {
         lambda report: float(sum(doubt.is_grave for doubt in report.found.doubts)), "doubts"
     ),
 }
+
+
+def check_diff(report: DiffReport, expressions: Sequence[str]) -> list[MissedBar]:
+    """The calls and launches that became slower, beyond noise, by more than an expression allows.
+
+    Raises SelectionError for an expression that is not `slower` or `slower>5%`.
+    """
+    limits = {expression: _slower_limit(expression) for expression in expressions}
+    rows = report.table[
+        (report.table["verdict"] == "slower") & report.table["level"].isin([CALL, LAUNCH])
+    ].to_dict("records")
+    return [
+        MissedBar(expression, _what_changed(row), float(row["change_share"]))
+        for expression, limit in limits.items()
+        for row in rows
+        if row["change_share"] > limit
+    ]
+
+
+def _slower_limit(expression: str) -> float:
+    match = _SLOWER.match(expression)
+    if match is None:
+        raise SelectionError(
+            f"--fail-on {expression!r} does not parse; write slower, or slower>5% to allow 5 %"
+        )
+    return float(match[1] or 0) / 100
+
+
+def _what_changed(row: dict[Any, Any]) -> str:
+    if row["level"] == CALL:
+        return "the change of a call"
+    return f"the change of a launch of {row['kernel'] or 'the kernel'}"

@@ -98,7 +98,7 @@ def test_a_selection_that_cannot_be_read_is_one_line(
     kprof, small, tmp_path, command, option, value, sentence
 ):
     result = kprof(*arguments(command, small, tmp_path), option, value)
-    assert result.code == 1
+    assert result.code == 2
     assert sentence in result.error_line
 
 
@@ -122,7 +122,7 @@ def test_a_folder_that_does_not_exist_is_said_before_the_work_is_done(
 @pytest.mark.parametrize("sql", ["SELEC 1", "SELECT nothing", "SELECT * FROM '/etc/passwd'", ""])
 def test_a_query_that_is_refused_is_one_line(kprof, small, sql):
     result = kprof("query", small, sql)
-    assert result.code == 1
+    assert result.code == 2
     assert "query" in result.error_line
 
 

@@ -62,7 +62,7 @@ def test_times_blocks_and_ranks_are_the_real_ones(kprof, imported):
     query = """SELECT count(*) AS n, count(DISTINCT rank) AS ranks, min(block) AS low, max(block) AS high,
         min(duration_ns) FILTER (region = 'dispatch-recv') AS recv_ns,
         max(duration_ns) FILTER (region = 'dispatch-send') AS send_ns FROM events"""
-    (row,) = json.loads(kprof("query", imported, query, "--json").out)
+    (row,) = json.loads(kprof("query", imported, query, "--json").out)["rows"]
     num_tokens = NUM_RANKS * (NUM_BLOCKS + 2 * NUM_BLOCKS // NUM_RANKS)
     assert row == {
         "n": 2 * num_tokens + 2 * NUM_RANKS * NUM_BLOCKS,

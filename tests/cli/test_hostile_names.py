@@ -141,5 +141,5 @@ def test_a_matrix_that_nobody_could_read_is_for_machines(kprof, small):
     shown = kprof("waits", small, "--by", "matrix")
     assert "the 256 ranks that were waited for longest, of 1,000" in shown.err
     assert shown.out.count("for_rank_") == 256
-    (row, *_) = json.loads(kprof("waits", small, "--by", "matrix", "--json").out)
+    (row, *_) = json.loads(kprof("waits", small, "--by", "matrix", "--json").out)["rows"]
     assert len(row) == 1001

@@ -40,7 +40,9 @@ def table(tmp_path):
 def events(kprof, run):
     columns = "rank, block, region, start_ns, duration_ns"
     query = f"SELECT {columns} FROM events ORDER BY rank, start_ns"
-    return [tuple(row.values()) for row in json.loads(kprof("query", run, query, "--json").out)]
+    return [
+        tuple(row.values()) for row in json.loads(kprof("query", run, query, "--json").out)["rows"]
+    ]
 
 
 def test_classic_buffers_become_a_capture(kprof, buffers, tmp_path):
@@ -52,7 +54,7 @@ def test_classic_buffers_become_a_capture(kprof, buffers, tmp_path):
     assert f"{run}: 4 events of 2 ranks" in result.out
     assert result.out.splitlines()[-1] == f"next     kprof report {run}"
     assert events(kprof, run)[:2] == [(0, 3, "send", 2000, 100), (0, 4, "recv", 2200, 140)]
-    waits = json.loads(kprof("waits", run, "--json").out)
+    waits = json.loads(kprof("waits", run, "--json").out)["rows"]
     assert [row["wait_ns"] for row in waits] == [140, 140]
     assert "within 100 ns" in kprof("info", run).out
 

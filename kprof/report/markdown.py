@@ -1,0 +1,78 @@
+"""The report and the comparison as Markdown: for the step summary of a GitHub workflow, or a comment.
+
+Names come from captures, so every character that Markdown or HTML gives a meaning is escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kprof.analysis.wording import duration, percent
+from kprof.capture.printable import printable
+
+if TYPE_CHECKING:
+    from kprof.analysis import Finding
+    from kprof.report.difference import DiffReport
+    from kprof.report.model import Report
+
+_MAX_ROWS: Final = 12
+# A backslash before any of these is the character itself.
+_MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~&@$:])")
+
+
+def render_markdown(report: Report) -> str:
+    """Verdict, efficiency and findings."""
+    lines = [f"### kprof: {_text(report.verdict)}", ""]
+    lines += [_text(report.remedy), ""] if report.remedy else []
+    lines += [_text(report.size), ""]
+    if report.findings:
+        rows = [_finding(number, each) for number, each in enumerate(report.findings, start=1)]
+        lines += _table(("#", "", "finding", "cost per block", "what would help"), rows)
+    return "\n".join(lines) + "\n"
+
+
+def render_diff_markdown(report: DiffReport) -> str:
+    """Verdict and what changed, the largest changes of calls and launches first."""
+    changed = report.table[report.table["verdict"].isin(["slower", "faster"])]
+    lines = [f"### kprof diff: {_text(report.verdict)}", ""]
+    if len(changed):
+        rows = [
+            (
+                row["verdict"],
+                _text(row["kernel"] or "all kernels"),
+                _text(row["region"] or row["level"]),
+                duration(row["base_ns"]),
+                duration(row["candidate_ns"]),
+                f"{row['change_share']:+.1%}",
+            )
+            for row in changed.to_dict("records")
+        ]
+        lines += _table(("", "kernel", "what", "base", "candidate", "change"), rows)
+    return "\n".join(lines) + "\n"
+
+
+def _finding(number: int, finding: Finding) -> tuple[str, ...]:
+    cost = f"{duration(finding.cost_ns)} ({percent(finding.share)})" if finding.cost_ns > 0 else ""
+    return (
+        str(number),
+        finding.severity.value,
+        _text(finding.sentence),
+        cost,
+        _text(finding.remedy),
+    )
+
+
+def _table(headers: Sequence[str], rows: Sequence[Iterable[str]]) -> list[str]:
+    lines = [" | ".join(headers), " | ".join("---" for _ in headers)]
+    lines += [" | ".join(row) for row in rows[:_MAX_ROWS]]
+    left_out = len(rows) - _MAX_ROWS
+    return [f"| {line} |" for line in lines] + (
+        ["", f"{left_out} more rows are left out."] if left_out > 0 else []
+    )
+
+
+def _text(text: str) -> str:
+    """One line of text, with nothing in it that Markdown or HTML would act upon."""
+    return _MARKUP.sub(r"\\\1", printable(" ".join(text.split())))

@@ -1,0 +1,191 @@
+"""What the command line promises to scripts and shells: numbers, widths, exit codes, completion, Markdown."""
+
+# Fixtures of conftest.py need no annotations here.
+# mypy: disable-error-code="no-untyped-def"
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kprof.report import DiffReport, render_diff_markdown
+from synthetic import TraceBuilder, write_trace
+
+ROOT = Path(__file__).parents[2]
+TRACE = ROOT / "traces/all_reduce-oneshot-4xH200.kprof"
+JSON_COMMANDS = {
+    "info": (),
+    "stats": (),
+    "waits": (),
+    "query": ("SELECT 1 AS one",),
+    "report": (),
+    "explain": (),
+}
+
+
+def test_sums_are_numbers(kprof, small):
+    sql = "SELECT sum(duration_ns) AS total, avg(duration_ns) AS mean, 1.5::DECIMAL(4, 2) AS c FROM events"
+    (row,) = json.loads(kprof("query", small, sql, "--json").out)["rows"]
+    assert isinstance(row["total"], int)
+    assert isinstance(row["mean"], float)
+    assert row["c"] == 1.5
+
+
+@pytest.mark.parametrize("command", JSON_COMMANDS)
+def test_json_says_its_version_and_the_docs_name_its_fields(kprof, small, command):
+    document = json.loads(kprof(command, small, *JSON_COMMANDS[command], "--json").out)
+    assert document["schema_version"] == 1
+    (described,) = re.findall(
+        rf"^\| `kprof {command}` \| (.*) \|$", (ROOT / "docs/json.md").read_text(), re.M
+    )
+    if command in ("stats", "waits"):
+        fields = set(document["rows"][0])
+    elif command == "info":
+        fields = {"path", "size_bytes", "losses", "causality", "ranks", "alignment", "command"}
+        assert fields <= set(document)
+    elif command == "explain":
+        fields = {"findings", "limits"}
+        assert fields <= set(document)
+    else:
+        fields = set(document) - {"schema_version"}
+    assert fields <= set(re.findall(r"\w+", described))
+
+
+@pytest.mark.parametrize("by", ["rank", "block", "peer"])
+def test_waits_come_by_their_length(kprof, skewed, by):
+    rows = json.loads(kprof("waits", skewed, "--by", by, "--json").out)["rows"]
+    lengths = [row["wait_ns"] for row in rows]
+    assert lengths == sorted(lengths, reverse=True)
+    assert len(set(lengths)) > 1
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+@pytest.mark.parametrize(
+    "line", [["stats"], ["waits", "--by", "sender"], ["stats", "--by", "block"]]
+)
+def test_a_table_fits_or_says_what_it_leaves_out(kprof, monkeypatch, line, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    out = kprof(line[0], TRACE, *line[1:]).out
+    rows = json.loads(kprof(line[0], TRACE, *line[1:], "--json").out)["rows"]
+    table, _, rest = out.partition("left out for lack of width: ")
+    assert max(map(len, table.splitlines())) <= columns
+    left_out = set(rest.partition(";")[0].split(", ")) if rest else set()
+    names = {name.removesuffix("_ns") for name in rows[0]}
+    assert set(table.split("\n")[1].split()) | left_out == names
+    assert bool(left_out) == (columns < 200)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["stats", TRACE, "--ranks", "x"],
+        ["stats", TRACE, "--launches", "999"],
+        ["query", TRACE, "SELEC"],
+        ["report", TRACE, "--fail-on", "nonsense"],
+        ["diff", TRACE, TRACE, "--fail-on", "nonsense"],
+        ["view", TRACE, "--finding", "nonsense", "--no-open", "--timeout", "0.1"],
+        ["export", TRACE, "-o", "trace.nonsense"],
+    ],
+    ids=lambda line: line[0],
+)
+def test_what_is_typed_wrong_exits_with_2(kprof, line):
+    result = kprof(*line)
+    assert result.code == 2, result
+    assert result.error_line
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands_and_options(shell):
+    for typed, expected in (("kprof wai", "waits"), ("kprof export --max", "--max-slices")):
+        found = completions(shell, typed)
+        assert expected in found, (shell, typed, found)
+
+
+def completions(shell: str, typed: str) -> str:
+    """What `kprof` tells the shell, asked as the script of --show-completion asks it."""
+    asked = {
+        "bash": {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))},
+        "zsh": {"_TYPER_COMPLETE_ARGS": typed},
+        "fish": {"_TYPER_COMPLETE_ARGS": typed, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }[shell]
+    ended = subprocess.run(
+        [sys.executable, "-m", "kprof_cli"],
+        env=os.environ | asked | {"_KPROF_COMPLETE": f"complete_{shell}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.stdout
+
+
+def test_the_report_for_github_is_a_table_of_findings(kprof, skewed):
+    report = json.loads(kprof("report", skewed, "--json").out)
+    result = kprof("report", skewed, "--github")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert lines[0].startswith("### kprof: ")
+    rows = [line for line in lines if re.match(r"\| \d+ \|", line)]
+    assert len(rows) == len(report["findings"])
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == 6 for row in rows)
+    unescaped = re.sub(r"\\(.)", r"\1", rows[0])
+    assert report["findings"][0]["sentence"] in unescaped
+
+
+def test_names_in_markdown_are_text(kprof, small):
+    """The capture has a region called <script>alert(1)</script>."""
+    sides = ("before",), ("after",)
+    table = diff_of("![x](http://evil) | <b>", 1000, 2000).table
+    drawn = render_diff_markdown(DiffReport(*sides, "verdict", table))
+    assert not re.search(r"(?<!\\)<|(?<!\\)!\[|\]\(", drawn)
+    assert "<script>" not in kprof("report", small, "--github").out
+
+
+def diff_of(kernel: str, *lengths_ns: int) -> DiffReport:
+    from kprof.report import build_diff
+
+    return build_diff(*([run_of(kernel, length).trace()] for length in lengths_ns))
+
+
+def run_of(kernel: str, length_ns: int) -> TraceBuilder:
+    build = TraceBuilder('REGION(R_COPY, "copy", compute)', 1)
+    for launch in range(6):
+        build.launch(launch, kernel, num_blocks=1)
+        build.span(
+            rank=0,
+            launch=launch,
+            region="copy",
+            start_ns=100_000 * launch,
+            duration_ns=length_ns + launch,
+        )
+    return build
+
+
+@pytest.mark.parametrize(("bar", "code"), [("slower", 3), ("slower>5%", 3), ("slower > 12 %", 0)])
+def test_a_comparison_fails_when_something_became_slower(kprof, tmp_path, bar, code):
+    base = write_trace(run_of("k", 10_000).trace(), tmp_path / "base.kprof").path
+    slower = write_trace(run_of("k", 11_000).trace(), tmp_path / "slower.kprof").path
+    result = kprof("diff", base, slower, "--fail-on", bar, "--github")
+    assert result.code == code
+    assert "| slower | k |" in result.out
+    assert ("the change of a launch of k is 0.0999" in result.err) == (code == 3)
+    assert kprof("diff", slower, base, "--fail-on", bar).code == 0
+
+
+def test_the_workflow_in_the_docs_uses_what_there_is():
+    text = (ROOT / "docs/github-workflow.yml").read_text()
+    text = text.replace("\\\n", " ")
+    for command in re.findall(r"kprof (record|report|diff) ([^>\n]*)", text):
+        options = set(re.findall(r"(--[a-z-]+)", command[1].partition(" -- ")[0]))
+        shown = subprocess.run(
+            [sys.executable, "-m", "kprof_cli", command[0], "--help"],
+            env=os.environ | {"COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        assert options <= set(re.findall(r"--[a-z-]+", shown)), command
