@@ -13,6 +13,7 @@ import typer
 
 from kprof.capture.output import refuse_existing
 from kprof.errors import ExportError, SelectionError
+from kprof.export.model import By
 from kprof.trace.limits import MAX_EVENTS_TO_DRAW_FINDINGS, MAX_SLICES
 from kprof.trace.selection import SelectionText
 from kprof_cli.options import ForceOption, JsonOption, RunArgument, selecting
@@ -65,6 +66,13 @@ ViewedArgument = Annotated[
         metavar="RUN", help="A capture, or a trace that was exported.", show_default=False
     ),
 ]
+ByOption = Annotated[
+    By,
+    typer.Option(
+        "--by",
+        help="What the tracks of a rank are: blocks, the processors (SM, CU) that they ran on, or roles of warps.",
+    ),
+]
 PortOption = Annotated[
     int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0 takes a free one.")
 ]
@@ -114,6 +122,7 @@ def export(
     torch: TorchOption = None,
     is_without_torch: NoTorchOption = False,
     has_findings: FindingsOption = None,
+    by: ByOption = By.BLOCK,
     is_json: JsonOption = False,
     force: ForceOption = False,
     *,
@@ -134,6 +143,7 @@ def export(
             force=force,
             max_slices=max_slices or None,
             torch_traces=() if is_without_torch else torch_traces,
+            by=by,
             progress=functools.partial(progress, f"writing {output.name}"),
         )
     for notice in summary.notices:
@@ -159,6 +169,7 @@ def view(
     expand: ExpandOption = None,
     finding: FindingOption = None,
     has_findings: FindingsOption = None,
+    by: ByOption = By.BLOCK,
     *,
     selection: SelectionText,
 ) -> None:
@@ -169,7 +180,7 @@ def view(
         file, link = run, viewer.DeepLink()
         if not run.is_file():
             file = Path(scratch) / f"{run.resolve().stem}.pftrace"
-            link = _write_to_view(run, selection, file, finding, has_findings)
+            link = _write_to_view(run, selection, file, finding, has_findings, by)
         elif finding is not None:
             raise SelectionError(
                 f"--finding needs the capture, and {run} is a file that was exported; "
@@ -189,7 +200,12 @@ def view(
 
 
 def _write_to_view(
-    run: Path, selection: SelectionText, file: Path, which: str | None, has_findings: bool | None
+    run: Path,
+    selection: SelectionText,
+    file: Path,
+    which: str | None,
+    has_findings: bool | None,
+    by: By,
 ) -> DeepLink:
     """Export what is to be seen of a capture, and return the link that opens it there."""
     from kprof.report import in_trace
@@ -202,8 +218,12 @@ def _write_to_view(
     with progress_bar() as progress:
         tell = functools.partial(progress, f"writing {file.name}")
         if shown is None:
-            return write_opening(trace, file, found, torch_traces=torch_traces, progress=tell)
-        link = write_around(trace, file, found, shown, torch_traces=torch_traces, progress=tell)
+            return write_opening(
+                trace, file, found, torch_traces=torch_traces, by=by, progress=tell
+            )
+        link = write_around(
+            trace, file, found, shown, torch_traces=torch_traces, by=by, progress=tell
+        )
     note(shown.sentence)
     return link
 

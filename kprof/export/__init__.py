@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from kprof.errors import ExportError, UnknownFormatError
-from kprof.export.model import ExportSummary, GuestLine, GuestSlice
+from kprof.export.model import By, ExportSummary, GuestLine, GuestSlice
 from kprof.trace.limits import MAX_SLICES
 
 if TYPE_CHECKING:
     from kprof.export.model import Writer
     from kprof.trace import Trace
 
-__all__ = ["SUFFIXES", "ExportSummary", "GuestLine", "GuestSlice", "write"]
+__all__ = ["SUFFIXES", "By", "ExportSummary", "GuestLine", "GuestSlice", "write"]
 
 SUFFIXES: Final = (".pftrace", ".pftrace.gz", ".json", ".json.gz")
 
@@ -27,6 +27,7 @@ def write(
     max_slices: int | None = MAX_SLICES,
     lines: Sequence[GuestLine] = (),
     torch_traces: Sequence[Path] = (),
+    by: By = By.BLOCK,
     progress: Callable[[float], None] | None = None,
 ) -> ExportSummary:
     """Write the trace's selected events to `path`; the suffix names the format (SUFFIXES).
@@ -35,11 +36,13 @@ def write(
     stands at 1 us. With more events than `max_slices`, short neighbours are merged until the rest
     fits, and the notices say so; None keeps everything. `lines` are drawn above the blocks of their
     ranks: findings, for example. `torch_traces` are files of the PyTorch profiler, one per rank,
-    tied to the device clock by the kernels that both saw. Raises OutputExistsError, or ExportError
-    for an unknown suffix, a profiler file that does not fit or a disk that refuses; no half-written
+    tied to the device clock by the kernels that both saw. `by` makes the tracks of a rank its
+    blocks, its processors, or the roles of its warps. Raises OutputExistsError, or ExportError for
+    an unknown suffix, a profiler file that does not fit or a disk that refuses; no half-written
     file is left.
     """
     from kprof.capture.output import replacing
+    from kprof.export.grouping import grouping
     from kprof.export.kineto import Guests, read_guests
     from kprof.export.notices import notices
     from kprof.export.pipeline import run
@@ -51,7 +54,12 @@ def write(
     guests = read_guests(trace, torch_traces) if torch_traces else Guests((), ())
     with replacing(path, force=force) as file:
         tally = run(
-            trace, make_writer(file), max_slices, progress or _ignore, (*lines, *guests.lines)
+            trace,
+            make_writer(file),
+            max_slices,
+            progress or _ignore,
+            (*lines, *guests.lines),
+            grouping(trace, by),
         )
     return ExportSummary(
         path=path,

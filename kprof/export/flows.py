@@ -106,7 +106,8 @@ class FlowLookup:
 @contextlib.contextmanager
 def joined_flows(source: Source) -> Iterator[FlowLookup]:
     """The flows of everything that is exported; the lookup is good until the block ends."""
-    num_joins = -(-source.num_events // _EVENTS_PER_JOIN)
+    # Pieces of files are found by block, which is no longer what it was in another grouping.
+    num_joins = -(-source.num_events // _EVENTS_PER_JOIN) if source.grouping is None else 1
     if not source.trace.regions.flows:
         nothing = Flows.of(np.zeros(0, _DEPARTURE), np.zeros(0, _ARRIVAL))
         yield FlowLookup(lambda _piece: nothing, 0)

@@ -21,6 +21,14 @@ FIRST_EVENT_NS: Final = 1_000
 LAUNCHES_NAME: Final = "kernel launches"
 
 
+class By(str, Enum):
+    """What the tracks of a rank are: see grouping.py."""
+
+    BLOCK = "block"
+    PROCESSOR = "processor"
+    ROLE = "role"
+
+
 @dataclass(frozen=True)
 class ExportSummary:
     """What was written; `notices` say what was cut and how to get it. `num_merged` spans share
@@ -48,6 +56,7 @@ class TrackKind(Enum):
     RANK = "rank"
     LAUNCHES = "launches"
     GUEST = "guest"
+    CHIPLET = "chiplet"
     BLOCK = "block"
     WARP = "warp"
     COUNTER = "counter"

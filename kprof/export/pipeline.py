@@ -30,6 +30,7 @@ from kprof.regions import Kind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from kprof.export.grouping import Grouping
     from kprof.trace import Trace
 
 _EVERYTHING: Final = Detail(0, 1 << 62)
@@ -58,6 +59,7 @@ def run(
     max_slices: int | None,
     progress: Progress,
     guests: tuple[GuestLine, ...] = (),
+    grouping: Grouping | None = None,
 ) -> Tally:
     """Write the whole trace, with other traces' lines beside it.
 
@@ -65,7 +67,7 @@ def run(
     """
     shown = {info.rank for info in trace.ranks}
     guests = tuple(line for line in guests if line.rank in shown)
-    source = Source.of(trace, _range_of(guests))
+    source = Source.of(trace, _range_of(guests), grouping)
     tally = Tally(origin_ns=source.origin_ns, last_ns=source.last_ns)
     is_too_much = max_slices is not None and source.num_events > max_slices
     merged_names = MergedNames.of(source.names) if is_too_much else None
@@ -98,7 +100,7 @@ def _choose_detail(source: Source, max_slices: int, steps: _Steps) -> Detail:
     chooser = DetailChooser(source.last_ns)
     next_id = 1
     for rank, keys in keys_by_rank(source).items():
-        tracks = RankTracks(rank, "", next_id, keys)
+        tracks = RankTracks(rank, "", next_id, keys, source.grouping)
         for piece in source.pieces(rank):
             events = source.read(piece)
             track, nesting = tracks.place(events, source.names)
@@ -138,7 +140,7 @@ class _Run:
         with joined_flows(self._source) as flows:
             self._tally.num_backwards = flows.num_backwards
             for rank, of_rank in keys.items():
-                tracks = RankTracks(rank, names[rank], next_id, of_rank)
+                tracks = RankTracks(rank, names[rank], next_id, of_rank, self._source.grouping)
                 self._rank(rank, tracks, flows, launches.get(rank, []))
                 self._mark_idle(tracks, [key.block for key in of_rank if not key.num_events])
                 next_id = tracks.next_id
@@ -163,7 +165,9 @@ class _Run:
             self._write_overview(events, nesting, tracks)
             self._count(events, batch)
             self._steps.advance(piece.num_events)
-        self._write_counters(tracks, counters)
+        if self._source.grouping is None:
+            # They count blocks, which other groupings have taken apart.
+            self._write_counters(tracks, counters)
 
     def _mark_idle(self, tracks: RankTracks, blocks: list[int]) -> None:
         self._writer.tracks(tracks.take_new())

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from kprof.export.grouping import Grouping
     from kprof.trace import Trace
 
 # A piece of this many events takes about 50 MB on its way through.
@@ -86,9 +87,14 @@ class Source:
     names: tuple[Region, ...]
     unknown_names: tuple[str, ...]
     keys: tuple[TrackKey, ...]
+    grouping: Grouping | None = None
 
     @staticmethod
-    def of(trace: Trace, guest_range_ns: tuple[int, int] | None = None) -> Source:
+    def of(
+        trace: Trace,
+        guest_range_ns: tuple[int, int] | None = None,
+        grouping: Grouping | None = None,
+    ) -> Source:
         """Look at every event once. The file's time also covers `guest_range_ns`."""
         first_ns, last_ns = trace.window_ns()
         if guest_range_ns is not None:
@@ -106,7 +112,8 @@ class Source:
             *trace.regions.regions,
             *(Region(first_unknown + i, name) for i, name in enumerate(unknown)),
         )
-        return Source(trace, origin_ns, last_ns - origin_ns, names, unknown, _track_keys(trace))
+        keys = _track_keys(trace) if grouping is None else _grouped_keys(grouping)
+        return Source(trace, origin_ns, last_ns - origin_ns, names, unknown, keys, grouping)
 
     @property
     def num_events(self) -> int:
@@ -165,14 +172,15 @@ class Source:
         only = pieces[0]
         is_part = len(pieces) == 1
         blocks = f"block BETWEEN {only.first_block} AND {only.last_block}" if is_part else "true"
-        table = self.trace.sql(
+        grouping = self.grouping
+        table = (grouping.tables if grouping else self.trace).sql(
             f"""SELECT rank, event_id, launch, block, warp, {self._name_sql()} AS name, flags,
                 start_ns - {self.origin_ns} AS start_ns,
                 CASE WHEN flags & {EVENT_OPEN} = 0
                      THEN greatest(start_ns, end_ns) - {self.origin_ns}
                      ELSE {self.last_ns} END AS end_ns,
                 payload
-            FROM events
+            FROM {grouping.events if grouping else "events"}
             WHERE rank IN ({ranks}) AND {blocks}
             ORDER BY rank, block, warp, start_ns, end_ns DESC, event_id"""
         )
@@ -209,6 +217,17 @@ def _track_keys(trace: Trace) -> tuple[TrackKey, ...]:
     for rank, block in _idle_blocks(trace, {(rank, block) for rank, block, _ in counts}):
         counts[rank, block, -1] = 0
     return tuple(TrackKey(*key, num_events) for key, num_events in sorted(counts.items()))
+
+
+def _grouped_keys(grouping: Grouping) -> tuple[TrackKey, ...]:
+    """Every row with events, and the groups without."""
+    rows = grouping.tables.sql(
+        f"""SELECT rank, block, warp, count(*) AS num_events FROM {grouping.events}
+            GROUP BY rank, block, warp"""
+    ).to_pylist()
+    keys = [TrackKey(row["rank"], row["block"], row["warp"], row["num_events"]) for row in rows]
+    keys += [TrackKey(rank, group, -1, 0) for rank, group in grouping.idle_groups]
+    return tuple(sorted(keys, key=lambda key: (key.rank, key.block, key.warp)))
 
 
 def _idle_blocks(trace: Trace, seen: set[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kprof.capture.manifest import RankInfo
+    from kprof.export.grouping import Grouping
     from kprof.export.source import RawEvents, Source
     from kprof.trace import Trace
 
@@ -90,8 +91,17 @@ class RankTracks:
     """Allocates the tracks of one rank; ids go on from rank to rank. `take_new` hands out what was
     not yet declared."""
 
-    def __init__(self, rank: int, name: str, first_id: int, keys: list[TrackKey]) -> None:
+    def __init__(
+        self,
+        rank: int,
+        name: str,
+        first_id: int,
+        keys: list[TrackKey],
+        grouping: Grouping | None = None,
+    ) -> None:
         self.rank = rank
+        self._grouping = grouping
+        self._chiplets: dict[str, int] = {}
         self.next_id = first_id
         self._num_counters = 0
         self._num_guests = 0
@@ -160,11 +170,25 @@ class RankTracks:
     def _add_device_track(self, key: TrackKey) -> None:
         block = self._device.get((key.block, -1))
         if block is None:
-            block = self._add(TrackKind.BLOCK, block_name(key.block), self.root, order=key.block)
+            parent = self._parent_of(key.block)
+            block = self._add(TrackKind.BLOCK, self._block_name(key.block), parent, order=key.block)
             self._device[key.block, -1] = block
         if key.warp >= 0:
-            warp = self._add(TrackKind.WARP, warp_name(key.warp), block, order=key.warp)
+            name = self._grouping.row_names[key.warp] if self._grouping else warp_name(key.warp)
+            warp = self._add(TrackKind.WARP, name, block, order=key.warp)
             self._device[key.block, key.warp] = warp
+
+    def _block_name(self, block: int) -> str:
+        return self._grouping.group_names[self.rank, block] if self._grouping else block_name(block)
+
+    def _parent_of(self, block: int) -> int:
+        """The rank, or the chiplet of a processor."""
+        chiplet = self._grouping.parents.get((self.rank, block)) if self._grouping else None
+        if chiplet is None:
+            return self.root
+        if chiplet not in self._chiplets:
+            self._chiplets[chiplet] = self._add(TrackKind.CHIPLET, chiplet, self.root, order=block)
+        return self._chiplets[chiplet]
 
     def _lane(self, track: int, lane: int) -> int:
         if lane == 0:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from kprof.export.links import DeepLink, PinnedTrack
+from kprof.export.model import By
 from kprof.report.in_trace import window_ns
 
 if TYPE_CHECKING:
@@ -30,11 +31,13 @@ class Place:
     tracks: tuple[tuple[int, int], ...]
 
 
-def opening(trace: Trace, found: Sequence[Finding], summary: ExportSummary) -> DeepLink:
+def opening(
+    trace: Trace, found: Sequence[Finding], summary: ExportSummary, by: By = By.BLOCK
+) -> DeepLink:
     """The link that opens an export of `trace` on its first finding, else on its busiest call."""
     shown = [finding for finding in found if finding.where_ns is not None]
     place = place_of(shown[0]) if shown else busiest_place(trace)
-    return DeepLink() if place is None else link_to(trace, place, summary)
+    return DeepLink() if place is None else link_to(trace, place, summary, by)
 
 
 def place_of(finding: Finding) -> Place:
@@ -42,17 +45,19 @@ def place_of(finding: Finding) -> Place:
     return Place(*window_ns(finding), finding.tracks)
 
 
-def link_to(trace: Trace, place: Place, summary: ExportSummary) -> DeepLink:
+def link_to(trace: Trace, place: Place, summary: ExportSummary, by: By = By.BLOCK) -> DeepLink:
     """Opens an export of `trace` on a place: its tracks pinned, their ranks unfolded, an arrow
     selected.
 
     The arrow is that of the longest wait there, if possible on these tracks; without arrows, the
-    longest span.
+    longest span. Blocks are pinned where they have tracks of their own.
     """
     # Ranks are called "Rank 3 (host...", with leading zeros where there are more than ten.
     ranks = dict.fromkeys(rank for rank, _ in place.tracks)
     link = DeepLink(
-        tracks=tuple(PinnedTrack(rank, block) for rank, block in place.tracks),
+        tracks=tuple(
+            PinnedTrack(rank, block) for rank, block in place.tracks if block < 0 or by is By.BLOCK
+        ),
         expanded=tuple(f"^Rank 0*{rank}\\b" for rank in ranks),
     ).within(summary, place.first_ns, place.last_ns)
     # A trace with merged slices has no longer the slice that would be selected.

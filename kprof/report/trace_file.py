@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kprof import export
+from kprof.export.model import By
 from kprof.report.in_trace import finding_lines
 from kprof.report.opening import link_to, opening, place_of
 from kprof.trace.limits import MAX_SLICES
@@ -26,6 +27,7 @@ def write_trace(
     force: bool = False,
     max_slices: int | None = MAX_SLICES,
     torch_traces: Sequence[Path] = (),
+    by: By = By.BLOCK,
     progress: Callable[[float], None] | None = None,
 ) -> ExportSummary:
     """Write a trace as kprof.export.write does, with findings as slices on lines of their ranks."""
@@ -36,6 +38,7 @@ def write_trace(
         max_slices=max_slices,
         lines=finding_lines(found, [info.rank for info in trace.ranks]),
         torch_traces=torch_traces,
+        by=by,
         progress=progress,
     )
 
@@ -46,11 +49,12 @@ def write_opening(
     found: Sequence[Finding],
     *,
     torch_traces: Sequence[Path] = (),
+    by: By = By.BLOCK,
     progress: Callable[[float], None] | None = None,
 ) -> DeepLink:
     """Write a whole trace, and return the link that opens it on its first finding or its busiest call."""
-    summary = write_trace(trace, output, found, torch_traces=torch_traces, progress=progress)
-    return opening(trace, found, summary)
+    summary = write_trace(trace, output, found, torch_traces=torch_traces, by=by, progress=progress)
+    return opening(trace, found, summary, by)
 
 
 def write_around(
@@ -60,6 +64,7 @@ def write_around(
     shown: Finding,
     *,
     torch_traces: Sequence[Path] = (),
+    by: By = By.BLOCK,
     progress: Callable[[float], None] | None = None,
 ) -> DeepLink:
     """Write what shows one finding, and return the link that opens it.
@@ -72,5 +77,5 @@ def write_around(
         origin_ns = trace.origin_ns()
         window_ns = (max(0, place.first_ns - origin_ns), place.last_ns - origin_ns)
         trace = trace.select(time_ns=window_ns)
-    summary = write_trace(trace, output, found, torch_traces=torch_traces, progress=progress)
-    return link_to(trace, place, summary)
+    summary = write_trace(trace, output, found, torch_traces=torch_traces, by=by, progress=progress)
+    return link_to(trace, place, summary, by)

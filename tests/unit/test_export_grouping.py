@@ -1,0 +1,149 @@
+"""Traces by processor and by role: the same events on other tracks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from kprof.export import By, write
+from kprof.trace import Trace
+from synthetic import TraceBuilder
+
+REGIONS = """
+REGION(R_LOAD, "load/copy", recv, peer:8, slot:24)
+REGION(R_WAIT, "math/wait", wait, peer:8, slot:24)
+REGION(R_MATH, "math/multiply", compute)
+REGION(R_PLAIN, "plain", compute)
+FLOW(R_LOAD, R_WAIT)
+"""
+# Events with the names of their tracks, from the rank down.
+PATHS = """
+    WITH RECURSIVE path AS (
+        SELECT id, name AS text FROM track WHERE parent_id IS NULL
+        UNION ALL
+        SELECT t.id, path.text || ' > ' || t.name FROM track t JOIN path ON path.id = t.parent_id)
+    SELECT path.text, s.name, s.ts FROM slice s JOIN path ON path.id = s.track_id
+    WHERE s.category NOT IN ('launch', 'overview') AND s.name <> 'released' ORDER BY path.text, s.ts"""
+
+Processor = Callable[[Path], Any]
+
+
+def on(build: TraceBuilder, target: str, hw_ids: dict[int, int], **rank: Any) -> Trace:
+    """The trace of `build`, its blocks on these processors of a device of `target`."""
+    manifest, table = build.manifest(), build.table()
+    ranks = tuple(
+        msgspec.structs.replace(info, target=target, device="", host="", **rank)
+        for info in manifest.ranks
+    )
+    ids = [hw_ids[block] for block in table["block"].to_pylist()]
+    column = table.schema.get_field_index("hw_id")
+    table = table.set_column(column, "hw_id", pa.array(ids, pa.uint32()))
+    return Trace.from_table(msgspec.structs.replace(manifest, ranks=ranks), table)
+
+
+def paths(trace: Trace, by: By, tmp_path: Path, processor: Processor) -> list[tuple[Any, ...]]:
+    loaded = processor(write(trace, tmp_path / "run.pftrace", by=by).path)
+    assert loaded.import_errors() == []
+    rows: list[tuple[Any, ...]] = loaded.rows(PATHS)
+    return rows
+
+
+def test_blocks_that_overlap_on_a_processor_have_rows_of_their_own(
+    tmp_path: Path, processor: Processor
+) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    for block, start in ((0, 0), (1, 50), (2, 100), (3, 0)):
+        build.span(rank=0, block=block, region="plain", start_ns=start, duration_ns=100)
+    trace = on(build, "cuda", {0: 7, 1: 7, 2: 7, 3: 1}, num_processors=4)
+    assert paths(trace, By.PROCESSOR, tmp_path, processor) == [
+        ("Rank 0 > SM 0", "no events recorded", 1_000),
+        ("Rank 0 > SM 1 > row 0", "plain", 1_000),
+        ("Rank 0 > SM 2", "no events recorded", 1_000),
+        ("Rank 0 > SM 3", "no events recorded", 1_000),
+        ("Rank 0 > SM 7 > row 0", "plain", 1_000),
+        ("Rank 0 > SM 7 > row 0", "plain", 1_100),
+        ("Rank 0 > SM 7 > row 1", "plain", 1_050),
+    ]
+
+
+def test_compute_units_are_under_their_chiplets(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    for block in range(2):
+        build.span(rank=0, block=block, region="plain", start_ns=block, duration_ns=9)
+    hw_ids = {0: 3 << 16 | 2 << 5 | 1 << 4 | 9, 1: 12}
+    assert paths(on(build, "hip", hw_ids, arch="gfx942"), By.PROCESSOR, tmp_path, processor) == [
+        ("Rank 0 > XCD 0 > SE 0 SA 0 CU 12 > row 0", "plain", 1_001),
+        ("Rank 0 > XCD 3 > SE 2 SA 1 CU 9 > row 0", "plain", 1_000),
+    ]
+
+
+def test_a_gpu_of_one_chiplet_names_none(tmp_path: Path, processor: Processor) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    build.span(rank=0, region="plain", start_ns=0, duration_ns=9)
+    trace = on(build, "hip", {0: 12}, arch="gfx90a")
+    ((path, _, _),) = paths(trace, By.PROCESSOR, tmp_path, processor)
+    assert path == "Rank 0 > SE 0 SA 0 CU 12 > row 0"
+
+
+def test_warps_are_under_the_role_that_takes_most_of_their_time(
+    tmp_path: Path, processor: Processor
+) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    build.span(
+        rank=0, block=3, warp=0, region="load/copy", start_ns=0, duration_ns=50, peer=0, slot=1
+    )
+    build.span(
+        rank=0, block=3, warp=1, region="math/wait", start_ns=0, duration_ns=60, peer=0, slot=1
+    )
+    build.span(rank=0, block=3, warp=1, region="load/copy", start_ns=60, duration_ns=10)
+    build.span(rank=0, block=4, region="plain", start_ns=0, duration_ns=10)
+    assert paths(on(build, "cuda", {3: 0, 4: 0}), By.ROLE, tmp_path, processor) == [
+        ("Rank 0 > load > block 3 warp 0", "load/copy", 1_000),
+        ("Rank 0 > math > block 3 warp 1", "math/wait", 1_000),
+        ("Rank 0 > math > block 3 warp 1", "load/copy", 1_060),
+        ("Rank 0 > no role > block 4", "plain", 1_000),
+    ]
+
+
+@pytest.mark.parametrize("by", By)
+@pytest.mark.parametrize("suffix", [".pftrace", ".json"])
+def test_every_grouping_has_the_same_slices_and_flows(
+    by: By, suffix: str, tmp_path: Path, processor: Processor
+) -> None:
+    build = TraceBuilder(REGIONS, num_ranks=2)
+    for slot in range(12):
+        build.span(
+            rank=0,
+            block=slot,
+            warp=slot % 2,
+            region="load/copy",
+            start_ns=10 * slot,
+            duration_ns=9,
+            peer=1,
+            slot=slot,
+        )
+        build.span(
+            rank=1,
+            block=slot,
+            warp=slot % 2,
+            region="math/wait",
+            start_ns=5 * slot,
+            duration_ns=100,
+            peer=0,
+            slot=slot,
+        )
+    trace = on(build, "cuda", {block: block % 5 for block in range(12)})
+    summary = write(trace, tmp_path / f"run{suffix}", by=by)
+    loaded = processor(summary.path)
+    assert (summary.num_slices, summary.num_flows) == (24, 12)
+    assert loaded.import_errors() == []
+    assert loaded.value("SELECT count(*) FROM flow") == 12
+    assert loaded.rows(
+        """SELECT name, count(*) FROM slice
+           WHERE name IN ('load/copy', 'math/wait') AND category <> 'overview' GROUP BY 1 ORDER BY 1"""
+    ) == [("load/copy", 12), ("math/wait", 12)]
