@@ -23,13 +23,14 @@ _MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~&@$:])")
 
 
 def render_markdown(report: Report) -> str:
-    """Verdict, efficiency and findings."""
+    """Verdict, what makes it doubtful, and the findings with their gains."""
     lines = [f"### kprof: {_text(report.verdict)}", ""]
-    lines += [_text(report.remedy), ""] if report.remedy else []
+    lines += [f"**{_text(doubt.sentence)}**\n" for doubt in report.found.doubts if doubt.is_grave]
+    lines += [f"What to do: {_text(report.advice)}", ""] if report.advice else []
     lines += [_text(report.size), ""]
     if report.findings:
         rows = [_finding(number, each) for number, each in enumerate(report.findings, start=1)]
-        lines += _table(("#", "", "finding", "cost per block", "what would help"), rows)
+        lines += _table(("#", "gain", "finding", "what to do"), rows)
     return "\n".join(lines) + "\n"
 
 
@@ -54,14 +55,10 @@ def render_diff_markdown(report: DiffReport) -> str:
 
 
 def _finding(number: int, finding: Finding) -> tuple[str, ...]:
-    cost = f"{duration(finding.cost_ns)} ({percent(finding.share)})" if finding.cost_ns > 0 else ""
-    return (
-        str(number),
-        finding.severity.value,
-        _text(finding.sentence),
-        cost,
-        _text(finding.remedy),
-    )
+    gain = ""
+    if finding.gain_ns is not None and finding.share is not None:
+        gain = f"{duration(finding.gain_ns)} ({percent(finding.share)})"
+    return str(number), gain, _text(finding.sentence), _text(finding.advice)
 
 
 def _table(headers: Sequence[str], rows: Sequence[Iterable[str]]) -> list[str]:
