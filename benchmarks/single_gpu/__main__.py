@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
 
+import instrumented_kernels
 from benchmarks.all_reduce.overhead import GraphRecorder
 from benchmarks.single_gpu.contenders import CASES, DEVICE, Case
 from benchmarks.single_gpu.sweeps import SWEEPS
 from benchmarks.single_gpu.timing import copy_gb_per_s, time_us
+from instrumented_kernels.kernel_library import build_options
+from kprof.devices.build import build_library
 
 _LARGE_COPY_BYTES = 1 << 30
 _RECORDED_CALLS = 4
@@ -34,6 +39,7 @@ def main(
 ) -> None:
     """Print a table per kernel; write all samples' medians and spreads."""
     torch._dynamo.config.cache_size_limit = 64
+    _build_all()
     large = copy_gb_per_s(_LARGE_COPY_BYTES)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; large copy {large:.0f} GB/s")
     rows = []
@@ -48,6 +54,18 @@ def main(
                 rows.append(row)
                 print(row["kernel"], row["shape"], row["sweep"], flush=True)
                 _write(output, large, rows)
+
+
+def _build_all() -> None:
+    """Both builds of all kernels, side by side: one after the other they take longer than the measurements."""
+    options = build_options(DEVICE)
+    without_kprof = replace(options, defines=(*options.defines, ("KPROF_ENABLED", "0")))
+    folder = Path(instrumented_kernels.__file__).parent
+    jobs = [
+        (folder / name / "kernel.hip", each) for name in CASES for each in (options, without_kprof)
+    ]
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        list(pool.map(lambda job: build_library(*job), jobs))
 
 
 def _measured(name: str, large: float) -> Iterator[dict[str, Any]]:
