@@ -44,6 +44,8 @@ class Calibrated:
     clocks: list[Planted]
     first_ns: int
     last_ns: int
+    # The widest limits that one calibration of two ranks measured: how far off its estimate can be.
+    widest_sample_ns: float
 
     def errors_ns(self) -> dict[Pair, float]:
         """By pair: the worst difference between two ranks' aligned times of the same moment."""
@@ -100,6 +102,8 @@ def calibrate(
             last_ns = time.monotonic_ns()
             calibrator.run()
         alignment = align_clocks(calibrator.method, 0, calibrator.calibrations)
-        return Calibrated(alignment, group.all_gather(clock), first_ns, last_ns)
+        samples = [sample for pairs in calibrator.calibrations for sample in pairs.values()]
+        widest_ns = max(sample.rigorous_bound_ns for sample in samples)
+        return Calibrated(alignment, group.all_gather(clock), first_ns, last_ns, widest_ns)
 
     return run_threads(len(plants), work)[0]
