@@ -18,6 +18,7 @@ import pytest
 from kprof.capture.directory import EVENT_OPEN, event_schema
 from kprof.export import ExportSummary, write
 from kprof.trace import Trace
+from kprof.trace.flows.ends import Ends, FlowEnds, Slice
 from synthetic import TraceBuilder
 
 REGIONS = """
@@ -198,3 +199,38 @@ def test_counters_change_when_the_events_do(
                 WHERE t.name = '{counter}' AND r.name GLOB 'Rank {rank} *' ORDER BY c.ts"""
         )
         assert found == steps(changes)
+
+
+def test_one_block_of_many_joins_its_flows_in_one_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = TraceBuilder(
+        """
+        REGION(SEND, "send", send, peer:8, slot:24)
+        REGION(WAIT, "wait", wait, peer:8, slot:24)
+        FLOW(SEND, WAIT)
+        """,
+        2,
+    )
+    for i in range(300):
+        block = int(i == 0)
+        for rank, region in ((0, "send"), (1, "wait")):
+            build.span(
+                rank=rank,
+                region=region,
+                start_ns=i,
+                duration_ns=1,
+                block=block,
+                peer=1 - rank,
+                slot=i,
+            )
+    reads = []
+    read = FlowEnds.read
+
+    def counted(self: FlowEnds, chosen: Slice) -> tuple[Ends, Ends]:
+        reads.append(chosen)
+        return read(self, chosen)
+
+    monkeypatch.setattr(FlowEnds, "read", counted)
+    write(build.trace().select(blocks=[1]), tmp_path / "trace.json")
+    assert len(reads) == 1
