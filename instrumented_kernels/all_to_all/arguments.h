@@ -27,7 +27,8 @@ struct CallArguments {
   Shape shape;
   uint32_t rank;
   uint32_t num_tokens;  // n <= M
-  uint32_t epoch;  // the number of the call, from 1
+  uint32_t first_epoch;  // the number of the call, from 1; with `is_counted` that of the first counted one
+  uint32_t is_counted;  // whether calls are counted on the device, as in a graph
   const uint16_t* x;  // fp16 [n, D]
   const int32_t* indices;  // [n, K], distinct in a row
   const float* weights;  // [n, K]
@@ -37,18 +38,19 @@ struct CallArguments {
   char* workspace;  // of this rank
   char* heaps[64];  // every rank's heap, as this rank sees it
 };
-static_assert(sizeof(CallArguments) == 600, "CallArguments size");
+static_assert(sizeof(CallArguments) == 608, "CallArguments size");
 static_assert(offsetof(CallArguments, shape) == 0, "CallArguments.shape");
 static_assert(offsetof(CallArguments, rank) == 20, "CallArguments.rank");
 static_assert(offsetof(CallArguments, num_tokens) == 24, "CallArguments.num_tokens");
-static_assert(offsetof(CallArguments, epoch) == 28, "CallArguments.epoch");
-static_assert(offsetof(CallArguments, x) == 32, "CallArguments.x");
-static_assert(offsetof(CallArguments, indices) == 40, "CallArguments.indices");
-static_assert(offsetof(CallArguments, weights) == 48, "CallArguments.weights");
-static_assert(offsetof(CallArguments, out) == 56, "CallArguments.out");
-static_assert(offsetof(CallArguments, timeout_ticks) == 64, "CallArguments.timeout_ticks");
-static_assert(offsetof(CallArguments, failure) == 72, "CallArguments.failure");
-static_assert(offsetof(CallArguments, workspace) == 80, "CallArguments.workspace");
-static_assert(offsetof(CallArguments, heaps) == 88, "CallArguments.heaps");
+static_assert(offsetof(CallArguments, first_epoch) == 28, "CallArguments.first_epoch");
+static_assert(offsetof(CallArguments, is_counted) == 32, "CallArguments.is_counted");
+static_assert(offsetof(CallArguments, x) == 40, "CallArguments.x");
+static_assert(offsetof(CallArguments, indices) == 48, "CallArguments.indices");
+static_assert(offsetof(CallArguments, weights) == 56, "CallArguments.weights");
+static_assert(offsetof(CallArguments, out) == 64, "CallArguments.out");
+static_assert(offsetof(CallArguments, timeout_ticks) == 72, "CallArguments.timeout_ticks");
+static_assert(offsetof(CallArguments, failure) == 80, "CallArguments.failure");
+static_assert(offsetof(CallArguments, workspace) == 88, "CallArguments.workspace");
+static_assert(offsetof(CallArguments, heaps) == 96, "CallArguments.heaps");
 
 }  // namespace all_to_all

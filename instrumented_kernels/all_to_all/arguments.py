@@ -21,7 +21,11 @@ CallArguments = call_arguments(
     "One call on one rank.",
     Shape,
     u32("num_tokens", "n <= M"),
-    u32("epoch", "the number of the call, from 1"),
+    u32(
+        "first_epoch",
+        "the number of the call, from 1; with `is_counted` that of the first counted one",
+    ),
+    u32("is_counted", "whether calls are counted on the device, as in a graph"),
     pointer("x", "const uint16_t", "fp16 [n, D]"),
     pointer("indices", "const int32_t", "[n, K], distinct in a row"),
     pointer("weights", "const float", "[n, K]"),

@@ -28,10 +28,14 @@ using shared_layouts::kMaxRanks;
 struct Call : team_call::TeamCall<CallArguments, HeapLayout, WorkspaceLayout> {
   using TeamCall::TeamCall;
 
+  KPROF_DEVICE uint32_t* num_counted() const { return in_workspace<uint32_t>(local.num_counted); }
+  // The number of the call, the same in all of its launches. A graph repeats its arguments with every replay, so calls
+  // in graphs are counted on the device: count_call is the last launch of each.
+  KPROF_DEVICE uint32_t epoch() const { return is_counted != 0 ? first_epoch + *num_counted() : first_epoch; }
 #if defined(KPROF_PLANT_SINGLE_BUFFER)
   KPROF_DEVICE uint32_t parity() const { return 0; }
 #else
-  KPROF_DEVICE uint32_t parity() const { return epoch & 1u; }
+  KPROF_DEVICE uint32_t parity() const { return epoch() & 1u; }
 #endif
   KPROF_DEVICE uint32_t num_flat_tokens() const { return num_tokens * shape.top_k; }
   KPROF_DEVICE uint32_t row_bytes() const { return shape.hidden * static_cast<uint32_t>(sizeof(uint16_t)); }
@@ -75,8 +79,8 @@ struct Call : team_call::TeamCall<CallArguments, HeapLayout, WorkspaceLayout> {
   }
 
   KPROF_DEVICE uint32_t* send_counts() const { return in_workspace<uint32_t>(local.send_counts); }
-  KPROF_DEVICE uint32_t* expert_counts() const { return expert_counts_of(epoch & 1u); }
-  KPROF_DEVICE uint32_t* next_expert_counts() const { return expert_counts_of(~epoch & 1u); }
+  KPROF_DEVICE uint32_t* expert_counts() const { return expert_counts_of(epoch() & 1u); }
+  KPROF_DEVICE uint32_t* next_expert_counts() const { return expert_counts_of(~epoch() & 1u); }
   KPROF_DEVICE RowOrigin* expert_origin(uint32_t local_expert, uint32_t row) const {
     return in_workspace<RowOrigin>(local.expert_origins) + expert_row_idx(local_expert, row);
   }

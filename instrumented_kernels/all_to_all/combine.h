@@ -38,7 +38,7 @@ __global__ void combine_send(ProfiledCall call) {
   for_each_expert_row<deal>(call, [&](uint32_t local_expert, uint32_t row) {
     const kprof::Span span = profile_start(track);
     const RowOrigin origin = return_row<has_expert>(call, local_expert, row);
-    signals::publish_warp(call.combine_flag(origin.place, origin.flat_token), call.epoch);
+    signals::publish_warp(call.combine_flag(origin.place, origin.flat_token), call.epoch());
     profile_stop(track, span, R_COMBINE_SEND, payload<R_COMBINE_SEND>(origin.place, origin.flat_token));
   });
 }
@@ -94,7 +94,7 @@ KPROF_DEVICE bool reduce_part(const Call& call, uint32_t token, rows::Part part,
   kprof::Span span = profile_start(track);
   const signals::WaitedForAll waited = signals::wait_all_warp(
       call.shape.top_k, [&](uint32_t k) { return load_system(call.combine_flag(call.rank, first_flat + k)); },
-      call.epoch, call.limits(), [&](uint32_t k) { return signals::Waited{R_COMBINE_WAIT, peer(k), slot_of(k)}; });
+      call.epoch(), call.limits(), [&](uint32_t k) { return signals::Waited{R_COMBINE_WAIT, peer(k), slot_of(k)}; });
   span = profile_lap(track, span, R_COMBINE_WAIT, payload<R_COMBINE_WAIT>(peer(waited.last), slot_of(waited.last)));
   if (!waited.have_arrived) return false;
   reduce_token(call, token, part);
@@ -109,7 +109,7 @@ KPROF_DEVICE bool reduce_row_by_row(const Call& call, uint32_t token, kprof::Tra
   for (uint32_t flat = first_flat; flat < first_flat + call.shape.top_k; ++flat) {
     const uint32_t peer = call.rank_of_expert(static_cast<uint32_t>(call.indices[flat]));
     const uint32_t* flag = call.combine_flag(call.rank, flat);
-    const bool has_arrived = signals::wait_warp([flag] { return load_system(flag); }, call.epoch, call.limits(),
+    const bool has_arrived = signals::wait_warp([flag] { return load_system(flag); }, call.epoch(), call.limits(),
                                                 {R_COMBINE_WAIT, peer, flat});
     span = profile_lap(track, span, R_COMBINE_WAIT, payload<R_COMBINE_WAIT>(peer, flat));
     if (!has_arrived) return false;

@@ -20,7 +20,7 @@ KPROF_DEVICE bool is_routable(const Call& call, uint32_t flat_token) {
 KPROF_DEVICE void refuse(const Call& call, uint32_t flat_token) {
   const uint64_t expert = static_cast<uint32_t>(call.indices[flat_token]);
   store_system(&call.failure->refused, static_cast<uint64_t>(flat_token + 1) << 32 | expert);
-  store_system(call.combine_flag(call.rank, flat_token), call.epoch);
+  store_system(call.combine_flag(call.rank, flat_token), call.epoch());
 }
 
 // By one block, in a launch in which nobody else touches them.
@@ -45,7 +45,7 @@ KPROF_DEVICE void count_and_send(const Call& call, kprof::Track& track) {
   for (uint32_t peer = warp_id(); peer < call.shape.world_size; peer += warps_per_block()) {
     // The count travels in the flag itself, so one relaxed store is all: there is nothing else to order.
     if (lane_id() == 0)
-      store_system(call.counts_flag(peer, call.rank), static_cast<uint64_t>(call.epoch) << 32 | counts[peer]);
+      store_system(call.counts_flag(peer, call.rank), static_cast<uint64_t>(call.epoch()) << 32 | counts[peer]);
     span = profile_lap(track, span, R_SEND_COUNTS, payload<R_SEND_COUNTS>(peer, 0u));
   }
 }
@@ -55,7 +55,7 @@ KPROF_DEVICE void wait_for_counts(const Call& call, kprof::Track& track) {
   for (uint32_t peer = warp_id(); peer < call.shape.world_size; peer += warps_per_block()) {
     const uint64_t* flag = call.counts_flag(call.rank, peer);
     const kprof::Span span = profile_start(track);
-    signals::wait_warp([flag] { return static_cast<uint32_t>(load_system(flag) >> 32); }, call.epoch, call.limits(),
+    signals::wait_warp([flag] { return static_cast<uint32_t>(load_system(flag) >> 32); }, call.epoch(), call.limits(),
                        {R_WAIT_COUNTS, peer, 0});
     profile_stop(track, span, R_WAIT_COUNTS, payload<R_WAIT_COUNTS>(peer, 0u));
   }
@@ -97,7 +97,7 @@ __global__ void dispatch_send(ProfiledCall call) {
       const kprof::Span span = profile_start(track);
       SentRow row;
       if (!move_row(call, flat, &row)) continue;
-      signals::publish_warp(call.row_flag(row.peer, call.rank, row.position), call.epoch);
+      signals::publish_warp(call.row_flag(row.peer, call.rank, row.position), call.epoch());
       profile_stop(track, span, R_DISPATCH_SEND, payload<R_DISPATCH_SEND>(row.peer, row.position));
     }
   }
@@ -118,7 +118,7 @@ KPROF_DEVICE void take_row(const Call& call, uint32_t source, uint32_t position)
 KPROF_DEVICE bool receive_row(const Call& call, uint32_t source, uint32_t position, kprof::Track& track) {
   const uint32_t* flag = call.row_flag(call.rank, source, position);
   kprof::Span span = profile_start(track);
-  const bool has_arrived = signals::wait_warp([flag] { return load_system(flag); }, call.epoch, call.limits(),
+  const bool has_arrived = signals::wait_warp([flag] { return load_system(flag); }, call.epoch(), call.limits(),
                                               {R_DISPATCH_WAIT, source, position});
   span = profile_lap(track, span, R_DISPATCH_WAIT, payload<R_DISPATCH_WAIT>(source, position));
   if (!has_arrived) return false;

@@ -26,6 +26,11 @@
 
 namespace all_to_all {
 
+// The next call has the next number. One thread, after all that belongs to this call.
+__global__ void count_call(ProfiledCall call) {
+  if (thread_id() == 0) *call.num_counted() += 1;
+}
+
 using Phase = variants::Phase<Call>;
 
 constexpr Phase kDispatchSend = {"all_to_all/dispatch_send", dispatch_send};
@@ -78,6 +83,19 @@ extern "C" void all_to_all_delivery(const all_to_all::Shape* shape, uint64_t* pl
   places[1] = layout.expert_origins.bytes();
   places[2] = layout.expert_rows.bytes();
   places[3] = all_to_all::row_stride(*shape);
+}
+// Loads what counts calls: a kernel should not be loaded while a graph is captured. Returns whether it can run.
+extern "C" int all_to_all_prepare_counting() {
+  return kprof::platform::max_resident_blocks(all_to_all::count_call, 1) > 0 ? 1 : 0;
+}
+// The last launch of a call that is counted on the device.
+extern "C" int all_to_all_count_call(const all_to_all::CallArguments* call, void* stream) {
+  const all_to_all::ProfiledCall unprofiled(*call, kprof::make_buffer(kprof::LaunchBuffer{}));
+  return KPROF_LAUNCH(all_to_all::count_call, 1, 1, stream, 0, unprofiled);
+}
+// Where the workspace counts these calls, in bytes.
+extern "C" uint64_t all_to_all_num_counted_at(const all_to_all::Shape* shape) {
+  return all_to_all::WorkspaceLayout(*shape).num_counted.bytes();
 }
 // Brings the rows that `pipelined` left where they arrived into the order of the experts; for a look at them.
 extern "C" int all_to_all_gather_expert_rows(const all_to_all::CallArguments* call, int num_blocks,

@@ -59,6 +59,7 @@ struct HeapLayout {
 
 struct WorkspaceLayout {
   Offset has_failed;      // u32, see signals.h
+  Offset num_counted;     // u32: calls that were counted on the device
   Offset send_counts;     // u32 [W]: rows sent so far to each rank; zero between calls
   Offset expert_counts;   // u32 [2][E / W]: rows received for each local expert, by parity of the epoch
   Offset expert_origins;  // RowOrigin [E / W][W * M]
@@ -70,6 +71,7 @@ struct WorkspaceLayout {
     const uint64_t num_rows = 1ull * experts_per_rank(shape) * max_rows_per_expert(shape);
     Cursor cursor;
     has_failed = cursor.take(sizeof(uint32_t));
+    num_counted = cursor.take(sizeof(uint32_t));
     send_counts = cursor.take(shape.world_size * sizeof(uint32_t));
     expert_counts = cursor.take(2ull * experts_per_rank(shape) * sizeof(uint32_t));
     expert_origins = cursor.take(num_rows * sizeof(RowOrigin));

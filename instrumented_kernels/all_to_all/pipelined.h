@@ -62,7 +62,7 @@ KPROF_DEVICE uint32_t send_entries(const Call& call, uint32_t peer, uint32_t tok
 }
 
 KPROF_DEVICE uint64_t token_flag_value(const Call& call, uint32_t num_entries) {
-  return static_cast<uint64_t>(call.epoch) << 32 | num_entries;
+  return static_cast<uint64_t>(call.epoch()) << 32 | num_entries;
 }
 
 // Looks at a token's experts, one a lane.
@@ -104,7 +104,7 @@ KPROF_DEVICE void return_rows(const Call& call, uint32_t source, uint32_t token,
   rows::scale_to_each([&](uint32_t i) { return call.combine_row(source, shuffle(entry.flat_token, i)); }, num_entries,
                       call.row(call.rank, source, token), call.shape.hidden, expert_factor(call));
   signals::release_warp();
-  if (lane_id() < num_entries) store_system(call.combine_flag(source, entry.flat_token), call.epoch);
+  if (lane_id() < num_entries) store_system(call.combine_flag(source, entry.flat_token), call.epoch());
 }
 
 KPROF_DEVICE bool take_token(const Call& call, uint32_t source, uint32_t token, kprof::Track& track) {
@@ -112,7 +112,7 @@ KPROF_DEVICE bool take_token(const Call& call, uint32_t source, uint32_t token, 
   kprof::Span span = profile_start(track);
   uint64_t seen = 0;
   const auto read = [&] { return static_cast<uint32_t>((seen = load_system(flag)) >> 32); };
-  const bool has_arrived = signals::wait_warp(read, call.epoch, call.limits(), {R_DISPATCH_WAIT, source, token});
+  const bool has_arrived = signals::wait_warp(read, call.epoch(), call.limits(), {R_DISPATCH_WAIT, source, token});
   const uint32_t num_entries = broadcast(static_cast<uint32_t>(seen));
   if (has_arrived && num_entries == 0) return true;
   span = profile_lap(track, span, R_DISPATCH_WAIT, payload<R_DISPATCH_WAIT>(source, token));

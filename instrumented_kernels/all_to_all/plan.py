@@ -70,7 +70,9 @@ class Plan(KernelPlan):
         )
         self.problem, self.variant = problem, variant
         self._variant_idx = self._find_variant(variant)
+        # Calls that the host has numbered: all of them, until the first one is captured in a graph.
         self._epoch = 0
+        self._is_counted = False
         warps = warps_per_block or (
             DEFAULT_WARPS_PER_BLOCK if record_of(self.options.target).is_gpu else 1
         )
@@ -92,6 +94,7 @@ class Plan(KernelPlan):
         self._allocate(
             shape, (problem, self.variant, self._grid), self._heap_bytes(shape, heap_bytes)
         )
+        assert self._library.functions.all_to_all_prepare_counting()
         self._call = self._arguments()
         num_phases = len(self._library.phases(self._variant_idx))
         self._launches = self._sequence(
@@ -135,16 +138,19 @@ class Plan(KernelPlan):
         ValueError / TypeError for bad inputs, DifferentCallsError when a peer has made another
         call, PeerTimeoutError when a peer never came. With `is_async` nothing is waited for, and
         what goes wrong is raised by the next call, by `wait` or by `close`; the result for a token
-        that names no expert or one twice is void then, the others are right. Kernels get the number
-        of the call from the host, so a call cannot be captured in a CUDA graph: RuntimeError.
+        that names no expert or one twice is void then, the others are right. A call in a CUDA graph
+        must be given `is_async`, else RuntimeError. All ranks capture their first graph between the
+        same two calls.
         """
         import torch
 
         if self.device != "cpu" and gpu.is_capturing():
-            raise RuntimeError(
-                "a call of all_to_all cannot be captured in a CUDA graph: a replay would repeat "
-                "its number"
-            )
+            if not is_async:
+                raise RuntimeError(
+                    "a call of all_to_all in a CUDA graph cannot wait for its end; pass "
+                    "is_async=True, and call wait() where the results of a replay are used"
+                )
+            self._count_on_device()
 
         self.problem.check_tensors(x, indices, weights, out, self.device)
         # Values on a GPU are looked at there: the host would wait for them.
@@ -153,12 +159,36 @@ class Plan(KernelPlan):
         result = torch.empty_like(x) if out is None else out
         self._begin_call(self._fingerprint)
         self._fill_call(x, indices, weights, result)
-        self._run(self._launches, recorder or NOT_RECORDING)
-        self._epoch += 1
+        self._launch_call(recorder or NOT_RECORDING)
         self._end_call()
         if not is_async:
             self.wait()
         return result
+
+    def _launch_call(self, recorder: AnyRecorder) -> None:
+        """Launch what a graph would repeat."""
+        self._run(self._launches, recorder)
+        if not self._is_counted:
+            self._epoch += 1
+            return
+        count = self._library.functions.all_to_all_count_call
+        count.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        with self.on_device():
+            error = count(ctypes.addressof(self._call), self._current_stream())
+        assert not error, self._library.functions.kernel_error_text(error)
+
+    def _count_on_device(self) -> None:
+        """From here on only the device knows how many calls there were: graphs are replayed at any time."""
+        self._is_counted = True
+
+    def _num_calls_made(self) -> int:
+        """How many calls have ended, once all launches have."""
+        if not self._is_counted:
+            return self._epoch
+        place = self._library.functions.all_to_all_num_counted_at
+        place.restype = ctypes.c_uint64
+        counted = self._memory.read(place(ctypes.byref(self._shape)), 4, np.uint32)
+        return self._epoch + int(counted[0])
 
     def prepare_recording(self) -> None:
         """Load what records calls, where a recorder comes after the plan. The first recorded call
@@ -176,8 +206,9 @@ class Plan(KernelPlan):
         places = (ctypes.c_uint64 * 4)()
         self._library.functions.all_to_all_delivery(ctypes.byref(self._shape), places)
         counts_at, origins_at, rows_at, stride = places
-        counts_at += self._epoch % 2 * num_local * 4
-        if self.variant == "pipelined" and self._epoch:
+        num_calls = self._num_calls_made()
+        counts_at += num_calls % 2 * num_local * 4
+        if self.variant == "pipelined" and num_calls:
             self._gather_expert_rows()
         num_rows = self._memory.read(counts_at, num_local * 4, np.uint32)
         origins = self._memory.read(origins_at, num_local * capacity * 8, np.uint32).reshape(
@@ -199,6 +230,7 @@ class Plan(KernelPlan):
         """Bring rows that this variant leaves where they arrived into the order of the experts."""
         gather = self._library.functions.all_to_all_gather_expert_rows
         gather.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+        self._call.first_epoch, self._call.is_counted = self._num_calls_made(), False
         with self.on_device():
             error = gather(
                 ctypes.addressof(self._call),
@@ -238,6 +270,6 @@ class Plan(KernelPlan):
         """What differs from call to call; the kernel gets a copy."""
         call = self._call
         call.num_tokens = x.shape[0]
-        call.epoch = self._epoch + 1
+        call.first_epoch, call.is_counted = self._epoch + 1, self._is_counted
         call.x, call.indices = x.data_ptr(), indices.data_ptr()
         call.weights, call.out = weights.data_ptr(), out.data_ptr()

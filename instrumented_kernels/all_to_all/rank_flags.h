@@ -35,7 +35,8 @@ __global__ void dispatch_flag(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
   // The number of rows travels in the flag.
   tell_peers(call, R_DISPATCH_FLAG, track, [&](uint32_t peer) {
-    store_system(call.counts_flag(peer, call.rank), static_cast<uint64_t>(call.epoch) << 32 | call.send_counts()[peer]);
+    store_system(call.counts_flag(peer, call.rank),
+                 static_cast<uint64_t>(call.epoch()) << 32 | call.send_counts()[peer]);
   });
 }
 
@@ -44,7 +45,7 @@ KPROF_DEVICE bool receive_from(const Call& call, uint32_t source, kprof::Track& 
   const uint64_t* flag = call.counts_flag(call.rank, source);
   kprof::Span span = profile_start(track);
   const bool has_arrived = signals::wait_warp([flag] { return static_cast<uint32_t>(load_system(flag) >> 32); },
-                                              call.epoch, call.limits(), {R_DISPATCH_WAIT_FLAG, source, 0});
+                                              call.epoch(), call.limits(), {R_DISPATCH_WAIT_FLAG, source, 0});
   span = profile_lap(track, span, R_DISPATCH_WAIT_FLAG, payload<R_DISPATCH_WAIT_FLAG>(source, 0u));
   if (!has_arrived) return false;
   const uint32_t num_rows = static_cast<uint32_t>(load_system(flag));
@@ -75,14 +76,14 @@ __global__ void combine_send_rows(ProfiledCall call) {
 __global__ void combine_flag(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
   tell_peers(call, R_COMBINE_FLAG, track,
-             [&](uint32_t peer) { store_system(call.rank_flag(peer, call.rank), call.epoch); });
+             [&](uint32_t peer) { store_system(call.rank_flag(peer, call.rank), call.epoch()); });
 }
 
 __global__ void combine_recv_ranks(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
   kprof::Span span = profile_start(track);
   const signals::WaitedForAll waited = signals::wait_all_warp(
-      call.shape.world_size, [&](uint32_t peer) { return load_system(call.rank_flag(call.rank, peer)); }, call.epoch,
+      call.shape.world_size, [&](uint32_t peer) { return load_system(call.rank_flag(call.rank, peer)); }, call.epoch(),
       call.limits(), [](uint32_t peer) { return signals::Waited{R_COMBINE_WAIT_FLAG, peer, 0}; });
   span = profile_lap(track, span, R_COMBINE_WAIT_FLAG, payload<R_COMBINE_WAIT_FLAG>(waited.last, 0u));
   if (!waited.have_arrived) return;

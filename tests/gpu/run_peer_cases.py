@@ -132,15 +132,30 @@ def refuse_bad_indices(group: Group, device: str, variant: str) -> None:
     plan.close()
 
 
-def refuse_to_be_captured(group: Group, device: str) -> None:
+def replay_an_exchange(group: Group, device: str, variant: str) -> None:
+    """One captured call, replayed with new values, and calls outside of the graph between its replays."""
     problem = exchange.Problem(4 * group.world_size, 3, 512, 16)
-    plan = exchange.Plan(group, problem, variant="pipelined", device=device)
-    inputs = make_inputs(problem, 16, 1).to(device)
-    with (
-        torch.cuda.graph(torch.cuda.CUDAGraph()),
-        pytest.raises(RuntimeError, match="cannot be captured in a CUDA graph"),
-    ):
-        plan(inputs.x, inputs.indices, inputs.weights, is_async=True)
+    plan = exchange.Plan(group, problem, variant=variant, device=device)
+    kept = make_inputs(problem, 16, group.rank).to(device)
+    out = torch.full_like(kept.x, float("nan"))
+    plan(kept.x, kept.indices, kept.weights, out=out)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        with pytest.raises(RuntimeError, match="pass is_async=True"):
+            plan(kept.x, kept.indices, kept.weights, out=out)
+        plan(kept.x, kept.indices, kept.weights, out=out, is_async=True)
+    for number in range(20):
+        inputs = make_inputs(problem, 16, 100 * number + group.rank)
+        there = inputs.to(device)
+        for name in ("x", "indices", "weights"):
+            getattr(kept, name).copy_(getattr(there, name))
+        expected = reference(problem, inputs, group.world_size)
+        graph.replay()
+        plan.wait()
+        assert count_wrong(out.cpu(), expected) == 0
+        if number % 3 == 0:
+            again = plan(there.x, there.indices, there.weights)
+            assert count_wrong(again.cpu(), expected) == 0
     plan.close()
 
 
@@ -170,8 +185,8 @@ def main() -> None:
         for variant in ("rank_flags", "token_flags", "fused", "balanced", "pipelined"):
             tell_of_an_async_exchange(group, device, variant)
             refuse_bad_indices(group, device, variant)
+            replay_an_exchange(group, device, variant)
         run_on_a_device_that_is_not_current(group, device)
-        refuse_to_be_captured(group, device)
         group.barrier()
         print(f"rank {group.rank}: all cases of peers are right", flush=True)
 

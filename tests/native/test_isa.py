@@ -22,8 +22,9 @@ pytestmark = pytest.mark.native
 ALL_TO_ALL = Path(__file__).parents[2] / "instrumented_kernels" / "all_to_all"
 DEVICE_DIR = ALL_TO_ALL.parent / "device"
 PINGPONG = Path(__file__).parents[2] / "kprof" / "kernels" / "clock_pingpong.hip"
-# dispatch_send, 2 dispatch_recv, expert, 3 combine_send, 2 combine_recv; 6 of rank_flags; pipelined, gather_expert_rows
-NUM_KERNELS = 17
+# dispatch_send, 2 dispatch_recv, expert, 3 combine_send, 2 combine_recv; 6 of rank_flags; pipelined,
+# gather_expert_rows, count_call
+NUM_KERNELS = 18
 # A store that all GPUs of the host see: a flag.
 SYSTEM_STORE = re.compile(r"(flat|global)_store_dword(x2)? .*sc0 sc1")
 HIP_ARCHS = ["gfx90a", "gfx942", "gfx950"]
