@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kprof.analysis.calls import calls
+from kprof.analysis.equivalence import MIN_SAMPLES, Comparison, Measure, compare
 from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import Summary
 from kprof.analysis.warmup import steady_part
@@ -21,15 +22,12 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-# Below this share of the base a difference is noise, whatever the interval says.
-_NOISE_SHARE: Final = 0.02
-# Chance alone separates two sides of three launches in one of ten comparisons; of four in one of 35.
-MIN_LAUNCHES: Final = 4
+MIN_LAUNCHES: Final = MIN_SAMPLES
 CALL: Final = "call"
 LAUNCH: Final = "launch"
 _CALL_KEY: Final = ("", "", CALL)
-_RESAMPLES: Final = 2000
-_SEED: Final = 20_260_101
+# Regions have no calls of their own that could be slow: their tails show in the lengths.
+_OF_REGIONS: Final = (Measure.MEAN, Measure.MEDIAN)
 
 
 def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> pd.DataFrame:
@@ -39,14 +37,20 @@ def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> p
     time in a region, per block. Of the level "call" (no kernel, no region) the length of a call over all its kernels,
     where the sides do not have one kernel in common and nothing else, and all are launched equally often.
 
-    A row is "slower" or "faster" only where the bootstrap 95 % interval of the difference of medians excludes 0 and
-    the difference exceeds the noise floor: 2 % of the base, the clock's step, and for lengths of launches the clock
-    error bound. With fewer than 4 launches a side it is "unclear". Slow first calls are left out.
+    Every sample is compared by its `measure`: mean and median; of lengths, from 20 samples a side on, also the 95th
+    percentile ("p95") and the share of samples that take 1.5 times the base's median ("slow share": there the columns
+    in ns are shares, and change_share is their difference).
 
-    Columns: kernel, region ("" for the launch), level, verdict (added, removed, slower, faster, unclear, same),
-    base_ns, candidate_ns (medians), change_ns, change_share, low_ns, high_ns (the interval), floor_ns,
-    base_launches, candidate_launches. Whole calls first, then the largest changes. Raises SelectionError when a side
-    is empty.
+    A row is "slower" or "faster" where the 95 % interval of the difference excludes 0 and the difference exceeds the
+    noise: 2 % of the base, the clock's step, and for lengths the clock error bound. It is "same" where an equivalence
+    test says so within `margin_ns`: 5 % of the base (of the share of slow samples: 10 points), or what the clock can
+    tell. Else it is "unclear"; with fewer than 4 samples a side always, and without an interval. Slow first calls are
+    left out.
+
+    Columns: kernel, region ("" for the launch), level, measure, verdict (added, removed, slower, faster, unclear,
+    same),
+    base_ns, candidate_ns, change_ns, change_share, low_ns, high_ns (the interval), margin_ns, base_launches,
+    candidate_launches. Whole calls first, then the largest changes. Raises SelectionError when a side is empty.
     """
     sides = [_side(base, "base"), _side(candidate, "candidate")]
     samples = [_samples(runs) for runs in sides]
@@ -55,11 +59,11 @@ def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> p
         samples = [_without_calls(of_side) for of_side in samples]
     floors = [_clock_floor_ns(runs) for runs in sides]
     keys = sorted(set(samples[0]) | set(samples[1]))
-    table = _table(
-        [_compare(key, samples[0].get(key), samples[1].get(key), max(floors)) for key in keys]
-    )
+    rows = [_rows_of(key, samples[0].get(key), samples[1].get(key), max(floors)) for key in keys]
+    table = _table([row for of_key in rows for row in of_key])
     order = table["change_ns"].abs().where(table["level"] != CALL, float("inf"))
-    order = order.where(table["verdict"] != "same", -1)
+    order = order.where(table["verdict"].isin(["slower", "faster", "added", "removed"]), -1)
+    order = order.where(table["verdict"] != "same", -2)
     return table.loc[order.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
 
 
@@ -67,6 +71,7 @@ _COLUMNS: Final = (
     "kernel",
     "region",
     "level",
+    "measure",
     "verdict",
     "base_ns",
     "candidate_ns",
@@ -74,7 +79,7 @@ _COLUMNS: Final = (
     "change_share",
     "low_ns",
     "high_ns",
-    "floor_ns",
+    "margin_ns",
     "base_launches",
     "candidate_launches",
 )
@@ -158,59 +163,33 @@ def _clock_floor_ns(runs: list[Summary]) -> tuple[float, float]:
     return float(step), max(bounds, default=0.0)
 
 
-def _compare(
+def _rows_of(
     key: _Key, base: Floats | None, candidate: Floats | None, floor: tuple[float, float]
-) -> _Row:
+) -> list[_Row]:
     if base is None or candidate is None:
         present = candidate if base is None else base
         assert present is not None
-        return _only_one_side(key, float(np.median(present)), len(present), is_added=base is None)
-    before, after = float(np.median(base)), float(np.median(candidate))
-    low, high = _interval(base, candidate)
-    noise = max(_NOISE_SHARE * before, floor[0], floor[1] if key[2] in (CALL, LAUNCH) else 0.0)
-    change = after - before
-    verdict = _verdict(change, low, high, noise, min(len(base), len(candidate)))
-    share = change / before if before else 0.0
+        return [_only_one_side(key, present, is_added=base is None)]
+    floor_ns = max(floor[0], floor[1] if key[2] in (CALL, LAUNCH) else 0.0)
+    found = compare(base, candidate, floor_ns)
+    if key[2] not in (CALL, LAUNCH):
+        found = [comparison for comparison in found if comparison.measure in _OF_REGIONS]
+    return [_row(key, comparison, len(base), len(candidate)) for comparison in found]
+
+
+def _row(key: _Key, found: Comparison, num_base: int, num_candidate: int) -> _Row:
+    change = found.candidate - found.base
+    is_share = found.measure is Measure.SLOW
+    share = change if is_share else change / found.base if found.base else 0.0
     return (
-        *key,
-        verdict,
-        before,
-        after,
-        change,
-        share,
-        low,
-        high,
-        noise,
-        len(base),
-        len(candidate),
+        *(*key, found.measure.value, found.verdict, found.base, found.candidate, change, share),
+        *(found.low, found.high, found.margin, num_base, num_candidate),
     )
 
 
-def _only_one_side(key: _Key, value: float, count: int, *, is_added: bool) -> _Row:
-    nan = float("nan")
-    if is_added:
-        return (*key, "added", nan, value, value, nan, nan, nan, nan, 0, count)
-    return (*key, "removed", value, nan, -value, nan, nan, nan, nan, count, 0)
-
-
-def _verdict(change: float, low: float, high: float, noise: float, launches: int) -> str:
-    if abs(change) <= noise:
-        return "same"
-    if launches < MIN_LAUNCHES:
-        return "unclear"
-    if low <= 0 <= high:
-        return "same"
-    return "slower" if change > 0 else "faster"
-
-
-def _interval(base: Floats, candidate: Floats) -> tuple[float, float]:
-    """Bootstrap 95 % interval of the difference of medians; seeded, so that a comparison can be repeated."""
-    random = np.random.default_rng(_SEED)
-
-    def medians(values: Floats) -> Floats:
-        drawn = values[random.integers(0, len(values), (_RESAMPLES, len(values)))]
-        middle: Floats = np.median(drawn, axis=1)
-        return middle
-
-    low, high = np.percentile(medians(candidate) - medians(base), [2.5, 97.5])
-    return float(low), float(high)
+def _only_one_side(key: _Key, present: Floats, *, is_added: bool) -> _Row:
+    nan, value, count = float("nan"), float(np.median(present)), len(present)
+    sides = (nan, value, value) if is_added else (value, nan, -value)
+    counts = (0, count) if is_added else (count, 0)
+    verdict = "added" if is_added else "removed"
+    return (*key, Measure.MEDIAN.value, verdict, *sides, nan, nan, nan, nan, *counts)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.comparison import CALL, LAUNCH
+from kprof.analysis.equivalence import Measure
 from kprof.errors import ClockError, SelectionError
 
 if TYPE_CHECKING:
@@ -180,14 +181,17 @@ _METRICS: Final[dict[str, _Metric]] = {
 
 
 def check_diff(report: DiffReport, expressions: Sequence[str]) -> list[MissedBar]:
-    """The calls and launches that became slower, beyond noise, by more than an expression allows.
+    """The calls and launches that became slower, beyond noise, by more than an expression allows: mean or median.
 
     Raises SelectionError for an expression that is not `slower` or `slower>5%`.
     """
     limits = {expression: _slower_limit(expression) for expression in expressions}
-    rows = report.table[
-        (report.table["verdict"] == "slower") & report.table["level"].isin([CALL, LAUNCH])
-    ].to_dict("records")
+    table = report.table
+    is_slower = (table["verdict"] == "slower") & table["level"].isin([CALL, LAUNCH])
+    slower = table[is_slower & table["measure"].isin([Measure.MEAN.value, Measure.MEDIAN.value])]
+    # Of the two measures the one that changed more: once for a call or a kernel.
+    most = slower.sort_values("change_share", ascending=False)
+    rows = most.drop_duplicates(["level", "kernel"]).sort_index().to_dict("records")
     return [
         MissedBar(expression, _what_changed(row), float(row["change_share"]))
         for expression, limit in limits.items()

@@ -12,6 +12,9 @@ import msgspec
 
 from kprof import analysis
 from kprof.analysis.comparison import CALL, LAUNCH
+from kprof.analysis.equivalence import MARGIN_SHARE, Measure
+from kprof.analysis.explain import explain_trace
+from kprof.analysis.explain.sentences import sentence
 from kprof.analysis.wording import counted, duration, listed, percent
 from kprof.report.machine import plain, table_rows
 from kprof.report.page import render, write_page
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
     from kprof.trace import Trace
 
-DIFF_SCHEMA_VERSION: Final = 1
+DIFF_SCHEMA_VERSION: Final = 2
 BUCKETS: Final = ("slower", "faster", "added", "removed", "unclear", "same")
 _STYLES: Final = {
     "slower": "red",
@@ -36,11 +39,12 @@ _STYLES: Final = {
 
 @dataclass(frozen=True)
 class DiffReport:
-    """The table of `kprof.analysis.diff` and the sentence that sums it up."""
+    """The table of `kprof.analysis.diff`, the sentence that sums it up, and what stands out on one side only."""
 
     base: tuple[str, ...]
     candidate: tuple[str, ...]
     verdict: str
+    causes: tuple[str, ...]
     table: pd.DataFrame
 
     @property
@@ -52,11 +56,29 @@ class DiffReport:
 def build_diff(base: Sequence[Trace], candidate: Sequence[Trace]) -> DiffReport:
     """Compare two sides of one or more runs; raises SelectionError when one is empty."""
     table = analysis.diff(base, candidate)
-    return DiffReport(_names(base), _names(candidate), _verdict(table), table)
+    causes = _causes(base, candidate)
+    return DiffReport(_names(base), _names(candidate), _verdict(table), causes, table)
 
 
 def _names(traces: Sequence[Trace]) -> tuple[str, ...]:
     return tuple(f"{' '.join(t.manifest.command)} ({t.manifest.created_utc})" for t in traces)
+
+
+def _causes(base: Sequence[Trace], candidate: Sequence[Trace]) -> tuple[str, ...]:
+    """What stands out on one side only, in sentences."""
+    found = [_standing_out(traces) for traces in (base, candidate)]
+    come = [text for key, text in found[1].items() if key not in found[0]]
+    gone = [text for key, text in found[0].items() if key not in found[1]]
+    return (*(f"New: {text}" for text in come), *(f"Gone: {text}" for text in gone))
+
+
+def _standing_out(traces: Sequence[Trace]) -> dict[tuple[object, ...], str]:
+    """Sentences of the findings of all runs of a side, by what they are about."""
+    return {
+        (f.kind, f.ranks, f.blocks, f.links, f.region): sentence(f, len(explanation.ordinals))
+        for explanation in map(explain_trace, [t for t in traces if t.is_on_one_clock])
+        for f in explanation.findings
+    }
 
 
 def _verdict(table: pd.DataFrame) -> str:
@@ -64,12 +86,13 @@ def _verdict(table: pd.DataFrame) -> str:
     changed = table[table["verdict"].isin(["slower", "faster"])]
     if changed.empty:
         return _nothing_changed(table)
-    whole = [
-        _sentence(row, "A call" if row["level"] == CALL else f"A launch of {_kernel(row)}")
-        for level, at_most in ((CALL, 1), (LAUNCH, 2))
-        for row in changed[changed["level"] == level].to_dict("records")[:at_most]
-    ]
-    sentences = whole or ["No launch became slower or faster as a whole"]
+    sentences = []
+    for level, at_most in ((CALL, 1), (LAUNCH, 2)):
+        rows = changed[changed["level"] == level]
+        for kernel in list(dict.fromkeys(rows["kernel"]))[:at_most]:
+            of_kernel = rows[rows["kernel"] == kernel].set_index("measure").to_dict("index")
+            sentences.append(_of_lengths(of_kernel, level, kernel or "the kernel"))
+    sentences = sentences or ["No launch became slower or faster as a whole"]
     regions = changed[~changed["level"].isin([CALL, LAUNCH])]
     if len(regions):
         row = regions.to_dict("records")[0]
@@ -77,25 +100,56 @@ def _verdict(table: pd.DataFrame) -> str:
     return ". ".join(sentences) + "."
 
 
+def _of_lengths(rows: dict[Any, dict[Any, Any]], level: str, kernel: str) -> str:
+    """The median where it changed; else what else did, which is then about some of the calls only."""
+    what = "A call" if level == CALL else f"A launch of {kernel}"
+    if "median" in rows:
+        return _sentence(rows["median"], what)
+    parts = []
+    if "mean" in rows:
+        parts.append(f"{_sentence(rows['mean'], what)} in the mean")
+    elif "p95" in rows:
+        parts.append(f"{_sentence(rows['p95'], what)} in the slowest 5 %")
+    if "slow share" in rows:
+        row, many = rows["slow share"], "calls" if level == CALL else "launches"
+        shares = f"{percent(row['base_ns'])} to {percent(row['candidate_ns'])}"
+        parts.append(f"slow {many}{'' if parts else f' of {kernel}'} went from {shares}")
+    text = "; ".join(parts)
+    return text[0].upper() + text[1:]
+
+
 def _nothing_changed(table: pd.DataFrame) -> str:
     """No change, or why it cannot be told."""
-    unclear = table[(table["verdict"] == "unclear") & table["level"].isin([CALL, LAUNCH])]
-    if len(unclear):
-        base, candidate = unclear[["base_launches", "candidate_launches"]].min()
-        return (
-            f"Nothing can be said of {counted(int(base), 'call', 'calls')} against {int(candidate)}: it takes "
-            f"{analysis.MIN_LAUNCHES} a side, not counting a slow first one, to tell a change from chance; record more "
-            "calls, or give several captures a side (--base, --cand)."
-        )
+    lengths = table[table["level"].isin([CALL, LAUNCH])]
+    unclear = lengths[lengths["verdict"] == "unclear"]
     both = table[~table["verdict"].isin(["added", "removed"])]
-    gone = _names_of(table, "removed")
-    come = _names_of(table, "added")
+    gone, come = _names_of(table, "removed"), _names_of(table, "added")
     if both.empty:
         return f"Nothing is in both sides to compare: {come} in place of {gone}."
-    parts = ["No change: no launch and no region differs by more than its noise"]
-    parts += [f"only the base has {gone}"] if gone else []
-    parts += [f"only the candidate has {come}"] if come else []
-    return "; ".join(parts) + "."
+    others = [f"only the base has {gone}"] if gone else []
+    others += [f"only the candidate has {come}"] if come else []
+    if len(unclear) and unclear["low_ns"].isna().any():
+        base, candidate = unclear[["base_launches", "candidate_launches"]].min()
+        first = (
+            f"Nothing can be said of {counted(int(base), 'call', 'calls')} against {int(candidate)}: it takes "
+            f"{analysis.MIN_LAUNCHES} a side, not counting a slow first one, to tell a change from chance; record more "
+            "calls, or give several captures a side (--base, --cand)"
+        )
+        return "; ".join([first, *others]) + "."
+    typical = unclear[unclear["measure"].isin(["mean", "median"])]
+    if len(typical):
+        return _too_uncertain(typical.to_dict("records")[0])
+    first = f"No change: launches are as long as before, within {percent(MARGIN_SHARE)}"
+    return "; ".join([first, *others]) + "."
+
+
+def _too_uncertain(row: dict[Any, Any]) -> str:
+    what = "a call" if row["level"] == CALL else f"a launch of {row['kernel'] or 'the kernel'}"
+    low, high = (f"{100 * row[name] / row['base_ns']:+.1f} %" for name in ("low_ns", "high_ns"))
+    return (
+        f"Unclear: the {row['measure']} of {what} may have changed by {low} to {high}; "
+        f"to call it the same takes {percent(MARGIN_SHARE)} or less: record more calls."
+    )
 
 
 def _names_of(table: pd.DataFrame, verdict: str) -> str:
@@ -118,13 +172,14 @@ def _sentence(row: dict[Any, Any], what: str) -> str:
 
 
 def diff_to_json(report: DiffReport) -> bytes:
-    """{schema_version, base: [run], candidate: [run], verdict, counts: {bucket: rows}, rows: [row of
-    `analysis.diff`]}."""
+    """{schema_version, base: [run], candidate: [run], verdict, causes: [sentence], counts: {bucket: rows},
+    rows: [row of `analysis.diff`]}."""
     document = {
         "schema_version": DIFF_SCHEMA_VERSION,
         "base": report.base,
         "candidate": report.candidate,
         "verdict": report.verdict,
+        "causes": list(report.causes),
         "counts": report.counts,
         "rows": table_rows(report.table),
     }
@@ -140,18 +195,32 @@ def render_diff_terminal(report: DiffReport, *, all_rows: bool = False) -> Rende
 
     table = Table(box=SIMPLE_HEAD)
     for i, name in enumerate(
-        ("", "kernel", "region", "level", "base", "candidate", "change", "", "95 % interval")
+        (
+            "",
+            "kernel",
+            "region",
+            "level",
+            "measure",
+            "base",
+            "candidate",
+            "change",
+            "",
+            "95 % interval",
+        )
     ):
-        table.add_column(name, justify="left" if i < 4 else "right")
+        table.add_column(name, justify="left" if i < 5 else "right")
     for row in shown_rows(report, all_rows=all_rows):
         style = _STYLES.get(row["verdict"], "")
         table.add_row(Text(row["verdict"], style=style), *[Text(row[name]) for name in _SHOWN])
     counts = ", ".join(f"{count} {bucket}" for bucket, count in report.counts.items() if count)
     parts = [Uncut(table)] if table.row_count else []
-    return Group(Text(report.verdict, style="bold"), *parts, Text(counts, style="dim"))
+    causes = [Text(cause) for cause in report.causes]
+    return Group(Text(report.verdict, style="bold"), *causes, *parts, Text(counts, style="dim"))
 
 
-_SHOWN: Final = ("kernel", "region", "level", "base", "candidate", "change", "share", "interval")
+_SHOWN: Final = (
+    *("kernel", "region", "level", "measure", "base", "candidate", "change", "share", "interval"),
+)
 
 
 def shown_rows(report: DiffReport, *, all_rows: bool = False) -> list[dict[str, str]]:
@@ -162,10 +231,13 @@ def shown_rows(report: DiffReport, *, all_rows: bool = False) -> list[dict[str, 
 
 
 def _in_words(row: dict[Any, Any]) -> dict[str, str]:
-    def time(value: float, sign: str = "") -> str:
-        if value != value:
+    is_share = row["measure"] == Measure.SLOW.value
+
+    def value(number: float, sign: str = "") -> str:
+        if number != number:
             return "-"
-        return (sign if value > 0 else "") + ("-" if value < 0 else "") + duration(abs(value))
+        text = percent(abs(number)) if is_share else duration(abs(number))
+        return (sign if number > 0 else "") + ("-" if number < 0 else "") + text
 
     low, high = row["low_ns"], row["high_ns"]
     share = row["change_share"]
@@ -174,11 +246,12 @@ def _in_words(row: dict[Any, Any]) -> dict[str, str]:
         "kernel": row["kernel"] or ("(all)" if row["level"] == CALL else ""),
         "region": row["region"] or f"(whole {row['level']})",
         "level": row["level"],
-        "base": time(row["base_ns"]),
-        "candidate": time(row["candidate_ns"]),
-        "change": time(row["change_ns"], "+"),
-        "share": "-" if share != share else f"{100 * share:+.1f} %",
-        "interval": "-" if low != low else f"{time(low, '+')} .. {time(high, '+')}",
+        "measure": row["measure"],
+        "base": value(row["base_ns"]),
+        "candidate": value(row["candidate_ns"]),
+        "change": value(row["change_ns"], "+"),
+        "share": "-" if share != share or is_share else f"{100 * share:+.1f} %",
+        "interval": "-" if low != low else f"{value(low, '+')} .. {value(high, '+')}",
     }
 
 

@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from kprof.analysis.comparison import CALL
 from kprof.analysis.wording import duration, percent
 from kprof.capture.printable import printable
+from kprof.report.difference import DiffReport, shown_rows
 
 if TYPE_CHECKING:
     from kprof.analysis import Finding
-    from kprof.report.difference import DiffReport
     from kprof.report.model import Report
 
 _MAX_ROWS: Final = 12
@@ -36,21 +37,22 @@ def render_markdown(report: Report) -> str:
 
 def render_diff_markdown(report: DiffReport) -> str:
     """Verdict and what changed, the largest changes of calls and launches first."""
-    changed = report.table[report.table["verdict"].isin(["slower", "faster"])]
+    changed = [
+        row for row in shown_rows(report, all_rows=True) if row["verdict"] in ("slower", "faster")
+    ]
     lines = [f"### kprof diff: {_text(report.verdict)}", ""]
-    if len(changed):
+    lines += [f"{_text(cause)}\n" for cause in report.causes]
+    if changed:
         rows = [
             (
                 row["verdict"],
-                _text(row["kernel"] or "all kernels"),
-                _text(row["region"] or row["level"]),
-                duration(row["base_ns"]),
-                duration(row["candidate_ns"]),
-                f"{row['change_share']:+.1%}",
+                _text("all kernels" if row["level"] == CALL else row["kernel"] or "the kernel"),
+                _text(f"{row['region']}, {row['measure']}"),
+                *(row[name] for name in ("base", "candidate", "change", "share")),
             )
-            for row in changed.to_dict("records")
+            for row in changed
         ]
-        lines += _table(("", "kernel", "what", "base", "candidate", "change"), rows)
+        lines += _table(("", "kernel", "what", "base", "candidate", "change", ""), rows)
     return "\n".join(lines) + "\n"
 
 

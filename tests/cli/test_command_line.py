@@ -139,7 +139,7 @@ def test_names_in_markdown_are_text(kprof, small):
     """The capture has a region called <script>alert(1)</script>."""
     sides = ("before",), ("after",)
     table = diff_of("![x](http://evil) | <b>", 1000, 2000).table
-    drawn = render_diff_markdown(DiffReport(*sides, "verdict", table))
+    drawn = render_diff_markdown(DiffReport(*sides, "verdict", ("New: <b>",), table))
     assert not re.search(r"(?<!\\)<|(?<!\\)!\[|\]\(", drawn)
     assert "<script>" not in kprof("report", small, "--github").out
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from kprof import analysis
@@ -13,6 +16,8 @@ from kprof import report as reports
 from kprof.errors import OutputExistsError, SelectionError
 from kprof.trace import Trace
 from planted import Plant, simulate
+from simulation import Cause, Kind, Scenario, Sizes
+from simulation import simulate as simulate_scenario
 from synthetic import TraceBuilder
 
 
@@ -27,32 +32,104 @@ def base() -> list[Trace]:
     return side(1)
 
 
+def of_medians(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table["measure"] == "median"]
+
+
 def test_a_run_against_itself_has_not_changed(base: list[Trace]) -> None:
-    table = analysis.diff(base[0], base[0])
-    assert set(table["verdict"]) == {"same"}
-    assert reports.build_diff(base[:1], base[:1]).verdict.startswith("No change")
+    table = analysis.diff(base, base)
+    assert set(table["verdict"]) <= {"same", "unclear"}
+    assert set(table.loc[table["level"] == "launch", "verdict"]) == {"same"}
+    assert reports.build_diff(base, base).verdict.startswith("No change")
 
 
 @pytest.mark.parametrize("num_launches", [1, 2, 3])
-def test_a_run_of_few_launches_against_itself_has_not_changed_either(num_launches: int) -> None:
+def test_of_few_launches_nothing_can_be_said_not_even_that_they_are_the_same(
+    num_launches: int,
+) -> None:
     twice = [simulate(Plant(num_launches=num_launches, noise=0.1, seed=5)) for _ in range(2)]
-    assert set(analysis.diff(*twice)["verdict"]) == {"same"}
-    assert reports.build_diff(twice[:1], twice[1:]).verdict.startswith("No change")
+    table = analysis.diff(*twice)
+    assert set(table["verdict"]) == {"unclear"}
+    assert table[["low_ns", "high_ns"]].isna().all(axis=None)
+    assert reports.build_diff(twice[:1], twice[1:]).verdict.startswith("Nothing can be said")
 
 
 def test_repeats_of_the_same_thing_have_not_changed(base: list[Trace]) -> None:
-    assert set(analysis.diff(base, side(11))["verdict"]) == {"same"}
+    table = analysis.diff(base, side(11))
+    assert set(table["verdict"]) <= {"same", "unclear"}
+
+
+def calls_of(lengths: Sequence[int]) -> Trace:
+    build = TraceBuilder('REGION(R, "r", compute)', 1)
+    start = 0
+    for launch, length in enumerate(lengths):
+        build.launch(launch, "k")
+        build.span(rank=0, launch=launch, region="r", start_ns=start, duration_ns=length)
+        start += 10 * length
+    return build.trace()
+
+
+def lengths(seed: int, count: int, spread: float = 0.02) -> list[int]:
+    return [int(n) for n in np.random.default_rng(seed).normal(1e6, spread * 1e6, count)]
+
+
+def test_some_calls_that_are_slow_are_no_same() -> None:
+    slow = [n * 5 // 2 if i % 10 in (2, 5, 6) else n for i, n in enumerate(lengths(1, 40))]
+    base, candidate = calls_of(lengths(2, 40)), calls_of(slow)
+    table = analysis.diff(base, candidate)
+    rows = table[table["level"] == "launch"].set_index("measure")
+    assert rows["verdict"].to_dict() == {
+        "mean": "slower",
+        "median": "same",
+        "p95": "slower",
+        "slow share": "slower",
+    }
+    assert rows.loc["slow share", ["base_ns", "candidate_ns"]].tolist() == [0, 0.3]
+    verdict = reports.build_diff([base], [candidate]).verdict
+    assert verdict.startswith("A launch of k is slower by 4")
+    assert "in the mean; slow launches went from 0 % to 30 %" in verdict
+
+
+def test_a_wide_interval_is_unclear_and_a_narrow_one_the_same() -> None:
+    verdicts = {
+        spread: of_medians(
+            analysis.diff(calls_of(lengths(3, 12, spread)), calls_of(lengths(4, 12, spread)))
+        )
+        for spread in (0.01, 0.15)
+    }
+    assert set(verdicts[0.01]["verdict"]) == {"same"}
+    assert set(verdicts[0.15]["verdict"]) == {"unclear"}
+    wide = [calls_of(lengths(seed, 12, 0.15)) for seed in (3, 4)]
+    assert reports.build_diff(wide[:1], wide[1:]).verdict.startswith("Unclear: the me")
+
+
+def test_what_is_new_is_explained() -> None:
+    (cause,) = reports.build_diff(slow_block(False), slow_block(True)).causes
+    assert cause.startswith("New: Block 5 of rank 1 takes 3.")
+    assert "in 12 of 40 calls" in cause
+    (gone,) = reports.build_diff(slow_block(True), slow_block(False)).causes
+    assert gone.startswith("Gone: Block 5 of rank 1")
+
+
+def slow_block(planted: bool) -> list[Trace]:
+    """Block 5 of rank 1 is slow in 12 of 40 calls."""
+    weights = tuple(float(planted and call % 10 in (2, 5, 6)) for call in range(40))
+    cause = Cause(Kind.SLOW, 2.5, weights, ranks=(1,), blocks=(5,), region="work")
+    run = Scenario("halo", Sizes(2, 6, 2), num_calls=40, causes=(cause,), seed=3)
+    return [simulate_scenario(run).trace()]
 
 
 def test_a_slower_rank_makes_the_launch_and_its_slowest_blocks_slower(base: list[Trace]) -> None:
-    table = analysis.diff(base, side(21, speed_of={2: 1.5})).set_index(["region", "level"])
+    table = analysis.diff(base, side(21, speed_of={2: 1.5}))
+    table = of_medians(table).set_index(["region", "level"])
     launch = table.loc[("", "launch")]
     assert launch["verdict"] == "slower"
     assert launch["low_ns"] <= launch["change_ns"] <= launch["high_ns"]
     assert launch["base_launches"] == launch["candidate_launches"] == 8
     assert table.loc[("expert", "slowest block"), "verdict"] == "slower"
     assert table.loc[("expert", "slowest block"), "change_share"] == pytest.approx(0.5, abs=0.15)
-    back = analysis.diff(side(21, speed_of={2: 1.5}), base).set_index(["region", "level"])
+    back = of_medians(analysis.diff(side(21, speed_of={2: 1.5}), base))
+    back = back.set_index(["region", "level"])
     assert back.loc[("", "launch"), "verdict"] == "faster"
 
 
@@ -69,7 +146,7 @@ def regions_run(*names: str) -> Trace:
 
 def test_regions_that_come_and_go() -> None:
     table = analysis.diff(regions_run("a", "old"), regions_run("a", "new"))
-    verdicts = table.set_index(["region", "level"])["verdict"]
+    verdicts = of_medians(table).set_index(["region", "level"])["verdict"]
     assert verdicts[("new", "mean block")] == "added"
     assert verdicts[("old", "mean block")] == "removed"
     assert verdicts[("a", "mean block")] == "same"
@@ -91,7 +168,7 @@ def test_a_variant_of_other_kernels_is_compared_by_its_calls() -> None:
     base, candidate = called(("send", "recv"), 1000), called(("fused",), 500)
     table = analysis.diff(base, candidate)
     assert table["level"][0] == "call"
-    table = table.set_index(["kernel", "level"])
+    table = of_medians(table).set_index(["kernel", "level"])
     assert table.loc[("", "call"), "verdict"] == "faster"
     assert table.loc[("", "call"), ["base_ns", "candidate_ns"]].tolist() == [2000, 500]
     verdict = reports.build_diff([base], [candidate]).verdict
@@ -115,7 +192,7 @@ def test_sides_with_nothing_in_common_are_not_called_unchanged() -> None:
     table = analysis.diff(base, candidate)
     assert set(table.loc[table["level"] != "call", "verdict"]) == {"added", "removed"}
     verdict = reports.build_diff([base], [candidate]).verdict
-    assert verdict.startswith("No change: ")
+    assert verdict.startswith("Nothing can be said of 1 call against 1")
     assert verdict.endswith("; only the base has a; only the candidate has b.")
     uneven = called(("a", "b"), 1000).select(launches=(0, 2, 3, 4)), called(("c",), 10)
     verdict = reports.build_diff([uneven[0]], [uneven[1]]).verdict
@@ -148,7 +225,7 @@ def test_a_change_below_the_clock_error_is_no_change() -> None:
 
     def verdict(bound: float) -> str:
         table = analysis.diff(run(1000, bound), run(1100, bound))
-        return str(table.set_index("level").loc["launch", "verdict"])
+        return str(of_medians(table).set_index("level").loc["launch", "verdict"])
 
     assert verdict(10.0) == "slower"
     assert verdict(200.0) == "same"
