@@ -18,6 +18,12 @@ def block(language: str) -> str:
     return found.group(1)
 
 
+def finding() -> str:
+    """A pattern for the page's finding: how much and how long are of one run, the rest has to be."""
+    text = re.escape(block("text").strip())
+    return re.sub(r"[\d.]+(x|\\ %)", lambda number: rf"[\d.]+{number[1]}", text)
+
+
 def side(sign: str) -> str:
     """One side of the diff: its lines, and those of both sides."""
     lines = [line for line in block("diff").splitlines() if not line or line[0] in (" ", sign)]
