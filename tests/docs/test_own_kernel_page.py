@@ -1,0 +1,125 @@
+"""docs/own_kernel.md, followed literally: all that it says to write and to run, from an empty folder on."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from pages import DOCS, Reader, blocks_of, write_command
+
+import kprof
+from kprof.abi import CHUNK_BYTES, RECORDS_PER_CHUNK
+from kprof.devices.targets import Target, find_compiler
+from kprof.recording.recorder import DEFAULT_ARENA_BYTES
+from kprof_cli.new import FILES, TEMPLATE
+
+PAGE = DOCS / "own_kernel.md"
+BLOCKS = blocks_of(PAGE)
+
+
+def test_the_page_shows_what_kprof_new_writes() -> None:
+    shown = {block.title: block.text for block in BLOCKS if block.title in FILES}
+    assert set(shown) == set(FILES) - {"Makefile"}
+    for name, text in shown.items():
+        assert text == (TEMPLATE / name).read_text(), (
+            f"{name} of the page is not that of the template"
+        )
+
+
+def _has(what: str) -> bool:
+    """What can be followed without a GPU: compilers are enough for the sections that only compile."""
+    if what == "nvcc":
+        return find_compiler(Target.CUDA) is not None
+    if what == "hipcc":
+        return find_compiler(Target.HIP) is not None
+    return "gpu" not in what and shutil.which(what) is not None
+
+
+def _write_compilers(folder: Path) -> None:
+    """nvcc and hipcc as the page calls them, wherever kprof has found them."""
+    nvcc, hip = find_compiler(Target.CUDA), find_compiler(Target.HIP)
+    if nvcc is not None:
+        write_command(folder / "nvcc", f'exec "{nvcc.path}" "$@"')
+    if hip is not None:
+        extra = ""
+        if hip.device_library_dir is not None:
+            from kprof.devices.hip import _device_libraries
+
+            libraries = _device_libraries(hip.device_library_dir)
+            extra = (
+                f"--rocm-path=/usr --hip-version=6.2 --rocm-device-lib-path={libraries} -lamdhip64"
+            )
+        write_command(folder / "hipcc", f'exec "{hip.path}" "$@" {extra}')
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    """Somebody who has come to the end of the page."""
+    reader = Reader(tmp_path_factory.mktemp("own"), _has)
+    _write_compilers(reader.folder / ".home" / "bin")
+    # Behind the commands of the first section the page is in the folder that `kprof new` made.
+    reader.follow(BLOCKS)
+    return reader
+
+
+def test_it_leads_to_findings(reader: Reader) -> None:
+    assert reader.folder.name == "my_kernel"
+    for name in ("run.kprof", "torch.kprof", "cmake.kprof"):
+        if not (reader.folder / name).exists():
+            assert name != "run.kprof"
+            continue
+        run = kprof.open(reader.folder / name)
+        assert any("block 3 of rank 0" in sentence for sentence in run.findings()["sentence"]), name
+        assert len(run.flows()) == 5 * 16 * 2 * 2
+
+
+def test_the_change_for_symm_mem_fits_the_workload(reader: Reader) -> None:
+    changed = (reader.folder / "symm_mem_workload.py").read_text()
+    compile(changed, "symm_mem_workload.py", "exec")
+    assert "SymmetricHeap" not in changed
+    assert "heap" not in changed
+
+
+def test_nothing_is_left_out_but_what_needs_gpus(reader: Reader) -> None:
+    missing = {block.needs for block in reader.left_out if "gpu" not in block.needs}
+    if missing:
+        pytest.skip(
+            f"this machine lacks {', '.join(sorted(missing))}: their sections were left out"
+        )
+    gpus = {block.needs for block in reader.left_out}
+    assert gpus == {"gpu", "2 gpus"}
+
+
+def test_the_columns_are_those_that_there_are(reader: Reader) -> None:
+    run = kprof.open(reader.folder / "run.kprof")
+    for view in ("events", "flows"):
+        (table,) = re.findall(
+            rf"^\| column of `{view}` \|.*?\n\n", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE
+        )
+        cells = [line.split("|")[1] for line in table.splitlines()[2:] if line]
+        named = re.findall(r"`(\w+)`", " ".join(cells))
+        assert sorted(named) == sorted(run.frame(f"SELECT * FROM {view} LIMIT 0").columns), view
+
+
+def test_the_numbers_are_those_of_the_layout() -> None:
+    assert CHUNK_BYTES == 1024
+    assert f"pieces of 1 KiB with room for {RECORDS_PER_CHUNK} events" in PAGE.read_text().replace(
+        "\n", " "
+    )
+    assert f"{DEFAULT_ARENA_BYTES >> 20} MiB per rank" in PAGE.read_text()
+
+
+def test_the_page_names_what_exists() -> None:
+    text = PAGE.read_text()
+    for name in set(re.findall(r"\bkprof\.(\w+)", text)) - {"h"}:
+        assert hasattr(kprof, name), name
+    headers = "".join(path.read_text() for path in kprof.include_dir().rglob("*.h"))
+    called = set(re.findall(r"`(?:kprof::(?:platform::)?)?(\w+)\(", text)) | set(
+        re.findall(r"`([A-Z_]{6,})\(", text)
+    )
+    unknown = {
+        name for name in called if name not in headers and not name.startswith(("init_", "set_"))
+    }
+    assert unknown <= {"FLOW"}, unknown
