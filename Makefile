@@ -13,7 +13,7 @@ AMD_EMULATOR ?= ../shared/amd-emulator
 
 # For the tests that compile for GPUs without one, and that look at pages in a browser.
 DEBIAN_PACKAGES := clang-19 lld-19 llvm-19 clang-tools-19 libclang-rt-19-dev clang-format-19 \
-	libamdhip64-dev rocm-device-libs hipcc chromium chromium-driver
+	libamdhip64-dev rocm-device-libs hipcc chromium chromium-driver cmake ninja-build
 # nvcc and its disassembler without a system CUDA; the parts of one compiler have one version.
 NVCC_PACKAGES := 'nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*' 'nvidia-cuda-crt==13.0.*' \
 	'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cccl==13.0.*' 'nvidia-cuda-nvdisasm==13.*' 'nvidia-cuda-cuobjdump==13.*'
@@ -71,6 +71,10 @@ format: $(VENV)/.ready-dev ## Format Python and C++
 types: $(VENV)/.ready-dev ## Check types (mypy --strict)
 	$(BIN)/mypy
 
+.PHONY: docs
+docs: $(VENV)/.ready-dev ## Build the documentation as a site, into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 .PHONY: fuzz
 fuzz: $(VENV)/.ready-dev ## Read damaged captures and arenas for MINUTES=30 (SEED=1): errors are sentences, nothing hangs
 	@set -e; for what in captures arenas; do \
@@ -126,6 +130,6 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	@echo "Installing into $(VENV) for development: clang-format, hypothesis, import-linter, mypy, orjson, pandas-stubs, pytest, ruff, selenium."
+	@echo "Installing into $(VENV) for development: clang-format, hypothesis, import-linter, mkdocs, mypy, orjson, pandas-stubs, pytest, ruff, selenium."
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[torch,view,dev]'
 	@touch $@

@@ -30,7 +30,7 @@ STEPS = {
     "write a kernel": "kprof new my_kernel",
     "build, record, report": "cd my_kernel && make NPROC=2",
 }
-FINDING = "block 3 of rank 0"
+FINDING = "finding "
 
 
 def main() -> None:

@@ -14,8 +14,6 @@ from kprof.regions import RegionTable
 from kprof_cli.main import run
 from kprof_cli.new import FILES, TEMPLATE
 
-LONG_ROW = 3
-
 
 def test_every_file_of_the_template_is_written() -> None:
     assert {path.name for path in TEMPLATE.iterdir() if path.is_file()} == set(FILES)
@@ -56,15 +54,14 @@ def test_the_folder_is_recorded_at_once(tmp_path: Path) -> None:
         check=False,
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert f"block {LONG_ROW} of rank 0" in answer.stdout
+    assert "finding  " in answer.stdout
     trace = kprof.open(tmp_path / "adder" / "run.kprof")
     table = RegionTable.from_header(TEMPLATE / "regions.h")
     assert set(trace.to_pandas()["region"]) == set(table.names)
-    # Five calls, 16 rows, each sum sent by two ranks to two ranks.
-    assert len(trace.flows()) == 5 * 16 * 2 * 2
+    # Eight calls, 16 rows, each sum sent by two ranks to two ranks.
+    assert len(trace.flows()) == 8 * 16 * 2 * 2
     tiles = trace.frame(
-        "SELECT rank, block, count(*) AS n FROM events WHERE region = 'add' GROUP BY ALL ORDER BY n DESC"
+        "SELECT rank, count(*) AS n FROM events WHERE region = 'add' GROUP BY ALL ORDER BY rank"
     )
-    assert tiles.iloc[0].tolist() == [0, LONG_ROW, 5 * 64]
-    assert set(tiles["n"][1:]) == {5 * 4}
+    assert tiles["n"].tolist() == [8 * 16 * 64, 8 * 16 * 16]
     assert set(trace.launches()["kernel"]) == {"adder"}

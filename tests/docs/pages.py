@@ -62,16 +62,18 @@ def one_line(text: str) -> str:
 class Reader:
     """Someone who does what a page says, in an empty folder, with an environment of his own.
 
-    `has` says whether the machine has what a fence needs; what it has not is left out.
+    `has` says whether the machine has what a fence needs; what it has not is left out. With `one_core` all commands
+    share one core of the machine.
     """
 
-    def __init__(self, folder: Path, has: Callable[[str], bool], **environment: str) -> None:
+    def __init__(self, folder: Path, has: Callable[[str], bool], *, one_core: bool = False) -> None:
         self.folder = folder
         self._has = has
         self._output = ""
         self._python = ""
         self.left_out: list[Block] = []
-        self._environment = _environment(folder, environment)
+        self._environment = _environment(folder)
+        self._shell = ["taskset", "-c", _first_core(), "bash", "-c"] if one_core else ["bash", "-c"]
 
     def follow(self, blocks: list[Block]) -> None:
         """Do everything, in order."""
@@ -97,7 +99,7 @@ class Reader:
     def _run(self, commands: str, line: int) -> str:
         script = f"set -euo pipefail\n{commands}\npwd > '{self._place}'\n"
         answer = subprocess.run(
-            ["bash", "-c", script],
+            [*self._shell, script],
             cwd=self.folder,
             env=self._environment,
             capture_output=True,
@@ -114,7 +116,11 @@ class Reader:
         return Path(self._environment["HOME"]) / "place"
 
 
-def _environment(folder: Path, more: dict[str, str]) -> dict[str, str]:
+def _first_core() -> str:
+    return str(min(os.sched_getaffinity(0)))
+
+
+def _environment(folder: Path) -> dict[str, str]:
     """Little more than what a login gives: a home that nobody has used, and the commands of this Python.
 
     The folder of shortcuts comes first on PATH.
@@ -134,7 +140,6 @@ def _environment(folder: Path, more: dict[str, str]) -> dict[str, str]:
         "PATH": f"{shortcuts}:{os.environ['PATH']}",
         "PYTHONPATH": f"{ROOT}:{ROOT / 'cli'}",
         **kept,
-        **more,
     }
 
 

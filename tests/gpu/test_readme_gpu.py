@@ -1,4 +1,4 @@
-"""The README's "instrument your own kernel", run as it is printed: built by torch, recorded on one GPU."""
+"""The README's kernel, run as it is printed: recorded on one GPU, with a buffer handed over as two numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_readme import blocks, write_sources
+from test_readme import write_sources
 
 from kprof.trace import Trace
 
@@ -16,25 +16,36 @@ pytestmark = pytest.mark.gpu
 
 NUM_WARPS = 304 * 256 // 32
 
-# "Bound with pybind11 as usual."
-BINDING = """
-#include <pybind11/pybind11.h>
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  pybind11::class_<Args>(m, "Args").def(pybind11::init([](int64_t flag, int64_t data) {
-    return Args{reinterpret_cast<const uint32_t*>(flag), reinterpret_cast<float*>(data), 3, 17, 4};
-  }));
-  m.def("launch", &launch);
+LAUNCH = """
+extern "C" int launch(uint64_t arena, uint32_t number, const uint32_t* flag, float* data) {
+  const Args args{flag, data, 3, 17, 4};
+  const kprof::Buffer prof = kprof::make_buffer(reinterpret_cast<void*>(arena), number);
+  return KPROF_LAUNCH(recv, 304, 256, nullptr, 0, args, prof);
 }
 """
-BEFORE = """
+WORKLOAD = """
+import ctypes
+from pathlib import Path
+
 import torch
-torch.distributed.init_process_group("gloo")
-flag, data = torch.ones(1, dtype=torch.int32, device="cuda"), torch.zeros(256, device="cuda")
-"""
-ARGUMENTS = "args = ext.Args(flag.data_ptr(), data.data_ptr())\n"
-AFTER = """
+
+import kprof
+
+device = "cuda:0"
+torch.cuda.set_device(device)
+flag, data = torch.ones(1, dtype=torch.int32, device=device), torch.zeros(256, device=device)
+library = kprof.load_library(Path("kernel.hip").resolve(), kprof.BuildOptions.for_device(device))
+recorder = kprof.recorder("regions.h", device=device)
+buffer = recorder.launch("recv", num_blocks=304, threads_per_block=256)
+error = library.launch(
+    ctypes.c_uint64(buffer.arena),
+    buffer.launch,
+    ctypes.c_void_p(flag.data_ptr()),
+    ctypes.c_void_p(data.data_ptr()),
+)
+assert error == 0, error
+torch.cuda.synchronize()
 assert data.sum().item() == 256, data
-torch.distributed.destroy_process_group()
 """
 
 
@@ -43,11 +54,8 @@ def test_kernel_of_the_readme_is_recorded(
 ) -> None:
     require_gpus(1)
     source = write_sources(tmp_path)
-    (tmp_path / "kernel.cu").write_text(source.read_text() + BINDING)
-    instrumented = blocks("python")[0]
-    assert instrumented.count("buffer = ") == 1
-    workload = instrumented.replace("buffer = ", f"{ARGUMENTS}buffer = ")
-    (tmp_path / "workload.py").write_text(BEFORE + workload + AFTER)
+    source.write_text(source.read_text() + LAUNCH)
+    (tmp_path / "workload.py").write_text(WORKLOAD)
     command = [sys.executable, "-m", "kprof_cli", "record", "--nproc", "1", "-o", "run.kprof", "--"]
     result = subprocess.run(
         [*command, "python", "workload.py"],

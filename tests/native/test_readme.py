@@ -1,8 +1,7 @@
-"""The README's "instrument your own kernel" compiles as it is printed, for every target that has a compiler here."""
+"""The README: one screen, whose kernel compiles as it is printed, for every target that has a compiler here."""
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
@@ -13,26 +12,32 @@ from kprof.devices.targets import Target, find_compiler
 from kprof.regions import RegionTable
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
+# What a screen shows beside the picture.
+MOST_LINES = 64
 
 # What a user's kernel has and the README leaves out.
 AROUND = """
+#include <kprof/kprof.h>
+#define KPROF_REGIONS "regions.h"
+#include <kprof/declare_regions.h>
+
 struct Args { const uint32_t* flag; float* data; uint32_t peer, slot, num_bytes; };
 __device__ bool arrived(const Args& args) { return kprof::platform::load_system(args.flag) != 0; }
 __device__ void copy(const Args& args) { args.data[kprof::platform::thread_id()] = 1.0f; }
 """
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
-
-
 def write_sources(folder: Path) -> Path:
-    regions, kernel = blocks("cpp")
+    regions, kernel = re.findall(r"```cpp\n(.*?)```", README, flags=re.DOTALL)
     (folder / "regions.h").write_text(regions)
     source = folder / "kernel.hip"
-    head, body = kernel.split("\n\n", 1)
-    source.write_text(f"{head}\n{AROUND}\n{body}")
+    source.write_text(f"{AROUND}\n{kernel}")
     return source
+
+
+def test_it_is_one_screen_with_a_picture() -> None:
+    assert len(README.splitlines()) <= MOST_LINES
+    assert README.count("![") == 1
 
 
 def test_regions_of_the_readme_parse(tmp_path: Path) -> None:
@@ -48,27 +53,3 @@ def test_kernel_of_the_readme_compiles(target: Target, tmp_path: Path) -> None:
     source = write_sources(tmp_path)
     assert build_device_code(source, BuildOptions(target, sanitizers=())).exists()
     assert build_library(source, BuildOptions(target, sanitizers=())).exists()
-
-
-def test_python_of_the_readme_parses_and_names_what_exists() -> None:
-    import kprof
-    from kprof.recording.recorder import Recorder
-
-    attributes = {
-        node.attr
-        for code in blocks("python")
-        for node in ast.walk(ast.parse(code))
-        if isinstance(node, ast.Attribute)
-    }
-    of_kprof, of_recorder = {"include_dir", "recorder"}, {"align", "launch", "torch_trace"}
-    assert of_kprof | of_recorder <= attributes
-    assert all(hasattr(kprof, name) for name in of_kprof)
-    assert all(hasattr(Recorder, name) for name in of_recorder)
-
-
-def test_commands_of_the_readme_exist() -> None:
-    from kprof_cli.main import app
-
-    named = set(re.findall(r"^\| `kprof (\w+)", README, flags=re.MULTILINE))
-    known = {command.name or command.callback.__name__ for command in app.registered_commands}
-    assert named == known

@@ -307,7 +307,7 @@ def test_ranks_that_a_manifest_only_claims_cost_nothing(run):
 
 
 def test_the_readme_states_the_limits():
-    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "limits.md").read_text(encoding="utf-8")
     assert f"at most {MAX_RANKS:,} ranks, {MAX_REGION_ID:,} regions a rank" in text
     assert checks.MAX_ROWS_PER_RANK == 1 << 40
     assert "2^40 events a rank" in text

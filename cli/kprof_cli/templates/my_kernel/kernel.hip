@@ -1,4 +1,4 @@
-// my_kernel adds up rows of different lengths, one block per row, and gives the sums to every rank.
+// my_kernel adds up rows of numbers, one block per row, and gives the sums to every rank.
 //
 // A block adds up its row tile by tile, stores the sum in the mailbox of every rank, and waits until all ranks have
 // sent theirs for the same row. One source for NVIDIA, AMD and the CPU: kprof::platform has the names that differ.

@@ -1,0 +1,146 @@
+"""Every page of the documentation, followed: its commands and its Python run, and what they print is what it says.
+
+own_kernel.md, triton.md and extending.md have tests of their own. What a machine of ours lacks is marked with `needs`
+and left out; its commands must exist with the options that the page gives them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import typer.main
+from pages import DOCS, ROOT, Block, Reader, blocks_of, one_line
+
+import kprof
+from kprof_cli.main import app
+
+# With a test that follows them from an empty folder.
+FOLLOWED_ELSEWHERE = {"own_kernel.md", "triton.md", "extending.md"}
+PAGES = sorted(DOCS.glob("*.md"))
+# What a page may ask of a machine, and where that is tested.
+TESTED_ELSEWHERE = {
+    "a checkout and minutes",  # tests/cli/test_whole_way.py, and whoever sets up a checkout
+    "a workload",  # tests/docs/test_own_kernel_page.py, tests/kernels/test_torch_profiler.py
+    "a browser",  # tests/browser/
+    "a foreign file",  # tests/cli/test_importing.py
+    "a gpu",  # tests/gpu/
+}
+SMALL = "all_reduce-oneshot-4xH200.kprof"
+OTHER = "all_reduce-oneshot_tree-4xH200.kprof"
+
+
+def blocks(page: Path) -> list[Block]:
+    return blocks_of(page)
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Reader:
+    """Someone in a folder with the recorded traces and two captures of his own."""
+    reader = Reader(tmp_path, lambda _: False)
+    (tmp_path / "traces").symlink_to(ROOT / "traces")
+    shutil.copytree(ROOT / "traces" / SMALL, tmp_path / "run.kprof")
+    shutil.copytree(ROOT / "traces" / OTHER, tmp_path / "other.kprof")
+    return reader
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.name not in FOLLOWED_ELSEWHERE],
+    ids=lambda page: page.name,
+)
+def test_what_a_page_says_can_be_done(page: Path, reader: Reader) -> None:
+    reader.follow(blocks(page))
+    assert {block.needs for block in reader.left_out} <= TESTED_ELSEWHERE
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
+def test_commands_exist_with_their_options(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "console":
+            for line in block.text.replace("\\\n", " ").splitlines():
+                check_command(line, f"{page.name}:{block.line}")
+        elif block.language == "python":
+            ast.parse(block.text)
+
+
+def check_command(line: str, where: str) -> None:
+    """A line that calls kprof names a command that there is, and options that it has."""
+    words = shlex.split(line, comments=True)
+    if not words or words[0] != "kprof":
+        return
+    group = typer.main.get_group(app)
+    assert words[1] in group.commands, f"{where}: {line}"
+    group.commands[words[1]].make_context(words[1], words[2:], parent=typer.Context(group))
+
+
+def test_the_table_of_commands_is_complete() -> None:
+    text = (DOCS / "commands.md").read_text()
+    named = set(re.findall(r"^\| `kprof (\w+)", text, flags=re.MULTILINE))
+    known = {
+        command.name or command.callback.__name__
+        for command in app.registered_commands
+        if command.callback
+    }
+    assert named == known
+
+
+def test_every_kind_of_finding_is_explained() -> None:
+    from kprof.analysis.explain.finding import FindingKind
+
+    text = (DOCS / "findings.md").read_text()
+    missing = [kind.value for kind in FindingKind if f"| `{kind.value}` |" not in text]
+    assert missing == [], "docs/findings.md has a table of the kinds of findings"
+
+
+def test_every_recording_has_its_story() -> None:
+    text = (DOCS / "stories.md").read_text()
+    recordings = {path.name.removesuffix(".kprof") for path in (ROOT / "traces").glob("*.kprof")}
+    # Earlier recordings of kernels whose later ones are told of.
+    earlier = {"all_to_all-token_flags-4xH200-skew3", "all_to_all-balanced-4xH200-skew3"}
+    assert {name for name in recordings if f"`{name}`" not in text} == earlier
+
+
+def test_the_caption_of_the_readme_is_what_its_picture_shows() -> None:
+    assert "it waits\n42 us, while the others are done after 6" in (ROOT / "README.md").read_text()
+    trace = kprof.open(ROOT / "traces" / "all_to_all-token_flags-4xH200-skew3-264blocks.kprof")
+    launches = trace.select(rank=0).launches()
+    launch = launches[launches["kernel"] == "all_to_all/dispatch_recv"]["launch"].iloc[1]
+    # docs/picture.py draws the first warp of these blocks.
+    drawn = trace.select(rank=0, launch=launch, blocks="0-11").frame(
+        """SELECT block % 4 = 3 AS is_late, round(max(duration_ns) / 1000) AS longest_us,
+        round((max(end_ns) - (SELECT min(start_ns) FROM events)) / 1000) AS end_us
+        FROM events WHERE warp = 0 GROUP BY ALL ORDER BY is_late"""
+    )
+    assert drawn["end_us"].tolist()[0] == 6
+    assert drawn["longest_us"].tolist()[1] in (42, 43)
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
+        prose = re.sub(
+            r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL | re.MULTILINE
+        )
+        for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", prose):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_a_page_that_says_something_false_is_noticed(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, lambda _: False)
+    page = tmp_path / "page.md"
+    page.write_text("```console\necho one\n```\n\n```text\ntwo\n```\n")
+    with pytest.raises(AssertionError, match="one"):
+        reader.follow(blocks_of(page))
+    page.write_text("```console\nkprof nothing\n```\n")
+    with pytest.raises(AssertionError, match="No such command"):
+        reader.follow(blocks_of(page))
+    with pytest.raises(AssertionError, match="page"):
+        check_command("kprof reports run.kprof", "page")
+    with pytest.raises(Exception, match="No such option"):
+        check_command("kprof report run.kprof --colour", "page")
+    assert one_line("a\n  b ") == "a b"
