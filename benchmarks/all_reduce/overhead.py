@@ -13,16 +13,22 @@ from kprof.recording.arena import Arena
 from kprof.recording.launch_buffer import LaunchBuffer
 from kprof.recording.null_recorder import NullRecorder
 
-ARENA_BYTES = 64 << 20
+RESERVED_BYTES = 64 << 20
+# Replays claim their chunks, so this has to hold all calls of a measurement.
+CLAIMED_BYTES = 2 << 30
 
 
 class GraphRecorder(NullRecorder):
-    """Hands launches that go into a graph their part of an arena; replays write over it, which costs the same."""
+    """Gives launches in a graph what it gives eager ones, or what it gives captured ones.
+
+    Replays write over reserved chunks, which costs what it costs an eager launch.
+    """
 
     is_recording = True
 
-    def __init__(self, device: str) -> None:
-        self._arena = Arena(ARENA_BYTES, device)
+    def __init__(self, device: str, is_claiming: bool = False) -> None:
+        self._arena = Arena(CLAIMED_BYTES if is_claiming else RESERVED_BYTES, device)
+        self._is_claiming = is_claiming
         self._num_launches = 0
 
     def launch(
@@ -33,9 +39,12 @@ class GraphRecorder(NullRecorder):
         num_blocks: int = 0,
         threads_per_block: int = 0,
         tracks_per_block: int = 0,
+        is_replayed: bool = False,
     ) -> LaunchBuffer:
-        del kernel, regions, threads_per_block
+        del kernel, regions, threads_per_block, is_replayed
         self._num_launches += 1
+        if self._is_claiming:
+            return self._arena.switched_buffer(self._num_launches)
         return self._arena.launch_buffer(self._num_launches, num_blocks, tracks_per_block)
 
 
@@ -53,9 +62,11 @@ def _measure_at(
     group: Group, plan: Plan, num_bytes: int, dtype: torch.dtype, effort: Effort
 ) -> dict[str, float]:
     tensor = torch.zeros(num_bytes // dtype.itemsize, dtype=dtype, device=plan.device)
-    recorder: Any = GraphRecorder(plan.device)
+    eager: Any = GraphRecorder(plan.device)
+    captured: Any = GraphRecorder(plan.device, is_claiming=True)
     calls = {
         "off_us": lambda: plan(tensor, out=tensor),
-        "recording_us": lambda: plan(tensor, out=tensor, recorder=recorder),
+        "recording_us": lambda: plan(tensor, out=tensor, recorder=eager),
+        "recording_in_graph_us": lambda: plan(tensor, out=tensor, recorder=captured),
     }
     return time_graphs_us(group, calls, effort)

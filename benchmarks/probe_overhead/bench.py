@@ -19,6 +19,7 @@ from kprof.recording.arena import Arena
 from kprof.recording.decode import Decoder
 from kprof.recording.launch_buffer import LaunchBuffer
 from kprof.recording.region_ids import RegionIds
+from kprof.recording.wanted import Wanted
 from kprof.regions import RegionTable
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Scheme:
     is_null: bool = False
     is_per_block: bool = False
     is_arena_full: bool = False
+    is_captured: bool = False
+    is_left_out: bool = False
 
 
 SCHEMES = {
@@ -56,6 +59,8 @@ SCHEMES = {
     "kprof per warp, clock cycles": Scheme(1, "cycles"),
     "kprof per warp, moment complete": Scheme(4),
     "kprof per warp, arena full": Scheme(1, is_arena_full=True),
+    "kprof per warp, as captured in a graph": Scheme(1, is_captured=True),
+    "kprof per warp, blocks 0-7 only": Scheme(1, is_left_out=True),
     "classic": Scheme(3, is_null=True),
 }
 
@@ -71,6 +76,7 @@ class Bench:
         self.arena = Arena(ARENA_BYTES, device)
         # One chunk for all tracks: what they drop is only counted.
         self.full_arena = Arena(abi.CHUNKS_OFFSET + abi.CHUNK_BYTES, device)
+        self.filtered_arena = Arena(ARENA_BYTES, device, Wanted(blocks=tuple(range(8))))
         self.source = torch.randint(
             0, 255, (NUM_TOKENS * TOKEN_BYTES,), dtype=torch.uint8, device=device
         )
@@ -79,8 +85,9 @@ class Bench:
         self.classic = torch.zeros(1 + 4 * num_events, dtype=torch.int64, device=device)
 
     def reset(self) -> None:
-        """Empty the arena and the classic scheme's buffer."""
-        self.arena.reset(self.arena.state())
+        """Empty the arenas and the classic scheme's buffer."""
+        for arena in (self.arena, self.filtered_arena):
+            arena.reset(arena.state())
         self.classic[:1].zero_()
 
     def copy(self, scheme: Scheme, blocks_per_sm: int) -> Callable[[], None]:
@@ -139,11 +146,17 @@ class Bench:
         return out.cpu()
 
     def buffer(self, scheme: Scheme, num_blocks: int, warps_per_block: int) -> bytes:
-        """What Recorder.launch would hand out: the first chunk of every track reserved."""
+        """What Recorder.launch would hand out: the first chunk of every track reserved.
+
+        Except in graphs, and where blocks are left out: tracks look at the switches and claim.
+        """
         if scheme.is_null:
             return LaunchBuffer(0, 0).packed()
         if scheme.is_arena_full:
             return LaunchBuffer(self.full_arena.address, 0).packed()
+        if scheme.is_captured or scheme.is_left_out:
+            arena = self.filtered_arena if scheme.is_left_out else self.arena
+            return arena.switched_buffer(0).packed()
         tracks_per_block = 1 if scheme.is_per_block else warps_per_block
         return self.arena.launch_buffer(0, num_blocks, tracks_per_block).packed()
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from widths import WARP_WIDTH, warps_of
 
 from kprof import abi
 from kprof.capture.directory import Capture
@@ -15,6 +16,8 @@ from kprof.recording.launch_buffer import LaunchBuffer
 from kprof.recording.record import session
 from kprof.recording.recorder import Recorder
 from kprof.trace import Trace
+
+pytestmark = pytest.mark.amd
 
 KERNEL = """
 #include <kprof/kprof.h>
@@ -42,7 +45,8 @@ extern "C" int run_places(const kprof::LaunchBuffer* buffer, unsigned num_places
   return KPROF_LAUNCH(places, 3, 64, nullptr, seed, num_places, kprof::make_buffer(*buffer));
 }
 """
-TRACKS = {"run_marks": 2, "run_places": 1}
+WARPS = warps_of(64)
+TRACKS = {"run_marks": WARPS, "run_places": 1}
 CONTENTS = """SELECT kernel, ordinal, block, warp, region, payload, count(*) AS n
               FROM events GROUP BY ALL ORDER BY ALL"""
 
@@ -51,7 +55,7 @@ CONTENTS = """SELECT kernel, ordinal, block, warp, region, payload, count(*) AS 
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     source = tmp_path_factory.mktemp("replays") / "kernel.hip"
     source.write_text(KERNEL)
-    return load_library(source, BuildOptions(warp_width=32))
+    return load_library(source, BuildOptions(warp_width=WARP_WIDTH))
 
 
 class Graph:
@@ -89,7 +93,7 @@ def _run(
 
 
 def emitted(kernels: Sequence[str], num_records: Sequence[int]) -> int:
-    of_kernel = {"run_marks": lambda n: 2 * (3 * n + 3), "run_places": lambda n: 3 * n}
+    of_kernel = {"run_marks": lambda n: WARPS * (3 * n + 3), "run_places": lambda n: 3 * n}
     return sum(of_kernel[kernel](n) for kernel in kernels for n in num_records)
 
 
@@ -190,7 +194,7 @@ def test_what_cannot_be_told_apart_stays_whole_and_is_counted(
     ]
     assert [each.replay for each in info.launches if each.kernel == "run_places"] == [0, 1, 2]
     recorded = Trace.open(capture).num_events()
-    assert recorded == emitted(["run_marks", "run_places"], [5, 5, 5]) - 2 * 5
+    assert recorded == emitted(["run_marks", "run_places"], [5, 5, 5]) - WARPS * 5
 
 
 def test_eager_launches_and_replays_are_numbered_in_the_order_of_time(
@@ -207,7 +211,7 @@ def test_eager_launches_and_replays_are_numbered_in_the_order_of_time(
     marks = Trace.open(tmp_path / "run.kprof").frame(
         "SELECT ordinal, count(*) AS n FROM events WHERE block = 0 GROUP BY ALL ORDER BY ALL"
     )
-    assert marks["n"].tolist() == [2 * n for n in (1, 2, 3, 4, 5, 6)]
+    assert marks["n"].tolist() == [WARPS * n for n in (1, 2, 3, 4, 5, 6)]
     assert marks["ordinal"].tolist() == [0, 1, 2, 3, 4, 5]
 
 
