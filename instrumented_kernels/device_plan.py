@@ -1,4 +1,4 @@
-"""The compiled kernels of one source on one device, and how their launches run: the base of every plan here."""
+"""The compiled kernels of a source on one device, and their launches: the base of all plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which fp8 a build writes: OCP e4m3fn, or e4m3fnuz where the matrix units of the architecture take that."""
+"""The fp8 that a build writes: OCP e4m3fn, or e4m3fnuz where the matrix units need that."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class KernelLibrary:
         return Grid(num_blocks, warps_per_block, self.warp_width, is_resident=False)
 
     def max_resident_blocks(self, variant_idx: int, threads_per_block: int) -> int:
-        """The largest grid of which all blocks run at the same time, over all launches of the variant."""
+        """The largest grid of which all blocks run at once, over all launches of the variant."""
         return int(self.functions.kernel_max_resident_blocks(variant_idx, threads_per_block))
 
     def run(self, launches: LaunchSequence, first: int, count: int) -> None:
@@ -160,7 +160,7 @@ class KernelBuilds:
         return self._load(self._options)
 
     def max_resident_blocks(self, variant_idx: int, threads_per_block: int) -> int:
-        """The largest grid of which all blocks run at the same time, recorded too where this process records."""
+        """The largest grid of which all blocks run at once, recorded where this process records."""
         builds = [self.plain, self.instrumented] if process_records() else [self.plain]
         return min(build.max_resident_blocks(variant_idx, threads_per_block) for build in builds)
 

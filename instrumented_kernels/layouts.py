@@ -130,7 +130,8 @@ def _struct(declared: type[Layout]) -> str:
         f'static_assert(sizeof({name}) == {ctypes.sizeof(declared)}, "{name} size");',
     ]
     lines += [
-        f'static_assert(offsetof({name}, {each.name}) == {getattr(declared, each.name).offset}, "{name}.{each.name}");'
+        f"static_assert(offsetof({name}, {each.name}) == {getattr(declared, each.name).offset}, "
+        f'"{name}.{each.name}");'
         for each in declared.cpp_fields
     ]
     return "\n".join(lines) + "\n"
@@ -164,7 +165,7 @@ KernelLaunch = layout(
 
 
 def call_arguments(comment: str, shape: type[Layout], *fields: Field) -> type[Layout]:
-    """The CallArguments of a kernel: its own fields, and what every kernel that ranks run together needs."""
+    """The CallArguments of a kernel: its own fields, and those of all kernels with ranks."""
     return layout(
         "CallArguments",
         comment,

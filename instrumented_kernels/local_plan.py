@@ -176,7 +176,7 @@ _plans_lock: Final = threading.Lock()
 
 
 def plan_for(kind: type[_PlanType], tensor: torch.Tensor) -> _PlanType:
-    """The plan of this kernel for the tensor's device: made when first needed, kept as long as the process lives."""
+    """This kernel's plan for the tensor's device: made when needed, kept as long as the process."""
     key = (kind, str(tensor.device))
     plan = _plans.get(key)
     if plan is None:

@@ -33,7 +33,7 @@ TargetOption = Annotated[
 
 @dataclass(frozen=True)
 class Case:
-    """One call and its check: `launch` takes a recorder, `num_wrong` is asked when all calls have ended."""
+    """One call and its check: `launch` takes a recorder; call `num_wrong` after all calls ended."""
 
     launch: Callable[[AnyRecorder], None]
     num_wrong: Callable[[], int]

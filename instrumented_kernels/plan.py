@@ -151,7 +151,7 @@ class KernelPlan(DevicePlan):
         self._latest_stream = stream
 
     def _end_call(self) -> None:
-        """After a call was launched: on the CPU target it has ended, too, and what went wrong in it is raised."""
+        """After a launch: on the CPU target the call has ended, and its failure is raised."""
         if self.device == "cpu":
             self._raise_failure()
 

@@ -1,11 +1,10 @@
-"""THE layout of the record arena. Everything else, the C++ header included, is derived from this
-file.
+"""THE layout of the record arena. All else, the C++ header included, is derived from this file.
 
 One arena per rank, in memory that the device writes and the host reads back:
 
     offset 0                4096           12288                     size_bytes
-    | control block (4 KiB) | sink 0 .. 7 | chunk 0 | chunk 1 | ...   |     every chunk: 1024 bytes, 1024-aligned
-      cursors[32], 64 B apart               | header 48 B | record 0 .. record 60 |
+    | control block (4 KiB) | sink 0 .. 7 | chunk 0 | chunk 1 | ...   |     1024 bytes a chunk,
+      cursors[32], 64 B apart               | header 48 B | record 0 .. record 60 |    1024-aligned
 
 A record is 16 bytes, written with one vector store:
 
@@ -30,7 +29,7 @@ by all of them.
 
 Tracks claim from the bottom of the arena, the host reserves from its top:
 
-    | chunk 0 of cursor 0, of cursor 1, .. | chunk 1 of cursor 0, .. |   limit ->   free   <- floor   | reserved |
+    | chunk 0 of cursor 0, 1, .. | chunk 1 of cursor 0, .. | limit -> free <- floor | reserved |
 
 Chunk k of cursor c is chunk k * num_cursors + c, so that one number (chunks_per_cursor, the limit)
 ends all cursors. Every launch gets the limit of its moment. A later launch may get a higher one,
@@ -61,11 +60,14 @@ chunks from new ones.
 Waits. Two tables of lines that say what tracks are doing now, in memory that the control block
 names (address 0: none):
 
-    `lines`          16 bytes each, device memory: a Record whose duration is DURATION_OPEN, for spans that are
-                     announced when they begin. Track t of a launch has line (first_line + t) & (num_lines - 1).
-    `shared_lines`   32 bytes each (WAIT_LINE), memory of the host that outlives the process: waits that already last
-                     long. Line (block * (warps + 1) + place + 61 * launch) & (num_shared_lines - 1), where `place` is
-                     0 for the block's track and 1 + warp for a warp's. `region` is 0 where no such wait is open.
+    `lines`          16 bytes each, device memory: a Record with the duration DURATION_OPEN, for
+                     spans that are announced when they begin. Track t of a launch has line
+                     (first_line + t) & (num_lines - 1).
+    `shared_lines`   32 bytes each (WAIT_LINE), host memory that outlives the process: waits that
+                     already last long. Line
+                     (block * (warps + 1) + place + 61 * launch) & (num_shared_lines - 1), where
+                     `place` is 0 for the block's track and 1 + warp for a warp's. `region` is 0
+                     where no such wait is open.
 
 The arena must be zeroed before use: region id 0 is an empty slot.
 Run `python -m kprof.abi` to rewrite `include/kprof/abi.h`; a test compares the two.

@@ -58,7 +58,7 @@ class Kind(str, Enum):
 
 
 class Moment(str, Enum):
-    """When a region's end is read: at the call, or when the writer's memory operations completed."""
+    """When a region's end is read: at the call, or after the writer's memory operations."""
 
     ISSUE = "issue"
     COMPLETE = "complete"

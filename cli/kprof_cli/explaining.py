@@ -32,7 +32,7 @@ def explain(
     *,
     selection: SelectionText,
 ) -> None:
-    """Say what would make the run shorter, and by how much: calls are replayed with one thing changed."""
+    """Say what would make the run shorter, and by how much, from replays with one change."""
     from kprof.analysis import Summary, find
 
     found = find(Summary.of(open_trace(run, selection)))

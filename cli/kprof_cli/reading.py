@@ -193,7 +193,8 @@ def _columns_to_read(matrix: pd.DataFrame) -> pd.DataFrame:
     if len(matrix.columns) <= _MAX_COLUMNS:
         return matrix
     note(
-        f"shown are the {_MAX_COLUMNS} ranks that were waited for longest, of {len(matrix.columns):,}; --json has all"
+        f"shown are the {_MAX_COLUMNS} ranks that were waited for longest, of "
+        f"{len(matrix.columns):,}; --json has all"
     )
     return matrix[sorted(matrix.sum().nlargest(_MAX_COLUMNS).index)]
 
@@ -221,7 +222,8 @@ def query(
     if not trace.is_on_one_clock:
         # Unlike the analyses a query cannot be told what it means to compare.
         note(
-            f"the ranks are not on one clock ({trace.manifest.alignment_note or 'no clock calibration'}): times of "
+            "the ranks are not on one clock "
+            f"({trace.manifest.alignment_note or 'no clock calibration'}): times of "
             "different ranks, as in a row of flows, cannot be compared"
         )
     if is_json:

@@ -15,7 +15,7 @@ _MAX_EVENTS_TO_ANALYSE: Final = 2_000_000
 
 
 def print_summary(recording: Recording) -> None:
-    """Print exactly six lines: capture, events, time, losses, the first finding, the next command."""
+    """Print exactly six lines: capture, events, time, losses, first finding, next command."""
     for line in summary_lines(recording):
         say(line)
 

@@ -1,1 +1,1 @@
-"""A persistent matmul in Gluon with a partition that loads and one that multiplies, instrumented."""
+"""A persistent matmul in Gluon: one partition loads, one multiplies; instrumented."""

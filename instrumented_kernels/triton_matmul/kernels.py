@@ -6,7 +6,8 @@ a ring of STAGES places in shared memory. Every place has two barriers: `full`, 
 complete, and `empty`, at which the multiplying partition arrives when it has read the place.
 
     load partition    wait until the place is empty, start the copies into it, next place
-    math partition    wait until the place is full, multiply, release the place before; after K, store the tile
+    math partition    wait until the place is full, multiply, release the place before; after K,
+                      store the tile
 
 Both wait, and which of them does says what bounds the kernel: `load/wait` is long where the tensor
 cores are busy, `math/wait` where memory is late.
@@ -127,8 +128,20 @@ def persistent_matmul(
     num_steps = k // K
     gl.warp_specialize(
         [
-            (multiply, (c, a_ring, b_ring, full, empty, n, tiles_m, num_tiles, num_steps, prof, IN_LOOP, STAGES)),
-            (load, (a, b, a_ring, b_ring, full, empty, tiles_m, num_tiles, num_steps, prof, IN_LOOP, STAGES)),
+            (
+                multiply,
+                (
+                    c, a_ring, b_ring, full, empty, n,
+                    tiles_m, num_tiles, num_steps, prof, IN_LOOP, STAGES,
+                ),
+            ),
+            (
+                load,
+                (
+                    a, b, a_ring, b_ring, full, empty,
+                    tiles_m, num_tiles, num_steps, prof, IN_LOOP, STAGES,
+                ),
+            ),
         ],
         [1],
         [48],

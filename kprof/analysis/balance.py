@@ -44,13 +44,15 @@ _BLOCK_WORK_SQL: Final = """
 
 _COUNTS_SQL: Final = """
     SELECT rank, block, CAST(sum(events) AS BIGINT) AS events, CAST(sum(bytes) AS BIGINT) AS bytes,
-        CAST(sum(events) FILTER (r.category IN ('compute', 'send', 'recv')) AS BIGINT) AS work_events
+        CAST(sum(events) FILTER (r.category IN ('compute', 'send', 'recv')) AS BIGINT)
+            AS work_events
     FROM cells c LEFT JOIN regions r ON r.id = c.region_id GROUP BY rank, block"""
 
 _BLOCKS_SQL: Final = f"""
     SELECT rank, block, tracks, events, work_ns, wait_ns, bytes,
         coalesce(work_ns / nullif(work_events, 0), 0.0) AS ns_per_event,
-        coalesce(work_ns / nullif(median(work_ns) OVER (PARTITION BY rank), 0), 0.0) AS work_vs_median,
+        coalesce(work_ns / nullif(median(work_ns) OVER (PARTITION BY rank), 0), 0.0)
+            AS work_vs_median,
         coalesce(work_ns / nullif(max(work_ns) OVER (PARTITION BY rank), 0), 1.0) AS load_balance
     FROM ({_BLOCK_WORK_SQL}) JOIN ({_COUNTS_SQL}) USING (rank, block) ORDER BY rank, block"""
 
@@ -103,7 +105,8 @@ def launch_efficiency(summary: Summary) -> pd.DataFrame:
     return summary.frame(
         f"""
         WITH named AS (
-            SELECT s.kernel, s.ordinal, t.* FROM tracks t JOIN spans_of_launches s USING (rank, launch)),
+            SELECT s.kernel, s.ordinal, t.* FROM tracks t JOIN spans_of_launches s
+                USING (rank, launch)),
         sums AS (
             SELECT kernel, ordinal, min(first_ns) AS first_ns, count(*) AS locations,
                 max(last_ns) - min(first_ns) AS window_ns, CAST(sum(work_ns) AS BIGINT) AS work_ns,
@@ -131,14 +134,17 @@ def _efficiency_sql(scope: str, where: str) -> str:
             SELECT *, max(last_ns) OVER (PARTITION BY scope ORDER BY first_ns
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS covered_until FROM windows),
         lengths AS (
-            SELECT scope, CAST(sum(greatest(0, last_ns - greatest(first_ns, covered_until))) AS BIGINT) AS window_ns
+            SELECT scope, CAST(sum(greatest(0, last_ns - greatest(first_ns, covered_until)))
+                AS BIGINT) AS window_ns
             FROM swept GROUP BY scope),
         locations AS (
-            SELECT {key}, rank, block, warp, sum(work_ns) AS work_ns, sum(wait_ns) AS wait_ns FROM tracks GROUP BY ALL),
+            SELECT {key}, rank, block, warp, sum(work_ns) AS work_ns, sum(wait_ns) AS wait_ns
+                FROM tracks GROUP BY ALL),
         sums AS (
             SELECT scope, count(*) AS locations, CAST(sum(work_ns) AS BIGINT) AS work_ns,
                 CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(max(work_ns) AS BIGINT) AS max_work_ns
             FROM locations GROUP BY scope)
-        SELECT {"scope AS rank, " if scope == "rank" else ""}locations, window_ns, work_ns, wait_ns, max_work_ns,
+        SELECT {"scope AS rank, " if scope == "rank" else ""}locations, window_ns, work_ns, wait_ns,
+            max_work_ns,
             {_RATIOS}
         FROM sums JOIN lengths USING (scope) ORDER BY scope"""

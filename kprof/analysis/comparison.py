@@ -138,7 +138,8 @@ def _launch_samples(summary: Summary) -> list[tuple[str, str, str, float]]:
         else "max(last_ns - first_ns)"
     )
     lengths = summary.frame(
-        f"SELECT kernel, '' AS region, {length} AS value FROM spans_of_launches GROUP BY kernel, ordinal"
+        f"SELECT kernel, '' AS region, {length} AS value FROM spans_of_launches GROUP BY kernel, "
+        "ordinal"
     )
     regions = summary.frame(
         """

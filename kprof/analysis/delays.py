@@ -121,13 +121,16 @@ def stragglers(summary: Summary) -> pd.DataFrame:
             SELECT c.rank, c.launch, c.peer, sum(c.total_ns) AS wait_ns
             FROM cells c JOIN regions r ON r.id = c.region_id
             WHERE r.category IN ('wait', 'sync') AND c.peer >= 0 AND c.peer <> c.rank GROUP BY ALL),
-        longest AS (SELECT rank, launch, arg_max(peer, wait_ns) AS peer FROM waits GROUP BY rank, launch),
+        longest AS (SELECT rank, launch, arg_max(peer, wait_ns) AS peer FROM waits GROUP BY rank,
+            launch),
         last AS (
             SELECT peer AS rank, count(*) / (SELECT count(*) FROM longest) AS arrived_last
             FROM longest GROUP BY peer),
         own AS (
-            SELECT rank, CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(sum(work_ns) AS BIGINT) AS work_ns,
-                sum(wait_ns) / nullif(sum(last_ns - first_ns), 0) AS wait_share FROM tracks GROUP BY rank)
+            SELECT rank, CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(sum(work_ns) AS BIGINT)
+                AS work_ns,
+                sum(wait_ns) / nullif(sum(last_ns - first_ns), 0) AS wait_share FROM tracks
+                    GROUP BY rank)
         SELECT rank, wait_ns, coalesce(wait_share, 0.0) AS wait_share,
             coalesce(arrived_last, 0.0) AS arrived_last, work_ns,
             coalesce(work_ns / nullif(median(work_ns) OVER (), 0), 0.0) AS work_vs_median

@@ -36,12 +36,15 @@ def stats(summary: Summary) -> pd.DataFrame:
     return summary.frame(
         f"""
         WITH totals AS (
-            SELECT region_id, sum(events) AS count, sum(total_ns) AS total_ns, min(min_ns) AS min_ns,
+            SELECT region_id, sum(events) AS count, sum(total_ns) AS total_ns, min(min_ns)
+                AS min_ns,
                 max(max_ns) AS max_ns
             FROM cells GROUP BY region_id),
         {percentiles}
-        SELECT coalesce(r.name, 'unknown region') AS region, coalesce(r.category, 'other') AS category,
-            CAST(count AS BIGINT) AS count, CAST(t.total_ns AS BIGINT) AS total_ns, t.total_ns / count AS mean_ns,
+        SELECT coalesce(r.name, 'unknown region') AS region, coalesce(r.category, 'other')
+            AS category,
+            CAST(count AS BIGINT) AS count, CAST(t.total_ns AS BIGINT) AS total_ns,
+                t.total_ns / count AS mean_ns,
             {_clip("median_ns")}, {_clip("p95_ns")}, {_clip("p99_ns")}, max_ns,
             coalesce(t.total_ns / nullif(({BLOCK_TIME_SQL}), 0), 0.0) AS share,
             {0.0 if is_exact else PERCENTILE_ERROR} AS percentile_error
@@ -55,7 +58,7 @@ BLOCK_TIME_SQL: Final = "SELECT sum(last_ns - first_ns) FROM tracks"
 
 @memo
 def block_time_ns(summary: Summary, rank: int | None = None) -> int:
-    """The sum over launches and tracks of last end - first start: what shares "of block time" refer to."""
+    """The "block time" of shares: the sum over launches and tracks of last end - first start."""
     where = "" if rank is None else f" WHERE rank = {int(rank)}"
     frame = summary.frame(f"SELECT coalesce(({BLOCK_TIME_SQL}{where}), 0) AS block_time_ns")
     return int(frame["block_time_ns"].iloc[0])
@@ -66,7 +69,8 @@ def histogram(summary: Summary) -> pd.DataFrame:
     bucket), events."""
     return summary.frame(
         f"""
-        SELECT rank, coalesce(name, 'unknown region') AS region, coalesce(category, 'other') AS category,
+        SELECT rank, coalesce(name, 'unknown region') AS region, coalesce(category, 'other')
+            AS category,
             pow(2, bucket / {SUB_BUCKETS}.0) AS from_ns, events
         FROM buckets LEFT JOIN regions ON id = region_id ORDER BY rank, region, bucket"""
     )
@@ -83,7 +87,8 @@ def _clip(column: str) -> str:
 
 
 _ESTIMATES_SQL: Final = f"""cumulated AS (
-            SELECT region_id, bucket, sum(sum(events)) OVER (PARTITION BY region_id ORDER BY bucket) AS up_to
+            SELECT region_id, bucket, sum(sum(events))
+                OVER (PARTITION BY region_id ORDER BY bucket) AS up_to
             FROM buckets GROUP BY region_id, bucket),
         percentiles AS (
             SELECT region_id, {_percentile(0.5)} AS median_ns, {_percentile(0.95)} AS p95_ns,
@@ -91,8 +96,10 @@ _ESTIMATES_SQL: Final = f"""cumulated AS (
             FROM cumulated JOIN totals USING (region_id) GROUP BY region_id)"""
 
 _EXACT_SQL: Final = f"""exact AS (
-            SELECT coalesce(r.id, 0) AS region_id, quantile_disc(e.duration_ns, [0.5, 0.95, 0.99]) AS q
-            FROM selected_raw_events e LEFT JOIN raw_regions r ON r.rank = e.rank AND r.local_id = e.region
+            SELECT coalesce(r.id, 0) AS region_id,
+                quantile_disc(e.duration_ns, [0.5, 0.95, 0.99]) AS q
+            FROM selected_raw_events e LEFT JOIN raw_regions r ON r.rank = e.rank
+                AND r.local_id = e.region
             WHERE coalesce(r.kind, 'span') = 'span' AND e.flags & {EVENT_OPEN} = 0 GROUP BY 1),
         percentiles AS (
             SELECT region_id, CAST(q[1] AS DOUBLE) AS median_ns, CAST(q[2] AS DOUBLE) AS p95_ns,

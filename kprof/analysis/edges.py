@@ -35,7 +35,8 @@ def ramp_and_tail(summary: Summary) -> pd.DataFrame:
             max(s.last_ns - coalesce(t.last_useful_ns, s.last_ns)) AS max_tail_ns,
             arg_max(t.block, t.last_useful_ns) AS last_block
         FROM tracks t JOIN spans_of_launches s USING (rank, launch)
-        GROUP BY s.kernel, s.ordinal, s.rank, s.tracks, s.first_ns, s.last_ns ORDER BY s.ordinal, s.kernel, s.rank"""
+        GROUP BY s.kernel, s.ordinal, s.rank, s.tracks, s.first_ns, s.last_ns ORDER BY s.ordinal,
+            s.kernel, s.rank"""
     )
 
 
@@ -60,15 +61,18 @@ def stalls(summary: Summary) -> pd.DataFrame:
     return summary.frame(
         f"""
         WITH spans AS (
-            SELECT rank, launch, hw_id, block, warp, start_ns, end_ns, {WAIT} AS waits, {WORK} AS works,
+            SELECT rank, launch, hw_id, block, warp, start_ns, end_ns, {WAIT} AS waits, {WORK}
+                AS works,
                 lead(start_ns) OVER track AS next_start
             FROM events WHERE {CLOSED_SPANS}
-            WINDOW track AS (PARTITION BY rank, launch, block, warp ORDER BY start_ns, end_ns DESC)),
+            WINDOW track AS (PARTITION BY rank, launch, block, warp ORDER BY start_ns,
+                end_ns DESC)),
         swept AS (
             SELECT *, max(end_ns) FILTER (waits OR works) OVER before AS busy_until,
                 max(end_ns) FILTER (waits) OVER before AS waited_until,
                 max(end_ns) FILTER (works) OVER before AS worked_until
-            FROM spans WHERE (waits OR works) AND NOT (next_start IS NOT NULL AND next_start < end_ns)
+            FROM spans WHERE (waits OR works)
+                AND NOT (next_start IS NOT NULL AND next_start < end_ns)
             WINDOW before AS (PARTITION BY rank, launch, hw_id ORDER BY start_ns
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
         measured AS (
@@ -99,10 +103,12 @@ def bandwidth(summary: Summary) -> pd.DataFrame:
     return summary.frame(
         """
         WITH per_launch AS (
-            SELECT r.name AS region, c.rank, c.peer, c.launch, sum(c.events) AS spans, sum(c.bytes) AS bytes,
+            SELECT r.name AS region, c.rank, c.peer, c.launch, sum(c.events) AS spans,
+                sum(c.bytes) AS bytes,
                 sum(c.total_ns) AS total_ns, max(c.last_ns) - min(c.first_ns) AS busy_ns
             FROM cells c JOIN regions r ON r.id = c.region_id WHERE c.bytes > 0 GROUP BY ALL)
-        SELECT region, rank, peer, CAST(sum(spans) AS BIGINT) AS spans, CAST(sum(bytes) AS BIGINT) AS bytes,
+        SELECT region, rank, peer, CAST(sum(spans) AS BIGINT) AS spans,
+            CAST(sum(bytes) AS BIGINT) AS bytes,
             CAST(sum(total_ns) AS BIGINT) AS total_ns,
             coalesce(sum(bytes) / nullif(sum(total_ns), 0), 0.0) AS per_track_gb_s,
             CAST(sum(busy_ns) AS BIGINT) AS busy_ns,

@@ -1,8 +1,9 @@
 """Sums over flows (a send and the wait that it releases), made slice by slice of launches and kept
 in the summary.
 
-    flow_sums   send_region, wait_region, src, dst -> flows, sends, wait_ns, late_sender_ns, exposed_transfer_ns,
-                violations, violations_beyond_bound, bound_ns
+    flow_sums   send_region, wait_region, src, dst
+                -> flows, sends, wait_ns, late_sender_ns, exposed_transfer_ns, violations,
+                violations_beyond_bound, bound_ns
 
 `sends` counts those that released anybody; one may have released several waits. Flows need the
 events of two ranks, so no summary of one rank holds them. Up to MAX_EVENTS_PAIRED sends and waits
@@ -56,7 +57,7 @@ def flow_ends(summary: Summary) -> FlowEnds:
 
 
 def calls_paired(summary: Summary) -> CallsPaired:
-    """All calls, or those that are looked at where there are too many sends and waits for all of them."""
+    """All calls, or a sample of them where there are too many sends and waits."""
     ends = flow_ends(summary).ends_of_groups
     total = sum(ends.values())
     if total <= MAX_EVENTS_PAIRED or len(ends) < 2:
@@ -99,11 +100,15 @@ _PART_COLUMNS: Final = (
 
 _UNITE_SQL: Final = """
     CREATE OR REPLACE TEMP TABLE flow_sums AS
-    SELECT s.name AS send_region, w.name AS wait_region, src, dst, CAST(sum(flows) AS BIGINT) AS flows,
+    SELECT s.name AS send_region, w.name AS wait_region, src, dst, CAST(sum(flows) AS BIGINT)
+        AS flows,
         CAST(sum(sends) AS BIGINT) AS sends,
-        CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(sum(late_sender_ns) AS BIGINT) AS late_sender_ns,
-        CAST(sum(exposed_transfer_ns) AS BIGINT) AS exposed_transfer_ns, CAST(sum(violations) AS BIGINT) AS violations,
-        CAST(sum(violations_beyond_bound) AS BIGINT) AS violations_beyond_bound, max(bound_ns) AS bound_ns
+        CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(sum(late_sender_ns) AS BIGINT)
+            AS late_sender_ns,
+        CAST(sum(exposed_transfer_ns) AS BIGINT) AS exposed_transfer_ns,
+            CAST(sum(violations) AS BIGINT) AS violations,
+        CAST(sum(violations_beyond_bound) AS BIGINT) AS violations_beyond_bound, max(bound_ns)
+            AS bound_ns
     FROM flow_parts JOIN regions s ON s.id = send_region JOIN regions w ON w.id = wait_region
     GROUP BY s.name, w.name, src, dst"""
 
@@ -126,7 +131,7 @@ def flow_slices(summary: Summary) -> list[Slice]:
 
 
 def sums_of_slice(ends: FlowEnds, chosen: Slice) -> list[FlowRow]:
-    """Rows of `flow_sums` by region ids, of a slice and nothing else: they add up with those of other slices."""
+    """Rows of `flow_sums` by region ids, of one slice: they add up with other slices' rows."""
     sends, waits = ends.read(chosen)
     s, w = ends.pair(sends, waits)
     bounds = _Bounds.of(ends.trace)
@@ -176,7 +181,7 @@ def _link_sums(
 
 @dataclass(frozen=True)
 class _Bounds:
-    """The clock error bound between recorded ranks, of which a world may have few: (ranks, ranks), 0 unaligned."""
+    """The clock error bound between recorded ranks: (ranks, ranks), 0 unaligned."""
 
     ranks: NDArray[np.int64]
     between_ns: NDArray[np.float64]

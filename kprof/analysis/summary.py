@@ -5,9 +5,12 @@ united: stored ones are read from the capture, the others are made from the even
 holds all events: every table is an aggregate whose size is ranks x launches x blocks x (warps or
 regions).
 
-    cells    rank, launch, block, region_id, peer -> events, total_ns, min_ns, max_ns, bytes, first_ns, last_ns
-    tracks   rank, launch, block, warp -> events, work_ns, wait_ns, first_ns, last_ns, first_useful_ns, last_useful_ns
-    buckets  rank, region_id, bucket -> events        (log2 histogram of durations, SUB_BUCKETS per octave)
+    cells    rank, launch, block, region_id, peer
+             -> events, total_ns, min_ns, max_ns, bytes, first_ns, last_ns
+    tracks   rank, launch, block, warp
+             -> events, work_ns, wait_ns, first_ns, last_ns, first_useful_ns, last_useful_ns
+    buckets  rank, region_id, bucket
+             -> events        (log2 histogram of durations, SUB_BUCKETS per octave)
     spans_of_launches   kernel, ordinal, rank, launch -> first_ns, last_ns, tracks, work_ns, wait_ns
 
 `peer` is -1 where a region names none, or names one outside the world. Open spans have no end and
@@ -115,7 +118,7 @@ def _summarise_files(
 
 
 def _make_parts(summary: Summary, report: Progress) -> None:
-    """Summarise the ranks that have no stored summary: from their files, or what a selection leaves of them."""
+    """Summarise ranks without a stored summary, from files or from what a selection leaves."""
     trace = summary.trace
     world_size = trace.manifest.world_size
     missing = [info for info in trace.ranks if info.rank not in trace.summarised_ranks]
@@ -139,7 +142,7 @@ def _add_parts(summary: Summary, table: pa.Table) -> None:
 
 
 def _slices(ranks: list[RankInfo]) -> Iterator[tuple[str, RegionTable]]:
-    """Conditions that cut the events into sets of whole tracks of at most about EVENTS_PER_SLICE."""
+    """Conditions that cut events into sets of whole tracks of about EVENTS_PER_SLICE at most."""
     for group in _groups(ranks):
         recorded = group[0].counts.recorded
         if len(group) == 1 and recorded > EVENTS_PER_SLICE:
@@ -151,7 +154,10 @@ def _slices(ranks: list[RankInfo]) -> Iterator[tuple[str, RegionTable]]:
 
 
 def _groups(ranks: list[RankInfo]) -> Iterator[list[RankInfo]]:
-    """Ranks with one region table and at most about EVENTS_PER_SLICE events, or a rank that has more by itself."""
+    """Ranks that share a region table, in groups of about EVENTS_PER_SLICE events at most.
+
+    A rank with more is a group of its own.
+    """
     chosen: list[RankInfo] = []
     num_events = 0
     for info in ranks:
@@ -197,7 +203,8 @@ _CELLS_SQL: Final = f"""
 
 _TRACKS_SQL: Final = f"""
     CREATE OR REPLACE TEMP TABLE tracks AS
-    SELECT p.rank, launch, block, warp, events, work_ns, wait_ns, {_aligned("first_ns")}, {_aligned("last_ns")},
+    SELECT p.rank, launch, block, warp, events, work_ns, wait_ns, {_aligned("first_ns")},
+        {_aligned("last_ns")},
         {_aligned("first_useful_ns")}, {_aligned("last_useful_ns")}
     FROM {_ALL_PARTS} p {_segment("first_ns")} {_segment("last_ns")}
         {_segment("first_useful_ns")} {_segment("last_useful_ns")} WHERE part = 'track'"""

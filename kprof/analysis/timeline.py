@@ -1,4 +1,4 @@
-"""What tracks were doing over time: for pictures, binned so that their size does not grow with the trace."""
+"""What tracks were doing over time, in bins: pictures do not grow with the trace."""
 
 from __future__ import annotations
 
@@ -51,14 +51,16 @@ def activity(summary: Summary, over: Focus, num_bins: int = 240) -> pd.DataFrame
         WITH spans AS (
             SELECT rank, category, greatest(start_ns, {over.start_ns}) - {over.start_ns} AS a,
                 least(end_ns, {over.end_ns}) - {over.start_ns} AS b
-            FROM events WHERE {CLOSED_SPANS} AND start_ns < {over.end_ns} AND end_ns > {over.start_ns}
+            FROM events WHERE {CLOSED_SPANS} AND start_ns < {over.end_ns}
+                AND end_ns > {over.start_ns}
                 AND {_launches_within(summary, over)}),
         cut AS (SELECT *, a // {width} AS first, b // {width} AS last FROM spans),
         parts AS (
             SELECT rank, category, first AS bin, sum(least(b, (first + 1) * {width}) - a) AS part,
                 count(*) FILTER (last > first) AS ups, 0 AS downs FROM cut GROUP BY ALL
             UNION ALL
-            SELECT rank, category, last, sum(b - last * {width}), 0, count(*) FROM cut WHERE last > first GROUP BY ALL)
+            SELECT rank, category, last, sum(b - last * {width}), 0, count(*) FROM cut
+                WHERE last > first GROUP BY ALL)
         SELECT rank, category, CAST(bin AS BIGINT) AS bin, CAST(sum(part) AS DOUBLE) AS part,
             CAST(sum(ups) AS DOUBLE) AS ups, CAST(sum(downs) AS DOUBLE) AS downs
         FROM parts GROUP BY ALL"""
@@ -113,16 +115,20 @@ def longest_spans(
     return summary.frame(
         f"""
         WITH blocks AS (
-            SELECT rank, block, sum(work_ns) AS work_ns FROM tracks WHERE rank IN ({chosen}) GROUP BY ALL),
+            SELECT rank, block, sum(work_ns) AS work_ns FROM tracks
+                WHERE rank IN ({chosen}) GROUP BY ALL),
         ranked AS (
-            SELECT rank, block, row_number() OVER (PARTITION BY rank ORDER BY work_ns DESC, block) AS most,
+            SELECT rank, block, row_number()
+                OVER (PARTITION BY rank ORDER BY work_ns DESC, block) AS most,
                 row_number() OVER (PARTITION BY rank ORDER BY work_ns, block) AS least FROM blocks),
         kept AS (SELECT rank, block FROM ranked WHERE most <= {half} OR least <= {half}),
         first_warps AS (
-            SELECT rank, block, min(warp) AS warp FROM tracks SEMI JOIN kept USING (rank, block) GROUP BY ALL)
+            SELECT rank, block, min(warp) AS warp FROM tracks SEMI JOIN kept
+                USING (rank, block) GROUP BY ALL)
         SELECT rank, block, warp, region, category, coalesce(peer, -1) AS peer, start_ns, end_ns
         FROM events SEMI JOIN first_warps USING (rank, block, warp)
-        WHERE {CLOSED_SPANS} AND rank IN ({chosen}) AND start_ns < {over.end_ns} AND end_ns > {over.start_ns}
+        WHERE {CLOSED_SPANS} AND rank IN ({chosen}) AND start_ns < {over.end_ns}
+            AND end_ns > {over.start_ns}
             AND {_launches_within(summary, over)}
         ORDER BY duration_ns DESC, event_id LIMIT {int(at_most)}"""
     ).sort_values(["rank", "block", "start_ns"], ignore_index=True)

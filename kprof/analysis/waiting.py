@@ -38,7 +38,8 @@ def waits(summary: Summary, by: WaitKey = "rank") -> pd.DataFrame:
     return summary.frame(
         f"""
         WITH w AS (
-            SELECT {keys}, CAST(sum(events) AS BIGINT) AS count, CAST(sum(total_ns) AS BIGINT) AS wait_ns,
+            SELECT {keys}, CAST(sum(events) AS BIGINT) AS count, CAST(sum(total_ns) AS BIGINT)
+                AS wait_ns,
                 max(max_ns) AS max_ns
             FROM ({_WAIT_CELLS_SQL}) GROUP BY ALL)
         SELECT {keys}, count, wait_ns, wait_ns / count AS mean_ns, max_ns,
@@ -120,13 +121,17 @@ def late_sender(summary: Summary) -> pd.DataFrame:
     return summary.frame(
         """
         WITH by_link AS (
-            SELECT region_id, rank AS dst, peer AS src, count(DISTINCT block) AS blocks FROM cells GROUP BY ALL),
-        by_rank AS (SELECT region_id, rank AS dst, count(DISTINCT block) AS waiting_blocks FROM cells GROUP BY ALL)
+            SELECT region_id, rank AS dst, peer AS src, count(DISTINCT block) AS blocks
+                FROM cells GROUP BY ALL),
+        by_rank AS (SELECT region_id, rank AS dst, count(DISTINCT block) AS waiting_blocks
+            FROM cells GROUP BY ALL)
         SELECT wait_region AS region, src, dst, sum(flows) AS flows, sum(wait_ns) AS wait_ns,
             sum(late_sender_ns) AS late_sender_ns, sum(exposed_transfer_ns) AS exposed_transfer_ns,
             sum(violations) AS violations, sum(violations_beyond_bound) AS violations_beyond_bound,
-            max(bound_ns) AS bound_ns, any_value(blocks) AS blocks, any_value(waiting_blocks) AS waiting_blocks
-        FROM flow_sums JOIN regions r ON r.name = wait_region JOIN by_link USING (src, dst) JOIN by_rank USING (dst)
+            max(bound_ns) AS bound_ns, any_value(blocks) AS blocks, any_value(waiting_blocks)
+                AS waiting_blocks
+        FROM flow_sums JOIN regions r ON r.name = wait_region JOIN by_link USING (src, dst)
+            JOIN by_rank USING (dst)
         WHERE by_link.region_id = r.id AND by_rank.region_id = r.id
         GROUP BY wait_region, src, dst ORDER BY late_sender_ns DESC, region, src, dst"""
     ).astype(dict.fromkeys(_SUMMED, "int64"))
@@ -153,14 +158,16 @@ def unmatched_flows(summary: Summary) -> pd.DataFrame:
     sum_flows(summary)
     return summary.frame(
         """
-        WITH counts AS (SELECT region_id, CAST(sum(events) AS BIGINT) AS events FROM cells GROUP BY region_id),
+        WITH counts AS (SELECT region_id, CAST(sum(events) AS BIGINT) AS events FROM cells
+            GROUP BY region_id),
         pairs AS (
             SELECT send_region, wait_region, CAST(sum(flows) AS BIGINT) AS flows,
                 CAST(sum(sends) AS BIGINT) AS met_sends
             FROM flow_sums GROUP BY ALL)
         SELECT s.name AS send_region, w.name AS wait_region, coalesce(cs.events, 0) AS sends,
             coalesce(cw.events, 0) AS waits, coalesce(p.flows, 0) AS flows,
-            sends - coalesce(p.met_sends, 0) AS unmatched_sends, waits - coalesce(p.flows, 0) AS unmatched_waits
+            sends - coalesce(p.met_sends, 0) AS unmatched_sends, waits - coalesce(p.flows, 0)
+                AS unmatched_waits
         FROM flow_rules f JOIN regions s ON s.id = f.send JOIN regions w ON w.id = f.wait
         LEFT JOIN counts cs ON cs.region_id = f.send LEFT JOIN counts cw ON cw.region_id = f.wait
         LEFT JOIN pairs p ON p.send_region = s.name AND p.wait_region = w.name

@@ -21,7 +21,7 @@ def duration(ns: float) -> str:
 
 
 def difference(ns: float, bound_ns: float) -> str:
-    """A difference between two clocks: one below their error bound is only known to be within it."""
+    """A difference between two clocks; below their error bound it is only known to be within it."""
     is_below = bound_ns > 0 and abs(ns) <= bound_ns
     return f"<= {duration(bound_ns)}" if is_below else duration(ns)
 
@@ -71,7 +71,7 @@ def members(kind: str, numbers: Iterable[int], at_most: int = 12) -> str:
 
 
 def _step(ordered: list[int]) -> int:
-    """The distance between neighbours where it is always the same, as of blocks that serve one source; else 0."""
+    """The distance between neighbours if it is constant, as for blocks of one source; else 0."""
     steps = {after - before for before, after in itertools.pairwise(ordered)}
     return steps.pop() if len(steps) == 1 else 0
 

@@ -2,7 +2,7 @@
 after the last.
 
     part-00003-00000.parquet      rank 3's first flush, with its RankInfo so far in the footer
-    part-00003-00001.parquet      its second; `launches` are those since the first, the rest is of both
+    part-00003-00001.parquet      its second; `launches` are those since the first
 
 A part gets its name when it is complete. A save (of a process that may soon be killed) writes the
 next part; the next flush writes that part again, with more in it. So no event is ever in two parts.

@@ -100,7 +100,7 @@ def is_capturing() -> bool:
 
 
 def capture_reader(device: str) -> Callable[[], bool]:
-    """What tells at every call whether the current stream is being captured, at the least cost to the host."""
+    """A function that tells whether the current stream is captured, as fast as the host can."""
     if device == "cpu":
         return lambda: False
     import torch

@@ -98,7 +98,7 @@ class Arena:
         )
 
     def set_off(self, is_off: bool) -> None:
-        """Let launches with switches record nothing, or everything again, from here on in the current stream."""
+        """Switch recording off or on for later launches on the current stream."""
         self._memory.store_u32(_IS_OFF_OFFSET, int(is_off))
         self._switches["is_off"] = is_off
 

@@ -96,7 +96,7 @@ class ArenaState:
         return used
 
     def checked(self, chunks: Bytes) -> ArenaState:
-        """This state, damaged where `chunks`, the contents of `ranges`, say that a cursor has lost count."""
+        """This state, or a damaged one where the chunks of `ranges` prove a cursor wrong."""
         is_beyond = ~self.is_used(self.chunk_idxs())
         if self.is_damaged or not is_beyond.any():
             return self

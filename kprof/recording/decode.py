@@ -76,7 +76,7 @@ class _Chunks:
 
 @dataclass(frozen=True)
 class _Records:
-    """Columns of records: their chunk, region id, second word, duration in ticks as it was written, and times."""
+    """Columns of records: chunk, region id, second word, duration in ticks as written, times."""
 
     chunk_idxs: np.ndarray
     local_region: np.ndarray
@@ -316,7 +316,7 @@ class Decoder:
 
 
 def _count_torn(chunks: _Chunks, is_record: np.ndarray, num_records: np.ndarray) -> int:
-    """Places without a region that hold something, or that come before a record of a track that fills them in order."""
+    """Places without a region that hold something, or that an ordered track has left out."""
     rows = np.flatnonzero(num_records < is_record.shape[1])
     words, is_empty = chunks.words[rows, _HEADER_WORDS:], ~is_record[rows]
     has_contents = is_empty & ((words[:, ::2] | words[:, 1::2]) != 0)

@@ -1,4 +1,4 @@
-"""Makes a capture of what the ranks of a recording left behind, however they and the recording ended."""
+"""Makes a capture of what the ranks left behind, however they and the recording ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kprof.recording.runs import Outcome, describe_exit
 
 @dataclass(frozen=True)
 class Remains:
-    """What is there when no rank left events: the ranks that had a recorder, and what is known of them."""
+    """What is known when no rank left events: the ranks that had a recorder."""
 
     started: tuple[int, ...]
     messages: tuple[str, ...]

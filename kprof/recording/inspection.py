@@ -118,7 +118,7 @@ class _Tracks:
 
 
 def _link(headers: np.ndarray, chunk_idxs: np.ndarray, is_whole: np.ndarray) -> _Tracks:
-    """Find the chunk before every chunk that names one, and count those that cannot have it before them."""
+    """Find each chunk's predecessor where it names one, and count impossible pairs."""
     has_previous = is_whole & (headers["previous_chunk_idx"] != abi.NO_CHUNK)
     later = np.flatnonzero(has_previous)
     previous = headers["previous_chunk_idx"][later]
@@ -172,7 +172,7 @@ def _abi_version(headers: np.ndarray) -> np.ndarray:
 
 
 def _check_abi(headers: np.ndarray, is_in_place: np.ndarray) -> None:
-    """Kernels come with the headers that they were compiled with: all chunks of a launch have one version."""
+    """All chunks of a launch have one version: a kernel contains the headers it was built with."""
     launches, inverse = np.unique(headers["launch"][is_in_place], return_inverse=True)
     least = np.full(len(launches), abi.CHUNK_ABI_MASK, dtype=np.uint16)
     most = np.zeros(len(launches), dtype=np.uint16)

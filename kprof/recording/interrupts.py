@@ -36,7 +36,7 @@ class Ranks(Protocol):
 
 @contextlib.contextmanager
 def forwarding_signals(ranks: Ranks) -> Iterator[SignalForwarder]:
-    """A context in which the signals that end a process go to the one that is attached to its forwarder."""
+    """A context in which signals that end a process go to the process attached to its forwarder."""
     forwarder = SignalForwarder(ranks)
     with _handling(forwarder.handle):
         yield forwarder
@@ -44,7 +44,7 @@ def forwarding_signals(ranks: Ranks) -> Iterator[SignalForwarder]:
 
 @contextlib.contextmanager
 def deferring_signals() -> Iterator[None]:
-    """A context that the signals that end a process cannot leave half way: they take effect at its end."""
+    """A context that signals cannot interrupt: those that end a process take effect at its end."""
     arrived: list[int] = []
     try:
         with _handling(lambda number, _frame: arrived.append(number)):
@@ -55,7 +55,7 @@ def deferring_signals() -> Iterator[None]:
 
 
 def ignore_signals() -> None:
-    """For the last steps of a process that ends anyway: a signal could only tear what it still writes."""
+    """For the last steps of a process that ends anyway: a signal could only tear its files."""
     if threading.current_thread() is threading.main_thread():
         for number in _ENDING:
             signal.signal(number, signal.SIG_IGN)

@@ -92,6 +92,6 @@ class LaunchLog:
         return self._rows[begin:end]
 
     def keep(self, end: int, rows: Sequence[LaunchRow]) -> None:
-        """The launches up to `end` that were not kept are in a part now: as `rows`, which name every replay."""
+        """A part holds the launches up to `end` now: as `rows`, which name every replay."""
         self._rows[self.num_kept : end] = rows
         self.num_kept += len(rows)

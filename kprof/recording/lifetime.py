@@ -1,11 +1,11 @@
 """The open recorders of this process, and what becomes of them when it forks or ends.
 
-- At its end (return, exception, sys.exit, SIGTERM, SIGINT) every open recorder is closed. What fails then costs one
-  line on stderr and a message for `kprof record`; the workload keeps its own exit code.
-- A forked child inherits no recorder: those that it was given are off there and their buffers are null. It may open
-  one of its own, with a rank of its own.
-- multiprocessing ends its forked children with os._exit, so a recorder that such a child opens is also closed by
-  multiprocessing's own finalizers.
+- At its end (return, exception, sys.exit, SIGTERM, SIGINT) every open recorder is closed. A failure
+  costs one line on stderr and a message for `kprof record`; the workload keeps its own exit code.
+- A forked child inherits no recorder: those of its parent are off there and their buffers are null.
+  It may open one of its own, with a rank of its own.
+- multiprocessing ends its forked children with os._exit, so its own finalizers also close a
+  recorder that such a child opens.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def prepare() -> None:
 
 
 def import_what_closing_needs() -> None:
-    """Import what the end of a recorder uses: many modules cannot be imported while the interpreter exits."""
+    """Import what closing a recorder needs: many imports fail while the interpreter exits."""
     for name in _NEEDED_TO_CLOSE:
         importlib.import_module(name)
     import numpy as np
@@ -142,7 +142,7 @@ def _close_with_multiprocessing() -> None:
 
 
 def _close_all() -> None:
-    """A rank that ends because another one died is also sent SIGTERM, while it writes what it recorded."""
+    """Torchrun sends SIGTERM when another rank dies, also while this one writes its events."""
     ignore_signals()
     for closable in [*_at_exit, *_open.values()]:
         closable.close_at_exit()

@@ -4,7 +4,7 @@ A rank gives all replays of a captured launch the ordinal of that launch, since 
 many replays other launches of the kernel will have. Here, where all ranks are known, the launches
 of a kernel are counted anew:
 
-    rank 0   K 0   K 1 replay 0   K 2 replay 0   K 1 replay 1   K 2 replay 1        two captures, two replays
+    rank 0   K 0   K 1 replay 0   K 2 replay 0   K 1 replay 1   K 2 replay 1   2 captures, 2 replays
              0     1              2              3              4
 """
 

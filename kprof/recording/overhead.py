@@ -1,7 +1,7 @@
 """How much a workload slows down by being recorded: A-B-B-A runs, timed in the same way with
 recording off and on.
 
-    kprof record --measure-overhead -- CMD      runs CMD four times: off, on (this one is kept), on, off
+    kprof record --measure-overhead -- CMD      runs CMD: off, on (this one is kept), on, off
 
 Every rank notes a moment at each `recorder.launch(...)`: an event on the current torch stream of a
 GPU, the monotonic clock on the CPU target, where launches are synchronous. From one launch to the
@@ -31,7 +31,7 @@ _MAX_MOMENTS: Final = 20_000
 
 
 class KernelTiming(msgspec.Struct, frozen=True):
-    """Of one rank and kernel: the median time from one of its launches to the next launch of any kernel."""
+    """Of one rank and kernel: the median time from a launch to the next launch of any kernel."""
 
     kernel: str
     num_launches: int

@@ -179,7 +179,7 @@ def _open(
 
 
 def process_records() -> bool:
-    """Whether this process has a recorder that records, or `kprof record` started it so that it may ask for one."""
+    """Whether this process has a recorder that records, or may ask for one under `kprof record`."""
     return RECORD_DIR_VARIABLE in os.environ or lifetime.has_open_recorders()
 
 

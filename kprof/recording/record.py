@@ -1,7 +1,7 @@
 """One recording: runs a workload with the recorder switched on and makes a capture of what its
 ranks leave behind.
 
-    kprof record ──> run.kprof.unfinished/  <── every rank: started, Parquet, JSON; rank 0: alignment
+    kprof record ──> run.kprof.unfinished/  <── all ranks: started, Parquet, JSON; rank 0: alignment
          │                    │
          └─ starts CMD        └─ manifest.json written last, then renamed to run.kprof/
 
@@ -225,13 +225,13 @@ def _check_num_procs(num_procs: int) -> None:
     if not 1 <= num_procs <= MAX_PROCS:
         raise WorkloadError(
             f"--nproc {num_procs} is out of range: give 1 to {MAX_PROCS}, because events name the "
-            "rank on the "
-            "other side in 8 bits, of which the last value means that it did not fit"
+            "rank on the other side in 8 bits, of which the last value means that it did not fit"
         )
     if importlib.util.find_spec("torch") is None:
         raise WorkloadError(
-            '--nproc starts the ranks through torchrun, which is not installed; pip install "kprof[torch]", '
-            "or leave --nproc out and start the ranks with a launcher of your own"
+            "--nproc starts the ranks through torchrun, which is not installed; "
+            'pip install "kprof[torch]", or leave --nproc out and start the ranks with '
+            "a launcher of your own"
         )
 
 

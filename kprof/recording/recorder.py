@@ -3,9 +3,9 @@
 In a workload, one per rank:
 
     recorder = kprof.recorder(regions="regions.h", device="cuda")
-    recorder.align(group)                                      # collective: once at the start, once at the end
+    recorder.align(group)                                      # collective: at the start and end
     buffer = recorder.launch("dispatch", num_blocks=304, threads_per_block=256)
-    my_extension.dispatch(x, buffer.arena, buffer.launch)      # kprof::make_buffer(arena, launch) on the C++ side
+    my_extension.dispatch(x, buffer.arena, buffer.launch)      # kprof::make_buffer(arena, launch)
 
 Under `kprof record` this records; without it `kprof.recorder()` returns a recorder that is off,
 whose buffers are null, and the workload runs at full speed.
@@ -182,7 +182,7 @@ class Recorder:
         return self._arena.launch_buffer(number, num_blocks, tracks_per_block)
 
     def _launch_closed(self, kernel: str) -> LaunchBuffer:
-        """A null buffer where the workload did not close the recorder itself: in a forked child, or at exit."""
+        """A null buffer if kprof closed the recorder: in a forked child, or at exit."""
         if self._is_off:
             return NULL_BUFFER
         raise RecorderError(f"rank {self.rank}: launch of {kernel!r} after the recorder was closed")
@@ -350,7 +350,10 @@ class Recorder:
             lifetime.complain(f"rank {self.rank}: {error}")
 
     def close_at_exit(self) -> None:
-        """Close, when the process ends: what fails is one line on stderr, and launches from here on do nothing."""
+        """Close when the process ends.
+
+        Failures are one line on stderr, and later launches do nothing.
+        """
         self._is_off = True
         try:
             self.close()

@@ -1,4 +1,4 @@
-"""Makes a capture of a recording that `kprof record` could not finish, because it was killed or the disk was full."""
+"""Makes a capture of a recording whose `kprof record` was killed or had a full disk."""
 
 from __future__ import annotations
 

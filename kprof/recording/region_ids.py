@@ -1,4 +1,4 @@
-"""One space of region ids for all launches of a rank, whatever tables their kernels were compiled with."""
+"""One space of region ids for all launches of a rank, whatever tables kernels have."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class RegionIds:
         return [self._id_of_name[self._unknown[key]] for key in keys]
 
     def name(self, launches: Sequence[int], local_id: int) -> str:
-        """What records of `local_id` are called, which only their launches tell: "a or b" where these disagree."""
+        """The name of records of `local_id`: "a or b" where launches disagree."""
         idxs = {self.table_of_launch[launch]: None for launch in launches} or {0: None}
         return " or ".join(dict.fromkeys(self._name_in_table(idx, local_id) for idx in idxs))
 

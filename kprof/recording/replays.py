@@ -3,9 +3,9 @@
 A launch that a graph captured runs once per replay, each time with the same buffer and the same
 number. Here every replay becomes a launch with a number of its own:
 
-    captured launch 4:   track a   opens ......... opens ......... opens ......      the k-th opening of every track
-                         track b   ..opens ......... opens ......... opens ....      is the k-th replay
-                                   | launch 4      | launch 9      | launch 10
+    captured launch 4:   track a   opens ......... opens ......... opens ......    a track's k-th
+                         track b   ..opens ......... opens ......... opens ....    opening is the
+                                   | launch 4      | launch 9      | launch 10     k-th replay
 
 Replays of one launch do not overlap, and a track that finds no chunk finds none later either (see
 kprof.abi): so openings are lost at the end only. Both are checked. Where that leaves a doubt

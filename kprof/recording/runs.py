@@ -46,7 +46,7 @@ class Measured:
 def run_once(
     arguments: Sequence[str], environment: dict[str, str], say: Say = lambda _: None
 ) -> Outcome:
-    """Run the workload in a session of its own, with our open files, and wait for its end and its ranks'."""
+    """Run the workload in a session of its own, with our open files, and wait until all ended."""
     start_s = time.monotonic()
     ranks = RecordingRanks(environment.get(RECORD_DIR_VARIABLE), say)
     with forwarding_signals(ranks) as forwarder:

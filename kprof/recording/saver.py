@@ -5,8 +5,8 @@ Python runs signal handlers in the main thread, between two of its instructions.
 waits for a kernel that never ends, SIGINT and SIGTERM do nothing until SIGKILL comes. But Python's
 C handler still writes the signal's number into its wakeup pipe, which this thread reads:
 
-    SIGINT, SIGTERM ──> pipe ──> this thread ── the main thread closes the recorders within 2 s ──> nothing to do
-                                            └── it does not, or another signal comes ──> Recorder.save()
+    SIGINT, SIGTERM ──> pipe ──> this thread ── the main thread closes within 2 s ──> nothing to do
+                                            └── it does not, or a signal comes ──> Recorder.save()
 
 A save writes a part (see kprof.capture.parts) and changes nothing else: whoever handles the signal
 and goes on loses nothing. It needs the interpreter lock, so it works wherever the hanging call has

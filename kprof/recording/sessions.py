@@ -1,4 +1,4 @@
-"""Recording without `kprof record` around the process: for scripts, tests and notebooks that have no launcher."""
+"""Recording without `kprof record`: for scripts, tests and notebooks without a launcher."""
 
 from __future__ import annotations
 

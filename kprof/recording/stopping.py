@@ -1,4 +1,4 @@
-"""Ranks that do not end when their workload ends, or not at all: whom to wait for, whom to tell, what to save."""
+"""Ranks that outlive their workload: whom to wait for, whom to tell, what to save."""
 
 from __future__ import annotations
 

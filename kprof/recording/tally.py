@@ -1,4 +1,4 @@
-"""What a rank recorded and lost, over all flushes: events, records by region and kind of loss, and arena space."""
+"""What a rank recorded and lost over all flushes: events, losses by region, arena space."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Tally:
             self._losses[name, "dropped"] += state.dropped_of_region[local_id]
 
     def add_events(self, region: np.ndarray, flags: np.ndarray, num_unknown: int) -> None:
-        """Add events with these regions and flags, `num_unknown` of them of regions that no table declares."""
+        """Add events with these regions and flags, `num_unknown` of them of undeclared regions."""
         unknown_ids = self._region_ids.unknown_ids()
         is_lossy = {
             "open": flags & EVENT_OPEN != 0,
@@ -113,7 +113,7 @@ class Tally:
         return ArenaUse(self._size_bytes, used_bytes, needed_bytes)
 
     def losses(self) -> tuple[RegionLosses, ...]:
-        """The regions with records that were dropped or say less than they should, in the order of the tables."""
+        """The regions that lost records or parts of them, in the order of the tables."""
         lossy = {name: None for name, _ in sorted(self._losses)}
         known = [name for name in self._region_ids.merged().names if name in lossy]
         kinds = RegionLosses.__struct_fields__[1:]

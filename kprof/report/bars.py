@@ -88,7 +88,8 @@ def _parse(expression: str) -> tuple[str, Callable[[float, float], bool], float]
     match = _EXPRESSION.match(expression)
     if match is None:
         raise SelectionError(
-            f"cannot read {expression!r}: write METRIC OPERATOR NUMBER, for example load_balance<0.8 or max_skew>50us"
+            f"cannot read {expression!r}: write METRIC OPERATOR NUMBER, for example "
+            "load_balance<0.8 or max_skew>50us"
         )
     name, sign, number, unit = match.groups(default="")
     metric = _METRICS.get(name)

@@ -1,4 +1,4 @@
-"""The trace inside the report page, so that a click on a finding opens it in the Perfetto UI: no server, no file."""
+"""The trace inside the report page: a click on a finding opens it in the Perfetto UI."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_EVENTS: Final = 2_000_000
 
 @dataclass(frozen=True)
 class EmbeddedTrace:
-    """A gzipped pftrace in base64, and by finding id what the UI's address says to open it there."""
+    """A gzipped pftrace in base64, and by finding id the part of the UI's address that opens it."""
 
     title: str
     base64: str

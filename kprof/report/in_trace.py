@@ -1,4 +1,4 @@
-"""Findings in the exported trace: as slices on a line of their ranks, and as links that open the trace on them."""
+"""Findings in the exported trace: slices on a line of their ranks, and links that open it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def window_ns(finding: Finding) -> tuple[int, int]:
 
 
 def deep_link(finding: Finding, summary: ExportSummary) -> DeepLink:
-    """Opens an export of the finding's trace zoomed on it, its tracks pinned and its rank unfolded."""
+    """Opens a trace of the finding zoomed on it, its tracks pinned and its rank unfolded."""
     tracks = tuple(PinnedTrack(rank, block) for rank, block in finding.tracks)
     # Ranks are called "Rank 3 (host...", with leading zeros where there are more than ten.
     expanded = tuple(f"^Rank 0*{track.rank}\\b" for track in tracks[:1])

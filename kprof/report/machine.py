@@ -2,24 +2,30 @@
 
     {
       "schema_version": 2,                 grows when a field changes its meaning or goes away
-      "capture": {command, created_utc, kprof_version, world_size, exit_code, missing_ranks, num_events, num_launches,
-                  window_ns: [first, last], run_time_ns, alignment: {method, reference_rank, num_rounds,
-                  bound_ns: {rank: ns}} | null, alignment_note},
+      "capture": {command, created_utc, kprof_version, world_size, exit_code, missing_ranks,
+                  num_events, num_launches, window_ns: [first, last], run_time_ns,
+                  alignment: {method, reference_rank, num_rounds, bound_ns: {rank: ns}} | null,
+                  alignment_note},
       "verdict": "one sentence", "advice": "what to do about it, or empty",
       "doubts": [{kind, sentence, remedy, takes_out: [kind], is_grave, ranks, evidence}],
       "findings": [{id, kind, sentence, details, advice, ranks, blocks, places: [[rank, block]],
-                    links: [[from, to]], region, calls, when, period, gain_ns, interval_ns: [low, high],
-                    share, factor,
-                    waits: [{region, ranks, peers, wait_ns, share}], evidence: [row], where_ns: [from, to] | null,
-                    tracks: [[rank, block]], view: "command that opens the trace there" | null}],
+                    links: [[from, to]], region, calls, when, period, gain_ns,
+                    interval_ns: [low, high], share, factor,
+                    waits: [{region, ranks, peers, wait_ns, share}], evidence: [row],
+                    where_ns: [from, to] | null, tracks: [[rank, block]],
+                    view: "command that opens the trace there" | null}],
       "rest": {sentence, explained, useful, unexplained, made_of: [[region, share]]},
       "calls": {"replayed": [ordinal], "of": n, "total_ns": ns},
       "refused": {table: "why it is null"},
-      "quality": [{rank, host, device, recorded, dropped, open, saturated, clamped, unknown_region, torn_chunks}],
-      "losses": [{rank, region, dropped, open, saturated, clamped, unknown_region}],  regions that lost anything
-      "tables": {name: [row, ...] | null}  rows are objects; every metric of kprof.analysis (all_metrics) by its name,
-                  columns as in its docstring; "efficiency" is without the calls of the doubt "warm_up"
-      "blame_matrix": {"rows": [waiting rank], "columns": [rank waited for], "wait_ns": [[...], ...]}
+      "quality": [{rank, host, device, recorded, dropped, open, saturated, clamped,
+                   unknown_region, torn_chunks}],
+      "losses": [{rank, region, dropped, open, saturated, clamped, unknown_region}],
+                  regions that lost anything
+      "tables": {name: [row, ...] | null}  rows are objects; every metric of kprof.analysis
+                  (all_metrics) by its name, columns as in its docstring; "efficiency" is without
+                  the calls of the doubt "warm_up"
+      "blame_matrix": {"rows": [waiting rank], "columns": [rank waited for],
+                  "wait_ns": [[...], ...]}
     }
 
 Times are nanoseconds, shares are 0 to 1, and a number that does not exist or is not known is null.

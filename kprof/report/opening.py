@@ -24,7 +24,7 @@ _MARGIN: Final = 0.05
 
 @dataclass(frozen=True)
 class Place:
-    """A stretch of aligned time, and the (rank, block) pairs to look at in it, the most telling one first."""
+    """A stretch of aligned time, and its (rank, block) pairs, the most telling one first."""
 
     first_ns: int
     last_ns: int
@@ -73,8 +73,10 @@ def busiest_place(trace: Trace) -> Place | None:
                SELECT ordinal, rank, block, sum(duration_ns) AS busy_ns,
                    min(start_ns) AS first_ns, max(end_ns) AS last_ns
                FROM events GROUP BY ordinal, rank, block),
-           call AS (SELECT ordinal FROM busy GROUP BY ordinal ORDER BY sum(busy_ns) DESC, ordinal LIMIT 1)
-           SELECT rank, block, busy_ns, min(first_ns) OVER () AS first_ns, max(last_ns) OVER () AS last_ns
+           call AS (SELECT ordinal FROM busy GROUP BY ordinal ORDER BY sum(busy_ns) DESC,
+               ordinal LIMIT 1)
+           SELECT rank, block, busy_ns, min(first_ns) OVER () AS first_ns, max(last_ns) OVER ()
+               AS last_ns
            FROM busy JOIN call USING (ordinal) ORDER BY busy_ns DESC, rank, block"""
     )
     if rows.empty:
@@ -111,7 +113,8 @@ def _arrow(trace: Trace, place: Place) -> tuple[int, int] | None:
                     CASE WHEN is_late THEN wait_end_ns ELSE wait_start_ns END AS start_ns,
                     CASE WHEN is_late THEN 0 ELSE waited_ns END AS duration_ns
                 FROM flows
-                WHERE wait_end_ns > send_start_ns AND wait_end_ns BETWEEN {place.first_ns} AND {place.last_ns}
+                WHERE wait_end_ns > send_start_ns AND wait_end_ns BETWEEN {place.first_ns}
+                    AND {place.last_ns}
                 QUALIFY count(*) OVER (PARTITION BY send_event_id) = 1
                     AND count(*) OVER (PARTITION BY wait_event_id) = 1),
             alone AS (
@@ -119,7 +122,8 @@ def _arrow(trace: Trace, place: Place) -> tuple[int, int] | None:
                 QUALIFY count(*) OVER (PARTITION BY start_ns, duration_ns) = 1)
             SELECT start_ns, duration_ns FROM alone a
             WHERE (SELECT count(*) FROM events e
-                   WHERE e.start_ns = a.start_ns AND e.duration_ns = a.duration_ns AND e.kind <> 'value')
+                   WHERE e.start_ns = a.start_ns AND e.duration_ns = a.duration_ns
+                       AND e.kind <> 'value')
                 = CASE WHEN is_late THEN 0 ELSE 1 END
             ORDER BY {_on(place, "dst", "wait_block")} DESC, {_on(place, "src", "send_block")} DESC,
                 waited_ns DESC, start_ns LIMIT 1""",
@@ -132,7 +136,8 @@ def _span(trace: Trace, place: Place) -> tuple[int, int] | None:
         trace,
         f"""SELECT start_ns, duration_ns FROM events
             WHERE kind = 'span' AND end_ns > start_ns
-                AND start_ns BETWEEN {place.first_ns} AND {place.last_ns} AND end_ns <= {place.last_ns}
+                AND start_ns BETWEEN {place.first_ns} AND {place.last_ns}
+                    AND end_ns <= {place.last_ns}
             QUALIFY count(*) OVER (PARTITION BY start_ns, duration_ns) = 1
             ORDER BY {_on(place, "rank", "block")} DESC, duration_ns DESC, start_ns LIMIT 1""",
     )

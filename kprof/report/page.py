@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs no network: Plotly's script, the figures and the tables are inside."""
+"""The report as one HTML file that needs no network: Plotly, figures and tables are inside."""
 
 from __future__ import annotations
 
@@ -124,7 +124,9 @@ def _script_json(value: Any) -> Any:
 
 def _efficiency(report: Report) -> dict[str, Any] | None:
     table = report.tables.get("efficiency")
-    return None if table is None or table.empty else dict(table.to_dict("records")[0].items())  # type: ignore[arg-type]
+    if table is None or table.empty:
+        return None
+    return {str(name): value for name, value in table.to_dict("records")[0].items()}
 
 
 def _what_is_cut(shown: int, number: int, what: str, which: str) -> str:
@@ -135,7 +137,7 @@ def _what_is_cut(shown: int, number: int, what: str, which: str) -> str:
 
 
 def _quality_rows(report: Report) -> list[dict[str, Any]]:
-    """Ranks that lost most, and then those whose clock is known least well, where there are too many for a page."""
+    """Ranks that lost most, then those with the least certain clocks, if a page cannot hold all."""
     rows = quality_rows(report)
     alignment = report.manifest.alignment
     bounds = {entry.rank: entry.bound_ns for entry in alignment.ranks} if alignment else {}

@@ -1,4 +1,4 @@
-"""Trace files with findings drawn in them: what `kprof export`, `kprof view` and `kprof demo` write."""
+"""Trace files with findings in them, for `kprof export`, `kprof view` and `kprof demo`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write_opening(
     by: By = By.BLOCK,
     progress: Callable[[float], None] | None = None,
 ) -> DeepLink:
-    """Write a whole trace, and return the link that opens it on its first finding or its busiest call."""
+    """Write a whole trace; the link opens its first finding or its busiest call."""
     summary = write_trace(trace, output, found, torch_traces=torch_traces, by=by, progress=progress)
     return opening(trace, found, summary, by)
 

@@ -1,4 +1,4 @@
-"""Running SQL over a trace's views: what can go wrong becomes one sentence, and results have three shapes."""
+"""SQL over a trace's views: errors become one sentence, and results have three shapes."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ class Trace(Queries):
         return (0, 0) if row[0] is None else (int(row[0]), int(row[1]))
 
     def origin_ns(self) -> int:
-        """First start of all events of the capture, selected or not: what a selection of time counts from."""
+        """The first start of all events, selected or not: time 0 of a selection."""
         (first_ns,) = self._row("SELECT coalesce(min(start_ns), 0) FROM all_events")
         return int(first_ns)
 

@@ -164,7 +164,7 @@ def _warp_size() -> int:
 
 @cache
 def _source_digest() -> str:
-    """Triton's caches see the source of @triton.jit functions only, not of what is called while they are compiled."""
+    """Triton's caches see the source of @triton.jit functions only, not of what compiling calls."""
     digest = hashlib.sha256()
     folder = Path(__file__).parent
     for path in [*sorted(folder.glob("*.py")), folder.parent / "abi.py"]:

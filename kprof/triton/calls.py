@@ -27,7 +27,7 @@ _NO_ROLE: Final = abi.BLOCK_TRACK_WARP
 
 
 def _returns_track(function: _Function) -> _Function:
-    """Triton then refuses a call whose result is not used: the next record would overwrite this one."""
+    """Makes Triton refuse a call whose result is unused: the next record would overwrite it."""
     wrapped = builtin(function)
     wrapped._must_use_result = (  # type: ignore[attr-defined]
         f"It is the track that the next event needs: write `track = ...{function.__name__}(track, "
@@ -103,7 +103,7 @@ def lap(
     _generator: Any = None,
     **fields: Any,
 ) -> tuple[Track, Moment]:
-    """`stop` and `start` with one reading of the clock: `track, begin = kp.lap(track, begin, REGION)`."""
+    """`stop` and `start` with one clock reading: `track, begin = kp.lap(track, begin, REGION)`."""
     return _emit(
         track, (begin, None), (region, Kind.SPAN), (payload, fields), "lap", _semantic, _generator
     )
@@ -212,7 +212,7 @@ class _Runner:
 
     @property
     def is_pipelined_on_amd(self) -> bool:
-        """Whether loops may be pipelined by Triton's pass for AMD: it knows how to skip branches, but no clocks."""
+        """Whether Triton's pass for AMD may pipeline loops: it can skip branches, but no clocks."""
         if INTERPRETED or not platform.is_amd(self.semantic):
             return False
         return bool(self.semantic.builder.options.num_stages > 1)
@@ -360,7 +360,7 @@ def _parts_of_buffer(prof: Any) -> list[Any]:
 
 
 def _partition(generator: Any) -> str:
-    """Which Gluon partition is being compiled; "" is the kernel itself, whose warps also run the default partition."""
+    """The Gluon partition that is compiled; "" is the kernel, whose warps run the default one."""
     context = getattr(generator, "caller_context", None)
     return "" if context is None else str(context.mangle())
 

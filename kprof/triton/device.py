@@ -163,7 +163,7 @@ def begin_chunk(
     previous_chunk_idx: tl.tensor,
     writer_bit: tl.tensor,
 ) -> tl.tensor:
-    """Writes the header of a fresh chunk, three records long, and returns the place before its first record."""
+    """Writes the header of a fresh chunk and returns the place before its first record."""
     flags = CHUNK_FLAGS | (num_cursors << CURSORS_SHIFT)
     chunk = arena + CHUNKS_OFFSET + (chunk_idx.to(tl.int64) << CHUNK_SHIFT)
     cursor = (chunk - RECORD_BYTES) | writer_bit
@@ -184,7 +184,7 @@ def sink_of(arena: tl.tensor, block: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def before_full(full: tl.tensor) -> tl.tensor:
-    """Where a track stands that finds no further chunk: full again with the next event, which is counted as dropped."""
+    """The place of a track without a next chunk: full again at the next event, which is dropped."""
     return (full - RECORD_BYTES) | STORES_NOTHING
 
 
@@ -240,7 +240,7 @@ def open_track(
 
 @triton.jit
 def count_dropped(cursor: tl.tensor, arena: tl.tensor, region: tl.constexpr) -> tl.tensor:
-    """Counts an event that found no room: by region, and in the track's last chunk, if it ever had one."""
+    """Counts a dropped event: by region, and in the track's last chunk, if it had one."""
     last = cursor & -CHUNK_BYTES
     chunk_idx = (last - arena - CHUNKS_OFFSET) >> CHUNK_SHIFT
     sink = last
@@ -339,7 +339,7 @@ def emit(
 
 @triton.jit
 def clamped(value: tl.tensor, mask: tl.constexpr) -> tl.tensor:
-    """A payload field: what does not fit, negative numbers too, becomes the field's largest value."""
+    """A payload field: what does not fit, negative numbers too, becomes the largest value."""
     if value.dtype.primitive_bitwidth == 64:
         field = tl.minimum(value.to(tl.uint64), mask).to(tl.uint32)
     else:

@@ -31,7 +31,7 @@ STARTUP_DIR: Final = Path(__file__).parent / "startup"
 
 
 def check_torch(version: str) -> None:
-    """Raises TargetError for a torch that this was not tested with, unless KPROF_TORCH_ANY_VERSION=1."""
+    """Raises TargetError for an untested torch, unless KPROF_TORCH_ANY_VERSION=1."""
     if ".".join(version.split(".")[:2]) in TESTED_TORCH:
         return
     if os.environ.get(ANY_VERSION_VARIABLE) == "1":

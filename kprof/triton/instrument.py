@@ -215,7 +215,7 @@ def _num_docstrings(tree: ast.FunctionDef) -> int:
 
 
 def _compiled(tree: ast.FunctionDef, function: Any, names: dict[str, Any]) -> Any:
-    """The function of the tree, whose source Triton finds where Python keeps the source of files."""
+    """The function of the tree, with its source where Python keeps the source of files."""
     text = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     file_name = f"{inspect.getfile(function)} (instrumented by kprof, {digest})"

@@ -1,4 +1,4 @@
-"""Autotuning without recording: no configuration wins because its events cost less, and no run of a tuner is kept."""
+"""Autotuning without recording: events sway no choice, and no run of a tuner is kept."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ ANY_VERSION_VARIABLE: Final = "KPROF_TRITON_ANY_VERSION"
 
 
 def check_version(version: str) -> None:
-    """Raises TargetError for a Triton that kprof was not tested with, unless KPROF_TRITON_ANY_VERSION=1."""
+    """Raises TargetError for an untested Triton, unless KPROF_TRITON_ANY_VERSION=1."""
     if ".".join(version.split(".")[:2]) in TESTED or os.environ.get(ANY_VERSION_VARIABLE) == "1":
         return
     raise TargetError(

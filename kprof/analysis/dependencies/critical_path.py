@@ -105,7 +105,7 @@ def _walk(graph: CallGraph) -> list[_Segment]:
 
 
 def _releaser(graph: CallGraph, node: int, time: int) -> tuple[int, int, str] | None:
-    """What the wait at `node` waited for: the span to go on at, the time of the jump, and its kind."""
+    """What the wait at `node` waited for: the next span, the time of the jump, and its kind."""
     start = int(graph.starts[node])
     send = int(graph.send[node])
     if send >= 0 and graph.is_held[node] and int(graph.starts[send]) < time:

@@ -168,7 +168,8 @@ def _load_spans(part: Trace) -> dict[str, Ints]:
                 start_ns AS starts, end_ns AS ends,
                 lead(start_ns) OVER track AS next_start, lead(end_ns) OVER track AS next_end
             FROM events WHERE {CLOSED_SPANS}
-            WINDOW track AS (PARTITION BY rank, launch, block, warp ORDER BY start_ns, end_ns DESC, event_id))
+            WINDOW track AS (PARTITION BY rank, launch, block, warp ORDER BY start_ns, end_ns DESC,
+                event_id))
         SELECT event_id, rank, launch, block, warp, region_id, peer, starts, ends FROM spans
         WHERE NOT (next_start IS NOT NULL AND next_start < ends AND next_end <= ends)
         ORDER BY rank, launch, block, warp, starts, ends, event_id"""
@@ -239,7 +240,7 @@ def _barriers(
 
 
 def _served_peers(spans: dict[str, Ints], previous: Ints) -> Ints:
-    """A span without a peer belongs to the one of the span before it: the copy after the wait for a token."""
+    """A span without a peer has that of the span before it: a copy after the wait for a token."""
     order = np.arange(len(previous))
     anchors = np.maximum.accumulate(np.where((spans["peer"] >= 0) | (previous < 0), order, 0))
     served: Ints = spans["peer"][anchors] if len(order) else spans["peer"]

@@ -324,7 +324,7 @@ def _shrink(values: Floats, chosen: NDArray[np.bool_], keys: Ints, key: int) -> 
 
 
 def _start_with_the_others(graph: CallGraph, plan: _Plan, rank: int) -> Floats:
-    """The k-th launch of the rank starts as soon after its k-1-th as the median of the other ranks does."""
+    """The rank's k-th launch starts as soon after the one before as the other ranks' median."""
     position: dict[int, int] = {}
     seen: dict[int, int] = defaultdict(int)
     for launch, owner in enumerate(graph.launch_rank.tolist()):

@@ -1,9 +1,9 @@
 """Everything in a graph that takes time by itself, in one table: what hypotheses shorten.
 
     own      a span that does not wait: its duration; of one that does: a look at its flag
-    gap      between two spans of a track, or between a launch and the first span of a track: nothing is recorded
+    gap      between two spans of a track, or a launch and the first span of a track: no records
     travel   from a send to the wait that it holds up
-    launch   between a launch and the one before it on its rank, or since the first rank began the call
+    launch   between a rank's launch and the one before, or since the first rank began the call
 
 Elements of one class do the same thing: the same region, the same two regions around a gap. Only
 those are compared. Every element has a place: a rank and a block; of a transfer, its source and its
@@ -56,7 +56,7 @@ class Elements:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a class of elements is: its family, its region (0: any), and whether a gap is the first of its track."""
+    """A class of elements: its family, its region (0: any), whether gaps are a track's first."""
 
     family: Family
     region: int

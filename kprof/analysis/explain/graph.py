@@ -1,10 +1,10 @@
 """What every span of some calls waits for, as arrays.
 
     track order     a span starts a gap after the one before it on its track
-    launch order    the first span of a track starts a lead after its launch; a launch starts after the one before it on
-                    its rank has ended, or with the call
+    launch order    the first span of a track starts a lead after its launch; a launch starts after
+                    the one before it on its rank has ended, or with the call
     waves           a block that found no room starts after the block whose place it took
-    flow            a wait ends when its data has travelled from the send, which may be before it looks
+    flow            a wait ends when its data has arrived from the send, maybe before it looks
     barrier         all leave after the last one entered
     lock            the next one gets it when the one before lets it go
 
@@ -165,7 +165,7 @@ def _is_released(spans: Spans) -> Bools:
 
 
 def _held(spans: Spans) -> Bools:
-    """Waits that began before their send was over, or that took clearly longer than one look at a flag that is set."""
+    """Waits that began before their send ended, or took clearly longer than one look."""
     duration = spans.end - spans.start
     shortest = _shortest(spans.region, duration.astype(float))
     sent = spans.end[spans.send]
@@ -179,7 +179,10 @@ def _held(spans: Spans) -> Bools:
 
 
 def _usual_look(spans: Spans, was_sent: Bools) -> Floats:
-    """What looking at a flag usually takes in a region, where that was set long before: of many waits, few are held."""
+    """What a look at a flag that was set long before takes in a region.
+
+    Of many such waits, few are held up.
+    """
     duration = (spans.end - spans.start).astype(float)
     medians = grouped_median(spans.region[was_sent], duration[was_sent], len(spans.region_names))
     usual: Floats = np.where(np.isnan(medians), np.inf, medians)[spans.region]
@@ -271,7 +274,10 @@ def _kernel_numbers(spans: Spans) -> Ints:
 
 
 def _all_leave_together(spans: Spans, chosen: Ints, inverse: Ints, bound_ns: float) -> bool:
-    """After the last one entered, and at about the same time: holders of a lock leave as far apart as they wait."""
+    """After the last one entered, and at about the same time.
+
+    Holders of a lock leave as far apart as they wait.
+    """
     starts, ends = spans.start[chosen], spans.end[chosen]
     count = int(inverse.max()) + 1
     last_enter = np.full(count, np.iinfo(np.int64).min)
@@ -289,7 +295,7 @@ def _all_leave_together(spans: Spans, chosen: Ints, inverse: Ints, bound_ns: flo
 
 
 def _locks(spans: Spans, barrier: Ints) -> tuple[Ints, Bools]:
-    """For every span that takes a lock: the last span of the one that had it before, and whether it had to wait."""
+    """For every span that takes a lock, the last span of the holder before; whether it waited."""
     releaser = np.full(len(spans), -1, dtype=np.int64)
     was_queued = np.zeros(len(spans), dtype=bool)
     chosen = np.flatnonzero(spans.is_of("sync") & (barrier < 0) & (spans.send < 0))
@@ -365,7 +371,10 @@ def _order_waves(spans: Spans, first: Ints, last: Ints, before: Ints) -> None:
 
 
 def _took_place_of(starts: Ints, ends: Ints, processor: Ints) -> list[int]:
-    """For every block the one whose place it took, on the same processor, after all places had been taken; else -1."""
+    """For every block, the one whose place it took on the same processor, or -1.
+
+    Only after all places had been taken.
+    """
     count = len(starts)
     events = sorted([(int(t), 1) for t in starts] + [(int(t), 0) for t in ends])
     running = most = 0

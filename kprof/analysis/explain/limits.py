@@ -11,7 +11,7 @@ without one thing; they overlap, and so they do not add up.
     arrival order  a track takes what comes first; what follows all of its waits stays behind them
     waves          blocks that found no room at first: their work dealt out evenly over the places
     launches       a block begins when the block of its number of the launch before has ended
-    few blocks     the work of launches with few blocks is spread over all processors of their devices
+    few blocks     the work of launches with few blocks is spread over all processors
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def _is_met(graph: Graph, units: Ints) -> bool:
 
 
 def _without_launch_order(graph: Graph, _replay: Replay) -> Graph | None:
-    """Every track follows the one of its block and warp in the launch before, where there is one."""
+    """Every track follows that of its block and warp in the launch before, where there is one."""
     spans = graph.spans
     first = np.flatnonzero((spans.previous < 0) & (graph.before < 0))
     last = np.flatnonzero(np.r_[spans.track[1:] != spans.track[:-1], True]) if len(spans) else first

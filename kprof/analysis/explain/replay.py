@@ -277,7 +277,7 @@ class Replay:
     def _deltas(
         self, edits: Sequence[Edit]
     ) -> tuple[_Deltas, _Deltas, dict[int, list[tuple[int, int, float]]]]:
-        """What edits take off, by level: of first edges, of second edges and of edges of meetings."""
+        """What edits take off, by level: first edges, second edges, edges of meetings."""
         first: list[tuple[Ints, int, Floats]] = []
         second: list[tuple[Ints, int, Floats]] = []
         meetings: dict[int, list[tuple[int, int, float]]] = {}

@@ -117,8 +117,10 @@ _ADVICE: Final = {
     FindingKind.LATE_START: "look at what the host does before it launches there",
     FindingKind.IDLE_GAP: "put a region around what happens there, or move it behind the sends",
     FindingKind.SLOW_TRANSFER: "check the route of that link, and what else is sent over it",
-    FindingKind.SLOW_EVENTS: "look at what is different about those items: size, address, cache misses",
-    FindingKind.SLOW_CALL: "look for what else happens around those calls: allocations, other work, other inputs",
+    FindingKind.SLOW_EVENTS: "look at what is different about those items: "
+    "size, address, cache misses",
+    FindingKind.SLOW_CALL: "look for what else happens around those calls: "
+    "allocations, other work, other inputs",
     FindingKind.UNEVEN_WORK: "deal the items out evenly, or give the place fewer of them",
     FindingKind.UNEVEN_BLOCKS: "deal the region's items out over all blocks",
 }
@@ -156,7 +158,7 @@ def limit_advice(limit: Limit) -> str:
 
 
 def rest(explanation: TraceExplanation) -> str:
-    """What the findings explain together, in what they were looked for, and what the rest is made of."""
+    """What the findings explain together, what they were looked for in, and what the rest is."""
     seen = counted(len(explanation.ordinals), "call", "calls")
     total = duration(explanation.total_ns)
     if not explanation.findings:

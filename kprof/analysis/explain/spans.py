@@ -130,7 +130,7 @@ def numbered(*columns: Ints) -> Ints:
 
 
 def _innermost(table: dict[str, Ints]) -> Bools:
-    """Spans that hold no other span of their track: one around others adds nothing to what the others say."""
+    """Spans that hold no other span of their track: one around others adds nothing."""
     count = len(table["start_ns"])
     keep = np.ones(count, dtype=bool)
     is_same = np.ones(max(0, count - 1), dtype=bool)
@@ -142,7 +142,7 @@ def _innermost(table: dict[str, Ints]) -> Bools:
 
 
 def _served(peer: Ints, previous: Ints) -> Ints:
-    """A span without a peer belongs to the one of the span before it: the copy after the wait for a token."""
+    """A span without a peer has that of the span before it: a copy after the wait for a token."""
     order = np.arange(len(peer))
     anchors = np.maximum.accumulate(np.where((peer >= 0) | (previous < 0), order, 0))
     return peer[anchors] if len(order) else peer

@@ -62,7 +62,8 @@ def _counts(summary: Summary) -> pd.DataFrame:
     """region, rank, events, bytes of useful regions, with a row for every rank; sends first."""
     return summary.frame(
         """
-        WITH used AS (SELECT DISTINCT r.id, r.name, r.category FROM regions r JOIN cells c ON c.region_id = r.id
+        WITH used AS (SELECT DISTINCT r.id, r.name, r.category FROM regions r
+            JOIN cells c ON c.region_id = r.id
             WHERE r.category IN ('send', 'compute', 'recv')),
         present AS (SELECT DISTINCT rank FROM tracks)
         SELECT u.name AS region, p.rank, CAST(coalesce(sum(c.events), 0) AS BIGINT) AS events,

@@ -164,7 +164,7 @@ def _causality(summary: Summary) -> Doubt | None:
 
 
 def _shared_cores(summary: Summary) -> Doubt | None:
-    """While one rank runs, another on its core does not: that looks like waiting and like lateness."""
+    """While one rank runs, another on its core does not: that looks like waiting or lateness."""
     hosts: dict[str, list[RankInfo]] = defaultdict(list)
     for info in summary.trace.manifest.ranks:
         if info.target == "cpu" and info.num_cores:

@@ -1,4 +1,4 @@
-"""When does one of several like things stand out? Against the median of the others, beyond what chance does."""
+"""When does one of several like things stand out? Beyond chance, against the others' median."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIN_SIGMAS: Final = 4.0
 
 
 def medians_of_others(values: np.ndarray) -> np.ndarray:
-    """For each value the median of all others: with two things each is measured by the other one."""
+    """For each value the median of all others: of two things, each is measured by the other."""
     import numpy as np
 
     if len(values) < 2:

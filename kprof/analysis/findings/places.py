@@ -23,7 +23,7 @@ Where = tuple[tuple[int, int] | None, tuple[tuple[int, int], ...]]
 
 @dataclass(frozen=True)
 class _Rows:
-    """SQL conditions on the summary's cells: those a finding is about, and those to compare them with."""
+    """SQL conditions on the summary's cells: those of a finding, and those to compare with."""
 
     about: str
     beside: str

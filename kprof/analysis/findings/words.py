@@ -26,7 +26,7 @@ def advice(summary: Summary, cause: ExplainedFinding) -> str:
 
 
 def key(cause: ExplainedFinding) -> str:
-    """The place of a finding for its id: rank-3, blocks-3-7, link-1-2, the region where it has no place."""
+    """A finding's place for its id: rank-3, blocks-3-7, link-1-2, or else its region."""
     if cause.links:
         ends = ["all" if end < 0 else str(end) for link in cause.links[:2] for end in link]
         return f"link-{'-'.join(ends)}"

@@ -72,7 +72,7 @@ def few_rows(grid: pd.DataFrame, what: str = "rank") -> tuple[pd.DataFrame, str]
 
 
 def with_few_regions(table: pd.DataFrame, weight: str) -> pd.DataFrame:
-    """A table by region, its smaller regions united where a legend of all would be larger than the figure."""
+    """A table by region; small regions are merged where the legend would outgrow the figure."""
     totals = table.groupby("region")[weight].sum().sort_values(ascending=False, kind="stable")
     if len(totals) <= _MAX_REGIONS:
         return table

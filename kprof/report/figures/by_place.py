@@ -203,7 +203,7 @@ def wait_distribution(report: Report) -> Figure | None:
 
 
 def _ticks(first: float, last: float) -> list[int]:
-    """Round numbers of ns from 10^first to 10^last: powers of ten, with 2 and 5 of each where there are few."""
+    """Round numbers of ns from 10^first to 10^last: powers of ten, and 2 and 5 if there are few."""
     steps = (1,) if last - first >= 2 else (1, 2, 5)
     powers = range(int(first), int(last) + 1)
     return [step * 10**power for power in powers for step in steps]

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH120, PTH100 (imports as little as it can)
+# Imports as little as it can.
+_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH120, PTH100
 _LAUNCHER = "torch._inductor.runtime.triton_heuristics"
 
 
@@ -43,7 +44,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def _wrap(module: ModuleType) -> None:
-    """Recording begins with the first launch: compile workers import the module, too, and launch nothing."""
+    """Recording begins with the first launch: compile workers import this, and launch nothing."""
     original = module.CachingAutotuner.run
 
     def first_run(tuner: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""From an excess (`excess.py`) to a hypothesis: what to take off every element of the cells that share it."""
+"""From an excess (`excess.py`) to a hypothesis: what to take off each element of its cells."""
 
 from __future__ import annotations
 

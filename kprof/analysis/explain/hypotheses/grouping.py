@@ -49,7 +49,7 @@ def _by_place(basis: Basis, single: list[Hypothesis]) -> list[Hypothesis]:
 
 
 def _without_chance(basis: Basis, hypothesis: Hypothesis) -> Hypothesis:
-    """Without calls in which there is hardly anything to take off: a hypothesis is not about these."""
+    """Leave out calls in which there is hardly anything to take off."""
     call = basis.elements.call[hypothesis.chosen]
     saved = np.bincount(call, weights=hypothesis.saved_ns, minlength=basis.num_calls)
     is_about = saved >= _LEAST_OF_CALL * saved.max()
@@ -85,7 +85,7 @@ def _contains(outer: Place, inner: Place) -> bool:
 
 
 def _absorbed(basis: Basis, united: list[Hypothesis]) -> list[Hypothesis]:
-    """A block of a slow rank that stands out in other classes by about as much belongs to the rank."""
+    """A slow rank's block that stands out as much in other classes belongs to the rank."""
     parts: dict[int, list[Hypothesis]] = {i: [] for i in range(len(united))}
     for inner in united:
         for i, outer in enumerate(united):
@@ -153,7 +153,7 @@ def _are_apart(one: Hypothesis, other: Hypothesis) -> bool:
 
 
 def _alike(united: list[Hypothesis]) -> list[Hypothesis]:
-    """Places that are alike are one hypothesis: ranks 4 to 7, block 3 of some ranks, a straggler that moves."""
+    """Places that are alike are one hypothesis: ranks 4 to 7, or a straggler that moves."""
     ordered = sorted(united, key=lambda h: -float(h.saved_ns.sum()))
     return [_together(group) for group in _groups(ordered, _are_alike)]
 

@@ -1,4 +1,4 @@
-"""Elements that stand out by themselves, all over the run: every n-th event, or some in every block."""
+"""Elements that stand out by themselves all over the run: every n-th, or some in every block."""
 
 from __future__ import annotations
 

@@ -75,7 +75,10 @@ def _is_on(basis: Basis, transfers: Ints, atom: Atom) -> Bools:
 
 
 def _wherever_it_can_be(basis: Basis, chosen: Ints, atom: Atom, usual_ns: float) -> Atom:
-    """A link that is slow in most calls that tell is slow in those, too, in which nobody ever had to wait for it."""
+    """A link that is slow in most calls that tell is slow in the others, too.
+
+    In those nobody ever had to wait for it.
+    """
     elements, height = basis.elements, float(np.median(atom.excess[atom.calls]))
     on_it = chosen[_is_on(basis, chosen, atom)]
     cannot_be = elements.seen_ns[on_it] < usual_ns * np.exp(height / 2)

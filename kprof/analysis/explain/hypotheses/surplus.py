@@ -77,7 +77,7 @@ def _without(one: OneClass, place: Place, atom: Atom, items: Ints, share: Floats
 
 
 def _handled_elsewhere(basis: Basis, items: Ints, share: Floats) -> tuple[Ints, Floats]:
-    """What is done with what some of the items send: the wait for it and what always follows one, and its transfer."""
+    """What others do with what items send: the wait, what always follows, and the transfer."""
     spans, at = basis.graph.spans, basis.elements.at[items]
     wait_of = np.full(len(spans), -1, dtype=np.int64)
     wait_of[spans.send[spans.send >= 0]] = np.flatnonzero(spans.send >= 0)
@@ -125,7 +125,7 @@ def _last_ones(basis: Basis, chosen: Ints, second: Ints, atom: Atom) -> Floats:
 
 
 def _with_gaps(basis: Basis, chosen: Ints, share: Floats) -> tuple[Ints, Floats]:
-    """Elements, and the gaps before their spans: what is not there takes no time between items either."""
+    """Elements, and the gaps before their spans: an item that is not there needs no gap."""
     is_own = basis.elements.family[chosen] == Family.OWN
     gaps = basis.of_span[Family.GAP][basis.elements.at[chosen[is_own]]]
     return np.r_[chosen, gaps[gaps >= 0]], np.r_[share, share[is_own][gaps >= 0]]
