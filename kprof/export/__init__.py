@@ -32,14 +32,13 @@ def write(
 ) -> ExportSummary:
     """Write the trace's selected events to `path`; the suffix names the format (SUFFIXES).
 
-    Times in the file are aligned nanoseconds minus `summary.origin_ns`, so that the first event
-    stands at 1 us. With more events than `max_slices`, short neighbours are merged until the rest
-    fits, and the notices say so; None keeps everything. `lines` are drawn above the blocks of their
-    ranks: findings, for example. `torch_traces` are files of the PyTorch profiler, one per rank,
-    tied to the device clock by the kernels that both saw. `by` makes the tracks of a rank its
-    blocks, its processors, or the roles of its warps. Raises OutputExistsError, or ExportError for
-    an unknown suffix, a profiler file that does not fit or a disk that refuses; no half-written
-    file is left.
+    Times in the file are aligned nanoseconds minus `summary.origin_ns`: the first event is at 1 us.
+    With more events than `max_slices`, short neighbours are merged until the rest fits, and the
+    notices say so; None keeps everything. `lines`, such as findings, are drawn above the blocks of
+    their ranks. `torch_traces` are files of the PyTorch profiler, one per rank; kernels that both
+    saw tie its clock to the device clock. `by` makes a rank's tracks its blocks, its processors, or
+    the roles of its warps. Raises OutputExistsError, or ExportError for an unknown suffix, a
+    profiler file that does not fit or a disk that refuses. Then no half-written file is left.
     """
     from kprof.capture.output import replacing
     from kprof.export.grouping import grouping
@@ -52,15 +51,9 @@ def write(
     if max_slices is not None and max_slices < 1:
         raise ExportError(f"max_slices is {max_slices}; give a number above 0")
     guests = read_guests(trace, torch_traces) if torch_traces else Guests((), ())
+    all_lines, groups = (*lines, *guests.lines), grouping(trace, by)
     with replacing(path, force=force) as file:
-        tally = run(
-            trace,
-            make_writer(file),
-            max_slices,
-            progress or _ignore,
-            (*lines, *guests.lines),
-            grouping(trace, by),
-        )
+        tally = run(trace, make_writer(file), max_slices, progress or _ignore, all_lines, groups)
     return ExportSummary(
         path=path,
         num_slices=tally.num_slices,
