@@ -265,6 +265,43 @@ def test_a_sample_of_calls_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) ->
     assert len(replayed.evidence["calls"]) == 3
 
 
+def test_a_call_too_large_to_replay_leaves_what_counts_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kprof.analysis.explain.explanation.MAX_SPANS_OF_CALL", 100)
+    found = found_in(simulate(Plant(num_ranks=4, tokens_of={1: 4.0})))
+    said = doubt(found, DoubtKind.NOT_REPLAYED)
+    assert "events, more than the 100 that are replayed" in said.sentence
+    assert said.remedy.startswith("select ranks")
+    assert [(f.cause.ranks, f.is_timed) for f in found.findings] == [((1,), False)]
+
+
+def test_a_sample_reads_only_its_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = simulate(Plant(num_ranks=2, num_launches=6, tokens_of={1: 3.0}))
+    monkeypatch.setattr("kprof.analysis.explain.explanation.MAX_SPANS", trace.num_events() // 3)
+    found = found_in(trace)
+    assert len(found.calls) == 2
+    assert found.findings[0].cause.ranks == (1,)
+    assert trace.frame("SELECT count(*) AS n FROM flow_pairs")["n"][0] == 0
+
+
+def test_few_blocks_that_work_long_are_a_limit_and_short_ones_are_not() -> None:
+    for work_ns, is_said in ((60_000, True), (2_000, False)):
+        build = TraceBuilder(PAIR, 1)
+        for launch in range(3):
+            build.launch(launch, "serial", num_blocks=1)
+            build.span(
+                rank=0, region="work", start_ns=100_000 * launch, duration_ns=work_ns, launch=launch
+            )
+        manifest = build.manifest()
+        infos = [msgspec.structs.replace(info, num_processors=132) for info in manifest.ranks]
+        manifest = msgspec.structs.replace(manifest, ranks=tuple(infos))
+        found = found_in(Trace.from_table(manifest, build.table()))
+        limits = {limit.kind: limit.share for limit in found.rest.limits}
+        assert (LimitKind.FEW_BLOCKS in limits) == is_said
+        if is_said:
+            assert limits[LimitKind.FEW_BLOCKS] == pytest.approx(131 / 132)
+            assert found.headline.startswith("Few blocks do all the work")
+
+
 def test_a_design_that_costs_more_than_what_stands_out_is_the_headline() -> None:
     lock = Limit(LimitKind.LOCK, "lock/acquire", 300.0, 0.3)
     transfers = Limit(LimitKind.TRANSFERS, None, 900.0, 0.9)

@@ -11,6 +11,7 @@ the longest: typical and slow ones.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -24,13 +25,17 @@ from kprof.analysis.explain.graph import build_graph
 from kprof.analysis.explain.limits import Limit
 from kprof.analysis.explain.spans import load_spans
 from kprof.analysis.memo import memo
+from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import Summary
+from kprof.errors import SelectionError
 
 if TYPE_CHECKING:
     from kprof.trace import Trace
 
 # More spans are not replayed at once: the table of a replay has a row for each.
 MAX_SPANS: Final = 400_000
+# One call may have more, for there is no less than one; beyond this a replay takes minutes and more memory than it may.
+MAX_SPANS_OF_CALL: Final = 600_000
 _WARM_UP_RATIO: Final = 1.5
 _STILL_WARMING: Final = 1.25
 _MOST_WARM_UP: Final = 2
@@ -65,7 +70,10 @@ def explain_trace(trace: Trace) -> TraceExplanation:
 
 @memo
 def explain_summary(summary: Summary) -> TraceExplanation:
-    """Explain a trace that is summarised already; one rank by itself needs no common clock."""
+    """Explain a trace that is summarised already; one rank by itself needs no common clock.
+
+    Raises ClockError, and SelectionError where one call has more events than are replayed.
+    """
     summary.trace.require_alignment("what would make the run shorter")
     table = calls(summary).sort_values("ordinal")
     ordinals = [int(ordinal) for ordinal in table["ordinal"].tolist()]
@@ -73,10 +81,17 @@ def explain_summary(summary: Summary) -> TraceExplanation:
     if len(ordinals) == 0:
         return TraceExplanation((), (), (), (), 0, 0.0)
     warm_up = warm_up_calls(lengths)
-    chosen = _sample(lengths[warm_up:], _spans_per_call(summary, len(ordinals)))
+    spans_per_call = _spans_per_call(summary, len(ordinals))
+    if spans_per_call > MAX_SPANS_OF_CALL:
+        raise SelectionError(
+            f"a call has {spans_per_call:,.0f} events, more than the {MAX_SPANS_OF_CALL:,} that are replayed; "
+            "select ranks that exchange data, or blocks (--ranks, --blocks)"
+        )
+    chosen = _sample(lengths[warm_up:], spans_per_call)
     wanted = [ordinals[warm_up + i] for i in chosen]
     bound_ns = worst_bound_ns(summary)
-    explanation = explain(build_graph(load_spans(summary.trace, wanted), bound_ns), bound_ns)
+    spans = load_spans(_part(summary, wanted, len(ordinals)), wanted)
+    explanation = explain(build_graph(spans, bound_ns), bound_ns)
     return TraceExplanation(
         tuple(findings_of(explanation)),
         explanation.limits,
@@ -101,8 +116,17 @@ def warm_up_calls(lengths: np.ndarray) -> int:
 
 
 def _spans_per_call(summary: Summary, num_calls: int) -> float:
-    recorded = sum(info.counts.recorded for info in summary.trace.ranks)
-    return max(1.0, recorded / num_calls)
+    table = summary.frame("SELECT coalesce(sum(events), 0) AS events FROM tracks")
+    return max(1.0, float(table["events"].iloc[0]) / num_calls)
+
+
+def _part(summary: Summary, ordinals: Sequence[int], num_calls: int) -> Trace:
+    """The launches of some calls, so that no others are read and paired; the whole trace where none is left out."""
+    if len(ordinals) == num_calls:
+        return summary.trace
+    starts = launch_starts(summary)
+    launches = starts.loc[starts["ordinal"].isin(ordinals), "launch"]
+    return summary.trace.select(launches=sorted({int(launch) for launch in launches}))
 
 
 def _sample(lengths: np.ndarray, spans_per_call: float) -> list[int]:

@@ -22,6 +22,7 @@ from kprof.analysis.findings.waits import waits_of
 from kprof.analysis.memo import memo
 from kprof.analysis.skew import launch_starts
 from kprof.analysis.wording import counted, duration, members
+from kprof.errors import SelectionError
 
 if TYPE_CHECKING:
     from kprof.analysis.summary import Summary
@@ -45,9 +46,12 @@ def find(summary: Summary) -> Findings:
     taken_out = frozenset[FindingKind]().union(*(doubt.takes_out for doubt in doubts))
     if set(FindingKind) - taken_out <= _BY_COUNT:
         return _by_count(summary, doubts, taken_out)
-    if not summary.trace.is_on_one_clock:
-        return _rank_by_rank(summary, doubts, taken_out)
-    explanation = explain_summary(summary)
+    try:
+        if not summary.trace.is_on_one_clock:
+            return _rank_by_rank(summary, doubts, taken_out)
+        explanation = explain_summary(summary)
+    except SelectionError as error:
+        return _by_count(summary, [_not_replayed(error), *doubts], taken_out)
     causes = [
         _of_all(summary, cause)
         for cause in explanation.findings
@@ -144,6 +148,17 @@ def _by_count(summary: Summary, doubts: list[Doubt], taken_out: frozenset[Findin
     if FindingKind.UNEVEN_WORK in taken_out:
         said = "Nothing else can be said about this recording"
     return Findings(tuple(doubts), tuple(found), Rest(said, 0.0), num_calls=num_calls)
+
+
+def _not_replayed(error: SelectionError) -> Doubt:
+    reason, _, remedy = str(error).partition("; ")
+    return Doubt(
+        DoubtKind.NOT_REPLAYED,
+        f"No gain can be worked out: {reason}",
+        remedy,
+        frozenset(FindingKind) - _BY_COUNT,
+        is_grave=True,
+    )
 
 
 def _is_usual(cause: ExplainedFinding) -> bool:
