@@ -118,7 +118,7 @@ class Run(Trace):
         """Every call, which is the launches of one ordinal on all ranks.
 
         Columns: ordinal, first_ns, last_ns, launches (how many on a rank), length_ns (last_ns -
-        first_ns).
+        first_ns). Raises ClockError where the ranks are not on one clock.
         """
         from kprof import analysis
 

@@ -30,8 +30,14 @@ class Call:
 
 @metric(one_clock="the length of a call")
 def calls(summary: Summary) -> pd.DataFrame:
-    """Every call: ordinal, first_ns, last_ns, length_ns, launches (per rank); in the order of their
-    ordinals."""
+    """Every call: ordinal, first_ns, last_ns, launches (per rank), length_ns; by ordinal.
+
+    Raises ClockError on unaligned clocks.
+    """
+    return _table(summary)
+
+
+def _table(summary: Summary) -> pd.DataFrame:
     starts = launch_starts(summary)
     table = starts.groupby("ordinal").agg(
         first_ns=("first_ns", "min"), last_ns=("last_ns", "max"), launches=("launch", "nunique")
@@ -46,7 +52,7 @@ def typical_call(summary: Summary) -> Call | None:
     The first call is often a warm-up and the longest one an accident: neither is what a kernel is
     judged by.
     """
-    table = calls(summary)
+    table = _table(summary)
     if table.empty:
         return None
     position = (len(table) - 1) // 2

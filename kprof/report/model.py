@@ -80,7 +80,8 @@ class Report:
         )
         launches = counted(self.num_launches, "launch", "launches")
         events = counted(self.num_events, "event", "events")
-        return f"{ranks}, {launches}, {events}, {duration(self.run_time_ns)} in kernels"
+        time = f", {duration(self.run_time_ns)} in kernels" if self.are_times_known else ""
+        return f"{ranks}, {launches}, {events}{time}"
 
     def command_for(self, finding: Finding) -> str:
         """What opens the trace on a finding; empty for one that no stretch of the trace shows."""

@@ -183,14 +183,15 @@ def test_without_flows_it_is_said_what_cannot_be_known() -> None:
 def test_ranks_without_one_clock_are_judged_by_themselves() -> None:
     found = found_in(simulate(Plant(tokens_of={3: 3.0}, is_aligned=False)))
     assert doubt(found, DoubtKind.UNALIGNED_CLOCKS).is_grave
-    by_count, by_itself = found.findings
+    by_count, *by_itself = found.findings
     assert (by_count.kind, by_count.cause.ranks, by_count.gain_ns) == (
         FindingKind.UNEVEN_WORK,
         (3,),
         None,
     )
-    assert (by_itself.cause.ranks, by_itself.cause.blocks) == (tuple(range(8)), (3, 11))
-    assert by_itself.gain_ns is not None
+    assert {rank for finding in by_itself for rank in finding.cause.ranks} == set(range(8))
+    assert {finding.cause.region for finding in by_itself} == {"dispatch/copy"}
+    assert all(finding.is_timed for finding in by_itself)
 
 
 def on_cpu(trace: Trace, num_cores: int) -> Trace:
@@ -280,7 +281,8 @@ def test_a_sample_reads_only_its_launches(monkeypatch: pytest.MonkeyPatch) -> No
     found = found_in(trace)
     assert len(found.calls) == 2
     assert found.findings[0].cause.ranks == (1,)
-    assert trace.frame("SELECT count(*) AS n FROM flow_pairs")["n"][0] == 0
+    # The whole trace was not asked which send released which wait.
+    assert not trace._has_flows
 
 
 def test_few_blocks_that_work_long_are_a_limit_and_short_ones_are_not() -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # More spans are not replayed at once: the table of a replay has a row for each.
 MAX_SPANS: Final = 400_000
 # One call may have more, for there is no less than one; beyond this a replay takes minutes and more memory than it may.
-MAX_SPANS_OF_CALL: Final = 600_000
+MAX_SPANS_OF_CALL: Final = 1_500_000
 _WARM_UP_RATIO: Final = 1.5
 _STILL_WARMING: Final = 1.25
 _MOST_WARM_UP: Final = 2
