@@ -207,6 +207,9 @@ class Run:
     clock_error_ns: float = 0.0
     offsets_ns: list[float] = field(default_factory=list)
     is_aligned: bool = True
+    # New numbers of ranks and blocks, by the old ones; none: as they are.
+    ranks: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
 
     @property
     def lengths_ns(self) -> list[int]:
@@ -239,16 +242,18 @@ class Run:
         rank = program.of_ops(program.track_rank)
         offsets = np.array(self.offsets_ns or [0.0] * program.num_ranks)
         is_message = program.slot >= 0
+        ranks = np.array(self.ranks or range(program.num_ranks))
+        blocks = np.array(self.blocks or range(int(program.track_block.max()) + 1))
         return [
-            rank,
+            ranks[rank],
             number * program.num_stages + program.of_ops(program.track_stage),
-            program.of_ops(program.track_block),
+            blocks[program.of_ops(program.track_block)],
             program.of_ops(program.track_warp),
             region,
             np.zeros(len(rank), dtype=np.int64),
             starts + np.rint(offsets[rank]).astype(np.int64),
             ends - starts,
-            np.where(is_message, program.peer | program.slot << 8, 0),
+            np.where(is_message, ranks[program.peer] | program.slot << 8, 0),
             np.array(call.processor)[program.track],
         ]
 
