@@ -14,20 +14,18 @@ from kprof_cli.options import ForceOption
 from kprof_cli.output import note, progress_bar, say
 from kprof_cli.recording import record_and_summarise
 
-# 64 experts, 6 of them per token, rows of 2048 values, at most 8 tokens a rank; one source has
-# three times the others'.
-_WORKLOAD: Final = (
-    "python",
-    "-m",
-    "instrumented_kernels.all_to_all",
-    "--variant",
-    "token_flags",
-    "--shape",
-    "64,6,2048,8",
-    "--skew",
-    "3",
-)
-
+# Arguments by kernel: something to see in its trace, and done in seconds on the CPU, too.
+# all_to_all: 64 experts, 6 of them per token, rows of 2048 values, at most 8 tokens a rank; one
+# source has three times the others'.
+_ARGUMENTS: Final = {
+    "all_to_all": "--variant token_flags --shape 64,6,2048,8 --skew 3",
+    "all_reduce": "--variant oneshot_lock --numel 8192",
+    "moe_align_sort": "--variant dcp --tokens 512 --hot 0.5",
+    "rms_norm_fp8": "--variant vectors --rows 16 --columns 4096",
+    "swiglu_fp8": "--variant vectors --rows 16 --columns 4096",
+    "skinny_gemm": "--variant specialised --tokens 8 --rows 64 --depth 4096",
+}
+_OF_ONE_GPU: Final = frozenset(_ARGUMENTS) - {"all_to_all", "all_reduce"}
 _NUM_CPU_RANKS: Final = 8
 
 
@@ -40,16 +38,22 @@ def demo(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Directory for the three results.")
     ] = Path("kprof-demo"),
+    kernel: Annotated[
+        str, typer.Option(help=f"What runs: {', '.join(_ARGUMENTS)}.")
+    ] = "all_to_all",
     nproc: Annotated[
         int | None,
-        typer.Option(help="How many ranks; one per GPU, or 8 on the CPU.", show_default=False),
+        typer.Option(
+            help="How many ranks; one per GPU, or 8 on the CPU. Kernels of one GPU take 1.",
+            show_default=False,
+        ),
     ] = None,
     should_open: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the report if there is a display.")
     ] = True,
     force: ForceOption = False,
 ) -> None:
-    """Record an all-to-all with uneven routing, and make its trace and its report."""
+    """Record a kernel, by default an all-to-all with uneven routing; make its trace and report."""
     from kprof import report as reports
     from kprof.recording.record import RecordRequest
     from kprof.report.trace_file import write_trace
@@ -58,7 +62,7 @@ def demo(
     run, trace_file, page = (
         output / name for name in ("run.kprof", "trace.pftrace", "report.html")
     )
-    request = RecordRequest(_WORKLOAD, run, _num_ranks() if nproc is None else nproc, force=force)
+    request = RecordRequest(_workload(kernel), run, _checked_ranks(kernel, nproc), force=force)
     recording = record_and_summarise(request)
     trace = Trace.open(recording.capture)
     with progress_bar() as progress:
@@ -77,6 +81,24 @@ def demo(
     if should_open and _has_display():
         _open(page)
     raise typer.Exit(recording.exit_code)
+
+
+def _workload(kernel: str) -> tuple[str, ...]:
+    if kernel not in _ARGUMENTS:
+        raise typer.BadParameter(
+            f"{kernel!r} is not known; choose one of {', '.join(_ARGUMENTS)}", param_hint="--kernel"
+        )
+    return ("python", "-m", f"instrumented_kernels.{kernel}", *_ARGUMENTS[kernel].split())
+
+
+def _checked_ranks(kernel: str, nproc: int | None) -> int:
+    if kernel not in _OF_ONE_GPU:
+        return _num_ranks() if nproc is None else nproc
+    if nproc not in (None, 1):
+        raise typer.BadParameter(
+            f"{kernel} runs on one GPU, so give 1 rank or leave it out", param_hint="--nproc"
+        )
+    return 1
 
 
 def _num_ranks() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -39,6 +40,31 @@ def test_the_demo_verifies_its_result_and_names_the_three_results(demo):
     ]
     for name in ("run.kprof", "trace.pftrace", "report.html"):
         assert str(output / name) in text
+
+
+def test_a_demo_of_a_kernel_for_one_gpu(tmp_path):
+    line = ["demo", "--kernel", "skinny_gemm", "-o", str(tmp_path / "demo"), "--no-open"]
+    run = subprocess.run([sys.executable, "-m", "kprof_cli", *line], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "skinny_gemm on cpu: specialised, 8 x 64 x 4096, 3 calls" in run.stdout
+    regions = Trace.open(tmp_path / "demo" / "run.kprof").frame(
+        "SELECT DISTINCT region FROM events"
+    )
+    assert {"load-weights", "wait-weights", "multiply"} <= set(regions["region"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--kernel", "matmul"], "'matmul' is not known; choose one of all_to_all, all_reduce"),
+        (["--kernel", "swiglu_fp8", "--nproc", "2"], "swiglu_fp8 runs on one GPU"),
+    ],
+)
+def test_a_demo_that_cannot_be(arguments, sentence):
+    line = [sys.executable, "-m", "kprof_cli", "demo", *arguments]
+    run = subprocess.run(line, capture_output=True, text=True, env=os.environ | {"COLUMNS": "300"})
+    assert run.returncode == 2
+    assert sentence in run.stderr
 
 
 def test_every_rank_is_there_on_one_clock_and_nothing_was_lost(demo):
