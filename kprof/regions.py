@@ -10,6 +10,7 @@ never drift from its id:
     VALUE (R_TOKENS_LEFT,   "dispatch/tokens-left", other)                          a counter
     REGION(R_LOADED,        "dispatch/loaded",      recv,     complete, bytes:32)   see below
     FLOW  (R_SEND, R_WAIT_TOKEN)                      a send releases a wait
+    FLOW_IN_BLOCK(R_FILL, R_WAIT_FULL)                between warps of one block, by slot alone
 
 Ids are 1, 2, 3 ... in the order of the file; 0 is an empty record. Fields are packed from bit 0
 upwards, 32 bits in all. The largest value of a field means "did not fit": the device clamps to it
@@ -94,10 +95,14 @@ class Region(msgspec.Struct, frozen=True):
 
 
 class FlowRule(msgspec.Struct, frozen=True):
-    """Spans of region `send` release spans of `wait` with the same (source, destination, slot)."""
+    """Spans of region `send` release spans of `wait` with the same (source, destination, slot).
+
+    With `in_block` they release spans of the same slot in the same block of the same launch.
+    """
 
     send: int
     wait: int
+    in_block: bool = False
 
 
 class RegionTable(msgspec.Struct, frozen=True):
@@ -156,7 +161,7 @@ RegionsLike: TypeAlias = RegionTable | str | Path | Sequence[str] | None
 
 _BLANK = re.compile(r"^\s*(//.*|#.*)?$")
 _DECLARATION = re.compile(
-    r"^\s*(REGION|MARK|VALUE|FLOW)\s*\(((?:\"[^\"]*\"|[^\"()])*)\)\s*(?://.*)?$"
+    r"^\s*(REGION|MARK|VALUE|FLOW|FLOW_IN_BLOCK)\s*\(((?:\"[^\"]*\"|[^\"()])*)\)\s*(?://.*)?$"
 )
 _ARGUMENTS = re.compile(r"^(\w+)\s*,\s*\"((?:[^\"\\])*)\"\s*,\s*(\w+)\s*(?:,\s*(.*))?$")
 _KINDS: Final = {"REGION": Kind.SPAN, "MARK": Kind.MARK, "VALUE": Kind.VALUE}
@@ -197,12 +202,13 @@ def _parse(text: str, where: str) -> tuple[RegionTable, dict[str, int]]:
         match = _DECLARATION.match(line)
         if match is None:
             raise RegionError(
-                f"{place}: expected one REGION(...), MARK(...), VALUE(...) or FLOW(...) a line, "
+                f"{place}: expected one REGION(...), MARK(...), VALUE(...), FLOW(...) or FLOW_IN_BLOCK(...) a line, "
                 f"found {line.strip()!r}"
             )
         macro, arguments = match.groups()
-        if macro == "FLOW":
-            flows.append(_parse_flow(arguments, ids, place))
+        if macro not in _KINDS:
+            rule = _parse_flow(arguments, ids, place)
+            flows.append(msgspec.structs.replace(rule, in_block=macro == "FLOW_IN_BLOCK"))
             continue
         symbol, region = _parse_region(_KINDS[macro], arguments, len(regions) + 1, place)
         if symbol in ids:
@@ -311,7 +317,13 @@ def _check_flow(table: RegionTable, flow: FlowRule) -> None:
         if not 1 <= region_id <= len(table.regions):
             raise RegionError(f"a flow names region id {region_id}, which is not declared")
         region = table[region_id]
-        if region.field("peer") is None or region.field("slot") is None:
+        if flow.in_block:
+            if region.field("slot") is None:
+                raise RegionError(
+                    f"region {region.name!r} takes part in a flow within a block and needs the "
+                    "payload field slot"
+                )
+        elif region.field("peer") is None or region.field("slot") is None:
             raise RegionError(
                 f"region {region.name!r} takes part in a flow and needs the payload fields peer "
                 "and slot"
@@ -348,5 +360,6 @@ def merge_tables(tables: Sequence[RegionTable]) -> MergedTables:
                 )
             id_map.append(known.id)
         id_maps.append(tuple(id_map))
-        flows |= {FlowRule(id_map[flow.send], id_map[flow.wait]): None for flow in table.flows}
+        for flow in table.flows:
+            flows[FlowRule(id_map[flow.send], id_map[flow.wait], flow.in_block)] = None
     return MergedTables(RegionTable(tuple(merged.values()), tuple(flows)), tuple(id_maps))

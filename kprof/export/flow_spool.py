@@ -29,7 +29,7 @@ _END: Final = np.dtype(
         ("rule", "<i2"),
         ("src", "<i4"),
         ("dst", "<i4"),
-        ("epoch", "<i4"),
+        ("epoch", "<i8"),
         ("slot", "<i8"),
         ("turn", "<i4"),
         ("start_ns", "<i8"),

@@ -133,7 +133,8 @@ def test_what_is_recorded(tmp_path: Path) -> None:
         recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
         plan(tokens, weights, variant="specialised", roles=Roles(2, 1, 2), recorder=recorder)
         recorder.close()
-    rows = Trace.open(tmp_path / "run.kprof").frame(
+    trace = Trace.open(tmp_path / "run.kprof")
+    rows = trace.frame(
         "SELECT region, count(*) AS n, count(DISTINCT warp) AS warps, sum(slot) AS slots FROM events GROUP BY ALL"
     )
     found = {row.region: (row.n, row.warps, row.slots) for row in rows.itertuples()}
@@ -142,3 +143,18 @@ def test_what_is_recorded(tmp_path: Path) -> None:
     assert found["load-weights"] == (num_blocks * num_chunks, 2, total)
     assert found["load-tokens"] == (num_blocks * num_chunks, 1, total)
     assert found["wait-weights"] == found["multiply"] == (num_blocks * num_chunks, 1, total)
+    flows = trace.frame(
+        "SELECT send_region, wait_region, count(*) AS n, bool_and(send_block = wait_block) AS same, "
+        "bool_and(wait_end_ns >= send_start_ns) AS later FROM flows GROUP BY ALL"
+    )
+    joined = {(row.send_region, row.wait_region): row.n for row in flows.itertuples()}
+    num_turned = num_blocks * (
+        num_chunks - 2
+    )  # chunks that find the queue full: both producers wait
+    assert joined == {
+        ("load-weights", "wait-weights"): num_blocks * num_chunks,
+        ("load-tokens", "wait-tokens"): num_blocks * num_chunks,
+        ("multiply", "wait-slot"): 2 * num_turned,
+    }
+    assert flows["same"].all()
+    assert flows["later"].all()

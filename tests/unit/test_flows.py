@@ -349,3 +349,63 @@ def test_what_is_joined_is_what_every_possible_order_agrees_on(slots: Any, is_lo
         (sends[i][3], sends[i][4], waits[j][4]) for i, j in zip(s.tolist(), w.tolist(), strict=True)
     }
     assert found == expected
+
+
+IN_BLOCK = """
+REGION(R_FILL, "fill", send, slot:8)
+REGION(R_FULL, "full", wait, slot:8)
+REGION(R_SEND, "send", send, peer:8, slot:8)
+REGION(R_WAIT, "wait", wait, peer:8, slot:8)
+FLOW_IN_BLOCK(R_FILL, R_FULL)
+FLOW(R_SEND, R_WAIT)
+"""
+
+
+def queues(num_turns: int = 3) -> TraceBuilder:
+    """Two ranks, two launches, three blocks: warp 0 fills slots 0 and 1 in turn, warps 1 and 2 each wait for one."""
+    build = TraceBuilder(IN_BLOCK, 2, bound_ns=1.0)
+    for launch in range(2):
+        build.launch(launch, "gemm")
+        for rank in range(2):
+            for block in range(3):
+                for turn in range(num_turns):
+                    for slot in range(2):
+                        start_ns = 10_000 * launch + 1000 * turn + 100 * slot + block
+                        where = {"rank": rank, "launch": launch, "block": block, "slot": slot}
+                        build.span(
+                            region="fill", start_ns=start_ns, duration_ns=50, warp=0, **where
+                        )
+                        build.span(
+                            region="full",
+                            start_ns=start_ns + 20,
+                            duration_ns=60,
+                            warp=1 + slot,
+                            **where,
+                        )
+    return build
+
+
+def test_warps_of_a_block_are_joined_by_slot_and_turn() -> None:
+    flows = queues().trace().frame("SELECT * FROM flows")
+    assert len(flows) == 2 * 2 * 3 * 3 * 2
+    assert set(flows["send_region"]) == {"fill"}
+    for flow in flows.itertuples():
+        assert (flow.src, flow.send_block, flow.send_warp) == (flow.dst, flow.wait_block, 0)
+        assert flow.wait_warp == 1 + flow.slot
+        assert flow.wait_start_ns == flow.send_start_ns + 20
+
+
+def test_a_launch_that_only_fills_releases_nothing() -> None:
+    build = TraceBuilder(IN_BLOCK, 1, bound_ns=1.0)
+    for launch, region in enumerate(["fill", "full"]):
+        build.launch(launch, "gemm")
+        build.span(
+            rank=0,
+            launch=launch,
+            block=0,
+            region=region,
+            start_ns=1000 * launch,
+            duration_ns=5,
+            slot=1,
+        )
+    assert len(build.trace().frame("SELECT * FROM flows")) == 0

@@ -77,6 +77,10 @@ def test_the_preprocessor_gives_the_ids_that_python_reads(tmp_path):
         ('REGION(A, "a", send', "expected one REGION"),
         ("enum { A, B };", "expected one REGION"),
         ("FLOW(A, B)", "two regions declared above it"),
+        (
+            'REGION(A, "a", send)\nREGION(B, "b", wait, slot:8)\nFLOW_IN_BLOCK(A, B)',
+            "'a' takes part in a flow within a block and needs the payload field slot",
+        ),
         ('REGION(A, "a", send)\nREGION(A, "b", send)', ":2: region id A is declared twice"),
         ('REGION(A, "a", send)\nREGION(B, "a", send)', "'a' is used twice"),
         ('REGION(A, "a", send)\nREGION(B, "b", wait)\nFLOW(A, B)', "needs the payload fields"),

@@ -128,12 +128,15 @@ class FlowEnds:
         """All ends, as columns of Ends; from the records, at half the cost of the view `events`.
 
         The largest value of a field means that the real one did not fit: such ends have no partner.
+        Within blocks, source and destination are the rank, and every block has epochs of its own.
         """
+        peer = f"CASE WHEN f.in_block THEN e.rank ELSE {_field('peer')} END"
         return f"""
         SELECT CAST(f.rule AS SMALLINT) AS rule, f.is_send,
-            CAST(CASE WHEN f.is_send THEN e.rank ELSE {_field("peer")} END AS INTEGER) AS src,
-            CAST(CASE WHEN f.is_send THEN {_field("peer")} ELSE e.rank END AS INTEGER) AS dst,
-            CAST(f.epoch AS INTEGER) AS epoch, CAST({_field("slot")} AS BIGINT) AS slot,
+            CAST(CASE WHEN f.is_send THEN e.rank ELSE {peer} END AS INTEGER) AS src,
+            CAST(CASE WHEN f.is_send THEN {peer} ELSE e.rank END AS INTEGER) AS dst,
+            CASE WHEN f.in_block THEN (CAST(f.epoch AS BIGINT) << 32) + e.block ELSE f.epoch END AS epoch,
+            CAST({_field("slot")} AS BIGINT) AS slot,
             CAST(f.turn AS INTEGER) AS turn,
             {aligned_sql("e.start_ns")} AS start_ns,
             {aligned_sql("e.start_ns + e.duration_ns")} AS end_ns,
@@ -148,7 +151,7 @@ class FlowEnds:
 
 _CAN_MEET: Final = (
     f"e.flags & {EVENT_OPEN} = 0 AND (e.payload >> f.slot_shift) & f.slot_mask < f.slot_mask "
-    "AND (e.payload >> f.peer_shift) & f.peer_mask < f.peer_mask"
+    "AND (f.in_block OR (e.payload >> f.peer_shift) & f.peer_mask < f.peer_mask)"
 )
 
 
@@ -212,9 +215,11 @@ def _sides_table(trace: Trace, sides: tuple[Side, ...]) -> pa.Table:
         for name in ("rule", "is_send", "rank", "launch", "epoch", "turn", "group")
     }
     columns["region"] = [region.id for _, region in rows]
-    for name in ("peer", "slot"):
+    columns["in_block"] = [trace.regions.flows[side.rule].in_block for side in sides]
+    for name in ("peer", "slot"):  # flows within a block need no peer
         fields = [region.field(name) for _, region in rows]
-        columns[f"{name}_shift"] = [field.shift for field in fields if field]
-        columns[f"{name}_mask"] = [field.mask for field in fields if field]
-    kinds = {name: pa.bool_() if name == "is_send" else pa.int64() for name in columns}
+        columns[f"{name}_shift"] = [field.shift if field else 0 for field in fields]
+        columns[f"{name}_mask"] = [field.mask if field else 0 for field in fields]
+    flags = ("is_send", "in_block")
+    kinds = {name: pa.bool_() if name in flags else pa.int64() for name in columns}
     return pa.table({name: pa.array(values, kinds[name]) for name, values in columns.items()})

@@ -10,6 +10,8 @@ a rule, S are the launches that send by it, W those that wait by it, both in the
                           latest launch before it that sent answers a launch that waits: S3 answers
                           W1, S4 answers W2
 
+By a rule within blocks a launch answers itself.
+
 When records were lost, all launches of kernels that send elsewhere count as launches that send,
 because the lost records may be their sends. Launches of different ranks that no rank has in one
 sequence have no order: they are matched only where there are as many of both.
@@ -101,6 +103,9 @@ class _Match:
     ) -> _Match:
         sending = _launches_with(rule.send, manifest, counts, names)
         waiting = _launches_with(rule.wait, manifest, counts, names)
+        if rule.in_block:
+            both = sorted(sending & waiting, key=_by_ordinal)
+            return _nth_with_nth(both, both)
         positions = _longest_sequence(manifest.ranks, sending | waiting)
         in_order = positions.keys() >= sending | waiting
         if len(sending) == len(waiting):
