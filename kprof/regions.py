@@ -15,7 +15,7 @@ never drift from its id:
 Ids are 1, 2, 3 ... in the order of the file; 0 is an empty record. Fields are packed from bit 0
 upwards, 32 bits in all. The largest value of a field means "did not fit": the device clamps to it
 and the decoder counts it. The payload of a VALUE is its value. `peer` is the rank on the other
-side, `slot` joins a send to its wait, `bytes` is the amount of data moved.
+side, `slot` joins a send to its wait, `bytes` is the amount of data moved, `flops` the operations.
 
 A region's spans end when the call is issued; with the word `complete` before the fields, when the
 memory operations of its writer have completed. That wait perturbs the kernel; `issue` may be

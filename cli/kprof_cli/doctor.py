@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from kprof_cli.options import JsonOption
-from kprof_cli.output import print_json, print_rows
+from kprof_cli.output import note, print_json, print_rows
 
 
 def register(app: typer.Typer) -> None:
@@ -13,12 +15,24 @@ def register(app: typer.Typer) -> None:
     app.command()(doctor)
 
 
-def doctor(is_json: JsonOption = False) -> None:
+def doctor(
+    is_measuring: Annotated[
+        bool,
+        typer.Option(
+            "--measure",
+            help="Measure how fast the devices copy, and keep it: reports then compare with it.",
+        ),
+    ] = False,
+    is_json: JsonOption = False,
+) -> None:
     """Say what this machine can record and show, and what to do about what is missing."""
     from dataclasses import asdict
 
     from kprof.devices.doctor import examine
 
+    if is_measuring:
+        _measure(is_json)
+        return
     checks = examine()
     if is_json:
         print_json([asdict(check) for check in checks])
@@ -30,3 +44,23 @@ def doctor(is_json: JsonOption = False) -> None:
             for check in checks
         ],
     )
+
+
+def _measure(is_json: bool) -> None:
+    """Measure, keep, and print what was found."""
+    import msgspec
+
+    from kprof.devices.ceilings import keep, measure_host
+
+    measured = measure_host()
+    path = keep(measured)
+    if is_json:
+        print_json(msgspec.to_builtins(measured))
+        return
+    rows: list[tuple[str, str, str]] = []
+    for each in measured.devices:
+        rates = {"copy": each.ceilings.copy_gb_s, "copy in cache": each.ceilings.near_gb_s}
+        rows += [(each.device, what, f"{rate:.1f}") for what, rate in rates.items() if rate]
+    rows += [(each.source, f"copy to {each.target}", f"{each.gb_s:.1f}") for each in measured.pairs]
+    print_rows(("device", "what", "GB/s"), rows)
+    note(f"kept in {path}; recordings on this host take it with them")

@@ -8,6 +8,11 @@ Definitions, units and error bounds are in each function's docstring. `findings`
 into sentences.
 """
 
+from kprof.analysis.achieved import (
+    achieved_by_link,
+    achieved_by_processor,
+    achieved_by_region,
+)
 from kprof.analysis.balance import efficiency, imbalance, launch_efficiency, rank_efficiency
 from kprof.analysis.barriers import barrier_waits
 from kprof.analysis.calls import Call, calls, typical_call
@@ -34,6 +39,9 @@ __all__ = [
     "Findings",
     "Metric",
     "Summary",
+    "achieved_by_link",
+    "achieved_by_processor",
+    "achieved_by_region",
     "all_metrics",
     "bandwidth",
     "barrier_waits",

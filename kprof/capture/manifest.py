@@ -92,6 +92,19 @@ class ProbeCost(msgspec.Struct, frozen=True):
     took_ms: Measure = 0.0
 
 
+class Ceilings(msgspec.Struct, frozen=True):
+    """How fast this device moves data, as `kprof doctor --measure` found it; 0 where unknown.
+
+    GB are 10^9 bytes; a byte that is copied counts once. `copy_gb_s` is a copy within the device's
+    memory, `near_gb_s` one within the fastest memory that a block shares (a core's cache on the
+    CPU), `peer_gb_s` a copy to the best peer.
+    """
+
+    copy_gb_s: Measure = 0.0
+    near_gb_s: Measure = 0.0
+    peer_gb_s: Measure = 0.0
+
+
 class ArenaUse(msgspec.Struct, frozen=True):
     """How full the arena became. `needed_bytes` is the size that would have held everything."""
 
@@ -160,6 +173,7 @@ class RankInfo(msgspec.Struct, frozen=True):
     losses: tuple[RegionLosses, ...] = ()
     probe: ProbeCost | None = None
     cycle_clock: CycleClock | None = None
+    ceilings: Ceilings | None = None
     # Why events after the last saved ones are missing; empty for a rank that ended properly.
     cut_short: Text = ""
 

@@ -133,6 +133,21 @@ def elapsed_us(begin: Any, end: Any) -> float:
     return float(begin.elapsed_time(end)) * 1e3
 
 
+def copier(source: str, target: str, size_bytes: int) -> Callable[[], None]:
+    """A function that copies `size_bytes` from one GPU to another, or within one, and waits for it."""
+    import torch
+
+    origin = torch.zeros(size_bytes, dtype=torch.uint8, device=source)
+    goal = torch.empty(size_bytes, dtype=torch.uint8, device=target)
+
+    def copy() -> None:
+        goal.copy_(origin)
+        synchronize(source)
+        synchronize(target)
+
+    return copy
+
+
 # Large enough for the bandwidth of the link, small enough to be pinned in every recorder.
 _STAGING_BYTES: Final = 4 << 20
 

@@ -109,6 +109,7 @@ class Recorder:
         """Measure the device and allocate the arena."""
         from kprof.capture.parts import PartWriter
         from kprof.clocks.calibration import measure_clock
+        from kprof.devices.ceilings import kept_ceilings
         from kprof.devices.gpu import capture_reader
         from kprof.devices.targets import describe_device
         from kprof.recording.arena import Arena
@@ -116,6 +117,7 @@ class Recorder:
         from kprof.recording.probe_cost import measure_probe_cost
 
         self._device = describe_device(device)
+        self._ceilings = kept_ceilings(device)
         self._is_capturing = capture_reader(device)
         self._clock = measure_clock(device)
         self._clocks = ClockKeeper(self._directory, self.rank, device, self._clock)
@@ -444,6 +446,7 @@ class Recorder:
             notes=tuple(self._notes),
             probe=self._probe,
             cycle_clock=decoder.cycle_clock,
+            ceilings=self._ceilings,
             losses=decoder.tally.losses(),
             cut_short=cut_short,
         )

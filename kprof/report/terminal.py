@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -39,6 +40,7 @@ def render_terminal(report: Report) -> RenderableType:
     parts += [_efficiency_line(report), Text(), _ranks(report), _regions(report)]
     if report.blame_matrix.to_numpy().sum() > 0:
         parts.append(_blame(report))
+    parts += _achieved(report)
     return Group(*parts, *_notes(report))
 
 
@@ -165,6 +167,30 @@ def _ranks(report: Report) -> RenderableType:
             percent(row["load_balance"]),
         )
     return _titled("Ranks", table, len(ranks), "ranks")
+
+
+def _achieved(report: Report) -> list[RenderableType]:
+    """Rates of what counts bytes or operations, beside the device's ceiling where it is known."""
+    found = report.tables.get("achieved_by_region")
+    if found is None or found.empty:
+        return []
+    table = _table(["region", "rank", "GB/s", "of a copy's", "GFLOP/s"])
+    rows = found.sort_values("bytes", ascending=False, kind="stable").to_dict("records")
+    for row in rows[:_MAX_ROWS]:
+        share = row["ceiling_share"]
+        table.add_row(
+            printable(row["region"]),
+            str(row["rank"]),
+            f"{row['gb_s']:.1f}",
+            percent(share) if math.isfinite(share) else "?",
+            f"{row['gflop_s']:.1f}" if row["flops"] else "",
+        )
+    parts = [_titled("Rates", table, len(rows), "rows")]
+    if found["ceiling_share"].isna().all():
+        parts.append(
+            _line("kprof doctor --measure, before recording, tells what the device can do", "dim")
+        )
+    return parts
 
 
 def _counts(report: Report) -> RenderableType:

@@ -8,6 +8,7 @@ import pytest
 from widths import IS_CPU_TARGET
 
 import kprof
+from kprof.capture.manifest import Ceilings
 from kprof.clocks.calibration import measure_clock
 from kprof.recording.probe_cost import measure_probe_cost
 from kprof.recording.record import session
@@ -34,3 +35,14 @@ def test_every_rank_of_a_capture_says_it(tmp_path: Path) -> None:
     assert info.probe.pair_ns > 0
     # The measurement leaves nothing behind in the recorder's own arena.
     assert info.counts.recorded == info.counts.dropped == 0
+
+
+def test_a_capture_takes_along_what_doctor_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = Ceilings(copy_gb_s=3.5, near_gb_s=20.0, peer_gb_s=3.25)
+    monkeypatch.setattr("kprof.devices.ceilings.kept_ceilings", lambda _device: measured)
+    with session(tmp_path / "run.kprof") as directory:
+        Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20).close()
+    (info,) = kprof.open(tmp_path / "run.kprof").manifest.ranks
+    assert info.ceilings == measured

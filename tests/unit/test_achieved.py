@@ -1,0 +1,110 @@
+"""Rates of regions, links and processors against the ceilings that were measured, on paper."""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kprof import analysis
+from kprof.analysis import Summary
+from kprof.capture.manifest import Ceilings
+from kprof.devices import ceilings
+from kprof.report import build, render_terminal
+from kprof.trace import Trace
+from kprof_cli.main import run
+from synthetic import TraceBuilder
+
+BYTES = """
+REGION(R_PUT, "put", send, peer:8, bytes:24)
+REGION(R_COPY, "copy", compute, bytes:32)
+"""
+FLOPS = BYTES + 'REGION(R_GEMM, "gemm", compute, flops:32)'
+
+
+def exchange(regions: str, measured: Ceilings | None) -> Trace:
+    """Rank 0 puts 3,000 bytes to rank 1 in 30 ns of two blocks, and copies 1,000 in 100."""
+    build = TraceBuilder(regions, num_ranks=2)
+    build.span(rank=0, block=0, region="put", start_ns=0, duration_ns=20, peer=1, bytes=2000)
+    build.span(rank=0, block=1, region="put", start_ns=10, duration_ns=20, peer=1, bytes=1000)
+    build.span(rank=0, block=1, region="copy", start_ns=30, duration_ns=100, bytes=1000)
+    if "gemm" in regions:
+        build.span(rank=1, block=2, region="gemm", start_ns=0, duration_ns=50, flops=4000)
+    manifest = build.manifest()
+    ranks = tuple(
+        msgspec.structs.replace(info, ceilings=measured, num_processors=4)
+        for info in manifest.ranks
+    )
+    return Trace.from_table(msgspec.structs.replace(manifest, ranks=ranks), build.table())
+
+
+@pytest.mark.parametrize("regions", [BYTES, FLOPS], ids=["summaries", "events"])
+def test_regions_are_compared_with_a_copy_to_a_peer_or_within(regions: str) -> None:
+    summary = Summary.of(exchange(regions, Ceilings(copy_gb_s=400.0, peer_gb_s=200.0)))
+    rows = analysis.achieved_by_region(summary).set_index("region").to_dict("index")
+    put, copy = rows["put"], rows["copy"]
+    assert (put["bytes"], put["busy_ns"], put["gb_s"]) == (3000, 30, 100.0)
+    assert (put["ceiling_gb_s"], put["ceiling_share"]) == (200.0, 0.5)
+    assert (copy["gb_s"], copy["ceiling_gb_s"], copy["ceiling_share"]) == (10.0, 400.0, 0.025)
+
+
+def test_operations_have_a_rate() -> None:
+    table = analysis.achieved_by_region(Summary.of(exchange(FLOPS, None)))
+    (row,) = table[table["region"] == "gemm"].to_dict("records")
+    assert (row["rank"], row["flops"], row["bytes"], row["gflop_s"]) == (1, 4000, 0, 80.0)
+    assert math.isnan(row["ceiling_share"])
+
+
+def test_links_and_processors() -> None:
+    summary = Summary.of(exchange(BYTES, Ceilings(copy_gb_s=400.0, peer_gb_s=200.0)))
+    (link,) = analysis.achieved_by_link(summary).to_dict("records")
+    assert (link["rank"], link["peer"], link["gb_s"], link["ceiling_share"]) == (0, 1, 100.0, 0.5)
+    processors = analysis.achieved_by_processor(summary)
+    assert processors["hw_id"].tolist() == [0, 1]
+    assert processors["gb_s"].tolist() == [100.0, 2000 / 120]
+    # A quarter of the device: it has four processors.
+    assert processors["ceiling_share"].tolist() == [1.0, 2000 / 120 / 100]
+
+
+def test_without_a_measurement_there_are_rates_and_no_ceilings() -> None:
+    table = analysis.achieved_by_region(Summary.of(exchange(BYTES, None)))
+    assert (table["gb_s"] > 0).all()
+    assert table["ceiling_share"].isna().all()
+
+
+@pytest.mark.parametrize("measured", [None, Ceilings(copy_gb_s=400.0, peer_gb_s=200.0)])
+def test_the_report_shows_them(measured: Ceilings | None) -> None:
+    from rich.console import Console
+
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(render_terminal(build(exchange(BYTES, measured))))
+    text = console.export_text()
+    assert "Rates" in text
+    assert ("50 %" in text) == (measured is not None)
+    assert ("kprof doctor --measure" in text) == (measured is None)
+
+
+def test_what_is_measured_is_kept_for_the_same_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KPROF_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(ceilings, "_FAR_BYTES", 1 << 16)
+    monkeypatch.setattr(ceilings, "_NEAR_COPIES", 1)
+    monkeypatch.setattr(ceilings, "_count_gpus", lambda: 0)
+    assert ceilings.kept_ceilings("cpu") is None
+    assert run(["doctor", "--measure"]) == 0
+    assert "GB/s" in capsys.readouterr().out
+    kept = ceilings.kept_ceilings("cpu")
+    assert kept is not None
+    assert min(kept.copy_gb_s, kept.near_gb_s) > 0
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    assert ceilings.kept_ceilings("cpu") is None
+
+
+def test_a_damaged_file_is_no_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KPROF_CACHE_DIR", str(tmp_path))
+    (tmp_path / "ceilings.json").write_text("{")
+    assert ceilings.kept_ceilings("cpu") is None
