@@ -19,6 +19,7 @@ from sample_kernels import (
     marks,
     matmul,
     plain_matmul,
+    returns_early,
     sample_regions,
 )
 
@@ -122,6 +123,9 @@ def record_instrumented(recorder: Recorder) -> None:
     plain_tuned_with_spans = kp.instrument(plain_tuned, at={"store": "tl.store"}, recorder=recorder)
     plain_tuned_with_spans[lambda meta: (64 // meta["BLOCK"],)](ones, 64)
     assert ones.tolist() == [1.0] * 64
+    early = kp.instrument(returns_early, at={"all": ...}, recorder=recorder)
+    early[(5,)](ones.zero_(), 2)
+    assert ones.tolist() == [1.0] * 2 + [0.0] * 62
 
 
 @triton.autotune(configs=[triton.Config({"BLOCK": 16})], key=["n"], do_bench=time_of)

@@ -17,6 +17,7 @@ __all__ = [
     "marks",
     "matmul",
     "plain_matmul",
+    "returns_early",
     "sample_regions",
 ]
 
@@ -51,3 +52,11 @@ def plain_matmul(a, b, c, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexp
         a_tile += K
         b_tile += K * n
     tl.store(c + rows[:, None] * n + columns[None, :], total.to(tl.float16))
+
+
+@triton.jit
+def returns_early(x, n):
+    """Another one, most of whose programs may have nothing to do."""
+    if tl.program_id(0) >= n:
+        return
+    tl.store(x + tl.program_id(0), 1.0)

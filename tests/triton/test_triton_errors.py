@@ -159,6 +159,21 @@ def test_kernels_of_functions_are_refused() -> None:
         kp.instrument(bad_kernels.triton.jit(kernel), at={"store": "tl.store"})
 
 
+def test_a_kernel_called_without_its_buffer() -> None:
+    """Triton says it."""
+    with pytest.raises(TypeError, match="'prof'"):
+        compile_for("sm_90", bad_kernels.fine, Pointer())
+
+
+def test_a_whole_kernel_ends_its_span_before_it_returns() -> None:
+    spans = kp.instrument(sample_kernels.returns_early, at={"all": ...})
+    prof = kp.pack(LAUNCH, spans.regions)
+    code = compile_for("gfx942", spans.kernel, Pointer(), 2, kprof_buffer=prof)
+    # The track's header has three, either end of the span its record, and both may share the next
+    # header.
+    assert code.count("store_dwordx4") >= 3 + 2 + 3
+
+
 def test_instrumented_and_off_is_the_original() -> None:
     """Under `kprof record` the spans are there, otherwise nothing is."""
     spans = kp.instrument(sample_kernels.plain_matmul, at={"dot": "tl.dot"})

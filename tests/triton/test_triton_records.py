@@ -102,10 +102,12 @@ def test_runs_of_a_tuner_are_not_recorded(recorded: Callable[[str], Trace]) -> N
 
 
 def test_spans_are_put_into_kernels_of_others(recorded: Callable[[str], Trace]) -> None:
-    """A matmul of 2 x 2 programs with two steps each: by call, by line, and by lines; a tuned kernel of 4 programs."""
+    """A matmul of 2 x 2 programs with two steps each: by call, by line, and by lines; a tuned kernel
+    of 4 programs; 5 programs as a whole, of which three return early."""
     trace = recorded("instrumented")
     counts = trace.frame("SELECT region, count(*) AS n FROM events GROUP BY 1 ORDER BY 1")
     assert dict(zip(counts["region"], counts["n"], strict=True)) == {
+        "all": 5,
         "dot": 8,
         "loop": 4,
         "steps": 8,
