@@ -134,7 +134,7 @@ KPROF_DEVICE uint32_t peer_of(const Call& call, uint32_t i) {
   return (i + call.rank + round) % world_size;
 }
 
-__global__ KPROF_BLOCKS_OF_AT_MOST(512) void pipelined(ProfiledCall call) {
+__global__ KPROF_LAUNCH_BOUNDS(512) void pipelined(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
   const Roles roles = Roles::of_block();
   const uint32_t world_size = call.shape.world_size;

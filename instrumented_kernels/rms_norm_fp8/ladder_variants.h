@@ -6,7 +6,7 @@
 namespace rms_norm_fp8 {
 
 template <typename Element>
-__global__ void KPROF_BLOCKS_OF_AT_MOST(kMaxThreads) pointwise(ProfiledCall call) {
+__global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) pointwise(ProfiledCall call) {
   KPROF_SHARED(float, sums, block_sums::kMaxWarps);
   kprof::Track track = kprof::open_track(call, kprof::per_block);
   kprof::Span span = profile_start(track);
@@ -57,7 +57,7 @@ KPROF_DEVICE void normalise_vectors(const Call& call, kprof::Track& track, float
 }
 
 template <typename Element>
-__global__ void KPROF_BLOCKS_OF_AT_MOST(kMaxThreads) vectors(ProfiledCall call) {
+__global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) vectors(ProfiledCall call) {
   KPROF_SHARED(float, sums, block_sums::kMaxWarps);
   kprof::Track track = kprof::open_track(call, kprof::per_block);
   Quad* nothing = nullptr;
@@ -70,7 +70,7 @@ __global__ void KPROF_BLOCKS_OF_AT_MOST(kMaxThreads) vectors(ProfiledCall call) 
 
 // Rows of up to kKeptElements.
 template <typename Element>
-__global__ void KPROF_BLOCKS_OF_AT_MOST(kMaxThreads) shared(ProfiledCall call) {
+__global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) shared(ProfiledCall call) {
   KPROF_SHARED(float, sums, block_sums::kMaxWarps);
   KPROF_SHARED(Quad, kept, kKeptElements / kLength);
   kprof::Track track = kprof::open_track(call, kprof::per_block);

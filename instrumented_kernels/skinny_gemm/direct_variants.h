@@ -25,7 +25,7 @@ KPROF_DEVICE void multiply_tiles(const Call& call, Results<Fp8Product<max_tokens
 
 // 16 rows per warp, from one end of the depth to the other.
 template <uint32_t max_tokens>
-__global__ void KPROF_BLOCKS_OF_AT_MOST(kMaxThreads) tiled(ProfiledCall call) {
+__global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) tiled(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
   const uint32_t first_row = (block_id() * (num_threads() / warp_width()) + warp_id()) * kTileRows;
   Results<Fp8Product<max_tokens>> results;
@@ -40,7 +40,7 @@ __global__ void KPROF_BLOCKS_OF_AT_MOST(kMaxThreads) tiled(ProfiledCall call) {
 // 16 rows per block, whose warps share the depth in pieces of `ahead` tiles. `needs_whole`: for shapes that suit
 // 16-byte vectors only; moving bytes one by one takes registers that the tiles ahead need.
 template <uint32_t max_tokens, uint32_t ahead, bool needs_whole>
-__global__ void KPROF_BLOCKS_OF_AT_MOST(kMaxThreads) split(ProfiledCall call) {
+__global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) split(ProfiledCall call) {
   KPROF_SHARED(float, sums, kMaxWarps* max_tokens* kTileRows);
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
   const uint32_t num_warps = num_threads() / warp_width(), first_row = block_id() * kTileRows;

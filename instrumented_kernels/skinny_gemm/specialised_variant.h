@@ -134,7 +134,7 @@ KPROF_DEVICE void play_role(const Call& call, const Queue<max_tokens>& queue, Re
 }
 
 template <uint32_t max_tokens>
-__global__ void KPROF_BLOCKS_OF_AT_MOST(kQueueThreads) specialised(ProfiledCall call) {
+__global__ void KPROF_LAUNCH_BOUNDS(kQueueThreads) specialised(ProfiledCall call) {
   using Product = Fp8Product<max_tokens>;
   KPROF_SHARED(Quad, weights, kSlots<max_tokens> * kChunkTiles * kTileRows * kTileDepth / 16);
   KPROF_SHARED(Quad, tokens, kSlots<max_tokens> * kChunkTiles * Product::kTiles * Product::kLanes);

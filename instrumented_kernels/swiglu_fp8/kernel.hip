@@ -70,7 +70,7 @@ KPROF_DEVICE float activated(Element gate, Element up, float scale) {
 }
 
 template <typename Element>
-__global__ void KPROF_BLOCKS_OF_AT_MOST(kMaxThreads) pointwise(ProfiledCall call) {
+__global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) pointwise(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_block);
   const kprof::Span span = profile_start(track);
   const uint32_t row = call.row();
@@ -116,7 +116,7 @@ KPROF_DEVICE void activate(const Call& call, kprof::Track& track) {
 }
 
 template <typename Element, typename Silu, uint32_t num_held>
-__global__ void KPROF_BLOCKS_OF_AT_MOST(kMaxThreads) in_vectors(ProfiledCall call) {
+__global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) in_vectors(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_block);
   if (call.is_whole != 0) {
     activate<Element, Silu, num_held, true>(call, track);

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from kprof.errors import ExportError, UnknownFormatError
-from kprof.export.model import By, ExportSummary, GuestLine, GuestSlice
+from kprof.export.model import By, ExportSummary, OverlayLine, OverlaySlice
 from kprof.trace.limits import MAX_SLICES
 
 if TYPE_CHECKING:
     from kprof.export.model import Writer
     from kprof.trace import Trace
 
-__all__ = ["SUFFIXES", "By", "ExportSummary", "GuestLine", "GuestSlice", "write"]
+__all__ = ["SUFFIXES", "By", "ExportSummary", "OverlayLine", "OverlaySlice", "write"]
 
 SUFFIXES: Final = (".pftrace", ".pftrace.gz", ".json", ".json.gz")
 
@@ -25,7 +25,7 @@ def write(
     *,
     force: bool = False,
     max_slices: int | None = MAX_SLICES,
-    lines: Sequence[GuestLine] = (),
+    lines: Sequence[OverlayLine] = (),
     torch_traces: Sequence[Path] = (),
     by: By = By.BLOCK,
     progress: Callable[[float], None] | None = None,
@@ -42,7 +42,7 @@ def write(
     """
     from kprof.capture.output import replacing
     from kprof.export.grouping import grouping
-    from kprof.export.kineto import Guests, read_guests
+    from kprof.export.kineto import Overlays, read_overlays
     from kprof.export.notices import notices
     from kprof.export.pipeline import run
 
@@ -50,8 +50,8 @@ def write(
     make_writer = _writer_for(path)
     if max_slices is not None and max_slices < 1:
         raise ExportError(f"max_slices is {max_slices}; give a number above 0")
-    guests = read_guests(trace, torch_traces) if torch_traces else Guests((), ())
-    all_lines, groups = (*lines, *guests.lines), grouping(trace, by)
+    overlays = read_overlays(trace, torch_traces) if torch_traces else Overlays((), ())
+    all_lines, groups = (*lines, *overlays.lines), grouping(trace, by)
     with replacing(path, force=force) as file:
         tally = run(trace, make_writer(file), max_slices, progress or _ignore, all_lines, groups)
     return ExportSummary(
@@ -60,7 +60,7 @@ def write(
         num_flows=tally.num_flows,
         num_tracks=tally.num_tracks,
         size_bytes=path.stat().st_size,
-        notices=notices(trace, tally) + guests.notices,
+        notices=notices(trace, tally) + overlays.notices,
         origin_ns=tally.origin_ns,
         last_ns=tally.last_ns,
         num_merged=tally.num_merged,

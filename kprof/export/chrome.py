@@ -92,7 +92,12 @@ class ChromeWriter:
         """Name the threads and give them the order of the track ids."""
         self._tracks |= {track.id: track for track in tracks}
         for track in tracks:
-            if track.kind in (TrackKind.BLOCK, TrackKind.WARP, TrackKind.LAUNCHES, TrackKind.GUEST):
+            if track.kind in (
+                TrackKind.BLOCK,
+                TrackKind.WARP,
+                TrackKind.LAUNCHES,
+                TrackKind.OVERLAY,
+            ):
                 self._write(self._thread(track))
 
     def launches(self, launches: list[LaunchSlice]) -> None:

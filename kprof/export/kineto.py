@@ -14,8 +14,8 @@ from kprof.capture.checks import EVENT_BOUNDS
 from kprof.capture.files import read_maybe_gzipped
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import ExportError
-from kprof.export.model import GuestLine, GuestSlice
-from kprof.export.ties import Tie, share, tie
+from kprof.export.model import OverlayLine, OverlaySlice
+from kprof.export.torch_clock import Tie, share, tie
 
 if TYPE_CHECKING:
     from kprof.trace import Trace
@@ -51,10 +51,10 @@ class _File(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Guests:
+class Overlays:
     """Lines to draw above the blocks, in aligned ns, and what to say about them."""
 
-    lines: tuple[GuestLine, ...]
+    lines: tuple[OverlayLine, ...]
     notices: tuple[str, ...]
 
 
@@ -63,15 +63,15 @@ class _Profile:
     """One profiler file: slices by line name, in ns of the profiler's clock."""
 
     rank: int
-    lines: dict[str, list[GuestSlice]]
+    lines: dict[str, list[OverlaySlice]]
 
-    def kernels(self) -> list[GuestSlice]:
+    def kernels(self) -> list[OverlaySlice]:
         """The slices that enclose launches: GPU kernels, or CPU slices with a kernel's name."""
         everything = [slice_ for line in self.lines.values() for slice_ in line]
         return [slice_ for slice_ in everything if slice_.category == _KERNEL] or everything
 
 
-def read_guests(trace: Trace, files: Sequence[Path]) -> Guests:
+def read_overlays(trace: Trace, files: Sequence[Path]) -> Overlays:
     """Read profiler traces and tie their clocks to the trace's; raises ExportError.
 
     One file per rank, or several with stretches of one run. With a selection of launches or of a
@@ -81,20 +81,20 @@ def read_guests(trace: Trace, files: Sequence[Path]) -> Guests:
     whole = trace.select(ranks=None, blocks=None, launches=None, regions=None, time_ns=None)
     shown = {info.rank for info in trace.ranks}
     profiles = [profile for profile in map(_read, files) if profile.rank in shown]
-    stretches: dict[int, list[list[GuestSlice]]] = {}
-    lines: dict[int, dict[str, list[GuestSlice]]] = {}
+    stretches: dict[int, list[list[OverlaySlice]]] = {}
+    lines: dict[int, dict[str, list[OverlaySlice]]] = {}
     for profile in profiles:
         stretches.setdefault(profile.rank, []).append(profile.kernels())
         for name, slices in profile.lines.items():
             lines.setdefault(profile.rank, {}).setdefault(name, []).extend(slices)
     ties = share(whole, {rank: tie(whole, rank, seen) for rank, seen in stretches.items()})
     window_ns = _window_ns(trace)
-    guests = tuple(
-        GuestLine(rank, name, _on_clock(slices, ties[rank], window_ns))
+    overlays = tuple(
+        OverlayLine(rank, name, _on_clock(slices, ties[rank], window_ns))
         for rank, of_rank in lines.items()
         for name, slices in sorted(of_rank.items(), key=_place)
     )
-    return Guests(guests, (_notice(ties),) if ties else ())
+    return Overlays(overlays, (_notice(ties),) if ties else ())
 
 
 def _window_ns(trace: Trace) -> tuple[int, int] | None:
@@ -104,8 +104,8 @@ def _window_ns(trace: Trace) -> tuple[int, int] | None:
 
 
 def _on_clock(
-    slices: Sequence[GuestSlice], tie: Tie, window_ns: tuple[int, int] | None
-) -> tuple[GuestSlice, ...]:
+    slices: Sequence[OverlaySlice], tie: Tie, window_ns: tuple[int, int] | None
+) -> tuple[OverlaySlice, ...]:
     """Slices on the aligned clock; those that reach into the window, if there is one."""
     moved = (
         replace(s, start_ns=tie.aligned_ns(s.start_ns), end_ns=tie.aligned_ns(s.end_ns))
@@ -120,7 +120,7 @@ def _on_clock(
 def _read(file: Path) -> _Profile:
     try:
         found = msgspec.json.decode(read_maybe_gzipped(file), type=_File)
-        lines: dict[str, list[GuestSlice]] = {}
+        lines: dict[str, list[OverlaySlice]] = {}
         for event in found.traceEvents:
             if event.ph == "X" and event.cat != _WHOLE_PROFILE:
                 slice_ = _slice(event, found.baseTimeNanoseconds)
@@ -143,18 +143,18 @@ def _line_name(event: _Event) -> str:
     return f"PyTorch thread {event.tid}"
 
 
-def _place(line: tuple[str, list[GuestSlice]]) -> tuple[bool, int]:
+def _place(line: tuple[str, list[OverlaySlice]]) -> tuple[bool, int]:
     """The busiest threads first; streams stand last, next to the blocks."""
     name, slices = line
     return name.startswith(_STREAM), -len(slices)
 
 
-def _slice(event: _Event, base_ns: int) -> GuestSlice:
+def _slice(event: _Event, base_ns: int) -> OverlaySlice:
     start_ns = base_ns + _nanoseconds(event.ts)
     duration_ns = _nanoseconds(event.dur)
     if abs(start_ns) > _MAX_TIME_NS or not 0 <= duration_ns <= _MAX_DURATION_NS:
         raise ValueError(f"{event.name!r} is at {start_ns} ns for {duration_ns} ns")
-    return GuestSlice(event.name, event.cat, start_ns, start_ns + duration_ns)
+    return OverlaySlice(event.name, event.cat, start_ns, start_ns + duration_ns)
 
 
 def _nanoseconds(microseconds: msgspec.Raw) -> int:

@@ -55,7 +55,7 @@ class TrackKind(Enum):
     PROCESS = "process"
     RANK = "rank"
     LAUNCHES = "launches"
-    GUEST = "guest"
+    OVERLAY = "overlay"
     CHIPLET = "chiplet"
     BLOCK = "block"
     WARP = "warp"
@@ -96,7 +96,7 @@ class Rank:
 
 
 @dataclass(frozen=True)
-class GuestSlice:
+class OverlaySlice:
     """A slice that is not from the trace itself: a finding, or a slice of a foreign trace."""
 
     name: str
@@ -107,7 +107,7 @@ class GuestSlice:
 
 
 @dataclass(frozen=True)
-class GuestLine:
+class OverlayLine:
     """A line drawn between the launches and the blocks of a rank: findings, or a line of somebody
     else's trace.
 
@@ -116,12 +116,12 @@ class GuestLine:
 
     rank: int
     name: str
-    slices: tuple[GuestSlice, ...]
+    slices: tuple[OverlaySlice, ...]
 
 
 @dataclass(frozen=True)
 class LaunchSlice:
-    """One kernel launch on one rank, from its first event to its last; or a slice of a guest."""
+    """One kernel launch on one rank, from its first event to its last; or a slice of an overlay."""
 
     track: int
     name: str

@@ -10,16 +10,16 @@ import numpy as np
 
 from kprof.capture.directory import EVENT_OPEN
 from kprof.export.counters import UNITS, RankCounters
-from kprof.export.detail import Detail, DetailChooser, MergedNames, find_neighbours, merge
 from kprof.export.flows import FlowLookup, Flows, joined_flows
 from kprof.export.lanes import Nesting, nest
+from kprof.export.level_of_detail import Detail, DetailChooser, MergedNames, find_neighbours, merge
 from kprof.export.model import (
     FIRST_EVENT_NS,
     Batch,
     CounterPoints,
-    GuestLine,
     Header,
     LaunchSlice,
+    OverlayLine,
     Writer,
 )
 from kprof.export.overview import bins_per_block, overview
@@ -58,7 +58,7 @@ def run(
     writer: Writer,
     max_slices: int | None,
     progress: Progress,
-    guests: tuple[GuestLine, ...] = (),
+    overlays: tuple[OverlayLine, ...] = (),
     grouping: Grouping | None = None,
 ) -> Tally:
     """Write the whole trace, with other traces' lines beside it.
@@ -66,8 +66,8 @@ def run(
     `progress` gets fractions from 0 to 1.
     """
     shown = {info.rank for info in trace.ranks}
-    guests = tuple(line for line in guests if line.rank in shown)
-    source = Source.of(trace, _range_of(guests), grouping)
+    overlays = tuple(line for line in overlays if line.rank in shown)
+    source = Source.of(trace, _range_of(overlays), grouping)
     tally = Tally(origin_ns=source.origin_ns, last_ns=source.last_ns)
     is_too_much = max_slices is not None and source.num_events > max_slices
     merged_names = MergedNames.of(source.names) if is_too_much else None
@@ -76,7 +76,7 @@ def run(
     steps = _Steps(source, progress, num_passes=2 if is_too_much else 1)
     if is_too_much and max_slices is not None:
         tally.detail = _choose_detail(source, max_slices, steps)
-    _Run(source, writer, merged_names, tally, steps, guests).all_ranks()
+    _Run(source, writer, merged_names, tally, steps, overlays).all_ranks()
     writer.end()
     progress(1.0)
     return tally
@@ -121,10 +121,10 @@ class _Run:
         merged_names: MergedNames | None,
         tally: Tally,
         steps: _Steps,
-        guests: tuple[GuestLine, ...],
+        overlays: tuple[OverlayLine, ...],
     ) -> None:
         self._source = source
-        self._guests = guests
+        self._overlays = overlays
         self._writer = writer
         self._merged_names = merged_names
         self._tally = tally
@@ -151,7 +151,7 @@ class _Run:
         self, rank: int, tracks: RankTracks, lookup: FlowLookup, launches: list[LaunchSlice]
     ) -> None:
         self._write_launches(tracks, launches)
-        self._write_guests(tracks)
+        self._write_overlays(tracks)
         pieces = self._source.pieces(rank)
         num_events = sum(piece.num_events for piece in pieces)
         counters = RankCounters(self._source.names, num_events, self._source.last_ns)
@@ -209,9 +209,9 @@ class _Run:
         # it.
         self._write_line(tracks, tracks.launches, launches, may_nest=False)
 
-    def _write_guests(self, tracks: RankTracks) -> None:
+    def _write_overlays(self, tracks: RankTracks) -> None:
         origin_ns = self._source.origin_ns
-        for line in self._guests:
+        for line in self._overlays:
             if line.rank != tracks.rank:
                 continue
             slices = [
@@ -220,7 +220,7 @@ class _Run:
                 )
                 for s in line.slices
             ]
-            self._write_line(tracks, tracks.guest(line.name), slices, may_nest=True)
+            self._write_line(tracks, tracks.overlay(line.name), slices, may_nest=True)
 
     def _write_line(
         self, tracks: RankTracks, track: int, slices: list[LaunchSlice], may_nest: bool
@@ -286,9 +286,9 @@ def _idle_marks(track: NDArray[np.int64]) -> Batch:
     )
 
 
-def _range_of(guests: tuple[GuestLine, ...]) -> tuple[int, int] | None:
+def _range_of(overlays: tuple[OverlayLine, ...]) -> tuple[int, int] | None:
     """First start and last end of all lines."""
-    slices = [slice_ for line in guests for slice_ in line.slices]
+    slices = [slice_ for line in overlays for slice_ in line.slices]
     if not slices:
         return None
     return min(s.start_ns for s in slices), max(s.end_ns for s in slices)

@@ -92,13 +92,16 @@ class Source:
     @staticmethod
     def of(
         trace: Trace,
-        guest_range_ns: tuple[int, int] | None = None,
+        overlay_range_ns: tuple[int, int] | None = None,
         grouping: Grouping | None = None,
     ) -> Source:
-        """Look at every event once. The file's time also covers `guest_range_ns`."""
+        """Look at every event once. The file's time also covers `overlay_range_ns`."""
         first_ns, last_ns = trace.window_ns()
-        if guest_range_ns is not None:
-            first_ns, last_ns = min(first_ns, guest_range_ns[0]), max(last_ns, guest_range_ns[1])
+        if overlay_range_ns is not None:
+            first_ns, last_ns = (
+                min(first_ns, overlay_range_ns[0]),
+                max(last_ns, overlay_range_ns[1]),
+            )
         origin_ns = first_ns - FIRST_EVENT_NS
         unknown = tuple(
             row["region"]

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 _FIRST_PID: Final = 1000
 # Above the blocks, which are sorted by their numbers: counters, then launches, then lines of
-# guests.
+# overlays.
 _COUNTERS_ORDER: Final = -3000
 _LAUNCHES_ORDER: Final = -2000
-_GUESTS_ORDER: Final = -1000
+_OVERLAYS_ORDER: Final = -1000
 
 
 def describe_ranks(trace: Trace) -> tuple[Rank, ...]:
@@ -104,7 +104,7 @@ class RankTracks:
         self._chiplets: dict[str, int] = {}
         self.next_id = first_id
         self._num_counters = 0
-        self._num_guests = 0
+        self._num_overlays = 0
         self._new: list[Track] = []
         self._by_id: dict[int, Track] = {}
         self._extra: dict[tuple[int, str, int], int] = {}
@@ -126,10 +126,10 @@ class RankTracks:
         order = _COUNTERS_ORDER + self._num_counters
         return self._add(TrackKind.COUNTER, name, self.root, order=order, unit=unit)
 
-    def guest(self, name: str) -> int:
+    def overlay(self, name: str) -> int:
         """A line of a foreign trace between the launches and the blocks, in the order of calls."""
-        self._num_guests = min(self._num_guests + 1, -_GUESTS_ORDER - 1)
-        return self._add(TrackKind.GUEST, name, self.root, _GUESTS_ORDER + self._num_guests)
+        self._num_overlays = min(self._num_overlays + 1, -_OVERLAYS_ORDER - 1)
+        return self._add(TrackKind.OVERLAY, name, self.root, _OVERLAYS_ORDER + self._num_overlays)
 
     def lane(self, track: int, lane: int) -> int:
         """The track itself for lane 0, or the lane-th beside it for slices that overlap."""

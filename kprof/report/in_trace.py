@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kprof.analysis.wording import duration, percent
 from kprof.errors import SelectionError
 from kprof.export.links import DeepLink, PinnedTrack
-from kprof.export.model import ExportSummary, GuestLine, GuestSlice
+from kprof.export.model import ExportSummary, OverlayLine, OverlaySlice
 
 if TYPE_CHECKING:
     from kprof.analysis import Finding
@@ -18,19 +18,19 @@ LINE_NAME: Final = "findings"
 _MARGIN: Final = 0.1
 
 
-def finding_lines(found: Sequence[Finding], ranks: Sequence[int]) -> tuple[GuestLine, ...]:
+def finding_lines(found: Sequence[Finding], ranks: Sequence[int]) -> tuple[OverlayLine, ...]:
     """A line for each of `ranks` that a finding concerns.
 
     Findings that no stretch of time shows are left out.
     """
-    slices: dict[int, list[GuestSlice]] = {}
+    slices: dict[int, list[OverlaySlice]] = {}
     for number, finding in enumerate(found, start=1):
         if finding.where_ns is None:
             continue
         slice_ = _slice(number, finding)
         for rank in _ranks(finding, ranks):
             slices.setdefault(rank, []).append(slice_)
-    return tuple(GuestLine(rank, LINE_NAME, tuple(slices[rank])) for rank in sorted(slices))
+    return tuple(OverlayLine(rank, LINE_NAME, tuple(slices[rank])) for rank in sorted(slices))
 
 
 def _ranks(finding: Finding, ranks: Sequence[int]) -> list[int]:
@@ -41,7 +41,7 @@ def _ranks(finding: Finding, ranks: Sequence[int]) -> list[int]:
     return [rank for rank in ranks if rank in named or not named]
 
 
-def _slice(number: int, finding: Finding) -> GuestSlice:
+def _slice(number: int, finding: Finding) -> OverlaySlice:
     assert finding.where_ns is not None
     args: dict[str, int | str] = {
         "finding": number,
@@ -52,7 +52,7 @@ def _slice(number: int, finding: Finding) -> GuestSlice:
     }
     if finding.gain_ns is not None and finding.share is not None:
         args["gain"] = f"{duration(finding.gain_ns)}, {percent(finding.share)} of the calls"
-    return GuestSlice(finding.sentence, "finding", *finding.where_ns, args)
+    return OverlaySlice(finding.sentence, "finding", *finding.where_ns, args)
 
 
 def find(found: Sequence[Finding], which: str) -> Finding:

@@ -179,13 +179,13 @@ def test_a_profiler_that_saw_only_some_launches_is_matched_by_their_rhythm(tmp_p
 def offsets_drawn(summary: ExportSummary) -> dict[int, list[float]]:
     """By rank, how long each kernel began before its first block, in ns, as drawn."""
     content = json.loads(summary.path.read_text())["traceEvents"]
-    pids = {e["args"]["name"]: e["pid"] for e in content if e["name"] == "process_name"}
+    ranks = [e["pid"] for e in content if e["name"] == "process_name"]
     drawn = {}
-    for name, pid in pids.items():
+    for pid in ranks:
         own = [e for e in content if e.get("pid") == pid and e["ph"] == "X"]
         kernels = sorted(e["ts"] for e in own if "all_reduce<" in e["name"])
         launches = sorted(e["ts"] for e in own if e.get("cat") == "launch")
-        drawn[int(name.split()[1])] = [
+        drawn[pid] = [
             (launch - kernel) * 1000 for launch, kernel in zip(launches, kernels, strict=True)
         ]
     return drawn

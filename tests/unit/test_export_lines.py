@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kprof.capture.directory import EVENT_OPEN
-from kprof.export import GuestLine, GuestSlice, write
+from kprof.export import OverlayLine, OverlaySlice, write
 from kprof.export.model import FIRST_EVENT_NS
 from kprof.trace import Trace
 from synthetic import TraceBuilder
@@ -134,8 +134,12 @@ def test_findings_are_slices_above_the_blocks(tmp_path: Path, processor: Process
     for rank in range(2):
         build.span(rank=rank, region="dispatch/copy", start_ns=1000, duration_ns=500)
     sentence = "block 3 of rank 1 got <b>three</b> tokens"
-    finding = GuestSlice(sentence, "finding", 900, 1200, {"remedy": "spread them", "cost_ns": 300})
-    loaded = load(build.trace(), tmp_path, processor, lines=[GuestLine(1, "findings", (finding,))])
+    finding = OverlaySlice(
+        sentence, "finding", 900, 1200, {"remedy": "spread them", "cost_ns": 300}
+    )
+    loaded = load(
+        build.trace(), tmp_path, processor, lines=[OverlayLine(1, "findings", (finding,))]
+    )
     assert loaded.rows(
         f"""SELECT s.name, s.category, s.ts - {FIRST_EVENT_NS}, s.dur, t.name, root.name
             FROM slice s JOIN track t ON t.id = s.track_id JOIN track root ON root.id = t.parent_id

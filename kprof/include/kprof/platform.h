@@ -12,7 +12,7 @@
 //   arena      add_global(), load_global(), store_global(), all relaxed and of device scope
 //   data       Quad (16 bytes that one instruction moves), half_to_float(), float_to_half() on 16-bit patterns;
 //              at_most(), store_record(), copy_bits()
-//   host       KPROF_SHARED(type, name, count), KPROF_UNROLL(count), KPROF_BLOCKS_OF_AT_MOST(threads),
+//   host       KPROF_SHARED(type, name, count), KPROF_UNROLL(count), KPROF_LAUNCH_BOUNDS(threads),
 //              KPROF_LAUNCH(...), num_processors(), max_resident_blocks(), peer_allocate() and friends (GPUs only)
 //
 // Scopes: "device" is this GPU, "system" is all GPUs of the host and the CPU.

@@ -16,7 +16,7 @@
 #define __global__ static
 #define __device__
 #define KPROF_UNROLL(count)
-#define KPROF_BLOCKS_OF_AT_MOST(threads)
+#define KPROF_LAUNCH_BOUNDS(threads)
 // The same, in registers that so many blocks can have at once on a processor, where the compiler can be told.
 #define KPROF_BLOCKS_PER_PROCESSOR(threads, blocks)
 #define KPROF_SHARED(type, name, count) type(&name)[count] = ::kprof::simt::shared_array<type, count>([] {})

@@ -26,7 +26,7 @@
 #define KPROF_COLD [[maybe_unused]] static __device__ __noinline__
 #endif
 // On a kernel: the compiler may use the registers that larger blocks would need.
-#define KPROF_BLOCKS_OF_AT_MOST(threads) __launch_bounds__(threads)
+#define KPROF_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
 // The same, in registers that so many blocks can have at once on a processor, where the compiler can be told.
 #define KPROF_BLOCKS_PER_PROCESSOR(threads, blocks) __launch_bounds__(threads, blocks)
 #define KPROF_SHARED(type, name, count) __shared__ type name[count]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof.errors import ExportError
-from kprof.export.model import GuestSlice
+from kprof.export.model import OverlaySlice
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,7 +88,7 @@ class Tie:
         return about_ns - round(self.drift * (about_ns - self.from_ns))
 
 
-def tie(trace: Trace, rank: int, stretches: Sequence[Sequence[GuestSlice]]) -> Tie:
+def tie(trace: Trace, rank: int, stretches: Sequence[Sequence[OverlaySlice]]) -> Tie:
     """Tie one rank by what the profiler calls kernels, in each of the stretches of the run that it
     saw.
 
@@ -143,7 +143,7 @@ def _launches(trace: Trace, rank: int) -> dict[str, list[tuple[int, int]]]:
 
 
 def _matched(
-    launches: Mapping[str, list[tuple[int, int]]], kernels: Sequence[GuestSlice]
+    launches: Mapping[str, list[tuple[int, int]]], kernels: Sequence[OverlaySlice]
 ) -> list[Pairs]:
     """Pairs of every kernel, those with most launches first: their offset helps with the others."""
     sides = [(_named(kernels, name), spans) for name, spans in launches.items()]
@@ -163,7 +163,7 @@ def _joined(found: Sequence[Pairs]) -> Pairs | None:
     return Pairs(*(np.concatenate(column) for column in zip(*columns, strict=True)))
 
 
-def _named(kernels: Sequence[GuestSlice], name: str) -> list[GuestSlice]:
+def _named(kernels: Sequence[OverlaySlice], name: str) -> list[OverlaySlice]:
     """Kernels of this name, by start; the profiler's names may have return types, scopes and
     arguments around it.
 
@@ -179,7 +179,7 @@ def _named(kernels: Sequence[GuestSlice], name: str) -> list[GuestSlice]:
 
 
 def _match(
-    seen: Sequence[GuestSlice], spans: Sequence[tuple[int, int]], near_ns: int | None
+    seen: Sequence[OverlaySlice], spans: Sequence[tuple[int, int]], near_ns: int | None
 ) -> Pairs:
     """Pair by order. Where one side saw more launches, the place that fits `near_ns` best wins, or,
     without one, the place where the differences of the starts agree best."""
