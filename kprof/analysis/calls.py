@@ -1,4 +1,4 @@
-"""Calls: all launches of one ordinal, over all kernels and ranks.
+"""Calls: the launches that belong together, over all kernels and ranks (`call_numbers.py`).
 
 A call is what is looked at closely.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kprof.analysis.call_numbers import call_numbers
 from kprof.analysis.metric import metric
 from kprof.analysis.skew import launch_starts
 
@@ -30,7 +31,7 @@ class Call:
 
 @metric(one_clock="the length of a call")
 def calls(summary: Summary) -> pd.DataFrame:
-    """Every call: ordinal, first_ns, last_ns, launches (per rank), length_ns; by ordinal.
+    """Every call: ordinal (its number), first_ns, last_ns, launches (per rank), length_ns; by ordinal.
 
     Raises ClockError on unaligned clocks.
     """
@@ -38,12 +39,24 @@ def calls(summary: Summary) -> pd.DataFrame:
 
 
 def _table(summary: Summary) -> pd.DataFrame:
-    starts = launch_starts(summary)
-    table = starts.groupby("ordinal").agg(
-        first_ns=("first_ns", "min"), last_ns=("last_ns", "max"), launches=("launch", "nunique")
+    table = (
+        launches_of_calls(summary)
+        .groupby("ordinal")
+        .agg(
+            first_ns=("first_ns", "min"), last_ns=("last_ns", "max"), launches=("launch", "nunique")
+        )
     )
     table["length_ns"] = table["last_ns"] - table["first_ns"]
     return table.reset_index()
+
+
+def launches_of_calls(summary: Summary) -> pd.DataFrame:
+    """`launch_starts` with the number of the call as `ordinal`."""
+    starts, numbers = launch_starts(summary), call_numbers(summary.trace)
+    if numbers is None:
+        return starts
+    known = starts.merge(numbers, on=["rank", "launch"], how="left")
+    return known.assign(ordinal=known["call"].fillna(known["ordinal"]).astype("int64"))
 
 
 def typical_call(summary: Summary) -> Call | None:
@@ -57,7 +70,7 @@ def typical_call(summary: Summary) -> Call | None:
         return None
     position = (len(table) - 1) // 2
     row = table.sort_values(["length_ns", "ordinal"]).to_dict("records")[position]
-    starts = launch_starts(summary)
+    starts = launches_of_calls(summary)
     launches = starts.loc[starts["ordinal"] == row["ordinal"], "launch"]
     name = (
         "the run"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kprof.analysis.calls import calls
+from kprof.analysis.call_numbers import call_numbers
+from kprof.analysis.calls import calls, launches_of_calls
 from kprof.analysis.equivalence import MIN_SAMPLES, Comparison, Measure, compare
 from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import Summary
@@ -121,12 +122,12 @@ def _without_calls(samples: dict[_Key, Floats]) -> dict[_Key, Floats]:
 
 def _call_lengths(summary: Summary) -> list[float]:
     """Nothing where kernels are launched at paces of their own: then an ordinal is no call."""
-    starts = launch_starts(summary)
-    if starts.groupby(["kernel", "rank"])["ordinal"].nunique().nunique() != 1:
+    paces = launch_starts(summary).groupby(["kernel", "rank"])["ordinal"].nunique()
+    if paces.nunique() != 1 and call_numbers(summary.trace) is None:
         return []
     if summary.trace.is_on_one_clock:
         return [float(length) for length in calls(summary)["length_ns"]]
-    per_rank = starts.groupby(["ordinal", "rank"])
+    per_rank = launches_of_calls(summary).groupby(["ordinal", "rank"])
     lengths = per_rank["last_ns"].max() - per_rank["first_ns"].min()
     return [float(length) for length in lengths.groupby("ordinal").max()]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.balance import efficiency
+from kprof.analysis.calls import launches_of_calls
 from kprof.analysis.explain.explanation import warm_up_calls
 from kprof.analysis.memo import memo
 from kprof.analysis.metric import metric
-from kprof.analysis.skew import launch_starts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,7 +28,7 @@ def steady_part(summary: Summary) -> tuple[Summary, tuple[int, ...]]:
     """The run without its first one or two calls where they took much longer than the others, and
     their ordinals.
 
-    A call is all launches of one ordinal. Selections of launches made by the user are left as they
+    Selections of launches made by the user are left as they
     are.
     """
     found = _without_warm_up(summary)
@@ -46,7 +46,7 @@ def _without_warm_up(summary: Summary) -> tuple[Summary, tuple[int, ...]] | None
     recorded = sum(info.counts.recorded for info in summary.trace.ranks)
     if recorded > _MAX_EVENTS or summary.trace.selection.launches is not None:
         return None
-    starts = launch_starts(summary)
+    starts = launches_of_calls(summary)
     ordinals = sorted({int(ordinal) for ordinal in starts["ordinal"].tolist()})
     slow = set(ordinals[: warm_up_calls(_lengths(summary))])
     is_slow = starts["ordinal"].isin(slow)
@@ -58,7 +58,7 @@ def _without_warm_up(summary: Summary) -> tuple[Summary, tuple[int, ...]] | None
 
 def _lengths(summary: Summary) -> np.ndarray:
     """The length of every call; on unaligned clocks the longest rank's."""
-    starts = launch_starts(summary)
+    starts = launches_of_calls(summary)
     if summary.trace.is_on_one_clock:
         groups = starts.groupby("ordinal")
         lengths = groups["last_ns"].max() - groups["first_ns"].min()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kprof.analysis.call_numbers import call_numbers
 from kprof.analysis.summary import CLOSED_SPANS
 
 if TYPE_CHECKING:
@@ -78,19 +79,15 @@ _COLUMNS: Final = (
 
 
 def load_spans(trace: Trace, ordinals: Sequence[int]) -> Spans:
-    """Read the calls with these ordinals.
+    """Read the calls with these numbers.
 
     Raises CorruptCaptureError like every reading of events.
     """
-    chosen = ", ".join(str(int(ordinal)) for ordinal in ordinals) or "NULL"
-    frame = trace.frame(
-        f"SELECT {_COLUMNS} FROM events WHERE {CLOSED_SPANS} AND ordinal IN ({chosen}) "
-        "ORDER BY ordinal, rank, launch, block, warp, start_ns, end_ns DESC, event_id"
-    )
-    table = {name: frame[name].to_numpy(dtype=np.int64) for name in frame.columns}
-    table = {name: column[_innermost(table)] for name, column in table.items()}
-    known, call = np.unique(table["ordinal"], return_inverse=True)
-    launch = numbered(table["ordinal"], table["rank"], table["launch"])
+    table, ordinal = _read(trace, ordinals)
+    kept = _innermost(table)
+    table, ordinal = {name: column[kept] for name, column in table.items()}, ordinal[kept]
+    known, call = np.unique(ordinal, return_inverse=True)
+    launch = numbered(ordinal, table["rank"], table["launch"])
     track = numbered(launch, table["block"], table["warp"])
     previous = np.arange(len(track), dtype=np.int64) - 1
     previous[np.r_[True, track[1:] != track[:-1]] if len(track) else []] = -1
@@ -110,7 +107,7 @@ def load_spans(trace: Trace, ordinals: Sequence[int]) -> Spans:
         start=table["start_ns"] - origin,
         end=table["end_ns"] - origin,
         previous=previous,
-        send=_sends(trace, table["event_id"], chosen),
+        send=_sends(trace, table["event_id"], np.unique(table["ordinal"])),
         ordinals=tuple(int(ordinal) for ordinal in known),
         launch_kernel=kernels,
         launch_blocks=blocks,
@@ -118,6 +115,31 @@ def load_spans(trace: Trace, ordinals: Sequence[int]) -> Spans:
         region_names=("unknown region", *trace.regions.names),
         categories=("other", *[region.category.value for region in trace.regions.regions]),
     )
+
+
+def _read(trace: Trace, calls: Sequence[int]) -> tuple[dict[str, Ints], Ints]:
+    """The columns of the closed spans of calls, call by call, and the call of each."""
+    numbers = call_numbers(trace)
+    where = f"ordinal IN ({_listed(calls)})"
+    if numbers is not None:
+        numbers = numbers[numbers["call"].isin(calls)]
+        where = f"launch IN ({_listed(numbers['launch'].unique())})"
+    frame = trace.frame(
+        f"SELECT {_COLUMNS} FROM events WHERE {CLOSED_SPANS} AND {where} "
+        "ORDER BY ordinal, rank, launch, block, warp, start_ns, end_ns DESC, event_id"
+    )
+    if numbers is None:
+        table = {name: frame[name].to_numpy(dtype=np.int64) for name in frame.columns}
+        return table, table["ordinal"]
+    # Launch numbers are a rank's own: another rank's launch of the same number may be of another call.
+    frame = frame.merge(numbers, on=["rank", "launch"], how="inner")
+    frame = frame.sort_values(["call", "rank", "launch"], kind="stable")
+    table = {name: frame[name].to_numpy(dtype=np.int64) for name in frame.columns}
+    return table, table.pop("call")
+
+
+def _listed(numbers: Sequence[int] | Ints) -> str:
+    return ", ".join(str(int(number)) for number in numbers) or "NULL"
 
 
 def numbered(*columns: Ints) -> Ints:
@@ -148,13 +170,13 @@ def _served(peer: Ints, previous: Ints) -> Ints:
     return peer[anchors] if len(order) else peer
 
 
-def _sends(trace: Trace, event_id: Ints, ordinals: str) -> Ints:
+def _sends(trace: Trace, event_id: Ints, ordinals: Ints) -> Ints:
     """Index of the send of every wait."""
     send = np.full(len(event_id), -1, dtype=np.int64)
     if not trace.regions.flows or not trace.is_on_one_clock:
         return send
     flows = trace.frame(
-        f"SELECT wait_event_id, send_event_id FROM flows WHERE ordinal IN ({ordinals})"
+        f"SELECT wait_event_id, send_event_id FROM flows WHERE ordinal IN ({_listed(ordinals)})"
     )
     order = np.argsort(event_id)
     ordered = event_id[order]

@@ -1,0 +1,63 @@
+"""Calls of kernels that are launched several times a call."""
+
+from __future__ import annotations
+
+import pytest
+
+from kprof import analysis
+from kprof.analysis.call_numbers import call_numbers
+from kprof.analysis.explain import When, explain_trace
+from kprof.trace import Trace
+from synthetic import TraceBuilder
+
+LENGTHS = {"gemm": 1000, "reduce": 500, "init": 200}
+
+
+def run_of(kernels: list[str], slow: int = -1, num_ranks: int = 2) -> Trace:
+    """Launches one after the other; launch `slow` takes eight times as long."""
+    build = TraceBuilder('REGION(R, "r", compute)', num_ranks)
+    start = 1000
+    for launch, kernel in enumerate(kernels):
+        build.launch(launch, kernel)
+        for rank in range(num_ranks):
+            factor = 8 if launch == slow else 1
+            build.span(
+                rank=rank,
+                launch=launch,
+                region="r",
+                start_ns=start,
+                duration_ns=factor * LENGTHS[kernel],
+            )
+        start += (8 if launch == slow else 1) * LENGTHS[kernel] + 10
+    return build.trace()
+
+
+def test_a_period_of_launches_is_a_call() -> None:
+    trace = run_of(["gemm", "gemm", "reduce"] * 5)
+    table = analysis.calls(analysis.Summary.of(trace))
+    assert table["ordinal"].tolist() == [0, 1, 2, 3, 4]
+    assert table["length_ns"].tolist() == [2520] * 5
+    assert table["launches"].tolist() == [3] * 5
+
+
+def test_what_is_launched_once_at_the_beginning_is_of_the_first_call() -> None:
+    numbers = call_numbers(run_of(["init", *["gemm", "gemm", "reduce"] * 3]))
+    assert numbers is not None
+    of_rank = numbers[numbers["rank"] == 0].sort_values("launch")
+    assert of_rank["call"].tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "kernels",
+    [["gemm"] * 6, ["gemm", "reduce"] * 4, ["gemm", "gemm", "reduce", "gemm", "reduce", "reduce"]],
+)
+def test_elsewhere_a_call_is_what_has_one_ordinal(kernels: list[str]) -> None:
+    assert call_numbers(run_of(kernels)) is None
+
+
+def test_a_slow_launch_is_found_in_its_call() -> None:
+    explanation = explain_trace(run_of(["gemm", "gemm", "reduce"] * 12, slow=3 * 7 + 1))
+    assert explanation.num_calls == 12
+    (finding,) = explanation.findings
+    assert (finding.ranks, finding.calls, finding.when) == ((), (7,), When.SOMETIMES)
+    assert finding.gain_ns == pytest.approx(7000, rel=0.02)
