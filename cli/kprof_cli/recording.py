@@ -51,6 +51,16 @@ InductorOption = Annotated[
 ]
 
 
+HangOption = Annotated[
+    float,
+    typer.Option(
+        "--hang-after",
+        min=0,
+        metavar="SECONDS",
+        help="Say which rank is behind when none has launched anything for so long; 0 for never.",
+    ),
+]
+
 _PANEL = "What is recorded"
 SkipOption = Annotated[
     int, typer.Option(help="Leave out the first calls of each kernel.", rich_help_panel=_PANEL)
@@ -93,6 +103,7 @@ def record(
     measure_overhead: OverheadOption = False,
     inductor: InductorOption = False,
     force: ForceOption = False,
+    hang_after: HangOption = 0.0,
     skip: SkipOption = 0,
     calls: CallsOption = 0,
     every: EveryOption = 0,
@@ -123,6 +134,7 @@ def record(
         force=force,
         measure_overhead=measure_overhead,
         startup_dir=_inductor_startup_dir() if inductor else None,
+        hang_after_s=hang_after,
         wanted=Wanted(skip, calls, every, times, **only),
     )
     recording = record_and_summarise(request)

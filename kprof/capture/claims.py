@@ -3,7 +3,8 @@
     run.kprof.unfinished/
       recording.json      the request, for `kprof recover` in case kprof itself is killed
       messages            a line for each loss or refusal; space is reserved while there is some
-      rank-00003.live     locked while the recorder is open; its first 8 bytes count the launches
+      rank-00003.live     locked while the recorder is open; its first 8 bytes count the launches, the
+                          next 8 all calls of launch() and step()
 
 The system drops the lock when the process ends, however it ends. So the lock tells whether a rank
 may still write.
@@ -64,7 +65,8 @@ class Claim:
         except BaseException:
             os.close(self._file)
             raise
-        # progress[0] counts the rank's launches. Other processes see it at once.
+        # progress[0] counts the rank's launches, progress[1] its calls of the recorder. Other
+        # processes see them at once.
         self.progress = memoryview(self._page).cast("Q")
 
     def release(self) -> None:
@@ -122,6 +124,15 @@ def launch_counts(directory: Path) -> dict[int, int]:
     for rank, path in _live_files(directory):
         with contextlib.suppress(OSError), path.open("rb") as file:
             counts[rank] = int.from_bytes(file.read(8), "little")
+    return counts
+
+
+def num_calls_of(directory: Path) -> dict[int, int]:
+    """How often every rank that ever had a recorder called launch() or step()."""
+    counts = {}
+    for rank, path in _live_files(directory):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            counts[rank] = int.from_bytes(file.read(16)[8:], "little")
     return counts
 
 

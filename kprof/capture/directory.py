@@ -61,6 +61,7 @@ _MADE_OF: Final = (
     "rank-*.started",
     "rank-*.json",
     "rank-*.live",
+    "rank-*.stack",
     "part-*.parquet",
     ALIGNMENT_NAME,
     "recording.json",

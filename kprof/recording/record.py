@@ -37,6 +37,7 @@ from kprof.capture.directory import Capture
 from kprof.capture.losses import describe_losses, name_ranks
 from kprof.errors import WorkloadError
 from kprof.recording.finishing import finish, make_manifest
+from kprof.recording.hangs import HANG_AFTER_VARIABLE
 from kprof.recording.lifetime import open_recorders
 from kprof.recording.process import (
     ARENA_BYTES_VARIABLE,
@@ -69,6 +70,7 @@ class RecordRequest:
     measure_overhead: bool = False
     startup_dir: Path | None = None
     wanted: Wanted = EVERYTHING
+    hang_after_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -240,6 +242,7 @@ def _environment(request: RecordRequest, directory: Path) -> dict[str, str]:
         RECORD_DIR_VARIABLE: str(directory),
         ARENA_BYTES_VARIABLE: str(request.arena_bytes),
         WANTED_VARIABLE: request.wanted.to_text(),
+        HANG_AFTER_VARIABLE: str(request.hang_after_s),
     }
     if request.startup_dir is not None:
         others = environment.get("PYTHONPATH")

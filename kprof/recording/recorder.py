@@ -134,8 +134,11 @@ class Recorder:
         from kprof.capture.directory import write_rank_started
         from kprof.capture.manifest import RankStarted
         from kprof.capture.parts import remove_parts
+        from kprof.recording.hangs import hang_after_of, open_stacks
 
         remove_parts(self._directory, self.rank)
+        if hang_after_of(os.environ):
+            self._stacks = open_stacks(self._directory, self.rank)
         lifetime.import_what_closing_needs()
         lifetime.add(self._directory, self.rank, self)
         write_rank_started(
@@ -168,6 +171,7 @@ class Recorder:
         """
         if self._is_closed:
             return self._launch_closed(kernel)
+        self._claim.progress[1] += 1
         is_captured = is_replayed or self._is_capturing()
         if not is_captured and (self._is_paused or not self._launches.is_wanted(kernel)):
             return NULL_BUFFER
@@ -209,6 +213,7 @@ class Recorder:
     def step(self) -> None:
         """A step of the workload has ended: the schedule says whether the next one is recorded."""
         self._num_steps += 1
+        self._claim.progress[1] += 1
         self._set_paused(not self._is_active())
 
     def _is_active(self) -> bool:

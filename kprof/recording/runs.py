@@ -9,13 +9,14 @@ import contextlib
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kprof.capture.manifest import Overhead
 from kprof.errors import WorkloadError
+from kprof.recording.hangs import HangWatch, hang_after_of
 from kprof.recording.interrupts import forwarding_signals
 from kprof.recording.overhead import RankTimings, compare_runs, read_timings
 from kprof.recording.process import RECORD_DIR_VARIABLE, TIMINGS_DIR_VARIABLE
@@ -49,7 +50,7 @@ def run_once(
     """Run the workload in a session of its own, with our open files, and wait until all ended."""
     start_s = time.monotonic()
     ranks = RecordingRanks(environment.get(RECORD_DIR_VARIABLE), say)
-    with forwarding_signals(ranks) as forwarder:
+    with forwarding_signals(ranks) as forwarder, _watching(environment, say):
         try:
             # Files that the caller opened (`3>log` in a shell) are meant for the workload; ours are
             # not inheritable.
@@ -66,6 +67,20 @@ def run_once(
         exit_code = 128 - code if code < 0 else code
         ranks.wait(exit_code)
     return Outcome(exit_code, forwarder.was_interrupted, time.monotonic() - start_s)
+
+
+@contextlib.contextmanager
+def _watching(environment: dict[str, str], say: Say) -> Iterator[None]:
+    """Watch for a run that stands still, where that is wanted."""
+    directory, after_s = environment.get(RECORD_DIR_VARIABLE), hang_after_of(environment)
+    if directory is None or not after_s:
+        yield
+        return
+    watch = HangWatch(Path(directory), after_s, say)
+    try:
+        yield
+    finally:
+        watch.close()
 
 
 def run_four_times(

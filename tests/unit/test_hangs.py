@@ -1,0 +1,92 @@
+"""A run that stands still: which rank the others wait for."""
+
+from __future__ import annotations
+
+import faulthandler
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kprof.recording.hangs import HANG_NAME, Hang, RankState, diagnose, parse_stack
+from kprof.recording.record import RecordRequest, record
+
+
+def state(rank: int, num_calls: int, is_running: bool = True, stack: str = "") -> RankState:
+    return RankState(rank, num_calls, is_running, (stack,) if stack else ())
+
+
+@pytest.mark.parametrize(
+    ("states", "sentence"),
+    [
+        (
+            [state(0, 42), state(1, 42), state(2, 40, stack="train.py:88 in step")],
+            "rank 2 has made 40 of the 42 launches and steps that others have made; its Python "
+            "stack stands at train.py:88 in step",
+        ),
+        ([state(0, 5), state(1, 3, False)], "rank 1 ended, rank 0 did not"),
+        ([state(0, 7), state(1, 7)], "all ranks have made 7 launches and steps: a kernel does not"),
+        (
+            [state(0, 7, stack="a.py:1 in wait"), state(1, 7, stack="a.py:1 in wait")],
+            "wait for something else; its Python stack stands at a.py:1 in wait",
+        ),
+    ],
+)
+def test_the_rank_that_is_behind_is_named(states: list[RankState], sentence: str) -> None:
+    assert sentence in diagnose(states)
+
+
+def test_the_main_thread_is_read_of_what_faulthandler_writes() -> None:
+    with tempfile.TemporaryFile() as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        stack = parse_stack(file.read().decode())
+    assert stack[0].startswith(__file__)
+    assert stack[0].endswith("in test_the_main_thread_is_read_of_what_faulthandler_writes")
+
+
+WORKLOAD = """
+import json, os, sys, time
+import kprof
+rank = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+if rank == 0 and os.fork() == 0:
+    os.execv(sys.executable, [sys.executable, __file__, "1"])
+recorder = kprof.recorder(rank=rank, world_size=2)
+def wait_for_the_report():
+    # Of both ranks with all their launches: an earlier report is replaced.
+    path = os.environ["KPROF_RECORD_DIR"] + "/hang.json"
+    while True:
+        if os.path.exists(path):
+            ranks = json.load(open(path))["ranks"]
+            if [(each["num_calls"], bool(each["stack"])) for each in ranks] == [(3, True), (2, True)]:
+                return
+        time.sleep(0.01)
+for launch in range(3 - rank):
+    recorder.launch("kernel")
+wait_for_the_report()
+recorder.close()
+if rank == 0:
+    os.wait()
+"""
+
+
+def test_a_run_that_stands_still_is_reported_and_goes_on(tmp_path: Path) -> None:
+    """Both ranks wait for the report of this moment; rank 1 made a launch less."""
+    script = tmp_path / "workload.py"
+    script.write_text(WORKLOAD)
+    said: list[str] = []
+    command = sys.executable, str(script)
+    request = RecordRequest(command, tmp_path / "run.kprof", hang_after_s=1)
+    recording = record(request, say=said.append)
+    assert recording.exit_code == 0
+    hang = msgspec.json.decode((tmp_path / "run.kprof" / HANG_NAME).read_bytes(), type=Hang)
+    assert [(each.rank, each.num_calls, each.is_running) for each in hang.ranks] == [
+        (0, 3, True),
+        (1, 2, True),
+    ]
+    assert hang.diagnosis.startswith("rank 1 has made 2 of the 3 launches and steps")
+    assert any("in wait_for_the_report" in frame for frame in hang.ranks[1].stack)
+    assert any("rank 1 has made 2 of the 3" in line for line in said)
+    assert not list((tmp_path / "run.kprof").glob("*.stack"))
