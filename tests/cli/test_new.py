@@ -30,7 +30,7 @@ def test_the_name_is_put_in_everywhere(tmp_path: Path) -> None:
 def test_names_that_no_compiler_takes_are_refused(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["new", str(tmp_path / "x" / name)]) == 1
+    assert run(["new", str(tmp_path / "x" / name)]) == 2
     assert "cannot be the name of a kernel" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
 
