@@ -21,6 +21,7 @@ rank's own clock. `warp` is -1 for a track of the whole block.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from kprof.trace.flows.launches import Side
 
+_NAMES_FLOWS: Final = re.compile(r"(?:\bfrom|\bjoin|,)[\s(]*\"?flows\b", re.IGNORECASE)
 # Nobody reads a sentence with more numbers.
 _MAX_NAMED: Final = 16
 
@@ -226,11 +228,11 @@ class Trace(Queries):
         return self._con.cursor()
 
     def _prepare(self, query: str) -> None:
-        self.make_flows_for(query)
+        self.make_flows_for(query, self._con)
 
-    def make_flows_for(self, query: str) -> None:
+    def make_flows_for(self, query: str, asked: duckdb.DuckDBPyConnection) -> None:
         """Fill the view `flows` when it is first asked for."""
-        if self._has_flows or not self._reads_flows(query):
+        if self._has_flows or not _reads_flows(query, asked):
             return
         from kprof.trace.flows.table import flow_pairs
 
@@ -241,21 +243,22 @@ class Trace(Queries):
                 self._con.execute("INSERT INTO flow_pairs BY NAME SELECT * FROM incoming")
                 self._con.unregister("incoming")
 
-    def _reads_flows(self, query: str) -> bool:
-        import duckdb
-
-        if "flows" not in query.lower():
-            return False
-        try:
-            return "flow_pairs" in self._con.get_table_names(query)
-        except duckdb.Error:
-            # With parameters, or wrong: running it will tell.
-            return True
-
     def _row(self, query: str) -> tuple[Any, ...]:
         """The only row; fetching all ends the query, which a fetch of one would leave open."""
         with reading():
             return self._con.execute(query).fetchall()[0]
+
+
+def _reads_flows(query: str, asked: duckdb.DuckDBPyConnection) -> bool:
+    import duckdb
+
+    if "flows" not in query.lower():
+        return False
+    try:
+        return "flow_pairs" in asked.get_table_names(query)
+    except duckdb.Error:
+        # DuckDB finds no names where tables of a connection are joined, or parameters stand.
+        return _NAMES_FLOWS.search(query) is not None
 
 
 def _stored_summaries(capture: Capture) -> tuple[tuple[int, Path], ...]:
