@@ -1,4 +1,4 @@
-"""All that is said of Triton on GPUs, in one command for a host with two of them; takes three to four minutes.
+"""All that is said of Triton on GPUs, in one command for a host with two of them; takes about four minutes.
 
     python -m benchmarks.triton_runs FOLDER
 
@@ -79,23 +79,22 @@ class Runs:
         self.reports.submit(self, f"{name}_report_json", json_report)
 
 
-def overhead(run: Runs, out: Path) -> None:
-    """On one GPU: the table of the docs, and the tests of what recording costs."""
+def on_one_gpu(run: Runs, out: Path) -> None:
+    """The table of the docs, and the matmul whose warps have roles, with rings of two sizes."""
     results = str(out / "triton_overhead.json")
     run("overhead", ["-m", "benchmarks.triton_overhead", "--json", results], gpu=0)
-    run("tests_cost", [*TESTS, "-k", "costs", "tests/gpu/test_triton_gpu.py"], gpu=0)
-
-
-def on_the_other_gpu(run: Runs) -> None:
-    """On one GPU: the other tests for one, and the matmul whose warps have roles, with rings of two sizes."""
-    run("tests_one_gpu", [*TESTS, "-k", "not costs", *TEST_FILES], gpu=1)
     workload = ["python", "-m", "instrumented_kernels.triton_matmul"]
     for stages, waits in ((2, ["--waits"]), (4, ["--waits"]), (4, [])):
         name = f"matmul_{stages}_stages{'_waits' if waits else ''}"
         capture = str(run.folder / f"{name}.kprof")
         sizes = ["--stages", str(stages), "--calls", "5", *waits]
-        run(name, [*RECORD, "-o", capture, "--", *workload, *sizes], gpu=1)
+        run(name, [*RECORD, "-o", capture, "--", *workload, *sizes], gpu=0)
         run.report(name)
+
+
+def on_the_other_gpu(run: Runs) -> None:
+    """The tests for one GPU, but those of costs: the table has the same numbers."""
+    run("tests_one_gpu", [*TESTS, "-k", "not costs", *TEST_FILES], gpu=1)
 
 
 def all_reduces(run: Runs, out: Path) -> None:
@@ -121,7 +120,7 @@ def all_reduces(run: Runs, out: Path) -> None:
         results[f"us per call, recorded, {name}"] = times_in(text)
         run.report(name)
     captures = [str(run.folder / f"{name}.kprof") for name in ("cpp_oneshot", "triton_oneshot")]
-    run("diff", ["-m", "kprof_cli", "diff", *captures])
+    run.reports.submit(run, "diff", ["-m", "kprof_cli", "diff", *captures])
     (out / "triton_all_reduce.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
@@ -145,7 +144,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         run = Runs(Path(scratch))
         with ThreadPoolExecutor() as pool:
-            parts = [pool.submit(overhead, run, out), pool.submit(on_the_other_gpu, run)]
+            parts = [pool.submit(on_one_gpu, run, out), pool.submit(on_the_other_gpu, run)]
         all_reduces(run, out)
         run("tests_two_gpus", [*TESTS, "-k", "two_gpus or share_a_trace", *TEST_FILES])
         run.reports.shutdown()
