@@ -60,4 +60,4 @@ def test_a_slow_launch_is_found_in_its_call() -> None:
     assert explanation.num_calls == 12
     (finding,) = explanation.findings
     assert (finding.ranks, finding.calls, finding.when) == ((), (7,), When.SOMETIMES)
-    assert finding.gain_ns == pytest.approx(7000, rel=0.02)
+    assert finding.gain_ns == pytest.approx(7000, rel=0.05)
