@@ -212,6 +212,8 @@ class Recorder:
 
     def step(self) -> None:
         """A step of the workload has ended: the schedule says whether the next one is recorded."""
+        if self._is_closed:
+            return
         self._num_steps += 1
         self._claim.progress[1] += 1
         self._set_paused(not self._is_active())
