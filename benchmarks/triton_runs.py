@@ -28,7 +28,7 @@ import triton
 
 ROOT = Path(__file__).parents[1]
 LIMIT_S = 150
-NUMBERS = (8192, 32768, 131072, 1 << 20, 4 << 20)
+NUMBERS = (8192, 32768, 131072, 1 << 20)
 KINDS = "oneshot,twoshot,cpp-oneshot,cpp"
 CALLS = 50
 STORY_NUMBERS = 32768
