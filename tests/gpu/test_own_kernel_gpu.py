@@ -57,7 +57,10 @@ def test_the_page_on_one_gpu(tmp_path: Path, require_gpus: Callable[[int], None]
 def test_the_whole_page_on_two_gpus(tmp_path: Path, require_gpus: Callable[[int], None]) -> None:
     require_gpus(2)
     reader = Reader(tmp_path, _has)
-    reader.follow(blocks_of(DOCS / "own_kernel.md"))
+    # What the page prints is of two ranks on one core.
+    reader.follow(
+        [block for block in blocks_of(DOCS / "own_kernel.md") if block.language != "text"]
+    )
     assert {block.needs for block in reader.left_out} <= {
         "hipcc",
         "ninja",
