@@ -74,7 +74,8 @@ def test_a_table_fits_or_says_what_it_leaves_out(kprof, monkeypatch, line, colum
     table, _, rest = out.partition("left out for lack of width: ")
     assert max(map(len, table.splitlines())) <= columns
     left_out = set(rest.partition(";")[0].split(", ")) if rest else set()
-    names = {name.removesuffix("_ns") for name in rows[0]}
+    # How far off percentiles may be stands below the table, where they are.
+    names = {name.removesuffix("_ns") for name in rows[0]} - {"percentile_error"}
     assert set(table.split("\n")[1].split()) | left_out == names
     assert bool(left_out) == (columns < 200)
 
