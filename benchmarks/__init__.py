@@ -1,4 +1,7 @@
-"""Measurements; `python -m benchmarks.NAME` from the root of a checkout. They share the tests' simulated runs."""
+"""Measurements; `python -m benchmarks.NAME` from the root of a checkout.
+
+They share the tests' simulated runs.
+"""
 
 from __future__ import annotations
 

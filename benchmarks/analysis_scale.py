@@ -1,13 +1,14 @@
 """How long do `stats`, `waits` and `report` take on a large capture, and how much memory?
 
-Makes a capture of an all-to-all with the given number of events (written once and kept), then measures each analysis in
-a process of its own: wall time, processor time and peak resident memory. First without the summaries that ranks write
-when they have recorded, which is how older captures are read, then with them.
+Makes a capture of an all-to-all with the given number of events (written once and kept), then
+measures each analysis in a process of its own: wall time, processor time and peak resident memory.
+First without the summaries that ranks write when they have recorded, which is how older captures
+are read, then with them.
 
     python -m benchmarks.analysis_scale [--events 100_000_000] [--ranks 8] [--dir /tmp/kprof-scale] [--threads 2]
 
-8 ranks have 304 blocks of 4 warps and all talk to each other; 1000 ranks have 32 blocks of 4 warps and talk within
-groups of 8.
+8 ranks have 304 blocks of 4 warps and all talk to each other; 1000 ranks have 32 blocks of 4 warps
+and talk within groups of 8.
 """
 
 from __future__ import annotations
@@ -165,7 +166,8 @@ def run_one(what: str, path: Path, threads: int) -> None:
     from kprof.trace import Trace
 
     began = time.perf_counter()
-    # DuckDB takes as many threads as it has processors; its settings are locked once a capture is open.
+    # DuckDB takes as many threads as it has processors; its settings are locked once a capture is
+    # open.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     trace = Trace.open(path)
     if what == "stats":
@@ -240,8 +242,10 @@ def main() -> None:
     set_summaries(capture, is_wanted=False)
     event_bytes = capture.size_bytes
     document: dict[str, object] = {
-        "command": f"analysis_scale --events {options.events} --ranks {options.ranks} --threads {options.threads}",
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "command": f"analysis_scale --events {options.events} --ranks {options.ranks} --threads "
+        f"{options.threads}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}",
         "load_before": os.getloadavg()[0],
         "events": recorded,
         "ranks": options.ranks,

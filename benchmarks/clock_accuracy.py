@@ -1,10 +1,12 @@
-"""Clocks with injected truth on the CPU target: are ranks aligned within the stated bound, and how wide is it?
+"""Clocks with injected truth on the CPU target: are ranks aligned within the stated bound, and how
+wide is it?
 
     python -m benchmarks.clock_accuracy [--cases 200] [--output FILE]
 
-Every case runs the real calibration kernels, before and after a pause, between ranks (threads) with planted clocks:
-offsets up to 10 ms either way, drifts up to 100 ppm. The aligned times of all ranks are compared at moments in between.
-Cases have 2 ranks, and 3 that all play with each other (one in four).
+Every case runs the real calibration kernels, before and after a pause, between ranks (threads) with
+planted clocks: offsets up to 10 ms either way, drifts up to 100 ppm. The aligned times of all ranks
+are compared at moments in between. Cases have 2 ranks, and 3 that all play with each other (one in
+four).
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Size and shape of the product code: lines, functions, modules at the root of kprof, imports between its folders.
+"""Size and shape of the product code: lines, functions, modules at the root of kprof, imports
+between its folders.
 
     python benchmarks/code_size.py [FOLDER OF A CHECKOUT]
 
-Run it on two checkouts to compare them. Lines are those with code: no blank lines, comments or docstrings.
+Run it on two checkouts to compare them. Lines are those with code: no blank lines, comments or
+docstrings.
 """
 
 from __future__ import annotations
@@ -40,11 +42,13 @@ def main() -> None:
     lines = {path: num_python_lines(path.read_text()) for path in python}
     print(f"Python: {sum(lines.values())} lines of code in {len(python)} files")
     print(
-        f"C++:    {sum(num_cpp_lines(path.read_text()) for path in cpp)} lines of code in {len(cpp)} files"
+        f"C++:    {sum(num_cpp_lines(path.read_text()) for path in cpp)} lines of code in "
+        f"{len(cpp)} files"
     )
     both = [*python, *cpp]
     print(
-        f"all:    {sum(path.read_text().count(chr(10)) for path in both)} lines with comments and blanks"
+        f"all:    {sum(path.read_text().count(chr(10)) for path in both)} lines with comments and "
+        "blanks"
     )
 
     functions = sorted(
@@ -69,7 +73,8 @@ def main() -> None:
         edge for path in (root / "kprof").rglob("*.py") for edge in edges_of(path, root / "kprof")
     }
     print(
-        f"top level of kprof: {len(modules)} modules, {len(folders)} packages; {len(edges)} import edges between them"
+        f"top level of kprof: {len(modules)} modules, {len(folders)} packages; "
+        f"{len(edges)} import edges between them"
     )
 
 

@@ -1,8 +1,10 @@
-"""How fast the decoder turns a full arena into columns, and how much memory that takes. One core, no device.
+"""How fast the decoder turns a full arena into columns, and how much memory that takes. One core,
+no device.
 
     python benchmarks/decode_throughput.py [--records 10000000] [--repeats 7]
 
-Bars: at least 10 million records/s on one core; peak memory at most 6 times the arena (the arena itself included).
+Bars: at least 10 million records/s on one core; peak memory at most 6 times the arena (the arena
+itself included).
 """
 
 from __future__ import annotations

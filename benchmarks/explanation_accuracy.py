@@ -1,8 +1,9 @@
 """Are explanations right on runs that nobody has seen before?
 
-Random runs from the simulator (`tests/support/simulation/`), drawn anew unless a seed is given: one to four
-causes each, in twelve topologies, of which three were held back while the analyses were written; and runs with
-nothing wrong. What a cause is worth is the same run simulated without it, with the same random numbers.
+Random runs from the simulator (`tests/support/simulation/`), drawn anew unless a seed is given: one
+to four causes each, in twelve topologies, of which three were held back while the analyses were
+written; and runs with nothing wrong. What a cause is worth is the same run simulated without it,
+with the same random numbers.
 
     first     the first finding is the cause of the largest gain (or one within 0.5 % of the run of it); there is none
               where no cause is worth 5 % in the calls that were looked at
@@ -10,13 +11,14 @@ nothing wrong. What a cause is worth is the same run simulated without it, with 
     gain      of findings that are causes: predicted gain within the larger of 3 % of the run and 10 % of the true one
     silent    of balanced runs with 3 to 30 % noise: no finding
 
-A finding is a cause when kind, ranks, blocks, link and region are the cause's, and six of ten of the calls.
+A finding is a cause when kind, ranks, blocks, link and region are the cause's, and six of ten of
+the calls.
 
     python -m benchmarks.explanation_accuracy [--cases 2000] [--seed N] [--json FILE] [--workers 1] [--log FILE]
 
-With --log every verdict becomes a line of a file at once. Begun again with the same log it goes on where it stopped,
-with the log's seed; lines of several logs of one seed (--first says with which case each begins) may be put together.
-Every worker keeps to one processor.
+With --log every verdict becomes a line of a file at once. Begun again with the same log it goes on
+where it stopped, with the log's seed; lines of several logs of one seed (--first says with which
+case each begins) may be put together. Every worker keeps to one processor.
 """
 
 from __future__ import annotations
@@ -277,7 +279,8 @@ def _is_right(verdict: Verdict) -> bool:
 def write(path: Path, seed: int, verdicts: list[Verdict]) -> None:
     verdicts = sorted(verdicts, key=lambda verdict: verdict.number)
     document = {
-        "command": f"python -m benchmarks.explanation_accuracy --cases {len(verdicts)} --seed {seed}",
+        "command": f"python -m benchmarks.explanation_accuracy --cases {len(verdicts)} --seed "
+        f"{seed}",
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
         "cpu_seconds": round(sum(verdict.cpu_s for verdict in verdicts)),
         "seed": seed,

@@ -1,11 +1,13 @@
-"""Slices per second and bytes per slice of the pftrace writer, beside Perfetto's trace builder and orjson.
+"""Slices per second and bytes per slice of the pftrace writer, beside Perfetto's trace builder and
+orjson.
 
     python benchmarks/export_throughput.py [--slices 200000] [--rounds 7] [--capture-events 10000000]
 
-All three turn the same columns in memory into a file: spans with two arguments (peer, slot) and a flow each, on
-8 ranks x 304 blocks x 4 warps. They run in one process on one thread, in turns, so that a busy machine hits all alike;
-the medians count. `--stream-slices` measures the writer's memory over so many slices, `--capture-events` exports a
-capture of so many events from disk; both in a process of their own.
+All three turn the same columns in memory into a file: spans with two arguments (peer, slot) and a
+flow each, on 8 ranks x 304 blocks x 4 warps. They run in one process on one thread, in turns, so
+that a busy machine hits all alike; the medians count. `--stream-slices` measures the writer's
+memory over so many slices, `--capture-events` exports a capture of so many events from disk; both
+in a process of their own.
 """
 
 from __future__ import annotations
@@ -229,7 +231,10 @@ def compare(num_slices: int, rounds: int, folder: Path) -> list[Measurement]:
 
 
 def stream(num_slices: int, path: Path) -> dict[str, Any]:
-    """Write many slices batch by batch; run in a fresh process, so that the peak is the writer's."""
+    """Write many slices batch by batch.
+
+    Run in a fresh process, so that the peak is the writer's.
+    """
     from kprof.export.model import Header, Rank, Track, TrackKind
     from kprof.export.perfetto import PerfettoWriter
     from kprof.regions import Region, parse_regions
@@ -315,7 +320,8 @@ def export_capture(capture: Path) -> dict[str, Any]:
         "events": summary.num_slices,
         "flows": summary.num_flows,
         "seconds": round(taken, 2),
-        # Of the process, opening the capture included: what other work on the machine does not change.
+        # Of the process, opening the capture included: what other work on the machine does not
+        # change.
         "cpu_seconds": round(time.process_time(), 1),
         "slices_per_s": round(summary.num_slices / taken),
         "bytes_per_slice": round(summary.size_bytes / summary.num_slices, 1),
@@ -347,7 +353,10 @@ def device() -> str:
         if line.startswith("model name")
     ]
     model = models[0].partition(": ")[2] if models else platform.processor()
-    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy {np.__version__}"
+    return (
+        f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, numpy "
+        f"{np.__version__}"
+    )
 
 
 def main() -> None:
@@ -409,11 +418,13 @@ def in_fresh_process(*arguments: str) -> dict[str, Any]:
 
 def print_report(report: dict[str, Any]) -> None:
     print(
-        f"{report['device']}; {report['date']}; {report['slices']:,} slices, two arguments and a flow each"
+        f"{report['device']}; {report['date']}; {report['slices']:,} slices, two arguments and a "
+        "flow each"
     )
     for row in report["writers"]:
         print(
-            f"{row['writer']:24} {row['slices_per_s']:>12,} slices/s {row['bytes_per_slice']:>7} bytes/slice"
+            f"{row['writer']:24} {row['slices_per_s']:>12,} slices/s {row['bytes_per_slice']:>7} "
+            "bytes/slice"
             f"   spread {row['spread']:.0%} of {row['rounds']} rounds"
         )
     print(f"kprof / trace_builder: {report['times_builder']}x (bar {BARS['builder']:.0f}x)")

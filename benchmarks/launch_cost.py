@@ -1,9 +1,11 @@
-"""What `recorder.launch(...)` costs the host: the Python part of recording a launch, beside a recorder that is off.
+"""What `recorder.launch(...)` costs the host: the Python part of recording a launch, beside a
+recorder that is off.
 
     python benchmarks/launch_cost.py [--launches 1000] [--repeats 301]
 
-Both call `launch` for a kernel of 304 blocks, one after the other in turns, on the CPU target; nothing is run. The
-least of all repeats is what the code takes, the median what a machine that also does other things makes of it.
+Both call `launch` for a kernel of 304 blocks, one after the other in turns, on the CPU target;
+nothing is run. The least of all repeats is what the code takes, the median what a machine that also
+does other things makes of it.
 """
 
 from __future__ import annotations

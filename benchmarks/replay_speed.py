@@ -2,9 +2,9 @@
 
     python -m benchmarks.replay_speed [--replays 2000] [--items 110] [--json FILE]
 
-The call is simulated: a halo exchange of 8 ranks with 16 blocks, a deep graph (hundreds of levels), and a ring of 64
-ranks, a wide one; with the default items about 100,000 events each. Every edit shortens the work of one block of
-one rank. One thread, processor time.
+The call is simulated: a halo exchange of 8 ranks with 16 blocks, a deep graph (hundreds of levels),
+and a ring of 64 ranks, a wide one; with the default items about 100,000 events each. Every edit
+shortens the work of one block of one rank. One thread, processor time.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ WIDTH, HEIGHT = 1100, 330
 
 
 def main() -> None:
-    """Twelve blocks of rank 0 in one launch of dispatch_recv, every fourth of which serves rank 3."""
+    """Twelve blocks of rank 0 in one launch of dispatch_recv; every fourth serves rank 3."""
     trace = kprof.open(TRACE)
     launches = trace.launches()
     of_kernel = launches[launches["kernel"] == "all_to_all/dispatch_recv"]

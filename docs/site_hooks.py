@@ -1,7 +1,8 @@
-"""What mkdocs does not do by itself: pages and pictures that are kept elsewhere, links between them, and the notebook.
+"""What mkdocs does not do by itself: pages and pictures that are kept elsewhere, links between
+them, and the notebook.
 
-Pages are written for people who read them in the repository. In the site, links to files that are no part of it become
-plain text.
+Pages are written for people who read them in the repository. In the site, links to files that are
+no part of it become plain text.
 """
 
 from __future__ import annotations
@@ -91,7 +92,10 @@ def _place_of(file: Path) -> str | None:
 
 
 def notebook_pages() -> dict[str, str]:
-    """The notebook's texts and code with what the code answers, run now; figures are pages of their own."""
+    """The notebook's texts and code with what the code answers, run now.
+
+    Figures are pages of their own.
+    """
     from plotly.offline import get_plotlyjs
 
     parts, pages = [], {"figures/plotly.js": get_plotlyjs()}
@@ -112,7 +116,10 @@ def notebook_pages() -> dict[str, str]:
 
 
 def run_notebook() -> list[tuple[str, str, Any, str]]:
-    """Every cell in order: kind, source, the value of its last line, what it prints. Raises what a cell raises."""
+    """Every cell in order: kind, source, the value of its last line, what it prints.
+
+    Raises what a cell raises.
+    """
     names: dict[str, Any] = {}
     cells = []
     # Paths in the notebook are those of a checkout.

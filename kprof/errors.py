@@ -21,8 +21,8 @@
     ├── ViewError              a trace that cannot be shown
     └── SelectionError         a selection or query that does not parse, or selects nothing known
 
-The CLI prints the message on one line and exits with 1, with 2 for what was typed wrong (UnknownFormatError,
-SelectionError). Mistakes of our own are assertions.
+The CLI prints the message on one line and exits with 1, with 2 for what was typed wrong
+(UnknownFormatError, SelectionError). Mistakes of our own are assertions.
 """
 
 from __future__ import annotations

@@ -202,7 +202,8 @@ def _parse(text: str, where: str) -> tuple[RegionTable, dict[str, int]]:
         match = _DECLARATION.match(line)
         if match is None:
             raise RegionError(
-                f"{place}: expected one REGION(...), MARK(...), VALUE(...), FLOW(...) or FLOW_IN_BLOCK(...) a line, "
+                f"{place}: expected one REGION(...), MARK(...), VALUE(...), FLOW(...) or "
+                "FLOW_IN_BLOCK(...) a line, "
                 f"found {line.strip()!r}"
             )
         macro, arguments = match.groups()

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-# Under nohup, or in the background of a script, a process starts with these ignored, and hands that on to the workloads
-# that tests send them to.
+# Under nohup, or in the background of a script, a process starts with these ignored, and hands that
+# on to the workloads that tests send them to.
 for _signal, _handler in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGHUP, signal.SIG_DFL),

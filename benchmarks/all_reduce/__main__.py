@@ -3,9 +3,10 @@
     torchrun --nproc-per-node 4 -m benchmarks.all_reduce tune --output tuned.json
     torchrun --nproc-per-node 4 -m benchmarks.all_reduce compare --output benchmarks/results/all_reduce.json
 
-`tune` measures grids for this number of ranks and writes the table that variant="auto" reads, with what is known of
-other numbers of ranks: put it in place of instrumented_kernels/all_reduce/tuned.json. `compare` measures every variant
-and library in one run, and what profiling costs. Bandwidth is algorithm bandwidth: bytes of the tensor per time.
+`tune` measures grids for this number of ranks and writes the table that variant="auto" reads, with
+what is known of other numbers of ranks: put it in place of
+instrumented_kernels/all_reduce/tuned.json. `compare` measures every variant and library in one run,
+and what profiling costs. Bandwidth is algorithm bandwidth: bytes of the tensor per time.
 """
 
 from __future__ import annotations
@@ -182,7 +183,8 @@ def _context(group: Group, dtype: str) -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "nccl": ".".join(map(str, torch.cuda.nccl.version())),
         "dtype": dtype,
-        "method": "median of repeats, slowest rank; loop: calls between two events; graph: 20 calls a graph, replayed",
+        "method": "median of repeats, slowest rank; loop: calls between two events; "
+        "graph: 20 calls a graph, replayed",
     }
 
 
@@ -225,7 +227,8 @@ def _bar(rows: list[dict[str, Any]]) -> list[str]:
         verdict = "" if min(ratios) >= bar else f"  below {bar}"
         kernel, blocks = row["auto"]
         lines.append(
-            f"{_size(row['bytes']):>8}  {ratios[0]:.2f}x {ratios[1]:.2f}x  {kernel}, {blocks} blocks{verdict}"
+            f"{_size(row['bytes']):>8}  {ratios[0]:.2f}x {ratios[1]:.2f}x  {kernel}, {blocks} "
+            f"blocks{verdict}"
         )
     return lines
 

@@ -18,7 +18,10 @@ LADDER_ONLY = ("oneshot_serial", "oneshot_lock", "oneshot_tree", "ring")
 
 
 def library_calls(num_elements: int, dtype: torch.dtype, device: str) -> dict[str, Call]:
-    """One call of each library, by name; those of symm_mem are left out where this torch lacks them."""
+    """One call of each library, by name.
+
+    Those of symm_mem are left out where this torch lacks them.
+    """
     tensor = torch.zeros(num_elements, dtype=dtype, device=device)
     calls: dict[str, Call] = {"nccl": lambda: dist.all_reduce(tensor)}
     return calls | _symm_mem_calls(num_elements, dtype, device)

@@ -1,4 +1,7 @@
-"""What recording costs a call. One that is not recorded runs kernels without instrumentation, so off costs nothing."""
+"""What recording costs a call.
+
+One that is not recorded runs kernels without instrumentation, so off costs nothing.
+"""
 
 from __future__ import annotations
 

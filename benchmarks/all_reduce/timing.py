@@ -1,7 +1,8 @@
-"""How long one call takes: calls in a loop between two events, and the same calls replayed from a CUDA graph.
+"""How long one call takes: calls in a loop between two events, and the same calls replayed from a
+CUDA graph.
 
-The loop shows what a caller in Python gets, whose host may be slower than the device; the graph shows the device. All
-ranks begin together, and the slowest rank's time counts.
+The loop shows what a caller in Python gets, whose host may be slower than the device; the graph
+shows the device. All ranks begin together, and the slowest rank's time counts.
 """
 
 from __future__ import annotations

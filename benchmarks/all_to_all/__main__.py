@@ -1,18 +1,21 @@
-"""Every variant of the all-to-all beside its torch baseline and the limit of the links, five shapes, one run.
+"""Every variant of the all-to-all beside its torch baseline and the limit of the links, five
+shapes, one run.
 
     torchrun --nproc-per-node 4 -m benchmarks.all_to_all [--repeats 20] [--arena-mib 1024] [--output FILE]
 
-All contenders are interleaved within every repeat, in rotating order. A measurement is a batch of calls back to back on
-the same inputs, after one call that brings the ranks together, the slowest rank's time divided by the number of calls:
-`gpu` by events around a batch whose launches were queued behind a sleeping kernel, `wall` by the clock of the host
-until the device is done, `alone` one call and a wait. Calls look at no values on the host (is_async). Every
-contender's result is checked against float64 first.
+All contenders are interleaved within every repeat, in rotating order. A measurement is a batch of
+calls back to back on the same inputs, after one call that brings the ranks together, the slowest
+rank's time divided by the number of calls: `gpu` by events around a batch whose launches were
+queued behind a sleeping kernel, `wall` by the clock of the host until the device is done, `alone`
+one call and a wait. Calls look at no values on the host (is_async). Every contender's result is
+checked against float64 first.
 
-`recording` is a variant under a recorder, one record per row (or token) and phase. Without a recorder calls run the
-build without kprof, so that off is what a kernel without kprof costs; `off again` is the same calls measured twice, to
-tell how far apart equal things are. All three share one plan, hence memory; their differences are taken repeat by
-repeat. The limit is what the busiest rank must move, each token once per rank in dispatch and each row once in combine,
-at the rate at which a copy kernel writes to all peers at once.
+`recording` is a variant under a recorder, one record per row (or token) and phase. Without a
+recorder calls run the build without kprof, so that off is what a kernel without kprof costs; `off
+again` is the same calls measured twice, to tell how far apart equal things are. All three share one
+plan, hence memory; their differences are taken repeat by repeat. The limit is what the busiest rank
+must move, each token once per rank in dispatch and each row once in combine, at the rate at which a
+copy kernel writes to all peers at once.
 """
 
 from __future__ import annotations

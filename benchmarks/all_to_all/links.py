@@ -38,7 +38,10 @@ class _LinkCopy(ctypes.Structure):
 
 
 def measure_bytes_per_second(group: Group, device: str) -> float:
-    """What leaves one GPU per second while all write to all others; the slowest rank's median over repeats."""
+    """What leaves one GPU per second while all write to all others.
+
+    The slowest rank's median over repeats.
+    """
     row_bytes = 2 * HALVES_PER_ROW
     library = load_library(Path(__file__).parent / "link.hip", build_options(device))
     library.launch_link_copy.argtypes = [
@@ -77,7 +80,8 @@ def measure_bytes_per_second(group: Group, device: str) -> float:
 def bytes_between_ranks(group: Group, problem: Problem, inputs: Inputs) -> dict[str, int]:
     """Bytes of rows that the busiest rank sends or receives in one call.
 
-    Dispatch with a row per expert, dispatch with a row per rank, and combine (a row per expert, the other way).
+    Dispatch with a row per expert, dispatch with a row per rank, and combine (a row per expert, the
+    other way).
     """
     ranks = (inputs.indices // (problem.num_experts // group.world_size)).long()
     per_expert = torch.bincount(ranks.flatten(), minlength=group.world_size)

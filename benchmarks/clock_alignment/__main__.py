@@ -1,11 +1,13 @@
-"""Clocks of several GPUs over a minute: bounds, calibrations held out, causality with alignment and without.
+"""Clocks of several GPUs over a minute: bounds, calibrations held out, causality with alignment and
+without.
 
     python -m benchmarks.clock_alignment [--nproc 4] [--seconds 60] [--target auto] [--output FILE] [--samples FILE]
 
-Records the all-to-all through `kprof record` with a calibration about every 2 s, then asks: how wide is the bound of
-every pair; does a calibration that is held out of the fit lie within the bound that the rest states; how many waits
-ended before their send began, on one clock and on each rank's own. On GPUs also: what the same ping-pong says where
-the truth is known, between two kernels of one GPU (known_truth.py).
+Records the all-to-all through `kprof record` with a calibration about every 2 s, then asks: how
+wide is the bound of every pair; does a calibration that is held out of the fit lie within the bound
+that the rest states; how many waits ended before their send began, on one clock and on each rank's
+own. On GPUs also: what the same ping-pong says where the truth is known, between two kernels of one
+GPU (known_truth.py).
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ def main() -> None:
     if any(pair["method"].startswith(Target.CUDA.value) for pair in result["pairs"]):
         result["one_gpu_known_truth"] = known_truth.measure()
     result["command"] = (
-        f"python -m benchmarks.clock_alignment --nproc {arguments.nproc} --seconds {arguments.seconds:g}"
+        f"python -m benchmarks.clock_alignment --nproc {arguments.nproc} --seconds "
+        f"{arguments.seconds:g}"
     )
     text = json.dumps(result, indent=1)
     print(text)

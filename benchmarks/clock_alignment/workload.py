@@ -1,7 +1,8 @@
-"""The recorded workload: the all-to-all for a while, clocks calibrated in between; writes what the calibrations saw.
+"""The recorded workload: the all-to-all for a while, clocks calibrated in between; writes what the
+calibrations saw.
 
-Calls are recorded every RECORD_EVERY_S; those in between run with recording off, so that the GPUs are as busy (and
-as warm) as in a real run.
+Calls are recorded every RECORD_EVERY_S; those in between run with recording off, so that the GPUs
+are as busy (and as warm) as in a real run.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""How long a newcomer takes from `git clone` to the first finding about a kernel of his own, without a GPU.
+"""How long a newcomer takes from `git clone` to the first finding about a kernel of his own,
+without a GPU.
 
     python -m benchmarks.first_finding [--from URL] [--json FILE]
 
-Does what docs/index.md and docs/own_kernel.md say, in an empty folder with an empty home: clones the repository, makes
-an environment, installs kprof with the CPU build of torch, runs `kprof new my_kernel`, and records it. Neither pip nor
-the build of kernels has anything in its cache.
+Does what docs/index.md and docs/own_kernel.md say, in an empty folder with an empty home: clones
+the repository, makes an environment, installs kprof with the CPU build of torch, runs `kprof new
+my_kernel`, and records it. Neither pip nor the build of kernels has anything in its cache.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def main() -> None:
         print(f"{step:<24} {taken:6.1f} s")
     total = sum(seconds.values())
     print(
-        f"{'to the first finding':<24} {total:6.1f} s, of which {processor_s:.1f} s of processor time"
+        f"{'to the first finding':<24} {total:6.1f} s, of which {processor_s:.1f} s of processor "
+        "time"
     )
     if options.json:
         options.json.write_text(json.dumps(result(seconds, processor_s), indent=1) + "\n")
@@ -83,7 +85,8 @@ def measure(folder: Path, origin: str) -> tuple[dict[str, float], str]:
 def result(seconds: dict[str, float], processor_s: float) -> dict[str, object]:
     return {
         "date_utc": datetime.now(timezone.utc).date().isoformat(),
-        "device": f"{platform.machine()} CPU, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "device": f"{platform.machine()} CPU, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}",
         "load_average": round(os.getloadavg()[0], 1),
         "seconds": {step: round(taken, 1) for step, taken in seconds.items()},
         "total_s": round(sum(seconds.values()), 1),

@@ -1,10 +1,12 @@
-"""What an event costs on a GPU: no profiling, null buffer, kprof per block and per warp, and the classic scheme.
+"""What an event costs on a GPU: no profiling, null buffer, kprof per block and per warp, and the
+classic scheme.
 
     python -m benchmarks.probe_overhead [--repeats 100] [--output FILE]
 
-All schemes are interleaved within every repeat, timed by events on the GPU; medians and spreads over the repeats. An
-event is a profile_start and a profile_stop: two readings of the clock and one record. Also compared, because a cost is
-only worth its truth: the two clocks on the same spans, and the trace with GPU events around the same launch.
+All schemes are interleaved within every repeat, timed by events on the GPU; medians and spreads
+over the repeats. An event is a profile_start and a profile_stop: two readings of the clock and one
+record. Also compared, because a cost is only worth its truth: the two clocks on the same spans, and
+the trace with GPU events around the same launch.
 """
 
 from __future__ import annotations

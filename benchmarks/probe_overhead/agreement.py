@@ -58,10 +58,11 @@ def clock_agreement(bench: Bench) -> dict[str, object]:
 
 
 def clock_steps(bench: Bench) -> dict[str, object]:
-    """How far readings of the real-time clock are from even steps of the cycle counter, over too little time for drift.
+    """How far readings of the real-time clock are from even steps of the cycle counter, over too
+    little time for drift.
 
-    With even steps, all readings [r, r + step) of a window are met by one line through the cycles, with room to spare.
-    Where none meets them all, the best one misses some by so much.
+    With even steps, all readings [r, r + step) of a window are met by one line through the cycles,
+    with room to spare. Where none meets them all, the best one misses some by so much.
     """
     readings = bench.readings(NUM_READINGS).numpy()
     missed_ns = [
@@ -80,7 +81,10 @@ def clock_steps(bench: Bench) -> dict[str, object]:
 
 
 def _missed_ns(readings: np.ndarray, step_ns: float) -> float:
-    """How far at least some reading lies outside [r, r + step) on the best line; 0 when there is a line through all."""
+    """How far at least some reading lies outside [r, r + step) on the best line.
+
+    0 when there is a line through all.
+    """
     realtime, cycles = (readings - readings[0]).astype(np.float64).T
     rate = realtime[-1] / cycles[-1]
     # Two readings bound the rate to two steps over the window.

@@ -201,7 +201,10 @@ def _check(error: int) -> None:
 
 
 def time_us(work: Callable[[], None]) -> float:
-    """GPU time of what `work` launches. A sleeping kernel goes first: the launches are queued before it ends."""
+    """GPU time of what `work` launches.
+
+    A sleeping kernel goes first: the launches are queued before it ends.
+    """
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda._sleep(SLEEP_CYCLES)
     begin.record()
@@ -214,7 +217,10 @@ def time_us(work: Callable[[], None]) -> float:
 def interleaved(
     bench: Bench, works: dict[str, Callable[[], None]], repeats: int
 ) -> dict[str, list[float]]:
-    """Times by scheme; the order rotates from repeat to repeat, so that no scheme always follows the same other one."""
+    """Times by scheme.
+
+    The order rotates from repeat to repeat, so that no scheme always follows the same other one.
+    """
     times: dict[str, list[float]] = {name: [] for name in works}
     names = list(works)
     for repeat in range(repeats + NUM_WARMUPS):

@@ -2,8 +2,9 @@
 
     python -m benchmarks.single_gpu --output benchmarks/results/single_gpu.json        # under 3 minutes on an H200
 
-Replayed from CUDA graphs, inputs larger than L2 in rotation; median, smallest and largest of 7 samples. The limit is
-the bytes that a call must move at the speed of torch's copy: of a large one, and of one that moves as many bytes.
+Replayed from CUDA graphs, inputs larger than L2 in rotation; median, smallest and largest of 7
+samples. The limit is the bytes that a call must move at the speed of torch's copy: of a large one,
+and of one that moves as many bytes.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def _print(row: dict[str, Any]) -> None:
         else recorded
     )
     print(
-        f"{row['kernel']}  {row['shape']}: limit {row['limit_us']:.2f}, same copy {row['same_copy_us']:.2f} us | "
+        f"{row['kernel']}  {row['shape']}: limit {row['limit_us']:.2f}, same copy "
+        f"{row['same_copy_us']:.2f} us | "
         f"{times} | recording {cost} | errors {row['errors']}",
         flush=True,
     )

@@ -23,7 +23,10 @@ GEMM_TOKENS = (1, 8, 16, 32)
 
 @dataclass(frozen=True)
 class Case:
-    """One shape. `num_bytes` of memory that a call must move; `errors` by contender, of a check of its outputs."""
+    """One shape. `num_bytes` of memory that a call must move.
+
+    `errors` by contender, of a check of its outputs.
+    """
 
     kernel: str
     shape: str

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-# A call with the inputs of this number; what it returns is kept, so that no call writes where another did.
+# A call with the inputs of this number; what it returns is kept, so that no call writes where
+# another did.
 NumberedCall = Callable[[int], Any]
 
 _COLD_BYTES = 160 << 20  # several times the L2 of any GPU

@@ -1,10 +1,12 @@
-"""What recording costs in Triton, on one GPU: kprof beside its C++ probe, Proton, and Triton-distributed's scheme.
+"""What recording costs in Triton, on one GPU: kprof beside its C++ probe, Proton, and
+Triton-distributed's scheme.
 
     python -m benchmarks.triton_overhead [--repeats 40] [--json FILE]
 
-The copy is that of benchmarks.probe_overhead, 8192 rows of 14 KiB with an event each. The matmul is 4096^3 in fp16 with
-two events a program. Schemes are interleaved within every repeat and timed by events on the GPU. Proton works on the
-host around each launch: its kernel is timed alone, by CUPTI, after the others. Takes two minutes.
+The copy is that of benchmarks.probe_overhead, 8192 rows of 14 KiB with an event each. The matmul is
+4096^3 in fp16 with two events a program. Schemes are interleaved within every repeat and timed by
+events on the GPU. Proton works on the host around each launch: its kernel is timed alone, by CUPTI,
+after the others. Takes two minutes.
 """
 
 from __future__ import annotations

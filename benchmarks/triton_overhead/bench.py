@@ -45,7 +45,10 @@ Launch = Callable[[], object]
 
 @dataclass(frozen=True)
 class Scheme:
-    """A way to record; `is_claimed`: every chunk is taken with an atomic, none is reserved by the host."""
+    """A way to record.
+
+    `is_claimed`: every chunk is taken with an atomic, none is reserved by the host.
+    """
 
     number: int
     is_claimed: bool = False
@@ -64,7 +67,8 @@ class TritonBench:
 
     def __init__(self, device: str, arena: Arena) -> None:
         self.device = device
-        # One for each way to get chunks: an arena that was opened to claims has nothing left to reserve.
+        # One for each way to get chunks: an arena that was opened to claims has nothing left to
+        # reserve.
         self.reserving, self.claiming = arena, Arena(arena.geometry.size_bytes, device)
         self.arena = arena
         self.clock = measure_clock(device)
@@ -128,7 +132,10 @@ class TritonBench:
 
 
 def time_us(work: Launch) -> float:
-    """GPU time of what `work` launches. A sleeping kernel goes first: the launch is queued before it ends."""
+    """GPU time of what `work` launches.
+
+    A sleeping kernel goes first: the launch is queued before it ends.
+    """
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(SLEEP_CYCLES)
     begin.record()
@@ -141,7 +148,10 @@ def time_us(work: Launch) -> float:
 def interleaved(
     reset: Callable[[], None], works: dict[str, Callable[[], Launch]], repeats: int
 ) -> dict[str, list[float]]:
-    """Times by scheme; the order rotates from repeat to repeat, so that none always follows the same other one."""
+    """Times by scheme.
+
+    The order rotates from repeat to repeat, so that none always follows the same other one.
+    """
     times: dict[str, list[float]] = {name: [] for name in works}
     names = list(works)
     for repeat in range(repeats + NUM_WARMUPS):

@@ -1,10 +1,12 @@
-"""A copy of rows and a matmul, each in one source for all profilers: what is not asked for compiles to nothing.
+"""A copy of rows and a matmul, each in one source for all profilers: what is not asked for compiles
+to nothing.
 
 The tests compile and run them, too (tests/triton/sample_kernels.py).
 
-Triton-distributed's scheme is written from its description: two 8-byte records per event (when it began and when it
-ended), a cursor that is a value of the kernel's, a fence.sc on each side of every reading, and the low 32 bits of the
-clock, which wrap every 4.3 s. Nothing is checked: the host makes the slots large enough.
+Triton-distributed's scheme is written from its description: two 8-byte records per event (when it
+began and when it ended), a cursor that is a value of the kernel's, a fence.sc on each side of every
+reading, and the low 32 bits of the clock, which wrap every 4.3 s. Nothing is checked: the host
+makes the slots large enough.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from benchmarks.triton_overhead.bench import (
     time_us,
 )
 
-# Every warp writes when a scope begins and when it ends: a word for the scope and one for the clock.
+# Every warp writes when a scope begins and when it ends: a word for the scope and one for the
+# clock.
 BYTES_PER_EVENT = 16
 
 
@@ -31,7 +32,10 @@ def enable() -> None:
 def proton_table(
     kernel: str, plain: Launch, recorded: Launch, scopes: dict[str, int], repeats: int
 ) -> dict[str, object]:
-    """One kernel with Proton; `scopes` is how often a launch goes through each, in each of its warps."""
+    """One kernel with Proton.
+
+    `scopes` is how often a launch goes through each, in each of its warps.
+    """
     plain()
     floor = kernel_times_us(plain, kernel, repeats)
     with tempfile.TemporaryDirectory() as folder:

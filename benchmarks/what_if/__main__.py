@@ -1,8 +1,9 @@
 """Is a call as long as predicted once the delay is really taken out?
 
-Two ranks (threads, CPU target) exchange flags; in one recording rank 1 prepares longer than rank 0 by a planted delay,
-in the other it does not. The first recording's what-if "rank 1 at the median" predicts the length of a call; the second
-one is what happens. Several pairs of recordings, medians over calls and pairs.
+Two ranks (threads, CPU target) exchange flags; in one recording rank 1 prepares longer than rank 0
+by a planted delay, in the other it does not. The first recording's what-if "rank 1 at the median"
+predicts the length of a call; the second one is what happens. Several pairs of recordings, medians
+over calls and pairs.
 
     python -m benchmarks.what_if [--pairs 5] [--calls 9] [--json benchmarks/results/what_if.json]
 """
@@ -118,7 +119,8 @@ def main() -> None:
     print(f"predicted against measured: {error:+.1%}")
     if options.json:
         document = {
-            "command": f"python -m benchmarks.what_if --pairs {options.pairs} --calls {options.calls}",
+            "command": f"python -m benchmarks.what_if --pairs {options.pairs} --calls "
+            f"{options.calls}",
             "machine": f"{platform.machine()}, CPU target, {NUM_RANKS} ranks as threads",
             "date": time.strftime("%Y-%m-%d"),
             "planted_delay_ms": DELAY_NS / 1e6,

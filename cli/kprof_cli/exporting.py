@@ -70,7 +70,8 @@ ByOption = Annotated[
     By,
     typer.Option(
         "--by",
-        help="What the tracks of a rank are: blocks, the processors (SM, CU) that they ran on, or roles of warps.",
+        help="What the tracks of a rank are: blocks, the processors (SM, CU) that they ran on, or "
+        "roles of warps.",
     ),
 ]
 PortOption = Annotated[

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from kprof.report.bars import MissedBar
 
 EXIT_BAR_MISSED: Final = 3
-# Grows when a field of any command's JSON changes its meaning or goes away; docs/json.md describes the fields.
+# Grows when a field of any command's JSON changes its meaning or goes away; docs/json.md describes
+# the fields.
 JSON_SCHEMA_VERSION: Final = 1
 # Wide enough for every table of ours: a pipe has no width, and cutting cells would lose numbers.
 _PIPE_WIDTH: Final = 250
@@ -139,7 +140,8 @@ def print_frame(
     print_rows([header for header, _ in columns], readable, limit=limit)
     if left_out:
         say(
-            f"left out for lack of width: {', '.join(left_out)}; a wider terminal or --json has them"
+            f"left out for lack of width: {', '.join(left_out)}; "
+            "a wider terminal or --json has them"
         )
 
 
@@ -147,7 +149,10 @@ Column = tuple[str, list[Any]]
 
 
 def _fitting(columns: list[Column], limit: int) -> tuple[list[Column], list[str]]:
-    """The columns that fit the terminal, and the names of the others; the most dispensable go first."""
+    """The columns that fit the terminal, and the names of the others.
+
+    The most dispensable go first.
+    """
     available = shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns
     left_out = []
     names = [name for name, _ in columns]

@@ -99,7 +99,7 @@ def view_command(run: Path, text: SelectionText) -> str:
 
 
 def open_summary(run: Path, text: SelectionText, dask: str | None) -> Summary:
-    """What analyses of the selected part of a capture start from, made on a Dask cluster where one is given."""
+    """What analyses of the selected part start from, made on a Dask cluster where one is given."""
     from kprof.analysis.summary import Summary
 
     trace = open_trace(run, text)
@@ -135,7 +135,7 @@ def stats(
     *,
     selection: SelectionText,
 ) -> None:
-    """Show how long the regions took, or how work and waiting spread over ranks and threadblocks."""
+    """Show how long regions took, or how work and waiting spread over ranks and threadblocks."""
     from kprof import analysis
 
     summary = open_summary(run, selection, dask)

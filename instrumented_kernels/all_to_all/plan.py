@@ -178,7 +178,7 @@ class Plan(KernelPlan):
         assert not error, self._library.functions.kernel_error_text(error)
 
     def _count_on_device(self) -> None:
-        """From here on only the device knows how many calls there were: graphs are replayed at any time."""
+        """From here on only the device counts calls: graphs are replayed at any time."""
         self._is_counted = True
 
     def _num_calls_made(self) -> int:

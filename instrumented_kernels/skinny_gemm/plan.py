@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from kprof.recording.null_recorder import AnyRecorder
 
 VARIANTS: Final = ("tiled", "split_k", "specialised", "tuned", "direct")
-# These take bytes one by one where addresses or K suit no vectors; what the others would get runs as `split_k`.
+# These take bytes one by one where addresses or K suit no vectors; what the others would get runs
+# as `split_k`.
 _ANY_ADDRESS: Final = ("tiled", "split_k")
 _VECTOR_BYTES: Final = 16
 _TILE_ROWS: Final = 16
@@ -33,7 +34,10 @@ SLOTS: Final = {8: 6, 16: 4, 32: 3}
 
 
 class Roles(NamedTuple):
-    """Warps of a block of `specialised` and `tuned`, besides the one that loads tokens; and slots of their queue."""
+    """Warps of a block of `specialised` and `tuned`, besides the one that loads tokens.
+
+    And slots of their queue.
+    """
 
     num_producers: int
     num_consumers: int
@@ -79,8 +83,9 @@ class Plan(LocalPlan):
     ) -> torch.Tensor:
         """scale * tokens x weights^T as fp16 [M, N], accumulated in fp32.
 
-        `tokens`: fp8 [M, K], up to 32 of them, `weights`: fp8 [N, K], both contiguous. `roles` are for `specialised`
-        and `tuned`, by default what suits the shape. Raises TypeError or ValueError before any launch.
+        `tokens`: fp8 [M, K], up to 32 of them, `weights`: fp8 [N, K], both contiguous. `roles` are
+        for `specialised` and `tuned`, by default what suits the shape. Raises TypeError or
+        ValueError before any launch.
         """
         check(tokens, weights, scale, variant, self.fp8, self.device)
         self._check_arch()
@@ -148,16 +153,19 @@ def check_roles(roles: Roles, kind: Kind, warp_width: int) -> None:
     num_slots = SLOTS[kind.max_tokens]
     if roles.num_producers < 1 or not 1 <= roles.num_consumers <= 4:
         raise ValueError(
-            f"{roles.num_producers} producers and {roles.num_consumers} consumers: give 1 or more and 1 to 4"
+            f"{roles.num_producers} producers and {roles.num_consumers} consumers: give 1 or more "
+            "and 1 to 4"
         )
     if roles.num_producers + roles.num_consumers > most:
         raise ValueError(
-            f"{roles.num_producers} producers and {roles.num_consumers} consumers do not fit a block of 512 threads; "
+            f"{roles.num_producers} producers and {roles.num_consumers} consumers do not fit a "
+            "block of 512 threads; "
             f"give {most} in all"
         )
     if not 1 <= roles.num_slots <= num_slots:
         raise ValueError(
-            f"a queue of {roles.num_slots} slots: shared memory holds 1 to {num_slots} for {kind.max_tokens} tokens"
+            f"a queue of {roles.num_slots} slots: shared memory holds 1 to {num_slots} for "
+            f"{kind.max_tokens} tokens"
         )
 
 
@@ -172,7 +180,8 @@ def check(
     """Raise TypeError or ValueError for a call that cannot be made."""
     if tokens.dim() != 2 or weights.dim() != 2:
         raise ValueError(
-            f"tokens and weights must have shapes [M, K] and [N, K], got {list(tokens.shape)} and {list(weights.shape)}"
+            f"tokens and weights must have shapes [M, K] and [N, K], got {list(tokens.shape)} and "
+            f"{list(weights.shape)}"
         )
     if len(tokens) > MAX_TOKENS:
         raise ValueError(f"{len(tokens)} tokens: a skinny GEMM has up to {MAX_TOKENS}")

@@ -34,10 +34,12 @@ def achieved_by_region(summary: Summary) -> pd.DataFrame:
     """
     table = summary.frame(
         f"""WITH counted AS ({_counted_sql(summary)}), used AS (
-                SELECT rank, region, any_value(category) AS category, launch, bool_or(peer >= 0) AS has_peer,
+                SELECT rank, region, any_value(category) AS category, launch, bool_or(peer >= 0)
+                    AS has_peer,
                     {_USE_SQL} FROM counted GROUP BY rank, region, launch)
             SELECT rank, region, any_value(category) AS category,
-                bool_or(has_peer) AND any_value(category) IN ('send', 'recv') AS is_far, {_RATES_SQL}
+                bool_or(has_peer) AND any_value(category) IN ('send', 'recv') AS is_far,
+                    {_RATES_SQL}
             FROM used GROUP BY rank, region ORDER BY rank, region"""
     )
     near, far = _copy_gb_s(summary), _peer_gb_s(summary)
@@ -55,7 +57,8 @@ def achieved_by_link(summary: Summary) -> pd.DataFrame:
     table = summary.frame(
         f"""WITH counted AS ({_counted_sql(summary)}), used AS (
                 SELECT rank, peer, launch, {_USE_SQL} FROM counted
-                WHERE category IN ('send', 'recv') AND peer >= 0 AND peer <> rank GROUP BY rank, peer, launch)
+                WHERE category IN ('send', 'recv') AND peer >= 0 AND peer <> rank GROUP BY rank,
+                    peer, launch)
             SELECT rank, peer, {_RATES_SQL} FROM used GROUP BY rank, peer ORDER BY rank, peer"""
     )
     table["ceiling_gb_s"] = table["rank"].map(_peer_gb_s(summary))
@@ -91,7 +94,10 @@ _RATES_SQL: Final = """
 
 
 def _counted_sql(summary: Summary) -> str:
-    """What counts, from the summaries; these do not have operations, which are read from the events."""
+    """What counts, from the summaries.
+
+    These do not have operations, which are read from the events.
+    """
     if _counts_flops(summary):
         return _counted_events_sql(summary)
     return """
@@ -104,7 +110,8 @@ def _counted_events_sql(summary: Summary) -> str:
     num_events = summary.trace.num_events()
     if num_events > _MAX_EVENTS_READ:
         raise SelectionError(
-            f"rates of processors and of operations read all events, and {num_events:,} are more than "
+            f"rates of processors and of operations read all events, and {num_events:,} are more "
+            "than "
             f"{_MAX_EVENTS_READ:,}; select a few launches to see them"
         )
     flops = "coalesce(flops, 0)" if _counts_flops(summary) else "0"
@@ -127,7 +134,7 @@ def _copy_gb_s(summary: Summary) -> dict[int, float]:
 
 
 def _peer_gb_s(summary: Summary) -> dict[int, float]:
-    """The rate of a copy from each rank's device to the best peer, NaN where it was not measured."""
+    """The rate of a copy from each rank's device to its best peer, NaN where not measured."""
     return {
         info.rank: (info.ceilings.peer_gb_s if info.ceilings else 0.0) or _NAN
         for info in summary.trace.ranks

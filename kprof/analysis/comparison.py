@@ -34,24 +34,25 @@ _OF_REGIONS: Final = (Measure.MEAN, Measure.MEDIAN)
 def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> pd.DataFrame:
     """Compare two sides region by region; several traces of a side are repeats of the same thing.
 
-    One sample per launch: of the level "launch" its length over all ranks; "mean block" and "slowest block" the
-    time in a region, per block. Of the level "call" (no kernel, no region) the length of a call over all its kernels,
-    where the sides do not have one kernel in common and nothing else, and all are launched equally often.
+    One sample per launch: of the level "launch" its length over all ranks; "mean block" and
+    "slowest block" the time in a region, per block. Of the level "call" (no kernel, no region) the
+    length of a call over all its kernels, where the sides do not have one kernel in common and
+    nothing else, and all are launched equally often.
 
-    Every sample is compared by its `measure`: mean and median; of lengths, from 20 samples a side on, also the 95th
-    percentile ("p95") and the share of samples that take 1.5 times the base's median ("slow share": there the columns
-    in ns are shares, and change_share is their difference).
+    Every sample is compared by its `measure`: mean and median; of lengths, from 20 samples a side
+    on, also the 95th percentile ("p95") and the share of samples that take 1.5 times the base's
+    median ("slow share": there the columns in ns are shares, and change_share is their difference).
 
-    A row is "slower" or "faster" where the 95 % interval of the difference excludes 0 and the difference exceeds the
-    noise: 2 % of the base, the clock's step, and for lengths the clock error bound. It is "same" where an equivalence
-    test says so within `margin_ns`: 5 % of the base (of the share of slow samples: 10 points), or what the clock can
-    tell. Else it is "unclear"; with fewer than 4 samples a side always, and without an interval. Slow first calls are
-    left out.
+    A row is "slower" or "faster" where the 95 % interval of the difference excludes 0 and the
+    difference exceeds the noise: 2 % of the base, the clock's step, and for lengths the clock error
+    bound. It is "same" where an equivalence test says so within `margin_ns`: 5 % of the base (of
+    the share of slow samples: 10 points), or what the clock can tell. Else it is "unclear"; with
+    fewer than 4 samples a side always, and without an interval. Slow first calls are left out.
 
-    Columns: kernel, region ("" for the launch), level, measure, verdict (added, removed, slower, faster, unclear,
-    same),
-    base_ns, candidate_ns, change_ns, change_share, low_ns, high_ns (the interval), margin_ns, base_launches,
-    candidate_launches. Whole calls first, then the largest changes. Raises SelectionError when a side is empty.
+    Columns: kernel, region ("" for the launch), level, measure, verdict (added, removed, slower,
+    faster, unclear, same), base_ns, candidate_ns, change_ns, change_share, low_ns, high_ns (the
+    interval), margin_ns, base_launches, candidate_launches. Whole calls first, then the largest
+    changes. Raises SelectionError when a side is empty.
     """
     sides = [_side(base, "base"), _side(candidate, "candidate")]
     samples = [_samples(runs) for runs in sides]
@@ -147,7 +148,8 @@ def _launch_samples(summary: Summary) -> list[tuple[str, str, str, float]]:
         WITH by_block AS (
             SELECT s.kernel, s.ordinal, c.rank, c.block, c.region_id, sum(c.total_ns) AS total_ns
             FROM cells c JOIN spans_of_launches s USING (rank, launch) GROUP BY ALL)
-        SELECT kernel, coalesce(r.name, 'unknown region') AS region, avg(total_ns) AS mean, max(total_ns) AS slowest
+        SELECT kernel, coalesce(r.name, 'unknown region') AS region, avg(total_ns) AS mean,
+            max(total_ns) AS slowest
         FROM by_block LEFT JOIN regions r ON r.id = region_id GROUP BY kernel, r.name, ordinal"""
     )
     rows = [(*_CALL_KEY, length) for length in _call_lengths(summary)]

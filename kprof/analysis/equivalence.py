@@ -1,13 +1,14 @@
 """Two samples of times: longer, shorter, the same, or unclear.
 
     measure      mean, median and 95th percentile of the samples; the share of slow ones
-    changed      the 95 % interval of the difference excludes 0, and the difference is beyond the noise floor
-    same         the 90 % interval lies within the margin on both sides (two one-sided tests at 5 %): to find no
-                 difference is not to know that there is none
+    changed      the 95 % interval of the difference excludes 0, and the difference exceeds the
+                 noise floor
+    same         the 90 % interval is within the margin on both sides (two one-sided tests at 5 %):
+                 finding no difference does not prove that there is none
     unclear      neither; and always with fewer than MIN_SAMPLES a side, which have no interval
 
-Intervals of times are bootstrapped, and widened as Student's t is for so few samples; those of shares are Newcombe's,
-from two Wilson intervals (Statistics in Medicine 17, 1998).
+Intervals of times are bootstrapped, and widened as Student's t is for so few samples; those of
+shares are Newcombe's, from two Wilson intervals (Statistics in Medicine 17, 1998).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ MIN_SAMPLES: Final = 4
 MIN_FOR_TAILS: Final = 20
 # A sample is slow that takes so many times the median of the base.
 SLOW_RATIO: Final = 1.5
-# Less than this share of the base is noise, whatever the interval says; up to this share sides are the same.
+# Less than this share of the base is noise, whatever the interval says; up to this share sides are
+# the same.
 NOISE_SHARE: Final = 0.02
 MARGIN_SHARE: Final = 0.05
 # As much for shares of slow samples, which are parts of all.
@@ -49,7 +51,10 @@ class Measure(str, Enum):
 
 @dataclass(frozen=True)
 class Comparison:
-    """One measure of both sides; times in ns, or shares of samples. The interval (95 %) is NaN for too few samples."""
+    """One measure of both sides; times in ns, or shares of samples.
+
+    The interval (95 %) is NaN for too few samples.
+    """
 
     measure: Measure
     verdict: str

@@ -1,7 +1,8 @@
-"""How fast devices move data: measured by `kprof doctor --measure`, kept for recordings on this machine.
+"""How fast devices move data: measured by `kprof doctor --measure`, kept for recordings on this
+machine.
 
-The best of several copies counts: a ceiling is what the device can do. On the CPU it is one core that
-copies, since a rank's blocks are fibers of one thread.
+The best of several copies counts: a ceiling is what the device can do. On the CPU it is one core
+that copies, since a rank's blocks are fibers of one thread.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def elapsed_us(begin: Any, end: Any) -> float:
 
 
 def copier(source: str, target: str, size_bytes: int) -> Callable[[], None]:
-    """A function that copies `size_bytes` from one GPU to another, or within one, and waits for it."""
+    """A function that copies `size_bytes` from a GPU to another, or itself, and waits for it."""
     import torch
 
     origin = torch.zeros(size_bytes, dtype=torch.uint8, device=source)

@@ -114,7 +114,8 @@ def joined_flows(source: Source) -> Iterator[FlowLookup]:
         return
     ends = FlowEnds.of(source.trace)
     if num_joins <= 1:
-        # A few blocks of many still meet the sends of all: slices of the size of the selection would be thousands.
+        # A few blocks of many still meet the sends of all: slices of the size of the selection
+        # would be thousands.
         most = max(source.num_events, _EVENTS_PER_JOIN)
         sides = [ends.read(part) for part in ends.slices(max_ends=most)]
         joined = [_Joined.of_ends(ends, *of_slice, source.origin_ns) for of_slice in sides]

@@ -1,10 +1,12 @@
-"""Other trees of tracks than rank > block > warp: by the processor that a block ran on, and by the role of a warp.
+"""Other trees of tracks than rank > block > warp: by processor, or by the role of a warp.
 
-    processor   rank > (chiplet >) SM or CU > rows; a row holds blocks or warps that were there one after the other
-    role        rank > role > block and warp; a role is what stands before the "/" in the regions where a warp spends
-                most of its time: "load" of "load/wait"
+    processor   rank > (chiplet >) SM or CU > rows; a row holds blocks or warps that were there one
+                after the other
+    role        rank > role > block and warp; a role is the part before the "/" of the regions where
+                a warp spends most of its time: "load" of "load/wait"
 
-A grouping gives every (rank, launch, block, warp) a group and a row, which take the places of block and warp.
+A grouping gives every (rank, launch, block, warp) a group and a row, which take the places of block
+and warp.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ NO_ROLE: Final = "no role"
 class Grouping:
     """Where events are read from, and what groups, rows and the groups of groups are called.
 
-    `group_names[rank, group]` and `row_names[row]` name tracks; `parents[rank, group]` the track above, if any.
+    `group_names[rank, group]` and `row_names[row]` name tracks; `parents[rank, group]` the track
+    above, if any.
     """
 
     tables: Queries
@@ -51,7 +54,8 @@ def _by_processor(trace: Trace) -> Grouping:
     rows = trace.sql(
         """SELECT rank, launch, block, warp, CAST(any_value(hw_id) AS BIGINT) AS hw_id,
                min(start_ns) AS first_ns, max(end_ns) AS last_ns
-           FROM events GROUP BY rank, launch, block, warp ORDER BY rank, hw_id, first_ns, block, warp"""
+           FROM events GROUP BY rank, launch, block, warp ORDER BY rank, hw_id, first_ns, block,
+               warp"""
     ).to_pylist()
     infos = {info.rank: info for info in trace.ranks}
     seen = {(row["rank"], row["hw_id"]) for row in rows}
@@ -73,11 +77,12 @@ def _by_processor(trace: Trace) -> Grouping:
 
 
 def processor_name(info: RankInfo, hw_id: int) -> str:
-    """`SM 17`, `SE 1 CU 7` or `core 3`: what the hardware's number of a processor means on its target."""
+    """`SM 17`, `SE 1 CU 7` or `core 3`: the meaning of a processor's hardware number."""
     if info.target == "cuda":
         return f"SM {hw_id}"
     if info.target == "hip":
-        # Bits 8 to 15 of HW_ID, see platform/hip.h: CU in 4 bits, shader array in 1, shader engine in 3.
+        # Bits 8 to 15 of HW_ID, see platform/hip.h: CU in 4 bits, shader array in 1, shader engine
+        # in 3.
         return f"SE {hw_id >> 5 & 7} SA {hw_id >> 4 & 1} CU {hw_id & 15}"
     return f"core {hw_id}" if info.target == "cpu" else f"processor {hw_id}"
 
@@ -111,7 +116,8 @@ def _by_role(trace: Trace) -> Grouping:
     rows = trace.sql(
         f"""WITH spent AS (
                 SELECT rank, launch, block, warp,
-                    CASE WHEN contains(region, '/') THEN split_part(region, '/', 1) ELSE '{NO_ROLE}' END AS role,
+                    CASE WHEN contains(region, '/') THEN split_part(region, '/', 1)
+                        ELSE '{NO_ROLE}' END AS role,
                     sum(duration_ns) AS total_ns
                 FROM events GROUP BY rank, launch, block, warp, role)
             SELECT rank, launch, block, warp, arg_max(role, total_ns) AS role

@@ -1,4 +1,5 @@
-"""Bars that a run must clear, for CI: `load_balance<0.8` fails the run when its load balance is below 0.8.
+"""Bars that a run must clear, for CI: `load_balance<0.8` fails the run when its load balance is
+below 0.8.
 
     EXPRESSION = METRIC OPERATOR NUMBER [UNIT]
     OPERATOR   = <  <=  >  >=  ==
@@ -6,7 +7,8 @@
 
 An expression says what is NOT acceptable. It is parsed, never evaluated as code.
 
-Of a comparison (`kprof diff`) there is `slower`, or `slower>5%` for calls and launches that take over 5 % longer.
+Of a comparison (`kprof diff`) there is `slower`, or `slower>5%` for calls and launches that take
+over 5 % longer.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _OPERATORS: Final[dict[str, Callable[[float, float], bool]]] = {
 }
 _UNITS: Final = {"": 1.0, "%": 0.01, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _EXPRESSION: Final = re.compile(
-    r"^\s*([A-Za-z_][\w.]*)\s*(<=|>=|==|<|>)\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*(%|ns|us|ms|s)?\s*$"
+    r"^\s*([A-Za-z_][\w.]*)\s*(<=|>=|==|<|>)\s*"
+    r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*(%|ns|us|ms|s)?\s*$"
 )
 
 
@@ -57,7 +60,10 @@ class MissedBar:
 
 @dataclass(frozen=True)
 class _Metric:
-    """How a metric is read from a report; `table` is the table that it needs, for the refusal's sentence."""
+    """How a metric is read from a report.
+
+    `table` is the table that it needs, for the refusal's sentence.
+    """
 
     read: Callable[[Report], float]
     table: str
@@ -72,8 +78,8 @@ def metric_names() -> list[str]:
 def check_bars(report: Report, expressions: Sequence[str]) -> list[MissedBar]:
     """The expressions that hold, which is: the bars that the run misses.
 
-    Raises SelectionError for an expression that does not parse or an unknown metric, and ClockError when a
-    metric needs aligned clocks and they are not.
+    Raises SelectionError for an expression that does not parse or an unknown metric, and ClockError
+    when a metric needs aligned clocks and they are not.
     """
     parsed = [(expression, *_parse(expression)) for expression in expressions]
     missed = []
@@ -182,7 +188,8 @@ _METRICS: Final[dict[str, _Metric]] = {
 
 
 def check_diff(report: DiffReport, expressions: Sequence[str]) -> list[MissedBar]:
-    """The calls and launches that became slower, beyond noise, by more than an expression allows: mean or median.
+    """The calls and launches that became slower, beyond noise, by more than an expression allows:
+    mean or median.
 
     Raises SelectionError for an expression that is not `slower` or `slower>5%`.
     """

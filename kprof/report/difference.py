@@ -1,5 +1,5 @@
-"""The report of a comparison: what became slower or faster between two sides, in a terminal, as JSON and as
-HTML."""
+"""The report of a comparison: what became slower or faster between two sides, in a terminal, as
+JSON and as HTML."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _STYLES: Final = {
 
 @dataclass(frozen=True)
 class DiffReport:
-    """The table of `kprof.analysis.diff`, the sentence that sums it up, and what stands out on one side only."""
+    """The table of `kprof.analysis.diff`, the sentence that sums it up, and one-sided findings."""
 
     base: tuple[str, ...]
     candidate: tuple[str, ...]
@@ -101,7 +101,10 @@ def _verdict(table: pd.DataFrame) -> str:
 
 
 def _of_lengths(rows: dict[Any, dict[Any, Any]], level: str, kernel: str) -> str:
-    """The median where it changed; else what else did, which is then about some of the calls only."""
+    """The median where it changed.
+
+    Else what else did, which is then about some of the calls only.
+    """
     what = "A call" if level == CALL else f"A launch of {kernel}"
     if "median" in rows:
         return _sentence(rows["median"], what)
@@ -131,8 +134,10 @@ def _nothing_changed(table: pd.DataFrame) -> str:
     if len(unclear) and unclear["low_ns"].isna().any():
         base, candidate = unclear[["base_launches", "candidate_launches"]].min()
         first = (
-            f"Nothing can be said of {counted(int(base), 'call', 'calls')} against {int(candidate)}: it takes "
-            f"{analysis.MIN_LAUNCHES} a side, not counting a slow first one, to tell a change from chance; record more "
+            f"Nothing can be said of {counted(int(base), 'call', 'calls')} against "
+            f"{int(candidate)}: it takes "
+            f"{analysis.MIN_LAUNCHES} a side, not counting a slow first one, to tell a change "
+            "from chance; record more "
             "calls, or give several captures a side (--base, --cand)"
         )
         return "; ".join([first, *others]) + "."
@@ -167,13 +172,14 @@ def _kernel(row: dict[Any, Any]) -> str:
 def _sentence(row: dict[Any, Any], what: str) -> str:
     return (
         f"{what} is {row['verdict']} by {duration(abs(row['change_ns']))} "
-        f"({percent(abs(row['change_share']))}): {duration(row['base_ns'])} to {duration(row['candidate_ns'])}"
+        f"({percent(abs(row['change_share']))}): {duration(row['base_ns'])} to "
+        f"{duration(row['candidate_ns'])}"
     )
 
 
 def diff_to_json(report: DiffReport) -> bytes:
-    """{schema_version, base: [run], candidate: [run], verdict, causes: [sentence], counts: {bucket: rows},
-    rows: [row of `analysis.diff`]}."""
+    """{schema_version, base: [run], candidate: [run], verdict, causes: [sentence], counts: {bucket:
+    rows}, rows: [row of `analysis.diff`]}."""
     document = {
         "schema_version": DIFF_SCHEMA_VERSION,
         "base": report.base,
@@ -256,7 +262,10 @@ def _in_words(row: dict[Any, Any]) -> dict[str, str]:
 
 
 def write_diff_html(report: DiffReport, path: Path, *, force: bool = False) -> Path:
-    """Write the comparison as one offline page; raises OutputExistsError unless `force`, and ExportError."""
+    """Write the comparison as one offline page.
+
+    Raises OutputExistsError unless `force`, and ExportError.
+    """
     page = render(
         "diff.html.j2", report=report, rows=shown_rows(report, all_rows=True), shown=_SHOWN
     )

@@ -1,4 +1,5 @@
-"""The report and the comparison as Markdown: for the step summary of a GitHub workflow, or a comment.
+"""The report and the comparison as Markdown: for the step summary of a GitHub workflow, or a
+comment.
 
 Names come from captures, so every character that Markdown or HTML gives a meaning is escaped.
 """

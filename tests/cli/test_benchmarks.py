@@ -1,4 +1,7 @@
-"""The benchmarks that need no GPU still run, on very little; what they measure is no matter for a test."""
+"""The benchmarks that need no GPU still run, on very little.
+
+What they measure is no matter for a test.
+"""
 
 from __future__ import annotations
 

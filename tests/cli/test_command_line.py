@@ -29,7 +29,10 @@ JSON_COMMANDS = {
 
 
 def test_sums_are_numbers(kprof, small):
-    sql = "SELECT sum(duration_ns) AS total, avg(duration_ns) AS mean, 1.5::DECIMAL(4, 2) AS c FROM events"
+    sql = (
+        "SELECT sum(duration_ns) AS total, avg(duration_ns) AS mean, 1.5::DECIMAL(4, 2) AS c "
+        "FROM events"
+    )
     (row,) = json.loads(kprof("query", small, sql, "--json").out)["rows"]
     assert isinstance(row["total"], int)
     assert isinstance(row["mean"], float)

@@ -1,7 +1,8 @@
-"""A trace of the kind that people publish with hand-written profilers, from the file to every command.
+"""A trace of the kind that people publish with hand-written profilers, from the file to every
+command.
 
-The file is a Chrome trace: process = rank, thread = threadblock plus rank (so that no thread has the id of its
-process), times in raw ticks of 10 ns where the format wants microseconds, gzipped.
+The file is a Chrome trace: process = rank, thread = threadblock plus rank (so that no thread has
+the id of its process), times in raw ticks of 10 ns where the format wants microseconds, gzipped.
 """
 
 # Fixtures of conftest.py need no annotations here.
@@ -24,7 +25,10 @@ REGION(R_COMBINE, "combine-send", send)
 
 
 def rank_events(rank):
-    """Blocks b serve source b % 8 one token after the other; the heavy source has three times as many."""
+    """Blocks b serve source b % 8 one token after the other.
+
+    The heavy source has three times as many.
+    """
     first_tick = 7_000_000_000 + 1000 * rank
     for block in range(NUM_BLOCKS):
         tick = first_tick + block % 5

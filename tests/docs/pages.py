@@ -1,8 +1,9 @@
 """The documentation as tests follow it: its blocks of code, in order, written, run and compared.
 
-A fence says what it is. `title="name"` is a file; `console` holds commands; `text` behind them is what they print,
-among other things; `diff` is a patch of a file before it; `python` is run after the page's Python before it. A comment
-`<!-- needs: ... -->` right before a fence names what the machine must have for it.
+A fence says what it is. `title="name"` is a file; `console` holds commands; `text` behind them is
+what they print, among other things; `diff` is a patch of a file before it; `python` is run after
+the page's Python before it. A comment `<!-- needs: ... -->` right before a fence names what the
+machine must have for it.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def one_line(text: str) -> str:
 class Reader:
     """Someone who does what a page says, in an empty folder, with an environment of his own.
 
-    `has` says whether the machine has what a fence needs; what it has not is left out. With `one_core` all commands
-    share one core of the machine.
+    `has` says whether the machine has what a fence needs; what it has not is left out. With
+    `one_core` all commands share one core of the machine.
     """
 
     def __init__(self, folder: Path, has: Callable[[str], bool], *, one_core: bool = False) -> None:
@@ -121,7 +122,8 @@ def _first_core() -> str:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Little more than what a login gives: a home that nobody has used, and the commands of this Python.
+    """Little more than what a login gives: a home that nobody has used, and the commands of this
+    Python.
 
     The folder of shortcuts comes first on PATH.
     """

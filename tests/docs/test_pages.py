@@ -1,7 +1,8 @@
-"""Every page of the documentation, followed: its commands and its Python run, and what they print is what it says.
+"""Every page of the documentation, followed: its commands and its Python run, and what they print
+is what it says.
 
-own_kernel.md, triton.md and extending.md have tests of their own. What a machine of ours lacks is marked with `needs`
-and left out; its commands must exist with the options that the page gives them.
+own_kernel.md, triton.md and extending.md have tests of their own. What a machine of ours lacks is
+marked with `needs` and left out; its commands must exist with the options that the page gives them.
 """
 
 from __future__ import annotations

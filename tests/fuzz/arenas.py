@@ -9,10 +9,11 @@ swapped chunks, zeroed parts, garbage. Whatever it is, the decoder
   * decodes every chunk that nothing happened to as before,
   * counts a loss where it has fewer events than were written.
 
-What cannot be seen, and is left out of the last rule: records that are zero where a track may end (behind the last
-record of its last chunk, anywhere in a short track's, a reserved chunk as a whole), and records that read as an anchor
-of the cycle counter. Damage that leaves a plausible record (another time, another payload) costs no event. Where half
-of the chunks of a processor contradict the other half about its cycle counter, either half may be taken for damaged.
+What cannot be seen, and is left out of the last rule: records that are zero where a track may end
+(behind the last record of its last chunk, anywhere in a short track's, a reserved chunk as a
+whole), and records that read as an anchor of the cycle counter. Damage that leaves a plausible
+record (another time, another payload) costs no event. Where half of the chunks of a processor
+contradict the other half about its cycle counter, either half may be taken for damaged.
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ class Broken(AssertionError):
 
 @dataclass(frozen=True)
 class Sound:
-    """A well-formed arena, and its events: rows of COLUMNS with the chunk of each; payloads are unique."""
+    """A well-formed arena, and its events: rows of COLUMNS with the chunk of each.
+
+    Payloads are unique.
+    """
 
     handed: Handed
     image: np.ndarray

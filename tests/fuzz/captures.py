@@ -2,15 +2,16 @@
 
     python tests/fuzz/captures.py --minutes 30 --seed 7      (or --captures 2000)
 
-Takes small well-formed captures, damages one thing (see damage.py), and runs six commands on each, in one process that
-is watched and started again when it dies. Whatever the damage:
+Takes small well-formed captures, damages one thing (see damage.py), and runs six commands on each,
+in one process that is watched and started again when it dies. Whatever the damage:
 
     the exit code is 0, 1, 2 or 3; 1 comes with exactly one line on stderr, and never with one about a bug of kprof
     nothing that controls a terminal is printed
     no command takes --cpu-s more processor time than on the captures before the damage, nor waits for ever
     no file changes but the output, which is whole or not there; a file beside the capture is never shown
 
-Each failure is printed with the number of its capture: `--only NUMBER --seed SEED` makes it again and keeps it.
+Each failure is printed with the number of its capture: `--only NUMBER --seed SEED` makes it again
+and keeps it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 
 from damage import SECRET, damage, write_seeds
 
-# A command that takes that long by the clock waits for something that never comes: the machine may be loaded.
+# A command that takes that long by the clock waits for something that never comes: the machine may
+# be loaded.
 _HANG_S: Final = 900.0
 # One of so many commands runs as a process of its own, as users run it.
 _PROCESS_EVERY: Final = 150
@@ -125,7 +127,10 @@ def faults(run: Run, output: Path, most_cpu_s: float) -> Iterator[str]:
 
 
 class Worker:
-    """A process that runs command lines one after the other; started again after a hang or a crash."""
+    """A process that runs command lines one after the other.
+
+    Started again after a hang or a crash.
+    """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -172,7 +177,10 @@ def _line_within(stream: IO[bytes], seconds: float) -> bytes:
 
 
 def work() -> None:
-    """Run the command lines that stdin holds; what they print goes into files, so that C++ cannot get past it."""
+    """Run the command lines that stdin holds.
+
+    What they print goes into files, so that C++ cannot get past it.
+    """
     from kprof_cli.main import run
 
     answers = os.fdopen(os.dup(1), "wb")
@@ -245,7 +253,10 @@ class Fuzzer:
         self.tally = Tally()
 
     def _measure(self, output: Path) -> dict[str, float]:
-        """The most processor time of each command on captures before the damage; the first one pays for imports."""
+        """The most processor time of each command on captures before the damage.
+
+        The first one pays for imports.
+        """
         usual: dict[str, float] = {}
         for i in range(3):
             rng = random.Random(i)

@@ -180,7 +180,10 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def change_values(rng: random.Random, run: Path, _outside: Path) -> None:
-    """Other values of any type at one to three places of the manifest; or of the same type, which reach further."""
+    """Other values of any type at one to three places of the manifest.
+
+    Or of the same type, which reach further.
+    """
 
     def change(manifest: Any) -> None:
         for _ in range(rng.randint(1, 3)):

@@ -1,4 +1,7 @@
-"""A short run of the fuzzer for arenas, the same in every run; `python tests/fuzz/arenas.py` runs longer."""
+"""A short run of the fuzzer for arenas, the same in every run.
+
+`python tests/fuzz/arenas.py` runs longer.
+"""
 
 from __future__ import annotations
 

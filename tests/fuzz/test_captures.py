@@ -5,7 +5,8 @@ from __future__ import annotations
 import captures
 import pytest
 
-# By far more than any command takes: only what would go on for minutes counts here. The bar is in captures.py.
+# By far more than any command takes: only what would go on for minutes counts here. The bar is in
+# captures.py.
 FAR_TOO_LONG_CPU_S = 60.0
 
 

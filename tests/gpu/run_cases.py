@@ -1,4 +1,7 @@
-"""Runs the must-work cases of the all-to-all on this rank's GPU; started under torchrun by test_all_to_all_gpu.py."""
+"""Runs the must-work cases of the all-to-all on this rank's GPU.
+
+Started under torchrun by test_all_to_all_gpu.py.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,10 @@ def run_one_sided(group: Group, device: str) -> dict[str, int]:
 
 
 def run_free(group: Group, device: str, variant: str) -> int:
-    """A thousand calls back to back with no barrier, one rank slow; every result is looked at, on the device."""
+    """A thousand calls back to back with no barrier, one rank slow.
+
+    Every result is looked at, on the device.
+    """
     problem = Problem(8 * group.world_size, 3, 256, 8)
     plan = Plan(group, problem, variant=variant, device=device)
     cases = [

@@ -1,6 +1,7 @@
 """Recorded launches in CUDA graphs, and the same launches in a loop; test_graphs_gpu.py starts it.
 
-usage: run_graph_cases.py {counted,all_reduce} {eager,graph,streams,paused} NUM_REPLAYS REPLAYS_PER_FLUSH
+usage: run_graph_cases.py {counted,all_reduce} {eager,graph,streams,paused} NUM_REPLAYS
+REPLAYS_PER_FLUSH
 """
 
 from __future__ import annotations

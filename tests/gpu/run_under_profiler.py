@@ -1,8 +1,9 @@
-"""Runs a kernel of ours under the PyTorch profiler on every rank and keeps its trace in the capture.
+"""Runs a kernel of ours under the PyTorch profiler on every rank and keeps its trace in the
+capture.
 
 Started under `kprof record --nproc N` by test_torch_profiler_gpu.py, and on the CPU target by
-tests/kernels/test_torch_profiler.py. On the CPU there are no GPU kernels for the profiler to see: there a slice
-of its own around each launch stands for the kernel.
+tests/kernels/test_torch_profiler.py. On the CPU there are no GPU kernels for the profiler to see:
+there a slice of its own around each launch stands for the kernel.
 """
 
 from __future__ import annotations
@@ -57,7 +58,10 @@ def make_all_to_all(group: Group, device: str) -> Any:
 
 
 def make_all_reduce(group: Group, device: str) -> Any:
-    """A matrix product whose parts are summed over the ranks, as in a layer split over GPUs; waited for."""
+    """A matrix product whose parts are summed over the ranks, as in a layer split over GPUs.
+
+    Waited for.
+    """
     from instrumented_kernels.all_reduce import Plan
 
     plan = Plan(group, device=device)

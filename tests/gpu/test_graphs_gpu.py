@@ -39,7 +39,8 @@ def record(
 
 def by_launch(trace: Trace) -> list[tuple[object, ...]]:
     table = trace.frame(
-        "SELECT rank, kernel, ordinal, block, region, count(*) AS n FROM events GROUP BY ALL ORDER BY ALL"
+        "SELECT rank, kernel, ordinal, block, region, count(*) AS n FROM events GROUP BY ALL "
+        "ORDER BY ALL"
     )
     return [tuple(row) for row in table.itertuples(index=False)]
 

@@ -66,7 +66,8 @@ def test_kernel_of_the_readme_is_recorded(
     )
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     events = Trace.open(tmp_path / "run.kprof").frame(
-        "SELECT region, count(*) AS n, min(peer) AS peer, min(slot) AS slot FROM events GROUP BY region ORDER BY region"
+        "SELECT region, count(*) AS n, min(peer) AS peer, min(slot) AS slot FROM events GROUP BY "
+        "region ORDER BY region"
     )
     assert events["region"].tolist() == ["copy", "wait"]
     assert events["n"].tolist() == [NUM_WARPS, NUM_WARPS]

@@ -1,7 +1,8 @@
-"""Started under torchrun by test_all_to_all_calls.py: the same processes join several groups and call in each.
+"""Started under torchrun by test_all_to_all_calls.py: the same processes join several groups and
+call in each.
 
-Group 0 closes its plans; groups 1 and 2 are destroyed without, and their plans must not be taken for those of a later
-group.
+Group 0 closes its plans; groups 1 and 2 are destroyed without, and their plans must not be taken
+for those of a later group.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def call_in_new_group(number: int) -> int:
 def main() -> None:
     wrong = sum(call_in_new_group(number) for number in range(NUM_GROUPS))
     print(
-        f"{wrong} wrong values in {NUM_GROUPS} groups, {len(calls._plans)} plans of dead groups left"
+        f"{wrong} wrong values in {NUM_GROUPS} groups, {len(calls._plans)} plans of dead groups "
+        "left"
     )
 
 

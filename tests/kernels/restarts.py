@@ -1,7 +1,7 @@
 """A plain harness, as anybody might write one: no call of ours but all_to_all and all_reduce.
 
-It spawns ranks. In the same processes it starts one process group after the other on the same port, calls with another
-shape in each, and destroys it.
+It spawns ranks. In the same processes it starts one process group after the other on the same port,
+calls with another shape in each, and destroys it.
 
     python tests/kernels/restarts.py cpu 2
 """

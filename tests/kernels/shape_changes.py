@@ -1,6 +1,7 @@
 """Started under torchrun by test_groups.py: rank 1 changes the shape of its calls, rank 0 does not.
 
-Rank 0 has its plan and rank 1 must make a new one, so that each of them waits for the other in another place.
+Rank 0 has its plan and rank 1 must make a new one, so that each of them waits for the other in
+another place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The one call and its plans: made once, kept per group and shape, freed when the group is gone; the torch variant."""
+"""The one call and its plans: made once, kept per group and shape, freed when the group is gone.
+
+The torch variant.
+"""
 
 from __future__ import annotations
 

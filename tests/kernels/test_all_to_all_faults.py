@@ -1,4 +1,5 @@
-"""The rules of signals.h, each broken on purpose: what the all-to-all then does wrong is seen, so the rule is needed.
+"""The rules of signals.h, each broken on purpose: what the all-to-all then does wrong is seen, so
+the rule is needed.
 
 The missing fences are seen by ThreadSanitizer only (tests/native/test_sanitizers.py).
 """
@@ -24,7 +25,10 @@ NUM_CALLS = 12
 
 
 def rushing_inputs(rank: int, call: int) -> Inputs:
-    """Rank 1 is busy with itself; rank 0 has nothing in every other call, and is then a call ahead of rank 1."""
+    """Rank 1 is busy with itself.
+
+    Rank 0 has nothing in every other call, and is then a call ahead of rank 1.
+    """
     num_tokens = 0 if rank == 0 and call % 2 == 0 else RUSHED.max_tokens
     inputs = make_inputs(RUSHED, num_tokens, 100 * call + rank)
     of_rank_1 = torch.tensor([4, 5, 7], dtype=torch.int32).repeat(num_tokens, 1)
@@ -61,7 +65,10 @@ def test_with_one_buffer_a_call_receives_rows_of_the_next() -> None:
 
 
 def test_waiting_for_equal_epochs_misses_a_rank_that_is_a_call_ahead() -> None:
-    """Two buffers hide it: a flag of the same parity is two calls older or this one. So both rules are broken here."""
+    """Two buffers hide it: a flag of the same parity is two calls older or this one.
+
+    So both rules are broken here.
+    """
     with pytest.raises(PeerTimeoutError, match=r"waited 1\.0 s for rank"):
         rows_too_many(SINGLE_BUFFER, EQUAL)
 

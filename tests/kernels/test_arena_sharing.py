@@ -160,7 +160,8 @@ def test_a_chunk_is_handed_out_once_whatever_the_limit_was(
     counts = decoder.tally.counts
     assert lost(counts) == (0, 0, 0, 0)
     assert counts.recorded + counts.dropped == num_blocks * WARPS * sum(num_marks)
-    # 832 chunks are more than the first limit allows; where nothing fits any more, what fitted is there.
+    # 832 chunks are more than the first limit allows; where nothing fits any more, what fitted is
+    # there.
     assert (counts.dropped == 0) == (num_blocks == 32)
     assert counts.recorded >= abi.RECORDS_PER_CHUNK * early[0] * early[1]
 

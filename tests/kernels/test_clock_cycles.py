@@ -67,7 +67,8 @@ def test_both_clocks_agree_on_spans_over_ten_microseconds(tmp_path: Path, num_sp
     assert decoder.tally.counts.unknown_region == decoder.tally.counts.dropped == 0
     undisturbed = events[events["payload"] > 0]
     assert len(undisturbed) > num_spans / 2
-    # The two clocks are read one after the other at both ends: what lies between the readings is allowed, no more.
+    # The two clocks are read one after the other at both ends: what lies between the readings is
+    # allowed, no more.
     difference = undisturbed["duration_ns"] - undisturbed["payload"]
     assert np.abs(difference).median() <= 100
     assert (np.abs(difference) <= 1000).mean() > 0.9

@@ -1,6 +1,8 @@
-"""The two builds of a kernel source: which one a launch runs, when each is compiled, and that ranks may differ in it.
+"""The two builds of a kernel source: which one a launch runs, when each is compiled, and that ranks
+may differ in it.
 
-The CPU target has one build for both, so that these tests stand in for a GPU by compiling its two builds for the CPU.
+The CPU target has one build for both, so that these tests stand in for a GPU by compiling its two
+builds for the CPU.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Ranks that do not make the same calls: every call ends in the right values or in an error that says who did what.
+"""Ranks that do not make the same calls: every call ends in the right values or in an error that
+says who did what.
 
-On the CPU target a call has ended when it returns. `like_a_gpu` lets it return as on a GPU, before errors are raised.
+On the CPU target a call has ended when it returns. `like_a_gpu` lets it return as on a GPU, before
+errors are raised.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ def like_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def errors_of(calls: list[Callable[[KernelPlan], object]]) -> list[str]:
-    """Rank 0 makes calls[0] on an all-reduce plan, then rank 1 makes calls[1]; what each of them gets to read."""
+    """Rank 0 makes calls[0] on an all-reduce plan, then rank 1 makes calls[1].
+
+    What each of them gets to read.
+    """
 
     def work(group: ThreadGroup) -> str:
         plan = QUICK.plan(group)

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.amd
 
 def test_the_cost_of_a_pair_is_measured() -> None:
     cost = measure_probe_cost("cpu", measure_clock("cpu"))
-    # Two readings of the clock and a record: not free, and far from a microsecond unless the machine is.
+    # Two readings of the clock and a record: not free, and far from a microsecond unless the
+    # machine is.
     assert 5 < cost.pair_ns < 20_000
     assert 0 < cost.empty_span_ns < cost.pair_ns
     assert cost.num_tracks == 1 or not IS_CPU_TARGET

@@ -135,7 +135,8 @@ def test_what_is_recorded(tmp_path: Path) -> None:
         recorder.close()
     trace = Trace.open(tmp_path / "run.kprof")
     rows = trace.frame(
-        "SELECT region, count(*) AS n, count(DISTINCT warp) AS warps, sum(slot) AS slots FROM events GROUP BY ALL"
+        "SELECT region, count(*) AS n, count(DISTINCT warp) AS warps, sum(slot) AS slots FROM "
+        "events GROUP BY ALL"
     )
     found = {row.region: (row.n, row.warps, row.slots) for row in rows.itertuples()}
     num_chunks, num_blocks = 2048 // 256, 2
@@ -144,7 +145,8 @@ def test_what_is_recorded(tmp_path: Path) -> None:
     assert found["load-tokens"] == (num_blocks * num_chunks, 1, total)
     assert found["wait-weights"] == found["multiply"] == (num_blocks * num_chunks, 1, total)
     flows = trace.frame(
-        "SELECT send_region, wait_region, count(*) AS n, bool_and(send_block = wait_block) AS same, "
+        "SELECT send_region, wait_region, count(*) AS n, bool_and(send_block = wait_block) AS "
+        "same, "
         "bool_and(wait_end_ns >= send_start_ns) AS later FROM flows GROUP BY ALL"
     )
     joined = {(row.send_region, row.wait_region): row.n for row in flows.itertuples()}

@@ -143,7 +143,8 @@ with session(Path(sys.argv[1])) as directory:
 
 
 def test_a_handler_of_the_profiler_keeps_each_of_its_traces(tmp_path: Path) -> None:
-    # In a process of its own: where warnings are errors, a warning of PyTorch's profiler crashes it.
+    # In a process of its own: where warnings are errors, a warning of PyTorch's profiler crashes
+    # it.
     output = tmp_path / "run.kprof"
     done = subprocess.run(
         [sys.executable, "-c", HANDLER, str(output)], capture_output=True, text=True, check=False

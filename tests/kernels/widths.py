@@ -1,6 +1,8 @@
-"""Warp widths that the kernel tests run with: the CPU target's, or the one of the machine code that runs in its place.
+"""Warp widths that the kernel tests run with: the CPU target's, or the one of the machine code that
+runs in its place.
 
-`make amd-test` builds gfx942 code for what these tests build for the CPU target, and says how wide its warps are.
+`make amd-test` builds gfx942 code for what these tests build for the CPU target, and says how wide
+its warps are.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ def machine_code(target: Target) -> dict[str, list[str]]:
     """Instructions by kernel, without the functions that it calls, for the default architecture."""
     require(target)
     functions = disassemble(build_device_code(ALL_REDUCE / "kernel.hip", options(target)), target)
-    # A kernel's own copy of a function that it calls has both names, with a dollar sign between them.
+    # A kernel's own copy of a function that it calls has both names, with a dollar sign between
+    # them.
     return {
         name: body for name, body in functions.items() if "all_reduce" in name and "$" not in name
     }

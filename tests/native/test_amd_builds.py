@@ -16,7 +16,8 @@ from kprof.devices.targets import Target
 
 pytestmark = pytest.mark.native
 
-# A span around loads that each lane makes for itself, and around one that is the same for all lanes.
+# A span around loads that each lane makes for itself, and around one that is the same for all
+# lanes.
 COMPLETE = """
 #include <kprof/kprof.h>
 #define KPROF_REGIONS "regions.h"
@@ -33,7 +34,8 @@ __global__ void probe(const float* __restrict__ all, const float* __restrict__ o
 """
 PEER_MEMORY = PINGPONG.parent / "peer_memory.hip"
 
-# A HIP runtime that refuses what the environment names, and writes down the flags that it is asked for.
+# A HIP runtime that refuses what the environment names, and writes down the flags that it is asked
+# for.
 RUNTIME = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,7 +135,10 @@ def test_a_track_says_on_which_compute_unit_it_ran(
 def test_a_complete_region_ends_when_vector_and_scalar_loads_have_arrived(
     arch: str, tmp_path: Path
 ) -> None:
-    """Vector memory counts in vmcnt; a load that is the same for all lanes is scalar and counts in lgkmcnt."""
+    """Vector memory counts in vmcnt.
+
+    A load that is the same for all lanes is scalar and counts in lgkmcnt.
+    """
     require(Target.HIP)
     require_arch(arch)
     (tmp_path / "probe.hip").write_text(COMPLETE)

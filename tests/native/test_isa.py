@@ -1,6 +1,7 @@
 """What the compilers make of the device API: nothing is run, the machine code is read.
 
-gfx942 needs clang-19 with the HIP headers, sm_90 needs nvcc and nvdisasm; without them the tests are skipped by name.
+gfx942 needs clang-19 with the HIP headers, sm_90 needs nvcc and nvdisasm; without them the tests
+are skipped by name.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ pytestmark = pytest.mark.native
 ALL_TO_ALL = Path(__file__).parents[2] / "instrumented_kernels" / "all_to_all"
 DEVICE_DIR = ALL_TO_ALL.parent / "device"
 PINGPONG = Path(__file__).parents[2] / "kprof" / "kernels" / "clock_pingpong.hip"
-# dispatch_send, 2 dispatch_recv, expert, 3 combine_send, 2 combine_recv; 6 of rank_flags; pipelined,
-# gather_expert_rows, count_call
+# dispatch_send, 2 dispatch_recv, expert, 3 combine_send, 2 combine_recv; 6 of rank_flags;
+# pipelined, gather_expert_rows, count_call
 NUM_KERNELS = 18
 # A store that all GPUs of the host see: a flag.
 SYSTEM_STORE = re.compile(r"(flat|global)_store_dword(x2)? .*sc0 sc1")
@@ -212,8 +213,8 @@ def test_amd_reads_the_clock_twice_per_event_and_needs_no_scratch(tmp_path: Path
     require(Target.HIP)
     without = only_kernel(disassemble(probe(tmp_path, Target.HIP, 0), Target.HIP))
     with_site = only_kernel(disassemble(probe(tmp_path, Target.HIP, 1), Target.HIP))
-    # A header for a reserved chunk, one for a claimed one, and one more where the refill is inlined. Each reads the
-    # clock once.
+    # A header for a reserved chunk, one for a claimed one, and one more where the refill is
+    # inlined. Each reads the clock once.
     headers = count(without, r"^s_memtime")
     assert headers == 2
     assert count(with_site, r"^s_memtime") == 3
@@ -224,7 +225,10 @@ def test_amd_reads_the_clock_twice_per_event_and_needs_no_scratch(tmp_path: Path
 
 @pytest.mark.parametrize("arch", HIP_ARCHS)
 def test_amd_hot_path_is_one_sixteen_byte_store_without_atomic(tmp_path: Path, arch: str) -> None:
-    """The first branch behind the store of the record is the only one; where it is taken, the next event begins."""
+    """The first branch behind the store of the record is the only one.
+
+    Where it is taken, the next event begins.
+    """
     require(Target.HIP)
     require_arch(arch)
     instructions = listing(probe(tmp_path, Target.HIP, 1, arch=arch))
@@ -266,7 +270,10 @@ def largest_loop(instructions: list[tuple[int, str, str]]) -> tuple[int, int]:
 
 
 def branch_target(address: int, operands: str) -> int:
-    """Branches count in words from the next instruction; the operand is an unsigned 16-bit number."""
+    """Branches count in words from the next instruction.
+
+    The operand is an unsigned 16-bit number.
+    """
     words = int(operands.split()[0])
     return address + 4 + 4 * (words - 0x10000 if words >= 0x8000 else words)
 
@@ -301,7 +308,8 @@ def test_nvidia_refill_is_one_function_for_all_events_of_a_kernel(tmp_path: Path
     assert len(refills) == 1
     assert count(refills[0], r"\bATOMG") > 0
     kernel = only_kernel(called)
-    # The other call claims the first chunk of a track where none was reserved: the way in is straight.
+    # The other call claims the first chunk of a track where none was reserved: the way in is
+    # straight.
     assert count(kernel, r"^CALL") == 2
     assert count(kernel, r"\bATOMG") == 0
     inlined = probe(tmp_path, Target.CUDA, 1, ("KPROF_INLINE_REFILL", "1"))
@@ -326,7 +334,8 @@ def test_all_to_all_spills_nothing_to_memory_on_amd() -> None:
         assert len(values) == NUM_KERNELS
         assert not any(values), key
     vgprs = [int(value) for value in re.findall(r"\.vgpr_count:\s+(\d+)", notes)]
-    # 512 registers per SIMD lane, four SIMDs: 16 waves per CU, the two blocks of eight that a plan takes by default.
+    # 512 registers per SIMD lane, four SIMDs: 16 waves per CU, the two blocks of eight that a plan
+    # takes by default.
     assert max(vgprs) <= 128
 
 

@@ -67,7 +67,8 @@ def test_spills_nothing_to_memory_on_nvidia(source: str, enabled: str) -> None:
     usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     stacks = re.findall(r"Function \w+:\s+REG:\d+ STACK:(\d+)", usage)
     assert len(stacks) == SOURCES[source][1]
-    # What is recorded calls a function of kprof now and then, for which a kernel may keep a few registers.
+    # What is recorded calls a function of kprof now and then, for which a kernel may keep a few
+    # registers.
     assert max(map(int, stacks)) <= (8 if enabled == "1" else 0)
 
 

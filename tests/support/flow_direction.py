@@ -2,8 +2,8 @@
 
     python tests/support/flow_direction.py [CAPTURE...]
 
-exports captures, by default all of traces/, whole and in both formats, and prints how many of their flows the trace
-processor turned around. Exit code 1 when there is one.
+exports captures, by default all of traces/, whole and in both formats, and prints how many of their
+flows the trace processor turned around. Exit code 1 when there is one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Synthetic runs of an all-to-all with a cause of stalls planted in them: to test what the analyses say.
+"""Synthetic runs of an all-to-all with a cause of stalls planted in them: to test what the analyses
+say.
 
-A small discrete simulation, not a recording: ranks send tokens to each other, block b receives from source b %
-ranks, works on what arrived and reduces. All times are simulated nanoseconds, so the true cause is known.
+A small discrete simulation, not a recording: ranks send tokens to each other, block b receives from
+source b % ranks, works on what arrived and reduces. All times are simulated nanoseconds, so the
+true cause is known.
 
     trace = simulate(Plant(num_ranks=8, tokens_of={3: 3.0}))      # rank 3 sends three times the tokens
 """
@@ -37,7 +39,10 @@ FLOW(R_SEND, R_WAIT_TOKEN)
 
 @dataclass(frozen=True)
 class Plant:
-    """A run and what is wrong with it; with the defaults nothing is. Factors are relative, times in ns."""
+    """A run and what is wrong with it; with the defaults nothing is.
+
+    Factors are relative, times in ns.
+    """
 
     num_ranks: int = 8
     num_blocks: int = 16
@@ -130,7 +135,10 @@ class _Simulation:
         return np.maximum(0, np.rint(mean).astype(int) + spread)
 
     def _send(self, counts: np.ndarray) -> dict[tuple[int, int, int], int]:
-        """Every rank deals its tokens out over its blocks, destinations interleaved; returns arrival times."""
+        """Every rank deals its tokens out over its blocks, destinations interleaved.
+
+        Returns arrival times.
+        """
         plant = self.plant
         arrivals = {}
         blocks = len(self._active_blocks())
@@ -173,7 +181,10 @@ class _Simulation:
                     lock_free = self._locked_add(rank, block, lock_free)
 
     def _assignments(self, rank: int, counts: np.ndarray) -> dict[int, list[tuple[int, int]]]:
-        """Block b serves source b % ranks; in rank order every block takes its share of every source."""
+        """Block b serves source b % ranks.
+
+        In rank order every block takes its share of every source.
+        """
         plant = self.plant
         blocks = self._active_blocks()
         items: dict[int, list[tuple[int, int]]] = {block: [] for block in blocks}

@@ -1,4 +1,5 @@
-"""Hand-made traces: for tests of analyses and exporters, and for trying a question before there is a recording.
+"""Hand-made traces: for tests of analyses and exporters, and for trying a question before there is
+a recording.
 
 build = TraceBuilder(REGIONS_TEXT, num_ranks=2)
 build.span(rank=0, block=3, region="dispatch/send", start_ns=100, duration_ns=50, peer=1, slot=7)
@@ -76,7 +77,10 @@ class TraceBuilder:
         flags: int = 0,
         **fields: int,
     ) -> None:
-        """Add one record; `fields` are payload fields by name. Marks and values are spans of duration 0."""
+        """Add one record; `fields` are payload fields by name.
+
+        Marks and values are spans of duration 0.
+        """
         declared = self.regions.by_name(region)
         self._rows.append(
             {

@@ -15,9 +15,11 @@ _LOOK_EVERY_S = 0.02
 
 
 class Recording:
-    """Starts a command whose workload writes a line with its pid into `fifo` when it has come to its point.
+    """Starts a command whose workload writes a line with its pid into `fifo` when it has come to
+    its point.
 
-    Nothing here waits for a process that has ended: a workload that fails gives its own words, not a timeout.
+    Nothing here waits for a process that has ended: a workload that fails gives its own words, not
+    a timeout.
     """
 
     def __init__(
@@ -27,7 +29,8 @@ class Recording:
         self.unfinished = folder / "run.kprof.unfinished"
         fifo = folder / "fifo"
         os.mkfifo(fifo)
-        # Open for reading and writing: opening does not wait, and the end of one writer is no end of the file.
+        # Open for reading and writing: opening does not wait, and the end of one writer is no end
+        # of the file.
         self._ready = os.fdopen(os.open(fifo, os.O_RDWR), "rb", buffering=0)
         self._ranks: list[int] = []
         # A file, not a pipe: ranks that outlive kprof would keep a pipe open.

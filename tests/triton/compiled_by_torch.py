@@ -1,4 +1,5 @@
-"""A workload of torch.compile, which knows nothing of kprof: an activation, and on a GPU a softmax as well.
+"""A workload of torch.compile, which knows nothing of kprof: an activation, and on a GPU a softmax
+as well.
 
 With TRITON_INTERPRET=1 Inductor makes Triton kernels for the CPU, and the interpreter runs them.
 """
@@ -17,7 +18,10 @@ SHAPE = (64, 100) if IS_INTERPRETED else (4096, 1000)
 
 
 def on_the_cpu() -> None:
-    """Inductor asks Triton for a driver, only to name the files of its cache; there is none for the CPU."""
+    """Inductor asks Triton for a driver, only to name the files of its cache.
+
+    There is none for the CPU.
+    """
     config.cpu_backend = "triton"
     config.compile_threads = 1
     torch.utils._triton.triton_hash_with_backend = lambda: "interpreted"

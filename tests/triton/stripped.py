@@ -13,9 +13,11 @@ import triton
 
 
 def without_kprof(kernel: Any) -> Any:
-    """The kernel, and the kernels that it hands its track to, without calls of kprof.triton and without a track.
+    """The kernel, and the kernels that it hands its track to, without calls of kprof.triton and
+    without a track.
 
-    Parameters other than the track stay where they are, so that the machine code finds its arguments alike.
+    Parameters other than the track stay where they are, so that the machine code finds its
+    arguments alike.
     """
     function = kernel.fn
     tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]

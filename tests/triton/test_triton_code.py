@@ -183,7 +183,10 @@ def test_kernels_of_the_benchmark_compile(scheme: str) -> None:
 
 
 def test_partitions_of_a_gluon_kernel_wait_for_themselves_only() -> None:
-    """A track takes its next chunk behind a barrier. One of the whole program would wait for the other partition."""
+    """A track takes its next chunk behind a barrier.
+
+    One of the whole program would wait for the other partition.
+    """
     require_nvdisasm()
     import gluon_kernels
 
@@ -203,7 +206,10 @@ def test_partitions_of_a_gluon_kernel_wait_for_themselves_only() -> None:
 
 @pytest.mark.parametrize("in_loop", [False, True])
 def test_the_matmul_whose_warps_have_roles_keeps_them_apart(in_loop: bool) -> None:
-    """A header for each role's track, and per event a record and the next header; no register is spilled."""
+    """A header for each role's track, and per event a record and the next header.
+
+    No register is spilled.
+    """
     require_nvdisasm()
     from instrumented_kernels.triton_matmul.call import NUM_WARPS, TILE, descriptor
     from instrumented_kernels.triton_matmul.kernels import persistent_matmul, regions

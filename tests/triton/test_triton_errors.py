@@ -24,26 +24,35 @@ from kprof.triton.versions import check_version  # noqa: E402
 LAUNCH = LaunchBuffer(1 << 40, 5, 100, 1, 64, 32, 32)
 
 SENTENCES = {
-    "too_many_numbers": "stop() of region 'wait' takes one number for each of its payload fields (peer, slot) "
+    "too_many_numbers": "stop() of region 'wait' takes one number for each of its payload fields "
+    "(peer, slot) "
     "and was given 3 by position",
-    "a_field_is_missing": "stop() of region 'wait' takes one number for each of its payload fields (peer, slot) "
+    "a_field_is_missing": "stop() of region 'wait' takes one number for each of its payload "
+    "fields (peer, slot) "
     "and was given peer",
     "a_field_of_another_name": "(peer, slot) and was given 1 by position, slott",
-    "a_constant_that_does_not_fit": "256 does not fit field 'peer' of region 'wait', which holds 0 to 254; "
+    "a_constant_that_does_not_fit": "256 does not fit field 'peer' of region 'wait', which holds "
+    "0 to 254; "
     "give the field more bits",
-    "a_tensor_as_payload": "field 'peer' of region 'wait' takes one integer per program, not a tensor",
+    "a_tensor_as_payload": "field 'peer' of region 'wait' takes one integer per program, not a "
+    "tensor",
     "a_float_as_payload": "field 'peer' of region 'wait' takes one integer per program, not fp32",
     "a_mark_as_span": "stop() records a span, and region 'done' is a mark",
     "a_span_as_value": "value() records a value, and region 'wait' is a span",
-    "a_region_of_other_regions": "region 'foreign' is not among the regions that kprof.triton.buffer() was given",
-    "a_number_as_region": "mark() takes a region that Regions.define() returned or that a region file declares, "
+    "a_region_of_other_regions": "region 'foreign' is not among the regions that "
+    "kprof.triton.buffer() was given",
+    "a_number_as_region": "mark() takes a region that Regions.define() returned or that a region "
+    "file declares, "
     "not int",
     "no_track": "mark() takes the track that open_track() returned, not",
     "no_moment": "stop() of region 'wait' takes the moment that start() returned",
-    "a_track_that_is_not_kept": "It is the track that the next event needs: write `track = ...mark(track, ...)`",
-    "a_track_in_a_loop": "open_track() stands in a loop, where every turn would write over the track of the turn "
+    "a_track_that_is_not_kept": "It is the track that the next event needs: write `track = "
+    "...mark(track, ...)`",
+    "a_track_in_a_loop": "open_track() stands in a loop, where every turn would write over the "
+    "track of the turn "
     "before; open the track before the loop",
-    "a_track_of_another_partition": "mark() was given a track of another partition, which writes to it as well; "
+    "a_track_of_another_partition": "mark() was given a track of another partition, which writes "
+    "to it as well; "
     "open a track in every partition",
 }
 

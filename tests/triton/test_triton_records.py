@@ -77,7 +77,8 @@ def test_what_finds_no_room_is_counted_by_region(recorded: Callable[[str], Trace
 
 def test_every_call_writes_what_it_says(recorded: Callable[[str], Trace]) -> None:
     events = recorded("calls").frame(
-        "SELECT region, kind, payload, flags, duration_ns FROM events WHERE block = 1 ORDER BY start_ns, region"
+        "SELECT region, kind, payload, flags, duration_ns FROM events WHERE block = 1 ORDER BY "
+        "start_ns, region"
     )
     clamped = 255 | 0xFFFFFF << 8
     assert sorted(zip(events["region"], events["kind"], events["payload"], strict=True)) == [
@@ -102,8 +103,8 @@ def test_runs_of_a_tuner_are_not_recorded(recorded: Callable[[str], Trace]) -> N
 
 
 def test_spans_are_put_into_kernels_of_others(recorded: Callable[[str], Trace]) -> None:
-    """A matmul of 2 x 2 programs with two steps each: by call, by line, and by lines; a tuned kernel
-    of 4 programs; 5 programs as a whole, of which three return early."""
+    """A matmul of 2 x 2 programs with two steps each: by call, by line, and by lines; a tuned
+    kernel of 4 programs; 5 programs as a whole, of which three return early."""
     trace = recorded("instrumented")
     counts = trace.frame("SELECT region, count(*) AS n FROM events GROUP BY 1 ORDER BY 1")
     assert dict(zip(counts["region"], counts["n"], strict=True)) == {

@@ -195,7 +195,10 @@ def test_no_transfer_time_is_predicted() -> None:
 
 
 def test_arrival_order_on_paper() -> None:
-    """rank 1 waits for slot 0, there at 100, then slot 1, there since 10; 40 ns of work with each."""
+    """rank 1 waits for slot 0, there at 100, then slot 1, there since 10.
+
+    40 ns of work with each.
+    """
     build = TraceBuilder(REGIONS, 2)
     build.span(rank=0, block=0, region="send", start_ns=0, duration_ns=10, peer=1, slot=1)
     build.span(rank=0, block=1, region="work", start_ns=0, duration_ns=90)
@@ -264,7 +267,10 @@ def test_the_typical_call_is_of_median_length() -> None:
 
 
 def test_a_wait_released_within_its_send_follows_it() -> None:
-    """Rank 1 is late by 600 ns; its send ends (the clock is read) after rank 0 has seen the flag."""
+    """Rank 1 is late by 600 ns.
+
+    Its send ends (the clock is read) after rank 0 has seen the flag.
+    """
     build = TraceBuilder(REGIONS, 3)
     for rank, late in ((0, 0), (1, 600), (2, 0)):
         at = 100 + late
@@ -285,12 +291,14 @@ def test_a_wait_released_within_its_send_follows_it() -> None:
     table = analysis.what_if(Summary.of(build.trace())).set_index(["scenario", "rank"])
     fixed = table.loc[("rank at the median", 1)]
     assert fixed["measured_ns"] == 760
-    # Rank 1 would have sent at 100, seen at 120: when all sends are over, at 150, a look at the flag (5 ns) is enough.
+    # Rank 1 would have sent at 100, seen at 120: when all sends are over, at 150, a look at the
+    # flag (5 ns) is enough.
     assert fixed["predicted_ns"] == 155
 
 
 def trace_with_a_circle() -> Trace:
-    """Rank 1 leaves its last barrier before rank 0 enters it, and rank 0 enters it after data that rank 1 sends later.
+    """Rank 1 leaves its last barrier before rank 0 enters it, and rank 0 enters it after data that
+    rank 1 sends later.
 
     Damaged records say such things.
     """

@@ -23,7 +23,10 @@ FLOW(R_SEND, R_WAIT)
 
 
 def two_launches() -> Trace:
-    """Rank 0 works 60 then waits 40; rank 1 works 100. Then, from 1000 on, both work 50 of 100 and 80 of 100."""
+    """Rank 0 works 60 then waits 40; rank 1 works 100.
+
+    Then, from 1000 on, both work 50 of 100 and 80 of 100.
+    """
     build = TraceBuilder(REGIONS, 2)
     build.launch(1, "kernel")
     build.span(rank=0, region="work", start_ns=0, duration_ns=60)

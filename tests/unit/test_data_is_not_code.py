@@ -13,7 +13,8 @@ SOURCES = sorted(
     for folder in ("kprof", "cli", "instrumented_kernels")
     for file in (ROOT / folder).rglob("*.py")
 )
-# Rewrites a Triton kernel whose module the process has imported: its own source, and nothing that comes from a capture.
+# Rewrites a Triton kernel whose module the process has imported: its own source, and nothing that
+# comes from a capture.
 ALLOWED = {str(ROOT / "kprof" / "triton" / "instrument.py"): ["exec()", "compile()"]}
 EVALUATING_CALLS = {"eval", "exec", "compile", "__import__"}
 EVALUATING_MODULES = {"pickle", "marshal", "shelve", "dill", "joblib", "yaml"}

@@ -105,7 +105,8 @@ def test_data_that_was_there_before_its_wait_does_not_come_later_than_that() -> 
     assert_exact(replay)
     first = np.flatnonzero(replay.graph.spans.slot == 0)
     ends = replay.span_ends(Edit(travel=Change(first, np.full(len(first), 1000.0))))
-    # The data of the second one takes 1000 ns, as seen on this link, or what was left of the time it had: 620.
+    # The data of the second one takes 1000 ns, as seen on this link, or what was left of the time
+    # it had: 620.
     assert ends.max() == 1120
 
 
@@ -130,7 +131,8 @@ def test_one_rank_without_flows_or_waits() -> None:
 
 
 def trace_with_a_circle() -> Trace:
-    """Rank 1 leaves its last barrier before rank 0 enters it, and rank 0 enters it after data that rank 1 sends later.
+    """Rank 1 leaves its last barrier before rank 0 enters it, and rank 0 enters it after data that
+    rank 1 sends later.
 
     Damaged records say such things.
     """

@@ -55,7 +55,8 @@ GPU, CPU = frozenset({"cuda"}), frozenset({"cpu"})
         ),
         (
             {"kind": FindingKind.SLOW_TRANSFER, "links": ((1, 4), (3, 4))},
-            "Data from ranks 1, 3 to rank 4 travels 3.0x as long as elsewhere: costs 12 % of the run",
+            "Data from ranks 1, 3 to rank 4 travels 3.0x as long as elsewhere: costs 12 % of the "
+            "run",
         ),
         (
             {"kind": FindingKind.SLOW_TRANSFER, "links": ((0, 2), (0, 3), (1, 2), (1, 3))},

@@ -149,7 +149,8 @@ def test_the_trace_processor_reads_the_same_slices_and_flows(
     assert loaded.import_errors() == []
     first_ns = trace.window_ns()[0] - 1000
     assert loaded.rows(
-        "SELECT name, ts, dur FROM slice WHERE category IN ('send', 'wait') AND name <> 'released' ORDER BY ts"
+        "SELECT name, ts, dur FROM slice WHERE category IN ('send', 'wait') AND name <> "
+        "'released' ORDER BY ts"
     ) == [
         tuple(row)
         for row in trace.frame(

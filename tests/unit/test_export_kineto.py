@@ -149,7 +149,8 @@ def test_blocks_lie_under_the_kernels_that_ran_them(tmp_path: Path, processor: P
         for block in range(3)
         for _ in range(NUM_LAUNCHES)
     ]
-    # The kernel encloses the launch by 900 + 700 ns: no offset can be known better than half of that.
+    # The kernel encloses the launch by 900 + 700 ns: no offset can be known better than half of
+    # that.
     assert bound_of(summary.notices) == 800
     assert (
         loaded.value("SELECT count(*) FROM slice WHERE name = 'cudaLaunchKernel'")

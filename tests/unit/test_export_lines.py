@@ -1,4 +1,5 @@
-"""What stands beside the spans in a pftrace: marks, counters, launches, findings, and spans that never ended.
+"""What stands beside the spans in a pftrace: marks, counters, launches, findings, and spans that
+never ended.
 
 Times in the questions are relative to the first event of the trace.
 """
@@ -151,7 +152,8 @@ def test_findings_are_slices_above_the_blocks(tmp_path: Path, processor: Process
         == 100
     )
     assert loaded.rows(
-        "SELECT key, display_value FROM args WHERE key IN ('debug.remedy', 'debug.cost_ns') ORDER BY key"
+        "SELECT key, display_value FROM args WHERE key IN ('debug.remedy', 'debug.cost_ns') ORDER "
+        "BY key"
     ) == [
         ("debug.cost_ns", "300"),
         ("debug.remedy", "spread them"),

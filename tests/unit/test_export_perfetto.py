@@ -71,7 +71,8 @@ def test_ranks_are_processes_and_blocks_and_warps_are_tracks_below(
     build.span(rank=0, block=2, region="dispatch/copy", start_ns=6, duration_ns=3)
     loaded = load(build.trace(), tmp_path, processor)
     assert loaded.rows(
-        f"SELECT rank, block, warp, ts, dur, name FROM ({SLICES}) WHERE category <> 'launch' ORDER BY ts"
+        f"SELECT rank, block, warp, ts, dur, name FROM ({SLICES}) WHERE category <> 'launch' "
+        "ORDER BY ts"
     ) == [
         ("Rank 1 (host0, device 1)", "block 10", "warp 1", 0, 1, "dispatch/copy"),
         ("Rank 0 (host0, device 0)", "block 2", "", 1, 3, "dispatch/copy"),
@@ -203,7 +204,8 @@ def test_a_lane_has_the_name_of_its_track(tmp_path: Path, processor: Processor) 
     trace = one_track([("block", 0, 60), ("dispatch/copy", 30, 60), ("dispatch/send", 40, 60)])
     loaded = load(trace, tmp_path, processor)
     assert loaded.rows(
-        "SELECT s.name, t.name FROM slice s JOIN track t ON t.id = s.track_id WHERE s.category <> 'launch' ORDER BY ts"
+        "SELECT s.name, t.name FROM slice s JOIN track t ON t.id = s.track_id WHERE s.category <> "
+        "'launch' ORDER BY ts"
     ) == [("block", "block 0"), ("dispatch/copy", "block 0"), ("dispatch/send", "block 0")]
     assert (
         loaded.value("SELECT count(DISTINCT track_id) FROM slice WHERE category <> 'launch'") == 3

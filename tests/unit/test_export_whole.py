@@ -1,7 +1,8 @@
-"""Everything at once: the trace processor's SQL over a large, awkward trace against the Trace itself.
+"""Everything at once: the trace processor's SQL over a large, awkward trace against the Trace
+itself.
 
-8 ranks x 304 blocks x 4 warps, rows in no order, times beyond 4 GiB of nanoseconds; on the tracks spans that nest,
-overlap, touch, have no length, or never end; names in several scripts.
+8 ranks x 304 blocks x 4 warps, rows in no order, times beyond 4 GiB of nanoseconds; on the tracks
+spans that nest, overlap, touch, have no length, or never end; names in several scripts.
 """
 
 from __future__ import annotations

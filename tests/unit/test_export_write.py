@@ -35,7 +35,10 @@ def small_trace(num_spans: int = 3) -> Trace:
 
 
 def slices(path: Path) -> list[tuple[str, int, int, dict[str, int]]]:
-    """Name, start, duration and arguments of all slices but launches; spans of one track do not nest here."""
+    """Name, start, duration and arguments of all slices but launches.
+
+    Spans of one track do not nest here.
+    """
     packets = TraceProto.FromString(path.read_bytes()).packet
     names = {entry.iid: entry.name for entry in packets[0].interned_data.event_names}
     args = {entry.iid: entry.name for entry in packets[0].interned_data.debug_annotation_names}

@@ -1,4 +1,7 @@
-"""The recipes of docs/extending.md, followed once each; kernels: tests/kernels/test_third_kernel.py."""
+"""The recipes of docs/extending.md, followed once each.
+
+Kernels: tests/kernels/test_third_kernel.py.
+"""
 
 from __future__ import annotations
 

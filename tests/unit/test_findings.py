@@ -358,7 +358,8 @@ def relabelled(trace: Trace, ranks: dict[int, int], blocks: dict[int, int]) -> T
     columns = {name: name for name in event_schema().names} | {
         "rank": renamed("rank", ranks),
         "block": renamed("block", blocks),
-        "payload": f"CASE WHEN region IN ({has_peer}) THEN (payload >> 8 << 8) | {peer} ELSE payload END",
+        "payload": f"CASE WHEN region IN ({has_peer}) THEN (payload >> 8 << 8) | {peer} ELSE "
+        "payload END",
     }
     chosen = ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
     table = trace.sql(f"SELECT {chosen} FROM raw_events ORDER BY ALL").cast(event_schema())

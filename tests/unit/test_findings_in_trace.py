@@ -201,7 +201,8 @@ def test_a_page_holds_its_trace_and_a_link_for_every_finding_in_it(
     loaded = processor(file)
     assert loaded.import_errors() == []
     num_events = loaded.value(
-        "SELECT count(*) FROM slice WHERE category NOT IN ('launch', 'finding') AND name <> 'released'"
+        "SELECT count(*) FROM slice WHERE category NOT IN ('launch', 'finding') AND name <> "
+        "'released'"
     )
     assert num_events == trace.num_events()
     placed = [finding.id for finding in report.findings if finding.where_ns is not None]

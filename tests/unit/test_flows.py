@@ -29,7 +29,10 @@ FLOW(R_SEND_FLAG, R_WAIT_FLAG)
 
 
 class Run:
-    """Launches one after the other, 1000 ns apart; a send takes 10 ns and is there 100 ns after it began."""
+    """Launches one after the other, 1000 ns apart.
+
+    A send takes 10 ns and is there 100 ns after it began.
+    """
 
     def __init__(self, num_ranks: int = 2, **options: Any) -> None:
         self.build = TraceBuilder(REGIONS, num_ranks, bound_ns=1.0, **options)

@@ -26,8 +26,9 @@ BUSY_BLOCKS = (0, 1, 2, 5, 9)
 def worklog_events(
     *, names: tuple[str, str] = ("dispatch-send", "dispatch-recv"), starts_at_zero: bool = True
 ) -> list[dict[str, Any]]:
-    """As a published worklog writes them: ticks of 10 ns as if they were microseconds, the thread id is the block plus
-    the rank (a thread with the id of its process would be its main thread), and each rank's first time taken off."""
+    """As a published worklog writes them: ticks of 10 ns as if they were microseconds, the thread
+    id is the block plus the rank (a thread with the id of its process would be its main thread),
+    and each rank's first time taken off."""
     draw = random.Random(1)
     events = []
     for rank in range(NUM_RANKS):
@@ -109,8 +110,8 @@ REGION(R_RECV, "dispatch-recieve", wait)
 def test_a_misspelt_region_is_said(tmp_path: Path) -> None:
     summary = imported(tmp_path, worklog_events(), regions=parse_regions(REGIONS))
     assert (
-        "no event is called 'dispatch-recieve', which the regions file declares; did you mean 'dispatch-recv'?"
-        in summary.notices
+        "no event is called 'dispatch-recieve', which the regions file declares; "
+        "did you mean 'dispatch-recv'?" in summary.notices
     )
 
 

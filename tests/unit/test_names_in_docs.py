@@ -1,7 +1,9 @@
-"""Names in back-ticks exist: files, modules, functions, options and variables that documents and docstrings mention.
+"""Names in back-ticks exist: files, modules, functions, options and variables that documents and
+docstrings mention.
 
-Judged are paths, which must exist, and words that only code has: with an underscore, a capital inside, a call's
-brackets or the dashes of an option. They must occur in the project's code, where comments and docstrings do not count.
+Judged are paths, which must exist, and words that only code has: with an underscore, a capital
+inside, a call's brackets or the dashes of an option. They must occur in the project's code, where
+comments and docstrings do not count.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ ROOT = Path(__file__).parents[2]
 CODE = ("kprof", "cli", "instrumented_kernels", "benchmarks", "tests")
 DOCUMENTED = CODE[:3]
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "instrumented_kernels/**/*.md")
-# What users have, an optional tool beside the checkout, an option of typer, placeholders, instructions.
+# What users have, an optional tool beside the checkout, an option of typer, placeholders,
+# instructions.
 FOREIGN = {"ragged.py", "run.kprof/", "shared/amd-emulator/"}
 FOREIGN_NAMES = {"--install-completion", "for_rank_N_ns", "v_smfmac_f32_16x16x64_fp8_fp8"}
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")

@@ -40,7 +40,10 @@ def builder(num_ranks: int = 2) -> TraceBuilder:
 
 
 def small() -> TraceBuilder:
-    """Rank 0 sends twice; rank 1 waits twice, copies, and has an outer region around a block of its own."""
+    """Rank 0 sends twice.
+
+    Rank 1 waits twice, copies, and has an outer region around a block of its own.
+    """
     build = builder()
     build.span(rank=0, region="send", start_ns=100, duration_ns=20, peer=1, slot=1)
     build.span(rank=0, region="send", start_ns=120, duration_ns=30, peer=1, slot=2)

@@ -222,7 +222,8 @@ def test_dropped_events_name_the_arena_that_would_have_held_all(tmp_path):
     )
     assert recording.capture.manifest.needed_arena_size == "96MiB"
     assert recording.losses == (
-        "20 of 24 events did not fit the arena (ranks 0, 1): --arena-size 96MiB would have held all",
+        "20 of 24 events did not fit the arena (ranks 0, 1): --arena-size 96MiB would have held "
+        "all",
     )
 
 
@@ -312,7 +313,10 @@ def test_signals_reach_the_workload_and_what_was_recorded_is_kept(tmp_path, numb
 
 
 def test_a_second_interrupt_kills_also_workers_in_sessions_of_their_own(tmp_path):
-    worker = "import signal, time; signal.signal(2, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+    worker = (
+        "import signal, time; signal.signal(2, signal.SIG_IGN); print('up', flush=True); "
+        "time.sleep(60)"
+    )
     launcher = textwrap.dedent(f"""
         import signal, subprocess, sys
         signal.signal(2, signal.SIG_IGN)

@@ -43,7 +43,8 @@ def test_every_recording_is_listed() -> None:
 def test_blocks_that_serve_the_heavy_rank_have_three_times_the_rows() -> None:
     trace = Trace.open(TRACES / "all_to_all-token_flags-4xH200-skew3.kprof")
     rows = trace.frame(
-        "SELECT block % 4 AS served, count(*) AS n FROM events WHERE region = 'dispatch/copy' GROUP BY 1 ORDER BY 1"
+        "SELECT block % 4 AS served, count(*) AS n FROM events WHERE region = 'dispatch/copy' "
+        "GROUP BY 1 ORDER BY 1"
     )["n"].tolist()
     assert rows[3] == 3 * rows[0] == 3 * rows[1] == 3 * rows[2]
     assert trace.alignment is not None
@@ -76,8 +77,10 @@ def test_balanced_takes_the_long_blocks_away(name: str, expected: list[int]) -> 
 
 HEADLINES = {
     "all_to_all-token_flags-4xH200-skew3-264blocks": "A few blocks do most of expert: costs 28 %",
-    "all_to_all-balanced-4xH200-skew3-264blocks": "Rank 3 takes 6.1x as long as others for dispatch/send",
-    "all_to_all-pipelined-4xH200-skew3-264blocks": "No single rank, block, link or call is to blame: a "
+    "all_to_all-balanced-4xH200-skew3-264blocks": "Rank 3 takes 6.1x as long as others for "
+    "dispatch/send",
+    "all_to_all-pipelined-4xH200-skew3-264blocks": "No single rank, block, link or call is to "
+    "blame: a "
     "typical call is 53 % dispatch/send, 24 % combine/send and 11 % dispatch/wait-token",
     "all_to_all-token_flags-4xH200-skew3": "A few blocks do most of combine/reduce: costs 15 %",
     "all_to_all-balanced-4xH200-skew3": "A few blocks do most of combine/reduce: costs 10 %",
@@ -85,9 +88,11 @@ HEADLINES = {
     "all_reduce-oneshot_lock-4xH200": "Blocks pass lock/acquire on one by one: costs up to 31 %",
     "all_reduce-oneshot_tree-4xH200": "No single rank, block, link or call is to blame: a typical "
     "call is 49 % tree/put, 31 % tree/wait and 18 % reduce",
-    "all_reduce-oneshot-4xH200": "No single rank, block, link or call is to blame: a typical call is "
+    "all_reduce-oneshot-4xH200": "No single rank, block, link or call is to blame: a typical call "
+    "is "
     "67 % wait, 22 % put and 10 % reduce",
-    "all_reduce-oneshot-2xH200-torch_profiler": "Ranks 0, 1 start late, in 12 of 20 calls: costs 86 %",
+    "all_reduce-oneshot-2xH200-torch_profiler": "Ranks 0, 1 start late, in 12 of 20 calls: costs "
+    "86 %",
 }
 
 
@@ -147,7 +152,10 @@ def test_in_pipelined_rows_go_back_while_others_still_arrive() -> None:
 
 
 def test_no_block_of_pipelined_has_to_do_with_one_rank_only() -> None:
-    """Those of the heavy rank would have three times the work; an earlier recording's report said so."""
+    """Those of the heavy rank would have three times the work.
+
+    An earlier recording's report said so.
+    """
     trace = Trace.open(TRACES / LADDER.format("pipelined"))
     share = trace.frame(
         """SELECT block % 4 AS residue, count(*) FILTER (peer = 3) / count(*) AS from_heavy

@@ -415,7 +415,10 @@ def test_wording(text: str, expected: str) -> None:
 
 
 def crowd(num_ranks: int, late: int) -> Report:
-    """Every rank waits 1 us for its neighbour, but for rank `late` 40 us; events of that rank were dropped."""
+    """Every rank waits 1 us for its neighbour, but for rank `late` 40 us.
+
+    Events of that rank were dropped.
+    """
     build = TraceBuilder('REGION(W, "wait", wait, peer:16)\nREGION(C, "copy", compute)', num_ranks)
     for rank in range(num_ranks):
         peer = (rank + 1) % num_ranks
@@ -465,7 +468,10 @@ def test_a_cut_list_of_regions_says_so() -> None:
 
 
 def warmed_up() -> TraceBuilder:
-    """Four calls of two kernels on one rank; the first is ten times as long and idle for most of it."""
+    """Four calls of two kernels on one rank.
+
+    The first is ten times as long and idle for most of it.
+    """
     build = TraceBuilder('REGION(C, "copy", compute)\nREGION(W, "wait", wait)', 1)
     for call in range(4):
         for kernel in range(2):

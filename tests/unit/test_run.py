@@ -101,7 +101,8 @@ def test_words_select(run: kprof.Run, words: dict[str, object], num_events: int)
     [
         (
             {"warp": 1},
-            "nothing is selected by 'warp'; select by ranks, blocks, launches, regions, time or time_ns",
+            "nothing is selected by 'warp'; select by ranks, blocks, launches, regions, time or "
+            "time_ns",
         ),
         ({"rank": 1, "ranks": 0}, "ranks is selected twice"),
         ({"time": "1us..", "time_ns": (0, 1)}, "time is selected twice|time_ns is selected twice"),
@@ -159,5 +160,8 @@ def test_completion_shows_what_there_is(run: kprof.Run) -> None:
 
 
 def test_the_modules_of_the_library_need_no_import_of_their_own(tmp_path: Path) -> None:
-    code = "import kprof; kprof.analysis.stats; kprof.report.build; kprof.export.write; kprof.errors.ClockError"
+    code = (
+        "import kprof; kprof.analysis.stats; kprof.report.build; kprof.export.write; "
+        "kprof.errors.ClockError"
+    )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)

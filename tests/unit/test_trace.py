@@ -33,7 +33,10 @@ def test_names_and_payload_fields_become_columns():
     build.span(rank=0, block=4, region="copy", start_ns=200, duration_ns=1, bytes=4096)
     build.span(rank=0, block=5, region="rows", start_ns=300, duration_ns=1, rows=9, expert=11)
 
-    question = "SELECT region, category, block, warp, peer, slot, bytes, rows, expert FROM events ORDER BY block"
+    question = (
+        "SELECT region, category, block, warp, peer, slot, bytes, rows, expert FROM events "
+        "ORDER BY block"
+    )
     assert rows(build.trace(), question) == [
         ("send", "send", 3, 2, 1, 7, None, None, None),
         ("copy", "compute", 4, -1, None, None, 4096, None, None),
@@ -69,7 +72,8 @@ def test_drift_is_applied_from_the_start_of_each_segment():
 
     shifts = rows(
         Trace.from_table(manifest, build.table()),
-        "SELECT start_ns - 1000000 * (row_number() OVER (ORDER BY start_ns) - 1) FROM events ORDER BY start_ns",
+        "SELECT start_ns - 1000000 * (row_number() OVER (ORDER BY start_ns) - 1) FROM events "
+        "ORDER BY start_ns",
     )
     # The first segment reaches back before its own start; the last one forward without end.
     assert shifts == [(90,), (100,), (110,), (90,)]

@@ -1,9 +1,10 @@
 """Does an explanation name what was planted in a real kernel, and predict what taking it out gains?
 
-Two GPUs exchange rows (`kernel.hip`). Every recording has six plants, each for 12 launches, and the same launches
-without one: a slow block, a slow rank, a late rank, a straggler that moves, a rank that is slow in 3 of 12 launches,
-and a block with four times the items. All of that once with launches that start together, and once with starts that
-are up to 15 us apart. For every plant and recording:
+Two GPUs exchange rows (`kernel.hip`). Every recording has six plants, each for 12 launches, and the
+same launches without one: a slow block, a slow rank, a late rank, a straggler that moves, a rank
+that is slow in 3 of 12 launches, and a block with four times the items. All of that once with
+launches that start together, and once with starts that are up to 15 us apart. For every plant and
+recording:
 
     first     the first finding is the plant: kind, ranks, blocks, launches
     error     predicted gain against what the launches without the plant took less, as a part of the latter

@@ -1,4 +1,7 @@
-"""One rank of the recording of all plants; started twice by `python -m benchmarks.what_if.plants`."""
+"""One rank of the recording of all plants.
+
+Started twice by `python -m benchmarks.what_if.plants`.
+"""
 
 from __future__ import annotations
 

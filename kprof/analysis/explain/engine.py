@@ -1,7 +1,8 @@
 """The explanation of a run: which changes would make it shorter, one after the other.
 
-The hypothesis with the largest gain is applied, and all others are measured again on what is left: a symptom has no
-gain left once its cause is gone. Where several gain about as much, the one that takes the least away is meant.
+The hypothesis with the largest gain is applied, and all others are measured again on what is left:
+a symptom has no gain left once its cause is gone. Where several gain about as much, the one that
+takes the least away is meant.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ LEAST_GAIN: Final = 0.03
 LEAST_GAIN_ONCE: Final = 0.06
 _ABOUT_AS_MUCH: Final = 0.85
 _MOST_FINDINGS: Final = 8
-# Places that have nothing but their excess in common are one finding when together they gain so many times as much.
+# Places that have nothing but their excess in common are one finding when together they gain so
+# many times as much.
 _TOGETHER: Final = 1.25
 # The rest of a place's classes belong to a finding when this much of its gain is not one class's.
 _OF_ONE_CLASS: Final = 0.85
@@ -38,8 +40,8 @@ _OF_ONE_CLASS: Final = 0.85
 
 @dataclass(frozen=True)
 class Explained:
-    """A hypothesis that pays: `gains_ns` by call, on top of those before it. `main_kind` is the class that gains
-    almost all of it by itself, or None."""
+    """A hypothesis that pays: `gains_ns` by call, on top of those before it. `main_kind` is the
+    class that gains almost all of it by itself, or None."""
 
     hypothesis: Hypothesis
     gains_ns: Floats
@@ -48,7 +50,10 @@ class Explained:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What pays, in order, what limits the rest, and the lengths of calls; `basis` has the classes and elements."""
+    """What pays, in order, what limits the rest, and the lengths of calls.
+
+    `basis` has the classes and elements.
+    """
 
     basis: Basis
     lengths_ns: Floats
@@ -134,8 +139,9 @@ class _Search:
         return gains
 
     def _choose(self, hypotheses: list[Hypothesis], totals: Floats) -> int:
-        """The best one; of those that gain about as much the one that takes the least away, but where a place has more
-        items and takes longer for each, the items are meant: they share a link."""
+        """The best one; of those that gain about as much the one that takes the least away, but
+        where a place has more items and takes longer for each, the items are meant: they share a
+        link."""
         best = int(totals.argmax())
         candidates = [best]
         for other in np.flatnonzero(totals >= _ABOUT_AS_MUCH * totals[best]).tolist():

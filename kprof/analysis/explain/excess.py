@@ -1,12 +1,14 @@
 """Where does something take longer than its likes? Per class of elements, over calls and places.
 
-A cell is what one place does of one class in one call. Its excess is the logarithm of its time against what its
-elements usually take. Excesses are laid to the largest group of cells that share them: all places in a call, a rank in
-all calls, a block of every rank, a single block, and each of these in single calls. A group shares an excess when
-most of its cells have it; what is laid to a group is taken from its cells before smaller groups are looked at.
+A cell is what one place does of one class in one call. Its excess is the logarithm of its time
+against what its elements usually take. Excesses are laid to the largest group of cells that share
+them: all places in a call, a rank in all calls, a block of every rank, a single block, and each of
+these in single calls. A group shares an excess when most of its cells have it; what is laid to a
+group is taken from its cells before smaller groups are looked at.
 
-What is usual is a low quantile of all cells, for the median fails where half of the ranks are slow, and then the
-mean of all cells that do not stand out. Nothing stands out below several times the spread of its likes.
+What is usual is a low quantile of all cells, for the median fails where half of the ranks are slow,
+and then the mean of all cells that do not stand out. Nothing stands out below several times the
+spread of its likes.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ _LOWEST: Final = 0.05
 # Between these quantiles lie so many standard deviations of a normal distribution.
 _BETWEEN: Final = 1.1205
 _LEAST_SPREAD: Final = 0.01
-# A cell stands out from 1.25 times on, a group of cells, whose mean is known better, from 1.1 times.
+# A cell stands out from 1.25 times on, a group of cells, whose mean is known better, from 1.1
+# times.
 _CELL: Final = float(np.log(1.25))
 _GROUP: Final = float(np.log(1.1))
 _SIGMAS: Final = 4.5
@@ -38,7 +41,7 @@ ALL: Final = -1
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells of one class: where, how many elements, their sum, and what stands beside it in noise-free ns."""
+    """The cells of one class: where, how many elements, their sum, their noise-free ns."""
 
     call: Ints
     first: Ints
@@ -49,8 +52,8 @@ class Cells:
 
 @dataclass(frozen=True)
 class Atom:
-    """An excess laid to a group of cells: `first` and `second` are ALL or a place, `calls` where it is, and
-    `excess[call]` by how much, as a logarithm."""
+    """An excess laid to a group of cells: `first` and `second` are ALL or a place, `calls` where it
+    is, and `excess[call]` by how much, as a logarithm."""
 
     first: int
     second: int
@@ -60,7 +63,7 @@ class Atom:
 
 @dataclass(frozen=True)
 class Excesses:
-    """Of one class: its atoms, what one of its elements usually takes, and the floor that was added to sums."""
+    """For one class: its atoms, an element's usual time, and the floor added to sums."""
 
     atoms: list[Atom]
     usual_ns: float
@@ -82,7 +85,7 @@ def cells_of(call: Ints, first: Ints, second: Ints, value: Floats) -> tuple[Cell
 
 
 def grouped(*columns: Ints) -> tuple[Ints, Ints]:
-    """One element of every distinct row of columns (numbers from -1 on), and the number of every element's row."""
+    """An element of every distinct row of columns (numbers from -1), and every element's row."""
     key = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         key = key * (int(column.max(initial=0)) + 2) + column + 1
@@ -93,8 +96,8 @@ def grouped(*columns: Ints) -> tuple[Ints, Ints]:
 def find_excesses(
     cells: Cells, floor_ns: float, num_calls: int, spread: float = 0.0, low: float = LOW
 ) -> Excesses:
-    """The atoms of a class. `floor_ns` is added to every sum: what is small against it is not looked at;
-    `spread` is that of the logarithm of one element."""
+    """The atoms of a class. `floor_ns` is added to every sum: what is small against it is not
+    looked at; `spread` is that of the logarithm of one element."""
     usual = float(np.quantile(cells.sum_ns / cells.count, low, method="lower"))
     for _ in range(2):
         y = np.log((cells.sum_ns + floor_ns) / (cells.count * usual + floor_ns))
@@ -109,8 +112,8 @@ def find_excesses(
 
 
 def _usual_of_groups(cells: Cells, usual: float, sigma: float) -> float:
-    """What the lower ones of ranks, blocks and calls have, where they differ by more than chance: of groups, means are
-    known better than of cells."""
+    """What the lower ones of ranks, blocks and calls have, where they differ by more than chance:
+    of groups, means are known better than of cells."""
     lowest = usual
     for column in (cells.first, cells.second, cells.call):
         _, group = grouped(column)
@@ -124,7 +127,7 @@ def _usual_of_groups(cells: Cells, usual: float, sigma: float) -> float:
 
 
 def _spread(y: Floats, cells: Cells, spread: float) -> Floats:
-    """The spread of every cell: as the lower part of all cells has it, and as its number of elements lets expect."""
+    """The spread of every cell: as in the lower part of all cells, and as its count predicts."""
     low, lowest = np.quantile(y, [LOW, _LOWEST], method="lower")
     between = float(low - lowest) / _BETWEEN
     wide: Floats = np.maximum(_LEAST_SPREAD, np.maximum(between, spread / np.sqrt(cells.count)))
@@ -195,7 +198,7 @@ def _step(
 
 
 def _is_wide(cells: Cells, members: Ints, keys: tuple[Ints, Ints, Ints]) -> bool:
-    """Whether a group that stands for many places has two and more: one block is no rank, one link no source."""
+    """Whether a group of places has two or more: one block is no rank, one link no source."""
     for key, column in ((keys[1], cells.first), (keys[2], cells.second)):
         is_open = key[members[0]] == ALL and column[members[0]] != ALL
         if (

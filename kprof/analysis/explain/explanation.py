@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 # More spans are not replayed at once: the table of a replay has a row for each.
 MAX_SPANS: Final = 400_000
-# One call may have more, for there is no less than one; beyond this a replay takes minutes and more memory than it may.
+# One call may have more, for there is no less than one; beyond this a replay takes minutes and more
+# memory than it may.
 MAX_SPANS_OF_CALL: Final = 1_500_000
 _WARM_UP_RATIO: Final = 1.5
 _STILL_WARMING: Final = 1.25
@@ -84,7 +85,8 @@ def explain_summary(summary: Summary) -> TraceExplanation:
     spans_per_call = _spans_per_call(summary, len(ordinals))
     if spans_per_call > MAX_SPANS_OF_CALL:
         raise SelectionError(
-            f"a call has {spans_per_call:,.0f} events, more than the {MAX_SPANS_OF_CALL:,} that are replayed; "
+            f"a call has {spans_per_call:,.0f} events, more than the {MAX_SPANS_OF_CALL:,} that "
+            "are replayed; "
             "select ranks that exchange data, or blocks (--ranks, --blocks)"
         )
     chosen = _sample(lengths[warm_up:], spans_per_call)
@@ -121,7 +123,10 @@ def _spans_per_call(summary: Summary, num_calls: int) -> float:
 
 
 def _part(summary: Summary, ordinals: Sequence[int], num_calls: int) -> Trace:
-    """The launches of some calls, so that no others are read and paired; the whole trace where none is left out."""
+    """The launches of some calls, so that no others are read and paired.
+
+    The whole trace where none is left out.
+    """
     if len(ordinals) == num_calls:
         return summary.trace
     starts = launch_starts(summary)

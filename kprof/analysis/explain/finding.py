@@ -43,11 +43,12 @@ class When(str, Enum):
 class ExplainedFinding:
     """One thing that pays.
 
-    `ranks` and `blocks` are empty where all of them are meant; `places` are the (rank, block) pairs of single blocks.
-    `links` are (source, destination), -1 for every one. `calls` are ordinals, `period` the n of "every n-th" call (or
-    event, for slow events; else 0). `gain_ns` is what all calls together get shorter, on top of the findings
-    before it, `interval_ns` where that lies with 90 % when calls are drawn again, `share` its part of all calls,
-    `factor` by how much what is found takes longer than its likes.
+    `ranks` and `blocks` are empty where all of them are meant; `places` are the (rank, block) pairs
+    of single blocks. `links` are (source, destination), -1 for every one. `calls` are ordinals,
+    `period` the n of "every n-th" call (or event, for slow events; else 0). `gain_ns` is what all
+    calls together get shorter, on top of the findings before it, `interval_ns` where that lies with
+    90 % when calls are drawn again, `share` its part of all calls, `factor` by how much what is
+    found takes longer than its likes.
     """
 
     kind: FindingKind

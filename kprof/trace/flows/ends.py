@@ -135,7 +135,8 @@ class FlowEnds:
         SELECT CAST(f.rule AS SMALLINT) AS rule, f.is_send,
             CAST(CASE WHEN f.is_send THEN e.rank ELSE {peer} END AS INTEGER) AS src,
             CAST(CASE WHEN f.is_send THEN {peer} ELSE e.rank END AS INTEGER) AS dst,
-            CASE WHEN f.in_block THEN (CAST(f.epoch AS BIGINT) << 32) + e.block ELSE f.epoch END AS epoch,
+            CASE WHEN f.in_block THEN (CAST(f.epoch AS BIGINT) << 32) + e.block ELSE f.epoch END
+                AS epoch,
             CAST({_field("slot")} AS BIGINT) AS slot,
             CAST(f.turn AS INTEGER) AS turn,
             {aligned_sql("e.start_ns")} AS start_ns,

@@ -1,4 +1,5 @@
-"""A workload that launches kernels of 2 x 50 events and then ends as it is told: see test_lifetimes.py for the endings.
+"""A workload that launches kernels of 2 x 50 events and then ends as it is told: see
+test_lifetimes.py for the endings.
 
 lifetimes.py ENDING [FIFO]      says "ready" through the FIFO where the test has to act
 """

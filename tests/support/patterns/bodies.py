@@ -1,5 +1,6 @@
-"""Kernels that patterns are planted in. `how(track, region, turn)` is by what factor a step takes longer, `idle(track,
-region)` how long a track does nothing recorded before it, `items(rank, peer)` how many items go from rank to peer."""
+"""Kernels that patterns are planted in. `how(track, region, turn)` is by what factor a step takes
+longer, `idle(track, region)` how long a track does nothing recorded before it, `items(rank, peer)`
+how many items go from rank to peer."""
 
 from __future__ import annotations
 
@@ -106,7 +107,8 @@ def hierarchy(ranks: int, per_host: int, blocks: int, plant: Plant) -> Callable[
 def experts(
     ranks: int, blocks: int, plant: Plant, items: Callable[[int, int, int], int]
 ) -> Callable[[Track], Steps]:
-    """Tokens go to experts, are worked on there and come back; `items(call, source, expert)` tokens each.
+    """Tokens go to experts, are worked on there and come back; `items(call, source, expert)` tokens
+    each.
 
     Blocks of a rank share its tokens, received ones too, one after the other."""
 

@@ -1,8 +1,8 @@
 """The patterns: what is planted, and what the first conclusion has to say.
 
-A pattern is run with what is planted and without; the difference is what it costs. `expected` are fields of the
-first finding; of silent ones there must be none. `limit` is the first thing that the design of a kernel costs, where
-nothing stands out.
+A pattern is run with what is planted and without; the difference is what it costs. `expected` are
+fields of the first finding; of silent ones there must be none. `limit` is the first thing that the
+design of a kernel costs, where nothing stands out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ Run = Callable[[bool], Machine]
 
 @dataclass(frozen=True)
 class Pattern:
-    """One pattern; see the module. `is_gain_known`: the run without it is the same run otherwise."""
+    """One pattern; see the module.
+
+    `is_gain_known`: the run without it is the same run otherwise.
+    """
 
     name: str
     run: Run
@@ -489,8 +492,8 @@ _add("slow transfers everywhere", _transfers, limit="transfers")
 
 
 def _order(_planted: bool) -> Machine:
-    """The first peer in the order of waits comes late in one block, the second in another: chance, and a new one each
-    time."""
+    """The first peer in the order of waits comes late in one block, the second in another: chance,
+    and a new one each time."""
     machine = Machine(5, seed=53)
 
     def how(me: Track, region: str, _turn: int) -> float:

@@ -9,8 +9,8 @@
     machine.call([Track(rank, b) for rank in range(2) for b in range(4)], block)
     trace = machine.trace()
 
-Written apart from `simulation`, with nothing of it: an error in one of the two must not hide in the other. Only the
-engine is here; `cases.py` has what goes wrong.
+Written apart from `simulation`, with nothing of it: an error in one of the two must not hide in the
+other. Only the engine is here; `cases.py` has what goes wrong.
 """
 
 from __future__ import annotations
@@ -163,7 +163,10 @@ class Machine:
         late: dict[int, float] | None = None,
         travel: Travel | None = None,
     ) -> None:
-        """One call of one launch; `late` ranks launch so many ns later, `travel` is the time from rank to rank."""
+        """One call of one launch.
+
+        `late` ranks launch so many ns later, `travel` is the time from rank to rank.
+        """
         self.stages([(tracks, body, late or {})], travel)
 
     def stages(

@@ -1,8 +1,10 @@
-"""Simulated runs with known causes of lost time: what the conclusions of kprof are measured against.
+"""Simulated runs with known causes of lost time: what the conclusions of kprof are measured
+against.
 
-A scenario is a program (who works, sends and waits, in which order), sizes, noise and causes. `simulate` runs it, event
-by event, and gives an ordinary capture. The random numbers belong to the operations, not to the order in which
-they are drawn: the same scenario without one of its causes is the same run, and the difference is what the cause costs.
+A scenario is a program (who works, sends and waits, in which order), sizes, noise and causes.
+`simulate` runs it, event by event, and gives an ordinary capture. The random numbers belong to the
+operations, not to the order in which they are drawn: the same scenario without one of its causes is
+the same run, and the difference is what the cause costs.
 
     scenario = draw_scenario(numpy.random.default_rng(7))
     run = simulate(scenario)

@@ -21,7 +21,8 @@ LEAST_GAIN: Final = 0.05
 _MOST_OPS: Final = 10_000
 _RANKS: Final = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 _HAS_ITEMS: Final = ("all_to_all", "staged")
-# Blocks that wait for a block without room would wait for ever; here a block waits for its own number only.
+# Blocks that wait for a block without room would wait for ever; here a block waits for its own
+# number only.
 _HAS_WAVES: Final = ("ring", "tree", "pipeline", "halo", "butterfly")
 
 

@@ -1,4 +1,5 @@
-"""The program of one call: tracks of operations, written down in the order in which a track runs them.
+"""The program of one call: tracks of operations, written down in the order in which a track runs
+them.
 
 program = ProgramWriter()
 track = program.track(stage=0, rank=2, block=5)
@@ -82,9 +83,10 @@ class Op(IntEnum):
 class Program:
     """Columns over the operations of a call, track by track.
 
-    `partner` is the send that releases a wait, or the wait that a send releases (-1: none), `group` the number of a
-    barrier or lock, `key` a number that stays with the operation whatever else the program holds, `turn` its
-    position among those of its region on its track. `track_*` are columns over tracks; `first` has one more.
+    `partner` is the send that releases a wait, or the wait that a send releases (-1: none), `group`
+    the number of a barrier or lock, `key` a number that stays with the operation whatever else the
+    program holds, `turn` its position among those of its region on its track. `track_*` are columns
+    over tracks; `first` has one more.
     """
 
     op: Ints

@@ -18,11 +18,12 @@ from synthetic import TraceBuilder
 
 @dataclass(frozen=True)
 class Times:
-    """What operations take in one call: columns over operations, and starts per stage and rank, all in ns.
+    """What operations take in one call: columns over operations, and starts per stage and rank, all
+    in ns.
 
-    `duration` of a wait is one look at its flag, of a barrier the time to leave it. `gap` lies before an
-    operation and is not recorded. `travel` belongs to waits. `launch_gap[stage, rank]`: before stage 0 after the
-    start of the call, else after the launch before has ended.
+    `duration` of a wait is one look at its flag, of a barrier the time to leave it. `gap` lies
+    before an operation and is not recorded. `travel` belongs to waits. `launch_gap[stage, rank]`:
+    before stage 0 after the start of the call, else after the launch before has ended.
     """
 
     duration: list[int]
@@ -47,7 +48,10 @@ class CallRun:
 
 
 class Engine:
-    """One call: run it with `run`. `room` is how many blocks a rank has place for at once (0: for all)."""
+    """One call: run it with `run`.
+
+    `room` is how many blocks a rank has place for at once (0: for all).
+    """
 
     def __init__(self, program: Program, times: Times, origin: int, room: int = 0) -> None:
         self.program = program
@@ -175,7 +179,10 @@ class Engine:
         return opened + self.times.duration[i]
 
     def _finish(self, track: int, t: int, now: int) -> None:
-        """A block ends with its last track; then the next block has room, or the next launch begins."""
+        """A block ends with its last track.
+
+        Then the next block has room, or the next launch begins.
+        """
         if t > now and self.room:
             # What starts next on this processor is settled in the order of time.
             heapq.heappush(self.heap, (t, track))

@@ -1,4 +1,7 @@
-"""A scenario: a program, sizes, noise and causes. It is simulated with all of its causes, or with some."""
+"""A scenario: a program, sizes, noise and causes.
+
+It is simulated with all of its causes, or with some.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Hypotheses: what could be as it usually is. Each is a set of elements and what to take off them.
 
-They come from the data: every generator of `_GENERATORS` looks at one class of elements and knows one thing that can be
-wrong with it. A new one is a file with such a function, and a line here.
+They come from the data: every generator of `_GENERATORS` looks at one class of elements and knows
+one thing that can be wrong with it. A new one is a file with such a function, and a line here.
 
     model      what a hypothesis is, and what generators look at
     items      single elements that take much longer than others of their class, all over the run
@@ -11,7 +11,7 @@ wrong with it. A new one is a file with such a function, and a line here.
     surplus    items that one place has too many of, wherever they are handled
     even       regions whose items few blocks have
     atoms      what to take off elements so that their place is as its likes
-    grouping   all that one place has too much of is one hypothesis; and so are places that are alike
+    grouping   all that one place has too much of is one hypothesis; so are places that are alike
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ _GENERATORS: Final[tuple[Callable[[OneClass], list[Hypothesis]], ...]] = (
 
 
 def hypotheses_of(basis: Basis, bound_ns: float = 0.0) -> list[Hypothesis]:
-    """All hypotheses, each by itself against the run as it was; `bound_ns` is how far off two clocks may be."""
+    """All hypotheses, each by itself against the run as it was.
+
+    `bound_ns` is how far off two clocks may be.
+    """
     found: list[Hypothesis] = []
     for kind in range(len(basis.kinds)):
         chosen = np.flatnonzero(basis.elements.kind == kind)

@@ -43,5 +43,8 @@ def uneven(one: OneClass) -> list[Hypothesis]:
 
 
 def _is_of_few_launches(launch: Ints, has_many: Bools) -> bool:
-    """A block that has too many on one rank has a surplus; a region is dealt out unevenly where it is so everywhere."""
+    """A block that has too many on one rank has a surplus.
+
+    A region is dealt out unevenly where it is so everywhere.
+    """
     return len(np.unique(launch[has_many])) <= _MOST_LAUNCHES * len(np.unique(launch))
