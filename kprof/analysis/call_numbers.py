@@ -1,8 +1,9 @@
 """Which call a launch is part of.
 
-A call launches the same kernels each time. Where each is launched once a call, the n-th launch of every kernel is of
-call n. Where one is launched several times a call, as in `gemm, gemm, all_reduce` again and again, the order of
-launches repeats with a period, and a period is a call. Launches before the first whole period belong to the first call.
+A call launches the same kernels each time. Where each is launched once a call, the n-th launch of
+every kernel is of call n. Where one is launched several times a call, as in `gemm, gemm,
+all_reduce` again and again, the order of launches repeats with a period, and a period is a call.
+Launches before the first whole period belong to the first call.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ class Call:
 
 @metric(one_clock="the length of a call")
 def calls(summary: Summary) -> pd.DataFrame:
-    """Every call: ordinal (its number), first_ns, last_ns, launches (per rank), length_ns; by ordinal.
+    """Every call: ordinal (its number), first_ns, last_ns, launches (per rank), length_ns; by
+    ordinal.
 
     Raises ClockError on unaligned clocks.
     """

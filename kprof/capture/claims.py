@@ -3,8 +3,8 @@
     run.kprof.unfinished/
       recording.json      the request, for `kprof recover` in case kprof itself is killed
       messages            a line for each loss or refusal; space is reserved while there is some
-      rank-00003.live     locked while the recorder is open; its first 8 bytes count the launches, the
-                          next 8 all calls of launch() and step()
+      rank-00003.live     locked while the recorder is open; its first 8 bytes count the launches,
+                          the next 8 all calls of launch() and step()
 
 The system drops the lock when the process ends, however it ends. So the lock tells whether a rank
 may still write.

@@ -41,7 +41,10 @@ _FRAME: Final = re.compile(r'File "(.*)", line (\d+) in (.*)')
 
 
 class RankState(msgspec.Struct, frozen=True):
-    """How far a rank came. `stack` is its main thread's, `path:line in function`, innermost first."""
+    """How far a rank came.
+
+    `stack` is its main thread's, `path:line in function`, innermost first.
+    """
 
     rank: int
     num_calls: int

@@ -131,7 +131,8 @@ def _read(trace: Trace, calls: Sequence[int]) -> tuple[dict[str, Ints], Ints]:
     if numbers is None:
         table = {name: frame[name].to_numpy(dtype=np.int64) for name in frame.columns}
         return table, table["ordinal"]
-    # Launch numbers are a rank's own: another rank's launch of the same number may be of another call.
+    # Launch numbers are a rank's own: another rank's launch of the same number may be of another
+    # call.
     frame = frame.merge(numbers, on=["rank", "launch"], how="inner")
     frame = frame.sort_values(["call", "rank", "launch"], kind="stable")
     table = {name: frame[name].to_numpy(dtype=np.int64) for name in frame.columns}
