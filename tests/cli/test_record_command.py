@@ -102,7 +102,7 @@ def test_strict_turns_losses_into_a_failure(kprof, tmp_path, loss):
         (["--", "no-such-command"], 1, "cannot start no-such-command"),
         (["--nproc", "0", "--", "true"], 1, "give 1 to 255"),
         (["--nproc", "100000", "--", "true"], 1, "give 1 to 255"),
-        (["--arena-size", "much", "--", "true"], 1, "is not a size"),
+        (["--arena-size", "much", "--", "true"], 2, "is not a size"),
         (["--arena-size", "1KiB", "--", "true"], 1, "holds no chunk"),
     ],
 )
