@@ -52,7 +52,9 @@ KPROF_DEVICE void await_flag(const uint32_t* flag, uint32_t value) {
 }
 // What the warp has stored or read comes before the flag.
 KPROF_DEVICE void set_flag(uint32_t* flag, uint32_t value) {
+#if !defined(KPROF_PLANT_NO_WARP_SYNC)
   sync_warp();
+#endif
   if (lane_id() == 0) store_flag_shared(flag, value);
 }
 

@@ -25,9 +25,9 @@ FP8_TYPES: Final = (
 def cpu_options(
     warp_width: int = WARP_WIDTH, fp8: torch.dtype = torch.float8_e4m3fn, **defines: str
 ) -> BuildOptions:
-    """A build for the CPU target that writes this fp8."""
-    is_fnuz = fp8 == torch.float8_e4m3fnuz
-    all_defines = defines | ({"KPROF_FP8_FNUZ": "1"} if is_fnuz and IS_CPU_TARGET else {})
+    """A build for the CPU target that writes this fp8; machine code in its place has no choice."""
+    is_fnuz = fp8 == torch.float8_e4m3fnuz or not IS_CPU_TARGET
+    all_defines = defines | ({"KPROF_FP8_FNUZ": "1"} if is_fnuz else {})
     return BuildOptions(
         Target.CPU,
         include_dirs=(KERNELS / "device",),

@@ -41,6 +41,30 @@ print("wrong values:", wrong)
 """
 
 
+SINGLE_GPU = """
+import sys
+import torch
+from single_gpu import cpu_options
+from instrumented_kernels import moe_align_sort, rms_norm_fp8, skinny_gemm, swiglu_fp8
+options = cpu_options(32, **{name: "1" for name in sys.argv[1:]})
+gemm = skinny_gemm.Plan(options=options)
+x, w = torch.randn(3, 1040).to(gemm.fp8), torch.randn(20, 1040).to(gemm.fp8)
+roles = skinny_gemm.Roles(2, 2, 2)
+out = gemm(x, w, variant="specialised", roles=roles).double()
+wrong = int(((out - x.double() @ w.double().t()).abs() > 0.5).sum())
+if len(sys.argv) == 1:
+    ids = torch.randint(0, 20, (200, 4), dtype=torch.int32)
+    sort = moe_align_sort.Plan(options=options)
+    for variant in ("single_block", "dcp", "chained"):
+        for got, right in zip(sort(ids, 20, 8, variant=variant), moe_align_sort.reference(ids, 20, 8)):
+            wrong += int((got != right).sum())
+    rows = torch.randn(3, 600).half()
+    rms_norm_fp8.Plan(options=options)(rows, rows, rows[0].contiguous(), 1.0)
+    swiglu_fp8.Plan(options=options)(rows, 1.0)
+print("wrong values:", wrong)
+"""
+
+
 def runtime(*names: str) -> str:
     """Paths of the sanitizer runtimes for LD_PRELOAD: Python itself is not instrumented."""
     compiler = find_compiler(Target.CPU)
@@ -76,7 +100,15 @@ def sanitized(
 
 
 # What runs every kernel; the other files are about clocks and planted faults. One each: a test has a time limit.
-KERNEL_TESTS = ["test_all_reduce.py", "test_all_to_all.py", "test_profile.py"]
+KERNEL_TESTS = [
+    "test_all_reduce.py",
+    "test_all_to_all.py",
+    "test_profile.py",
+    "test_moe_align_sort.py",
+    "test_rms_norm_fp8.py",
+    "test_swiglu_fp8.py",
+    "test_skinny_gemm.py",
+]
 
 
 @pytest.mark.parametrize("kernel_tests", KERNEL_TESTS)
@@ -137,3 +169,17 @@ def test_packets_need_no_fence() -> None:
     result = thread_sanitized(*faults, "oneshot", "twoshot_packets", program=ALL_REDUCES)
     assert result.returncode == 0, result.stderr[:3000]
     assert "wrong values: 0" in result.stdout
+
+
+def test_no_kernel_for_one_gpu_has_a_race() -> None:
+    result = thread_sanitized(program=SINGLE_GPU)
+    assert result.returncode == 0, result.stderr[:3000]
+    assert "wrong values: 0" in result.stdout
+
+
+def test_a_queue_whose_flag_covers_one_lane_is_a_race() -> None:
+    """A release by lane 0 does not cover what the other lanes have stored."""
+    result = thread_sanitized("KPROF_PLANT_NO_WARP_SYNC", program=SINGLE_GPU)
+    assert result.returncode == RACE_EXIT_CODE
+    assert "ThreadSanitizer: data race" in result.stderr
+    assert "skinny_gemm::" in result.stderr

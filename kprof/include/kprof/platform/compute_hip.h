@@ -3,15 +3,13 @@
 
 #include "fp8.h"
 
-#if defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__)
-#define KPROF_FP8_FNUZ 1
-#else
-#define KPROF_FP8_FNUZ 0
-#endif
-
 namespace kprof::platform {
 
-constexpr bool kFp8IsFnuz = KPROF_FP8_FNUZ != 0;
+#if defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__)
+constexpr bool kFp8IsFnuz = true;
+#else
+constexpr bool kFp8IsFnuz = false;
+#endif
 
 // The instruction makes NaN of what is too large, so it is saturated before.
 KPROF_DEVICE float saturated_for_fp8(float value) {
