@@ -171,6 +171,20 @@ def test_where_there_is_nothing_to_compare_with_it_is_said(plant: Plant, kind: D
     assert not any(doubt.is_grave for doubt in found.doubts)
 
 
+def test_one_rank_whose_warps_wait_for_each_other_lacks_no_other() -> None:
+    regions = """
+    REGION(R_FILL, "fill", send, slot:8)
+    REGION(R_FULL, "full", wait, slot:8)
+    FLOW_IN_BLOCK(R_FILL, R_FULL)"""
+    build = TraceBuilder(regions, 1)
+    for block in range(3):
+        for region, warp in (("fill", 0), ("full", 1)):
+            build.span(
+                rank=0, region=region, start_ns=warp, duration_ns=10, block=block, warp=warp, slot=0
+            )
+    assert DoubtKind.ONE_RANK not in kinds(found_in(build.trace()))
+
+
 def test_without_flows_it_is_said_what_cannot_be_known() -> None:
     regions = 'REGION(R_WAIT, "wait", wait, peer:8)\nREGION(R_WORK, "work", compute)'
     build = TraceBuilder(regions, 2)

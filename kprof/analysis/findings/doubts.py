@@ -252,6 +252,8 @@ def _nothing_to_compare(summary: Summary) -> Doubt | None:
             "Only one block was recorded: there is no other to compare it with",
             "record more ranks or blocks; calls and events are still compared with each other",
         )
+    if any(rule.in_block for rule in summary.trace.regions.flows):
+        return None  # a kernel for one GPU, whose warps wait for each other
     return Doubt(
         DoubtKind.ONE_RANK,
         "Only one rank was recorded: who waits for whom is not known",

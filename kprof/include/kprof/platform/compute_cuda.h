@@ -66,7 +66,8 @@ KPROF_DEVICE uint32_t load_flag_shared(const uint32_t* flag) {
 }
 
 // Tiles of weights for the matrix units: 16 rows of 64 fp8, two quads a lane. Where bytes of the depth lie in registers
-// is the same for weights and tokens, so any order will do: a lane takes 16 bytes in a row.
+// is the same for weights and tokens, so any order will do: a lane takes 16 bytes in a row. On sm_90, which has fp8 in
+// wgmma only, ptxas unpacks both to fp16: exact products, summed in fp32.
 constexpr uint32_t kWeightQuads = 2;
 template <uint32_t max_tokens>
 struct Fp8Product {
