@@ -16,17 +16,17 @@ from kprof.devices.targets import Target
 KERNELS: Final = Path(__file__).parents[2] / "instrumented_kernels"
 _GUARD: Final = 64
 _POISON: Final = 0x5A
-# gfx942, whose machine code may run in place of the CPU target, knows one fp8 only.
+# The emulator of gfx942, whose machine code may run in place of the CPU target, takes fp8 for e4m3fn.
 FP8_TYPES: Final = (
-    [torch.float8_e4m3fn, torch.float8_e4m3fnuz] if IS_CPU_TARGET else [torch.float8_e4m3fnuz]
+    [torch.float8_e4m3fn, torch.float8_e4m3fnuz] if IS_CPU_TARGET else [torch.float8_e4m3fn]
 )
 
 
 def cpu_options(
     warp_width: int = WARP_WIDTH, fp8: torch.dtype = torch.float8_e4m3fn, **defines: str
 ) -> BuildOptions:
-    """A build for the CPU target that writes this fp8; machine code in its place has no choice."""
-    is_fnuz = fp8 == torch.float8_e4m3fnuz or not IS_CPU_TARGET
+    """A build for the CPU target that takes this fp8."""
+    is_fnuz = fp8 == torch.float8_e4m3fnuz
     all_defines = defines | ({"KPROF_FP8_FNUZ": "1"} if is_fnuz else {})
     return BuildOptions(
         Target.CPU,

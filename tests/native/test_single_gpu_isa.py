@@ -88,3 +88,23 @@ def test_compiled_out_is_the_code_of_a_kernel_without_kprof(
     assert sorted(disassemble(compiled_out, target).values()) == sorted(expected.values())
     recorded = disassemble(device_code(source, target), target)
     assert sorted(recorded.values()) != sorted(expected.values())
+
+
+def test_skinny_gemm_multiplies_in_the_matrix_units() -> None:
+    """On AMD up to 8 tokens by the sparse instruction; sm_90 has fp8 only in wgmma, so there ptxas unpacks to fp16."""
+    amd = instructions("skinny_gemm", Target.HIP)
+    for name, body in amd.items():
+        is_few = "ILj8E" in name
+        wanted = "v_smfmac_f32_16x16x64_fp8_fp8" if is_few else "v_mfma_f32_16x16x32_fp8_fp8"
+        found = {word for line in body for word in re.findall(r"v_s?mfmac?_\w+", line)}
+        assert found == {wanted}, name
+    for name, body in instructions("skinny_gemm", Target.CUDA).items():
+        assert [line for line in body if re.search(r"[HQ]MMA\.\d+\.F32", line)], name
+
+
+def instructions(source: str, target: Target) -> dict[str, list[str]]:
+    """By kernel, without the functions that it calls."""
+    functions = disassemble(device_code(source, target), target)
+    kernels = {name: body for name, body in functions.items() if source in name and "$" not in name}
+    assert len(kernels) == SOURCES[source][1]
+    return kernels
