@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from kprof.trace.limits import MAX_EVENTS_AFTER_RECORDING
 from kprof_cli.output import format_bytes, format_ns, say
 
 if TYPE_CHECKING:
     from kprof.recording.record import Recording
     from kprof.trace import Trace
-
-# Above this the findings are left to `kprof report`, so that a recording ends at once.
-_MAX_EVENTS_TO_ANALYSE: Final = 2_000_000
 
 
 def print_summary(recording: Recording) -> None:
@@ -79,8 +77,8 @@ def _describe_losses(recording: Recording) -> str:
 
 
 def _describe_top_finding(trace: Trace, num_events: int) -> str:
-    if num_events > _MAX_EVENTS_TO_ANALYSE:
-        return "not looked for in so many events; kprof report does"
+    if num_events > MAX_EVENTS_AFTER_RECORDING:
+        return "skipped for large captures; run kprof report"
     from kprof.analysis import Summary, find
 
     found = find(Summary.of(trace))

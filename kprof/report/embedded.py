@@ -6,20 +6,15 @@ import base64
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kprof.export.links import ONLINE_UI
 from kprof.report.in_trace import deep_link, finding_lines
+from kprof.trace.limits import MAX_EVENTS_IN_PAGE, MAX_SLICES_IN_PAGE
 
 if TYPE_CHECKING:
     from kprof.report.model import Report
     from kprof.trace import Trace
-
-# About 15 bytes a slice in the page: a page of at most some megabytes more. Short neighbours are
-# merged beyond.
-_MAX_SLICES: Final = 200_000
-# For more, writing the trace would take longer than the report itself should.
-_MAX_EVENTS: Final = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -37,12 +32,12 @@ def embed(trace: Trace, report: Report, *, ui: str = ONLINE_UI) -> EmbeddedTrace
     from kprof.export import write
 
     shown = [finding for finding in report.findings if finding.where_ns is not None]
-    if not shown or report.num_events > _MAX_EVENTS:
+    if not shown or report.num_events > MAX_EVENTS_IN_PAGE:
         return None
     lines = finding_lines(report.findings, [info.rank for info in trace.ranks])
     with tempfile.TemporaryDirectory(prefix="kprof-report-") as folder:
         file = Path(folder) / "trace.pftrace.gz"
-        summary = write(trace, file, max_slices=_MAX_SLICES, lines=lines)
+        summary = write(trace, file, max_slices=MAX_SLICES_IN_PAGE, lines=lines)
         data = base64.b64encode(file.read_bytes()).decode()
     links = {finding.id: deep_link(finding, summary).query().lstrip("&") for finding in shown}
     return EmbeddedTrace(" ".join(report.manifest.command) or "kprof", data, links, ui)

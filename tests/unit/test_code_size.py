@@ -8,7 +8,7 @@ from benchmarks.code_size import PRODUCT, functions_of, num_python_lines
 
 ROOT = Path(__file__).parents[2]
 MAX_FUNCTION_LINES = 50
-MAX_FILE_LINES = 310
+MAX_FILE_LINES = 330
 FILES = [path for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
@@ -22,7 +22,7 @@ def test_no_function_is_longer_than_50_lines():
     assert not long, "\n".join(long)
 
 
-def test_no_file_has_more_than_310_lines_of_code():
+def test_no_file_has_more_than_330_lines_of_code():
     """Comments, docstrings and blank lines not counted: with them that is about 400 lines."""
     lengths = {path.relative_to(ROOT): num_python_lines(path.read_text()) for path in FILES}
     assert not {path: length for path, length in lengths.items() if length > MAX_FILE_LINES}
