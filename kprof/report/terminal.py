@@ -108,7 +108,8 @@ def _findings(report: Report) -> list[RenderableType]:
     parts: list[RenderableType] = [grid] if report.findings else []
     if rest.sentence and rest.sentence != report.verdict:
         parts.append(_line(f"{rest.sentence}."))
-    parts += [_line(f"By design: {limit_sentence(limit)}.", "dim") for limit in rest.limits]
+    said = [limit_sentence(limit) for limit in rest.limits]
+    parts += [_line(f"By design: {text}.", "dim") for text in said if text != report.verdict]
     return [*parts, Text()] if parts else []
 
 
