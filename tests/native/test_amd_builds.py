@@ -128,7 +128,8 @@ def test_a_track_says_on_which_compute_unit_it_ran(
     require_arch(arch)
     body = only_kernel(disassemble(probe(tmp_path, Target.HIP, 0, arch=arch), Target.HIP))
     read = [line.split(", ", 1)[1] for line in body if line.startswith("s_getreg_b32")]
-    assert read == registers
+    # Twice where a track may begin in a chunk of its own or in one that it claims.
+    assert list(dict.fromkeys(read)) == registers
 
 
 @pytest.mark.parametrize("arch", HIP_ARCHS)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("instrumented_kernels", "kprof/kernels", "benchmarks")
 KERNELS = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.hip"))
 # The CPU target's own headers: memcpy is the C library's there.
-FOR_THE_CPU = {"cpu.h", "fibers.h", "kernel_calls.h", "launch.h"}
+FOR_THE_CPU = {"cpu.h", "compute_cpu.h", "fibers.h", "kernel_calls.h", "launch.h"}
 HEADERS = sorted(
     path
     for folder in (*FOLDERS, "kprof/include")
