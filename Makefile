@@ -45,6 +45,10 @@ test: $(VENV)/.ready-dev ## Run the tests that need no GPU
 	PATH="$$PATH:$$(echo $(CURDIR)/$(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)" \
 		$(BIN)/python -m pytest -m "not gpu" -n auto --dist worksteal $(PYTEST_FLAGS)
 
+.PHONY: test-fast
+test-fast: $(VENV)/.ready-dev ## Run the unit tests that take a moment: under two minutes
+	$(BIN)/python -m pytest -m "not slow" -n auto -q $(PYTEST_FLAGS) tests/unit
+
 .PHONY: amd-test
 amd-test: $(VENV)/.ready-dev ## Run the kernels' tests as gfx942 machine code, given an emulator (AMD_EMULATOR)
 	@if [ -x "$(AMD_EMULATOR)/run-pytest" ]; then \

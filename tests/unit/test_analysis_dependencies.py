@@ -16,6 +16,8 @@ from kprof.trace import Trace
 from planted import Plant, simulate
 from synthetic import TraceBuilder
 
+pytestmark = pytest.mark.slow
+
 REGIONS = """
 REGION(R_SEND,    "send",    send,    peer:8, slot:24)
 REGION(R_WAIT,    "wait",    wait,    peer:8, slot:24)

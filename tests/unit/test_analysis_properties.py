@@ -13,6 +13,8 @@ from kprof.analysis import Summary
 from kprof.trace import Trace
 from synthetic import TraceBuilder
 
+pytestmark = pytest.mark.slow
+
 REGIONS = """
 REGION(R_SEND,    "send",    send,    peer:8, slot:24)
 REGION(R_WAIT,    "wait",    wait,    peer:8, slot:24)

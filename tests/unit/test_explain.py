@@ -13,6 +13,8 @@ from kprof.errors import ClockError
 from kprof.trace import Trace
 from simulation import Cause, Kind, Scenario, Sizes, draw_balanced, simulate, true_gains
 
+pytestmark = pytest.mark.slow
+
 TRACES = Path(__file__).parents[2] / "traces"
 ALWAYS = (1.0,) * 12
 

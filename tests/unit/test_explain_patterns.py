@@ -9,6 +9,8 @@ import pytest
 from kprof.analysis.explain import explain_trace
 from patterns.cases import PATTERNS, Pattern
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name.replace(" ", "-"))
 def test_the_first_conclusion_is_what_was_planted(pattern: Pattern) -> None:

@@ -20,6 +20,8 @@ from benchmarks.what_if.plants.schedule import (
 from kprof.analysis.explain import explain_trace
 from patterns.machine import Await, Machine, Put, Steps, Track, Work
 
+pytestmark = pytest.mark.slow
+
 ITEM_NS = 18_000
 
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from kprof.analysis.explain import ExplainedFinding, TraceExplanation, explain_trace
 from simulation import Cause, Kind, Run, Scenario, Sizes, draw_scenario, simulate, true_gains
 
+pytestmark = pytest.mark.slow
+
 FEW = settings(
     max_examples=8,
     derandomize=True,

@@ -21,6 +21,8 @@ from kprof.report import in_trace
 from kprof.trace import Trace
 from planted import Plant, simulate
 
+pytestmark = pytest.mark.slow
+
 Processor = Callable[[Path], Any]
 UNEVEN = Plant(tokens_of={3: 3.0})
 LATE = Plant(send_late_ns={2: 30_000})

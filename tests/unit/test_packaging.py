@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 # What reading the version, the errors or the help must not load.
 HEAVY = {"torch", "pandas", "duckdb", "pyarrow", "plotly", "perfetto", "jinja2", "numpy"}

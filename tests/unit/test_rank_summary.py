@@ -25,6 +25,8 @@ from kprof.trace import Trace
 from planted import Plant, simulate
 from synthetic import TraceBuilder
 
+pytestmark = pytest.mark.slow
+
 REGIONS = """
 REGION(R_OUTER, "outer",   compute)
 REGION(R_SEND,  "send",    send,  peer:8, slot:24)

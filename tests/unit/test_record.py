@@ -30,6 +30,8 @@ from kprof.recording.runs import describe_exit
 from kprof.trace import Trace
 from synthetic import TraceBuilder
 
+pytestmark = pytest.mark.slow
+
 RANKS = str(Path(__file__).parents[1] / "cli" / "workloads" / "ranks.py")
 
 

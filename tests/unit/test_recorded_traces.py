@@ -18,6 +18,8 @@ from kprof.capture.directory import Capture
 from kprof.export import write
 from kprof.trace import Trace
 
+pytestmark = pytest.mark.slow
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:

@@ -24,6 +24,8 @@ from kprof.trace import Trace
 from planted import Plant, simulate
 from synthetic import TraceBuilder
 
+pytestmark = pytest.mark.slow
+
 EVIL = "<script>alert(1)</script></script><img src=x onerror=alert(2)>&'"
 
 

@@ -23,6 +23,8 @@ from simulation import (
 from simulation.program import Op, Program, ProgramWriter
 from simulation.run import Engine, Times
 
+pytestmark = pytest.mark.slow
+
 
 def _run(writer: ProgramWriter, room: int = 0) -> tuple[Program, list[int], list[int]]:
     """Every operation takes its mean, data travels for 100 ns, nothing lies between operations."""
