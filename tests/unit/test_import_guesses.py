@@ -44,12 +44,17 @@ def worklog_events(
     return events
 
 
-def imported(tmp_path: Path, events: list[dict[str, Any]], **options: Any) -> ImportSummary:
+def imported(
+    tmp_path: Path,
+    events: list[dict[str, Any]],
+    *,
+    is_rank_in_tid: bool | None = None,
+    **options: Any,
+) -> ImportSummary:
     file = tmp_path / "trace.json"
     file.write_text(json.dumps(events))
-    return import_events(
-        "chrome", [file], tmp_path / "run.kprof", ReadOptions(tick_ns=10), **options
-    )
+    read = ReadOptions(tick_ns=10, is_rank_in_tid=is_rank_in_tid)
+    return import_events("chrome", [file], tmp_path / "run.kprof", read, **options)
 
 
 def test_threads_that_begin_at_the_rank_are_blocks_from_0(tmp_path: Path) -> None:
