@@ -191,7 +191,7 @@ def test_compiled_out_is_the_code_of_a_kernel_without_kprof(target: Target, tmp_
 def without_kprof(source: str) -> str:
     """The kernel as it would be had its author never heard of kprof."""
     statement = (
-        r"\n *(?:(?:const )?kprof::(?:Span|Track) \w+ = |span = )?"
+        r"\n *(?:if \([^\n]*?\) )?(?:(?:const )?kprof::(?:Span|Track) \w+ = |span = )?"
         r"(?:kprof::)?(?:profile_\w+|open_track)\([^;]*;"
     )
     source = re.sub(statement, "", source)

@@ -102,6 +102,15 @@ def test_an_importer_is_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert events.to_numpy().tolist() == [["work", 5], ["work", 7], ["work", 9]]
 
 
+@pytest.fixture
+def no_compilers_remembered() -> Iterator[None]:
+    targets.find_compiler.cache_clear()
+    yield
+    # Else later tests of this process would compile with what this one made up.
+    targets.find_compiler.cache_clear()
+
+
+@pytest.mark.usefixtures("no_compilers_remembered")
 def test_a_target_is_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A make-believe target with the CPU's compiler in the place of one that exists."""
     cpu = targets.record_of(Target.CPU)
