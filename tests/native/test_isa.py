@@ -191,15 +191,12 @@ def test_compiled_out_is_the_code_of_a_kernel_without_kprof(target: Target, tmp_
 def without_kprof(source: str) -> str:
     """The kernel as it would be had its author never heard of kprof."""
     statement = (
-        r"\n *(?:if \([^\n]*?\) )?(?:(?:const )?kprof::(?:Span|Track) \w+ = |span = )?"
+        r"\n *(?:if \([^\n]*?\)\s+)?(?:(?:const )?kprof::(?:Span|Track) \w+ = |span = )?"
         r"(?:kprof::)?(?:profile_\w+|open_track)\([^;]*;"
     )
     source = re.sub(statement, "", source)
-    source = (
-        source.replace(", kprof::Track& track", "")
-        .replace(", track)", ")")
-        .replace(", track,", ",")
-    )
+    source = re.sub(r",\s*kprof::Track& track", "", source)
+    source = re.sub(r",\s*track(?=[),])", "", source)
     source = re.sub(r"struct Profiled .*?\n};", "using Profiled = Call;", source, flags=re.DOTALL)
     source = re.sub(r", kprof::make_buffer\((\*[\w>-]+|kprof::LaunchBuffer\{\})\)", "", source)
     source = re.sub(r"using kprof::(payload|profile_\w+);\n", "", source)
