@@ -20,8 +20,8 @@ plain stores and claims the next with the last record of the chunk. Its only sta
 its latest record: bits 4 to 9 are all set when the chunk is full, bit 3 (STORES_NOTHING) is set
 when there is no chunk to be had. What is dropped is counted by region id in the body of a sink (its
 block says which: eight, because all tracks drop at the same time), and in the header of the track's
-last chunk (CHUNK_NO_NEXT says that it found no other); tracks that never got a chunk stand in their
-sink. Recorded + dropped = emitted, always.
+last chunk (CHUNK_NO_NEXT says that it found no other). Tracks that never got a chunk are counted in
+their sink. Recorded + dropped = emitted, always.
 
 A refill reads the header of the full chunk and nothing else: it names the arena (by the chunk's own
 number) and the limits of the cursors. All tracks refill at about the same time, and no word is read

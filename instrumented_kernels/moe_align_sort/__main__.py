@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from instrumented_kernels.command_line import ScheduleSeedOption
 from instrumented_kernels.local_workload import (
     Case,
     GraphOption,
@@ -42,9 +43,7 @@ def main(
     repeats: RepeatsOption = 3,
     graph: GraphOption = False,
     target: TargetOption = "auto",
-    schedule_seed: Annotated[
-        int, typer.Option(help="of the CPU target's interleaving; 0 is first come")
-    ] = 0,
+    schedule_seed: ScheduleSeedOption = 0,
 ) -> None:
     """Run, compare with torch's sort, print the time; exit non-zero when a value is wrong."""
 

@@ -116,8 +116,7 @@ def joined_flows(source: Source) -> Iterator[FlowLookup]:
     if num_joins <= 1:
         # A few blocks of many still meet the sends of all: slices of the size of the selection
         # would be thousands.
-        most = max(source.num_events, _EVENTS_PER_JOIN)
-        sides = [ends.read(part) for part in ends.slices(max_ends=most)]
+        sides = [ends.read(part) for part in ends.slices(max_ends=_EVENTS_PER_JOIN)]
         joined = [_Joined.of_ends(ends, *of_slice, source.origin_ns) for of_slice in sides]
         flows = Flows.of(
             np.concatenate([np.zeros(0, _DEPARTURE), *(part.departures() for part in joined)]),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from contradiction import trace_with_a_circle
 from kprof import analysis
 from kprof.analysis import Summary
 from kprof.errors import ClockError, SelectionError
@@ -296,23 +297,6 @@ def test_a_wait_released_within_its_send_follows_it() -> None:
     # Rank 1 would have sent at 100, seen at 120: when all sends are over, at 150, a look at the
     # flag (5 ns) is enough.
     assert fixed["predicted_ns"] == 155
-
-
-def trace_with_a_circle() -> Trace:
-    """Rank 1 leaves its last barrier before rank 0 enters it, and rank 0 enters it after data that
-    rank 1 sends later.
-
-    Damaged records say such things.
-    """
-    build = TraceBuilder(REGIONS, 2)
-    for turn in range(20):
-        for rank in (0, 1):
-            build.span(rank=rank, region="barrier", start_ns=100 * turn, duration_ns=80)
-    build.span(rank=0, region="wait", start_ns=2000, duration_ns=50, peer=1, slot=0)
-    build.span(rank=0, region="barrier", start_ns=2050, duration_ns=10)
-    build.span(rank=1, region="barrier", start_ns=2000, duration_ns=10)
-    build.span(rank=1, region="send", start_ns=2020, duration_ns=10, peer=0, slot=0)
-    return build.trace()
 
 
 def test_dependencies_that_make_a_circle_keep_their_lengths() -> None:

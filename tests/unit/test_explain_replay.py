@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from contradiction import trace_with_a_circle
 from kprof.analysis.explain.graph import build_graph
 from kprof.analysis.explain.replay import Change, Edit, Replay
 from kprof.analysis.explain.spans import load_spans
@@ -128,23 +129,6 @@ def test_one_rank_without_flows_or_waits() -> None:
     assert_exact(replay)
     edit = Edit(own=Change(np.array([0]), np.array([70.0])))
     assert replay.call_ends([edit]).tolist() == [[30.0]]
-
-
-def trace_with_a_circle() -> Trace:
-    """Rank 1 leaves its last barrier before rank 0 enters it, and rank 0 enters it after data that
-    rank 1 sends later.
-
-    Damaged records say such things.
-    """
-    build = TraceBuilder(REGIONS, 2)
-    for turn in range(20):
-        for rank in (0, 1):
-            build.span(rank=rank, region="lock", start_ns=100 * turn, duration_ns=80)
-    build.span(rank=0, region="wait", start_ns=2000, duration_ns=50, peer=1, slot=0)
-    build.span(rank=0, region="lock", start_ns=2050, duration_ns=10)
-    build.span(rank=1, region="lock", start_ns=2000, duration_ns=10)
-    build.span(rank=1, region="send", start_ns=2020, duration_ns=10, peer=0, slot=0)
-    return build.trace()
 
 
 def test_dependencies_that_make_a_circle_keep_their_lengths() -> None:
