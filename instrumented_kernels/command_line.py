@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from instrumented_kernels.call_ledger import PeerError
 from kprof.errors import KprofError
 
 # What an output is filled with before a call: a value that is never right, so that an unwritten
@@ -39,10 +38,14 @@ class Delay:
 
 
 @contextmanager
-def errors_in_one_line(command: str) -> Iterator[None]:
-    """End `command` with exit code 1 and one line for wrong or impossible arguments."""
+def errors_in_one_line(command: str, *expected: type[Exception]) -> Iterator[None]:
+    """End `command` with exit code 1 and one line for wrong or impossible arguments.
+
+    The same for errors of the `expected` types, which its calls raise.
+    """
+    caught: tuple[type[Exception], ...] = (ValueError, KprofError, *expected)
     try:
         yield
-    except (ValueError, KprofError, PeerError) as error:
+    except caught as error:
         typer.echo(f"{command}: {error}", err=True)
         raise typer.Exit(1) from None

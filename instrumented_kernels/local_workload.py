@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instrumented_kernels.command_line import errors_in_one_line
 from instrumented_kernels.local_plan import BlockTimeoutError
 from instrumented_kernels.workload import choose_device
-from kprof.errors import KprofError
 from kprof.groups import SoloGroup
 from kprof.recording.null_recorder import NullRecorder
 
@@ -55,16 +55,13 @@ def run(
 
     Exits non-zero for bad options or a wrong value.
     """
-    try:
+    with errors_in_one_line(name, TypeError, BlockTimeoutError):
         device = choose_device(target)
         if graph and device == "cpu":
             raise ValueError("--graph captures calls on a GPU; leave it out on the CPU target")
         if repeats < 1:
             raise ValueError(f"--repeats takes 1 or more, got {repeats}")
         num_wrong = _run(name, make_work(device), repeats, graph)
-    except (ValueError, TypeError, KprofError, BlockTimeoutError) as error:
-        typer.echo(f"{name}: {error}", err=True)
-        raise typer.Exit(1) from None
     if num_wrong:
         raise typer.Exit(1)
 

@@ -14,6 +14,7 @@ import typer
 
 from instrumented_kernels.all_reduce.plan import Plan
 from instrumented_kernels.all_reduce.values import expected_sum, make_input
+from instrumented_kernels.call_ledger import PeerError
 from instrumented_kernels.command_line import (
     POISON,
     Delay,
@@ -74,7 +75,7 @@ def main(
     schedule_seed: ScheduleSeedOption = 0,
 ) -> None:
     """Run, verify that every bit is right, print the time; exit non-zero when a value is wrong."""
-    with errors_in_one_line("all_reduce"):
+    with errors_in_one_line("all_reduce", PeerError):
         call = _Call(variant, _checked_numel(numel), _torch_dtype(dtype), grid)
         device = choose_device(target)
         with joined_group() as group:

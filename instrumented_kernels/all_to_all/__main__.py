@@ -22,6 +22,7 @@ from instrumented_kernels.all_to_all.routing import (
     num_tokens_of,
     reference,
 )
+from instrumented_kernels.call_ledger import PeerError
 from instrumented_kernels.command_line import (
     POISON,
     Delay,
@@ -79,7 +80,7 @@ def main(
     schedule_seed: ScheduleSeedOption = 0,
 ) -> None:
     """Run, verify against float64, print the time; exit non-zero when a value is wrong."""
-    with errors_in_one_line("all_to_all"):
+    with errors_in_one_line("all_to_all", PeerError):
         problem = parse_shape(shape)
         device = choose_device(target)
         with joined_group() as group:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from instrumented_kernels.fp8 import check_scale, fp8_dtype
+from instrumented_kernels.fp8 import check_scale
+from instrumented_kernels.fp8_plan import VECTOR_LENGTH, Fp8Plan, RowsKind, are_whole_vectors
 from instrumented_kernels.kernel_library import KernelSource, Launch
-from instrumented_kernels.local_plan import ELEMENT_TYPES, LocalPlan, PreparedCall
+from instrumented_kernels.local_plan import ELEMENT_TYPES, PreparedCall
 from instrumented_kernels.rms_norm_fp8.arguments import KEPT_ELEMENTS, CallArguments, Shape
 from instrumented_kernels.tensors import check_tensor
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 VARIANTS: Final = ("pointwise", "vectors", "shared", "tuned")
 DEFAULT_EPSILON: Final = 1e-6
-_VECTOR_BYTES: Final = 16
-_VECTOR_LENGTH: Final = 8
 _MAX_THREADS: Final = 512
 # Of `tuned`: kernels and the vectors that a thread of each holds, in the order of preference.
 _FOR_FEW_ROWS: Final = (("few1", 1), ("few2", 2), ("few4", 4))
@@ -37,25 +36,10 @@ class Normalised(NamedTuple):
     sum: torch.Tensor
 
 
-class Kind(NamedTuple):
-    """The kind of a call."""
-
-    num_rows: int
-    row_length: int
-    dtype: torch.dtype
-    variant: str
-    is_whole: bool
-
-
-class Plan(LocalPlan):
+class Plan(Fp8Plan):
     """Calls of rms_norm_fp8 on one device; see LocalPlan. `fp8` is the dtype that it writes."""
 
     source = KernelSource(Path(__file__).parent, Shape, CallArguments, tracks_per_block=1)
-
-    @property
-    def fp8(self) -> torch.dtype:
-        """The fp8 of the device."""
-        return fp8_dtype(self.options)
 
     def __call__(
         self,
@@ -89,15 +73,13 @@ class Plan(LocalPlan):
             "y": result.y.data_ptr(),
         }
         num_rows, row_length = x.shape
-        is_whole = row_length % _VECTOR_LENGTH == 0 and not any(
-            address % _VECTOR_BYTES for address in pointers.values()
-        )
-        kind = Kind(num_rows, row_length, x.dtype, variant, is_whole)
+        is_whole = are_whole_vectors(row_length, *pointers.values())
+        kind = RowsKind(num_rows, row_length, x.dtype, variant, is_whole)
         prepared = self._kept(kind, lambda: self._prepare_kind(kind))
         self._run(prepared, recorder, scale=scale, epsilon=epsilon, **pointers)
         return result
 
-    def _prepare_kind(self, kind: Kind) -> PreparedCall:
+    def _prepare_kind(self, kind: RowsKind) -> PreparedCall:
         name, team_warps, num_teams = self._geometry(kind)
         arguments = self._arguments(
             Shape(kind.num_rows, kind.row_length),
@@ -111,7 +93,7 @@ class Plan(LocalPlan):
         grid = self._library.independent_grid(num_blocks, num_teams * team_warps)
         return self._prepare(arguments, [Launch(variant_idx, 0, arguments, grid)])
 
-    def _geometry(self, kind: Kind) -> tuple[str, int, int]:
+    def _geometry(self, kind: RowsKind) -> tuple[str, int, int]:
         """The kernel, the warps that share a row, and the rows of a block."""
         width = self._library.warp_width
         if kind.variant == "tuned":
@@ -122,9 +104,9 @@ class Plan(LocalPlan):
         name = kind.variant if kind.variant == "pointwise" else "shared" if is_kept else "vectors"
         return name, _CPU_WARPS if self.is_on_cpu else _LADDER_THREADS // width, 1
 
-    def _tuned_geometry(self, kind: Kind, width: int) -> tuple[str, int, int] | None:
+    def _tuned_geometry(self, kind: RowsKind, width: int) -> tuple[str, int, int] | None:
         """None where a row does not fit the registers of a block: then it is read twice."""
-        num_vectors = -(-kind.row_length // _VECTOR_LENGTH)
+        num_vectors = -(-kind.row_length // VECTOR_LENGTH)
         block_threads = _CPU_WARPS * width if self.is_on_cpu else 256
         is_many = kind.num_rows >= _MANY_ROWS and kind.is_whole
         kernels = _FOR_MANY_ROWS if is_many else _FOR_FEW_ROWS

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from instrumented_kernels.fp8 import check_scale, fp8_dtype
+from instrumented_kernels.fp8 import check_scale
+from instrumented_kernels.fp8_plan import Fp8Plan
 from instrumented_kernels.kernel_library import KernelSource, Launch
-from instrumented_kernels.local_plan import LocalPlan, PreparedCall
+from instrumented_kernels.local_plan import PreparedCall
 from instrumented_kernels.skinny_gemm.arguments import MAX_TOKENS, CallArguments, Shape
 from instrumented_kernels.tensors import check_tensor
 from kprof.devices.targets import Target
@@ -60,15 +61,10 @@ class Kind(NamedTuple):
         return next(tokens for tokens in SLOTS if self.num_tokens <= tokens)
 
 
-class Plan(LocalPlan):
+class Plan(Fp8Plan):
     """Calls of skinny_gemm on one device; see LocalPlan. `fp8` is the dtype that it takes."""
 
     source = KernelSource(Path(__file__).parent, Shape, CallArguments)
-
-    @property
-    def fp8(self) -> torch.dtype:
-        """The fp8 of the device."""
-        return fp8_dtype(self.options)
 
     def __call__(
         self,

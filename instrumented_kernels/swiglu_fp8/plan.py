@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from instrumented_kernels.fp8 import check_scale, fp8_dtype
+from instrumented_kernels.fp8 import check_scale
+from instrumented_kernels.fp8_plan import VECTOR_LENGTH, Fp8Plan, RowsKind, are_whole_vectors
 from instrumented_kernels.kernel_library import KernelSource, Launch
-from instrumented_kernels.local_plan import ELEMENT_TYPES, LocalPlan, PreparedCall
+from instrumented_kernels.local_plan import ELEMENT_TYPES, PreparedCall
 from instrumented_kernels.swiglu_fp8.arguments import CallArguments, Shape
 from instrumented_kernels.tensors import check_tensor
 
@@ -17,33 +18,16 @@ if TYPE_CHECKING:
     from kprof.recording.null_recorder import AnyRecorder
 
 VARIANTS: Final = ("pointwise", "vectors", "packed", "tuned")
-_VECTOR_BYTES: Final = 16
-_VECTOR_LENGTH: Final = 8
 _THREADS: Final = 256
 _CPU_THREADS: Final = 64
 # Vectors that a thread of `tuned` holds, from the largest number of vectors on at which it is used.
 _HELD: Final = ((1 << 19, 4), (1 << 17, 2), (0, 1))
 
 
-class Kind(NamedTuple):
-    """The kind of a call."""
-
-    num_rows: int
-    row_length: int
-    dtype: torch.dtype
-    variant: str
-    is_whole: bool
-
-
-class Plan(LocalPlan):
+class Plan(Fp8Plan):
     """Calls of swiglu_fp8 on one device; see LocalPlan. `fp8` is the dtype that it writes."""
 
     source = KernelSource(Path(__file__).parent, Shape, CallArguments, tracks_per_block=1)
-
-    @property
-    def fp8(self) -> torch.dtype:
-        """The fp8 of the device."""
-        return fp8_dtype(self.options)
 
     def __call__(
         self,
@@ -64,16 +48,14 @@ class Plan(LocalPlan):
         check_tensor("out", result, self.fp8, (x.shape[0], x.shape[1] // 2), self.device)
         source, target = x.data_ptr(), result.data_ptr()
         num_rows, row_length = result.shape
-        is_whole = not (
-            row_length % _VECTOR_LENGTH or source % _VECTOR_BYTES or target % _VECTOR_BYTES
-        )
-        kind = Kind(num_rows, row_length, x.dtype, variant, is_whole)
+        is_whole = are_whole_vectors(row_length, source, target)
+        kind = RowsKind(num_rows, row_length, x.dtype, variant, is_whole)
         prepared = self._kept(kind, lambda: self._prepare_kind(kind))
         self._run(prepared, recorder, scale=scale, x=source, y=target)
         return result
 
-    def _prepare_kind(self, kind: Kind) -> PreparedCall:
-        num_vectors = -(-kind.row_length // _VECTOR_LENGTH)
+    def _prepare_kind(self, kind: RowsKind) -> PreparedCall:
+        num_vectors = -(-kind.row_length // VECTOR_LENGTH)
         threads = _CPU_THREADS if self.is_on_cpu else _THREADS
         name, per_thread = kind.variant, 1
         if kind.variant == "tuned":
