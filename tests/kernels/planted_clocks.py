@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,9 +28,11 @@ class Planted:
     def plant(self) -> Planted:
         """Bend the clock that this thread's kernels read."""
         library = load_calibration(Target.CPU)
-        library.kprof_cpu_plant_clock.argtypes = [ctypes.c_int64, ctypes.c_double]
-        library.kprof_cpu_plant_clock(self.offset_ns, self.drift)
-        return Planted(self.offset_ns, self.drift, time.monotonic_ns())
+        library.kprof_cpu_plant_clock.argtypes = [ctypes.c_int64, ctypes.c_double, ctypes.c_uint64]
+        # One reading for both sides: a second one in C is late by as long as this thread waits.
+        clock = replace(self, origin_ns=time.monotonic_ns())
+        library.kprof_cpu_plant_clock(clock.offset_ns, clock.drift, clock.origin_ns)
+        return clock
 
     def read(self, true_ns: int) -> int:
         return true_ns + self.offset_ns + round(self.drift * (true_ns - self.origin_ns))

@@ -27,7 +27,7 @@ namespace kprof::platform {
 constexpr bool kLanesShareClock = false;
 constexpr uint64_t kRealtimeTicksPerSecond = 1000000000ull;
 
-// CLOCK_MONOTONIC, bent by the clock that a test planted in this rank (see simt::plant_clock).
+// CLOCK_MONOTONIC, bent by the clock that a test planted in this rank (see kprof_cpu_plant_clock).
 inline uint64_t realtime_ticks() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
