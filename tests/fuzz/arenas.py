@@ -1,6 +1,6 @@
 """Damage arenas and see what the decoder makes of them.
 
-    python tests/fuzz/arenas.py --minutes 10 --seed 1 [--output figures.json]
+    python tests/fuzz/arenas.py --minutes 10 --seed 1 [--output figures.json]   (or --arenas 100000)
 
 Every arena is one that kernels could have written (see `SHAPES`), with something wrong: flipped bits, torn words,
 swapped chunks, zeroed parts, garbage. Whatever it is, the decoder
@@ -396,12 +396,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--minutes", type=float)
+    parser.add_argument("--arenas", type=int, default=sys.maxsize)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, help="add the figures to this JSON file")
     arguments = parser.parse_args()
+    if arguments.minutes is None and arguments.arenas == sys.maxsize:
+        parser.error("say how long: --minutes or --arenas")
     begin_s, begin_cpu_s = time.monotonic(), time.process_time()
-    results = run(sys.maxsize, arguments.seed, begin_s + 60 * arguments.minutes)
+    until_s = begin_s + 60 * arguments.minutes if arguments.minutes else float("inf")
+    results = run(arguments.arenas, arguments.seed, until_s)
     figures = {
         "seed": arguments.seed,
         "arenas": results.total(),

@@ -103,6 +103,7 @@ def test_a_wide_interval_is_unclear_and_a_narrow_one_the_same() -> None:
     assert reports.build_diff(wide[:1], wide[1:]).verdict.startswith("Unclear: the me")
 
 
+@pytest.mark.slow
 def test_what_is_new_is_explained() -> None:
     (cause,) = reports.build_diff(slow_block(False), slow_block(True)).causes
     assert cause.startswith("New: Block 5 of rank 1 takes 3.")
@@ -239,6 +240,7 @@ def test_an_empty_side_is_refused(base: list[Trace]) -> None:
         analysis.diff([], base)
 
 
+@pytest.mark.slow
 def test_the_forms_of_a_comparison(base: list[Trace], tmp_path: Path) -> None:
     from rich.console import Console
 

@@ -125,6 +125,7 @@ flow_end = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(flow_end, min_size=1, max_size=40))
 def test_sums_over_flows_are_sums_over_the_view(spans: list[dict[str, Any]]) -> None:

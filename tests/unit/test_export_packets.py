@@ -179,6 +179,7 @@ SPANS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(spans=SPANS)
 def test_any_spans_come_back_as_they_were(
