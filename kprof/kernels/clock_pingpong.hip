@@ -1,30 +1,30 @@
-// Two ranks bounce a flag through symmetric memory and note their clocks: what one needs to put two clocks on one.
+// Two ranks bounce a flag through symmetric memory and read their clocks. The readings align the two clocks.
 //
-// Both sides do the same: wait for the own flag, read the clock, dawdle, read it again, set the other's flag. The first
-// one begins. The second saw the flag after the first had sent it, whatever the link does, and the other way round:
-// every hop bounds the offset of the two clocks from one side. Since both sides run the same instructions, the code
-// takes as long in one direction as in the other; what is left of a difference is the memory and the link.
+// Both sides do the same: wait for their own flag, read the clock, dawdle, read it again, set the other's flag. The
+// first one begins. A flag is always seen after it was sent, whatever the link does, so every hop bounds the offset of
+// the two clocks from one side. Both sides run the same instructions, so a difference between the two directions can
+// only come from the memory and the link.
 //
-// They dawdle for a random time because two polling loops otherwise fall into step: a flag then always arrives at the
-// same moment between two polls, which looks like a slower way (on H200: round trips 160 ns apart for dozens of
+// They dawdle for a random time, or else the two polling loops lock into step. A flag then always arrives at the same
+// moment between two polls, which looks like a slower path (on H200: round trips that differed by 160 ns for dozens of
 // rounds).
 //
-// A lane is a block of one thread with flags of its own. Lanes take different ways (processor, slice of the cache,
-// link), and how far they disagree shows how much a way can be slower in one direction.
+// A lane is a block of one thread with its own flags. Lanes take different paths (processor, slice of the cache, link).
+// Their disagreement shows how much slower a path can be in one direction.
 //
-// Also here: the step of the clock, as the smallest difference between two readings that differ.
+// clock_steps reads the clock repeatedly: the smallest difference between two readings that differ is its step.
 #include <kprof/kprof.h>
 
 using namespace kprof::platform;
 
 namespace {
 
-// A round trip takes microseconds: only after that many polls is it worth giving the core away (on the CPU target,
-// where the partner may be waiting for it). Two sleeping partners would keep each other asleep.
+// On the CPU target the partner may need this core. But a round trip takes microseconds, and two partners that both
+// sleep delay each other, so give the core away only after this many polls.
 constexpr uint32_t kPollsBeforePause = 1u << 14;
-// Apart far enough for flags to lie in different slices of a GPU's cache.
+// Far enough apart for flags to lie in different slices of a GPU's cache.
 constexpr uint32_t kFlagStrideBytes = 512;
-// More than the time between two polls, in cycles (ns on the CPU).
+// Longer than the time between two polls. Cycles on a GPU, ns on the CPU.
 constexpr uint32_t kMaxDawdleCycles = 512;
 
 struct Reading {
@@ -48,7 +48,7 @@ __device__ bool wait_for(const uint32_t* flag, uint32_t round, uint64_t timeout_
   return true;
 }
 
-// Any mixing of bits will do, as long as both sides dawdle differently in every round.
+// Any hash will do, as long as both sides dawdle differently in every round.
 __device__ void dawdle(uint32_t seed) {
   const uint32_t cycles = ((seed * 2654435761u) >> 16) % kMaxDawdleCycles;
   const uint64_t begin = cycle_ticks();
@@ -60,8 +60,8 @@ __device__ uint32_t* flag_of_lane(void* flags, uint32_t lane) {
   return static_cast<uint32_t*>(flags) + lane * (kFlagStrideBytes / sizeof(uint32_t));
 }
 
-// own_flags, peer_flags: one flag per lane, kFlagStrideBytes apart; readings: [lane][round], zero where a round did not
-// happen.
+// own_flags, peer_flags: one flag per lane, kFlagStrideBytes apart. readings: [lane][round], zero for rounds that did
+// not happen.
 __global__ void pingpong(void* own_flags, void* peer_flags, Reading* readings, Game game, uint32_t is_first) {
   const uint32_t lane = block_id();
   uint32_t* const own_flag = flag_of_lane(own_flags, lane);

@@ -1,4 +1,4 @@
-// The C interface to memory that all GPUs of the host can write; symmetric.py builds the symmetric heap on it. GPUs
+// The C interface to memory that all GPUs of the host can write. symmetric.py builds the symmetric heap on it. GPUs
 // only.
 #include <kprof/platform.h>
 

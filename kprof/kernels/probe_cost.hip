@@ -1,6 +1,6 @@
-// What an event costs where it is recorded: every warp writes spans of nothing, and both clocks say how long that took.
+// Measures what an event costs on this device: every warp writes empty spans, and both clocks time it.
 //
-// The recorder runs this once when it is created, with as many warps on every processor as the benchmark of the probe.
+// The recorder runs this once when it is created, with as many warps per processor as the benchmark of the probe.
 #include <kprof/kprof.h>
 
 using namespace kprof::platform;

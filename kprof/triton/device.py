@@ -292,7 +292,7 @@ def refill(
 
 
 @triton.jit
-def settle(
+def handle_rare(
     cursor: tl.tensor,
     arena_word: tl.tensor,
     launch_word: tl.tensor,
@@ -333,7 +333,7 @@ def emit(
     word1 = duration | (payload.to(tl.int64) << 32)
     cursor = platform.store_record(cursor, word0, word1)
     if (cursor.to(tl.int32) & FULL_MASK) == FULL_MASK:
-        cursor = settle(cursor, arena_word, launch_word, reserved_word, warp, region)
+        cursor = handle_rare(cursor, arena_word, launch_word, reserved_word, warp, region)
     return cursor
 
 

@@ -301,7 +301,7 @@ def test_nvidia_finds_lanes_and_warps_without_a_division(tmp_path: Path) -> None
 def test_nvidia_refill_is_one_function_for_all_events_of_a_kernel(tmp_path: Path) -> None:
     require(Target.CUDA)
     called = disassemble(probe(tmp_path, Target.CUDA, 1), Target.CUDA)
-    refills = [body for name, body in called.items() if "settle" in name]
+    refills = [body for name, body in called.items() if "handle_rare" in name]
     assert len(refills) == 1
     assert count(refills[0], r"\bATOMG") > 0
     kernel = only_kernel(called)

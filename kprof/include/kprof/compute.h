@@ -1,4 +1,4 @@
-// What kernels that compute need of a target, beside platform.h: fp8, and lanes and blocks that work on shared memory.
+// What compute kernels need from a target in addition to platform.h: fp8, matrix units, and shared memory.
 //
 //   fp8        kFp8IsFnuz, float_to_fp8(), pack_fp8() (four values to nearest even, saturated; NaN stays NaN),
 //              fp8_to_float(). OCP e4m3fn, or e4m3fnuz where the matrix units of the architecture take that (gfx940 to
@@ -11,12 +11,12 @@
 
 #include "platform.h"
 
-// The target's own part, named by its header in platform/.
+// The target's part; its header in platform/ names the file.
 #include KPROF_COMPUTE_OF_TARGET
 
 namespace kprof::platform {
 
-// Four floats as fp8, the first in the lowest byte.
+// Converts four floats to fp8, the first in the lowest byte.
 KPROF_DEVICE uint32_t pack_fp8(float a, float b, float c, float d) {
   return pack_fp8_pair(a, b) | pack_fp8_pair(c, d) << 16;
 }
@@ -25,7 +25,7 @@ KPROF_DEVICE uint8_t float_to_fp8(float value) { return static_cast<uint8_t>(pac
 
 KPROF_DEVICE float fp8_to_float(uint8_t bits) { return fp8::to_float<kFp8IsFnuz>(bits); }
 
-// The sum over all lanes of the warp, in all lanes; always added in the same order.
+// The sum over all lanes of the warp, in every lane. Always added in the same order.
 KPROF_DEVICE float warp_sum(float value) {
   for (uint32_t distance = warp_width() / 2; distance != 0; distance /= 2) {
     uint32_t word;

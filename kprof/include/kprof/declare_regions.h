@@ -5,8 +5,8 @@
 //
 //   kprof::profile_stop(track, span, R_SEND, kprof::payload<R_SEND>(peer, slot));
 //
-// The format of the file is described in kprof/regions.py, which reads the same text on the host. The ids are names of your
-// own, in the global namespace; everything else is in `kprof::` or begins with `KPROF_`.
+// kprof/regions.py describes the format of the file; it reads the same text on the host. The ids are your own names, in
+// the global namespace; everything else is in `kprof::` or begins with `KPROF_`.
 #pragma once
 
 #ifndef KPROF_REGIONS
@@ -35,7 +35,7 @@ struct FieldWidths {
   uint32_t shift[kMaxFields] = {};
 };
 
-// Reads "category, peer:8, slot:24" at compile time: every number behind a colon is a width.
+// Parses "category, peer:8, slot:24" at compile time: every number after a colon is a width.
 constexpr FieldWidths parse_widths(const char* text) {
   FieldWidths widths;
   uint32_t shift = 0;
@@ -103,7 +103,7 @@ KPROF_DEVICE uint32_t pack_field(uint32_t value) {
   return (value < mask ? value : mask) << shift;
 }
 
-// A payload value is a number, or a lambda that is only called where kprof is compiled in.
+// A payload value is a number, or a lambda that is called only if kprof is compiled in.
 template <typename Value>
 KPROF_DEVICE auto value_of(const Value& value, int) -> decltype(static_cast<uint32_t>(value())) {
   return static_cast<uint32_t>(value());
@@ -122,8 +122,8 @@ KPROF_DEVICE uint32_t pack_from(First first, Rest... rest) {
   return pack_field<region, field>(value_of(first, 0)) | pack_from<region, field + 1>(rest...);
 }
 
-// Packs one value per payload field of the region. A value that does not fit becomes the field's largest, which the
-// decoder counts as clamped; it never spills into its neighbour.
+// Packs one value per payload field of the region. A value that does not fit is clamped to the field's largest, which
+// the decoder counts; it never spills into the next field.
 template <uint32_t region, typename... Values>
 KPROF_DEVICE uint32_t payload([[maybe_unused]] Values... values) {
   static_assert(sizeof...(Values) == RegionFields<region>::widths.count,

@@ -1,4 +1,4 @@
-// kprof's device API: what happens inside a kernel, in 16 bytes per event.
+// kprof's device API: records what happens inside a kernel, 16 bytes per event.
 //
 //   __global__ void kernel(..., kprof::Buffer prof) {
 //     kprof::Track track = kprof::open_track(prof, kprof::per_warp);   // or per_block
@@ -8,26 +8,25 @@
 //   }
 //
 // Contract
-//   * A track has one writer: lane 0 of the warp, or thread 0 of the block. All other threads run along and store
-//     nothing. A null Buffer turns the stores off at run time; -DKPROF_ENABLED=0 removes the code.
+//   * A track has one writer: lane 0 of the warp, or thread 0 of the block. The other threads execute the same calls
+//     and store nothing. A null Buffer turns the stores off at run time; -DKPROF_ENABLED=0 removes the code.
 //   * A track is one pointer in a register. Pass it by reference only to functions that are inlined: a track in local
-//     memory costs more than all the rest together.
+//     memory costs more than everything else together.
 //   * Region ids come from regions.h (see declare_regions.h); 0 is reserved.
-//   * Compiled out, these calls are empty functions, and a payload is 0. A value that takes memory reads to compute can
-//   be given
-//     to `payload` as a lambda: it is not called then, and the machine code is that of a kernel without kprof.
+//   * With KPROF_ENABLED=0 these calls are empty functions, and a payload is 0. If a payload value takes memory reads
+//     to compute, give it to `payload` as a lambda: the lambda is not called then, and the machine code equals that of
+//     a kernel without kprof.
 //   * Nothing is ever written outside the arena. What does not fit is counted, by region.
-//   * Let all lanes of a warp run along with its events, or one lane with all of them; for a mixture of both in one
-//   track see
-//     KPROF_INLINE_REFILL (platform/cuda.h).
-//   * Clock moments: spans end when the call is issued, with loads and stores of the span possibly still under way. A
-//     region that regions.h declares `complete` first waits for the writer's outstanding memory operations, to say when
-//     data had arrived rather than when it was asked for. That wait perturbs the kernel: what would have overlapped no
-//     longer does. `profile_stop_complete` is the same for kernels without a regions.h.
-//   * Clocks: -DKPROF_CLOCK_CYCLES=1 records the processor's cycle counter (0.5 ns a step where NVIDIA's real-time
-//   clock
-//     has 32), for a little more and with a record that is no event every 33 us. The decoder puts it on the real-time
-//     clock.
+//   * Record an event from all lanes of a warp together, or always from the same single lane. If one track mixes both,
+//     see KPROF_INLINE_REFILL (platform/cuda.h).
+//   * A span ends when the call is issued; its loads and stores may still be in flight. A region that regions.h
+//   declares
+//     `complete` first waits for the writer's outstanding memory operations, so that the end says when data arrived and
+//     not when it was asked for. That wait perturbs the kernel: operations no longer overlap across it.
+//     `profile_stop_complete` does the same for kernels without a regions.h.
+//   * -DKPROF_CLOCK_CYCLES=1 records the processor's cycle counter: steps of 0.5 ns, where NVIDIA's real-time clock has
+//     32 ns. It costs a little more and adds a record that is not an event every 33 us. The decoder converts cycles to
+//     the real-time clock.
 #pragma once
 
 #include "abi.h"
@@ -42,14 +41,14 @@
 
 namespace kprof {
 
-// One kernel's view of the arena, passed by value: what the recorder gave this launch.
+// What a kernel knows about the arena, passed by value. The recorder makes one for each launch.
 #if KPROF_ENABLED
 using Buffer = LaunchBuffer;
 #else
 struct Buffer {};
 #endif
 
-// From the recorder's buffer as a whole (`LaunchBuffer.packed()` in Python): tracks find their reserved chunks.
+// From the recorder's whole buffer (`LaunchBuffer.packed()` in Python), so that tracks find their reserved chunks.
 KPROF_DEVICE_HOST Buffer make_buffer([[maybe_unused]] const LaunchBuffer& buffer) {
 #if KPROF_ENABLED
   return buffer;
@@ -58,7 +57,7 @@ KPROF_DEVICE_HOST Buffer make_buffer([[maybe_unused]] const LaunchBuffer& buffer
 #endif
 }
 
-// From two numbers, which are easier to hand through an extension: every chunk is claimed.
+// From two numbers, which are easier to pass through an extension. No chunk is reserved: tracks claim every chunk.
 KPROF_DEVICE_HOST Buffer make_buffer(void* arena, uint32_t launch) {
   LaunchBuffer buffer{};
   buffer.arena = reinterpret_cast<uint64_t>(arena);
@@ -72,21 +71,21 @@ enum TrackScope { per_warp, per_block };
 
 struct [[maybe_unused]] Track {
 #if KPROF_ENABLED
-  KPROF_DEVICE explicit Track(uintptr_t position) : latest(position) {}
-  // Two copies would write their records over each other.
+  KPROF_DEVICE explicit Track(uintptr_t position) : cursor(position) {}
+  // Two copies would overwrite each other's records.
   Track(const Track&) = delete;
   Track& operator=(const Track&) = delete;
 #if KPROF_CLOCK_CYCLES
   KPROF_DEVICE ~Track();
 #endif
-  // Where the latest record is, in a fresh chunk the place before the first. Its low bits say everything that the hot
-  // path asks: records are 16-byte aligned, so bit 3 is free and means "store nothing", and all of bits 4 to 9 set mean
-  // that the chunk is full.
-  uintptr_t latest;
+  // The address of the last record written; in a new chunk, 16 bytes before the first record. The hot path only tests
+  // its low bits: records are 16-byte aligned, so bit 3 is free and means "store nothing", and when bits 4 to 9 are all
+  // set the chunk is full.
+  uintptr_t cursor;
 #endif
 };
 
-// A span that has begun. Lives in registers.
+// An open span. Lives in registers.
 struct [[maybe_unused]] Span {
 #if KPROF_ENABLED
   uint64_t start_ticks;
@@ -95,8 +94,8 @@ struct [[maybe_unused]] Span {
 
 #if KPROF_ENABLED
 
-// What the records of this translation unit hold: the real-time clock, which all processors of a device share, or the
-// cycle counter of the processor, which has the finer step. The decoder puts cycles on the real-time clock.
+// The clock that the records of this translation unit use: the real-time clock, which all processors of a device share,
+// or the processor's cycle counter, which has finer steps. The decoder converts cycles to the real-time clock.
 #if KPROF_CLOCK_CYCLES
 constexpr uint16_t kChunkFlags = kChunkClaimed | kChunkAbi | kChunkCycles;
 KPROF_DEVICE uint64_t event_ticks() { return platform::cycle_ticks(); }
@@ -105,26 +104,27 @@ constexpr uint16_t kChunkFlags = kChunkClaimed | kChunkAbi;
 KPROF_DEVICE uint64_t event_ticks() { return platform::realtime_ticks(); }
 #endif
 
-// The place before the first record, within a chunk. Where nothing is recorded, positions walk through a chunk at
-// address 0, in step with those of the writers: a warp then comes to the end of its chunk as one.
+// Offset of the slot before the first record of a chunk. The cursor of a lane that stores nothing moves through a chunk
+// at address 0, in step with the writer's: all lanes of a warp then reach the end of the chunk at the same event.
 constexpr uintptr_t kBeforeFirst = kChunkHeaderBytes - kRecordBytes;
 constexpr uintptr_t kNowhere = kBeforeFirst | kStoresNothing;
 constexpr uint32_t kFullMask = (kChunkBytes - 1) & ~(kRecordBytes - 1);
 
-KPROF_DEVICE bool stores_nothing(uintptr_t latest) { return (static_cast<uint32_t>(latest) & kStoresNothing) != 0; }
-KPROF_DEVICE bool is_full(uint32_t low_of_latest) { return (~low_of_latest & kFullMask) == 0; }
-KPROF_DEVICE bool is_full(uintptr_t latest) { return is_full(static_cast<uint32_t>(latest)); }
+KPROF_DEVICE bool stores_nothing(uintptr_t cursor) { return (static_cast<uint32_t>(cursor) & kStoresNothing) != 0; }
+KPROF_DEVICE bool is_full(uint32_t low_of_cursor) { return (~low_of_cursor & kFullMask) == 0; }
+KPROF_DEVICE bool is_full(uintptr_t cursor) { return is_full(static_cast<uint32_t>(cursor)); }
 
-// Where a track stands that finds no further chunk: full again with the next event, which is counted as dropped.
+// The cursor of a track that got no further chunk: the next event finds the chunk full again, and is counted as
+// dropped.
 KPROF_DEVICE uintptr_t before_full(uintptr_t full) { return (full - kRecordBytes) | kStoresNothing; }
 
-KPROF_DEVICE ChunkHeader* chunk_of(uintptr_t latest) {
-  return reinterpret_cast<ChunkHeader*>(latest & ~static_cast<uintptr_t>(kChunkBytes - 1));
+KPROF_DEVICE ChunkHeader* chunk_of(uintptr_t cursor) {
+  return reinterpret_cast<ChunkHeader*>(cursor & ~static_cast<uintptr_t>(kChunkBytes - 1));
 }
 KPROF_DEVICE char* chunk_address(ControlBlock* arena, uint32_t chunk_idx) {
   return reinterpret_cast<char*>(arena) + kChunksOffset + static_cast<size_t>(chunk_idx) * kChunkBytes;
 }
-// Sinks lie in front of the first chunk and have negative numbers.
+// Sinks lie before the first chunk and have negative indices.
 KPROF_DEVICE ControlBlock* arena_of(ChunkHeader* chunk) {
   const auto chunk_idx = static_cast<ptrdiff_t>(static_cast<int32_t>(chunk->chunk_idx));
   return reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(chunk) - kChunksOffset - chunk_idx * kChunkBytes);
@@ -134,26 +134,27 @@ KPROF_DEVICE SinkChunk* sink_of(ControlBlock* arena, uint32_t block) {
   return reinterpret_cast<SinkChunk*>(reinterpret_cast<char*>(arena) + kSinksOffset) + (block & (kNumSinks - 1));
 }
 
-// How the claimable chunks are shared: cursor i hands out every num_cursors-th chunk from chunk i on, chunks_per_cursor
-// in all. The number of cursors is a power of two.
+// How claimable chunks are divided among the arena's cursors: cursor i hands out every num_cursors-th chunk, starting
+// with chunk i, chunks_per_cursor in all. The number of cursors is a power of two.
 struct Cursors {
   uint32_t chunks_per_cursor;
   uint32_t num_cursors;
 };
 
-// A chunk from one cursor, or kNoChunk.
+// Takes a chunk from one cursor, or returns kNoChunk.
 KPROF_DEVICE uint32_t claim_from(ControlBlock* arena, const Cursors& cursors, uint32_t cursor_idx) {
   const uint32_t taken = platform::add_global(&arena->cursors[cursor_idx].next_chunk, 1u);
   return taken < cursors.chunks_per_cursor ? taken * cursors.num_cursors + cursor_idx : kNoChunk;
 }
 
-// Takes a free chunk: from the cursor of this block's slice, then from the others. kNoChunk when the arena is full.
-// One way out of the loop: with two, nvcc makes every event wait for the whole warp (WARPSYNC behind the refill).
+// Takes a free chunk from this block's cursor, else from another one. Returns kNoChunk when the arena is full. The loop
+// has a single exit: with two, nvcc makes every event wait for the whole warp (WARPSYNC after the refill).
 KPROF_DEVICE uint32_t claim_chunk(ControlBlock* arena, const Cursors& cursors, uint32_t block) {
   uint32_t chunk_idx = claim_from(arena, cursors, block & (cursors.num_cursors - 1));
   uint32_t tries = 1;
   KPROF_UNROLL(1)
-  // A full arena is remembered, so that later tracks give up after one cursor, unless they have a higher limit.
+  // full_limit remembers that the arena is full, so that later tracks give up after one cursor unless their limit is
+  // higher.
   while (chunk_idx == kNoChunk && tries < cursors.num_cursors &&
          platform::load_global(&arena->full_limit) < cursors.chunks_per_cursor) {
     chunk_idx = claim_from(arena, cursors, (block + tries) & (cursors.num_cursors - 1));
@@ -163,7 +164,7 @@ KPROF_DEVICE uint32_t claim_chunk(ControlBlock* arena, const Cursors& cursors, u
   return chunk_idx;
 }
 
-// Writes the header of a fresh chunk and returns the place before its first record.
+// Writes the header of a new chunk and returns its cursor: the slot before the first record.
 KPROF_DEVICE uintptr_t begin_chunk(ControlBlock* arena, const Cursors& cursors, uint32_t chunk_idx, uint32_t block,
                                    uint32_t warp, uint32_t launch, uint32_t previous_chunk_idx) {
   ChunkHeader header{};
@@ -181,7 +182,7 @@ KPROF_DEVICE uintptr_t begin_chunk(ControlBlock* arena, const Cursors& cursors, 
   return reinterpret_cast<uintptr_t>(chunk) + kBeforeFirst;
 }
 
-// Counts an event that found no room: by region, and in the track's last chunk, if it ever had one.
+// Counts an event for which there was no room: by region, and in the track's last chunk if it ever had one.
 KPROF_DEVICE void count_dropped(ChunkHeader* last, uint32_t region) {
   const bool is_sink = static_cast<int32_t>(last->chunk_idx) < 0;
   if (!is_sink) ++last->num_dropped;
@@ -189,31 +190,32 @@ KPROF_DEVICE void count_dropped(ChunkHeader* last, uint32_t region) {
   platform::add_global(&sink->num_dropped_of_region[platform::at_most(region, kNumDropCounters - 1)], 1u);
 }
 
-// Called when the chunk of a track is full; returns the track's new position. All that it needs is in the header of
-// that chunk: one read of memory, one atomic, one header.
-KPROF_DEVICE uintptr_t refill(uintptr_t latest) {
-  ChunkHeader* last = chunk_of(latest);
+// Called when a track's chunk is full; returns the new cursor. Everything it needs is in the header of the full chunk:
+// one memory read, one atomic, one new header.
+KPROF_DEVICE uintptr_t refill(uintptr_t cursor) {
+  ChunkHeader* last = chunk_of(cursor);
   const Cursors cursors{last->chunks_per_cursor, (last->flags >> kChunkCursorsShift) & kChunkCursorsMask};
   ControlBlock* arena = arena_of(last);
   const uint32_t chunk_idx = claim_chunk(arena, cursors, last->block);
-  // Read again from a line that is near now, rather than kept in registers that the kernel around this may need.
+  // Reads the header again: its cache line is close now, and the surrounding kernel may need the registers.
   if (chunk_idx != kNoChunk)
     return begin_chunk(arena, cursors, chunk_idx, last->block, last->warp, last->launch, last->chunk_idx);
   last->flags |= kChunkNoNext;
-  return before_full(latest);
+  return before_full(cursor);
 }
 
-// Stores a record that is no event: both clocks at one moment.
-KPROF_DEVICE void store_anchor(uintptr_t& latest) {
+// Stores an anchor, a record that is not an event: both clocks, read at the same moment.
+KPROF_DEVICE void store_anchor(uintptr_t& cursor) {
   uint64_t realtime = 0, cycles = 0;
   platform::read_anchor(&realtime, &cycles);
-  platform::store_record(latest, cycles, kAnchorRegionId, static_cast<uint32_t>(realtime),
+  platform::store_record(cursor, cycles, kAnchorRegionId, static_cast<uint32_t>(realtime),
                          static_cast<uint32_t>(realtime >> 32));
 }
 
-// Where start and end differ in this bit or a higher one, a span is long: 33 us at 2 GHz, so that a track with few
-// events names both clocks often enough (cycles drift against time, by 0.05 % within milliseconds on some SMs of an
-// H200); else a second or more, of which few bits are left until the duration saturates.
+// A span is long if its start and end differ in one of these bits. With the cycle counter that is 33 us at 2 GHz, so
+// that a track with few events still samples both clocks often enough (on some SMs of an H200, cycles drift against
+// time by 0.05 % within milliseconds). With the real-time clock it is a second or more, shortly before the duration
+// field saturates.
 constexpr uint32_t kLongSpanMask = ~0u << (KPROF_CLOCK_CYCLES ? 16 : 31);
 KPROF_DEVICE bool is_long(uint64_t start_ticks, uint64_t end_ticks) {
   const uint32_t low = static_cast<uint32_t>(start_ticks) ^ static_cast<uint32_t>(end_ticks);
@@ -221,49 +223,49 @@ KPROF_DEVICE bool is_long(uint64_t start_ticks, uint64_t end_ticks) {
   return ((low & kLongSpanMask) | high) != 0;
 }
 
-// What few events need once their record is stored, because the chunk is full or the span long; returns the track's new
-// position. Its arguments are few, because what crosses a call holds registers of the kernel.
-KPROF_COLD uintptr_t settle(uintptr_t latest, uint32_t region, uint32_t high_of_duration) {
-  if (stores_nothing(latest)) {
-    if (!is_full(latest)) return latest;
-    if (chunk_of(latest) == nullptr) return kNowhere;
-    count_dropped(chunk_of(latest), region);
-    return before_full(latest);
+// Handles the rare cases after a record was stored: the chunk is full, or the span is long. Returns the new cursor. It
+// takes few arguments because values that live across a call occupy registers of the kernel.
+KPROF_COLD uintptr_t handle_rare(uintptr_t cursor, uint32_t region, uint32_t high_of_duration) {
+  if (stores_nothing(cursor)) {
+    if (!is_full(cursor)) return cursor;
+    if (chunk_of(cursor) == nullptr) return kNowhere;
+    count_dropped(chunk_of(cursor), region);
+    return before_full(cursor);
   }
-  auto* record = reinterpret_cast<Record*>(latest);
+  auto* record = reinterpret_cast<Record*>(cursor);
   if (high_of_duration != 0 || record->duration_ticks > kDurationSaturated) record->duration_ticks = kDurationSaturated;
 #if KPROF_CLOCK_CYCLES
-  // The header of a new chunk has both clocks anyway.
-  if (!is_full(latest)) store_anchor(latest);
+  // If the chunk is full, the header of the next one has both clocks anyway.
+  if (!is_full(cursor)) store_anchor(cursor);
 #endif
-  return is_full(latest) ? refill(latest) : latest;
+  return is_full(cursor) ? refill(cursor) : cursor;
 }
 
-// All lanes run through this together. The store and the step are predicated; the one branch comes after them, so that
-// neither waits for it, and is taken once in 61 events.
+// All lanes execute this together. The store and the step are predicated. The only branch comes after them, so that
+// they do not wait for it; it is taken once in 61 events.
 KPROF_DEVICE void emit(Track& track, uint32_t region, uint64_t start_ticks, uint64_t end_ticks, uint32_t payload) {
-  const uint32_t low_of_latest = platform::store_record(track.latest, start_ticks, region,
+  const uint32_t low_of_cursor = platform::store_record(track.cursor, start_ticks, region,
                                                         static_cast<uint32_t>(end_ticks - start_ticks), payload);
-  // One branch for both: `|` on numbers, because `||` would make two.
-  if (__builtin_expect(static_cast<int>(is_full(low_of_latest)) | static_cast<int>(is_long(start_ticks, end_ticks)), 0))
-    track.latest = settle(track.latest, region, platform::high_of_difference(end_ticks, start_ticks));
+  // `|` on ints gives one branch for both conditions; `||` would give two.
+  if (__builtin_expect(static_cast<int>(is_full(low_of_cursor)) | static_cast<int>(is_long(start_ticks, end_ticks)), 0))
+    track.cursor = handle_rare(track.cursor, region, platform::high_of_difference(end_ticks, start_ticks));
 }
 
 #if KPROF_CLOCK_CYCLES
-// Once more at the end, where the chunk has room.
+// A last anchor at the end of the track, if the chunk has room.
 KPROF_DEVICE Track::~Track() {
-  if (!stores_nothing(latest)) store_anchor(latest);
+  if (!stores_nothing(cursor)) store_anchor(cursor);
 }
 #endif
 
-// The chunk that the host reserved for a track, or kNoChunk. Found by arithmetic: nothing to wait for.
-KPROF_DEVICE uint32_t reserved_chunk(const Buffer& buffer, uint32_t block, uint32_t place) {
-  const uint32_t offset = block * buffer.tracks_per_block + place;
-  const bool has_one = place < buffer.tracks_per_block && offset < buffer.num_reserved;
+// The chunk that the host reserved for a track, or kNoChunk. Computed without any memory access.
+KPROF_DEVICE uint32_t reserved_chunk(const Buffer& buffer, uint32_t block, uint32_t track_idx) {
+  const uint32_t offset = block * buffer.tracks_per_block + track_idx;
+  const bool has_one = track_idx < buffer.tracks_per_block && offset < buffer.num_reserved;
   return has_one ? buffer.first_chunk + offset : kNoChunk;
 }
 
-// Whether the switches leave a track out. The host may change them at any time, hence volatile.
+// Whether the switches exclude this track. Volatile because the host may change them at any time.
 KPROF_DEVICE bool is_left_out(const volatile Switches& switches, uint32_t block, uint32_t warp) {
   const uint32_t num_blocks = switches.num_blocks, warps = switches.warps;
   const bool is_block = num_blocks == 0 || block - switches.first_block < num_blocks;
@@ -273,16 +275,16 @@ KPROF_DEVICE bool is_left_out(const volatile Switches& switches, uint32_t block,
   return switches.is_off != 0 || !is_block || !is_warp || !is_sampled;
 }
 
-// The arena that launches with switches record into now.
+// The arena that launches with switches currently record into.
 KPROF_DEVICE ControlBlock* arena_moved_by(ControlBlock* arena, uint32_t kib) {
   return reinterpret_cast<ControlBlock*>(reinterpret_cast<char*>(arena) + static_cast<size_t>(kib) * 1024);
 }
 
-// A claim of a track's first chunk: the chunk (kNoChunk: there was none, kLeftOut: none is wanted) and, in the upper
-// half, how far away its arena lies.
+// The result of claiming a track's first chunk. Lower half: the chunk, or kNoChunk if there was none, or kLeftOut if
+// the track is excluded. Upper half: the distance in KiB to the arena that the chunk is in.
 using FirstClaim = uint64_t;
 
-// What a launch needs for which the host reserved no chunk, before any of its tracks claims one.
+// Applies the switches, then claims the first chunk of a track for which the host reserved none.
 KPROF_DEVICE FirstClaim claim_with_switches(ControlBlock* arena, Cursors cursors, uint32_t block, uint32_t warp,
                                             uint32_t options) {
   uint32_t arena_kib = 0;
@@ -294,13 +296,13 @@ KPROF_DEVICE FirstClaim claim_with_switches(ControlBlock* arena, Cursors cursors
   return static_cast<FirstClaim>(arena_kib) << 32 | claim_chunk(arena_moved_by(arena, arena_kib), cursors, block);
 }
 
-// Where a track without a reserved chunk begins. Apart from open_track, because a launch finds few of its instructions
-// near: what the way into a kernel jumps over is another fetch to wait for. All lanes call it together.
+// The cursor of a new track that has no reserved chunk. Not part of open_track: a launch starts with a cold instruction
+// cache, and code that is jumped over costs another fetch. All lanes call it together.
 KPROF_COLD uintptr_t open_claimed(ControlBlock* arena, Cursors cursors, uint32_t block, uint32_t warp, uint32_t launch,
                                   uint32_t options, bool is_writer) {
   if (!is_writer) return kNowhere;
-  // The host says the limits with the launch, unless it was given two numbers. Volatile, or clang makes one load from
-  // either of two addresses, for which all arguments of the kernel go to scratch memory.
+  // A buffer made from two numbers does not carry the limits. Without volatile, clang merges this into one load from
+  // one of two addresses, and moves all kernel arguments to scratch memory for it.
   if (cursors.num_cursors == 0) {
     cursors.chunks_per_cursor = *static_cast<const volatile uint32_t*>(&arena->chunks_per_cursor);
     cursors.num_cursors = *static_cast<const volatile uint32_t*>(&arena->num_cursors);
@@ -314,8 +316,8 @@ KPROF_COLD uintptr_t open_claimed(ControlBlock* arena, Cursors cursors, uint32_t
   return before_full(reinterpret_cast<uintptr_t>(sink_of(arena, block)) + kFullMask);
 }
 
-// Opens the track of the calling warp or block. Call it from all threads, once per warp (block) and kernel where the
-// launch was given `tracks_per_block` or is captured in a graph; otherwise a warp may open several.
+// Opens the track of the calling warp or block. Call it from all threads. If the launch was given `tracks_per_block` or
+// is captured in a graph, call it once per kernel for each warp (block); otherwise a warp may open several tracks.
 KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
   if (buffer.arena == 0) return Track{kNowhere};
   const bool is_writer = scope == per_warp ? platform::lane_id() == 0 : platform::thread_id() == 0;
@@ -330,22 +332,22 @@ KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
   return Track{begin_chunk(arena, cursors, chunk_idx, block, warp, buffer.launch, kNoChunk)};
 }
 
-// On a GPU every lane reads the clock: that is cheaper than to choose the one that writes.
+// On a GPU every lane reads the clock, because selecting the writer costs more.
 KPROF_DEVICE uint64_t clock_of(const Track& track) {
-  if (!platform::kLanesShareClock && stores_nothing(track.latest)) return 0;
+  if (!platform::kLanesShareClock && stores_nothing(track.cursor)) return 0;
   return event_ticks();
 }
 
 KPROF_DEVICE Span profile_start(const Track& track) { return Span{clock_of(track)}; }
 
-// Which regions end when their memory operations have completed; declare_regions.h says it for the ids that it
-// declares.
+// Whether a region ends only when its memory operations have completed. declare_regions.h specialises this for the ids
+// that it declares.
 template <typename Id>
 struct RegionMoments {
   KPROF_DEVICE static constexpr bool is_complete(Id) { return false; }
 };
 
-// profile_stop and profile_start with one reading of the clock: back-to-back spans without a gap.
+// profile_stop and profile_start with a single clock reading: back-to-back spans without a gap.
 template <typename Id>
 KPROF_DEVICE Span profile_lap(Track& track, const Span& span, Id region, uint32_t payload = 0) {
   if (RegionMoments<Id>::is_complete(region)) platform::drain_memory();
@@ -354,7 +356,7 @@ KPROF_DEVICE Span profile_lap(Track& track, const Span& span, Id region, uint32_
   return Span{now};
 }
 
-// Ends a span that began at `span` and writes its record.
+// Ends a span and writes its record.
 template <typename Id>
 KPROF_DEVICE void profile_stop(Track& track, const Span& span, Id region, uint32_t payload = 0) {
   profile_lap(track, span, region, payload);
@@ -366,7 +368,7 @@ KPROF_DEVICE void profile_stop_complete(Track& track, const Span& span, uint32_t
   profile_lap(track, span, region, payload);
 }
 
-// Records an instant.
+// Records a moment, as a span of length 0.
 template <typename Id>
 KPROF_DEVICE void profile_mark(Track& track, Id region, uint32_t payload = 0) {
   if (RegionMoments<Id>::is_complete(region)) platform::drain_memory();
@@ -374,7 +376,7 @@ KPROF_DEVICE void profile_mark(Track& track, Id region, uint32_t payload = 0) {
   emit(track, static_cast<uint32_t>(region), now, now, payload);
 }
 
-// Records a value of a counter at this moment.
+// Records the value of a counter now.
 template <typename Id>
 KPROF_DEVICE void profile_value(Track& track, Id region, uint32_t value) {
   profile_mark(track, region, value);
@@ -407,7 +409,7 @@ class Scope {
 
 #else  // KPROF_ENABLED
 
-// The same calls, which do nothing. What only their arguments need is dead code, which the compiler removes.
+// The same calls, doing nothing. The compiler removes code that only computes their arguments.
 template <typename Source>
 KPROF_DEVICE Track open_track(const Source&, TrackScope) {
   return {};

@@ -1,12 +1,12 @@
-// The only place that asks which target this is: HIP, CUDA or the CPU.
+// The only file that tests which target this is: HIP, CUDA or the CPU.
 //
-// Kernels are written once. What differs between the targets is here, under one set of names:
+// Kernels are written once. Whatever differs between targets has one set of names here:
 //
 //   clock      realtime_ticks(), cycle_ticks(), read_anchor(), drain_memory(), kRealtimeTicksPerSecond,
-//   kLanesShareClock ids        block_id(), num_blocks(), thread_id(), num_threads(), warp_id(), lane_id(),
-//   warp_width(), hw_id() signals    store_system(), load_system(), the same with _pair, fence_release_system(),
-//   fence_acquire_system(), pause()
-//              release_block_system()
+//              kLanesShareClock
+//   ids        block_id(), num_blocks(), thread_id(), num_threads(), warp_id(), lane_id(), warp_width(), hw_id()
+//   signals    store_system(), load_system(), the same with _pair, fence_release_system(), fence_acquire_system(),
+//              pause(), release_block_system()
 //   threads    sync_block(), sync_warp(), shuffle(), broadcast(), lanes_where(), lowest_lane(), add_device(),
 //              exchange_if_zero_device()
 //   arena      add_global(), load_global(), store_global(), all relaxed and of device scope
@@ -30,11 +30,10 @@
 
 namespace kprof::platform {
 
-// Reads the bits of one value as another type of the same size: bytes that need not be converted.
+// Reads the bits of one value as another type of the same size.
 //
-// Not memcpy. In HIP device code that is a function of the headers which copies byte by byte, and the compiler does not
-// put all of the bytes together again: the code is slow, and clang 19 for gfx942 gets some of the shifts wrong that are
-// left.
+// Not memcpy: in HIP device code that is a header function which copies byte by byte. The compiler does not merge all
+// of the bytes again, so the code is slow, and clang 19 for gfx942 gets some of the remaining shifts wrong.
 template <typename To, typename From>
 KPROF_DEVICE void copy_bits(To* to, const From& from) {
   static_assert(sizeof(To) == sizeof(From), "the two types have different sizes");

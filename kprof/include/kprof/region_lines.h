@@ -1,6 +1,6 @@
-// Includes the user's X-macro file once, with every line of a region, mark or value as KPROF_REGION_LINE(id, name,
-// ...). The user's own macros called REGION, MARK, VALUE, FLOW or FLOW_IN_BLOCK are put back afterwards. Included
-// several times on purpose.
+// Includes the user's X-macro file, with every line of a region, mark or value expanded to KPROF_REGION_LINE(id, name,
+// ...). The user's own macros called REGION, MARK, VALUE, FLOW or FLOW_IN_BLOCK are restored afterwards. This file is
+// included several times on purpose.
 #pragma push_macro("REGION")
 #pragma push_macro("MARK")
 #pragma push_macro("VALUE")

@@ -1,4 +1,4 @@
-// The CPU target. Which fp8 it writes is a build-time choice: -DKPROF_FP8_FNUZ=1 for e4m3fnuz.
+// The CPU target. Its fp8 is e4m3fn, or e4m3fnuz with -DKPROF_FP8_FNUZ=1.
 #pragma once
 
 #include <math.h>
@@ -22,21 +22,21 @@ inline float reciprocal_fast(float value) { return 1.0f / value; }
 inline float square_root(float value) { return sqrtf(value); }
 inline float exp_of(float value) { return expf(value); }
 
-// The lanes whose value has the same low `num_bits` bits as this lane's, as bits. All lanes of the warp call it
-// together.
+// The lanes whose value agrees with this lane's in the low `num_bits` bits, one bit per lane. All lanes of the warp
+// call it together.
 inline uint64_t lanes_equal(uint32_t value, uint32_t num_bits) {
   const uint32_t mask = num_bits < 32 ? (1u << num_bits) - 1 : ~0u;
   return simt::lanes_equal(value & mask);
 }
 inline uint32_t count_lanes(uint64_t lanes) { return static_cast<uint32_t>(__builtin_popcountll(lanes)); }
 
-// Into shared memory of the block.
+// Atomic add in the block's shared memory.
 inline void add_shared(uint32_t* address, uint32_t value) { __atomic_fetch_add(address, value, __ATOMIC_RELAXED); }
-// A flag in shared memory: what the warp has stored before a sync_warp() is seen by who has loaded the flag.
+// A flag in shared memory. Whoever has loaded the flag sees what the warp stored before its sync_warp().
 inline void store_flag_shared(uint32_t* flag, uint32_t value) { __atomic_store_n(flag, value, __ATOMIC_RELEASE); }
 inline uint32_t load_flag_shared(const uint32_t* flag) { return __atomic_load_n(flag, __ATOMIC_ACQUIRE); }
 
-// Tiles of weights: 16 rows of 64 fp8, spread over the lanes as on NVIDIA with warps of 32 and as on AMD with 64.
+// Tiles of weights: 16 rows of 64 fp8. Warps of 32 lanes distribute them as on NVIDIA, warps of 64 as on AMD.
 constexpr bool kIsNarrow = simt::kWarpWidth == 32;
 constexpr uint32_t kWeightQuads = kIsNarrow ? 2 : 1;
 template <uint32_t max_tokens>
@@ -53,7 +53,7 @@ struct Fp8Product {
   static uint32_t result_row(uint32_t i) { return kIsNarrow ? lane_id() / 4 + 8 * (i / 2) : lane_id() % 16; }
   static uint32_t result_token(uint32_t i) { return kIsNarrow ? 2 * group() + i % 2 : kResults * group() + i; }
 
-  // Lanes look at each other's registers.
+  // Each lane reads the operands of the others.
   static void add(float (&sums)[4], const Quad (&weights)[kWeightQuads], const Quad& tokens) {
     const Own own{weights, &tokens};
     const Own* lanes[simt::kWarpWidth];

@@ -1,4 +1,4 @@
-// NVIDIA, sm_89 and later for fp8.
+// NVIDIA. fp8 instructions need sm_89 or later.
 #pragma once
 
 #include "fp8.h"
@@ -30,8 +30,8 @@ KPROF_DEVICE float reciprocal_fast(float value) {
 KPROF_DEVICE float square_root(float value) { return __fsqrt_rn(value); }
 KPROF_DEVICE float exp_of(float value) { return expf(value); }
 
-// The lanes whose value has the same low `num_bits` bits as this lane's, as bits. All lanes of the warp call it
-// together.
+// The lanes whose value agrees with this lane's in the low `num_bits` bits, one bit per lane. All lanes of the warp
+// call it together.
 KPROF_DEVICE uint64_t lanes_equal(uint32_t value, uint32_t num_bits) {
   uint32_t equal = 0xffffffffu;
   for (uint32_t bit = 0; bit < num_bits; ++bit) {
@@ -43,14 +43,14 @@ KPROF_DEVICE uint64_t lanes_equal(uint32_t value, uint32_t num_bits) {
 }
 KPROF_DEVICE uint32_t count_lanes(uint64_t lanes) { return __popc(static_cast<uint32_t>(lanes)); }
 
-// Into shared memory of the block.
+// Atomic add in the block's shared memory.
 KPROF_DEVICE void add_shared(uint32_t* address, uint32_t value) {
   asm volatile(
       "red.relaxed.cta.shared.add.u32 [%0], %1;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(address))),
       "r"(value)
       : "memory");
 }
-// A flag in shared memory: what the warp has stored before a sync_warp() is seen by who has loaded the flag.
+// A flag in shared memory. Whoever has loaded the flag sees what the warp stored before its sync_warp().
 KPROF_DEVICE void store_flag_shared(uint32_t* flag, uint32_t value) {
   asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(flag))),
                "r"(value)
@@ -65,9 +65,9 @@ KPROF_DEVICE uint32_t load_flag_shared(const uint32_t* flag) {
   return value;
 }
 
-// Tiles of weights for the matrix units: 16 rows of 64 fp8, two quads a lane. Where bytes of the depth lie in registers
-// is the same for weights and tokens, so any order will do: a lane takes 16 bytes in a row. On sm_90, which has fp8 in
-// wgmma only, ptxas unpacks both to fp16: exact products, summed in fp32.
+// Tiles of weights for the matrix units: 16 rows of 64 fp8, two quads per lane. The order of the bytes along the
+// reduced dimension does not matter as long as weights and tokens agree, so a lane takes 16 consecutive bytes. sm_90
+// has fp8 in wgmma only; there ptxas unpacks both operands to fp16: exact products, summed in fp32.
 constexpr uint32_t kWeightQuads = 2;
 template <uint32_t max_tokens>
 struct Fp8Product {

@@ -1,4 +1,5 @@
-// AMD. gfx940 to gfx942 take e4m3fnuz, gfx950 and later e4m3fn; older ones have no fp8, and get e4m3fn by arithmetic.
+// AMD. gfx940 to gfx942 use e4m3fnuz, gfx950 and later e4m3fn. Older ones have no fp8 instructions and compute e4m3fn
+// in software.
 #pragma once
 
 #include "fp8.h"
@@ -11,7 +12,7 @@ constexpr bool kFp8IsFnuz = true;
 constexpr bool kFp8IsFnuz = false;
 #endif
 
-// The instruction makes NaN of what is too large, so it is saturated before.
+// The instruction turns values that are too large into NaN, so they are saturated first.
 KPROF_DEVICE float saturated_for_fp8(float value) {
 #if defined(__HIP_DEVICE_COMPILE__)
   constexpr float kLargest = kFp8IsFnuz ? 240.0f : 448.0f;
@@ -40,8 +41,8 @@ KPROF_DEVICE float reciprocal_fast(float value) { return 1.0f / value; }
 KPROF_DEVICE float square_root(float value) { return __builtin_sqrtf(value); }
 KPROF_DEVICE float exp_of(float value) { return __builtin_expf(value); }
 
-// The lanes whose value has the same low `num_bits` bits as this lane's, as bits. All lanes of the warp call it
-// together.
+// The lanes whose value agrees with this lane's in the low `num_bits` bits, one bit per lane. All lanes of the warp
+// call it together.
 KPROF_DEVICE uint64_t lanes_equal(uint32_t value, uint32_t num_bits) {
   uint64_t equal = ~0ull;
   for (uint32_t bit = 0; bit < num_bits; ++bit) {
@@ -53,11 +54,11 @@ KPROF_DEVICE uint64_t lanes_equal(uint32_t value, uint32_t num_bits) {
 }
 KPROF_DEVICE uint32_t count_lanes(uint64_t lanes) { return static_cast<uint32_t>(__builtin_popcountll(lanes)); }
 
-// Into shared memory of the block.
+// Atomic add in the block's shared memory.
 KPROF_DEVICE void add_shared(uint32_t* address, uint32_t value) {
   __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
-// A flag in shared memory: what the warp has stored before a sync_warp() is seen by who has loaded the flag.
+// A flag in shared memory. Whoever has loaded the flag sees what the warp stored before its sync_warp().
 KPROF_DEVICE void store_flag_shared(uint32_t* flag, uint32_t value) {
   __hip_atomic_store(flag, value, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
@@ -65,11 +66,12 @@ KPROF_DEVICE uint32_t load_flag_shared(const uint32_t* flag) {
   return __hip_atomic_load(flag, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
 
-// Tiles of weights for the matrix units: 16 rows of 64 fp8, a quad a lane. Where bytes of the depth lie in registers is
-// the same for weights and tokens, so any order will do: a lane takes 16 bytes in a row.
+// Tiles of weights for the matrix units: 16 rows of 64 fp8, one quad per lane. The order of the bytes along the reduced
+// dimension does not matter as long as weights and tokens agree, so a lane takes 16 consecutive bytes.
 //
-// Up to 8 tokens are half a tile. Spread over 16 rows, every one in the even pairs of a row and in the odd pairs of the
-// next, they are a matrix of which 2 in every 4 are zero, and the sparse instruction does 64 of depth at once.
+// Up to 8 tokens fill half a tile. Each token is spread over two rows, its even pairs of values in one and its odd
+// pairs in the next. In the resulting 16 rows 2 of every 4 values are zero, so the sparse instruction applies, which
+// handles a depth of 64 at once.
 constexpr uint32_t kWeightQuads = 1;
 template <uint32_t max_tokens>
 struct Fp8Product {
@@ -95,7 +97,7 @@ struct Fp8Product {
       const uint32_t halves = is_odd ? 0x07060302u : 0x05040100u;
       const Ints2 kept = {static_cast<int>(__builtin_amdgcn_perm(tokens.y, tokens.x, halves)),
                           static_cast<int>(__builtin_amdgcn_perm(tokens.w, tokens.z, halves))};
-      // Two bits for each of the two that are kept of four.
+      // For each group of four, two 2-bit indices: the values that are kept.
       const int which = is_odd ? 0xeeee : 0x4444;
       const Ints4 all = {static_cast<int>(weights[0].x), static_cast<int>(weights[0].y), static_cast<int>(weights[0].z),
                          static_cast<int>(weights[0].w)};
@@ -111,7 +113,7 @@ struct Fp8Product {
     sums[0] += __builtin_nanf("");  // no fp8 before gfx940: the host refuses
 #endif
   }
-  // After the last `add`.
+  // Call it after the last `add`.
   KPROF_DEVICE static void finish(float (&sums)[4]) {
     if constexpr (kIsSparse) {
       sums[0] += sums[1];

@@ -17,23 +17,23 @@
 #define __device__
 #define KPROF_UNROLL(count)
 #define KPROF_LAUNCH_BOUNDS(threads)
-// The same, in registers that so many blocks can have at once on a processor, where the compiler can be told.
+// The same, with few enough registers for `blocks` blocks per processor, on targets whose compiler can be told.
 #define KPROF_BLOCKS_PER_PROCESSOR(threads, blocks)
 #define KPROF_SHARED(type, name, count) type(&name)[count] = ::kprof::simt::shared_array<type, count>([] {})
 
 namespace kprof::platform {
 
-// Every lane that reads the clock pays for it.
+// Every lane that reads the clock costs time.
 constexpr bool kLanesShareClock = false;
 constexpr uint64_t kRealtimeTicksPerSecond = 1000000000ull;
 
-// CLOCK_MONOTONIC, bent by the clock that a test planted in this rank (see kprof_cpu_plant_clock).
+// CLOCK_MONOTONIC, distorted if a test planted a clock in this rank (see kprof_cpu_plant_clock).
 inline uint64_t realtime_ticks() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return simt::planted_clock(static_cast<uint64_t>(now.tv_sec) * 1000000000ull + static_cast<uint64_t>(now.tv_nsec));
 }
-// The time stamp counter where there is one; it counts at a rate of its own, as a GPU's cycle counter does.
+// The time stamp counter where there is one. Like a GPU's cycle counter, it has its own rate.
 inline uint64_t cycle_ticks() {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();
@@ -43,8 +43,8 @@ inline uint64_t cycle_ticks() {
   return static_cast<uint64_t>(now.tv_sec) * 1000000000ull + static_cast<uint64_t>(now.tv_nsec);
 #endif
 }
-// Both clocks at one moment: the tightest of a few brackets, because the system may stop this thread between two
-// readings.
+// Both clocks at the same moment. Takes the tightest of a few attempts, because the system may preempt this thread
+// between two readings.
 inline void read_anchor(uint64_t* realtime, uint64_t* cycles) {
   uint64_t tightest = ~0ull;
   for (int tries = 0; tries < 4; ++tries) {
@@ -76,7 +76,7 @@ template <typename T>
 inline T load_system(const T* address) {
   return __atomic_load_n(address, __ATOMIC_RELAXED);
 }
-// Two 64-bit words; each of them is one access, both together are not.
+// Two 64-bit words. Each word is accessed atomically, the pair is not.
 inline void store_system_pair(uint64_t* address, uint64_t first, uint64_t second) {
   store_system(address, first);
   store_system(address + 1, second);
@@ -97,7 +97,7 @@ inline void release_block_system() {
 inline void sync_warp() { simt::sync_warp(); }
 inline uint32_t shuffle(uint32_t value, uint32_t source_lane) { return simt::shuffle(value, source_lane); }
 inline uint32_t broadcast(uint32_t value) { return shuffle(value, 0); }
-// The lanes for which `condition` holds, as bits. All lanes of the warp call it together.
+// The lanes for which `condition` holds, one bit each. All lanes of the warp call it together.
 inline uint64_t lanes_where(bool condition) { return simt::lanes_where(condition); }
 inline uint32_t lowest_lane(uint64_t lanes) { return static_cast<uint32_t>(__builtin_ctzll(lanes)); }
 inline uint32_t add_device(uint32_t* address, uint32_t value) {
@@ -112,15 +112,15 @@ inline uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value) {
   return expected;
 }
 
-// Aliases whatever it is loaded from.
+// may_alias: loaded from memory of any type.
 using Quad = uint32_t __attribute__((vector_size(16), may_alias));
 
-// The arena's shared words.
+// For the words of the arena that threads share.
 inline uint32_t add_global(uint32_t* address, uint32_t value) { return add_device(address, value); }
 inline uint32_t load_global(const uint32_t* address) { return __atomic_load_n(address, __ATOMIC_RELAXED); }
 inline void store_global(uint32_t* address, uint32_t value) { __atomic_store_n(address, value, __ATOMIC_RELAXED); }
 
-// IEEE binary16 to binary32: widen the exponent by a multiplication, which also normalises subnormals.
+// IEEE binary16 to binary32. The multiplication widens the exponent and normalises subnormals.
 inline float half_to_float(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
   const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7fffu) << 13;
@@ -135,7 +135,7 @@ inline float half_to_float(uint16_t bits) {
   return scaled;
 }
 
-// Round to nearest even. Adding a power of two of the right size makes the FPU drop the surplus bits.
+// Rounds to nearest even. Adding a suitable power of two makes the FPU drop the surplus bits.
 inline uint16_t float_to_half(float value) {
   uint32_t word;
   memcpy(&word, &value, sizeof word);
@@ -161,22 +161,22 @@ inline uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ?
 
 inline uint32_t high_of_difference(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a - b) >> 32); }
 
-// Steps from the latest record to the next place and stores there, unless `latest` has the bit kStoresNothing; returns
-// the low word of the new `latest`.
-inline uint32_t store_record(uintptr_t& latest, uint64_t start_ticks, uint32_t region, uint32_t duration_ticks,
+// Advances the cursor by one record and stores there, unless it has the bit kStoresNothing. Returns the low word of the
+// new cursor.
+inline uint32_t store_record(uintptr_t& cursor, uint64_t start_ticks, uint32_t region, uint32_t duration_ticks,
                              uint32_t payload) {
-  latest += kRecordBytes;
-  if ((latest & kStoresNothing) == 0) {
+  cursor += kRecordBytes;
+  if ((cursor & kStoresNothing) == 0) {
     const Record record{(start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits), duration_ticks,
                         payload};
-    memcpy(reinterpret_cast<void*>(latest), &record, sizeof record);
+    memcpy(reinterpret_cast<void*>(cursor), &record, sizeof record);
   }
-  return static_cast<uint32_t>(latest);
+  return static_cast<uint32_t>(cursor);
 }
 
-// The CPU target has no processors to spread blocks over: 0 lets the caller choose a grid by what is to be seen.
+// The CPU target has no processors to spread blocks over. 0 leaves the size of the grid to the caller.
 inline int num_processors() { return 0; }
-// Fibers are always co-resident; the limit only keeps a typing error from taking all memory.
+// Fibers are always co-resident. The limit only stops a mistyped number from using all memory.
 template <typename Kernel>
 inline int max_resident_blocks(Kernel, int threads_per_block) {
   return static_cast<int>(simt::kMaxFibers) / threads_per_block;
@@ -186,7 +186,7 @@ inline const char* error_text(int error) { return simt::error_text(error); }
 
 }  // namespace kprof::platform
 
-// Runs the kernel to its end on the calling thread. Returns 0 or a simt error code.
+// Runs the kernel to completion on the calling thread. Returns 0 or a simt error code.
 #define KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, ...) \
   ((void)(stream),                                                                      \
    ::kprof::simt::launch((num_blocks), (threads_per_block), (schedule_seed), [&] { kernel(__VA_ARGS__); }))

@@ -1,4 +1,4 @@
-// NVIDIA. PTX is spelled out where CUDA C++ has no name for the scope or the clock that is wanted.
+// NVIDIA. Uses PTX where CUDA C++ has no name for the scope or the clock.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -10,13 +10,12 @@
 #define KPROF_COMPUTE_OF_TARGET "platform/compute_cuda.h"
 #define KPROF_DEVICE __device__ __forceinline__
 #define KPROF_DEVICE_HOST __host__ __device__ __forceinline__
-// What few events need is one function per kernel, which nvcc gives registers that suit the kernel. Inlined at every
-// event, its code, though it hardly ever runs, made kernels of a few us up to a third slower on an H200 (instruction
-// fetches, and lanes that part at the branch and never meet again). Lanes of a warp come to the call together, or one
-// comes that runs alone, past `if (lane_id() == 0)`. Wrong is only a mixture, where a warp records some events together
-// and others by one lane: nvcc lets functions with atomics yield, and a lane that parts from its warp at the call
-// stands still for 70 us, once in a launch. For kernels of more than 61 such events in a track,
-// -DKPROF_INLINE_REFILL=1.
+// Code that runs for few events is one function per kernel, not inlined at every event. Inlined, although it hardly
+// ever ran, it made kernels of a few us up to a third slower on an H200: more instructions to fetch, and lanes that
+// diverge at the branch and never reconverge. Either all lanes of a warp reach the call together, or one lane always
+// comes alone, behind `if (lane_id() == 0)`. A mixture of both in one track is slow: nvcc lets functions with atomics
+// yield, and a lane that leaves its warp at the call stalls for 70 us, once per launch. Kernels with more than 61 such
+// events in a track can set -DKPROF_INLINE_REFILL=1.
 #ifndef KPROF_INLINE_REFILL
 #define KPROF_INLINE_REFILL 0
 #endif
@@ -27,7 +26,7 @@
 #endif
 // On a kernel: the compiler may use the registers that larger blocks would need.
 #define KPROF_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
-// The same, in registers that so many blocks can have at once on a processor, where the compiler can be told.
+// The same, with few enough registers for `blocks` blocks per processor, on targets whose compiler can be told.
 #define KPROF_BLOCKS_PER_PROCESSOR(threads, blocks) __launch_bounds__(threads, blocks)
 #define KPROF_SHARED(type, name, count) __shared__ type name[count]
 #define KPROF_PRAGMA(text) _Pragma(#text)
@@ -35,7 +34,7 @@
 
 namespace kprof::platform {
 
-// Lanes run in lockstep: a reading costs the warp the same however many lanes take it.
+// Lanes run in lockstep, so a clock reading costs the warp the same however many lanes take it.
 constexpr bool kLanesShareClock = true;
 constexpr uint64_t kRealtimeTicksPerSecond = 1000000000ull;
 
@@ -50,7 +49,7 @@ KPROF_DEVICE uint64_t cycle_ticks() {
   asm volatile("mov.u64 %0, %%clock64;" : "=l"(ticks)::"memory");
   return ticks;
 }
-// Both clocks at one moment.
+// Both clocks at the same moment.
 KPROF_DEVICE void read_anchor(uint64_t* realtime, uint64_t* cycles) {
   *realtime = realtime_ticks();
   *cycles = cycle_ticks();
@@ -61,7 +60,7 @@ KPROF_DEVICE uint32_t thread_id() { return threadIdx.x + blockDim.x * (threadIdx
 KPROF_DEVICE uint32_t num_threads() { return blockDim.x * blockDim.y * blockDim.z; }
 KPROF_DEVICE uint32_t block_id() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
 KPROF_DEVICE uint32_t num_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
-// Not warpSize: nvcc does not know its value and divides by it when the kernel runs.
+// Not warpSize: nvcc does not know its value at compile time, and would divide at run time.
 KPROF_DEVICE constexpr uint32_t warp_width() { return 32; }
 KPROF_DEVICE uint32_t warp_id() { return thread_id() / warp_width(); }
 KPROF_DEVICE uint32_t lane_id() { return thread_id() % warp_width(); }
@@ -87,7 +86,7 @@ KPROF_DEVICE uint64_t load_system(const uint64_t* address) {
   asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
   return value;
 }
-// Two 64-bit words in one instruction; each of them is one access, both together are not.
+// Two 64-bit words in one instruction. Each word is accessed atomically, the pair is not.
 KPROF_DEVICE void store_system_pair(uint64_t* address, uint64_t first, uint64_t second) {
   asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(first), "l"(second) : "memory");
 }
@@ -102,8 +101,8 @@ KPROF_DEVICE void fence_acquire_system() { asm volatile("fence.acq_rel.sys;" :::
 KPROF_DEVICE void pause() {}
 
 KPROF_DEVICE void sync_block() { __syncthreads(); }
-// What thread 0 stores next comes after all that the block has stored before. Fences are cumulative here: what the
-// barrier has shown to thread 0 is covered by its fence, and 511 others would only wait for the same stores.
+// Orders what thread 0 stores next after everything that the block has stored so far. Fences are cumulative: thread 0's
+// fence covers every store that it has seen through the barrier, so the other threads need none.
 KPROF_DEVICE void release_block_system() {
   __syncthreads();
   if (thread_id() == 0) fence_release_system();
@@ -113,7 +112,7 @@ KPROF_DEVICE uint32_t shuffle(uint32_t value, uint32_t source_lane) {
   return __shfl_sync(0xffffffffu, value, source_lane);
 }
 KPROF_DEVICE uint32_t broadcast(uint32_t value) { return shuffle(value, 0); }
-// The lanes for which `condition` holds, as bits. All lanes of the warp call it together.
+// The lanes for which `condition` holds, one bit each. All lanes of the warp call it together.
 KPROF_DEVICE uint64_t lanes_where(bool condition) { return __ballot_sync(0xffffffffu, condition); }
 KPROF_DEVICE uint32_t lowest_lane(uint64_t lanes) {
   return static_cast<uint32_t>(__ffsll(static_cast<long long>(lanes))) - 1;
@@ -128,9 +127,9 @@ KPROF_DEVICE uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value)
 
 using Quad = uint4;
 
-// The arena's shared words, spelled out as global. With generic accesses (ATOM instead of ATOMG), a modulo and a loop
-// around the first try, the first claim of every kernel took 100 us on an H200 and the later ones 0.3; without the
-// three it did not.
+// For the words of the arena that threads share, in PTX as global accesses. With generic accesses (ATOM instead of
+// ATOMG), a modulo and a loop around the first attempt, the first claim of every kernel took 100 us on an H200 and
+// later ones 0.3 us; without these three it is fast.
 KPROF_DEVICE uint32_t add_global(uint32_t* address, uint32_t value) {
   uint32_t before;
   asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(address), "r"(value) : "memory");
@@ -157,16 +156,16 @@ KPROF_DEVICE uint32_t high_of_difference(uint64_t a, uint64_t b) {
   return static_cast<uint32_t>((a - b) >> 32);
 }
 
-// Steps from the latest record to the next place and stores there, unless `latest` has the bit kStoresNothing; returns
-// the low word of the new `latest`. Predicated by hand: as a branch that lane 0 alone takes, it cost an H200 24 ns of
+// Steps from the latest record to the next place and stores there, unless `cursor` has the bit kStoresNothing; returns
+// the low word of the new `cursor`. Predicated by hand: as a branch that lane 0 alone takes, it cost an H200 24 ns of
 // 60 per event. The step is in the low word alone (chunks are aligned) and goes first: nothing writes the address
 // registers while the store may still read them.
-KPROF_DEVICE uint32_t store_record(uintptr_t& latest, uint64_t start_ticks, uint32_t region, uint32_t duration_ticks,
+KPROF_DEVICE uint32_t store_record(uintptr_t& cursor, uint64_t start_ticks, uint32_t region, uint32_t duration_ticks,
                                    uint32_t payload) {
   const uint32_t low = static_cast<uint32_t>(start_ticks);
   // Bytes 0 and 1 of the start's high word, then bytes 0 and 1 of the region.
   const uint32_t high = __byte_perm(static_cast<uint32_t>(start_ticks >> 32), region, 0x5410);
-  uint32_t low_of_latest;
+  uint32_t low_of_cursor;
   asm volatile(
       "{\n"
       "  .reg .pred stored;\n"
@@ -178,9 +177,9 @@ KPROF_DEVICE uint32_t store_record(uintptr_t& latest, uint64_t start_ticks, uint
       "  mov.b64 %0, {%1, high};\n"
       "  @stored st.global.v4.u32 [%0], {%2, %3, %4, %5};\n"
       "}"
-      : "+l"(latest), "=&r"(low_of_latest)
+      : "+l"(cursor), "=&r"(low_of_cursor)
       : "r"(low), "r"(high), "r"(duration_ticks), "r"(payload), "n"(kStoresNothing), "n"(kRecordBytes));
-  return low_of_latest;
+  return low_of_cursor;
 }
 
 using Stream = cudaStream_t;
@@ -203,8 +202,7 @@ inline int last_launch_error() { return static_cast<int>(cudaGetLastError()); }
 inline int host_warp_width() { return 32; }
 inline const char* error_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
 
-// ---- memory that all GPUs of the host can write: one allocation per rank, opened by the others through a handle
-// ---------
+// ---- memory that all GPUs of the host can write: one allocation per rank, which the others open through a handle
 
 constexpr int kPeerHandleBytes = sizeof(cudaIpcMemHandle_t);
 

@@ -16,13 +16,13 @@ KPROF_DEVICE To bits_as(const From& from) {
   return to;
 }
 
-// To nearest even; beyond the largest value, infinities too, saturated.
+// Rounds to nearest even. Values beyond the largest, and infinities, saturate.
 template <bool is_fnuz>
 KPROF_DEVICE uint32_t from_float(float value) {
   constexpr uint32_t kInfinity = 0x7f800000u, kBias = is_fnuz ? 8 : 7;
   constexpr uint32_t kLargest = is_fnuz ? 0x43700000u : 0x43e00000u;
   constexpr uint32_t kSmallestNormal = (127 + 1 - kBias) << 23;
-  // A power of two whose last bit is the unit of subnormals: adding it makes the FPU round to that.
+  // A power of two whose last mantissa bit is the unit of subnormals: adding it makes the FPU round to that unit.
   constexpr uint32_t kRounder = (127 + 23 + 1 - kBias - 3) << 23;
   const uint32_t word = bits_as<uint32_t>(value);
   const uint32_t sign = word >> 24 & 0x80u;

@@ -1,4 +1,4 @@
-// AMD. Written for gfx9 (MI200, MI300, MI350); gfx11 and later have another clock instruction.
+// AMD. Written for gfx9 (MI200, MI300, MI350); gfx11 and later have a different clock instruction.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -9,11 +9,11 @@
 #define KPROF_COMPUTE_OF_TARGET "platform/compute_hip.h"
 #define KPROF_DEVICE __device__ __forceinline__
 #define KPROF_DEVICE_HOST __host__ __device__ __forceinline__
-// Inlined on purpose: one real call in a kernel costs scratch memory and the registers of the calling convention.
+// Inlined on purpose: a single call in a kernel costs scratch memory and the registers of the calling convention.
 #define KPROF_COLD __device__ __forceinline__
 // On a kernel: the compiler may use the registers that larger blocks would need.
 #define KPROF_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
-// The same, in registers that so many blocks can have at once on a processor, where the compiler can be told.
+// The same, with few enough registers for `blocks` blocks per processor, on targets whose compiler can be told.
 #define KPROF_BLOCKS_PER_PROCESSOR(threads, blocks) __launch_bounds__(threads)
 #define KPROF_SHARED(type, name, count) __shared__ type name[count]
 #define KPROF_PRAGMA(text) _Pragma(#text)
@@ -21,12 +21,12 @@
 
 namespace kprof::platform {
 
-// Lanes run in lockstep: a reading costs the wave the same however many lanes take it.
+// Lanes run in lockstep, so a clock reading costs the wave the same however many lanes take it.
 constexpr bool kLanesShareClock = true;
 constexpr uint64_t kRealtimeTicksPerSecond = 100000000ull;
 
-// The builtins order themselves against memory operations and let the compiler place the wait for the result as late
-// as it can, where inline assembly would have to wait on the spot.
+// The builtins are ordered against memory operations, and the compiler waits for the result as late as it can. Inline
+// assembly would have to wait at once.
 KPROF_DEVICE uint64_t realtime_ticks() {
 #if defined(__gfx1100__) || defined(__gfx1101__) || defined(__gfx1102__) || defined(__gfx1103__) || \
     defined(__gfx1150__) || defined(__gfx1151__) || defined(__gfx1200__) || defined(__gfx1201__)
@@ -38,12 +38,12 @@ KPROF_DEVICE uint64_t realtime_ticks() {
 #endif
 }
 KPROF_DEVICE uint64_t cycle_ticks() { return __builtin_readcyclecounter(); }
-// Both clocks at one moment.
+// Both clocks at the same moment.
 KPROF_DEVICE void read_anchor(uint64_t* realtime, uint64_t* cycles) {
   *realtime = realtime_ticks();
   *cycles = cycle_ticks();
 }
-// vmcnt counts vector memory; lgkmcnt counts LDS, and loads that are the same for all lanes.
+// vmcnt counts vector memory operations; lgkmcnt counts LDS and scalar loads.
 KPROF_DEVICE void drain_memory() {
 #if defined(__HIP_DEVICE_COMPILE__)
   asm volatile("s_waitcnt vmcnt(0) lgkmcnt(0)" ::: "memory");
@@ -55,7 +55,8 @@ KPROF_DEVICE uint32_t num_threads() { return blockDim.x * blockDim.y * blockDim.
 KPROF_DEVICE uint32_t block_id() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
 KPROF_DEVICE uint32_t num_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
 KPROF_DEVICE uint32_t warp_width() { return __builtin_amdgcn_wavefrontsize(); }
-// The same in all lanes, which the compiler cannot know: told so, it keeps loops over warps in scalar registers.
+// readfirstlane tells the compiler that all lanes have the same value, so that it keeps loops over warps in scalar
+// registers.
 KPROF_DEVICE uint32_t warp_id() {
 #if defined(__HIP_DEVICE_COMPILE__)
   return __builtin_amdgcn_readfirstlane(thread_id() / warp_width());
@@ -65,12 +66,12 @@ KPROF_DEVICE uint32_t warp_id() {
 }
 KPROF_DEVICE uint32_t lane_id() { return thread_id() % warp_width(); }
 
-// Bits `first` to `first + count - 1` of a hardware register, as s_getreg wants to be asked.
+// The operand of s_getreg for bits `first` to `first + count - 1` of a hardware register.
 constexpr int register_bits(int number, int first, int count) { return number | first << 6 | (count - 1) << 11; }
 
-// The compute unit that this wave runs on, the same for all of its waves: bits 0 to 3 CU, 4 SH, 5 to 7 SE, and from bit
-// 16 on the XCC (chiplet) of MI300 and later. In HW_ID these are bits 8 to 15; below them are the wave's slot, SIMD and
-// pipe.
+// The compute unit that this wave runs on: CU in bits 0 to 3, SH in bit 4, SE in bits 5 to 7, and on MI300 and later
+// the XCC (chiplet) from bit 16 on. These are bits 8 to 15 of HW_ID; its lower bits (the wave's slot, SIMD and pipe)
+// differ between waves of one compute unit.
 KPROF_DEVICE uint32_t hw_id() {
 #if defined(__GFX9__)
   constexpr int kHwId = 4, kXccId = 20;
@@ -93,7 +94,7 @@ template <typename T>
 KPROF_DEVICE T load_system(const T* address) {
   return __hip_atomic_load(address, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
 }
-// Two 64-bit words; each of them is one access, both together are not.
+// Two 64-bit words. Each word is accessed atomically, the pair is not.
 KPROF_DEVICE void store_system_pair(uint64_t* address, uint64_t first, uint64_t second) {
   store_system(address, first);
   store_system(address + 1, second);
@@ -108,13 +109,13 @@ KPROF_DEVICE void fence_acquire_system() { __builtin_amdgcn_fence(__ATOMIC_ACQUI
 KPROF_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
 
 KPROF_DEVICE void sync_block() { __syncthreads(); }
-// What thread 0 stores next comes after all that the block has stored before. The barrier waits for no store, so every
-// wave waits for its own.
+// Orders what thread 0 stores next after everything that the block has stored so far. The barrier does not wait for
+// stores, so every wave waits for its own.
 KPROF_DEVICE void release_block_system() {
   fence_release_system();
   __syncthreads();
 }
-// Lanes of a wave run in lockstep; what is needed is that the compiler moves no memory operation across.
+// Lanes of a wave run in lockstep. This only stops the compiler from moving memory operations across.
 KPROF_DEVICE void sync_warp() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
   __builtin_amdgcn_wave_barrier();
@@ -124,7 +125,7 @@ KPROF_DEVICE uint32_t shuffle(uint32_t value, uint32_t source_lane) {
   return static_cast<uint32_t>(
       __builtin_amdgcn_ds_bpermute(static_cast<int>(source_lane << 2), static_cast<int>(value)));
 }
-// Lane 0's value in all lanes. In a scalar register, so what depends on it is decided once per wave.
+// Lane 0's value in all lanes, in a scalar register: branches on it are taken once per wave.
 KPROF_DEVICE uint32_t broadcast(uint32_t value) {
 #if defined(__HIP_DEVICE_COMPILE__)
   return __builtin_amdgcn_readfirstlane(value);
@@ -132,7 +133,7 @@ KPROF_DEVICE uint32_t broadcast(uint32_t value) {
   return value;
 #endif
 }
-// The lanes for which `condition` holds, as bits. All lanes of the warp call it together.
+// The lanes for which `condition` holds, one bit each. All lanes of the warp call it together.
 KPROF_DEVICE uint64_t lanes_where(bool condition) { return __ballot(condition); }
 KPROF_DEVICE uint32_t lowest_lane(uint64_t lanes) { return static_cast<uint32_t>(__builtin_ctzll(lanes)); }
 KPROF_DEVICE uint32_t add_device(uint32_t* address, uint32_t value) {
@@ -148,10 +149,10 @@ KPROF_DEVICE uint32_t exchange_if_zero_device(uint32_t* address, uint32_t value)
   return expected;
 }
 
-// A vector, not a struct: what is copied under a condition stays in registers.
+// A vector, not a struct, so that conditional copies stay in registers.
 using Quad = uint32_t __attribute__((ext_vector_type(4)));
 
-// The arena's shared words.
+// For the words of the arena that threads share.
 KPROF_DEVICE uint32_t add_global(uint32_t* address, uint32_t value) { return add_device(address, value); }
 KPROF_DEVICE uint32_t load_global(const uint32_t* address) {
   return __hip_atomic_load(address, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
@@ -167,20 +168,20 @@ KPROF_DEVICE uint32_t at_most(uint32_t value, uint32_t limit) { return value < l
 
 KPROF_DEVICE uint32_t high_of_difference(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a - b) >> 32); }
 
-// Steps from the latest record to the next place and stores there, unless `latest` has the bit kStoresNothing; returns
-// the low word of the new `latest`. The step is in that word alone: chunks are aligned.
-KPROF_DEVICE uint32_t store_record(uintptr_t& latest, uint64_t start_ticks, uint32_t region, uint32_t duration_ticks,
+// Advances the cursor by one record and stores there, unless it has the bit kStoresNothing. Returns the low word of the
+// new cursor. Only that word changes, because chunks are aligned.
+KPROF_DEVICE uint32_t store_record(uintptr_t& cursor, uint64_t start_ticks, uint32_t region, uint32_t duration_ticks,
                                    uint32_t payload) {
-  latest = (latest & ~uintptr_t{0xffffffffu}) | (static_cast<uint32_t>(latest) + kRecordBytes);
-  if ((latest & kStoresNothing) == 0) {
-    // The compiler cannot see that the arena is global memory once the pointer went through a refill; a flat store
-    // would also occupy the LDS counter.
+  cursor = (cursor & ~uintptr_t{0xffffffffu}) | (static_cast<uint32_t>(cursor) + kRecordBytes);
+  if ((cursor & kStoresNothing) == 0) {
+    // After a refill the compiler no longer sees that the pointer is to global memory, and a flat store would also use
+    // the LDS counter.
     using Words = uint64_t __attribute__((ext_vector_type(2)));
     using GlobalWords = __attribute__((address_space(1))) Words;
-    *(GlobalWords*)(latest) = Words{(start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits),
+    *(GlobalWords*)(cursor) = Words{(start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits),
                                     duration_ticks | (static_cast<uint64_t>(payload) << 32)};
   }
-  return static_cast<uint32_t>(latest);
+  return static_cast<uint32_t>(cursor);
 }
 
 using Stream = hipStream_t;
@@ -202,7 +203,7 @@ inline int max_resident_blocks(Kernel kernel, int threads_per_block) {
   return num_processors() * blocks;
 }
 inline int last_launch_error() { return static_cast<int>(hipGetLastError()); }
-// Wavefronts are 64 wide on gfx9 (MI200, MI300, MI350); other devices are asked.
+// 64 on gfx9 (MI200, MI300, MI350), and if the device cannot be asked.
 inline int host_warp_width() {
   int device = 0, width = 0;
   if (hipGetDevice(&device) != hipSuccess) return 64;
@@ -211,16 +212,14 @@ inline int host_warp_width() {
 }
 inline const char* error_text(int error) { return hipGetErrorString(static_cast<hipError_t>(error)); }
 
-// ---- memory that all GPUs of the host can write: one allocation per rank, opened by the others through a handle
-// ---------
+// ---- memory that all GPUs of the host can write: one allocation per rank, which the others open through a handle
 
 constexpr int kPeerHandleBytes = sizeof(hipIpcMemHandle_t);
 
-// What a peer writes must become visible while a kernel runs, not only at its end, so caches may not keep it. RCCL
-// allocates the buffers that its peers write as uncached where HIP knows the flag, from 5.7 on, and as fine-grained
-// before (src/transport/p2p.cc, HIP_UNCACHED_MEMORY); on MI300 fine-grained memory is cached. rocSHMEM takes
-// fine-grained memory unless it is built with DEBUG_HIPMALLOC_FINEGRAIN_DEFAULT_UNCACHED
-// (src/memory/hip_allocator.hpp).
+// What a peer writes must become visible while a kernel runs, so it must not stay in a cache. RCCL allocates the
+// buffers that peers write as uncached if HIP has the flag (5.7 and later), else as fine-grained (src/transport/p2p.cc,
+// HIP_UNCACHED_MEMORY); on MI300 fine-grained memory is cached. rocSHMEM takes fine-grained memory unless it is built
+// with DEBUG_HIPMALLOC_FINEGRAIN_DEFAULT_UNCACHED (src/memory/hip_allocator.hpp).
 #ifdef hipDeviceMallocUncached
 constexpr unsigned kPeerMemoryKinds[] = {hipDeviceMallocUncached, hipDeviceMallocFinegrained};
 #else
@@ -232,7 +231,7 @@ inline int peer_free(void* memory) { return static_cast<int>(hipFree(memory)); }
 inline int peer_export(void* handle, void* memory) {
   return static_cast<int>(hipIpcGetMemHandle(static_cast<hipIpcMemHandle_t*>(handle), memory));
 }
-// The first kind of memory that the runtime both allocates and lets other processes open.
+// Uses the first kind of memory that the runtime can allocate and export to other processes.
 inline int peer_allocate(void** memory, size_t bytes) {
   hipError_t error = hipErrorOutOfMemory;
   for (const unsigned kind : kPeerMemoryKinds) {

@@ -1,4 +1,4 @@
-// Fibers of the CPU target: one per GPU thread, kept from launch to launch, and how a core goes from one to the next.
+// Fibers of the CPU target: one per GPU thread, reused from launch to launch, and the switch from one to the next.
 //
 // ucontext starts a fiber; later switches use _setjmp / _longjmp, which make no system call. The sanitizers are told
 // about every switch and use ucontext throughout.
@@ -56,8 +56,7 @@ constexpr size_t kStackBytes = 256 * 1024;
 #else
 constexpr size_t kStackBytes = 64 * 1024;
 #endif
-// After this many polls of every ready fiber without any progress the thread sleeps, so that more ranks than cores
-// work.
+// After this many polls of every ready fiber without progress the thread sleeps, so that more ranks than cores can run.
 constexpr uint32_t kIdleRoundsBeforeSleep = 2;
 
 enum Error : int { kOk = 0, kTooManyThreads = 1, kBarrierMismatch = 2, kOutOfMemory = 3 };
@@ -77,7 +76,7 @@ inline const char* error_text(int error) {
   }
 }
 
-// For code of the executor's own that runs in a fiber between kernels.
+// For executor code that runs in a fiber, outside the kernel.
 #define KPROF_NO_TSAN __attribute__((no_sanitize("thread")))
 
 struct Fiber;
@@ -147,8 +146,8 @@ struct Executor {
   }
 };
 
-// The executor's own data is shared by its fibers without synchronisation, which is right because they never run at the
-// same time; ThreadSanitizer, to which fibers are threads, must look at the kernel only.
+// Hides the executor's own data from ThreadSanitizer. Fibers share it without synchronisation, which is safe because
+// they never run at the same time, but ThreadSanitizer treats fibers as threads. It is to check the kernel only.
 struct [[maybe_unused]] UnseenByThreadSanitizer {
 #if defined(KPROF_TSAN)
   UnseenByThreadSanitizer() {

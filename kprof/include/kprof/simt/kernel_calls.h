@@ -1,5 +1,5 @@
 // What kernels call on the CPU target: fences, barriers, shuffles, polling, shared memory, and the clock that a test
-// plants.
+// can plant.
 #pragma once
 
 #include <sched.h>
@@ -10,7 +10,7 @@
 
 namespace kprof::simt {
 
-// Order between threads, as ThreadSanitizer sees it.
+// Tells ThreadSanitizer about order between threads.
 
 inline void order_before([[maybe_unused]] void* point) {
 #if defined(KPROF_TSAN)
@@ -23,8 +23,8 @@ inline void order_after([[maybe_unused]] void* point) {
 #endif
 }
 
-// ThreadSanitizer does not model fences. A release fence followed by a relaxed flag, read relaxed and followed by an
-// acquire fence, is modelled by one point that releases publish to and acquires read from.
+// ThreadSanitizer does not model fences. One address stands for all of them: a release fence releases it, and an
+// acquire fence acquires it.
 inline char& fence_point() {
   static char point;
   return point;
@@ -79,7 +79,7 @@ inline void sync_warp() {
   wait_at(own_warp().barrier);
 }
 
-// Two exchange rows by parity: a lane can be one exchange ahead of the slowest reader, never two.
+// Two rows in turn are enough: a lane is at most one exchange ahead of the slowest reader.
 inline const uint32_t* exchange(uint32_t value) {
   Fiber& fiber = self();
   Warp& warp = own_warp();
@@ -107,7 +107,7 @@ inline uint64_t lanes_equal(uint32_t value) {
   for (uint32_t lane = 0; lane < kWarpWidth; ++lane) lanes |= static_cast<uint64_t>(row[lane] == value) << lane;
   return lanes;
 }
-// Every lane's pointer, for all. What they point to must stay until the next barrier of the warp.
+// Gives every lane the pointers of all lanes. What they point to must stay valid until the warp's next barrier.
 template <typename T>
 inline void pointers_of_lanes(const T* own, const T* (&lanes)[kWarpWidth]) {
   const UnseenByThreadSanitizer unseen;
@@ -118,7 +118,7 @@ inline void pointers_of_lanes(const T* own, const T* (&lanes)[kWarpWidth]) {
     lanes[lane] = reinterpret_cast<const T*>(static_cast<uint64_t>(high[lane]) << 32 | low[lane]);
 }
 
-// A poll that found nothing. When every ready fiber only polls, other ranks need the core more than we do.
+// Called after a poll that found nothing. If all ready fibers only poll, give the core to the other ranks.
 inline void yield() {
   const UnseenByThreadSanitizer unseen;
   Executor& ex = executor();
@@ -135,7 +135,8 @@ inline void yield() {
   switch_to_scheduler();
 }
 
-// Block-shared memory: one allocation per block and per place in the source (the lambda's type names the place).
+// Shared memory: one allocation per block and per declaration in the source. Each declaration passes its own lambda,
+// whose type identifies it.
 inline size_t next_shared_slot() {
   static size_t num_slots = 0;
   return __atomic_fetch_add(&num_slots, size_t{1}, __ATOMIC_RELAXED);
@@ -168,7 +169,7 @@ inline uint64_t planted_clock(uint64_t now_ns) {
 
 }  // namespace kprof::simt
 
-// Bend this rank's clock: planted = true + offset + drift * (true - origin). For tests of the clock alignment.
+// Distorts this rank's clock, for tests of the clock alignment: planted = true + offset + drift * (true - origin).
 extern "C" __attribute__((weak)) void kprof_cpu_plant_clock(int64_t offset_ns, double drift, uint64_t origin_ns) {
   kprof::simt::clock_model() = {offset_ns, drift, origin_ns};
 }

@@ -1,13 +1,13 @@
-// The CPU target: runs a kernel source with one fiber per GPU thread, on the calling operating-system thread.
+// The CPU target: runs a kernel with one fiber per GPU thread, on the calling operating-system thread.
 //
-// Contract. `launch` runs every thread of every block of a grid to its end and returns. Fibers switch only where the
-// kernel synchronises (sync_block, sync_warp, shuffle) or polls (yield), so all blocks are co-resident and a kernel
-// that waits for another rank lets that rank's thread or process run. Which ready fiber runs next is first-come with
-// seed 0 and drawn from a generator with any other seed: a failing interleaving is replayed by its seed.
+// `launch` runs every thread of every block of the grid to completion and returns. Fibers switch only where the kernel
+// synchronises (sync_block, sync_warp, shuffle) or polls (yield). So all blocks are co-resident, and a kernel that
+// waits for another rank lets that rank's thread or process run. With seed 0 ready fibers run in order of arrival; any
+// other seed makes a random order, which the same seed reproduces.
 //
-// What it shows: wrong protocols, missing barriers, out-of-bounds accesses (AddressSanitizer), and missing fences under
-// ThreadSanitizer, to which every fiber is a thread and only barriers and fences create order. What it cannot show:
-// x86 hides weak memory order, and nothing here says how fast a GPU is.
+// It finds wrong protocols, missing barriers, out-of-bounds accesses (AddressSanitizer) and missing fences
+// (ThreadSanitizer, for which every fiber is a thread, and only barriers and fences create order). It cannot find
+// faults that x86 hides by its strong memory order, and it says nothing about speed.
 //
 // The warp width is a build-time choice: -DKPROF_CPU_WARP_WIDTH=32 or 64.
 #pragma once
