@@ -35,7 +35,7 @@ class Run:
     warps_per_block: int | None = None
     warp_width: int = WARP_WIDTH
     seed: int = 0
-    timeout_s: float = 20.0
+    timeout_s: float = 60.0
     inputs: MakeInputs | None = None
     before_call: Callable[[int, int], None] = lambda rank, call: None
     defines: tuple[tuple[str, str], ...] = ()

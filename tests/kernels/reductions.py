@@ -60,7 +60,7 @@ class Setting:
     warps_per_block: int = 1
     seed: int = 0
     heap_sizes: HeapSizes = SMALL_HEAP
-    timeout_s: float = 20.0
+    timeout_s: float = 60.0
     defines: tuple[tuple[str, str], ...] = ()
 
     def plan(self, group: Group) -> Plan:

