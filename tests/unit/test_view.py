@@ -294,7 +294,7 @@ def test_without_the_local_ui_the_extra_is_named(
 def test_it_gives_up_after_the_timeout(trace_file: Path) -> None:
     lines: list[str] = []
     serve(trace_file, port=0, should_open=False, timeout_s=0.2, announce=lines.append)
-    assert lines[-1] == "stopped after 0.2 s"
+    assert lines[-1] == "stopped after 0.2 s; no browser has read the whole trace"
 
 
 def test_a_remote_session_gets_the_tunnel(
