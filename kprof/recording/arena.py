@@ -1,7 +1,7 @@
-"""The record arena in memory: allocated, prepared, read back and emptied. Its layout is in abi.py.
+"""The record arena in memory: allocates, prepares, reads and empties it. abi.py has its layout.
 
-A device fills it; the host reads it only while no kernel that records is running, but reserves
-chunks at any time.
+The device fills it. The host reserves chunks at any time, but reads the arena only while no kernel
+records.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from kprof.recording.wanted import EVERYTHING, Wanted
 assert abi.CONTROL.fields is not None
 _LIMIT_OFFSET: Final = abi.CONTROL.fields["chunks_per_cursor"][1]
 _IS_OFF_OFFSET: Final = abi.SWITCHES_OFFSET
-# LaunchBuffer(...) without its keywords and defaults: half the time.
+# Takes half the time of LaunchBuffer(...), which has keywords and defaults.
 _new_tuple: Final = tuple.__new__
 
 
 def _switches(wanted: Wanted) -> np.ndarray:
-    """What leaves out all other blocks and warps; zeros leave out nothing."""
+    """The switches that exclude all other blocks and warps; zeros exclude nothing."""
     switches = np.zeros((), abi.SWITCHES)
     if wanted.blocks:
         switches["first_block"], switches["num_blocks"] = wanted.blocks[0], len(wanted.blocks)
@@ -36,7 +36,7 @@ def _switches(wanted: Wanted) -> np.ndarray:
 class Arena:
     """One rank's arena of at most `size_bytes`; raises ArenaError when not even one chunk fits.
 
-    `limits` are what a launch may claim: chunks of each cursor, and the number of cursors.
+    `limits` is what a launch may claim: the chunks of each cursor, and the number of cursors.
     """
 
     def __init__(self, size_bytes: int, device: str = "cpu", wanted: Wanted = EVERYTHING) -> None:
@@ -51,10 +51,10 @@ class Arena:
         self._empty()
 
     def launch_buffer(self, number: int, num_blocks: int, tracks_per_block: int) -> LaunchBuffer:
-        """What launch `number` is given.
+        """The buffer for launch `number`.
 
-        With `tracks_per_block` 0, or where not so many chunks are left, its tracks claim all their
-        chunks themselves.
+        If `tracks_per_block` is 0 or too few chunks are left, nothing is reserved and its tracks
+        claim all their chunks.
         """
         num_tracks, first_chunk = num_blocks * tracks_per_block, NO_CHUNK
         if num_tracks:
@@ -81,11 +81,11 @@ class Arena:
         )
 
     def switched_buffer(self, number: int) -> LaunchBuffer:
-        """What a launch is given that looks at the arena's switches: its tracks claim all their
+        """The buffer for a launch that reads the arena's switches: its tracks claim all their
         chunks.
 
-        It may be captured in a graph, so nothing is stored on the device: every replay would store
-        it again.
+        Stores nothing on the device: if a graph captured the launch, every replay would store it
+        again.
         """
         self._open_to_claims()
         limit, num_cursors = self.limits
@@ -105,8 +105,8 @@ class Arena:
     def _reserve(self, num_chunks: int) -> int:
         """The first of `num_chunks` chunks for one launch.
 
-        NO_CHUNK where fewer are left: the launch claims its chunks, and `limits` lets it have what
-        nobody reserved.
+        NO_CHUNK if fewer are left: the launch then claims its chunks, and `limits` lets it have
+        everything that is not reserved.
         """
         self._num_reserved_wanted += num_chunks
         first = self._first_reserved - num_chunks
@@ -118,11 +118,11 @@ class Arena:
         return first
 
     def wait(self) -> None:
-        """Return when no kernel is running on the device any more."""
+        """Wait until no kernel runs on the device."""
         self._memory.wait()
 
     def state(self) -> ArenaState:
-        """The arena's head alone: what is in use."""
+        """What is in use, read from the head of the arena alone."""
         return read_control(self._memory.read(0, abi.CHUNKS_OFFSET), self._handed())
 
     def read(self) -> tuple[ArenaState, np.ndarray]:
@@ -130,19 +130,18 @@ class Arena:
         return read_arena(self._memory.read, self._handed())
 
     def prepare_snapshots(self) -> None:
-        """Allocate what `snapshot` needs: allocations may wait for running kernels."""
+        """Allocate what `snapshot` needs, because allocating may wait for running kernels."""
         self._memory.prepare_to_peek()
 
     def snapshot(self) -> tuple[ArenaState, np.ndarray]:
-        """The same as `read`, without waiting for kernels that are running and may never end."""
+        """Like `read`, but does not wait for running kernels, which may never end."""
         return read_arena(self._memory.peek, self._handed())
 
     def reset(self, state: ArenaState) -> None:
-        """Make the arena as new: zero what was used and start the cursors over.
+        """Empty the arena: zero what was used and reset the cursors.
 
-        The limit stays where it is, because a graph may launch again with the limits that it was
-        captured with. Where something was dropped, what reservations did not want is free to be
-        claimed from now on.
+        Keeps the limit, because a graph launches again with the limits that it was captured with.
+        If events were dropped, chunks that nobody wanted to reserve can be claimed from now on.
         """
         for used in state.ranges():
             self._memory.clear(*byte_range(used))
@@ -163,22 +162,22 @@ class Arena:
         self._memory.write(0, abi.initial_control(self.geometry, self.limits[0], self._switches))
 
     def _raise_limit(self) -> None:
-        """Let cursors hand out whatever is not reserved.
+        """Let cursors hand out everything that is not reserved.
 
-        Launches that have their limits keep them.
+        Earlier launches keep their limits.
         """
         limit, num_cursors = self.limits
         if (highest := self._first_reserved // num_cursors) > limit:
             self.limits = highest, num_cursors
 
     def _open_to_claims(self) -> None:
-        """Let launches that reserve nothing claim all that nobody has reserved."""
+        """Let launches without reservations claim everything that is not reserved."""
         if not self._has_claiming_launches:
             self._has_claiming_launches = True
             self._raise_limit()
 
     def _store_limit(self) -> None:
-        """For launches that were given two numbers only: those read the limit there."""
+        """Store the limit in the arena, where launches read it that were given two numbers only."""
         if self._stored_limit < self.limits[0]:
             self._memory.store_u32(_LIMIT_OFFSET, self.limits[0])
             self._stored_limit = self.limits[0]

@@ -1,9 +1,8 @@
-"""What is in use in an arena: the host's own account of it, and the counters that device memory
-holds.
+"""What is in use in an arena, according to the host and to the counters in device memory.
 
-The host allocated the arena and handed out every limit, so its account is the truth. What device
-memory says is compared with it. Nothing that is read there sizes anything: a damaged head costs a
-look at every chunk, no more.
+The host allocated the arena and handed out every limit, so its account is right, and device memory
+is checked against it. No value read from the device sizes anything: a damaged head only means that
+every chunk is read.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ Bytes = np.ndarray
 
 @dataclass(frozen=True)
 class Handed:
-    """What the host handed out since the arena was empty.
+    """What the host handed out since the arena was last empty.
 
     Launches could claim at least `least_limit` and at most `limit` chunks from each cursor; the
-    control block names `stored_limit` (0: `limit`). Those from `first_reserved` on were reserved;
-    `num_reserved_wanted` were asked for. `has_claiming_launches` says whether some launch reserved
-    nothing although it could have.
+    control block holds `stored_limit` (0: `limit`). Chunks from `first_reserved` on are reserved;
+    `num_reserved_wanted` were requested. `has_claiming_launches`: a launch reserved nothing
+    although it could have.
     """
 
     geometry: abi.ArenaGeometry
@@ -40,23 +39,23 @@ class Handed:
 
     @staticmethod
     def of_new(geometry: abi.ArenaGeometry) -> Handed:
-        """Of an arena that no launch has used."""
+        """The account of an unused arena."""
         limit = geometry.chunks_per_cursor
         return Handed(geometry, limit, limit, geometry.num_chunks)
 
     @property
     def num_reserved(self) -> int:
-        """Chunks that were reserved."""
+        """The number of reserved chunks."""
         return self.geometry.num_chunks - self.first_reserved
 
 
 @dataclass(frozen=True)
 class ArenaState:
-    """What the arena's head says beside what the host knows.
+    """What the head of the arena says, and what the host knows.
 
-    `num_claimed` counts by cursor. `dropped_of_region` counts by the id in the record, the last
-    entry all ids from there on and entry 0 (no region) the records of short tracks. With
-    `is_damaged` the head contradicts the host, so that every chunk with contents may be in use.
+    `num_claimed` counts by cursor. `dropped_of_region` counts by the id in the record; its last
+    entry counts all higher ids too, and entry 0 (no region) the records of short tracks.
+    `is_damaged`: the head contradicts the host, so every chunk with contents may be in use.
     """
 
     handed: Handed
@@ -67,14 +66,13 @@ class ArenaState:
 
     @property
     def num_used_chunks(self) -> int:
-        """Chunks that were reserved or claimed."""
+        """The number of chunks that were reserved or claimed."""
         return self.handed.num_reserved + sum(self.num_claimed)
 
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """The chunks to read: first and one past the last, ascending.
+        """The ranges of chunks to read, ascending: (first, last + 1).
 
-        Cursors are read as far as the one that handed out most, and one chunk further, where
-        nothing should be.
+        Includes one chunk beyond those of the cursor that handed out most: it should be empty.
         """
         handed, num_chunks = self.handed, self.handed.geometry.num_chunks
         if self.is_damaged:
@@ -84,11 +82,11 @@ class ArenaState:
         return tuple((begin, end) for begin, end in ranges if end > begin)
 
     def chunk_idxs(self) -> np.ndarray:
-        """The number of every chunk in `ranges`."""
+        """The index of every chunk in `ranges`."""
         return np.concatenate([np.arange(begin, end) for begin, end in self.ranges()])
 
     def is_used(self, chunk_idxs: np.ndarray) -> np.ndarray:
-        """Whether these chunks were handed out, by the host's account and that of the cursors."""
+        """Whether these chunks were handed out, according to the host and the cursors."""
         num_cursors = self.handed.geometry.num_cursors
         place = chunk_idxs // num_cursors
         is_claimed = place < np.array(self.num_claimed)[chunk_idxs % num_cursors]
@@ -96,7 +94,7 @@ class ArenaState:
         return used
 
     def checked(self, chunks: Bytes) -> ArenaState:
-        """This state, or a damaged one where the chunks of `ranges` prove a cursor wrong."""
+        """This state, marked as damaged if the chunks of `ranges` prove a cursor wrong."""
         is_beyond = ~self.is_used(self.chunk_idxs())
         if self.is_damaged or not is_beyond.any():
             return self
@@ -121,7 +119,7 @@ def read_arena(read: Callable[[int, int], Bytes], handed: Handed) -> tuple[Arena
 
 
 def byte_range(chunks: tuple[int, int]) -> tuple[int, int]:
-    """Where chunks begin .. end - 1 lie in the arena."""
+    """The bytes of the arena that hold chunks begin .. end - 1."""
     begin, end = chunks
     return abi.CHUNKS_OFFSET + begin * abi.CHUNK_BYTES, abi.CHUNKS_OFFSET + end * abi.CHUNK_BYTES
 
@@ -129,9 +127,7 @@ def byte_range(chunks: tuple[int, int]) -> tuple[int, int]:
 def read_control(head: Bytes, handed: Handed) -> ArenaState:
     """Read the first CHUNKS_OFFSET bytes of an arena; raises ArenaError when there are fewer."""
     if len(head) < abi.CHUNKS_OFFSET:
-        raise ArenaError(
-            f"{len(head)} bytes are too few for the head of an arena ({abi.CHUNKS_OFFSET})"
-        )
+        raise ArenaError(f"{len(head)} bytes are too few for an arena's head ({abi.CHUNKS_OFFSET})")
     head = head[: abi.CHUNKS_OFFSET]
     control = head[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]
     cursors = control["cursors"][: handed.geometry.num_cursors]
@@ -147,7 +143,7 @@ def read_control(head: Bytes, handed: Handed) -> ArenaState:
 
 
 def _is_as_written(head: Bytes, handed: Handed) -> bool:
-    """Whether all that kernels leave alone is as the host wrote it."""
+    """Whether everything that kernels do not write is still as the host wrote it."""
     limit = handed.stored_limit or handed.limit
     switches = np.frombuffer(handed.switches, abi.SWITCHES)[0]
     read, written = head.copy(), abi.initial_control(handed.geometry, limit, switches)
@@ -155,7 +151,7 @@ def _is_as_written(head: Bytes, handed: Handed) -> bool:
     for copy in (read, written):
         control = copy[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]
         control["full_limit"] = max(int(control["full_limit"]) - handed.limit, 0)
-        # A store of the host's that may be under way.
+        # The host's own store of this word may still be under way.
         control["switches"]["is_off"] = max(int(control["switches"]["is_off"]) - 1, 0)
         control["cursors"]["next_chunk"][:num_cursors] = 0
         control["cursors"]["num_tracks_without_chunk"][:num_cursors] = 0

@@ -1,10 +1,10 @@
-"""Arena bytes to columns. Vectorised, a few thousand chunks at a time; it never prints and loses
-nothing in silence.
+"""Decodes arena bytes into columns: vectorised, a few thousand chunks at a time. Every loss is
+counted.
 
-A record that cannot be understood is still an event: an unknown region id becomes a region of its
-own, an open span keeps its start, and every such case is counted. Memory may be damaged. Damaged
-chunks (see inspection.py) and records that cannot be (without a region, missing between others,
-from before the clock began) are counted and left out.
+An odd record is still an event: an unknown region id becomes a region of its own, an open span
+keeps its start, and each such case is counted. Memory may be damaged. Damaged chunks (see
+inspection.py) and impossible records (no region, a gap between others, a time before the clock
+began) are counted and left out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Bytes = np.ndarray
-# 2 MiB of chunks at a time: the temporaries stay in the cache and memory stays bounded.
+# 2 MiB of chunks: temporaries stay in the cache, and memory stays bounded.
 _CHUNKS_PER_BLOCK: Final = 2048
 _WORDS_PER_CHUNK: Final = abi.CHUNK_BYTES // 8
 _HEADER_WORDS: Final = abi.CHUNK_HEADER_BYTES // 8
@@ -41,9 +41,9 @@ _MAX_CLOCK_NS: Final = 1 << (abi.MAX_CLOCK_BITS - 1)
 
 @dataclass(frozen=True)
 class _Chunks:
-    """Whole chunks: the rows `which` of `words`, with a header for each.
+    """Whole chunks: rows `which` of `words`, with one header each.
 
-    See Inspection for the rest.
+    Inspection describes the other fields.
     """
 
     words: np.ndarray
@@ -56,7 +56,7 @@ class _Chunks:
         return len(self.headers)
 
     def rows(self, begin: int, end: int) -> _Chunks:
-        """Chunks begin .. end - 1, with words of their own where they do not lie side by side."""
+        """Chunks begin .. end - 1; copies their words unless they are adjacent."""
         which = self.which[begin:end]
         first, last = int(which[0]), int(which[-1])
         words = self.words[first : last + 1] if last - first < len(which) else self.words[which]
@@ -76,7 +76,7 @@ class _Chunks:
 
 @dataclass(frozen=True)
 class _Records:
-    """Columns of records: chunk, region id, second word, duration in ticks as written, times."""
+    """Columns of records: chunk, region id, second word, duration in ticks as recorded, times."""
 
     chunk_idxs: np.ndarray
     local_region: np.ndarray
@@ -86,12 +86,12 @@ class _Records:
     duration_ns: np.ndarray
 
     def rows(self, which: np.ndarray) -> _Records:
-        """The chosen records."""
+        """The selected records."""
         return _Records(*(getattr(self, field.name)[which] for field in fields(self)))
 
 
 class Decoder:
-    """Turns the chunks of one rank into event tables and keeps a tally over all flushes."""
+    """Turns one rank's chunks into event tables, and counts over all flushes."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Decoder:
     def decode(self, state: ArenaState, data: Bytes) -> Iterator[pa.Table]:
         """Event tables of `data`, the chunks of `state.ranges()`.
 
-        Raises ArenaError where there are not so many.
+        Raises ArenaError if there are fewer.
         """
         chunks = self._inspected(state, data)
         self._split_replays(state, chunks)
@@ -120,7 +120,7 @@ class Decoder:
             yield self._decode_block(chunks.rows(begin, begin + _CHUNKS_PER_BLOCK), cycle_map)
 
     def _inspected(self, state: ArenaState, data: Bytes) -> _Chunks:
-        """The whole chunks; the others are counted."""
+        """The whole chunks. The others are counted."""
         num_chunks = sum(end - begin for begin, end in state.ranges())
         if len(data) != num_chunks * abi.CHUNK_BYTES:
             raise ArenaError(
@@ -143,7 +143,7 @@ class Decoder:
         return chunks
 
     def _split_replays(self, state: ArenaState, chunks: _Chunks) -> None:
-        """Make every replay of a captured launch a launch of its own."""
+        """Make every replay of a captured launch its own launch."""
         self.replays.split(
             chunks.words,
             chunks.which,
@@ -154,14 +154,14 @@ class Decoder:
         self.tally.add(EventCounts(unsplit_launches=self.replays.num_unsplit))
 
     def _fit_cycles(self, chunks: _Chunks) -> tuple[CycleMap | None, _Chunks]:
-        """The map of this flush from cycles to real time, or None when all its records are in real
-        time.
+        """The map from cycles to real time for this flush, or None if no record uses cycles.
 
-        Chunks whose own anchor is torn are left out: nothing says when their records were written.
+        Leaves out chunks whose own anchor is torn, because nothing tells when their records were
+        written.
         """
         if not (chunks.headers["flags"] & abi.CHUNK_CYCLES).any():
             return None, chunks
-        # Headers first, one vote per chunk: the other anchors of a chunk rest on its header.
+        # Headers first, one vote per chunk, because a chunk's other anchors depend on its header.
         for are_headers_only in (True, False):
             in_cycles = np.flatnonzero(chunks.headers["flags"] & abi.CHUNK_CYCLES)
             anchors = self._anchors(chunks, in_cycles)
@@ -183,7 +183,7 @@ class Decoder:
         return fitted, chunks
 
     def _anchors(self, chunks: _Chunks, in_cycles: np.ndarray) -> Anchors:
-        """The anchors in chunk headers, then those that tracks wrote as records."""
+        """The anchors in chunk headers, followed by those that tracks wrote as records."""
         words, headers = chunks.words[chunks.which[in_cycles]], chunks.headers[in_cycles]
         first = words[:, _HEADER_WORDS::2]
         rows, columns = np.nonzero((first >> abi.START_BITS) == abi.ANCHOR_REGION_ID)
@@ -198,7 +198,8 @@ class Decoder:
         )
 
     def _to_ns(self, ticks: np.ndarray) -> np.ndarray:
-        """Ns of ticks. What no clock has counted to becomes a time that no clock has shown."""
+        """Ticks in ns. Ticks that no clock can have reached become a time that no clock can
+        show."""
         most = int(_MAX_CLOCK_NS * self._clock.ticks_per_second / 1e9)
         return np.where(
             (ticks >= 0) & (ticks <= most),
@@ -219,7 +220,7 @@ class Decoder:
             is_record &= ~(in_cycles & (region_ids == abi.ANCHOR_REGION_ID))
             num_records = np.count_nonzero(is_record, axis=1)
         second = words[:, _HEADER_WORDS + 1 :: 2]
-        # Most chunks are full: a plain copy takes half as long as one through a mask.
+        # Most chunks are full, and a plain copy takes half the time of a masked one.
         is_all = num_records.sum() == is_record.size
         first, second = (w.ravel() if is_all else w[is_record] for w in (first, second))
         chunk_idxs = np.repeat(np.arange(len(headers)), num_records)
@@ -237,7 +238,7 @@ class Decoder:
         return self._events(headers, records)
 
     def _events(self, headers: np.ndarray, records: _Records) -> pa.Table:
-        """The columns of records, whose losses are counted."""
+        """The columns of records. Counts what was lost of them."""
         launch = headers["launch"].astype(np.int32)[records.chunk_idxs]
         region, num_unknown = self.region_ids.translate(launch, records.local_region)
         payload = (records.second >> np.uint64(32)).astype(np.uint32)
@@ -254,7 +255,7 @@ class Decoder:
         chunk_idxs: np.ndarray,
         cycle_map: CycleMap | None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Starts and durations in ns."""
+        """Start times and durations in ns."""
         rate = self._clock.ticks_per_second
         anchors = headers["anchor_realtime_ticks"]
         if cycle_map is None:
@@ -316,7 +317,7 @@ class Decoder:
 
 
 def _count_torn(chunks: _Chunks, is_record: np.ndarray, num_records: np.ndarray) -> int:
-    """Places without a region that hold something, or that an ordered track has left out."""
+    """Count slots without a region that are not empty, or that an ordered track skipped."""
     rows = np.flatnonzero(num_records < is_record.shape[1])
     words, is_empty = chunks.words[rows, _HEADER_WORDS:], ~is_record[rows]
     has_contents = is_empty & ((words[:, ::2] | words[:, 1::2]) != 0)
@@ -329,7 +330,7 @@ def _count_torn(chunks: _Chunks, is_record: np.ndarray, num_records: np.ndarray)
 
 
 def _unwrap(first_words: np.ndarray, anchors: np.ndarray) -> np.ndarray:
-    """48-bit starts to full ticks: the signed distance to the chunk's 64-bit anchor is small."""
+    """Extend 48-bit starts to 64 bits: they are close to the chunk's 64-bit anchor."""
     distance = (first_words - anchors) << np.uint64(64 - abi.START_BITS)
     signed = distance.view(np.int64) >> (64 - abi.START_BITS)
     starts: np.ndarray = anchors.astype(np.int64) + signed
@@ -337,9 +338,9 @@ def _unwrap(first_words: np.ndarray, anchors: np.ndarray) -> np.ndarray:
 
 
 def _field_lookups(regions: Sequence[Region]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """For the first, second ... payload field: shift and mask by region id.
+    """Shift and mask by region id, for the first, second ... payload field.
 
-    Mask 0 where there is no such field.
+    The mask is 0 if the region has no such field.
     """
     spans = [region for region in regions if region.kind is not Kind.VALUE]
     num_fields = max((len(region.fields) for region in spans), default=0)

@@ -1,4 +1,4 @@
-"""Makes a capture of what the ranks left behind, however they and the recording ended."""
+"""Makes a capture from what the ranks wrote, however they and the recording ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kprof.recording.runs import Outcome, describe_exit
 
 @dataclass(frozen=True)
 class Remains:
-    """What is known when no rank left events: the ranks that had a recorder."""
+    """What is known if no rank left events: the ranks that had a recorder."""
 
     started: tuple[int, ...]
     messages: tuple[str, ...]
@@ -30,11 +30,11 @@ class Remains:
 
 
 def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Manifest:
-    """The manifest of an unfinished directory; raises WorkloadError when no rank left anything to
+    """The manifest of an unfinished directory. Raises WorkloadError if no rank left anything to
     keep.
 
-    Ranks that wrote events and never came to their end are recovered. `outcome` None: nobody knows
-    how it ended.
+    Ranks that wrote events but never finished are recovered. `outcome` is None if it is unknown how
+    the workload ended.
     """
     if not directory.is_dir():
         raise WorkloadError(
@@ -72,9 +72,9 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
 
 
 def finish(directory: Path, output: Path, manifest: Manifest) -> Capture:
-    """Turn the directory into the capture.
+    """Turn the directory into a capture.
 
-    Raises CaptureError, which says where the ranks' files are.
+    Raises CaptureError, which names the folder that keeps the ranks' files.
     """
     try:
         return capture.finish_capture(directory, output, manifest)
@@ -86,7 +86,7 @@ def finish(directory: Path, output: Path, manifest: Manifest) -> Capture:
 
 
 def _all_infos(directory: Path) -> tuple[RankInfo, ...]:
-    """Of the ranks that finished, and of those that left something all the same."""
+    """The infos of ranks that finished, and of unfinished ranks that left something."""
     infos = {info.rank: info for info in capture.read_rank_infos(directory)}
     named = {int(path.stem[len("rank-") :]) for path in directory.glob("rank-?????.parquet")}
     for rank in sorted((named | set(ranks_with_parts(directory))) - set(infos)):
@@ -97,7 +97,7 @@ def _all_infos(directory: Path) -> tuple[RankInfo, ...]:
 
 
 def _with_losses(info: RankInfo, num_launches: int) -> RankInfo:
-    """How many of the rank's launches came after what it saved."""
+    """Note how many launches came after what the rank saved."""
     num_lost = max(0, num_launches - len(info.launches))
     if not info.cut_short:
         return info
@@ -147,7 +147,7 @@ def _nothing_recorded(remains: Remains, outcome: Outcome | None) -> str:
 
 
 def _alignment(directory: Path, infos: Sequence[RankInfo]) -> tuple[Alignment | None, str]:
-    """The alignment if it covers every rank, else a sentence that says why there is none."""
+    """The alignment if it covers every rank, else a sentence that says why not."""
     try:
         alignment = capture.read_alignment(directory)
     except KprofError as error:

@@ -1,10 +1,9 @@
-"""Which chunks of an arena can be believed. Every chunk counts as whole, as damaged, or as never
-used.
+"""Decides which chunks of an arena are sound. Every chunk is whole, damaged, or unused.
 
-Chunk headers say a few things twice, and that is what can be checked. A header names its own place,
-its version and a launch that the host knows. A chunk of a track names the one before it, which must
-be full and of the same track. A full chunk has one behind it or says that there was none to be had.
-Damage that leaves a plausible chunk (another block, another time, another payload) cannot be seen.
+Chunk headers hold redundant values that can be checked. A header has its own index, its version and
+a launch that the host knows. It names the previous chunk of its track, which must be full and of
+the same track. A full chunk has a successor, or a flag that there was none to claim. Damage that
+leaves a plausible chunk (another block, time or payload) cannot be detected.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ _LAST_RECORD_WORD = (abi.CHUNK_BYTES - abi.RECORD_BYTES) // 8
 
 @dataclass(frozen=True)
 class Inspection:
-    """What `inspect` found.
+    """The result of `inspect`.
 
-    `rows` are the whole chunks; `must_be_full` says of each whether all its places hold a record,
-    `may_have_gaps` whether it may be a short track's, whose places are filled in any order.
-    `num_torn` counts chunks that are damaged or missing, `num_stray` those of launches that never
-    were.
+    `rows` are the whole chunks. For each of them, `must_be_full` says whether all its slots hold a
+    record, and `may_have_gaps` whether it can belong to a short track, which fills slots in any
+    order. `num_torn` counts damaged and missing chunks, `num_stray` chunks of launches that never
+    happened.
     """
 
     rows: np.ndarray
@@ -41,9 +40,9 @@ class Inspection:
 def inspect(
     state: ArenaState, words: np.ndarray, headers: np.ndarray, launches: Container[int]
 ) -> Inspection:
-    """Judge the chunks of `state.ranges()`: (n, 128) words and n headers.
+    """Check the chunks of `state.ranges()`: (n, 128) words and n headers.
 
-    Raises ArenaError when a whole launch was recorded by a kernel with headers of another version.
+    Raises ArenaError if a launch's kernel was built with headers of another version.
     """
     chunk_idxs = state.chunk_idxs()
     is_in_place = _is_in_place(state, headers, chunk_idxs)
@@ -55,7 +54,7 @@ def inspect(
     rows = np.flatnonzero(is_whole)
     num_stray = int(np.count_nonzero(is_in_place & ~is_whole))
     num_torn = int(np.count_nonzero(is_missing)) - num_stray
-    # A track whose next chunk is damaged has lost it, and that chunk was counted already.
+    # A damaged chunk is counted once: not again as the lost successor of the chunk before it.
     num_lost = int(np.count_nonzero(_has_lost_next(words, headers, tracks)[rows]))
     num_torn += tracks.num_contradictions + max(0, num_lost - num_torn - num_stray)
     return Inspection(
@@ -68,7 +67,7 @@ def inspect(
 
 
 def _is_in_place(state: ArenaState, headers: np.ndarray, chunk_idxs: np.ndarray) -> np.ndarray:
-    """Whether headers are there, name their own place and say what headers can say."""
+    """Whether headers exist, name their own index and hold valid values."""
     geometry = state.handed.geometry
     previous = headers["previous_chunk_idx"]
     is_in_place: np.ndarray = (
@@ -91,11 +90,11 @@ def _is_known(launch: np.ndarray, launches: Container[int]) -> np.ndarray:
 def _must_have_header(
     state: ArenaState, words: np.ndarray, chunk_idxs: np.ndarray, is_whole: np.ndarray
 ) -> np.ndarray:
-    """The chunks that are not whole and not unused: those with contents, and those that some track
-    was given.
+    """The chunks that should have a header: those with contents, and those that a track must have
+    taken.
 
-    A reserved chunk belongs to a track that may never have been opened. Where limits were raised,
-    tracks that had reached a lower one have stepped over chunks.
+    The track of a reserved chunk may never have been opened. And if limits were raised, tracks that
+    had reached a lower limit skipped chunks.
     """
     handed = state.handed
     is_missing = ~is_whole
@@ -110,7 +109,7 @@ def _must_have_header(
 
 @dataclass(frozen=True)
 class _Tracks:
-    """How chunks follow each other; `is_long` are chunks of tracks that had more than one."""
+    """The links between chunks. `is_long` marks chunks of tracks with more than one."""
 
     has_next: np.ndarray
     is_long: np.ndarray
@@ -118,14 +117,14 @@ class _Tracks:
 
 
 def _link(headers: np.ndarray, chunk_idxs: np.ndarray, is_whole: np.ndarray) -> _Tracks:
-    """Find each chunk's predecessor where it names one, and count impossible pairs."""
+    """Find the predecessor that each chunk names, and count impossible pairs."""
     has_previous = is_whole & (headers["previous_chunk_idx"] != abi.NO_CHUNK)
     later = np.flatnonzero(has_previous)
     previous = headers["previous_chunk_idx"][later]
     place_of_chunk = np.full(int(chunk_idxs[-1]) + 1, -1, dtype=np.int64)
     place_of_chunk[chunk_idxs[is_whole]] = np.flatnonzero(is_whole)
     place = place_of_chunk[np.minimum(previous, chunk_idxs[-1])]
-    # A chunk that was not read or is damaged: there is nothing to compare with.
+    # The predecessor was not read or is damaged: nothing to compare with.
     is_there = (previous <= chunk_idxs[-1]) & (place >= 0)
     if not is_there.all():
         later, place = later[is_there], place[is_there]
@@ -142,10 +141,10 @@ def _link(headers: np.ndarray, chunk_idxs: np.ndarray, is_whole: np.ndarray) -> 
 
 
 def _has_lost_next(words: np.ndarray, headers: np.ndarray, tracks: _Tracks) -> np.ndarray:
-    """Full chunks that must have another behind them, and have not.
+    """Full chunks whose successor is missing.
 
-    A track asks for its next chunk with the last record of a chunk, but not with the anchor at its
-    end. Short tracks have one chunk.
+    The last record of a chunk makes the track claim the next one; a closing anchor does not. Short
+    tracks have one chunk.
     """
     last = words[:, _LAST_RECORD_WORD] >> abi.START_BITS
     is_anchor = (headers["flags"] & abi.CHUNK_CYCLES != 0) & (last == abi.ANCHOR_REGION_ID)
@@ -172,7 +171,8 @@ def _abi_version(headers: np.ndarray) -> np.ndarray:
 
 
 def _check_abi(headers: np.ndarray, is_in_place: np.ndarray) -> None:
-    """All chunks of a launch have one version: a kernel contains the headers it was built with."""
+    """Refuse another version. All chunks of a launch have the same, because a kernel contains the
+    headers it was built with."""
     launches, inverse = np.unique(headers["launch"][is_in_place], return_inverse=True)
     least = np.full(len(launches), abi.CHUNK_ABI_MASK, dtype=np.uint16)
     most = np.zeros(len(launches), dtype=np.uint16)

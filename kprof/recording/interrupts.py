@@ -1,9 +1,10 @@
-"""Signals: passed on to a workload by `kprof record`, put off by a recorder that is writing.
+"""Signals: `kprof record` forwards them to the workload, and a recorder defers them while it
+writes.
 
-The workload runs in a session of its own, so a Ctrl-C at the terminal reaches only `kprof record`
-and is passed on exactly once. Launchers such as torchrun start their workers in further sessions: a
-kill therefore follows the process tree. Python runs signal handlers in the main thread only;
-elsewhere the contexts below do nothing.
+The workload runs in its own session, so a Ctrl-C at the terminal reaches only `kprof record`, which
+forwards it exactly once. Launchers such as torchrun start their workers in further sessions, so a
+kill follows the process tree. Python runs signal handlers in the main thread only; in other threads
+the contexts below do nothing.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Ranks(Protocol):
-    """The recording processes of a workload, whether it still runs or not."""
+    """The recording processes of a workload, which may already have ended."""
 
     def say_interrupted(self) -> None:
-        """Say that SIGINT has been passed on, and what a second one does."""
+        """Say that SIGINT was forwarded, and what a second one does."""
 
     def save(self) -> None:
         """Have them save what they recorded."""
@@ -36,7 +37,8 @@ class Ranks(Protocol):
 
 @contextlib.contextmanager
 def forwarding_signals(ranks: Ranks) -> Iterator[SignalForwarder]:
-    """A context in which signals that end a process go to the process attached to its forwarder."""
+    """A context in which terminating signals go to the process that is attached to its
+    forwarder."""
     forwarder = SignalForwarder(ranks)
     with _handling(forwarder.handle):
         yield forwarder
@@ -44,7 +46,7 @@ def forwarding_signals(ranks: Ranks) -> Iterator[SignalForwarder]:
 
 @contextlib.contextmanager
 def deferring_signals() -> Iterator[None]:
-    """A context that signals cannot interrupt: those that end a process take effect at its end."""
+    """A context that defers terminating signals to its end."""
     arrived: list[int] = []
     try:
         with _handling(lambda number, _frame: arrived.append(number)):
@@ -55,7 +57,7 @@ def deferring_signals() -> Iterator[None]:
 
 
 def ignore_signals() -> None:
-    """For the last steps of a process that ends anyway: a signal could only tear its files."""
+    """For the last steps of a process that is ending: a signal could only leave torn files."""
     if threading.current_thread() is threading.main_thread():
         for number in _ENDING:
             signal.signal(number, signal.SIG_IGN)
@@ -63,9 +65,9 @@ def ignore_signals() -> None:
 
 @contextlib.contextmanager
 def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle the signals that end a process.
+    """Handle terminating signals.
 
-    Leaves an ignored one ignored, and one of C code alone (None).
+    Leaves ignored signals ignored, and does not touch handlers of C code (None).
     """
     previous: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
@@ -80,7 +82,7 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
 
 
 class SignalForwarder:
-    """Passes signals on to a workload.
+    """Forwards signals to a workload.
 
     A second SIGINT saves what its ranks recorded and kills it, a third kills.
     """
@@ -93,7 +95,7 @@ class SignalForwarder:
         self._pending: list[int] = []
 
     def attach(self, process: subprocess.Popen[bytes]) -> None:
-        """Name the process that signals go to, and pass on those that came before it existed."""
+        """Set the process that gets the signals, and forward those that came before it existed."""
         self._process = process
         for number in self._pending:
             self._forward(number)
@@ -119,8 +121,8 @@ class SignalForwarder:
             return
         if number == signal.SIGINT:
             self._ranks.say_interrupted()
-        # A terminal that went away (SIGHUP) is no news to a session of its own; SIGTERM lets
-        # recorders write.
+        # SIGHUP means that the terminal is gone, which does not concern another session. SIGTERM
+        # lets recorders write.
         passed_on = signal.SIGTERM if number == signal.SIGHUP else number
         if has_ended:
             self._ranks.signal(passed_on)
@@ -139,7 +141,7 @@ def kill_tree(pid: int) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """All living descendants, parents first; empty where there is no /proc."""
+    """All living descendants, parents first. Empty without /proc."""
     children: dict[int, list[int]] = {}
     for child, parent in _parents():
         children.setdefault(parent, []).append(child)
@@ -153,12 +155,12 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _parents() -> list[tuple[int, int]]:
-    """(process, parent) of every process."""
+    """(process, parent) for every process."""
     pairs = []
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # The command name in parentheses may hold spaces; what follows its last parenthesis
-            # does not.
+            # The command name in parentheses may contain spaces, the text after its last
+            # parenthesis does not.
             after_name = entry.read_text().rpartition(")")[2].split()
             pairs.append((int(entry.parent.name), int(after_name[1])))
     return pairs

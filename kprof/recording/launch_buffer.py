@@ -1,6 +1,6 @@
-"""What one kernel launch is given to record into.
+"""The buffer that one kernel launch records into.
 
-Needs no numpy: a workload that records nothing imports it, too.
+Does not import numpy, because workloads that record nothing import it, too.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-# kprof.abi's NO_CHUNK and LAUNCH_BUFFER again, without numpy; a test compares them.
+# NO_CHUNK and LAUNCH_BUFFER of kprof.abi, which needs numpy; a test compares them.
 NO_CHUNK: Final = 0xFFFF_FFFF
 _PACKED: Final = struct.Struct("<QIIIIIIII")
 
 
 class LaunchBuffer(NamedTuple):
-    """What one kernel launch gets; an arena of 0 records nothing.
+    """The buffer of one kernel launch. With arena 0 nothing is recorded.
 
-    Hand `arena` and `launch` to the C++ side for `kprof::make_buffer(arena, launch)`, or `packed()`
-    as a whole.
+    Pass `arena` and `launch` to C++ for `kprof::make_buffer(arena, launch)`, or everything as
+    `packed()`.
     """
 
     arena: int

@@ -1,6 +1,6 @@
 """The launches of one rank: their numbers, sizes and regions.
 
-Every kernel launch adds one, so adding is cheap.
+Every kernel launch adds a row, so this is cheap.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kprof.regions import RegionsLike, RegionTable
 
 
 class LaunchRow(NamedTuple):
-    """The fields of kprof.capture.manifest.Launch, which are cheaper to keep."""
+    """The fields of kprof.capture.manifest.Launch, in a cheaper form."""
 
     launch: int
     kernel: str
@@ -26,12 +26,12 @@ class LaunchRow(NamedTuple):
     stretch: int = 0
 
 
-# LaunchRow(...) without its keywords and defaults: half the time.
+# Takes half the time of LaunchRow(...), which has keywords and defaults.
 _new_tuple: Final = tuple.__new__
 
 
 class LaunchLog:
-    """Launches in their order; `num_kept` of them are in parts that stay.
+    """Launches in order. `num_kept` of them are in parts that are final.
 
     Raises RegionError for bad regions.
     """
@@ -40,8 +40,8 @@ class LaunchLog:
         self.region_ids = RegionIds()
         self.num_kept = 0
         self._default_regions = RegionTable.of(regions)
-        # What the launch before passed, and the number of its table: mostly the next launch passes
-        # the same.
+        # The regions that the last launch passed and their table: the next launch mostly passes the
+        # same.
         self._latest: tuple[RegionsLike, int] = (
             None,
             self.region_ids.table_idx(self._default_regions),
@@ -54,7 +54,7 @@ class LaunchLog:
         return len(self._rows)
 
     def is_wanted(self, kernel: str) -> bool:
-        """Whether the next launch of this kernel is recorded; where it is not, it is counted."""
+        """Whether to record the next launch of this kernel. Counts it if not."""
         if not self._wanted.has_window:
             return True
         ordinal = self._num_of_kernel.get(kernel, 0)
@@ -82,7 +82,7 @@ class LaunchLog:
     def _table_idx(self, regions: RegionsLike) -> int:
         table = self._default_regions if regions is None else RegionTable.of(regions)
         table_idx = self.region_ids.table_idx(table)
-        # A path or a list may mean something else next time.
+        # The contents of a path or a list may differ next time.
         if regions is None or regions is table:
             self._latest = regions, table_idx
         return table_idx
@@ -92,6 +92,6 @@ class LaunchLog:
         return self._rows[begin:end]
 
     def keep(self, end: int, rows: Sequence[LaunchRow]) -> None:
-        """A part holds the launches up to `end` now: as `rows`, which name every replay."""
+        """Note that a part holds the launches up to `end`, as `rows`, which list every replay."""
         self._rows[self.num_kept : end] = rows
         self.num_kept += len(rows)

@@ -1,11 +1,10 @@
-"""The open recorders of this process, and what becomes of them when it forks or ends.
+"""The open recorders of this process, and what happens to them when it forks or ends.
 
-- At its end (return, exception, sys.exit, SIGTERM, SIGINT) every open recorder is closed. A failure
-  costs one line on stderr and a message for `kprof record`; the workload keeps its own exit code.
-- A forked child inherits no recorder: those of its parent are off there and their buffers are null.
-  It may open one of its own, with a rank of its own.
-- multiprocessing ends its forked children with os._exit, so its own finalizers also close a
-  recorder that such a child opens.
+- When it ends (return, exception, sys.exit, SIGTERM, SIGINT) every open recorder is closed. If that
+fails, there is one line on stderr and a message for `kprof record`; the workload keeps its own exit
+code. - In a forked child the parent's recorders are off, and their buffers are null. The child may
+open its own recorder, with its own rank. - multiprocessing ends its forked children with os._exit.
+One of its finalizers closes the recorders of such a child.
 """
 
 from __future__ import annotations
@@ -39,47 +38,47 @@ _NEEDED_TO_CLOSE: Final = (
 
 
 class Closable(Protocol):
-    """What is closed when the process ends."""
+    """Something to close when the process ends."""
 
     def close_at_exit(self) -> None:
-        """Write what there is; never raises."""
+        """Write what was recorded. Never raises."""
 
 
-# Open recorders are kept alive here: one that is dropped unclosed still has its events.
+# Keeps open recorders alive: a recorder that was dropped without being closed still has events.
 _open: dict[tuple[Path, int], Recorder] = {}
 _at_exit: list[Closable] = []
 _prepared_in_pid = 0
 
 
 def add(directory: Path, rank: int, recorder: Recorder) -> None:
-    """A recorder is open from now on."""
+    """Register a recorder that has opened."""
     prepare()
     _open[directory, rank] = recorder
 
 
 def discard(directory: Path, rank: int) -> None:
-    """A recorder is closed."""
+    """Remove a recorder that has closed."""
     _open.pop((directory, rank), None)
 
 
 def has_open_recorders() -> bool:
-    """Whether a recorder of this process records."""
+    """Whether a recorder of this process is open."""
     return bool(_open)
 
 
 def open_recorders(directory: Path | None = None) -> list[Recorder]:
-    """All of them, or those that write into one directory."""
+    """All open recorders, or those that write into `directory`."""
     return [recorder for (where, _), recorder in list(_open.items()) if directory in (None, where)]
 
 
 def close_at_exit(closable: Closable) -> None:
-    """Close this at the end of the process, too."""
+    """Close `closable` when the process ends."""
     prepare()
     _at_exit.append(closable)
 
 
 def prepare() -> None:
-    """Have everything closed at the end of this process; called again, it does nothing."""
+    """Arrange that everything is closed when this process ends. A second call does nothing."""
     global _prepared_in_pid
     if _prepared_in_pid == os.getpid():
         return
@@ -91,26 +90,27 @@ def prepare() -> None:
 
 
 def import_what_closing_needs() -> None:
-    """Import what closing a recorder needs: many imports fail while the interpreter exits."""
+    """Import what closing a recorder needs, because imports can fail while the interpreter
+    exits."""
     for name in _NEEDED_TO_CLOSE:
         importlib.import_module(name)
     import numpy as np
     import pyarrow as pa
 
-    # The first conversion compiles code, as imports do. During exit that makes Python forget an
-    # unhandled KeyboardInterrupt, and the process ends with 1 instead of by SIGINT.
+    # The first conversion compiles code. While the interpreter exits, that makes Python forget an
+    # unhandled KeyboardInterrupt, and the process exits with 1 instead of dying of SIGINT.
     pa.Table.from_arrays([pa.array(np.zeros(1))], names=["warm up"])
 
 
 def complain(text: str) -> None:
-    """A line on stderr; nowhere where there is none."""
+    """Print a line to stderr, if there is one."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"kprof: {' '.join(text.split())}\n")
         sys.stderr.flush()
 
 
 def exit_on_signal(number: int, frame: FrameType | None) -> None:
-    """A signal handler that ends the process by way of its exit handlers."""
+    """A signal handler that ends the process through its exit handlers."""
     del frame
     raise SystemExit(128 + number)
 
@@ -119,10 +119,10 @@ _DEADLY: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def end_well_on_signals() -> None:
-    """SIGTERM (torchrun stops the others when one rank fails) and SIGHUP end the process by way of
-    atexit.
+    """Let SIGTERM and SIGHUP end the process through atexit (torchrun sends SIGTERM when another
+    rank fails).
 
-    Only where the workload has no handler of its own, and only from the main thread.
+    Only if the workload has no handler of its own, and only in the main thread.
     """
     for number in _DEADLY:
         with contextlib.suppress(ValueError):
@@ -131,18 +131,19 @@ def end_well_on_signals() -> None:
 
 
 def _close_with_multiprocessing() -> None:
-    """Does nothing in a process that multiprocessing did not start."""
+    """Register the finalizer, if multiprocessing started this process."""
     multiprocessing = sys.modules.get("multiprocessing.process")
     if multiprocessing is None or multiprocessing.parent_process() is None:
         return
     from multiprocessing.util import Finalize
 
-    # The lowest priority runs last: the finalizers of others may still launch kernels.
+    # The lowest priority runs last, because other finalizers may still launch kernels.
     Finalize(None, _close_all, exitpriority=-1000)
 
 
 def _close_all() -> None:
-    """Torchrun sends SIGTERM when another rank dies, also while this one writes its events."""
+    """Close all, with signals deferred: torchrun may send SIGTERM while this rank writes its
+    events."""
     ignore_signals()
     for closable in [*_at_exit, *_open.values()]:
         closable.close_at_exit()
@@ -154,7 +155,7 @@ def _forget_in_child() -> None:
     _open.clear()
     _at_exit.clear()
     for number in _DEADLY:
-        # Without kprof, multiprocessing's terminate() ends a child by the signal itself.
+        # As without kprof: multiprocessing's terminate() kills a child by the signal itself.
         with contextlib.suppress(ValueError):
             if signal.getsignal(number) is exit_on_signal:
                 signal.signal(number, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""What workloads and kernels call on a recorder, and the recorder that is off."""
+"""The calls that workloads and kernels make on a recorder, and the recorder that is off."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT_ALIGN_EVERY_S: Final = 2.0
 
 
 class AnyRecorder(Protocol):
-    """A recorder, on (Recorder) or off (NullRecorder). See Recorder for what each call does."""
+    """A recorder, on (Recorder) or off (NullRecorder). Recorder documents the calls."""
 
     is_recording: bool
 

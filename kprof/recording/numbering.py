@@ -1,8 +1,8 @@
 """Ordinals for the replays of graphs: the same launch has the same one on all ranks.
 
-A rank gives all replays of a captured launch the ordinal of that launch, since it cannot know how
-many replays other launches of the kernel will have. Here, where all ranks are known, the launches
-of a kernel are counted anew:
+A rank gives all replays of a captured launch that launch's ordinal, because it cannot know how
+often other launches of the kernel will be replayed. Here all ranks are known, so the launches of a
+kernel are counted again:
 
     rank 0   K 0   K 1 replay 0   K 2 replay 0   K 1 replay 1   K 2 replay 1   2 captures, 2 replays
              0     1              2              3              4
@@ -20,11 +20,10 @@ _Name = tuple[int, int, int]
 
 
 def number_replays(infos: Sequence[RankInfo]) -> tuple[RankInfo, ...]:
-    """The ranks, the launches of replayed kernels counted in the order of the rank that has most of
-    them.
+    """The ranks with launches of replayed kernels numbered in the order of the rank that has most
+    of them.
 
-    What only other ranks have comes behind, so no launch changes its number for a rank that lost
-    some.
+    Launches that only other ranks have come last, so a rank that lost some changes no number.
     """
     replayed = {launch.kernel for info in infos for launch in info.launches if launch.captured >= 0}
     ordinals = {kernel: _ordinals(kernel, infos) for kernel in replayed}

@@ -1,13 +1,13 @@
-"""How much a workload slows down by being recorded: A-B-B-A runs, timed in the same way with
+"""Measures how much recording slows a workload down: A-B-B-A runs, timed in the same way with
 recording off and on.
 
     kprof record --measure-overhead -- CMD      runs CMD: off, on (this one is kept), on, off
 
-Every rank notes a moment at each `recorder.launch(...)`: an event on the current torch stream of a
-GPU, the monotonic clock on the CPU target, where launches are synchronous. From one launch to the
-next is what that launch and its surroundings took; kernels are compared by the median over their
-launches, so that a warm-up or a pause counts for little. Off and on each ran twice: how far two
-equal runs lie apart says how much of the difference is noise.
+Every rank takes a timestamp at each `recorder.launch(...)`: an event on the current torch stream of
+a GPU, or the monotonic clock on the CPU target, where launches are synchronous. The time to the
+next launch is the cost of a launch and the code around it. Kernels are compared by the median over
+their launches, so that a warm-up or a pause has little influence. The difference between two equal
+runs shows how much is noise.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from kprof.devices import gpu
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Enough for a median, and little memory.
+# Enough for a median, without much memory.
 _MAX_MOMENTS: Final = 20_000
 
 
 class KernelTiming(msgspec.Struct, frozen=True):
-    """Of one rank and kernel: the median time from a launch to the next launch of any kernel."""
+    """The median time from a launch to the next launch of any kernel, for one rank and kernel."""
 
     kernel: str
     num_launches: int
@@ -39,14 +39,14 @@ class KernelTiming(msgspec.Struct, frozen=True):
 
 
 class RankTimings(msgspec.Struct, frozen=True):
-    """What one rank leaves behind in the directory of timings."""
+    """The timings that one rank writes."""
 
     rank: int
     kernels: tuple[KernelTiming, ...]
 
 
 class LaunchTimer:
-    """Notes the moments of a rank's launches; `device` is "cpu" or a torch device."""
+    """Takes a timestamp at each launch of a rank. `device` is "cpu" or a torch device."""
 
     def __init__(self, directory: Path, rank: int, device: str) -> None:
         self._directory = directory
@@ -55,12 +55,12 @@ class LaunchTimer:
         self._moments: list[tuple[str, Any]] = []
 
     def mark(self, kernel: str) -> None:
-        """`kernel` is launched next."""
+        """Call it before each launch of `kernel`."""
         if len(self._moments) < _MAX_MOMENTS:
             self._moments.append((kernel, gpu.note_moment(self._device)))
 
     def finish(self) -> None:
-        """Write what was noted, after everything on the device has finished.
+        """Wait for the device, then write the timings.
 
         Raises CaptureError.
         """
@@ -80,7 +80,7 @@ class LaunchTimer:
 
 
 def read_timings(directory: Path) -> list[RankTimings]:
-    """What all ranks of one run left behind."""
+    """The timings of all ranks of a run."""
     files = sorted(directory.glob("timings-*.json"))
     return [msgspec.json.decode(file.read_bytes(), type=RankTimings) for file in files]
 
@@ -88,9 +88,9 @@ def read_timings(directory: Path) -> list[RankTimings]:
 def compare_runs(
     off: Sequence[Sequence[RankTimings]], on: Sequence[Sequence[RankTimings]]
 ) -> Overhead | None:
-    """From two runs with recording off and two with it on.
+    """The overhead from two runs with recording off and two with it on.
 
-    None when no kernel was launched twice in all of them.
+    None if no kernel was launched twice in all of them.
     """
     runs = [*off, *on]
     names = [timing.kernel for rank in runs[0] for timing in rank.kernels]

@@ -1,8 +1,8 @@
-"""What recording costs on this device: spans of nothing, written by as many tracks as a full launch
-has.
+"""Measures what recording costs on this device: as many tracks as a full launch has write empty
+spans.
 
-Runs once when a recorder is created, in about a millisecond (`ProbeCost.took_ms` says what it
-took); the first time on a machine its kernel is compiled, as the clock's is.
+Runs once when a recorder is created and takes about a millisecond (`ProbeCost.took_ms`). The first
+time on a machine its kernel is compiled, like that of the clock calibration.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kprof.capture.manifest import ClockInfo
 
 _SOURCE: Final = Path(__file__).parents[1] / "kernels" / "probe_cost.hip"
-# Four chunks per track: what a refill costs is in the mean.
+# Four chunks per track, so that the mean includes refills.
 _NUM_PAIRS: Final = 4 * abi.RECORDS_PER_CHUNK
 _ELAPSED_BYTES: Final = 16
 # The first launch loads the kernel and wakes the device.
@@ -34,7 +34,7 @@ _NUM_LAUNCHES: Final = 3
 
 
 def measure_probe_cost(device: str, clock: ClockInfo) -> ProbeCost:
-    """Ns per start/stop pair on `device`, its cycle rate, and what a span of nothing shows.
+    """Ns per start/stop pair on `device`, its cycle rate, and the duration of an empty span.
 
     Raises ClockError.
     """
@@ -77,7 +77,7 @@ def _launch(library: ctypes.CDLL, arena: Arena, elapsed_address: int) -> int:
 
 
 def _mean_duration_ticks(arena: Arena) -> float:
-    """The mean, because one span is shorter than the clock's step: a mean over many is not."""
+    """The mean duration; a single span is shorter than one step of the clock."""
     _, chunks = arena.read()
     records = chunks.reshape(-1, abi.CHUNK_BYTES)[:, abi.CHUNK_HEADER_BYTES :]
     records = np.ascontiguousarray(records).view(abi.RECORD).reshape(-1)

@@ -1,9 +1,9 @@
-"""The one recorder of a process: found by the environment that `kprof record` sets, closed however
-the process ends.
+"""The one recorder of a process. The environment that `kprof record` sets turns it on, and it is
+closed however the process ends.
 
-kprof.recorder() in a workload is `recorder` here; without `kprof record` around the workload it is
-off. It is also off where the machine does not let it record (disk, memory, device, a rank that is
-taken): that must not end a workload.
+kprof.recorder() is `recorder` here. Without `kprof record` around the workload it is off. It is
+also off if the machine does not let it record (disk, memory, device, a rank that is taken), because
+that must not end a workload.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from kprof.recording.overhead import LaunchTimer
     from kprof.regions import RegionsLike
 
-# Set by `kprof record` for the workload; without RECORD_DIR_VARIABLE nothing is recorded.
+# `kprof record` sets these. Without RECORD_DIR_VARIABLE nothing is recorded.
 RECORD_DIR_VARIABLE: Final = "KPROF_RECORD_DIR"
-# Set by `kprof record --measure-overhead`, with and without recording: where ranks leave how long
-# their launches took.
+# `kprof record --measure-overhead` sets this, for runs with and without recording: where ranks
+# write the times of their launches.
 TIMINGS_DIR_VARIABLE: Final = "KPROF_TIMINGS_DIR"
 ARENA_BYTES_VARIABLE: Final = "KPROF_ARENA_BYTES"
-# What of the run is recorded: Wanted.to_text().
+# The part of the run to record: Wanted.to_text().
 WANTED_VARIABLE: Final = "KPROF_WANTED"
-# What the machine refuses. Mistakes in the call (regions, rank) are raised: they are the workload's
-# own.
+# Refusals of the machine. Wrong arguments (regions, rank) are the workload's mistakes, and are
+# raised.
 _REFUSALS: Final = (
     ArenaError,
     BuildError,
@@ -58,7 +58,7 @@ _WORLD_SIZE_VARIABLES: Final = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_S
 class _TimedNullRecorder(NullRecorder):
     """Off like NullRecorder, but times the launches: the A of `kprof record --measure-overhead`.
 
-    It calls itself recording, so that workloads that ask tell it of their launches too.
+    It says that it is recording, so that workloads which check that report their launches, too.
     """
 
     is_recording = True
@@ -67,7 +67,7 @@ class _TimedNullRecorder(NullRecorder):
         self._timer = timer
 
     def launch(self, kernel: str, *arguments: Any, **geometry: Any) -> LaunchBuffer:
-        """A null buffer, and the moment noted."""
+        """A null buffer. Takes the timestamp."""
         if self._timer is not None:
             self._timer.mark(kernel)
         return super().launch(kernel, *arguments, **geometry)
@@ -93,7 +93,8 @@ _session_recorder: Recorder | None = None
 
 @contextlib.contextmanager
 def serving(active: Recorder) -> Iterator[None]:
-    """Have `recorder` return this one meanwhile; raises RecorderError inside of another session."""
+    """Make `recorder` return this one within the context. Raises RecorderError inside another
+    session."""
     global _session_recorder
     if _session_recorder is not None:
         raise RecorderError("a session is open already; close it before the next one begins")
@@ -115,11 +116,11 @@ def recorder(
     """This process's recorder: recording under `kprof record`, off otherwise. Later calls return
     the same one.
 
-    Rank and world size come from the launcher's environment (torchrun, Slurm, MPI) unless given.
-    What was recorded is written at exit, on SIGTERM and on SIGINT too. A forked child has no
-    recorder until it asks for one, with a rank of its own. With a `schedule` (kprof.schedule) only
-    some steps are recorded; `recorder.step()` ends a step. Where recording is impossible the
-    recorder is off, and one line on stderr says why.
+    Unless given, rank and world size come from the launcher's environment (torchrun, Slurm, MPI).
+    Events are written at exit, also on SIGTERM and SIGINT. A forked child has no recorder until it
+    calls this with its own rank. With a `schedule` (kprof.schedule) only some steps are recorded;
+    `recorder.step()` ends a step. If recording is impossible, the recorder is off and one line on
+    stderr says why.
     """
     global _process_recorder, _pid_of_recorder
     if _session_recorder is not None:
@@ -134,7 +135,7 @@ def recorder(
         if world_size is None:
             world_size = max(rank + 1, _from_environment(_WORLD_SIZE_VARIABLES, 1))
         timer = _timer(Path(timings), rank, device) if timings else None
-        # Before the recorder says that it is there: it may be told to stop at once.
+        # Before the recorder announces itself, because it may be told to stop at once.
         lifetime.end_well_on_signals()
         saver.start()
         if directory:
@@ -179,7 +180,8 @@ def _open(
 
 
 def process_records() -> bool:
-    """Whether this process has a recorder that records, or may ask for one under `kprof record`."""
+    """Whether this process has a recorder that records, or can get one because it runs under `kprof
+    record`."""
     return RECORD_DIR_VARIABLE in os.environ or lifetime.has_open_recorders()
 
 
@@ -188,7 +190,7 @@ def _timer(directory: Path, rank: int, device: str) -> LaunchTimer | None:
 
     if not directory.is_dir():
         lifetime.complain(
-            f"rank {rank} times no launches: {TIMINGS_DIR_VARIABLE}={directory} is no directory"
+            f"rank {rank} times no launches: {TIMINGS_DIR_VARIABLE}={directory} is not a directory"
         )
         return None
     return LaunchTimer(directory, rank, device)

@@ -1,5 +1,5 @@
-"""One recording: runs a workload with the recorder switched on and makes a capture of what its
-ranks leave behind.
+"""One recording: runs a workload with the recorder on and makes a capture from what its ranks
+write.
 
     kprof record ──> run.kprof.unfinished/  <── all ranks: started, Parquet, JSON; rank 0: alignment
          │                    │
@@ -9,7 +9,7 @@ The two sides share a directory and two environment variables, nothing else, so 
 torchrun (`num_procs`), mpirun, srun, or a command that starts its own processes. Nothing here
 prints.
 
-What was recorded is kept whatever happens to the workload. The first SIGINT is passed on, so that
+Whatever happens to the workload, what was recorded is kept. The first SIGINT is forwarded, so that
 the workload ends as it would without kprof and its recorders write their files; a second one kills
 it.
 """
@@ -50,16 +50,16 @@ from kprof.recording.runs import Measured, Outcome, describe_exit, run_four_time
 from kprof.recording.stopping import Say, processes_of
 from kprof.recording.wanted import EVERYTHING, Wanted
 
-# The payload field `peer` of our kernels is 8 bits wide, and its largest value means "did not fit".
+# The payload field `peer` of our kernels has 8 bits, and its largest value means "did not fit".
 MAX_PROCS: Final = 255
 
 
 @dataclass(frozen=True)
 class RecordRequest:
-    """What to run and where to put it. `num_procs` None starts the command once, as it is.
+    """What to run and where to write it. `num_procs` None starts the command once, as it is.
 
-    `measure_overhead` runs it three times more, to say how much recording slows it down. Every
-    Python of the workload runs the sitecustomize.py of `startup_dir` first.
+    `measure_overhead` runs it three more times, to measure how much recording slows it down. Every
+    Python process of the workload first runs the sitecustomize.py in `startup_dir`.
     """
 
     command: tuple[str, ...]
@@ -75,7 +75,7 @@ class RecordRequest:
 
 @dataclass(frozen=True)
 class Recording:
-    """A finished recording; `exit_code` is the workload's own, 128 + n when signal n killed it."""
+    """A finished recording. `exit_code` is the workload's own, or 128 + n if signal n killed it."""
 
     capture: Capture
     exit_code: int
@@ -83,7 +83,7 @@ class Recording:
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """A sentence for everything that the capture lacks."""
+        """One sentence for each thing that is missing in the capture."""
         return describe_losses(self.capture.manifest)
 
 
@@ -92,13 +92,12 @@ def record(
     on_start: Callable[[], None] = lambda: None,
     say: Say = lambda _: None,
 ) -> Recording:
-    """Run the workload and return its capture; `on_start` is called when all is checked, before it
-    runs.
+    """Run the workload and return its capture. Calls `on_start` after all checks, before it runs.
 
-    `say` gets a sentence whenever the workload does not simply end. Raises WorkloadError (not
-    started, recorded nothing, or ranks still run), OutputExistsError (before the workload starts)
-    and CaptureError (the disk refuses). A workload that fails after recording is no error here: see
-    `Recording.exit_code`.
+    `say` gets a sentence whenever the workload does not end by itself. Raises WorkloadError (it did
+    not start, it recorded nothing, or ranks still run), OutputExistsError (before the workload
+    starts) and CaptureError (the disk refuses). A workload that fails after recording is not an
+    error here: see `Recording.exit_code`.
     """
     ArenaGeometry.for_bytes(request.arena_bytes)
     arguments = launch_arguments(request.command, request.num_procs)
@@ -121,11 +120,10 @@ def record(
 
 @contextlib.contextmanager
 def session(output: Path, *, force: bool = False) -> Iterator[Path]:
-    """Record from one's own code, without `kprof record` around it: yields the directory for
-    `Recorder(...)`.
+    """Record without `kprof record`: yields the directory to pass to `Recorder(...)`.
 
-    Recorders of this process (one per rank, threads included) that are still open when the block
-    ends are closed. When the block raises, what was recorded is kept and the error goes on.
+    When the block ends, this process's open recorders are closed, those of other threads too. If
+    the block raises, what was recorded is kept and the error propagates.
     """
     request = RecordRequest(tuple(sys.argv), output, force=force)
     start_s = time.monotonic()
@@ -156,12 +154,12 @@ def _refuse_running_ranks(directory: Path, outcome: Outcome) -> None:
 def launch_arguments(command: Sequence[str], num_procs: int | None) -> list[str]:
     """The argument vector that starts the workload.
 
-    Raises WorkloadError when it cannot be started.
+    Raises WorkloadError if it cannot be started.
     """
     arguments = list(command)
     if not arguments:
         raise WorkloadError("no command to record; write it after `--`: kprof record -- CMD")
-    # `python` should be the one that has kprof, also when its environment is not activated.
+    # `python` means the one that has kprof, even if its environment is not activated.
     if arguments[0] in ("python", "python3"):
         arguments[0] = sys.executable
     _check_executable(arguments[0])
@@ -176,11 +174,11 @@ def launch_arguments(command: Sequence[str], num_procs: int | None) -> list[str]
 def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]]:
     """The directory that becomes the capture, locked.
 
-    Removed when there is nothing in it and nobody can add to it.
+    It is removed if it is empty and nobody can write to it any more.
     """
     directory = request.output.with_name(request.output.name + capture.UNFINISHED_SUFFIX)
     if directory.is_dir():
-        # Two recordings into one output would delete each other's files.
+        # Two recordings into the same output would delete each other's files.
         with locked(directory):
             refuse_open_ranks(directory)
     capture.begin_capture(request.output, request.force)
@@ -199,7 +197,7 @@ def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]
 
 
 def _kept_for(processes: Sequence[int], directory: Path, error: WorkloadError) -> str:
-    """Never delete a directory into which somebody may still write."""
+    """Keep a directory that processes may still write to."""
     if "kprof recover" in str(error):
         return str(error)
     named = ", ".join(map(str, processes))
@@ -249,6 +247,6 @@ def _environment(request: RecordRequest, directory: Path) -> dict[str, str]:
         first = str(request.startup_dir)
         environment["PYTHONPATH"] = f"{first}{os.pathsep}{others}" if others else first
     if request.num_procs is not None and request.num_procs > 1:
-        # What torchrun would set anyway, but with a warning of five lines.
+        # torchrun sets this anyway, but prints five lines of warning.
         environment.setdefault("OMP_NUM_THREADS", "1")
     return environment
