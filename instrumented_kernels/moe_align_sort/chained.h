@@ -34,9 +34,11 @@ KPROF_DEVICE uint32_t look_back(const Call& call, uint32_t slice, uint32_t exper
   uint32_t sum = 0;
   for (uint32_t left = slice; left != 0;) {
     uint32_t words[kLookAhead];
+    KPROF_UNROLL(kLookAhead)
     for (uint32_t j = 0; j < kLookAhead; ++j)
       words[j] = load_global(call.counts_of(left > j ? left - 1 - j : 0) + expert);
     const uint32_t num_words = left < kLookAhead ? left : kLookAhead;
+    KPROF_UNROLL(kLookAhead)
     for (uint32_t j = 0; j < kLookAhead; ++j) {
       if (j >= num_words) break;
       ++*num_seen;

@@ -61,10 +61,12 @@ class Counters {
   KPROF_DEVICE void count_quads(uint32_t begin, uint32_t first, uint32_t num_quads) const {
     const Quad* quads = reinterpret_cast<const Quad*>(call_.topk_ids + begin);
     Quad loaded[kLoadsAhead];
+    KPROF_UNROLL(kLoadsAhead)
     for (uint32_t j = 0; j < kLoadsAhead; ++j) {
       const uint32_t i = first + j * num_threads();
       loaded[j] = quads[i < num_quads ? i : first];
     }
+    KPROF_UNROLL(kLoadsAhead)
     for (uint32_t j = 0; j < kLoadsAhead; ++j) {
       const uint32_t i = first + j * num_threads();
       if (i >= num_quads) break;

@@ -116,6 +116,7 @@ class Placer {
   }
 
   KPROF_DEVICE void load(uint32_t begin, uint32_t end, uint32_t (&ids)[kItems]) const {
+    KPROF_UNROLL(kItems)
     for (uint32_t i = 0; i < kItems; ++i) {
       const uint32_t at = begin + place_in_tile(i);
       ids[i] = at < end ? static_cast<uint32_t>(call_.topk_ids[at]) : ~0u;
@@ -131,6 +132,7 @@ class Placer {
     for (uint32_t expert = lane_id(); expert < call_.shape.num_experts; expert += warp_width()) counts[expert] = 0;
     sync_warp();
     const uint64_t lanes_before = (uint64_t{1} << lane_id()) - 1;
+    KPROF_UNROLL(kItems)
     for (uint32_t i = 0; i < kItems; ++i) {
       const bool is_named = names_expert(ids[i]);
       const uint64_t peers = lanes_equal(ids[i], SizeOf::kBits) & lanes_where(is_named);
@@ -167,6 +169,7 @@ class Placer {
 
   KPROF_DEVICE void sort(const uint32_t (&ranked)[kItems]) const {
     const uint16_t* before = counts_of_warp(warp_id());
+    KPROF_UNROLL(kItems)
     for (uint32_t i = 0; i < kItems; ++i) {
       if (ranked[i] == ~0u) continue;
       const uint32_t expert = ranked[i] >> 16;
