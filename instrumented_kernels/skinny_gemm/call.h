@@ -34,7 +34,7 @@ struct Call : local_call::LocalCall<CallArguments, local_call::NoWorkspace<Shape
   KPROF_DEVICE Quad load(const uint8_t* matrix, uint32_t row, uint32_t num_rows, uint32_t begin) const {
     uint32_t words[4] = {0, 0, 0, 0};
     const uint8_t* data = matrix + static_cast<uint64_t>(row) * shape.depth + begin;
-    const bool is_there = row < num_rows && begin < shape.depth;
+    const bool is_there = (row < num_rows) & (begin < shape.depth);
     if constexpr (is_whole) {
       if (is_there) return *reinterpret_cast<const Quad*>(data);
     } else {
