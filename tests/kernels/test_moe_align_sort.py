@@ -1,7 +1,4 @@
-"""moe_align_sort on the CPU target: equal to torch's sort, element by element.
-
-As gfx942 machine code only some of it runs: the emulator faults in a read of shared memory, and we do not know why yet.
-"""
+"""moe_align_sort: equal to torch's sort, element by element; on the CPU target, and as gfx942 machine code."""
 
 from __future__ import annotations
 
@@ -69,6 +66,7 @@ def plan(request: pytest.FixtureRequest) -> Plan:
     return Plan(options=cpu_options(request.param))
 
 
+@pytest.mark.amd
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(("n", "k", "num_experts", "block_size"), SHAPES)
 def test_equal_to_a_stable_sort(
@@ -79,14 +77,18 @@ def test_equal_to_a_stable_sort(
     assert_equal(out, reference(ids, num_experts, block_size))
 
 
+@pytest.mark.amd
 @pytest.mark.parametrize("variant", ["dcp", "chained"])
 @pytest.mark.parametrize("num_blocks", [1, 2, 7, 40])
 def test_any_grid(plan: Plan, variant: str, num_blocks: int) -> None:
+    if (variant, num_blocks) == ("dcp", 40) and not IS_CPU_TARGET:
+        pytest.skip("its blocks wait for each other, and the emulated device holds 16")
     ids = distinct_ids(500, 4, 16)
     out = call(plan, ids, 16, 32, variant=variant, num_blocks=num_blocks)
     assert_equal(out, reference(ids, 16, 32))
 
 
+@pytest.mark.amd
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("hot", [0.5, 1.0])
 def test_one_hot_expert(plan: Plan, variant: str, hot: float) -> None:
@@ -94,6 +96,7 @@ def test_one_hot_expert(plan: Plan, variant: str, hot: float) -> None:
     assert_equal(call(plan, ids, 256, 128, variant=variant), reference(ids, 256, 128))
 
 
+@pytest.mark.amd
 @pytest.mark.parametrize("offset", [1, 2, 3])
 def test_ids_at_any_address(plan: Plan, offset: int) -> None:
     ids = at_offset(distinct_ids(200, 3, 32), offset)
@@ -136,6 +139,7 @@ def wrong(ids: torch.Tensor, value: int) -> torch.Tensor:
     return changed
 
 
+@pytest.mark.amd
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("value", [-3, 40, 2**31 - 1])
 def test_the_kernel_leaves_out_ids_of_no_expert_and_tells(
@@ -160,6 +164,7 @@ def test_a_barrier_that_a_block_never_reaches_ends(monkeypatch: pytest.MonkeyPat
         call(plan, distinct_ids(100, 3, 8), 8, 8, variant="dcp", num_blocks=3)
 
 
+@pytest.mark.amd
 def test_what_is_recorded(tmp_path: Path) -> None:
     ids = distinct_ids(300, 4, 16)
     plan = Plan(options=cpu_options(32))
