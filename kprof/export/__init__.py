@@ -33,12 +33,12 @@ def write(
     """Write the trace's selected events to `path`; the suffix names the format (SUFFIXES).
 
     Times in the file are aligned nanoseconds minus `summary.origin_ns`: the first event is at 1 us.
-    With more events than `max_slices`, short neighbours are merged until the rest fits, and the
-    notices say so; None keeps everything. `lines`, such as findings, are drawn above the blocks of
-    their ranks. `torch_traces` are files of the PyTorch profiler, one per rank; kernels that both
-    saw tie its clock to the device clock. `by` makes a rank's tracks its blocks, its processors, or
-    the roles of its warps. Raises OutputExistsError, or ExportError for an unknown suffix, a
-    profiler file that does not fit or a disk that refuses. Then no half-written file is left.
+    If there are more than `max_slices` events, short neighbours are merged until the rest fits, and
+    a notice says so; None keeps everything. `lines`, such as findings, are drawn above the blocks
+    of their ranks. `torch_traces` are files of the PyTorch profiler, one per rank; kernels that
+    both saw align its clock with the device clock. `by` selects a rank's tracks: its blocks, its
+    processors, or the roles of its warps. Raises OutputExistsError, or ExportError for an unknown
+    suffix, a profiler file that does not fit, or a disk that refuses. No partial file remains.
     """
     from kprof.capture.output import replacing
     from kprof.export.grouping import grouping
@@ -78,9 +78,9 @@ def _writer_for(path: Path) -> Callable[[IO[bytes]], Writer]:
 
         return ChromeWriter
     raise UnknownFormatError(
-        f"{path} has no format that kprof writes; use one of {', '.join(SUFFIXES)}"
+        f"{path}: kprof does not write this format; use one of {', '.join(SUFFIXES)}"
     )
 
 
 def _ignore(_: float) -> None:
-    """Nobody watches the progress."""
+    """Progress that nobody watches."""

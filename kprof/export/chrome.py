@@ -1,10 +1,10 @@
-"""The Chrome JSON writer: for tools that do not read pftrace.
+"""The Chrome JSON writer, for tools that do not read pftrace.
 
-`ts` and `dur` are microseconds with the nanoseconds as fraction; the file's times are small, so a
-double keeps them. A rank is a process, a block or warp a thread. Thread ids are the track ids of
-the file, all above the process ids, because viewers take a thread whose id equals its process for
-that process's main thread. Overlapping spans have threads of their own. A flow arrives in the last
-nanosecond of the wait, since the wait often began before the send.
+`ts` and `dur` are microseconds with three decimals; times in the file are small enough for doubles.
+A rank is a process, a block or warp is a thread. Thread ids are the file's track ids. They are
+higher than all process ids, because viewers treat a thread whose id equals its process id as the
+main thread. Overlapping spans get their own threads. A flow ends in the last nanosecond of the
+wait, because the wait often began before the send.
 """
 
 from __future__ import annotations
@@ -180,7 +180,8 @@ class ChromeWriter:
     def _arrival(
         self, track: int, region: Region, flow_id: int, time_ns: int, late_ns: int
     ) -> Iterator[_Event]:
-        """An arrow's head: in the wait, or in a slice at the end of a wait that began earlier."""
+        """The head of an arrow: in the wait, or in a slice at the end of a wait that began before
+        the send."""
         if late_ns > 0:
             args = {ARG_LATE: late_ns}
             yield self._span(track, RELEASED, region.category.value, time_ns, time_ns, args)
@@ -194,7 +195,7 @@ class ChromeWriter:
     def _value(self, track: int, start_ns: int, value: int) -> _Event:
         """A counter of a block or warp.
 
-        Chrome knows counters of processes only, so its name says whose it is.
+        Chrome only has counters of processes, so the name says which block or warp it belongs to.
         """
         counter = self._tracks[track]
         owner = self._path(self._tracks[counter.parent])
@@ -214,7 +215,7 @@ class ChromeWriter:
         ]
 
     def _sort_index(self, track: Track) -> int:
-        """Lanes are allocated late, but belong beside the track that they widen."""
+        """Sorts lanes, which are allocated late, next to their track."""
         return self._first_of.setdefault((track.parent, track.name), track.id)
 
     def _path(self, track: Track) -> str:
@@ -231,7 +232,7 @@ class ChromeWriter:
 
 
 def _process_name(rank: Rank) -> str:
-    """Reads well with the process id, which is the rank, behind it: `host0, NVIDIA H200, rank`."""
+    """Viewers append the process id, which is the rank: `host0, NVIDIA H200, rank`."""
     return f"{rank.place}, rank" if rank.place else "Rank"
 
 

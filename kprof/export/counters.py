@@ -1,5 +1,4 @@
-"""Counters of a rank: how many blocks are active, how many of them wait, how many bytes are on
-their way.
+"""Counters of a rank: active blocks, waiting blocks, and bytes in flight.
 
 blocks active     between the first and the last event of a block within a launch
 blocks waiting    blocks in which at least one span of category wait is open
@@ -27,22 +26,22 @@ WAITING: Final = "waiting blocks"
 IN_FLIGHT: Final = "bytes in flight"
 UNITS: Final = {ACTIVE: "blocks", WAITING: "blocks", IN_FLIGHT: "bytes"}
 
-# A rank with more events than this gets its counters sampled: exact steps would weigh as much as
-# the events.
+# With more events than this, a rank's counters are sampled: exact steps would be as large as the
+# events.
 _MAX_EXACT_EVENTS: Final = 1 << 17
 _NUM_SAMPLES: Final = 1 << 16
 
 
 @dataclass(frozen=True)
 class Steps:
-    """A counter as changes: at `start_ns[i]` it grows by `deltas[i]`, in any order."""
+    """A counter as changes, in any order: at `start_ns[i]` it grows by `deltas[i]`."""
 
     start_ns: NDArray[np.int64]
     deltas: NDArray[np.int64]
 
 
 class RankCounters:
-    """Collects the counters of one rank piece by piece; a piece holds whole blocks."""
+    """Collects the counters of one rank piece by piece. A piece has whole blocks."""
 
     def __init__(self, names: tuple[Region, ...], num_events: int, last_ns: int) -> None:
         self._names = names
@@ -54,7 +53,7 @@ class RankCounters:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the counters are values at sampled times, not every change."""
+        """Whether the counters are sampled, not exact."""
         return self._bin_ns > 1
 
     def add(self, events: RawEvents, flows: Flows) -> None:
@@ -69,7 +68,7 @@ class RankCounters:
                 self._add(IN_FLIGHT, _bytes(events, name, field.shift, field.mask, flows))
 
     def points(self) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Times and values of every counter that ever was above 0."""
+        """Times and values of every counter that was ever above 0."""
         merged = {name: _merge(steps) for name, steps in self._steps.items()}
         return {
             name: (steps.start_ns, np.cumsum(steps.deltas))
@@ -78,7 +77,7 @@ class RankCounters:
         }
 
     def _add(self, name: str, steps: Steps) -> None:
-        """Keep the changes; where sampled, one per bin, at the time of the last change in it."""
+        """Keep the changes. If sampled, one per bin, at the time of its last change."""
         if self._bin_ns > 1 and len(steps.start_ns):
             order = np.argsort(steps.start_ns)
             times, deltas = steps.start_ns[order], steps.deltas[order]
@@ -90,7 +89,7 @@ class RankCounters:
 
 
 def _merge(steps: list[Steps]) -> Steps:
-    """One change per time, by time; no changes of 0."""
+    """Merge changes at the same time, sort by time, drop changes of 0."""
     if not steps:
         return Steps(np.zeros(0, np.int64), np.zeros(0, np.int64))
     times = np.concatenate([piece.start_ns for piece in steps])
@@ -117,13 +116,13 @@ def _activity(events: RawEvents) -> Steps:
 
 
 def _block_union(events: RawEvents, is_counted: NDArray[np.bool_]) -> Steps:
-    """Intervals in which at least one counted span of the block is open."""
+    """Intervals in which at least one of the block's counted spans is open."""
     rows = np.flatnonzero(is_counted[events.name])
     if len(rows) == 0:
         return Steps(np.zeros(0, np.int64), np.zeros(0, np.int64))
     rows = rows[np.lexsort((events.start_ns[rows], events.block[rows]))]
     block, starts, ends = events.block[rows], events.start_ns[rows], events.end_ns[rows]
-    # Blocks side by side on one long axis: no interval of one block reaches the next.
+    # Blocks lie one after the other on one long axis, so intervals of two blocks never touch.
     place = np.cumsum(np.r_[0, block[1:] != block[:-1]])
     shift = place * (int(ends.max()) + 1)
     reach = np.maximum.accumulate(ends + shift)

@@ -1,4 +1,5 @@
-"""Flows of large traces through temporary files: all events are read once and never held.
+"""Flows of large traces, joined through temporary files: all events are read once and never held in
+memory.
 
     events  ──one scan──>  buckets of sends and waits  ──pair──>  files by piece of the export
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from kprof.export.source import Piece, Source
     from kprof.trace.flows.ends import FlowEnds
 
-# A row of Ends, as it is written.
+# A row of Ends, as written.
 _END: Final = np.dtype(
     [
         ("rule", "<i2"),
@@ -41,12 +42,12 @@ _END: Final = np.dtype(
         ("is_selected", "?"),
     ]
 )
-# Every bucket has two open files, and a process may have about a thousand.
+# Every bucket has two open files; a process may open about a thousand.
 _MAX_BUCKETS: Final = 200
 
 
 def spooled_ends(ends: FlowEnds, num_buckets: int, folder: Path) -> Iterator[tuple[Ends, Ends]]:
-    """Sends and waits of one bucket after the other, after one scan of all events."""
+    """Yields sends and waits bucket by bucket, after one scan of all events."""
     num_buckets = min(num_buckets, _MAX_BUCKETS)
     _spool(ends, num_buckets, folder)
     for bucket in range(num_buckets):
@@ -84,7 +85,7 @@ def _columns(rows: NDArray[np.void]) -> Ends:
 
 def _scatter(rows: NDArray[np.void], files: Sequence[IO[bytes]]) -> None:
     """Append each row to the file of its bucket."""
-    # Any mixture would do, as long as both sides of a flow agree.
+    # Any hash will do, as long as both sides of a flow agree.
     place = rows["src"].astype(np.int64) * 131 + rows["dst"]
     mixed = rows["slot"] * 1_000_003 + rows["epoch"].astype(np.int64) * 8191 + place
     bucket = mixed % len(files)
@@ -100,7 +101,7 @@ def _bucket_file(folder: Path, side: str, bucket: int) -> Path:
 
 @dataclass(frozen=True)
 class PieceFiles:
-    """Temporary files: what leaves and what reaches each piece, by its rank and first block."""
+    """Temporary files: the departures and arrivals of each piece, by its rank and first block."""
 
     folder: Path
     first_blocks: dict[int, NDArray[np.int64]]
@@ -118,7 +119,7 @@ class PieceFiles:
     def append(
         self, direction: str, rank: NDArray[Any], block: NDArray[Any], rows: NDArray[np.void]
     ) -> None:
-        """Append rows to the files of the pieces in which their blocks are."""
+        """Append rows to the files of the pieces that have their blocks."""
         for of_rank, first_blocks in self.first_blocks.items():
             own = np.flatnonzero(rank == of_rank)
             piece = np.searchsorted(first_blocks, block[own], side="right") - 1
@@ -131,7 +132,7 @@ class PieceFiles:
                     rows[part].tofile(file)
 
     def read(self, direction: str, piece: Piece, dtype: np.dtype[np.void]) -> NDArray[np.void]:
-        """What was appended for a piece."""
+        """The rows that were appended for a piece."""
         file = self._file(direction, piece.rank, piece.first_block)
         return np.fromfile(file, dtype) if file.exists() else np.zeros(0, dtype)
 

@@ -1,7 +1,7 @@
-"""Flows: which send released which wait, looked up by event id while the events stream by.
+"""Flows: which send released which wait, looked up by event id while events are written.
 
-Small traces are joined at once. Large ones take the way of flow_spool.py, so that memory depends on
-a piece of the export and not on the trace. What belongs together is decided in kprof.trace.flows.
+Small traces are joined in memory. Large ones go through flow_spool.py, so that memory depends on a
+piece of the export and not on the trace. kprof.trace.flows decides what belongs together.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _ARRIVAL: Final = np.dtype([("wait", "<i8"), ("send", "<i8"), ("send_start_ns", 
 
 @dataclass(frozen=True)
 class Flows:
-    """Who releases whom, for some events: sorted event ids with, at the same place, the flow id.
+    """The flows of some events: sorted event ids, and at the same index the flow id.
 
-    The id of a flow is the id of the event that sends, plus one.
+    A flow's id is the event id of its send plus one.
     """
 
     sends: NDArray[np.int64]
@@ -47,7 +47,7 @@ class Flows:
     def of(departures: NDArray[np.void], arrivals: NDArray[np.void]) -> Flows:
         """From rows of _DEPARTURE and _ARRIVAL.
 
-        A send or a wait of several flows keeps its first.
+        A send or a wait with several flows keeps the first.
         """
         sends, first_send = np.unique(departures["send"], return_index=True)
         waits, first_wait = np.unique(arrivals["wait"], return_index=True)
@@ -60,11 +60,11 @@ class Flows:
         )
 
     def out_of(self, event_id: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Per event, the id of the flow that it starts, or 0."""
+        """For each event, the id of the flow that it starts, or 0."""
         return np.where(_find(self.sends, event_id) >= 0, event_id + 1, 0)
 
     def into(self, event_id: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Per event, the id of the flow that ends in it, or 0."""
+        """For each event, the id of the flow that ends in it, or 0."""
         place = _find(self.waits, event_id)
         if not len(self.waits):
             return np.zeros(len(event_id), np.int64)
@@ -73,9 +73,9 @@ class Flows:
     def late_ns(
         self, event_id: NDArray[np.int64], start_ns: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Per event, how long after its start the send that released it began.
+        """For each event, how long after its start the send that released it began.
 
-        0 if that was before.
+        0 if the send began first.
         """
         place = _find(self.waits, event_id)
         if not len(self.waits):
@@ -85,7 +85,7 @@ class Flows:
     def arrival_ns(
         self, event_id: NDArray[np.int64], otherwise_ns: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Per event, when the wait that it released ended, or `otherwise_ns`."""
+        """For each event, when the wait that it released ended, or `otherwise_ns`."""
         place = _find(self.sends, event_id)
         if not len(self.sends):
             return otherwise_ns
@@ -94,9 +94,9 @@ class Flows:
 
 @dataclass(frozen=True)
 class FlowLookup:
-    """The flows of a trace, piece by piece.
+    """Looks up the flows of a trace, piece by piece.
 
-    Flows that arrive before they leave cannot be drawn: they are counted.
+    Flows that arrive before they leave cannot be drawn, and are counted.
     """
 
     of: Callable[[Piece], Flows]
@@ -105,8 +105,8 @@ class FlowLookup:
 
 @contextlib.contextmanager
 def joined_flows(source: Source) -> Iterator[FlowLookup]:
-    """The flows of everything that is exported; the lookup is good until the block ends."""
-    # Pieces of files are found by block, which is no longer what it was in another grouping.
+    """The flows of everything that is exported. The lookup is valid within the context."""
+    # PieceFiles look up blocks, and other groupings renumber them.
     num_joins = -(-source.num_events // _EVENTS_PER_JOIN) if source.grouping is None else 1
     if not source.trace.regions.flows:
         nothing = Flows.of(np.zeros(0, _DEPARTURE), np.zeros(0, _ARRIVAL))
@@ -114,7 +114,7 @@ def joined_flows(source: Source) -> Iterator[FlowLookup]:
         return
     ends = FlowEnds.of(source.trace)
     if num_joins <= 1:
-        # A few blocks of many still meet the sends of all: slices of the size of the selection
+        # A few selected blocks still communicate with all others: pieces of the selection's size
         # would be thousands.
         sides = [ends.read(part) for part in ends.slices(max_ends=_EVENTS_PER_JOIN)]
         joined = [_Joined.of_ends(ends, *of_slice, source.origin_ns) for of_slice in sides]
@@ -141,7 +141,7 @@ def _flows_of(pieces: PieceFiles, piece: Piece) -> Flows:
 
 @dataclass(frozen=True)
 class _Joined:
-    """Flows that run forward, times in file time; shapes (n,)."""
+    """Flows that run forward in time, in file time. Shapes (n,)."""
 
     src: Ints
     dst: Ints
@@ -182,7 +182,7 @@ class _Joined:
     def arrivals(self) -> NDArray[np.void]:
         """Rows of _ARRIVAL.
 
-        An arrow has one head: of several waits for one send, it points at the first.
+        An arrow has one head: if several waits belong to a send, it points at the first.
         """
         rows = np.empty(len(self.wait), _ARRIVAL)
         rows["wait"] = self.wait
@@ -194,7 +194,7 @@ class _Joined:
 
 
 def _find(sorted_ids: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.intp]:
-    """The place of each id among `sorted_ids`, or -1."""
+    """The index of each id in `sorted_ids`, or -1."""
     if not len(sorted_ids):
         return np.full(len(ids), -1, dtype=np.intp)
     place = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)

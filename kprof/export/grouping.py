@@ -1,12 +1,12 @@
-"""Other trees of tracks than rank > block > warp: by processor, or by the role of a warp.
+"""Alternatives to the track tree rank > block > warp: by processor, or by the role of a warp.
 
     processor   rank > (chiplet >) SM or CU > rows; a row holds blocks or warps that were there one
                 after the other
     role        rank > role > block and warp; a role is the part before the "/" of the regions where
                 a warp spends most of its time: "load" of "load/wait"
 
-A grouping gives every (rank, launch, block, warp) a group and a row, which take the places of block
-and warp.
+A grouping maps every (rank, launch, block, warp) to a group and a row, which replace block and
+warp.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ NO_ROLE: Final = "no role"
 
 @dataclass(frozen=True)
 class Grouping:
-    """Where events are read from, and what groups, rows and the groups of groups are called.
+    """The view to read events from, and the names of groups, rows and parents of groups.
 
-    `group_names[rank, group]` and `row_names[row]` name tracks; `parents[rank, group]` the track
-    above, if any.
+    `group_names[rank, group]` and `row_names[row]` name tracks; `parents[rank, group]` names the
+    track above, if there is one.
     """
 
     tables: Queries
@@ -44,7 +44,7 @@ class Grouping:
 
 
 def grouping(trace: Trace, by: By) -> Grouping | None:
-    """The grouping of a trace's events; None for blocks, which are as they are."""
+    """The grouping of a trace's events. None for blocks, which need none."""
     if by is By.BLOCK:
         return None
     return _by_processor(trace) if by is By.PROCESSOR else _by_role(trace)
@@ -77,7 +77,7 @@ def _by_processor(trace: Trace) -> Grouping:
 
 
 def processor_name(info: RankInfo, hw_id: int) -> str:
-    """`SM 17`, `SE 1 CU 7` or `core 3`: the meaning of a processor's hardware number."""
+    """The name of a processor, from its hardware id: `SM 17`, `SE 1 CU 7` or `core 3`."""
     if info.target == "cuda":
         return f"SM {hw_id}"
     if info.target == "hip":
@@ -88,12 +88,13 @@ def processor_name(info: RankInfo, hw_id: int) -> str:
 
 
 def chiplet_name(info: RankInfo, hw_id: int) -> str:
-    """`XCD 3` on a GPU of several chiplets, else nothing."""
+    """`XCD 3` on a GPU with chiplets, else nothing."""
     return f"XCD {hw_id >> 16}" if info.target == "hip" and info.arch.startswith("gfx94") else ""
 
 
 def _stacked(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lowest free row of its processor for each track; `rows` by (rank, hw_id, first_ns)."""
+    """Gives each track the lowest free row of its processor. `rows` are sorted by (rank, hw_id,
+    first_ns)."""
     placed: list[dict[str, Any]] = []
     ending: list[tuple[int, int]] = []
     free: list[int] = []
@@ -152,7 +153,7 @@ def _placed(row: dict[str, Any], group: int, number: int) -> dict[str, Any]:
 
 
 def _grouped(trace: Trace, placed: list[dict[str, Any]]) -> tuple[Queries, str]:
-    """A workspace with a view of the events at their new places, and its name."""
+    """A workspace with a view of the regrouped events, and the view's name."""
     import pyarrow as pa
 
     columns = ("rank", "launch", "block", "warp", "new_block", "new_warp")

@@ -20,12 +20,12 @@ from kprof.export.torch_clock import Tie, share, tie
 if TYPE_CHECKING:
     from kprof.trace import Trace
 
-# The same as for the events of a capture.
+# The same bounds as for the events of a capture.
 _MAX_TIME_NS: Final = EVENT_BOUNDS["start_ns"][1]
 _MAX_DURATION_NS: Final = EVENT_BOUNDS["duration_ns"][1]
 _KERNEL: Final = "kernel"
 _STREAM: Final = "PyTorch stream"
-# A slice over everything, on a thread that does not exist.
+# A slice that covers everything, on a thread that does not exist.
 _WHOLE_PROFILE: Final = "Trace"
 _GPU_CATEGORIES: Final = frozenset([_KERNEL, "gpu_memcpy", "gpu_memset"])
 
@@ -35,7 +35,7 @@ class _Event(msgspec.Struct):
     cat: str = ""
     name: str = ""
     tid: int | str = 0
-    # Kept as text: microseconds since an epoch do not fit a double to the nanosecond.
+    # Text, because a double cannot hold microseconds since an epoch to the nanosecond.
     ts: msgspec.Raw = msgspec.Raw(b"0")
     dur: msgspec.Raw = msgspec.Raw(b"0")
 
@@ -52,7 +52,7 @@ class _File(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Overlays:
-    """Lines to draw above the blocks, in aligned ns, and what to say about them."""
+    """Lines to draw above the blocks, in aligned ns, and notices about them."""
 
     lines: tuple[OverlayLine, ...]
     notices: tuple[str, ...]
@@ -60,7 +60,7 @@ class Overlays:
 
 @dataclass(frozen=True)
 class _Profile:
-    """One profiler file: slices by line name, in ns of the profiler's clock."""
+    """One profiler file: slices by the name of their line, in ns of the profiler's clock."""
 
     rank: int
     lines: dict[str, list[OverlaySlice]]
@@ -72,12 +72,12 @@ class _Profile:
 
 
 def read_overlays(trace: Trace, files: Sequence[Path]) -> Overlays:
-    """Read profiler traces and tie their clocks to the trace's; raises ExportError.
+    """Read profiler traces and align their clocks with the trace's. Raises ExportError.
 
-    One file per rank, or several with stretches of one run. With a selection of launches or of a
-    time, only what lies there is kept.
+    One file per rank, or several with parts of one run. If launches or a time are selected, only
+    slices there are kept.
     """
-    # The whole capture ties the clocks, also where a part of it is shown.
+    # Aligns the clocks with the whole capture, even if only a part is shown.
     whole = trace.select(ranks=None, blocks=None, launches=None, regions=None, time_ns=None)
     shown = {info.rank for info in trace.ranks}
     profiles = [profile for profile in map(_read, files) if profile.rank in shown]
@@ -106,7 +106,7 @@ def _window_ns(trace: Trace) -> tuple[int, int] | None:
 def _on_clock(
     slices: Sequence[OverlaySlice], tie: Tie, window_ns: tuple[int, int] | None
 ) -> tuple[OverlaySlice, ...]:
-    """Slices on the aligned clock; those that reach into the window, if there is one."""
+    """Slices in aligned time. With a window, only those that overlap it."""
     moved = (
         replace(s, start_ns=tie.aligned_ns(s.start_ns), end_ns=tie.aligned_ns(s.end_ns))
         for s in slices
@@ -133,7 +133,7 @@ def _read(file: Path) -> _Profile:
     stored_rank = rank_of_torch_trace(file)
     if stored_rank is not None:
         return _Profile(stored_rank, lines)
-    # A run of one process writes no distributedInfo.
+    # The profiler writes no distributedInfo for a single process.
     return _Profile(found.distributedInfo.rank if found.distributedInfo else 0, lines)
 
 
@@ -144,7 +144,7 @@ def _line_name(event: _Event) -> str:
 
 
 def _place(line: tuple[str, list[OverlaySlice]]) -> tuple[bool, int]:
-    """The busiest threads first; streams stand last, next to the blocks."""
+    """The busiest threads first, streams last, next to the blocks."""
     name, slices = line
     return name.startswith(_STREAM), -len(slices)
 
@@ -161,14 +161,14 @@ def _nanoseconds(microseconds: msgspec.Raw) -> int:
     from decimal import Decimal
 
     value = Decimal(bytes(microseconds).decode().strip('"')) * 1000
-    # Before it becomes an int: 1e999999999 would have a thousand million digits.
+    # Before the conversion to int: 1e999999999 would have a billion digits.
     if not abs(value) <= _MAX_TIME_NS:
         raise ValueError(f"{value} ns is not a time")
     return int(value.to_integral_value())
 
 
 def _notice(ties: Mapping[int, Tie]) -> str:
-    """One sentence for all ranks: the worst of their bounds."""
+    """One sentence for all ranks, with the worst of their bounds."""
     worst = max(ties, key=lambda rank: ties[rank].bound_ns)
     at_worst = f" at worst (rank {worst})" if len(ties) > 1 else ""
     drift = max((abs(tie.drift) for tie in ties.values()), default=0.0)
@@ -177,7 +177,7 @@ def _notice(ties: Mapping[int, Tie]) -> str:
     but = f"; on rank {', '.join(broken)} they contradict each other" if broken else ""
     num_launches = sum(tie.num_launches for tie in ties.values())
     return (
-        "the PyTorch profiler's clock is tied to the device clock within "
+        "the PyTorch profiler's clock is aligned with the device clock within "
         f"{ties[worst].bound_ns:,} ns{at_worst}"
         f"{drifting}, by {num_launches} launches seen from both sides{but}"
     )

@@ -1,8 +1,7 @@
-"""Nesting: which spans of a track lie inside others, and which overlap and need a lane of their
-own.
+"""Nesting: which spans of a track lie inside others, and which overlap and need another lane.
 
-Trace viewers draw a track as a stack: a span must end within the span it began in. Spans that
-merely overlap (two copies in flight, an open span) go to lane 1, 2, ... of their track.
+Trace viewers draw a track as a stack: a span must end within the span in which it began. Spans that
+only overlap (two copies in flight, an open span) go to lane 1, 2, ... of their track.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Nesting:
-    """Per span: its lane (0 is the track itself) and how many spans of that lane enclose it."""
+    """For each span: its lane (0 is the track itself), and how many spans of that lane enclose
+    it."""
 
     lane: NDArray[np.int32]
     depth: NDArray[np.int32]
@@ -33,7 +33,7 @@ def nest(track: NDArray[Any], start_ns: NDArray[np.int64], end_ns: NDArray[np.in
 
 
 def track_runs(track: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """First and one-past-last row of each run of equal tracks."""
+    """The rows (first, last + 1) of each run of equal tracks."""
     if len(track) == 0:
         return np.zeros(0, np.intp), np.zeros(0, np.intp)
     firsts = np.flatnonzero(np.r_[True, track[1:] != track[:-1]])
@@ -43,7 +43,7 @@ def track_runs(track: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]
 def _stacked_tracks(
     track: NDArray[Any], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
 ) -> list[tuple[int, int]]:
-    """Rows of the tracks in which some span begins before its predecessor ended.
+    """Rows of the tracks in which a span begins before its predecessor ended.
 
     The others are flat.
     """

@@ -1,10 +1,10 @@
-"""Level of detail: a trace of more spans than a viewer can hold, with short neighbours merged and
-said to be.
+"""Level of detail: merges short neighbours in traces with more spans than a viewer can hold, and
+marks them as merged.
 
-Neighbours are leaf spans that follow each other on one track, within the same span and the same
-launch. At threshold T they merge where both and the gap between them last at most T, within cells
-of 16 T of time, so that a long row of short spans stays a row. T doubles until the file is small
-enough; if nothing suffices, the trace is cut in time.
+Neighbours are consecutive leaf spans of a track, in the same parent span and the same launch. At
+threshold T they merge if both of them and the gap between them last at most T. They merge within
+cells of 16 T only, so that a long row of short spans stays a row. T doubles until the file is small
+enough. If that is never enough, the trace is cut in time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TIME_BINS: Final = 4096
 
 @dataclass(frozen=True)
 class Detail:
-    """How much to show: merge below `threshold_ns` (0: nothing), stop at `until_ns`."""
+    """How much to show: merge spans up to `threshold_ns` (0: none), stop at `until_ns`."""
 
     threshold_ns: int
     until_ns: int
@@ -36,9 +36,9 @@ class Detail:
 
 @dataclass(frozen=True)
 class MergedNames:
-    """Names with two merged twins each.
+    """Names, each with two variants for merged spans.
 
-    Name k becomes `k + only` for a group without other names, else `k + mostly`.
+    A merged span gets name `k + only` if all its spans have name k, else `k + mostly`.
     """
 
     names: tuple[Region, ...]
@@ -47,7 +47,7 @@ class MergedNames:
 
     @staticmethod
     def of(names: tuple[Region, ...]) -> MergedNames:
-        """Append the twins."""
+        """Append the variants."""
         only = [_twin(region, f"{region.name} (merged)") for region in names]
         mostly = [_twin(region, f"mostly {region.name} (merged)") for region in names]
         return MergedNames((*names, *only, *mostly), len(names), 2 * len(names))
@@ -59,8 +59,8 @@ def _twin(region: Region, name: str) -> Region:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """For each row and its predecessor: the smallest level (T = 2**level ns) at which they may
-    merge, or _NUM_LEVELS."""
+    """The smallest level (T = 2**level ns) at which each row may merge with its predecessor, or
+    _NUM_LEVELS."""
 
     level: NDArray[np.int64]
     start_ns: NDArray[np.int64]
@@ -94,7 +94,7 @@ def find_neighbours(
 
 
 class DetailChooser:
-    """Counts, over all pieces, how many rows would be left at each level."""
+    """Counts over all pieces how many rows each level would leave."""
 
     def __init__(self, last_ns: int) -> None:
         self._bin_ns = last_ns // _TIME_BINS + 1
@@ -111,7 +111,7 @@ class DetailChooser:
         self._num_left_by_time += np.bincount(starts // self._bin_ns, minlength=_TIME_BINS)
 
     def choose(self, max_slices: int) -> Detail:
-        """The finest level that fits `max_slices`; the last one, cut in time, when none does."""
+        """The finest level that fits `max_slices`. If none fits, the last level, cut in time."""
         fitting = np.flatnonzero(self._num_left <= max_slices)
         if len(fitting):
             return Detail(1 << int(fitting[0]), 1 << 62)
@@ -120,7 +120,7 @@ class DetailChooser:
 
 
 def merge(batch: Batch, neighbours: Neighbours, detail: Detail, names: MergedNames) -> Batch:
-    """The batch with neighbours merged; a merged row spans from the first start to the last end and
+    """The batch with neighbours merged. A merged row lasts from the first start to the last end and
     has no flows."""
     is_merged = neighbours.are_merged(detail.threshold_ns.bit_length() - 1)
     firsts = np.flatnonzero(~is_merged)
@@ -149,12 +149,12 @@ def merge(batch: Batch, neighbours: Neighbours, detail: Detail, names: MergedNam
 
 
 def _busiest_name(batch: Batch, group: NDArray[np.intp]) -> NDArray[np.int64]:
-    """For each group, the name that takes most of its time; `group` is ascending, shape (n,)."""
+    """For each group, the name that takes most of its time. `group` is ascending, shape (n,)."""
     num_names = int(batch.name.max()) + 1
     pairs, place = np.unique(group * num_names + batch.name, return_inverse=True)
     busy_ns = np.zeros(len(pairs), dtype=np.int64)
     np.add.at(busy_ns, place, batch.end_ns - batch.start_ns)
-    # Ascending by group, then by time: the last pair of a group is its busiest.
+    # Sorted by group, then by time: the last pair of each group is its busiest.
     order = np.lexsort((busy_ns, pairs // num_names))
     groups = pairs[order] // num_names
     busiest: NDArray[np.int64] = (pairs[order] % num_names)[np.r_[groups[1:] != groups[:-1], True]]

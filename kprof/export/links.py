@@ -1,4 +1,4 @@
-"""Links that open an exported trace in the Perfetto UI, zoomed and with tracks pinned."""
+"""Links that open an exported trace in the Perfetto UI, zoomed in and with tracks pinned."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ ONLINE_UI: Final = "https://ui.perfetto.dev"
 
 @dataclass(frozen=True)
 class PinnedTrack:
-    """A block of a rank, with its warps, or one warp of it, to be shown above all others.
+    """A block of a rank with its warps, or one warp of it, to pin above all other tracks.
 
-    A negative block is the line of the rank's kernel launches.
+    A negative block means the rank's line of kernel launches.
     """
 
     rank: int
@@ -25,7 +25,8 @@ class PinnedTrack:
 
     @property
     def title(self) -> str:
-        """`Rank 3 block 17`: a pinned track stands alone, so its title says whose it is."""
+        """`Rank 3 block 17`: a pinned track has no parents above it, so its title names the
+        rank."""
         if self.block < 0:
             return f"Rank {self.rank} {LAUNCHES_NAME}"
         warp = "" if self.warp is None else f" warp {self.warp}"
@@ -34,7 +35,7 @@ class PinnedTrack:
     def query(self) -> str:
         """The slices of this track, in the trace processor's SQL.
 
-        The tree of tracks is export/tracks.py's.
+        export/tracks.py builds the tree that this relies on.
         """
         rank = f"GLOB 'Rank *' AND CAST(substr({{0}}.name, 6) AS INT) = {int(self.rank)}"
         block = f"'block {int(self.block)}'"
@@ -54,13 +55,13 @@ class PinnedTrack:
 
 @dataclass(frozen=True)
 class DeepLink:
-    """Where the UI opens: a window of file time (see ExportSummary.origin_ns), tracks, the slice
-    that is selected.
+    """Where the UI opens: a window of file time (see ExportSummary.origin_ns), tracks, and the
+    selected slice.
 
-    The UI ignores a window that is not within the trace; `within` makes one that is. `pinned` and
-    `expanded` are regular expressions on track names ("^waiting blocks$", "^Rank 3 "), which match
-    on every rank; `tracks` names single ones. `selected` is the start in file time and the length
-    of the slice to select: its arrows show, and the UI scrolls to it.
+    The UI ignores a window that is not inside the trace; `within` makes one that is. `pinned` and
+    `expanded` are regular expressions on track names ("^waiting blocks$", "^Rank 3 ") and match on
+    every rank; `tracks` names single tracks. `selected` is the start (in file time) and the length
+    of the slice to select: the UI scrolls to it and shows its arrows.
     """
 
     from_ns: int | None = None
@@ -78,7 +79,7 @@ class DeepLink:
         return replace(self, from_ns=low, to_ns=high)
 
     def query(self) -> str:
-        """The address's part after the trace: `&visStart=...&startupCommands=...`."""
+        """The part of the address after the trace: `&visStart=...&startupCommands=...`."""
         parts = []
         if self.from_ns is not None and self.to_ns is not None:
             parts.append(f"&visStart={self.from_ns}&visEnd={self.to_ns}")

@@ -1,5 +1,5 @@
-"""What every writer is given: names, tracks and batches of events on them, times in nanoseconds of
-the exported file."""
+"""What every writer gets: names, tracks and batches of their events. Times are ns in the exported
+file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from kprof.regions import Region
 
-# The time of the first event in the file. Not 0: viewers take a zero for "no time".
+# The time of the first event in the file. Not 0, which viewers read as "no time".
 FIRST_EVENT_NS: Final = 1_000
-# The line of a rank that shows its kernel launches.
+# A rank's line of kernel launches.
 LAUNCHES_NAME: Final = "kernel launches"
 
 
 class By(str, Enum):
-    """What the tracks of a rank are: see grouping.py."""
+    """What a rank's tracks are: see grouping.py."""
 
     BLOCK = "block"
     PROCESSOR = "processor"
@@ -31,7 +31,7 @@ class By(str, Enum):
 
 @dataclass(frozen=True)
 class ExportSummary:
-    """What was written; `notices` say what was cut and how to get it. `num_merged` spans share
+    """What was written. `notices` say what was left out and how to get it. `num_merged` spans share
     slices with neighbours.
 
     Aligned ns = ns in the file + `origin_ns`. The file's events lie between FIRST_EVENT_NS and
@@ -64,11 +64,10 @@ class TrackKind(Enum):
 
 @dataclass(frozen=True)
 class Track:
-    """A line of the picture. `id` is unique over all ranks and > 0; `order` sorts it among its
-    siblings.
+    """A line in the viewer. `id` is unique over all ranks and > 0; `order` sorts siblings.
 
-    A lane (`lane` > 0) is a second line of the track before it, with the same name and parent, for
-    spans that overlap.
+    A lane (`lane` > 0) is a further line of the track before it, with the same name and parent, for
+    overlapping spans.
     """
 
     id: int
@@ -83,7 +82,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Rank:
-    """A rank as the reader sees it. `pid` is unique over the trace.
+    """A rank as readers see it. `pid` is unique in the trace.
 
     `place` is its host and device.
     """
@@ -97,7 +96,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class OverlaySlice:
-    """A slice that is not from the trace itself: a finding, or a slice of a foreign trace."""
+    """A slice that is not an event of the trace: a finding, or a slice of a foreign trace."""
 
     name: str
     category: str
@@ -108,8 +107,7 @@ class OverlaySlice:
 
 @dataclass(frozen=True)
 class OverlayLine:
-    """A line drawn between the launches and the blocks of a rank: findings, or a line of somebody
-    else's trace.
+    """A line between the launches and the blocks of a rank: findings, or a line of a foreign trace.
 
     Times are aligned ns.
     """
@@ -121,7 +119,7 @@ class OverlayLine:
 
 @dataclass(frozen=True)
 class LaunchSlice:
-    """One kernel launch on one rank, from its first event to its last; or a slice of an overlay."""
+    """A kernel launch on one rank, from its first event to its last, or a slice of an overlay."""
 
     track: int
     name: str
@@ -133,11 +131,11 @@ class LaunchSlice:
 
 @dataclass(frozen=True)
 class Batch:
-    """Events of one rank, sorted by (track, start, longer first); every column has shape (n,).
+    """Events of one rank, sorted by (track, start, longer first). Every column has shape (n,).
 
-    `name` indexes Header.names. `flow_out` and `flow_in` are flow ids, 0 for none; `late_ns` is how
-    long a wait had lasted when the send that released it began, 0 when that was before the wait.
-    Where `num_merged` > 1 the row stands for that many short spans, `busy_ns` long in all.
+    `name` indexes Header.names. `flow_out` and `flow_in` are flow ids, 0 for none. `late_ns` is how
+    long a wait had lasted when the send that released it began, 0 if the send began first. A row
+    with `num_merged` > 1 represents that many short spans, `busy_ns` long in total.
     """
 
     track: NDArray[np.int64]
@@ -179,7 +177,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class CounterPoints:
-    """A counter's values: `values[i]` holds from `start_ns[i]` on; shapes (n,), values >= 0."""
+    """A counter: `values[i]` is valid from `start_ns[i]` on. Shapes (n,), values >= 0."""
 
     track: int
     start_ns: NDArray[np.int64]
@@ -202,7 +200,7 @@ class Writer(Protocol):
     """
 
     def begin(self, header: Header) -> None:
-        """Write what stands before all tracks."""
+        """Write what precedes all tracks."""
 
     def tracks(self, tracks: list[Track]) -> None:
         """Declare tracks, parents first."""
@@ -217,4 +215,4 @@ class Writer(Protocol):
         """Write one counter, by time."""
 
     def end(self) -> None:
-        """Write what stands after all events."""
+        """Write what follows all events."""

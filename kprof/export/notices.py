@@ -1,4 +1,4 @@
-"""What a reader of the exported file must know: a sentence each, and how to get the rest."""
+"""What readers of the exported file must know, one sentence each, and how to get the rest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def notices(trace: Trace, tally: Tally) -> tuple[str, ...]:
-    """All that apply, the most important first."""
+    """All notices that apply, the most important first."""
     candidates = (
         _unaligned(trace),
         _missing_ranks(trace),

@@ -1,11 +1,10 @@
-"""What a block does as a whole, for captures that record by warp: a row to see while the block is
-folded.
+"""For captures that record by warp, a row that shows what the block does while its warps are folded
+away.
 
-The time of a block within a launch is divided into equal bins. A bin shows the region in which the
-block's warps spend most of it; neighbours that show the same become one slice. A span that lies in
-another counts for itself, and the one around it for the rest. Slices have the names of their
-regions, hence their colours, and the category CATEGORY, so that queries can tell them from what was
-recorded.
+The block's time in a launch is divided into equal bins. A bin shows the region in which the block's
+warps spend most of it, and equal neighbours become one slice. Nested spans count once: a span loses
+the time of the spans inside it. Slices have the names of their regions, hence the same colours, and
+the category CATEGORY, so that queries can tell them from recorded events.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 CATEGORY: Final = "overview"
 ARG_BUSY_WARPS: Final = "warps in it, mean"
-# Slices are written one by one, 10 us each: this many take a second.
+# Writing a slice takes 10 us, so this many take a second.
 _MAX_SLICES: Final = 100_000
 _MIN_BINS: Final = 4
 _MAX_BINS: Final = 128
@@ -37,9 +36,9 @@ _BINS_PER_EVENT: Final = 2
 
 
 def bins_per_block(source: Source) -> int:
-    """Into how many bins the time of a block within a launch may be divided.
+    """The number of bins for each block and launch.
 
-    0 where there are too many blocks.
+    0 if there are too many blocks.
     """
     by_warp = {(key.rank, key.block) for key in source.keys if key.warp >= 0}
     most_launches = max((len(info.launches) for info in source.trace.ranks), default=0)
@@ -49,10 +48,10 @@ def bins_per_block(source: Source) -> int:
 
 @dataclass(frozen=True)
 class _Places:
-    """Blocks within a launch, side by side on one axis of time; `first_ns` to `last_ns` of each,
-    shapes (places,).
+    """Blocks of launches, one after the other on one time axis, each from `first_ns` to `last_ns`.
+    Shapes (places,).
 
-    `of_row` is the place of every row.
+    `of_row` is the index of each row's block.
     """
 
     of_row: NDArray[np.intp]
@@ -78,7 +77,7 @@ class _Places:
         return _Places(place, keys[0], first, last, shift, bins)
 
     def edges(self) -> tuple[NDArray[np.intp], Ints, Ints]:
-        """Of every bin: its place, and where it begins and ends on the axis."""
+        """For every bin: its block, and its begin and end on the axis."""
         place = np.repeat(np.arange(len(self.num_bins)), self.num_bins)
         number = np.arange(len(place)) - np.repeat(
             np.cumsum(self.num_bins) - self.num_bins, self.num_bins
@@ -99,7 +98,7 @@ def overview(
     track_of_block: dict[int, int],
     max_bins: int,
 ) -> list[LaunchSlice]:
-    """The slices of the blocks whose events are all of warps, by block and start."""
+    """The slices of blocks that have only events of warps, by block and start."""
     is_span = np.array([region.kind is Kind.SPAN for region in names])[events.name]
     is_by_warp = ~np.isin(events.block, np.unique(events.block[events.warp < 0]))
     rows = np.flatnonzero(is_span & is_by_warp & (nesting.lane == 0))
@@ -115,14 +114,14 @@ def overview(
 
 
 def _parents(depth: NDArray[np.int32]) -> NDArray[np.intp]:
-    """The row of the span around each, or -1.
+    """The row of the enclosing span, or -1.
 
-    Rows are those of one lane per track, by (track, start, longer first).
+    Rows are of one lane per track, sorted by (track, start, longer first).
     """
     parent = np.full(len(depth), -1, dtype=np.intp)
     for level in range(1, int(depth.max(initial=0)) + 1):
         inner, outer = np.flatnonzero(depth == level), np.flatnonzero(depth == level - 1)
-        # A span stands behind the one around it, and no other of that depth stands between.
+        # The enclosing span is the last row before this one that has the next smaller depth.
         parent[inner] = outer[np.searchsorted(outer, inner) - 1]
     return parent
 
@@ -130,7 +129,7 @@ def _parents(depth: NDArray[np.int32]) -> NDArray[np.intp]:
 def _busy_ns(
     spans: RawEvents, parent: NDArray[np.intp], places: _Places, name: int, begin: Ints, end: Ints
 ) -> NDArray[np.float64]:
-    """Per bin, the time that warps spend in a region itself, added up over the warps."""
+    """For each bin, the time that warps spend in a region itself, summed over the warps."""
     shift = places.shift_ns[places.of_row]
     own = np.flatnonzero(spans.name == name)
     inner = np.flatnonzero((parent >= 0) & (spans.name[parent] == name))
@@ -139,7 +138,7 @@ def _busy_ns(
     deltas = np.repeat([1, -1, -1, 1], [len(own), len(own), len(inner), len(inner)])
     order = np.argsort(times, kind="stable")
     times, num_inside = times[order], np.cumsum(deltas[order])
-    # The integral of a step function is a line between its steps.
+    # The integral of a step function is linear between its steps.
     integral = np.cumsum(np.r_[0, num_inside[:-1] * np.diff(times)])
     busy: NDArray[np.float64] = np.interp(end, times, integral) - np.interp(begin, times, integral)
     return busy
@@ -147,7 +146,7 @@ def _busy_ns(
 
 @dataclass(frozen=True)
 class _Bins:
-    """Columns (bins,): place, begin and end on its axis, busiest region, time of warps in it."""
+    """Columns (bins,): block, begin and end on the axis, busiest region, time of warps in it."""
 
     place: NDArray[np.intp]
     begin_ns: Ints
@@ -159,7 +158,7 @@ class _Bins:
 def _slices(
     bins: _Bins, places: _Places, names: tuple[Region, ...], track_of_block: dict[int, int]
 ) -> Iterator[LaunchSlice]:
-    """Neighbours that show the same as one slice; nothing where all warps are idle."""
+    """Equal neighbours as one slice. No slice where all warps are idle."""
     name = np.where(bins.busy_ns > 0, bins.name, -1)
     is_first = np.r_[True, (name[1:] != name[:-1]) | (bins.place[1:] != bins.place[:-1])]
     firsts = np.flatnonzero(is_first)

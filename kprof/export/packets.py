@@ -1,9 +1,9 @@
-"""Whole columns to protobuf bytes: fixed-width templates of Perfetto packets, filled with numpy.
+"""Writes whole columns as protobuf: fixed-width templates of Perfetto packets, filled with numpy.
 
-All events of one shape (same name, same arguments, same flow) have the same bytes but for a few
-numbers. Protobuf allows a varint to be padded with continuation bytes, so each number gets a hole
-of fixed width and every record of a shape has the same size: the template is laid down once per
-chunk, and each hole is stored as a strided column.
+All events of one shape (same name, same arguments, same flow) have the same bytes except for a few
+numbers. Protobuf allows padding a varint with continuation bytes, so each number gets a hole of
+fixed width, and all records of a shape have the same size. The template is copied for a whole chunk
+at once, and each hole is stored as a strided column.
 
     one span = BEGIN packet + END packet, for example 64 bytes with two arguments and a flow
 
@@ -58,8 +58,7 @@ _ANNOTATION_BOOL: Final = 2
 _ANNOTATION_UINT: Final = 3
 _SLICE_BEGIN, _SLICE_END, _INSTANT, _COUNTER = 1, 2, 3, 4
 
-# What a record carries beside its region: bits of a shape, above the three flag bits of the
-# capture.
+# What a record has in addition to its region: bits of a shape, above the capture's three flag bits.
 FLAG_BITS: Final = EVENT_OPEN | EVENT_SATURATED | EVENT_CLAMPED
 HAS_FLOW_OUT: Final = 8
 HAS_FLOW_IN: Final = 16
@@ -100,14 +99,14 @@ Part = bytes | Hole
 
 @dataclass(frozen=True)
 class Template:
-    """The bytes of one record and the holes in it, by offset."""
+    """The bytes of one record, and its holes by offset."""
 
     data: NDArray[np.uint8]
     holes: tuple[tuple[int, Hole], ...]
 
     @staticmethod
     def of(parts: Sequence[Part]) -> Template:
-        """Lay parts side by side."""
+        """Concatenate parts."""
         data = bytearray()
         holes = []
         for part in parts:
@@ -119,7 +118,7 @@ class Template:
         return Template(np.frombuffer(bytes(data), dtype=np.uint8), tuple(holes))
 
     def fill(self, columns: Columns, num_rows: int) -> NDArray[np.uint8]:
-        """Records of all rows, shape (num_rows, record size)."""
+        """The records of all rows, shape (num_rows, record size)."""
         records = np.empty((num_rows, len(self.data)), dtype=np.uint8)
         records[:] = self.data
         for offset, hole in self.holes:
@@ -152,7 +151,7 @@ def varint(value: int) -> bytes:
 
 
 def varint_width(largest: int) -> int:
-    """Bytes of the varint of `largest`."""
+    """The size of `largest` as a varint, in bytes."""
     return len(varint(max(0, largest)))
 
 
@@ -174,7 +173,7 @@ def _message(field: int, *parts: Part) -> list[Part]:
 
 @dataclass(frozen=True)
 class Interned:
-    """Interning ids of names, categories and argument names, all from 1."""
+    """Interning ids of names, categories and argument names, each from 1."""
 
     names: dict[str, int]
     categories: dict[str, int]
@@ -182,7 +181,7 @@ class Interned:
 
     @staticmethod
     def of(regions: Sequence[Region]) -> Interned:
-        """Ids for everything that events of these regions can mention."""
+        """Ids for everything that events of these regions can refer to."""
         arg_names = dict.fromkeys(FIXED_ARGS)
         for region in regions:
             arg_names |= dict.fromkeys(field.name for field in region.fields)
@@ -199,7 +198,7 @@ def _number_from_one(names: Any) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Widths:
-    """Bytes of the varints that every event has."""
+    """Sizes in bytes of the varints that every event has."""
 
     time: int
     track: int
@@ -298,7 +297,7 @@ def interleave(
     out = np.empty(int(ends[-1]), dtype=np.uint8)
     for rows, records in pieces:
         size = records.shape[1]
-        # Overlapping views of one record each: a store by index then copies whole records.
+        # Overlapping views of one record each, so that a store by index copies whole records.
         slots: NDArray[Any] = np.ndarray(
             (len(out) - size + 1,), dtype=f"V{size}", buffer=out, strides=(1,)
         )

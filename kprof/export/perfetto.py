@@ -1,8 +1,8 @@
 """The pftrace writer: descriptors and interned names through Perfetto's own protos, events through
 templates.
 
-One packet sequence for the whole file; its first packet clears the incremental state and carries
-all interned names. All times are written as they are, in nanoseconds of the trace clock.
+The file is one packet sequence. Its first packet clears the incremental state and has all interned
+names. Times are written unchanged, in nanoseconds of the trace clock.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from kprof.export.pipeline import chunks
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# 32 k records of about 64 bytes: the working set stays in a second-level cache.
+# 32 k records of about 64 bytes fit a second-level cache.
 _ROWS_PER_CHUNK: Final = 1 << 15
 
 
@@ -78,7 +78,7 @@ class PerfettoWriter:
         self._file.write(message.SerializeToString())
 
     def launches(self, launches: list[LaunchSlice]) -> None:
-        """Write kernel launches one by one: they are few."""
+        """Write kernel launches one by one, because they are few."""
         from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
         message = Trace()
@@ -110,7 +110,7 @@ class PerfettoWriter:
             self._file.write(self.encode(chunk).data)
 
     def encode(self, batch: Batch) -> NDArray[np.uint8]:
-        """The packets of a batch, in its order."""
+        """The packets of a batch, in order."""
         shapes = _shapes(batch)
         keys = np.flatnonzero(np.bincount(shapes)).tolist()
         if len(keys) == 1:
@@ -134,7 +134,7 @@ class PerfettoWriter:
         self._file.write(template.fill(columns, len(points.values)).reshape(-1).data)
 
     def end(self) -> None:
-        """Nothing stands after the events."""
+        """Nothing follows the events."""
 
     @property
     def _widths(self) -> Widths:
@@ -171,7 +171,7 @@ class PerfettoWriter:
 
 
 def _shapes(batch: Batch) -> NDArray[np.int64]:
-    """Per row, its name and what its record carries, as one small number."""
+    """For each row, its name and the contents of its record, as one small number."""
     bits = (batch.flags & FLAG_BITS).astype(np.int64)
     bits |= (batch.flow_out != 0) * HAS_FLOW_OUT
     bits |= (batch.flow_in != 0) * HAS_FLOW_IN
@@ -184,7 +184,7 @@ def _rows_by_shape(
     shapes: NDArray[np.int64], keys: list[int]
 ) -> list[tuple[int, NDArray[np.intp]]]:
     """Row numbers of every shape, ascending."""
-    # A stable sort of 16-bit numbers is a radix sort; the keys themselves are sparse.
+    # A stable sort of 16-bit numbers is a radix sort. The keys themselves are sparse.
     dense_of_key = np.zeros(max(keys) + 1, dtype=np.uint16)
     dense_of_key[keys] = np.arange(len(keys))
     dense = dense_of_key[shapes]

@@ -1,4 +1,4 @@
-"""From a Trace to a Writer: rank by rank, piece by piece, in bounded memory."""
+"""Passes a Trace to a Writer: rank by rank, piece by piece, in bounded memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Progress = Callable[[float], None]
 
 @dataclass
 class Tally:
-    """What went into the file, counted while it is written."""
+    """Counts what went into the file."""
 
     num_slices: int = 0
     num_flows: int = 0
@@ -61,7 +61,7 @@ def run(
     overlays: tuple[OverlayLine, ...] = (),
     grouping: Grouping | None = None,
 ) -> Tally:
-    """Write the whole trace, with other traces' lines beside it.
+    """Write the whole trace, with the lines of overlays.
 
     `progress` gets fractions from 0 to 1.
     """
@@ -144,7 +144,7 @@ class _Run:
                 self._rank(rank, tracks, flows, launches.get(rank, []))
                 self._mark_idle(tracks, [key.block for key in of_rank if not key.num_events])
                 next_id = tracks.next_id
-        # Not counted: the process of each rank, which has no line of its own.
+        # Without the process of each rank, which has no line.
         self._tally.num_tracks = next_id - 1 - len(keys)
 
     def _rank(
@@ -166,7 +166,7 @@ class _Run:
             self._count(events, batch)
             self._steps.advance(piece.num_events)
         if self._source.grouping is None:
-            # They count blocks, which other groupings have taken apart.
+            # They count blocks, which other groupings split up.
             self._write_counters(tracks, counters)
 
     def _mark_idle(self, tracks: RankTracks, blocks: list[int]) -> None:
@@ -205,8 +205,7 @@ class _Run:
         tally.num_cut += len(events) - int(batch.num_merged.sum())
 
     def _write_launches(self, tracks: RankTracks, launches: list[LaunchSlice]) -> None:
-        # Kernels of one rank do not enclose each other: a launch inside another's time runs beside
-        # it.
+        # Kernels do not nest: a launch within the time of another one runs concurrently.
         self._write_line(tracks, tracks.launches, launches, may_nest=False)
 
     def _write_overlays(self, tracks: RankTracks) -> None:
@@ -225,7 +224,7 @@ class _Run:
     def _write_line(
         self, tracks: RankTracks, track: int, slices: list[LaunchSlice], may_nest: bool
     ) -> None:
-        """Slices of one line, on as many lanes as they overlap."""
+        """The slices of one line, on as many lanes as overlaps need."""
         slices = sorted(slices, key=lambda slice_: (slice_.start_ns, -slice_.end_ns))
         starts = np.array([slice_.start_ns for slice_ in slices], dtype=np.int64)
         ends = np.array([slice_.end_ns for slice_ in slices], dtype=np.int64)
@@ -250,7 +249,7 @@ class _Run:
 
 
 def _plain_batch(events: RawEvents, track: NDArray[np.int64]) -> Batch:
-    """Events on their tracks, without flows."""
+    """The events with their tracks, without flows."""
     none = np.zeros(len(events), dtype=np.int64)
     return Batch(
         track=track,
@@ -268,7 +267,7 @@ def _plain_batch(events: RawEvents, track: NDArray[np.int64]) -> Batch:
 
 
 def _idle_marks(track: NDArray[np.int64]) -> Batch:
-    """One mark for each track, at the beginning."""
+    """One mark per track, at the beginning."""
     none = np.zeros(len(track), dtype=np.int64)
     start_ns = none + FIRST_EVENT_NS
     return Batch(
@@ -287,7 +286,7 @@ def _idle_marks(track: NDArray[np.int64]) -> Batch:
 
 
 def _range_of(overlays: tuple[OverlayLine, ...]) -> tuple[int, int] | None:
-    """First start and last end of all lines."""
+    """The first start and the last end in all lines."""
     slices = [slice_ for line in overlays for slice_ in line.slices]
     if not slices:
         return None
@@ -322,6 +321,6 @@ def _launch_slice(row: dict[str, Any]) -> LaunchSlice:
 
 
 def chunks(batch: Batch, num_rows: int) -> Iterator[Batch]:
-    """The batch in pieces of at most `num_rows`, which stay in the cache."""
+    """The batch in pieces of at most `num_rows`, which fit the cache."""
     for first in range(0, len(batch), num_rows):
         yield batch.rows(slice(first, first + num_rows))

