@@ -6,7 +6,7 @@ long, and why.
     trace.findings()                       # what stands out
     trace.select(rank=1).waits(by="peer")  # who was waited for
 
-Importing kprof does no work; the heavy parts load when they are used.
+Importing kprof does no work; heavy parts load on first use.
 """
 
 from __future__ import annotations
@@ -104,5 +104,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What there is, whether it has been loaded or not."""
+    """All public names, loaded or not."""
     return [*__all__, "__version__"]

@@ -1,4 +1,5 @@
-"""THE layout of the record arena. All else, the C++ header included, is derived from this file.
+"""The layout of the record arena. Everything else, the C++ header included, is derived from this
+file.
 
 One arena per rank, in memory that the device writes and the host reads back:
 
@@ -16,40 +17,40 @@ Worked example: region 3, start 1_000_000 ticks, duration 250 ticks, payload 0x0
 `40 42 0f 00 00 00 03 00 | fa 00 00 00 11 00 00 02`.
 
 A track (one writer: a warp or a block) claims a chunk with one atomic on a cursor, fills it with
-plain stores and claims the next with the last record of the chunk. Its only state is the address of
-its latest record: bits 4 to 9 are all set when the chunk is full, bit 3 (STORES_NOTHING) is set
-when there is no chunk to be had. What is dropped is counted by region id in the body of a sink (its
-block says which: eight, because all tracks drop at the same time), and in the header of the track's
-last chunk (CHUNK_NO_NEXT says that it found no other). Tracks that never got a chunk are counted in
-their sink. Recorded + dropped = emitted, always.
+plain stores, and claims the next chunk when it has stored the last record. Its only state is the
+address of its last record: bits 4 to 9 are all set when the chunk is full, bit 3 (STORES_NOTHING)
+is set when the arena has no chunk left. Dropped events are counted by region id in a sink, which
+the block number selects (there are eight, because all tracks drop at the same time), and in the
+header of the track's last chunk, which gets the flag CHUNK_NO_NEXT. Tracks that never got a chunk
+are counted in their sink. Recorded + dropped = emitted, always.
 
-A refill reads the header of the full chunk and nothing else: it names the arena (by the chunk's own
-number) and the limits of the cursors. All tracks refill at about the same time, and no word is read
-by all of them.
+A refill reads only the header of the full chunk, which has the limits of the cursors and, by the
+chunk's index, the address of the arena. So no word is read by all tracks, although all refill at
+about the same time.
 
 Tracks claim from the bottom of the arena, the host reserves from its top:
 
     | chunk 0 of cursor 0, 1, .. | chunk 1 of cursor 0, .. | limit -> free <- floor | reserved |
 
-Chunk k of cursor c is chunk k * num_cursors + c, so that one number (chunks_per_cursor, the limit)
-ends all cursors. Every launch gets the limit of its moment. A later launch may get a higher one,
-never a lower one, and the floor never falls below the limit: whatever launches still run, no chunk
-is handed out twice, and nobody has to wait.
+Chunk k of cursor c is chunk k * num_cursors + c, so one number (chunks_per_cursor, the limit)
+bounds all cursors. Every launch gets the current limit. Later launches may get a higher one, never
+a lower one, and the floor never falls below the limit. So no chunk is handed out twice, whatever
+launches still run, and nobody has to wait.
 
-Which clock the records of a chunk hold says its header (CHUNK_CYCLES): the real-time clock, or the
-processor's cycle counter. Either way the header holds both clocks at one moment (the anchors).
+The chunk header says which clock its records use: the real-time clock, or the processor's cycle
+counter (CHUNK_CYCLES). It always has a sample of both clocks at the same moment (the anchors).
 
-Graphs. A launch that is captured in a graph runs once per replay, each time with the buffer that it
-was captured with. It reserves nothing: every replay claims its chunks. A track that loses a claim
-loses all later ones too, because cursors only advance until the arena is emptied. So the k-th time
-that a track was opened is the k-th replay, and chunks of one launch are told apart by their order
-and time (kprof.recording.replays).
+Graphs. A launch that is captured in a graph runs once per replay, always with the buffer of its
+capture. It reserves nothing: every replay claims its chunks. A track whose claim fails gets no
+later chunk either, because cursors only advance until the arena is emptied. So the k-th opening of
+a track is the k-th replay, and order and time tell the chunks of a launch's replays apart
+(kprof.recording.replays).
 
 Switches. A launch with LOOKS_AT_SWITCHES reads 32 bytes of the control block before it opens a
-track: whether anything is recorded now, which blocks, warps and sample of tracks, and how many KiB
-further the arena lies that is in use. All zeros record everything, here. Captured launches read
-them, so recording goes on and off between replays without a new capture; so do launches while a
-filter is set, and those that were given two numbers. All others read nothing.
+track: whether to record, which blocks, warps and sample of tracks, and how many KiB further the
+arena in use lies. All zeros mean: record everything, here. Captured launches read the switches, so
+that recording can be switched between replays without a new capture. So do launches while a filter
+is set, and launches that were given two numbers. Other launches read nothing.
 
 Draining. A recorder that empties its arena while kernels run has two arenas of one geometry, side
 by side, and uses them in turn: a launch gets the address of one, a captured launch finds it in its
@@ -104,27 +105,27 @@ START_BITS: Final = 48
 MAX_CLOCK_BITS: Final = 62
 START_MASK: Final = (1 << START_BITS) - 1
 MAX_REGION_ID: Final = (1 << 16) - 2
-# A record of this id is no event: word 0 has the cycle counter, word 1 the real-time clock at the
-# same moment.
+# A record with this id is not an event: word 0 has the cycle counter, word 1 the real-time clock at
+# the same moment.
 ANCHOR_REGION_ID: Final = (1 << 16) - 1
 DURATION_OPEN: Final = 0xFFFF_FFFF
 DURATION_SATURATED: Final = 0xFFFF_FFFE
 BLOCK_TRACK_WARP: Final = 0xFFFF
 NO_CHUNK: Final = 0xFFFF_FFFF
-# In place of a chunk: the switches leave the track out.
+# In place of a chunk index: the switches exclude the track.
 LEFT_OUT: Final = NO_CHUNK - 1
 STORES_NOTHING: Final = RECORD_BYTES // 2
-# The last one counts the regions from there on together.
+# The last counter is shared by all higher region ids.
 NUM_DROP_COUNTERS: Final = (CHUNK_BYTES - CHUNK_HEADER_BYTES) // 4
-# Smaller arenas reserve nothing: half of so few chunks would be too few for either use.
+# Smaller arenas reserve nothing, because half of so few chunks is too few for either use.
 MIN_CHUNKS_TO_RESERVE: Final = 2 * NUM_CURSORS
 
 # Chunk header flags.
 CHUNK_CLAIMED: Final = 1
 CHUNK_CYCLES: Final = 2
 CHUNK_NO_NEXT: Final = 4
-# Bits 3 to 7 say which ABI version the kernel was compiled with, in 5 bits (0: 2 or older), bits 8
-# to 13 the number of cursors.
+# Bits 3 to 7: the ABI version of the kernel's headers (0: 2 or older). Bits 8 to 13: the number of
+# cursors.
 CHUNK_ABI_SHIFT: Final = 3
 CHUNK_ABI_MASK: Final = 0x1F
 CHUNK_ABI: Final = (ABI_VERSION & CHUNK_ABI_MASK) << CHUNK_ABI_SHIFT
@@ -155,8 +156,8 @@ CHUNK_HEADER: Final = np.dtype(
     ]
 )
 
-# What was dropped. The number of a sink counts down from the first chunk's: from its number a chunk
-# knows the arena.
+# Counts what was dropped. Sinks have negative chunk indices, so that the arena can be found from
+# the index, as for chunks.
 SINK: Final = np.dtype(
     [("header", CHUNK_HEADER), ("num_dropped_of_region", "<u4", (NUM_DROP_COUNTERS,))]
 )
@@ -170,7 +171,7 @@ CURSOR: Final = np.dtype(
     }
 )
 
-# What launches that look here leave out; see above. A track is sampled where its hash has no bit of
+# Read by launches with LOOKS_AT_SWITCHES, see above. A track is sampled if its hash has no bit of
 # `sample_mask`.
 SWITCHES: Final = np.dtype(
     [
@@ -196,8 +197,8 @@ WAIT_LINE: Final = np.dtype(
     ]
 )
 
-# `full_limit` is the limit at which a track found no chunk with any cursor: others of that limit
-# need not look.
+# `full_limit` is a limit at which no cursor had a chunk left: other tracks with that limit need not
+# try.
 CONTROL: Final = np.dtype(
     {
         "names": [
@@ -222,8 +223,8 @@ CONTROL: Final = np.dtype(
     }
 )
 
-# What the host hands to one kernel launch. `first_chunk` is NO_CHUNK when nothing was reserved;
-# `num_cursors` 0 sends tracks to the control block for the limits of the cursors. `options` is 0 or
+# What the host passes to a kernel launch. `first_chunk` is NO_CHUNK if nothing is reserved. With
+# `num_cursors` 0, tracks read the limits from the control block. `options` is 0 or
 # LOOKS_AT_SWITCHES.
 LAUNCH_BUFFER: Final = np.dtype(
     [
@@ -249,7 +250,8 @@ assert CURSORS_OFFSET + NUM_CURSORS * CURSOR_STRIDE_BYTES <= CONTROL_BYTES
 
 @dataclass(frozen=True)
 class ArenaGeometry:
-    """How many chunks an arena has, and how many of them are at first kept back to be reserved."""
+    """The number of chunks of an arena, and how many of them are initially kept for
+    reservations."""
 
     num_chunks: int
     num_cursors: int
@@ -257,7 +259,7 @@ class ArenaGeometry:
 
     @property
     def chunks_per_cursor(self) -> int:
-        """How many chunks each cursor may hand out at first."""
+        """The number of chunks that each cursor may hand out initially."""
         return (self.num_chunks - self.num_reserved) // self.num_cursors
 
     @property
@@ -267,11 +269,10 @@ class ArenaGeometry:
 
     @staticmethod
     def for_chunks(num_claimed: int, num_reserved: int = 0) -> ArenaGeometry:
-        """The smallest geometry in which so many chunks can be claimed, after so many were
-        reserved.
+        """The smallest geometry in which this many chunks can be claimed and reserved.
 
-        With nothing to reserve all chunks can be claimed, else what is not kept back to be
-        reserved.
+        Without reservations all chunks can be claimed, otherwise those that are not kept for
+        reservations.
         """
         if num_reserved == 0 and num_claimed <= NUM_CURSORS:
             num_chunks = 1 << max(0, num_claimed - 1).bit_length()
@@ -298,7 +299,7 @@ class ArenaGeometry:
                 f"an arena of {size_bytes} bytes is too large: chunks are numbered in 32 bits; "
                 f"give at most {LEFT_OUT * CHUNK_BYTES >> 40} TiB"
             )
-        # A power of two, so that a track finds its cursor without a division.
+        # A power of two, so that tracks find their cursor without a division.
         num_cursors = min(NUM_CURSORS, 1 << (num_chunks.bit_length() - 1))
         per_cursor = num_chunks // num_cursors
         num_reserved = num_cursors * (per_cursor // 2) if num_chunks >= MIN_CHUNKS_TO_RESERVE else 0
@@ -308,11 +309,10 @@ class ArenaGeometry:
 def initial_control(
     geometry: ArenaGeometry, limit: int | None = None, switches: np.void | np.ndarray | None = None
 ) -> np.ndarray:
-    """The bytes that the host writes at the start of a zeroed arena: control block and sink chunk
-    header.
+    """The bytes at the start of an empty arena: the control block and the headers of the sinks.
 
-    `limit` is how many chunks each cursor may hand out, where that is no longer what the geometry
-    says. Without `switches` everything is recorded.
+    `limit` is how many chunks each cursor may hand out, if that differs from the geometry. Without
+    `switches` everything is recorded.
     """
     head = np.zeros(CHUNKS_OFFSET, dtype=np.uint8)
     control = head[:CONTROL_BYTES].view(CONTROL)[0]

@@ -1,6 +1,6 @@
-"""Groups of ranks: who takes part, and how they exchange small objects while setting things up.
+"""Groups of ranks: who takes part, and how ranks exchange small objects during setup.
 
-Nothing here is on a hot path: kernels talk through symmetric memory. A group is needed to exchange
+Nothing here is on a hot path: kernels communicate through symmetric memory. A group exchanges
 memory handles and clock samples.
 """
 
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class Group(Protocol):
-    """A fixed set of ranks 0 .. world_size-1; both methods are collective."""
+    """A fixed set of ranks 0 .. world_size - 1. Both methods are collective."""
 
     @property
     def rank(self) -> int:
@@ -29,7 +29,7 @@ class Group(Protocol):
         """Every rank's value, by rank."""
 
     def barrier(self) -> None:
-        """Return when all ranks have come."""
+        """Wait until all ranks call this."""
 
 
 class SoloGroup:
@@ -43,14 +43,14 @@ class SoloGroup:
         return [value]
 
     def barrier(self) -> None:
-        """Nobody to wait for."""
+        """Returns at once."""
 
 
 class TorchGroup:
     """The ranks of a torch.distributed process group (the default one unless given).
 
-    torch keeps process groups alive; this does not, so that destroy_process_group() closes what the
-    group had open.
+    Holds no reference to the process group, so that destroy_process_group() closes what it had
+    open.
     """
 
     def __init__(self, process_group: Any = None) -> None:
@@ -89,7 +89,7 @@ class TorchGroup:
 
 
 class PartOfGroup:
-    """Some ranks of a group, in order, numbered from 0. Its methods are collective over the *whole*
+    """Some ranks of a group, in order, numbered from 0. Methods are collective over the whole
     group: all parts must make the same calls."""
 
     def __init__(self, group: Group, members: Sequence[int]) -> None:
@@ -104,7 +104,7 @@ class PartOfGroup:
         return [values[member] for member in self._members]
 
     def barrier(self) -> None:
-        """Return when all ranks of the whole group have come."""
+        """Wait until all ranks of the whole group call this."""
         self._group.barrier()
 
 
@@ -125,15 +125,15 @@ class ThreadGroup:
         return values
 
     def barrier(self) -> None:
-        """Return when all threads have come.
+        """Wait until all threads call this.
 
-        Raises threading.BrokenBarrierError when one has failed.
+        Raises threading.BrokenBarrierError if one has failed.
         """
         self._meeting.barrier.wait()
 
 
 class _Meeting:
-    """Where the threads of one run meet."""
+    """What the threads of one run share."""
 
     def __init__(self, world_size: int) -> None:
         self.values: list[Any] = [None] * world_size
@@ -141,11 +141,11 @@ class _Meeting:
 
 
 def run_threads(world_size: int, work: Callable[[ThreadGroup], Result]) -> list[Result]:
-    """Run `work(group)` once per rank, each in its own thread; returns the results by rank or
+    """Run `work(group)` once per rank, each in its own thread. Returns the results by rank, or
     raises the first error.
 
-    When a rank fails, the ranks that wait for it in a barrier are released with an error of their
-    own, which is not the one that is raised.
+    If a rank fails, the ranks that wait for it in a barrier get an error of their own, which is not
+    raised here.
     """
     meeting = _Meeting(world_size)
     results: list[Any] = [None] * world_size

@@ -1,4 +1,4 @@
-"""Region tables: ids, names, categories and payload fields, declared once beside the kernel.
+"""Region tables: ids, names, categories and payload fields, declared once next to the kernel.
 
 The C++ side includes `regions.h` as an X-macro file; this module reads the same text, so a name can
 never drift from its id:
@@ -17,9 +17,9 @@ upwards, 32 bits in all. The largest value of a field means "did not fit": the d
 and the decoder counts it. The payload of a VALUE is its value. `peer` is the rank on the other
 side, `slot` joins a send to its wait, `bytes` is the amount of data moved, `flops` the operations.
 
-A region's spans end when the call is issued; with the word `complete` before the fields, when the
-memory operations of its writer have completed. That wait perturbs the kernel; `issue` may be
-written out and says nothing new.
+A region's spans end when the call is issued, or, with the word `complete` before the fields, when
+the writer's memory operations have completed. That wait perturbs the kernel. The word `issue`
+stands for the default.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PAYLOAD_BITS: Final = 32
 
 
 class Category(str, Enum):
-    """What the time in a region is spent on; the analyses build on it."""
+    """What the time in a region is spent on. Analyses depend on it."""
 
     COMPUTE = "compute"
     SEND = "send"
@@ -74,7 +74,7 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def mask(self) -> int:
-        """The largest value, which stands for "clamped"."""
+        """The largest value, which means "clamped"."""
         return (1 << self.bits) - 1
 
 
@@ -134,7 +134,7 @@ class RegionTable(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(regions: RegionsLike) -> RegionTable:
-        """The table that `regions` means, empty for None; raises RegionError."""
+        """The table for `regions`, empty for None. Raises RegionError."""
         if isinstance(regions, RegionTable):
             return regions
         if isinstance(regions, str | Path):
@@ -155,7 +155,7 @@ class RegionTable(msgspec.Struct, frozen=True):
         return read_header(path)[0]
 
 
-# What users may pass: a table, the path of a regions.h, or names of spans.
+# Users may pass a table, the path of a regions.h, or names of spans.
 RegionsLike: TypeAlias = RegionTable | str | Path | Sequence[str] | None
 
 
@@ -239,7 +239,7 @@ def _parse_region(kind: Kind, arguments: str, region_id: int, place: str) -> tup
 
 
 def _split_moment(text: str) -> tuple[Moment, str]:
-    """The moment in front of the payload fields, and the fields."""
+    """Split the moment, which precedes the payload fields, from the fields."""
     first, _, fields = text.partition(",")
     if first.strip() in Moment._value2member_map_:
         return Moment(first.strip()), fields
@@ -247,7 +247,7 @@ def _split_moment(text: str) -> tuple[Moment, str]:
 
 
 def parse_fields(text: str, where: str = "payload fields") -> tuple[Field, ...]:
-    """Parse `peer:8, slot:24`; the first field takes the lowest bits."""
+    """Parse `peer:8, slot:24`. The first field has the lowest bits."""
     fields: list[Field] = []
     shift = 0
     for part in filter(None, (piece.strip() for piece in text.split(","))):
@@ -295,7 +295,7 @@ def _check(table: RegionTable) -> None:
 
 
 def _check_fields(region: Region) -> None:
-    """Names become columns in SQL, where upper and lower case are the same."""
+    """Check names, which become columns in SQL, where case does not matter."""
     names = [field.name.lower() for field in region.fields]
     strange = [field.name for field in region.fields if not field.name.isidentifier()]
     if strange or len(set(names)) < len(names):
@@ -342,7 +342,7 @@ class MergedTables(msgspec.Struct, frozen=True):
 
 
 def merge_tables(tables: Sequence[RegionTable]) -> MergedTables:
-    """Unite tables by region name; two regions of one name must agree in everything but the id."""
+    """Merge tables by region name. Regions of the same name must agree in everything but the id."""
     merged: dict[str, Region] = {}
     id_maps: list[tuple[int, ...]] = []
     flows: dict[FlowRule, None] = {}

@@ -1,11 +1,11 @@
-"""A capture as people use it from Python: the trace, and its analyses as methods.
+"""The Python interface to a capture: the trace, with its analyses as methods.
 
     trace = kprof.open("run.kprof")
     trace.findings()
     trace.select(regions="dispatch/*", time="10us..50us").waits(by="peer")
     trace.timeline(rank=1, launch=4).show()
 
-Everything answers with a pandas DataFrame or a plotly Figure. `kprof.analysis` has all analyses.
+Methods return a pandas DataFrame or a plotly Figure. `kprof.analysis` has all analyses.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Run(Trace):
 
     @cached_property
     def summary(self) -> Summary:
-        """What all analyses of `kprof.analysis` start from; made on first use."""
+        """The input of all analyses in `kprof.analysis`, made on first use."""
         from kprof.analysis import Summary
 
         return Summary.of(self)
@@ -179,7 +179,7 @@ class Run(Trace):
         return printable(files[0].parent.name) if files else "in memory"
 
     def _facts(self) -> list[tuple[str, str]]:
-        """What it holds: pairs of a word and its text, safe to print."""
+        """The contents: pairs of a label and its text, safe to print."""
         from kprof.analysis.wording import counted, duration
 
         launches = self.launches()

@@ -1,11 +1,10 @@
-"""Analyses: functions from the Summary of a trace to a small table, run by DuckDB over its views
-and tables.
+"""Analyses: functions from a trace's Summary to a small table, computed by DuckDB.
 
     summary = Summary.of(Trace.open("run.kprof"))
     late_sender(summary)
 
-Definitions, units and error bounds are in each function's docstring. `findings` turns the tables
-into sentences.
+Each function's docstring has definitions, units and error bounds. `findings` turns tables into
+sentences.
 """
 
 from kprof.analysis.achieved import (

@@ -1,9 +1,9 @@
-"""What was achieved against what the device can do: GB/s and FLOP/s by region, link and processor.
+"""Achieved rates compared to what the device can do: GB/s and FLOP/s by region, link and processor.
 
-Regions count with the payload fields `bytes` and `flops`. Rates are over the time in which the
-region (the link, the processor) was in use: in each launch from the first start to the last end of
-what counts, added up. Ceilings are those of `kprof doctor --measure` at the time of the recording;
-NaN where nobody measured. GB are 10^9 bytes, GFLOP 10^9 operations.
+Regions count bytes and operations in the payload fields `bytes` and `flops`. Rates are over the
+time in which the region (link, processor) was in use: from the first start to the last end in each
+launch, summed over launches. Ceilings are those of `kprof doctor --measure` at the time of the
+recording, NaN if it was not run. GB are 10^9 bytes, GFLOP 10^9 operations.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def achieved_by_region(summary: Summary) -> pd.DataFrame:
     """Rates of every region that counts bytes or operations, per rank.
 
     Columns: rank, region, category, bytes, flops, busy_ns, gb_s, gflop_s, ceiling_gb_s,
-    ceiling_share. The ceiling is that of a copy within the device, or to one peer where the region
-    sends or receives and names its peer: where each pair has a link of its own, data for several
-    peers may exceed it.
+    ceiling_share. The ceiling is that of a copy within the device, or to one peer if the region
+    sends or receives and names its peer. If each pair has its own link, data for several peers may
+    exceed it.
     """
     table = summary.frame(
         f"""WITH counted AS ({_counted_sql(summary)}), used AS (
@@ -49,7 +49,7 @@ def achieved_by_region(summary: Summary) -> pd.DataFrame:
 
 @metric()
 def achieved_by_link(summary: Summary) -> pd.DataFrame:
-    """Rates of every pair of ranks, of regions that send or receive and name their peer.
+    """Rates of every pair of ranks, from regions that send or receive and name their peer.
 
     Columns: rank (whose kernel moves the data), peer, bytes, flops, busy_ns, gb_s, gflop_s,
     ceiling_gb_s, ceiling_share.
@@ -67,7 +67,7 @@ def achieved_by_link(summary: Summary) -> pd.DataFrame:
 
 @metric()
 def achieved_by_processor(summary: Summary) -> pd.DataFrame:
-    """Rates of every SM or CU; raises SelectionError for more than five million events.
+    """Rates of every SM or CU. Raises SelectionError for more than five million events.
 
     Columns: rank, hw_id, bytes, flops, busy_ns, gb_s, gflop_s, ceiling_gb_s (the device's, divided
     by its processors), ceiling_share.
@@ -77,7 +77,7 @@ def achieved_by_processor(summary: Summary) -> pd.DataFrame:
                 SELECT rank, hw_id, launch, {_USE_SQL} FROM counted GROUP BY rank, hw_id, launch)
             SELECT rank, hw_id, {_RATES_SQL} FROM used GROUP BY rank, hw_id ORDER BY rank, hw_id"""
     )
-    # The CPU's ceilings are those of one core.
+    # Ceilings of the CPU target are for one core.
     num_processors = {info.rank: max(1, info.num_processors) for info in summary.trace.ranks}
     shares = {rank: rate / num_processors[rank] for rank, rate in _copy_gb_s(summary).items()}
     table["ceiling_gb_s"] = table["rank"].map(shares)
@@ -94,9 +94,9 @@ _RATES_SQL: Final = """
 
 
 def _counted_sql(summary: Summary) -> str:
-    """What counts, from the summaries.
+    """SQL for counted bytes, from the summaries.
 
-    These do not have operations, which are read from the events.
+    Operations are not in them and are read from the events.
     """
     if _counts_flops(summary):
         return _counted_events_sql(summary)

@@ -1,4 +1,4 @@
-"""How evenly work is spread, and what the efficiency figures are."""
+"""How evenly work is distributed, and the efficiency figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def imbalance(summary: Summary, by: Literal["rank", "block"] = "rank") -> pd.Dat
     Columns: rank (, block), tracks, events, work_ns, wait_ns, bytes, ns_per_event (work over the
     events of compute, send and recv regions), work_vs_median (of the ranks, or of the blocks of its
     rank), load_balance (mean / max of the work of the rank's blocks; for blocks, this block's work
-    over the largest of its rank). Work is the union of compute, send and recv spans of a track less
+    over the largest of its rank). Work is the union of a track's compute, send and recv spans minus
     its waits, summed over tracks. Needs no alignment.
     """
     return summary.frame(_RANKS_SQL if by == "rank" else _BLOCKS_SQL)
@@ -27,13 +27,13 @@ def imbalance(summary: Summary, by: Literal["rank", "block"] = "rank") -> pd.Dat
 
 @metric()
 def imbalance_by_rank(summary: Summary) -> pd.DataFrame:
-    """`imbalance` of ranks."""
+    """`imbalance` by rank."""
     return imbalance(summary, "rank")
 
 
 @metric()
 def imbalance_by_block(summary: Summary) -> pd.DataFrame:
-    """`imbalance` of blocks."""
+    """`imbalance` by block."""
     return imbalance(summary, "block")
 
 
@@ -76,8 +76,8 @@ def efficiency(summary: Summary) -> pd.DataFrame:
 
     One row: locations (tracks), window_ns (T: time with a launch running on some rank), work_ns
     (sum of U), wait_ns, max_work_ns, parallel_efficiency = sum U / (N T), load_balance = mean U /
-    max U, communication_efficiency = max U / T (the POP efficiencies). Time between launches is the
-    host's and is not in T. Launches that overlap on one rank (streams) add up in U. Raises
+    max U, communication_efficiency = max U / T (the POP efficiencies). T excludes time between
+    launches, which is the host's. Launches that overlap on a rank (streams) add up in U. Raises
     ClockError on unaligned clocks; `rank_efficiency` needs none.
     """
     summary.trace.require_alignment("the efficiency of the run")
@@ -86,13 +86,13 @@ def efficiency(summary: Summary) -> pd.DataFrame:
 
 @metric()
 def rank_efficiency(summary: Summary) -> pd.DataFrame:
-    """The same per rank over the rank's own launches and clock: rank first, then the columns of
+    """`efficiency` per rank, over the rank's own launches and clock: rank, then the columns of
     `efficiency`."""
     return summary.frame(_efficiency_sql("rank", "WHERE rank >= 0"))
 
 
 def run_time_ns(summary: Summary) -> float:
-    """The time with a launch running; without one clock, the longest such time of a rank."""
+    """The time with a launch running. On unaligned clocks, the longest such time of a rank."""
     is_one = summary.trace.is_on_one_clock
     table = efficiency(summary) if is_one else rank_efficiency(summary)
     return float(table["window_ns"].max()) if len(table) else 0.0
@@ -100,8 +100,8 @@ def run_time_ns(summary: Summary) -> float:
 
 @metric(one_clock="the efficiency of a launch")
 def launch_efficiency(summary: Summary) -> pd.DataFrame:
-    """The same per launch over all ranks: kernel, ordinal, first_ns, then the columns of
-    `efficiency`; raises ClockError."""
+    """`efficiency` per launch over all ranks: kernel, ordinal, first_ns, then its columns. Raises
+    ClockError."""
     return summary.frame(
         f"""
         WITH named AS (
@@ -123,8 +123,8 @@ _RATIOS: Final = """
 
 
 def _efficiency_sql(scope: str, where: str) -> str:
-    """The windows of launches may overlap (streams); T is the measure of their union, by the sweep
-    of `summary`."""
+    """SQL for the efficiencies. Launches may overlap (streams), so T is the length of their union,
+    by the sweep of `summary`."""
     key = f"{scope} AS scope"
     return f"""
         WITH windows AS (

@@ -1,4 +1,4 @@
-"""Waits where all meet: barriers, count exchanges, and locks. How spans end tells which."""
+"""Waits in barriers, count exchanges and locks. How their spans end tells which it is."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def barrier_waits(summary: Summary) -> pd.DataFrame:
     region and last rank.
 
     N x N wait = max(0, min(latest enter, my leave) - my enter), over the n-th span of the region on
-    every track of a launch. All ranks meet ("world") where everyone leaves after the last one
-    entered, at about the same time; else the blocks of each rank ("rank"); where neither holds the
-    region is a "lock" or something else that lets its holders leave one by one. Columns: region,
-    scope, last_rank, last_block (the one that was last most often), instances, enters, nxn_wait_ns,
-    wait_ns. Without alignment only "rank" and "lock" are looked for.
+    every track of a launch. The scope is "world" if all ranks leave after the last one entered, at
+    about the same time; "rank" if that holds for the blocks of each rank; otherwise the region is a
+    "lock", or something else that its holders leave one by one. Columns: region, scope, last_rank,
+    last_block (the one that was last most often), instances, enters, nxn_wait_ns, wait_ns. Without
+    alignment only "rank" and "lock" are distinguished.
     """
     world_share = (
         _share_of_meetings(worst_bound_ns(summary)) if summary.trace.is_on_one_clock else "0.0"
@@ -67,7 +67,7 @@ def barrier_waits(summary: Summary) -> pd.DataFrame:
 
 
 def _any_sync(summary: Summary) -> str:
-    """The summary knows whether there is anything to find: then no event is read."""
+    """Whether the summary has any sync spans; if not, no event is read."""
     table = summary.frame(
         "SELECT 1 FROM cells JOIN regions r ON r.id = region_id WHERE r.category = 'sync' LIMIT 1"
     )
@@ -84,9 +84,10 @@ _MEETING = """max(start_ns) OVER (PARTITION BY {key}) AS last_enter,
 
 
 def _share_of_meetings(bound_ns: float) -> str:
-    """How often all leave after the last one entered, as far as the clocks can tell.
+    """SQL for the share of instances in which all leave after the last one entered, within the
+    clock bound.
 
-    All leave a barrier at about the same time; the holders of a lock leave it as far apart as they
+    All leave a barrier at about the same time, but the holders of a lock leave as far apart as they
     wait.
     """
     return f"""CASE WHEN sum(last_leave - first_leave) > 0.7 * sum(longest) THEN 0.0
@@ -94,6 +95,6 @@ def _share_of_meetings(bound_ns: float) -> str:
 
 
 def worst_bound_ns(summary: Summary) -> float:
-    """The clock error bound between the two ranks whose clocks are known least well."""
+    """The largest clock error bound between two ranks."""
     entries = summary.trace.alignment.ranks if summary.trace.alignment else ()
     return sum(sorted((entry.bound_ns for entry in entries), reverse=True)[:2])

@@ -1,9 +1,9 @@
-"""Which call a launch is part of.
+"""Assigns launches to calls.
 
-A call launches the same kernels each time. Where each is launched once a call, the n-th launch of
-every kernel is of call n. Where one is launched several times a call, as in `gemm, gemm,
-all_reduce` again and again, the order of launches repeats with a period, and a period is a call.
-Launches before the first whole period belong to the first call.
+A call launches the same kernels each time. If each kernel is launched once per call, the n-th
+launch of every kernel belongs to call n. If one is launched several times per call, as in repeated
+`gemm, gemm, all_reduce`, the order of launches is periodic, and a period is a call. Launches before
+the first whole period belong to the first call.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 
-# Longer periods are not looked for, nor longer beginnings that are launched once.
+# The longest period that is searched for, and the longest prefix that is launched once.
 _LONGEST_PERIOD: Final = 256
 _LONGEST_START: Final = 8
 _LEAST_REPEATS: Final = 2
 
 
 def call_numbers(trace: Trace) -> pd.DataFrame | None:
-    """Columns rank, launch, call; None where a call is all launches of one ordinal."""
+    """Columns rank, launch, call. None if calls are simply the launches of one ordinal."""
     import pandas as pd
 
     parts = []
@@ -49,7 +49,7 @@ def call_numbers(trace: Trace) -> pd.DataFrame | None:
 
 
 def _calls_of(kernels: list[str]) -> Ints | None:
-    """The call of every launch, or None where no kernel is launched several times a call."""
+    """The call of every launch, or None if no kernel is launched several times per call."""
     names, number = np.unique(np.array(kernels, dtype=object).astype(str), return_inverse=True)
     if len(names) < 2:
         return None
@@ -65,7 +65,7 @@ def _calls_of(kernels: list[str]) -> Ints | None:
 
 
 def _period_of(number: Ints) -> int:
-    """After how many launches the same ones come again, all over the run; 0 where they do not."""
+    """The period in launches that holds throughout the run, or 0."""
     for period in range(1, min(_LONGEST_PERIOD, len(number) // _LEAST_REPEATS) + 1):
         if (number[period:] == number[:-period]).all():
             return period

@@ -1,6 +1,6 @@
 """Calls: the launches that belong together, over all kernels and ranks (`call_numbers.py`).
 
-A call is what is looked at closely.
+Most analyses look at single calls.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Call:
-    """One call: [start_ns, end_ns] over all ranks, its launch numbers, and a name for people."""
+    """One call: [start_ns, end_ns] over all ranks, its launch numbers, and a readable name."""
 
     ordinal: int
     start_ns: int
@@ -31,8 +31,8 @@ class Call:
 
 @metric(one_clock="the length of a call")
 def calls(summary: Summary) -> pd.DataFrame:
-    """Every call: ordinal (its number), first_ns, last_ns, launches (per rank), length_ns; by
-    ordinal.
+    """Every call, by ordinal: ordinal (its number), first_ns, last_ns, launches (per rank),
+    length_ns.
 
     Raises ClockError on unaligned clocks.
     """
@@ -52,7 +52,7 @@ def _table(summary: Summary) -> pd.DataFrame:
 
 
 def launches_of_calls(summary: Summary) -> pd.DataFrame:
-    """`launch_starts` with the number of the call as `ordinal`."""
+    """`launch_starts`, with the call's number as `ordinal`."""
     starts, numbers = launch_starts(summary), call_numbers(summary.trace)
     if numbers is None:
         return starts
@@ -61,10 +61,10 @@ def launches_of_calls(summary: Summary) -> pd.DataFrame:
 
 
 def typical_call(summary: Summary) -> Call | None:
-    """The call of median length (of two the shorter one); None when there are no events.
+    """The call of median length (the shorter of two). None without events.
 
-    The first call is often a warm-up and the longest one an accident: neither is what a kernel is
-    judged by.
+    The first call is often a warm-up and the longest one an outlier, so neither represents the
+    kernel.
     """
     table = _table(summary)
     if table.empty:

@@ -1,9 +1,8 @@
-"""The same analyses with the ranks spread over an existing Dask cluster.
+"""The same analyses, with the ranks spread over an existing Dask cluster.
 
-What a rank adds up to is a function of its file alone, and what the flows of some calls add up to a
-function of those calls: both are mapped over the workers, and what comes back is united as it is on
-one machine. The workers need kprof and the capture under the same path, which is what a shared file
-system gives.
+A rank's summary depends on its file only, and the flow sums of some calls on these calls only.
+Workers compute both, and the results are merged as on one machine. Workers need kprof, and the
+capture under the same path, for example on a shared file system.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ _TIMEOUT_S: Final = 10
 
 
 def summary_on(trace: Trace, run: Path, address: str, progress: Progress | None = None) -> Summary:
-    """The summary of `trace`, its tables made on the workers of a cluster.
+    """The summary of `trace`, with tables computed by the workers of a cluster.
 
-    `run` is the capture that `trace` was opened from, `address` that of the Dask scheduler, like
-    tcp://host:8786. Raises ClusterError where dask is not installed, the scheduler cannot be
-    reached or a worker fails, and whatever the analyses raise.
+    `run` is the capture that `trace` was opened from, `address` the Dask scheduler, like
+    tcp://host:8786. Raises ClusterError if dask is not installed, the scheduler cannot be reached
+    or a worker fails, and whatever the analyses raise.
     """
     report = progress or (lambda _what, _share: None)
     with _client(address) as client:
@@ -43,7 +42,8 @@ def summary_on(trace: Trace, run: Path, address: str, progress: Progress | None 
 
 
 def _map_ranks(client: Any, trace: Trace, report: Progress) -> Summary:
-    """Ranks without a stored summary; a selection within files is cheaper to make here."""
+    """Summarise ranks without a stored summary on the workers. A selection within files is cheaper
+    to compute here."""
     missing = [info for info in trace.ranks if info.rank not in trace.summarised_ranks]
     files = trace.whole_files
     if not missing or not files:

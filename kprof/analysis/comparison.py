@@ -27,17 +27,17 @@ MIN_LAUNCHES: Final = MIN_SAMPLES
 CALL: Final = "call"
 LAUNCH: Final = "launch"
 _CALL_KEY: Final = ("", "", CALL)
-# Regions have no calls of their own that could be slow: their tails show in the lengths.
+# Not for regions, which have no calls: their tails show in the lengths of launches.
 _OF_REGIONS: Final = (Measure.MEAN, Measure.MEDIAN)
 
 
 def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> pd.DataFrame:
-    """Compare two sides region by region; several traces of a side are repeats of the same thing.
+    """Compare two sides region by region. Several traces of a side are repeats of the same run.
 
-    One sample per launch: of the level "launch" its length over all ranks; "mean block" and
-    "slowest block" the time in a region, per block. Of the level "call" (no kernel, no region) the
-    length of a call over all its kernels, where the sides do not have one kernel in common and
-    nothing else, and all are launched equally often.
+    There is one sample per launch: at level "launch" its length over all ranks, at levels "mean
+    block" and "slowest block" the time in a region, per block. Level "call" (no kernel, no region)
+    is the length of a call over all its kernels; it exists if all kernels are launched equally
+    often, unless the sides have one and the same kernel.
 
     Every sample is compared by its `measure`: mean and median; of lengths, from 20 samples a side
     on, also the 95th percentile ("p95") and the share of samples that take 1.5 times the base's
@@ -46,8 +46,9 @@ def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> p
     A row is "slower" or "faster" where the 95 % interval of the difference excludes 0 and the
     difference exceeds the noise: 2 % of the base, the clock's step, and for lengths the clock error
     bound. It is "same" where an equivalence test says so within `margin_ns`: 5 % of the base (of
-    the share of slow samples: 10 points), or what the clock can tell. Else it is "unclear"; with
-    fewer than 4 samples a side always, and without an interval. Slow first calls are left out.
+    the share of slow samples: 10 points), or what the clock can tell. Otherwise it is "unclear".
+    With fewer than 4 samples a side it always is, and has no interval. Slow first calls are left
+    out.
 
     Columns: kernel, region ("" for the launch), level, measure, verdict (added, removed, slower,
     faster, unclear, same), base_ns, candidate_ns, change_ns, change_share, low_ns, high_ns (the
@@ -105,7 +106,7 @@ def _side(traces: Trace | Sequence[Trace], name: str) -> list[Summary]:
 
 
 def _samples(runs: list[Summary]) -> dict[_Key, Floats]:
-    """Samples by (kernel, region, level), one per launch of all repeats."""
+    """The samples by (kernel, region, level), one per launch of all repeats."""
     collected: dict[_Key, list[float]] = {}
     for summary in runs:
         for kernel, region, level, value in _launch_samples(summary):
@@ -122,7 +123,8 @@ def _without_calls(samples: dict[_Key, Floats]) -> dict[_Key, Floats]:
 
 
 def _call_lengths(summary: Summary) -> list[float]:
-    """Nothing where kernels are launched at paces of their own: then an ordinal is no call."""
+    """The lengths of calls. Empty if kernels are launched unequally often, because then an ordinal
+    is not a call."""
     paces = launch_starts(summary).groupby(["kernel", "rank"])["ordinal"].nunique()
     if paces.nunique() != 1 and call_numbers(summary.trace) is None:
         return []
@@ -161,7 +163,7 @@ def _launch_samples(summary: Summary) -> list[tuple[str, str, str, float]]:
 
 
 def _clock_floor_ns(runs: list[Summary]) -> tuple[float, float]:
-    """Step of the coarsest clock, and the worst error bound between two ranks."""
+    """The step of the coarsest clock, and the worst error bound between two ranks."""
     step = max(info.clock.step_ns for summary in runs for info in summary.trace.ranks)
     bounds = [run.trace.alignment.widest_bound_ns for run in runs if run.trace.alignment]
     return float(step), max(bounds, default=0.0)

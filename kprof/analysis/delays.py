@@ -1,4 +1,4 @@
-"""Who pays for whom: delay costs traced to their origin, and the straggler sheet."""
+"""Delay costs traced to their origin, and the table of stragglers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# The longest waits hold nearly all of the waiting; chains of ranks waiting for ranks are at most
-# this long.
+# The longest waits have nearly all of the wait time. Chains of waiting ranks are followed this far.
 _MAX_WAITS: Final = 4000
 _MAX_HOPS: Final = 16
 
@@ -28,12 +27,12 @@ def delay_costs(summary: Summary, call: Call | None = None) -> pd.DataFrame:
     """Waits of a call traced back to the region that made the sender late (Boehme et al., doi
     10.1145/2934661).
 
-    While a rank waited for a send that had not started, its sender was busy with something: that
-    region is charged with the overlap, directly. Where the sender was waiting itself, its charge is
-    passed on to what that wait waited for (propagated). Columns: rank, region, direct_ns,
-    propagated_ns, cost_ns, share (of the late-sender time looked at: the longest 4000 waits), the
-    costliest first. Regions of no span are "between regions" and "before the first event". Default:
-    the call of median length. Raises ClockError on unaligned clocks.
+    While a rank waits for a send that has not started, its sender is in some region: that region is
+    charged with the overlap (direct). If the sender was itself waiting, the charge is passed on to
+    what that wait was waiting for (propagated). Columns: rank, region, direct_ns, propagated_ns,
+    cost_ns, share (of the late-sender time of the longest 4000 waits), the costliest first. Time
+    without a span is "between regions" or "before the first event". Default: the call of median
+    length. Raises ClockError on unaligned clocks.
     """
     import pandas as pd
 
@@ -50,7 +49,7 @@ def delay_costs(summary: Summary, call: Call | None = None) -> pd.DataFrame:
 
 
 class _Tracer:
-    """Walks from waits to what their senders did meanwhile."""
+    """Follows waits to what their senders did meanwhile."""
 
     def __init__(self, graph: CallGraph) -> None:
         self.graph = graph
@@ -72,7 +71,7 @@ class _Tracer:
         return dict(self.costs)
 
     def _charge(self, send: int, start: int, end: int, hops: int) -> None:
-        """Charge [start, end], which lies before the span `send`, to what its track did then."""
+        """Charge [start, end], which precedes the span `send`, to what its track did then."""
         graph = self.graph
         first = int(self.first_of_track[int(graph.track[send]) - int(graph.track[0])])
         rank = int(graph.rank[send])
@@ -108,12 +107,11 @@ class _Tracer:
 
 @metric()
 def stragglers(summary: Summary) -> pd.DataFrame:
-    """The straggler sheet, a row per recorded rank; needs no alignment.
+    """One row per recorded rank: who waits, and who is waited for. Needs no alignment.
 
-    Columns: rank, wait_ns, wait_share (of its block time), caused_ns (wait of the others for it),
-    arrived_last (share of the launches and waiting ranks in which it was the one waited for
-    longest), work_ns, work_vs_median. What would be gained if only that rank were like the others
-    is in `what_if`.
+    Columns: rank, wait_ns, wait_share (of its block time), caused_ns (the others' wait for it),
+    arrived_last (share of launches and waiting ranks in which it was waited for longest), work_ns,
+    work_vs_median. `what_if` has the gain if only that rank were like the others.
     """
     table = summary.frame(
         """

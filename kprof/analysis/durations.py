@@ -1,4 +1,4 @@
-"""How long regions last: counts, sums and percentiles."""
+"""Durations of regions: counts, sums and percentiles."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from kprof.analysis.summary import Summary
 
-# Reading so many durations again takes no longer than a second.
+# Up to this many durations can be read again within a second.
 _MOST_EXACT: Final = 2_000_000
-# An estimated percentile is the (geometric) middle of its bucket, kept between the true minimum and
+# An estimated percentile is the geometric middle of its bucket, between the true minimum and
 # maximum.
 PERCENTILE_ERROR: Final = 2 ** (0.5 / SUB_BUCKETS) - 1
 
@@ -27,9 +27,9 @@ def stats(summary: Summary) -> pd.DataFrame:
 
     Columns: region, category, count, total_ns, mean_ns, median_ns, p95_ns, p99_ns, max_ns, share
     (of block time: the sum over launches and tracks of last end - first start), percentile_error.
-    Percentiles are exact (nearest rank) up to two million events. Of more they are estimates from a
-    mergeable log2 histogram with 16 buckets an octave, at most percentile_error = 2.2 % off. Open
-    spans have no duration and do not count.
+    Percentiles are exact (nearest rank) for up to two million events. For more they are estimated
+    from a mergeable log2 histogram with 16 buckets per octave, with an error of at most
+    percentile_error = 2.2 %. Open spans have no duration and are not counted.
     """
     is_exact = summary.trace.num_events() <= _MOST_EXACT
     percentiles = _EXACT_SQL if is_exact else _ESTIMATES_SQL
@@ -58,7 +58,8 @@ BLOCK_TIME_SQL: Final = "SELECT sum(last_ns - first_ns) FROM tracks"
 
 @memo
 def block_time_ns(summary: Summary, rank: int | None = None) -> int:
-    """The "block time" of shares: the sum over launches and tracks of last end - first start."""
+    """The block time that shares refer to: the sum over launches and tracks of last end - first
+    start."""
     where = "" if rank is None else f" WHERE rank = {int(rank)}"
     frame = summary.frame(f"SELECT coalesce(({BLOCK_TIME_SQL}{where}), 0) AS block_time_ns")
     return int(frame["block_time_ns"].iloc[0])

@@ -1,4 +1,4 @@
-"""The edges of launches, stalls that other tracks hide, and the bandwidth of transfers."""
+"""Ramp and tail of launches, stalls that other tracks hide, and the bandwidth of transfers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ _MAX_EVENTS_SORTED: Final = 5_000_000
 
 @metric()
 def ramp_and_tail(summary: Summary) -> pd.DataFrame:
-    """Kernel start to a track's first useful event, and its last useful event to the kernel's end,
-    per launch and rank.
+    """Per launch and rank, the time before a track's first useful event and after its last one.
 
     Columns: kernel, ordinal, rank, tracks, duration_ns (first to last event of the rank),
     mean_ramp_ns, max_ramp_ns, mean_tail_ns, max_tail_ns, last_block (whose useful work ends last).
-    Tracks without useful work count with the whole duration as ramp and no tail. On the rank's own
-    clock: needs no alignment.
+    For tracks without useful work the whole duration is ramp. Uses the rank's own clock, so it
+    needs no alignment.
     """
     return summary.frame(
         """
@@ -42,14 +41,13 @@ def ramp_and_tail(summary: Summary) -> pd.DataFrame:
 
 @metric()
 def stalls(summary: Summary) -> pd.DataFrame:
-    """Stall time of every SM (or CU), and how much of it useful work of another of its tracks
-    covers.
+    """The stall time of every SM (or CU), and how much of it other tracks' useful work hides.
 
     Columns: rank, hw_id, tracks, stall_ns (union of the waits on it), hidden_ns (covered by
-    compute, send or recv of another track), exposed_ns. `hw_id` is what the device says where a
-    block ran; on the CPU target it is the block. A useful span around a wait of its own track would
-    hide it and is not counted: only innermost spans are. Sorts all events: raises SelectionError
-    for more than five million.
+    compute, send or recv of another track), exposed_ns. `hw_id` is the processor according to the
+    device; on the CPU target it is the block. Only innermost spans count, because a useful span
+    around a wait of its own track would hide it. Sorts all events, and raises SelectionError for
+    more than five million.
     """
     num_events = summary.trace.num_events()
     if num_events > _MAX_EVENTS_SORTED:
@@ -94,9 +92,9 @@ def _beyond(until: str) -> str:
 
 @metric()
 def bandwidth(summary: Summary) -> pd.DataFrame:
-    """Bytes over time of regions that count bytes, per link.
+    """The bandwidth of regions that count bytes, per link.
 
-    Columns: region, rank, peer (-1 where the region names none), spans, bytes, total_ns (sum over
+    Columns: region, rank, peer (-1 if the region names none), spans, bytes, total_ns (sum over
     tracks), per_track_gb_s (bytes / total), busy_ns (first start to last end per launch, summed),
     link_gb_s (bytes / busy). GB are 10^9 bytes.
     """

@@ -5,9 +5,9 @@
                  noise floor
     same         the 90 % interval is within the margin on both sides (two one-sided tests at 5 %):
                  finding no difference does not prove that there is none
-    unclear      neither; and always with fewer than MIN_SAMPLES a side, which have no interval
+    unclear      neither, and always with fewer than MIN_SAMPLES a side, which have no interval
 
-Intervals of times are bootstrapped, and widened as Student's t is for so few samples; those of
+Intervals of times are bootstrapped, and widened for few samples like Student's t. Intervals of
 shares are Newcombe's, from two Wilson intervals (Statistics in Medicine 17, 1998).
 """
 
@@ -22,17 +22,19 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# Chance alone separates two sides of three samples in one of ten comparisons; of four in one of 35.
+# Chance alone separates two sides of three samples in one of ten comparisons, two sides of four in
+# one of 35.
 MIN_SAMPLES: Final = 4
-# Below these the largest sample is the 95th percentile, and one slow sample is a share of its own.
+# With fewer, the 95th percentile is the largest sample, and a single slow sample makes a large
+# share.
 MIN_FOR_TAILS: Final = 20
-# A sample is slow that takes so many times the median of the base.
+# A sample is slow if it takes this many times the median of the base.
 SLOW_RATIO: Final = 1.5
-# Less than this share of the base is noise, whatever the interval says; up to this share sides are
-# the same.
+# A change below the first share of the base is noise, whatever the interval; up to the second,
+# sides are the same.
 NOISE_SHARE: Final = 0.02
 MARGIN_SHARE: Final = 0.05
-# As much for shares of slow samples, which are parts of all.
+# The same for shares of slow samples, in parts of all samples.
 SLOW_NOISE: Final = 0.02
 SLOW_MARGIN: Final = 0.10
 _RESAMPLES: Final = 2000
@@ -41,7 +43,7 @@ _Z95, _Z90 = 1.960, 1.645
 
 
 class Measure(str, Enum):
-    """What is compared of two samples."""
+    """A measure of two samples."""
 
     MEAN = "mean"
     MEDIAN = "median"
@@ -51,9 +53,9 @@ class Measure(str, Enum):
 
 @dataclass(frozen=True)
 class Comparison:
-    """One measure of both sides; times in ns, or shares of samples.
+    """One measure of both sides. Times in ns, or shares of samples.
 
-    The interval (95 %) is NaN for too few samples.
+    The 95 % interval is NaN for too few samples.
     """
 
     measure: Measure
@@ -66,7 +68,8 @@ class Comparison:
 
 
 def compare(base: Floats, candidate: Floats, floor_ns: float) -> list[Comparison]:
-    """All measures that so many samples allow; what is below `floor_ns` is no change."""
+    """Compare all measures that there are enough samples for. A difference below `floor_ns` is no
+    change."""
     measures = [Measure.MEAN, Measure.MEDIAN]
     if min(len(base), len(candidate)) >= MIN_FOR_TAILS:
         measures += [Measure.P95, Measure.SLOW]
@@ -109,7 +112,7 @@ def _times(measure: Measure, rows: Floats) -> Floats:
 def _intervals(
     measure: Measure, base: Floats, candidate: Floats, limit: float
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """The 95 % and the 90 % interval of the difference."""
+    """The 95 % and the 90 % intervals of the difference."""
     if measure is Measure.SLOW:
         wide, narrow = (_of_shares(base > limit, candidate > limit, z) for z in (_Z95, _Z90))
         return wide, narrow
@@ -132,7 +135,7 @@ def _intervals(
 
 
 def _like_student(z: float, freedom: int) -> float:
-    """By what Student's quantile is larger than the normal one (Cornish and Fisher's series)."""
+    """The ratio of Student's quantile to the normal one (Cornish and Fisher's series)."""
     first = (z**3 + z) / (4 * freedom)
     second = (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
     return 1 + (first + second) / z

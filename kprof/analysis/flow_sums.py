@@ -1,15 +1,15 @@
-"""Sums over flows (a send and the wait that it releases), made slice by slice of launches and kept
-in the summary.
+"""Sums over flows (a send and the wait that it releases), computed slice by slice and kept in the
+summary.
 
     flow_sums   send_region, wait_region, src, dst
                 -> flows, sends, wait_ns, late_sender_ns, exposed_transfer_ns, violations,
                 violations_beyond_bound, bound_ns
 
-`sends` counts those that released anybody; one may have released several waits. Flows need the
-events of two ranks, so no summary of one rank holds them. Up to MAX_EVENTS_PAIRED sends and waits
-all of them are looked at; of larger captures whole calls, evenly spread over the run:
-`calls_paired` says which. A call is here a set of launches that exchange data with each other and
-with no other launch (kprof.trace.flows.launches).
+`sends` counts the sends that released a wait; a send may release several. Flows need the events of
+two ranks, so they cannot be in the summary of one rank. Up to MAX_EVENTS_PAIRED sends and waits,
+all of them are paired. Larger captures pair a sample of whole calls, evenly spread over the run:
+`calls_paired` says which. Here a call is a set of launches that exchange data only with each other
+(kprof.trace.flows.launches).
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from kprof.analysis.summary import Summary
     from kprof.trace import Trace
 
-# Both sides of a slice are in memory at a time: about 60 bytes for each of at most this many sends
-# and waits.
+# The sends and waits of a slice are in memory together, about 60 bytes each.
 EVENTS_PER_SLICE: Final = 4_000_000
 MAX_EVENTS_PAIRED: Final = 128_000_000
 _EVENTS_SAMPLED: Final = 16_000_000
@@ -39,7 +38,7 @@ _EVENTS_SAMPLED: Final = 16_000_000
 
 @dataclass(frozen=True)
 class CallsPaired:
-    """Numbers of the calls whose flows are in the sums, of how many."""
+    """The numbers of the calls whose flows are in the sums, and the number of all calls."""
 
     ordinals: tuple[int, ...]
     of_calls: int
@@ -52,12 +51,12 @@ class CallsPaired:
 
 @memo
 def flow_ends(summary: Summary) -> FlowEnds:
-    """The sends and waits that can meet."""
+    """The sends and waits that can match."""
     return FlowEnds.of(summary.trace)
 
 
 def calls_paired(summary: Summary) -> CallsPaired:
-    """All calls, or a sample of them where there are too many sends and waits."""
+    """All calls, or a sample if there are too many sends and waits."""
     ends = flow_ends(summary).ends_of_groups
     total = sum(ends.values())
     if total <= MAX_EVENTS_PAIRED or len(ends) < 2:
@@ -69,7 +68,7 @@ def calls_paired(summary: Summary) -> CallsPaired:
 
 
 def sum_flows(summary: Summary) -> None:
-    """Make the table of this module, unless it is there."""
+    """Compute this module's table, unless it exists."""
     if not summary.has_table("flow_sums"):
         ends = flow_ends(summary)
         slices = flow_slices(summary)
@@ -77,7 +76,7 @@ def sum_flows(summary: Summary) -> None:
 
 
 def keep_sums(summary: Summary, rows: list[FlowRow]) -> None:
-    """Unite the sums of all sets of calls."""
+    """Merge the sums of all sets of calls."""
     summary.put("flow_parts", _parts_table(rows))
     summary.frame(_UNITE_SQL)
 
@@ -125,13 +124,13 @@ def _parts_table(rows: list[FlowRow]) -> pa.Table:
 
 
 def flow_slices(summary: Summary) -> list[Slice]:
-    """The calls that are looked at, in slices of at most about EVENTS_PER_SLICE sends and waits."""
+    """The paired calls, in slices of at most about EVENTS_PER_SLICE sends and waits."""
     groups = frozenset(calls_paired(summary).ordinals)
     return list(flow_ends(summary).slices(EVENTS_PER_SLICE, groups))
 
 
 def sums_of_slice(ends: FlowEnds, chosen: Slice) -> list[FlowRow]:
-    """Rows of `flow_sums` by region ids, of one slice: they add up with other slices' rows."""
+    """The rows of `flow_sums` for one slice, by region ids. Slices are summed."""
     sends, waits = ends.read(chosen)
     s, w = ends.pair(sends, waits)
     bounds = _Bounds.of(ends.trace)
@@ -148,7 +147,7 @@ def sums_of_slice(ends: FlowEnds, chosen: Slice) -> list[FlowRow]:
 def _link_sums(
     sends: Ends, waits: Ends, s: NDArray[np.intp], w: NDArray[np.intp], bounds: _Bounds
 ) -> list[FlowRow]:
-    """Per (source, destination): the columns of `flow_sums` from `src` on.
+    """For each (source, destination), the columns of `flow_sums` from `src` on.
 
     `s` and `w` are the rows of flows.
     """
@@ -171,7 +170,7 @@ def _link_sums(
         end < sent,
         end < sent - bound,
     )
-    # Sums of ns stay below 2**53, where floats are whole: that is a hundred days of waiting.
+    # Sums of ns stay below 2**53 (a hundred days of waiting), so floats are exact.
     sums = [np.bincount(at, weights=values).astype(np.int64) for values in measured]
     of_link = np.zeros(len(links))
     of_link[at] = bound
@@ -181,7 +180,7 @@ def _link_sums(
 
 @dataclass(frozen=True)
 class _Bounds:
-    """The clock error bound between recorded ranks: (ranks, ranks), 0 unaligned."""
+    """The clock error bounds between recorded ranks, shape (ranks, ranks). 0 if unaligned."""
 
     ranks: NDArray[np.int64]
     between_ns: NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Tables that several analyses start from are made once per summary, and remembered in it."""
+"""Caches in a summary the tables that several analyses use."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _T = TypeVar("_T")
 def memo(
     function: Callable[Concatenate[Summary, _P], _T],
 ) -> Callable[Concatenate[Summary, _P], _T]:
-    """Remember the results of a function of a summary (and of hashable values).
+    """Cache the results of a function of a summary (and of hashable values).
 
-    Tables are handed out as copies.
+    Callers get copies of tables.
     """
 
     @functools.wraps(function)

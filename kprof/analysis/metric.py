@@ -1,11 +1,11 @@
-"""What a metric is: one decorated function from a Summary to a table.
+"""A metric is one decorated function from a Summary to a table.
 
     @metric(one_clock="launch skew")
     def launch_skew(summary: Summary) -> pd.DataFrame: ...
 
-That line is all: the report computes it, and JSON has it under its name. `one_clock` says what
-needs the ranks on one clock, where something does: without it the function raises ClockError, and
-the report says why the table is missing.
+That is enough: the report computes it, and JSON has it under its name. `one_clock` names what needs
+aligned clocks, if anything does. On unaligned clocks the function then raises ClockError, and the
+report says why the table is missing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _METRICS: Final[dict[str, Metric]] = {}
 
 @dataclass(frozen=True)
 class Metric:
-    """A table with a name; `one_clock` names what needs the ranks on one clock, or is empty."""
+    """A named table. `one_clock` names what needs aligned clocks, or is empty."""
 
     name: str
     table: Callable[[Summary], pd.DataFrame]
@@ -43,9 +43,9 @@ def metric(
     [Callable[Concatenate[Summary, _P], pd.DataFrame]],
     Callable[Concatenate[Summary, _P], pd.DataFrame],
 ]:
-    """Make a function a metric, called as the function is or `name`.
+    """Make a function a metric, named like the function or `name`.
 
-    Its tables are worked out once per summary.
+    Its tables are computed once per summary.
     """
 
     def decorate(
@@ -61,7 +61,7 @@ def metric(
 
         key = name or function.__name__
         assert key not in _METRICS, f"two metrics are called {key}"
-        # All further parameters of a metric have defaults.
+        # All other parameters of a metric have defaults.
         _METRICS[key] = Metric(key, checked, one_clock)
         return checked
 

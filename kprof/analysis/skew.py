@@ -1,4 +1,4 @@
-"""Did all ranks start a launch together? Start skew is not slowness."""
+"""Start skew: whether all ranks start a launch together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @metric(one_clock="launch skew")
 def launch_skew(summary: Summary) -> pd.DataFrame:
-    """Latest minus earliest first event of the ranks, per launch.
+    """The ranks' latest minus earliest first event, per launch.
 
     Columns: kernel, ordinal, ranks, first_ns, skew_ns, last_rank, bound_ns (clock error between the
     two ranks concerned; a skew below it is only known to be "<= bound"), duration_ns (of the launch
@@ -38,11 +38,11 @@ def launch_skew(summary: Summary) -> pd.DataFrame:
 
 @memo
 def launch_starts(summary: Summary) -> pd.DataFrame:
-    """First and last event of every rank in every launch: kernel, ordinal, rank, launch, first_ns,
-    last_ns, ..."""
+    """The first and last event of every rank in every launch: kernel, ordinal, rank, launch,
+    first_ns, last_ns, ..."""
     return summary.frame("SELECT * FROM spans_of_launches ORDER BY ordinal, kernel, rank")
 
 
 def bound_ns(summary: Summary, a: int, b: int) -> float:
-    """The clock error bound between two ranks; 0 where nothing was aligned."""
+    """The clock error bound between two ranks. 0 if clocks are unaligned."""
     return summary.trace.alignment.bound_between_ns(a, b) if summary.trace.alignment else 0.0

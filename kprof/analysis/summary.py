@@ -1,9 +1,8 @@
-"""A trace and the small tables that all analyses of it start from.
+"""A trace and the small tables that all analyses use.
 
-They are the summaries of the ranks (`rank_summary.py`), put on the trace's clock and ids and
-united: stored ones are read from the capture, the others are made from the events. Nothing here
-holds all events: every table is an aggregate whose size is ranks x launches x blocks x (warps or
-regions).
+They merge the ranks' summaries (`rank_summary.py`), converted to the trace's clock and ids. Stored
+summaries are read from the capture, others are computed from the events. Every table is an
+aggregate of size ranks x launches x blocks x (warps or regions); nothing here holds all events.
 
     cells    rank, launch, block, region_id, peer
              -> events, total_ns, min_ns, max_ns, bytes, first_ns, last_ns
@@ -55,7 +54,8 @@ __all__ = [
 ]
 
 Progress = Callable[[str, float], None]
-# Each worker sorts a slice of events: more of them read faster than disks and need more memory.
+# Each worker sorts a slice of events. More workers would need more memory and read faster than the
+# disk.
 _MAX_WORKERS: Final = 4
 _WHAT: Final = "work and waits of every track"
 
@@ -65,10 +65,9 @@ WAIT: Final = "category IN ('wait', 'sync')"
 
 
 class Summary(Workspace):
-    """A trace with the tables of this module; further tables and results of analyses are kept here,
-    too.
+    """A trace with this module's tables. Also keeps further tables and results of analyses.
 
-    Make one with `Summary.of`: what is worked out for it is worked out once.
+    Make one with `Summary.of`; everything is computed once.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -80,10 +79,10 @@ class Summary(Workspace):
     def of(
         trace: Trace, progress: Progress | None = None, apart: Sequence[pa.Table] | None = None
     ) -> Summary:
-        """Make the tables; raises CorruptCaptureError where the events cannot be read.
+        """Make the tables. Raises CorruptCaptureError if the events cannot be read.
 
-        `apart` are summaries (`rank_summary.summarise_file`) of all selected ranks without a stored
-        one, where they were made elsewhere.
+        `apart` are summaries (`rank_summary.summarise_file`) that were computed elsewhere, of all
+        selected ranks without a stored one.
         """
         report = progress or (lambda _what, _share: None)
         summary = Summary(trace)
@@ -98,7 +97,7 @@ class Summary(Workspace):
         return summary
 
     def select(self, **changes: Any) -> Summary:
-        """The summary of a part of the trace (see Trace.select); it holds nothing of this one."""
+        """The summary of a part of the trace (see Trace.select). Shares nothing with this one."""
         return Summary.of(self.trace.select(**changes))
 
 
@@ -113,12 +112,12 @@ def _summarise_files(
         count = len(jobs)
         for i in range(count):
             report(_WHAT, 0.9 * i / count)
-            # A result that stays in its job stays in memory.
+            # A job keeps its result in memory.
             yield jobs.pop(0).result()
 
 
 def _make_parts(summary: Summary, report: Progress) -> None:
-    """Summarise ranks without a stored summary, from files or from what a selection leaves."""
+    """Summarise ranks without a stored summary, from their files or from the selected events."""
     trace = summary.trace
     world_size = trace.manifest.world_size
     missing = [info for info in trace.ranks if info.rank not in trace.summarised_ranks]
@@ -142,7 +141,8 @@ def _add_parts(summary: Summary, table: pa.Table) -> None:
 
 
 def _slices(ranks: list[RankInfo]) -> Iterator[tuple[str, RegionTable]]:
-    """Conditions that cut events into sets of whole tracks of about EVENTS_PER_SLICE at most."""
+    """SQL conditions that split events into sets of whole tracks, of at most about
+    EVENTS_PER_SLICE."""
     for group in _groups(ranks):
         recorded = group[0].counts.recorded
         if len(group) == 1 and recorded > EVENTS_PER_SLICE:
@@ -154,7 +154,7 @@ def _slices(ranks: list[RankInfo]) -> Iterator[tuple[str, RegionTable]]:
 
 
 def _groups(ranks: list[RankInfo]) -> Iterator[list[RankInfo]]:
-    """Ranks that share a region table, in groups of about EVENTS_PER_SLICE events at most.
+    """Ranks that share a region table, in groups of at most about EVENTS_PER_SLICE events.
 
     A rank with more is a group of its own.
     """
@@ -176,7 +176,7 @@ def _ranks_in(ranks: list[RankInfo]) -> str:
     return f"rank IN ({', '.join(str(info.rank) for info in ranks)})"
 
 
-# Stored and new parts with the ids of the whole trace; times are still the ranks' own.
+# Stored and new parts with the ids of the whole trace, still on the ranks' own clocks.
 _ALL_PARTS: Final = """(
     SELECT p.*, coalesce(r.id, 0) AS region_id
     FROM (SELECT * FROM parts UNION ALL BY NAME SELECT * FROM stored_parts) p
@@ -184,7 +184,7 @@ _ALL_PARTS: Final = """(
 
 
 def _segment(column: str) -> str:
-    """The join that puts a column of a part on the trace's clock."""
+    """The join that converts a column of a part to the trace's clock."""
     return (
         f"LEFT JOIN clock_segments c_{column} ON "
         f"{segment_of('p.rank', f'p.{column}', f'c_{column}')}"

@@ -1,4 +1,4 @@
-"""What tracks were doing over time, in bins: pictures do not grow with the trace."""
+"""What tracks do over time, in bins, so that pictures do not grow with the trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Focus:
-    """A stretch of the trace worth drawing: [start_ns, end_ns] and why it was chosen."""
+    """The part of the trace to draw: [start_ns, end_ns], and why it was chosen."""
 
     start_ns: int
     end_ns: int
@@ -25,13 +25,13 @@ class Focus:
 
 
 def focus(summary: Summary) -> Focus:
-    """The call of median length; the whole run where there is one call only."""
+    """The call of median length, or the whole run if there is only one call."""
     call = typical_call(summary)
     return Focus(0, 0, "nothing") if call is None else Focus(call.start_ns, call.end_ns, call.name)
 
 
 def _launches_within(summary: Summary, over: Focus) -> str:
-    """A condition that lets Parquet row groups of launches before and after go unread."""
+    """An SQL condition that skips Parquet row groups of earlier and later launches."""
     starts = launch_starts(summary)
     within = starts[(starts["first_ns"] < over.end_ns) & (starts["last_ns"] > over.start_ns)]
     numbers = sorted(set(within["launch"].tolist()))
@@ -39,11 +39,12 @@ def _launches_within(summary: Summary, over: Focus) -> str:
 
 
 def activity(summary: Summary, over: Focus, num_bins: int = 240) -> pd.DataFrame:
-    """Share of a rank's tracks in each category per time bin: rank, category, bin, from_ns, share.
+    """The share of a rank's tracks in each category per time bin: rank, category, bin, from_ns,
+    share.
 
-    A span adds its part of the first and last bin and one to each bin between; the latter as a step
-    up and down that is summed along the bins, so that no event is repeated. On unaligned clocks
-    every rank is shown on its own.
+    A span adds its part to the first and last bin, and 1 to each bin between. The latter is a step
+    up and a step down, summed along the bins, so that events are not repeated. On unaligned clocks
+    every rank has its own time axis.
     """
     width = max(1, -(-(over.end_ns - over.start_ns) // num_bins))
     frame = summary.frame(
@@ -86,7 +87,7 @@ def _shares(
         np.add.at(
             grid, (row_of, frame["bin"].to_numpy().clip(max=num_bins)), frame[name].to_numpy()
         )
-    # A span that starts in bin i and ends in bin j fills the bins i+1 .. j-1.
+    # A span from bin i to bin j fills bins i+1 .. j-1.
     running = np.cumsum(ups, axis=1) - ups - np.cumsum(downs, axis=1)
     busy_ns = (part + running * width)[:, :num_bins]
     per_rank = tracks.reindex(rows["rank"]).to_numpy(dtype=float)
@@ -107,8 +108,8 @@ def longest_spans(
     """The longest spans of a few blocks of the given ranks: rank, block, warp, region, category,
     peer, start_ns, end_ns.
 
-    Per rank the blocks with the most and the least time waiting are kept, so that the uneven ones
-    are among them.
+    Keeps each rank's blocks with the most and the least wait time, so that uneven ones are among
+    them.
     """
     chosen = ", ".join(str(rank) for rank in ranks) or "NULL"
     half = max(1, blocks_per_rank // 2)

@@ -24,13 +24,13 @@ _KEYS: Final[dict[str, str]] = {
 
 
 def waits(summary: Summary, by: WaitKey = "rank") -> pd.DataFrame:
-    """Time in regions of category wait and sync, by waiting rank, by its block, by region, or by
-    the rank waited for.
+    """The time in regions of category wait and sync, by waiting rank, its block, region, or the
+    rank waited for.
 
     Columns: the key (rank | rank, block | region | peer), count, wait_ns, mean_ns, max_ns, share
     (of the block time of the rank; of all block time for region and peer). Peer -1 collects waits
-    whose region names no rank. Every wait is measured on the waiting rank's own clock, so this
-    holds without alignment.
+    whose region names no rank. Waits are measured on the waiting rank's own clock, so this needs no
+    alignment.
     """
     keys = _KEYS[by]
     of_rank = by in ("rank", "block")
@@ -50,19 +50,19 @@ def waits(summary: Summary, by: WaitKey = "rank") -> pd.DataFrame:
 
 @metric()
 def waits_by_rank(summary: Summary) -> pd.DataFrame:
-    """`waits` of ranks."""
+    """`waits` by rank."""
     return waits(summary, "rank")
 
 
 @metric()
 def waits_by_region(summary: Summary) -> pd.DataFrame:
-    """`waits` in regions."""
+    """`waits` by region."""
     return waits(summary, "region")
 
 
 @metric()
 def waits_by_peer(summary: Summary) -> pd.DataFrame:
-    """`waits` for ranks."""
+    """`waits` by peer."""
     return waits(summary, "peer")
 
 
@@ -72,13 +72,12 @@ _WAIT_CELLS_SQL: Final = """
 
 
 def blame_matrix(summary: Summary, region: str | None = None) -> pd.DataFrame:
-    """Wait time of rank r (row) by the rank it waited for (column), in ns; of all wait regions or
-    of one.
+    """The wait time in ns of each rank (row) for each rank (column), in all wait regions or in one.
 
-    Rows are the recorded ranks, columns 0 .. world size - 1. Only waits that name their peer are in
-    it: its sum is the attributed wait, `waits(by="peer")` tells what is left. Direct blame: when
-    rank 5 is late because it waited for rank 3 itself, the charge stays with 5; see `delay_costs`
-    for the propagated one. Needs no alignment.
+    Rows are the recorded ranks, columns 0 .. world size - 1. Only waits that name their peer are
+    included: the sum is the attributed wait, and `waits(by="peer")` has the rest. Blame is direct:
+    if rank 5 is late because it waited for rank 3, the wait for 5 is charged to 5; `delay_costs`
+    propagates it. Needs no alignment.
     """
     long = blame(summary)
     if region is not None:
@@ -106,8 +105,8 @@ def blame(summary: Summary) -> pd.DataFrame:
 
 @metric(one_clock="late sender")
 def late_sender(summary: Summary) -> pd.DataFrame:
-    """Waits released by a send, split into "sent too late" and "on its way", per wait region,
-    source and destination.
+    """Waits that a send released, split into late sender and transfer, per wait region, source and
+    destination.
 
     For a wait [w0, w1] whose send started at p: late sender = max(0, min(p, w1) - w0), exposed
     transfer = w1 - max(w0, min(p, w1)); they add up to the wait (Scalasca's late sender, doi
@@ -115,7 +114,7 @@ def late_sender(summary: Summary) -> pd.DataFrame:
     exposed_transfer_ns, violations (the wait ended before its send began: impossible, so the clocks
     or the slots are wrong), violations_beyond_bound (by more than the clock error), bound_ns,
     blocks (of dst that waited for src), waiting_blocks (of dst that waited for anyone). Violations
-    stay in the sums, they are counted and not clamped away. Raises ClockError on unaligned clocks.
+    are counted and stay in the sums. Raises ClockError on unaligned clocks.
     """
     sum_flows(summary)
     return summary.frame(
@@ -152,8 +151,9 @@ _SUMMED: Final = (
 def unmatched_flows(summary: Summary) -> pd.DataFrame:
     """Sends that released no recorded wait and waits without a recorded send, per flow rule.
 
-    Columns: send_region, wait_region, sends, waits, flows, unmatched_sends, unmatched_waits. Lost
-    records, missing ranks, open spans and slots that do not fit their field are the usual reasons.
+    Columns: send_region, wait_region, sends, waits, flows, unmatched_sends, unmatched_waits. The
+    usual reasons are lost records, missing ranks, open spans, and slots that do not fit their
+    field.
     """
     sum_flows(summary)
     return summary.frame(

@@ -1,4 +1,4 @@
-"""First calls that are slower than the others: allocations, page faults, caches.
+"""First calls that are slower than the others because of allocations, page faults or cold caches.
 
 They say little about the kernel.
 """
@@ -19,17 +19,16 @@ if TYPE_CHECKING:
 
     from kprof.analysis.summary import Summary
 
-# The rest of a trace is summarised anew: in large captures that costs more than a warm-up among
-# many calls matters.
+# The rest of the trace must be summarised again. In large captures that takes long, and among many
+# calls a warm-up matters little.
 _MAX_EVENTS: Final = 20_000_000
 
 
 def steady_part(summary: Summary) -> tuple[Summary, tuple[int, ...]]:
-    """The run without its first one or two calls where they took much longer than the others, and
+    """The run without its first one or two calls, if they took much longer than the others, and
     their ordinals.
 
-    Selections of launches made by the user are left as they
-    are.
+    If the user selected launches, they are left as they are.
     """
     found = _without_warm_up(summary)
     return (summary, ()) if found is None else found
@@ -57,7 +56,7 @@ def _without_warm_up(summary: Summary) -> tuple[Summary, tuple[int, ...]] | None
 
 
 def _lengths(summary: Summary) -> np.ndarray:
-    """The length of every call; on unaligned clocks the longest rank's."""
+    """The length of every call. On unaligned clocks, that of the slowest rank."""
     starts = launches_of_calls(summary)
     if summary.trace.is_on_one_clock:
         groups = starts.groupby("ordinal")

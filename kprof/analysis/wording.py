@@ -1,4 +1,4 @@
-"""Numbers and names as they read in a sentence."""
+"""Formats numbers and names for sentences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-# From so many on the rule of a series says more than its members.
+# From this length on, the rule of a series tells more than its members.
 _MIN_REGULAR: Final = 5
 _UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 
@@ -14,20 +14,20 @@ _UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 def duration(ns: float) -> str:
     """48.2 us, 3.1 ms, 120 ns: three significant digits."""
     for size, unit in _UNITS:
-        # What would be written as 1000 of a unit is 1.00 of the next one.
+        # What would round to 1000 of a unit is written as 1.00 of the next.
         if abs(ns) >= 0.9995 * size:
             return f"{_digits(ns / size)} {unit}"
     return f"{round(ns)} ns"
 
 
 def difference(ns: float, bound_ns: float) -> str:
-    """A difference between two clocks; below their error bound it is only known to be within it."""
+    """A difference between two clocks. Below their error bound, only the bound is known."""
     is_below = bound_ns > 0 and abs(ns) <= bound_ns
     return f"<= {duration(bound_ns)}" if is_below else duration(ns)
 
 
 def percent(share: float) -> str:
-    """61 %, 0.4 % where whole percents would hide it, and < 0.1 % where that would, too."""
+    """61 %; 0.4 % if whole percents would hide it; < 0.1 % if that would, too."""
     if 0 < share < 0.0005:
         return "< 0.1 %"
     return f"{100 * share:.0f} %" if abs(share) >= 0.0095 or share == 0 else f"{100 * share:.1f} %"
@@ -41,7 +41,7 @@ def ratio(value: float) -> str:
 def listed(parts: Sequence[str], separator: str = ", ") -> str:
     """`a`, `a and b`, `a, b and c`.
 
-    With another separator where the parts hold commas themselves.
+    Pass another separator if the parts contain commas.
     """
     if not parts:
         return ""
@@ -57,7 +57,7 @@ def counted(number: int, one: str, many: str) -> str:
 def members(kind: str, numbers: Iterable[int], at_most: int = 12) -> str:
     """`rank 3`, `ranks 0-2, 4-7`, `blocks 3, 7, 11 ... 131`.
 
-    Other long lists end in a count of what was left off.
+    Other long lists end in a count of the rest.
     """
     ordered = sorted(set(numbers))
     if len(ordered) == 1:
@@ -71,13 +71,14 @@ def members(kind: str, numbers: Iterable[int], at_most: int = 12) -> str:
 
 
 def _step(ordered: list[int]) -> int:
-    """The distance between neighbours if it is constant, as for blocks of one source; else 0."""
+    """The distance between neighbours if it is constant, as for the blocks of one source, else
+    0."""
     steps = {after - before for before, after in itertools.pairwise(ordered)}
     return steps.pop() if len(steps) == 1 else 0
 
 
 def _runs(ordered: list[int]) -> list[str]:
-    """Runs of three or more consecutive numbers become ranges."""
+    """Replace runs of three or more consecutive numbers by ranges."""
     runs: list[list[int]] = []
     for number in ordered:
         if runs and number == runs[-1][-1] + 1:
@@ -91,5 +92,5 @@ def _runs(ordered: list[int]) -> list[str]:
 
 
 def _digits(value: float) -> str:
-    # Above 999 only seconds are written, and those in full.
+    # Only seconds can exceed 999, and they are written in full.
     return f"{value:.0f}" if abs(value) >= 999.5 else f"{value:#.3g}".rstrip(".")

@@ -5,7 +5,7 @@ below 0.8.
     OPERATOR   = <  <=  >  >=  ==
     UNIT       = ns us ms s (for times)  % (for shares)
 
-An expression says what is NOT acceptable. It is parsed, never evaluated as code.
+An expression says what is not acceptable. It is parsed, never evaluated as code.
 
 Of a comparison (`kprof diff`) there is `slower`, or `slower>5%` for calls and launches that take
 over 5 % longer.
@@ -46,7 +46,7 @@ _SLOWER: Final = re.compile(r"^\s*slower\s*(?:>\s*([0-9]+(?:\.[0-9]*)?)\s*%)?\s*
 
 @dataclass(frozen=True)
 class MissedBar:
-    """An expression that held, and the value that made it hold."""
+    """An expression that was true, and the value that made it true."""
 
     expression: str
     metric: str
@@ -60,9 +60,9 @@ class MissedBar:
 
 @dataclass(frozen=True)
 class _Metric:
-    """How a metric is read from a report.
+    """How to read a metric from a report.
 
-    `table` is the table that it needs, for the refusal's sentence.
+    `table` is the table it needs; a refusal names it.
     """
 
     read: Callable[[Report], float]
@@ -71,15 +71,15 @@ class _Metric:
 
 
 def metric_names() -> list[str]:
-    """All metrics that an expression may name."""
+    """The names of all metrics."""
     return sorted(_METRICS)
 
 
 def check_bars(report: Report, expressions: Sequence[str]) -> list[MissedBar]:
-    """The expressions that hold, which is: the bars that the run misses.
+    """The expressions that are true: the bars that the run misses.
 
     Raises SelectionError for an expression that does not parse or an unknown metric, and ClockError
-    when a metric needs aligned clocks and they are not.
+    if a metric needs aligned clocks and they are not.
     """
     parsed = [(expression, *_parse(expression)) for expression in expressions]
     missed = []
@@ -123,7 +123,8 @@ def _efficiency(column: str) -> _Metric:
 
 
 def _rank_load_balance(report: Report) -> float:
-    """The least balanced rank: the hierarchical product hides one that is not the slowest."""
+    """The load balance of the least balanced rank. The overall figure hides it unless that rank is
+    the slowest."""
     table = report.tables["rank_efficiency"]
     return float(table["load_balance"].min()) if len(table) else 1.0
 
@@ -133,7 +134,7 @@ def _wait_share(report: Report) -> float:
 
 
 def _max_blame_share(report: Report) -> float:
-    """The wait for the rank that is waited for most, over all attributed wait."""
+    """The wait for the rank that is waited for most, as a share of all attributed wait."""
     per_peer = report.blame_matrix.sum(axis=0)
     total = float(per_peer.sum())
     return float(per_peer.max()) / total if total else 0.0
@@ -154,12 +155,12 @@ def _lost(report: Report) -> float:
 
 
 def _gain(report: Report) -> float:
-    """What the first finding would save of the calls."""
+    """What the first finding would save, as a share of the calls."""
     return max((finding.share or 0.0 for finding in report.findings), default=0.0)
 
 
 def _p95_call(report: Report) -> float:
-    """The nearest-rank percentile of all calls, exact."""
+    """The exact nearest-rank percentile of all calls."""
     lengths = sorted(report.tables["calls"]["length_ns"].tolist())
     return float(lengths[-(-95 * len(lengths) // 100) - 1]) if lengths else 0.0
 
@@ -188,16 +189,16 @@ _METRICS: Final[dict[str, _Metric]] = {
 
 
 def check_diff(report: DiffReport, expressions: Sequence[str]) -> list[MissedBar]:
-    """The calls and launches that became slower, beyond noise, by more than an expression allows:
-    mean or median.
+    """The calls and launches whose mean or median became slower, beyond noise, by more than an
+    expression allows.
 
-    Raises SelectionError for an expression that is not `slower` or `slower>5%`.
+    Raises SelectionError unless an expression is `slower` or like `slower>5%`.
     """
     limits = {expression: _slower_limit(expression) for expression in expressions}
     table = report.table
     is_slower = (table["verdict"] == "slower") & table["level"].isin([CALL, LAUNCH])
     slower = table[is_slower & table["measure"].isin([Measure.MEAN.value, Measure.MEDIAN.value])]
-    # Of the two measures the one that changed more: once for a call or a kernel.
+    # One entry per call or kernel: the measure that changed more.
     most = slower.sort_values("change_share", ascending=False)
     rows = most.drop_duplicates(["level", "kernel"]).sort_index().to_dict("records")
     return [

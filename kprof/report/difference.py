@@ -1,5 +1,4 @@
-"""The report of a comparison: what became slower or faster between two sides, in a terminal, as
-JSON and as HTML."""
+"""The report of a comparison: what became slower or faster, in a terminal, as JSON and as HTML."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ _STYLES: Final = {
 
 @dataclass(frozen=True)
 class DiffReport:
-    """The table of `kprof.analysis.diff`, the sentence that sums it up, and one-sided findings."""
+    """The table of `kprof.analysis.diff`, its summary in one sentence, and one-sided findings."""
 
     base: tuple[str, ...]
     candidate: tuple[str, ...]
@@ -49,12 +48,12 @@ class DiffReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many rows are in each bucket."""
+        """The number of rows with each verdict."""
         return {bucket: int((self.table["verdict"] == bucket).sum()) for bucket in BUCKETS}
 
 
 def build_diff(base: Sequence[Trace], candidate: Sequence[Trace]) -> DiffReport:
-    """Compare two sides of one or more runs; raises SelectionError when one is empty."""
+    """Compare two sides of one or more runs. Raises SelectionError if one is empty."""
     table = analysis.diff(base, candidate)
     causes = _causes(base, candidate)
     return DiffReport(_names(base), _names(candidate), _verdict(table), causes, table)
@@ -65,7 +64,7 @@ def _names(traces: Sequence[Trace]) -> tuple[str, ...]:
 
 
 def _causes(base: Sequence[Trace], candidate: Sequence[Trace]) -> tuple[str, ...]:
-    """What stands out on one side only, in sentences."""
+    """The findings of one side only, in sentences."""
     found = [_standing_out(traces) for traces in (base, candidate)]
     come = [text for key, text in found[1].items() if key not in found[0]]
     gone = [text for key, text in found[0].items() if key not in found[1]]
@@ -73,7 +72,7 @@ def _causes(base: Sequence[Trace], candidate: Sequence[Trace]) -> tuple[str, ...
 
 
 def _standing_out(traces: Sequence[Trace]) -> dict[tuple[object, ...], str]:
-    """Sentences of the findings of all runs of a side, by what they are about."""
+    """The sentences of all findings of a side, by their subject."""
     return {
         (f.kind, f.ranks, f.blocks, f.links, f.region): sentence(f, len(explanation.ordinals))
         for explanation in map(explain_trace, [t for t in traces if t.is_on_one_clock])
@@ -82,7 +81,7 @@ def _standing_out(traces: Sequence[Trace]) -> dict[tuple[object, ...], str]:
 
 
 def _verdict(table: pd.DataFrame) -> str:
-    """What happened to the calls and launches, then to the region that changed most."""
+    """What changed in calls and launches, then the region that changed most."""
     changed = table[table["verdict"].isin(["slower", "faster"])]
     if changed.empty:
         return _nothing_changed(table)
@@ -103,7 +102,7 @@ def _verdict(table: pd.DataFrame) -> str:
 def _of_lengths(rows: dict[Any, dict[Any, Any]], level: str, kernel: str) -> str:
     """The median where it changed.
 
-    Else what else did, which is then about some of the calls only.
+    Otherwise another measure that changed, which is about some of the calls only.
     """
     what = "A call" if level == CALL else f"A launch of {kernel}"
     if "median" in rows:
@@ -122,7 +121,7 @@ def _of_lengths(rows: dict[Any, dict[Any, Any]], level: str, kernel: str) -> str
 
 
 def _nothing_changed(table: pd.DataFrame) -> str:
-    """No change, or why it cannot be told."""
+    """No change, or why there is no answer."""
     lengths = table[table["level"].isin([CALL, LAUNCH])]
     unclear = lengths[lengths["verdict"] == "unclear"]
     both = table[~table["verdict"].isin(["added", "removed"])]
@@ -158,7 +157,7 @@ def _too_uncertain(row: dict[Any, Any]) -> str:
 
 
 def _names_of(table: pd.DataFrame, verdict: str) -> str:
-    """Kernels that are on one side only, or else regions."""
+    """Kernels, or else regions, that are on one side only."""
     rows = table[table["verdict"] == verdict]
     kernels = rows.loc[rows["level"] == LAUNCH, "kernel"]
     names = kernels if len(kernels) else rows["region"]
@@ -193,7 +192,7 @@ def diff_to_json(report: DiffReport) -> bytes:
 
 
 def render_diff_terminal(report: DiffReport, *, all_rows: bool = False) -> RenderableType:
-    """A rich renderable; rows that are the same are counted and left out unless `all_rows`."""
+    """A rich renderable. Rows without a change are only counted, unless `all_rows`."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
     from rich.table import Table
@@ -230,7 +229,7 @@ _SHOWN: Final = (
 
 
 def shown_rows(report: DiffReport, *, all_rows: bool = False) -> list[dict[str, str]]:
-    """Rows in words."""
+    """The rows as text."""
     table = report.table
     rows = table if all_rows else table[table["verdict"] != "same"]
     return [_in_words(row) for row in rows.to_dict("records")]

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EmbeddedTrace:
-    """A gzipped pftrace in base64, and by finding id the part of the UI's address that opens it."""
+    """A gzipped pftrace in base64, and for each finding id the part of the UI's address that opens
+    it."""
 
     title: str
     base64: str
@@ -28,7 +29,7 @@ class EmbeddedTrace:
 
 
 def embed(trace: Trace, report: Report, *, ui: str = ONLINE_UI) -> EmbeddedTrace | None:
-    """Export `trace` for its report's page; None where there is nothing to show or too much."""
+    """Export `trace` for the page of its report. None if it has nothing to show, or too much."""
     from kprof.export import write
 
     shown = [finding for finding in report.findings if finding.where_ns is not None]

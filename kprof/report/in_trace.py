@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from kprof.analysis import Finding
 
 LINE_NAME: Final = "findings"
-# What is seen to the left and to the right of a finding, as a share of its length.
+# The margin around a finding, as a share of its length.
 _MARGIN: Final = 0.1
 
 
 def finding_lines(found: Sequence[Finding], ranks: Sequence[int]) -> tuple[OverlayLine, ...]:
-    """A line for each of `ranks` that a finding concerns.
+    """A line for each of `ranks` that has findings.
 
-    Findings that no stretch of time shows are left out.
+    Leaves out findings that have no time of their own in the trace.
     """
     slices: dict[int, list[OverlaySlice]] = {}
     for number, finding in enumerate(found, start=1):
@@ -34,7 +34,7 @@ def finding_lines(found: Sequence[Finding], ranks: Sequence[int]) -> tuple[Overl
 
 
 def _ranks(finding: Finding, ranks: Sequence[int]) -> list[int]:
-    """The ranks that it names and those of its tracks; all where it names none."""
+    """The ranks that the finding and its tracks name; all ranks if it names none."""
     cause = finding.cause
     on_links = {end for link in cause.links for end in link}
     named = {*cause.ranks, *on_links, *(rank for rank, _ in finding.tracks)}
@@ -56,7 +56,7 @@ def _slice(number: int, finding: Finding) -> OverlaySlice:
 
 
 def find(found: Sequence[Finding], which: str) -> Finding:
-    """The finding with this id, or this number as the report counts them (from 1).
+    """The finding with this id, or this number in the report (from 1).
 
     Raises SelectionError.
     """
@@ -68,9 +68,9 @@ def find(found: Sequence[Finding], which: str) -> Finding:
 
 
 def window_ns(finding: Finding) -> tuple[int, int]:
-    """The aligned time to look at: the finding with a margin.
+    """The aligned time of the finding, with a margin.
 
-    Raises SelectionError where nothing shows it.
+    Raises SelectionError if the finding has no time in the trace.
     """
     if finding.where_ns is None:
         raise SelectionError(
@@ -82,7 +82,8 @@ def window_ns(finding: Finding) -> tuple[int, int]:
 
 
 def deep_link(finding: Finding, summary: ExportSummary) -> DeepLink:
-    """Opens a trace of the finding zoomed on it, its tracks pinned and its rank unfolded."""
+    """The link that opens a trace zoomed in on the finding, with its tracks pinned and its rank
+    unfolded."""
     tracks = tuple(PinnedTrack(rank, block) for rank, block in finding.tracks)
     # Ranks are called "Rank 3 (host...", with leading zeros where there are more than ten.
     expanded = tuple(f"^Rank 0*{track.rank}\\b" for track in tracks[:1])

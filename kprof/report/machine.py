@@ -139,7 +139,7 @@ def doubt_row(doubt: Doubt) -> dict[str, Any]:
 
 
 def finding_row(finding: Finding) -> dict[str, Any]:
-    """The fields of a finding; those of its gain are null where only counts are known."""
+    """The fields of a finding. Its gain is null if only counts are known."""
     cause, is_timed = finding.cause, finding.is_timed
     return {
         "id": finding.id,
@@ -176,7 +176,7 @@ def table_rows(table: pd.DataFrame | None) -> list[dict[str, Any]] | None:
 
 
 def plain(value: Any) -> Any:
-    """Numbers of numpy as numbers; what is not a number as null."""
+    """Numpy numbers as Python numbers, NaN as null."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,7 +1,7 @@
 """The report and the comparison as Markdown: for the step summary of a GitHub workflow, or a
 comment.
 
-Names come from captures, so every character that Markdown or HTML gives a meaning is escaped.
+Names come from captures, so every character with a meaning in Markdown or HTML is escaped.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from kprof.report.model import Report
 
 _MAX_ROWS: Final = 12
-# A backslash before any of these is the character itself.
+# Characters that a backslash escapes.
 _MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~&@$:])")
 
 
 def render_markdown(report: Report) -> str:
-    """Verdict, what makes it doubtful, and the findings with their gains."""
+    """The verdict, the doubts about it, and the findings with their gains."""
     lines = [f"### kprof: {_text(report.verdict)}", ""]
     lines += [f"**{_text(doubt.sentence)}**\n" for doubt in report.found.doubts if doubt.is_grave]
     lines += [f"What to do: {_text(report.advice)}", ""] if report.advice else []
@@ -37,7 +37,7 @@ def render_markdown(report: Report) -> str:
 
 
 def render_diff_markdown(report: DiffReport) -> str:
-    """Verdict and what changed, the largest changes of calls and launches first."""
+    """The verdict and the changes, calls and launches first, then the largest."""
     changed = [
         row for row in shown_rows(report, all_rows=True) if row["verdict"] in ("slower", "faster")
     ]
@@ -74,5 +74,5 @@ def _table(headers: Sequence[str], rows: Sequence[Iterable[str]]) -> list[str]:
 
 
 def _text(text: str) -> str:
-    """One line of text, with nothing in it that Markdown or HTML would act upon."""
+    """One line of text, with everything escaped that has a meaning in Markdown or HTML."""
     return _MARKUP.sub(r"\\\1", printable(" ".join(text.split())))

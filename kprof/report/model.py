@@ -1,4 +1,4 @@
-"""The report: everything that its three forms (terminal, HTML, JSON) show, computed once."""
+"""The report: everything that its forms (terminal, HTML, JSON, Markdown) show, computed once."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ _RANKS_IN_BLOCK_VIEW: Final = 2
 
 @dataclass(frozen=True)
 class Report:
-    """Tables of a trace and what stands out in them.
+    """The tables of a trace and its findings.
 
-    `tables` has every metric (kprof.analysis.all_metrics) by its name, `refused` a sentence for
-    each that cannot be had. `warm_up` are the ordinals of first calls that the efficiency leaves
-    out.
+    `tables` has every metric (kprof.analysis.all_metrics) by name, `refused` a sentence for each
+    that is not available. `warm_up` are the ordinals of first calls that the efficiency leaves out.
     """
 
     manifest: Manifest
@@ -54,27 +53,27 @@ class Report:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What pays, the largest gain first."""
+        """The findings, largest gain first."""
         return self.found.findings
 
     @property
     def verdict(self) -> str:
-        """What a reader sees first, and often alone."""
+        """The first sentence that readers see, and often the only one."""
         return self.found.headline
 
     @property
     def advice(self) -> str:
-        """What to do about what the verdict says; empty where it is nothing bad."""
+        """What to do about the verdict; empty if nothing is wrong."""
         return self.found.advice
 
     @property
     def are_times_known(self) -> bool:
-        """Whether times are the kernels' own: not where ranks shared cores."""
+        """Whether times are those of the kernels. Not if ranks shared cores."""
         return all(doubt.kind is not DoubtKind.SHARED_CORES for doubt in self.found.doubts)
 
     @property
     def size(self) -> str:
-        """What the report is of, in words: ranks, launches, events, time in kernels."""
+        """The size of the run in words: ranks, launches, events, time in kernels."""
         ranks = (
             f"{len(self.manifest.ranks)} of {counted(self.manifest.world_size, 'rank', 'ranks')}"
         )
@@ -84,15 +83,16 @@ class Report:
         return f"{ranks}, {launches}, {events}{time}"
 
     def command_for(self, finding: Finding) -> str:
-        """What opens the trace on a finding; empty for one that no stretch of the trace shows."""
+        """The command that opens the trace on a finding; empty if the finding has no time in the
+        trace."""
         if finding.where_ns is None:
             return ""
         return f"{self.view_command} --finding {shlex.quote(finding.id)}"
 
     def telling_ranks(self, at_most: int) -> list[int]:
-        """All ranks where they are few.
+        """The ranks to show: all, if they are few.
 
-        Else those that findings name, then those that were waited for longest.
+        Otherwise those that findings name, then those that were waited for longest.
         """
         recorded = [info.rank for info in self.manifest.ranks]
         if len(recorded) <= at_most:
@@ -106,10 +106,10 @@ class Report:
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why tables are missing, each reason once: a sentence -> what is missing for it."""
+        """Why tables are missing: each reason, and what is missing for it."""
         names: dict[str, list[str]] = {}
         for name, sentence in self.refused.items():
-            # "late sender needs the ranks on one clock": the same is said of all that need it.
+            # Merges "late sender needs the ranks on one clock" for all tables that need it.
             _, needs, reason = sentence.partition(" needs ")
             names.setdefault(f"this needs {reason}" if needs else sentence, []).append(name)
         return {
@@ -121,10 +121,10 @@ class Report:
 def build(
     trace: Trace, *, progress: Progress | None = None, view_command: str = "kprof view RUN"
 ) -> Report:
-    """Compute the report of a trace; `view_command` is how its reader opens that trace.
+    """Compute the report of a trace. `view_command` is the command that opens the trace.
 
-    `progress(what, share)` is called along the way, share from 0 to 1. Works on every trace: what
-    makes no sense for one (no events, no waits, one rank, unaligned clocks) is empty or refused
+    Calls `progress(what, share)` on the way, share from 0 to 1. Works for every trace: tables that
+    make no sense for it (no events, no waits, one rank, unaligned clocks) are empty, or refused
     with a sentence.
     """
     say = progress or (lambda _what, _share: None)
@@ -135,7 +135,7 @@ def build(
 def build_from(
     summary: Summary, *, progress: Progress | None = None, view_command: str = "kprof view RUN"
 ) -> Report:
-    """Like `build`, of a trace that is summarised already."""
+    """Like `build`, for a trace that is already summarised."""
     say = progress or (lambda _what, _share: None)
     trace = summary.trace
     say("findings", 0.6)
@@ -165,7 +165,7 @@ def build_from(
 
 
 def _tables(summary: Summary) -> tuple[dict[str, pd.DataFrame], dict[str, str]]:
-    """Every metric, and why some cannot be had."""
+    """Every metric, and why some are not available."""
     tables: dict[str, pd.DataFrame] = {}
     refused: dict[str, str] = {}
     for name, metric in analysis.all_metrics().items():

@@ -1,7 +1,7 @@
-"""Where the trace viewer opens: on a finding, or on the busiest call, with an arrow selected.
+"""Decides where the trace viewer opens: on a finding or the busiest call, with an arrow selected.
 
-The Perfetto UI finds the slice to select by its start and its length, so a slice is chosen that has
-no twin.
+The Perfetto UI finds the slice to select by its start and length, so the slice must be the only one
+with these.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MARGIN: Final = 0.05
 
 @dataclass(frozen=True)
 class Place:
-    """A stretch of aligned time, and its (rank, block) pairs, the most telling one first."""
+    """A range of aligned time, and its (rank, block) pairs, the most relevant first."""
 
     first_ns: int
     last_ns: int
@@ -41,16 +41,16 @@ def opening(
 
 
 def place_of(finding: Finding) -> Place:
-    """Where a finding shows; raises SelectionError where nothing shows it."""
+    """The place of a finding. Raises SelectionError if it has none in the trace."""
     return Place(*window_ns(finding), finding.tracks)
 
 
 def link_to(trace: Trace, place: Place, summary: ExportSummary, by: By = By.BLOCK) -> DeepLink:
-    """Opens an export of `trace` on a place: its tracks pinned, their ranks unfolded, an arrow
+    """The link that opens an export of `trace` on a place: tracks pinned, ranks unfolded, an arrow
     selected.
 
-    The arrow is that of the longest wait there, if possible on these tracks; without arrows, the
-    longest span. Blocks are pinned where they have tracks of their own.
+    Selects the arrow of the longest wait there, if possible on these tracks; without arrows, the
+    longest span. Pins blocks if they have their own tracks.
     """
     # Ranks are called "Rank 3 (host...", with leading zeros where there are more than ten.
     ranks = dict.fromkeys(rank for rank, _ in place.tracks)
@@ -60,14 +60,14 @@ def link_to(trace: Trace, place: Place, summary: ExportSummary, by: By = By.BLOC
         ),
         expanded=tuple(f"^Rank 0*{rank}\\b" for rank in ranks),
     ).within(summary, place.first_ns, place.last_ns)
-    # A trace with merged slices has no longer the slice that would be selected.
+    # Merging may have removed the slice to select.
     chosen = None if summary.num_merged else _arrow(trace, place) or _span(trace, place)
     return link if chosen is None else replace(link, selected=_in_file(chosen, summary))
 
 
 def busiest_place(trace: Trace) -> Place | None:
-    """The call with the most recorded time, its busiest block and the least busy one of the same
-    rank; None without events."""
+    """The call with the most recorded time, with its busiest block and the least busy one of the
+    same rank. None without events."""
     rows = trace.frame(
         """WITH busy AS (
                SELECT ordinal, rank, block, sum(duration_ns) AS busy_ns,
@@ -97,11 +97,11 @@ def _in_file(slice_ns: tuple[int, int], summary: ExportSummary) -> tuple[int, in
 
 
 def _arrow(trace: Trace, place: Place) -> tuple[int, int] | None:
-    """Start and length of a slice that an arrow reaches.
+    """The start and length of a slice at the end of an arrow.
 
-    It reaches the wait; where that began before the send, the instant at its end (see
-    export/packets.py). A send or a wait of several flows has one arrow only, so those with one are
-    chosen.
+    An arrow ends at the wait, or, if that began before the send, at an instant at the wait's end
+    (see export/packets.py). Sends and waits of several flows show only one arrow, so this chooses
+    among those with one.
     """
     if not trace.regions.flows:
         return None
@@ -131,7 +131,7 @@ def _arrow(trace: Trace, place: Place) -> tuple[int, int] | None:
 
 
 def _span(trace: Trace, place: Place) -> tuple[int, int] | None:
-    """Start and length of the longest span, if possible on the tracks."""
+    """The start and length of the longest span, if possible on the tracks."""
     return _first_row(
         trace,
         f"""SELECT start_ns, duration_ns FROM events

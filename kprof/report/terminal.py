@@ -1,4 +1,4 @@
-"""The report in a terminal: verdict first, findings, then the tables on one screen."""
+"""The report in a terminal: the verdict, the findings, then the tables, on one screen."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def render_terminal(report: Report) -> RenderableType:
 
 
 def _notes(report: Report) -> list[RenderableType]:
-    """What a reader should know, but not before everything else."""
+    """Notes that follow the findings."""
     doubts = [doubt for doubt in report.found.doubts if not doubt.is_grave]
     missing = [f"not shown: {names}: {reason}" for reason, names in report.reasons.items()]
     return [
@@ -59,7 +59,7 @@ def _headline(report: Report) -> str:
 
 
 def _line(text: str, style: str = "") -> RenderableType:
-    """One line: names from the capture must neither look like markup nor end it."""
+    """One line of text: names from the capture must not act as markup or end the line."""
     from rich.text import Text
 
     return Text(printable(text), style=style)
@@ -81,10 +81,7 @@ def _efficiency_line(report: Report) -> RenderableType:
 
 
 def _findings(report: Report) -> list[RenderableType]:
-    """Number and share beside their sentences, however often these are wrapped.
-
-    Then what is left.
-    """
+    """The findings, with number and share next to their sentences, then the rest."""
     from rich.table import Table
     from rich.text import Text
 
@@ -115,7 +112,7 @@ def _findings(report: Report) -> list[RenderableType]:
 
 @dataclass(frozen=True)
 class Uncut:
-    """A table as wide as its cells, also on a narrower terminal: rich would cut numbers.
+    """A table that stays as wide as its cells on a narrow terminal, where rich would cut numbers.
 
     Print it with crop=False.
     """
@@ -133,7 +130,7 @@ class Uncut:
 
 
 def _titled(title: str, table: Table, num_rows: int = 0, what: str = "") -> RenderableType:
-    """A title of its own: that of a rich table is broken to the table's width."""
+    """A table under a title line. Rich would wrap the table's own title at the table's width."""
     from rich.console import Group
     from rich.text import Text
 
@@ -171,7 +168,7 @@ def _ranks(report: Report) -> RenderableType:
 
 
 def _achieved(report: Report) -> list[RenderableType]:
-    """Rates of what counts bytes or operations, beside the device's ceiling where it is known."""
+    """Rates of regions that count bytes or operations, with the device's ceiling if it is known."""
     found = report.tables.get("achieved_by_region")
     if found is None or found.empty:
         return []
@@ -195,7 +192,7 @@ def _achieved(report: Report) -> list[RenderableType]:
 
 
 def _counts(report: Report) -> RenderableType:
-    """What is known where times are not: events and bytes."""
+    """For runs without usable times: events and bytes."""
     table = _table(["rank", "events", "bytes"])
     shown, ranks = report.telling_ranks(_MAX_ROWS), report.tables["imbalance_by_rank"]
     for row in ranks[ranks["rank"].isin(shown)].to_dict("records"):

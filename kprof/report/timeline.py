@@ -23,7 +23,7 @@ _PIXELS_PER_ROW: Final = 18
 def block_timeline(
     trace: Trace, rank: int | Iterable[int] | None = None, launch: int | None = None
 ) -> Figure:
-    """Spans of the blocks of some ranks over one launch, or over the call of median length.
+    """Draw the spans of some ranks' blocks in one launch, or in the call of median length.
 
     A row per block.
     """

@@ -30,7 +30,7 @@ def write_trace(
     by: By = By.BLOCK,
     progress: Callable[[float], None] | None = None,
 ) -> ExportSummary:
-    """Write a trace as kprof.export.write does, with findings as slices on lines of their ranks."""
+    """Write a trace like kprof.export.write, with findings as slices on lines of their ranks."""
     return export.write(
         trace,
         output,
@@ -52,7 +52,7 @@ def write_opening(
     by: By = By.BLOCK,
     progress: Callable[[float], None] | None = None,
 ) -> DeepLink:
-    """Write a whole trace; the link opens its first finding or its busiest call."""
+    """Write a whole trace, and return a link to its first finding or busiest call."""
     summary = write_trace(trace, output, found, torch_traces=torch_traces, by=by, progress=progress)
     return opening(trace, found, summary, by)
 
@@ -67,10 +67,10 @@ def write_around(
     by: By = By.BLOCK,
     progress: Callable[[float], None] | None = None,
 ) -> DeepLink:
-    """Write what shows one finding, and return the link that opens it.
+    """Write the part of a trace that shows one finding, and return the link to it.
 
-    Of a large trace that is the stretch in question with every slice, rather than everything with
-    merged ones. Raises SelectionError for a finding that no stretch shows.
+    For a large trace that is the time around the finding with every slice, instead of everything
+    with merged slices. Raises SelectionError if the finding has no time in the trace.
     """
     place = place_of(shown)
     if trace.num_events() > MAX_SLICES:
