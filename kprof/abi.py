@@ -52,9 +52,10 @@ arena in use lies. All zeros mean: record everything, here. Captured launches re
 that recording can be switched between replays without a new capture. So do launches while a filter
 is set, and launches that were given two numbers. Other launches read nothing.
 
-Draining. A recorder that empties its arena while kernels run has two arenas of one geometry, side
-by side, and uses them in turn: a launch gets the address of one, a captured launch finds it in its
-switches (`arena_kib`). A chunk knows its arena, so kernels need nothing else. Reserved for a ring:
+Draining. A recorder that empties its arena while kernels run has several arenas of one geometry,
+side by side, and uses them in turn: a launch gets the address of one. A captured launch gets that
+of a head in front of them, whose switches name one (`arena_kib`). A chunk knows its arena, so
+kernels need nothing else. Reserved for a ring:
 CHUNK_RING, set where the cursor of a chunk went round; `anchor_realtime_ticks` then tells old
 chunks from new ones.
 

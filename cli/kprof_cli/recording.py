@@ -61,6 +61,13 @@ HangOption = Annotated[
     ),
 ]
 
+DrainOption = Annotated[
+    bool,
+    typer.Option(
+        "--drain", help="Empty the arena while CMD runs: for runs that record more than it holds."
+    ),
+]
+
 _PANEL = "What is recorded"
 SkipOption = Annotated[
     int, typer.Option(help="Leave out the first calls of each kernel.", rich_help_panel=_PANEL)
@@ -103,6 +110,7 @@ def record(
     measure_overhead: OverheadOption = False,
     inductor: InductorOption = False,
     force: ForceOption = False,
+    drain: DrainOption = False,
     hang_after: HangOption = 0.0,
     skip: SkipOption = 0,
     calls: CallsOption = 0,
@@ -135,6 +143,7 @@ def record(
         measure_overhead=measure_overhead,
         startup_dir=_inductor_startup_dir() if inductor else None,
         hang_after_s=hang_after,
+        drain=drain,
         wanted=Wanted(skip, calls, every, times, **only),
     )
     recording = record_and_summarise(request)

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from kprof.capture.directory import event_schema, events_file_name, writing
-from kprof.capture.manifest import RankInfo
+from kprof.capture.manifest import Launch, RankInfo
+from kprof.errors import CaptureError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +58,15 @@ class PartWriter:
     def keep(self) -> None:
         """Keep the part that was saved last as it is."""
         self._num_parts += 1
+
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches of all parts that stay; raises CaptureError."""
+        paths = [self._directory / part_name(self._rank, idx) for idx in range(self._num_parts)]
+        infos = [_read_info(path) for path in paths]
+        for path, info in zip(paths, infos, strict=True):
+            if info is None:
+                raise CaptureError(f"{path} was written, but cannot be read any more")
+        return tuple(launch for info in infos if info for launch in info.launches)
 
     def finish(self, info: RankInfo) -> None:
         """Merge the parts into the rank's file.

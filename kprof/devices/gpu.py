@@ -7,6 +7,7 @@ launch returns when it has finished.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -180,3 +181,74 @@ class SideCopy:
                 self._stream.synchronize()
                 target[begin : begin + len(piece)] = staged.numpy()
         return target
+
+    def write(self, target: torch.Tensor, data: np.ndarray) -> None:
+        """Copy bytes into a uint8 tensor, which no running kernel uses."""
+        import torch
+
+        with torch.cuda.stream(self._stream):
+            for begin in range(0, len(target), _STAGING_BYTES):
+                piece = target[begin : begin + _STAGING_BYTES]
+                staged = self._staging[: len(piece)]
+                staged.numpy()[:] = data[begin : begin + len(piece)]
+                piece.copy_(staged, non_blocking=True)
+                self._stream.synchronize()
+
+    def clear(self, target: torch.Tensor) -> None:
+        """Zero a uint8 tensor, which no running kernel uses."""
+        import torch
+
+        with torch.cuda.stream(self._stream):
+            target.zero_()
+            self._stream.synchronize()
+
+
+class Streams:
+    """The streams of a GPU on which one thread launches; on "cpu" there is none."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._current = stream_reader(device)
+        self._seen: set[int] = set()
+
+    def note(self) -> None:
+        """The next launch goes to the current stream."""
+        if (stream := self._current()) is not None:
+            self._seen.add(stream)
+
+    def moment(self) -> Callable[[], bool]:
+        """A function that tells whether all that was launched so far on the noted streams ended.
+
+        It waits for nothing, and any thread may call it.
+        """
+        if self._device == "cpu":
+            return lambda: True
+        import torch
+
+        events: list[Any] = []
+        for number in self._seen:
+            event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record(torch.cuda.ExternalStream(number, device=self._device))  # type: ignore[no-untyped-call]
+            events.append(event)
+        return lambda: all(event.query() for event in events)
+
+
+# CUDA and HIP number it alike.
+_CAPTURE_MODE_RELAXED: Final = 2
+
+
+def ignore_captures() -> None:
+    """Let this thread call the runtime while another thread captures a graph.
+
+    Without it, a call that a capture forbids to all threads makes the capture fail.
+    """
+    import torch
+
+    name, call = (
+        ("libamdhip64.so", "hipThreadExchangeStreamCaptureMode")
+        if torch.version.hip
+        else ("libcuda.so.1", "cuThreadExchangeStreamCaptureMode")
+    )
+    mode = ctypes.c_int(_CAPTURE_MODE_RELAXED)
+    with contextlib.suppress(OSError, AttributeError):
+        getattr(ctypes.CDLL(name), call)(ctypes.byref(mode))

@@ -35,6 +35,15 @@ class Memory(Protocol):
         Call `prepare_to_peek` once before.
         """
 
+    def poke(self, begin: int, data: np.ndarray) -> None:
+        """Copy bytes in while kernels run that leave them alone; `prepare_to_peek` comes before."""
+
+    def wipe(self, begin: int, end: int) -> None:
+        """Zero bytes while kernels run that leave them alone; `prepare_to_peek` comes before."""
+
+    def part(self, begin: int, end: int) -> Memory:
+        """The bytes [begin, end) as memory of their own; call `prepare_to_peek` before."""
+
     def write(self, begin: int, data: np.ndarray) -> None:
         """Copy bytes in."""
 
@@ -48,13 +57,18 @@ class Memory(Protocol):
 class HostMemory:
     """Memory of this process, for the CPU target."""
 
-    def __init__(self, size_bytes: int) -> None:
+    def __init__(self, content: np.ndarray) -> None:
+        self._bytes = content
+        self.address = int(content.ctypes.data)
+        self.size_bytes = len(content)
+
+    @staticmethod
+    def of_size(size_bytes: int) -> HostMemory:
+        """Fresh memory, zeroed."""
         # np.zeros maps fresh pages: nothing is touched until a kernel writes there.
         whole = np.zeros(size_bytes + abi.CHUNK_BYTES, dtype=np.uint8)
         skip = -whole.ctypes.data % abi.CHUNK_BYTES
-        self._bytes = whole[skip : skip + size_bytes]
-        self.address = int(self._bytes.ctypes.data)
-        self.size_bytes = size_bytes
+        return HostMemory(whole[skip : skip + size_bytes])
 
     def wait(self) -> None:
         """Nothing to wait for: launches on the CPU target return when they have finished."""
@@ -69,6 +83,18 @@ class HostMemory:
     def peek(self, begin: int, end: int) -> np.ndarray:
         """A copy of the bytes."""
         return self._bytes[begin:end].copy()
+
+    def poke(self, begin: int, data: np.ndarray) -> None:
+        """Copy bytes in."""
+        self.write(begin, data)
+
+    def wipe(self, begin: int, end: int) -> None:
+        """Zero bytes."""
+        self.clear(begin, end)
+
+    def part(self, begin: int, end: int) -> HostMemory:
+        """Some of the bytes."""
+        return HostMemory(self._bytes[begin:end])
 
     def write(self, begin: int, data: np.ndarray) -> None:
         """Copy bytes in."""
@@ -86,14 +112,20 @@ class HostMemory:
 class TorchMemory:
     """Memory of a GPU (CUDA or ROCm), through torch's allocator."""
 
-    def __init__(self, size_bytes: int, device: str) -> None:
+    def __init__(self, content: torch.Tensor, side: gpu.SideCopy | None = None) -> None:
+        self._bytes = content
+        self._side = side
+        self.address = int(content.data_ptr())
+        self.size_bytes = len(content)
+
+    @staticmethod
+    def of_size(size_bytes: int, device: str) -> TorchMemory:
+        """Fresh memory, zeroed."""
         import torch
 
         whole = torch.zeros(size_bytes + abi.CHUNK_BYTES, dtype=torch.uint8, device=device)
         skip = -whole.data_ptr() % abi.CHUNK_BYTES
-        self._bytes: torch.Tensor = whole[skip : skip + size_bytes]
-        self.address = int(self._bytes.data_ptr())
-        self.size_bytes = size_bytes
+        return TorchMemory(whole[skip : skip + size_bytes])
 
     def wait(self) -> None:
         """Return when everything on the device has finished."""
@@ -111,7 +143,22 @@ class TorchMemory:
 
     def peek(self, begin: int, end: int) -> np.ndarray:
         """A copy on the host, on a stream of its own: it waits for no kernel."""
+        assert self._side is not None
         return self._side.copy(self._bytes[begin:end])
+
+    def poke(self, begin: int, data: np.ndarray) -> None:
+        """Copy bytes to the device, on a stream of its own."""
+        assert self._side is not None
+        self._side.write(self._bytes[begin : begin + len(data)], data)
+
+    def wipe(self, begin: int, end: int) -> None:
+        """Zero bytes on the device, on a stream of its own."""
+        assert self._side is not None
+        self._side.clear(self._bytes[begin:end])
+
+    def part(self, begin: int, end: int) -> TorchMemory:
+        """Some of the bytes."""
+        return TorchMemory(self._bytes[begin:end], self._side)
 
     def write(self, begin: int, data: np.ndarray) -> None:
         """Copy bytes to the device."""
@@ -138,7 +185,9 @@ def allocate(size_bytes: int, device: str) -> Memory:
     Raises ArenaError if there is too little.
     """
     try:
-        return HostMemory(size_bytes) if device == "cpu" else TorchMemory(size_bytes, device)
+        if device == "cpu":
+            return HostMemory.of_size(size_bytes)
+        return TorchMemory.of_size(size_bytes, device)
     except (MemoryError, RuntimeError) as error:
         # torch.OutOfMemoryError is a RuntimeError; torch's other errors here speak for themselves.
         if isinstance(error, RuntimeError) and "out of memory" not in str(error).lower():

@@ -12,14 +12,16 @@ from typing import Final
 import numpy as np
 
 from kprof import abi
-from kprof.devices.memory import allocate
+from kprof.devices.memory import Memory, allocate
 from kprof.recording.arena_state import ArenaState, Handed, byte_range, read_arena, read_control
 from kprof.recording.launch_buffer import NO_CHUNK, LaunchBuffer
 from kprof.recording.wanted import EVERYTHING, Wanted
 
 assert abi.CONTROL.fields is not None
 _LIMIT_OFFSET: Final = abi.CONTROL.fields["chunks_per_cursor"][1]
-_IS_OFF_OFFSET: Final = abi.SWITCHES_OFFSET
+assert abi.SWITCHES.fields is not None
+_IS_OFF_OFFSET: Final = abi.SWITCHES_OFFSET + abi.SWITCHES.fields["is_off"][1]
+_ARENA_KIB_OFFSET: Final = abi.SWITCHES_OFFSET + abi.SWITCHES.fields["arena_kib"][1]
 # Takes half the time of LaunchBuffer(...), which has keywords and defaults.
 _new_tuple: Final = tuple.__new__
 
@@ -39,16 +41,30 @@ class Arena:
     `limits` is what a launch may claim: the chunks of each cursor, and the number of cursors.
     """
 
-    def __init__(self, size_bytes: int, device: str = "cpu", wanted: Wanted = EVERYTHING) -> None:
+    def __init__(
+        self,
+        size_bytes: int,
+        device: str = "cpu",
+        wanted: Wanted = EVERYTHING,
+        memory: Memory | None = None,
+    ) -> None:
         self.geometry = abi.ArenaGeometry.for_bytes(size_bytes)
-        self._memory = allocate(self.geometry.size_bytes, device)
+        self._memory = memory or allocate(self.geometry.size_bytes, device)
         self.address: int = self._memory.address
         self.limits: tuple[int, int] = self.geometry.chunks_per_cursor, self.geometry.num_cursors
+        self._siblings: tuple[Arena, ...] = (self,)
         self._switches = _switches(wanted)
+        # Graphs may claim with it at any time.
+        self._least_captured_limit = abi.NO_CHUNK
         self._first_reserved: int = self.geometry.num_chunks
         self._num_reserved_wanted = 0
-        self._has_claiming_launches = False
-        self._empty()
+        self._begin_account()
+        self._memory.write(0, self._initial_head())
+
+    def share_limits(self, siblings: tuple[Arena, ...]) -> None:
+        """Raise limits only together with these arenas: a launch may be moved from one to another
+        with its limits."""
+        self._siblings = siblings
 
     def launch_buffer(self, number: int, num_blocks: int, tracks_per_block: int) -> LaunchBuffer:
         """The buffer for launch `number`.
@@ -87,8 +103,11 @@ class Arena:
         Stores nothing on the device: if a graph captured the launch, every replay would store it
         again.
         """
-        self._open_to_claims()
+        for arena in self._siblings:
+            arena._open_to_claims()
         limit, num_cursors = self.limits
+        for arena in self._siblings:
+            arena._least_captured_limit = min(arena._least_captured_limit, limit)
         return LaunchBuffer(
             self.address,
             number,
@@ -101,6 +120,13 @@ class Arena:
         """Switch recording off or on for later launches on the current stream."""
         self._memory.store_u32(_IS_OFF_OFFSET, int(is_off))
         self._switches["is_off"] = is_off
+
+    def send_on(self, arena: Arena) -> None:
+        """Make later launches on the current stream that look at this arena's switches use another
+        one, which lies behind it."""
+        distance_kib = (arena.address - self.address) // 1024
+        self._memory.store_u32(_ARENA_KIB_OFFSET, distance_kib)
+        self._switches["arena_kib"] = distance_kib
 
     def _reserve(self, num_chunks: int) -> int:
         """The first of `num_chunks` chunks for one launch.
@@ -123,43 +149,68 @@ class Arena:
 
     def state(self) -> ArenaState:
         """What is in use, read from the head of the arena alone."""
-        return read_control(self._memory.read(0, abi.CHUNKS_OFFSET), self._handed())
+        return read_control(self._memory.read(0, abi.CHUNKS_OFFSET), self.handed())
 
-    def read(self) -> tuple[ArenaState, np.ndarray]:
-        """What is in use, and the bytes of all chunks in its `ranges`."""
-        return read_arena(self._memory.read, self._handed())
+    def read(self, handed: Handed | None = None) -> tuple[ArenaState, np.ndarray]:
+        """What is in use, and the bytes of all chunks in its `ranges`.
 
-    def prepare_snapshots(self) -> None:
-        """Allocate what `snapshot` needs, because allocating may wait for running kernels."""
-        self._memory.prepare_to_peek()
+        `handed` is what the host had handed out when the arena was last used, by default by now.
+        """
+        return read_arena(self._memory.read, handed or self.handed())
 
-    def snapshot(self) -> tuple[ArenaState, np.ndarray]:
+    def snapshot(self, handed: Handed | None = None) -> tuple[ArenaState, np.ndarray]:
         """Like `read`, but does not wait for running kernels, which may never end."""
-        return read_arena(self._memory.peek, self._handed())
+        return read_arena(self._memory.peek, handed or self.handed())
+
+    def snapshot_of_state(self, handed: Handed | None = None) -> ArenaState:
+        """The head alone, without waiting for running kernels."""
+        return read_control(self._memory.peek(0, abi.CHUNKS_OFFSET), handed or self.handed())
 
     def reset(self, state: ArenaState) -> None:
-        """Empty the arena: zero what was used and reset the cursors.
+        """Empty the arena: zero what was used and reset the cursors."""
+        for used in state.ranges():
+            self._memory.clear(*byte_range(used))
+        for begin, data in self._head_without_switches():
+            self._memory.write(begin, data)
+        self.begin_anew(state)
+
+    def wipe(self, state: ArenaState) -> None:
+        """The same for another thread while kernels use other arenas; `begin_anew` must follow
+        before launches get this one."""
+        for used in state.ranges():
+            self._memory.wipe(*byte_range(used))
+        for begin, data in self._head_without_switches():
+            self._memory.poke(begin, data)
+
+    def begin_anew(self, state: ArenaState) -> None:
+        """Begin the account of an arena that was emptied; `state` is what it held.
 
         Keeps the limit, because a graph launches again with the limits that it was captured with.
         If events were dropped, chunks that nobody wanted to reserve can be claimed from now on.
         """
-        for used in state.ranges():
-            self._memory.clear(*byte_range(used))
-        self._empty()
+        self._begin_account()
         if any(state.dropped_of_region):
             self._first_reserved -= min(state.handed.num_reserved_wanted, self.geometry.num_chunks)
             self._raise_limit()
             self._store_limit()
             self._first_reserved = self.geometry.num_chunks
-            self._least_limit = self.limits[0]
+            self._least_limit = min(self.limits[0], self._least_captured_limit)
 
-    def _empty(self) -> None:
+    def _begin_account(self) -> None:
         self._first_reserved = self.geometry.num_chunks
         self._num_reserved_wanted = 0
         self._has_claiming_launches = False
-        self._least_limit = self.limits[0]
+        self._least_limit = min(self.limits[0], self._least_captured_limit)
+
+    def _initial_head(self) -> np.ndarray:
         self._stored_limit = self.limits[0]
-        self._memory.write(0, abi.initial_control(self.geometry, self.limits[0], self._switches))
+        return abi.initial_control(self.geometry, self.limits[0], self._switches)
+
+    def _head_without_switches(self) -> list[tuple[int, np.ndarray]]:
+        """A store to the switches may be under way, and launches may look at them."""
+        head = self._initial_head()
+        end = abi.SWITCHES_OFFSET + abi.SWITCHES.itemsize
+        return [(0, head[: abi.SWITCHES_OFFSET]), (end, head[end:])]
 
     def _raise_limit(self) -> None:
         """Let cursors hand out everything that is not reserved.
@@ -167,8 +218,10 @@ class Arena:
         Earlier launches keep their limits.
         """
         limit, num_cursors = self.limits
-        if (highest := self._first_reserved // num_cursors) > limit:
-            self.limits = highest, num_cursors
+        first_reserved = min(arena._first_reserved for arena in self._siblings)
+        if (highest := first_reserved // num_cursors) > limit:
+            for arena in self._siblings:
+                arena.limits = highest, num_cursors
 
     def _open_to_claims(self) -> None:
         """Let launches without reservations claim everything that is not reserved."""
@@ -182,7 +235,8 @@ class Arena:
             self._memory.store_u32(_LIMIT_OFFSET, self.limits[0])
             self._stored_limit = self.limits[0]
 
-    def _handed(self) -> Handed:
+    def handed(self) -> Handed:
+        """What launches were handed out since the arena was empty."""
         return replace(
             Handed.of_new(self.geometry),
             least_limit=self._least_limit,

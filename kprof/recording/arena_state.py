@@ -151,8 +151,9 @@ def _is_as_written(head: Bytes, handed: Handed) -> bool:
     for copy in (read, written):
         control = copy[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]
         control["full_limit"] = max(int(control["full_limit"]) - handed.limit, 0)
-        # The host's own store of this word may still be under way.
+        # The host's own stores of these words may still be under way.
         control["switches"]["is_off"] = max(int(control["switches"]["is_off"]) - 1, 0)
+        control["switches"]["arena_kib"] = 0
         control["cursors"]["next_chunk"][:num_cursors] = 0
         control["cursors"]["num_tracks_without_chunk"][:num_cursors] = 0
         copy[abi.SINKS_OFFSET :].view(abi.SINK)["num_dropped_of_region"] = 0

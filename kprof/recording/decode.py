@@ -99,27 +99,31 @@ class Decoder:
         clock: ClockInfo,
         region_ids: RegionIds,
         nominal_cycles_per_second: float = 1e9,
+        num_arenas: int = 1,
     ) -> None:
         self.rank = rank
         self.region_ids = region_ids
-        self.tally = Tally(region_ids)
+        self.tally = Tally(region_ids, num_arenas)
         self.replays = Replays()
         self.cycle_clock: CycleClock | None = None
         self._clock = clock
         self._nominal_cycles_per_second = nominal_cycles_per_second
 
-    def decode(self, state: ArenaState, data: Bytes) -> Iterator[pa.Table]:
-        """Event tables of `data`, the chunks of `state.ranges()`.
+    def decode(
+        self, state: ArenaState, data: Bytes, end_launch: int | None = None
+    ) -> Iterator[pa.Table]:
+        """Event tables of `data`, the chunks of `state.ranges()`; launches from `end_launch` on
+        have none there.
 
         Raises ArenaError if there are fewer.
         """
-        chunks = self._inspected(state, data)
+        chunks = self._inspected(state, data, end_launch)
         self._split_replays(state, chunks)
         cycle_map, chunks = self._fit_cycles(chunks)
         for begin in range(0, len(chunks), _CHUNKS_PER_BLOCK):
             yield self._decode_block(chunks.rows(begin, begin + _CHUNKS_PER_BLOCK), cycle_map)
 
-    def _inspected(self, state: ArenaState, data: Bytes) -> _Chunks:
+    def _inspected(self, state: ArenaState, data: Bytes, end_launch: int | None) -> _Chunks:
         """The whole chunks. The others are counted."""
         num_chunks = sum(end - begin for begin, end in state.ranges())
         if len(data) != num_chunks * abi.CHUNK_BYTES:
@@ -138,7 +142,7 @@ class Decoder:
             found.must_be_full,
             found.may_have_gaps,
         )
-        self.tally.add_chunks(state, chunks.headers, self.replays.captured)
+        self.tally.add_chunks(state, chunks.headers, self.replays.captured, end_launch)
         self.tally.add(EventCounts(torn_chunks=found.num_torn, stray_chunks=found.num_stray))
         return chunks
 
@@ -149,7 +153,7 @@ class Decoder:
             chunks.which,
             chunks.headers,
             has_lost=state.num_tracks_without_chunk > 0,
-            table_of_launch=self.region_ids.table_of_launch,
+            region_ids=self.region_ids,
         )
         self.tally.add(EventCounts(unsplit_launches=self.replays.num_unsplit))
 

@@ -5,7 +5,6 @@ Every kernel launch adds a row, so this is cheap.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kprof.recording.region_ids import RegionIds
@@ -31,14 +30,18 @@ _new_tuple: Final = tuple.__new__
 
 
 class LaunchLog:
-    """Launches in order. `num_kept` of them are in parts that are final.
+    """Launches in order, until they are in a part that is final.
 
-    Raises RegionError for bad regions.
+    `num_added` counts all that were added, `num_kept` those of parts, every replay of a captured
+    one included. Raises RegionError for bad regions.
     """
 
     def __init__(self, regions: RegionsLike, wanted: Wanted = EVERYTHING) -> None:
         self.region_ids = RegionIds()
+        self.num_added = 0
         self.num_kept = 0
+        # So many of those that were added are in parts.
+        self._num_done = 0
         self._default_regions = RegionTable.of(regions)
         # The regions that the last launch passed and their table: the next launch mostly passes the
         # same.
@@ -49,9 +52,6 @@ class LaunchLog:
         self._rows: list[LaunchRow] = []
         self._num_of_kernel: dict[str, int] = {}
         self._wanted = wanted
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
     def is_wanted(self, kernel: str) -> bool:
         """Whether to record the next launch of this kernel. Counts it if not."""
@@ -67,16 +67,16 @@ class LaunchLog:
         self, kernel: str, regions: RegionsLike, num_blocks: int, threads_per_block: int
     ) -> LaunchRow:
         """Add a launch; it takes the next number."""
-        number = len(self.region_ids.table_of_launch)
         ordinal = self._num_of_kernel.get(kernel, 0)
         self._num_of_kernel[kernel] = ordinal + 1
         latest, table_idx = self._latest
         if regions is not latest:
             table_idx = self._table_idx(regions)
-        self.region_ids.table_of_launch[number] = table_idx
+        number = self.region_ids.add_launch(table_idx)
         fields = number, kernel, ordinal, num_blocks, threads_per_block, -1, 0, 0
         row = _new_tuple(LaunchRow, fields)
         self._rows.append(row)
+        self.num_added += 1
         return row
 
     def _table_idx(self, regions: RegionsLike) -> int:
@@ -87,11 +87,12 @@ class LaunchLog:
             self._latest = regions, table_idx
         return table_idx
 
-    def rows(self, begin: int = 0, end: int | None = None) -> list[LaunchRow]:
-        """Launches begin .. end - 1, by default all."""
-        return self._rows[begin:end]
+    def waiting(self, end: int | None = None) -> list[LaunchRow]:
+        """Launches that are in no part yet: all, or those among the first `end` that were added."""
+        return self._rows[: None if end is None else end - self._num_done]
 
-    def keep(self, end: int, rows: Sequence[LaunchRow]) -> None:
-        """Note that a part holds the launches up to `end`, as `rows`, which list every replay."""
-        self._rows[self.num_kept : end] = rows
-        self.num_kept += len(rows)
+    def keep(self, end: int, num_rows: int) -> None:
+        """A part holds the first `end` launches now, as `num_rows` rows."""
+        del self._rows[: end - self._num_done]
+        self._num_done = end
+        self.num_kept += num_rows

@@ -39,6 +39,8 @@ RECORD_DIR_VARIABLE: Final = "KPROF_RECORD_DIR"
 # write the times of their launches.
 TIMINGS_DIR_VARIABLE: Final = "KPROF_TIMINGS_DIR"
 ARENA_BYTES_VARIABLE: Final = "KPROF_ARENA_BYTES"
+# Set where the arena is emptied while the workload runs.
+DRAIN_VARIABLE: Final = "KPROF_DRAIN"
 # The part of the run to record: Wanted.to_text().
 WANTED_VARIABLE: Final = "KPROF_WANTED"
 # Refusals of the machine. Wrong arguments (regions, rank) are the workload's mistakes, and are
@@ -169,6 +171,7 @@ def _open(
             timer=timer,
             wanted=Wanted.from_text(os.environ.get(WANTED_VARIABLE, "{}")),
             schedule=schedule,
+            drain=bool(os.environ.get(DRAIN_VARIABLE)),
         )
     except _REFUSALS as error:
         from kprof.capture.claims import leave_message

@@ -30,7 +30,6 @@ from typing import Final
 
 import msgspec
 
-from kprof.abi import ArenaGeometry
 from kprof.capture import directory as capture
 from kprof.capture.claims import Begun, prepare_messages, ranks_in_use, write_begun
 from kprof.capture.directory import Capture
@@ -41,6 +40,7 @@ from kprof.recording.hangs import HANG_AFTER_VARIABLE
 from kprof.recording.lifetime import open_recorders
 from kprof.recording.process import (
     ARENA_BYTES_VARIABLE,
+    DRAIN_VARIABLE,
     RECORD_DIR_VARIABLE,
     WANTED_VARIABLE,
 )
@@ -48,6 +48,7 @@ from kprof.recording.recorder import DEFAULT_ARENA_BYTES
 from kprof.recording.recover import locked, now_utc, refuse_open_ranks
 from kprof.recording.runs import Measured, Outcome, describe_exit, run_four_times, run_once
 from kprof.recording.stopping import Say, processes_of
+from kprof.recording.turns import NUM_DRAINED, geometry_of
 from kprof.recording.wanted import EVERYTHING, Wanted
 
 # The payload field `peer` of our kernels has 8 bits, and its largest value means "did not fit".
@@ -71,6 +72,7 @@ class RecordRequest:
     startup_dir: Path | None = None
     wanted: Wanted = EVERYTHING
     hang_after_s: float = 0.0
+    drain: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def record(
     starts) and CaptureError (the disk refuses). A workload that fails after recording is not an
     error here: see `Recording.exit_code`.
     """
-    ArenaGeometry.for_bytes(request.arena_bytes)
+    geometry_of(request.arena_bytes, NUM_DRAINED if request.drain else 1)
     arguments = launch_arguments(request.command, request.num_procs)
     with _unfinished_directory(request) as (directory, begun):
         on_start()
@@ -241,6 +243,7 @@ def _environment(request: RecordRequest, directory: Path) -> dict[str, str]:
         ARENA_BYTES_VARIABLE: str(request.arena_bytes),
         WANTED_VARIABLE: request.wanted.to_text(),
         HANG_AFTER_VARIABLE: str(request.hang_after_s),
+        DRAIN_VARIABLE: "1" if request.drain else "",
     }
     if request.startup_dir is not None:
         others = environment.get("PYTHONPATH")

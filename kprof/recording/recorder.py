@@ -14,10 +14,8 @@ whose buffers are null, and the workload runs at full speed.
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import socket
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -35,22 +33,22 @@ if TYPE_CHECKING:
     from kprof.clocks.alignment import Calibration
     from kprof.groups import Group
     from kprof.recording.decode import Decoder
+    from kprof.recording.drainer import Drainer
     from kprof.recording.launch_log import LaunchRow
     from kprof.recording.overhead import LaunchTimer
     from kprof.regions import RegionsLike
 
 DEFAULT_ARENA_BYTES: Final = 64 << 20
 
-# What readers are told of a rank whose process ended after a flush, without closing its recorder.
-_NEVER_CLOSED: Final = "it ended without closing its recorder"
-_SAVED: Final = "it was saved while it did not answer, so its last launch may lack events"
-
 
 class Recorder:
     """Records one rank into an unfinished capture directory, which `kprof record` (or `session`)
     turns into a capture.
 
-    `device` is "cpu" or a torch device ("cuda", "cuda:3"). Raises RankTakenError when this rank has
+    `device` is "cpu" or a torch device ("cuda", "cuda:3"). With `drain` the arena is emptied while
+    the workload runs, half of it at a time. Then every kernel is launched before the next call of
+    `launch` or `step`, on the stream that is current during these calls; where launches are
+    captured in graphs, only `step` lets the halves change. Raises RankTakenError when this rank has
     a recorder already, in this process or another, ArenaError when there is no memory for the arena
     or it holds no chunk, TargetError when there is no such device, CaptureError when the directory
     cannot be written.
@@ -73,6 +71,7 @@ class Recorder:
         timer: LaunchTimer | None = None,
         wanted: Wanted = EVERYTHING,
         schedule: Schedule | None = None,
+        drain: bool = False,
     ) -> None:
         from kprof.capture.claims import Claim
         from kprof.recording.launch_log import LaunchLog
@@ -91,43 +90,58 @@ class Recorder:
         self._launches = LaunchLog(regions, wanted)
         self._notes: list[str] = []
         self._num_torch_traces = 0
-        self._lock = threading.Lock()
+        self._drainer: Drainer | None = None
         self._is_closed = False
         self._is_off = False
+        self._has_failed = False
         self._is_paused = False
         self._claim = Claim(directory, rank)
         try:
-            self._open(device, arena_bytes)
+            self._open(device, arena_bytes, drain)
             self._set_paused(not self._is_active())
             self._announce()
+            if drain:
+                self._start_draining(device)
         except BaseException:
             lifetime.discard(directory, rank)
             self._claim.release()
             raise
 
-    def _open(self, device: str, arena_bytes: int) -> None:
-        """Measure the device and allocate the arena."""
-        from kprof.capture.parts import PartWriter
+    def _open(self, device: str, arena_bytes: int, drain: bool) -> None:
+        """Measure the device and allocate the arenas."""
         from kprof.clocks.calibration import measure_clock
         from kprof.devices.ceilings import kept_ceilings
         from kprof.devices.gpu import capture_reader
         from kprof.devices.targets import describe_device
-        from kprof.recording.arena import Arena
         from kprof.recording.decode import Decoder
+        from kprof.recording.keeping import Keeper
         from kprof.recording.probe_cost import measure_probe_cost
+        from kprof.recording.turns import NUM_DRAINED, Turns
 
+        num_arenas = NUM_DRAINED if drain else 1
         self._device = describe_device(device)
         self._ceilings = kept_ceilings(device)
         self._is_capturing = capture_reader(device)
         self._clock = measure_clock(device)
         self._clocks = ClockKeeper(self._directory, self.rank, device, self._clock)
-        self._arena = Arena(arena_bytes, device, self._wanted)
-        self._arena.prepare_snapshots()
+        self._turns = Turns(arena_bytes, device, self._wanted, num_arenas)
         self._probe = measure_probe_cost(device, self._clock)
         self._decoder = Decoder(
-            self.rank, self._clock, self._launches.region_ids, self._probe.cycles_per_second
+            self.rank,
+            self._clock,
+            self._launches.region_ids,
+            self._probe.cycles_per_second,
+            num_arenas,
         )
-        self._parts = PartWriter(self._directory, self.rank)
+        self._keeper = Keeper(
+            self._directory, self.rank, self._turns, self._decoder, self._launches, self._info
+        )
+
+    def _start_draining(self, device: str) -> None:
+        from kprof.recording.drainer import Drainer
+
+        self._drainer = Drainer(self._keeper, device, self._stop_for)
+        self._drainer.start()
 
     def _announce(self) -> None:
         """Let others know of this recorder: from here on the process may be told to stop."""
@@ -173,6 +187,8 @@ class Recorder:
             return self._launch_closed(kernel)
         self._claim.progress[1] += 1
         is_captured = is_replayed or self._is_capturing()
+        if self._drainer is not None and not is_captured:
+            self._take_turns(self._drainer, may_move_graphs=False)
         if not is_captured and (self._is_paused or not self._launches.is_wanted(kernel)):
             return NULL_BUFFER
         self._clocks.note_launch()
@@ -183,9 +199,18 @@ class Recorder:
             self._timer.mark(kernel)
         if is_captured:
             self._decoder.replays.add(row)
-        if is_captured or self._wanted.has_filter:
-            return self._arena.switched_buffer(number)
-        return self._arena.launch_buffer(number, num_blocks, tracks_per_block)
+            return self._turns.captured_buffer(number)
+        if self._wanted.has_filter:
+            return self._turns.active.switched_buffer(number)
+        return self._turns.active.launch_buffer(number, num_blocks, tracks_per_block)
+
+    def _take_turns(self, drainer: Drainer, *, may_move_graphs: bool) -> None:
+        """Between two launches: let the next ones use another arena, if that is due."""
+        self._turns.note_stream()
+        if not drainer.is_due or (self._decoder.replays.captured and not may_move_graphs):
+            return
+        if self._turns.switch(self._launches.num_added, self._launches.region_ids.num_launches):
+            drainer.note_switch()
 
     def _launch_closed(self, kernel: str) -> LaunchBuffer:
         """A null buffer if kprof closed the recorder: in a forked child, or at exit."""
@@ -211,9 +236,16 @@ class Recorder:
         self._set_paused(False)
 
     def step(self) -> None:
-        """A step of the workload has ended: the schedule says whether the next one is recorded."""
+        """A step of the workload has ended: the schedule says whether the next one is recorded.
+
+        Where the arena is drained, graphs write to the other half of it from here on: call this on
+        the stream on which they are replayed, or on one that waits for their replays and that they
+        wait for.
+        """
         if self._is_closed:
             return
+        if self._drainer is not None and not self._is_capturing():
+            self._take_turns(self._drainer, may_move_graphs=True)
         self._num_steps += 1
         self._claim.progress[1] += 1
         self._set_paused(not self._is_active())
@@ -229,7 +261,7 @@ class Recorder:
             raise RecorderError(
                 f"rank {self.rank}: a graph is being captured; pause and resume between its replays"
             )
-        self._arena.set_off(is_paused)
+        self._turns.set_off(is_paused)
         self._is_paused = is_paused
 
     def align(self, group: Group) -> None:
@@ -283,52 +315,23 @@ class Recorder:
         """
         if self._is_closed:
             return
-        self._arena.wait()
+        self._turns.wait()
         with self._unless_the_disk_refuses():
-            self._keep_part()
-
-    def _keep_part(self) -> None:
-        """Write the arena's events as a part of this rank's file, and empty the arena."""
-        # Interrupted half way, the events would be in the file and in the arena.
-        with self._lock, deferring_signals():
-            state, chunks = self._arena.read()
-            num_launches = len(self._launches)
-            rows: list[LaunchRow] = []
-
-            def info() -> RankInfo:
-                since = self._launches.rows(self._launches.num_kept, num_launches)
-                rows.extend(self._decoder.replays.merged(since))
-                return self._info(self._decoder, rows, _NEVER_CLOSED)
-
-            self._parts.save(self._decoder.decode(state, chunks), info)
-            self._parts.keep()
-            self._launches.keep(num_launches, rows)
-            self._arena.reset(state)
+            self._keeper.keep_all()
 
     def save(self) -> None:
         """Write what the arena holds now, whatever runs on the device, and leave it as it is; for
         any thread.
 
-        The next save or flush writes the same part again. Does nothing while another thread writes.
+        The next save or flush writes the same part again. Does nothing while another thread writes
+        for long.
         """
-        if self._is_closed or not self._lock.acquire(blocking=False):
+        if self._is_closed:
             return
         try:
-            if not self._is_closed:
-                self._save_part()
+            self._keeper.save()
         except Exception as error:
             lifetime.complain(f"rank {self.rank}: cannot save what it recorded: {error}")
-        finally:
-            self._lock.release()
-
-    def _save_part(self) -> None:
-        state, chunks = self._arena.snapshot()
-        rows = self._launches.rows(self._launches.num_kept)
-        decoder = _copy_while_used(self._decoder)
-        self._parts.save(
-            decoder.decode(state, chunks),
-            lambda: self._info(decoder, decoder.replays.merged(rows), _SAVED),
-        )
 
     def close(self) -> None:
         """Flush, finish the rank's files and let go of the arena. Called at exit.
@@ -338,17 +341,22 @@ class Recorder:
         if self._is_closed:
             return
         saver.note_closing()
-        self._arena.wait()
+        self._turns.wait()
         with deferring_signals():
             if self._is_closed:
                 return
             self._is_closed = True
+            if self._drainer is not None:
+                self._drainer.close()
+            if self._has_failed:
+                return
             try:
                 with self._unless_the_disk_refuses():
-                    self._keep_part()
+                    self._keeper.keep_all()
                     self._finish()
             finally:
                 self._let_go()
+                self._turns.outlive_graphs()
         self._write_timings()
 
     def _write_timings(self) -> None:
@@ -378,13 +386,16 @@ class Recorder:
 
     def _finish(self) -> None:
         """Write everything but the events."""
+        import msgspec
+
         from kprof.capture.directory import write_rank_info
         from kprof.capture.rank_summary import write_summary
 
         self._clocks.write()
         self._note_what_was_left_out()
-        info = self._info(self._decoder, self._launches.rows())
-        self._parts.finish(info)
+        info = self._info(self._decoder, ())
+        info = msgspec.structs.replace(info, launches=self._keeper.launches())
+        self._keeper.finish(info)
         write_rank_info(self._directory, info)
         # Readers make a summary that is missing: not worth failing for.
         with contextlib.suppress(CaptureError):
@@ -414,17 +425,22 @@ class Recorder:
         try:
             yield
         except CaptureError as error:
-            self._is_off = True
-            self.is_recording = False
-            self._give_up(error)
-            self._let_go()
+            self._stop_for(error)
+
+    def _stop_for(self, error: Exception) -> None:
+        """Be off from here on."""
+        self._has_failed = True
+        self._is_off = True
+        self.is_recording = False
+        self._give_up(error)
+        self._let_go()
 
     def _give_up(self, error: Exception) -> None:
         """Say on stderr, and to whoever finishes the capture, what is lost."""
         from kprof.capture.claims import leave_message
         from kprof.capture.losses import count_launches
 
-        num_lost = len(self._launches) - self._launches.num_kept
+        num_lost = len(self._launches.waiting())
         launches = count_launches(num_lost)
         lost = f"the events of {launches} are lost" if num_lost else "no events are lost"
         text = f"rank {self.rank}: {error}; {lost}"
@@ -457,11 +473,3 @@ class Recorder:
             losses=decoder.tally.losses(),
             cut_short=cut_short,
         )
-
-
-def _copy_while_used(decoder: Decoder) -> Decoder:
-    """A copy, although another thread may add launches and regions meanwhile."""
-    while True:
-        # "dictionary changed size during iteration"
-        with contextlib.suppress(RuntimeError):
-            return copy.deepcopy(decoder)

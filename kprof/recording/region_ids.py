@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -10,11 +11,14 @@ import numpy as np
 
 from kprof.regions import MergedTables, Region, RegionTable, merge_tables
 
+# One thread launches and another may decode: both add launches and tables.
+_adding: Final = threading.Lock()
+
 
 @dataclass
 class RegionIds:
     """Maps (region table of the launch, id in the record) to one id space that only ever grows at
-    its end.
+    its end. `num_launches` numbers are taken.
 
     Unknown ids become tables of their own, added like any other: events that were written keep
     their ids whatever comes later. Damaged memory may hold any number of them, so that from the
@@ -22,6 +26,7 @@ class RegionIds:
     """
 
     table_of_launch: dict[int, int] = field(default_factory=dict)
+    num_launches: int = 0
     _tables: list[RegionTable] = field(default_factory=list)
     # By table and id in the record: the name of the region that stands for it.
     _unknown: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -34,9 +39,24 @@ class RegionIds:
         Raises RegionError when it contradicts another.
         """
         if table not in self._tables:
-            self._united = merge_tables([*self._tables, table])
-            self._tables.append(table)
+            with _adding:
+                self._united = merge_tables([*self._tables, table])
+                self._tables.append(table)
         return self._tables.index(table)
+
+    def add_launch(self, table_idx: int) -> int:
+        """The number of one more launch, whose regions are those of the table."""
+        with _adding:
+            number = self.num_launches
+            self.num_launches = number + 1
+        self.table_of_launch[number] = table_idx
+        return number
+
+    def forget(self, end: int, captured: Collection[int]) -> None:
+        """No event will come of launches before number `end`, except those that were captured."""
+        for number in list(self.table_of_launch):
+            if number < end and number not in captured:
+                del self.table_of_launch[number]
 
     def merged(self) -> RegionTable:
         """All regions, the unknown ones included."""

@@ -22,6 +22,7 @@ import numpy as np
 
 from kprof import abi
 from kprof.recording.launch_log import LaunchRow
+from kprof.recording.region_ids import RegionIds
 
 _HEADER_WORDS: Final = abi.CHUNK_HEADER_BYTES // 8
 _CHUNKS_AT_ONCE: Final = 2048
@@ -52,7 +53,7 @@ class Replays:
     num_unsplit: int = 0
     _captured: dict[int, _Captured] = field(default_factory=dict)
     _latest: list[LaunchRow] = field(default_factory=list)
-    # When each launch of the last split opened its first track.
+    # When each launch opened its first track, by the splits since `merged`.
     _begin_ticks: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -71,15 +72,14 @@ class Replays:
         headers: np.ndarray,
         *,
         has_lost: bool,
-        table_of_launch: dict[int, int],
+        region_ids: RegionIds,
     ) -> None:
-        """Give the chunks of every replay its own launch number, in `headers` and
-        `table_of_launch`.
+        """Give the chunks of every replay its own launch number, in `headers` and `region_ids`.
 
         Whole chunks: rows `which` of `words`, a header for each. `has_lost` says whether tracks
         found no chunk.
         """
-        self.num_unsplit, self._latest, self._begin_ticks = 0, [], {}
+        self.num_unsplit = 0
         if not self._captured:
             return
         rows = np.flatnonzero(np.isin(headers["launch"], np.array(self.captured)))
@@ -91,15 +91,15 @@ class Replays:
             if replay_of_chunk is None:
                 self._keep_whole(captured)
             else:
-                numbers = self._number(captured, int(replay_of_chunk.max()) + 1, table_of_launch)
+                numbers = self._number(captured, int(replay_of_chunk.max()) + 1, region_ids)
                 headers["launch"][of_launch] = np.array(numbers, dtype=np.uint32)[replay_of_chunk]
         for each in self._captured.values() if has_lost else ():
             each.num_replays, each.stretch = 0, each.stretch + 1
         self._note_begins(headers)
 
     def merged(self, launches: list[LaunchRow]) -> list[LaunchRow]:
-        """`launches` since the last flush with the replays of the last split among them, in the
-        order of time.
+        """`launches` with the replays that were split since the last call among them, in the order
+        of time.
 
         Captured launches are listed when they are replayed. A launch without events stays behind
         the one before it.
@@ -113,6 +113,7 @@ class Replays:
             latest = self._begin_ticks.get(each.launch, latest)
             begins.append(latest)
         order = sorted(range(len(known)), key=begins.__getitem__)
+        self._latest, self._begin_ticks = [], {}
         return [known[idx] for idx in order]
 
     def _keep_whole(self, captured: _Captured) -> None:
@@ -122,18 +123,16 @@ class Replays:
             self._latest.append(captured.fields)
         captured.num_replays, captured.stretch = 0, captured.stretch + 1
 
-    def _number(
-        self, captured: _Captured, num_replays: int, table_of_launch: dict[int, int]
-    ) -> list[int]:
+    def _number(self, captured: _Captured, num_replays: int, region_ids: RegionIds) -> list[int]:
         """Launch numbers for replays.
 
         The very first takes the captured launch's own, the others take new ones.
         """
         fields = captured.fields
         own = [] if captured.has_own_number else [fields.launch]
-        next_free = max(table_of_launch) + 1
-        numbers = [*own, *range(next_free, next_free + num_replays - len(own))]
-        table_of_launch.update(dict.fromkeys(numbers, table_of_launch[fields.launch]))
+        table_idx = region_ids.table_of_launch[fields.launch]
+        num_new = num_replays - len(own)
+        numbers = [*own, *(region_ids.add_launch(table_idx) for _ in range(num_new))]
         first = captured.num_replays
         self._latest += [
             fields._replace(
@@ -149,7 +148,8 @@ class Replays:
         launches, inverse = np.unique(headers["launch"], return_inverse=True)
         begins = np.full(len(launches), np.iinfo(np.uint64).max, dtype=np.uint64)
         np.minimum.at(begins, inverse, headers["anchor_realtime_ticks"])
-        self._begin_ticks = dict(zip(launches.tolist(), begins.tolist(), strict=True))
+        for launch, begin in zip(launches.tolist(), begins.tolist(), strict=True):
+            self._begin_ticks.setdefault(launch, begin)
 
 
 def _replays_of(words: np.ndarray, headers: np.ndarray, has_lost: bool) -> np.ndarray | None:

@@ -23,6 +23,7 @@ def session(
     arena_bytes: int = DEFAULT_ARENA_BYTES,
     wanted: Wanted = EVERYTHING,
     schedule: Schedule | None = None,
+    drain: bool = False,
     force: bool = False,
 ) -> Iterator[Recorder]:
     """Record this process alone into the capture `output`; `kprof.recorder()` returns the session's
@@ -32,8 +33,9 @@ def session(
             ...
 
     Also a decorator: `@kprof.session("run.kprof")`. What was recorded is kept when the block
-    raises. Raises OutputExistsError unless `force`, and what Recorder raises. Several ranks are
-    recorded by `kprof record`.
+    raises. With `drain` the arena is emptied while the workload runs (see Recorder). Raises
+    OutputExistsError unless `force`, and what Recorder raises. Several ranks are recorded by
+    `kprof record`.
     """
     from kprof.recording import process
     from kprof.recording.record import session as recording_directory
@@ -48,6 +50,7 @@ def session(
             arena_bytes=arena_bytes,
             wanted=wanted,
             schedule=schedule,
+            drain=drain,
         )
         with process.serving(recorder):
             yield recorder

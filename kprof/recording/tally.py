@@ -18,14 +18,18 @@ _MAX_CHUNKS_NEEDED = abi.NO_CHUNK // 4
 
 
 class Tally:
-    """Counts that only ever grow; `counts` are the sums over all regions."""
+    """Counts that only ever grow; `counts` are the sums over all regions.
 
-    def __init__(self, region_ids: RegionIds) -> None:
+    `num_arenas` of equal size are used in turn.
+    """
+
+    def __init__(self, region_ids: RegionIds, num_arenas: int = 1) -> None:
         self.counts = EventCounts()
         self._region_ids = region_ids
         # By region and kind of loss.
         self._losses: Counter[tuple[str, str]] = Counter()
-        self._num_launches_seen = 0
+        self._first_launch = 0
+        self._num_arenas = num_arenas
         self._num_claimed_needed = 0
         self._num_reserved_needed = 0
         self._num_used_chunks = 0
@@ -39,11 +43,16 @@ class Tally:
         )
 
     def add_chunks(
-        self, state: ArenaState, headers: np.ndarray, captured: Sequence[int] = ()
+        self,
+        state: ArenaState,
+        headers: np.ndarray,
+        captured: Sequence[int] = (),
+        end_launch: int | None = None,
     ) -> None:
         """Add one flush: dropped records, and how many chunks would have held everything.
 
-        `captured` are launches of earlier flushes whose replays may be of this one.
+        `captured` are launches of earlier flushes whose replays may be of this one. Launches from
+        `end_launch` on are not.
         """
         handed = state.handed
         # A track asks for its next chunk as soon as one is full, and for another for every so many
@@ -66,12 +75,16 @@ class Tally:
         self._num_reserved_needed = max(self._num_reserved_needed, num_reserved)
         self._size_bytes = max(self._size_bytes, handed.geometry.size_bytes)
         self.add(EventCounts(dropped=dropped, damaged_heads=int(is_damaged)))
-        self._add_dropped(state, captured)
+        self._add_dropped(state, captured, end_launch)
 
-    def _add_dropped(self, state: ArenaState, captured: Sequence[int]) -> None:
+    def _add_dropped(
+        self, state: ArenaState, captured: Sequence[int], end_launch: int | None
+    ) -> None:
         """By region, as the tables of the launches since the last flush name them."""
-        launches = list(self._region_ids.table_of_launch)[self._num_launches_seen :]
-        self._num_launches_seen += len(launches)
+        known = list(self._region_ids.table_of_launch)
+        end = max(known, default=-1) + 1 if end_launch is None else end_launch
+        launches = [each for each in known if self._first_launch <= each < end]
+        self._first_launch = end
         launches += captured
         for local_id in np.flatnonzero(state.dropped_of_region).tolist():
             if local_id == 0:
@@ -101,7 +114,7 @@ class Tally:
                 self._losses[regions[int(region_id)].name, kind] += int(count)
 
     def arena_use(self) -> ArenaUse:
-        """The largest use of the arena between two flushes.
+        """The largest use of the arena between two flushes, as if all arenas were used as much.
 
         0 bytes are needed where no arena could be so large.
         """
@@ -110,7 +123,8 @@ class Tally:
         if max(claimed, reserved) < _MAX_CHUNKS_NEEDED:
             needed_bytes = abi.ArenaGeometry.for_chunks(claimed, reserved).size_bytes
         used_bytes = abi.ArenaGeometry(self._num_used_chunks, 1).size_bytes
-        return ArenaUse(self._size_bytes, used_bytes, needed_bytes)
+        sizes = self._size_bytes, used_bytes, needed_bytes
+        return ArenaUse(*(self._num_arenas * size for size in sizes))
 
     def losses(self) -> tuple[RegionLosses, ...]:
         """The regions that lost records or parts of them, in the order of the tables."""

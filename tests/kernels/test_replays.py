@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -213,6 +214,24 @@ def test_eager_launches_and_replays_are_numbered_in_the_order_of_time(
     )
     assert marks["n"].tolist() == [WARPS * n for n in (1, 2, 3, 4, 5, 6)]
     assert marks["ordinal"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_a_graph_that_outlives_its_recorder_writes_nothing(
+    library: ctypes.CDLL, tmp_path: Path, drain: bool
+) -> None:
+    with session(tmp_path / "run.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20, drain=drain)
+        graph = Graph(library, recorder, *KERNELS)
+        graph.replay(7)
+        turns = recorder._turns
+        recorder.close()
+    del recorder
+    gc.collect()
+    graph.replay(50)
+    for arena in turns.arenas:
+        assert arena.state().num_used_chunks == 0
+    assert Trace.open(tmp_path / "run.kprof").num_events() == emitted(KERNELS, [7])
 
 
 def test_recording_goes_on_and_off_between_replays(library: ctypes.CDLL, tmp_path: Path) -> None:

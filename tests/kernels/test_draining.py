@@ -1,0 +1,235 @@
+"""An arena that is emptied while kernels run: nothing is lost, or what is lost is counted."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from test_replays import CONTENTS, KERNELS, Graph, _buffer, _run, emitted, library
+
+import kprof
+from kprof import abi
+from kprof.capture.parts import PartWriter
+from kprof.errors import ArenaError, CaptureError
+from kprof.recording.drainer import Drainer
+from kprof.recording.turns import Turns
+from kprof.trace import Trace
+
+__all__ = ["library"]
+pytestmark = pytest.mark.amd
+
+# Two halves of 64 chunks: the three kernels of a step take up to 15 of them.
+ARENA_BYTES = 2 * (abi.CHUNKS_OFFSET + 64 * abi.CHUNK_BYTES)
+
+
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks but the test."""
+    monkeypatch.setattr(Drainer, "start", lambda self: None)
+
+
+def look(recorder: kprof.Recorder) -> None:
+    assert recorder._drainer is not None
+    recorder._drainer.look()
+
+
+def steps(
+    library: ctypes.CDLL, recorder: kprof.Recorder, num_steps: int, is_graph: bool
+) -> Iterator[int]:
+    """Runs the kernels of a step, yields how many records each of their tracks wrote."""
+    sizes = random.Random(7)
+    graph = Graph(library, recorder, *KERNELS) if is_graph else None
+    for step in range(num_steps):
+        num_records = sizes.randrange(1, 61)
+        if graph:
+            graph.replay(num_records, seed=step + 1)
+        for kernel in () if graph else KERNELS:
+            _run(library, kernel, _buffer(recorder, kernel), num_records, seed=step + 1)
+        recorder.step()
+        yield num_records
+
+
+def assert_whole(trace: Trace, num_records: list[int]) -> None:
+    counts = trace.ranks[0].counts
+    assert (counts.recorded, counts.dropped) == (emitted(KERNELS, num_records), 0)
+    assert (counts.unsplit_launches, counts.torn_chunks, counts.stray_chunks) == (0, 0, 0)
+    assert (counts.torn_records, counts.damaged_heads) == (0, 0)
+    assert len(trace.ranks[0].launches) == len(KERNELS) * len(num_records)
+
+
+@pytest.mark.parametrize("is_graph", [False, True])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_long_run_through_a_small_arena_is_what_a_large_one_holds(
+    library: ctypes.CDLL, tmp_path: Path, by_hand: None, is_graph: bool, seed: int
+) -> None:
+    """Looks come at random moments, up to three a step."""
+    moments = random.Random(seed)
+    with kprof.session(tmp_path / "small.kprof", drain=True, arena_bytes=ARENA_BYTES) as recorder:
+        sizes = []
+        for num_records in steps(library, recorder, 40, is_graph):
+            sizes.append(num_records)
+            for _ in range(moments.randrange(1, 4)):
+                look(recorder)
+        num_parts = len(list(tmp_path.glob("small.kprof.unfinished/part-*")))
+    assert num_parts > 10
+    with kprof.session(tmp_path / "large.kprof") as recorder:
+        assert list(steps(library, recorder, 40, is_graph)) == sizes
+    small, large = (Trace.open(tmp_path / name) for name in ("small.kprof", "large.kprof"))
+    assert_whole(small, sizes)
+    assert_whole(large, sizes)
+    assert small.frame(CONTENTS).equals(large.frame(CONTENTS))
+
+
+@pytest.mark.parametrize("is_graph", [False, True])
+@pytest.mark.parametrize("steps_per_look", [7, 1000])
+def test_what_comes_too_fast_is_counted(
+    library: ctypes.CDLL, tmp_path: Path, by_hand: None, is_graph: bool, steps_per_look: int
+) -> None:
+    with kprof.session(tmp_path / "run.kprof", drain=True, arena_bytes=ARENA_BYTES) as recorder:
+        sizes = []
+        for step, num_records in enumerate(steps(library, recorder, 40, is_graph)):
+            sizes.append(num_records)
+            if step % steps_per_look == steps_per_look - 1:
+                look(recorder)
+    counts = Trace.open(tmp_path / "run.kprof").ranks[0].counts
+    assert counts.dropped > 0
+    assert counts.recorded + counts.dropped == emitted(KERNELS, sizes)
+    assert (counts.torn_chunks, counts.torn_records, counts.stray_chunks) == (0, 0, 0)
+
+
+def test_graphs_follow_only_between_steps(
+    library: ctypes.CDLL, tmp_path: Path, by_hand: None
+) -> None:
+    """Launches beside a graph do not move it: one of its replays may be running."""
+    with kprof.session(tmp_path / "run.kprof", drain=True, arena_bytes=ARENA_BYTES) as recorder:
+        graph = Graph(library, recorder, *KERNELS)
+        graph.replay(60)
+        graph.replay(60)
+        look(recorder)
+        active = recorder._turns.active
+        _run(library, "run_marks", _buffer(recorder, "run_marks"), 5, seed=0)
+        assert recorder._turns.active is active
+        recorder.step()
+        assert recorder._turns.active is not active
+        graph.replay(60)
+    counts = Trace.open(tmp_path / "run.kprof").ranks[0].counts
+    assert counts.recorded == emitted(KERNELS, [60] * 3) + emitted(["run_marks"], [5])
+    assert counts.unsplit_launches == 0
+
+
+def test_an_arena_is_read_only_when_its_launches_have_ended(
+    library: ctypes.CDLL, tmp_path: Path, by_hand: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_ended: list[bool] = []
+    monkeypatch.setattr("kprof.devices.gpu.Streams.moment", lambda self: lambda: bool(has_ended))
+    with kprof.session(tmp_path / "run.kprof", drain=True, arena_bytes=ARENA_BYTES) as recorder:
+        late = _buffer(recorder, "run_marks")
+        for _ in steps(library, recorder, 5, is_graph=False):
+            look(recorder)
+        assert len(recorder._turns.retired) == 1
+        _run(library, "run_marks", late, 3, seed=0)
+        has_ended.append(True)
+        look(recorder)
+        assert recorder._turns.retired == []
+    trace = Trace.open(tmp_path / "run.kprof")
+    table = trace.frame("SELECT count(*) AS n FROM events WHERE launch = 0")
+    assert table["n"].tolist() == [emitted(["run_marks"], [3])]
+
+
+@pytest.mark.parametrize("is_graph", [False, True])
+def test_the_thread_loses_nothing_uncounted(
+    library: ctypes.CDLL, tmp_path: Path, is_graph: bool
+) -> None:
+    with kprof.session(tmp_path / "run.kprof", drain=True, arena_bytes=ARENA_BYTES) as recorder:
+        sizes = list(steps(library, recorder, 100, is_graph))
+    counts = Trace.open(tmp_path / "run.kprof").ranks[0].counts
+    assert counts.recorded + counts.dropped == emitted(KERNELS, sizes)
+    assert (counts.torn_chunks, counts.torn_records, counts.stray_chunks) == (0, 0, 0)
+
+
+def test_a_slow_disk_costs_events_that_are_counted_and_no_memory(
+    library: ctypes.CDLL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk takes the first part only after the last step."""
+    is_writing, may_write = threading.Event(), threading.Event()
+    save: Callable[..., None] = PartWriter.save
+
+    def save_slowly(*arguments: object) -> None:
+        is_writing.set()
+        may_write.wait()
+        save(*arguments)
+
+    monkeypatch.setattr(PartWriter, "save", save_slowly)
+    with kprof.session(tmp_path / "run.kprof", drain=True, arena_bytes=ARENA_BYTES) as recorder:
+        sizes = []
+        num_left = 50
+        for num_records in steps(library, recorder, 1_000_000, is_graph=False):
+            sizes.append(num_records)
+            num_left -= is_writing.is_set()
+            if not num_left:
+                break
+        may_write.set()
+    counts = Trace.open(tmp_path / "run.kprof").ranks[0].counts
+    assert counts.dropped > 0
+    assert counts.recorded + counts.dropped == emitted(KERNELS, sizes)
+
+
+def test_a_disk_that_refuses_ends_the_recording_and_not_the_workload(
+    library: ctypes.CDLL,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    has_refused = threading.Event()
+    give_up = kprof.Recorder._give_up
+
+    def refuse(*_: object) -> None:
+        raise CaptureError("the disk is full")
+
+    def note_giving_up(self: kprof.Recorder, error: Exception) -> None:
+        give_up(self, error)
+        has_refused.set()
+
+    monkeypatch.setattr(PartWriter, "save", refuse)
+    monkeypatch.setattr(kprof.Recorder, "_give_up", note_giving_up)
+
+    def workload() -> None:
+        arguments = {"drain": True, "arena_bytes": ARENA_BYTES}
+        with kprof.session(tmp_path / "run.kprof", **arguments) as recorder:
+            for _ in steps(library, recorder, 5, is_graph=False):
+                pass
+            # A call that finds a switch due retires the arena, and the thread fails to write it.
+            while not has_refused.wait(0.01):
+                recorder.step()
+            assert _buffer(recorder, "run_marks").arena == 0
+
+    with pytest.raises(kprof.errors.WorkloadError, match="the disk is full"):
+        workload()
+    assert "rank 0: the disk is full; the events of" in capfd.readouterr().err
+
+
+def test_a_flush_while_arenas_are_retired_keeps_the_order(
+    library: ctypes.CDLL, tmp_path: Path, by_hand: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device was idle: what the drainer left is written first."""
+    monkeypatch.setattr("kprof.devices.gpu.Streams.moment", lambda self: lambda: False)
+    with kprof.session(tmp_path / "run.kprof", drain=True, arena_bytes=ARENA_BYTES) as recorder:
+        sizes = []
+        for num_records in steps(library, recorder, 5, is_graph=True):
+            sizes.append(num_records)
+            look(recorder)
+            if len(sizes) == 3:
+                recorder.flush()
+    trace = Trace.open(tmp_path / "run.kprof")
+    assert_whole(trace, sizes)
+    replays = [launch.replay for launch in trace.ranks[0].launches]
+    assert replays == [step for step in range(5) for _ in KERNELS]
+
+
+def test_an_arena_too_small_for_halves_says_how_much_it_needs() -> None:
+    with pytest.raises(ArenaError, match="give at least 26624 bytes"):
+        Turns(20_000, num_arenas=2)
