@@ -111,16 +111,16 @@ class PartOfGroup:
 class ThreadGroup:
     """Ranks as threads of this process; `run_threads` makes them."""
 
-    def __init__(self, rank: int, meeting: _Meeting) -> None:
+    def __init__(self, rank: int, shared: _Shared) -> None:
         self.rank = rank
-        self.world_size = len(meeting.values)
-        self._meeting = meeting
+        self.world_size = len(shared.values)
+        self._shared = shared
 
     def all_gather(self, value: Any) -> list[Any]:
         """Every rank's value, by rank (the objects themselves)."""
-        self._meeting.values[self.rank] = value
+        self._shared.values[self.rank] = value
         self.barrier()
-        values = list(self._meeting.values)
+        values = list(self._shared.values)
         self.barrier()
         return values
 
@@ -129,10 +129,10 @@ class ThreadGroup:
 
         Raises threading.BrokenBarrierError if one has failed.
         """
-        self._meeting.barrier.wait()
+        self._shared.barrier.wait()
 
 
-class _Meeting:
+class _Shared:
     """What the threads of one run share."""
 
     def __init__(self, world_size: int) -> None:
@@ -147,15 +147,15 @@ def run_threads(world_size: int, work: Callable[[ThreadGroup], Result]) -> list[
     If a rank fails, the ranks that wait for it in a barrier get an error of their own, which is not
     raised here.
     """
-    meeting = _Meeting(world_size)
+    shared = _Shared(world_size)
     results: list[Any] = [None] * world_size
     errors: list[tuple[bool, int, BaseException]] = []
 
     def run(rank: int) -> None:
         try:
-            results[rank] = work(ThreadGroup(rank, meeting))
+            results[rank] = work(ThreadGroup(rank, shared))
         except BaseException as error:
-            meeting.barrier.abort()
+            shared.barrier.abort()
             errors.append((isinstance(error, threading.BrokenBarrierError), rank, error))
 
     threads = [

@@ -26,7 +26,7 @@ def barrier_waits(summary: Summary) -> pd.DataFrame:
     alignment only "rank" and "lock" are distinguished.
     """
     world_share = (
-        _share_of_meetings(worst_bound_ns(summary)) if summary.trace.is_on_one_clock else "0.0"
+        _share_of_barriers(worst_bound_ns(summary)) if summary.trace.is_on_one_clock else "0.0"
     )
     entered = f"""
         entered AS (
@@ -44,7 +44,7 @@ def barrier_waits(summary: Summary) -> pd.DataFrame:
             SELECT region, {world_share} AS world_share
             FROM world w GROUP BY region),
         rank_scopes AS (
-            SELECT region, {_share_of_meetings(0.0)} AS rank_share
+            SELECT region, {_share_of_barriers(0.0)} AS rank_share
             FROM per_rank GROUP BY region),
         chosen AS (
             SELECT region, CASE WHEN world_share >= 0.95 THEN 'world' WHEN rank_share >= 0.95
@@ -78,12 +78,12 @@ _MEETING = """max(start_ns) OVER (PARTITION BY {key}) AS last_enter,
     min(end_ns) OVER (PARTITION BY {key}) AS first_leave, max(end_ns) OVER (PARTITION BY {key})
         AS last_leave,
     max(end_ns - start_ns) OVER (PARTITION BY {key}) AS longest,
-    count(*) OVER (PARTITION BY {key}) AS meeting, arg_max(rank, start_ns)
+    count(*) OVER (PARTITION BY {key}) AS entered, arg_max(rank, start_ns)
         OVER (PARTITION BY {key}) AS last_rank,
     arg_max(block, start_ns) OVER (PARTITION BY {key}) AS last_block"""
 
 
-def _share_of_meetings(bound_ns: float) -> str:
+def _share_of_barriers(bound_ns: float) -> str:
     """SQL for the share of instances in which all leave after the last one entered, within the
     clock bound.
 
@@ -91,7 +91,7 @@ def _share_of_meetings(bound_ns: float) -> str:
     wait.
     """
     return f"""CASE WHEN sum(last_leave - first_leave) > 0.7 * sum(longest) THEN 0.0
-    ELSE avg(CAST(first_leave + {float(bound_ns)} >= last_enter AND meeting > 1 AS DOUBLE)) END"""
+    ELSE avg(CAST(first_leave + {float(bound_ns)} >= last_enter AND entered > 1 AS DOUBLE)) END"""
 
 
 def worst_bound_ns(summary: Summary) -> float:
