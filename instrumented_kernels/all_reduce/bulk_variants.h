@@ -1,4 +1,4 @@
-// Whole blocks move vectors and announce them with flags: what such variants share, and twoshot.
+// Variants in which whole blocks move vectors and announce them with flags: shared code, and twoshot.
 #pragma once
 
 #include "call.h"
@@ -11,12 +11,12 @@ using Vec = Vector<Element, kVectorBytes>;
 constexpr uint32_t kSummands = 0;  // rounds of flags
 constexpr uint32_t kResults = 1;
 
-// Tells `peer` that all this block has put for it so far is there.
+// Signals `peer` that everything this block has put for it so far has arrived.
 KPROF_DEVICE void publish(const Call& call, const Exchange& exchange, uint32_t round, uint32_t peer, uint32_t block) {
   signals::publish_block([&] { store_system(exchange.flag(peer, round, call.rank, block), exchange.epoch()); });
 }
 
-// The same to all ranks.
+// The same for all ranks.
 KPROF_DEVICE void publish_to_all(const Call& call, const Exchange& exchange, uint32_t round) {
   signals::publish_block([&] {
     for (uint32_t distance = 1; distance < call.num_ranks(); ++distance)
@@ -24,7 +24,7 @@ KPROF_DEVICE void publish_to_all(const Call& call, const Exchange& exchange, uin
   });
 }
 
-// The block waits for what `source` put for block `block`, and records the wait. False after a timeout.
+// The block waits for the data that `source` put for block `block`, and records the wait. False after a timeout.
 template <uint32_t region>
 KPROF_DEVICE bool await(const Call& call, const Exchange& exchange, uint32_t round, uint32_t source, uint32_t block,
                         kprof::Span& span, kprof::Track& track) {
@@ -38,7 +38,7 @@ KPROF_DEVICE bool await(const Call& call, const Exchange& exchange, uint32_t rou
   return true;
 }
 
-// The block waits for what all ranks put for it; all flags are asked for before the first is looked at.
+// The block waits for the data of all ranks. All flags are loaded before the first is checked.
 template <uint32_t region>
 KPROF_DEVICE bool await_all(const Call& call, const Exchange& exchange, uint32_t round, kprof::Span& span,
                             kprof::Track& track) {
@@ -72,7 +72,7 @@ KPROF_DEVICE void for_each_in(const Range& range, Work work) {
   for (uint32_t i = range.begin + thread_id(); i < range.end; i += num_threads()) work(i);
 }
 
-// sum over ranks of vector `i`, the own one given, the others in slots of `stride` vectors.
+// The sum over ranks of vector `i`. This rank's vector is `own`; the others are in slots of `stride` vectors.
 template <typename Element>
 KPROF_DEVICE Vec<Element> sum_of_slots(const Call& call, const Vec<Element>* slots, uint32_t stride, uint32_t i,
                                        const Vec<Element>& own) {
@@ -86,7 +86,7 @@ KPROF_DEVICE Vec<Element> sum_of_slots(const Call& call, const Vec<Element>* slo
     KPROF_UNROLL(kAhead)
     for (uint32_t k = 0; k < kAhead; ++k) {
       if (begin + k >= call.num_ranks()) continue;
-      // A choice between the two references would put `ahead` into memory.
+      // Selecting between the two references would move `ahead` to memory.
       if (begin + k == call.rank) {
         sum.add(own);
       } else {
@@ -108,7 +108,7 @@ KPROF_DEVICE void twoshot_exchange(const Call& call, kprof::Track& track) {
   const Range share = share_of_block(slice);
   const uint32_t num_share_bytes = share.size() * kVectorBytes;
   const uint32_t results = call.num_ranks() * slice;
-  // The part of the share that slice `owner` has: the last slices may be shorter.
+  // The part of the share that lies in slice `owner`. The last slices may be shorter.
   const auto share_of = [&](uint32_t owner) {
     const uint32_t first = owner * slice;
     const uint32_t length = first < num_vectors ? num_vectors - first : 0;
@@ -133,7 +133,7 @@ KPROF_DEVICE void twoshot_exchange(const Call& call, kprof::Track& track) {
   });
   span = profile_lap(track, span, R_REDUCE, payload<R_REDUCE>(num_share_bytes));
   publish_to_all(call, exchange, kResults);
-  // All were told at the same moment, so the sends have the same beginning.
+  // All were signalled at the same moment, so the sends have the same start.
   for (uint32_t distance = 1; distance < call.num_ranks(); ++distance) {
     profile_stop(track, span, R_BROADCAST,
                  payload<R_BROADCAST>(call.rank_after(distance), block_id(), num_share_bytes));

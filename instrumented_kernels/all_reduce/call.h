@@ -1,7 +1,7 @@
-// One call on one rank, and where a launch finds things.
+// One call on one rank, and the pointers that a launch needs.
 #pragma once
 
-// A reading of NVIDIA's real-time clock takes long beside a trip through the link.
+// Reading NVIDIA's real-time clock takes long, compared to a trip over the link.
 #define KPROF_CLOCK_CYCLES 1
 #include <kprof/kprof.h>
 
@@ -36,7 +36,7 @@ struct Call : team_call::TeamCall<CallArguments, HeapLayout, WorkspaceLayout> {
   using TeamCall::TeamCall;
 
   KPROF_DEVICE uint32_t num_ranks() const { return shape.world_size; }
-  // The ranks after this one, in a circle, so that not everybody writes to the same rank at first.
+  // The ranks after this one, cyclically, so that not all ranks write to the same rank first.
   KPROF_DEVICE uint32_t rank_after(uint32_t distance) const {
     const uint32_t after = rank + distance;  // no distance is longer than once around
     return after < shape.world_size ? after : after - shape.world_size;
@@ -55,7 +55,7 @@ struct Call : team_call::TeamCall<CallArguments, HeapLayout, WorkspaceLayout> {
 
 using ProfiledCall = variants::Profiled<Call>;
 
-// One launch as it runs: its epoch, and where things lie in this epoch's half of the heaps.
+// A running launch: its epoch, and pointers into this epoch's half of the heaps.
 class Exchange {
  public:
   KPROF_DEVICE explicit Exchange(const Call& call) : call_(call), epoch_(launch_counter::current(call.counter())) {}
@@ -68,7 +68,7 @@ class Exchange {
   KPROF_DEVICE Vec* bulk_of(uint32_t owner) const {
     return reinterpret_cast<Vec*>(half(owner, call_.heap.bulk, call_.shape.bulk_bytes));
   }
-  // What `source` has put for block `block` of `owner` in a round.
+  // The data that `source` has put for block `block` of `owner` in a round.
   KPROF_DEVICE uint32_t* flag(uint32_t owner, uint32_t round, uint32_t source, uint32_t block) const {
     const uint32_t row = ((epoch_ & 1u) * kNumRounds + round) * call_.num_ranks() + source;
     return call_.at<uint32_t>(owner, call_.heap.flags) + row * kMaxBlocks + block;
@@ -90,7 +90,7 @@ struct Range {
   KPROF_DEVICE uint32_t size() const { return end - begin; }
 };
 
-// The part of `num` things that this block handles; blocks of the same number handle the same on all ranks.
+// The part of `num` items that this block handles. Blocks with the same index handle the same part on all ranks.
 KPROF_DEVICE Range share_of_block(uint32_t num) {
   const uint64_t total = num;
   return {static_cast<uint32_t>(total * block_id() / num_blocks()),
@@ -99,8 +99,8 @@ KPROF_DEVICE Range share_of_block(uint32_t num) {
 
 KPROF_DEVICE uint32_t slice_length(uint32_t num, uint32_t num_slices) { return (num + num_slices - 1) / num_slices; }
 
-// Ranks whose packets, flags or vectors are asked for together. More would take registers, and instructions that a cold
-// launch has to fetch.
+// How many ranks' packets, flags or vectors are loaded together. More would cost registers, and instructions that a
+// cold launch has to fetch.
 constexpr uint32_t kAhead = 4;
 
 }  // namespace all_reduce

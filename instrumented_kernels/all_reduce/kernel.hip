@@ -1,21 +1,21 @@
 // All-reduce: every rank gets the sum of all ranks' tensors, bitwise the same on all ranks and in all variants:
 // accumulated in fp32 in the order of the ranks, rounded once.
 //
-// The ladder, each step an answer to what the trace of the one before shows:
+// The ladder; each step removes what the trace of the one before shows:
 //
 //   oneshot_serial   one block: put to all, wait for the ranks in order, add each as it comes
-//   oneshot_lock     one block per source; they add to the same sums under a lock, which is handed on in rank order
-//   oneshot_tree     log2(W) steps, twice as many tensors in each; then everybody has all of them and adds
-//   oneshot          all at once, in packets that are their own flags: one trip through the link and no fence
+//   oneshot_lock     one block per source; all add to the same sums under a lock, in rank order
+//   oneshot_tree     log2(W) steps, twice as many tensors in each; then every rank has all of them and adds
+//   oneshot          all at once, in packets that are their own flags: one trip over the link and no fence
 //   twoshot_packets  each rank sums a slice and broadcasts it, in packets: 2/W of the bytes for one more trip
-//   twoshot          the same with flags behind whole chunks, which takes two fences
+//   twoshot          the same, with flags after whole chunks, which takes two fences
 //   ring             the sums travel from rank 0 to the last one and back, in as many chunks as there are blocks
 //
-// A classic ring adds every chunk in another order, and a classic tree adds sums of sums: neither gives the bits of the
-// others. Here the tree passes tensors on unadded and the ring starts every chunk at rank 0.
+// A classic ring adds every chunk in a different order, and a classic tree adds sums of sums, so neither gives the same
+// bits as the others. Here the tree forwards tensors without adding, and the ring starts every chunk at rank 0.
 //
 // A call is one launch. Buffers alternate by the parity of the launch's number, and no rank can be two launches ahead
-// of another: its result needs what every rank put, which comes after all that those ranks read in the launch before.
+// of another: its result needs the data of every rank, which ranks send after they have read the launch before.
 //
 // Try it:  kprof record --nproc 4 -o run.kprof -- python -m instrumented_kernels.all_reduce --variant oneshot_lock
 #include "bulk_variants.h"
@@ -47,7 +47,7 @@ constexpr variants::Variant<Call> kVariants[] = {
     ALL_REDUCE_VARIANT(ring),
 };
 
-// In the order of kVariants, one for the three element types of each.
+// In the order of kVariants, one entry for the three element types of each.
 constexpr Traits kTraits[] = {
     {Division::kBulkPerSource, kOneBlock},  {Division::kBulkPerSource, kBlockPerRank},
     {Division::kBulkPerSource, kAnyGrid},   {Division::kPacketsPerSource, kAnyGrid},
@@ -60,7 +60,7 @@ constexpr Traits kTraits[] = {
 #define KERNEL_NAMESPACE all_reduce
 #include "launch_interface.h"
 
-// The most elements that one launch of a variant takes.
+// The most elements that one launch of a variant can handle.
 extern "C" uint64_t all_reduce_capacity(const all_reduce::Shape* shape, int variant) {
   const uint64_t element_bytes = variant % 3 == 2 ? sizeof(float) : sizeof(uint16_t);
   return all_reduce::capacity(*shape, all_reduce::kTraits[variant / 3].division, element_bytes);

@@ -5,7 +5,7 @@
 
 namespace all_reduce {
 
-// Running sums of the whole tensor in the workspace. The first summand is stored, later ones are added.
+// Running sums of the whole tensor, in the workspace. The first summand is stored, later ones are added.
 template <typename Element>
 class RunningSums {
  public:
@@ -25,7 +25,7 @@ class RunningSums {
   Sums* sums_;
 };
 
-// The whole tensor goes to one rank's slot for us.
+// Puts the whole tensor into our slot on one rank.
 template <typename Element>
 KPROF_DEVICE void put_whole(const Call& call, const Exchange& exchange, uint32_t peer) {
   const auto input = call.input_as<Element, kVectorBytes>();
@@ -75,7 +75,7 @@ KPROF_DEVICE void oneshot_serial_exchange(const Call& call, kprof::Track& track)
   profile_stop(track, span, R_COPY_OUT, payload<R_COPY_OUT>(num_bytes));
 }
 
-// Only block 0 of a launch does anything.
+// Only block 0 works.
 template <typename Element>
 __global__ void oneshot_serial(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_block);
@@ -83,7 +83,7 @@ __global__ void oneshot_serial(ProfiledCall call) {
   launch_counter::finish(call.counter());
 }
 
-// Block b serves rank b: sends to it, and adds what came from it when block b - 1 has left the lock.
+// Block b serves rank b: sends to it, and adds its data after block b - 1 has left the lock.
 template <typename Element>
 KPROF_DEVICE void oneshot_lock_exchange(const Call& call, kprof::Track& track) {
   const uint32_t peer = block_id();
@@ -117,7 +117,7 @@ __global__ void oneshot_lock(ProfiledCall call) {
   launch_counter::finish(call.counter());
 }
 
-// After the step of distance d a rank holds the tensors of itself and of the 2d - 1 ranks after it.
+// After the step with distance d a rank has its own tensor and those of the 2d - 1 ranks after it.
 template <typename Element>
 KPROF_DEVICE void oneshot_tree_exchange(const Call& call, kprof::Track& track) {
   kprof::Span span = profile_start(track);

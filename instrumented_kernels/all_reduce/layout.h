@@ -1,4 +1,4 @@
-// Where everything lies: the symmetric heap that peers write, and the workspace that only this rank touches.
+// The layout of the symmetric heap, which peers write, and of the workspace, which only this rank uses.
 #pragma once
 
 #include "arguments.h"
@@ -9,12 +9,12 @@ namespace all_reduce {
 
 using memory_layout::Offset;
 
-// Flags per source and block: one for what is to be summed, one for sums that come back.
+// Flags per source and block: one for data to sum, one for sums that come back.
 constexpr uint32_t kNumRounds = 2;
 constexpr uint32_t kVectorBytes = 16;
 
-// The symmetric heap; the same on every rank. Everything exists twice, for even and odd epochs. How packets and bulk
-// are divided is up to each variant and the size of its call.
+// The symmetric heap, the same on every rank. Everything exists twice, for even and odd epochs. How packets and bulk
+// are divided depends on the variant and the size of its call.
 struct HeapLayout {
   Offset flags;    // u32 [2][kNumRounds][W][kMaxBlocks]
   Offset packets;  // packets::Packet [2][...]; holds packets only, see packets.h
@@ -56,7 +56,7 @@ enum class Division {
   kSumsAndResults,    // ring: fp32 sums of the whole tensor and its results
 };
 
-// The most elements that one launch can take, a multiple of a vector.
+// The most elements that one launch can handle, a multiple of a vector.
 inline uint64_t capacity(const Shape& shape, Division division, uint64_t element_bytes) {
   const uint64_t num_ranks = shape.world_size;
   const uint64_t num_packets = shape.packet_bytes / sizeof(packets::Packet);

@@ -1,7 +1,7 @@
-// What the kernels in packets record. A call takes a few microseconds and every rank waits for all others, so recording
-// must not keep them waiting: on the way only the clock is read, into registers. Thread 0 of a block writes its records
-// while its packets are on their way anyway, and the last ones when its results have left; the other warps pass all of
-// it by.
+// What kernels with packets record. A call takes a few microseconds and every rank waits for all others, so recording
+// must not delay them: on the critical path it only reads the clock, into registers. Thread 0 of a block writes its
+// records while its packets are in flight, and the last ones after its results have left. The other warps skip this
+// code.
 #pragma once
 
 #include <kprof/short_track.h>
@@ -10,7 +10,7 @@
 
 namespace all_reduce {
 
-// Bytes of those of `num` packets, dealt out thread by thread, that this block handles.
+// The bytes of this block's packets, if `num` packets are distributed thread by thread.
 KPROF_DEVICE uint32_t num_bytes_of_block(uint32_t num) {
   const uint32_t num_left = num % num_grid_threads();
   const uint32_t first = block_id() * num_threads();
@@ -20,14 +20,13 @@ KPROF_DEVICE uint32_t num_bytes_of_block(uint32_t num) {
   return num_dealt * packets::kDataBytes;
 }
 
-// Records of a phase: a send to and a wait for every rank (the own one's place stays empty), and what was made.
+// The records of a phase: a send to and a wait for every rank (this rank's slot stays empty), and the result.
 KPROF_DEVICE uint32_t num_records_of_phase(const Call& call) { return 2 * call.num_ranks() + 1; }
 
 #if KPROF_ENABLED
 
-// One phase of a call as thread 0 tells it: a packet was sent to each peer, one of each is waited for, and something is
-// made of them. Sends are written while packets are on their way, the rest when the results have left: until then it is
-// in registers.
+// One phase of a call as thread 0 records it: send a packet to each peer, wait for one from each, compute a result.
+// Sends are written while packets are in flight. The rest stays in registers until the results have left.
 template <kprof::Region kSent, kprof::Region kWaited, kprof::Region kMade>
 class PhaseSpans {
  public:
@@ -38,10 +37,10 @@ class PhaseSpans {
         sent_(sent),
         last_(sent) {}
 
-  // When the last packet came.
+  // When the last packet arrived.
   KPROF_DEVICE kprof::Span last_arrival() const { return last_; }
 
-  // Packets for all peers for which `has(peer)` is true left side by side.
+  // Packets left for all peers for which `has(peer)` is true, at the same time.
   template <typename Has>
   KPROF_DEVICE void write_sends(const Call& call, const kprof::Span& begin, uint32_t num_bytes, Has has) const {
     if (!kprof::is_writer(track_)) return;
@@ -54,16 +53,16 @@ class PhaseSpans {
     }
   }
 
-  // The thread turns to its next packet of each rank. Only the first is recorded.
+  // The thread starts with its next packet of each rank. Only the first is recorded.
   KPROF_DEVICE void next_packet(bool is_first) { is_first_ = is_first; }
 
-  // It turns to those of the next group of ranks.
+  // It starts with the next group of ranks.
   KPROF_DEVICE void next_group() {
     KPROF_UNROLL(kAhead)
     for (uint32_t k = 0; k < kAhead; ++k) arrivals_[k] = kNeverCame;
   }
 
-  // It looked for them: bit k of `came` stands for the group's rank k.
+  // It polled them: bit k of `came` stands for rank k of the group.
   KPROF_DEVICE void note_arrivals(uint32_t came) {
     if (!is_first_) came = 0;
     const kprof::Span now = kprof::profile_now();
@@ -74,7 +73,7 @@ class PhaseSpans {
     if (came != 0) last_ = now;
   }
 
-  // The waits for the group that begins with rank `begin`, back to back in the order of arrival.
+  // Writes the waits for the group that begins with rank `begin`, back to back in the order of arrival.
   KPROF_DEVICE void write_waits(uint32_t begin) {
     if (!kprof::is_writer(track_)) return;
     sort_arrivals();
@@ -100,7 +99,7 @@ class PhaseSpans {
   }
 
  private:
-  // An arrival: ticks since the sends, and in the lowest bits which rank of the group it was.
+  // An arrival: ticks since the sends, with the rank's index in the group in the lowest bits.
   static constexpr uint32_t kTicksMask = ~(kAhead - 1);
   static constexpr uint32_t kNeverCame = ~0u;
   static constexpr uint32_t kMostTicks = kTicksMask - kAhead;  // two seconds at 2 GHz
@@ -131,7 +130,7 @@ class PhaseSpans {
 
 #else
 
-// The names remain; the macros drop the arguments unevaluated, as those of kprof.h do.
+// The same names, doing nothing. The macros do not evaluate their arguments.
 template <kprof::Region, kprof::Region, kprof::Region>
 struct PhaseSpans {
   KPROF_DEVICE PhaseSpans(const Call&, const kprof::ShortTrack&, uint32_t, const kprof::Span&) {}

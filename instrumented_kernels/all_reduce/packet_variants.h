@@ -1,4 +1,5 @@
-// Variants in packets, every thread for itself: oneshot and twoshot_packets. What they record is in packet_spans.h.
+// Variants with packets, in which every thread works alone: oneshot and twoshot_packets. packet_spans.h has what they
+// record.
 #pragma once
 
 #include "call.h"
@@ -6,9 +7,9 @@
 
 namespace all_reduce {
 
-// Takes packet i of every rank's slot in `slots` (each `stride` packets long): `visit(source, data)` in rank order,
-// when all of a group of kAhead ranks have come, and `done()` after the last. In place of the own rank's there is
-// `own`; sources for which `has(source)` is false are left out. False after a timeout.
+// Receives packet i of every rank's slot in `slots` (each `stride` packets long). Calls `visit(source, data)` in rank
+// order, whenever a group of kAhead ranks is complete, and `done()` after the last. `own` takes the place of this
+// rank's packet; sources without `has(source)` are skipped. False after a timeout.
 template <typename Data, typename Has, typename Spans, typename Visit, typename Done>
 KPROF_DEVICE bool take_packets(const Call& call, const Exchange& exchange, uint32_t region, Packet* slots,
                                uint32_t stride, const Data& own, Spans& spans, Has has, Visit visit, Done done) {
@@ -59,8 +60,8 @@ KPROF_DEVICE void oneshot_exchange(const ProfiledCall& call) {
   const auto output = call.output_as<Element, packets::kDataBytes>();
   const uint32_t num_packets = input.num_vectors();
   if (block_id() * num_threads() >= num_packets) return;
-  // A thread's first packet stays in registers: in a small tensor it is the only one. Asked for before the epoch, which
-  // NVIDIA's compiler waits for at once.
+  // A thread's first packet stays in registers; in a small tensor it is the only one. Loaded before the epoch, because
+  // NVIDIA's compiler waits for that at once.
   const uint32_t first = grid_thread();
   const Data first_data = input.load(first);
   const Exchange exchange(call);
@@ -97,8 +98,8 @@ __global__ void oneshot(ProfiledCall call) {
   launch_counter::finish(call.counter());
 }
 
-// Slice s of the tensor belongs to rank s. Slot s of the heap holds what rank s put of our slice; behind all slots,
-// slot s holds the sums of rank s.
+// Slice s of the tensor belongs to rank s. Slot s of the heap has rank s's part of our slice. After all these, slot s
+// has the sums of rank s.
 template <typename Element>
 KPROF_DEVICE void twoshot_packets_exchange(const ProfiledCall& call) {
   using Data = packets::Data<Element>;
@@ -144,7 +145,7 @@ KPROF_DEVICE void twoshot_packets_exchange(const ProfiledCall& call) {
   PhaseSpans<R_BROADCAST, R_BROADCAST_WAIT, R_COPY_OUT> results(call, track, 1, summed);
   if (holds(call.rank, first_of_block)) {
     sums.write_made(num_bytes_of_block(slice));
-    // The sums left one by one as they were made: a send that began here would begin after its wait had ended.
+    // The sums left one by one as they were computed, so a send that began here would begin after its wait had ended.
     results.write_sends(call, sums.last_arrival(), num_bytes_of_block(slice), [](uint32_t) { return true; });
   }
   for (uint32_t i = first; i < slice; i += num_grid_threads()) {

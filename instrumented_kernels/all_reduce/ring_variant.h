@@ -1,11 +1,11 @@
-// The ring: sums in fp32 from rank 0 to the last one, results on from there.
+// The ring: fp32 sums travel from rank 0 to the last rank, and results continue from there.
 #pragma once
 
 #include "bulk_variants.h"
 
 namespace all_reduce {
 
-// The heap holds fp32 sums of the whole tensor, and behind them its results.
+// The heap has fp32 sums of the whole tensor, followed by its results.
 template <typename Element>
 KPROF_DEVICE void ring_exchange(const Call& call, kprof::Track& track) {
   using Sums = Sum<Vec<Element>>;

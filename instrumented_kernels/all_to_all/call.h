@@ -1,4 +1,4 @@
-// What a call is to a kernel: the arguments, and where everything that it touches lies.
+// A call as kernels see it: its arguments, and pointers to everything that it uses.
 #pragma once
 
 #include <kprof/kprof.h>
@@ -29,8 +29,8 @@ struct Call : team_call::TeamCall<CallArguments, HeapLayout, WorkspaceLayout> {
   using TeamCall::TeamCall;
 
   KPROF_DEVICE uint32_t* num_counted() const { return in_workspace<uint32_t>(local.num_counted); }
-  // The number of the call, the same in all of its launches. A graph repeats its arguments with every replay, so calls
-  // in graphs are counted on the device: count_call is the last launch of each.
+  // The number of the call, the same in all of its launches. A graph replays the same arguments, so calls in graphs are
+  // counted on the device: count_call is the last launch of each.
   KPROF_DEVICE uint32_t epoch() const { return is_counted != 0 ? first_epoch + *num_counted() : first_epoch; }
 #if defined(KPROF_PLANT_SINGLE_BUFFER)
   KPROF_DEVICE uint32_t parity() const { return 0; }

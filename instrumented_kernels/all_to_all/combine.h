@@ -1,16 +1,16 @@
-// The stand-in for the expert, and combine with a flag per row: token_flags, fused and balanced.
+// The placeholder for the expert, and combine with a flag per row: token_flags, fused and balanced.
 #pragma once
 
-#include "deal.h"
+#include "partition.h"
 
 namespace all_to_all {
 
-// y = x * (1 + rank), rounded to fp16: cheap, and wrong when a row went to the wrong rank.
+// y = x * (1 + rank), rounded to fp16: cheap, and shows when a row went to the wrong rank.
 KPROF_DEVICE float expert_factor(const Call& call) { return 1.0f + static_cast<float>(call.rank); }
 
 __global__ void expert(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
-  for_each_expert_row<Deal::kByGroup>(call, [&](uint32_t local_expert, uint32_t row) {
+  for_each_expert_row<Partition::kByGroup>(call, [&](uint32_t local_expert, uint32_t row) {
     const kprof::Span span = profile_start(track);
     uint16_t* values = call.expert_row(local_expert, row);
     rows::scale(values, values, call.shape.hidden, expert_factor(call));
@@ -18,7 +18,7 @@ __global__ void expert(ProfiledCall call) {
   });
 }
 
-// One warp writes one expert's row where its token came from; `has_expert` applies the expert on the way.
+// One warp writes one expert's row to its token's rank. `has_expert` applies the expert on the way.
 template <bool has_expert>
 KPROF_DEVICE RowOrigin return_row(const Call& call, uint32_t local_expert, uint32_t row) {
   const RowOrigin origin = *call.expert_origin(local_expert, row);
@@ -32,10 +32,10 @@ KPROF_DEVICE RowOrigin return_row(const Call& call, uint32_t local_expert, uint3
   return origin;
 }
 
-template <Deal deal, bool has_expert>
+template <Partition partition, bool has_expert>
 __global__ void combine_send(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
-  for_each_expert_row<deal>(call, [&](uint32_t local_expert, uint32_t row) {
+  for_each_expert_row<partition>(call, [&](uint32_t local_expert, uint32_t row) {
     const kprof::Span span = profile_start(track);
     const RowOrigin origin = return_row<has_expert>(call, local_expert, row);
     signals::publish_warp(call.combine_flag(origin.place, origin.flat_token), call.epoch());
@@ -43,7 +43,7 @@ __global__ void combine_send(ProfiledCall call) {
   });
 }
 
-// out[token] on a part of its row, from the rows that have come back.
+// Computes a part of out[token] from the rows that have come back.
 KPROF_DEVICE void reduce_token(const Call& call, uint32_t token, rows::Part part) {
   const uint32_t first_flat = token * call.shape.top_k;
   rows::weighted_sum(
@@ -56,15 +56,15 @@ KPROF_DEVICE uint32_t bytes_reduced(const Call& call, rows::Part part) {
   return call.shape.top_k * (part.end - part.begin) * static_cast<uint32_t>(sizeof(uint16_t));
 }
 
-// Elements of a row that one warp reduces, so that all tokens together give every warp at most one part to do.
+// The number of elements of a row per warp, so that all tokens together are at most one part per warp.
 KPROF_DEVICE uint32_t elements_per_part(const Call& call) {
   const uint32_t warps_per_token = call.num_tokens < num_grid_warps() ? num_grid_warps() / call.num_tokens : 1;
   const uint32_t num_steps = (call.shape.hidden + rows::vectors_step() - 1) / rows::vectors_step();
   return (num_steps + warps_per_token - 1) / warps_per_token * rows::vectors_step();
 }
 
-// Calls `work(token, part)` for this warp's share of all tokens' rows, cut into parts: with a warp per token most warps
-// would have none, and the last token to come back would be reduced by one warp while all others are done.
+// Calls `work(token, part)` for this warp's share of all tokens' rows, cut into parts. With a warp per token most warps
+// would have no work, and one warp alone would reduce the last token that comes back.
 template <typename Work>
 KPROF_DEVICE void for_each_part(const Call& call, Work work) {
   if (call.num_tokens == 0) return;
@@ -77,13 +77,13 @@ KPROF_DEVICE void for_each_part(const Call& call, Work work) {
   }
 }
 
-// What the `slot` of a row on its way back is.
+// The meaning of the `slot` of a returning row.
 enum class Slot {
   kFlatToken,  // each row is sent by itself
   kToken,      // a rank sends all rows of a token at once
 };
 
-// Waits for all rows of a token at once, noting only the one that came last, and sums them in the order of k.
+// Waits for all rows of a token together, records only the last one, and sums them in the order of k.
 template <Slot slot>
 KPROF_DEVICE bool reduce_part(const Call& call, uint32_t token, rows::Part part, kprof::Track& track) {
   const uint32_t first_flat = token * call.shape.top_k;
@@ -120,11 +120,11 @@ KPROF_DEVICE bool reduce_row_by_row(const Call& call, uint32_t token, kprof::Tra
   return true;
 }
 
-// A warp per token that waits for its rows one after the other; or a warp per part of a token's row.
-template <Deal deal>
+// Either a warp per token, which waits for its rows one after the other, or a warp per part of a token's row.
+template <Partition partition>
 __global__ void combine_recv(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
-  if constexpr (deal == Deal::kFlattened) {
+  if constexpr (partition == Partition::kFlattened) {
     for_each_part(
         call, [&](uint32_t token, rows::Part part) { return reduce_part<Slot::kFlatToken>(call, token, part, track); });
   } else {

@@ -1,12 +1,12 @@
 // Dispatch with a flag per row: token_flags, fused and balanced.
 #pragma once
 
-#include "deal.h"
+#include "partition.h"
 
 namespace all_to_all {
 
-// Whether the expert of a flat token exists and is none of the token's experts before it. Others are sent nowhere, so
-// that no address depends on them and nothing overflows.
+// Whether the expert of a flat token exists and is not among the token's experts before it. Other entries are not sent,
+// so that no address depends on them and nothing overflows.
 KPROF_DEVICE bool is_routable(const Call& call, uint32_t flat_token) {
   const int32_t expert = call.indices[flat_token];
   bool is_new = static_cast<uint32_t>(expert) < call.shape.num_experts;
@@ -15,7 +15,7 @@ KPROF_DEVICE bool is_routable(const Call& call, uint32_t flat_token) {
   return is_new;
 }
 
-// One lane tells the host of an expert that is not routable (one of them, if there are several) and sees to it that
+// One lane reports an expert that is not routable to the host (one of them, if there are several), and makes sure that
 // nobody waits for the row.
 KPROF_DEVICE void refuse(const Call& call, uint32_t flat_token) {
   const uint64_t expert = static_cast<uint32_t>(call.indices[flat_token]);
@@ -23,12 +23,12 @@ KPROF_DEVICE void refuse(const Call& call, uint32_t flat_token) {
   store_system(call.combine_flag(call.rank, flat_token), call.epoch());
 }
 
-// By one block, in a launch in which nobody else touches them.
+// Called by one block, in a launch in which no other block uses them.
 KPROF_DEVICE void clear_expert_counts(uint32_t* counts, const Call& call) {
   for (uint32_t e = thread_id(); e < experts_per_rank(call.shape); e += num_threads()) counts[e] = 0;
 }
 
-// Block 0: how many rows each rank will get, told to all before the rows have left.
+// Block 0 tells all ranks how many rows they will get, before the rows leave.
 KPROF_DEVICE void count_and_send(const Call& call, kprof::Track& track) {
   KPROF_SHARED(uint32_t, counts, kMaxRanks);
   kprof::Span span = profile_start(track);
@@ -43,14 +43,14 @@ KPROF_DEVICE void count_and_send(const Call& call, kprof::Track& track) {
   sync_block();
   span = profile_lap(track, span, R_COUNT, payload<R_COUNT>(call.num_flat_tokens()));
   for (uint32_t peer = warp_id(); peer < call.shape.world_size; peer += warps_per_block()) {
-    // The count travels in the flag itself, so one relaxed store is all: there is nothing else to order.
+    // The count is in the flag itself, so one relaxed store is enough.
     if (lane_id() == 0)
       store_system(call.counts_flag(peer, call.rank), static_cast<uint64_t>(call.epoch()) << 32 | counts[peer]);
     span = profile_lap(track, span, R_SEND_COUNTS, payload<R_SEND_COUNTS>(peer, 0u));
   }
 }
 
-// Block 0 again, after all rows have left: the next launch needs every source's count.
+// Block 0 waits for every source's count, which the next launch needs, after all rows have left.
 KPROF_DEVICE void wait_for_counts(const Call& call, kprof::Track& track) {
   for (uint32_t peer = warp_id(); peer < call.shape.world_size; peer += warps_per_block()) {
     const uint64_t* flag = call.counts_flag(call.rank, peer);
@@ -67,7 +67,7 @@ struct SentRow {
   uint32_t position;
 };
 
-// One warp moves one (token, k) to where its expert lives: the row and its origin. False where that is nowhere.
+// One warp moves the row and origin of one (token, k) to its expert's rank. False if the expert does not exist.
 KPROF_DEVICE bool move_row(const Call& call, uint32_t flat_token, SentRow* row) {
   if (!is_routable(call, flat_token)) {
     if (lane_id() == 0) refuse(call, flat_token);
@@ -87,7 +87,7 @@ KPROF_DEVICE bool move_row(const Call& call, uint32_t flat_token, SentRow* row) 
 
 __global__ void dispatch_send(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
-  // Block 0 counts, the others send; a single block does one after the other.
+  // Block 0 counts, the others send. A single block does both in turn.
   const uint32_t num_counting = num_blocks() > 1 ? 1 : 0;
   if (block_id() == 0) count_and_send(call, track);
   if (block_id() >= num_counting) {
@@ -104,7 +104,7 @@ __global__ void dispatch_send(ProfiledCall call) {
   if (block_id() == 0) wait_for_counts(call, track);
 }
 
-// One warp takes one row that has arrived: copies it behind the other rows of its expert.
+// One warp copies a row that has arrived behind the other rows of its expert.
 KPROF_DEVICE void take_row(const Call& call, uint32_t source, uint32_t position) {
   const RowOrigin origin = *call.row_origin(call.rank, source, position);
   uint32_t row = 0;
@@ -114,7 +114,7 @@ KPROF_DEVICE void take_row(const Call& call, uint32_t source, uint32_t position)
   if (lane_id() == 0) *call.expert_origin(origin.place, row) = {origin.flat_token, source};
 }
 
-// One warp receives one row: waits for its flag, then takes it.
+// One warp receives one row: waits for its flag, then copies it.
 KPROF_DEVICE bool receive_row(const Call& call, uint32_t source, uint32_t position, kprof::Track& track) {
   const uint32_t* flag = call.row_flag(call.rank, source, position);
   kprof::Span span = profile_start(track);
@@ -127,13 +127,13 @@ KPROF_DEVICE bool receive_row(const Call& call, uint32_t source, uint32_t positi
   return true;
 }
 
-// Nobody sends any more: restore the zeros for the next call.
+// Nobody sends any more, so restore the zeros for the next call.
 KPROF_DEVICE void clear_send_counts(const Call& call) {
   if (block_id() != 0) return;
   for (uint32_t r = thread_id(); r < call.shape.world_size; r += num_threads()) call.send_counts()[r] = 0;
 }
 
-template <Deal deal>
+template <Partition partition>
 __global__ void dispatch_recv(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
   clear_send_counts(call);
@@ -141,10 +141,10 @@ __global__ void dispatch_recv(ProfiledCall call) {
     return static_cast<uint32_t>(load_system(call.counts_flag(call.rank, source)));
   };
   const auto receive = [&](uint32_t source, uint32_t i) { return receive_row(call, source, i, track); };
-  if constexpr (deal == Deal::kFlattened) {
-    deal_flattened(call.shape.world_size, num_rows, receive);
+  if constexpr (partition == Partition::kFlattened) {
+    partition_flattened(call.shape.world_size, num_rows, receive);
   } else {
-    deal_sources_to_blocks(call.shape.world_size, num_rows, receive);
+    partition_sources(call.shape.world_size, num_rows, receive);
   }
 }
 

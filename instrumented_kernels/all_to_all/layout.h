@@ -1,4 +1,4 @@
-// Where everything lies: the symmetric heap that peers write, and the workspace that only this rank touches.
+// The layout of the symmetric heap, which peers write, and of the workspace, which only this rank uses.
 #pragma once
 
 #include "arguments.h"
@@ -10,24 +10,24 @@ using memory_layout::Cursor;
 using memory_layout::Offset;
 
 KPROF_DEVICE_HOST uint32_t experts_per_rank(const Shape& shape) { return shape.num_experts / shape.world_size; }
-// Experts of one token that live on one rank: a token's K experts are distinct.
+// The most experts of one token on one rank: a token's K experts are distinct.
 KPROF_DEVICE_HOST uint32_t max_entries(const Shape& shape) {
   return shape.top_k < experts_per_rank(shape) ? shape.top_k : experts_per_rank(shape);
 }
-// Rows that one rank can send to another.
+// The most rows that one rank can send to another.
 KPROF_DEVICE_HOST uint32_t max_rows_per_pair(const Shape& shape) { return shape.max_tokens * max_entries(shape); }
 KPROF_DEVICE_HOST uint32_t max_rows_per_expert(const Shape& shape) { return shape.world_size * shape.max_tokens; }
 KPROF_DEVICE_HOST uint32_t max_flat_tokens(const Shape& shape) { return shape.max_tokens * shape.top_k; }
-// Rows in our own memory start 16-byte aligned whatever D is.
+// Rows in our memory are 16-byte aligned for every D.
 KPROF_DEVICE_HOST uint32_t row_stride(const Shape& shape) { return (shape.hidden + 7u) / 8u * 8u; }
 
-// Who a row belongs to. In the heap `place` is the local expert, in the workspace the rank that the token came from.
+// The origin of a row. In the heap `place` is the local expert, in the workspace the token's rank.
 struct RowOrigin {
   uint32_t flat_token;
   uint32_t place;
 };
 
-// The symmetric heap; the same on every rank. Everything exists twice, for even and odd epochs.
+// The symmetric heap, the same on every rank. Everything exists twice, for even and odd epochs.
 struct HeapLayout {
   Offset counts;         // u64 [2][W]: epoch << 32 | rows that the source will send
   Offset rank_flags;     // u32 [2][W]: the source has sent back all its rows

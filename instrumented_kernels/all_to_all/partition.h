@@ -1,20 +1,20 @@
-// How rows are dealt to warps: by source or expert, or over all of them together.
+// How rows are distributed over warps: each source or expert separately, or all of them together.
 #pragma once
 
 #include "call.h"
 
 namespace all_to_all {
 
-// How rows are dealt to warps.
-enum class Deal {
+// How rows are distributed over warps.
+enum class Partition {
   kByGroup,    // every source (expert) on its own: simple, and uneven when the groups are
   kFlattened,  // over all groups together: the same for every warp, but for one row
 };
 
 // Calls `work(group, i)` for this warp's share of all rows, until it returns false. `size_of(group)` is the same in all
-// warps; the prefix sum over it costs less than telling somebody.
+// warps, and each computes the prefix sum itself: that costs less than communicating it.
 template <typename SizeOf, typename Work>
-KPROF_DEVICE void deal_flattened(uint32_t num_groups, SizeOf size_of, Work work) {
+KPROF_DEVICE void partition_flattened(uint32_t num_groups, SizeOf size_of, Work work) {
   uint32_t idx = grid_warp();
   uint32_t begin = 0;
   for (uint32_t group = 0; group < num_groups; ++group) {
@@ -25,9 +25,9 @@ KPROF_DEVICE void deal_flattened(uint32_t num_groups, SizeOf size_of, Work work)
   }
 }
 
-// Sources are dealt to blocks round robin. Fewer blocks than sources: a block serves several.
+// Sources are assigned to blocks round robin. With fewer blocks than sources, a block serves several.
 template <typename SizeOf, typename Work>
-KPROF_DEVICE void deal_sources_to_blocks(uint32_t num_sources, SizeOf size_of, Work work) {
+KPROF_DEVICE void partition_sources(uint32_t num_sources, SizeOf size_of, Work work) {
   const uint32_t num_served_at_once = num_blocks() < num_sources ? num_blocks() : num_sources;
   const uint32_t blocks_per_source = num_blocks() / num_served_at_once;
   const uint32_t block_of_source = block_id() / num_served_at_once;
@@ -39,11 +39,11 @@ KPROF_DEVICE void deal_sources_to_blocks(uint32_t num_sources, SizeOf size_of, W
 }
 
 // Calls `work(local_expert, row)` for this warp's share of the rows of all local experts.
-template <Deal deal, typename Work>
+template <Partition partition, typename Work>
 KPROF_DEVICE void for_each_expert_row(const Call& call, Work work) {
   const uint32_t num_experts = experts_per_rank(call.shape);
-  if constexpr (deal == Deal::kFlattened) {
-    deal_flattened(
+  if constexpr (partition == Partition::kFlattened) {
+    partition_flattened(
         num_experts, [&](uint32_t e) { return call.expert_counts()[e]; },
         [&](uint32_t e, uint32_t row) { return work(e, row), true; });
   } else {

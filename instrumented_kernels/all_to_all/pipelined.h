@@ -1,19 +1,19 @@
 // pipelined: the whole call in one launch, with no barrier in it.
 //
-// A token is a chunk of its own. Some warps of each block walk over the tokens and send them; the others take each
-// token that arrives, apply its experts and send the rows back, while later tokens are still on their way; then all
-// warps reduce the tokens whose rows have come back. Combine of one token overlaps dispatch of the next, on every rank
-// and in both directions of every link, and nobody waits for anybody but for the data that it needs.
+// Every token is a chunk. Some warps of each block loop over the tokens and send them. The others receive tokens, apply
+// their experts and send the rows back, while later tokens are still in flight. Then all warps reduce the tokens whose
+// rows have come back. Combine of one token overlaps dispatch of the next, on every rank and in both directions of
+// every link, and every wait is for data that the waiter needs.
 //
-// What else it leaves out: a token goes to a rank once, with the list of its experts there, not once per expert (with 8
-// experts a token on 4 ranks: 2.7 rows of 14 KiB leave a rank instead of 6). Nobody counts before sending: a token with
-// no expert on a rank says so in its flag. Rows are not copied into the order of the experts; `expert_places` says
-// where they lie, and dispatched() gathers them when it is asked.
+// It also saves work. A token goes to a rank once, with the list of its experts there, not once per expert (with 8
+// experts per token on 4 ranks, 2.7 rows of 14 KiB leave a rank instead of 6). Nothing is counted before sending: a
+// token without an expert on a rank says so in its flag. Rows are not copied into the order of the experts:
+// `expert_places` has their locations, and dispatched() gathers them on request.
 //
-// Rows come back one by one. A rank could add up a token's rows and send the sum, but the sum is defined in the order
-// of k with one rounding at the end, and partial sums in fp32 weigh as much as the rows that they save.
+// Rows come back one by one. A rank could add up a token's rows and send the sum. But the sum is defined in the order
+// of k with one rounding at the end, and partial sums in fp32 are as large as the rows that they save.
 //
-// Nobody can be stuck: sending waits for nothing, all warps run at once, and every warp sends before it waits.
+// It cannot deadlock: sending waits for nothing, all warps are resident, and every warp sends before it waits.
 #pragma once
 
 #include "combine.h"
@@ -21,11 +21,11 @@
 
 namespace all_to_all {
 
-// One warp in so many sends. Links are full with few senders, and the fewer, the earlier the first tokens arrive; a
+// One in this many warps sends. Few senders fill the links, and with fewer senders the first tokens arrive earlier; a
 // half and an eighth were slower on H200.
 constexpr uint32_t kWarpsPerSender = 4;
 
-// Which warps of a block send and which take; a lone warp does both, in this order.
+// Which warps of a block send and which receive. A single warp does both, in this order.
 struct Roles {
   uint32_t num_senders;
   uint32_t first_taker;
@@ -38,17 +38,17 @@ struct Roles {
   }
 };
 
-// Calls `work(i)` for the share of 0 .. num_items - 1 of a warp, of those warps whose number in their block is
-// `first_warp` or more and less than `end_warp`. Across blocks first, like grid_warp.
+// Calls `work(i)` for this warp's share of 0 .. num_items - 1, distributed over the warps `first_warp` .. `end_warp` -
+// 1 of all blocks, across blocks first like grid_warp.
 template <typename Work>
-KPROF_DEVICE void deal_to_warps(uint32_t num_items, uint32_t first_warp, uint32_t end_warp, Work work) {
+KPROF_DEVICE void partition_over_warps(uint32_t num_items, uint32_t first_warp, uint32_t end_warp, Work work) {
   if (warp_id() < first_warp || warp_id() >= end_warp) return;
   const uint32_t stride = (end_warp - first_warp) * num_blocks();
   for (uint32_t i = (warp_id() - first_warp) * num_blocks() + block_id(); i < num_items; i += stride)
     if (!work(i)) return;
 }
 
-// Sends the list of the token's experts that live on `peer`; returns how many.
+// Sends the list of the token's experts on `peer`, and returns their number.
 KPROF_DEVICE uint32_t send_entries(const Call& call, uint32_t peer, uint32_t token) {
   RowOrigin* entries = call.token_entries(peer, call.rank, token);
   uint32_t num_entries = 0;
@@ -65,7 +65,7 @@ KPROF_DEVICE uint64_t token_flag_value(const Call& call, uint32_t num_entries) {
   return static_cast<uint64_t>(call.epoch()) << 32 | num_entries;
 }
 
-// Looks at a token's experts, one a lane.
+// Checks a token's experts, one per lane.
 KPROF_DEVICE void refuse_unroutable(const Call& call, uint32_t token) {
   for (uint32_t k = lane_id(); k < call.shape.top_k; k += warp_width())
     if (const uint32_t flat = token * call.shape.top_k + k; !is_routable(call, flat)) refuse(call, flat);
@@ -86,14 +86,14 @@ KPROF_DEVICE void send_token(const Call& call, uint32_t peer, uint32_t token, kp
   profile_stop(track, span, R_DISPATCH_SEND, payload<R_DISPATCH_SEND>(peer, token));
 }
 
-// Puts one entry behind the other rows of its expert: what dispatch owes to a real expert.
+// Appends one entry to the rows of its expert, as dispatch must do for a real expert.
 KPROF_DEVICE void take_entry(const Call& call, uint32_t source, uint32_t token, const RowOrigin& entry) {
   const uint32_t row = add_device(&call.expert_counts()[entry.place], 1u);
   *call.expert_origin(entry.place, row) = {entry.flat_token, source};
   *call.expert_place(entry.place, row) = source * max_rows_per_pair(call.shape) + token;
 }
 
-// Applies the experts of up to a warp's width of entries to the token's row and sends the results back, an entry a
+// Applies the experts of up to a warp's width of entries to the token's row and sends the results back, one entry per
 // lane.
 KPROF_DEVICE void return_rows(const Call& call, uint32_t source, uint32_t token, uint32_t first, uint32_t num_entries) {
   RowOrigin entry = {};
@@ -125,9 +125,10 @@ KPROF_DEVICE bool take_token(const Call& call, uint32_t source, uint32_t token, 
   return true;
 }
 
-// The peer of item i, of the W items of a token. Every rank starts with another peer, so that no rank is everybody's
-// first. And every round over the blocks starts with another one: else, with a multiple of W blocks, a block would have
-// to do with one peer only, and those of a peer with three times the tokens would have three times the work.
+// The peer of item i, of the W items of a token. Every rank starts with a different peer, so that ranks do not all
+// write to the same one first. Every round over the blocks also starts with a different one: otherwise, with a multiple
+// of W blocks, a block would serve a single peer, and the blocks of a peer with three times the tokens would have three
+// times the work.
 KPROF_DEVICE uint32_t peer_of(const Call& call, uint32_t i) {
   const uint32_t world_size = call.shape.world_size;
   const uint32_t round = i / world_size * world_size / num_blocks();
@@ -139,19 +140,19 @@ __global__ KPROF_LAUNCH_BOUNDS(512) void pipelined(ProfiledCall call) {
   const Roles roles = Roles::of_block();
   const uint32_t world_size = call.shape.world_size;
   const uint32_t num_items = call.shape.max_tokens * world_size;
-  // Last call's counts, which nobody needs any more and the next call wants to be zero.
+  // Zeroes the last call's counts for the next call.
   if (block_id() == 0) clear_expert_counts(call.next_expert_counts(), call);
-  deal_to_warps(num_items, 0, roles.num_senders,
-                [&](uint32_t i) { return send_token(call, peer_of(call, i), i / world_size, track), true; });
-  deal_to_warps(num_items, roles.first_taker, warps_per_block(),
-                [&](uint32_t i) { return take_token(call, peer_of(call, i), i / world_size, track); });
+  partition_over_warps(num_items, 0, roles.num_senders,
+                       [&](uint32_t i) { return send_token(call, peer_of(call, i), i / world_size, track), true; });
+  partition_over_warps(num_items, roles.first_taker, warps_per_block(),
+                       [&](uint32_t i) { return take_token(call, peer_of(call, i), i / world_size, track); });
   for_each_part(call,
                 [&](uint32_t token, rows::Part part) { return reduce_part<Slot::kToken>(call, token, part, track); });
 }
 
-// Not part of a call: copies the rows of the last call into the order of the experts, for dispatched().
+// Not part of a call: copies the last call's rows into the order of the experts, for dispatched().
 __global__ void gather_expert_rows(ProfiledCall call) {
-  for_each_expert_row<Deal::kFlattened>(call, [&](uint32_t local_expert, uint32_t row) {
+  for_each_expert_row<Partition::kFlattened>(call, [&](uint32_t local_expert, uint32_t row) {
     const uint32_t place = *call.expert_place(local_expert, row);
     const uint32_t num_rows = max_rows_per_pair(call.shape);
     rows::copy(call.expert_row(local_expert, row), call.row(call.rank, place / num_rows, place % num_rows),

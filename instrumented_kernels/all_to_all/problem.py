@@ -30,7 +30,7 @@ class Problem:
         check_world_size(world_size)
         if self.num_experts % world_size:
             raise ValueError(
-                f"{self.num_experts} experts cannot be dealt evenly to {world_size} ranks; "
+                f"{self.num_experts} experts cannot be divided evenly among {world_size} ranks; "
                 "make E a multiple of the number of ranks"
             )
         if self.top_k > self.num_experts:

@@ -1,6 +1,6 @@
-// rank_flags: one flag per (source, destination). The end of a launch stands between a rank's rows and its flag, so a
-// receiver waits for the slowest row of a source before it may touch the first; and one block serves a source, so W
-// blocks work and all others are idle.
+// rank_flags: one flag per (source, destination). The end of a launch separates a rank's rows from its flag, so a
+// receiver waits for a source's slowest row before it can use the first. One block serves a source, so W blocks work
+// and all others are idle.
 #pragma once
 
 #include "combine.h"
@@ -20,7 +20,7 @@ __global__ void dispatch_send_rows(ProfiledCall call) {
   fence_release_system();
 }
 
-// Calls `store(peer)` once for every rank, in a launch of its own: all rows have been written.
+// Calls `store(peer)` once for every rank, in a separate launch, when all rows have been written.
 template <typename Store>
 KPROF_DEVICE void tell_peers(const Call& call, uint32_t region, kprof::Track& track, Store store) {
   for (uint32_t peer = grid_warp(); peer < call.shape.world_size; peer += num_grid_warps()) {
@@ -33,14 +33,14 @@ KPROF_DEVICE void tell_peers(const Call& call, uint32_t region, kprof::Track& tr
 
 __global__ void dispatch_flag(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
-  // The number of rows travels in the flag.
+  // The flag contains the number of rows.
   tell_peers(call, R_DISPATCH_FLAG, track, [&](uint32_t peer) {
     store_system(call.counts_flag(peer, call.rank),
                  static_cast<uint64_t>(call.epoch()) << 32 | call.send_counts()[peer]);
   });
 }
 
-// One block takes all rows of a source, once the source's flag has come.
+// One block receives all rows of a source, after the source's flag has arrived.
 KPROF_DEVICE bool receive_from(const Call& call, uint32_t source, kprof::Track& track) {
   const uint64_t* flag = call.counts_flag(call.rank, source);
   kprof::Span span = profile_start(track);
@@ -65,7 +65,7 @@ __global__ void dispatch_recv_ranks(ProfiledCall call) {
 
 __global__ void combine_send_rows(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
-  for_each_expert_row<Deal::kByGroup>(call, [&](uint32_t local_expert, uint32_t row) {
+  for_each_expert_row<Partition::kByGroup>(call, [&](uint32_t local_expert, uint32_t row) {
     const kprof::Span span = profile_start(track);
     const RowOrigin origin = return_row<false>(call, local_expert, row);
     profile_stop(track, span, R_COMBINE_SEND, payload<R_COMBINE_SEND>(origin.place, origin.flat_token));

@@ -1,4 +1,4 @@
-// Sums over the threads of a block, or of teams of its warps.
+// Sums over the threads of a block, or of a team of its warps.
 #pragma once
 
 #include <kprof/compute.h>
@@ -9,8 +9,8 @@ using namespace kprof::platform;
 
 constexpr uint32_t kMaxWarps = 32;
 
-// Teams of `team_warps` neighbouring warps: the sum of the values of all threads of a team, in all of them. All threads
-// of the block call it together, once per `sums` (kMaxWarps floats of shared memory) between two barriers.
+// The sum over all threads of a team of `team_warps` neighbouring warps, returned in each of them. All threads of the
+// block call it together. `sums` (kMaxWarps floats of shared memory) can be used once between two barriers.
 KPROF_DEVICE float team_sum(float value, uint32_t team_warps, float* sums) {
   const float of_warp = warp_sum(value);
   if (team_warps == 1) return of_warp;

@@ -1,4 +1,4 @@
-// Elements of fp16, bf16 and fp32 tensors, seen as vectors wherever the tensor begins and ends.
+// Elements of fp16, bf16 and fp32 tensors, accessed as vectors whatever the tensor's alignment and size.
 #pragma once
 
 #include <kprof/platform.h>
@@ -27,7 +27,7 @@ KPROF_DEVICE float to_float(BFloat16 value) {
 
 KPROF_DEVICE void from_float(float value, float* result) { *result = value; }
 KPROF_DEVICE void from_float(float value, Half* result) { result->bits = float_to_half(value); }
-// To nearest even, in integers, so that all targets give the same bits.
+// Rounds to nearest even, in integer arithmetic, so that all targets give the same bits.
 KPROF_DEVICE void from_float(float value, BFloat16* result) {
   uint32_t word;
   copy_bits(&word, value);
@@ -42,12 +42,12 @@ struct alignas(num_bytes) Vector {
   Element values[kLength];
 };
 
-// The sum of some vectors in fp32, in the order in which they are added, rounded once at the end.
+// A sum of vectors: accumulated in fp32 in the order of the calls, rounded once at the end.
 template <typename Vector>
 struct alignas(16) Sum {
   float values[Vector::kLength];
 
-  // -0 is what changes no summand: -0 + x is x for every x, while +0 + -0 would be +0.
+  // Starts from -0, because -0 + x is x for every x, while +0 + -0 is +0.
   KPROF_DEVICE Sum() {
     for (float& value : values) value = -0.0f;
   }
@@ -62,8 +62,8 @@ struct alignas(16) Sum {
   }
 };
 
-// `num_elements` elements from `data` on, as vectors of `num_bytes`. The last vector may reach over the end: what is
-// outside reads as zero and is never written. Where `data` is not aligned, elements move one by one.
+// `num_elements` elements from `data` on, as vectors of `num_bytes`. The last vector may extend beyond the end:
+// elements outside read as zero and are never written. If `data` is not aligned, elements move one by one.
 template <typename Element, uint32_t num_bytes>
 class Tensor {
  public:
@@ -77,7 +77,7 @@ class Tensor {
   KPROF_DEVICE uint32_t num_vectors() const { return (num_elements_ + Vec::kLength - 1) / Vec::kLength; }
 
   KPROF_DEVICE Vec load(uint32_t i) const {
-    // Put together as words: as elements they would be unpacked, and so waited for, right here.
+    // Assembled as words: unpacking elements here would wait for them.
     Words words{};
     if (i < num_whole_) {
       words = reinterpret_cast<const Words*>(data_)[i];
@@ -107,7 +107,7 @@ class Tensor {
     uint32_t values[num_bytes / kWordBytes];
   };
 
-  // Element j of a vector, where it lies in its word.
+  // Element j of a vector, at its position in the word.
   KPROF_DEVICE static uint32_t in_word(std::remove_const_t<Element> element, uint32_t j) {
     uint32_t bits = 0;
     __builtin_memcpy(&bits, &element, sizeof element);

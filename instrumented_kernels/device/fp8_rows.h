@@ -15,7 +15,7 @@ using Vec = elements::Vector<Element, kVectorBytes>;
 constexpr uint32_t kLength = Vec<elements::Half>::kLength;
 using Fp8Vec = elements::Vector<uint32_t, kLength>;
 
-// Vectors are kept as words until they are computed with: taken apart they would fill twice the registers.
+// Vectors stay packed in words until they are used: unpacked they need twice the registers.
 template <typename Element>
 KPROF_DEVICE Vec<Element> vec_of(const Quad& quad) {
   Vec<Element> vector;
@@ -30,8 +30,8 @@ KPROF_DEVICE Fp8Vec packed(const float (&values)[kLength]) {
   return result;
 }
 
-// Elements of one tensor's row (the weights are one row), as vectors. `is_whole`: addresses and rows suit that; else
-// they move one by one where they must.
+// The elements of one row of a tensor (the weights are one row), as vectors. `is_whole`: addresses and row lengths are
+// multiples of the vector; otherwise elements move one by one where necessary.
 template <typename Element, bool is_whole>
 class Row {
  public:

@@ -1,4 +1,4 @@
-// The threads and warps of a launch, counted through all its blocks.
+// Indices of threads and warps in the whole grid.
 #pragma once
 
 #include <kprof/platform.h>
@@ -8,7 +8,7 @@ namespace grid {
 using namespace kprof::platform;
 
 KPROF_DEVICE uint32_t warps_per_block() { return num_threads() / warp_width(); }
-// Numbered across blocks first: work for a few warps then still runs on many processors.
+// Numbered across blocks first, so that work for a few warps still uses many processors.
 KPROF_DEVICE uint32_t grid_warp() { return warp_id() * num_blocks() + block_id(); }
 KPROF_DEVICE uint32_t num_grid_warps() { return num_blocks() * warps_per_block(); }
 

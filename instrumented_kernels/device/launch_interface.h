@@ -18,7 +18,7 @@ using Shape = decltype(CallArguments::shape);
 }  // namespace launch_interface
 
 extern "C" uint64_t kernel_call_bytes() { return sizeof(launch_interface::CallArguments); }
-// What a plan for `shape` needs, in bytes.
+// The memory in bytes that a plan for `shape` needs.
 extern "C" uint64_t kernel_heap_bytes(const launch_interface::Shape* shape) {
   return launch_interface::Call::Heap(*shape).end.bytes();
 }
@@ -38,7 +38,7 @@ extern "C" int kernel_num_processors() { return kprof::platform::num_processors(
 extern "C" uint64_t kernel_ticks_per_second() { return kprof::platform::kRealtimeTicksPerSecond; }
 extern "C" const char* kernel_error_text(int error) { return kprof::platform::error_text(error); }
 
-// The largest grid whose blocks can wait for each other: the smallest over the phases of a variant.
+// The largest grid whose blocks can wait for each other, in all phases of a variant.
 extern "C" int kernel_max_resident_blocks(int variant, int threads_per_block) {
   int smallest = 1 << 30;
   for (int i = 0; i < launch_interface::kVariants[variant].num_phases; ++i) {
@@ -49,7 +49,7 @@ extern "C" int kernel_max_resident_blocks(int variant, int threads_per_block) {
   return smallest;
 }
 
-// Launches in order; stops at the first error. Returns 0 or the target's error code.
+// Launches in order, stopping at the first error. Returns 0 or the target's error code.
 extern "C" int kernel_launch(const shared_layouts::KernelLaunch* launches, int num_launches) {
   for (const auto* launch = launches; launch < launches + num_launches; ++launch) {
     const auto kernel = launch_interface::kVariants[launch->variant].phases[launch->phase].kernel;

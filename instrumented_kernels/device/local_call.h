@@ -1,4 +1,4 @@
-// What the call of every kernel has that runs on one GPU alone: its arguments, and where things lie in its workspace.
+// The call of a kernel that runs on one GPU: its arguments, and its layout of the workspace.
 #pragma once
 
 #include "memory_layout.h"
@@ -17,11 +17,11 @@ struct NoHeap {
   explicit NoHeap(const Shape&) {}
 };
 
-// The workspace of kernels that need none.
+// For kernels without a workspace.
 template <typename Shape>
 using NoWorkspace = NoHeap<Shape>;
 
-// `Arguments` is generated from Python. The layout is worked out once, on the host, from `arguments.shape`.
+// `Arguments` is generated from Python. The host computes the layout once, from `arguments.shape`.
 template <typename Arguments, typename WorkspaceLayout>
 struct LocalCall : Arguments {
   using CallArguments = Arguments;

@@ -1,5 +1,4 @@
-// Where things lie in a memory: offsets handed out from its start, every piece aligned. Used by the layout of each
-// kernel.
+// Assigns aligned offsets in a memory, from its start. Each kernel's layout uses it.
 #pragma once
 
 #include <kprof/platform.h>
@@ -8,7 +7,7 @@ namespace memory_layout {
 
 constexpr uint64_t kAlignBytes = 256;
 
-// Where something begins, counted in blocks of kAlignBytes: half the registers of a byte offset.
+// An offset in units of kAlignBytes: half the registers of a byte offset.
 struct Offset {
   uint32_t num_blocks = 0;
 
@@ -20,7 +19,7 @@ KPROF_DEVICE T* at(char* memory, Offset offset) {
   return reinterpret_cast<T*>(memory + offset.bytes());
 }
 
-// Hands out space from the start of a memory.
+// Allocates from the start of a memory.
 class Cursor {
  public:
   Offset take(uint64_t num_bytes) {

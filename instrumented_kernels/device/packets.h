@@ -1,15 +1,14 @@
-// Packets: data that is its own flag, so that nothing has to be ordered and nobody fences. A fence takes longer than a
-// small message; and a flag beside the data would take room on the link.
+// Packets: data that is its own flag, so that no order and no fence is needed. A fence takes longer than a small
+// message, and a separate flag would use bandwidth of the link.
 //
-// A packet is 16 bytes of data, inverted. A word of zero has not arrived yet: data of 32 one bits would look like that,
-// but these are NaNs (in all element types that are summed here), of which one bit is changed before they are used.
-// Words are looked at one by one, so no access needs to be larger than the memory models promise; the receiver polls
-// the data.
+// A packet is 16 bytes of inverted data. The receiver polls the data: a word of zero has not arrived. Data of 32 one
+// bits would look like that; it is a NaN in all element types that are summed here, so one of its bits is changed
+// before it is sent. Each word is checked separately, so no access is wider than what the memory models make atomic.
 //
-// The receiver empties what it has read, where flags are never reset. That is safe under two conditions, which the user
-// of packets sees to: buffers alternate from launch to launch, and nobody can start the second launch from here before
-// all have ended this one. So a cell is emptied, and the launch that did it has ended, before the next packet for it is
-// sent.
+// Unlike flags, packets are reset: the receiver zeroes what it has read. That is safe under two conditions, which
+// callers must ensure: buffers alternate from launch to launch, and no rank starts the launch after the next before all
+// ranks have ended this one. So a cell is zeroed, and the launch that did it has ended, before the next packet for the
+// cell is sent.
 #pragma once
 
 #include "elements.h"
@@ -27,8 +26,8 @@ struct alignas(16) Packet {
 template <typename Element>
 using Data = elements::Vector<Element, kDataBytes>;
 
-// The data with NaNs that cannot be sent replaced by others. Apply it to what stays here, too: bits are the same
-// everywhere.
+// Replaces NaNs that cannot be sent by others. Apply it to data that stays here too, so that all ranks have the same
+// bits.
 template <typename Data>
 KPROF_DEVICE Data sendable(Data data) {
   uint32_t words[4];

@@ -1,8 +1,7 @@
-// Rows of 16-bit floats, moved and combined by one warp: 16 bytes a lane where addresses allow, then single elements.
+// One warp moves and combines rows of 16-bit floats: 16 bytes per lane where addresses allow, then single elements.
 //
-// A lane has kBatch loads on their way before it stores the first of them. With one load at a time a row of 14 KiB
-// costs 28 times the latency of memory; peers and the rest of the warp's work cannot hide that when there are few rows
-// per warp.
+// A lane has kBatch loads in flight before it stores the first. With one load at a time a row of 14 KiB costs 28 times
+// the memory latency, which nothing hides if there are few rows per warp.
 #pragma once
 
 #include <kprof/platform.h>
@@ -14,7 +13,7 @@ using namespace kprof::platform;
 constexpr uint32_t kVectorHalves = 8;
 constexpr uint32_t kBatch = 8;
 
-// A vector of halves, taken apart to compute with.
+// A vector of halves, unpacked for arithmetic.
 struct Halves {
   uint16_t values[kVectorHalves];
 };
@@ -34,19 +33,19 @@ KPROF_DEVICE Quad quad_of(const Halves& halves) {
 
 KPROF_DEVICE bool is_aligned(const void* address) { return (reinterpret_cast<uintptr_t>(address) & 15u) == 0; }
 
-// Elements of a row that can be moved as vectors; the rest goes one by one.
+// The number of elements of a row that can move as vectors. The rest move one by one.
 KPROF_DEVICE uint32_t vector_part(const void* a, const void* b, uint32_t num_halves) {
   return is_aligned(a) && is_aligned(b) ? num_halves - num_halves % kVectorHalves : 0;
 }
 
-// What a warp covers with one vector a lane, and with a batch of them.
+// The elements that a warp covers with one vector per lane, and with a batch.
 KPROF_DEVICE uint32_t vectors_step() { return warp_width() * kVectorHalves; }
 KPROF_DEVICE uint32_t batch_step() { return kBatch * vectors_step(); }
 
 KPROF_DEVICE uint16_t scaled(uint16_t value, float factor) { return float_to_half(half_to_float(value) * factor); }
 
-// kBatch vectors of this lane: of a row's elements from `begin` on, those before `end`. Past the end the last vector is
-// loaded again, and not stored: a load without a branch stays in registers.
+// This lane's kBatch vectors of a row, from element `begin` to `end`. Beyond the end the last vector is loaded again,
+// and not stored: loads without a branch stay in registers.
 struct Batch {
   Quad quads[kBatch];
 
@@ -86,8 +85,8 @@ KPROF_DEVICE void copy(uint16_t* target, const uint16_t* source, uint32_t num_ha
   for (uint32_t i = vectors_end + lane_id(); i < num_halves; i += warp_width()) target[i] = source[i];
 }
 
-// target = half(source * factor) for each of the targets; the source is read once. All lanes call `target(i)` together,
-// and all targets are aligned alike.
+// target = half(source * factor) for each target. The source is read once. All lanes call `target(i)` together, and all
+// targets have the same alignment.
 template <typename Target>
 KPROF_DEVICE void scale_to_each(Target target, uint32_t num_targets, const uint16_t* source, uint32_t num_halves,
                                 float factor) {
@@ -104,7 +103,7 @@ KPROF_DEVICE void scale_to_each(Target target, uint32_t num_targets, const uint1
   }
 }
 
-// target = half(source * factor); target may be source.
+// target = half(source * factor). target may be source.
 KPROF_DEVICE void scale(uint16_t* target, const uint16_t* source, uint32_t num_halves, float factor) {
   scale_to_each([target](uint32_t) { return target; }, 1, source, num_halves, factor);
 }
@@ -114,7 +113,7 @@ KPROF_DEVICE void add_row(float (&sums)[kVectorHalves], float weight, const Halv
   for (uint32_t v = 0; v < kVectorHalves; ++v) sums[v] += weight * half_to_float(halves.values[v]);
 }
 
-// Up to kBatch rows of a weighted sum, from row `first` on; their weights are read once, before anything waits for a
+// Up to kBatch rows of a weighted sum, from row `first` on. Their weights are read once, before anything waits for a
 // row.
 struct Terms {
   uint32_t first;
@@ -127,7 +126,7 @@ struct Terms {
     for (uint32_t j = 0; j < kBatch; ++j) weights[j] = j < count ? all[begin + j] : 0.0f;
   }
 
-  // sums += weight * row for the vectors at element i of each row. All loads are on their way before the first is used.
+  // sums += weight * row for the vectors at element i of each row. All loads are in flight before the first is used.
   template <typename Row>
   KPROF_DEVICE void add_to(float (&sums)[kVectorHalves], Row row, uint32_t i) const {
     Quad quads[kBatch];
@@ -145,8 +144,9 @@ struct Part {
   uint32_t end;
 };
 
-// target = half(sum over k of weights[k] * source row k) on a part of the row, accumulated in fp32 in the order of k,
-// rounded once. `row(k)` gives the address of source row k. D is walked in vectors, so registers do not grow with it.
+// target = half(sum over k of weights[k] * source row k) for a part of the row, accumulated in fp32 in the order of k
+// and rounded once. `row(k)` is the address of source row k. Loops over vectors of the row, so the number of registers
+// does not depend on D.
 template <typename Row>
 KPROF_DEVICE void weighted_sum(uint16_t* target, Row row, const float* weights, uint32_t num_rows, Part part) {
   const uint32_t vectors_end =

@@ -20,8 +20,8 @@ namespace signals {
 using namespace kprof::platform;
 using shared_layouts::Failure;
 
-// What a wait needs to know besides its flag. Threads look at `has_failed`, in memory of the device; `failure` is for
-// the host, and only the thread that was first to set `has_failed` writes it.
+// What a wait needs besides its flag. Threads check `has_failed`, in device memory. `failure` is for the host; only the
+// thread that was first to set `has_failed` writes it.
 struct WaitLimits {
   uint32_t* has_failed;
   Failure* failure;
@@ -38,8 +38,9 @@ constexpr uint32_t kPollsBetweenChecks = 64;
 
 KPROF_DEVICE bool has_failed(const WaitLimits& limits) { return load_system(limits.has_failed) != 0; }
 
-// One thread tells the host that this rank gives up; the first one counts. All waits of the rank end soon after. No
-// word is zero and the host waits for all of them, so nothing has to be ordered: kernels in packets have no fence.
+// Called by one thread: tells the host that this rank gives up. Only the first call counts, and all waits of the rank
+// end soon after. No word is zero and the host waits for all of them, so their order does not matter: kernels with
+// packets have no fence.
 KPROF_DEVICE void note_timeout(const WaitLimits& limits, const Waited& waited, uint32_t epoch, uint64_t ticks) {
   if (exchange_if_zero_device(limits.has_failed, 1u) != 0) return;
   store_system(&limits.failure->waited_ms, 1 + ticks / (kRealtimeTicksPerSecond / 1000));
@@ -47,7 +48,7 @@ KPROF_DEVICE void note_timeout(const WaitLimits& limits, const Waited& waited, u
   store_system(&limits.failure->region_and_peer, static_cast<uint64_t>(waited.region + 1) << 32 | waited.peer);
 }
 
-// Whether a flag has come. Never `==`: a peer may be a call ahead.
+// Whether a flag has arrived. Not `==`, because a peer may be a call ahead.
 KPROF_DEVICE bool has_come(uint32_t flag, uint32_t epoch) {
 #if defined(KPROF_PLANT_EQUAL)
   return flag == epoch;
@@ -56,7 +57,7 @@ KPROF_DEVICE bool has_come(uint32_t flag, uint32_t epoch) {
 #endif
 }
 
-// Whether this wait has taken too long, which it notes, or another one has.
+// Whether this wait or another one has timed out. Reports it if it is this one.
 KPROF_DEVICE bool is_overdue(const WaitLimits& limits, const Waited& waited, uint32_t epoch, uint64_t begin) {
   if (has_failed(limits)) return true;
   const uint64_t ticks = realtime_ticks() - begin;
@@ -65,7 +66,7 @@ KPROF_DEVICE bool is_overdue(const WaitLimits& limits, const Waited& waited, uin
   return true;
 }
 
-// One thread's bounded poll until `read()` (an epoch) reaches `epoch`. False when this or another wait has timed out.
+// One thread polls until `read()` (an epoch) reaches `epoch`. False if this or another wait has timed out.
 template <typename Read>
 KPROF_DEVICE bool poll(Read read, uint32_t epoch, const WaitLimits& limits, const Waited& waited) {
   uint64_t begin = 0;
@@ -84,7 +85,7 @@ KPROF_DEVICE void acquire() {
 #endif
 }
 
-// The whole warp waits: lane 0 polls and acquires, the others follow behind the warp's exchange.
+// The whole warp waits: lane 0 polls and acquires, then the warp synchronises.
 template <typename Read>
 KPROF_DEVICE bool wait_warp(Read read, uint32_t epoch, const WaitLimits& limits, const Waited& waited) {
   uint32_t has_arrived = 0;
@@ -97,14 +98,14 @@ KPROF_DEVICE bool wait_warp(Read read, uint32_t epoch, const WaitLimits& limits,
   return has_arrived != 0;
 }
 
-// How a wait for several flags ended, and the flag that came last: the one that the warp waited for.
+// How a wait for several flags ended, and which flag arrived last: the one that the warp waited for.
 struct WaitedForAll {
   bool have_arrived;
   uint32_t last;
 };
 
-// The whole warp waits for `num_flags` flags, as many at once as it has lanes. `read(i)` gives the epoch of flag i,
-// `waited(i)` what to note when it never comes. Every lane has polled, so every lane acquires.
+// The whole warp waits for `num_flags` flags, one per lane at a time. `read(i)` is the epoch of flag i, `waited(i)`
+// what to report if it never arrives. Every lane polls, so every lane acquires.
 template <typename Read, typename Who>
 KPROF_DEVICE WaitedForAll wait_all_warp(uint32_t num_flags, Read read, uint32_t epoch, const WaitLimits& limits,
                                         Who waited) {
@@ -129,7 +130,7 @@ KPROF_DEVICE WaitedForAll wait_all_warp(uint32_t num_flags, Read read, uint32_t 
   return {true, last};
 }
 
-// After this, flags that any lane stores cover what the whole warp has written.
+// After this, a flag stored by any lane publishes everything that the warp has written.
 KPROF_DEVICE void release_warp() {
 #if !defined(KPROF_PLANT_NO_RELEASE)
   fence_release_system();
@@ -139,14 +140,15 @@ KPROF_DEVICE void release_warp() {
 #endif
 }
 
-// Publishes what the whole warp has written: its lanes' stores first, then the flag.
+// Publishes what the whole warp has written: first all lanes' stores, then the flag.
 template <typename Flag>
 KPROF_DEVICE void publish_warp(Flag* flag, Flag value) {
   release_warp();
   if (lane_id() == 0) store_system(flag, value);
 }
 
-// The whole block waits: thread 0 runs `await` (polls that return whether all came) and acquires, the others follow.
+// The whole block waits: thread 0 runs `await` (polls, and returns whether all flags arrived) and acquires, then the
+// block synchronises.
 template <typename Await>
 KPROF_DEVICE bool wait_block(Await await) {
   KPROF_SHARED(uint32_t, has_arrived, 1);
@@ -161,7 +163,7 @@ KPROF_DEVICE bool wait_block(Await await) {
   return has_arrived[0] != 0;
 }
 
-// Publishes what the whole block has written: its threads' stores first, then the flags, which thread 0 stores.
+// Publishes what the whole block has written: first all threads' stores, then the flags, which thread 0 stores.
 template <typename StoreFlags>
 KPROF_DEVICE void publish_block(StoreFlags store_flags) {
 #if defined(KPROF_PLANT_NO_RELEASE)

@@ -1,5 +1,4 @@
-// What the call of every kernel has that ranks run together: its arguments, its layouts, and where things lie in
-// memory.
+// The call of a kernel that ranks run together: its arguments, its layouts, and its memory.
 #pragma once
 
 #include "memory_layout.h"
@@ -10,7 +9,7 @@ namespace team_call {
 using namespace kprof::platform;
 using memory_layout::Offset;
 
-// `Arguments` is generated from Python. The layouts are worked out once, on the host, from `arguments.shape`.
+// `Arguments` is generated from Python. The host computes the layouts once, from `arguments.shape`.
 template <typename Arguments, typename HeapLayout, typename WorkspaceLayout>
 struct TeamCall : Arguments {
   using CallArguments = Arguments;

@@ -1,4 +1,4 @@
-// Where the padded runs of experts begin, and what fills them up.
+// The starts of the experts' padded runs, and the padding.
 #pragma once
 
 #include "placing.h"
@@ -9,8 +9,8 @@ KPROF_DEVICE uint32_t padded(const Call& call, uint32_t num_ids) {
   return (num_ids + call.block_size - 1) / call.block_size * call.block_size;
 }
 
-// From `totals` (ids of every expert) to `starts`, where its run begins in sorted_ids; returns the end of the last run.
-// All threads of a block call it together.
+// Computes `starts`, where each expert's run begins in sorted_ids, from `totals`, the ids of each expert. Returns the
+// end of the last run. All threads of a block call it together.
 KPROF_DEVICE uint32_t align_runs(const Call& call, const uint32_t* totals, const BlockMemory& memory) {
   scan_experts(
       call.shape.num_experts, memory, [&](uint32_t expert) { return padded(call, totals[expert]); },
@@ -20,7 +20,7 @@ KPROF_DEVICE uint32_t align_runs(const Call& call, const uint32_t* totals, const
   return end;
 }
 
-// The last expert whose run begins at `place` or before.
+// The last expert whose run begins at or before `place`.
 KPROF_DEVICE uint32_t expert_at(const uint32_t* starts, uint32_t num_experts, uint32_t place) {
   uint32_t low = 0, high = num_experts;
   while (high - low > 1) {
@@ -30,7 +30,7 @@ KPROF_DEVICE uint32_t expert_at(const uint32_t* starts, uint32_t num_experts, ui
   return low;
 }
 
-// Everything of the outputs that is no id; the blocks of the grid share it.
+// Writes all outputs that are not ids. The blocks of the grid share the work.
 KPROF_DEVICE void fill(const Call& call, const uint32_t* totals, const uint32_t* starts, uint32_t end) {
   const uint32_t num_experts = call.shape.num_experts;
   const auto pad = static_cast<int32_t>(call.shape.num_ids);

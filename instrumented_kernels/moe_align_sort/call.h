@@ -1,4 +1,4 @@
-// One call, and where things lie in its workspace.
+// One call, and the layout of its workspace.
 #pragma once
 
 #include <kprof/compute.h>
@@ -21,7 +21,7 @@ using kprof::profile_start;
 using kprof::profile_stop;
 using memory_layout::Offset;
 
-// What `clear` sets to zero lies first.
+// `clear` zeroes the first pieces.
 struct WorkspaceLayout {
   Offset has_failed;   // u32
   Offset num_refused;  // u32: ids that name no expert

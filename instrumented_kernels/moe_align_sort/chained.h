@@ -1,15 +1,15 @@
-// One launch counts, one places. What the slices before a block hold it finds by looking back: the counts of each are
-// there since the first launch, and who knows the sum up to itself leaves it for those behind. Nobody waits for
-// anybody.
+// One launch counts, one places. A block sums the counts of the slices before it by looking back. The first launch has
+// stored every slice's counts, and a block that knows the sum up to itself stores it for the blocks after it. Nobody
+// waits.
 #pragma once
 
 #include "aligning.h"
 
 namespace moe_align_sort {
 
-// The highest bit of a count: it includes all slices before.
+// The highest bit of a count: the count includes all slices before.
 constexpr uint32_t kIsSum = 1u << 31;
-// Slices that a thread looks at together: one after the other, each would cost the latency of memory.
+// Slices that a thread reads together, because each alone would cost the memory latency.
 constexpr uint32_t kLookAhead = 16;
 
 template <typename SizeOf>
@@ -29,7 +29,7 @@ __global__ void KPROF_BLOCKS_PER_PROCESSOR(SizeOf::kThreads, SizeOf::kBlocksPerP
   profile_stop(track, span, R_COUNT, payload<R_COUNT>(slice.size()));
 }
 
-// Ids of `expert` in the slices before `slice`; adds to `num_seen` how many of them it had to look at.
+// The number of ids of `expert` in the slices before `slice`. Adds the number of slices that it read to `num_seen`.
 KPROF_DEVICE uint32_t look_back(const Call& call, uint32_t slice, uint32_t expert, uint32_t* num_seen) {
   uint32_t sum = 0;
   for (uint32_t left = slice; left != 0;) {

@@ -1,5 +1,5 @@
-// Counting ids by expert, in shared memory: several counters per expert, so that lanes with the same expert (routing
-// may be as skewed as it likes) seldom meet at one.
+// Counts ids by expert, in shared memory. There are several counters per expert, so that lanes with the same expert
+// seldom collide, however skewed the routing is.
 #pragma once
 
 #include "call.h"
@@ -7,13 +7,13 @@
 namespace moe_align_sort {
 
 constexpr uint32_t kCounters = 4096;
-// 16 bytes each that a thread has on their way.
+// Loads of 16 bytes that a thread has in flight.
 constexpr uint32_t kLoadsAhead = 4;
 
 template <uint32_t kMost>
 constexpr uint32_t kCopies = kCounters / kMost;
 
-// Tells the host of an id that names no expert; it is left out of everything.
+// Reports an id that names no expert to the host. It is ignored otherwise.
 KPROF_DEVICE void refuse(const Call& call, uint32_t place, uint32_t id) {
   store_system(&call.failure->refused, uint64_t{1} << 63 | static_cast<uint64_t>(place) << 32 | id);
 }
@@ -28,7 +28,7 @@ class Counters {
     sync_block();
   }
 
-  // Counts the ids of a range; afterwards `of` is right for all of them.
+  // Counts the ids of a range. Afterwards `of` is valid.
   KPROF_DEVICE void count(Range range) const {
     uint32_t begin = range.begin;
     if ((reinterpret_cast<uintptr_t>(call_.topk_ids + begin) & 15u) == 0) {

@@ -1,12 +1,11 @@
-// Distributed counting, cumsum, parallel placement: a slice of the ids per block, and barriers of the whole grid
-// between.
+// Distributed counting, cumsum, parallel placement: a slice of the ids per block, and grid-wide barriers in between.
 #pragma once
 
 #include "aligning.h"
 
 namespace moe_align_sort {
 
-// All blocks of the grid, which are resident at once. False where one of them never came.
+// Waits for all blocks of the grid, which are all resident. False if one of them never arrived.
 KPROF_DEVICE bool sync_grid(const Call& call, uint32_t number, uint32_t region) {
   uint32_t* arrivals = call.in_workspace<uint32_t>(call.local.arrivals) + number;
 #if defined(MOE_PLANT_MISSING_BLOCK)
@@ -19,7 +18,7 @@ KPROF_DEVICE bool sync_grid(const Call& call, uint32_t number, uint32_t region) 
   });
 }
 
-// One warp: counts of an expert in the slices become those in the slices before; the sum goes to `totals`.
+// One warp turns an expert's counts per slice into the counts of the slices before. The sum goes to `totals`.
 KPROF_DEVICE void scan_slices(const Call& call, uint32_t expert) {
   uint32_t before = 0;
   for (uint32_t first = 0; first < call.shape.num_slices; first += warp_width()) {
@@ -34,7 +33,7 @@ KPROF_DEVICE void scan_slices(const Call& call, uint32_t expert) {
   if (lane_id() == 0) call.totals()[expert] = before;
 }
 
-// Before `dcp` and `chained`: barriers, sums and the word of failure are zero.
+// Runs before `dcp` and `chained`: zeroes barriers, sums and the failure word.
 __global__ void clear(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_block);
   const kprof::Span span = profile_start(track);

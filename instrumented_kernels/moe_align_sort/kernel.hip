@@ -1,7 +1,7 @@
 // moe_align_sort: what comes before a grouped GEMM. (token, k) ids sorted by expert, every expert's run padded to whole
 // blocks; the expert of every block. Stable, so the result is exact.
 //
-// The ladder, each step an answer to what the trace of the one before shows:
+// The ladder; each step removes what the trace of the one before shows:
 //
 //   single_block   one block counts, scans and places: one processor works, the others look on
 //   dcp            distributed counting, cumsum, parallel placement: all work, and meet at two barriers of the grid

@@ -1,7 +1,7 @@
-// Placing ids: a tile at a time is sorted by expert in shared memory, in the order of the ids, and written in runs.
+// Places ids: sorts one tile at a time by expert in shared memory, in the order of the ids, and writes it in runs.
 //
-// Within a warp, lanes with the same expert find each other by votes; every expert's count so far is kept by warp. What
-// warps have counted is then added up, first over the warps, then over the experts.
+// Within a warp, lanes with the same expert find each other by votes, and each warp counts ids per expert. The warps'
+// counts are then summed, first over the warps, then over the experts.
 #pragma once
 
 #include "counting.h"
@@ -11,7 +11,7 @@ namespace moe_align_sort {
 constexpr uint32_t kTileIds = 4096;
 static_assert(kTileIds >= kCounters, "counters lie where tiles are sorted later");
 
-// What one size of the kernels is made for: up to kMost experts, blocks of up to kThreads threads.
+// One size of the kernels: for up to kMost experts and blocks of up to kThreads threads.
 template <uint32_t most, uint32_t num_bits, uint32_t threads, uint32_t blocks>
 struct Size {
   static constexpr uint32_t kMost = most;
@@ -23,7 +23,7 @@ struct Size {
 using Few = Size<kFewExperts, 8, 512, 2>;
 using Many = Size<kMaxExperts, 10, 256, 3>;
 
-// Shared memory of a block.
+// The shared memory of a block.
 struct BlockMemory {
   uint32_t* tile;         // [kTileIds]: expert << 16 | place in the tile; before that, counters
   uint16_t* warp_counts;  // [warps][E]
@@ -42,7 +42,7 @@ struct BlockMemory {
   KPROF_SHARED(uint32_t, name##_sums, 33);                                  \
   const BlockMemory name { name##_tile, name##_counts, name##_next, name##_starts, name##_shifts, name##_sums }
 
-// The sum of the values of this lane and of those before it.
+// The sum over this lane and the lanes before it.
 KPROF_DEVICE uint32_t sum_of_lanes(uint32_t value) {
   for (uint32_t distance = 1; distance < warp_width(); distance *= 2) {
     const bool has_source = lane_id() >= distance;
@@ -52,7 +52,7 @@ KPROF_DEVICE uint32_t sum_of_lanes(uint32_t value) {
   return value;
 }
 
-// The sum of the values of all threads before this one, and in `sums[32]` that of all. Two barriers.
+// The sum over all threads before this one; `sums[32]` is the sum over all. Has two barriers.
 KPROF_DEVICE uint32_t sum_before(uint32_t value, uint32_t* sums) {
   const uint32_t inclusive = sum_of_lanes(value);
   if (lane_id() == warp_width() - 1) sums[warp_id()] = inclusive;
@@ -64,8 +64,8 @@ KPROF_DEVICE uint32_t sum_before(uint32_t value, uint32_t* sums) {
   return before;
 }
 
-// Calls `use(expert, value, sum of the values of the experts before it)`. All threads of the block call it together;
-// `value_of(expert)` is asked once. Uses `shifts`, and leaves the sum of all in `sums[32]`.
+// Calls `use(expert, value, sum over the experts before it)`. All threads of the block call it together. Calls
+// `value_of(expert)` once, uses `shifts`, and leaves the total in `sums[32]`.
 template <typename ValueOf, typename Use>
 KPROF_DEVICE void scan_experts(uint32_t num_experts, const BlockMemory& memory, ValueOf value_of, Use use) {
   const uint32_t per_thread = (num_experts + num_threads() - 1) / num_threads();
@@ -89,7 +89,7 @@ class Placer {
  public:
   KPROF_DEVICE Placer(const Call& call, const BlockMemory& memory) : call_(call), memory_(memory) {}
 
-  // Places the ids of a range from `next` on, which it moves on.
+  // Places the ids of a range from `next` on, and advances `next`.
   KPROF_DEVICE void place(Range range) const {
     const uint32_t tile_ids = num_threads() * kItems;
     uint32_t ids[kItems];
@@ -110,7 +110,7 @@ class Placer {
  private:
   static constexpr uint32_t kItems = SizeOf::kItems;
 
-  // Item i of a lane: warps read one stretch after the other.
+  // Item i of a lane: warps read consecutive ranges.
   KPROF_DEVICE static uint32_t place_in_tile(uint32_t item) {
     return (warp_id() * kItems + item) * warp_width() + lane_id();
   }
@@ -126,7 +126,7 @@ class Placer {
   KPROF_DEVICE bool names_expert(uint32_t id) const { return id < call_.shape.num_experts; }
   KPROF_DEVICE uint16_t* counts_of_warp(uint32_t warp) const { return memory_.warp_counts + warp * SizeOf::kMost; }
 
-  // Every id with how many of the same expert the warp has before it: expert << 16 | rank.
+  // Every id with its rank among the warp's ids of the same expert: expert << 16 | rank.
   KPROF_DEVICE void rank(const uint32_t (&ids)[kItems], uint32_t (&ranked)[kItems]) const {
     uint16_t* counts = counts_of_warp(warp_id());
     for (uint32_t expert = lane_id(); expert < call_.shape.num_experts; expert += warp_width()) counts[expert] = 0;
@@ -145,7 +145,7 @@ class Placer {
     }
   }
 
-  // Counts of warps become what is before them, in the tile and in sorted_ids.
+  // Turns the warps' counts into offsets, in the tile and in sorted_ids.
   KPROF_DEVICE void add_up() const {
     const uint32_t num_warps = num_threads() / warp_width();
     const auto sum_of_warps = [&](uint32_t expert) {

@@ -1,4 +1,4 @@
-// One call, and what is computed with the vectors of a row.
+// One call, and the arithmetic on vectors of a row.
 #pragma once
 
 #include <kprof/compute.h>
@@ -41,7 +41,7 @@ struct Call : local_call::LocalCall<CallArguments, local_call::NoWorkspace<Shape
     return static_cast<Element*>(sum) + static_cast<uint64_t>(row) * shape.row_length;
   }
   KPROF_DEVICE uint8_t* y_row(uint32_t row) const { return y + static_cast<uint64_t>(row) * shape.row_length; }
-  // What values are multiplied with beside their weight.
+  // The factor of all values, in addition to their weight.
   KPROF_DEVICE float factor(float sum_of_squares) const {
     return scale / square_root(sum_of_squares / static_cast<float>(shape.row_length) + epsilon);
   }
@@ -51,7 +51,7 @@ using ProfiledCall = variants::Profiled<Call>;
 
 constexpr uint32_t kMaxThreads = 512;
 
-// x + residual, rounded to what is stored.
+// x + residual, rounded like the stored value.
 template <typename Element>
 KPROF_DEVICE Element added(Element x, Element residual) {
   Element result;

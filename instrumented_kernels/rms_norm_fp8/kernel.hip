@@ -1,7 +1,7 @@
 // rms_norm_fp8: r = x + residual, and r normalised by its root mean square, weighted, scaled and rounded to fp8, in one
 // pass over memory.
 //
-// The ladder, each step an answer to what the trace of the one before shows:
+// The ladder; each step removes what the trace of the one before shows:
 //
 //   pointwise   a block per row, two bytes per load: most of the time goes into asking for data
 //   vectors     16 bytes per load; the row is loaded again for its second use
@@ -32,7 +32,7 @@ namespace rms_norm_fp8 {
     }                                                                                  \
   }
 
-// The number behind `few` and `many` rows: vectors that a thread holds.
+// The number after `few` and `many`: vectors per thread.
 constexpr variants::Variant<Call> kVariants[] = {
     RMS_NORM_VARIANT("pointwise", pointwise), RMS_NORM_VARIANT("vectors", vectors), RMS_NORM_VARIANT("shared", shared),
     RMS_NORM_TUNED("few1", 1, kWithRow),      RMS_NORM_TUNED("few2", 2, kWithRow),  RMS_NORM_TUNED("few4", 4, kWithRow),

@@ -1,4 +1,4 @@
-// The first steps of the ladder, a block per row: element by element, in vectors, with the row kept in shared memory.
+// The first steps of the ladder, one block per row: element by element, in vectors, with the row in shared memory.
 #pragma once
 
 #include "call.h"
@@ -30,7 +30,7 @@ __global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) pointwise(ProfiledCall call) {
   profile_stop(track, span, R_NORMALISE, payload<R_NORMALISE>(row));
 }
 
-// The row in vectors; what was stored is loaded again, or taken from `kept` where there is one.
+// The row in vectors. The stored row is loaded again, or taken from `kept` if there is one.
 template <typename Element, bool is_whole>
 KPROF_DEVICE void normalise_vectors(const Call& call, kprof::Track& track, float* sums, Quad* kept) {
   kprof::Span span = profile_start(track);

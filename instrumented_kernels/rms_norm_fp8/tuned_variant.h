@@ -1,23 +1,23 @@
-// The last step: the row stays in registers, and all of it is on its way before a thread waits for any of it. A team of
-// warps has a row, and a block as many teams as fit, so that short rows fill a block.
+// The last step: the row stays in registers, and all its loads are in flight before a thread waits. A team of warps
+// handles a row, and a block has as many teams as fit, so that short rows fill a block.
 #pragma once
 
 #include "call.h"
 
 namespace rms_norm_fp8 {
 
-// When the weights are asked for. Few rows: with the row, because nothing else hides the way to memory. Many: when the
-// row has come, into registers that are free then, so that two blocks fit a processor.
+// When to load the weights. With few rows: together with the row, because nothing else hides the memory latency. With
+// many: after the row has arrived, into registers that are then free, so that two blocks fit a processor.
 enum class Weights { kWithRow, kAfterRow };
 
-// `num_held`: vectors that a thread holds.
+// `num_held`: vectors per thread.
 template <typename Element, uint32_t num_held, Weights when, bool is_whole>
 KPROF_DEVICE void normalise_in_registers(const Call& call, kprof::Track& track, float* sums) {
   kprof::Span span = profile_start(track);
   const uint32_t team_threads = call.team_warps * warp_width();
   const uint32_t num_teams = num_threads() / team_threads, place = thread_id() % team_threads;
   const uint32_t wanted_row = block_id() * num_teams + thread_id() / team_threads;
-  // Teams without a row run along: the block has barriers.
+  // Teams without a row keep going, because the block has barriers.
   const bool has_row = wanted_row < call.shape.num_rows;
   const uint32_t row = has_row ? wanted_row : 0, length = call.shape.row_length;
   const Row<const Element, is_whole> x(call.row_of<Element>(call.x, row), length);
@@ -61,7 +61,7 @@ template <typename Element, uint32_t num_held, Weights when>
 __global__ void KPROF_BLOCKS_PER_PROCESSOR(kMaxThreads, when == Weights::kAfterRow ? 2 : 1) tuned(ProfiledCall call) {
   KPROF_SHARED(float, sums, block_sums::kMaxWarps);
   kprof::Track track = kprof::open_track(call, kprof::per_block);
-  // Many rows that do not suit vectors are left to the kernels for few.
+  // Rows that cannot move as vectors use the kernels for few rows.
   if (when == Weights::kAfterRow || call.is_whole != 0) {
     normalise_in_registers<Element, num_held, when, true>(call, track, sums);
   } else {

@@ -1,4 +1,4 @@
-// One call, and how a lane loads its part of a tile.
+// One call, and the loads of a lane's part of a tile.
 #pragma once
 
 #include <kprof/compute.h>
@@ -26,7 +26,7 @@ constexpr uint32_t kTileDepth = 64;
 struct Call : local_call::LocalCall<CallArguments, local_call::NoWorkspace<Shape>> {
   using LocalCall::LocalCall;
 
-  // Tiles of depth; the last one may reach over the end, where everything reads as zero.
+  // Tiles along the depth. The last one may extend beyond the end, where everything reads as zero.
   KPROF_DEVICE uint32_t num_tiles() const { return (shape.depth + kTileDepth - 1) / kTileDepth; }
 
   // 16 bytes of a row from `begin` on.
@@ -49,7 +49,7 @@ struct Call : local_call::LocalCall<CallArguments, local_call::NoWorkspace<Shape
 
 using ProfiledCall = variants::Profiled<Call>;
 
-// What a lane holds of `num_tiles` tiles, one behind the other in depth.
+// A lane's part of `num_tiles` tiles that are consecutive in depth.
 template <typename Product, uint32_t num_tiles>
 struct Chunk {
   Quad weights[num_tiles][kWeightQuads];
@@ -74,8 +74,8 @@ struct Chunk {
   KPROF_DEVICE static uint32_t byte_of(uint32_t tile) { return tile * kTileDepth + Product::first_byte(); }
 };
 
-// Results of 16 rows for all tokens, spread over a warp. Matrix units sum a chunk, in less than fp32 on some of them;
-// chunks are added in fp32.
+// The results of 16 rows for all tokens, distributed over a warp. Matrix units sum a chunk, some with less precision
+// than fp32; chunks are added in fp32.
 template <typename Product>
 struct Results {
   float sums[Product::kTiles][4];
@@ -94,7 +94,7 @@ struct Results {
     }
   }
 
-  // Calls `use(token, row of 16, result)` for what this lane has.
+  // Calls `use(token, row of 16, result)` for this lane's results.
   template <typename Use>
   KPROF_DEVICE void for_each(Use use) {
     for (uint32_t t = 0; t < Product::kTiles; ++t) {
@@ -110,7 +110,8 @@ KPROF_DEVICE void store_result(const Call& call, uint32_t token, uint32_t row, f
     call.out[static_cast<uint64_t>(token) * call.shape.num_rows + row] = float_to_half(sum * call.scale);
 }
 
-// Adds up what `num_warps` warps of the block have for the same 16 rows, and stores it. `memory`: [warps][tokens][16].
+// Adds up the results of `num_warps` warps of the block for the same 16 rows, and stores them. `memory`:
+// [warps][tokens][16].
 template <uint32_t max_tokens, typename Product>
 KPROF_DEVICE void reduce_and_store(const Call& call, Results<Product>& results, float* memory, uint32_t warp,
                                    uint32_t num_warps, uint32_t first_row) {

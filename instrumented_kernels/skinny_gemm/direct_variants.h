@@ -1,4 +1,4 @@
-// Weights go from memory into the registers of the warp that multiplies them.
+// Each warp loads the weights that it multiplies directly into registers.
 #pragma once
 
 #include "call.h"
@@ -8,7 +8,7 @@ namespace skinny_gemm {
 constexpr uint32_t kMaxThreads = 512;
 constexpr uint32_t kMaxWarps = kMaxThreads / 32;
 
-// Tiles from `begin` to `end`, `ahead` of them on their way at once.
+// Tiles from `begin` to `end`, with `ahead` of them in flight.
 template <uint32_t max_tokens, uint32_t ahead, bool is_whole>
 KPROF_DEVICE void multiply_tiles(const Call& call, Results<Fp8Product<max_tokens>>& results, uint32_t first_row,
                                  uint32_t begin, uint32_t end, kprof::Track& track) {
@@ -23,7 +23,7 @@ KPROF_DEVICE void multiply_tiles(const Call& call, Results<Fp8Product<max_tokens
   }
 }
 
-// 16 rows per warp, from one end of the depth to the other.
+// 16 rows per warp, over the whole depth.
 template <uint32_t max_tokens>
 __global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) tiled(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
@@ -37,8 +37,8 @@ __global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) tiled(ProfiledCall call) {
   results.for_each([&](uint32_t token, uint32_t row, float sum) { store_result(call, token, first_row + row, sum); });
 }
 
-// 16 rows per block, whose warps share the depth in pieces of `ahead` tiles. `needs_whole`: for shapes that suit
-// 16-byte vectors only; moving bytes one by one takes registers that the tiles ahead need.
+// 16 rows per block, whose warps divide the depth into pieces of `ahead` tiles. `needs_whole`: only for shapes that are
+// multiples of 16-byte vectors, because moving single bytes takes registers that the tiles in flight need.
 template <uint32_t max_tokens, uint32_t ahead, bool needs_whole>
 __global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) split(ProfiledCall call) {
   KPROF_SHARED(float, sums, kMaxWarps* max_tokens* kTileRows);

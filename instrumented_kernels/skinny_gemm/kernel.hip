@@ -1,7 +1,7 @@
 // skinny_gemm: fp16 [M, N] = scale * fp8 [M, K] x fp8 [N, K]^T for up to 32 tokens. All that counts is how fast the
 // weights come.
 //
-// The ladder, each step an answer to what the trace of the one before shows:
+// The ladder; each step removes what the trace of the one before shows:
 //
 //   tiled         16 rows of weights per warp over the whole depth: too few warps, each waits for one tile at a time
 //   split_k       the warps of a block share the depth
@@ -27,7 +27,7 @@ namespace skinny_gemm {
     }                                                                                          \
   }
 
-// The number behind the name: tokens that the kernel is made for.
+// The number after the name: the most tokens that the kernel handles.
 constexpr variants::Variant<Call> kVariants[] = {
     SKINNY_GEMM_VARIANTS(8),
     SKINNY_GEMM_VARIANTS(16),

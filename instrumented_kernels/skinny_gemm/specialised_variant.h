@@ -1,11 +1,11 @@
-// Warps with roles. Producers load weights, one loads tokens, consumers multiply; between them is a queue in shared
-// memory. A slot of it holds a chunk of the depth: weights of 16 rows, and tokens.
+// Warps with roles: producers load weights, one warp loads tokens, consumers multiply. A queue in shared memory
+// connects them. A slot of the queue has a chunk of the depth: weights of 16 rows, and tokens.
 //
 //   full flags    of weights and of tokens: the turn for which the slot was filled, plus one
 //   empty flag    how often the slot has been emptied
 //
-// For shapes that suit 16-byte vectors. Lanes of producers load what the same lanes of consumers need, so a slot is a
-// copy of registers: no bank conflicts.
+// For shapes that are multiples of 16-byte vectors. A producer's lane loads what the same lane of the consumer needs,
+// so a slot is a copy of registers, without bank conflicts.
 #pragma once
 
 #include "call.h"
@@ -17,7 +17,7 @@ constexpr uint32_t kMostSlots = 8;
 constexpr uint32_t kMostConsumers = 4;
 constexpr uint32_t kQueueThreads = 512;
 
-// As many slots as 48 KiB of shared memory hold beside the sums.
+// As many slots as fit into 48 KiB of shared memory together with the sums.
 template <uint32_t max_tokens>
 constexpr uint32_t kSlots = max_tokens <= 8    ? 6
                             : max_tokens <= 16 ? 4
@@ -44,13 +44,13 @@ struct Queue {
   }
 };
 
-// The warp waits until a flag has come to `value`. Who sets it is a warp of this block, so it will.
+// The warp waits until a flag reaches `value`. A warp of this block sets it, so the wait ends.
 KPROF_DEVICE void await_flag(const uint32_t* flag, uint32_t value) {
   if (lane_id() == 0)
     while (load_flag_shared(flag) < value) pause();
   sync_warp();
 }
-// What the warp has stored or read comes before the flag.
+// Orders the warp's stores and loads before the flag.
 KPROF_DEVICE void set_flag(uint32_t* flag, uint32_t value) {
 #if !defined(KPROF_PLANT_NO_WARP_SYNC)
   sync_warp();

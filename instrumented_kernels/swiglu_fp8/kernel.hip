@@ -1,6 +1,6 @@
 // swiglu_fp8: y = fp8(scale * silu(gate) * up) of rows that are gate | up, with silu(v) = v / (1 + e^-v).
 //
-// The ladder, each step an answer to what the trace of the one before shows:
+// The ladder; each step removes what the trace of the one before shows:
 //
 //   pointwise   two bytes per load, one byte per store
 //   vectors     16 bytes per load, 8 per store; what is left is arithmetic
@@ -47,7 +47,7 @@ struct Call : local_call::LocalCall<CallArguments, local_call::NoWorkspace<Shape
     return gate_row<Element>(row) + shape.row_length;
   }
   KPROF_DEVICE uint8_t* y_row(uint32_t row) const { return y + static_cast<uint64_t>(row) * shape.row_length; }
-  // Blocks share rows: this block's row, and its place among the blocks of the row.
+  // Several blocks share a row: this block's row, and its index among them.
   KPROF_DEVICE uint32_t row() const { return block_id() / blocks_per_row; }
   KPROF_DEVICE uint32_t part() const { return block_id() % blocks_per_row; }
 };
@@ -90,7 +90,7 @@ KPROF_DEVICE Fp8Vec activated(const Quad& gate_quad, const Quad& up_quad, float 
   return fp8_rows::packed(values);
 }
 
-// Every thread takes `num_held` vectors of its row.
+// Every thread handles `num_held` vectors of its row.
 template <typename Element, typename Silu, uint32_t num_held, bool is_whole>
 KPROF_DEVICE void activate(const Call& call, kprof::Track& track) {
   kprof::Span span = profile_start(track);
@@ -134,7 +134,7 @@ __global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) in_vectors(ProfiledCall call) {
     }                                                                                \
   }
 
-// The number behind `tuned`: vectors that a thread holds.
+// The number after `tuned`: vectors per thread.
 constexpr variants::Variant<Call> kVariants[] = {
     {"pointwise/fp16", 1, {{"swiglu_fp8/pointwise", pointwise<Half>}}},
     {"pointwise/bf16", 1, {{"swiglu_fp8/pointwise", pointwise<BFloat16>}}},

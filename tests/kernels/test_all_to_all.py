@@ -201,7 +201,7 @@ def test_bad_inputs_are_refused_before_any_launch(inputs: Inputs, message: str) 
 @pytest.mark.parametrize(
     ("problem", "grid", "message"),
     [
-        (Problem(9, 3, 40, 6), None, "9 experts cannot be dealt evenly to 2 ranks"),
+        (Problem(9, 3, 40, 6), None, "9 experts cannot be divided evenly among 2 ranks"),
         (Problem(2, 3, 40, 6), None, "K = 3 distinct experts of E = 2"),
         (Problem(8, 3, 0, 6), None, "must be positive"),
         (SMALL, 100_000, "cannot be resident at once"),
