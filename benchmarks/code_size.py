@@ -1,22 +1,29 @@
 """Size and shape of the product code: lines, functions, modules at the root of kprof, imports
-between its folders.
+between its folders, uses of `Any`.
 
-    python benchmarks/code_size.py [FOLDER OF A CHECKOUT]
+    python -m benchmarks.code_size                      this checkout
+    python -m benchmarks.code_size --against COMMIT     a table: the commit, and this checkout
 
-Run it on two checkouts to compare them. Lines are those with code: no blank lines, comments or
-docstrings.
+Lines are those with code: no blank lines, comments or docstrings. The last rows of the table leave
+out features that one side does not have, file by file: ADDED and REPLACED below. What a new feature
+added to an existing file stays in.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import io
 import statistics
-import sys
+import subprocess
+import tarfile
+import tempfile
 import tokenize
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
 PRODUCT = ("kprof", "cli", "instrumented_kernels")
 CPP_SUFFIXES = (".h", ".hip", ".cu")
 _NOT_CODE = {
@@ -29,52 +36,191 @@ _NOT_CODE = {
     tokenize.ENDMARKER,
 }
 
+# Since 4518b88, the commit before the folders of today.
+BEFORE = "4518b88"
+# Files and folders of features that came since.
+ADDED = {
+    "findings as gains": (
+        "kprof/analysis/explain",
+        "kprof/analysis/findings",
+        "kprof/analysis/equivalence.py",
+        "kprof/analysis/call_numbers.py",
+        "cli/kprof_cli/explaining.py",
+    ),
+    "graphs, schedules, draining, hangs": (
+        "kprof/recording/drainer.py",
+        "kprof/recording/hangs.py",
+        "kprof/recording/keeping.py",
+        "kprof/recording/numbering.py",
+        "kprof/recording/replays.py",
+        "kprof/recording/sessions.py",
+        "kprof/recording/turns.py",
+        "kprof/recording/wanted.py",
+    ),
+    "first screen, notebooks, rates": (
+        "kprof/run.py",
+        "kprof/analysis/achieved.py",
+        "kprof/devices/ceilings.py",
+        "kprof/export/grouping.py",
+        "kprof/export/overview.py",
+        "kprof/report/markdown.py",
+        "kprof/report/opening.py",
+        "kprof/report/timeline.py",
+        "cli/kprof_cli/new.py",
+        "cli/kprof_cli/templates",
+    ),
+    "kernels for one GPU": (
+        "instrumented_kernels/moe_align_sort",
+        "instrumented_kernels/rms_norm_fp8",
+        "instrumented_kernels/skinny_gemm",
+        "instrumented_kernels/swiglu_fp8",
+        "instrumented_kernels/fp8.py",
+        "instrumented_kernels/fp8_plan.py",
+        "instrumented_kernels/fp8_workload.py",
+        "instrumented_kernels/local_plan.py",
+        "instrumented_kernels/local_workload.py",
+        "instrumented_kernels/ops.py",
+        "instrumented_kernels/device/block_sums.h",
+        "instrumented_kernels/device/fp8_rows.h",
+        "instrumented_kernels/device/local_call.h",
+        "kprof/include/kprof/compute.h",
+        "kprof/include/kprof/platform/compute_cpu.h",
+        "kprof/include/kprof/platform/compute_cuda.h",
+        "kprof/include/kprof/platform/compute_hip.h",
+        "kprof/include/kprof/platform/fp8.h",
+    ),
+    "Triton": (
+        "kprof/triton",
+        "instrumented_kernels/triton_collectives",
+        "instrumented_kernels/triton_matmul",
+    ),
+    "damaged input, ranks that die or disagree": (
+        "kprof/capture/checks.py",
+        "kprof/capture/claims.py",
+        "kprof/capture/files.py",
+        "kprof/capture/parts.py",
+        "kprof/recording/arena_state.py",
+        "kprof/recording/finishing.py",
+        "kprof/recording/inspection.py",
+        "kprof/recording/lifetime.py",
+        "kprof/recording/recover.py",
+        "kprof/recording/saver.py",
+        "kprof/recording/stopping.py",
+        "instrumented_kernels/call_ledger.py",
+        "instrumented_kernels/plan_cache.py",
+    ),
+}
+# Files of BEFORE whose feature is gone: the findings above took its place.
+REPLACED = ("kprof/analysis/rules", "kprof/report/verdict.py")
+
+
+@dataclass(frozen=True)
+class Size:
+    """The product code of a checkout."""
+
+    python: dict[str, int]  # lines of code by path
+    cpp: dict[str, int]
+    functions: list[tuple[int, str]]  # (length, path:name), the longest first
+    num_modules: int  # at the top level of kprof
+    num_packages: int
+    num_edges: int
+    num_any: int
+
+    @staticmethod
+    def of(root: Path) -> Size:
+        paths = [path for folder in PRODUCT for path in sorted((root / folder).rglob("*"))]
+        python = [path for path in paths if path.suffix == ".py"]
+        cpp = [path for path in paths if path.suffix in CPP_SUFFIXES]
+        package = root / "kprof"
+        return Size(
+            {str(path.relative_to(root)): num_python_lines(path.read_text()) for path in python},
+            {str(path.relative_to(root)): num_cpp_lines(path.read_text()) for path in cpp},
+            sorted(
+                (
+                    (length, f"{path.relative_to(root)}:{name}")
+                    for path in python
+                    for length, name in functions_of(path)
+                ),
+                reverse=True,
+            ),
+            len([path for path in package.glob("*.py") if path.stem != "__init__"]),
+            len(list(package.glob("*/__init__.py"))),
+            len({edge for path in package.rglob("*.py") for edge in edges_of(path, package)}),
+            sum(num_uses_of_any(path.read_text()) for path in python),
+        )
+
+    def without(self, left_out: tuple[str, ...]) -> int:
+        """Lines of Python and C++ in all other files and folders."""
+        return sum(
+            lines
+            for path, lines in (self.python | self.cpp).items()
+            if not any(path == each or path.startswith(f"{each}/") for each in left_out)
+        )
+
+    def rows(self) -> list[tuple[str, str]]:
+        lengths = sorted(length for length, _ in self.functions)
+        return [
+            ("lines of Python", f"{sum(self.python.values()):,}"),
+            ("lines of C++", f"{sum(self.cpp.values()):,}"),
+            ("files", str(len(self.python) + len(self.cpp))),
+            ("functions", str(len(lengths))),
+            ("median length", f"{statistics.median(lengths):.0f}"),
+            ("90th percentile", str(lengths[int(0.9 * len(lengths))])),
+            ("longest", str(lengths[-1])),
+            ("modules at the root of kprof", str(self.num_modules)),
+            ("packages below it", str(self.num_packages)),
+            ("import edges between these", str(self.num_edges)),
+            ("lines with `Any`", str(self.num_any)),
+        ]
+
 
 def main() -> None:
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
-    python = [path for folder in PRODUCT for path in sorted((root / folder).rglob("*.py"))]
-    cpp = [
-        path
-        for folder in PRODUCT
-        for path in sorted((root / folder).rglob("*"))
-        if path.suffix in CPP_SUFFIXES
-    ]
-    lines = {path: num_python_lines(path.read_text()) for path in python}
-    print(f"Python: {sum(lines.values())} lines of code in {len(python)} files")
-    print(
-        f"C++:    {sum(num_cpp_lines(path.read_text()) for path in cpp)} lines of code in "
-        f"{len(cpp)} files"
-    )
-    both = [*python, *cpp]
-    print(
-        f"all:    {sum(path.read_text().count(chr(10)) for path in both)} lines with comments and "
-        "blanks"
-    )
-
-    functions = sorted(
-        (
-            (length, f"{path.relative_to(root)}:{name}")
-            for path in python
-            for length, name in functions_of(path)
-        ),
-        reverse=True,
-    )
-    lengths = [length for length, _ in functions]
-    print(
-        f"functions: {len(lengths)}, median {statistics.median(lengths):.0f} lines, "
-        f"90th percentile {sorted(lengths)[int(0.9 * len(lengths))]}, longest:"
-    )
-    for length, name in functions[:15]:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--against", metavar="COMMIT", help=f"such as {BEFORE}")
+    options = parser.parse_args()
+    now = Size.of(ROOT)
+    if options.against is None:
+        for what, number in now.rows():
+            print(f"{what:30} {number:>8}")
+    else:
+        compare(Size.of(checkout(options.against)), now)
+    print("\nlongest functions of this checkout:")
+    for length, name in now.functions[:15]:
         print(f"  {length:4} {name}")
 
-    modules = [path for path in (root / "kprof").glob("*.py") if path.stem != "__init__"]
-    folders = [path.parent for path in (root / "kprof").glob("*/__init__.py")]
-    edges = {
-        edge for path in (root / "kprof").rglob("*.py") for edge in edges_of(path, root / "kprof")
-    }
-    print(
-        f"top level of kprof: {len(modules)} modules, {len(folders)} packages; "
-        f"{len(edges)} import edges between them"
+
+def compare(before: Size, now: Size) -> None:
+    print(f"{'':44} {'before':>8} {'now':>8}")
+    for (what, one), (_, other) in zip(before.rows(), now.rows(), strict=True):
+        print(f"{what:44} {one:>8} {other:>8}")
+    added = tuple(path for paths in ADDED.values() for path in paths)
+    for feature, paths in ADDED.items():
+        print(f"added: {feature:37} {'':>8} {now.without(()) - now.without(paths):>8,}")
+    print(f"{'replaced by them':44} {before.without(()) - before.without(REPLACED):>8,}")
+    rest_before, rest_now = before.without(REPLACED), now.without(added)
+    change = rest_now / rest_before - 1
+    print(f"{'all other files':44} {rest_before:>8,} {rest_now:>8,} {change:>+8.1%}")
+
+
+def checkout(commit: str) -> Path:
+    """The product code of a commit, in a temporary folder."""
+    folder = Path(tempfile.mkdtemp(prefix="code_size-"))
+    archive = subprocess.run(
+        ["git", "-C", ROOT, "archive", commit, *PRODUCT], check=True, capture_output=True
+    ).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(folder, filter="data")
+    return folder
+
+
+def num_uses_of_any(text: str) -> int:
+    """Lines that use `Any` in an annotation, imports not counted."""
+    return len(
+        {
+            node.lineno
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.Name) and node.id == "Any"
+        }
     )
 
 
