@@ -24,7 +24,6 @@ VARIANTS: Final = ("tiled", "split_k", "specialised", "tuned", "direct")
 _ANY_ADDRESS: Final = ("tiled", "split_k")
 _VECTOR_BYTES: Final = 16
 _TILE_ROWS: Final = 16
-_TILE_DEPTH: Final = 64
 _MIN_SM: Final = 89
 _FP8_ARCHS: Final = ("gfx940", "gfx941", "gfx942", "gfx950")
 _CPU_WARPS: Final = 4

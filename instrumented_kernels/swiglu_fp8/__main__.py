@@ -2,69 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
-
-import typer
+from typing import TYPE_CHECKING, Final
 
 from instrumented_kernels.fp8 import count_far
-from instrumented_kernels.local_workload import (
-    Case,
-    GraphOption,
-    RepeatsOption,
-    TargetOption,
-    Work,
-    run,
-)
-from instrumented_kernels.swiglu_fp8.plan import Plan, allocate
+from instrumented_kernels.fp8_workload import MakeInput, rows_app
+from instrumented_kernels.local_workload import Case
+from instrumented_kernels.swiglu_fp8.plan import VARIANTS, Plan, allocate
 from instrumented_kernels.swiglu_fp8.reference import reference
 
 if TYPE_CHECKING:
-    import torch
-
     from kprof.recording.null_recorder import AnyRecorder
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _SCALE: Final = 8.0
 
 
-@app.command()
-def main(
-    variant: Annotated[str, typer.Option(help="pointwise, vectors, packed or tuned")] = "tuned",
-    rows: Annotated[int, typer.Option(help="n")] = 64,
-    columns: Annotated[int, typer.Option(help="d")] = 8192,
-    bf16: Annotated[bool, typer.Option(help="bf16 in place of fp16")] = False,
-    repeats: RepeatsOption = 3,
-    graph: GraphOption = False,
-    target: TargetOption = "auto",
-) -> None:
-    """Run, compare with torch, print the time.
-
-    Exit non-zero when a value is more than one fp8 step away.
-    """
-
-    def make_work(device: str) -> Work:
-        plan = Plan(device)
-        return Work(
-            plan,
-            lambda seed: _case(plan, variant, rows, columns, bf16, seed),
-            f"{variant}, {rows} x {columns}, {'bf16' if bf16 else 'fp16'}",
-        )
-
-    run("swiglu_fp8", make_work, target, repeats, graph)
-
-
-def _case(plan: Plan, variant: str, rows: int, columns: int, bf16: bool, seed: int) -> Case:
+def make_case(plan: Plan, variant: str, rows: int, columns: int, make_input: MakeInput) -> Case:
+    """A call with an input and an output of its own."""
     import torch
 
-    if rows < 0 or columns < 1:
-        raise ValueError(f"{rows} rows of {columns}: give 0 or more rows of 1 or more")
-    generator = torch.Generator().manual_seed(seed)
-    dtype = torch.bfloat16 if bf16 else torch.float16
-
-    def make(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=generator).to(dtype).to(plan.device)
-
-    x = make(rows, 2 * columns)
+    x = make_input(rows, 2 * columns)
     out = allocate(x, plan.fp8)
     out.view(torch.uint8).fill_(0x55)
 
@@ -73,6 +29,8 @@ def _case(plan: Plan, variant: str, rows: int, columns: int, bf16: bool, seed: i
 
     return Case(launch, lambda: count_far(out, reference(x, _SCALE, plan.fp8)))
 
+
+app = rows_app("swiglu_fp8", VARIANTS, 8192, Plan, make_case)
 
 if __name__ == "__main__":
     app()
