@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kprof.recording.launch_buffer import LaunchBuffer as LaunchBuffer
     from kprof.recording.process import recorder as recorder
     from kprof.recording.recorder import Recorder as Recorder
+    from kprof.recording.retention import Retention as Retention
     from kprof.recording.sessions import session as session
     from kprof.recording.wanted import Wanted as Wanted
     from kprof.recording.wanted import schedule as schedule
@@ -46,6 +47,7 @@ _LAZY = {
     "LaunchBuffer": "kprof.recording.launch_buffer",
     "Recorder": "kprof.recording.recorder",
     "RegionTable": "kprof.regions",
+    "Retention": "kprof.recording.retention",
     "Run": "kprof.run",
     "SoloGroup": "kprof.groups",
     "SymmetricHeap": "kprof.devices.symmetric",
@@ -64,6 +66,7 @@ __all__ = [
     "LaunchBuffer",
     "Recorder",
     "RegionTable",
+    "Retention",
     "Run",
     "SoloGroup",
     "SymmetricHeap",

@@ -68,6 +68,20 @@ DrainOption = Annotated[
     ),
 ]
 
+RingOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Keep the latest events only, so many bytes per rank; SIGUSR1 for kprof writes them.",
+    ),
+]
+SlowerOption = Annotated[
+    float,
+    typer.Option(
+        min=0, metavar="K", help="Write the ring when a call takes K times the median; 0: never."
+    ),
+]
+
 _PANEL = "What is recorded"
 SkipOption = Annotated[
     int, typer.Option(help="Leave out the first calls of each kernel.", rich_help_panel=_PANEL)
@@ -111,6 +125,8 @@ def record(
     inductor: InductorOption = False,
     force: ForceOption = False,
     drain: DrainOption = False,
+    ring: RingOption = None,
+    slower_than: SlowerOption = 0.0,
     hang_after: HangOption = 0.0,
     skip: SkipOption = 0,
     calls: CallsOption = 0,
@@ -128,8 +144,10 @@ def record(
     recorded, and kills.
     """
     from kprof.recording.record import RecordRequest
+    from kprof.recording.retention import Retention
     from kprof.recording.wanted import Wanted
 
+    ring_bytes = parse_size_bytes(ring, "--ring") if ring else 0
     numbers = {"ranks": ranks, "blocks": blocks, "warps": warps}
     only = {
         name: parse_numbers(text, f"--{name}") for name, text in numbers.items() if text is not None
@@ -143,7 +161,7 @@ def record(
         measure_overhead=measure_overhead,
         startup_dir=_inductor_startup_dir() if inductor else None,
         hang_after_s=hang_after,
-        drain=drain,
+        retention=Retention(drain, ring_bytes, slower_than),
         wanted=Wanted(skip, calls, every, times, **only),
     )
     recording = record_and_summarise(request)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kprof.devices import gpu
 from kprof.recording.keeping import Keeper
+from kprof.recording.turns import Used
 
 # Of the active arena: what is left has to last until the next look and the next call.
 _DUE_SHARE: Final = 0.25
@@ -51,10 +52,13 @@ class Drainer:
         self.is_due = False
         self._wake.set()
 
+    def note_end(self, used: Sequence[Used], num_launches: int) -> None:
+        """The recorder was closed, and these arenas with so many launches were written."""
+
     def look(self, due_share: float = _DUE_SHARE) -> bool:
         """Empty what can be emptied, and say whether a switch is due; True where there was
         something."""
-        has_kept = self._keeper.keep_ended()
+        has_kept = self._keeper.keep_ended() is not None
         if not self.is_due and self._keeper.share_in_use() >= due_share:
             self.is_due = True
         return has_kept

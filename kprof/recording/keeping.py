@@ -51,11 +51,17 @@ class Keeper:
         self._launches = launches
         self._info = info
         self._parts = PartWriter(directory, rank)
+        self.has_discarded = False
         self._lock = threading.Lock()
         # The first launch that came after what the part before the last has.
         self._end_launch = 0
 
-    def keep_all(self) -> None:
+    @property
+    def num_launches(self) -> int:
+        """How many launches are in parts."""
+        return self._launches.num_kept
+
+    def keep_all(self) -> list[Used]:
         """Write everything, and empty the arenas; no kernel that records is running."""
         with self._alone():
             num_added = self._launches.num_added
@@ -64,24 +70,44 @@ class Keeper:
             states = self._keep(used, lambda each: each.arena.read(each.handed))
             for each, state in zip(used, states, strict=True):
                 self._turns.reset(each, state)
+            return used
 
-    def keep_ended(self) -> bool:
+    def keep_ended(self) -> Used | None:
         """Write and empty the retired arena that is the oldest, once its launches have ended.
 
-        Kernels may run meanwhile. Returns whether there was one.
+        Kernels may run meanwhile. Returns the arena, if there was one.
         """
         with self._alone():
-            retired = self._turns.retired
-            if not retired or not retired[0].has_ended():
-                return False
-            oldest = retired[0]
+            oldest = self._oldest_ended()
+            if oldest is None:
+                return None
             state, chunks = oldest.arena.snapshot(oldest.handed)
             if oldest.arena.snapshot_of_state(oldest.handed) != state:
                 # A launch on a stream that the recorder was not told of.
-                return False
+                return None
             self._keep([oldest], lambda _: (state, chunks))
             self._turns.wipe(oldest, state)
+            return oldest
+
+    def discard_ended(self) -> bool:
+        """Empty the retired arena that is the oldest, once its launches have ended.
+
+        Nothing of it is written. Returns whether there was one.
+        """
+        with self._alone():
+            oldest = self._oldest_ended()
+            if oldest is None:
+                return False
+            self.has_discarded = True
+            self._launches.keep(oldest.num_added, 0)
+            self._decoder.replays.begin_stretch()
+            self._forget_launches(oldest.end_launch)
+            self._turns.wipe(oldest, oldest.arena.snapshot_of_state(oldest.handed))
             return True
+
+    def _oldest_ended(self) -> Used | None:
+        retired = self._turns.retired
+        return retired[0] if retired and retired[0].has_ended() else None
 
     def share_in_use(self) -> float:
         """How full the active arena is, 0 to 1, while kernels run."""

@@ -39,6 +39,9 @@ class AnyRecorder(Protocol):
     def step(self) -> None:
         """End a step of the workload."""
 
+    def dump(self, why: str) -> None:
+        """Ask all ranks to write what their rings hold."""
+
     def align(self, group: Group) -> None:
         """Calibrate the ranks' clocks against each other."""
 
@@ -85,6 +88,10 @@ class NullRecorder:
 
     def step(self) -> None:
         """No schedule to tell."""
+
+    def dump(self, why: str) -> None:
+        """No ring to write."""
+        del why
 
     def align(self, group: Group) -> None:
         """Nothing to align."""

@@ -27,6 +27,7 @@ from kprof.recording import lifetime, saver
 from kprof.recording.launch_buffer import LaunchBuffer
 from kprof.recording.null_recorder import AnyRecorder, NullRecorder
 from kprof.recording.recorder import DEFAULT_ARENA_BYTES, Recorder
+from kprof.recording.retention import Retention
 from kprof.recording.wanted import Schedule, Wanted
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ RECORD_DIR_VARIABLE: Final = "KPROF_RECORD_DIR"
 # write the times of their launches.
 TIMINGS_DIR_VARIABLE: Final = "KPROF_TIMINGS_DIR"
 ARENA_BYTES_VARIABLE: Final = "KPROF_ARENA_BYTES"
-# Set where the arena is emptied while the workload runs.
-DRAIN_VARIABLE: Final = "KPROF_DRAIN"
+# What happens to events once they are recorded: Retention.to_text().
+RETENTION_VARIABLE: Final = "KPROF_RETENTION"
 # The part of the run to record: Wanted.to_text().
 WANTED_VARIABLE: Final = "KPROF_WANTED"
 # Refusals of the machine. Wrong arguments (regions, rank) are the workload's mistakes, and are
@@ -171,7 +172,7 @@ def _open(
             timer=timer,
             wanted=Wanted.from_text(os.environ.get(WANTED_VARIABLE, "{}")),
             schedule=schedule,
-            drain=bool(os.environ.get(DRAIN_VARIABLE)),
+            retention=Retention.from_text(os.environ.get(RETENTION_VARIABLE, "{}")),
         )
     except _REFUSALS as error:
         from kprof.capture.claims import leave_message

@@ -20,12 +20,14 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import msgspec
@@ -34,21 +36,23 @@ from kprof.capture import directory as capture
 from kprof.capture.claims import Begun, prepare_messages, ranks_in_use, write_begun
 from kprof.capture.directory import Capture
 from kprof.capture.losses import describe_losses, name_ranks
-from kprof.errors import WorkloadError
+from kprof.errors import CaptureError, WorkloadError
 from kprof.recording.finishing import finish, make_manifest
+from kprof.recording.flight import request_dump
 from kprof.recording.hangs import HANG_AFTER_VARIABLE
 from kprof.recording.lifetime import open_recorders
 from kprof.recording.process import (
     ARENA_BYTES_VARIABLE,
-    DRAIN_VARIABLE,
     RECORD_DIR_VARIABLE,
+    RETENTION_VARIABLE,
     WANTED_VARIABLE,
 )
 from kprof.recording.recorder import DEFAULT_ARENA_BYTES
 from kprof.recording.recover import locked, now_utc, refuse_open_ranks
+from kprof.recording.retention import EVERYTHING_THAT_FITS, Retention
 from kprof.recording.runs import Measured, Outcome, describe_exit, run_four_times, run_once
 from kprof.recording.stopping import Say, processes_of
-from kprof.recording.turns import NUM_DRAINED, geometry_of
+from kprof.recording.turns import geometry_of
 from kprof.recording.wanted import EVERYTHING, Wanted
 
 # The payload field `peer` of our kernels has 8 bits, and its largest value means "did not fit".
@@ -72,7 +76,7 @@ class RecordRequest:
     startup_dir: Path | None = None
     wanted: Wanted = EVERYTHING
     hang_after_s: float = 0.0
-    drain: bool = False
+    retention: Retention = EVERYTHING_THAT_FITS
 
 
 @dataclass(frozen=True)
@@ -101,10 +105,13 @@ def record(
     starts) and CaptureError (the disk refuses). A workload that fails after recording is not an
     error here: see `Recording.exit_code`.
     """
-    geometry_of(request.arena_bytes, NUM_DRAINED if request.drain else 1)
+    retention = request.retention
+    geometry_of(retention.total_bytes(request.arena_bytes), retention.num_arenas)
     arguments = launch_arguments(request.command, request.num_procs)
     with _unfinished_directory(request) as (directory, begun):
         on_start()
+        if retention.ring_bytes:
+            _dump_on_signal(directory)
         environment = _environment(request, directory.absolute())
         if request.measure_overhead:
             with tempfile.TemporaryDirectory(prefix="kprof-overhead-") as scratch:
@@ -118,6 +125,19 @@ def record(
         )
         finished = finish(directory, request.output, manifest)
     return Recording(finished, outcome.exit_code, outcome.was_interrupted)
+
+
+def _dump_on_signal(directory: Path) -> None:
+    """SIGUSR1 for kprof itself makes all ranks write their rings."""
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        with contextlib.suppress(CaptureError):
+            request_dump(directory, "SIGUSR1")
+
+    # Only the main thread may; elsewhere somebody else handles signals.
+    with contextlib.suppress(ValueError):
+        signal.signal(signal.SIGUSR1, ask)
 
 
 @contextlib.contextmanager
@@ -243,7 +263,7 @@ def _environment(request: RecordRequest, directory: Path) -> dict[str, str]:
         ARENA_BYTES_VARIABLE: str(request.arena_bytes),
         WANTED_VARIABLE: request.wanted.to_text(),
         HANG_AFTER_VARIABLE: str(request.hang_after_s),
-        DRAIN_VARIABLE: "1" if request.drain else "",
+        RETENTION_VARIABLE: request.retention.to_text(),
     }
     if request.startup_dir is not None:
         others = environment.get("PYTHONPATH")

@@ -26,6 +26,7 @@ from kprof.recording import lifetime, saver
 from kprof.recording.interrupts import deferring_signals
 from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer
 from kprof.recording.null_recorder import DEFAULT_ALIGN_EVERY_S
+from kprof.recording.retention import EVERYTHING_THAT_FITS, Retention
 from kprof.recording.wanted import EVERYTHING, Schedule, Wanted
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from kprof.groups import Group
     from kprof.recording.decode import Decoder
     from kprof.recording.drainer import Drainer
+    from kprof.recording.flight import SlowCalls
     from kprof.recording.launch_log import LaunchRow
     from kprof.recording.overhead import LaunchTimer
     from kprof.regions import RegionsLike
@@ -45,10 +47,10 @@ class Recorder:
     """Records one rank into an unfinished capture directory, which `kprof record` (or `session`)
     turns into a capture.
 
-    `device` is "cpu" or a torch device ("cuda", "cuda:3"). With `drain` the arena is emptied while
-    the workload runs, half of it at a time. Then every kernel is launched before the next call of
+    `device` is "cpu" or a torch device ("cuda", "cuda:3"). A `retention` that drains the arena or
+    keeps a ring uses several arenas in turn. Then every kernel is launched before the next call of
     `launch` or `step`, on the stream that is current during these calls; where launches are
-    captured in graphs, only `step` lets the halves change. Raises RankTakenError when this rank has
+    captured in graphs, only `step` lets the arenas change. Raises RankTakenError when this rank has
     a recorder already, in this process or another, ArenaError when there is no memory for the arena
     or it holds no chunk, TargetError when there is no such device, CaptureError when the directory
     cannot be written.
@@ -71,7 +73,7 @@ class Recorder:
         timer: LaunchTimer | None = None,
         wanted: Wanted = EVERYTHING,
         schedule: Schedule | None = None,
-        drain: bool = False,
+        retention: Retention = EVERYTHING_THAT_FITS,
     ) -> None:
         from kprof.capture.claims import Claim
         from kprof.recording.launch_log import LaunchLog
@@ -90,24 +92,26 @@ class Recorder:
         self._launches = LaunchLog(regions, wanted)
         self._notes: list[str] = []
         self._num_torch_traces = 0
+        self._retention = retention
         self._drainer: Drainer | None = None
+        self._slow_calls: SlowCalls | None = None
         self._is_closed = False
         self._is_off = False
         self._has_failed = False
+        self._has_warned = False
         self._is_paused = False
         self._claim = Claim(directory, rank)
         try:
-            self._open(device, arena_bytes, drain)
+            self._open(device, arena_bytes)
             self._set_paused(not self._is_active())
             self._announce()
-            if drain:
-                self._start_draining(device)
+            self._start_drainer(device)
         except BaseException:
             lifetime.discard(directory, rank)
             self._claim.release()
             raise
 
-    def _open(self, device: str, arena_bytes: int, drain: bool) -> None:
+    def _open(self, device: str, arena_bytes: int) -> None:
         """Measure the device and allocate the arenas."""
         from kprof.clocks.calibration import measure_clock
         from kprof.devices.ceilings import kept_ceilings
@@ -116,15 +120,16 @@ class Recorder:
         from kprof.recording.decode import Decoder
         from kprof.recording.keeping import Keeper
         from kprof.recording.probe_cost import measure_probe_cost
-        from kprof.recording.turns import NUM_DRAINED, Turns
+        from kprof.recording.turns import Turns
 
-        num_arenas = NUM_DRAINED if drain else 1
+        num_arenas = self._retention.num_arenas
+        total_bytes = self._retention.total_bytes(arena_bytes)
         self._device = describe_device(device)
         self._ceilings = kept_ceilings(device)
         self._is_capturing = capture_reader(device)
         self._clock = measure_clock(device)
         self._clocks = ClockKeeper(self._directory, self.rank, device, self._clock)
-        self._turns = Turns(arena_bytes, device, self._wanted, num_arenas)
+        self._turns = Turns(total_bytes, device, self._wanted, num_arenas)
         self._probe = measure_probe_cost(device, self._clock)
         self._decoder = Decoder(
             self.rank,
@@ -137,11 +142,20 @@ class Recorder:
             self._directory, self.rank, self._turns, self._decoder, self._launches, self._info
         )
 
-    def _start_draining(self, device: str) -> None:
+    def _start_drainer(self, device: str) -> None:
         from kprof.recording.drainer import Drainer
+        from kprof.recording.flight import FlightRecorder, SlowCalls
 
-        self._drainer = Drainer(self._keeper, device, self._stop_for)
-        self._drainer.start()
+        if self._retention.drain:
+            self._drainer = Drainer(self._keeper, device, self._stop_for)
+        elif self._retention.ring_bytes:
+            self._drainer = FlightRecorder(
+                self._keeper, device, self._stop_for, self._directory, self._turns, self.note
+            )
+        if self._retention.slower_than:
+            self._slow_calls = SlowCalls(self._retention.slower_than, self.dump)
+        if self._drainer is not None:
+            self._drainer.start()
 
     def _announce(self) -> None:
         """Let others know of this recorder: from here on the process may be told to stop."""
@@ -189,8 +203,11 @@ class Recorder:
         is_captured = is_replayed or self._is_capturing()
         if self._drainer is not None and not is_captured:
             self._take_turns(self._drainer, may_move_graphs=False)
+            self._check_room(kernel, num_blocks * tracks_per_block)
         if not is_captured and (self._is_paused or not self._launches.is_wanted(kernel)):
             return NULL_BUFFER
+        if self._slow_calls is not None:
+            self._slow_calls.note_launch(kernel)
         self._clocks.note_launch()
         row = self._launches.add(kernel, regions, num_blocks, threads_per_block)
         number = row.launch
@@ -203,6 +220,20 @@ class Recorder:
         if self._wanted.has_filter:
             return self._turns.active.switched_buffer(number)
         return self._turns.active.launch_buffer(number, num_blocks, tracks_per_block)
+
+    def _check_room(self, kernel: str, num_tracks: int) -> None:
+        """Say once which launches cannot fit whatever is emptied before."""
+        num_chunks = self._turns.active.geometry.num_chunks
+        if num_tracks <= num_chunks or self._has_warned:
+            return
+        self._has_warned = True
+        text = (
+            f"rank {self.rank}: a launch of {kernel} opens {num_tracks} tracks, and only "
+            f"{num_chunks} fit the arena that it gets; "
+            f"give at least {self._retention.size_for(num_tracks)}"
+        )
+        self.note(text)
+        lifetime.complain(text)
 
     def _take_turns(self, drainer: Drainer, *, may_move_graphs: bool) -> None:
         """Between two launches: let the next ones use another arena, if that is due."""
@@ -238,7 +269,7 @@ class Recorder:
     def step(self) -> None:
         """A step of the workload has ended: the schedule says whether the next one is recorded.
 
-        Where the arena is drained, graphs write to the other half of it from here on: call this on
+        Where arenas are used in turn, graphs may write to the next one from here on: call this on
         the stream on which they are replayed, or on one that waits for their replays and that they
         wait for.
         """
@@ -247,6 +278,8 @@ class Recorder:
         if self._drainer is not None and not self._is_capturing():
             self._take_turns(self._drainer, may_move_graphs=True)
         self._num_steps += 1
+        if self._slow_calls is not None:
+            self._slow_calls.note_step()
         self._claim.progress[1] += 1
         self._set_paused(not self._is_active())
 
@@ -263,6 +296,21 @@ class Recorder:
             )
         self._turns.set_off(is_paused)
         self._is_paused = is_paused
+
+    def dump(self, why: str) -> None:
+        """Ask all ranks to write what their rings hold; does nothing without a ring.
+
+        Returns at once. A rank writes after its next call of the recorder, without waiting for the
+        device.
+        """
+        from kprof.recording.flight import request_dump
+
+        if self._is_closed or not self._retention.ring_bytes:
+            return
+        try:
+            request_dump(self._directory, why, self.rank)
+        except CaptureError as error:
+            lifetime.complain(f"rank {self.rank}: no dump ({why}): {error}")
 
     def align(self, group: Group) -> None:
         """Calibrate the ranks' clocks against each other. Collective: all ranks, before and after
@@ -352,7 +400,10 @@ class Recorder:
                 return
             try:
                 with self._unless_the_disk_refuses():
-                    self._keeper.keep_all()
+                    num_before = self._keeper.num_launches
+                    used = self._keeper.keep_all()
+                    if self._drainer is not None:
+                        self._drainer.note_end(used, self._keeper.num_launches - num_before)
                     self._finish()
             finally:
                 self._let_go()

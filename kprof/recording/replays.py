@@ -93,9 +93,14 @@ class Replays:
             else:
                 numbers = self._number(captured, int(replay_of_chunk.max()) + 1, region_ids)
                 headers["launch"][of_launch] = np.array(numbers, dtype=np.uint32)[replay_of_chunk]
-        for each in self._captured.values() if has_lost else ():
-            each.num_replays, each.stretch = 0, each.stretch + 1
+        if has_lost:
+            self.begin_stretch()
         self._note_begins(headers)
+
+    def begin_stretch(self) -> None:
+        """Replays were lost: nobody knows how many, so their count starts over."""
+        for each in self._captured.values():
+            each.num_replays, each.stretch = 0, each.stretch + 1
 
     def merged(self, launches: list[LaunchRow]) -> list[LaunchRow]:
         """`launches` with the replays that were split since the last call among them, in the order

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kprof.recording.recorder import DEFAULT_ARENA_BYTES, Recorder
+from kprof.recording.retention import EVERYTHING_THAT_FITS, Retention
 from kprof.recording.wanted import EVERYTHING, Schedule, Wanted
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def session(
     arena_bytes: int = DEFAULT_ARENA_BYTES,
     wanted: Wanted = EVERYTHING,
     schedule: Schedule | None = None,
-    drain: bool = False,
+    retention: Retention = EVERYTHING_THAT_FITS,
     force: bool = False,
 ) -> Iterator[Recorder]:
     """Record this process alone into the capture `output`; `kprof.recorder()` returns the session's
@@ -33,7 +34,7 @@ def session(
             ...
 
     Also a decorator: `@kprof.session("run.kprof")`. What was recorded is kept when the block
-    raises. With `drain` the arena is emptied while the workload runs (see Recorder). Raises
+    raises. `retention` says what happens when the arena is full (see Recorder). Raises
     OutputExistsError unless `force`, and what Recorder raises. Several ranks are recorded by
     `kprof record`.
     """
@@ -50,7 +51,7 @@ def session(
             arena_bytes=arena_bytes,
             wanted=wanted,
             schedule=schedule,
-            drain=drain,
+            retention=retention,
         )
         with process.serving(recorder):
             yield recorder

@@ -14,6 +14,7 @@ turns: it is always active, and its own door.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,8 +29,6 @@ from kprof.recording.arena_state import ArenaState, Handed
 from kprof.recording.launch_buffer import LaunchBuffer
 from kprof.recording.wanted import EVERYTHING, Wanted
 
-# Of a recorder that empties its arena while kernels run.
-NUM_DRAINED: Final = 2
 _DOOR_BYTES: Final = abi.CHUNKS_OFFSET + abi.CHUNK_BYTES
 
 _outliving: Final[list[Turns]] = []
@@ -40,13 +39,16 @@ class Used:
     """An arena with records of the first `num_added` launches that were added, whose numbers are
     below `end_launch`.
 
-    `has_ended` tells whether all of them have ended.
+    It was the active one from `begin_s` to `end_s`, in s since 1970. `has_ended` tells whether all
+    launches have ended.
     """
 
     arena: Arena
     handed: Handed
     num_added: int
     end_launch: int
+    begin_s: float
+    end_s: float
     has_ended: Callable[[], bool] = lambda: True
 
 
@@ -79,6 +81,7 @@ class Turns:
             self._door = Arena(door_bytes, device, wanted, memory.part(0, door_bytes))
             self._door.send_on(self.active)
         self._has_captured = False
+        self._begin_s = time.time()
         self._streams = gpu.Streams(device)
         self._retired: deque[Used] = deque()
         # With what they held before they were wiped.
@@ -127,8 +130,11 @@ class Turns:
         self._door.send_on(arena)
         self.note_stream()
         moment = self._streams.moment()
-        self._retired.append(Used(self.active, handed, num_added, end_launch, moment))
-        self.active = arena
+        now_s = time.time()
+        self._retired.append(
+            Used(self.active, handed, num_added, end_launch, self._begin_s, now_s, moment)
+        )
+        self.active, self._begin_s = arena, now_s
         return True
 
     @property
@@ -140,7 +146,8 @@ class Turns:
         """All arenas that may hold records, the oldest first; see `switch` for the numbers."""
         in_use = dict.fromkeys((self.active, self._door))
         return self.retired + [
-            Used(arena, arena.handed(), num_added, end_launch) for arena in in_use
+            Used(arena, arena.handed(), num_added, end_launch, self._begin_s, time.time())
+            for arena in in_use
         ]
 
     def reset(self, used: Used, state: ArenaState) -> None:

@@ -16,6 +16,7 @@ from kprof import abi
 from kprof.capture.parts import PartWriter
 from kprof.errors import ArenaError, CaptureError
 from kprof.recording.drainer import Drainer
+from kprof.recording.retention import Retention
 from kprof.recording.turns import Turns
 from kprof.trace import Trace
 
@@ -23,6 +24,7 @@ __all__ = ["library"]
 pytestmark = pytest.mark.amd
 
 # Two halves of 64 chunks: the three kernels of a step take up to 15 of them.
+DRAIN = Retention(drain=True)
 ARENA_BYTES = 2 * (abi.CHUNKS_OFFSET + 64 * abi.CHUNK_BYTES)
 
 
@@ -68,7 +70,9 @@ def test_a_long_run_through_a_small_arena_is_what_a_large_one_holds(
 ) -> None:
     """Looks come at random moments, up to three a step."""
     moments = random.Random(seed)
-    with kprof.session(tmp_path / "small.kprof", drain=True, arena_bytes=ARENA_BYTES) as recorder:
+    with kprof.session(
+        tmp_path / "small.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
+    ) as recorder:
         sizes = []
         for num_records in steps(library, recorder, 40, is_graph):
             sizes.append(num_records)
@@ -89,7 +93,9 @@ def test_a_long_run_through_a_small_arena_is_what_a_large_one_holds(
 def test_what_comes_too_fast_is_counted(
     library: ctypes.CDLL, tmp_path: Path, by_hand: None, is_graph: bool, steps_per_look: int
 ) -> None:
-    with kprof.session(tmp_path / "run.kprof", drain=True, arena_bytes=ARENA_BYTES) as recorder:
+    with kprof.session(
+        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
+    ) as recorder:
         sizes = []
         for step, num_records in enumerate(steps(library, recorder, 40, is_graph)):
             sizes.append(num_records)
@@ -105,7 +111,9 @@ def test_graphs_follow_only_between_steps(
     library: ctypes.CDLL, tmp_path: Path, by_hand: None
 ) -> None:
     """Launches beside a graph do not move it: one of its replays may be running."""
-    with kprof.session(tmp_path / "run.kprof", drain=True, arena_bytes=ARENA_BYTES) as recorder:
+    with kprof.session(
+        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
+    ) as recorder:
         graph = Graph(library, recorder, *KERNELS)
         graph.replay(60)
         graph.replay(60)
@@ -126,7 +134,9 @@ def test_an_arena_is_read_only_when_its_launches_have_ended(
 ) -> None:
     has_ended: list[bool] = []
     monkeypatch.setattr("kprof.devices.gpu.Streams.moment", lambda self: lambda: bool(has_ended))
-    with kprof.session(tmp_path / "run.kprof", drain=True, arena_bytes=ARENA_BYTES) as recorder:
+    with kprof.session(
+        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
+    ) as recorder:
         late = _buffer(recorder, "run_marks")
         for _ in steps(library, recorder, 5, is_graph=False):
             look(recorder)
@@ -144,7 +154,9 @@ def test_an_arena_is_read_only_when_its_launches_have_ended(
 def test_the_thread_loses_nothing_uncounted(
     library: ctypes.CDLL, tmp_path: Path, is_graph: bool
 ) -> None:
-    with kprof.session(tmp_path / "run.kprof", drain=True, arena_bytes=ARENA_BYTES) as recorder:
+    with kprof.session(
+        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
+    ) as recorder:
         sizes = list(steps(library, recorder, 100, is_graph))
     counts = Trace.open(tmp_path / "run.kprof").ranks[0].counts
     assert counts.recorded + counts.dropped == emitted(KERNELS, sizes)
@@ -164,7 +176,9 @@ def test_a_slow_disk_costs_events_that_are_counted_and_no_memory(
         save(*arguments)
 
     monkeypatch.setattr(PartWriter, "save", save_slowly)
-    with kprof.session(tmp_path / "run.kprof", drain=True, arena_bytes=ARENA_BYTES) as recorder:
+    with kprof.session(
+        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
+    ) as recorder:
         sizes = []
         num_left = 50
         for num_records in steps(library, recorder, 1_000_000, is_graph=False):
@@ -198,7 +212,7 @@ def test_a_disk_that_refuses_ends_the_recording_and_not_the_workload(
     monkeypatch.setattr(kprof.Recorder, "_give_up", note_giving_up)
 
     def workload() -> None:
-        arguments = {"drain": True, "arena_bytes": ARENA_BYTES}
+        arguments = {"retention": DRAIN, "arena_bytes": ARENA_BYTES}
         with kprof.session(tmp_path / "run.kprof", **arguments) as recorder:
             for _ in steps(library, recorder, 5, is_graph=False):
                 pass
@@ -217,7 +231,9 @@ def test_a_flush_while_arenas_are_retired_keeps_the_order(
 ) -> None:
     """The device was idle: what the drainer left is written first."""
     monkeypatch.setattr("kprof.devices.gpu.Streams.moment", lambda self: lambda: False)
-    with kprof.session(tmp_path / "run.kprof", drain=True, arena_bytes=ARENA_BYTES) as recorder:
+    with kprof.session(
+        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
+    ) as recorder:
         sizes = []
         for num_records in steps(library, recorder, 5, is_graph=True):
             sizes.append(num_records)

@@ -16,6 +16,7 @@ from kprof.devices.build import BuildOptions, load_library
 from kprof.recording.launch_buffer import LaunchBuffer
 from kprof.recording.record import session
 from kprof.recording.recorder import Recorder
+from kprof.recording.retention import Retention
 from kprof.trace import Trace
 
 pytestmark = pytest.mark.amd
@@ -221,7 +222,9 @@ def test_a_graph_that_outlives_its_recorder_writes_nothing(
     library: ctypes.CDLL, tmp_path: Path, drain: bool
 ) -> None:
     with session(tmp_path / "run.kprof") as directory:
-        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20, drain=drain)
+        recorder = Recorder(
+            directory, rank=0, world_size=1, arena_bytes=1 << 20, retention=Retention(drain)
+        )
         graph = Graph(library, recorder, *KERNELS)
         graph.replay(7)
         turns = recorder._turns

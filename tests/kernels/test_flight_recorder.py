@@ -1,0 +1,209 @@
+"""A ring of arenas: what stays in it, who writes it and when, and what the capture says about it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from test_draining import by_hand, look, steps
+from test_replays import KERNELS, TRACKS, emitted, library
+
+import kprof
+from kprof import abi
+from kprof.capture.parts import recover_rank
+from kprof.errors import RecorderError
+from kprof.recording import record
+from kprof.recording.flight import SlowCalls
+from kprof.recording.recorder import Recorder
+from kprof.recording.retention import Retention
+from kprof.trace import Trace
+
+__all__ = ["by_hand", "library"]
+
+# Arenas of 64 chunks, of which a step takes 15 to 30.
+RING = Retention(ring_bytes=8 * (abi.CHUNKS_OFFSET + 64 * abi.CHUNK_BYTES))
+LEAST_CHUNKS_PER_STEP = 3 * sum(TRACKS[kernel] for kernel in KERNELS)
+
+
+def run(
+    library: ctypes.CDLL, recorder: Recorder, num_steps: int, is_graph: bool = False
+) -> list[int]:
+    sizes = []
+    for num_records in steps(library, recorder, num_steps, is_graph):
+        sizes.append(num_records)
+        look(recorder)
+        look(recorder)
+        if is_graph:
+            # Graphs change arenas here only, and the next replay may not fit any more.
+            recorder.step()
+    return sizes
+
+
+def kept_steps(trace: Trace) -> list[int]:
+    """The steps whose three launches are there, each whole."""
+    launches = trace.ranks[0].launches
+    assert len(launches) % len(KERNELS) == 0
+    return [launch.ordinal for launch in launches if launch.kernel == "run_places"]
+
+
+def test_the_last_steps_stay(library: ctypes.CDLL, tmp_path: Path, by_hand: None) -> None:
+    with kprof.session(tmp_path / "run.kprof", retention=RING) as recorder:
+        sizes = run(library, recorder, 100)
+        assert recorder._turns.arenas[0].geometry.num_chunks == 64
+    trace = Trace.open(tmp_path / "run.kprof")
+    kept = kept_steps(trace)
+    assert kept == list(range(100 - len(kept), 100))
+    assert len(kept) < 80
+    assert len(kept) * 2 * LEAST_CHUNKS_PER_STEP * abi.CHUNK_BYTES >= RING.ring_bytes
+    counts = trace.ranks[0].counts
+    assert (counts.recorded, counts.dropped) == (emitted(KERNELS, sizes[-len(kept) :]), 0)
+    (note,) = trace.ranks[0].notes
+    assert note.startswith(f"the end of the run: {3 * len(kept)} launches from ")
+    assert note.endswith("what came before was overwritten")
+
+
+def test_replays_of_a_graph_stay_too(library: ctypes.CDLL, tmp_path: Path, by_hand: None) -> None:
+    with kprof.session(tmp_path / "run.kprof", retention=RING) as recorder:
+        sizes = run(library, recorder, 100, is_graph=True)
+    info = Trace.open(tmp_path / "run.kprof").ranks[0]
+    num_kept = len(info.launches) // len(KERNELS)
+    assert info.counts.recorded == emitted(KERNELS, sizes[-num_kept:])
+    assert (info.counts.dropped, info.counts.unsplit_launches) == (0, 0)
+    # Nobody knows how many replays were overwritten, so none claims to be the first of all.
+    assert {launch.stretch for launch in info.launches} != {0}
+
+
+def test_a_dump_keeps_what_came_before_it_on_all_ranks(
+    library: ctypes.CDLL, tmp_path: Path, by_hand: None
+) -> None:
+    with record.session(tmp_path / "run.kprof") as directory:
+        recorders = [Recorder(directory, rank=k, world_size=2, retention=RING) for k in (0, 1)]
+        sizes = [run(library, recorder, 50) for recorder in recorders]
+        recorders[0].dump("it looked wrong")
+        for recorder in recorders:
+            for _ in range(20):
+                look(recorder)
+                recorder.step()
+            run(library, recorder, 100)
+            recorder.close()
+    trace = Trace.open(tmp_path / "run.kprof")
+    for info in trace.ranks:
+        dump, end = info.notes
+        assert dump.startswith("dump 0 of rank 0 (it looked wrong): ")
+        assert end.startswith("the end of the run: ")
+        ordinals = [launch.ordinal for launch in info.launches if launch.kernel == "run_places"]
+        dumped = [ordinal for ordinal in ordinals if ordinal < 50]
+        assert len(dumped) > 10
+        assert dumped == list(range(50 - len(dumped), 50))
+        assert f": {3 * len(dumped)} launches from " in dump
+        assert max(ordinals) == 149
+    assert all(len(each) == 50 for each in sizes)
+
+
+def test_a_rank_that_makes_no_calls_saves_what_it_has(
+    library: ctypes.CDLL, tmp_path: Path, by_hand: None
+) -> None:
+    """Its process is killed later: what it saved is there."""
+    with record.session(tmp_path / "run.kprof") as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, retention=RING)
+        sizes = run(library, recorder, 5)
+        recorder.dump("hung")
+        for _ in range(60):
+            look(recorder)
+        info = recover_rank(directory, 0)
+        assert info is not None
+        assert info.counts.recorded == emitted(KERNELS, sizes)
+        assert "it was saved while it did not answer" in info.cut_short
+
+
+def test_a_call_slower_than_the_median_asks_for_a_dump() -> None:
+    asked: list[str] = []
+    times_s = iter([0.0, *(1.0 + 1.0 * k for k in range(30)), 33.5, 34.5, 37.7])
+    calls = SlowCalls(3, asked.append, lambda: next(times_s))
+    for _ in range(31):
+        calls.note_step()
+    assert asked == []
+    calls.note_step()
+    assert asked == ["a call took 3.5e+03 ms, the median is 1e+03 ms"]
+    calls.note_step()
+    calls.note_step()
+    assert len(asked) == 2
+
+
+def test_without_steps_a_call_ends_where_the_first_kernel_is_launched_again() -> None:
+    asked: list[str] = []
+    times_s = iter([*(1.0 * k for k in range(30)), 35.0])
+    calls = SlowCalls(3, asked.append, lambda: next(times_s))
+    for _ in range(31):
+        calls.note_launch("dispatch")
+        calls.note_launch("combine")
+    assert asked == ["a call took 6e+03 ms, the median is 1e+03 ms"]
+
+
+def test_the_slow_call_is_in_the_capture(
+    library: ctypes.CDLL, tmp_path: Path, by_hand: None
+) -> None:
+    retention = Retention(ring_bytes=RING.ring_bytes, slower_than=3)
+    with kprof.session(tmp_path / "run.kprof", retention=retention) as recorder:
+        assert recorder._slow_calls is not None
+        now_s = [0.0]
+        recorder._slow_calls._now_s = lambda: now_s[0]
+        for _ in steps(library, recorder, 150, is_graph=False):
+            now_s[0] += 10.0 if recorder._num_steps == 40 else 1.0
+            look(recorder)
+            look(recorder)
+    trace = Trace.open(tmp_path / "run.kprof")
+    assert {30, 40} <= set(kept_steps(trace))
+    assert "(a call took 1e+04 ms, the median is 1e+03 ms)" in trace.ranks[0].notes[0]
+
+
+def test_a_signal_for_kprof_asks_for_a_dump(tmp_path: Path) -> None:
+    previous = signal.getsignal(signal.SIGUSR1)
+    try:
+        record._dump_on_signal(tmp_path)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+    assert sorted(path.name for path in tmp_path.iterdir())[0] == "dump-00000.json"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"drain": True, "ring_bytes": 1 << 20}, "choose one of them"),
+        ({"slower_than": 3.0}, "give --ring 64MiB, too"),
+        ({"ring_bytes": 1000}, "give at least 106496 bytes"),
+        ({"ring_bytes": 1 << 20, "slower_than": 1.0}, "give more than 1, like 3"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(arguments: dict[str, object], sentence: str) -> None:
+    with pytest.raises(RecorderError, match=sentence):
+        Retention(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("retention", "size"), [(RING, "--ring 16MiB"), (Retention(drain=True), "--arena-size 4MiB")]
+)
+def test_a_launch_with_more_tracks_than_chunks_says_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], retention: Retention, size: str
+) -> None:
+    arguments = {"retention": retention, "arena_bytes": 1 << 20}
+    with kprof.session(tmp_path / "run.kprof", **arguments) as recorder:
+        for _ in range(2):
+            recorder.launch("wide", ["mark"], num_blocks=250, tracks_per_block=8)
+    (note, *_) = Trace.open(tmp_path / "run.kprof").ranks[0].notes
+    assert "a launch of wide opens 2000 tracks, and only" in note
+    assert note.endswith(f"give at least {size}")
+    assert capfd.readouterr().err.count("opens 2000 tracks") == 1
+
+
+def test_retention_goes_through_the_environment() -> None:
+    retention = Retention(ring_bytes=1 << 20, slower_than=2.5)
+    assert Retention.from_text(retention.to_text()) == retention
+    for text in ("nonsense", "[]", '{"drain": 1, "else": 2}'):
+        with pytest.raises(RecorderError, match="does not say what to keep"):
+            Retention.from_text(text)
