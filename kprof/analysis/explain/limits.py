@@ -12,6 +12,7 @@ without one thing; they overlap, and so they do not add up.
     waves          blocks that found no room at first: their work dealt out evenly over the places
     launches       a block begins when the block of its number of the launch before has ended
     few blocks     the work of launches with few blocks is spread over all processors
+    few producers, shallow queue, small items    queues between warps of a block: see queues.py
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 from kprof.analysis.explain.elements import Family
 from kprof.analysis.explain.graph import Graph
 from kprof.analysis.explain.hypotheses import Basis
+from kprof.analysis.explain.queues import changes_of
 from kprof.analysis.explain.replay import Change, Edit, Replay
 from kprof.analysis.explain.spans import Bools, Floats, Ints
 
@@ -48,6 +50,9 @@ class LimitKind(str, Enum):
     WAVES = "waves"
     LAUNCHES = "launches"
     FEW_BLOCKS = "few_blocks"
+    FEW_PRODUCERS = "few_producers"
+    SHALLOW_QUEUE = "shallow_queue"
+    SMALL_ITEMS = "small_items"
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,9 @@ def _alternatives(graph: Graph) -> Iterator[tuple[LimitKind, str | None, float]]
     spread = _spread_over_processors(graph)
     if spread is not None:
         yield LimitKind.FEW_BLOCKS, None, _total_ns(replay, spread)
+    for name, filled_by, queued, edit in changes_of(graph):
+        filler = graph.spans.region_names[filled_by]
+        yield LimitKind(name), filler, _total_ns(Replay(queued), edit)
     for kind, change in _REBUILT.items():
         other = change(graph, replay)
         if other is None:

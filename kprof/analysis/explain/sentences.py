@@ -134,6 +134,9 @@ _OF_LIMITS: Final = {
     LimitKind.WAVES: "More blocks than fit at once, and the last wave is not full",
     LimitKind.LAUNCHES: "Every launch waits for all blocks of the one before",
     LimitKind.FEW_BLOCKS: "Few blocks do all the work, and most SMs (CUs) have none",
+    LimitKind.FEW_PRODUCERS: "Other warps starve for {region}, which too few warps do",
+    LimitKind.SHALLOW_QUEUE: "Warps are held back before {region}: their queue is full",
+    LimitKind.SMALL_ITEMS: "Handing over the small items of {region} takes time of its own",
 }
 _ADVICE_OF_LIMITS: Final = {
     LimitKind.LOCK: "give each block a part of its own, or combine before taking the lock",
@@ -143,6 +146,9 @@ _ADVICE_OF_LIMITS: Final = {
     LimitKind.WAVES: "choose a grid that fills its last wave, or persistent blocks",
     LimitKind.LAUNCHES: "fuse the launches, or let blocks wait for the data that they need",
     LimitKind.FEW_BLOCKS: "spread the work over more blocks: one per SM and more",
+    LimitKind.FEW_PRODUCERS: "give it twice as many warps, or let each of them load further ahead",
+    LimitKind.SHALLOW_QUEUE: "give the queue twice as many places",
+    LimitKind.SMALL_ITEMS: "make items twice as large: half as many flags and waits",
 }
 
 

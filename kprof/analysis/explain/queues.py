@@ -1,0 +1,146 @@
+"""Queues between warps of a block: what more producers, more places or larger items would change.
+
+    producer    room(0)   fill(2)    room(1)   fill(3)      room(i) waits until item i is used up
+    consumer    take(2)   use(2)     take(3)   use(3)       take(i) waits until item i is filled
+
+The records say who is who. A track that hands on the item that it waited for takes items. One that
+hands on a later item fills places, and is as many items ahead as the queue has places. Every block
+has queues of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from kprof.analysis.explain.graph import Graph
+from kprof.analysis.explain.replay import Change, Edit
+from kprof.analysis.explain.spans import Bools, Ints
+
+# How many times as many producers, places, and items in one a what-if has.
+_TIMES: Final = 2
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The queue that one region fills, in all blocks.
+
+    `fills` and `rooms` are spans; `depth[i]` is how many places `rooms[i]` found taken. `begins[i]`
+    is the first span of what is done for the item of `fills[i]`, `takes` are the waits for items.
+    """
+
+    region: int
+    fills: Ints
+    begins: Ints
+    rooms: Ints
+    depth: Ints
+    takes: Ints
+
+
+def queues_of(graph: Graph) -> list[Queue]:
+    """All queues of a graph, by the region that fills them."""
+    waits = _waits_in_block(graph)
+    given = np.isin(np.arange(len(graph.spans)), graph.releaser[waits])
+    item = _next_item(graph, given)[waits]
+    # Who hands nothing on afterwards takes.
+    ahead = np.where(item >= 0, item - graph.spans.slot[waits], 0)
+    takes, rooms = waits[ahead == 0], waits[ahead > 0]
+    regions = np.unique(graph.spans.region[graph.releaser[takes]]).tolist()
+    return [_queue(graph, region, takes, rooms, ahead[ahead > 0]) for region in regions]
+
+
+def _waits_in_block(graph: Graph) -> Ints:
+    """Waits that another warp of the same block ends."""
+    spans = graph.spans
+    waits = np.flatnonzero((graph.releaser >= 0) & (graph.releaser == spans.send))
+    sends = spans.send[waits]
+    is_near = (spans.launch[sends] == spans.launch[waits]) & (spans.slot[waits] >= 0)
+    is_near &= (spans.block[sends] == spans.block[waits]) & (spans.warp[sends] != spans.warp[waits])
+    chosen: Ints = waits[is_near]
+    return chosen
+
+
+def _next_item(graph: Graph, given: Bools) -> Ints:
+    """The item of the next span on the track that others wait for; -1 where none follows."""
+    spans = graph.spans
+    count = len(spans)
+    regions = np.isin(spans.region, spans.region[given])
+    places = np.where(regions, np.arange(count), count)
+    following = np.minimum.accumulate(places[::-1])[::-1]
+    known = np.minimum(following, count - 1)
+    is_there = (following < count) & (spans.track[known] == spans.track) & regions[known]
+    items: Ints = np.where(is_there, spans.slot[known], -1)
+    return items
+
+
+def _queue(graph: Graph, region: int, takes: Ints, rooms: Ints, depth: Ints) -> Queue:
+    spans = graph.spans
+    fills = np.flatnonzero(spans.region == region)
+    # What a producer does since its last item belongs to the next one.
+    is_new = np.r_[True, spans.track[fills][1:] != spans.track[fills][:-1]]
+    firsts = np.searchsorted(spans.track, spans.track[fills])
+    begins = np.where(is_new, firsts, np.r_[0, fills[:-1] + 1])
+    is_ours = np.isin(spans.track[rooms], spans.track[fills])
+    taken = takes[spans.region[graph.releaser[takes]] == region]
+    return Queue(region, fills, begins, rooms[is_ours], depth[is_ours], taken)
+
+
+def with_more_producers(graph: Graph, queue: Queue) -> Graph:
+    """Twice as many warps fill the queue, in turn: each item comes after the one so many before."""
+    spans, fills = graph.spans, queue.fills
+    before, gap = graph.before.copy(), graph.gap_ns.copy()
+    place = spans.launch[fills] << 32 | spans.block[fills]
+    order = np.lexsort((spans.slot[fills], place))
+    for part in np.split(order, np.flatnonzero(np.diff(place[order])) + 1):
+        ours, begins = fills[part], queue.begins[part]
+        num_producers = _TIMES * len(np.unique(spans.track[ours]))
+        later = np.arange(len(part)) >= num_producers
+        before[begins[later]] = ours[:-num_producers] if later.any() else before[:0]
+        # The new ones begin as soon as the others do.
+        firsts = np.searchsorted(spans.track, spans.track[ours[~later]])
+        before[begins[~later]] = graph.before[firsts]
+        gap[begins[~later]] = graph.gap_ns[firsts]
+    return replace(graph, before=before, gap_ns=gap)
+
+
+def with_more_places(graph: Graph, queue: Queue) -> Graph:
+    """The queue is twice as deep: who waits for a place waits for an item that was used earlier."""
+    spans, rooms = graph.spans, queue.rooms
+    releaser = graph.releaser.copy()
+    users = np.unique(spans.region[releaser[rooms]])
+    uses = np.flatnonzero(np.isin(spans.region, users))
+    found = dict(zip(_keys(graph, uses, spans.slot[uses]), uses.tolist(), strict=True))
+    earlier = spans.slot[rooms] - (_TIMES - 1) * queue.depth
+    releaser[rooms] = [found.get(key, -1) for key in _keys(graph, rooms, earlier)]
+    return replace(graph, releaser=releaser)
+
+
+def _keys(graph: Graph, chosen: Ints, item: Ints) -> list[tuple[int, int, int]]:
+    spans = graph.spans
+    columns = (spans.launch[chosen].tolist(), spans.block[chosen].tolist(), item.tolist())
+    return list(zip(*columns, strict=True))
+
+
+def with_larger_items(graph: Graph, queue: Queue) -> Edit:
+    """Two items in one: of every second one the looks at flags, and the time between spans, go."""
+    spans = graph.spans
+    ours = np.isin(spans.track, spans.track[np.concatenate([queue.takes, queue.fills])])
+    odd = np.flatnonzero(ours & (spans.slot >= 0) & (spans.slot % _TIMES != 0))
+    looks = odd[graph.is_wait[odd]]
+    gaps = odd[spans.previous[odd] >= 0]
+    return Edit(
+        own=Change(looks, graph.own_ns[looks]),
+        gap=Change(gaps, np.maximum(0.0, graph.gap_ns[gaps])),
+    )
+
+
+def changes_of(graph: Graph) -> Iterator[tuple[str, int, Graph, Edit]]:
+    """Every what-if of every queue: name, the region that fills, graph, what to take off."""
+    for queue in queues_of(graph):
+        yield "few_producers", queue.region, with_more_producers(graph, queue), Edit()
+        if len(queue.rooms):
+            yield "shallow_queue", queue.region, with_more_places(graph, queue), Edit()
+        yield "small_items", queue.region, graph, with_larger_items(graph, queue)
