@@ -68,7 +68,7 @@ KPROF_DEVICE void produce_weights(const Call& call, const Queue<max_tokens>& que
     loaded.template load_weights<true>(call, block_id() * kTileRows, chunk * kChunkTiles);
     await_flag(queue.emptied + queue.slot(chunk), queue.turn(chunk));
     if (chunk >= queue.num_slots)
-      span = profile_lap(track, span, R_WAIT_SLOT, payload<R_WAIT_SLOT>(chunk - queue.num_slots));
+      span = profile_lap(track, span, R_WAIT_WEIGHT_SLOT, payload<R_WAIT_WEIGHT_SLOT>(chunk - queue.num_slots));
     Quad* slot = queue.weights_of(chunk);
     for (uint32_t j = 0; j < kChunkTiles; ++j)
       for (uint32_t q = 0; q < kWeightQuads; ++q) slot[(j * kWeightQuads + q) * warp_width()] = loaded.weights[j][q];
@@ -88,7 +88,7 @@ KPROF_DEVICE void produce_tokens(const Call& call, const Queue<max_tokens>& queu
     loaded.template load_tokens<true>(call, chunk * kChunkTiles);
     await_flag(queue.emptied + queue.slot(chunk), queue.turn(chunk));
     if (chunk >= queue.num_slots)
-      span = profile_lap(track, span, R_WAIT_SLOT, payload<R_WAIT_SLOT>(chunk - queue.num_slots));
+      span = profile_lap(track, span, R_WAIT_TOKEN_SLOT, payload<R_WAIT_TOKEN_SLOT>(chunk - queue.num_slots));
     Quad* slot = queue.tokens_of(chunk);
     for (uint32_t j = 0; j < kChunkTiles; ++j)
       for (uint32_t t = 0; t < kTiles; ++t) slot[(j * kTiles + t) * warp_width()] = loaded.tokens[j][t];
@@ -117,7 +117,7 @@ KPROF_DEVICE void consume(const Queue<max_tokens>& queue, Results<Fp8Product<max
       results.add(held);
     }
     set_flag(queue.emptied + slot, filled);
-    span = profile_lap(track, span, R_MULTIPLY, payload<R_MULTIPLY>(chunk));
+    span = profile_lap(track, span, R_CONSUME, payload<R_CONSUME>(chunk));
   }
 }
 

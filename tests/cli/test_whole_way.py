@@ -50,7 +50,9 @@ def test_a_demo_of_a_kernel_for_one_gpu(tmp_path):
     regions = Trace.open(tmp_path / "demo" / "run.kprof").frame(
         "SELECT DISTINCT region FROM events"
     )
-    assert {"load-weights", "wait-weights", "multiply"} <= set(regions["region"])
+    assert {"weight-producer/load", "consumer/wait-weights", "consumer/multiply"} <= set(
+        regions["region"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,9 @@ def test_warps_of_a_block_are_joined(tmp_path: Path, require_gpus: Callable[[int
     joined = {row.wait_region: row.n for row in flows.itertuples()}
     # 3 calls, 20 blocks, 64 chunks; the queue has 2 slots, and both producers wait for a place.
     assert joined == {
-        "wait-weights": 3 * 20 * 64,
-        "wait-tokens": 3 * 20 * 64,
-        "wait-slot": 3 * 20 * 62 * 2,
+        "consumer/wait-weights": 3 * 20 * 64,
+        "consumer/wait-tokens": 3 * 20 * 64,
+        "weight-producer/wait-slot": 3 * 20 * 62,
+        "token-producer/wait-slot": 3 * 20 * 62,
     }
     assert flows["same"].all()

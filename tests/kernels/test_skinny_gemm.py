@@ -16,6 +16,14 @@ from widths import IS_CPU_TARGET, WARP_WIDTHS
 
 from instrumented_kernels.skinny_gemm import Plan, Roles
 from instrumented_kernels.skinny_gemm.plan import SLOTS, VARIANTS
+from kprof.analysis.explain.graph import Graph, build_graph
+from kprof.analysis.explain.queues import (
+    Queue,
+    queues_of,
+    with_more_places,
+    with_more_producers,
+)
+from kprof.analysis.explain.spans import load_spans
 from kprof.recording.record import session
 from kprof.recording.recorder import Recorder
 from kprof.trace import Trace
@@ -155,22 +163,77 @@ def test_what_is_recorded(tmp_path: Path) -> None:
     found = {row.region: (row.n, row.warps, row.slots) for row in rows.itertuples()}
     num_chunks, num_blocks = 2048 // 256, 2
     total = num_blocks * sum(range(num_chunks))
-    assert found["load-weights"] == (num_blocks * num_chunks, 2, total)
-    assert found["load-tokens"] == (num_blocks * num_chunks, 1, total)
-    assert found["wait-weights"] == found["multiply"] == (num_blocks * num_chunks, 1, total)
+    assert found["weight-producer/load"] == (num_blocks * num_chunks, 2, total)
+    assert found["token-producer/load"] == (num_blocks * num_chunks, 1, total)
+    assert (
+        found["consumer/wait-weights"]
+        == found["consumer/multiply"]
+        == (num_blocks * num_chunks, 1, total)
+    )
     flows = trace.frame(
         "SELECT send_region, wait_region, count(*) AS n, bool_and(send_block = wait_block) AS "
         "same, "
         "bool_and(wait_end_ns >= send_start_ns) AS later FROM flows GROUP BY ALL"
     )
     joined = {(row.send_region, row.wait_region): row.n for row in flows.itertuples()}
-    num_turned = num_blocks * (
-        num_chunks - 2
-    )  # chunks that find the queue full: both producers wait
+    num_turned = num_blocks * (num_chunks - 2)  # chunks that find the queue full
     assert joined == {
-        ("load-weights", "wait-weights"): num_blocks * num_chunks,
-        ("load-tokens", "wait-tokens"): num_blocks * num_chunks,
-        ("multiply", "wait-slot"): 2 * num_turned,
+        ("weight-producer/load", "consumer/wait-weights"): num_blocks * num_chunks,
+        ("token-producer/load", "consumer/wait-tokens"): num_blocks * num_chunks,
+        ("consumer/multiply", "weight-producer/wait-slot"): num_turned,
+        ("consumer/multiply", "token-producer/wait-slot"): num_turned,
     }
     assert flows["same"].all()
     assert flows["later"].all()
+
+
+def recorded_graph(directory: Path, roles: Roles) -> Graph:
+    """What depends on what in a call of two blocks and 8 chunks."""
+    plan, fp8 = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1]), FP8_TYPES[-1]
+    tokens, weights = fp8_values(FEW_TOKENS, 2048, fp8), fp8_values(32, 2048, fp8)
+    with session(directory) as output:
+        recorder = Recorder(output, rank=0, world_size=1, arena_bytes=1 << 20)
+        plan(tokens, weights, variant="specialised", roles=roles, recorder=recorder)
+        recorder.close()
+    return build_graph(load_spans(Trace.open(directory), [0]))
+
+
+def order_of_loads(graph: Graph, queue: Queue) -> set[tuple[int, int, int]]:
+    """(block, chunk, the chunk that its producer loaded before; -1: none)."""
+    spans, found = graph.spans, set()
+    for begin, fill in zip(queue.begins.tolist(), queue.fills.tolist(), strict=True):
+        before = int(graph.before[begin])
+        is_load = before >= 0 and spans.region[before] == queue.region
+        earlier = int(spans.slot[before]) if is_load else -1
+        found.add((int(spans.block[fill]), int(spans.slot[fill]), earlier))
+    return found
+
+
+def order_of_places(graph: Graph, queue: Queue) -> set[tuple[int, int, int]]:
+    """(block, chunk, the chunk that has to be used up before it finds a place)."""
+    spans = graph.spans
+    held = [room for room in queue.rooms.tolist() if graph.releaser[room] >= 0]
+    return {
+        (int(spans.block[room]), int(spans.slot[room + 1]), int(spans.slot[graph.releaser[room]]))
+        for room in held
+    }
+
+
+def weight_queue(graph: Graph) -> Queue:
+    region = graph.spans.region_names.index("weight-producer/load")
+    (queue,) = [queue for queue in queues_of(graph) if queue.region == region]
+    return queue
+
+
+def test_what_ifs_change_what_the_kernel_changes(tmp_path: Path) -> None:
+    """A replay with more producers or places has the order of a run with as many."""
+    few = recorded_graph(tmp_path / "few.kprof", Roles(2, 1, 2))
+    queue = weight_queue(few)
+    other = recorded_graph(tmp_path / "producers.kprof", Roles(4, 1, 2))
+    expected = order_of_loads(other, weight_queue(other))
+    assert order_of_loads(few, queue) != expected
+    assert order_of_loads(with_more_producers(few, queue), queue) == expected
+    other = recorded_graph(tmp_path / "places.kprof", Roles(2, 1, 4))
+    expected = order_of_places(other, weight_queue(other))
+    assert order_of_places(few, queue) != expected
+    assert order_of_places(with_more_places(few, queue), queue) == expected
