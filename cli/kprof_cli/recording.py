@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kprof.errors import KprofError
+from kprof.errors import KprofError, SelectionError
 from kprof.trace.selection import parse_numbers, parse_size_bytes
 from kprof_cli.info import describe_overhead
 from kprof_cli.options import ForceOption, OutputOption
@@ -104,6 +104,14 @@ OnlyBlocksOption = Annotated[
 OnlyWarpsOption = Annotated[
     str | None, typer.Option(help="Record these warps of a block, like 0.", rich_help_panel=_PANEL)
 ]
+SampleOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="1/N",
+        help="Record one track in N, a power of two: in every launch the same ones.",
+        rich_help_panel=_PANEL,
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -135,6 +143,7 @@ def record(
     ranks: OnlyRanksOption = None,
     blocks: OnlyBlocksOption = None,
     warps: OnlyWarpsOption = None,
+    sample: SampleOption = None,
 ) -> None:
     """Run a workload with recording on and write its capture.
 
@@ -162,7 +171,7 @@ def record(
         startup_dir=_inductor_startup_dir() if inductor else None,
         hang_after_s=hang_after,
         retention=Retention(drain, ring_bytes, slower_than),
-        wanted=Wanted(skip, calls, every, times, **only),
+        wanted=Wanted(skip, calls, every, times, sample=_parse_sample(sample), **only),
     )
     recording = record_and_summarise(request)
     if strict and recording.losses and recording.exit_code == 0:
@@ -216,6 +225,15 @@ def record_and_summarise(request: RecordRequest) -> Recording:
         # it.
         note(f"wrote {recording.capture.path}, but {error}")
     return recording
+
+
+def _parse_sample(text: str | None) -> int:
+    """`1/64` as 64; raises SelectionError."""
+    if text is None:
+        return 0
+    if not text.startswith("1/") or not text[2:].isdigit() or not int(text[2:]):
+        raise SelectionError(f"--sample {text!r} is no sample; write it like 1/64")
+    return int(text[2:])
 
 
 def _inductor_startup_dir() -> Path:

@@ -27,11 +27,12 @@ _new_tuple: Final = tuple.__new__
 
 
 def _switches(wanted: Wanted) -> np.ndarray:
-    """The switches that exclude all other blocks and warps; zeros exclude nothing."""
+    """The switches that exclude all other blocks, warps and tracks; zeros exclude nothing."""
     switches = np.zeros((), abi.SWITCHES)
     if wanted.blocks:
         switches["first_block"], switches["num_blocks"] = wanted.blocks[0], len(wanted.blocks)
     switches["warps"] = sum(1 << warp for warp in wanted.warps)
+    switches["sample_mask"] = max(wanted.sample, 1) - 1
     return switches
 
 

@@ -7,7 +7,6 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from kprof import abi
 from kprof.errors import RecorderError
 
 _NUM_DRAINED: Final = 2
@@ -16,6 +15,9 @@ _NUM_DRAINED: Final = 2
 _RING_SHARE: Final = 8
 NUM_RETIRED_OF_RING: Final = 11
 _NUM_OF_RING: Final = NUM_RETIRED_OF_RING + 2
+# A head and a chunk for each arena; kprof.abi says how large they are, but needs numpy, which a
+# workload that records nothing does not import.
+_MIN_RING_BYTES: Final = _RING_SHARE * (13 << 10)
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,10 @@ class Retention:
             raise RecorderError(
                 "draining keeps all events and a ring the latest ones; choose one of them"
             )
-        least = _RING_SHARE * (abi.CHUNKS_OFFSET + abi.CHUNK_BYTES)
-        if 0 < self.ring_bytes < least:
+        if 0 < self.ring_bytes < _MIN_RING_BYTES:
             raise RecorderError(
                 f"a ring of {self.ring_bytes} bytes has no room for a chunk in each of its parts; "
-                f"give at least {least} bytes"
+                f"give at least {_MIN_RING_BYTES} bytes"
             )
         if self.slower_than and not self.ring_bytes:
             raise RecorderError(
@@ -58,6 +59,8 @@ class Retention:
 
     def size_for(self, num_tracks: int) -> str:
         """The option that gives every arena a chunk for each of so many tracks."""
+        from kprof import abi
+
         each_bytes = abi.CHUNKS_OFFSET + num_tracks * abi.CHUNK_BYTES
         if self.ring_bytes:
             return f"--ring {(_RING_SHARE * each_bytes >> 20) + 1}MiB"

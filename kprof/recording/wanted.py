@@ -1,5 +1,5 @@
-"""What of a run is recorded: windows of calls, ranks, blocks and warps; and schedules, which are
-told of each step.
+"""What of a run is recorded: windows of calls, ranks, blocks, warps and samples of tracks; and
+schedules, which are told of each step.
 
     --skip 100 --calls 20 --every 1000 --times 5      calls 100..119, 1100..1119, ... 4100..4119
 
@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from kprof.errors import RecorderError
 
+# The hash that chooses a sample has 16 bits.
+MAX_SAMPLE: Final = 1 << 16
 # Switches name warps in 32 bits; a block of 1024 threads has no more.
 MAX_WARPS: Final = 32
 Schedule = Callable[[int], bool]
@@ -27,8 +29,9 @@ class Wanted:
 
     Of each kernel `calls` launches (0: all) after the first `skip`, again after `every` launches
     (0: once), `times` times (0: without end). Only these `ranks`, `blocks` (without gaps) and
-    `warps`; empty means all. Tracks of whole blocks belong to every warp. Replays of graphs are not
-    counted as calls: those are chosen by a schedule.
+    `warps`; empty means all. Tracks of whole blocks belong to every warp. One track in `sample` (a
+    power of two; 0: all) is recorded, chosen by its block and warp, in every launch the same.
+    Replays of graphs are not counted as calls: those are chosen by a schedule.
     """
 
     skip: int = 0
@@ -38,6 +41,7 @@ class Wanted:
     ranks: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
     warps: tuple[int, ...] = ()
+    sample: int = 0
 
     def __post_init__(self) -> None:
         for fault in self._faults():
@@ -60,6 +64,10 @@ class Wanted:
             )
         if self.blocks and self.blocks[-1] - self.blocks[0] != len(self.blocks) - 1:
             faults.append("the blocks have gaps; give one range, like 0-15")
+        if self.sample & (self.sample - 1) or self.sample > MAX_SAMPLE:
+            faults.append(
+                f"a sample of 1/{self.sample}: give 1/2, 1/4, 1/8 and so on to 1/{MAX_SAMPLE}"
+            )
         if self.warps and max(self.warps) >= MAX_WARPS:
             faults.append(f"warp {max(self.warps)}: a block has warps 0 to {MAX_WARPS - 1}")
         return faults
@@ -72,7 +80,7 @@ class Wanted:
     @property
     def has_filter(self) -> bool:
         """Whether tracks of a launch are left out."""
-        return bool(self.blocks or self.warps)
+        return bool(self.blocks or self.warps or self.sample > 1)
 
     def has_rank(self, rank: int) -> bool:
         """Whether anything of this rank is recorded."""

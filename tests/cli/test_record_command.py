@@ -104,6 +104,11 @@ def test_strict_turns_losses_into_a_failure(kprof, tmp_path, loss):
         (["--nproc", "100000", "--", "true"], 1, "give 1 to 255"),
         (["--arena-size", "much", "--", "true"], 2, "is not a size"),
         (["--arena-size", "1KiB", "--", "true"], 1, "holds no chunk"),
+        (["--arena-size", "20KiB", "--drain", "--", "true"], 1, "for each of 2 arenas"),
+        (["--ring", "64KiB", "--", "true"], 1, "give at least 106496 bytes"),
+        (["--ring", "1MiB", "--drain", "--", "true"], 1, "choose one of them"),
+        (["--sample", "64", "--", "true"], 2, "write it like 1/64"),
+        (["--sample", "1/3", "--", "true"], 1, "give 1/2, 1/4, 1/8"),
     ],
 )
 def test_a_recording_that_cannot_be_is_one_line(kprof, tmp_path, line, code, sentence):

@@ -16,9 +16,11 @@ from kprof import abi
 from kprof.capture.parts import recover_rank
 from kprof.errors import RecorderError
 from kprof.recording import record
+from kprof.recording import retention as keeping
 from kprof.recording.flight import SlowCalls
 from kprof.recording.recorder import Recorder
 from kprof.recording.retention import Retention
+from kprof.recording.turns import geometry_of
 from kprof.trace import Trace
 
 __all__ = ["by_hand", "library"]
@@ -199,6 +201,14 @@ def test_a_launch_with_more_tracks_than_chunks_says_so(
     assert "a launch of wide opens 2000 tracks, and only" in note
     assert note.endswith(f"give at least {size}")
     assert capfd.readouterr().err.count("opens 2000 tracks") == 1
+
+
+def test_the_least_ring_has_a_chunk_in_each_part() -> None:
+    least = keeping._MIN_RING_BYTES
+    assert least == 8 * (abi.CHUNKS_OFFSET + abi.CHUNK_BYTES)
+    retention = Retention(ring_bytes=least)
+    geometry = geometry_of(retention.total_bytes(0), retention.num_arenas)
+    assert geometry.num_chunks == 1
 
 
 def test_retention_goes_through_the_environment() -> None:

@@ -6,7 +6,7 @@ import ctypes
 from pathlib import Path
 
 import pytest
-from test_replays import KERNELS, Graph, _buffer, _run, emitted, library
+from test_replays import KERNELS, TRACKS, Graph, _buffer, _run, emitted, library
 
 import kprof
 from kprof.errors import RecorderError
@@ -106,6 +106,38 @@ def test_blocks_and_warps_that_are_left_out_write_nothing(
         0,
     ) * 3
     assert len(info.launches) == 4
+
+
+@pytest.mark.parametrize("sample", [2, 4])
+def test_a_sample_is_the_same_tracks_in_every_launch(
+    library: ctypes.CDLL, tmp_path: Path, sample: int
+) -> None:
+    with kprof.session(tmp_path / "run.kprof", wanted=Wanted(sample=sample)) as recorder:
+        run_calls(library, recorder, 2)
+        graph = Graph(library, recorder, "run_marks")
+        graph.replay(4)
+    table = Trace.open(tmp_path / "run.kprof").frame(
+        "SELECT kernel, ordinal, block, warp FROM events WHERE payload = 0 GROUP BY ALL ORDER BY ALL"
+    )
+    tracks = [(block, warp) for block in range(3) for warp in range(TRACKS["run_marks"])]
+    wanted = [track for track in tracks if in_sample(*track, sample)]
+    assert 0 < len(wanted) < len(tracks)
+    marks = table[table["kernel"] == "run_marks"]
+    for ordinal in (0, 1, 2):
+        of_launch = marks[marks["ordinal"] == ordinal]
+        assert list(zip(of_launch["block"], of_launch["warp"], strict=True)) == wanted
+    places = table[(table["kernel"] == "run_places") & (table["ordinal"] == 0)]
+    assert places["block"].tolist() == [k for k in range(3) if in_sample(k, 0xFFFF, sample)]
+
+
+def in_sample(block: int, warp: int, sample: int) -> bool:
+    return (((block * 33 + warp) * 0x9E3779B1) >> 16) & (sample - 1) == 0
+
+
+@pytest.mark.parametrize("sample", [3, 1 << 17, -1])
+def test_a_sample_is_a_power_of_two(sample: int) -> None:
+    with pytest.raises(RecorderError, match=r"give 1/2, 1/4, 1/8|give 0 or more"):
+        Wanted(sample=sample)
 
 
 @pytest.mark.parametrize(
