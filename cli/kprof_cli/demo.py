@@ -14,7 +14,7 @@ from kprof_cli.options import ForceOption
 from kprof_cli.output import note, progress_bar, say
 from kprof_cli.recording import record_and_summarise
 
-# Arguments by kernel: something to see in its trace, and done in seconds on the CPU, too.
+# Arguments by kernel. Each trace shows something, and each run takes seconds, even on the CPU.
 # all_to_all: 64 experts, 6 of them per token, rows of 2048 values, at most 8 tokens a rank; one
 # source has three times the others'.
 _ARGUMENTS: Final = {
@@ -102,7 +102,8 @@ def _checked_ranks(kernel: str, nproc: int | None) -> int:
 
 
 def _num_ranks() -> int:
-    """One rank per GPU where there are several, in numbers that divide the 64 experts."""
+    """One rank per GPU if there are several, rounded down to a number that divides the 64
+    experts."""
     from kprof.devices.targets import best_target, count_devices
 
     num_devices = count_devices(best_target())
@@ -110,7 +111,7 @@ def _num_ranks() -> int:
 
 
 def _has_display() -> bool:
-    """A person at a screen, not a pipe, a build machine or a remote shell."""
+    """Whether there is a person at a screen, not a pipe, a build machine or a remote shell."""
     if not sys.stdout.isatty():
         return False
     return sys.platform == "darwin" or bool(

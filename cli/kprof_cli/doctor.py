@@ -1,4 +1,4 @@
-"""`kprof doctor`: what this machine can record and show, and what to do about the rest."""
+"""`kprof doctor`: what this machine can record and show, and how to get the rest."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def doctor(
 
 
 def _measure(is_json: bool) -> None:
-    """Measure, keep, and print what was found."""
+    """Measure, save and print the ceilings."""
     import msgspec
 
     from kprof.devices.ceilings import keep, measure_host

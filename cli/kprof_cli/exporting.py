@@ -29,8 +29,8 @@ FindingsOption = Annotated[
     bool | None,
     typer.Option(
         "--findings/--no-findings",
-        help="Draw the findings of `kprof report` as slices; "
-        "left out of very large captures unless asked for.",
+        help="Draw the findings of `kprof report` as slices. Default: yes, except for very large "
+        "captures.",
         show_default=False,
     ),
 ]
@@ -87,7 +87,7 @@ OpenOption = Annotated[
     bool, typer.Option("--open/--no-open", help="Open a browser, or only print the address.")
 ]
 TimeoutOption = Annotated[
-    float | None, typer.Option(min=0, help="Stop after so many seconds.", show_default=False)
+    float | None, typer.Option(min=0, help="Stop after this many seconds.", show_default=False)
 ]
 PinOption = Annotated[
     list[str] | None,
@@ -208,7 +208,7 @@ def _write_to_view(
     has_findings: bool | None,
     by: By,
 ) -> DeepLink:
-    """Export what is to be seen of a capture, and return the link that opens it there."""
+    """Export the part of a capture to show, and return the link that opens it."""
     from kprof.report import in_trace
     from kprof.report.trace_file import write_around, write_opening
 
@@ -230,7 +230,7 @@ def _write_to_view(
 
 
 def _wants_findings(trace: Trace, has_findings: bool | None) -> bool:
-    """As the user says; else where looking for them takes no longer than writing the trace."""
+    """The user's choice; by default, if searching takes no longer than writing the trace."""
     if has_findings is not None:
         return has_findings
     if trace.num_events() <= MAX_EVENTS_TO_DRAW_FINDINGS:
@@ -243,7 +243,7 @@ def _wants_findings(trace: Trace, has_findings: bool | None) -> bool:
 
 
 def find_with_progress(trace: Trace) -> Sequence[Finding]:
-    """The findings of a trace, with a bar on a terminal."""
+    """The findings of a trace, with a progress bar on a terminal."""
     from kprof.analysis import Summary, find
 
     with progress_bar() as progress:
@@ -251,22 +251,23 @@ def find_with_progress(trace: Trace) -> Sequence[Finding]:
 
 
 def _kept_torch_traces(run: Path) -> tuple[Path, ...]:
-    """What the workload kept of the PyTorch profiler, beside its own events."""
+    """The traces of the PyTorch profiler that the workload kept in the capture."""
     from kprof.capture.directory import Capture
 
     return Capture.open(run).torch_traces()
 
 
 def _matching_files(patterns: Sequence[str]) -> tuple[Path, ...]:
-    """The files that these paths and patterns name, each once.
+    """The files that match these paths and patterns, without duplicates.
 
-    Raises ExportError if one names none.
+    Raises ExportError if one matches none.
     """
     import glob
 
     found: dict[Path, None] = {}
     for pattern in patterns:
-        # A file's own name wins, brackets and all. Path.glob refuses absolute patterns.
+        # A file with this very name wins, even with brackets in it. Path.glob refuses absolute
+        # patterns.
         is_file = Path(pattern).exists()
         names = [pattern] if is_file else sorted(glob.glob(pattern))  # noqa: PTH207
         if not names:

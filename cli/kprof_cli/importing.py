@@ -1,4 +1,4 @@
-"""`kprof import`: events that something else recorded, as a capture."""
+"""`kprof import`: make a capture of events that another tool recorded."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def import_events(
     bound: BoundOption = None,
     force: ForceOption = False,
 ) -> None:
-    """Make a capture of events that something else recorded."""
+    """Make a capture of events that another tool recorded."""
     from kprof import importers
     from kprof.importers.foreign import ReadOptions
     from kprof.regions import RegionTable
@@ -106,7 +106,7 @@ def import_events(
 
 
 def _check(kind: str, files: Sequence[Path], options: ReadOptions) -> None:
-    """Usage errors that typer cannot see. An option that would do nothing is a mistake to tell."""
+    """Usage errors that typer cannot see. Refuse options that would have no effect."""
     from kprof.importers import format_of
 
     given = [name for name, value in asdict(options).items() if value is not None]

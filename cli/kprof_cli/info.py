@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def info_json(capture: Capture) -> dict[str, Any]:
-    """The manifest, with the path and size of the capture and its losses as sentences."""
+    """The manifest, with the path and size of the capture, and its losses in sentences."""
     from kprof.capture.losses import describe_losses
 
     manifest: dict[str, Any] = msgspec.to_builtins(capture.manifest)
@@ -75,8 +75,8 @@ def _head(capture: Capture) -> list[tuple[str, str]]:
 
 
 def _causality(capture: Capture) -> dict[str, int] | str:
-    """Flows, the waits that ended before their send began, and what has no partner; a sentence
-    where that cannot be said."""
+    """Numbers of flows, of waits that ended before their send began, and of sends and waits without
+    a partner; or a sentence if that is unknown."""
     from kprof.analysis import Summary, late_sender, unmatched_flows
     from kprof.errors import KprofError
     from kprof.trace import Trace
@@ -113,9 +113,9 @@ def _describe_unmatched(counts: dict[str, int]) -> str:
 
 
 def _moment_lines(manifest: Manifest) -> list[tuple[str, str]]:
-    """The regions whose ends say when memory operations had completed.
+    """The regions that end when memory operations have completed.
 
-    All others end when the call was issued.
+    All others end when the call is issued.
     """
     from kprof.regions import Moment
 
@@ -125,15 +125,13 @@ def _moment_lines(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def _probe_lines(manifest: Manifest) -> list[tuple[str, str]]:
-    """What recording costs, where the capture says it; captures of older versions do not."""
+    """What recording costs, if the capture says so; captures of older versions do not."""
     lines = []
     probes = [info.probe for info in manifest.ranks if info.probe is not None]
     if probes:
         pair_ns = _range_ns([probe.pair_ns for probe in probes])
         empty_ns = _range_ns([probe.empty_span_ns for probe in probes])
-        lines.append(
-            ("probe", f"{pair_ns} per start/stop pair; a span of nothing lasts {empty_ns}")
-        )
+        lines.append(("probe", f"{pair_ns} per start/stop pair; an empty span lasts {empty_ns}"))
     cycles = [info.cycle_clock for info in manifest.ranks if info.cycle_clock is not None]
     if cycles:
         error_ns = max(clock.error_ns for clock in cycles)
@@ -150,7 +148,8 @@ def _range_ns(values: Sequence[float]) -> str:
 
 
 def describe_overhead(manifest: Manifest) -> str:
-    """One sentence: what recording did to the workload, against the noise between equal runs."""
+    """What recording cost the workload, compared to the noise between equal runs, in one
+    sentence."""
     overhead = manifest.overhead
     if overhead is None:
         return f"recording: its cost was not measured: {manifest.overhead_note}"
@@ -224,7 +223,7 @@ def _alignment_cells(manifest: Manifest, rank: int) -> tuple[str, str]:
     entry = next((entry for entry in entries if entry.rank == rank), None)
     if entry is None:
         return "-", "-"
-    # What the manifest holds is added to the rank's clock, so the clock is that much behind.
+    # The manifest has what to add to the rank's clock, so the clock is behind by that much.
     offset = format_ns(-entry.segments[0].offset_ns) if entry.segments else "-"
     return offset, format_ns(entry.bound_ns)
 
@@ -243,7 +242,7 @@ _PAIR_HEADERS = (
 )
 
 
-# All pairs of 11 ranks, and the widest of more: a thousand ranks make half a million.
+# All pairs of up to 11 ranks, else the widest: a thousand ranks have half a million pairs.
 _MAX_PAIRS = 55
 
 
@@ -259,11 +258,11 @@ def _pair_place(pair: PairClock) -> tuple[int, int]:
 
 
 def _pair_row(pair: PairClock) -> tuple[Any, ...]:
-    """Clock of the second rank minus that of the first, and how well it is known."""
+    """The clock of the second rank minus that of the first, and its error bound."""
     return (
         f"{pair.a} - {pair.b}",
         format_ns(pair.offset_ns),
-        # Without 0.0 a drift that rounds to nothing would be -0.000.
+        # Adding 0.0 turns -0.000 into 0.000.
         f"{round(pair.drift_ppm, 3) + 0.0:+.3f} ppm",
         format_ns(pair.bound_ns),
         format_ns(pair.rigorous_bound_ns),
@@ -279,7 +278,7 @@ _LOSS_HEADERS = ("rank", "region", "dropped", "open", "saturated", "clamped", "u
 
 
 def _loss_rows(ranks: Sequence[RankInfo]) -> list[tuple[Any, ...]]:
-    """Records that were dropped or say less than they should, by rank and region."""
+    """Dropped and incomplete records, by rank and region."""
     return [
         (
             info.rank,
@@ -296,7 +295,7 @@ def _loss_rows(ranks: Sequence[RankInfo]) -> list[tuple[Any, ...]]:
 
 
 def _kernel_rows(ranks: Sequence[RankInfo]) -> list[tuple[Any, ...]]:
-    """One row per kernel: launches per rank, and the grids it was launched with."""
+    """One row per kernel: its launches per rank, and its grids."""
     names = dict.fromkeys(launch.kernel for info in ranks for launch in info.launches)
     return [_kernel_row(name, ranks) for name in names]
 

@@ -29,7 +29,7 @@ from kprof_cli import (
 from kprof_cli.output import note, say
 
 EXIT_INTERRUPTED: Final = 130
-# What is said of an error that nobody foresaw. Tests look for it.
+# Begins the message for an unexpected error. Tests search for it.
 BUG_SENTENCE: Final = "kprof has a bug here"
 _DEBUG_FLAG: Final = "--debug"
 
@@ -77,7 +77,7 @@ def options(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code; never raises."""
+    """Run one command line and return its exit code. Never raises."""
     is_debug, rest = _take_debug(list(arguments))
     code = 0
     try:
@@ -85,7 +85,7 @@ def run(arguments: Sequence[str]) -> int:
             app(args=rest, prog_name="kprof")
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        # What is still in the buffer could fail after the last moment at which we can say so.
+        # Flush now, while a failure can still be reported.
         sys.stdout.flush()
     except KprofError as error:
         if is_debug:
@@ -95,8 +95,8 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output (head, less) has gone; the interpreter must not complain when it
-        # flushes.
+        # The reader of our output (head, less) has gone. Keep the interpreter from complaining when
+        # it flushes.
         _discard_output()
         return code or 1
     except OSError as error:
@@ -129,7 +129,7 @@ def _discard_output() -> None:
 
 
 def _take_debug(arguments: list[str]) -> tuple[bool, list[str]]:
-    """Take --debug out of kprof's own part of the line, wherever it stands.
+    """Remove --debug from kprof's own part of the command line.
 
     A recorded command keeps its own.
     """
@@ -151,7 +151,7 @@ def _print_traceback() -> None:
 
 def main() -> None:
     """The console script."""
-    # None where the shell closed it (`>&-`): printing then goes nowhere, as it would in C.
+    # None if the shell closed it (`>&-`). Printing then goes nowhere, as in C.
     nowhere = Path(os.devnull).open("w")  # noqa: SIM115
     sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
     sys.exit(run(sys.argv[1:]))

@@ -11,7 +11,8 @@ import typer
 from kprof.errors import OutputExistsError, SelectionError
 from kprof_cli.output import say
 
-# The files are real ones, of a kernel with this name: they are compiled and tested as they are.
+# The templates are real files of a kernel with this name, so they are compiled and tested as they
+# are.
 _TEMPLATE_NAME: Final = "my_kernel"
 TEMPLATE: Final = Path(__file__).parent / "templates" / _TEMPLATE_NAME
 FILES: Final = ("kernel.hip", "regions.h", "workload.py", "Makefile")
@@ -48,7 +49,7 @@ def new(
 
 
 def _check_name(name: str, text: str) -> None:
-    """Refuse what is no identifier, and words that the files use, C++ keywords among them."""
+    """Refuse names that are not identifiers, and words that the files use, such as C++ keywords."""
     is_taken = name != _TEMPLATE_NAME and re.search(rf"\b{re.escape(name)}\b", text)
     if not _IDENTIFIER.fullmatch(name) or is_taken:
         raise SelectionError(

@@ -1,8 +1,8 @@
 """How the commands print: tables for people, JSON and CSV for machines, notes on stderr.
 
-Everything that kprof prints goes through this module, because names in it may come from strangers:
-control characters are shown as escapes (kprof.capture.printable). Only CSV that does not go to a
-terminal is as it is.
+Everything that kprof prints goes through this module, because it may contain names from untrusted
+captures: control characters are escaped (kprof.capture.printable). Only CSV that does not go to a
+terminal is left unchanged.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ EXIT_BAR_MISSED: Final = 3
 # Grows when a field of any command's JSON changes its meaning or goes away; docs/json.md describes
 # the fields.
 JSON_SCHEMA_VERSION: Final = 1
-# Wide enough for every table of ours: a pipe has no width, and cutting cells would lose numbers.
+# Wide enough for all our tables. A pipe has no width, and cutting cells would lose numbers.
 _PIPE_WIDTH: Final = 250
-# What tables of results are fitted to where nobody says how wide the terminal is.
+# The width of result tables if the terminal's width is unknown.
 _DEFAULT_WIDTH: Final = 80
 _UNLIMITED: Final = 10_000
-# Columns of tables that go first where the terminal is too narrow for all.
+# Columns to drop first if the terminal is too narrow.
 _DISPENSABLE: Final[tuple[str, ...]] = (
     "violations_beyond_bound",
     "violations",
@@ -64,12 +64,12 @@ def console(*, is_error: bool = False) -> Console:
 
 
 def say(text: str = "", *, keep: str = "") -> None:
-    """Print one line, whatever is in it; control characters in `keep` stay as they are."""
+    """Print one line, with control characters escaped except those in `keep`."""
     _emit(printable(text, keep=keep), sys.stdout)
 
 
 def stop_for(missed: Sequence[MissedBar]) -> None:
-    """End the command with EXIT_BAR_MISSED where a `--fail-on` held, and say which."""
+    """End the command with EXIT_BAR_MISSED if a `--fail-on` was true, and say which."""
     import typer
 
     for bar in missed:
@@ -79,18 +79,18 @@ def stop_for(missed: Sequence[MissedBar]) -> None:
 
 
 def note(text: str) -> None:
-    """A line for people on stderr, which never mixes with results."""
+    """Print a line for people to stderr, so that it never mixes with results."""
     _emit(f"kprof: {printable(text)}", sys.stderr)
 
 
 def _emit(text: str, stream: TextIO) -> None:
-    """Text that is safe to show; what the encoding of the stream lacks is escaped as well."""
+    """Write text that is safe to show. Escapes characters that the stream's encoding lacks."""
     encoding = stream.encoding or "utf-8"
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Print an object of the schema that docs/json.md describes; a sequence becomes its `rows`.
+    """Print an object of the schema in docs/json.md. A sequence becomes its `rows`.
 
     numpy scalars, decimals and timestamps become plain values, NaN becomes null.
     """
@@ -100,12 +100,12 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
 
 
 def print_json_text(text: str) -> None:
-    """Print what is JSON already."""
+    """Print text that is JSON."""
     _emit(printable_json(text), sys.stdout)
 
 
 def print_csv(table: pa.Table) -> None:
-    """Print CSV: every byte as it is into a file or pipe, readable on a terminal."""
+    """Print CSV: unchanged to a file or pipe, with escapes on a terminal."""
     import pyarrow as pa
     import pyarrow.csv
 
@@ -122,10 +122,10 @@ def print_csv(table: pa.Table) -> None:
 def print_frame(
     frame: pd.DataFrame, *, is_json: bool, limit: int = 0, has_one_unit: bool = False
 ) -> None:
-    """Print a result table of an analysis: JSON as it is, or for people with readable times.
+    """Print an analysis table, as JSON or for people with readable times.
 
-    Each time has the unit that suits it, unless `has_one_unit`: the cells of a matrix are compared
-    with each other.
+    Each time has its own unit unless `has_one_unit`, for a matrix whose cells are compared with
+    each other.
     """
     values = {str(name): frame[name].tolist() for name in frame.columns}
     if is_json:
@@ -134,7 +134,7 @@ def print_frame(
         return
     unit = _common_unit(values) if has_one_unit else None
     columns = [_readable(name, cells, unit) for name, cells in values.items()]
-    # The columns of a matrix are of one kind: all of them, in lines that wrap.
+    # All columns of a matrix matter equally: print all, in lines that wrap.
     columns, left_out = (columns, []) if has_one_unit else _fitting(columns, limit)
     readable = list(zip(*(cells for _, cells in columns), strict=True))
     print_rows([header for header, _ in columns], readable, limit=limit)
@@ -149,9 +149,9 @@ Column = tuple[str, list[Any]]
 
 
 def _fitting(columns: list[Column], limit: int) -> tuple[list[Column], list[str]]:
-    """The columns that fit the terminal, and the names of the others.
+    """The columns that fit the terminal, and the names of the rest.
 
-    The most dispensable go first.
+    Drops the least important first.
     """
     available = shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns
     left_out = []
@@ -167,16 +167,16 @@ def _fitting(columns: list[Column], limit: int) -> tuple[list[Column], list[str]
 
 
 def _column_width(column: Column, limit: int) -> int:
-    """Characters of a column in a table of print_rows, with the space beside it."""
+    """The width of a column in a table of print_rows, including padding."""
     name, cells = column
     shown = cells[:limit] if limit else cells
     return 3 + max(len(printable(str(cell))) for cell in (name, *shown))
 
 
 def print_rows(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, limit: int = 0) -> None:
-    """Print a table; numbers to the right.
+    """Print a table, with numbers right-aligned.
 
-    At most `limit` rows (0: all), and a note about the others.
+    Prints at most `limit` rows (0: all), and a note about the rest.
     """
     from rich import box
     from rich.table import Table
@@ -197,23 +197,22 @@ def print_rows(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, limit: 
 
 
 def show(drawn: RenderableType, *, min_width: int = 0) -> None:
-    """Print what rich draws, without the padding to its edge: that is noise in files and diffs.
+    """Print a rich renderable without trailing spaces, which are noise in files and diffs.
 
-    What is wider than the terminal is wrapped by it: numbers that are cut are worse than lines that
-    are.
+    Lets the terminal wrap lines that are too wide, because cutting them would lose numbers.
     """
     out = console()
     out.width = max(out.width, min_width)
     with out.capture() as captured:
         out.print(_Printable(drawn), crop=False)
-    # Styles are escape sequences of rich's own; the text between them is safe.
+    # Styles are rich's own escape sequences. The text between them is safe.
     lines = captured.get().strip("\n").split("\n")
     _emit("\n".join(line.rstrip() for line in lines), sys.stdout)
 
 
 @dataclass(frozen=True)
 class _Printable:
-    """What rich draws, with control characters in its texts escaped."""
+    """A rich renderable with control characters in its text escaped."""
 
     drawn: RenderableType
 
@@ -253,7 +252,7 @@ def format_ns(duration_ns: float) -> str:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, float], None]]:
-    """A bar on stderr when that is a terminal.
+    """A progress bar on stderr, if that is a terminal.
 
     Yields a function of (what is done, share from 0 to 1).
     """
@@ -266,7 +265,7 @@ def progress_bar() -> Iterator[Callable[[str, float], None]]:
 
 
 def _common_unit(columns: dict[str, list[Any]]) -> tuple[float, str]:
-    """Scale and name of the unit that suits the largest time of a table."""
+    """The scale and name of the unit for the largest time of a table."""
     times = [cell for name, cells in columns.items() if name.endswith("_ns") for cell in cells]
     largest = max((abs(time) for time in times if _is_finite_number(time)), default=0)
     return next((scale, unit) for least, scale, unit in _TIME_UNITS if largest >= least)
@@ -275,7 +274,7 @@ def _common_unit(columns: dict[str, list[Any]]) -> tuple[float, str]:
 def _readable(
     name: str, values: list[Any], unit: tuple[float, str] | None
 ) -> tuple[str, list[Any]]:
-    """Header and cells of a column for people; `unit` for times, None to let each have its own."""
+    """The header and cells of a column for people. `unit` is for times; None gives each its own."""
     from kprof.analysis.wording import percent
 
     if name.endswith("_ns") and unit is None:
@@ -304,7 +303,7 @@ def _is_finite_number(value: Any) -> bool:
 
 
 def _looks_like_number(cell: Any) -> bool:
-    """Numbers, and the strings that they became."""
+    """Whether a cell is a number, or a string made from one."""
     return cell in (None, "", "-") or str(cell).lstrip("-< ")[:1].isdigit()
 
 

@@ -55,7 +55,7 @@ BarsOption = Annotated[
         show_default=False,
     ),
 ]
-# A matrix wider than that is for machines.
+# Wider matrices are for machines.
 _MAX_COLUMNS = 256
 
 
@@ -93,13 +93,13 @@ def open_trace(run: Path, text: SelectionText) -> Trace:
 
 
 def view_command(run: Path, text: SelectionText) -> str:
-    """What opens the selected part of a capture in Perfetto."""
+    """The command that opens the selected part of a capture in Perfetto."""
     given = [f"--{name}={value}" for name, value in asdict(text).items() if value is not None]
     return shlex.join(["kprof", "view", str(run), *given])
 
 
 def open_summary(run: Path, text: SelectionText, dask: str | None) -> Summary:
-    """What analyses of the selected part start from, made on a Dask cluster where one is given."""
+    """The summary of the selected part, made on a Dask cluster if one is given."""
     from kprof.analysis.summary import Summary
 
     trace = open_trace(run, text)
@@ -149,7 +149,7 @@ def stats(
 
 
 def _with_estimates_marked(frame: pd.DataFrame) -> pd.DataFrame:
-    """For people: percentiles that are estimates are called so, above the table."""
+    """Notes above the table that percentiles are estimates."""
     error = float(frame["percentile_error"].max()) if len(frame) else 0.0
     if error:
         note(f"median, p95 and p99 are estimates, at most {100 * error:.1f} % off")
@@ -162,8 +162,8 @@ def waits(
     by: Annotated[
         WaitsKey,
         typer.Option(
-            help="The one that waits (rank, block), where (region), for whom (peer), "
-            "who for whom (matrix), or late sender against transfer (sender)."
+            help="Who waits (rank, block), where (region), for whom (peer), who for whom "
+            "(matrix), or late sender versus transfer (sender)."
         ),
     ] = WaitsKey.RANK,
     is_json: JsonOption = False,
@@ -189,7 +189,7 @@ def waits(
 
 
 def _columns_to_read(matrix: pd.DataFrame) -> pd.DataFrame:
-    """The ranks that were waited for longest, where there are more than a person reads."""
+    """The ranks that were waited for longest, if there are too many columns to read."""
     if len(matrix.columns) <= _MAX_COLUMNS:
         return matrix
     note(

@@ -1,8 +1,8 @@
-"""How fast devices move data: measured by `kprof doctor --measure`, kept for recordings on this
-machine.
+"""How fast devices move data: `kprof doctor --measure` measures it, and recordings on this machine
+use it.
 
-The best of several copies counts: a ceiling is what the device can do. On the CPU it is one core
-that copies, since a rank's blocks are fibers of one thread.
+A ceiling is the best of several copies. On the CPU one core copies, because a rank's blocks are
+fibers of one thread.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from kprof.devices.cache import cache_dir
 from kprof.devices.targets import Target, count_devices, describe_device
 
 _REPEATS: Final = 7
-# Larger than the last cache of any device.
+# Larger than the last-level cache of any device.
 _FAR_BYTES: Final = 256 << 20
-# Both buffers fit the second cache of a core, and the call itself takes no part to speak of.
+# Both buffers fit a core's second-level cache, and the call itself takes negligible time.
 _NEAR_BYTES: Final = 64 << 10
 _NEAR_COPIES: Final = 1024
 _FILE: Final = "ceilings.json"

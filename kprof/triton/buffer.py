@@ -1,8 +1,8 @@
-"""What a Triton kernel gets to record into: four numbers and, for the compiler, a word about how
-they were made.
+"""The buffer that a Triton kernel records into: four numbers, and for the compiler the name of the
+build.
 
-Triton compiles a kernel anew for every integer argument that is 1, that is divisible by 16, or that
-needs 64 bits. So every number travels as an odd 64-bit one:
+Triton specialises a kernel for integer arguments that are 1, divisible by 16, or need 64 bits. So
+every number is passed as an odd 64-bit one:
 
     62   61        33 32         1  0
      1 |  high (29)  |  low (32)  | 1
@@ -59,7 +59,7 @@ class BuildKey:
 
     @property
     def name(self) -> str:
-        """Differs wherever the compiled code may."""
+        """Differs whenever the compiled code may differ."""
         text = f"{_source_digest()} {msgspec.json.encode(self.table).decode()} {self.num_warps}"
         return f"kprof {hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
@@ -69,7 +69,7 @@ _names: dict[tuple[int, int], tuple[RegionTable, tl.constexpr]] = {}
 
 
 def build_of(name: str) -> BuildKey:
-    """The build that a buffer's name stands for."""
+    """The build of a buffer, by its name."""
     return _builds[name]
 
 
@@ -82,7 +82,7 @@ def buffer(
     tracks_per_program: int = 1,
     recorder: AnyRecorder | None = None,
 ) -> Buffer | None:
-    """The buffer for the next launch of `kernel` on `grid`, or None where nothing is recorded.
+    """The buffer for the next launch of `kernel` on `grid`, or None if nothing is recorded.
 
     With `None`, calls of kprof.triton in the kernel compile to nothing. `grid` None (a grid that
     autotuning decides) reserves no chunks: every track then takes its first one with an atomic.
@@ -122,7 +122,7 @@ def _word(low: int, high: int) -> int:
 
 
 def _build_name(table: RegionTable, num_warps: int) -> tl.constexpr:
-    """Kept by identity: this runs before every launch."""
+    """The name of a build. Cached by identity, because this runs before every launch."""
     found = _names.get((id(table), num_warps))
     if found is None:
         build = BuildKey(table, num_warps)
@@ -164,7 +164,8 @@ def _warp_size() -> int:
 
 @cache
 def _source_digest() -> str:
-    """Triton's caches see the source of @triton.jit functions only, not of what compiling calls."""
+    """A digest of our source: Triton's caches only see the source of @triton.jit functions, not the
+    code that compiling them calls."""
     digest = hashlib.sha256()
     folder = Path(__file__).parent
     for path in [*sorted(folder.glob("*.py")), folder.parent / "abi.py"]:

@@ -1,8 +1,8 @@
-"""What kernels call. Each call checks its region and payload while the kernel is compiled, and then
-calls device code.
+"""What kernels call. Each call checks its region and payload at compile time, then calls device
+code.
 
-Triton keeps no state behind a variable's back, so whatever moves a track returns it: `track =
-kp.stop(track, ...)`.
+Triton values cannot change, so a call that advances a track returns it: `track = kp.stop(track,
+...)`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def _returns_track(function: _Function) -> _Function:
 def open_track(
     prof: Any, enabled: Any = True, *, place: Any = 0, _semantic: Any = None, _generator: Any = None
 ) -> Track:
-    """Opens the calling program's track, or in a Gluon partition the partition's; once in each,
-    outside of loops.
+    """Opens the track of the calling program or Gluon partition. Call it once in each, outside
+    loops.
 
     `prof` is what `kprof.triton.buffer` returned. With `prof=None` or `enabled=False` (a constexpr)
     this track and all calls with it compile to nothing. `place` is the partition's number among the
@@ -67,7 +67,7 @@ def open_track(
 
 @builtin
 def start(track: Any, _semantic: Any = None, _generator: Any = None) -> Moment:
-    """Reads the clock: the beginning of a span."""
+    """Reads the clock at the beginning of a span."""
     if not _checked(track, _generator, "start").is_on:
         return Moment(())
     return _now(track, _Runner(_semantic, _generator))
@@ -136,7 +136,7 @@ def mark(
     _generator: Any = None,
     **fields: Any,
 ) -> Track:
-    """Records an instant."""
+    """Records a moment."""
     emitted = _emit(
         track, (None, None), (region, Kind.MARK), (payload, fields), "mark", _semantic, _generator
     )
@@ -163,7 +163,7 @@ def _emit(
     semantic: Any,
     generator: Any,
 ) -> tuple[Track, Moment]:
-    """Checks everything, stores the record, and returns the track and the moment of its end."""
+    """Checks everything, stores the record, and returns the track and the end of the span."""
     track = _checked(track, generator, call)
     region = _checked_region(*wanted, track, call)
     numbers = _in_order(region, *values, call)
@@ -197,7 +197,7 @@ def _now(track: Track, run: _Runner) -> Moment:
 
 
 class _Runner:
-    """Calls functions of device.py: while compiling, through Triton's code generator."""
+    """Calls functions of device.py; at compile time through Triton's code generator."""
 
     def __init__(self, semantic: Any, generator: Any) -> None:
         self.semantic = semantic
@@ -218,20 +218,20 @@ class _Runner:
         return bool(self.semantic.builder.options.num_stages > 1)
 
     def number(self, number: Any) -> Any:
-        """A number as a value of the kernel's."""
+        """A number as a value of the kernel."""
         return self.semantic.to_tensor(number)
 
     def either(self, first: Any, second: Any) -> Any:
-        """Both numbers' bits."""
+        """The bitwise or of two numbers."""
         return self.semantic.or_(first, second)
 
     def shifted(self, number: Any, places: int) -> Any:
-        """The number, so many bits further up."""
+        """The number, shifted left."""
         return self.semantic.shl(number, self.number(places)) if places else number
 
 
 def _packed(region: Region, numbers: list[Any], run: _Runner) -> Any:
-    """The 32-bit payload from one number per field, each within its bits."""
+    """The 32-bit payload from one number per field, each clamped to its bits."""
     if region.kind is Kind.VALUE:
         return run(
             device.clamped, _scalar(numbers[0], region, "value", run), tl.constexpr(0xFFFF_FFFF)
@@ -248,7 +248,7 @@ def _packed(region: Region, numbers: list[Any], run: _Runner) -> Any:
 def _in_order(
     region: Region, numbers: tuple[Any, ...], by_name: dict[str, Any], call: str
 ) -> list[Any]:
-    """One number per payload field; raises RegionError when there are others."""
+    """One number per payload field, in order. Raises RegionError for missing or unknown ones."""
     if region.kind is Kind.VALUE:
         return list(numbers)
     names = [field.name for field in region.fields]
@@ -316,7 +316,7 @@ def _checked_region(region: Any, kind: Kind, track: Track, call: str) -> Region:
 
 
 def _check_launch(build: BuildKey, semantic: Any, *, is_partition: bool) -> None:
-    """Raises RecorderError for a launch that differs from what the recorder was told."""
+    """Raises RecorderError for a launch that differs from what kprof.triton.buffer() was told."""
     if INTERPRETED:
         return
     options = semantic.builder.options
@@ -334,21 +334,20 @@ def _check_launch(build: BuildKey, semantic: Any, *, is_partition: bool) -> None
 
 
 def _check_not_in_loop(generator: Any) -> None:
-    """Raises RecorderError there: a program has one place for each track.
+    """Raises RecorderError within a loop, because a program has one reserved chunk per track.
 
-    Loops of callers are not seen.
+    Does not see loops in callers.
     """
     around = getattr(generator, "scf_stack", ())
     if any(isinstance(node, ast.For | ast.While) for node in around):
         raise RecorderError(
-            "open_track() stands in a loop, where every turn would write over the track of the "
-            "turn before; "
-            "open the track before the loop"
+            "open_track() is called in a loop, where every iteration would overwrite the track "
+            "of the one before; open the track before the loop"
         )
 
 
 def _parts_of_buffer(prof: Any) -> list[Any]:
-    """The words of a Buffer and the name of its build; raises RecorderError for anything else."""
+    """The words of a Buffer and the name of its build. Raises RecorderError for anything else."""
     values = getattr(prof, "values", prof)
     if isinstance(values, tuple | list) and len(values) == len(Buffer._fields):
         name = _constant(values[-1])
@@ -360,7 +359,8 @@ def _parts_of_buffer(prof: Any) -> list[Any]:
 
 
 def _partition(generator: Any) -> str:
-    """The Gluon partition that is compiled; "" is the kernel, whose warps run the default one."""
+    """The Gluon partition that is being compiled; "" is the kernel itself, whose warps run the
+    default one."""
     context = getattr(generator, "caller_context", None)
     return "" if context is None else str(context.mangle())
 

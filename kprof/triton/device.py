@@ -1,10 +1,10 @@
-"""The arena's protocol in Triton: what kprof.h does in C++, for one writer per program (or Gluon
+"""The arena's protocol in Triton, like kprof.h in C++, for one writer per program (or Gluon
 partition).
 
-All threads of a program take the same way through every branch here, because there are barriers
-behind some. So nothing that decides a branch is read from memory: a thread that runs ahead would
-read it before the writer has written it. Branches depend on the kernel's arguments, on the cursor,
-and on atomics, whose answers Triton hands to all threads.
+All threads of a program must take the same branches here, because some contain barriers. So
+branches never depend on values read from memory, which a thread could read before the writer has
+written them. They depend on the kernel's arguments, on the cursor, and on atomics, whose results
+Triton gives to all threads.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ START_MASK = tl.constexpr(abi.START_MASK)
 DURATION_SATURATED = tl.constexpr(abi.DURATION_SATURATED)
 SWITCHES_OFFSET = tl.constexpr(abi.SWITCHES_OFFSET)
 BLOCK_TRACK_WARP = tl.constexpr(abi.BLOCK_TRACK_WARP)
-# Where a track stands that records nothing: at address 0, before the first record.
+# The cursor of a track that records nothing: at address 0, before the first record.
 NOWHERE = tl.constexpr((abi.CHUNK_HEADER_BYTES - abi.RECORD_BYTES) | abi.STORES_NOTHING)
 OPTIONS_SHIFT = tl.constexpr(_OPTIONS_SHIFT)
 CURSORS_FIELD = tl.constexpr((1 << _OPTIONS_SHIFT) - 1)
@@ -56,57 +56,57 @@ HIGH_FIELD = tl.constexpr((1 << 29) - 1)
 
 @triton.jit
 def low_of(word: tl.tensor) -> tl.tensor:
-    """The low number of a Buffer's word."""
+    """The low number in a word of a Buffer."""
     return (word >> 1).to(tl.int32)
 
 
 @triton.jit
 def high_of(word: tl.tensor) -> tl.tensor:
-    """The high number of a Buffer's word."""
+    """The high number in a word of a Buffer."""
     return (word >> 33).to(tl.int32) & HIGH_FIELD
 
 
 @triton.jit
 def joined(low: tl.tensor, high: tl.tensor) -> tl.tensor:
-    """Two 32-bit numbers as one of 64 bits."""
+    """Two 32-bit numbers as a 64-bit one."""
     return (low.to(tl.int64) & LOW_WORD) | (high.to(tl.int64) << 32)
 
 
 @triton.jit
 def counter_at(address: tl.tensor) -> tl.tensor:
-    """The 32-bit counter there."""
+    """A pointer to a 32-bit counter."""
     return address.to(tl.pointer_type(tl.int32))
 
 
 @triton.jit
 def program_number() -> tl.tensor:
-    """Which program of the grid this is."""
+    """The index of this program in the grid."""
     row = tl.program_id(1) + tl.num_programs(1) * tl.program_id(2)
     return tl.program_id(0) + tl.num_programs(0) * row
 
 
 @triton.jit
 def cursor_address(arena: tl.tensor, cursor_idx: tl.tensor) -> tl.tensor:
-    """Where a cursor of the arena is."""
+    """The address of a cursor of the arena."""
     return arena + CURSORS_OFFSET + cursor_idx.to(tl.int64) * CURSOR_STRIDE_BYTES
 
 
 @triton.jit
 def cursors_of(launch_word: tl.tensor) -> tl.tensor:
-    """How many cursors the arena has."""
+    """The number of cursors of the arena."""
     return high_of(launch_word) & CURSORS_FIELD
 
 
 @triton.jit
 def two_switches(arena: tl.tensor, offset: tl.constexpr) -> tl.tensor:
-    """Two 32-bit switches, the same for all threads."""
+    """Reads two 32-bit switches, the same for all threads."""
     address = (arena + SWITCHES_OFFSET + offset).to(tl.pointer_type(tl.int64))
     return tl.atomic_add(address, 0, sem="relaxed")
 
 
 @triton.jit
 def is_left_out(arena: tl.tensor, block: tl.tensor, warp: tl.tensor) -> tl.tensor:
-    """Whether the switches leave this track out; see arena_for in kprof.h."""
+    """Whether the switches exclude this track; see is_left_out in kprof.h."""
     off_and_first = two_switches(arena, 0)
     count_and_warps = two_switches(arena, 8)
     sample = two_switches(arena, 16).to(tl.int32)
@@ -125,7 +125,7 @@ def is_left_out(arena: tl.tensor, block: tl.tensor, warp: tl.tensor) -> tl.tenso
 def claim_from(
     arena: tl.tensor, chunks_per_cursor: tl.tensor, num_cursors: tl.tensor, cursor_idx: tl.tensor
 ) -> tl.tensor:
-    """A chunk from one cursor, or -1."""
+    """Takes a chunk from one cursor, or returns -1."""
     taken = tl.atomic_add(counter_at(cursor_address(arena, cursor_idx)), 1, sem="relaxed")
     return tl.where(taken < chunks_per_cursor, taken * num_cursors + cursor_idx, -1)
 
@@ -134,12 +134,13 @@ def claim_from(
 def claim_chunk(
     arena: tl.tensor, chunks_per_cursor: tl.tensor, num_cursors: tl.tensor, block: tl.tensor
 ) -> tl.tensor:
-    """A free chunk: from this program's cursor, then from the others. -1 when the arena is full."""
+    """Takes a free chunk from this program's cursor, else from another one. -1 if the arena is
+    full."""
     chunk_idx = claim_from(arena, chunks_per_cursor, num_cursors, block & (num_cursors - 1))
     if chunk_idx < 0:
         full_limit = counter_at(arena + FULL_LIMIT_OFFSET)
-        # A full arena is remembered: later tracks give up after one cursor, unless they have a
-        # higher limit.
+        # Remember that the arena is full: later tracks give up after one cursor unless their limit
+        # is higher.
         is_full = tl.atomic_add(full_limit, 0, sem="relaxed") >= chunks_per_cursor
         tries = tl.where(is_full, num_cursors, 1)
         while (chunk_idx < 0) & (tries < num_cursors):
@@ -163,7 +164,7 @@ def begin_chunk(
     previous_chunk_idx: tl.tensor,
     writer_bit: tl.tensor,
 ) -> tl.tensor:
-    """Writes the header of a fresh chunk and returns the place before its first record."""
+    """Writes the header of a new chunk and returns its cursor: the slot before the first record."""
     flags = CHUNK_FLAGS | (num_cursors << CURSORS_SHIFT)
     chunk = arena + CHUNKS_OFFSET + (chunk_idx.to(tl.int64) << CHUNK_SHIFT)
     cursor = (chunk - RECORD_BYTES) | writer_bit
@@ -178,13 +179,14 @@ def begin_chunk(
 
 @triton.jit
 def sink_of(arena: tl.tensor, block: tl.tensor) -> tl.tensor:
-    """Where a program counts what it drops."""
+    """The sink in which a program counts dropped events."""
     return arena + SINKS_OFFSET + (block & (NUM_SINKS - 1)).to(tl.int64) * CHUNK_BYTES
 
 
 @triton.jit
 def before_full(full: tl.tensor) -> tl.tensor:
-    """The place of a track without a next chunk: full again at the next event, which is dropped."""
+    """The cursor of a track that got no further chunk: full again at the next event, which is
+    dropped."""
     return (full - RECORD_BYTES) | STORES_NOTHING
 
 
@@ -198,9 +200,9 @@ def open_track(
     warp: tl.tensor,
     writer: tl.tensor,
 ) -> tl.tensor:
-    """The cursor of a new track, which thread `writer` writes.
+    """The cursor of a new track that thread `writer` writes.
 
-    `place` is its number among its program's tracks.
+    `place` is its index among the program's tracks.
     """
     arena = arena_word & -2
     block = program_number()
@@ -240,11 +242,11 @@ def open_track(
 
 @triton.jit
 def count_dropped(cursor: tl.tensor, arena: tl.tensor, region: tl.constexpr) -> tl.tensor:
-    """Counts a dropped event: by region, and in the track's last chunk, if it had one."""
+    """Counts a dropped event by region, and in the track's last chunk if it had one."""
     last = cursor & -CHUNK_BYTES
     chunk_idx = (last - arena - CHUNKS_OFFSET) >> CHUNK_SHIFT
     sink = last
-    # Sinks lie in front of the first chunk.
+    # Sinks lie before the first chunk.
     if chunk_idx >= 0:
         counter = counter_at(last + NUM_DROPPED_OFFSET)
         tl.store(counter, tl.load(counter) + 1)
@@ -263,9 +265,9 @@ def refill(
     reserved_word: tl.tensor,
     warp: tl.tensor,
 ) -> tl.tensor:
-    """The place before the first record of the track's next chunk.
+    """Claims the track's next chunk and returns its cursor.
 
-    Where there is none, of an event that is dropped.
+    If there is none, the next event is dropped.
     """
     block = program_number()
     num_cursors = cursors_of(launch_word)
@@ -300,7 +302,7 @@ def handle_rare(
     warp: tl.tensor,
     region: tl.constexpr,
 ) -> tl.tensor:
-    """What one event in 61 needs, or one that is dropped; returns the new cursor."""
+    """Handles a full chunk (one event in 61) and dropped events. Returns the new cursor."""
     arena = arena_word & -2
     if (cursor & -CHUNK_BYTES) == 0:
         cursor = NOWHERE | (cursor & NOT_THE_WRITER)
@@ -326,7 +328,7 @@ def emit(
 ) -> tl.tensor:
     """Stores a record and returns the new cursor.
 
-    Both words are ready before the store: on AMD, two become one.
+    Both words are computed before the store, so that on AMD two stores become one.
     """
     duration = tl.minimum(end - begin, DURATION_SATURATED)
     word0 = (begin & START_MASK) | region_bits
@@ -339,7 +341,7 @@ def emit(
 
 @triton.jit
 def clamped(value: tl.tensor, mask: tl.constexpr) -> tl.tensor:
-    """A payload field: what does not fit, negative numbers too, becomes the largest value."""
+    """A payload field. Numbers that do not fit, also negative ones, become the largest value."""
     if value.dtype.primitive_bitwidth == 64:
         field = tl.minimum(value.to(tl.uint64), mask).to(tl.uint32)
     else:

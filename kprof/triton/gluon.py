@@ -1,4 +1,4 @@
-"""What only Gluon's partitions need: which of the program's threads they have."""
+"""Which of the program's threads a Gluon partition has."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ WARP_SIZE = gl.constexpr(32)
 
 @gluon.jit
 def first_thread(num_warps: gl.constexpr) -> gl.tensor:
-    """The number of the first thread of the calling partition.
+    """The index of the calling partition's first thread.
 
-    Its threads have one element each of the tensor.
+    Each of its threads has one element of the tensor.
     """
     layout: gl.constexpr = gl.BlockedLayout([1], [WARP_SIZE], [num_warps], [0])
     numbers = gl.arange(0, WARP_SIZE * num_warps, layout=layout)
@@ -24,5 +24,5 @@ def first_thread(num_warps: gl.constexpr) -> gl.tensor:
 
 @gluon.jit
 def warp_of(thread: gl.tensor) -> gl.tensor:
-    """Which of the program's warps a thread is in."""
+    """The index of a thread's warp in the program."""
     return thread // WARP_SIZE

@@ -1,10 +1,10 @@
 """Kernels that torch.compile makes (Inductor): a span per program, for `kprof record --inductor`.
 
 Inductor launches its Triton kernels through CachingAutotuner.run, which compiles, tunes and
-launches. We wrap it. Until a kernel's configuration is decided, Inductor launches it as ever,
-unrecorded. From then on we launch a copy with a span around all of it (kp.instrument), with the
-configuration, options and grid that Inductor has chosen. Whatever we cannot do for a kernel costs a
-line on stderr, and Inductor launches it.
+launches. We wrap it. Until a kernel's configuration is decided, Inductor launches it as usual,
+unrecorded. From then on we launch a copy with a span around the whole kernel (kp.instrument), with
+the configuration, options and grid that Inductor has chosen. If that fails for a kernel, one line
+on stderr says so, and Inductor launches it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from kprof.errors import RecorderError, TargetError
 from kprof.recording.lifetime import complain
 from kprof.triton.instrument import Instrumented, instrument
 
-# Versions whose CachingAutotuner the tests launch kernels through.
+# The tests launch kernels through the CachingAutotuner of these versions.
 TESTED_TORCH: Final = ("2.11", "2.13")
 ANY_VERSION_VARIABLE: Final = "KPROF_TORCH_ANY_VERSION"
-# Ahead in PYTHONPATH, its sitecustomize.py calls wrap_launcher when torch is about to launch a
-# kernel.
+# Put first in PYTHONPATH: its sitecustomize.py calls wrap_launcher before torch launches a kernel.
 STARTUP_DIR: Final = Path(__file__).parent / "startup"
 
 
@@ -68,18 +67,18 @@ def wrap_launcher(module: ModuleType) -> None:
 class _Launches:
     """Instrumented copies by tuner.
 
-    They are not kept on the tuners themselves, because Inductor pickles those.
+    Not stored on the tuners, because Inductor pickles those.
     """
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
-        # True once Inductor has launched the kernel and so decided; False where our copy cannot be
+        # True once Inductor has launched the kernel, and so decided. False if our copy cannot be
         # used.
         self.is_ours: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
         self._copies: WeakKeyDictionary[Any, Instrumented] = WeakKeyDictionary()
 
     def launch(self, tuner: Any, args: tuple[Any, ...]) -> bool:
-        """Launches the instrumented copy; False where Inductor should launch the kernel."""
+        """Launches the instrumented copy. False if Inductor should launch the kernel."""
         if not self.is_ours.get(tuner, tuner.triton_interpret or _needs_no_tuning(tuner)):
             return False
         try:
@@ -91,8 +90,8 @@ class _Launches:
             else:
                 self._launch_compiled(tuner, copy, args)
         except Exception as error:
-            # All that fails does so before the kernel runs: reading its source, its arguments,
-            # compiling it.
+            # Everything that can fail (reading the source and the arguments, compiling) comes
+            # before the kernel runs.
             self.is_ours[tuner] = False
             complain(f"{tuner.fn.__name__} of torch.compile is not recorded: {error}")
             return False
@@ -102,8 +101,8 @@ class _Launches:
         (launcher,) = tuner.launchers
         meta = tuner._create_compile_meta(launcher.config)
         options = tuner._create_compile_options(launcher.config, meta)
-        # Inductor has written this function for the kernel: its parameters, perhaps those of the
-        # grid, and the stream.
+        # Inductor generated this function: the kernel's parameters, sometimes those of the grid,
+        # and the stream.
         named = dict(zip(inspect.signature(launcher).parameters, args, strict=False))
         expression = self._module.GridExpr.from_meta(tuner.inductor_meta, launcher.config)
         grid = tuple(expression.eval_slow(named))
@@ -127,9 +126,9 @@ def _needs_no_tuning(tuner: Any) -> bool:
 
 
 def _instrumented(tuner: Any) -> Instrumented:
-    """The kernel with a span of its name around all of it.
+    """The kernel with a span around it that has its name.
 
-    Its numbers have the types that Inductor says.
+    Numbers have the types that Inductor declares.
     """
     name = tuner.fn.__name__
     types = {
@@ -143,9 +142,9 @@ def _instrumented(tuner: Any) -> Instrumented:
 
 
 def _with_source(tuner: Any) -> Any:
-    """The kernel.
+    """The kernel, with its function.
 
-    One that a compile worker has made comes without its function: its file has it.
+    Kernels from a compile worker come without it, so it is loaded from their file.
     """
     if tuner.fn.fn is not None:
         return tuner.fn

@@ -1,4 +1,4 @@
-"""Spans in a kernel that somebody else wrote: its source is rewritten, its file is not.
+"""Adds spans to an existing kernel. Rewrites a copy of its source; the file stays unchanged.
 
 matmul = kp.instrument(matmul, at={"load": "tl.load", "dot": "tl.dot", "epilogue": (41, 44)})
 matmul[grid](a, b, c, ...)                  # as before; under `kprof record` the spans are recorded
@@ -40,7 +40,7 @@ _JIT_OPTIONS: Final = (
 class Instrumented:
     """A kernel with spans in it.
 
-    It launches as the original does, and gets a buffer for every launch by itself.
+    Launches like the original, and gets its own buffer for every launch.
     """
 
     def __init__(self, kernel: Any, name: str, regions: Regions, recorder: Any = None) -> None:
@@ -51,7 +51,7 @@ class Instrumented:
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         """A function that launches on `grid`."""
-        # A tuner's configuration decides a grid that is a function.
+        # If the grid is a function, the tuner's configuration decides it.
         known = None if callable(grid) else grid
 
         def launch(*args: Any, **kwargs: Any) -> Any:
@@ -70,14 +70,14 @@ def instrument(
     recorder: Any = None,
 ) -> Instrumented:
     """A copy of a @triton.jit (or @gluon.jit, or autotuned) kernel with a span of region `name` at
-    every place.
+    each place.
 
-    A place is a call ("tl.load": every statement that makes it), a line of the kernel's file (the
-    statement that begins there, a loop with all its turns), the first and the last line of
-    statements that follow each other, or `...`, the whole kernel. Places may lie within others.
-    `categories` are those of the regions, "compute" unless given; `types` ("i64") of arguments that
-    Triton should not take from their values; `recorder` is this process's unless given. Raises
-    RecorderError for a kernel without source, and for a place that the kernel does not have.
+    A place is a call ("tl.load": every statement with that call), a line of the kernel's file (the
+    statement that begins there, a loop as a whole), the first and the last line of consecutive
+    statements, or `...`, the whole kernel. Places may be nested. `categories` are those of the
+    regions, "compute" unless given; `types` ("i64") of arguments that Triton should not take from
+    their values; `recorder` is this process's unless given. Raises RecorderError for a kernel
+    without source, and for a place that the kernel does not have.
     """
     function = _function_of(kernel)
     tree, first_line = _source_of(function)
@@ -114,7 +114,7 @@ class _Spans:
         self.num_found = 0
 
     def around(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """The statements with spans, in loops and branches too."""
+        """The statements with spans added, also in loops and branches."""
         result: list[ast.stmt] = []
         run: list[ast.stmt] = []
         for statement in body:
@@ -161,7 +161,7 @@ class _Spans:
 
 
 def _stop_before_returns(statement: ast.stmt, stop: str) -> None:
-    """A program that returns from within a span ends it there."""
+    """Ends the span before a return statement within it."""
     for field in ("body", "orelse"):
         inner: list[ast.stmt] = getattr(statement, field, [])
         for idx in reversed(range(len(inner))):
@@ -171,12 +171,12 @@ def _stop_before_returns(statement: ast.stmt, stop: str) -> None:
 
 
 def _own_expressions(statement: ast.stmt) -> list[ast.AST]:
-    """What a statement evaluates by itself: of a loop or branch not what is in its body."""
+    """The expressions that a statement evaluates itself, without the body of a loop or branch."""
     return [node for node in ast.iter_child_nodes(statement) if not isinstance(node, ast.stmt)]
 
 
 def _statement(text: str) -> ast.stmt:
-    """A statement of ours: on line 0, where no place finds it."""
+    """One of our statements, on line 0, so that no place matches it."""
     statement = ast.parse(text).body[0]
     for node in ast.walk(statement):
         if hasattr(node, "lineno"):
@@ -185,7 +185,7 @@ def _statement(text: str) -> ast.stmt:
 
 
 def _function_of(kernel: Any) -> Any:
-    """The Python function under @triton.autotune, @triton.heuristics and @triton.jit."""
+    """The Python function inside @triton.autotune, @triton.heuristics and @triton.jit."""
     while not inspect.isfunction(kernel):
         kernel = getattr(kernel, "fn", None)
         if kernel is None:
@@ -194,7 +194,7 @@ def _function_of(kernel: Any) -> Any:
 
 
 def _source_of(function: Any) -> tuple[ast.FunctionDef, int]:
-    """The function as a tree, and the line of its file on which the tree's first line is."""
+    """The function's syntax tree, and the line in its file at which the tree begins."""
     try:
         lines, first_line = inspect.getsourcelines(function)
     except OSError:
@@ -215,11 +215,11 @@ def _num_docstrings(tree: ast.FunctionDef) -> int:
 
 
 def _compiled(tree: ast.FunctionDef, function: Any, names: dict[str, Any]) -> Any:
-    """The function of the tree, with its source where Python keeps the source of files."""
+    """Compiles the tree, and puts its source where Python caches the source of files."""
     text = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     file_name = f"{inspect.getfile(function)} (instrumented by kprof, {digest})"
-    # No time of change: then Python does not look for the file.
+    # Without a modification time, Python does not look for the file.
     linecache.cache[file_name] = (len(text), None, text.splitlines(keepends=True), file_name)
     scope = {**function.__globals__, **names}
     exec(compile(text, file_name, "exec"), scope)

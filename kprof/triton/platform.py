@@ -1,9 +1,8 @@
-"""What differs between NVIDIA, AMD and Triton's interpreter: clocks, ids, and the store of a
-record.
+"""What differs between NVIDIA, AMD and Triton's interpreter: clocks, ids, and storing a record.
 
-Every function here has two forms. While a kernel is compiled, Triton calls it with its `_semantic`,
-and it emits instructions for the target. In the interpreter (TRITON_INTERPRET=1) it is a Python
-function that does the thing.
+Every function here works in two ways. At compile time, Triton calls it with its `_semantic`, and it
+emits instructions for the target. In the interpreter (TRITON_INTERPRET=1) it is an ordinary Python
+function.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from kprof.errors import TargetError
 INTERPRETED: Final[bool] = bool(triton.knobs.runtime.interpret)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-# Bit 0 of a cursor: this thread is not the one that writes. It alone differs between the threads of
-# a program.
+# Bit 0 of a cursor: this thread is not the writer. No other bit differs between the threads of a
+# program.
 NOT_THE_WRITER: Final = 1
 
 
 def builtin(function: _Function) -> _Function:
-    """Marks what kernels may call. The interpreter calls it as it is."""
+    """Marks a function that kernels may call. The interpreter calls it directly."""
     if INTERPRETED:
         return function
     wrapped: _Function = tl.core.builtin(function)
@@ -35,9 +34,9 @@ def builtin(function: _Function) -> _Function:
 
 
 def is_amd(semantic: Any) -> bool:
-    """Whether code is being made for an AMD GPU.
+    """Whether the kernel is being compiled for an AMD GPU.
 
-    Raises TargetError for what is neither AMD nor NVIDIA.
+    Raises TargetError if the target is neither AMD nor NVIDIA.
     """
     backend = semantic.builder.options.backend_name
     if backend not in ("cuda", "hip"):
@@ -49,7 +48,7 @@ def is_amd(semantic: Any) -> bool:
 
 @builtin
 def number(constant: Any, _semantic: Any = None) -> Any:
-    """A constant as a value of the kernel's."""
+    """A constant as a value of the kernel."""
     semantic = interpreter_semantic() if INTERPRETED else _semantic
     return semantic.to_tensor(constant)
 
@@ -61,8 +60,8 @@ def realtime_ticks(_semantic: Any = None) -> Any:
         return number(time.monotonic_ns())
     if not is_amd(_semantic):
         return _asm("mov.u64 $0, %globaltimer;", "=l,~{memory}", [], tl.int64, _semantic)
-    # Not inline assembly: so LLVM waits for the value where it is used, and not for all memory
-    # before it.
+    # Not inline assembly, so that LLVM waits for the value where it is used, and not for all
+    # earlier memory operations.
     is_gfx9 = _semantic.builder.options.arch.startswith("gfx9")
     symbol = "llvm.amdgcn.s.memrealtime" if is_gfx9 else "llvm.readsteadycounter"
     return _llvm(symbol, tl.int64, _semantic)
@@ -80,7 +79,7 @@ def cycle_ticks(_semantic: Any = None) -> Any:
 
 @builtin
 def hw_id(_semantic: Any = None) -> Any:
-    """Which processor this is, as kprof.h writes it (int32)."""
+    """The id of this processor, encoded as in kprof.h (int32)."""
     if INTERPRETED:
         return number(0)
     if not is_amd(_semantic):
@@ -108,9 +107,9 @@ def drain_memory(_semantic: Any = None) -> None:
 
 @builtin
 def thread_id(_semantic: Any = None) -> Any:
-    """The number of the thread in its program (int32); 0 where Triton picks the thread that stores.
+    """The index of the thread in its program (int32); 0 if Triton picks the thread that stores.
 
-    Triton takes scalars for equal in all threads. This one is not.
+    Triton assumes that scalars are equal in all threads. This one is not.
     """
     if INTERPRETED or is_amd(_semantic):
         return number(0) if INTERPRETED else _semantic.to_tensor(0)
@@ -119,19 +118,20 @@ def thread_id(_semantic: Any = None) -> Any:
 
 @builtin
 def store_record(cursor: Any, word0: Any, word1: Any, _semantic: Any = None) -> Any:
-    """Steps to the next place and stores 16 bytes there, unless the cursor says not to; returns the
-    new cursor.
+    """Advances the cursor and stores 16 bytes there, unless the cursor says not to. Returns the new
+    cursor.
 
-    On NVIDIA one predicated store, as in platform/cuda.h. On AMD two that LLVM makes one of; Triton
-    lets thread 0 store scalars.
+    On NVIDIA this is one predicated store, as in platform/cuda.h. On AMD it is two stores that LLVM
+    merges; Triton stores scalars from thread 0.
     """
     if INTERPRETED or is_amd(_semantic):
         return _store_record_in_two(cursor, word0, word1, _semantic)
-    # "&": the new cursor is written before the words are read, so it may not share their registers.
+    # "&": the new cursor is written before the words are read, so it must not share their
+    # registers.
     return _asm(_STORE_RECORD, "=&l,l,l,l,~{memory}", [cursor, word0, word1], tl.int64, _semantic)
 
 
-# The step is in the low word alone, because chunks are aligned. It comes first, so that nothing
+# Only the low word changes, because chunks are aligned. The step comes first, so that nothing
 # writes the address registers while the store may still read them.
 _STORE_RECORD: Final = f"""{{
   .reg .pred stored;

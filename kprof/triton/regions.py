@@ -26,13 +26,13 @@ from kprof.regions import (
 
 
 class Regions:
-    """A region table that grows, and its ids for kernels: `tl.constexpr` globals, or attributes
-    named as in regions.h.
+    """A growing region table, and its ids for kernels: `tl.constexpr` globals, or attributes named
+    as in regions.h.
 
     Raises RegionError for a file that cannot be read or parsed.
     """
 
-    # Triton lets kernels name globals of its own kinds only.
+    # Kernels may only use globals of Triton's own types.
     __triton_builtin__ = True
 
     def __init__(self, path: str | Path | None = None) -> None:
@@ -51,11 +51,11 @@ class Regions:
         moment: str = "issue",
         **bits_of_field: int,
     ) -> tl.constexpr:
-        """Declares a region and returns what kernels call it; `peer=8, slot=24` are payload fields
+        """Declares a region and returns its id for kernels. `peer=8, slot=24` are payload fields
         and their bits.
 
-        Raises RegionError when the name is taken, a word is unknown, or the fields take more than
-        32 bits.
+        Raises RegionError if the name is taken, a word is unknown, or the fields need more than 32
+        bits.
         """
         where = f"region {name!r}"
         fields = parse_fields(

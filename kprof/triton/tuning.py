@@ -1,4 +1,5 @@
-"""Autotuning without recording: events sway no choice, and no run of a tuner is kept."""
+"""Autotuning without recording, so that events do not influence choices and tuning runs are not
+kept."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from triton.runtime.autotuner import Autotuner
 
 
 def leave_tuning_alone(buffer_class: type) -> None:
-    """From now on, tuners time every configuration with None in place of a buffer.
+    """Make tuners time every configuration with None in place of a buffer.
 
-    Later calls do nothing.
+    A second call does nothing.
     """
     original = Autotuner._bench
     if hasattr(original, "__wrapped__"):

@@ -1,6 +1,6 @@
-"""The values that kernels hold: a track and a moment.
+"""The values in kernels: a track and a moment.
 
-Through loops and branches, Triton carries their numbers.
+Triton carries their numbers through loops and branches.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import triton.language as tl
 
 
 class ValueType(tl.core.base_type):  # type: ignore[misc]
-    """What Triton asks of a type: its parts, and what was known when it was made."""
+    """A type as Triton requires it: its parts, and what is known at compile time."""
 
     def __init__(
         self, value_class: type[Value], parts: Sequence[Any], static: tuple[str, ...]
@@ -36,7 +36,7 @@ class ValueType(tl.core.base_type):  # type: ignore[misc]
         return f"kprof.triton.{self.value_class.__name__}"
 
     def mangle(self) -> str:
-        """A part of the names of functions that take one."""
+        """The type's part in the mangled names of functions."""
         static = "_".join(map(str, self.static))
         parts = "_".join(part.mangle() for part in self.parts)
         return re.sub(r"\W", "_", f"kprof_{self.value_class.__name__}_{static}_{parts}")
@@ -54,7 +54,7 @@ class ValueType(tl.core.base_type):  # type: ignore[misc]
 
 
 class Value(tl.core.base_value):  # type: ignore[misc]
-    """Numbers under one name. Without any, it is off: calls with it compile to nothing."""
+    """A group of numbers. An empty one is off: calls with it compile to nothing."""
 
     def __init__(self, parts: Sequence[Any], static: tuple[str, ...] = ()) -> None:
         self.parts = tuple(parts)
@@ -76,12 +76,12 @@ class Value(tl.core.base_value):  # type: ignore[misc]
 
 
 class Track(Value):
-    """Where a program's next record goes. Parts: the cursor, what a refill needs of the Buffer, and
-    the warp.
+    """The cursor of a program's track. Parts: the cursor, the words of the Buffer that a refill
+    needs, and the warp.
 
     `static` is (name of the build, the partition that opened it).
     """
 
 
 class Moment(Value):
-    """A reading of the clock."""
+    """A clock reading."""

@@ -1,4 +1,4 @@
-"""Which Triton this is, and whether kprof was tested with it."""
+"""The installed version of Triton, and whether kprof was tested with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from kprof.errors import TargetError
 
-# Versions whose compiled code and interpreter the tests look at.
+# The tests check the compiled code and the interpreter of these versions.
 TESTED: Final = ("3.6", "3.7", "3.8", "3.9")
 ANY_VERSION_VARIABLE: Final = "KPROF_TRITON_ANY_VERSION"
 

@@ -48,9 +48,8 @@ SENTENCES = {
     "no_moment": "stop() of region 'wait' takes the moment that start() returned",
     "a_track_that_is_not_kept": "It is the track that the next event needs: write `track = "
     "...mark(track, ...)`",
-    "a_track_in_a_loop": "open_track() stands in a loop, where every turn would write over the "
-    "track of the turn "
-    "before; open the track before the loop",
+    "a_track_in_a_loop": "open_track() is called in a loop, where every iteration would overwrite "
+    "the track of the one before; open the track before the loop",
     "a_track_of_another_partition": "mark() was given a track of another partition, which writes "
     "to it as well; "
     "open a track in every partition",

@@ -1,7 +1,7 @@
-"""What `kprof record --inductor` runs at the start of every Python of the workload: its folder
-leads PYTHONPATH.
+"""`kprof record --inductor` runs this at the start of every Python process of the workload, by
+PYTHONPATH.
 
-Waits until torch imports the module that launches the kernels of torch.compile. Then runs the
+Hooks the import of the module that launches the kernels of torch.compile, then runs the
 sitecustomize that this one hides, if there is one.
 """
 
@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-# Imports as little as it can.
+# Imports as little as possible.
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH120, PTH100
 _LAUNCHER = "torch._inductor.runtime.triton_heuristics"
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the launcher as everybody else would, and has it wrapped once it is loaded."""
+    """Finds the launcher's module in the usual way, and wraps the launcher once it is loaded."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -44,7 +44,8 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def _wrap(module: ModuleType) -> None:
-    """Recording begins with the first launch: compile workers import this, and launch nothing."""
+    """Start recording with the first launch, because compile workers import this and launch
+    nothing."""
     original = module.CachingAutotuner.run
 
     def first_run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
