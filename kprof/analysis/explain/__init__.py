@@ -2,7 +2,11 @@
 
 spans        some calls as columns
 graph        what depends on what in them
+locks        who holds a lock when
+waves        whose place a block takes that found no room
 replay       run them again with edits
+turns        who gets a lock or a place in a replay
+columns      small steps over sorted columns
 elements     everything that takes time by itself
 excess       where it takes longer than its likes
 hypotheses   what could be as it usually is

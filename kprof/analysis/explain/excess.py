@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.graph import grouped_median
+from kprof.analysis.explain.columns import grouped_median
 from kprof.analysis.explain.spans import Bools, Floats, Ints
 
 LOW: Final = 0.3

@@ -3,10 +3,12 @@
     track order     a span starts a gap after the one before it on its track
     launch order    the first span of a track starts a lead after its launch; a launch starts after
                     the one before it on its rank has ended, or with the call
-    waves           a block that found no room starts after the block whose place it took
+    waves           a block that found no room starts after the block whose place it took, or when
+                    any place is free (`waves.py`)
     flow            a wait ends when its data has arrived from the send, maybe before it looks
     barrier         all leave after the last one entered
-    lock            the next one gets it when the one before lets it go
+    lock            the next one gets it when the one before lets it go; the next one is who
+                    comes first (`locks.py`)
 
 A span's end is the later one of what its own track and what the other side allow:
 
@@ -18,17 +20,16 @@ a run of the graph as it is gives every measured end, to the nanosecond.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from kprof.analysis.explain.columns import firsts_of, grouped_median, shortest_of
+from kprof.analysis.explain.locks import LEAST_PART_SEEN, locks_of
 from kprof.analysis.explain.spans import Bools, Floats, Ints, Spans
+from kprof.analysis.explain.waves import Wave, waves_of
 
-# Of a transfer's time a wait for it covers a tenth or more, else it is not taken for a wait for
-# that transfer.
-_LEAST_PART_SEEN: Final = 10
 # What takes so many times as long as a look usually does is held up, however long the transfer.
 _SURELY_HELD: Final = 8
 # Of links, so many are the best ones.
@@ -44,7 +45,9 @@ class Graph:
     `before` is the span that a span follows: on its track, or of the block whose place its block
     took. `releaser` is the span whose end lets it end, `barrier` the number of its barrier.
     `own_ns`, `gap_ns`, `travel_ns` are the times of the module's formula; for members of a barrier
-    `travel_ns` counts from the opening. `launch_before` is the launch before on the rank,
+    `travel_ns` counts from the opening. `queue` is the number of a lock that goes to who comes
+    first, and `held_until` the last span for which its holder keeps it; in `waves` blocks take any
+    free place. `launch_before` is the launch before on the rank,
     `launch_gap_ns` the time between them, or since the call's begin.
     """
 
@@ -57,6 +60,9 @@ class Graph:
     own_ns: Floats
     gap_ns: Floats
     travel_ns: Floats
+    queue: Ints
+    held_until: Ints
+    waves: tuple[Wave, ...]
     launch_before: Ints
     launch_gap_ns: Floats
     launch_rank: Ints
@@ -71,17 +77,18 @@ def build_graph(spans: Spans, bound_ns: float = 0.0) -> Graph:
     barrier = _barriers(spans, bound_ns)
     is_held = _held(spans)
     releaser = np.where(_is_released(spans), spans.send, -1)
-    lock_releaser, was_queued = _locks(spans, barrier)
-    releaser = np.where(lock_releaser >= 0, lock_releaser, releaser)
-    is_held = np.where(lock_releaser >= 0, was_queued, is_held & (releaser >= 0))
+    locks = locks_of(spans, barrier)
+    releaser = np.where(locks.releaser >= 0, locks.releaser, releaser)
+    is_held = np.where(locks.releaser >= 0, locks.was_queued, is_held & (releaser >= 0))
     duration = (spans.end - spans.start).astype(float)
     can_be_held = is_held | (barrier >= 0)
     look = _looks(spans, is_wait & ~can_be_held, duration)
     own = np.where(can_be_held, np.minimum(look, duration), duration)
-    before = np.where(spans.previous >= 0, spans.previous, _waves(spans))
+    place_of, waves = waves_of(spans)
+    before = np.where(spans.previous >= 0, spans.previous, place_of)
     launch_start, launch_end, call_start, call_end = _windows(spans)
     launch_before = _launch_order(spans, launch_start, launch_end)
-    first_of_launch = _first(spans.launch)
+    first_of_launch = firsts_of(spans.launch)
     origin = np.where(
         launch_before >= 0, launch_end[launch_before], call_start[spans.call[first_of_launch]]
     )
@@ -95,7 +102,10 @@ def build_graph(spans: Spans, bound_ns: float = 0.0) -> Graph:
         barrier=barrier,
         own_ns=own,
         gap_ns=(spans.start - base).astype(float),
-        travel_ns=_travel(spans, releaser, is_held, barrier),
+        travel_ns=_travel(spans, releaser, is_held, barrier, locks.queue),
+        queue=locks.queue,
+        held_until=locks.held_until,
+        waves=waves,
         launch_before=launch_before,
         launch_gap_ns=(launch_start - origin).astype(float),
         launch_rank=spans.rank[first_of_launch],
@@ -103,19 +113,6 @@ def build_graph(spans: Spans, bound_ns: float = 0.0) -> Graph:
         call_start=call_start,
         call_end=call_end,
     )
-
-
-def _first(groups: Ints) -> Ints:
-    """Index of the first element of every number of a sorted column."""
-    return np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]]) if len(groups) else groups[:0]
-
-
-def _shortest(groups: Ints, values: Floats) -> Floats:
-    """For every element the smallest value of its group."""
-    smallest = np.full(int(groups.max(initial=0)) + 1, np.inf)
-    np.minimum.at(smallest, groups, values)
-    chosen: Floats = smallest[groups]
-    return chosen
 
 
 def _looks(spans: Spans, is_look: Bools, duration: Floats) -> Floats:
@@ -145,7 +142,7 @@ def _windows(spans: Spans) -> tuple[Ints, Ints, Ints, Ints]:
 
 def _launch_order(spans: Spans, starts: Ints, ends: Ints) -> Ints:
     """Of the launches of a rank that ended before one began, the last one; within a call."""
-    first = _first(spans.launch)
+    first = firsts_of(spans.launch)
     rank, call = spans.rank[first], spans.call[first]
     before = np.full(len(first), -1, dtype=np.int64)
     groups: dict[tuple[int, int], list[int]] = {}
@@ -167,9 +164,9 @@ def _is_released(spans: Spans) -> Bools:
 def _held(spans: Spans) -> Bools:
     """Waits that began before their send ended, or took clearly longer than one look."""
     duration = spans.end - spans.start
-    shortest = _shortest(spans.region, duration.astype(float))
+    shortest = shortest_of(spans.region, duration.astype(float))
     sent = spans.end[spans.send]
-    is_part = _LEAST_PART_SEEN * duration >= spans.end - sent
+    is_part = LEAST_PART_SEEN * duration >= spans.end - sent
     is_long = (duration > 2 * shortest + 1) & is_part
     is_long |= duration > _SURELY_HELD * _usual_look(
         spans, (spans.send >= 0) & (sent <= spans.start)
@@ -189,10 +186,11 @@ def _usual_look(spans: Spans, was_sent: Bools) -> Floats:
     return usual
 
 
-def _travel(spans: Spans, releaser: Ints, is_held: Bools, barrier: Ints) -> Floats:
+def _travel(spans: Spans, releaser: Ints, is_held: Bools, barrier: Ints, queue: Ints) -> Floats:
     """Time from what releases a span to its end.
 
-    Of hidden transfers the usual one, and no more than fits.
+    Of hidden transfers the usual one, and no more than fits. Whoever comes first to a lock as
+    recorded may come later in a replay: it gets it as fast as others do.
     """
     travel = np.zeros(len(spans))
     waits = np.flatnonzero(releaser >= 0)
@@ -201,6 +199,9 @@ def _travel(spans: Spans, releaser: Ints, is_held: Bools, barrier: Ints) -> Floa
     link = spans.region[waits] << 32 | spans.rank[releaser[waits]] << 16 | spans.rank[waits]
     usual = _usual(link, elapsed, seen)
     travel[waits] = np.where(seen, elapsed, np.minimum(usual, elapsed))
+    handed = grouped_median(spans.region[waits[seen]], elapsed[seen], len(spans.region_names))
+    first = np.flatnonzero((queue >= 0) & (releaser < 0))
+    travel[first] = np.nan_to_num(handed[spans.region[first]])
     members = np.flatnonzero(barrier >= 0)
     opened = np.full(int(barrier.max(initial=-1)) + 1, np.iinfo(np.int64).min)
     np.maximum.at(opened, barrier[members], spans.start[members])
@@ -219,17 +220,6 @@ def _usual(groups: Ints, values: Floats, seen: Bools) -> Floats:
     best = float(np.quantile(medians[is_known], _BEST)) if is_known.any() else 0.0
     usual: Floats = np.where(is_known, medians, best)[inverse]
     return usual
-
-
-def grouped_median(groups: Ints, values: Floats, count: int) -> Floats:
-    """The lower median of the values of every group; NaN for empty ones."""
-    order = np.lexsort((values, groups))
-    sizes = np.bincount(groups, minlength=count)
-    firsts = np.cumsum(sizes) - sizes
-    result = np.full(count, np.nan)
-    filled = sizes > 0
-    result[filled] = values[order][firsts[filled] + (sizes[filled] - 1) // 2]
-    return result
 
 
 def _occurrences(spans: Spans, chosen: Ints) -> Ints:
@@ -292,110 +282,3 @@ def _all_leave_together(spans: Spans, chosen: Ints, inverse: Ints, bound_ns: flo
         return False
     is_after = (first_leave + bound_ns >= last_enter).mean() >= _SHARE_OF_BARRIERS
     return bool((np.bincount(inverse) > 1).all() and is_after)
-
-
-def _locks(spans: Spans, barrier: Ints) -> tuple[Ints, Bools]:
-    """For every span that takes a lock, the last span of the holder before; whether it waited."""
-    releaser = np.full(len(spans), -1, dtype=np.int64)
-    was_queued = np.zeros(len(spans), dtype=bool)
-    chosen = np.flatnonzero(spans.is_of("sync") & (barrier < 0) & (spans.send < 0))
-    if len(chosen) < 2:
-        return releaser, was_queued
-    key = spans.call[chosen] << 44 | spans.rank[chosen] << 28 | spans.region[chosen] << 16
-    key += np.maximum(spans.slot[chosen], 0) & 0xFFFF
-    order = np.lexsort((spans.end[chosen], key))
-    duration = spans.end - spans.start
-    shortest = _shortest(spans.region, duration.astype(float))
-    for one, other in itertools.pairwise(order.tolist()):
-        if key[one] != key[other]:
-            continue
-        holder, waiter = int(chosen[one]), int(chosen[other])
-        was_queued[waiter] = duration[waiter] > 2 * shortest[waiter] + 1
-        most = len(spans) if was_queued[waiter] else 1
-        last = _last_held(spans, holder, int(spans.end[waiter]), most)
-        if spans.track[holder] != spans.track[waiter] and (last != holder or was_queued[waiter]):
-            releaser[waiter] = last
-    return releaser, was_queued
-
-
-def _last_held(spans: Spans, holder: int, released: int, most: int) -> int:
-    """The last span of the holder's track that ended before the lock was someone else's; of the
-    first `most` after it got the lock."""
-    last = holder
-    following = holder + 1
-    while (
-        following < min(len(spans), holder + 1 + most)
-        and spans.previous[following] == last
-        and spans.end[following] <= released
-    ):
-        last = following
-        following += 1
-    return last
-
-
-def _waves(spans: Spans) -> Ints:
-    """For the first span of every track of a block that found no room at first: the last span of
-    the block whose place it took; -1 for all others."""
-    before = np.full(len(spans), -1, dtype=np.int64)
-    first = _first(spans.track)
-    if len(first) == 0:
-        return before
-    last = np.r_[first[1:], len(spans)] - 1
-    launches = spans.launch[first]
-    for begin, end in _runs(launches):
-        _order_waves(spans, first[begin:end], last[begin:end], before)
-    return before
-
-
-def _runs(values: Ints) -> list[tuple[int, int]]:
-    edges = np.flatnonzero(np.r_[True, values[1:] != values[:-1], True]).tolist()
-    return list(itertools.pairwise(edges))
-
-
-def _order_waves(spans: Spans, first: Ints, last: Ints, before: Ints) -> None:
-    starts, ends = spans.start[first], spans.end[last]
-    if ends.min() > starts.max():
-        return
-    blocks = numbered_blocks = np.unique(spans.block[first], return_inverse=True)[1]
-    count = int(numbered_blocks.max()) + 1
-    block_start = np.full(count, np.iinfo(np.int64).max)
-    block_end = np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(block_start, blocks, starts)
-    np.maximum.at(block_end, blocks, ends)
-    late = _took_place_of(block_start, block_end, spans.processor[first[_first(blocks)]])
-    last_span = np.zeros(count, dtype=np.int64)
-    last_span[blocks[np.argsort(ends, kind="stable")]] = last[np.argsort(ends, kind="stable")]
-    for track, block in enumerate(blocks.tolist()):
-        if late[block] >= 0:
-            before[first[track]] = last_span[late[block]]
-
-
-def _took_place_of(starts: Ints, ends: Ints, processor: Ints) -> list[int]:
-    """For every block, the one whose place it took on the same processor, or -1.
-
-    Only after all places had been taken.
-    """
-    count = len(starts)
-    events = sorted([(int(t), 1) for t in starts] + [(int(t), 0) for t in ends])
-    running = most = 0
-    for _, is_start in events:
-        running += 1 if is_start else -1
-        most = max(most, running)
-    late = [-1] * count
-    if most == count:
-        return late
-    order = np.argsort(starts, kind="stable").tolist()
-    free: list[int] = []
-    by_end = np.argsort(ends, kind="stable").tolist()
-    ended = 0
-    for position, block in enumerate(order):
-        while ended < count and ends[by_end[ended]] <= starts[block]:
-            free.append(by_end[ended])
-            ended += 1
-        if position < most or not free:
-            continue
-        same = [other for other in free if processor[other] == processor[block]]
-        if same:
-            late[block] = max(same, key=lambda other: int(ends[other]))
-            free.remove(late[block])
-    return late

@@ -138,7 +138,7 @@ def _edges_gone(graph: Graph) -> Iterator[tuple[LimitKind, str | None, Ints, Flo
     spans = graph.spans
     is_sync = spans.is_of("sync")
     kinds = {
-        LimitKind.LOCK: is_sync & (graph.releaser >= 0) & (spans.send < 0),
+        LimitKind.LOCK: is_sync & ((graph.releaser >= 0) | (graph.queue >= 0)) & (spans.send < 0),
         LimitKind.BARRIER: graph.barrier >= 0,
     }
     for kind, is_member in kinds.items():
@@ -233,9 +233,16 @@ def _moved(graph: Graph, at: Ints) -> Graph:
         result[at] = np.where(column >= 0, at[column], -1)
         return result
 
-    own, travel = graph.own_ns.copy(), graph.travel_ns.copy()
-    own[at], travel[at] = graph.own_ns, graph.travel_ns
-    return replace(graph, own_ns=own, travel_ns=travel, releaser=moved(graph.releaser))
+    own, travel, queue = graph.own_ns.copy(), graph.travel_ns.copy(), graph.queue.copy()
+    own[at], travel[at], queue[at] = graph.own_ns, graph.travel_ns, graph.queue
+    return replace(
+        graph,
+        own_ns=own,
+        travel_ns=travel,
+        queue=queue,
+        held_until=moved(graph.held_until),
+        releaser=moved(graph.releaser),
+    )
 
 
 def _runs_of_units(graph: Graph, region: int) -> Iterator[Ints]:

@@ -12,7 +12,7 @@ the other, so that every step is a few calls over whole blocks of memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -20,31 +20,15 @@ from numpy.typing import NDArray
 
 from kprof.analysis.explain.graph import Graph
 from kprof.analysis.explain.spans import Bools, Floats, Ints
+from kprof.analysis.explain.turns import Change, Edit, Queues, opening, starts_after_opening
+
+__all__ = ["Change", "Edit", "Replay"]
 
 # Of the table of nodes x edits; more edits are replayed in several tables.
 _TABLE_BYTES: Final = 96 << 20
 _MOST_AT_ONCE: Final = 256
-
 _NO_INTS: Final = np.zeros(0, dtype=np.int64)
 _NO_FLOATS: Final = np.zeros(0, dtype=float)
-
-
-@dataclass(frozen=True)
-class Change:
-    """Times that are others: indices (spans, or launches) and what is taken off, in ns."""
-
-    at: Ints = field(default_factory=lambda: _NO_INTS)
-    saved_ns: Floats = field(default_factory=lambda: _NO_FLOATS)
-
-
-@dataclass(frozen=True)
-class Edit:
-    """One what-if. `own` and `gap` and `travel` are by span, `launch_gap` by launch."""
-
-    own: Change = field(default_factory=Change)
-    gap: Change = field(default_factory=Change)
-    travel: Change = field(default_factory=Change)
-    launch_gap: Change = field(default_factory=Change)
 
 
 @dataclass(frozen=True)
@@ -63,33 +47,46 @@ class _Level:
 class Replay:
     """A graph laid out for replays; see the module.
 
-    Nodes are spans, then launches (their starts), then barriers (their openings), then one root. A
-    node has one or two edges, or, as a meeting, many: a launch has one from the last span of every
-    track of the launch before.
+    Nodes are spans, then launches (their starts), then barriers (their openings), then, where
+    turns are taken as they come, ends of blocks, places, queues and grants of locks; then one root.
+    A node has one or two edges, or, as a meeting, many: a launch has one from the last span of
+    every track of the launch before.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        spans = graph.spans
-        self.num_spans = len(spans)
+        self.num_spans = len(graph.spans)
         self.num_launches = len(graph.launch_rank)
         self.num_barriers = int(graph.barrier.max(initial=-1)) + 1
-        self.root = self.num_spans + self.num_launches + self.num_barriers
-        self._connect()
-        self._lay_out()
+        self.queues = Queues(graph)
+        self.had_circle = False
+        self._connect(takes_turns=bool(graph.waves or self.queues.bounds))
+        level, is_left = self._try_levels()
+        if is_left.any() and self.takes_turns:
+            # What comes first here waits for what comes later: the recorded order stays.
+            self._connect(takes_turns=False)
+            level, is_left = self._try_levels()
+        self._lay_out(self._without_circles(level, is_left))
 
-    def _connect(self) -> None:
+    def _connect(self, *, takes_turns: bool) -> None:
         """First and second edge of every node, and the edges of meetings."""
         graph, spans = self.graph, self.graph.spans
+        self.takes_turns = takes_turns
+        self.waves = graph.waves if takes_turns else ()
+        self._number_nodes()
         count = self.root + 1
         launch_node = self.num_spans + spans.launch
         base = np.where(graph.before >= 0, graph.before, launch_node)
+        gap = starts_after_opening(graph) if takes_turns else graph.gap_ns
+        for wave, places in zip(self.waves, self.place_nodes, strict=True):
+            for place, starting in zip(places.tolist(), wave.firsts[wave.room :], strict=True):
+                base[starting] = place
         self.first_from = np.full(count, self.root, dtype=np.int64)
         self.first_ns = np.zeros(count)
         self.second_from = np.full(count, -1, dtype=np.int64)
         self.second_ns = np.zeros(count)
         self.first_from[: self.num_spans] = base
-        self.first_ns[: self.num_spans] = graph.gap_ns + graph.own_ns
+        self.first_ns[: self.num_spans] = gap + graph.own_ns
         released = np.flatnonzero(graph.releaser >= 0)
         self.second_from[released] = graph.releaser[released]
         self.second_ns[released] = graph.travel_ns[released]
@@ -97,13 +94,57 @@ class Replay:
         barrier_node = self.num_spans + self.num_launches + graph.barrier
         self.second_from[met] = barrier_node[met]
         self.second_ns[met] = graph.travel_ns[met]
+        if takes_turns:
+            members = self.queues.members
+            self.second_from[members] = self.first_grant + np.arange(len(members))
+            self.second_ns[members] = graph.travel_ns[members]
         launches = self.num_spans + np.arange(self.num_launches)
         self.first_ns[launches] = graph.launch_gap_ns
         first = graph.launch_before < 0
         self.first_ns[launches[first]] += graph.call_start[graph.launch_call[first]]
-        self.meeting_from, self.meeting_ns = self._meetings(base, met)
+        self.meeting_from, self.meeting_ns = self._meetings(base, gap, met)
+        self._connect_turns(base)
 
-    def _meetings(self, base: Ints, met: Ints) -> tuple[dict[int, Ints], dict[int, Floats]]:
+    def _number_nodes(self) -> None:
+        """Numbers of what turns need: ends of blocks, places, queues, grants."""
+        node = self.num_spans + self.num_launches + self.num_barriers
+        self.end_nodes: list[Ints] = []
+        self.place_nodes: list[Ints] = []
+        for wave in self.waves:
+            count = len(wave.firsts)
+            self.end_nodes.append(np.arange(node, node + count))
+            self.place_nodes.append(np.arange(node + count, node + 2 * count - wave.room))
+            node += 2 * count - wave.room
+        self.first_queue = node
+        self.first_grant = node + (len(self.queues.bounds) if self.takes_turns else 0)
+        self.root = self.first_grant + (len(self.queues.members) if self.takes_turns else 0)
+
+    def _connect_turns(self, base: Ints) -> None:
+        """Ends of blocks, places, queues and grants, as meetings; `turns` is what each place and
+        each queue stands for."""
+        self.turns: dict[int, tuple[int, int]] = {}
+        for number, wave in enumerate(self.waves):
+            ends, places = self.end_nodes[number], self.place_nodes[number]
+            for node, last in zip(ends.tolist(), wave.lasts, strict=True):
+                self.meeting_from[node], self.meeting_ns[node] = last, np.zeros(len(last))
+            for turn, node in enumerate(places.tolist()):
+                # Ends before those of the place before it are known when that is.
+                before = ends[: wave.room] if turn == 0 else ends[[wave.room + turn - 1]]
+                sources = before if turn == 0 else np.r_[before, places[turn - 1]]
+                self.meeting_from[node], self.meeting_ns[node] = sources, np.zeros(len(sources))
+                self.turns[node] = (number, turn)
+        for number, (begin, end) in enumerate(self.queues.bounds if self.takes_turns else ()):
+            node = self.first_queue + number
+            sources = base[self.queues.members[begin:end]]
+            self.meeting_from[node], self.meeting_ns[node] = sources, np.zeros(len(sources))
+            for grant in range(self.first_grant + begin, self.first_grant + end):
+                self.meeting_from[grant] = np.array([node])
+                self.meeting_ns[grant] = np.zeros(1)
+            self.turns[self.first_grant + begin] = (number, -1)
+
+    def _meetings(
+        self, base: Ints, gap: Floats, met: Ints
+    ) -> tuple[dict[int, Ints], dict[int, Floats]]:
         graph, spans = self.graph, self.graph.spans
         sources: dict[int, Ints] = {}
         weights: dict[int, Floats] = {}
@@ -113,7 +154,7 @@ class Replay:
             if len(members) == 0:
                 continue
             node = self.num_spans + self.num_launches + int(graph.barrier[members[0]])
-            sources[node], weights[node] = base[members], graph.gap_ns[members]
+            sources[node], weights[node] = base[members], gap[members]
             self.barrier_edge |= {int(m): (node, i) for i, m in enumerate(members.tolist())}
         is_last = np.r_[spans.track[1:] != spans.track[:-1], True] if len(spans) else []
         ends = np.flatnonzero(is_last)
@@ -125,8 +166,7 @@ class Replay:
         self.call_tracks = ends
         return sources, weights
 
-    def _lay_out(self) -> None:
-        level = self._levels()
+    def _lay_out(self, level: Ints) -> None:
         is_joined = self.second_from >= 0
         is_meeting = np.zeros(self.root + 1, dtype=bool)
         is_meeting[list(self.meeting_from)] = True
@@ -148,7 +188,7 @@ class Replay:
         self.second_rows_from = self.row[second]
         self.second_rows_ns = self.second_ns[order][:, None]
 
-    def _levels(self) -> Ints:
+    def _without_circles(self, level: Ints, is_left: Bools) -> Ints:
         """The longest way from the root to every node.
 
         Clock errors and damaged records may make a circle. Then a span that ended before what
@@ -156,7 +196,6 @@ class Replay:
         reaches.
         """
         spans = self.graph.spans
-        level, is_left = self._try_levels()
         self.had_circle = bool(is_left.any())
         if is_left.any():
             releaser = self.graph.releaser
@@ -215,6 +254,7 @@ class Replay:
 
     def keep(self, edit: Edit) -> None:
         """Make an edit part of the graph: later edits come on top of it."""
+        self.queues.keep(edit)
         for change in (edit.own, edit.gap):
             np.subtract.at(self.rows_ns[:, 0], self.row[change.at], change.saved_ns)
         np.subtract.at(self.second_rows_ns[:, 0], self.row[edit.travel.at], edit.travel.saved_ns)
@@ -245,6 +285,7 @@ class Replay:
 
     def _run(self, edits: Sequence[Edit]) -> NDArray[np.float64]:
         first, second, meetings = self._deltas(edits)
+        off = self.queues.taken_off(edits)
         table = np.zeros((self.root + 1, len(edits)))
         scratch = np.empty(
             (max((lv.joined_end - lv.first for lv in self.levels), default=0), len(edits))
@@ -263,7 +304,10 @@ class Replay:
                 second.apply(number, joined, lv.first)
                 np.maximum(rows[:count], joined, out=rows[:count])
             for node in lv.meetings:
-                self._meet(node, table, meetings)
+                if node in self.turns:
+                    self._take_turns(node, table, off)
+                elif node < self.first_grant:
+                    self._meet(node, table, meetings)
         return table
 
     def _meet(
@@ -273,6 +317,18 @@ class Replay:
         for edge, edit, saved in meetings.get(node, ()):
             arrived[slice(None) if edge < 0 else edge, edit] -= saved
         table[self.row[node]] = arrived.max(axis=0)
+
+    def _take_turns(self, node: int, table: Floats, off: Floats) -> None:
+        """Open a place; or, for the first grant of a queue, hand the lock to all of its members."""
+        number, turn = self.turns[node]
+        if turn >= 0:
+            ends = self.end_nodes[number][: self.waves[number].room + turn]
+            table[self.row[node]] = opening(self.waves[number], turn, table[self.row[ends]])
+            return
+        first, last = self.queues.bounds[number]
+        base = table[self.row[self.meeting_from[self.first_queue + number]]]
+        rows = self.row[self.first_grant + np.arange(first, last)]
+        table[rows] = self.queues.grants(number, base, off)
 
     def _deltas(
         self, edits: Sequence[Edit]

@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
+from kprof.analysis.explain.columns import grouped_median
 from kprof.analysis.explain.elements import Family
 from kprof.analysis.explain.excess import grouped
-from kprof.analysis.explain.graph import grouped_median
 from kprof.analysis.explain.hypotheses.model import Hypothesis, OneClass, Place, What
 from kprof.analysis.explain.spans import Floats, Ints
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from kprof.analysis.explain.columns import grouped_median
 from kprof.analysis.explain.elements import Elements, Family
 from kprof.analysis.explain.excess import ALL, Atom, Cells, cells_of, find_excesses, grouped
-from kprof.analysis.explain.graph import grouped_median
 from kprof.analysis.explain.hypotheses.atoms import log_spread, saved_by, slow_hypothesis
 from kprof.analysis.explain.hypotheses.model import Basis, Hypothesis, OneClass, Place
 from kprof.analysis.explain.spans import Bools, Floats, Ints

@@ -1,0 +1,39 @@
+"""Small steps over columns that are sorted or numbered by group."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from kprof.analysis.explain.spans import Floats, Ints
+
+
+def firsts_of(groups: Ints) -> Ints:
+    """Index of the first element of every number of a sorted column."""
+    return np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]]) if len(groups) else groups[:0]
+
+
+def runs_of(values: Ints) -> list[tuple[int, int]]:
+    """Begin and end of every run of equal values."""
+    edges = np.flatnonzero(np.r_[True, values[1:] != values[:-1], True]).tolist()
+    return list(itertools.pairwise(edges))
+
+
+def shortest_of(groups: Ints, values: Floats) -> Floats:
+    """For every element the smallest value of its group."""
+    smallest = np.full(int(groups.max(initial=0)) + 1, np.inf)
+    np.minimum.at(smallest, groups, values)
+    chosen: Floats = smallest[groups]
+    return chosen
+
+
+def grouped_median(groups: Ints, values: Floats, count: int) -> Floats:
+    """The lower median of the values of every group; NaN for empty ones."""
+    order = np.lexsort((values, groups))
+    sizes = np.bincount(groups, minlength=count)
+    firsts = np.cumsum(sizes) - sizes
+    result = np.full(count, np.nan)
+    filled = sizes > 0
+    result[filled] = values[order][firsts[filled] + (sizes[filled] - 1) // 2]
+    return result

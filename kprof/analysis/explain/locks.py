@@ -1,0 +1,134 @@
+"""Who holds a lock when, and who gets it next.
+
+A lock is taken by spans of a region of category sync that leave one after the other. Its holder
+keeps it for some of the spans that follow. Where recorded holders came in the order in which they
+got the lock, a replay hands it to whoever comes first; where they did not, nobody can tell who
+would be next, and the recorded order stays.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from kprof.analysis.explain.columns import grouped_median, shortest_of
+from kprof.analysis.explain.spans import Bools, Ints, Spans
+
+# Of a transfer's time a wait for it covers a tenth or more, else it is not taken for a wait for
+# that transfer; so it is with locks.
+LEAST_PART_SEEN: Final = 10
+
+
+@dataclass(frozen=True)
+class Locks:
+    """Columns over spans: of a span that takes a lock the last span of the holder before
+    (`releaser`), whether it waited for it, the number of its `queue` where the lock goes to who
+    comes first, and the last span for which it holds the lock; -1 where there is nothing."""
+
+    releaser: Ints
+    was_queued: Bools
+    queue: Ints
+    held_until: Ints
+
+
+def locks_of(spans: Spans, barrier: Ints) -> Locks:
+    """The locks of some calls; spans that meet in a `barrier` take none."""
+    nothing = np.full(len(spans), -1, dtype=np.int64)
+    locks = Locks(nothing.copy(), np.zeros(len(spans), dtype=bool), nothing.copy(), nothing.copy())
+    chosen = np.flatnonzero(spans.is_of("sync") & (barrier < 0) & (spans.send < 0))
+    if len(chosen) < 2:
+        return locks
+    key = spans.call[chosen] << 44 | spans.rank[chosen] << 28 | spans.region[chosen] << 16
+    key += np.maximum(spans.slot[chosen], 0) & 0xFFFF
+    order = np.lexsort((spans.end[chosen], key))
+    holders = np.split(chosen[order], np.flatnonzero(np.diff(key[order])) + 1)
+    duration = spans.end - spans.start
+    is_long = duration > 2 * shortest_of(spans.region, duration.astype(float)) + 1
+    for members in holders:
+        _hand_on(spans, members.tolist(), is_long, locks)
+    _queue_up(spans, holders, barrier, locks)
+    return locks
+
+
+def _hand_on(spans: Spans, members: list[int], is_long: Bools, locks: Locks) -> None:
+    """From holder to holder as recorded, in place."""
+    for holder, waiter in itertools.pairwise(members):
+        last = _last_held(spans, holder, int(spans.end[waiter]), len(spans))
+        locks.was_queued[waiter] = is_long[waiter] and _was_held(spans, holder, last, waiter)
+        if not locks.was_queued[waiter]:
+            last = _last_held(spans, holder, int(spans.end[waiter]), 1)
+        locks.held_until[holder] = last
+        is_other = spans.track[holder] != spans.track[waiter]
+        if is_other and (last != holder or locks.was_queued[waiter]):
+            locks.releaser[waiter] = last
+
+
+def _was_held(spans: Spans, holder: int, last: int, waiter: int) -> bool:
+    """Whether the lock was still someone else's when the waiter came. Where nothing that the holder
+    does with it is recorded, the wait has to be a good part of the time since it got the lock."""
+    if last != holder:
+        return bool(spans.end[last] > spans.start[waiter])
+    waited = spans.end[waiter] - spans.start[waiter]
+    return bool(LEAST_PART_SEEN * waited >= spans.end[waiter] - spans.end[holder])
+
+
+def _last_held(spans: Spans, holder: int, released: int, most: int) -> int:
+    """The last span of the holder's track that ended before the lock was someone else's; of the
+    first `most` after it got the lock."""
+    last = holder
+    following = holder + 1
+    while (
+        following < min(len(spans), holder + 1 + most)
+        and spans.previous[following] == last
+        and spans.end[following] <= released
+    ):
+        last = following
+        following += 1
+    return last
+
+
+def _queue_up(spans: Spans, holders: list[Ints], barrier: Ints, locks: Locks) -> None:
+    """Number the queues in which the lock goes to who comes first, in place.
+
+    How long a lock is held is seen where somebody waits for it. The others hold it for as many
+    spans as is usual in their region.
+    """
+    seen = [pair for members in holders for pair in itertools.pairwise(members.tolist())]
+    seen = [pair for pair in seen if locks.was_queued[pair[1]]]
+    if not seen:
+        return
+    had = np.array([holder for holder, _ in seen])
+    count = (locks.held_until[had] - had).astype(float)
+    usual = grouped_median(spans.region[had], count, len(spans.region_names))
+    number = 0
+    for members in holders:
+        most = usual[spans.region[members[0]]]
+        if np.isnan(most) or not _is_fair(spans, members):
+            continue
+        until = [*spans.end[members[1:]].tolist(), np.iinfo(np.int64).max]
+        last = locks.held_until[members]
+        for i, (holder, released) in enumerate(zip(members.tolist(), until, strict=True)):
+            if i + 1 == len(members) or not locks.was_queued[members[i + 1]]:
+                last[i] = _last_held(spans, holder, released, int(most))
+        if _waits_meanwhile(spans, members, last, barrier):
+            continue
+        locks.queue[members] = number
+        locks.held_until[members] = last
+        locks.releaser[members[1:]] = last[:-1]
+        number += 1
+
+
+def _is_fair(spans: Spans, members: Ints) -> bool:
+    """Every track comes once, and they get the lock in the order in which they came."""
+    is_once = len(np.unique(spans.track[members])) == len(members) > 1
+    return is_once and bool((np.diff(spans.start[members]) >= 0).all())
+
+
+def _waits_meanwhile(spans: Spans, members: Ints, last: Ints, barrier: Ints) -> bool:
+    """Whether a holder waits for something else while it holds the lock."""
+    held = [np.arange(one + 1, end + 1) for one, end in zip(members, last, strict=True)]
+    at = np.concatenate(held)
+    return bool(((spans.send[at] >= 0) | (barrier[at] >= 0) | spans.is_of("sync")[at]).any())

@@ -1,0 +1,123 @@
+"""Whose turn it is in a replay: who gets a lock, and which block gets a free place.
+
+Both are decided anew for every edit, by who comes first. A queue is served when all of its members
+have come: a lock waits for none of them. A place is open for the k-th block that found no room when
+k of the blocks before it have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from kprof.analysis.explain.columns import runs_of
+from kprof.analysis.explain.graph import Graph
+from kprof.analysis.explain.spans import Floats, Ints
+from kprof.analysis.explain.waves import Wave
+
+_NO_INTS: Final = np.zeros(0, dtype=np.int64)
+_NO_FLOATS: Final = np.zeros(0, dtype=float)
+
+
+@dataclass(frozen=True)
+class Change:
+    """Times that are others: indices (spans, or launches) and what is taken off, in ns."""
+
+    at: Ints = field(default_factory=lambda: _NO_INTS)
+    saved_ns: Floats = field(default_factory=lambda: _NO_FLOATS)
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One what-if. `own` and `gap` and `travel` are by span, `launch_gap` by launch."""
+
+    own: Change = field(default_factory=Change)
+    gap: Change = field(default_factory=Change)
+    travel: Change = field(default_factory=Change)
+    launch_gap: Change = field(default_factory=Change)
+
+
+class Queues:
+    """The locks of a graph that go to who comes first.
+
+    `members` are the spans that take them, queue by queue (`bounds`). What they take is a table of
+    rows: coming, looking, being handed the lock, holding it.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        spans = graph.spans
+        queued = np.flatnonzero(graph.queue >= 0)
+        order = np.lexsort((spans.end[queued], graph.queue[queued]))
+        self.members = queued[order]
+        self.bounds = runs_of(graph.queue[self.members]) if len(queued) else []
+        self.takes = np.stack(
+            [
+                graph.gap_ns[self.members],
+                graph.own_ns[self.members],
+                graph.travel_ns[self.members],
+                (spans.end[graph.held_until] - spans.end)[self.members].astype(float),
+            ]
+        )
+        self.turn_of = np.full(len(spans), -1, dtype=np.int64)
+        self.turn_of[self.members] = np.arange(len(self.members))
+        self.holder_of = np.full(len(spans), -1, dtype=np.int64)
+        for turn, member in enumerate(self.members.tolist()):
+            self.holder_of[member + 1 : int(graph.held_until[member]) + 1] = turn
+
+    def taken_off(self, edits: Sequence[Edit]) -> Floats:
+        """What edits take off: rows as in the class x members x edits."""
+        off = np.zeros((4, len(self.members), len(edits)))
+        if len(self.members) == 0:
+            return off
+        for number, edit in enumerate(edits):
+            for row, change, turn_of in (
+                (0, edit.gap, self.turn_of),
+                (1, edit.own, self.turn_of),
+                (2, edit.travel, self.turn_of),
+                (3, edit.own, self.holder_of),
+                (3, edit.gap, self.holder_of),
+            ):
+                turns = turn_of[change.at]
+                is_in = turns >= 0
+                np.add.at(off[row, :, number], turns[is_in], change.saved_ns[is_in])
+        return off
+
+    def keep(self, edit: Edit) -> None:
+        """Make an edit part of the queues."""
+        self.takes -= self.taken_off([edit])[:, :, 0]
+
+    def grants(self, number: int, base: Floats, off: Floats) -> Floats:
+        """When the lock is free for every member of a queue: members x edits; `base` is when what
+        is before a member on its track ends."""
+        first, last = self.bounds[number]
+        coming, look, handed, held = self.takes[:, first:last, None] - off[:, first:last]
+        comes = base + coming
+        free = np.full(base.shape[1], -np.inf)
+        granted = np.empty_like(base)
+        edits = np.arange(base.shape[1])
+        for turn in np.argsort(comes, axis=0, kind="stable"):
+            granted[turn, edits] = free
+            got = np.maximum((comes + look)[turn, edits], free + handed[turn, edits])
+            free = got + held[turn, edits]
+        return granted
+
+
+def starts_after_opening(graph: Graph) -> Floats:
+    """The gaps of a graph, where for blocks that found no room it is the time since a place was
+    open for them."""
+    gap = graph.gap_ns.copy()
+    for wave in graph.waves:
+        for opened, first in zip(wave.opened.tolist(), wave.firsts[wave.room :], strict=True):
+            gap[first] = graph.spans.start[first] - opened
+    return gap
+
+
+def opening(wave: Wave, turn: int, ended: Floats) -> Floats:
+    """When a place is open for the `turn`-th block that found no room: `ended` is when the blocks
+    before it end, blocks x edits."""
+    before = ended[: wave.room + turn]
+    opened: Floats = np.partition(before, turn, axis=0)[turn]
+    return opened

@@ -1,0 +1,131 @@
+"""Blocks that found no room at first, and whose place they took.
+
+The next block of a launch starts when any of those before it ends. Where recorded blocks start that
+way, a replay gives a place to the next block when it is free; else a block stays behind the one
+whose place it took on its processor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from kprof.analysis.explain.columns import firsts_of, runs_of
+from kprof.analysis.explain.spans import Ints, Spans
+
+# Finding a free place costs as many steps as there are blocks, for each of them.
+_MOST_BLOCKS: Final = 512
+# Blocks that start so much later than a place is free wait for something else.
+_MUCH_LATER: Final = 2.0
+
+
+@dataclass(frozen=True)
+class Wave:
+    """The blocks of a launch in the order in which they get a place, of which `room` fit at once:
+    the first and last spans of their tracks. `opened` is when there was a place for each of those
+    after the first `room` blocks."""
+
+    room: int
+    firsts: tuple[Ints, ...]
+    lasts: tuple[Ints, ...]
+    opened: Ints
+
+
+def waves_of(spans: Spans) -> tuple[Ints, tuple[Wave, ...]]:
+    """For the first span of every track of a block that found no room at first the last span of
+    the block whose place it took (-1 for all others); and the launches in which any free place
+    does."""
+    before = np.full(len(spans), -1, dtype=np.int64)
+    first = firsts_of(spans.track)
+    if len(first) == 0:
+        return before, ()
+    last = np.r_[first[1:], len(spans)] - 1
+    waves = []
+    for begin, end in runs_of(spans.launch[first]):
+        wave = _wave_of(spans, first[begin:end], last[begin:end], before)
+        waves += [wave] if wave is not None else []
+    return before, tuple(waves)
+
+
+def _wave_of(spans: Spans, first: Ints, last: Ints, before: Ints) -> Wave | None:
+    """One launch; fills in `before`."""
+    starts, ends = spans.start[first], spans.end[last]
+    if ends.min() > starts.max():
+        return None
+    blocks = np.unique(spans.block[first], return_inverse=True)[1]
+    count = int(blocks.max()) + 1
+    block_start = np.full(count, np.iinfo(np.int64).max)
+    block_end = np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(block_start, blocks, starts)
+    np.maximum.at(block_end, blocks, ends)
+    room = _most_at_once(block_start, block_end)
+    if room == count:
+        return None
+    late = _took_place_of(block_start, block_end, spans.processor[first[firsts_of(blocks)]], room)
+    last_span = np.zeros(count, dtype=np.int64)
+    last_span[blocks[np.argsort(ends, kind="stable")]] = last[np.argsort(ends, kind="stable")]
+    is_late = late[blocks] >= 0
+    before[first[is_late]] = last_span[late[blocks[is_late]]]
+    if count > _MOST_BLOCKS:
+        return None
+    # A device starts blocks in the order of their numbers, but those that start at about the same
+    # time may record their first span in another order.
+    for order in (np.arange(count), np.argsort(block_start, kind="stable")):
+        opened = _opened(block_end[order], room)
+        if _is_any_place(block_start[order], block_end, late[order], opened):
+            of_block = [np.flatnonzero(blocks == block) for block in order.tolist()]
+            firsts, lasts = ([column[at] for at in of_block] for column in (first, last))
+            return Wave(room, tuple(firsts), tuple(lasts), opened)
+    return None
+
+
+def _most_at_once(starts: Ints, ends: Ints) -> int:
+    """How many of these ran at the same time; what ends makes room for what starts then."""
+    times = np.r_[starts, ends]
+    change = np.r_[np.ones(len(starts), dtype=np.int64), -np.ones(len(ends), dtype=np.int64)]
+    return int(np.cumsum(change[np.lexsort((change, times))]).max())
+
+
+def _opened(ends: Ints, room: int) -> Ints:
+    """When there was a place for each block after the first `room`: the k-th of them starts when
+    k of those before it have ended."""
+    turns = range(len(ends) - room)
+    return np.array([np.partition(ends[: room + k], k)[k] for k in turns], dtype=np.int64)
+
+
+def _is_any_place(starts: Ints, ends: Ints, late: Ints, opened: Ints) -> bool:
+    """Whether blocks start when any place is free, and not only one on a processor of theirs.
+
+    `starts` and `late` are in the order in which blocks get a place; `late` points into `ends`.
+    """
+    room = len(starts) - len(opened)
+    waiting, known = starts[room:], late[room:] >= 0
+    gaps = waiting - opened
+    behind = waiting[known] - ends[late[room:][known]]
+    limit = _MUCH_LATER * float(behind.sum()) + len(waiting)
+    is_in_order = starts[:room].max() <= waiting.min() and (gaps >= 0).all()
+    return bool(is_in_order) and float(gaps[known].sum()) <= limit
+
+
+def _took_place_of(starts: Ints, ends: Ints, processor: Ints, room: int) -> Ints:
+    """For every block, the one whose place it took on the same processor, or -1.
+
+    Only after all places had been taken.
+    """
+    late = np.full(len(starts), -1, dtype=np.int64)
+    free: list[int] = []
+    by_end = np.argsort(ends, kind="stable").tolist()
+    ended = 0
+    for position, block in enumerate(np.argsort(starts, kind="stable").tolist()):
+        while ended < len(starts) and ends[by_end[ended]] <= starts[block]:
+            free.append(by_end[ended])
+            ended += 1
+        if position < room or not free:
+            continue
+        same = [other for other in free if processor[other] == processor[block]]
+        if same:
+            late[block] = max(same, key=lambda other: int(ends[other]))
+            free.remove(int(late[block]))
+    return late
