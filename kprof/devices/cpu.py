@@ -32,7 +32,7 @@ def _arch_of(properties: Any) -> str:
     raise AssertionError(f"torch has no properties of the CPU: {properties}")
 
 
-CPU: Final = TargetRecord(
+RECORD: Final = TargetRecord(
     target=Target.CPU,
     default_arch="",
     clock="CLOCK_MONOTONIC",

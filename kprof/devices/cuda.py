@@ -62,7 +62,7 @@ def _arch_of(properties: Any) -> str:
     return f"sm_{properties.major}{properties.minor}"
 
 
-CUDA: Final = TargetRecord(
+RECORD: Final = TargetRecord(
     target=Target.CUDA,
     default_arch="sm_90",
     clock="%globaltimer",

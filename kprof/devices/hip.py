@@ -163,7 +163,7 @@ def _major_of(runtime: Path) -> int:
     return int(version.split(".")[0]) if version else 0
 
 
-HIP: Final = TargetRecord(
+RECORD: Final = TargetRecord(
     target=Target.HIP,
     default_arch="gfx942",
     clock="s_memrealtime",

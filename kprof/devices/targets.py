@@ -6,20 +6,21 @@ import os
 import platform
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Final
 
 from kprof.devices import gpu
-from kprof.devices.cpu import CPU
-from kprof.devices.cuda import CUDA
-from kprof.devices.hip import HIP
 from kprof.devices.record import Compiler as Compiler
 from kprof.devices.record import Devices as Devices
 from kprof.devices.record import Target as Target
 from kprof.devices.record import TargetRecord as TargetRecord
 from kprof.errors import TargetError
 
-# In the order of `best_target`. The CPU comes last and can always run.
-_RECORDS: Final = {record.target: record for record in (CUDA, HIP, CPU)}
+# Each target has a module with its name. The CPU comes last in `best_target`: it can always run.
+_RECORDS: Final[dict[Target, TargetRecord]] = {
+    target: import_module(f"kprof.devices.{target.value}").RECORD
+    for target in sorted(Target, key=lambda target: target is Target.CPU)
+}
 
 
 def record_of(target: Target) -> TargetRecord:

@@ -137,4 +137,6 @@ def test_every_target_is_where_the_recipe_says(target: Target) -> None:
     header = ROOT / "kprof" / "include" / "kprof" / "platform" / f"{target.value}.h"
     assert header.exists()
     assert f'"platform/{header.name}"' in (header.parents[1] / "platform.h").read_text()
-    assert (ROOT / "kprof" / "devices" / f"{target.value}.py").exists()
+    module = importlib.import_module(f"kprof.devices.{target.value}")
+    assert targets.record_of(target) is module.RECORD
+    assert module.RECORD.target is target

@@ -180,8 +180,8 @@ def share_runtime(kernels: Path, loaded: Path) -> subprocess.CompletedProcess[st
     code = (
         "import ctypes, sys; from pathlib import Path\n"
         "runtime = ctypes.CDLL(sys.argv[2])\n"
-        "from kprof.devices.hip import HIP\n"
-        "HIP.before_loading(Path(sys.argv[1]))"
+        "from kprof.devices.hip import RECORD\n"
+        "RECORD.before_loading(Path(sys.argv[1]))"
     )
     command = [sys.executable, "-c", code, str(kernels), str(loaded)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
