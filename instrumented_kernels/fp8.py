@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from typing import TYPE_CHECKING
 
@@ -35,9 +36,18 @@ def fp8_dtype_of(device: torch.device) -> torch.dtype:
 
 
 def check_scale(scale: float) -> None:
-    """Raise ValueError for a scale that makes all values zero or NaN."""
-    if not math.isfinite(scale) or scale == 0:
-        raise ValueError(f"the fp8 scale is {scale}; give a finite number other than 0")
+    """Raise TypeError or ValueError for a scale that makes all values zero or NaN.
+
+    Kernels take it as fp32.
+    """
+    try:
+        as_fp32 = ctypes.c_float(scale).value
+    except TypeError:
+        raise TypeError(f"the fp8 scale is {scale!r}; give a number") from None
+    if not math.isfinite(as_fp32) or as_fp32 == 0:
+        raise ValueError(
+            f"the fp8 scale is {scale}; give a number that fp32 holds, finite and other than 0"
+        )
 
 
 def count_far(got: torch.Tensor, wanted: torch.Tensor) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,6 +32,21 @@ def check_tensor(
     if not _is_on(tensor, device):
         raise ValueError(f"{name} is on {tensor.device}, the plan runs on {device}")
     raise ValueError(f"{name} must be contiguous; call .contiguous()")
+
+
+def check_whole(name: str, number: object) -> None:
+    """Raise TypeError for a number that is not whole."""
+    if not isinstance(number, Integral) or isinstance(number, bool):
+        raise TypeError(f"{name} is {number!r}; give a whole number")
+
+
+def check_are_tensors(**tensors: object) -> None:
+    """Raise TypeError for arguments that are no tensors."""
+    import torch
+
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
 
 
 def _is_on(tensor: torch.Tensor, device: str) -> bool:

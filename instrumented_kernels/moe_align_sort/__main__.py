@@ -90,6 +90,8 @@ def make_ids(n: int, top_k: int, num_experts: int, hot: float, seed: int) -> tor
     """
     import torch
 
+    if n < 0 or top_k < 0:
+        raise ValueError(f"{n} tokens with {top_k} experts each: give 0 or more of both")
     if not 0 <= hot <= 1:
         raise ValueError(f"--hot takes a share from 0 to 1, got {hot}")
     generator = torch.Generator().manual_seed(seed)

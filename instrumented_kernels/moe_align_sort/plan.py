@@ -15,7 +15,7 @@ from instrumented_kernels.moe_align_sort.arguments import (
     CallArguments,
     Shape,
 )
-from instrumented_kernels.tensors import check_tensor
+from instrumented_kernels.tensors import check_are_tensors, check_tensor, check_whole
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 VARIANTS: Final = ("single_block", "dcp", "chained")
 _TILE_IDS: Final = 4096  # that the kernels sort at a time
 _VECTOR_IDS: Final = 4  # that one instruction loads
+# Each has counts of all experts.
+_MAX_BLOCKS: Final = 1 << 16
 _CPU_WARPS: Final = 2
 _CPU_BLOCKS: Final = 8
 
@@ -83,6 +85,7 @@ class Plan(LocalPlan):
         ValueError: on the CPU of this call, which launches nothing; on a GPU of the next one or of
         `wait`, and such ids are left out.
         """
+        check_are_tensors(topk_ids=topk_ids)
         kind = Problem(topk_ids.numel(), num_experts, block_size, variant, num_blocks)
         check(topk_ids, kind)
         check_tensor("topk_ids", topk_ids, topk_ids.dtype, tuple(topk_ids.shape), self.device)
@@ -155,6 +158,10 @@ def check(topk_ids: torch.Tensor, kind: Problem) -> None:
     """Raise TypeError or ValueError for a call that cannot be made."""
     import torch
 
+    check_whole("the number of experts", kind.num_experts)
+    check_whole("the block size", kind.block_size)
+    if kind.num_blocks is not None:
+        check_whole("the number of blocks of the grid", kind.num_blocks)
     if topk_ids.dtype != torch.int32:
         raise TypeError(f"topk_ids must be torch.int32, got {topk_ids.dtype}")
     if topk_ids.dim() != 2:
@@ -177,8 +184,8 @@ def check(topk_ids: torch.Tensor, kind: Problem) -> None:
         raise ValueError(
             f"variant {kind.variant!r} is not known; choose one of {', '.join(VARIANTS)}"
         )
-    if kind.num_blocks is not None and kind.num_blocks < 1:
-        raise ValueError(f"a grid of {kind.num_blocks} blocks; give 1 or more")
+    if kind.num_blocks is not None and not 1 <= kind.num_blocks <= _MAX_BLOCKS:
+        raise ValueError(f"a grid of {kind.num_blocks} blocks; give 1 to {_MAX_BLOCKS}")
     if kind.variant == "single_block" and kind.num_blocks not in (None, 1):
         raise ValueError(f"single_block runs in 1 block, got a grid of {kind.num_blocks}")
 

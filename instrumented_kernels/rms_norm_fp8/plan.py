@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -10,7 +11,7 @@ from instrumented_kernels.fp8_plan import VECTOR_LENGTH, Fp8Plan, RowsKind, are_
 from instrumented_kernels.kernel_library import KernelSource, Launch
 from instrumented_kernels.local_plan import ELEMENT_TYPES, PreparedCall
 from instrumented_kernels.rms_norm_fp8.arguments import KEPT_ELEMENTS, CallArguments, Shape
-from instrumented_kernels.tensors import check_tensor
+from instrumented_kernels.tensors import check_are_tensors, check_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -61,6 +62,7 @@ class Plan(Fp8Plan):
 
         Raises TypeError or ValueError before any launch.
         """
+        check_are_tensors(x=x, residual=residual, weight=weight)
         check(x, residual, weight, scale, epsilon, variant, self.device)
         result = allocate(x, self.fp8) if out is None else out
         check_tensor("out.y", result.y, self.fp8, tuple(x.shape), self.device)
@@ -136,8 +138,8 @@ def check(
     check_tensor("residual", residual, x.dtype, tuple(x.shape), device)
     check_tensor("weight", weight, x.dtype, (x.shape[1],), device)
     check_scale(scale)
-    if not epsilon >= 0:
-        raise ValueError(f"epsilon is {epsilon}; give 0 or more")
+    if not 0 <= epsilon < math.inf:
+        raise ValueError(f"epsilon is {epsilon}; give 0 or more, and no infinity")
     if variant not in VARIANTS:
         raise ValueError(f"variant {variant!r} is not known; choose one of {', '.join(VARIANTS)}")
 

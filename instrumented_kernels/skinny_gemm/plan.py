@@ -10,7 +10,7 @@ from instrumented_kernels.fp8_plan import Fp8Plan
 from instrumented_kernels.kernel_library import KernelSource, Launch
 from instrumented_kernels.local_plan import PreparedCall
 from instrumented_kernels.skinny_gemm.arguments import MAX_TOKENS, CallArguments, Shape
-from instrumented_kernels.tensors import check_tensor
+from instrumented_kernels.tensors import check_are_tensors, check_tensor, check_whole
 from kprof.devices.targets import Target
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ VARIANTS: Final = ("tiled", "split_k", "specialised", "tuned", "direct")
 # These take bytes one by one where addresses or K suit no vectors; what the others would get runs
 # as `split_k`.
 _ANY_ADDRESS: Final = ("tiled", "split_k")
+_WITH_ROLES: Final = ("specialised", "tuned")
 _VECTOR_BYTES: Final = 16
 _TILE_ROWS: Final = 16
 _MIN_SM: Final = 89
@@ -82,6 +83,7 @@ class Plan(Fp8Plan):
         for `specialised` and `tuned`, by default what suits the shape. Raises TypeError or
         ValueError before any launch.
         """
+        check_are_tensors(tokens=tokens, weights=weights)
         check(tokens, weights, scale, variant, self.fp8, self.device)
         self._check_arch()
         result = allocate(tokens, weights) if out is None else out
@@ -97,11 +99,10 @@ class Plan(Fp8Plan):
         return result
 
     def _prepare_kind(self, kind: Kind) -> PreparedCall:
+        roles = self._roles(kind) if kind.roles is None else Roles(*kind.roles)
+        check_roles(roles, kind, self._library.warp_width)
         if not kind.is_whole and kind.variant not in _ANY_ADDRESS:
             kind = kind._replace(variant="split_k")
-        roles = kind.roles or self._roles(kind)
-        if kind.variant in ("specialised", "tuned"):
-            check_roles(roles, kind, self._library.warp_width)
         arguments = self._arguments(
             Shape(kind.num_tokens, kind.num_rows, kind.depth),
             is_whole=int(kind.is_whole),
@@ -118,7 +119,7 @@ class Plan(Fp8Plan):
 
     def _geometry(self, kind: Kind, roles: Roles, num_tiles: int) -> tuple[int, int]:
         """Blocks, and warps of each."""
-        if kind.variant in ("specialised", "tuned"):
+        if kind.variant in _WITH_ROLES:
             return num_tiles, roles.num_producers + roles.num_consumers + 1
         most = 512 // self._library.warp_width
         if kind.variant == "tiled":
@@ -144,6 +145,10 @@ class Plan(Fp8Plan):
 
 def check_roles(roles: Roles, kind: Kind, warp_width: int) -> None:
     """Raise ValueError for roles that a block cannot have."""
+    if kind.roles is not None and kind.variant not in _WITH_ROLES:
+        raise ValueError(f"{kind.variant} has no roles; they are for {' and '.join(_WITH_ROLES)}")
+    for name, number in zip(("producers", "consumers", "slots"), roles, strict=True):
+        check_whole(f"the number of {name}", number)
     most = 512 // warp_width - 1
     num_slots = SLOTS[kind.max_tokens]
     if roles.num_producers < 1 or not 1 <= roles.num_consumers <= 4:

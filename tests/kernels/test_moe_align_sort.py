@@ -125,11 +125,19 @@ def test_bad_calls_are_refused_before_any_launch() -> None:
         (TypeError, "must be torch.int32, got torch.int64", (ids.long(), 8, 4)),
         (ValueError, "must be contiguous", (ids.t(), 8, 4)),
         (ValueError, r"shape \[n, K\]", (ids.flatten(), 8, 4)),
+        (TypeError, "topk_ids must be a tensor, got list", ([[0, 1]], 8, 4)),
+        (TypeError, "the block size is 2.5; give a whole number", (ids, 8, 2.5)),
+        (TypeError, "the block size is True; give a whole number", (ids, 8, True)),
+        (TypeError, "the number of experts is 8.0; give a whole number", (ids, 8.0, 4)),
+        (ValueError, "do not fit 32-bit positions; split the tokens", (ids, 8, 2**40)),
     ]:
         with pytest.raises(error, match=sentence):
             plan(*arguments)
     with pytest.raises(ValueError, match="variant 'fast' is not known"):
         plan(ids, 8, 4, variant="fast")
+    for num_blocks in (0, 10**10):
+        with pytest.raises(ValueError, match=f"a grid of {num_blocks} blocks; give 1 to 65536"):
+            plan(ids, 8, 4, num_blocks=num_blocks)
     assert plan._num_calls == 0
 
 

@@ -140,6 +140,10 @@ def test_bad_calls_are_refused_before_any_launch() -> None:
     for error, sentence, arguments in [
         (ValueError, "the fp8 scale is 0", (x, residual, weight, 0.0)),
         (ValueError, "the fp8 scale is nan", (x, residual, weight, float("nan"))),
+        (ValueError, "the fp8 scale is 1e[+]39", (x, residual, weight, 1e39)),
+        (ValueError, "the fp8 scale is 1e-60", (x, residual, weight, 1e-60)),
+        (TypeError, "the fp8 scale is 'large'; give a number", (x, residual, weight, "large")),
+        (TypeError, "weight must be a tensor, got float", (x, residual, 1.0, 1.0)),
         (TypeError, "x must be fp16 or bf16", (x.float(), residual, weight, 1.0)),
         (TypeError, "residual must be torch.float16", (x, residual.bfloat16(), weight, 1.0)),
         (ValueError, r"weight must have shape \[8\]", (x, residual, weight[:4], 1.0)),
@@ -150,8 +154,9 @@ def test_bad_calls_are_refused_before_any_launch() -> None:
             plan(*arguments)
     with pytest.raises(ValueError, match="variant 'fast' is not known"):
         plan(x, residual, weight, 1.0, variant="fast")
-    with pytest.raises(ValueError, match="epsilon is -1"):
-        plan(x, residual, weight, 1.0, epsilon=-1.0)
+    for epsilon in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=f"epsilon is {epsilon}; give 0 or more"):
+            plan(x, residual, weight, 1.0, epsilon=epsilon)
     assert plan._num_calls == 0
 
 

@@ -136,10 +136,17 @@ def test_bad_calls_are_refused_before_any_launch() -> None:
     for roles, sentence in [
         (Roles(0, 1, 2), "0 producers and 1 consumers: give 1 or more"),
         (Roles(14, 2, 2), "do not fit a block of 512 threads; give 15 in all"),
+        (Roles(2, 1, 0), "a queue of 0 slots: shared memory holds 1 to 6 for 8 tokens"),
         (Roles(2, 1, 9), "a queue of 9 slots: shared memory holds 1 to 6 for 8 tokens"),
     ]:
         with pytest.raises(ValueError, match=sentence):
             plan(x, w, variant="specialised", roles=roles)
+    with pytest.raises(ValueError, match="direct has no roles; they are for specialised and tuned"):
+        plan(x, w, roles=Roles(2, 1, 2))
+    with pytest.raises(TypeError, match=r"the number of producers is 1\.5; give a whole number"):
+        plan(x, w, variant="tuned", roles=Roles(1.5, 1, 2))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="tokens must be a tensor, got list"):
+        plan(x.tolist(), w)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"out must be torch\.float16"):
         plan(x, w, out=torch.empty(4, 16))
     assert plan._num_calls == before

@@ -90,6 +90,7 @@ def test_bad_calls_are_refused_before_any_launch() -> None:
     for error, sentence, arguments in [
         (ValueError, "the fp8 scale is 0", (x, 0.0)),
         (ValueError, "the fp8 scale is inf", (x, float("inf"))),
+        (TypeError, "x must be a tensor, got list", (x.tolist(), 1.0)),
         (TypeError, "x must be fp16 or bf16", (x.float(), 1.0)),
         (ValueError, r"shape \[n, 2 d\], got \[4, 15\]", (x[:, :15], 1.0)),
         (ValueError, "x must be contiguous", (x[:, ::2], 1.0)),
