@@ -11,14 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import subprocess
-import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
@@ -26,7 +22,8 @@ from pathlib import Path
 import torch
 import triton
 
-ROOT = Path(__file__).parents[1]
+from benchmarks.runs import Runs
+
 LIMIT_S = 150
 NUMBERS = (8192, 32768, 131072, 1 << 20)
 KINDS = "oneshot,twoshot,cpp-oneshot,cpp"
@@ -37,46 +34,6 @@ COLLECTIVES = ["-m", "instrumented_kernels.triton_collectives"]
 TESTS = ["-m", "pytest", "-m", "gpu", "-q", "-rs", "-p", "no:cacheprovider"]
 TEST_FILES = ["tests/gpu/test_triton_workloads_gpu.py", "tests/gpu/test_triton_gpu.py"]
 LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-
-
-class Runs:
-    """Runs commands with a log each, and keeps a line about each for the summary."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.lines: list[str] = []
-        self.reports = ThreadPoolExecutor()
-
-    def __call__(self, name: str, arguments: Sequence[str], gpu: int | None = None) -> str:
-        """What `python *arguments` prints; it may fail. `gpu` is the one that it sees, all unless given."""
-        path = os.pathsep.join([str(ROOT), str(ROOT / "cli"), os.environ.get("PYTHONPATH", "")])
-        environment = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-        if gpu is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
-        begin = time.monotonic()
-        log = self.folder / f"{name}.txt"
-        with log.open("w") as file:
-            try:
-                code: object = subprocess.run(
-                    [sys.executable, *arguments],
-                    cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT,
-                    timeout=LIMIT_S, check=False,
-                ).returncode  # fmt: skip
-            except subprocess.TimeoutExpired:
-                code = f"none after {LIMIT_S} s"
-        text = log.read_text(errors="replace")
-        last = text.strip().splitlines()[-1:] or [""]
-        elapsed_s = time.monotonic() - begin
-        self.lines.append(f"{name}: exit code {code}, {elapsed_s:.0f} s: {last[0][:200]}")
-        print(self.lines[-1], flush=True)
-        return text
-
-    def report(self, name: str) -> None:
-        """The report of a capture, as text and as JSON, while other things run."""
-        capture = str(self.folder / f"{name}.kprof")
-        self.reports.submit(self, f"{name}_report", ["-m", "kprof_cli", "report", capture])
-        json_report = ["-m", "kprof_cli", "report", "--json", capture]
-        self.reports.submit(self, f"{name}_report_json", json_report)
 
 
 def on_one_gpu(run: Runs, out: Path) -> None:
@@ -142,7 +99,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
-        run = Runs(Path(scratch))
+        run = Runs(Path(scratch), LIMIT_S)
         with ThreadPoolExecutor() as pool:
             parts = [pool.submit(on_one_gpu, run, out), pool.submit(on_the_other_gpu, run)]
         all_reduces(run, out)

@@ -37,6 +37,7 @@ def main(
     output: Annotated[Path | None, typer.Option(help="write the results here")] = None,
     kernel: Annotated[list[str] | None, typer.Option(help="only these")] = None,
     sweeps: Annotated[bool, typer.Option(help="also try other grids and roles")] = False,
+    only_sweeps: Annotated[bool, typer.Option(help="try these, and nothing else")] = False,
 ) -> None:
     """Print a table per kernel; write all samples' medians and spreads."""
     torch._dynamo.config.cache_size_limit = 64
@@ -44,12 +45,12 @@ def main(
     large = copy_gb_per_s(_LARGE_COPY_BYTES)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; large copy {large:.0f} GB/s")
     rows = []
-    for name in kernel or list(CASES):
+    for name in [] if only_sweeps else kernel or list(CASES):
         for row in _measured(name, large):
             rows.append(row)
             _print(row)
             _write(output, large, rows)
-    if sweeps:
+    if sweeps or only_sweeps:
         for name in kernel or list(SWEEPS):
             for row in SWEEPS[name]():
                 rows.append(row)

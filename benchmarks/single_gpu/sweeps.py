@@ -93,6 +93,12 @@ def gemm_sweep() -> Iterator[Row]:
                     x, w[i], variant="tuned", roles=r
                 )
                 yield _row("skinny_gemm", shape, f"tuned, {tuple(roles)}", tuned, count)
+            # What a report of the first one promises for twice the producers, and twice the places.
+            for roles in (Roles(2, 1, 2), Roles(4, 1, 2), Roles(2, 1, 4)):
+                story: NumberedCall = lambda i, x=x, w=weights, r=roles: plan(  # noqa: E731
+                    x, w[i], variant="specialised", roles=r
+                )
+                yield _row("skinny_gemm", shape, f"specialised, {tuple(roles)}", story, count)
 
 
 def _geometry_of(warps: int) -> Any:
