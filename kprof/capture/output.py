@@ -19,7 +19,7 @@ _GZIP_LEVEL: Final = 1
 _REMEDIES: Final = {
     errno.ENOENT: "make its folder first, or choose another -o",
     errno.EROFS: "choose another -o",
-    errno.EACCES: "choose another -o, or mind the permissions of its folder",
+    errno.EACCES: "choose another -o, or check the permissions of its folder",
 }
 
 
