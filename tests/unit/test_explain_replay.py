@@ -199,3 +199,20 @@ def test_one_rank_without_flows_or_waits() -> None:
 def test_dependencies_that_make_a_circle_keep_their_lengths() -> None:
     replay = replay_of(trace_with_a_circle())
     assert_exact(replay)
+
+
+def test_launches_of_no_length_at_one_instant_are_in_some_order() -> None:
+    """Each has ended when the other begins: a window of time can leave that of two launches."""
+    build = TraceBuilder(REGIONS, 1)
+    for launch, kernel in enumerate(("dispatch", "compute", "combine")):
+        build.launch(launch, kernel)
+        build.span(rank=0, launch=launch, region="work", start_ns=500)
+    assert_exact(replay_of(build.trace()))
+
+
+def test_blocks_of_no_length_take_nobodys_place_at_one_instant() -> None:
+    build = TraceBuilder(REGIONS, 1)
+    build.span(rank=0, block=0, region="work", start_ns=0, duration_ns=100)
+    for block in (1, 2, 3):
+        build.span(rank=0, block=block, region="work", start_ns=500)
+    assert_exact(replay_of(build.trace()))

@@ -149,8 +149,10 @@ def _launch_order(spans: Spans, starts: Ints, ends: Ints) -> Ints:
     for launch, key in enumerate(zip(call.tolist(), rank.tolist(), strict=True)):
         groups.setdefault(key, []).append(launch)
     for members in groups.values():
-        for launch in members:
-            ended = [m for m in members if m != launch and ends[m] <= starts[launch]]
+        # Of two launches of no length at one instant each would be before the other.
+        ordered = sorted(members, key=lambda m: (int(starts[m]), int(ends[m])))
+        for place, launch in enumerate(ordered):
+            ended = [m for m in ordered[:place] if ends[m] <= starts[launch]]
             before[launch] = max(ended, key=lambda m: int(ends[m]), default=-1)
     return before
 

@@ -118,13 +118,20 @@ def _took_place_of(starts: Ints, ends: Ints, processor: Ints, room: int) -> Ints
     free: list[int] = []
     by_end = np.argsort(ends, kind="stable").tolist()
     ended = 0
-    for position, block in enumerate(np.argsort(starts, kind="stable").tolist()):
+    order = np.lexsort((ends, starts))
+    turn = np.argsort(order)
+    for position, block in enumerate(order.tolist()):
         while ended < len(starts) and ends[by_end[ended]] <= starts[block]:
             free.append(by_end[ended])
             ended += 1
         if position < room or not free:
             continue
-        same = [other for other in free if processor[other] == processor[block]]
+        # A block of no length ends when it starts, but then it took nobody's place.
+        same = [
+            other
+            for other in free
+            if processor[other] == processor[block] and turn[other] < position
+        ]
         if same:
             late[block] = max(same, key=lambda other: int(ends[other]))
             free.remove(int(late[block]))
