@@ -82,10 +82,13 @@ def _wave_of(spans: Spans, first: Ints, last: Ints, before: Ints) -> Wave | None
 
 
 def _most_at_once(starts: Ints, ends: Ints) -> int:
-    """How many of these ran at the same time; what ends makes room for what starts then."""
+    """How many of these ran at the same time; what ends makes room for what starts then.
+
+    At least one, also where all are of no length.
+    """
     times = np.r_[starts, ends]
     change = np.r_[np.ones(len(starts), dtype=np.int64), -np.ones(len(ends), dtype=np.int64)]
-    return int(np.cumsum(change[np.lexsort((change, times))]).max())
+    return max(1, int(np.cumsum(change[np.lexsort((change, times))]).max()))
 
 
 def _opened(ends: Ints, room: int) -> Ints:
