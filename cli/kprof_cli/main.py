@@ -25,6 +25,7 @@ from kprof_cli import (
     new,
     reading,
     recording,
+    watching,
 )
 from kprof_cli.output import note, say
 
@@ -43,6 +44,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 recording.register(app)
+watching.register(app)
 reading.register(app)
 explaining.register(app)
 comparing.register(app)

@@ -61,7 +61,7 @@ class Claim:
                 begin = 0
                 while begin < _LIVE_BYTES:
                     begin += os.pwrite(self._file, bytes(_LIVE_BYTES - begin), begin)
-                self._page = mmap.mmap(self._file, _LIVE_BYTES)
+                self._page = _mapped(path)
         except BaseException:
             os.close(self._file)
             raise
@@ -77,6 +77,15 @@ class Claim:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    """The file in memory, opened once more: a mapping keeps its file open, and with it its lock."""
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return mmap.mmap(file, _LIVE_BYTES)
+    finally:
+        os.close(file)
 
 
 def _mention_predecessor(directory: Path, rank: int, num_launches: int) -> None:
@@ -115,13 +124,13 @@ def _taken(directory: Path, rank: int) -> str:
 
 def ranks_in_use(directory: Path) -> tuple[int, ...]:
     """The ranks whose recorders are open in a living process."""
-    return tuple(rank for rank, path in _live_files(directory) if _is_locked(path))
+    return tuple(rank for rank, path in live_files(directory) if _is_locked(path))
 
 
 def launch_counts(directory: Path) -> dict[int, int]:
     """The number of launches of every rank that ever had a recorder."""
     counts = {}
-    for rank, path in _live_files(directory):
+    for rank, path in live_files(directory):
         with contextlib.suppress(OSError), path.open("rb") as file:
             counts[rank] = int.from_bytes(file.read(8), "little")
     return counts
@@ -130,13 +139,14 @@ def launch_counts(directory: Path) -> dict[int, int]:
 def num_calls_of(directory: Path) -> dict[int, int]:
     """How often every rank that ever had a recorder called launch() or step()."""
     counts = {}
-    for rank, path in _live_files(directory):
+    for rank, path in live_files(directory):
         with contextlib.suppress(OSError), path.open("rb") as file:
             counts[rank] = int.from_bytes(file.read(16)[8:], "little")
     return counts
 
 
-def _live_files(directory: Path) -> Iterator[tuple[int, Path]]:
+def live_files(directory: Path) -> Iterator[tuple[int, Path]]:
+    """The files of all ranks that ever had a recorder."""
     for path in sorted(directory.glob("rank-*.live")):
         match = _LIVE_NAME.fullmatch(path.name)
         if match:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kprof.capture.manifest import Launch, RankInfo
+    from kprof.recording.progress import Progress
 
 # What readers are told of a rank whose process ended after a flush, without closing its recorder.
 _NEVER_CLOSED: Final = "it ended without closing its recorder"
@@ -52,6 +53,8 @@ class Keeper:
         self._info = info
         self._parts = PartWriter(directory, rank)
         self.has_discarded = False
+        # Told of what is written, where somebody may watch.
+        self.progress: Progress | None = None
         self._lock = threading.Lock()
         # The first launch that came after what the part before the last has.
         self._end_launch = 0
@@ -152,11 +155,20 @@ class Keeper:
             rows.extend(self._decoder.replays.merged(self._launches.waiting(num_added)))
             return self._info(self._decoder, rows, _NEVER_CLOSED)
 
-        self._parts.save(_tables(self._decoder, used, read, states), info)
+        tables = _tables(self._decoder, used, read, states)
+        self._parts.save(self._told(tables), info)
         self._parts.keep()
+        if self.progress is not None:
+            self.progress.set_counts(self._decoder.tally.counts)
         self._launches.keep(num_added, len(rows))
         self._forget_launches(used[-1].end_launch)
         return states
+
+    def _told(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        for table in tables:
+            if self.progress is not None:
+                self.progress.add_waits(table, self._decoder.region_ids.merged())
+            yield table
 
     def _forget_launches(self, end_launch: int) -> None:
         """Those of the part before: a launch may run a little later than it should."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -89,6 +90,7 @@ class Recorder:
         self._wanted = wanted
         self._schedule = schedule
         self._num_steps = 0
+        self._step_began_s = 0.0
         self._launches = LaunchLog(regions, wanted)
         self._notes: list[str] = []
         self._num_torch_traces = 0
@@ -120,6 +122,7 @@ class Recorder:
         from kprof.recording.decode import Decoder
         from kprof.recording.keeping import Keeper
         from kprof.recording.probe_cost import measure_probe_cost
+        from kprof.recording.progress import Progress
         from kprof.recording.turns import Turns
 
         num_arenas = self._retention.num_arenas
@@ -141,6 +144,8 @@ class Recorder:
         self._keeper = Keeper(
             self._directory, self.rank, self._turns, self._decoder, self._launches, self._info
         )
+        self._progress = Progress(self._claim.progress)
+        self._keeper.progress = self._progress
 
     def _start_drainer(self, device: str) -> None:
         from kprof.recording.drainer import Drainer
@@ -278,6 +283,10 @@ class Recorder:
         if self._drainer is not None and not self._is_capturing():
             self._take_turns(self._drainer, may_move_graphs=True)
         self._num_steps += 1
+        now_s = time.perf_counter()
+        if self._step_began_s:
+            self._progress.add_length(now_s - self._step_began_s)
+        self._step_began_s = now_s
         if self._slow_calls is not None:
             self._slow_calls.note_step()
         self._claim.progress[1] += 1

@@ -1,0 +1,215 @@
+"""How far a rank is, told to other processes while it runs: 512 numbers of 64 bits in its
+rank-00003.live, which it shares with whoever maps the file.
+
+    0 launches   1 calls of the recorder   2 events written   3 events dropped
+    8 .. 135     calls by length: a quarter of an octave each, the first up to 1 us
+    256 .. 511   ns waited for each peer, in the events that were written
+
+Only the rank writes. Events are told when they are written: while a run is drained, after a flush,
+or for a dump of a ring.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kprof.capture.claims import live_files, ranks_in_use
+from kprof.regions import Category, Kind, RegionTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kprof.capture.manifest import EventCounts
+
+_NUM_WORDS: Final = 512
+_LENGTHS: Final = slice(8, 136)
+_NUM_LENGTHS: Final = 128
+_PER_OCTAVE: Final = 4
+_WAITS: Final = slice(256, 512)
+_NUM_PEERS: Final = 256
+
+
+class Progress:
+    """The side that writes; `words` are the numbers."""
+
+    def __init__(self, words: memoryview) -> None:
+        self._words = np.frombuffer(words, dtype=np.uint64)
+
+    def add_length(self, length_s: float) -> None:
+        """A call took so long."""
+        octaves = math.log2(max(length_s * 1e6, 1.0))
+        bucket = min(math.ceil(octaves * _PER_OCTAVE), _NUM_LENGTHS - 1)
+        self._words[_LENGTHS][bucket] += np.uint64(1)
+
+    def set_counts(self, counts: EventCounts) -> None:
+        """So many events were written and dropped so far."""
+        self._words[2], self._words[3] = counts.recorded, counts.dropped
+
+    def add_waits(self, table: pa.Table, regions: RegionTable) -> None:
+        """These events were written: add what their waits for peers took."""
+        region = table["region"].to_numpy()
+        payload = table["payload"].to_numpy()
+        duration_ns = table["duration_ns"].to_numpy()
+        for each in regions.regions:
+            field = each.field("peer")
+            if each.category is not Category.WAIT or each.kind is not Kind.SPAN or field is None:
+                continue
+            is_wait = region == each.id
+            peers = payload >> field.shift & field.mask
+            # The largest value means that the peer's number did not fit.
+            is_wait &= peers < min(field.mask, _NUM_PEERS)
+            waited = np.bincount(peers[is_wait], weights=duration_ns[is_wait], minlength=_NUM_PEERS)
+            self._words[_WAITS] += waited.astype(np.uint64)
+
+
+@dataclass(frozen=True)
+class RankProgress:
+    """How far a rank is. `num_of_length` counts calls by length, `waited_ns` is by peer."""
+
+    rank: int
+    is_running: bool
+    num_launches: int
+    num_calls: int
+    num_events: int
+    num_dropped: int
+    num_of_length: tuple[int, ...]
+    waited_ns: tuple[int, ...]
+
+    def length_s(self, quantile: float) -> float | None:
+        """A length of calls that this share of them keeps within, at most a fifth too long.
+
+        None where there were no calls.
+        """
+        sums = np.cumsum(self.num_of_length)
+        if not sums[-1]:
+            return None
+        bucket = int(np.searchsorted(sums, quantile * float(sums[-1])))
+        return float(2.0 ** (bucket / _PER_OCTAVE)) / 1e6
+
+
+def read_progress(directory: Path) -> list[RankProgress]:
+    """All ranks that have or had a recorder in an unfinished capture."""
+    running = set(ranks_in_use(directory))
+    found = []
+    for rank, path in live_files(directory):
+        try:
+            content = path.read_bytes()
+        except OSError:
+            continue
+        if len(content) < _NUM_WORDS * 8:
+            continue
+        words = np.frombuffer(content, dtype=np.uint64, count=_NUM_WORDS).tolist()
+        lengths, waits = tuple(words[_LENGTHS]), tuple(words[_WAITS])
+        launches, calls, events, dropped = words[:4]
+        found.append(
+            RankProgress(rank, rank in running, launches, calls, events, dropped, lengths, waits)
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What happened between two looks, of all ranks together, each second.
+
+    `slowest` is the rank that made the fewest calls, None where all made as many; `waited_for` is
+    the peer that it (else all ranks) waited for most, with the share of its waits.
+    """
+
+    num_events: float
+    num_launches: float
+    num_dropped: int
+    slowest: int | None
+    num_calls_behind: int
+    waited_for: int | None
+    share: float
+
+
+def pace_between(
+    before: Sequence[RankProgress], after: Sequence[RankProgress], elapsed_s: float
+) -> Pace:
+    """What happened in `elapsed_s`; a rank that was not there before had done nothing."""
+    old = {each.rank: each for each in before}
+
+    def grown(name: str) -> float:
+        now = sum(getattr(each, name) for each in after)
+        return float(now - sum(getattr(old[r.rank], name) for r in after if r.rank in old))
+
+    calls = {each.rank: each.num_calls for each in after}
+    most, slowest = max(calls.values()), min(calls, key=lambda rank: calls[rank])
+    is_behind = calls[slowest] < most
+    concerned = [each for each in after if not is_behind or each.rank == slowest]
+    waits = np.zeros(_NUM_PEERS)
+    for each in concerned:
+        waits += np.array(each.waited_ns, dtype=float)
+        if each.rank in old:
+            waits -= np.array(old[each.rank].waited_ns, dtype=float)
+    peer = int(np.argmax(waits))
+    return Pace(
+        grown("num_events") / elapsed_s,
+        grown("num_launches") / elapsed_s,
+        sum(each.num_dropped for each in after),
+        slowest if is_behind else None,
+        most - calls[slowest],
+        peer if waits[peer] > 0 else None,
+        float(waits[peer] / waits.sum()) if waits[peer] > 0 else 0.0,
+    )
+
+
+def describe_pace(pace: Pace) -> str:
+    """One line."""
+    who = "all ranks made as many calls"
+    if pace.slowest is not None:
+        calls = "call" if pace.num_calls_behind == 1 else "calls"
+        who = f"slowest rank {pace.slowest}, {pace.num_calls_behind} {calls} behind"
+    if pace.waited_for is not None:
+        who += f", waits most for rank {pace.waited_for} ({pace.share:.0%})"
+    return (
+        f"{pace.num_events:,.0f} events/s  {pace.num_dropped:,} dropped  "
+        f"{pace.num_launches:,.0f} launches/s  {who}"
+    )
+
+
+_QUANTILES: Final = (0.5, 0.9, 0.99)
+
+
+def metrics_text(ranks: Sequence[RankProgress]) -> str:
+    """What Prometheus reads."""
+    lines: list[str] = []
+
+    def add(name: str, kind: str, text: str, samples: Sequence[tuple[str, float]]) -> None:
+        lines.extend([f"# HELP kprof_{name} {text}", f"# TYPE kprof_{name} {kind}"])
+        lines.extend(f"kprof_{name}{{{labels}}} {value:.15g}" for labels, value in samples)
+
+    counters = {
+        "launches_total": ("num_launches", "Recorded kernel launches."),
+        "calls_total": ("num_calls", "Calls of the recorder: launches and steps."),
+        "events_total": ("num_events", "Events that were written."),
+        "dropped_events_total": ("num_dropped", "Events that found no room."),
+    }
+    for name, (field, text) in counters.items():
+        add(name, "counter", text, [(f'rank="{r.rank}"', getattr(r, field)) for r in ranks])
+    running = [(f'rank="{r.rank}"', float(r.is_running)) for r in ranks]
+    add("rank_is_running", "gauge", "Whether the rank's recorder is open.", running)
+    lengths = [
+        (f'rank="{r.rank}",quantile="{quantile}"', length_s)
+        for r in ranks
+        for quantile in _QUANTILES
+        for length_s in [r.length_s(quantile)]
+        if length_s is not None
+    ]
+    lengths_text = "Length of a step on the host, at most a fifth too long."
+    add("step_seconds", "gauge", lengths_text, lengths)
+    waits = [
+        (f'rank="{r.rank}",peer="{peer}"', waited_ns / 1e9)
+        for r in ranks
+        for peer, waited_ns in enumerate(r.waited_ns)
+        if waited_ns
+    ]
+    add("waited_seconds_total", "counter", "Time in waits for a peer, of all tracks.", waits)
+    return "\n".join(lines) + "\n"
