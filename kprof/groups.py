@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+T = TypeVar("T")
 Result = TypeVar("Result")
 
 
@@ -25,7 +26,7 @@ class Group(Protocol):
     def world_size(self) -> int:
         """How many ranks there are."""
 
-    def all_gather(self, value: Any) -> list[Any]:
+    def all_gather(self, value: T) -> list[T]:
         """Every rank's value, by rank."""
 
     def barrier(self) -> None:
@@ -38,7 +39,7 @@ class SoloGroup:
     rank = 0
     world_size = 1
 
-    def all_gather(self, value: Any) -> list[Any]:
+    def all_gather(self, value: T) -> list[T]:
         """The one value."""
         return [value]
 
@@ -73,7 +74,7 @@ class TorchGroup:
             raise RuntimeError("the process group was destroyed; make a new group")
         return process_group
 
-    def all_gather(self, value: Any) -> list[Any]:
+    def all_gather(self, value: T) -> list[T]:
         """Every rank's value, by rank, pickled by torch between the ranks of one job."""
         import torch.distributed as dist
 
@@ -98,7 +99,7 @@ class PartOfGroup:
         self.rank = self._members.index(group.rank)
         self.world_size = len(self._members)
 
-    def all_gather(self, value: Any) -> list[Any]:
+    def all_gather(self, value: T) -> list[T]:
         """The values of the ranks of this part."""
         values = self._group.all_gather(value)
         return [values[member] for member in self._members]
@@ -116,7 +117,7 @@ class ThreadGroup:
         self.world_size = len(shared.values)
         self._shared = shared
 
-    def all_gather(self, value: Any) -> list[Any]:
+    def all_gather(self, value: T) -> list[T]:
         """Every rank's value, by rank (the objects themselves)."""
         self._shared.values[self.rank] = value
         self.barrier()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from kprof.capture.manifest import Manifest, PairClock, RankInfo
 
 
-def info_json(capture: Capture) -> dict[str, Any]:
+def info_json(capture: Capture) -> dict[str, object]:
     """The manifest, with the path and size of the capture, and its losses in sentences."""
     from kprof.capture.losses import describe_losses
 
-    manifest: dict[str, Any] = msgspec.to_builtins(capture.manifest)
+    manifest: dict[str, object] = msgspec.to_builtins(capture.manifest)
     place = {"path": str(capture.path), "size_bytes": capture.size_bytes}
     return (
         place
@@ -196,7 +196,7 @@ _RANK_HEADERS = (
 )
 
 
-def _rank_row(manifest: Manifest, info: RankInfo) -> tuple[Any, ...]:
+def _rank_row(manifest: Manifest, info: RankInfo) -> tuple[object, ...]:
     counts = info.counts
     return (
         info.rank,
@@ -257,7 +257,7 @@ def _pair_place(pair: PairClock) -> tuple[int, int]:
     return pair.a, pair.b
 
 
-def _pair_row(pair: PairClock) -> tuple[Any, ...]:
+def _pair_row(pair: PairClock) -> tuple[object, ...]:
     """The clock of the second rank minus that of the first, and its error bound."""
     return (
         f"{pair.a} - {pair.b}",
@@ -277,7 +277,7 @@ def _pair_row(pair: PairClock) -> tuple[Any, ...]:
 _LOSS_HEADERS = ("rank", "region", "dropped", "open", "saturated", "clamped", "unknown")
 
 
-def _loss_rows(ranks: Sequence[RankInfo]) -> list[tuple[Any, ...]]:
+def _loss_rows(ranks: Sequence[RankInfo]) -> list[tuple[object, ...]]:
     """Dropped and incomplete records, by rank and region."""
     return [
         (
@@ -294,13 +294,13 @@ def _loss_rows(ranks: Sequence[RankInfo]) -> list[tuple[Any, ...]]:
     ]
 
 
-def _kernel_rows(ranks: Sequence[RankInfo]) -> list[tuple[Any, ...]]:
+def _kernel_rows(ranks: Sequence[RankInfo]) -> list[tuple[object, ...]]:
     """One row per kernel: its launches per rank, and its grids."""
     names = dict.fromkeys(launch.kernel for info in ranks for launch in info.launches)
     return [_kernel_row(name, ranks) for name in names]
 
 
-def _kernel_row(name: str, ranks: Sequence[RankInfo]) -> tuple[Any, ...]:
+def _kernel_row(name: str, ranks: Sequence[RankInfo]) -> tuple[object, ...]:
     launches = [launch for info in ranks for launch in info.launches if launch.kernel == name]
     per_rank = [sum(launch.kernel == name for launch in info.launches) for info in ranks]
     return (

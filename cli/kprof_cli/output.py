@@ -89,7 +89,7 @@ def _emit(text: str, stream: TextIO) -> None:
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
-def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
+def print_json(value: Mapping[str, object] | Sequence[object]) -> None:
     """Print an object of the schema in docs/json.md. A sequence becomes its `rows`.
 
     numpy scalars, decimals and timestamps become plain values, NaN becomes null.
@@ -173,7 +173,7 @@ def _column_width(column: Column, limit: int) -> int:
     return 3 + max(len(printable(str(cell))) for cell in (name, *shown))
 
 
-def print_rows(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, limit: int = 0) -> None:
+def print_rows(headers: Sequence[str], rows: Sequence[Sequence[object]], *, limit: int = 0) -> None:
     """Print a table, with numbers right-aligned.
 
     Prints at most `limit` rows (0: all), and a note about the rest.
@@ -302,7 +302,7 @@ def _is_finite_number(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _looks_like_number(cell: Any) -> bool:
+def _looks_like_number(cell: object) -> bool:
     """Whether a cell is a number, or a string made from one."""
     return cell in (None, "", "-") or str(cell).lstrip("-< ")[:1].isdigit()
 

@@ -7,7 +7,9 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 TABLE_FILE: Final = Path(__file__).parent / "tuned.json"
 
@@ -60,7 +62,7 @@ def _bytes_saved_by_slices(num_ranks: int) -> float:
     return (num_ranks - 1) * max(0.0, 1 - 2 / num_ranks)
 
 
-def _entry(table: tuple[tuple[int, Any], ...], num_bytes: float) -> Any:
+def _entry(table: tuple[tuple[int, T], ...], num_bytes: float) -> T:
     return next((value for limit, value in table if num_bytes <= limit), table[-1][1])
 
 

@@ -25,7 +25,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 MANIFEST_NAME: Final = "manifest.json"
 ALIGNMENT_NAME: Final = "alignment.json"
 UNFINISHED_SUFFIX: Final = ".unfinished"
+
+T = TypeVar("T")
 
 # `finish_capture` removes these; claims.py and parts.py describe them.
 _MADE_OF: Final = (
@@ -268,7 +270,7 @@ def writing(path: Path) -> Iterator[None]:
         raise CaptureError(refusal(path, error)) from error
 
 
-def _write_json(path: Path, value: Any) -> None:
+def _write_json(path: Path, value: object) -> None:
     temporary = path.with_name(path.name + ".tmp")
     with writing(path):
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))
@@ -313,11 +315,11 @@ class _VersionOnly(msgspec.Struct):
     format_version: int
 
 
-def _decode(path: Path, kind: type[Any]) -> Any:
+def _decode(path: Path, kind: type[T]) -> T:
     return _decode_bytes(path, read_own_file(path), kind)
 
 
-def _decode_bytes(path: Path, data: bytes, kind: type[Any]) -> Any:
+def _decode_bytes(path: Path, data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RegionError) as error:

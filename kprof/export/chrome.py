@@ -9,7 +9,7 @@ wait, because the wait often began before the send.
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import msgspec
 
@@ -36,7 +36,7 @@ from kprof.export.pipeline import chunks
 from kprof.regions import Kind, Region
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _ROWS_PER_CHUNK: Final = 1 << 14
 _FLAG_ARGS: Final = (
@@ -59,7 +59,7 @@ class _Event(msgspec.Struct, omit_defaults=True):
     s: str | None = None
     id: int | None = None
     bp: str | None = None
-    args: dict[str, Any] | None = None
+    args: Mapping[str, object] | None = None
 
 
 class ChromeWriter:
@@ -170,7 +170,13 @@ class ChromeWriter:
                 yield from self._arrival(track, region, into, max(start, end - 1), late)
 
     def _span(
-        self, track: int, name: str, category: str, start_ns: int, end_ns: int, args: dict[str, Any]
+        self,
+        track: int,
+        name: str,
+        category: str,
+        start_ns: int,
+        end_ns: int,
+        args: Mapping[str, object],
     ) -> _Event:
         pid, tid = self._place(track)
         return _Event(
@@ -236,7 +242,7 @@ def _process_name(rank: Rank) -> str:
     return f"{rank.place}, rank" if rank.place else "Rank"
 
 
-def _metadata(pid: int, tid: int, name: str, args: dict[str, Any]) -> _Event:
+def _metadata(pid: int, tid: int, name: str, args: Mapping[str, object]) -> _Event:
     return _Event("M", pid, tid, name, args=args)
 
 
@@ -244,9 +250,9 @@ def _us(time_ns: int) -> float:
     return time_ns / 1000
 
 
-def _payload_args(region: Region, payload: int) -> dict[str, Any]:
+def _payload_args(region: Region, payload: int) -> dict[str, object]:
     return {field.name: payload >> field.shift & field.mask for field in region.fields}
 
 
-def _merged_args(num_merged: int, busy_ns: int) -> dict[str, Any]:
+def _merged_args(num_merged: int, busy_ns: int) -> dict[str, object]:
     return {ARG_MERGED: num_merged, ARG_BUSY: busy_ns}

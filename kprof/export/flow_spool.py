@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -117,7 +117,11 @@ class PieceFiles:
         return PieceFiles(folder, first_blocks)
 
     def append(
-        self, direction: str, rank: NDArray[Any], block: NDArray[Any], rows: NDArray[np.void]
+        self,
+        direction: str,
+        rank: NDArray[np.generic],
+        block: NDArray[np.generic],
+        rows: NDArray[np.void],
     ) -> None:
         """Append rows to the files of the pieces that have their blocks."""
         for of_rank, first_blocks in self.first_blocks.items():

@@ -7,7 +7,7 @@ only overlap (two copies in flight, an open span) go to lane 1, 2, ... of their 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,7 +24,9 @@ class Nesting:
     depth: NDArray[np.int32]
 
 
-def nest(track: NDArray[Any], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> Nesting:
+def nest(
+    track: NDArray[np.generic], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
+) -> Nesting:
     """Lanes and depths of spans that are sorted by (track, start, longer first); shapes (n,)."""
     result = Nesting(np.zeros(len(track), np.int32), np.zeros(len(track), np.int32))
     for first, last in _stacked_tracks(track, start_ns, end_ns):
@@ -32,7 +34,7 @@ def nest(track: NDArray[Any], start_ns: NDArray[np.int64], end_ns: NDArray[np.in
     return result
 
 
-def track_runs(track: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def track_runs(track: NDArray[np.generic]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The rows (first, last + 1) of each run of equal tracks."""
     if len(track) == 0:
         return np.zeros(0, np.intp), np.zeros(0, np.intp)
@@ -41,7 +43,7 @@ def track_runs(track: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]
 
 
 def _stacked_tracks(
-    track: NDArray[Any], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
+    track: NDArray[np.generic], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
 ) -> list[tuple[int, int]]:
     """Rows of the tracks in which a span begins before its predecessor ended.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer
 
@@ -51,7 +51,7 @@ class AnyRecorder(Protocol):
     def note(self, text: str) -> None:
         """Keep a sentence about this rank in the capture."""
 
-    def torch_trace(self, profile: Any) -> None:
+    def torch_trace(self, profile: object) -> None:
         """Keep what the PyTorch profiler saw in the capture."""
 
     def flush(self) -> None:
@@ -104,7 +104,7 @@ class NullRecorder:
     def note(self, text: str) -> None:
         """Nowhere to write it."""
 
-    def torch_trace(self, profile: Any) -> None:
+    def torch_trace(self, profile: object) -> None:
         """Nowhere to keep it."""
 
     def flush(self) -> None:

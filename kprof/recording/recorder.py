@@ -19,7 +19,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kprof.clocks.keeper import ClockKeeper
 from kprof.errors import CaptureError, RecorderError
@@ -349,7 +349,7 @@ class Recorder:
         """Keep a sentence about this rank in the capture; `kprof info` and the report show it."""
         self._notes.append(text)
 
-    def torch_trace(self, profile: Any) -> None:
+    def torch_trace(self, profile: object) -> None:
         """Keep what the PyTorch profiler saw in the capture: `kprof export` draws it above the
         blocks of this rank.
 

@@ -82,7 +82,7 @@ def to_json(report: Report) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document, enc_hook=plain), indent=1)
 
 
-def quality_rows(report: Report) -> list[dict[str, Any]]:
+def quality_rows(report: Report) -> list[dict[str, object]]:
     """What was recorded and lost, a row per rank."""
     return [
         {"rank": info.rank, "host": info.host, "device": info.device}
@@ -100,7 +100,7 @@ def loss_rows(report: Report) -> list[dict[str, Any]]:
     ]
 
 
-def _capture(report: Report) -> dict[str, Any]:
+def _capture(report: Report) -> dict[str, object]:
     manifest = report.manifest
     aligned = manifest.alignment
     alignment = aligned and {
@@ -125,7 +125,7 @@ def _capture(report: Report) -> dict[str, Any]:
     }
 
 
-def doubt_row(doubt: Doubt) -> dict[str, Any]:
+def doubt_row(doubt: Doubt) -> dict[str, object]:
     """The fields of a doubt."""
     return {
         "kind": doubt.kind.value,
@@ -138,7 +138,7 @@ def doubt_row(doubt: Doubt) -> dict[str, Any]:
     }
 
 
-def finding_row(finding: Finding) -> dict[str, Any]:
+def finding_row(finding: Finding) -> dict[str, object]:
     """The fields of a finding. Its gain is null if only counts are known."""
     cause, is_timed = finding.cause, finding.is_timed
     return {
@@ -166,7 +166,7 @@ def finding_row(finding: Finding) -> dict[str, Any]:
     }
 
 
-def table_rows(table: pd.DataFrame | None) -> list[dict[str, Any]] | None:
+def table_rows(table: pd.DataFrame | None) -> list[dict[str, object]] | None:
     """A table as a list of objects; None stays None."""
     if table is None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kprof.errors import CorruptCaptureError, SelectionError
 
@@ -26,7 +26,7 @@ class Queries(ABC):
     def _prepare(self, query: str) -> None:
         """Make what the query needs and is made on first use only."""
 
-    def sql(self, query: str, parameters: Sequence[Any] = ()) -> pa.Table:
+    def sql(self, query: str, parameters: Sequence[object] = ()) -> pa.Table:
         """Run a query over the views.
 
         Raises SelectionError if it does not parse, CorruptCaptureError on bad files.
@@ -35,7 +35,7 @@ class Queries(ABC):
             table: pa.Table = self._relation(query, parameters).to_arrow_table()
         return table
 
-    def frame(self, query: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
+    def frame(self, query: str, parameters: Sequence[object] = ()) -> pd.DataFrame:
         """Like `sql`, as a pandas DataFrame."""
         with reading():
             self._prepare(query)
@@ -46,7 +46,7 @@ class Queries(ABC):
         with reading():
             return self._relation(query, ()).to_arrow_reader(rows_per_batch)
 
-    def _relation(self, query: str, parameters: Sequence[Any]) -> duckdb.DuckDBPyRelation:
+    def _relation(self, query: str, parameters: Sequence[object]) -> duckdb.DuckDBPyRelation:
         self._prepare(query)
         relation = self._con.sql(query, params=list(parameters) or None)
         if relation is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kprof.capture.database import locked_database, sql_name, sql_text
 from kprof.capture.manifest import Launch, Manifest, RankInfo
@@ -115,7 +115,7 @@ def create_views(
 _NO_REGION: Final = {"id": -1, "name": "", "category": "other", "kind": "span", "moment": "issue"}
 
 
-def _register(con: duckdb.DuckDBPyConnection, name: str, rows: list[dict[str, Any]]) -> None:
+def _register(con: duckdb.DuckDBPyConnection, name: str, rows: list[dict[str, object]]) -> None:
     """A small table inside the database, from dicts with the same keys."""
     import pyarrow as pa
 
@@ -124,7 +124,7 @@ def _register(con: duckdb.DuckDBPyConnection, name: str, rows: list[dict[str, An
     con.unregister("incoming")
 
 
-def _region_row(region: Region) -> dict[str, Any]:
+def _region_row(region: Region) -> dict[str, object]:
     return {
         "id": region.id,
         "name": region.name,
@@ -134,7 +134,7 @@ def _region_row(region: Region) -> dict[str, Any]:
     }
 
 
-def _region_rows(ranks: Sequence[RankInfo], merged: MergedTables) -> list[dict[str, Any]]:
+def _region_rows(ranks: Sequence[RankInfo], merged: MergedTables) -> list[dict[str, object]]:
     """One row per (rank, local region id); unknown ids of a rank are handled by the LEFT JOIN."""
     rows = []
     fields = field_names(merged.table)
@@ -148,7 +148,7 @@ def _region_rows(ranks: Sequence[RankInfo], merged: MergedTables) -> list[dict[s
                 row[f"{name}_shift"] = field.shift if field else None
                 row[f"{name}_mask"] = field.mask if field else None
             rows.append(row)
-    empty: dict[str, Any] = {"rank": -1, "local_id": -1} | _NO_REGION
+    empty: dict[str, object] = {"rank": -1, "local_id": -1} | _NO_REGION
     return rows or [empty | {f"{name}_{part}": 0 for name in fields for part in ("shift", "mask")}]
 
 
@@ -164,7 +164,7 @@ def field_names(table: RegionTable) -> list[str]:
     return [name for lower, name in names.items() if lower not in _BASE_COLUMNS]
 
 
-def _launch_row(rank: int, launch: Launch) -> dict[str, Any]:
+def _launch_row(rank: int, launch: Launch) -> dict[str, object]:
     return {
         "rank": rank,
         "launch": launch.launch,
@@ -175,7 +175,7 @@ def _launch_row(rank: int, launch: Launch) -> dict[str, Any]:
     }
 
 
-def _rank_row(info: RankInfo) -> dict[str, Any]:
+def _rank_row(info: RankInfo) -> dict[str, object]:
     return {
         "rank": info.rank,
         "host": info.host,
@@ -185,14 +185,14 @@ def _rank_row(info: RankInfo) -> dict[str, Any]:
     }
 
 
-def _clock_rows(manifest: Manifest) -> list[dict[str, Any]]:
+def _clock_rows(manifest: Manifest) -> list[dict[str, object]]:
     """Segments with both ends; the first reaches back to the beginning of time."""
     aligned = (
         {entry.rank: entry.segments for entry in manifest.alignment.ranks}
         if manifest.alignment
         else {}
     )
-    rows = []
+    rows: list[dict[str, object]] = []
     for info in manifest.ranks:
         segments = aligned.get(info.rank, ())
         starts = [segment.from_ns for segment in segments]
