@@ -1,4 +1,4 @@
-"""The fastest variant and grid by size, from tuned.json, which a benchmark measures."""
+"""The fastest variant and grid by size, from tuned.json, which a benchmark writes."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ TABLE_FILE: Final = Path(__file__).parent / "tuned.json"
 
 @dataclass(frozen=True)
 class TunedGrid:
-    """Blocks, and warps of 32 lanes each; a target with wider warps takes as many threads."""
+    """Blocks, and warps of 32 lanes each. Targets with wider warps use the same number of
+    threads."""
 
     num_blocks: int
     warps_per_block: int
 
 
-# For variants that were never tuned, because they are there to be looked at.
+# For variants that are not tuned, because they exist for their traces.
 _UNTUNED: Final = TunedGrid(16, 16)
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was fastest for a number of ranks; sizes are in bytes of the tensor, in rising order.
+    """What was fastest for a number of ranks. Sizes are tensor bytes, ascending.
 
     `variants`: (largest size, variant); `grids`: by variant, (largest size, grid). The last entry
-    also serves all larger sizes. Where `num_ranks` were not measured but `measured_ranks` were,
-    sizes are converted to those at which the measured ranks have as much to do.
+    also serves all larger sizes. If only `measured_ranks` were measured, not `num_ranks`, sizes are
+    converted to those at which the measured ranks have the same work.
     """
 
     variants: tuple[tuple[int, str], ...]
@@ -41,7 +42,7 @@ class Tuning:
     measured_ranks: int
 
     def variant(self, num_bytes: int) -> str:
-        """The fastest variant for this size: one trip of the whole tensor, or two of slices."""
+        """The fastest variant for this size."""
         saved = _bytes_saved_by_slices(self.measured_ranks)
         ratio = _bytes_saved_by_slices(self.num_ranks) / saved if saved else 1.0
         return str(_entry(self.variants, num_bytes * ratio))
@@ -54,10 +55,10 @@ class Tuning:
 
 
 def _bytes_saved_by_slices(num_ranks: int) -> float:
-    """What a rank sends less in two trips of slices, per byte of the tensor: W - 1 against 2 (W -
-    1) / W.
+    """What two trips of slices save per rank and byte of the tensor: they send 2 (W - 1) / W
+    instead of W - 1.
 
-    Nothing with two ranks, where the second trip only costs time.
+    With two ranks they save nothing, and the second trip only costs time.
     """
     return (num_ranks - 1) * max(0.0, 1 - 2 / num_ranks)
 
@@ -68,12 +69,12 @@ def _entry(table: tuple[tuple[int, T], ...], num_bytes: float) -> T:
 
 @cache
 def tuning_for(world_size: int) -> Tuning:
-    """The tuning of this number of ranks, from the measured number that is closest (as a ratio)."""
+    """The tuning for this number of ranks, from the measured number with the closest ratio."""
     return tuning_from(read_table(), world_size)
 
 
 def read_table() -> dict[str, Any]:
-    """The measurements: by number of ranks, `variants` and `grids` as in Tuning."""
+    """The measurements by number of ranks: `variants` and `grids` as in Tuning."""
     tables: dict[str, Any] = json.loads(TABLE_FILE.read_text())["by_world_size"]
     return tables
 
@@ -96,7 +97,7 @@ def tuning_from(tables: dict[str, Any], world_size: int) -> Tuning:
 
 
 def write_table(output: Path, world_size: int, variants: list[Any], grids: dict[str, Any]) -> None:
-    """Write all measurements that are known to `output`, those of this number of ranks replaced."""
+    """Write all known measurements to `output`, with those for this number of ranks replaced."""
     tables = read_table() | {str(world_size): {"variants": variants, "grids": grids}}
     in_order = dict(sorted(tables.items(), key=lambda item: int(item[0])))
     output.write_text(json.dumps({"by_world_size": in_order}) + "\n")
