@@ -1,1 +1,2 @@
-"""The kernels that kprof was built for: each a folder with one source for HIP, CUDA and the CPU."""
+"""The kernels that kprof was built for. Each is a folder with one source for HIP, CUDA and the
+CPU."""

@@ -1,10 +1,10 @@
-"""The calls that every rank of a group makes, one after the other, where the hosts of all ranks can
-read them.
+"""The sequence of calls that each rank of a group makes, in memory that the hosts of all ranks can
+read.
 
-Ranks must make the same calls in the same order. A rank that does not would leave its peers waiting
-or give them wrong values, so every call is compared before it is launched: whoever comes second
-sees that the calls differ, and refuses. That takes a store and a load per peer. Captured calls are
-compared when they are captured, not when the graph is replayed.
+Ranks must make the same calls in the same order. Otherwise peers would wait forever or get wrong
+values, so every call is compared before it is launched: the rank that comes second sees that the
+calls differ, and refuses. That takes a store and a load per peer. Captured calls are compared at
+capture, not when the graph is replayed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from kprof.devices.symmetric import SymmetricHeap
 if TYPE_CHECKING:
     from kprof.groups import Group
 
-# More calls than any rank can be ahead of another: the queue of a GPU holds 1024 launches.
+# A rank can never be this many calls ahead of another, because the queue of a GPU holds 1024
+# launches.
 LENGTH: Final = 4096
 _NUM_TEXTS: Final = 128
 _TEXT_BYTES: Final = 192
@@ -28,13 +29,13 @@ _MEETING_POLL_S: Final = 0.001
 
 
 class PeerError(RuntimeError):
-    """A call that ranks make together has failed on this rank; its results are void."""
+    """A collective call failed on this rank. Its results are invalid."""
 
 
 class PeerTimeoutError(PeerError):
     """A rank waited for a peer longer than the limit.
 
-    The message says who, for whom and for what.
+    The message says which rank waited, for which rank and for what.
     """
 
 
@@ -46,7 +47,8 @@ class DifferentCallsError(PeerError):
 
 
 class _Page:
-    """One rank's part: a ring of calls (number << 32 | fingerprint), and the text of the latest."""
+    """One rank's part: a ring of calls (number << 32 | fingerprint), and the text of the last
+    one."""
 
     def __init__(self, address: int) -> None:
         words = (ctypes.c_uint64 * LENGTH).from_address(address)
@@ -70,9 +72,9 @@ class _Page:
 
 
 class CallLedger:
-    """The ledger of one group; creation is collective.
+    """The ledger of one group. Creation is collective.
 
-    Raises TargetError of kprof where ranks share no memory.
+    Raises kprof's TargetError if ranks share no memory.
     """
 
     def __init__(self, group: Group) -> None:
@@ -86,7 +88,7 @@ class CallLedger:
         self._fingerprints: dict[str, int] = {}
 
     def fingerprint(self, text: str) -> int:
-        """What stands for a call in `note`; peers can read the text."""
+        """The fingerprint of a call for `note`. Peers can read the text."""
         known = self._fingerprints.get(text)
         if known is None:
             known = self._fingerprints[text] = zlib.crc32(text.encode())
@@ -94,9 +96,9 @@ class CallLedger:
         return known
 
     def note(self, fingerprint: int) -> None:
-        """This rank makes its next call.
+        """Note that this rank makes its next call.
 
-        Raises DifferentCallsError when a peer's call of the same number differs.
+        Raises DifferentCallsError if a peer's call with the same number differs.
         """
         number = self._number + 1
         idx, word = number % LENGTH, number << 32 | fingerprint
@@ -108,12 +110,12 @@ class CallLedger:
         self._number = number
 
     def retract(self) -> None:
-        """The call that was noted last could not be launched; the next one takes its number."""
+        """Take back the last call, which could not be launched. The next one gets its number."""
         self._own[self._number % LENGTH] = 0
         self._number -= 1
 
     def meet(self, text: str, timeout_s: float) -> None:
-        """Return when all ranks have come with the same text.
+        """Wait until all ranks call this with the same text.
 
         Raises PeerTimeoutError or DifferentCallsError.
         """
@@ -132,7 +134,8 @@ class CallLedger:
             raise DifferentCallsError(difference)
 
     def explain(self, peer: int) -> str:
-        """Where the calls of `peer`, or of others, first differ from ours: a clause, or empty."""
+        """A clause that says where the calls of `peer`, or of others, first differ from ours; or
+        empty."""
         ranks = [peer, *range(len(self._pages))]
         return next(filter(None, map(self._first_difference, ranks)), "")
 
@@ -146,7 +149,7 @@ class CallLedger:
         return ""
 
     def close(self) -> None:
-        """Let go of the memory; peers may still read it."""
+        """Release the memory. Peers may still read it."""
         self._peers.clear()
         self._pages.clear()
         self._own = memoryview(bytearray(LENGTH * _WORD_BYTES)).cast("Q")
@@ -159,7 +162,7 @@ class CallLedger:
         return None
 
     def _difference(self, number: int, peer: int | None = None) -> str:
-        """The first rank whose call of this number is another one, in a clause."""
+        """A clause that names the first rank whose call with this number differs."""
         own = self._own[number % LENGTH]
         for rank, page in enumerate(self._pages):
             seen = page.calls[number % LENGTH]

@@ -1,4 +1,4 @@
-"""What the command lines of the kernels share: options, a late rank, errors in one line."""
+"""Shared parts of the kernels' command lines: options, a late rank, errors in one line."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import typer
 
 from kprof.errors import KprofError
 
-# What an output is filled with before a call: a value that is never right, so that an unwritten
-# element shows.
+# Fills outputs before a call. It is never a right value, so unwritten elements show.
 POISON = float("nan")
 
 DelayOption = Annotated[
@@ -31,7 +30,7 @@ ScheduleSeedOption = Annotated[
 
 @dataclass(frozen=True)
 class Delay:
-    """Rank `rank` starts each call this much later than the others."""
+    """Rank `rank` starts each call this much after the others."""
 
     seconds: float = 0.0
     rank: int = 0
@@ -39,9 +38,9 @@ class Delay:
 
 @contextmanager
 def errors_in_one_line(command: str, *expected: type[Exception]) -> Iterator[None]:
-    """End `command` with exit code 1 and one line for wrong or impossible arguments.
+    """End `command` with exit code 1 and one line if its arguments are wrong or impossible.
 
-    The same for errors of the `expected` types, which its calls raise.
+    Treats errors of the `expected` types, which its calls raise, in the same way.
     """
     caught: tuple[type[Exception], ...] = (ValueError, KprofError, *expected)
     try:

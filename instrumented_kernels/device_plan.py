@@ -55,7 +55,7 @@ class DevicePlan:
         return KernelLibrary(cls.source, options)
 
     def on_device(self) -> contextlib.AbstractContextManager[None]:
-        """Makes the plan's device the current one for a while."""
+        """A context in which the plan's device is the current one."""
         return gpu.made_current(self.device)
 
     def _sequence(self, launches: Sequence[Launch]) -> LaunchSequence:

@@ -1,4 +1,4 @@
-"""The fp8 that a build writes: OCP e4m3fn, or e4m3fnuz where the matrix units need that."""
+"""The fp8 type of a build: OCP e4m3fn, or e4m3fnuz if the matrix units need it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fp8_dtype(options: BuildOptions) -> torch.dtype:
 
 
 def fp8_dtype_of(device: torch.device) -> torch.dtype:
-    """The same for what runs on a device of this process."""
+    """The same for a device of this process."""
     from instrumented_kernels.kernel_library import build_options
 
     return fp8_dtype(build_options(str(device)))
@@ -51,7 +51,7 @@ def check_scale(scale: float) -> None:
 
 
 def count_far(got: torch.Tensor, wanted: torch.Tensor) -> int:
-    """Elements more than one fp8 step from what torch says, for values that are numbers."""
+    """The number of elements that differ from torch's by more than one fp8 step, NaNs aside."""
     import torch
 
     def ordinal(values: torch.Tensor) -> torch.Tensor:

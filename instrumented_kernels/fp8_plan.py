@@ -1,4 +1,4 @@
-"""What the plans of kernels that write fp8 share."""
+"""The base of plans for kernels that write fp8."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     import torch
 
 _VECTOR_BYTES: Final = 16
-# Elements of two bytes in a vector.
+# 16-bit elements per vector.
 VECTOR_LENGTH: Final = 8
 
 
 class RowsKind(NamedTuple):
-    """The kind of a call that works row by row."""
+    """The kind of a call, for kernels that work row by row."""
 
     num_rows: int
     row_length: int
@@ -30,12 +30,12 @@ class Fp8Plan(LocalPlan):
 
     @property
     def fp8(self) -> torch.dtype:
-        """The fp8 of the device."""
+        """The device's fp8 type."""
         return fp8_dtype(self.options)
 
 
 def are_whole_vectors(row_length: int, *addresses: int) -> bool:
-    """Whether rows at these addresses are vectors and nothing else."""
+    """Whether rows at these addresses consist of whole, aligned vectors."""
     return row_length % VECTOR_LENGTH == 0 and not any(
         address % _VECTOR_BYTES for address in addresses
     )

@@ -1,9 +1,8 @@
-"""A compiled kernel source as Python sees it: its variants, the launches each is made of, and how a
-call is launched.
+"""A compiled kernel source in Python: its variants, their launches, and how to launch a call.
 
-A source is compiled twice: instrumented, and as if kprof did not exist for launches that nobody
-records. The other side is device/launch_interface.h. What a call is (its arguments, its memory)
-belongs to each kernel's plan.
+A source is compiled twice: instrumented, and without kprof for launches that are not recorded. The
+C++ side is device/launch_interface.h. Each kernel's plan defines the arguments and the memory of a
+call.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from kprof.recording.process import process_records
 if TYPE_CHECKING:
     from kprof.regions import RegionTable
 
-# What a launch gets that is not recorded.
+# The buffer for launches that are not recorded.
 NO_BUFFER: Final = NULL_BUFFER.packed()
 _DEVICE_DIR: Final = Path(__file__).parent / "device"
 
@@ -36,7 +35,7 @@ _DEVICE_DIR: Final = Path(__file__).parent / "device"
 class Grid:
     """The blocks of one launch.
 
-    `is_resident`: all run at once, because they wait for each other or for other ranks.
+    `is_resident`: all blocks must run at once, because they wait for each other or for other ranks.
     """
 
     num_blocks: int
@@ -51,15 +50,15 @@ class Grid:
 
 
 def build_options(device: str) -> BuildOptions:
-    """How kernels here are built for a device; on a GPU for exactly its architecture."""
+    """The build options for a device; on a GPU for exactly its architecture."""
     return replace(BuildOptions.for_device(device), include_dirs=(_DEVICE_DIR,))
 
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A kernel's folder (kernel.hip, regions.h) and what its `arguments.py` declares.
+    """A kernel's folder (kernel.hip, regions.h) and the declarations of its `arguments.py`.
 
-    `tracks_per_block` is what a recorder reserves; None is one per warp.
+    `tracks_per_block` is how many a recorder reserves; None means one per warp.
     """
 
     folder: Path
@@ -69,9 +68,9 @@ class KernelSource:
 
 
 class KernelLibrary:
-    """One kernel source, compiled and loaded. `functions` gives the library's own C functions.
+    """One kernel source, compiled and loaded. `functions` has the library's C functions.
 
-    Raises TargetError or BuildError of kprof.
+    Raises kprof's TargetError or BuildError.
     """
 
     def __init__(self, source: KernelSource, options: BuildOptions) -> None:
@@ -101,7 +100,7 @@ class KernelLibrary:
         return self._phases[variant_idx]
 
     def grid(self, variant_idx: int, num_blocks: int, warps_per_block: int) -> Grid:
-        """A grid that can be resident at once; raises ValueError where it cannot."""
+        """A grid that can be resident at once. Raises ValueError if it cannot."""
         grid = Grid(num_blocks, warps_per_block, self.warp_width)
         limit = self.max_resident_blocks(variant_idx, grid.threads_per_block)
         if not 1 <= num_blocks <= limit:
@@ -114,15 +113,15 @@ class KernelLibrary:
         return grid
 
     def independent_grid(self, num_blocks: int, warps_per_block: int) -> Grid:
-        """A grid of any size, of blocks that wait for nobody."""
+        """A grid of any size, for blocks that wait for nothing."""
         return Grid(num_blocks, warps_per_block, self.warp_width, is_resident=False)
 
     def max_resident_blocks(self, variant_idx: int, threads_per_block: int) -> int:
-        """The largest grid of which all blocks run at once, over all launches of the variant."""
+        """The largest grid whose blocks all run at once, in every launch of the variant."""
         return int(self.functions.kernel_max_resident_blocks(variant_idx, threads_per_block))
 
     def run(self, launches: LaunchSequence, first: int, count: int) -> None:
-        """Launch a part of a sequence; raises RuntimeError when the device refuses it."""
+        """Launch a part of a sequence. Raises RuntimeError if the device refuses it."""
         error = self._kernel_launch(launches.addresses[first], count)
         if error:
             text = self.functions.kernel_error_text(error).decode()
@@ -130,11 +129,11 @@ class KernelLibrary:
 
 
 class KernelBuilds:
-    """Both builds of one kernel source: `plain`, as if kprof did not exist, and `instrumented`.
+    """Both builds of one kernel source: `plain`, without kprof, and `instrumented`.
 
-    `load` compiles and loads one of them. Each is loaded when it is first needed; in a process that
-    records both at once and in parallel, so that no call compiles while its peers wait for it. The
-    CPU target has one build for both: there it matters that sanitizers and schedules see all of the
+    `load` compiles and loads one of them. Each is loaded when it is first needed. A process that
+    records loads both at once, in parallel, so that no call compiles while its peers wait for it.
+    On the CPU target one build serves as both, so that sanitizers and schedules see all of the
     code.
     """
 
@@ -148,7 +147,7 @@ class KernelBuilds:
 
     @cached_property
     def plain(self) -> KernelLibrary:
-        """For launches that nobody records."""
+        """The build for launches that are not recorded."""
         if self._options.target is Target.CPU:
             return self.instrumented
         without_kprof = (*self._options.defines, ("KPROF_ENABLED", "0"))
@@ -156,11 +155,11 @@ class KernelBuilds:
 
     @cached_property
     def instrumented(self) -> KernelLibrary:
-        """For launches that are recorded."""
+        """The build for recorded launches."""
         return self._load(self._options)
 
     def max_resident_blocks(self, variant_idx: int, threads_per_block: int) -> int:
-        """The largest grid of which all blocks run at once, recorded where this process records."""
+        """The largest grid whose blocks all run at once, with the build that this process uses."""
         builds = [self.plain, self.instrumented] if process_records() else [self.plain]
         return min(build.max_resident_blocks(variant_idx, threads_per_block) for build in builds)
 
@@ -176,9 +175,9 @@ class Launch:
 
 
 class LaunchSequence:
-    """The launches of one call, ready to be run again and again.
+    """The launches of one call, ready to run repeatedly.
 
-    Where nobody records, one step launches them all.
+    If nothing is recorded, one step launches them all.
     """
 
     def __init__(
@@ -202,9 +201,9 @@ class LaunchSequence:
 
     @cached_property
     def instrumented(self) -> KernelLibrary:
-        """What records the launches.
+        """The launches of the instrumented build.
 
-        Raises ValueError where a grid cannot be resident with more registers.
+        Raises ValueError if a grid cannot be resident, because that build needs more registers.
         """
         library = self._builds.instrumented
         for each in self.launches:
@@ -214,9 +213,9 @@ class LaunchSequence:
         return library
 
     def run(self, recorder: AnyRecorder, stream: int | None, schedule_seed: int = 0) -> None:
-        """Launch all, each by the build that its buffer asks for.
+        """Launch all, each with the build that its buffer requires.
 
-        Raises RuntimeError when the device refuses one, ValueError when a grid is too large for the
+        Raises RuntimeError if the device refuses one, ValueError if a grid is too large for the
         instrumented build.
         """
         if stream != self._stream or schedule_seed:

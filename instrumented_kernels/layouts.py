@@ -1,4 +1,4 @@
-"""Memory layouts that Python and the kernels share. Python declares them, the C++ headers are
+"""Memory layouts that Python and the kernels share. Declared in Python; the C++ headers are
 generated and committed.
 
 A kernel declares its own in `arguments.py` and includes the generated `arguments.h`. After a change
@@ -23,7 +23,7 @@ _FOLDER: Final = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Field:
-    """One member of a layout: how Python and C++ spell its type, and what it is for."""
+    """One member of a layout: its type in Python and C++, and its purpose."""
 
     name: str
     ctype: Any
@@ -40,7 +40,7 @@ class Field:
 
 
 class Layout(ctypes.Structure):
-    """Base of what `layout` makes."""
+    """The base of classes that `layout` makes."""
 
     cpp_fields: ClassVar[tuple[Field, ...]] = ()
 
@@ -61,18 +61,18 @@ def u64(name: str, comment: str = "") -> Field:
 
 
 def pointer(name: str, cpp_type: str, comment: str = "", length: int = 0) -> Field:
-    """An address, or `length` of them; `cpp_type` is what kernels find there."""
+    """An address, or `length` of them. `cpp_type` is the type that it points to."""
     ctype = ctypes.c_void_p * length if length else ctypes.c_void_p
     return Field(name, ctype, f"{cpp_type}*", comment, length)
 
 
 def nested(name: str, inner: type[Layout], comment: str = "") -> Field:
-    """A layout inside another."""
+    """A layout as a member of another."""
     return Field(name, inner, inner.__name__, comment)
 
 
 def layout(name: str, comment: str, *fields: Field) -> type[Layout]:
-    """A ctypes structure that also knows its C++ text."""
+    """A ctypes structure that can also generate its C++ text."""
     members = {"_fields_": [(each.name, each.ctype) for each in fields], "cpp_fields": fields}
     return type(name, (Layout,), {"__doc__": comment, **members})
 
@@ -105,7 +105,7 @@ class Header:
         )
 
     def write(self) -> None:
-        """Write it where it is committed."""
+        """Write the header file, which is committed."""
         self.path.write_text(self.text())
 
     def _constants(self) -> Iterator[str]:
@@ -203,7 +203,7 @@ HEADER: Final = Header(
 
 
 def all_headers() -> list[Header]:
-    """The headers of all kernels here, and the one that they share."""
+    """The headers of all kernels, and the one that they share."""
     names = sorted(path.parent.name for path in _FOLDER.glob("*/arguments.py"))
     modules = [importlib.import_module(f"instrumented_kernels.{name}.arguments") for name in names]
     return [HEADER, *(module.HEADER for module in modules)]

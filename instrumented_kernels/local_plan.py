@@ -1,9 +1,8 @@
-"""What the plans of kernels for one GPU have in common: workspaces, prepared calls, and how
-failures are told.
+"""The base of plans for kernels of one GPU: workspaces, prepared calls, and failures.
 
-A plan serves any number of shapes. What a call of some shape needs is worked out once and kept;
-later calls fill in addresses. Workspaces come from torch's allocator, so that calls on different
-streams do not meet, and calls can be captured in CUDA graphs.
+A plan serves any number of shapes. A call of a new shape is prepared once; later calls only fill in
+addresses. Workspaces come from torch's allocator, so that calls on different streams do not
+conflict, and calls can be captured in CUDA graphs.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ ELEMENT_TYPES: Final = {"torch.float16": "fp16", "torch.bfloat16": "bf16"}
 
 
 class BlockTimeoutError(RuntimeError):
-    """A block of a kernel waited for another one longer than the limit; the results are void."""
+    """A block waited for another one longer than the limit. The results are invalid."""
 
 
 @dataclass(frozen=True)
 class PreparedCall:
     """The launches of one kind of call.
 
-    `arguments` are shared by all of them and filled in per call.
+    All share `arguments`, which each call fills in.
     """
 
     sequence: LaunchSequence
@@ -48,7 +47,7 @@ class PreparedCall:
 class LocalPlan(DevicePlan):
     """Calls of one kernel on one device, from any thread and stream.
 
-    Calls on a GPU are only launched. What goes wrong later is raised by the next call or by `wait`,
+    Calls on a GPU are only launched. A later failure is raised by the next call or by `wait`,
     whichever comes first, also for calls in a CUDA graph.
     """
 
@@ -72,24 +71,25 @@ class LocalPlan(DevicePlan):
 
     @property
     def is_on_cpu(self) -> bool:
-        """Whether grids are chosen for the CPU target, by what is to be seen and not by speed."""
+        """Whether the CPU target runs calls. There grids are chosen for their traces, not for
+        speed."""
         return self.options.target is Target.CPU
 
     def prepare_recording(self) -> None:
-        """Load what records calls, where a recorder comes after the plan.
+        """Load the instrumented build, if the recorder was created after the plan.
 
-        The first recorded call does it otherwise.
+        Otherwise the first recorded call does it.
         """
         with self.on_device():
             _ = self._builds.instrumented
 
     def wait(self) -> None:
-        """Wait for all calls; raises what went wrong in them."""
+        """Wait for all calls. Raises their failures."""
         gpu.synchronize(self.device)
         self._raise_failure()
 
     def launches(self, kind: Hashable) -> list[tuple[str, int]]:
-        """What calls of a kind that was called before launch: (kernel, blocks) each."""
+        """The launches of a kind that was called before: (kernel, blocks) each."""
         sequence = self._prepared[kind].sequence
         return [
             (name, launch.grid.num_blocks)
@@ -97,7 +97,7 @@ class LocalPlan(DevicePlan):
         ]
 
     def _kept(self, kind: Hashable, prepare: Callable[[], PreparedCall]) -> PreparedCall:
-        """What calls of this kind need; `prepare` works it out the first time."""
+        """The prepared call of this kind. `prepare` makes it the first time."""
         prepared = self._prepared.get(kind)
         if prepared is None:
             with self.on_device():
@@ -105,7 +105,8 @@ class LocalPlan(DevicePlan):
         return prepared
 
     def _arguments(self, shape: Layout, **own: Any) -> Layout:
-        """CallArguments: `own` are the kernel's fields, the others are the same for all calls."""
+        """The CallArguments. `own` are the kernel's fields; the others are the same for all
+        calls."""
         return self.source.call(
             shape=shape,
             timeout_ticks=self._timeout_ticks,
@@ -127,7 +128,7 @@ class LocalPlan(DevicePlan):
     ) -> None:
         """Launch a call with these fields of its arguments.
 
-        On the CPU target it has ended afterwards.
+        On the CPU target, returns when it has ended.
         """
         if self._failure.refused or self._failure.region_and_peer:
             self._raise_failure()
@@ -150,7 +151,7 @@ class LocalPlan(DevicePlan):
         return torch.empty(num_bytes, dtype=torch.uint8, device=self.device)
 
     def _raise_failure(self) -> None:
-        """Raise what kernels have told the host, each once."""
+        """Raise each failure that kernels reported to the host, once."""
         failure = self._failure
         if refused := failure.refused:
             failure.refused = 0
@@ -166,7 +167,7 @@ class LocalPlan(DevicePlan):
             )
 
     def _refusal(self, refused: int) -> Exception:
-        """The error for input that a kernel has refused; for kernels that do."""
+        """The error for input that a kernel refused, for kernels that check it."""
         raise NotImplementedError
 
 
@@ -176,7 +177,8 @@ _plans_lock: Final = threading.Lock()
 
 
 def plan_for(kind: type[_PlanType], tensor: torch.Tensor) -> _PlanType:
-    """This kernel's plan for the tensor's device: made when needed, kept as long as the process."""
+    """This kernel's plan for the tensor's device: made on first use, kept until the process
+    ends."""
     key = (kind, str(tensor.device))
     plan = _plans.get(key)
     if plan is None:
@@ -187,7 +189,7 @@ def plan_for(kind: type[_PlanType], tensor: torch.Tensor) -> _PlanType:
 
 
 def _pinned(num_bytes: int) -> Any:
-    """Memory of the host that kernels can write; zeros."""
+    """Zeroed host memory that kernels can write."""
     import torch
 
     return torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=True)

@@ -1,6 +1,6 @@
-"""Runs calls of a kernel for one GPU as a workload: under `kprof record`, or alone.
+"""Runs calls of a kernel for one GPU as a workload, under `kprof record` or alone.
 
-Verified, timed on the host.
+Checks the results, and times the calls on the host.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ TargetOption = Annotated[
 
 @dataclass(frozen=True)
 class Case:
-    """One call and its check: `launch` takes a recorder; call `num_wrong` after all calls ended."""
+    """One call and its check. `launch` takes a recorder; call `num_wrong` after all calls have
+    ended."""
 
     launch: Callable[[AnyRecorder], None]
     num_wrong: Callable[[], int]
@@ -41,7 +42,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Work:
-    """What to run: `make_case` gives the call number i."""
+    """What to run: `make_case(i)` makes call number i."""
 
     plan: LocalPlan
     make_case: Callable[[int], Case]
@@ -51,7 +52,7 @@ class Work:
 def run(
     name: str, make_work: Callable[[str], Work], target: str, repeats: int, graph: bool
 ) -> None:
-    """A warm-up, then `repeats` recorded calls, all verified.
+    """Run a warm-up, then `repeats` recorded calls, and check all of them.
 
     Exits non-zero for bad options or a wrong value.
     """
@@ -71,7 +72,7 @@ def _run(name: str, work: Work, repeats: int, graph: bool) -> int:
 
     plan = work.plan
     recorder = kprof.recorder(device=plan.device)
-    # The first call pays for page faults and lazy loading, which is not what anybody wants to see.
+    # The first call has page faults and lazy loading, which should not be in the recording.
     warm_up = work.make_case(0)
     warm_up.launch(NullRecorder())
     if recorder.is_recording:

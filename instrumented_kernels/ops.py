@@ -1,5 +1,5 @@
-"""The kernels for one GPU as operators of torch: torch.compile sees their shapes, CUDA graphs
-capture them.
+"""The kernels for one GPU as torch operators: torch.compile knows their shapes, CUDA graphs capture
+them.
 
     from instrumented_kernels import ops
     sorted_ids, block_experts, num_padded = ops.moe_align_sort(topk_ids, 256, 64)

@@ -1,8 +1,8 @@
-"""What the plans of all kernels here have in common: builds, memory, the launches of a call, and
-how failures are told.
+"""The base of plans for kernels of several ranks: builds, memory, the launches of a call, and
+failures.
 
-A kernel derives from KernelPlan, names its source, and fills the arguments of its calls. A call
-costs the host little: what is the same from call to call is prepared once.
+A kernel derives from KernelPlan, names its source, and fills the arguments of its calls. Everything
+that is the same from call to call is prepared once, so that a call costs the host little.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class KernelPlan(DevicePlan):
-    """Everything that calls of one kernel on one group of ranks need. Creation is collective.
+    """The resources for calls of one kernel on one group of ranks. Creation is collective.
 
     `device` is "cpu" or a torch device; it need not be the current one. Calls on a GPU are only
-    launched. What goes wrong later is raised by the next call, by `wait` or by `close`, whichever
-    comes first, also for calls in a CUDA graph. `ledger` is shared by plans whose calls are to be
-    made in the same order on all ranks; by default a plan has its own.
+    launched. A later failure is raised by the next call, by `wait` or by `close`, whichever comes
+    first, also for calls in a CUDA graph. Plans whose calls all ranks must make in the same order
+    share a `ledger`; by default a plan has its own.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class KernelPlan(DevicePlan):
         self._shared_ledger = ledger
 
     def wait(self) -> None:
-        """Wait for all calls on this rank; raises PeerTimeoutError when a peer never came,
+        """Wait for all calls on this rank. Raises PeerTimeoutError if a peer never arrived,
         ValueError for bad input.
 
-        The plan is void after a timeout: what the peer owed may still arrive.
+        The plan is unusable after a timeout, because the peer's data may still arrive.
         """
         self._memory.synchronize()
         self._raise_failure()
@@ -76,9 +76,9 @@ class KernelPlan(DevicePlan):
             self._close_ledger()
 
     def abandon(self) -> None:
-        """Free the memory of a group that was destroyed, without a meeting of its ranks.
+        """Free the memory of a group that was destroyed, so its ranks cannot synchronise.
 
-        Warns of a failure untold.
+        Warns about a failure that was not raised yet.
         """
         self._memory.synchronize()
         self._memory.abandon()
@@ -89,9 +89,9 @@ class KernelPlan(DevicePlan):
         self._close_ledger()
 
     def _allocate(self, shape: Layout, agreed: object, heap_bytes: int | None = None) -> None:
-        """Take the memory that calls of `shape` need.
+        """Allocate the memory that calls of `shape` need.
 
-        Raises ValueError where ranks do not agree on `agreed`.
+        Raises ValueError if ranks disagree on `agreed`.
         """
         check_same_on_all_ranks(self.group, agreed)
         functions, shape_address = self._library.functions, ctypes.byref(shape)
@@ -106,7 +106,8 @@ class KernelPlan(DevicePlan):
         self._ledger = self._shared_ledger or CallLedger(self.group)
 
     def _arguments(self, **own: Any) -> Layout:
-        """CallArguments: `own` are the kernel's fields, the others are the same for all calls."""
+        """The CallArguments. `own` are the kernel's fields; the others are the same for all
+        calls."""
         return self.source.call(
             shape=self._shape,
             rank=self.group.rank,
@@ -118,9 +119,9 @@ class KernelPlan(DevicePlan):
         )
 
     def _begin_call(self, fingerprint: int) -> None:
-        """Before a call fills its arguments.
+        """Call it before filling the arguments of a call.
 
-        Raises what went wrong in earlier ones, or DifferentCallsError.
+        Raises failures of earlier calls, or DifferentCallsError.
         """
         memory = self._memory
         if memory.alarm[0] or memory.alarm[1] or not memory.is_open:
@@ -141,22 +142,23 @@ class KernelPlan(DevicePlan):
             raise
 
     def _change_stream(self, stream: int | None) -> None:
-        """Calls of a plan share its memory: one begins when the one before has ended, also on
-        another stream.
+        """Make a call on another stream wait for the call before, because calls share the plan's
+        memory.
 
-        A graph cannot wait for what is outside of it: who replays it sees to that.
+        A graph cannot wait for work outside it, so whoever replays it must ensure the order.
         """
         if self._latest_stream is not None and not gpu.is_capturing():
             gpu.follow(self.device, self._latest_stream)
         self._latest_stream = stream
 
     def _end_call(self) -> None:
-        """After a launch: on the CPU target the call has ended, and its failure is raised."""
+        """Call it after a launch. On the CPU target the call has ended, so this raises its
+        failure."""
         if self.device == "cpu":
             self._raise_failure()
 
     def _raise_failure(self) -> None:
-        """Raise what kernels have told the host, each once."""
+        """Raise each failure that kernels reported to the host, once."""
         failure = self._failure
         if failure.region_and_peer and not self._has_told_timeout:
             self._has_told_timeout = True
@@ -167,7 +169,7 @@ class KernelPlan(DevicePlan):
             raise self._refusal(refused)
 
     def _refusal(self, refused: int) -> Exception:
-        """The error for input that a kernel has refused; for kernels that do."""
+        """The error for input that a kernel refused, for kernels that check it."""
         raise NotImplementedError
 
     def _timeout_error(self) -> PeerTimeoutError:
@@ -190,13 +192,13 @@ class KernelPlan(DevicePlan):
 
 
 def check_world_size(world_size: int) -> None:
-    """Raise ValueError for more ranks than a call can name."""
+    """Raise ValueError for more ranks than a call can address."""
     if not 1 <= world_size <= MAX_RANKS:
         raise ValueError(f"{world_size} ranks: give 1 to {MAX_RANKS}")
 
 
 def check_same_on_all_ranks(group: Group, own: object) -> None:
-    """Raise ValueError where ranks do not agree. Collective."""
+    """Raise ValueError if ranks disagree. Collective."""
     everyone = group.all_gather(own)
     for rank, each in enumerate(everyone):
         if each != everyone[0]:

@@ -1,8 +1,7 @@
-"""Plans that functions keep: made when first needed, one per process group and kind of call, freed
-with the group.
+"""Cached plans, one per process group and kind of call: made on first use, freed with the group.
 
 Nothing here keeps a process group alive, so destroy_process_group() closes its store, and a new
-group may use its port.
+group can use its port.
 """
 
 from __future__ import annotations
@@ -21,16 +20,15 @@ from kprof.groups import Group, SoloGroup, TorchGroup
 if TYPE_CHECKING:
     import torch
 
-# How long the first call of a kind waits for the other ranks to make it, too; they may still be
-# loading their data.
+# How long the first call of a kind waits for the other ranks, which may still be loading data.
 MEETING_TIMEOUT_S: Final = 300.0
 
 
 class KeptPlan(Protocol):
-    """What the cache needs of a plan."""
+    """What the cache needs from a plan."""
 
     def wait(self) -> None:
-        """Wait for its calls; raise what went wrong."""
+        """Wait for its calls. Raises their failures."""
 
     def close(self) -> None:
         """Free it. Collective."""
@@ -40,15 +38,15 @@ class KeptPlan(Protocol):
 
 
 PlanType = TypeVar("PlanType", bound=KeptPlan)
-# The kernel, the kind of its calls, and the number of the device.
+# The kernel, the kind of its calls, and the device index.
 _Key = tuple[str, Hashable, int]
 
 
 @dataclass
 class _GroupPlans:
-    """What is kept for one process group.
+    """The plans of one process group.
 
-    All kernels note their calls in one ledger, which compares their order.
+    All kernels share one ledger, which compares the order of their calls.
     """
 
     process_group: Callable[[], Any]
@@ -57,13 +55,13 @@ class _GroupPlans:
     plans: dict[_Key, Any] = field(default_factory=dict)
 
     def abandon(self) -> None:
-        """The group is gone: its ranks cannot meet any more, and nobody can be calling."""
+        """Free the plans of a group that is gone: its ranks can no longer synchronise or call."""
         while self.plans:
             self.plans.popitem()[1].abandon()
         self.ledger.close()
 
 
-# By the identity of the process group (0: this process alone); an entry goes when its group does.
+# By the identity of the process group (0: this process alone). An entry is removed with its group.
 _groups: Final[dict[int, _GroupPlans]] = {}
 
 
@@ -83,11 +81,11 @@ class PlanCache(Generic[PlanType]):
         tensor: torch.Tensor,
         make: Callable[[Group, CallLedger], PlanType],
     ) -> PlanType:
-        """The plan for calls of this kind on the tensor's device; the first time, `make` makes it.
+        """The plan for calls of this kind on the tensor's device. `make` makes it the first time.
 
         That is collective, on the group given, torch's default group, or this process alone. Raises
-        PeerTimeoutError or DifferentCallsError where the other ranks do not come for a plan of the
-        same kind.
+        PeerTimeoutError or DifferentCallsError if the other ranks do not ask for a plan of the same
+        kind.
         """
         if process_group is None:
             process_group = _default_group()
@@ -103,14 +101,14 @@ class PlanCache(Generic[PlanType]):
         return cast("PlanType", plan)
 
     def wait(self) -> None:
-        """Wait for all calls on this rank; raises what went wrong in one of them."""
+        """Wait for all calls on this rank. Raises their failures."""
         for plan in [plan for _, _, plan in self._kept()]:
             plan.wait()
 
     def close(self) -> None:
         """Free all plans. Collective over every group that has any.
 
-        Raises what went wrong, when all are freed.
+        Raises failures after all are freed.
         """
         errors: list[Exception] = []
         for kept, key, plan in reversed(list(self._kept())):
@@ -130,7 +128,7 @@ class PlanCache(Generic[PlanType]):
 
 
 def _default_group() -> Any:
-    """Torch's default group; None where there is none."""
+    """Torch's default group, or None."""
     return _groups_of_torch().WORLD
 
 
@@ -142,7 +140,7 @@ def _groups_of_torch() -> Any:
 
 
 def _open(process_group: Any) -> _GroupPlans:
-    """A new group's entry. Collective."""
+    """The entry for a new group. Collective."""
     for number in [number for number, kept in _groups.items() if not _is_alive(kept)]:
         _groups.pop(number).abandon()
     if process_group is None:
@@ -163,7 +161,7 @@ def _forget(number: int) -> None:
 
 
 def _is_alive(kept: _GroupPlans) -> bool:
-    """Whether calls on the group can still come: somebody may keep a destroyed process group."""
+    """Whether the group can still be used. Callers may hold a destroyed process group."""
     import torch.distributed as dist
 
     if isinstance(kept.group, SoloGroup):

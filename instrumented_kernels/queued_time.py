@@ -1,4 +1,4 @@
-"""How long launches that were queued in time take on a GPU: without the host's pace."""
+"""Times launches on a GPU that are queued ahead, so that the host's speed does not matter."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from kprof.groups import Group
 
-# 10 ms at 2 GHz: longer than the host needs to launch what is measured.
+# 10 ms at 2 GHz, which is longer than the host needs to launch the measured work.
 _SLEEP_CYCLES: Final = 20_000_000
 
 
 def together_us(group: Group, device: str, work: Callable[[], object]) -> float:
-    """Time of `work`, which all ranks begin together, on the slowest rank.
+    """The time of `work` on the slowest rank, if all ranks begin together.
 
-    The host's time where there is no GPU.
+    Without a GPU, the time on the host.
     """
     group.barrier()
     own_us = _on_host_us(work) if device == "cpu" else queued_us(work)
@@ -30,7 +30,7 @@ def _on_host_us(work: Callable[[], object]) -> float:
 
 
 def queued_us(work: Callable[[], object]) -> float:
-    """GPU time of the launches of `work`; the GPU sleeps until all of them are queued."""
+    """The GPU time of the launches of `work`. The GPU sleeps until all of them are queued."""
     import torch
 
     cuda: Any = torch.cuda

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class TeamMemory:
-    """`heap_bytes` of zeroed memory that all ranks of the group can write, and `workspace_bytes` of
-    this rank's own.
+    """A zeroed heap of `heap_bytes` that all ranks of the group can write, and a workspace of
+    `workspace_bytes` for this rank.
 
-    `failure` is what kernels tell the host; reading it waits for nothing. Creation is collective.
-    Raises TargetError of kprof when there is too little memory or ranks cannot reach each other.
+    Kernels report to the host in `failure`, which can be read without waiting. Creation is
+    collective. Raises kprof's TargetError if memory is short or ranks cannot access each other.
     """
 
     def __init__(self, group: Group, device: str, *, heap_bytes: int, workspace_bytes: int) -> None:
@@ -33,7 +33,7 @@ class TeamMemory:
         self.failure: Layout = (
             Failure() if self._pinned is None else Failure.from_address(self._pinned.data_ptr())
         )
-        # Zeros as long as nothing is wrong: what is cheapest to look at on every call.
+        # All zero unless something failed, which is cheap to check on every call.
         words = (ctypes.c_uint64 * 2).from_address(ctypes.addressof(self.failure))
         self.alarm = memoryview(words).cast("B").cast("Q")
         self.is_open = True
@@ -41,11 +41,11 @@ class TeamMemory:
 
     @property
     def workspace_address(self) -> int:
-        """Where the workspace lies."""
+        """The address of the workspace."""
         return self.check_open().address
 
     def read(self, offset: int, num_bytes: int, dtype: Any = np.uint8) -> np.ndarray:
-        """A copy of a part of the workspace, after all launches so far."""
+        """A copy of a part of the workspace, after waiting for all launches."""
         return self.check_open().read(offset, offset + num_bytes).view(dtype)
 
     def synchronize(self) -> None:
@@ -53,7 +53,7 @@ class TeamMemory:
         gpu.synchronize(self._device)
 
     def retire(self) -> None:
-        """Stop using the memory. Peers may still write to the heap: only `close` frees that."""
+        """Stop using the memory. Peers may still write to the heap, which only `close` frees."""
         self._workspace, self.is_open = None, False
 
     def close(self) -> None:
@@ -63,15 +63,15 @@ class TeamMemory:
         self.abandon()
 
     def abandon(self) -> None:
-        """Free the memory of a group that cannot meet any more.
+        """Free the memory of a group that can no longer synchronise.
 
-        The caller knows that nobody writes to it.
+        The caller must know that nobody writes to it.
         """
         self._heap.close()
         self._workspace, self.is_open = None, False
 
     def check_open(self) -> Memory:
-        """The workspace; raises RuntimeError when it is gone."""
+        """The workspace. Raises RuntimeError if it is closed."""
         if self._workspace is None:
             raise RuntimeError(
                 "the plan was closed, or an earlier call of it failed; create a new plan "
@@ -91,7 +91,7 @@ def _allocate_workspace(num_bytes: int, device: str) -> Memory:
 
 
 def _pinned(num_bytes: int) -> Any:
-    """Memory of the host that kernels can write; zeros."""
+    """Zeroed host memory that kernels can write."""
     import torch
 
     return torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=True)

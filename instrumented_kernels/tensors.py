@@ -1,4 +1,4 @@
-"""What a kernel demands of a tensor, checked before anything is launched."""
+"""Checks a kernel's tensors before anything is launched."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_tensor(
     shape: tuple[int, ...],
     device: str,
 ) -> None:
-    """Raise TypeError or ValueError with one sentence for a tensor that the plan cannot take."""
+    """Raise TypeError or ValueError with one sentence for a tensor that the plan cannot use."""
     if (
         tensor.dtype is dtype
         and tensor.shape == shape
@@ -50,7 +50,7 @@ def check_are_tensors(**tensors: object) -> None:
 
 
 def _is_on(tensor: torch.Tensor, device: str) -> bool:
-    """Whether a tensor is on "cpu", or on a GPU such as "cuda:1"; "cuda" is any."""
+    """Whether a tensor is on "cpu", or on a GPU such as "cuda:1"; "cuda" means any."""
     if device == "cpu":
         return tensor.is_cpu
     return tensor.is_cuda and _number_of(device) in (None, tensor.get_device())

@@ -1,4 +1,4 @@
-"""What every workload needs before its kernels: the group of ranks and this rank's device."""
+"""The setup of every workload: the group of ranks and this rank's device."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from kprof.groups import Group, SoloGroup, TorchGroup
 
 @contextlib.contextmanager
 def joined_group() -> Iterator[Group]:
-    """The process group that torchrun (or kprof record --nproc) asks for, or this process alone."""
+    """The process group that torchrun (or kprof record --nproc) defines, or this process alone."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield SoloGroup()
         return
     import torch.distributed as dist
 
-    # Kernels talk through symmetric memory; the process group only exchanges handles, on the CPU.
+    # Kernels communicate through symmetric memory; the process group only exchanges handles, on the
+    # CPU.
     dist.init_process_group("gloo")
     try:
         yield TorchGroup()
@@ -29,10 +30,10 @@ def joined_group() -> Iterator[Group]:
 
 
 def choose_device(target: str) -> str:
-    """The torch device of this rank for `--target`: "auto" takes GPUs when there is one for every
-    rank of this host.
+    """The torch device of this rank for `--target`. "auto" uses GPUs if there is one for every rank
+    of this host.
 
-    Makes the device current. Raises TargetError when the target cannot be used here.
+    Makes the device current. Raises TargetError if the target cannot be used here.
     """
     num_local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "1")))
     if target == "auto":

@@ -1,6 +1,6 @@
-"""Run the all-reduce as a workload: under `kprof record`, under torchrun, or alone.
+"""Runs the all-reduce as a workload, under `kprof record`, under torchrun, or alone.
 
-Verify it and print its time.
+Checks the results and prints the time.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def main(
     seed: SeedOption = 1,
     schedule_seed: ScheduleSeedOption = 0,
 ) -> None:
-    """Run, verify that every bit is right, print the time; exit non-zero when a value is wrong."""
+    """Run, check every bit, print the time. Exit non-zero if a value is wrong."""
     with errors_in_one_line("all_reduce", PeerError):
         call = _Call(variant, _checked_numel(numel), _torch_dtype(dtype), grid)
         device = choose_device(target)
@@ -91,7 +91,7 @@ def main(
 
 @dataclass(frozen=True)
 class _Call:
-    """What is called again and again."""
+    """The call to repeat."""
 
     variant: str
     num_elements: int
@@ -102,7 +102,8 @@ class _Call:
 def run(
     plan: Plan, call: _Call, delay: Delay, repeats: int, seed: int, is_graph: bool = False
 ) -> Result:
-    """A warm-up, then `repeats` recorded calls back to back with fresh inputs each, all verified.
+    """Run a warm-up, then `repeats` recorded calls back to back, each with new inputs, and check
+    all of them.
 
     Clocks are aligned before and after. Raises ValueError for a graph of calls on the CPU.
     """
@@ -111,7 +112,7 @@ def run(
     if is_graph and plan.device == "cpu":
         raise ValueError("--graph captures calls on a GPU; leave it out on the CPU target")
     recorder = kprof.recorder(device=plan.device)
-    # The first call pays for page faults and lazy loading, which is not what anybody wants to see.
+    # The first call has page faults and lazy loading, which should not be in the recording.
     warm_up = _Batch(plan, call, [seed])
     warm_up.launch(NullRecorder(), Delay())
     batch = _Batch(plan, call, [seed + number for number in range(1, repeats + 1)])
@@ -128,7 +129,7 @@ def run(
 
 
 class _Batch:
-    """Calls with an input and an output each; a launch looks at none of them."""
+    """Calls with an input and an output each."""
 
     def __init__(self, plan: Plan, call: _Call, seeds: list[int]) -> None:
         import torch
@@ -145,13 +146,13 @@ class _Batch:
             self._plan(tensor, out=out, variant=call.variant, grid=call.grid, recorder=recorder)
 
     def prepare(self, recorder: AnyRecorder) -> None:
-        """No call has to wait for a kernel to be loaded."""
+        """Load the kernels, so that no call waits for that."""
         self._plan.prepare(
             self._inputs[0], self._call.variant, self._call.grid, recorder.is_recording
         )
 
     def captured(self, recorder: AnyRecorder) -> Callable[[], None]:
-        """What replays all calls from a graph."""
+        """A function that replays all calls from a graph."""
         import torch
 
         torch.cuda.synchronize()
@@ -161,12 +162,12 @@ class _Batch:
         return graph.replay
 
     def settle(self) -> None:
-        """Everybody is ready and nothing is running."""
+        """Wait until all ranks are ready and nothing is running."""
         self._plan.wait()
         self._plan.group.barrier()
 
     def count_wrong(self) -> int:
-        """Elements that are not the right bits, over all calls."""
+        """The number of elements with wrong bits, over all calls."""
         ranks = range(self._plan.group.world_size)
         return sum(
             int((out.cpu() != expected_sum([self._input(rank, seed) for rank in ranks])).sum())
@@ -178,7 +179,7 @@ class _Batch:
 
 
 def _report(group: Group, plan: Plan, call: _Call, repeats: int, result: Result) -> int:
-    """Rank 0 speaks for all.
+    """Print the result, on rank 0.
 
     Returns the number of wrong values on all ranks, so that all exit alike.
     """

@@ -1,4 +1,4 @@
-"""What a call of the all-reduce is, declared for Python and for the kernels (arguments.h)."""
+"""The arguments of an all-reduce call, declared for Python and for the kernels (arguments.h)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from instrumented_kernels.layouts import Header, call_arguments, layout, pointer, u32
 
-# What the fields of the regions can hold, and the flags per source.
+# Limits of the regions' payload fields and of the flags per source.
 MAX_BLOCKS: Final = 254
 
 

@@ -1,4 +1,4 @@
-"""all_reduce as a function: the first call of a process group makes its plan."""
+"""all_reduce as a function. The first call on a process group makes its plan."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def all_reduce(
     """Sum of `tensor` (fp16, bf16 or fp32, contiguous) over the ranks of the process group; see
     Plan.__call__.
 
-    The first call on a group is collective beyond the sum: it allocates, so make one before
-    capturing a CUDA graph. The memory is freed when the group is destroyed, or by `close_plans`.
+    The first call on a group also allocates, so make one before you capture a CUDA graph. The
+    memory is freed when the group is destroyed, or by `close_plans`.
 
-    Raises DifferentCallsError when a peer has made another call on this group. On a GPU the call is
-    only launched: a peer that never comes is a PeerTimeoutError at the next call, at `wait` or at
-    `close_plans`, also for calls in a graph.
+    Raises DifferentCallsError if a peer has made a different call on this group. On a GPU the call
+    is only launched: if a peer never arrives, the next call, `wait` or `close_plans` raises
+    PeerTimeoutError, also for calls in a graph.
     """
     plan = _plans.get(
         process_group,
@@ -46,11 +46,11 @@ def all_reduce(
 def wait() -> None:
     """Wait for all calls of `all_reduce` on this rank.
 
-    Raises PeerTimeoutError when a peer never came.
+    Raises PeerTimeoutError if a peer never arrived.
     """
     _plans.wait()
 
 
 def close_plans() -> None:
-    """Free all plans that `all_reduce` has made. Collective. Raises what `wait` would."""
+    """Free all plans that `all_reduce` has made. Collective. Raises like `wait`."""
     _plans.close()

@@ -1,7 +1,7 @@
 """The plan of the all-reduce: how a tensor becomes launches.
 
-Created once per group (collective), used for any number of calls, freed by `close`. What a call of
-a certain size needs is worked out once and kept, so that later calls only fill in two addresses.
+Created once per group (collective), used for any number of calls, freed by `close`. Calls of a new
+size are prepared once; later calls only fill in two addresses.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kprof.recording.null_recorder import AnyRecorder
 
 CPU_BLOCKS: Final = 2
-# What kernel.hip is compiled for, by the name of the torch dtype.
+# The element types of kernel.hip, by the name of the torch dtype.
 ELEMENT_TYPES: Final = {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float32": "fp32"}
 
 
@@ -36,7 +36,7 @@ ELEMENT_TYPES: Final = {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torc
 class HeapSizes:
     """Bytes of the symmetric heap for one parity: for packets and for bulk.
 
-    The rest goes in several launches.
+    Larger tensors take several launches.
     """
 
     packet_bytes: int
@@ -48,14 +48,14 @@ _GPU_HEAP_SIZES: Final = HeapSizes(32 << 20, 32 << 20)
 
 
 class _Part(NamedTuple):
-    """The arguments of one launch of a call, and where its part of the tensor begins."""
+    """The arguments of one launch of a call, and the start of its part of the tensor."""
 
     arguments: Layout
     begin_byte: int
 
 
 class PreparedCall(NamedTuple):
-    """All that calls on tensors of one kind need but the addresses."""
+    """Everything for calls on tensors of one kind, except the addresses."""
 
     sequence: LaunchSequence
     parts: list[_Part]
@@ -63,7 +63,7 @@ class PreparedCall(NamedTuple):
 
 
 class Plan(KernelPlan):
-    """Everything that all-reduces on one group of ranks need. Creation is collective.
+    """The resources for all-reduces on one group of ranks. Creation is collective.
 
     `device` is "cpu" or a torch device. `warps_per_block` is what was tuned unless given. On the
     CPU target `options` may set the warp width and `schedule_seed` the interleaving. Raises
@@ -156,10 +156,10 @@ class Plan(KernelPlan):
         grid: int | None = None,
         is_recorded: bool = False,
     ) -> PreparedCall:
-        """Keep what calls on such a tensor need, and load what records them; the first call does it
-        otherwise.
+        """Prepare calls on such a tensor, and load the build that records them. Otherwise the first
+        call does it.
 
-        Do it before a call of a new kind is captured in a CUDA graph. Raises as the call would.
+        Call it before a call of a new kind is captured in a CUDA graph. Raises like the call.
         """
         self._check_tensor(tensor)
         key = (tensor.numel(), tensor.dtype, tensor.get_device(), variant, grid)
@@ -173,9 +173,9 @@ class Plan(KernelPlan):
     def launches(
         self, num_elements: int, dtype: torch.dtype, variant: str = "auto", grid: int | None = None
     ) -> list[tuple[str, int]]:
-        """What a call would launch: (kernel, blocks) each.
+        """The launches of a call: (kernel, blocks) each.
 
-        Raises ValueError for what cannot be launched.
+        Raises ValueError if it cannot be launched.
         """
         with self.on_device():
             sequence = self._prepare(num_elements, dtype, variant, grid).sequence
@@ -213,7 +213,7 @@ class Plan(KernelPlan):
         return self._library.variants.index(f"{variant}/{ELEMENT_TYPES[str(dtype)]}")
 
     def _grid(self, variant: str, variant_idx: int, num_bytes: int, wanted: int | None) -> Grid:
-        """Blocks and warps per block: as asked for, else as the variant needs, else as tuned."""
+        """Blocks and warps per block: as requested, else as the variant requires, else as tuned."""
         required = self._required_blocks(variant_idx)
         if self.options.target is Target.CPU:
             num_blocks, num_warps = CPU_BLOCKS, 1
@@ -241,9 +241,9 @@ class Plan(KernelPlan):
         check_tensor("tensor", tensor, tensor.dtype, tuple(tensor.shape), self.device)
 
     def _check_pair(self, tensor: torch.Tensor, out: torch.Tensor) -> None:
-        """On every call, so only what is cheap.
+        """Cheap checks, made on every call.
 
-        A tensor of a kind that was never seen is checked as a whole.
+        The first tensor of a kind is checked completely.
         """
         if not tensor.is_contiguous():
             self._check_tensor(tensor)

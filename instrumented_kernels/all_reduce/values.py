@@ -1,6 +1,6 @@
-"""Inputs for the all-reduce, seeded per rank so that every rank knows all of them.
+"""Inputs for the all-reduce, seeded per rank, so that every rank can compute all of them.
 
-And the exact result.
+Also the exact result.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import torch
 
-# Sums of these are exact in fp16 and bf16 for up to 17 ranks, so any wrong bit shows.
+# Sums of these are exact in fp16 and bf16 for up to 17 ranks, so every wrong bit shows.
 _LARGEST_INTEGER: Final = 15
 
 
 def make_input(
     rank: int, num_elements: int, dtype: torch.dtype, seed: int, *, are_integers: bool = False
 ) -> torch.Tensor:
-    """What `rank` contributes: normal random numbers, or integers 1..15."""
+    """The input of `rank`: normal random numbers, or integers 1..15."""
     import torch
 
     generator = torch.Generator().manual_seed(100_003 * seed + rank)
@@ -29,10 +29,10 @@ def make_input(
 
 
 def expected_sum(inputs: list[torch.Tensor]) -> torch.Tensor:
-    """The one right result: added in fp32 in rank order, rounded once."""
+    """The exact result: added in fp32 in rank order, rounded once."""
     import torch
 
-    # Begins with the first summand: a sum that begins with +0 loses the sign of -0.
+    # Starts with the first summand, because a sum that starts with +0 loses the sign of -0.
     total = inputs[0].to(torch.float32, copy=True)
     for tensor in inputs[1:]:
         total += tensor.float()

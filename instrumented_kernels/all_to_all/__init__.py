@@ -1,4 +1,4 @@
-"""All-to-all for mixture-of-experts: dispatch, a stand-in for the expert, combine; instrumented
+"""All-to-all for mixture-of-experts: dispatch, a placeholder for the expert, combine; instrumented
 with kprof.
 
 `all_to_all` is the call, `Plan` owns the memory of one group of ranks; see README.md for what their

@@ -1,6 +1,6 @@
-"""Run the all-to-all as a workload: under `kprof record`, under torchrun, or alone.
+"""Runs the all-to-all as a workload, under `kprof record`, under torchrun, or alone.
 
-Verify it and print its time.
+Checks the results and prints the time.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def main(
     seed: SeedOption = 1,
     schedule_seed: ScheduleSeedOption = 0,
 ) -> None:
-    """Run, verify against float64, print the time; exit non-zero when a value is wrong."""
+    """Run, compare with float64, print the time. Exit non-zero if a value is wrong."""
     with errors_in_one_line("all_to_all", PeerError):
         problem = parse_shape(shape)
         device = choose_device(target)
@@ -109,14 +109,14 @@ def parse_shape(text: str) -> Problem:
 
 
 def run(plan: AnyPlan, skew: Skew, delay: Delay, repeats: int, seed: int) -> Result:
-    """A warm-up and `repeats` recorded calls, fresh inputs each, all verified.
+    """Run a warm-up and `repeats` recorded calls, each with new inputs, and check all of them.
 
-    Clocks aligned around and between.
+    Aligns clocks before, between and after them.
     """
     import kprof
 
     recorder = kprof.recorder(device=plan.device)
-    # The first call pays for page faults and lazy loading, which is not what anybody wants to see.
+    # The first call has page faults and lazy loading, which should not be in the recording.
     _, num_wrong = _run_call(plan, NullRecorder(), skew, Delay(), seed + plan.group.rank)
     recorder.align(plan.group)
     times_s: list[float] = []
@@ -141,8 +141,8 @@ def _run_call(
     out = torch.full_like(inputs.x, POISON)
     arguments = (inputs.x, inputs.indices, inputs.weights)
     plan.group.barrier()
-    # Ranks leave a barrier of the host up to a millisecond apart. Calls that nobody looks at bring
-    # the devices together and are queued faster than they run.
+    # Ranks leave a host barrier up to a millisecond apart. Extra calls, which are queued faster
+    # than they run, synchronise the devices.
     for _ in range(_NUM_ALIGNING_CALLS if plan.device != "cpu" else 1):
         plan(*arguments, is_async=True)
     if rank == delay.rank:
@@ -153,7 +153,7 @@ def _run_call(
 
 
 def _seconds(plan: AnyPlan, work: Callable[[], object]) -> float:
-    """How long a call takes on this rank's device."""
+    """The time of a call on this rank's device."""
     if plan.device == "cpu":
         begin = time.perf_counter()
         work()
@@ -171,7 +171,7 @@ def _seconds(plan: AnyPlan, work: Callable[[], object]) -> float:
 
 
 def _report(group: Group, plan: AnyPlan, result: Result) -> int:
-    """Rank 0 speaks for all.
+    """Print the result, on rank 0.
 
     Returns the number of wrong values on all ranks, so that all exit alike.
     """

@@ -1,4 +1,4 @@
-"""What a call of the all-to-all is, declared for Python and for the kernels (arguments.h)."""
+"""The arguments of an all-to-all call, declared for Python and for the kernels (arguments.h)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""all_to_all as a function: plans are made when needed, and live as long as the process group."""
+"""all_to_all as a function. Plans are made on first use, and live as long as the process group."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def all_to_all(
     out: torch.Tensor | None = None,
     is_async: bool = False,
 ) -> torch.Tensor:
-    """Dispatch tokens to their experts, apply the stand-in for the expert, combine: fp16 [n, D] on
-    the device of `x`.
+    """Dispatch tokens to their experts, apply the placeholder for the expert, combine: fp16 [n, D]
+    on the device of `x`.
 
     `x` fp16 [n, D], `indices` int32 [n, K] of E = `num_experts`, `weights` fp32 [n, K]; n may
     differ from rank to rank up to `max_tokens`, everything else is the same on all ranks. `variant`
@@ -86,9 +86,9 @@ def wait() -> None:
 
 
 def close_plans() -> None:
-    """Free all plans of this process. Collective over every group that has any.
+    """Free all plans of this process. Collective over every group with plans.
 
-    Raises what `wait` would.
+    Raises like `wait`.
     """
     _plans.close()
 
@@ -104,7 +104,7 @@ def make_plan(
     schedule_seed: int = 0,
     ledger: CallLedger | None = None,
 ) -> AnyPlan:
-    """A plan of any variant, `torch` included; raises what Plan and TorchPlan raise."""
+    """A plan for any variant, including `torch`. Raises like Plan and TorchPlan."""
     if variant == "torch":
         return TorchPlan(group, problem, device=device, ledger=ledger)
     return Plan(

@@ -33,7 +33,7 @@ DEFAULT_BLOCKS_PER_PROCESSOR: Final = 2
 
 
 class Plan(KernelPlan):
-    """Everything that calls of one shape on one group of ranks need. Creation is collective.
+    """The resources for calls of one shape on one group of ranks. Creation is collective.
 
     `device` is "cpu" or a torch device. `grid` blocks of `warps_per_block` warps run each phase; by
     default two blocks of one warp per rank on the CPU, and on a GPU two blocks of eight warps per
@@ -70,7 +70,8 @@ class Plan(KernelPlan):
         )
         self.problem, self.variant = problem, variant
         self._variant_idx = self._find_variant(variant)
-        # Calls that the host has numbered: all of them, until the first one is captured in a graph.
+        # The number of calls that the host has counted: all calls until the first one is captured
+        # in a graph.
         self._epoch = 0
         self._is_counted = False
         warps = warps_per_block or (
@@ -113,7 +114,7 @@ class Plan(KernelPlan):
 
     @property
     def in_words(self) -> str:
-        """How a call is run, for people."""
+        """How a call runs, in words."""
         return f"{self.grid} blocks of {self.threads_per_block} threads"
 
     @property
@@ -153,7 +154,7 @@ class Plan(KernelPlan):
             self._count_on_device()
 
         self.problem.check_tensors(x, indices, weights, out, self.device)
-        # Values on a GPU are looked at there: the host would wait for them.
+        # The kernel checks values on a GPU, because the host would have to wait for them.
         if not is_async and self.device == "cpu":
             self.problem.check_indices(indices)
         result = torch.empty_like(x) if out is None else out
@@ -166,7 +167,7 @@ class Plan(KernelPlan):
         return result
 
     def _launch_call(self, recorder: AnyRecorder) -> None:
-        """Launch what a graph would repeat."""
+        """Launch the part that a graph repeats."""
         self._run(self._launches, recorder)
         if not self._is_counted:
             self._epoch += 1
@@ -178,11 +179,11 @@ class Plan(KernelPlan):
         assert not error, self._library.functions.kernel_error_text(error)
 
     def _count_on_device(self) -> None:
-        """From here on only the device counts calls: graphs are replayed at any time."""
+        """From here on the device counts calls, because graphs can be replayed at any time."""
         self._is_counted = True
 
     def _num_calls_made(self) -> int:
-        """How many calls have ended, once all launches have."""
+        """The number of calls, after all launches have ended."""
         if not self._is_counted:
             return self._epoch
         place = self._library.functions.all_to_all_num_counted_at
@@ -191,16 +192,16 @@ class Plan(KernelPlan):
         return self._epoch + int(counted[0])
 
     def prepare_recording(self) -> None:
-        """Load what records calls, where a recorder comes after the plan. The first recorded call
-        does it otherwise.
+        """Load the instrumented build, if the recorder was created after the plan. Otherwise the
+        first recorded call does it.
 
-        It compiles then, for longer than ranks that do not record wait for this one. Raises
-        ValueError when the grid is too large for the instrumented build.
+        That call compiles for longer than ranks that do not record wait for this one. Raises
+        ValueError if the grid is too large for the instrumented build.
         """
         _ = self._launches.instrumented
 
     def dispatched(self) -> Dispatched:
-        """What the last call delivered to this rank."""
+        """The rows that the last call delivered to this rank."""
         num_local = self.problem.num_experts // self.group.world_size
         capacity = self.group.world_size * self.problem.max_tokens
         places = (ctypes.c_uint64 * 4)()
@@ -227,7 +228,8 @@ class Plan(KernelPlan):
         return self.problem.index_error(flat_token // self.problem.top_k, expert)
 
     def _gather_expert_rows(self) -> None:
-        """Bring rows that this variant leaves where they arrived into the order of the experts."""
+        """Copy rows into the order of the experts, if this variant leaves them where they
+        arrived."""
         gather = self._library.functions.all_to_all_gather_expert_rows
         gather.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
         self._call.first_epoch, self._call.is_counted = self._num_calls_made(), False
@@ -261,13 +263,13 @@ class Plan(KernelPlan):
             return 2 * self.group.world_size
         threads = warps_per_block * self._library.warp_width
         limit = self._builds.max_resident_blocks(self._variant_idx, threads)
-        # None fit: the check of the grid says so.
+        # None fit. The check of the grid reports it.
         return max(1, min(DEFAULT_BLOCKS_PER_PROCESSOR * self._library.num_processors, limit))
 
     def _fill_call(
         self, x: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor, out: torch.Tensor
     ) -> None:
-        """What differs from call to call; the kernel gets a copy."""
+        """Fill in what differs from call to call. The kernel gets a copy."""
         call = self._call
         call.num_tokens = x.shape[0]
         call.first_epoch, call.is_counted = self._epoch + 1, self._is_counted

@@ -1,4 +1,4 @@
-"""What an all-to-all computes, what its inputs must be, and what dispatch owes to an expert."""
+"""What an all-to-all computes, the checks of its inputs, and what dispatch delivers to experts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Problem:
-    """The problem: E experts, K per token, rows of D fp16 elements, at most M tokens per rank."""
+    """E experts, K per token, rows of D fp16 elements, at most M tokens per rank."""
 
     num_experts: int
     top_k: int
@@ -59,9 +59,9 @@ class Problem:
             raise ValueError(f"x has {n} tokens, the plan holds {self.max_tokens} (M) per rank")
 
     def check_indices(self, indices: torch.Tensor) -> None:
-        """Raise ValueError for an expert that does not exist or that a token names twice.
+        """Raise ValueError if an expert does not exist or a token names it twice.
 
-        Looks at the values.
+        Reads the values.
         """
         if indices.numel() == 0:
             return
@@ -76,7 +76,7 @@ class Problem:
             raise self.index_error(token, int(in_order[token, k]))
 
     def index_error(self, token: int, expert: int) -> ValueError:
-        """The error for a token whose expert does not exist, or, if it does, is named twice."""
+        """The error for a token whose expert does not exist or is named twice."""
         if not 0 <= expert < self.num_experts:
             return ValueError(
                 f"token {token} names expert {expert}; "
@@ -90,7 +90,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Dispatched:
-    """What dispatch delivered to one rank, grouped by local expert.
+    """The rows that dispatch delivered to one rank, grouped by local expert.
 
     `num_rows[e]` rows for local expert e; `rows[e][i]` fp16 [D] after the expert; `origins[e][i]`
     is (flat token = token * K + k, source rank).

@@ -1,6 +1,6 @@
-"""Inputs for the all-to-all (tokens, routing, weights), seeded per rank, with planted unevenness.
+"""Inputs for the all-to-all (tokens, routing, weights), seeded per rank, with deliberate imbalance.
 
-And the reference.
+Also the reference.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from instrumented_kernels.all_to_all.problem import Problem
 
-# What an honest fp32 accumulation with one rounding to fp16 must satisfy against float64.
+# The error bounds of fp32 accumulation with one rounding to fp16, relative to float64.
 RTOL: Final = 2.5e-3
 ATOL: Final = 1.25e-3
 
@@ -33,14 +33,16 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Skew:
-    """Rank `rank` sends `factor` times the tokens of the others; a factor of 1 is even."""
+    """Rank `rank` sends `factor` times the tokens of the others. With a factor of 1 all send the
+    same."""
 
     factor: float = 1.0
     rank: int = 0
 
 
 def num_tokens_of(problem: Problem, rank: int, skew: Skew) -> int:
-    """Tokens of a rank: M for all when even; with skew M / factor for all but the heavy rank."""
+    """The tokens of a rank: M for all without skew; with skew M / factor for all but the heavy
+    rank."""
     if skew.factor == 1.0:
         return problem.max_tokens
     others = max(1, int(problem.max_tokens / skew.factor))
@@ -48,7 +50,7 @@ def num_tokens_of(problem: Problem, rank: int, skew: Skew) -> int:
 
 
 def make_inputs(problem: Problem, num_tokens: int, seed: int) -> Inputs:
-    """Fresh random inputs for one rank and call."""
+    """New random inputs for one rank and call."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
@@ -74,7 +76,7 @@ def reference(problem: Problem, inputs: Inputs, world_size: int) -> torch.Tensor
 
 
 def count_wrong(result: torch.Tensor, expected: torch.Tensor) -> int:
-    """How many values are outside the tolerance, NaNs included."""
+    """The number of values outside the tolerance, including NaNs."""
     import torch
 
     error = (result.to(torch.float64) - expected).abs()

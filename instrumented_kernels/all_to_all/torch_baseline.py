@@ -1,9 +1,9 @@
-"""The `torch` variant: what a capable torch user writes without a kernel, and the baseline that the
-others must beat.
+"""The `torch` variant: what a good torch user writes without a kernel, and the baseline for the
+others.
 
 Sort the (token, k) pairs once by expert, gather the rows, exchange counts and rows, sort what
-arrived by local expert, apply the expert, and all the way back. It looks at the host once per call,
-for the split sizes that all_to_all_single wants there.
+arrived by local expert, apply the expert, and all the way back. It synchronises with the host once
+per call, for the split sizes that all_to_all_single needs there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Received:
-    """Rows that arrived at this rank, in the order of the local experts, and how to undo it."""
+    """Rows that arrived at this rank, in the order of the local experts, and how to undo that
+    order."""
 
     rows: torch.Tensor
     order: torch.Tensor
@@ -41,7 +42,7 @@ class TorchPlan:
     CPU.
 
     Creation is collective over all ranks of the job. Raises ValueError without a torch process
-    group. No kernel of ours is in it, so a recorder has nothing to record.
+    group. It uses none of our kernels, so a recorder has nothing to record.
     """
 
     variant = "torch"
@@ -77,7 +78,7 @@ class TorchPlan:
         recorder: AnyRecorder | None = None,
         is_async: bool = False,
     ) -> torch.Tensor:
-        """Run one call on this rank; like Plan.__call__."""
+        """Run one call on this rank, like Plan.__call__."""
         import torch
 
         del recorder
@@ -106,9 +107,9 @@ class TorchPlan:
         gpu.synchronize(self.device)
 
     def dispatched(self) -> Dispatched:
-        """What the last call delivered to this rank: rows by local expert.
+        """The rows that the last call delivered to this rank, by local expert.
 
-        Origins are not sent by this variant.
+        This variant does not send origins.
         """
         import torch
 
@@ -120,7 +121,7 @@ class TorchPlan:
         return Dispatched(num_rows.numpy().astype(np.uint32), [part.numpy() for part in parts], [])
 
     def close(self) -> None:
-        """Let go of the last call's rows and of the process group. Collective."""
+        """Release the last call's rows and the process group. Collective."""
         self._last = None
         if self._exchange_group is not None and self.device != "cpu":
             import torch.distributed as dist
@@ -129,7 +130,7 @@ class TorchPlan:
         self._exchange_group = None
 
     def abandon(self) -> None:
-        """The group was destroyed, and with it all that was kept for it."""
+        """Release everything of a group that was destroyed."""
         self._last = self._exchange_group = None
 
     def _dispatch(
@@ -141,7 +142,7 @@ class TorchPlan:
         num_local = self.problem.num_experts // world_size
         sent = torch.bincount(sorted_experts, minlength=self.problem.num_experts)
         arriving = self._exchange(torch.empty_like(sent), sent, None, None)
-        # One copy to the host for both: each is a wait for the device.
+        # One copy to the host for both, because each copy waits for the device.
         totals = torch.stack([sent, arriving]).view(2, world_size, num_local).sum(dim=2).tolist()
         rows = x.new_empty(sum(totals[1]), x.shape[1])
         self._exchange(rows, x[order // top_k], totals[1], totals[0])
@@ -169,7 +170,7 @@ class TorchPlan:
         num_from: list[int] | None,
         num_to: list[int] | None,
     ) -> torch.Tensor:
-        """all_to_all_single; a rank alone keeps what it has."""
+        """all_to_all_single. A single rank keeps its data."""
         if self.group.world_size == 1 or self._exchange_group is None:
             return target.copy_(source)
         import torch.distributed as dist
@@ -180,7 +181,7 @@ class TorchPlan:
 
 
 def _exchange_group(group: Group, device: str) -> TorchGroup | None:
-    """The group itself on the CPU; on GPUs one of NCCL (RCCL), whatever the group talks through."""
+    """The group itself on the CPU. On GPUs an NCCL (RCCL) group, whatever backend the group has."""
     if not isinstance(group, TorchGroup) or device == "cpu":
         return group if isinstance(group, TorchGroup) else None
     import torch.distributed as dist
