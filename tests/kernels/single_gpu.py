@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
+import pytest
 import torch
 from widths import IS_CPU_TARGET, WARP_WIDTH
 
+from instrumented_kernels.local_plan import LocalPlan
 from kprof.devices.build import BuildOptions
 from kprof.devices.targets import Target
+from kprof.recording.record import session
+from kprof.recording.recorder import Recorder
+from kprof.trace import Trace
+
+AnyPlan = TypeVar("AnyPlan", bound=LocalPlan)
 
 KERNELS: Final = Path(__file__).parents[2] / "instrumented_kernels"
 _GUARD: Final = 64
@@ -34,6 +42,36 @@ def cpu_options(
         warp_width=warp_width,
         defines=tuple(all_defines.items()),
     )
+
+
+def plans_of(plan: type[AnyPlan]) -> Callable[[int, torch.dtype], AnyPlan]:
+    """One plan for every warp width and fp8."""
+
+    @cache
+    def plan_of(warp_width: int, fp8: torch.dtype) -> AnyPlan:
+        return plan(options=cpu_options(warp_width, fp8))
+
+    return plan_of
+
+
+def record(capture: Path, calls: Callable[[Recorder], object]) -> Trace:
+    """What some calls of one process leave."""
+    with session(capture) as directory:
+        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
+        calls(recorder)
+        recorder.close()
+    return Trace.open(capture)
+
+
+def assert_refused(
+    plan: Any, cases: Iterable[tuple[type[Exception], str, tuple[object, ...]]]
+) -> None:
+    """Each of the calls ends in an error with this sentence, and nothing is launched."""
+    before = plan._num_calls
+    for error, sentence, arguments in cases:
+        with pytest.raises(error, match=sentence):
+            plan(*arguments)
+    assert plan._num_calls == before
 
 
 def at_offset(tensor: torch.Tensor, offset: int) -> torch.Tensor:

@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from single_gpu import at_offset, cpu_options, poisoned
+from single_gpu import assert_refused, at_offset, cpu_options, poisoned, record
 from widths import IS_CPU_TARGET, WARP_WIDTHS
 
 from instrumented_kernels.moe_align_sort import Plan, Sorted, reference
 from instrumented_kernels.moe_align_sort.plan import VARIANTS, Problem
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
-from kprof.trace import Trace
 
 # Tokens, K, experts, block size.
 SHAPES = [
@@ -116,7 +113,7 @@ def test_any_order_of_threads(variant: str, seed: int) -> None:
 def test_bad_calls_are_refused_before_any_launch() -> None:
     plan = Plan(options=cpu_options(32))
     ids = distinct_ids(4, 2, 8)
-    for error, sentence, arguments in [
+    cases = [
         (ValueError, r"topk_ids\[2, 1\] is 9, and the experts are 0 to 7", (wrong(ids, 9), 8, 4)),
         (ValueError, r"topk_ids\[2, 1\] is -1", (wrong(ids, -1), 8, 4)),
         (ValueError, "the block size is 0", (ids, 8, 0)),
@@ -130,9 +127,8 @@ def test_bad_calls_are_refused_before_any_launch() -> None:
         (TypeError, "the block size is True; give a whole number", (ids, 8, True)),
         (TypeError, "the number of experts is 8.0; give a whole number", (ids, 8.0, 4)),
         (ValueError, "do not fit 32-bit positions; split the tokens", (ids, 8, 2**40)),
-    ]:
-        with pytest.raises(error, match=sentence):
-            plan(*arguments)
+    ]
+    assert_refused(plan, cases)
     with pytest.raises(ValueError, match="variant 'fast' is not known"):
         plan(ids, 8, 4, variant="fast")
     for num_blocks in (0, 10**10):
@@ -176,13 +172,15 @@ def test_a_barrier_that_a_block_never_reaches_ends(monkeypatch: pytest.MonkeyPat
 def test_what_is_recorded(tmp_path: Path) -> None:
     ids = distinct_ids(300, 4, 16)
     plan = Plan(options=cpu_options(32))
-    with session(tmp_path / "run.kprof") as directory:
-        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
-        for variant in VARIANTS:
-            blocks = None if variant == "single_block" else 3
-            call(plan, ids, 16, 8, variant=variant, num_blocks=blocks, recorder=recorder)
-        recorder.close()
-    rows = Trace.open(tmp_path / "run.kprof").frame(
+    blocks = {"single_block": None, "dcp": 3, "chained": 3}
+    trace = record(
+        tmp_path / "run.kprof",
+        lambda recorder: [
+            call(plan, ids, 16, 8, variant=name, num_blocks=blocks[name], recorder=recorder)
+            for name in VARIANTS
+        ],
+    )
+    rows = trace.frame(
         "SELECT kernel, region, count(*) AS n, sum(ids) AS ids FROM events GROUP BY ALL"
     )
     found = {(row.kernel.split("/")[1], row.region): (row.n, row.ids) for row in rows.itertuples()}

@@ -6,30 +6,24 @@ that GPU has e4m3fnuz.
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 from fp8_values import assert_rounded, nearest_fp8, steps_apart
-from single_gpu import FP8_TYPES, at_offset, cpu_options, poisoned
+from single_gpu import FP8_TYPES, assert_refused, at_offset, cpu_options, plans_of, poisoned, record
 from widths import WARP_WIDTHS
 
 from instrumented_kernels.rms_norm_fp8 import Normalised, Plan
 from instrumented_kernels.rms_norm_fp8 import plan as plans
 from instrumented_kernels.rms_norm_fp8.plan import VARIANTS
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
-from kprof.trace import Trace
 
 EPSILON = 1e-5
 SHAPES = [(0, 8), (1, 1), (3, 7), (2, 8), (5, 250), (2, 1024), (1, 4104), (7, 64)]
 DTYPES = [torch.float16, torch.bfloat16]
 
 
-@cache
-def plan_of(warp_width: int, fp8: torch.dtype) -> Plan:
-    return Plan(options=cpu_options(warp_width, fp8))
+plan_of = plans_of(Plan)
 
 
 def inputs(n: int, d: int, dtype: torch.dtype, offset: int = 0) -> list[torch.Tensor]:
@@ -137,7 +131,7 @@ def test_the_expected_rounding_is_that_of_torch(fp8: torch.dtype) -> None:
 def test_bad_calls_are_refused_before_any_launch() -> None:
     plan = Plan(options=cpu_options(32))
     x, residual, weight = inputs(4, 8, torch.float16)
-    for error, sentence, arguments in [
+    cases = [
         (ValueError, "the fp8 scale is 0", (x, residual, weight, 0.0)),
         (ValueError, "the fp8 scale is nan", (x, residual, weight, float("nan"))),
         (ValueError, "the fp8 scale is 1e[+]39", (x, residual, weight, 1e39)),
@@ -149,9 +143,8 @@ def test_bad_calls_are_refused_before_any_launch() -> None:
         (ValueError, r"weight must have shape \[8\]", (x, residual, weight[:4], 1.0)),
         (ValueError, r"x must have shape \[n, d\]", (x[0], residual, weight, 1.0)),
         (ValueError, "x must be contiguous", (x[:, ::2], residual[:, ::2], weight[::2], 1.0)),
-    ]:
-        with pytest.raises(error, match=sentence):
-            plan(*arguments)
+    ]
+    assert_refused(plan, cases)
     with pytest.raises(ValueError, match="variant 'fast' is not known"):
         plan(x, residual, weight, 1.0, variant="fast")
     for epsilon in (-1.0, float("nan"), float("inf")):
@@ -163,12 +156,14 @@ def test_bad_calls_are_refused_before_any_launch() -> None:
 @pytest.mark.amd
 def test_what_is_recorded(tmp_path: Path) -> None:
     plan = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1])
-    with session(tmp_path / "run.kprof") as directory:
-        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
-        for variant in VARIANTS:
-            plan(*inputs(5, 1024, torch.float16), 1.0, variant=variant, recorder=recorder)
-        recorder.close()
-    rows = Trace.open(tmp_path / "run.kprof").frame(
+    tensors = inputs(5, 1024, torch.float16)
+    trace = record(
+        tmp_path / "run.kprof",
+        lambda recorder: [
+            plan(*tensors, 1.0, variant=variant, recorder=recorder) for variant in VARIANTS
+        ],
+    )
+    rows = trace.frame(
         "SELECT kernel, region, count(*) AS n, sum(row) AS rows FROM events GROUP BY ALL"
     )
     found = {(row.kernel, row.region): (row.n, row.rows) for row in rows.itertuples()}

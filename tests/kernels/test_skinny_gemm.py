@@ -6,12 +6,11 @@ there, and `tests/native/test_matrix_products.py` looks at the sparse product.
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
-from single_gpu import FP8_TYPES, at_offset, cpu_options, poisoned
+from single_gpu import FP8_TYPES, assert_refused, at_offset, cpu_options, plans_of, poisoned, record
 from widths import IS_CPU_TARGET, WARP_WIDTHS
 
 from instrumented_kernels.skinny_gemm import Plan, Roles
@@ -24,9 +23,6 @@ from kprof.analysis.explain.queues import (
     with_more_producers,
 )
 from kprof.analysis.explain.spans import load_spans
-from kprof.recording.record import session
-from kprof.recording.recorder import Recorder
-from kprof.trace import Trace
 
 # M, N, K: tails everywhere, no depth, more chunks than the queue has slots.
 SHAPES = [(1, 16, 64), (3, 40, 300), (9, 17, 80), (32, 33, 16), (2, 5, 0), (0, 5, 64), (8, 20, 800)]
@@ -40,9 +36,7 @@ SUM_ERROR = 2.0**-23
 ROUNDING = 2.0**-11
 
 
-@cache
-def plan_of(warp_width: int, fp8: torch.dtype) -> Plan:
-    return Plan(options=cpu_options(warp_width, fp8))
+plan_of = plans_of(Plan)
 
 
 def fp8_values(rows: int, columns: int, fp8: torch.dtype, offset: int = 0) -> torch.Tensor:
@@ -123,16 +117,15 @@ def test_bad_calls_are_refused_before_any_launch() -> None:
     plan = plan_of(32, torch.float8_e4m3fn)
     x, w = fp8_values(4, 64, plan.fp8), fp8_values(16, 64, plan.fp8)
     before = plan._num_calls
-    for error, sentence, arguments in [
+    cases = [
         (ValueError, "the fp8 scale is 0", (x, w, 0.0)),
         (ValueError, "33 tokens: a skinny GEMM has up to 32", (fp8_values(33, 64, plan.fp8), w)),
         (TypeError, "tokens must be torch.float8_e4m3fn", (x.half(), w)),
         (TypeError, "weights must be torch.float8_e4m3fn", (x, w.to(torch.float8_e4m3fnuz))),
         (ValueError, r"weights must have shape \[16, 64\], got \[16, 32\]", (x, w[:, :32])),
         (ValueError, r"shapes \[M, K\] and \[N, K\]", (x[0], w)),
-    ]:
-        with pytest.raises(error, match=sentence):
-            plan(*arguments)
+    ]
+    assert_refused(plan, cases)
     for roles, sentence in [
         (Roles(0, 1, 2), "0 producers and 1 consumers: give 1 or more"),
         (Roles(14, 2, 2), "do not fit a block of 512 threads; give 15 in all"),
@@ -158,11 +151,8 @@ def test_what_is_recorded(tmp_path: Path) -> None:
     """Every chunk is loaded once and waited for once; warps have the roles that were asked for."""
     plan, fp8 = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1]), FP8_TYPES[-1]
     tokens, weights = fp8_values(FEW_TOKENS, 2048, fp8), fp8_values(32, 2048, fp8)
-    with session(tmp_path / "run.kprof") as directory:
-        recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20)
-        plan(tokens, weights, variant="specialised", roles=Roles(2, 1, 2), recorder=recorder)
-        recorder.close()
-    trace = Trace.open(tmp_path / "run.kprof")
+    how = {"variant": "specialised", "roles": Roles(2, 1, 2)}
+    trace = record(tmp_path / "run.kprof", lambda r: plan(tokens, weights, recorder=r, **how))
     rows = trace.frame(
         "SELECT region, count(*) AS n, count(DISTINCT warp) AS warps, sum(slot) AS slots FROM "
         "events GROUP BY ALL"
@@ -198,11 +188,9 @@ def recorded_graph(directory: Path, roles: Roles) -> Graph:
     """What depends on what in a call of two blocks and 8 chunks."""
     plan, fp8 = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1]), FP8_TYPES[-1]
     tokens, weights = fp8_values(FEW_TOKENS, 2048, fp8), fp8_values(32, 2048, fp8)
-    with session(directory) as output:
-        recorder = Recorder(output, rank=0, world_size=1, arena_bytes=1 << 20)
-        plan(tokens, weights, variant="specialised", roles=roles, recorder=recorder)
-        recorder.close()
-    return build_graph(load_spans(Trace.open(directory), [0]))
+    how = {"variant": "specialised", "roles": roles}
+    trace = record(directory, lambda recorder: plan(tokens, weights, recorder=recorder, **how))
+    return build_graph(load_spans(trace, [0]))
 
 
 def order_of_loads(graph: Graph, queue: Queue) -> set[tuple[int, int, int]]:
