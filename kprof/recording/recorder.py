@@ -473,6 +473,11 @@ class Recorder:
             )
         elif self._wanted != EVERYTHING:
             self.note(f"nothing of this run is among what was to be recorded ({self._wanted})")
+        elif not self._launches.num_added:
+            self.note(
+                "no kernel was launched through this recorder; a graph that was captured before "
+                "the recorder was opened records nothing, so capture it afterwards"
+            )
 
     def _let_go(self) -> None:
         self._is_closed = True

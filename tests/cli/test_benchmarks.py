@@ -22,6 +22,17 @@ SMALL = {
     "launch_cost": ["--launches", "10", "--repeats", "2"],
     "explanation_accuracy": ["--cases", "3", "--seed", "1"],
     "replay_speed": ["--replays", "20", "--items", "7"],
+    "soak": ["--seconds", "1"],
+    "draining": [
+        "--seconds",
+        "1",
+        "--plain-seconds",
+        "1",
+        "--blocks",
+        "4",
+        "--events-per-second",
+        "9000",
+    ],
     "what_if": ["--pairs", "1", "--calls", "2"],
 }
 

@@ -21,8 +21,6 @@ from kprof.recording.turns import Turns
 from kprof.trace import Trace
 
 __all__ = ["library"]
-pytestmark = pytest.mark.amd
-
 # Two halves of 64 chunks: the three kernels of a step take up to 15 of them.
 DRAIN = Retention(drain=True)
 ARENA_BYTES = 2 * (abi.CHUNKS_OFFSET + 64 * abi.CHUNK_BYTES)
@@ -107,6 +105,7 @@ def test_what_comes_too_fast_is_counted(
     assert (counts.torn_chunks, counts.torn_records, counts.stray_chunks) == (0, 0, 0)
 
 
+@pytest.mark.amd
 def test_graphs_follow_only_between_steps(
     library: ctypes.CDLL, tmp_path: Path, by_hand: None
 ) -> None:
@@ -129,6 +128,7 @@ def test_graphs_follow_only_between_steps(
     assert counts.unsplit_launches == 0
 
 
+@pytest.mark.amd
 def test_an_arena_is_read_only_when_its_launches_have_ended(
     library: ctypes.CDLL, tmp_path: Path, by_hand: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

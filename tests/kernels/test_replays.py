@@ -14,6 +14,7 @@ from kprof import abi
 from kprof.capture.directory import Capture
 from kprof.devices.build import BuildOptions, load_library
 from kprof.recording.launch_buffer import LaunchBuffer
+from kprof.recording.null_recorder import AnyRecorder
 from kprof.recording.record import session
 from kprof.recording.recorder import Recorder
 from kprof.recording.retention import Retention
@@ -63,7 +64,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 class Graph:
     """Launches that keep their buffers, as captured ones do."""
 
-    def __init__(self, library: ctypes.CDLL, recorder: Recorder, *kernels: str) -> None:
+    def __init__(self, library: ctypes.CDLL, recorder: AnyRecorder, *kernels: str) -> None:
         self._library, self._kernels = library, kernels
         self._buffers = [_buffer(recorder, kernel, is_replayed=True) for kernel in kernels]
 
@@ -72,7 +73,7 @@ class Graph:
             _run(self._library, kernel, buffer, num_records, seed, first_block)
 
 
-def _buffer(recorder: Recorder, kernel: str, is_replayed: bool = False) -> LaunchBuffer:
+def _buffer(recorder: AnyRecorder, kernel: str, is_replayed: bool = False) -> LaunchBuffer:
     return recorder.launch(
         kernel,
         ["mark", "place"],

@@ -130,6 +130,19 @@ def test_a_sample_is_the_same_tracks_in_every_launch(
     assert places["block"].tolist() == [k for k in range(3) if in_sample(k, 0xFFFF, sample)]
 
 
+def test_a_graph_from_before_the_recorder_records_nothing_and_that_is_said(
+    library: ctypes.CDLL, tmp_path: Path
+) -> None:
+    graph = Graph(library, NullRecorder(), "run_marks")
+    with kprof.session(tmp_path / "run.kprof") as recorder:
+        for seed in (1, 2):
+            graph.replay(4, seed)
+            recorder.step()
+    info = Trace.open(tmp_path / "run.kprof").ranks[0]
+    assert (info.counts.recorded, info.launches) == (0, ())
+    assert "captured before the recorder was opened records nothing" in info.notes[0]
+
+
 def in_sample(block: int, warp: int, sample: int) -> bool:
     return (((block * 33 + warp) * 0x9E3779B1) >> 16) & (sample - 1) == 0
 

@@ -1,0 +1,177 @@
+"""What draining costs the calls of a steady workload, and whether it loses anything.
+
+    python -m benchmarks.draining --device cuda:0 --seconds 60 --plain-seconds 10 [--graph] [-o FILE]
+
+Calls of five launches come at the pace that makes `--events-per-second`, from a loop or from a CUDA
+graph. First for `--plain-seconds` into an arena that holds all of them, then for `--seconds` into
+one of 64 MiB that is drained. The length of a call is what passes on its stream from its first
+launch to its last: events of the runtime on a GPU, the clock on the CPU target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import kprof
+from kprof.devices import gpu
+from kprof.devices.build import BuildOptions, load_library
+from kprof.devices.targets import arch_of_device, describe_device, target_of_device
+from kprof.recording.recorder import Recorder
+from kprof.trace import Trace
+
+KERNEL = """
+#include <kprof/kprof.h>
+using namespace kprof::platform;
+__global__ void marks(unsigned num_marks, unsigned num_pauses, kprof::Buffer prof) {
+  kprof::Track track = kprof::open_track(prof, kprof::per_block);
+  for (unsigned i = 0; i < num_marks; ++i) {
+    for (unsigned k = 0; k < num_pauses; ++k) pause();
+    kprof::profile_mark(track, 1, i);
+  }
+}
+extern "C" int run_marks(const kprof::LaunchBuffer* buffer, unsigned blocks, unsigned num_marks, unsigned num_pauses,
+                         void* stream) {
+  return KPROF_LAUNCH(marks, blocks, 64, stream, 0, num_marks, num_pauses, kprof::make_buffer(*buffer));
+}
+"""
+LAUNCHES_PER_CALL = 5
+MARKS = 20
+_PLAIN_ARENA_BYTES = 2 << 30
+_DRAINED_ARENA_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Work:
+    """Launches of `num_blocks` blocks, each with a track."""
+
+    library: ctypes.CDLL
+    device: str
+    num_blocks: int
+    events_per_second: float
+
+    @property
+    def num_events(self) -> int:
+        """Of a call."""
+        return LAUNCHES_PER_CALL * self.num_blocks * MARKS
+
+    def call(self, recorder: Recorder) -> None:
+        stream = ctypes.c_void_p(gpu.current_stream(self.device))
+        for _ in range(LAUNCHES_PER_CALL):
+            buffer = recorder.launch(
+                "marks", ["mark"], num_blocks=self.num_blocks, tracks_per_block=1
+            )
+            # A long pause on a GPU; the CPU target takes its time anyway.
+            pauses = 0 if self.device == "cpu" else 50
+            error = self.library.run_marks(buffer.packed(), self.num_blocks, MARKS, pauses, stream)
+            assert error == 0
+
+
+def captured(call: Callable[[], None]) -> Callable[[], None]:
+    """A function that replays the call from a graph."""
+    import torch
+
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def run(
+    work: Work, arguments: argparse.Namespace, seconds: float, is_drained: bool
+) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "run.kprof"
+        session = kprof.session(
+            output,
+            device=work.device,
+            arena_bytes=_DRAINED_ARENA_BYTES if is_drained else _PLAIN_ARENA_BYTES,
+            retention=kprof.Retention(drain=is_drained),
+        )
+        with session as recorder:
+
+            def eager() -> None:
+                work.call(recorder)
+
+            moments = _pace(work, captured(eager) if arguments.graph else eager, recorder, seconds)
+            gpu.synchronize(work.device)
+            lengths_us = [gpu.elapsed_us(begin, end) for begin, end in moments]
+        counts = Trace.open(output).ranks[0].counts
+    num_emitted = len(lengths_us) * work.num_events
+    return {
+        "seconds": seconds,
+        "calls": len(lengths_us),
+        "emitted": num_emitted,
+        "recorded": counts.recorded,
+        "dropped": counts.dropped,
+        "unsplit_launches": counts.unsplit_launches,
+        "events_per_second": round(num_emitted / seconds),
+        "median_us": round(statistics.median(lengths_us), 2),
+        "p90_us": round(statistics.quantiles(lengths_us, n=10)[-1], 2),
+    }
+
+
+def _pace(
+    work: Work, call: Callable[[], None], recorder: Recorder, seconds: float
+) -> list[tuple[Any, Any]]:
+    calls_per_second = work.events_per_second / work.num_events
+    moments: list[tuple[Any, Any]] = []
+    begin_s = time.monotonic()
+    while (elapsed_s := time.monotonic() - begin_s) < seconds:
+        if len(moments) > elapsed_s * calls_per_second:
+            time.sleep(0.0002)
+            continue
+        begin = gpu.note_moment(work.device)
+        call()
+        moments.append((begin, gpu.note_moment(work.device)))
+        recorder.step()
+    return moments
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--plain-seconds", type=float, default=5)
+    parser.add_argument("--events-per-second", type=float, default=1e6)
+    parser.add_argument("--blocks", type=int, default=528)
+    parser.add_argument("--graph", action="store_true")
+    parser.add_argument("-o", "--output", type=Path)
+    arguments = parser.parse_args()
+    device = gpu.with_number(arguments.device)
+    if device != "cpu":
+        gpu.make_current(device)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.hip"
+        source.write_text(KERNEL)
+        options = BuildOptions(target_of_device(device), arch_of_device(device))
+        library = load_library(source, options)
+    work = Work(library, device, arguments.blocks, arguments.events_per_second)
+    plain = run(work, arguments, arguments.plain_seconds, is_drained=False)
+    drained = run(work, arguments, arguments.seconds, is_drained=True)
+    result = {
+        "date_utc": date.today().isoformat(),
+        "device": describe_device(device).name,
+        "graph": arguments.graph,
+        "plain": plain,
+        "drained": drained,
+        "median_percent": round(100 * (drained["median_us"] / plain["median_us"] - 1), 2),
+    }
+    text = json.dumps(result, indent=1)
+    print(text)
+    if arguments.output:
+        arguments.output.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
