@@ -47,11 +47,11 @@ def bins_per_block(source: Source) -> int:
 
 
 @dataclass(frozen=True)
-class _Places:
+class _Axis:
     """Blocks of launches, one after the other on one time axis, each from `first_ns` to `last_ns`.
-    Shapes (places,).
+    Shapes (blocks,).
 
-    `of_row` is the index of each row's block.
+    `of_row` is the index of each row's block on the axis.
     """
 
     of_row: NDArray[np.intp]
@@ -62,32 +62,32 @@ class _Places:
     num_bins: Ints
 
     @staticmethod
-    def of(rows: RawEvents, max_bins: int) -> _Places:
-        keys, place = np.unique(np.stack([rows.block, rows.launch]), axis=1, return_inverse=True)
-        place = place.reshape(-1)
+    def of(rows: RawEvents, max_bins: int) -> _Axis:
+        keys, idx = np.unique(np.stack([rows.block, rows.launch]), axis=1, return_inverse=True)
+        idx = idx.reshape(-1)
         first = np.full(keys.shape[1], np.iinfo(np.int64).max)
         last = np.zeros(keys.shape[1], np.int64)
-        np.minimum.at(first, place, rows.start_ns)
-        np.maximum.at(last, place, rows.end_ns)
-        num_warps = np.bincount(np.unique(place << 16 | rows.warp) >> 16, minlength=len(first))
-        num_bins = _BINS_PER_EVENT * np.bincount(place, minlength=len(first)) // num_warps
+        np.minimum.at(first, idx, rows.start_ns)
+        np.maximum.at(last, idx, rows.end_ns)
+        num_warps = np.bincount(np.unique(idx << 16 | rows.warp) >> 16, minlength=len(first))
+        num_bins = _BINS_PER_EVENT * np.bincount(idx, minlength=len(first)) // num_warps
         length = last - first
         bins = np.minimum(np.clip(num_bins, _MIN_BINS, max_bins), np.maximum(length, 1))
         shift = np.cumsum(np.r_[0, length[:-1] + 1]) - first
-        return _Places(place, keys[0], first, last, shift, bins)
+        return _Axis(idx, keys[0], first, last, shift, bins)
 
     def edges(self) -> tuple[NDArray[np.intp], Ints, Ints]:
         """For every bin: its block, and its begin and end on the axis."""
-        place = np.repeat(np.arange(len(self.num_bins)), self.num_bins)
-        number = np.arange(len(place)) - np.repeat(
+        idx = np.repeat(np.arange(len(self.num_bins)), self.num_bins)
+        number = np.arange(len(idx)) - np.repeat(
             np.cumsum(self.num_bins) - self.num_bins, self.num_bins
         )
-        length = (self.last_ns - self.first_ns)[place]
-        begin = (self.first_ns + self.shift_ns)[place]
+        length = (self.last_ns - self.first_ns)[idx]
+        begin = (self.first_ns + self.shift_ns)[idx]
         return (
-            place,
-            begin + length * number // self.num_bins[place],
-            begin + length * (number + 1) // self.num_bins[place],
+            idx,
+            begin + length * number // self.num_bins[idx],
+            begin + length * (number + 1) // self.num_bins[idx],
         )
 
 
@@ -105,12 +105,12 @@ def overview(
     if len(rows) == 0 or max_bins == 0:
         return []
     spans, parent = events.rows(rows), _parents(nesting.depth[rows])
-    places = _Places.of(spans, max_bins)
-    place, begin_ns, end_ns = places.edges()
+    axis = _Axis.of(spans, max_bins)
+    idx, begin_ns, end_ns = axis.edges()
     used = np.unique(spans.name)
-    busy = [_busy_ns(spans, parent, places, name, begin_ns, end_ns) for name in used.tolist()]
-    bins = _Bins(place, begin_ns, end_ns, used[np.argmax(busy, axis=0)], np.max(busy, axis=0))
-    return list(_slices(bins, places, names, track_of_block))
+    busy = [_busy_ns(spans, parent, axis, name, begin_ns, end_ns) for name in used.tolist()]
+    bins = _Bins(idx, begin_ns, end_ns, used[np.argmax(busy, axis=0)], np.max(busy, axis=0))
+    return list(_slices(bins, axis, names, track_of_block))
 
 
 def _parents(depth: NDArray[np.int32]) -> NDArray[np.intp]:
@@ -127,10 +127,10 @@ def _parents(depth: NDArray[np.int32]) -> NDArray[np.intp]:
 
 
 def _busy_ns(
-    spans: RawEvents, parent: NDArray[np.intp], places: _Places, name: int, begin: Ints, end: Ints
+    spans: RawEvents, parent: NDArray[np.intp], axis: _Axis, name: int, begin: Ints, end: Ints
 ) -> NDArray[np.float64]:
     """For each bin, the time that warps spend in a region itself, summed over the warps."""
-    shift = places.shift_ns[places.of_row]
+    shift = axis.shift_ns[axis.of_row]
     own = np.flatnonzero(spans.name == name)
     inner = np.flatnonzero((parent >= 0) & (spans.name[parent] == name))
     starts, ends = spans.start_ns + shift, spans.end_ns + shift
@@ -148,7 +148,7 @@ def _busy_ns(
 class _Bins:
     """Columns (bins,): block, begin and end on the axis, busiest region, time of warps in it."""
 
-    place: NDArray[np.intp]
+    idx: NDArray[np.intp]
     begin_ns: Ints
     end_ns: Ints
     name: NDArray[np.int32]
@@ -156,25 +156,25 @@ class _Bins:
 
 
 def _slices(
-    bins: _Bins, places: _Places, names: tuple[Region, ...], track_of_block: dict[int, int]
+    bins: _Bins, axis: _Axis, names: tuple[Region, ...], track_of_block: dict[int, int]
 ) -> Iterator[LaunchSlice]:
     """Equal neighbours as one slice. No slice where all warps are idle."""
     name = np.where(bins.busy_ns > 0, bins.name, -1)
-    is_first = np.r_[True, (name[1:] != name[:-1]) | (bins.place[1:] != bins.place[:-1])]
+    is_first = np.r_[True, (name[1:] != name[:-1]) | (bins.idx[1:] != bins.idx[:-1])]
     firsts = np.flatnonzero(is_first)
     lasts = np.r_[firsts[1:], len(name)] - 1
     busy_ns = np.add.reduceat(bins.busy_ns, firsts)
     for first, last, busy in zip(firsts.tolist(), lasts.tolist(), busy_ns.tolist(), strict=True):
         if name[first] < 0:
             continue
-        place = bins.place[first]
+        idx = bins.idx[first]
         region = names[name[first]].name
         begin, end = int(bins.begin_ns[first]), int(bins.end_ns[last])
         yield LaunchSlice(
-            track_of_block[int(places.block[place])],
+            track_of_block[int(axis.block[idx])],
             region,
-            begin - int(places.shift_ns[place]),
-            end - int(places.shift_ns[place]),
+            begin - int(axis.shift_ns[idx]),
+            end - int(axis.shift_ns[idx]),
             {ARG_BUSY_WARPS: f"{busy / max(1, end - begin):.1f}"},
             CATEGORY,
         )
