@@ -1,6 +1,6 @@
-"""Run moe_align_sort as a workload: under `kprof record`, or alone.
+"""Runs moe_align_sort as a workload, under `kprof record` or alone.
 
-Verify it and print its time.
+Checks the results and prints the time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main(
     target: TargetOption = "auto",
     schedule_seed: ScheduleSeedOption = 0,
 ) -> None:
-    """Run, compare with torch's sort, print the time; exit non-zero when a value is wrong."""
+    """Run, compare with torch's sort, print the time. Exit non-zero if a value is wrong."""
 
     def make_work(device: str) -> Work:
         kind = Problem(tokens * top_k, experts, block_size, variant, blocks)
@@ -79,12 +79,12 @@ def _case(plan: Plan, kind: Problem, top_k: int, hot: float, seed: int) -> Case:
 
 
 def count_wrong(out: Sorted, expected: Sorted) -> int:
-    """Elements that differ."""
+    """The number of elements that differ."""
     return sum(int((got != wanted).sum()) for got, wanted in zip(out, expected, strict=True))
 
 
 def make_ids(n: int, top_k: int, num_experts: int, hot: float, seed: int) -> torch.Tensor:
-    """Experts of n tokens: `hot` of all choices fall on expert 0, the others are even.
+    """Experts for n tokens: a share `hot` of all choices is expert 0, the rest are even.
 
     int32 [n, K].
     """
@@ -96,7 +96,7 @@ def make_ids(n: int, top_k: int, num_experts: int, hot: float, seed: int) -> tor
         raise ValueError(f"--hot takes a share from 0 to 1, got {hot}")
     generator = torch.Generator().manual_seed(seed)
     first = torch.randint(0, num_experts, (n, 1), generator=generator)
-    # Different experts of a token, at equal distances.
+    # A token's experts are different, at equal distances.
     ids = (first + torch.arange(top_k) * max(1, num_experts // max(1, top_k))) % num_experts
     is_hot = torch.rand(n, top_k, generator=generator) < hot
     return torch.where(is_hot, 0, ids).int()

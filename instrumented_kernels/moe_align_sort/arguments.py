@@ -1,4 +1,4 @@
-"""What a call of moe_align_sort is, declared for Python and for the kernels (arguments.h)."""
+"""The arguments of a moe_align_sort call, declared for Python and for the kernels (arguments.h)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Final
 
 from instrumented_kernels.layouts import Header, layout, local_call_arguments, pointer, u32
 
-# Counts of an expert share a word with two flags.
+# An expert's count shares its word with two flags.
 MAX_IDS: Final = (1 << 30) - 1
 MAX_EXPERTS: Final = 1024
-# Up to so many experts the kernels with larger tiles serve.
+# Up to this many experts use the kernels with larger tiles.
 FEW_EXPERTS: Final = 256
 
 Shape = layout(

@@ -34,9 +34,9 @@ _CPU_BLOCKS: Final = 8
 class Sorted(NamedTuple):
     """What a call returns.
 
-    `sorted_ids`: int32 [max padded total], positions in the flattened topk_ids by expert, n * K
-    where there is none. `block_experts`: int32, the expert of every block of B, -1 behind the
-    padded total. `num_padded`: int32 [1].
+    `sorted_ids`: int32 [max padded total], positions in the flattened topk_ids by expert, n * K for
+    padding. `block_experts`: int32, the expert of every block of B, -1 after the padded total.
+    `num_padded`: int32 [1].
     """
 
     sorted_ids: torch.Tensor
@@ -55,7 +55,7 @@ class Problem(NamedTuple):
 
     @property
     def capacity(self) -> int:
-        """The largest padded total that these numbers can have, in ids."""
+        """The largest possible padded total, in ids."""
         num_named = min(self.num_ids, self.num_experts)
         num_blocks = num_named + (self.num_ids - num_named) // self.block_size
         return num_blocks * self.block_size
@@ -77,13 +77,13 @@ class Plan(LocalPlan):
         out: Sorted | None = None,
         recorder: AnyRecorder | None = None,
     ) -> Sorted:
-        """Sort (token, k) ids by expert and pad every expert's run to a multiple of `block_size`;
-        stable.
+        """Sort (token, k) ids by expert, stably, and pad every expert's run to a multiple of
+        `block_size`.
 
-        `topk_ids`: int32 [n, K], contiguous; `num_blocks` of the grid, by default what suits the
-        device. Raises TypeError or ValueError before any launch. An id that names no expert is a
-        ValueError: on the CPU of this call, which launches nothing; on a GPU of the next one or of
-        `wait`, and such ids are left out.
+        `topk_ids`: int32 [n, K], contiguous; `num_blocks` of the grid defaults to what fits the
+        device. Raises TypeError or ValueError before any launch. An id that names no expert raises
+        ValueError: on the CPU from this call, which launches nothing; on a GPU from the next call
+        or from `wait`, and such ids are ignored.
         """
         check_are_tensors(topk_ids=topk_ids)
         kind = Problem(topk_ids.numel(), num_experts, block_size, variant, num_blocks)
@@ -155,7 +155,7 @@ def _rounded_up(number: int, step: int) -> int:
 
 
 def check(topk_ids: torch.Tensor, kind: Problem) -> None:
-    """Raise TypeError or ValueError for a call that cannot be made."""
+    """Raise TypeError or ValueError for invalid arguments."""
     import torch
 
     check_whole("the number of experts", kind.num_experts)
@@ -191,7 +191,7 @@ def check(topk_ids: torch.Tensor, kind: Problem) -> None:
 
 
 def allocate(topk_ids: torch.Tensor, kind: Problem) -> Sorted:
-    """Room for the outputs, on the device of the ids."""
+    """Allocate the outputs, on the device of the ids."""
     import torch
 
     return Sorted(

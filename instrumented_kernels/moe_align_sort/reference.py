@@ -1,4 +1,4 @@
-"""moe_align_sort in torch: the baseline, and what the kernels are compared with."""
+"""moe_align_sort in torch: the baseline and the reference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def reference(topk_ids: torch.Tensor, num_experts: int, block_size: int) -> Sorted:
-    """The same outputs from torch's sort, bincount and cumsum; on a GPU without waiting for it."""
+    """The same outputs from torch's sort, bincount and cumsum. Does not wait for a GPU."""
     import torch
 
     flat = topk_ids.flatten()
@@ -22,7 +22,7 @@ def reference(topk_ids: torch.Tensor, num_experts: int, block_size: int) -> Sort
     counts.scatter_add_(0, flat.long(), torch.ones_like(flat, dtype=torch.int64))
     padded = (counts + block_size - 1) // block_size * block_size
     ends, counted = padded.cumsum(0), counts.cumsum(0)
-    # From the place among the sorted ids to the place in padded runs.
+    # From positions in the sorted ids to positions in the padded runs.
     shift = (ends - padded) - (counted - counts)
     sorted_ids = torch.full((capacity,), num_ids, dtype=torch.int32, device=device)
     places = torch.arange(num_ids, device=device) + shift[by_expert.long()]

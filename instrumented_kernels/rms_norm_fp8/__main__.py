@@ -1,4 +1,4 @@
-"""Run rms_norm_fp8 as a workload: under `kprof record`, or alone; verify it and print its time."""
+"""Runs rms_norm_fp8 as a workload, under `kprof record` or alone, and checks the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCALE: Final = 8.0
 
 
 def make_case(plan: Plan, variant: str, rows: int, columns: int, make_input: MakeInput) -> Case:
-    """A call with inputs and outputs of its own."""
+    """A call with its own inputs and outputs."""
     tensors = make_input(rows, columns), make_input(rows, columns), make_input(columns)
     out = allocate(tensors[0], plan.fp8)
     out.sum.fill_(float("nan"))

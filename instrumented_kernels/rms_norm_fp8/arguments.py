@@ -1,4 +1,4 @@
-"""What a call of rms_norm_fp8 is, declared for Python and for the kernels (arguments.h)."""
+"""The arguments of an rms_norm_fp8 call, declared for Python and for the kernels (arguments.h)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from instrumented_kernels.layouts import Header, f32, layout, local_call_arguments, pointer, u32
 
-# Elements of a row that `shared` keeps in shared memory.
+# The longest row, in elements, that `shared` keeps in shared memory.
 KEPT_ELEMENTS: Final = 16384
 
 Shape = layout("Shape", "What a call works on.", u32("num_rows"), u32("row_length", "d"))

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 VARIANTS: Final = ("pointwise", "vectors", "shared", "tuned")
 DEFAULT_EPSILON: Final = 1e-6
 _MAX_THREADS: Final = 512
-# Of `tuned`: kernels and the vectors that a thread of each holds, in the order of preference.
+# The kernels of `tuned`, and the vectors per thread of each, in order of preference.
 _FOR_FEW_ROWS: Final = (("few1", 1), ("few2", 2), ("few4", 4))
 _FOR_MANY_ROWS: Final = (("many4", 4),)
 _LADDER_THREADS: Final = 512
-# From so many rows on every processor has several.
+# With this many rows every processor has several.
 _MANY_ROWS: Final = 256
 _CPU_WARPS: Final = 2
 
 
 class Normalised(NamedTuple):
-    """What a call returns: `y` fp8 [n, d], and `sum` = x + residual in the type of x."""
+    """The result of a call: `y` fp8 [n, d], and `sum` = x + residual in the type of x."""
 
     y: torch.Tensor
     sum: torch.Tensor
@@ -58,7 +58,7 @@ class Plan(Fp8Plan):
         in fp32.
 
         `x`, `residual`: fp16 or bf16 [n, d], `weight` the same type [d], all contiguous. `out.sum`
-        may be `residual` or `x` itself. What is too large for fp8 becomes its largest value.
+        may be `residual` or `x` itself. Values that are too large for fp8 saturate.
 
         Raises TypeError or ValueError before any launch.
         """
@@ -107,7 +107,7 @@ class Plan(Fp8Plan):
         return name, _CPU_WARPS if self.is_on_cpu else _LADDER_THREADS // width, 1
 
     def _tuned_geometry(self, kind: RowsKind, width: int) -> tuple[str, int, int] | None:
-        """None where a row does not fit the registers of a block: then it is read twice."""
+        """None if a row does not fit a block's registers, so that it must be read twice."""
         num_vectors = -(-kind.row_length // VECTOR_LENGTH)
         block_threads = _CPU_WARPS * width if self.is_on_cpu else 256
         is_many = kind.num_rows >= _MANY_ROWS and kind.is_whole
@@ -129,7 +129,7 @@ def check(
     variant: str,
     device: str,
 ) -> None:
-    """Raise TypeError or ValueError for a call that cannot be made."""
+    """Raise TypeError or ValueError for invalid arguments."""
     if str(x.dtype) not in ELEMENT_TYPES:
         raise TypeError(f"x must be fp16 or bf16, got {x.dtype}")
     if x.dim() != 2:
@@ -145,7 +145,7 @@ def check(
 
 
 def allocate(x: torch.Tensor, fp8: torch.dtype) -> Normalised:
-    """Room for the outputs."""
+    """Allocate the outputs."""
     import torch
 
     return Normalised(torch.empty_like(x, dtype=fp8), torch.empty_like(x))

@@ -1,4 +1,4 @@
-"""rms_norm_fp8 in torch: the baseline, also of torch.compile."""
+"""rms_norm_fp8 in torch: the baseline, also for torch.compile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def reference(
     fp8: torch.dtype,
     epsilon: float = DEFAULT_EPSILON,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """y and sum, computed in fp32 as models do it."""
+    """y and sum, computed in fp32 as in models."""
     import torch
 
     total = x + residual

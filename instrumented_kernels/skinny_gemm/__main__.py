@@ -1,4 +1,4 @@
-"""Run skinny_gemm as a workload: under `kprof record`, or alone; verify it and print its time."""
+"""Runs skinny_gemm as a workload, under `kprof record` or alone, and checks the results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _SCALE: Final = 0.25
-# Matrix units of some GPUs sum with fewer bits than fp32.
+# The matrix units of some GPUs accumulate with fewer bits than fp32.
 _ERROR: Final = 1e-3
 
 
@@ -42,7 +42,7 @@ def main(
     graph: GraphOption = False,
     target: TargetOption = "auto",
 ) -> None:
-    """Run, compare with float64, print the time; exit non-zero when a value is too far off."""
+    """Run, compare with float64, print the time. Exit non-zero if a value is too far off."""
     roles = None if producers is None else Roles(producers, consumers, slots)
 
     def make_work(device: str) -> Work:

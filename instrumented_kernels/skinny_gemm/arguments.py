@@ -1,4 +1,4 @@
-"""What a call of skinny_gemm is, declared for Python and for the kernels (arguments.h)."""
+"""The arguments of a skinny_gemm call, declared for Python and for the kernels (arguments.h)."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kprof.recording.null_recorder import AnyRecorder
 
 VARIANTS: Final = ("tiled", "split_k", "specialised", "tuned", "direct")
-# These take bytes one by one where addresses or K suit no vectors; what the others would get runs
-# as `split_k`.
+# These load single bytes if addresses or K are not multiples of a vector. The others fall back to
+# `split_k` then.
 _ANY_ADDRESS: Final = ("tiled", "split_k")
 _WITH_ROLES: Final = ("specialised", "tuned")
 _VECTOR_BYTES: Final = 16
@@ -28,16 +28,16 @@ _TILE_ROWS: Final = 16
 _MIN_SM: Final = 89
 _FP8_ARCHS: Final = ("gfx940", "gfx941", "gfx942", "gfx950")
 _CPU_WARPS: Final = 4
-# Of `split_k` and `direct`, by the number of 16-row tiles: with few of them each has more warps.
+# Warps of `split_k` and `direct` by the number of 16-row tiles: few tiles get more warps each.
 _FEW_TILES: Final = 400
-# By the tokens that kernels are made for: slots of the queue that shared memory holds.
+# Slots of the queue that fit shared memory, by the kernel's number of tokens.
 SLOTS: Final = {8: 6, 16: 4, 32: 3}
 
 
 class Roles(NamedTuple):
-    """Warps of a block of `specialised` and `tuned`, besides the one that loads tokens.
+    """The warps of a block of `specialised` and `tuned`, in addition to the one that loads tokens.
 
-    And slots of their queue.
+    Also the slots of their queue.
     """
 
     num_producers: int
@@ -57,12 +57,12 @@ class Kind(NamedTuple):
 
     @property
     def max_tokens(self) -> int:
-        """What the kernel is made for."""
+        """The most tokens of the kernel for this call."""
         return next(tokens for tokens in SLOTS if self.num_tokens <= tokens)
 
 
 class Plan(Fp8Plan):
-    """Calls of skinny_gemm on one device; see LocalPlan. `fp8` is the dtype that it takes."""
+    """Calls of skinny_gemm on one device; see LocalPlan. `fp8` is the dtype of its inputs."""
 
     source = KernelSource(Path(__file__).parent, Shape, CallArguments)
 
@@ -80,7 +80,7 @@ class Plan(Fp8Plan):
         """scale * tokens x weights^T as fp16 [M, N], accumulated in fp32.
 
         `tokens`: fp8 [M, K], up to 32 of them, `weights`: fp8 [N, K], both contiguous. `roles` are
-        for `specialised` and `tuned`, by default what suits the shape. Raises TypeError or
+        for `specialised` and `tuned`; the default depends on the shape. Raises TypeError or
         ValueError before any launch.
         """
         check_are_tensors(tokens=tokens, weights=weights)
@@ -177,7 +177,7 @@ def check(
     fp8: torch.dtype,
     device: str,
 ) -> None:
-    """Raise TypeError or ValueError for a call that cannot be made."""
+    """Raise TypeError or ValueError for invalid arguments."""
     if tokens.dim() != 2 or weights.dim() != 2:
         raise ValueError(
             f"tokens and weights must have shapes [M, K] and [N, K], got {list(tokens.shape)} and "
@@ -193,7 +193,7 @@ def check(
 
 
 def check_out(out: torch.Tensor) -> None:
-    """Raise TypeError where the output is no fp16."""
+    """Raise TypeError unless the output is fp16."""
     import torch
 
     if out.dtype != torch.float16:
@@ -201,7 +201,7 @@ def check_out(out: torch.Tensor) -> None:
 
 
 def allocate(tokens: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Room for the output."""
+    """Allocate the output."""
     import torch
 
     return tokens.new_empty((len(tokens), len(weights)), dtype=torch.float16)

@@ -1,4 +1,4 @@
-"""Run swiglu_fp8 as a workload: under `kprof record`, or alone; verify it and print its time."""
+"""Runs swiglu_fp8 as a workload, under `kprof record` or alone, and checks the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCALE: Final = 8.0
 
 
 def make_case(plan: Plan, variant: str, rows: int, columns: int, make_input: MakeInput) -> Case:
-    """A call with an input and an output of its own."""
+    """A call with its own input and output."""
     import torch
 
     x = make_input(rows, 2 * columns)

@@ -1,4 +1,4 @@
-"""What a call of swiglu_fp8 is, declared for Python and for the kernels (arguments.h)."""
+"""The arguments of a swiglu_fp8 call, declared for Python and for the kernels (arguments.h)."""
 
 from __future__ import annotations
 

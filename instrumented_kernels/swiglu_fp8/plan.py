@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 VARIANTS: Final = ("pointwise", "vectors", "packed", "tuned")
 _THREADS: Final = 256
 _CPU_THREADS: Final = 64
-# Vectors that a thread of `tuned` holds, from the largest number of vectors on at which it is used.
+# The vectors per thread of `tuned`, and the number of vectors from which each is used, descending.
 _HELD: Final = ((1 << 19, 4), (1 << 17, 2), (0, 1))
 
 
@@ -40,8 +40,8 @@ class Plan(Fp8Plan):
     ) -> torch.Tensor:
         """fp8(scale * silu(gate) * up), computed in fp32, [n, d].
 
-        `x`: fp16 or bf16 [n, 2 d] = gate | up, contiguous. What is too large for fp8 becomes its
-        largest value. Raises TypeError or ValueError before any launch.
+        `x`: fp16 or bf16 [n, 2 d] = gate | up, contiguous. Values that are too large for fp8
+        saturate. Raises TypeError or ValueError before any launch.
         """
         check_are_tensors(x=x)
         check(x, scale, variant, self.device)
@@ -82,7 +82,7 @@ def _held(num_vectors: int) -> int:
 
 
 def check(x: torch.Tensor, scale: float, variant: str, device: str) -> None:
-    """Raise TypeError or ValueError for a call that cannot be made."""
+    """Raise TypeError or ValueError for invalid arguments."""
     if str(x.dtype) not in ELEMENT_TYPES:
         raise TypeError(f"x must be fp16 or bf16, got {x.dtype}")
     if x.dim() != 2 or x.shape[1] % 2:
@@ -94,5 +94,5 @@ def check(x: torch.Tensor, scale: float, variant: str, device: str) -> None:
 
 
 def allocate(x: torch.Tensor, fp8: torch.dtype) -> torch.Tensor:
-    """Room for the output."""
+    """Allocate the output."""
     return x.new_empty((x.shape[0], x.shape[1] // 2), dtype=fp8)

@@ -1,4 +1,4 @@
-"""swiglu_fp8 in torch: the baseline, also of torch.compile."""
+"""swiglu_fp8 in torch: the baseline, also for torch.compile."""
 
 from __future__ import annotations
 

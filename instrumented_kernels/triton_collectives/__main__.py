@@ -3,8 +3,8 @@ calls take.
 
     kprof record --nproc 2 -o run.kprof -- python -m instrumented_kernels.triton_collectives
 
-Without GPUs, with TRITON_INTERPRET=1 in front. With `--kinds oneshot,cpp` the C++ all-reduce runs,
-too, in one trace.
+Without GPUs, put TRITON_INTERPRET=1 before the command. With `--kinds oneshot,cpp` the C++
+all-reduce also runs, in the same trace.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KINDS = (*VARIANTS, "dispatch", *_CPP)
 
 @dataclass(frozen=True)
 class Work:
-    """What all calls of this rank share.
+    """What this rank's calls share.
 
     `plan` is of the C++ all-reduce, for runs that have one.
     """
@@ -101,20 +101,20 @@ def _kinds(text: str) -> list[str]:
 
 
 def numbers_of(rank: int, shape: tuple[int, ...], call: int) -> torch.Tensor:
-    """What a rank contributes to a call; every rank can make every other's."""
+    """A rank's input to a call. Every rank can compute all of them."""
     generator = torch.Generator().manual_seed(1000 * call + rank)
     return torch.randn(shape, generator=generator)
 
 
 def targets_of(rank: int, num_tokens: int, world_size: int, call: int) -> torch.Tensor:
-    """Where a rank's tokens go: more of them to later ranks."""
+    """The target rank of each token of a rank. Later ranks get more."""
     generator = torch.Generator().manual_seed(7000 * call + rank)
     drawn = torch.rand(num_tokens, generator=generator).sqrt() * world_size
     return drawn.long().clamp(max=world_size - 1)
 
 
 def check_all_reduces(work: Work, kind: str, n: int, num_calls: int) -> None:
-    """Calls back to back, each with numbers of its own, against the sums in float64."""
+    """Run calls back to back, each with its own numbers, and compare with the sums in float64."""
     inputs = [numbers_of(work.group.rank, (n,), call).to(work.device) for call in range(num_calls)]
     outs = [torch.full_like(x, float("nan")) for x in inputs]
     launch = _all_reduce_of(work, kind)
@@ -125,7 +125,7 @@ def check_all_reduces(work: Work, kind: str, n: int, num_calls: int) -> None:
         for x, out in zip(inputs[first:last], outs[first:last], strict=True):
             launch(x, out, work.recorder)
 
-    # The first call compiles the kernel that records.
+    # The first call compiles the instrumented kernel.
     calls(0, 1)
     elapsed_us = together_us(work.group, work.device, lambda: calls(1, num_calls))
     if work.group.rank == 0 and num_calls > 1:
@@ -148,7 +148,7 @@ def _all_reduce_of(work: Work, kind: str) -> Callable[[torch.Tensor, torch.Tenso
 
 
 def check_dispatch(work: Work, num_tokens: int, call: int) -> None:
-    """One dispatch against what every rank has sent."""
+    """Run one dispatch, and compare with what every rank has sent."""
     group = work.group
     world, shape = group.world_size, (num_tokens, _HIDDEN)
     x = numbers_of(group.rank, shape, call).to(work.device)

@@ -1,4 +1,4 @@
-"""The collectives as calls on tensors: they own the heap, count calls and hand out buffers."""
+"""The collectives as calls on tensors. They own the heap, count calls and pass buffers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _NUM_SENDERS: Final = 4
 
 
 class Heap(Protocol):
-    """Memory of every rank that all ranks can write; `bases[r]` is where rank r's part is."""
+    """Memory on every rank that all ranks can write. `bases[r]` is the address of rank r's part."""
 
     bases: tuple[int, ...]
 
 
 class TorchHeap:
-    """torch's symmetric memory as a heap; for GPUs of one host, in the default process group."""
+    """torch's symmetric memory as a heap, for GPUs of one host in the default process group."""
 
     def __init__(self, size_bytes: int, device: str) -> None:
         import torch.distributed as dist
@@ -45,7 +45,7 @@ class TorchHeap:
 
 @dataclass(frozen=True)
 class Layout:
-    """Offsets of the heap's parts, in bytes; data, sums and rows lie there twice."""
+    """Offsets of the heap's parts, in bytes. Data, sums and rows exist twice."""
 
     max_numbers: int
     max_programs: int
@@ -53,36 +53,36 @@ class Layout:
 
     @property
     def data_bytes(self) -> int:
-        """One copy of the data."""
+        """The size of one copy of the data."""
         return self.max_numbers * _FLOAT_BYTES
 
     @property
     def flags_bytes(self) -> int:
-        """The flags of all ranks' programs."""
+        """The size of the flags of all ranks' programs."""
         return self.world_size * self.max_programs * _FLOAT_BYTES
 
     def data(self, epoch: int) -> int:
-        """The data of this call."""
+        """The offset of this call's data."""
         return epoch % _NUM_COPIES * self.data_bytes
 
     def sums(self, epoch: int) -> int:
-        """The sums of this call."""
+        """The offset of this call's sums."""
         return (_NUM_COPIES + epoch % _NUM_COPIES) * self.data_bytes
 
     def flags(self, number: int) -> int:
-        """The flags of one kind: 0 one shot, 1 and 2 two shots, 3 rows, 4 counts."""
+        """The offset of the flags of one kind: 0 one shot, 1 and 2 two shots, 3 rows, 4 counts."""
         return 2 * _NUM_COPIES * self.data_bytes + number * self.flags_bytes
 
     @property
     def size_bytes(self) -> int:
-        """The heap."""
+        """The size of the heap."""
         return self.flags(5)
 
 
 class Collectives:
-    """Collectives of up to `max_numbers` fp32 numbers; creation and every call are collective.
+    """Collectives for up to `max_numbers` fp32 numbers. Creation and every call are collective.
 
-    `heap_of` makes the shared memory, kprof's unless given.
+    `heap_of` makes the shared memory; the default is kprof's.
     """
 
     def __init__(
@@ -99,15 +99,15 @@ class Collectives:
             heap_of(size_bytes, device) if heap_of else SymmetricHeap(group, size_bytes, device)
         )
         self._bases = torch.tensor(self._heap.bases, dtype=torch.int64, device=device)
-        # Of all kinds together: they share the two copies of the data.
+        # Counts calls of all kinds, because they share the two copies of the data.
         self._num_calls = 0
 
     def all_reduce(
         self, variant: str, x: torch.Tensor, out: torch.Tensor, recorder: Any
     ) -> torch.Tensor:
-        """Into `out` the sum of all ranks' `x` (both fp32, contiguous).
+        """Stores the sum of all ranks' `x` in `out` (both fp32, contiguous).
 
-        Raises RecorderError for what is too large.
+        Raises RecorderError if `x` is too large.
         """
         if x.numel() > self._layout.max_numbers:
             raise RecorderError(
@@ -134,8 +134,8 @@ class Collectives:
     def dispatch(
         self, x: torch.Tensor, targets: torch.Tensor, most_rows: int, recorder: Any
     ) -> list[torch.Tensor]:
-        """Sends row i of `x` (tokens, hidden) to rank targets[i]; what came from each rank, in the
-        order of its rows.
+        """Sends row i of `x` (tokens, hidden) to rank targets[i]. Returns the rows from each rank,
+        in its order.
 
         No rank sends more than `most_rows` to another; `hidden` is a power of two.
         """
@@ -160,7 +160,7 @@ class Collectives:
 
 
 def _numbered(targets: torch.Tensor, world: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """For every token which row of its target it is, and how many rows each target gets (int32)."""
+    """Each token's row index at its target, and the number of rows of each target (int32)."""
     is_for = targets[:, None] == torch.arange(world, device=targets.device)[None, :]
     before = is_for.cumsum(0) - 1
     rows = before.gather(1, targets[:, None].long())[:, 0]

@@ -19,7 +19,7 @@ import triton.language as tl
 
 import kprof.triton as kp
 
-# "triton/": in one trace with the C++ kernels, a name has one meaning.
+# "triton/" keeps the names apart from those of the C++ kernels in the same trace.
 regions = kp.Regions()
 PUBLISH = regions.define("triton/publish", category="compute", bytes=32)
 SIGNAL = regions.define("triton/signal", category="send", peer=8, slot=24)
@@ -55,14 +55,14 @@ def flags_at(bases: tl.tensor, rank: tl.tensor, offset: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def raise_flag(flag: tl.tensor, epoch: tl.tensor) -> None:
-    """What the program has stored before is visible to whoever sees the flag."""
+    """Sets the flag. Whoever sees it also sees everything that the program stored before."""
     tl.debug_barrier()
     tl.atomic_xchg(flag, epoch, sem="release", scope="sys")
 
 
 @triton.jit
 def await_flag(flag: tl.tensor, epoch: tl.tensor) -> None:
-    """Returns when the flag has come to `epoch`."""
+    """Waits until the flag reaches `epoch`."""
     while tl.atomic_add(flag, 0, sem="acquire", scope="sys") < epoch:
         pass
     tl.debug_barrier()
@@ -79,7 +79,7 @@ def meet(
     wait: tl.constexpr,
     WORLD: tl.constexpr,
 ) -> kp.Track:
-    """Program p tells program p of all other ranks that it is here, then waits for them."""
+    """Program p signals program p of all other ranks, then waits for them."""
     program, num_programs = tl.program_id(0), tl.num_programs(0)
     for step in tl.static_range(1, WORLD):
         peer = (rank + step) % WORLD
@@ -101,7 +101,7 @@ def one_shot(
     x, out, n, bases, rank, epoch, data_offset, flags_offset, prof,
     WORLD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """out[i] = the sum of x[i] over all ranks; every rank reads everything."""
+    """out[i] = the sum of x[i] over all ranks. Every rank reads everything."""
     track = kp.open_track(prof)
     begin = kp.start(track)
     numbers = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -161,10 +161,10 @@ def dispatch(
     data_offset, flags_offset, counts_offset, prof,
     WORLD: tl.constexpr, MOST_ROWS: tl.constexpr, HIDDEN: tl.constexpr, SENDERS: tl.constexpr,
 ):  # fmt: skip
-    """Row i of x goes to rank targets[i], as its row rows[i] from here; out is (WORLD, MOST_ROWS,
+    """Sends row i of x to rank targets[i], as row rows[i] from this rank. out is (WORLD, MOST_ROWS,
     HIDDEN).
 
-    The first SENDERS programs send, and one more program per rank takes what that rank sent.
+    The first SENDERS programs send. One more program per rank receives that rank's rows.
     """
     track = kp.open_track(prof)
     columns = tl.arange(0, HIDDEN)
@@ -189,8 +189,8 @@ def dispatch(
         begin = kp.start(track)
         words = flags_at(bases, rank, counts_offset) + 2 * peer
         await_flag(words, epoch)
-        # An atomic answers all threads alike: the number of turns of a loop with barriers must not
-        # differ.
+        # An atomic returns the same value to all threads. A loop with barriers needs the same
+        # number of iterations in all of them.
         count = tl.atomic_add(words + 1, 0, sem="relaxed", scope="sys")
         tl.store(num_received + peer, count)
         track = kp.stop(track, begin, WAIT_COUNT, peer, 0)

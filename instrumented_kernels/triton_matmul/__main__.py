@@ -19,7 +19,7 @@ from kprof.errors import KprofError, TargetError
 from kprof.recording.null_recorder import NullRecorder
 
 _WARM_UPS = 3
-# fp16 has 11 bits; sums are of fp32.
+# fp16 has 11 bits; sums are in fp32.
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-2
 
 

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     import torch
 
 NUM_WARPS: Final = 8
-# A place is released while the product of the next one runs. Shared memory has room for four.
+# A slot is released while the product of the next one runs. Shared memory has room for four.
 _STAGES: Final = range(2, 5)
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What a program multiplies at a time: (m, k) of A by (k, n) of B."""
+    """The tiles that a program multiplies at a time: (m, k) of A by (k, n) of B."""
 
     m: int = 128
     n: int = 256
@@ -33,7 +33,7 @@ TILE: Final = Tile()
 
 
 def descriptor(tensor: Any, rows: int, columns: int) -> TensorDescriptor:
-    """How the copy engine finds blocks of (rows, columns) in a fp16 matrix."""
+    """The copy engine's descriptor for blocks of (rows, columns) in an fp16 matrix."""
     layout = gl.NVMMASharedLayout.get_default_for([rows, columns], gl.float16)
     return TensorDescriptor(
         tensor, list(tensor.shape), list(tensor.stride()), [rows, columns], layout
@@ -43,9 +43,9 @@ def descriptor(tensor: Any, rows: int, columns: int) -> TensorDescriptor:
 class Matmul:
     """C = A @ B for (m, k) and (k, n) of fp16 on a Hopper GPU.
 
-    Between loads and tensor cores there are `stages` places of 48 KiB. With `in_loop` every wait
-    for a place is an event, too. Raises RecorderError for shapes that tiles do not divide, and for
-    other than 2 to 4 stages.
+    A ring of `stages` slots of 48 KiB lies between loads and tensor cores. With `in_loop` every
+    wait for a slot is also an event. Raises RecorderError for shapes that are not multiples of the
+    tiles, and unless there are 2 to 4 stages.
     """
 
     def __init__(self, a: torch.Tensor, b: torch.Tensor, *, stages: int, in_loop: bool) -> None:

@@ -1,9 +1,9 @@
-"""A persistent matmul in Gluon whose warps have roles (Hopper): one partition loads tiles, the
-other multiplies them.
+"""A persistent matmul in Gluon with warp roles (Hopper): one partition loads tiles, the other
+multiplies them.
 
-Programs stay: each takes every num_programs-th tile of the product. Tiles of A and B travel through
-a ring of STAGES places in shared memory. Every place has two barriers: `full`, which the loads
-complete, and `empty`, at which the multiplying partition arrives when it has read the place.
+Each program computes every num_programs-th tile of the product. Tiles of A and B pass through a
+ring of STAGES slots in shared memory. Every slot has two barriers: `full`, which the loads
+complete, and `empty`, at which the multiplying partition arrives when it has read the slot.
 
     load partition    wait until the place is empty, start the copies into it, next place
     math partition    wait until the place is full, multiply, release the place before; after K,
@@ -43,7 +43,7 @@ def load(
     a, b, a_ring, b_ring, full, empty, tiles_m, num_tiles, num_steps, prof,
     IN_LOOP: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """Fills the ring, in the order in which `multiply` empties it."""
+    """Fills the ring in the order in which `multiply` empties it."""
     M: gl.constexpr = a.block_type.shape[0]
     K: gl.constexpr = a.block_type.shape[1]
     N: gl.constexpr = b.block_type.shape[1]
@@ -71,7 +71,7 @@ def multiply(
     c, a_ring, b_ring, full, empty, n, tiles_m, num_tiles, num_steps, prof,
     IN_LOOP: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """Multiplies what the ring holds, and stores every finished tile of C."""
+    """Multiplies the tiles in the ring, and stores every finished tile of C."""
     M: gl.constexpr = a_ring.shape[1]
     N: gl.constexpr = b_ring.shape[2]
     layout: gl.constexpr = gl.NVMMADistributedLayout(
@@ -90,7 +90,7 @@ def multiply(
             if IN_LOOP:
                 track = kp.stop(track, waiting, MATH_WAIT, tile, step)
             total = warpgroup_mma(a_ring.index(place), b_ring.index(place), total, is_async=True)
-            # All but this product are finished: the place before is read.
+            # All products but this one have finished, so the slot before has been read.
             total = warpgroup_mma_wait(1, deps=[total])
             mbarrier.arrive(empty.index((turn + STAGES - 1) % STAGES), count=1, pred=step > 0)
             turn += 1
@@ -121,7 +121,7 @@ def persistent_matmul(
     for place in gl.static_range(STAGES):
         mbarrier.init(full.index(place), count=1)
         mbarrier.init(empty.index(place), count=1)
-    # The copies reach the barriers another way than the threads do, which have set them up.
+    # Copies access barriers through another proxy than the threads that initialised them.
     fence_async_shared()
     tiles_m = m // M
     num_tiles = tiles_m * (n // N)
