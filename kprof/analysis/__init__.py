@@ -22,7 +22,15 @@ from kprof.analysis.dependencies.replay import what_if
 from kprof.analysis.durations import block_time_ns, histogram, stats
 from kprof.analysis.edges import bandwidth, ramp_and_tail, stalls
 from kprof.analysis.explain import FindingKind
-from kprof.analysis.findings import Doubt, DoubtKind, Finding, Findings, find
+from kprof.analysis.findings import (
+    Doubt,
+    DoubtKind,
+    Finding,
+    Findings,
+    Part,
+    breakdown,
+    find,
+)
 from kprof.analysis.metric import Metric, all_metrics, metric
 from kprof.analysis.skew import launch_skew, launch_starts
 from kprof.analysis.summary import Summary
@@ -37,6 +45,7 @@ __all__ = [
     "FindingKind",
     "Findings",
     "Metric",
+    "Part",
     "Summary",
     "achieved_by_link",
     "achieved_by_processor",
@@ -47,6 +56,7 @@ __all__ = [
     "blame",
     "blame_matrix",
     "block_time_ns",
+    "breakdown",
     "calls",
     "critical_path",
     "critical_regions",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kprof.analysis.calls import typical_call
+from kprof.analysis.findings.model import LAUNCHES
 from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import CLOSED_SPANS
 
@@ -133,3 +135,44 @@ def longest_spans(
             AND {_launches_within(summary, over)}
         ORDER BY duration_ns DESC, event_id LIMIT {int(at_most)}"""
     ).sort_values(["rank", "block", "start_ns"], ignore_index=True)
+
+
+def spans_of_tracks(
+    summary: Summary,
+    window_ns: tuple[int, int],
+    tracks: Sequence[tuple[int, int]],
+    at_most: int = 200,
+) -> pd.DataFrame:
+    """The longest spans of some (rank, block) pairs in a stretch of time, `at_most` of each.
+
+    Columns as those of `longest_spans`. Of a block with several warps the first one with events is
+    taken. Block LAUNCHES stands for the launches of the rank: regions are kernels then, and
+    categories are empty.
+    """
+    import pandas as pd
+
+    first_ns, last_ns = window_ns
+    within = f"start_ns < {int(last_ns)} AND end_ns > {int(first_ns)}"
+    launches = _launches_within(summary, Focus(first_ns, last_ns, ""))
+    parts = [
+        summary.frame(
+            f"""SELECT rank, {LAUNCHES} AS block, -1 AS warp, kernel AS region, '' AS category,
+                -1 AS peer, first_ns AS start_ns, last_ns AS end_ns
+            FROM spans_of_launches
+            WHERE rank = {int(rank)} AND first_ns < {int(last_ns)} AND last_ns > {int(first_ns)}
+            ORDER BY start_ns LIMIT {int(at_most)}"""
+        )
+        if block == LAUNCHES
+        else summary.frame(
+            f"""WITH chosen AS (
+                SELECT rank, block, warp, region, category, coalesce(peer, -1) AS peer, start_ns,
+                    end_ns, duration_ns, event_id
+                FROM events WHERE {CLOSED_SPANS} AND rank = {int(rank)} AND block = {int(block)}
+                    AND {within} AND {launches})
+            SELECT * EXCLUDE (duration_ns, event_id) FROM chosen
+            WHERE warp = (SELECT min(warp) FROM chosen)
+            ORDER BY duration_ns DESC, event_id LIMIT {int(at_most)}"""
+        ).sort_values("start_ns", kind="stable")
+        for rank, block in tracks
+    ]
+    return pd.concat(parts, ignore_index=True)

@@ -113,13 +113,30 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Ingredient:
+    """A large part of a typical call's critical path: a region, or a gap, and its share, 0 to 1.
+
+    `gb_s` is what the region moves, the mean over ranks, `of_ceiling` its share of a copy's; None
+    where nobody counted bytes or measured the device. `rate` has both in words.
+    """
+
+    region: str
+    share: float
+    gb_s: float | None
+    of_ceiling: float | None
+    rate: str
+    advice: str
+
+
+@dataclass(frozen=True)
 class Rest:
     """What the calls looked at are made of: shares of their time, 0 to 1.
 
     `explained` is what all findings would save together, `useful` what blocks worked in the mean
     (the parallel efficiency), `unexplained` what neither accounts for. `limits` is what the
     kernel's design costs at most, each by itself, the largest first. `made_of` are the regions on
-    the critical path of the call of median length, the largest share first.
+    the critical path of the call of median length, the largest share first; `ingredients` says of
+    the largest ones how fast they are and what to do about them.
     """
 
     sentence: str
@@ -128,6 +145,7 @@ class Rest:
     unexplained: float | None = None
     limits: tuple[Limit, ...] = ()
     made_of: tuple[tuple[str, float], ...] = ()
+    ingredients: tuple[Ingredient, ...] = ()
 
     @property
     def is_busy(self) -> bool:
@@ -162,7 +180,12 @@ class Findings:
         """What to do about what the headline says; empty where there is nothing to do."""
         if self._limit is not None:
             return limit_advice(self._limit)
-        return self.findings[0].advice if self.findings else ""
+        if self.findings:
+            return self.findings[0].advice
+        first = next(iter(self.rest.ingredients), None)
+        if first is None or self.rest.is_busy:
+            return ""
+        return f"{first.region} is most of a call: {first.advice}"
 
     @property
     def _limit(self) -> Limit | None:

@@ -23,10 +23,14 @@ Where = tuple[tuple[int, int] | None, tuple[tuple[int, int], ...]]
 
 @dataclass(frozen=True)
 class _Rows:
-    """SQL conditions on the summary's cells: those of a finding, and those to compare with."""
+    """SQL conditions on the summary's cells: those of a finding, and those to compare with.
+
+    `idle_in` are launches, as a query: a block without any event there says most beside a busy one.
+    """
 
     about: str
     beside: str
+    idle_in: str = ""
 
 
 def place_of(summary: Summary, cause: ExplainedFinding, ordinals: Sequence[int]) -> Where:
@@ -77,6 +81,10 @@ def _candidates(summary: Summary, cause: ExplainedFinding) -> list[_Rows]:
     if cause.places:
         pairs = ", ".join(f"({rank}, {block})" for rank, block in cause.places)
         blocks = f"(c.rank, block) IN ({pairs})"
+    if cause.kind is FindingKind.UNEVEN_BLOCKS:
+        launches = f"SELECT rank, launch FROM cells c WHERE {region} AND {ranks}"
+        beside = f"(c.rank, c.launch) IN ({launches})"
+        return [_Rows(f"{region} AND {ranks}", beside, idle_in=launches)]
     about = [f"{ranks} AND {blocks}", ranks]
     return [
         *(_Rows(f"{region} AND {rows}", f"{region} AND NOT ({rows})") for rows in about),
@@ -117,8 +125,28 @@ def _window(summary: Summary, where: str) -> tuple[int, int] | None:
 def _tracks(summary: Summary, rows: _Rows, ordinal: int) -> tuple[tuple[int, int], ...]:
     """The block with the most of it, and one with the median of the others."""
     worst = _blocks(summary, f"{rows.about} AND s.ordinal = {ordinal}")[:1]
-    others = _blocks(summary, f"{rows.beside} AND s.ordinal = {ordinal}")
+    beside = _blocks(summary, f"{rows.beside} AND s.ordinal = {ordinal}")
+    if rows.idle_in:
+        beside = _idle_blocks(summary, worst, rows.idle_in, ordinal) or beside
+    others = [place for place in beside if place not in worst]
     return (*worst, *others[len(others) // 2 :][:1])
+
+
+def _idle_blocks(
+    summary: Summary, worst: list[tuple[int, int]], launches: str, ordinal: int
+) -> list[tuple[int, int]]:
+    """Blocks of the rank of the worst one that did nothing in those launches of a call."""
+    if not worst:
+        return []
+    rank = worst[0][0]
+    frame = summary.frame(
+        f"""SELECT DISTINCT block FROM tracks WHERE rank = {rank} AND block NOT IN (
+                SELECT t.block FROM tracks t JOIN spans_of_launches s USING (rank, launch)
+                WHERE t.rank = {rank} AND s.ordinal = {ordinal}
+                    AND (t.rank, t.launch) IN ({launches}))
+            ORDER BY block"""
+    )
+    return [(rank, block) for block in frame["block"].tolist()]
 
 
 def _blocks(summary: Summary, where: str) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.dependencies.critical_path import critical_regions
 from kprof.analysis.explain import ExplainedFinding, TraceExplanation
+from kprof.analysis.findings.made_of import ingredients
 from kprof.analysis.findings.model import Rest
 from kprof.analysis.warmup import steady_efficiency
 from kprof.analysis.wording import duration, listed, percent
@@ -30,7 +31,8 @@ def rest_of(
     useful = float(table["parallel_efficiency"].iloc[0]) if len(table) else 1.0
     unexplained = max(0.0, 1.0 - explained - useful)
     made_of = _made_of(summary)
-    rest = Rest("", explained, useful, unexplained, explanation.limits, made_of)
+    parts = ingredients(summary, made_of)
+    rest = Rest("", explained, useful, unexplained, explanation.limits, made_of, parts)
     if causes:
         text = _after_findings(rest, explanation.total_ns)
     elif rest.is_busy:
@@ -48,11 +50,17 @@ def _after_findings(rest: Rest, total_ns: float) -> str:
     return f"{together}; {percent(unexplained)} stays unexplained{_path(rest.made_of)}"
 
 
-def _path(made_of: tuple[tuple[str, float], ...]) -> str:
+def typical_call_of(made_of: tuple[tuple[str, float], ...]) -> str:
+    """The largest parts of the critical path, or nothing where no part is large."""
     named = [
         f"{percent(share)} {what}" for what, share in made_of[:_MOST_NAMED] if share >= _LEAST_NAMED
     ]
-    return f": a typical call is {listed(named)}" if named else ""
+    return f"a typical call is {listed(named)}" if named else ""
+
+
+def _path(made_of: tuple[tuple[str, float], ...]) -> str:
+    made = typical_call_of(made_of)
+    return f": {made}" if made else ""
 
 
 def _made_of(summary: Summary) -> tuple[tuple[str, float], ...]:

@@ -15,6 +15,7 @@ from kprof.analysis.explain import (
 from kprof.analysis.findings import words
 from kprof.analysis.findings.counts import uneven_ranks
 from kprof.analysis.findings.doubts import doubts_of
+from kprof.analysis.findings.made_of import rate_of
 from kprof.analysis.findings.model import Doubt, DoubtKind, Finding, Findings, Rest
 from kprof.analysis.findings.places import place_of
 from kprof.analysis.findings.rest import rest_of
@@ -78,7 +79,9 @@ def _in_words(
                 id=name,
                 cause=cause,
                 sentence=words.sentence(cause, len(explanation.ordinals)),
-                details=words.details(cause, waits, explanation.total_ns),
+                details=words.details(
+                    cause, waits, explanation.total_ns, rate_of(summary, cause.region)
+                ),
                 advice=words.advice(summary, cause),
                 waits=waits,
                 where_ns=where_ns,

@@ -29,13 +29,14 @@ def waits_of(summary: Summary, causes: Sequence[ExplainedFinding]) -> list[tuple
     total = max(1, block_time_ns(summary))
     found: list[tuple[Caused, ...]] = []
     for cause in causes:
-        is_its = _is_for(left, cause)
+        is_its = is_for(left, cause)
         found.append(_by_region(left[is_its], total))
         left = left[~is_its]
     return found
 
 
-def _is_for(waits: pd.DataFrame, cause: ExplainedFinding) -> pd.Series:
+def is_for(waits: pd.DataFrame, cause: ExplainedFinding) -> pd.Series:
+    """Which rows, waits of `rank` for `peer`, are waits for what a finding names."""
     is_its = waits["peer"].isin(cause.ranks)
     for source, destination in cause.links:
         is_from = waits["peer"] == source if source >= 0 else waits["peer"] >= 0

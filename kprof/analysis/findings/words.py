@@ -38,13 +38,17 @@ def key(cause: ExplainedFinding) -> str:
     return "/".join(parts) or cause.region or "all"
 
 
-def details(cause: ExplainedFinding, waits: Sequence[Caused], total_ns: float) -> tuple[str, ...]:
-    """The gain with its interval, in which calls, and the waits that it causes."""
+def details(
+    cause: ExplainedFinding, waits: Sequence[Caused], total_ns: float, rate: str = ""
+) -> tuple[str, ...]:
+    """The gain with its interval, in which calls, how fast, and the waits that it causes."""
     low, high = cause.interval_ns
     between = f" (90 % interval {duration(low)} to {duration(high)})" if high > low else ""
     lines = [f"Gain {duration(cause.gain_ns)} of {duration(total_ns)}{between}"]
     if 0 < len(cause.calls) < len(cause.gains_ns) and len(cause.calls) <= _MOST_CALLS:
         lines.append(f"In {members('call', cause.calls)}")
+    if rate:
+        lines.append(f"{cause.region} {rate}")
     for wait in waits[:2]:
         lines.append(
             f"{members('Rank', wait.ranks, 4)} {'waits' if len(wait.ranks) == 1 else 'wait'} for "
