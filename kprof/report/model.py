@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kprof import analysis
 from kprof.analysis import DoubtKind
 from kprof.analysis.balance import run_time_ns
 from kprof.analysis.summary import Summary
-from kprof.analysis.timeline import Focus, activity, focus, longest_spans
+from kprof.analysis.timeline import Focus, activity, focus, longest_spans, spans_of_tracks
 from kprof.analysis.warmup import steady_part
 from kprof.analysis.wording import counted, duration
 from kprof.errors import ClockError, SelectionError
+from kprof.report.in_trace import window_ns
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kprof.analysis import Finding, Findings
+    from kprof.analysis import Finding, Findings, Part
     from kprof.capture.manifest import Manifest
     from kprof.trace import Trace
 
 Progress = Callable[[str, float], None]
 _RANKS_IN_BLOCK_VIEW: Final = 2
+# So many findings fit the first screen, each with a picture.
+MOST_ON_FIRST_SCREEN: Final = 5
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Report:
 
     `tables` has every metric (kprof.analysis.all_metrics) by name, `refused` a sentence for each
     that is not available. `warm_up` are the ordinals of first calls that the efficiency leaves out.
+    `parts` is where the time of all blocks goes. `close_ups` has, by id, the spans of the two
+    tracks that show a finding (of the first findings).
     """
 
     manifest: Manifest
@@ -49,6 +54,8 @@ class Report:
     focus: Focus
     activity: pd.DataFrame
     spans: pd.DataFrame
+    parts: tuple[Part, ...] = ()
+    close_ups: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     view_command: str = "kprof view RUN"
 
     @property
@@ -158,6 +165,8 @@ def build_from(
         focus=over,
         activity=activity(summary, over),
         spans=longest_spans(summary, over, _ranks_worth_a_look(summary, found)),
+        parts=analysis.breakdown(summary, found.findings),
+        close_ups=_close_ups(summary, found.findings),
         view_command=view_command,
     )
     say("done", 1.0)
@@ -174,6 +183,14 @@ def _tables(summary: Summary) -> tuple[dict[str, pd.DataFrame], dict[str, str]]:
         except (ClockError, SelectionError) as error:
             refused[name] = str(error)
     return tables, refused
+
+
+def _close_ups(summary: Summary, found: Sequence[Finding]) -> dict[str, pd.DataFrame]:
+    return {
+        finding.id: spans_of_tracks(summary, window_ns(finding), finding.tracks)
+        for finding in found[:MOST_ON_FIRST_SCREEN]
+        if finding.where_ns is not None and finding.tracks
+    }
 
 
 def _window_ns(summary: Summary) -> tuple[int, int]:

@@ -1,15 +1,21 @@
-"""The report as one HTML file that needs no network: Plotly, figures and tables are inside."""
+"""The report as one HTML file that needs no network: one screen that answers, the rest folded.
+
+Figures are drawn here (SVG), so that sentences, tables and pictures are there without scripts.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kprof.analysis.explain.sentences import limit_sentence
+from kprof.analysis.explain.sentences import limit_advice, limit_sentence
 from kprof.analysis.wording import difference, duration, members, percent
 from kprof.capture.output import refuse_existing, replacing
 from kprof.capture.printable import printable, printable_json
-from kprof.report.figures import CATEGORY_COLORS, all_figures
+from kprof.report.figures import PALETTE, all_figures
+from kprof.report.first_screen import first_screen
 from kprof.report.machine import loss_rows, quality_rows
 
 if TYPE_CHECKING:
@@ -75,40 +81,97 @@ def _shown(value: Any) -> Any:
 
 def to_html(report: Report, trace: EmbeddedTrace | None = None) -> str:
     """The page as text."""
-    from plotly.offline import get_plotlyjs
+    from markupsafe import Markup
 
-    figures = all_figures(report)
+    figures = {figure.id: Markup(figure.svg) for figure in all_figures(report)}
+    shared: dict[str, Any] = {"report": report, "figures": figures, "trace": trace}
+    links = {"ui": trace.ui, "title": trace.title, "links": trace.links} if trace else None
     return render(
         "report.html.j2",
-        report=report,
-        figure_ids={figure["id"] for figure in figures},
-        figures_json=_script_json(figures),
-        plotly_js=get_plotlyjs(),
-        warm_up=members("call", report.warm_up),
-        limit_sentence=limit_sentence,
-        efficiency=_efficiency(report),
-        rank_rows=_rank_rows(report),
-        cut=_what_is_cut,
-        region_rows=report.tables["regions"].to_dict("records")[:_TABLE_ROWS],
-        num_regions=len(report.tables["regions"]),
-        percentile_error=float(report.tables["regions"]["percentile_error"].max() or 0.0),
-        quality=_quality_rows(report),
-        lossy_regions=_loss_rows(report),
-        num_lossy_regions=len(loss_rows(report)),
-        missing=members("rank", report.manifest.missing_ranks),
-        bounds=_bounds(report),
-        late_rows=_late_rows(report),
-        path_rows=_path_rows(report),
-        what_if_rows=_what_if_rows(report),
-        delay_rows=_delay_rows(report),
-        losses=LOSSES,
-        region_losses=REGION_LOSSES,
-        colors=CATEGORY_COLORS,
-        trace=trace,
-        trace_links=_script_json({"ui": trace.ui, "title": trace.title, "links": trace.links})
-        if trace
-        else "null",
+        **shared,
+        **first_screen(report, set(figures)),
+        sections=_sections(shared | _tables(report)),
+        palette=PALETTE,
+        trace_links=_script_json(links),
     )
+
+
+@dataclass(frozen=True)
+class _Section:
+    """What is folded under a name."""
+
+    id: str
+    name: str
+    about: str
+    body: Any
+
+
+_SECTIONS: Final = (
+    ("details", "Findings in detail", "what each rests on, the rest, and doubts"),
+    ("path", "Critical path", "what the length of a call is made of"),
+    ("waits", "Waits", "who waits for whom, and for how long"),
+    ("blocks", "Blocks", "spans of single blocks, work and wait of all"),
+    ("ranks", "Ranks", "work, waits and efficiency by rank"),
+    ("launches", "Launches", "how long each took"),
+    ("regions", "Regions and rates", "times, GB/s and FLOP/s by region"),
+    ("clocks", "Clocks and losses", "error bounds, and what was not recorded"),
+)
+
+
+def _sections(values: dict[str, Any]) -> list[_Section]:
+    """What this report has something to say about."""
+    from markupsafe import Markup
+
+    found = []
+    for name, title, about in _SECTIONS:
+        body = render(f"sections/{name}.html.j2", **values, figure=partial(_box, values["figures"]))
+        if "<table" in body or "<svg" in body or "<p" in body:
+            found.append(_Section(name, title, about, Markup(body)))
+    return found
+
+
+def _box(figures: dict[str, Any], name: str, about: str) -> Any:
+    """A figure with a sentence on it; nothing where the report has no data for it."""
+    from markupsafe import Markup
+
+    if name not in figures:
+        return ""
+    box = Markup('<div class="figure-box" id="{}"><p class="about">{}</p>{}</div>')
+    return box.format(name, printable(about), figures[name])
+
+
+def _tables(report: Report) -> dict[str, Any]:
+    """The rows of the folded tables, and how many there are of those that are cut."""
+    regions = report.tables["regions"]
+    rates = report.tables.get("achieved_by_region")
+    rate_rows: list[dict[Any, Any]] = []
+    if rates is not None:
+        rate_rows = rates.sort_values("bytes", ascending=False, kind="stable").to_dict("records")
+    return {
+        "warm_up": members("call", report.warm_up),
+        "limit_sentence": limit_sentence,
+        "limit_advice": limit_advice,
+        "efficiency": _efficiency(report),
+        "rank_rows": _rank_rows(report),
+        "cut": _what_is_cut,
+        "region_rows": regions.to_dict("records")[:_TABLE_ROWS],
+        "num_regions": len(regions),
+        "percentile_error": float(regions["percentile_error"].max() or 0.0),
+        "rate_rows": rate_rows[:_TABLE_ROWS],
+        "num_rates": len(rate_rows),
+        "has_ceilings": rates is not None and bool(rates["ceiling_share"].notna().any()),
+        "quality": _quality_rows(report),
+        "lossy_regions": _loss_rows(report),
+        "num_lossy_regions": len(loss_rows(report)),
+        "missing": members("rank", report.manifest.missing_ranks),
+        "bounds": _bounds(report),
+        "late_rows": _late_rows(report),
+        "path_rows": _path_rows(report),
+        "what_if_rows": _what_if_rows(report),
+        "delay_rows": _delay_rows(report),
+        "losses": LOSSES,
+        "region_losses": REGION_LOSSES,
+    }
 
 
 def _script_json(value: Any) -> Any:

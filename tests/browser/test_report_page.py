@@ -2,65 +2,38 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from browsing import NEEDS_CHROMIUM, chromium, show
 from kprof import report as reports
 from planted import Plant, simulate
 from synthetic import TraceBuilder
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        shutil.which("chromium") is None or shutil.which("chromedriver") is None,
-        reason="needs chromium and chromedriver (Debian: chromium-driver)",
-    ),
-]
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+pytestmark = NEEDS_CHROMIUM
+OVERFLOW = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    options.binary_location = shutil.which("chromium") or ""
-    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    yield driver
-    driver.quit()
+    flags = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
+    profile = tmp_path_factory.mktemp("profile")
+    with chromium(profile, *flags, logs=("browser", "performance")) as driver:
+        yield driver
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    report = reports.build(simulate(Plant(tokens_of={3: 3.0}, send_late_ns={3: 9000})))
-    return reports.write_html(report, tmp_path_factory.mktemp("page") / "report.html")
-
-
-def show(browser: Any, path: Path, width: int = 1280, scheme: str = "light") -> None:
-    media = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get_log("browser")
-    browser.get_log("performance")
-    browser.get(path.as_uri())
+    """As `kprof demo` writes it: with the trace inside."""
+    trace = simulate(Plant(tokens_of={3: 3.0}, send_late_ns={3: 9000}))
+    report = reports.build(trace)
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    return reports.write_html(report, path, trace=reports.embed(trace, report))
 
 
 def requested(browser: Any) -> list[str]:
@@ -74,47 +47,133 @@ def requested(browser: Any) -> list[str]:
     return [url for url in urls if not url.startswith(("file:", "data:", "blob:"))]
 
 
-@pytest.mark.parametrize("width", [1280, 1920])
+def box(browser: Any, selector: str) -> dict[str, float]:
+    """Where an element is in the window, in pixels."""
+    script = "return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()"
+    found: dict[str, float] = browser.execute_script(script, selector)
+    return found
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_figure_is_drawn_without_errors_or_network(
-    browser: Any, page: Path, width: int, scheme: str
+def test_the_first_screen_answers(browser: Any, page: Path, scheme: str) -> None:
+    show(browser, page, 1280, 800, scheme)
+    for part in ("#verdict", "ol.findings > li", ".picture svg", ".bar", "#timeline svg"):
+        found = box(browser, part)
+        assert found["top"] >= 0, part
+        assert found["bottom"] <= 800, part
+        assert found["width"] > 200, part
+        assert found["height"] > 10, part
+    assert box(browser, "ol.findings > li:last-child")["bottom"] < box(browser, ".bar")["top"]
+
+
+@pytest.mark.parametrize("width", [700, 1280, 1920])
+def test_nothing_is_wider_than_the_window_or_loaded_from_elsewhere(
+    browser: Any, page: Path, width: int
 ) -> None:
-    show(browser, page, width, scheme)
+    browser.get_log("browser")
+    browser.get_log("performance")
+    show(browser, page, width)
+    browser.execute_script("for (const fold of document.querySelectorAll('details')) fold.open = 1")
     boxes = browser.execute_script(
-        """return [...document.querySelectorAll(".figure-box")].map(box => {
-             const drawn = box.querySelector(".main-svg");
-             return {id: box.id, width: drawn ? drawn.getBoundingClientRect().width : 0,
-                     marks: box.querySelectorAll(".plot path, .heatmaplayer image, .fills path, .point").length};
-           })"""
+        """return [...document.querySelectorAll(".figure-box svg")].map(drawn => [
+             drawn.parentElement.id, drawn.getBoundingClientRect().width,
+             drawn.querySelectorAll("rect, path").length])"""
     )
     assert len(boxes) == 10
-    for box in boxes:
-        assert box["width"] > 300, box
-        assert box["marks"] > 0, box
+    for name, wide, marks in boxes:
+        assert wide > 250, name
+        assert marks > 2, name
+    assert browser.execute_script(OVERFLOW) <= 0
     assert browser.get_log("browser") == []
     assert requested(browser) == []
-    overflow = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    assert browser.execute_script(overflow) <= 0
 
 
-def test_text_and_figures_follow_the_scheme(browser: Any, page: Path) -> None:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_fault(browser: Any, page: Path, scheme: str) -> None:
+    package = importlib.util.find_spec("axe_core_python")
+    assert package is not None
+    assert package.origin is not None
+    show(browser, page, scheme=scheme)
+    browser.execute_script("for (const fold of document.querySelectorAll('details')) fold.open = 1")
+    browser.execute_script((Path(package.origin).parent / "axe.min.js").read_text())
+    found = browser.execute_async_script(
+        # A drawing is one image with a name.
+        """const done = arguments[0], where = { exclude: [["svg > *"]] };
+           axe.run(where, { resultTypes: ["violations"] }).then(done, error => done(String(error)))"""
+    )
+    assert len(found["passes"]) > 15
+    faults = [
+        (fault["id"], [node["target"] for node in fault["nodes"][:3]])
+        for fault in found["violations"]
+        if fault["impact"] in ("serious", "critical")
+    ]
+    assert faults == []
+
+
+def test_colours_follow_the_scheme(browser: Any, page: Path) -> None:
     colors = {}
     for scheme in ("light", "dark"):
         show(browser, page, scheme=scheme)
         colors[scheme] = browser.execute_script(
-            """const text = document.querySelector("#blame .xtitle");
-               return [getComputedStyle(document.body).backgroundColor, text.style.fill]"""
+            """return ["body", "#timeline path.send", "#timeline text"].map(name => {
+                 const style = getComputedStyle(document.querySelector(name));
+                 return name == "body" ? style.backgroundColor : style.fill })"""
         )
-    assert colors["light"][0] != colors["dark"][0]
-    assert colors["light"][1] != colors["dark"][1]
+    assert all(a != b for a, b in zip(colors["light"], colors["dark"], strict=True))
 
 
-def test_the_verdict_is_on_the_first_screen(browser: Any, page: Path) -> None:
+def test_every_link_leads_to_something_that_it_unfolds(browser: Any, page: Path) -> None:
     show(browser, page)
-    bottom = browser.execute_script(
-        'return document.getElementById("verdict").getBoundingClientRect().bottom'
+    links = browser.execute_script(
+        "return [...document.querySelectorAll('nav a, main a')].map(link => link.hash.slice(1))"
     )
-    assert bottom < 300
+    assert {"details", "waits", "clocks", "detail-1", "blocks-work"} <= set(links)
+    for target in set(links) - {"top"}:
+        browser.execute_script("location.hash = arguments[0]", target)
+        height = browser.execute_async_script(
+            """const [target, done] = arguments;
+               requestAnimationFrame(() => requestAnimationFrame(() =>
+                   done(document.getElementById(target).getBoundingClientRect().height)))""",
+            target,
+        )
+        assert height > 10, target
+
+
+def test_a_print_holds_what_is_folded(browser: Any, page: Path) -> None:
+    show(browser, page, scheme="print")
+    heights = browser.execute_script(
+        """return [...document.querySelectorAll("details:not([open]) table, details:not([open]) svg")]
+             .map(part => part.getBoundingClientRect().height)"""
+    )
+    assert len(heights) > 10
+    assert min(heights) > 10
+    assert box(browser, "nav")["height"] == 0
+
+
+def test_without_scripts_sentences_tables_and_figures_are_there(browser: Any, page: Path) -> None:
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        show(browser, page)
+        assert "costs" in browser.find_element("id", "verdict").text
+        assert browser.find_element("css selector", "#timeline svg").size["width"] > 300
+        assert browser.find_element("css selector", "#tip").is_displayed() is False
+        assert len(browser.find_elements("css selector", "details table tr")) > 20
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_the_pointer_shows_what_is_under_it(browser: Any, page: Path) -> None:
+    show(browser, page)
+    texts = browser.execute_script(
+        """const shape = [...document.querySelectorAll(".picture rect")].find(
+               rect => rect.querySelector("title") && rect.getBoundingClientRect().width > 3);
+           const {x, y} = shape.getBoundingClientRect();
+           shape.dispatchEvent(new PointerEvent("pointermove", {clientX: x, clientY: y, bubbles: true}));
+           const tip = document.getElementById("tip");
+           return [shape.textContent, tip.textContent, tip.hidden]"""
+    )
+    assert texts[0] == texts[1]
+    assert texts[2] is False
 
 
 def test_names_with_html_in_them_run_nothing(browser: Any, tmp_path: Path) -> None:
@@ -126,16 +185,12 @@ def test_names_with_html_in_them_run_nothing(browser: Any, tmp_path: Path) -> No
     for rank in range(2):
         build.span(rank=rank, region=evil, start_ns=0, duration_ns=5000, peer=1 - rank)
         build.span(rank=rank, region="<b>c", start_ns=5000, duration_ns=5000)
+    browser.get_log("browser")
     show(browser, reports.write_html(reports.build(build.trace()), tmp_path / "evil.html"))
     assert browser.title != "pwned"
-    assert (
-        browser.execute_script("return document.querySelectorAll('main img, main b.c').length") == 0
-    )
+    assert browser.execute_script("return document.querySelectorAll('main img').length") == 0
     assert browser.get_log("browser") == []
-    drawn = browser.execute_script(
-        "return document.querySelectorAll('.figure-box .main-svg').length"
-    )
-    assert drawn > 0
+    assert len(browser.find_elements("css selector", ".figure-box svg")) > 0
 
 
 def test_long_names_stay_on_the_page(browser: Any, tmp_path: Path) -> None:
@@ -148,18 +203,19 @@ def test_long_names_stay_on_the_page(browser: Any, tmp_path: Path) -> None:
     report = reports.build(build.trace())
     assert name in report.verdict
     show(browser, reports.write_html(report, tmp_path / "long.html"))
+    browser.execute_script("for (const fold of document.querySelectorAll('details')) fold.open = 1")
     beyond = browser.execute_script(
-        """return [...document.querySelectorAll("#verdict, .sentence, td, .legendtext")].filter(
-             part => part.getBoundingClientRect().right > part.closest("section").getBoundingClientRect().right
+        """return [...document.querySelectorAll("#verdict, .sentence, .advice, td, summary")].filter(
+             part => part.getBoundingClientRect().right > innerWidth && !part.closest(".scroll")
            ).map(part => part.textContent)"""
     )
     assert beyond == []
-    overflow = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    assert browser.execute_script(overflow) <= 0
+    assert browser.execute_script(OVERFLOW) <= 0
 
 
 def test_a_report_without_events_is_a_page_without_figures(browser: Any, tmp_path: Path) -> None:
     trace = TraceBuilder('REGION(R, "r", wait, peer:8)', 2).trace()
+    browser.get_log("browser")
     show(browser, reports.write_html(reports.build(trace), tmp_path / "empty.html"))
     assert browser.get_log("browser") == []
     assert browser.execute_script("return document.querySelectorAll('.figure-box').length") == 0

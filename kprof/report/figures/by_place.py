@@ -6,21 +6,28 @@ from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.wording import duration
 from kprof.report.figures.base import (
-    CATEGORY_COLORS,
     Figure,
     few_rows,
-    figure,
     label,
-    rounded,
     short,
+    ticks,
+    tint,
     unit_of,
     with_few_regions,
 )
+from kprof.report.figures.over_time import runs
+from kprof.report.figures.svg import HALF, LETTER, Axis, Drawing
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from kprof.report.model import Report
 
 _BARS_PER_OCTAVE: Final = 4
+_BARS_HEIGHT: Final = 190.0
+_FEW: Final = 16
+# More cells than that are drawn together with their likes.
+_MAX_CELLS: Final = 1200
 
 
 def blame(report: Report) -> Figure | None:
@@ -29,64 +36,8 @@ def blame(report: Report) -> Figure | None:
         return None
     matrix, waiting = few_rows(report.blame_matrix, "waiting rank")
     transposed, waited_for = few_rows(matrix.T, "rank waited for")
-    matrix = transposed.T
-    values = matrix.to_numpy()
-    size, unit = unit_of(float(values.max()))
-    side = max(300, min(760, 120 + 34 * len(matrix.columns)))
-    few = len(matrix.columns) <= 16
-    data = {
-        "type": "heatmap",
-        "x": [f"{peer}" for peer in matrix.columns],
-        "y": [f"{rank}" for rank in matrix.index],
-        "z": [rounded(row / size) for row in values],
-        "texttemplate": "%{z:.3~g}" if few else "",
-        "colorbar": {"title": {"text": unit}},
-        "hovertemplate": "rank %{y} waited %{z} " + unit + " for rank %{x}<extra></extra>",
-        "xgap": int(few),
-        "ygap": int(few),
-    }
-    return figure(
-        "blame",
-        [data],
-        side,
-        xaxis={"title": {"text": waited_for}, "type": "category"},
-        yaxis={"title": {"text": waiting}, "type": "category", "autorange": "reversed"},
-    )
-
-
-def peers(report: Report) -> Figure | None:
-    """Per region, how long all others waited for each rank."""
-    blame = report.tables["blame"]
-    foreign = blame[blame["rank"] != blame["peer"]]
-    if foreign.empty:
-        return None
-    foreign = with_few_regions(foreign, "wait_ns")
-    totals = foreign.groupby(["region", "peer"])["wait_ns"].sum()
-    size, unit = unit_of(float(totals.groupby("peer").sum().max()))
-    data = [
-        {
-            "type": "bar",
-            "x": [str(peer) for peer in rows.index.get_level_values("peer")],
-            "y": rounded(rows / size),
-            "name": short(region),
-            "hovertemplate": "%{y} " + unit + " for rank %{x}<extra>" + label(region) + "</extra>",
-        }
-        for region, rows in totals.groupby("region")
-    ]
-    order = [str(peer) for peer in report.blame_matrix.columns]
-    return figure(
-        "peers",
-        data,
-        max(300, min(760, 120 + 34 * len(order))),
-        barmode="stack",
-        showlegend=True,
-        xaxis={
-            "title": {"text": "rank waited for"},
-            "type": "category",
-            "categoryorder": "array",
-            "categoryarray": order,
-        },
-        yaxis={"title": {"text": f"wait of all other ranks, {unit}"}},
+    return _heatmap(
+        transposed.T, "blame", f"{waiting} (rows), {waited_for} (columns)", "wait", "waited for"
     )
 
 
@@ -96,114 +47,153 @@ def block_heatmap(report: Report, column: str, what: str) -> Figure | None:
     if table.empty or table[column].max() == 0:
         return None
     by_rank = table.pivot_table(index="rank", columns="block", values=column, aggfunc="sum")
-    grid, title = few_rows(by_rank)
-    size, unit = unit_of(float(table[column].max()))
-    values = (grid / size).to_numpy()
-    data = {
-        "type": "heatmap",
-        "x": grid.columns.tolist(),
-        "y": [f"{rank}" for rank in grid.index],
-        "z": [
-            [None if value != value else float(f"{value:.3g}") for value in row]
-            for row in values.tolist()
-        ],
-        "zmin": 0,
-        "zmax": float(f"{float(table[column].max()) / size:.4g}"),
-        "colorbar": {"title": {"text": unit}},
-        "hovertemplate": "rank %{y} block %{x}: %{z} " + unit + " of " + what + "<extra></extra>",
-    }
-    return figure(
-        f"blocks-{what}",
-        [data],
-        110 + max(110, min(700, 26 * len(grid))),
-        xaxis={"title": {"text": "block"}, "showgrid": False},
-        yaxis={
-            "title": {"text": title},
-            "type": "category",
-            "autorange": "reversed",
-            "showgrid": False,
-        },
-    )
+    grid, ranks = few_rows(by_rank)
+    transposed, blocks = few_rows(grid.T, "block")
+    title = f"{ranks} (rows), {blocks} (columns)"
+    return _heatmap(transposed.T, f"blocks-{what}", title, what, "block")
+
+
+def _heatmap(grid: pd.DataFrame, name: str, title: str, kind: str, column: str) -> Figure:
+    """Cells whose tint is their value; few of them have it written in, many are merged."""
+    rows, columns = [str(r) for r in grid.index], [str(c) for c in grid.columns]
+    left, top = 12 + LETTER * max(len(row) for row in rows), 40.0
+    width = (HALF - left - 4) / len(columns)
+    height = max(5.0, min(30.0, 330 / len(rows)))
+    drawing = Drawing(HALF, top + height * len(rows) + 4)
+    drawing.text(0, 12, label(title))
+    largest = float(grid.max().max())
+    size, unit = unit_of(largest)
+    every = max(1, -(-int(LETTER * (len(columns[-1]) + 1)) // int(max(1, width))))
+    for j in range(0, len(columns), every):
+        drawing.text(left + (j + 0.5) * width, top - 6, columns[j], "middle")
+    step = 1 if height >= 12 else 4
+    is_merged = grid.size > _MAX_CELLS
+    for i, values in enumerate(grid.to_numpy(dtype=float).tolist()):
+        y = top + i * height
+        if i % step == 0:
+            drawing.text(left - 6, y + height / 2 + 4, rows[i], "end")
+        steps = [tint(value, largest) if value == value else 0 for value in values]
+        cells = runs(steps) if is_merged else [(j, j + 1, s) for j, s in enumerate(steps)]
+        for first, after, depth in cells:
+            if not depth:
+                continue
+            most = max(values[first:after])
+            where = (
+                columns[first] if after - first == 1 else f"{columns[first]}-{columns[after - 1]}"
+            )
+            tip = f"rank {rows[i]}, {column} {where}: {duration(most)}"
+            x = left + first * width
+            gap = 1 if width > 4 else 0
+            drawing.rect(x, y, (after - first) * width - gap, height - gap, f"{kind} t{depth}", tip)
+            if len(columns) <= _FEW // 2 and height >= 16:
+                text = f"{most / size:.3g} {unit}"
+                ink = "cell deep" if depth > 4 else "cell"
+                drawing.text(x + width / 2, y + height / 2 + 4, text, "middle", ink)
+    return drawing.figure(name, title)
+
+
+def peers(report: Report) -> Figure | None:
+    """Per rank, how long all others waited for it, by region."""
+    blame = report.tables["blame"]
+    foreign = blame[blame["rank"] != blame["peer"]]
+    if foreign.empty:
+        return None
+    foreign = with_few_regions(foreign, "wait_ns")
+    totals = foreign.pivot_table(index="peer", columns="region", values="wait_ns", aggfunc="sum")
+    totals = totals.reindex(report.blame_matrix.columns).fillna(0.0)
+    order = totals.sum().sort_values(ascending=False, kind="stable").index.tolist()
+    series = [
+        (f"wait t{max(2, 8 - 2 * i)}", short(region), totals[region].tolist())
+        for i, region in enumerate(order)
+    ]
+    return _bars("peers", "Wait of all other ranks, by the rank they waited for", totals, series)
 
 
 def rank_bars(report: Report) -> Figure | None:
-    """Work and wait per rank, per block of it."""
+    """Work and wait per rank, per track of it."""
     table = report.tables["imbalance_by_rank"]
     if table.empty:
         return None
-    work = table["work_ns"] / table["tracks"]
-    wait = table["wait_ns"] / table["tracks"]
-    size, unit = unit_of(float((work + wait).max()))
-    data = [
-        {
-            "type": "bar",
-            "x": [str(rank) for rank in table["rank"]],
-            "y": rounded(values / size),
-            "name": name,
-            "marker": {"color": CATEGORY_COLORS[color]},
-            "hovertemplate": "rank %{x}: %{y} " + unit + " " + name + "<extra></extra>",
-        }
-        for name, values, color in (("work", work, "compute"), ("wait", wait, "wait"))
+    by_rank = table.set_index("rank")
+    series = [
+        (name, name, (by_rank[f"{name}_ns"] / by_rank["tracks"]).tolist())
+        for name in ("work", "wait")
     ]
-    return figure(
-        "ranks",
-        data,
-        320,
-        barmode="stack",
-        xaxis={"title": {"text": "rank"}, "type": "category"},
-        yaxis={"title": {"text": f"mean per track, {unit}"}},
+    return _bars("ranks", "Work and wait per rank, mean over its tracks", by_rank, series)
+
+
+def _bars(
+    name: str, title: str, ranks: pd.DataFrame, series: list[tuple[str, str, list[float]]]
+) -> Figure:
+    """A bar per rank, stacked of (class, escaped name, values in ns)."""
+    left, top = 52.0, 20.0 * (1 + (len(series) + 1) // 2)
+    drawing = Drawing(HALF, top + _BARS_HEIGHT + 40)
+    for i, (kind, text, _) in enumerate(series):
+        drawing.legend(i % 2 * 230, 4 + 20 * (i // 2), [(kind, text)])
+    largest = max(sum(values) for values in zip(*(v for *_, v in series), strict=True)) or 1.0
+    size, unit = unit_of(largest)
+    rows = Axis(0.0, largest / size, top + _BARS_HEIGHT, top)
+    for tick in ticks(0.0, largest / size, 5):
+        drawing.line(left, rows(tick), HALF, rows(tick))
+        drawing.text(left - 6, rows(tick) + 4, f"{tick:g}", "end")
+    width = (HALF - left) / len(ranks)
+    every = max(1, -(-28 // int(max(1, width))))
+    for i, rank in enumerate(ranks.index.tolist()):
+        below = 0.0
+        for kind, text, values in series:
+            y, y0 = rows((below + values[i]) / size), rows(below / size)
+            tip = f"rank {rank}, {text}: {duration(values[i])}"
+            drawing.rect(left + (i + 0.1) * width, y, 0.8 * width, max(0, y0 - y - 1), kind, tip)
+            below += values[i]
+        if i % every == 0:
+            drawing.text(left + (i + 0.5) * width, top + _BARS_HEIGHT + 16, str(rank), "middle")
+    drawing.text(
+        (left + HALF) / 2, top + _BARS_HEIGHT + 34, f"rank; the bars are in {unit}", "middle"
     )
+    return drawing.figure(name, title)
 
 
 def wait_distribution(report: Report) -> Figure | None:
-    """How long single waits last, per region: bars over log10(ns), four an octave's worth of
-    histogram buckets."""
+    """How long single waits last: a histogram per region over log10(ns), four bars an octave."""
     table = report.histogram
     table = table[table["category"].isin(["wait", "sync"])]
     if table.empty:
         return None
     import numpy as np
 
+    category_of = dict(zip(table["region"], table["category"], strict=True))
     table = with_few_regions(table, "events")
-    width = np.log10(2) / _BARS_PER_OCTAVE
+    width = float(np.log10(2)) / _BARS_PER_OCTAVE
     position = np.floor(np.log10(table["from_ns"]) / width + 1e-6) * width
     counts = table.assign(position=position).groupby(["region", "position"])["events"].sum()
-    data = []
-    for region, rows in counts.groupby("region"):
-        positions = rows.index.get_level_values("position")
-        data.append(
-            {
-                "type": "bar",
-                "x": rounded(positions + width / 2),
-                "y": rows.tolist(),
-                "width": float(width),
-                "opacity": 0.75,
-                "name": short(region),
-                "text": [duration(10**value) for value in positions],
-                "textposition": "none",
-                "hovertemplate": "%{y} waits of about %{text}<extra>" + label(region) + "</extra>",
-            }
-        )
-    ticks = _ticks(float(position.min()), float(position.max() + width))
-    return figure(
-        "wait-distribution",
-        data,
-        320,
-        barmode="overlay",
-        showlegend=True,
-        xaxis={
-            "title": {"text": "duration of one wait"},
-            "tickvals": [float(f"{np.log10(tick):.4g}") for tick in ticks],
-            "ticktext": [
-                f"{tick / size:g} {unit}" for tick in ticks for size, unit in [unit_of(2 * tick)]
-            ],
-        },
-        yaxis={"title": {"text": "waits"}, "type": "log", "dtick": 1},
+    axis = Axis(float(position.min()), float(position.max()) + width, 8.0, HALF - 8)
+    regions = counts.groupby("region").sum().sort_values(ascending=False).index.tolist()
+    height = 62.0
+    drawing = Drawing(HALF, height * len(regions) + 40)
+    for i, region in enumerate(regions):
+        bottom = (i + 1) * height - 4
+        rows = counts[region]
+        drawing.text(8, bottom - height + 18, f"{short(region)}: {rows.sum():,}")
+        for place, number in rows.items():
+            x, tall = axis(place), (height - 24) * number / rows.max()
+            tip = f"{number:,} waits of about {duration(10 ** (place + width / 2))}"
+            kind = category_of.get(region, "wait")
+            drawing.rect(x, bottom - tall, axis(place + width) - x - 0.6, tall, kind, tip)
+        drawing.line(8, bottom, HALF - 8, bottom)
+    bottom = height * len(regions)
+    for tick in _ticks(axis.low, axis.high):
+        size, unit = unit_of(2 * tick)
+        x = axis(float(np.log10(tick)))
+        drawing.text(x, bottom + 14, f"{tick / size:g} {unit}", "middle")
+    drawing.text(
+        HALF / 2, bottom + 32, "how long a wait lasts; the height is how many do", "middle"
     )
+    return drawing.figure("wait-distribution", "How long single waits last, by region")
 
 
 def _ticks(first: float, last: float) -> list[int]:
     """Round numbers of ns from 10^first to 10^last: powers of ten, and 2 and 5 if there are few."""
     steps = (1,) if last - first >= 2 else (1, 2, 5)
     powers = range(int(first), int(last) + 1)
-    return [step * 10**power for power in powers for step in steps]
+    found = [step * 10**power for power in powers for step in steps]
+    return [tick for tick in found if 10**first <= tick <= 10**last]

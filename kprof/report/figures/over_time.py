@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.wording import duration
@@ -9,12 +10,20 @@ from kprof.report.figures.base import (
     CATEGORY_COLORS,
     Figure,
     few_rows,
-    figure,
     label,
-    positions,
-    rounded,
     short,
+    ticks,
+    tint,
     unit_of,
+)
+from kprof.report.figures.svg import (
+    ROW_GAP,
+    WIDTH,
+    Axis,
+    Drawing,
+    TimeAxis,
+    num,
+    rows_with_time,
 )
 
 if TYPE_CHECKING:
@@ -23,98 +32,100 @@ if TYPE_CHECKING:
     from kprof.report.model import Report
 
 _MAX_LANES: Final = 16
+_LANES_HEIGHT: Final = 150
+_MAX_KERNELS: Final = 6
+_LEGEND_HEIGHT: Final = 22
+# Of what a block does in no category: the page's own ground.
+_NAMES: Final = {
+    "transfer": "data on its way",
+    "release": "a barrier opens",
+    "gap": "between regions",
+    "launch": "between launches",
+}
+_KINDS: Final = {"transfer": "transfer", "release": "sync", "gap": "none", "launch": "idle"}
 
 
 def timeline(report: Report) -> Figure | None:
     """Per rank a lane: which share of its blocks is in which category, over time."""
-    activity, over = report.activity, report.focus
-    if activity.empty:
+    if report.activity.empty:
         return None
-    ranks = sorted(activity["rank"].unique().tolist())
-    if len(ranks) > _MAX_LANES:
-        return _waiting_over_time(report, ranks)
-    size, unit = unit_of(over.end_ns - over.start_ns)
-    gap = 0.15 / len(ranks)
-    lane = 1.0 / len(ranks)
-    data, layout = [], {}
+    ranks = sorted(report.activity["rank"].unique().tolist())
+    is_few = len(ranks) <= _MAX_LANES
+    return _lanes(report, ranks) if is_few else _waiting_over_time(report, ranks)
+
+
+def _lanes(report: Report, ranks: list[int]) -> Figure:
+    over, activity = report.focus, report.activity
+    shares = activity.pivot_table(
+        index=["rank", "category"], columns="bin", values="share", aggfunc="sum", fill_value=0.0
+    )
+    kinds = [kind for kind in CATEGORY_COLORS if kind in set(activity["category"])]
+    height = min(40.0, max(13.0, _LANES_HEIGHT / len(ranks)))
+    names = [f"rank {rank}" for rank in ranks]
+    drawing, axis, left = rows_with_time(
+        names, height, (over.start_ns, over.end_ns), f"the start of {over.what}", _LEGEND_HEIGHT
+    )
+    axis.right = drawing.width - 40
+    drawing = Drawing(drawing.width, drawing.height)
+    axis.draw(drawing, _LEGEND_HEIGHT, drawing.height - 36, f"the start of {over.what}")
+    drawing.legend(left, 4, [(kind, kind) for kind in kinds] + [("none", "in no region")])
     for i, rank in enumerate(ranks):
-        axis = "y" if i == 0 else f"y{i + 1}"
-        layout["yaxis" if i == 0 else f"yaxis{i + 1}"] = {
-            "domain": [1 - (i + 1) * lane + gap, 1 - i * lane],
-            "range": [0, 1],
-            "fixedrange": True,
-            "showticklabels": False,
-            "showgrid": False,
-            "zeroline": False,
-            "title": {"text": f"rank {rank}", "standoff": 4},
-        }
-        for category, color in CATEGORY_COLORS.items():
-            rows = activity[(activity["rank"] == rank) & (activity["category"] == category)]
-            if not rows.empty:
-                data.append(_area(rows, over.start_ns, size, category, color, axis, i == 0))
-    seen: set[str] = set()
-    for trace in data:
-        trace["showlegend"] = trace["name"] not in seen
-        seen.add(trace["name"])
-    layout["xaxis"] = {
-        "title": {"text": f"time since the start of {over.what}, {unit}"},
-        "anchor": "free",
-        "position": 0,
-    }
-    height = 110 + max(44, min(70, 560 // len(ranks))) * len(ranks)
-    return figure("timeline", data, height, hovermode="x", **layout)
+        top = _LEGEND_HEIGHT + i * height
+        bottom = top + height - ROW_GAP
+        drawing.rect(left, top, axis.right - left, bottom - top, "none")
+        present = [kind for kind in kinds if (rank, kind) in shares.index]
+        stacked = shares.loc[[(rank, kind) for kind in present]].to_numpy().cumsum(axis=0)
+        # From the back to the front, so that each outline needs its upper edge only.
+        for kind, total in reversed(list(zip(present, stacked.tolist(), strict=True))):
+            drawing.path(_steps(total, left, axis.right, top, bottom), kind)
+        drawing.text(left - 8, (top + bottom) / 2 + 4, names[i], "end")
+        if i == 0 or height >= 30:
+            drawing.text(axis.right + 4, top + 8, "100 %", kind="fine")
+            drawing.text(axis.right + 4, bottom, "0", kind="fine")
+    title = f"Share of each rank's tracks per category over {over.what}"
+    return drawing.figure("timeline", title)
 
 
-def _area(
-    rows: pd.DataFrame,
-    origin_ns: int,
-    size: float,
-    category: str,
-    color: str,
-    axis: str,
-    first: bool,
-) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": rounded((rows["from_ns"] - origin_ns) / size),
-        "y": [round(value, 3) for value in rows["share"].tolist()],
-        "line": {"width": 0, "shape": "hv"},
-        "fillcolor": color,
-        "fill": "tonexty",
-        "stackgroup": axis,
-        "yaxis": axis,
-        "xaxis": "x",
-        "name": category,
-        "legendgroup": category,
-        "showlegend": first,
-        "hovertemplate": "%{y:.0%} " + category + "<extra></extra>",
-    }
+def _steps(shares: list[float], left: float, right: float, top: float, bottom: float) -> str:
+    """The outline of bars side by side, from 0 at the bottom to 1 at the top."""
+    width = (right - left) / max(1, len(shares))
+    parts, last = [f"M{num(left)} {num(bottom)}"], bottom
+    for i, share in enumerate(shares):
+        y = round(2 * (bottom - min(1.0, share) * (bottom - top))) / 2
+        if y != last:
+            parts.append(f"H{num(left + i * width)}V{num(y)}")
+            last = y
+    parts.append(f"H{num(right)}V{num(bottom)}Z")
+    return "".join(parts)
 
 
 def _waiting_over_time(report: Report, ranks: list[int]) -> Figure:
     """For many ranks: the share of blocks that wait, as a heatmap."""
     over = report.focus
-    size, unit = unit_of(over.end_ns - over.start_ns)
     waiting = report.activity[report.activity["category"].isin(["wait", "sync"])]
     grid = waiting.pivot_table(index="rank", columns="bin", values="share", aggfunc="sum")
-    bins = report.activity.drop_duplicates("bin").sort_values("bin")
-    grid = grid.reindex(index=ranks, columns=bins["bin"].tolist()).fillna(0.0)
-    grid, title = few_rows(grid)
-    data = {
-        "type": "heatmap",
-        "x": rounded((bins["from_ns"] - over.start_ns) / size),
-        "y": [f"{rank}" for rank in grid.index],
-        "z": [[round(value, 3) for value in row] for row in grid.to_numpy().tolist()],
-        "zmin": 0,
-        "zmax": 1,
-        "colorbar": {"title": {"text": "blocks waiting"}, "tickformat": ".0%"},
-        "hovertemplate": "rank %{y}, %{x} " + unit + ": %{z:.0%} of blocks wait<extra></extra>",
-    }
-    axis = {"title": {"text": f"time since the start of {over.what}, {unit}"}}
-    rows = {"title": {"text": title}, "type": "category", "autorange": "reversed"}
-    height = 120 + max(160, min(900, 14 * len(grid)))
-    return figure("timeline", [data], height, xaxis=axis, yaxis=rows)
+    bins = sorted(report.activity["bin"].unique().tolist())
+    grid, title = few_rows(grid.reindex(index=ranks, columns=bins).fillna(0.0))
+    height = max(3.0, min(10.0, 2 * _LANES_HEIGHT / len(grid)))
+    names = [f"{name}" if i % 8 == 0 else " " for i, name in enumerate(grid.index)]
+    drawing, axis, left = rows_with_time(
+        names, height, (over.start_ns, over.end_ns), f"the start of {over.what}", _LEGEND_HEIGHT
+    )
+    drawing.text(0, 14, f"{label(title)}; the darker, the more of its blocks wait")
+    width = (axis.right - left) / max(1, len(bins))
+    for i, shares in enumerate(grid.to_numpy().tolist()):
+        for first, after, step in runs([tint(share, 1.0) for share in shares]):
+            x, y = left + first * width, _LEGEND_HEIGHT + i * height
+            if step:
+                drawing.rect(x, y, (after - first) * width, height, f"wait t{step}")
+    return drawing.figure("timeline", f"Share of blocks that wait over {over.what}, by rank")
+
+
+def runs(steps: list[int]) -> list[tuple[int, int, int]]:
+    """Neighbours of one value together: (first, after the last, value)."""
+    borders = [i for i in range(1, len(steps)) if steps[i] != steps[i - 1]]
+    edges = [0, *borders, len(steps)]
+    return [(first, after, steps[first]) for first, after in itertools.pairwise(edges) if after]
 
 
 def gantt(report: Report) -> Figure | None:
@@ -122,47 +133,30 @@ def gantt(report: Report) -> Figure | None:
     spans, over = report.spans, report.focus
     if spans.empty:
         return None
-    size, unit = unit_of(over.end_ns - over.start_ns)
     lanes = spans[["rank", "block"]].drop_duplicates().sort_values(["rank", "block"])
-    names = [f"rank {rank} block {block}" for rank, block in lanes.to_numpy().tolist()]
-    data = []
-    for category, color in CATEGORY_COLORS.items():
-        rows = spans[spans["category"] == category]
-        if not rows.empty:
-            data.append(_bars(rows, over.start_ns, size, category, color))
-    return figure(
-        "gantt",
-        data,
-        90 + 19 * len(names),
-        barmode="overlay",
-        bargap=0.15,
-        margin={"l": 125, "r": 20, "t": 10, "b": 45},
-        xaxis={"title": {"text": f"time since the start of {over.what}, {unit}"}},
-        yaxis={
-            "type": "category",
-            "categoryorder": "array",
-            "categoryarray": names,
-            "autorange": "reversed",
-            "dtick": 1,
-            "range": [len(names) - 0.5, -0.5],
-        },
+    pairs = lanes.to_numpy().tolist()
+    names = [f"rank {rank} block {block}" for rank, block in pairs]
+    height = 17.0
+    drawing, axis, left = rows_with_time(
+        names, height, (over.start_ns, over.end_ns), f"the start of {over.what}", _LEGEND_HEIGHT
     )
+    kinds = [kind for kind in CATEGORY_COLORS if (spans["category"] == kind).any()]
+    drawing.legend(left, 4, [(kind, kind) for kind in kinds])
+    row_of = {(rank, block): i for i, (rank, block) in enumerate(pairs)}
+    for row in spans.to_dict("records"):
+        y = _LEGEND_HEIGHT + row_of[row["rank"], row["block"]] * height
+        draw_span(drawing, axis, {str(k): v for k, v in row.items()}, y, height - ROW_GAP)
+    return drawing.figure("gantt", f"Spans of single blocks over {over.what}")
 
 
-_PATH_COLORS: Final = {
-    "transfer": "#b58ce0",
-    "release": "#e3b23c",
-    "gap": "#9aa3ad",
-    "launch": "#6b7683",
-}
-
-
-_PATH_NAMES: Final = {
-    "transfer": "data on its way",
-    "release": "barrier opens",
-    "gap": "between regions",
-    "launch": "between launches",
-}
+def draw_span(
+    drawing: Drawing, axis: TimeAxis, row: dict[str, Any], y: float, height: float
+) -> None:
+    """A span of a block, in the colour of its category."""
+    x = axis(row["start_ns"])
+    peer = f", rank {row['peer']}" if row["peer"] >= 0 else ""
+    tip = f"{label(row['region'])}{peer}: {duration(row['end_ns'] - row['start_ns'])}"
+    drawing.rect(x, y, axis(row["end_ns"]) - x, height, row["category"], tip)
 
 
 def critical_path(report: Report) -> Figure | None:
@@ -173,113 +167,65 @@ def critical_path(report: Report) -> Figure | None:
     path, over = report.tables.get("critical_path"), report.focus
     if path is None or path.empty:
         return None
-    size, unit = unit_of(over.end_ns - over.start_ns)
-    categories = dict(
-        zip(report.tables["regions"]["region"], report.tables["regions"]["category"], strict=True)
-    )
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in path.to_dict("records"):
-        category = categories.get(row["region"], "other")
-        is_span = row["kind"] == "span"
-        name = category if is_span else _PATH_NAMES[row["kind"]]
-        color = CATEGORY_COLORS[category] if is_span else _PATH_COLORS[row["kind"]]
-        groups.setdefault((name, color), []).append({str(key): value for key, value in row.items()})
-    data = [
-        _path_bars(rows, over.start_ns, size, name, color) for (name, color), rows in groups.items()
-    ]
+    regions = report.tables["regions"]
+    category_of = dict(zip(regions["region"], regions["category"], strict=True))
     ranks = sorted(path["rank"].unique().tolist())
-    return figure(
-        "critical-path",
-        data,
-        130 + 26 * len(ranks),
-        barmode="overlay",
-        bargap=0.25,
-        showlegend=True,
-        xaxis={"title": {"text": f"time since the start of {over.what}, {unit}"}},
-        yaxis={
-            "type": "category",
-            "categoryorder": "array",
-            "categoryarray": [f"rank {rank}" for rank in ranks],
-            "range": [len(ranks) - 0.5, -0.5],
-        },
+    height = 24.0
+    drawing, axis, left = rows_with_time(
+        [f"rank {rank}" for rank in ranks],
+        height,
+        (over.start_ns, over.end_ns),
+        f"the start of {over.what}",
+        _LEGEND_HEIGHT,
     )
-
-
-def _path_bars(
-    rows: list[dict[str, Any]], origin_ns: int, size: float, name: str, color: str
-) -> dict[str, Any]:
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "base": positions((row["start_ns"] - origin_ns) / size for row in rows),
-        "x": rounded(row["duration_ns"] / size for row in rows),
-        "y": [f"rank {row['rank']}" for row in rows],
-        "marker": {"color": color, "line": {"width": 0}},
-        "name": name,
-        "text": [
-            f"{label(row['region'])} (block {row['block']}): {duration(row['duration_ns'])}, {name}"
-            for row in rows
-        ],
-        "textposition": "none",
-        "hovertemplate": "%{text}<extra></extra>",
-    }
-
-
-def _bars(
-    rows: pd.DataFrame, origin_ns: int, size: float, category: str, color: str
-) -> dict[str, Any]:
-    texts = []
-    for row in rows.to_dict("records"):
-        peer = f", rank {row['peer']}" if row["peer"] >= 0 else ""
-        texts.append(f"{label(row['region'])}{peer}: {duration(row['end_ns'] - row['start_ns'])}")
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "base": positions((rows["start_ns"] - origin_ns) / size),
-        "x": rounded((rows["end_ns"] - rows["start_ns"]) / size),
-        "y": [
-            f"rank {rank} block {block}"
-            for rank, block in rows[["rank", "block"]].to_numpy().tolist()
-        ],
-        "marker": {"color": color, "line": {"width": 0}},
-        "name": category,
-        "text": texts,
-        "textposition": "none",
-        "hovertemplate": "%{text}<extra></extra>",
-    }
+    seen: dict[str, str] = {}
+    for row in path.to_dict("records"):
+        is_span = row["kind"] == "span"
+        name = category_of.get(row["region"], "other") if is_span else _NAMES[row["kind"]]
+        kind = name if is_span else _KINDS[row["kind"]]
+        seen[kind] = name if kind not in CATEGORY_COLORS else kind
+        x, y = axis(row["start_ns"]), _LEGEND_HEIGHT + ranks.index(row["rank"]) * height
+        tip = f"{label(row['region'])} (block {row['block']}): {duration(row['duration_ns'])}"
+        end = axis(row["start_ns"] + row["duration_ns"])
+        drawing.rect(x, y, end - x, height - 4, kind, f"{tip}, {label(name)}")
+    drawing.legend(left, 4, seen.items())
+    return drawing.figure("critical-path", f"The critical path of {over.what}, by rank")
 
 
 def launches(report: Report) -> Figure | None:
-    """Duration and start skew of every call of the kernels that take most."""
+    """Duration and start skew of every call of the kernels that take most, a row per kernel."""
     skew = report.tables.get("launch_skew")
     if skew is None or skew["ordinal"].nunique() < 2:
         return None
-    size, unit = unit_of(float(skew["duration_ns"].max()))
     totals = skew.groupby("kernel")["duration_ns"].sum().sort_values(ascending=False)
-    data = []
-    for kernel, color in zip(totals.index, CATEGORY_COLORS.values(), strict=False):
+    kernels = totals.index.tolist()[:_MAX_KERNELS]
+    height, left = 84.0, 70.0
+    drawing = Drawing(WIDTH, height * len(kernels) + 40)
+    axis = Axis(0, float(skew["ordinal"].max()), left, WIDTH - 16)
+    for i, kernel in enumerate(kernels):
         calls = skew[skew["kernel"] == kernel].sort_values("ordinal")
-        name = short(kernel or "the kernel")
-        data.append(_calls(calls, "duration_ns", size, unit, name, color))
-        data.append(_calls(calls, "skew_ns", size, unit, f"{name}: start skew", color))
-    return figure(
-        "launches",
-        data,
-        320 + 10 * len(data),
-        xaxis={"title": {"text": "call"}, "dtick": max(1, skew["ordinal"].nunique() // 10)},
-        yaxis={"title": {"text": unit}, "rangemode": "tozero"},
-    )
+        _calls(drawing, axis, calls, short(kernel or "the kernel"), i * height, height)
+    for tick in axis.ticks(whole=True):
+        drawing.text(axis(tick), height * len(kernels) + 14, f"{tick:g}", "middle")
+    drawing.text((left + WIDTH - 16) / 2, height * len(kernels) + 32, "call", "middle")
+    return drawing.figure("launches", "How long each launch took, and how far apart ranks began")
 
 
 def _calls(
-    calls: pd.DataFrame, column: str, size: float, unit: str, name: str, color: str
-) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "x": calls["ordinal"].tolist(),
-        "y": rounded(calls[column] / size),
-        "name": name,
-        "line": {"color": color, "dash": "dot" if column == "skew_ns" else "solid"},
-        "hovertemplate": "call %{x}: %{y} " + unit + "<extra>" + name + "</extra>",
-    }
+    drawing: Drawing, axis: Axis, calls: pd.DataFrame, name: str, top: float, height: float
+) -> None:
+    """A line for the length of each launch and a dashed one for the skew of its starts."""
+    largest = float(calls[["duration_ns", "skew_ns"]].max().max())
+    size, unit = unit_of(largest)
+    bottom = top + height - 10
+    drawing.text(axis.left, top + 14, f"{name}, {unit}")
+    rows = Axis(0.0, largest / size, bottom, top + 24)
+    for tick in ticks(0.0, largest / size, 3):
+        drawing.line(axis.left, rows(tick), axis.right, rows(tick))
+        drawing.text(axis.left - 8, rows(tick) + 4, f"{tick:g}", "end")
+    for column, kind in (("duration_ns", "curve"), ("skew_ns", "curve dashed")):
+        points = [
+            f"{num(axis(ordinal))} {num(rows(value / size))}"
+            for ordinal, value in zip(calls["ordinal"], calls[column], strict=True)
+        ]
+        drawing.path("M" + "L".join(points), kind)

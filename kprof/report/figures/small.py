@@ -1,0 +1,89 @@
+"""The small picture beside a finding: the two tracks of the trace that show it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kprof.analysis import FindingKind
+from kprof.analysis.findings.model import LAUNCHES
+from kprof.analysis.wording import counted, duration
+from kprof.report.figures.base import Figure, label
+from kprof.report.figures.over_time import draw_span
+from kprof.report.figures.svg import Axis, Drawing, TimeAxis
+from kprof.report.in_trace import window_ns
+
+if TYPE_CHECKING:
+    from kprof.analysis import Finding
+    from kprof.report.model import Report
+
+_WIDTH: Final = 300.0
+_LEFT: Final = 98.0
+_LANE: Final = 17.0
+
+
+def picture(report: Report, finding: Finding) -> Figure | None:
+    """Calls where a finding is one of calls, counts where only those are known, else two tracks."""
+    if not finding.is_timed:
+        return _counts(finding)
+    if finding.kind is FindingKind.SLOW_CALL:
+        return _calls(report, finding)
+    return _tracks(report, finding)
+
+
+def _tracks(report: Report, finding: Finding) -> Figure | None:
+    spans = report.close_ups.get(finding.id)
+    if spans is None or spans.empty:
+        return None
+    drawing = Drawing(_WIDTH, _LANE * len(finding.tracks) + 20)
+    axis = TimeAxis(*window_ns(finding), _LEFT, _WIDTH)
+    names = []
+    for i, (rank, block) in enumerate(finding.tracks):
+        names.append(f"rank {rank}" if block == LAUNCHES else f"rank {rank} block {block}")
+        drawing.text(_LEFT - 6, (i + 1) * _LANE - 5, names[-1], "end", "fine")
+        drawing.rect(_LEFT, i * _LANE, _WIDTH - _LEFT, _LANE - 3, "none")
+        rows = spans[(spans["rank"] == rank) & (spans["block"] == block)]
+        for row in rows.to_dict("records"):
+            values = {str(key): value for key, value in row.items()}
+            values["category"] = values["category"] or "launch"
+            draw_span(drawing, axis, values, i * _LANE, _LANE - 3)
+    y = _LANE * len(names) + 4
+    drawing.line(_LEFT, y, _WIDTH, y, "ruler")
+    drawing.line(_LEFT, y - 3, _LEFT, y + 3, "ruler")
+    drawing.line(_WIDTH, y - 3, _WIDTH, y + 3, "ruler")
+    length = duration(axis.high - axis.low)
+    drawing.text((_LEFT + _WIDTH) / 2, y + 12, length, "middle", "fine")
+    return drawing.figure("", f"{' above '.join(names)}, over {length}")
+
+
+def _calls(report: Report, finding: Finding) -> Figure | None:
+    """A bar per call; those of the finding are full."""
+    table = report.tables.get("calls")
+    if table is None or table.empty:
+        return None
+    lengths = table["length_ns"].tolist()
+    is_its = table["ordinal"].isin(finding.cause.calls).tolist()
+    title = f"{counted(len(lengths), 'call', 'calls')}, the longest {duration(max(lengths))}"
+    return _columns(lengths, is_its, title)
+
+
+def _counts(finding: Finding) -> Figure | None:
+    """A bar per rank: events of the region."""
+    rows = [row for row in finding.evidence if "events" in row]
+    if not rows:
+        return None
+    rows = sorted(rows, key=lambda row: int(row["rank"]))
+    is_its = [row["rank"] in finding.cause.ranks for row in rows]
+    title = f"events of ranks {rows[0]['rank']} to {rows[-1]['rank']}"
+    return _columns([float(row["events"]) for row in rows], is_its, title)
+
+
+def _columns(values: list[float], is_its: list[bool], title: str) -> Figure:
+    drawing = Drawing(_WIDTH, 54)
+    width = (_WIDTH - _LEFT) / len(values)
+    rows = Axis(0.0, max(values), 38, 2)
+    for i, value in enumerate(values):
+        y = rows(value)
+        kind = "work" if is_its[i] else "work t3"
+        drawing.rect(_LEFT + (i + 0.1) * width, y, 0.8 * width, 38 - y, kind)
+    drawing.text(_WIDTH, 51, label(title), "end", "fine")
+    return drawing.figure("", title)

@@ -1,0 +1,152 @@
+"""What the page's first screen says: the headline, what pays, and where to look closer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kprof.analysis import FindingKind
+from kprof.analysis.explain.sentences import limit_advice, limit_sentence
+from kprof.analysis.findings.rest import typical_call_of
+from kprof.analysis.wording import counted, duration, members, percent
+from kprof.report.figures.small import picture
+from kprof.report.model import MOST_ON_FIRST_SCREEN
+
+if TYPE_CHECKING:
+    from kprof.analysis import Finding
+    from kprof.analysis.explain import Limit
+    from kprof.analysis.findings.model import Ingredient
+    from kprof.report.model import Report
+
+# Where fewer findings than that are there, the design and the parts of a call stand below them.
+_FEWEST_ROWS: Final = 3
+# By kind of finding the figures that show it, the most telling one first.
+_FIGURES: Final = {
+    FindingKind.LATE_START: ("launches", "critical-path"),
+    FindingKind.IDLE_GAP: ("gantt", "critical-path"),
+    FindingKind.SLOW: ("blocks-work", "ranks"),
+    FindingKind.SLOW_TRANSFER: ("blame", "wait-distribution"),
+    FindingKind.SLOW_EVENTS: ("wait-distribution", "gantt"),
+    FindingKind.SLOW_CALL: ("launches", "gantt"),
+    FindingKind.UNEVEN_WORK: ("blocks-work", "ranks"),
+    FindingKind.UNEVEN_BLOCKS: ("blocks-work", "gantt"),
+}
+_NAMES: Final = {
+    "launches": "all launches",
+    "critical-path": "the critical path",
+    "gantt": "blocks up close",
+    "blocks-work": "work of every block",
+    "ranks": "work of every rank",
+    "blame": "who waits for whom",
+    "wait-distribution": "how long waits last",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that pays; `picture` is an SVG element or empty."""
+
+    gain: str
+    fact: str
+    advice: str
+    where: str
+    detail: str
+    id: str = ""
+    figure: str = ""
+    figure_name: str = ""
+    picture: Any = ""
+
+
+def first_screen(report: Report, figures: set[str]) -> dict[str, Any]:
+    """What the template of the first screen needs besides the report and its figures."""
+    shown = report.findings[:MOST_ON_FIRST_SCREEN]
+    rows = [_of_finding(report, i, finding, figures) for i, finding in enumerate(shown, start=1)]
+    limits = [
+        limit for limit in report.found.rest.limits if limit_sentence(limit) != report.verdict
+    ]
+    rows += [_of_limit(limit) for limit in limits[: max(0, _FEWEST_ROWS - len(rows))]]
+    if not report.findings:
+        parts = report.found.rest.ingredients
+        rows += [_of_ingredient(part) for part in parts[: max(0, _FEWEST_ROWS - len(rows))]]
+    return {
+        "rows": rows,
+        # Where no row says it: what to do about the design.
+        "advice": "" if any(row.advice in report.advice for row in rows) else report.advice,
+        "num_more": len(report.findings) - len(shown),
+        "rest": _rest(report),
+        "warm_up": members("call", report.warm_up),
+        "timeline_about": _about_timeline(report),
+    }
+
+
+def _rest(report: Report) -> str:
+    """What the findings explain together, and what a typical call is made of."""
+    rest = report.found.rest
+    if not report.findings or not report.found.total_ns:
+        return "" if rest.sentence == report.verdict else rest.sentence
+    together = (
+        f"Together they explain {percent(rest.explained)} of {duration(report.found.total_ns)}"
+    )
+    made_of = typical_call_of(rest.made_of)
+    return f"{together}. {made_of[0].upper()}{made_of[1:]}" if made_of else together
+
+
+def _of_finding(report: Report, number: int, finding: Finding, figures: set[str]) -> Row:
+    from markupsafe import Markup
+
+    small = picture(report, finding)
+    figure = next((name for name in _FIGURES[finding.kind] if name in figures), "")
+    return Row(
+        gain="" if finding.share is None else f"−{percent(finding.share)}",  # noqa: RUF001
+        # The gain stands beside it.
+        fact=finding.sentence.rpartition(": costs ")[0] or finding.sentence,
+        advice=finding.advice,
+        where=_where(finding),
+        detail=f"detail-{number}",
+        id=finding.id,
+        figure=figure,
+        figure_name=_NAMES.get(figure, ""),
+        picture=Markup(small.svg) if small else "",
+    )
+
+
+def _of_limit(limit: Limit) -> Row:
+    return Row(
+        gain=f"≤ {percent(limit.share)}",
+        fact=f"By design: {limit_sentence(limit).rpartition(': costs ')[0]}",
+        advice=limit_advice(limit),
+        where="",
+        detail="details",
+    )
+
+
+def _of_ingredient(part: Ingredient) -> Row:
+    return Row(
+        gain=percent(part.share),
+        fact=f"of a typical call is {part.region}" + (f", which {part.rate}" if part.rate else ""),
+        advice=part.advice,
+        where="",
+        detail="path",
+    )
+
+
+def _where(finding: Finding) -> str:
+    """How much, and in which calls; the picture has the tracks."""
+    cause, parts = finding.cause, []
+    if finding.gain_ns is not None:
+        parts.append(
+            f"saves {duration(finding.gain_ns)} in {counted(len(cause.gains_ns), 'call', 'calls')}"
+        )
+    if 0 < len(cause.calls) < len(cause.gains_ns):
+        parts.append(members("call", cause.calls, 3))
+    return " · ".join(parts)
+
+
+def _about_timeline(report: Report) -> str:
+    """What the lanes are, and what they cannot say."""
+    if not report.are_times_known:
+        return "These are times of the operating system's scheduler, not of the kernels."
+    about = f"Share of a rank's tracks per category over {report.focus.what}."
+    if report.manifest.is_on_one_clock:
+        return about
+    return f"{about} The ranks' clocks are not aligned: compare within a lane only."
