@@ -36,11 +36,12 @@ def summary_lines(recording: Recording) -> tuple[str, str, str, str, str, str]:
 
 
 def _describe_size(trace: Trace, num_events: int) -> str:
-    num_launches = max((len(info.launches) for info in trace.manifest.ranks), default=0)
-    return (
-        f"{num_events:,} of {_count(len(trace.ranks), 'rank')} in "
-        f"{_count(num_launches, 'launch', 'launches')} each"
-    )
+    numbers = [len(info.launches) for info in trace.manifest.ranks]
+    least, most = min(numbers, default=0), max(numbers, default=0)
+    launches = _count(most, "launch", "launches")
+    if least < most:
+        launches = f"{least:,} to {launches}"
+    return f"{num_events:,} of {_count(len(trace.ranks), 'rank')} in {launches} each"
 
 
 def _count(number: int, singular: str, plural: str = "") -> str:
@@ -73,6 +74,9 @@ def _describe_losses(recording: Recording) -> str:
         parts.append(f"{_count(cut_short, 'rank')} cut short")
     if manifest.needed_arena_size:
         parts.append(f"--arena-size {manifest.needed_arena_size} would have held all")
+    parts += manifest.messages[:1]
+    if len(manifest.messages) > 1:
+        parts.append(f"{_count(len(manifest.messages) - 1, 'more loss', 'more losses')} above")
     return ", ".join(parts)
 
 

@@ -37,6 +37,26 @@ def test_a_recording_ends_with_six_lines_and_the_next_command(kprof, tmp_path):
     assert lines[5] == f"next     kprof report {run}"
 
 
+def test_ranks_with_unequal_numbers_of_launches_are_not_counted_as_equal(kprof, tmp_path):
+    line = ("--", "python", RANKS, *TWO_RANKS, "--launches", "9,3")
+    result = kprof("record", "-o", tmp_path / "run.kprof", *line)
+    assert result.out.splitlines()[1] == "events   4 of 2 ranks in 3 to 9 launches each"
+
+
+def test_what_a_process_says_it_lost_is_in_the_summary_and_the_report(kprof, tmp_path):
+    run = tmp_path / "run.kprof"
+    messages = ("--message", "rank 0: an earlier process of this rank lost 8 launches")
+    line = ("--", "python", RANKS, *TWO_RANKS, *messages, "--message", "rank 1: another loss")
+    result = kprof("record", "-o", run, *line)
+    assert result.out.splitlines()[3] == (
+        "lost     0 dropped, 0 open, 0 clamped, 0 ranks missing, "
+        "rank 0: an earlier process of this rank lost 8 launches, 1 more loss above"
+    )
+    assert "kprof: rank 1: another loss" in result.err.splitlines()
+    report = kprof("report", run).out
+    assert "an earlier process of this rank lost 8 launches" in " ".join(report.split())
+
+
 def test_the_command_needs_no_dashes_before_it(kprof, tmp_path):
     result = kprof("record", "-o", tmp_path / "a.kprof", "python", RANKS, *TWO_RANKS, "--exit", "4")
     assert result.code == 4

@@ -117,6 +117,21 @@ def test_lost_events_say_which_arena_would_have_held_them() -> None:
     assert "with --arena-size 65MiB" in doubt(found, DoubtKind.LOST_EVENTS).remedy
 
 
+def test_launches_that_were_lost_are_a_doubt() -> None:
+    build = TraceBuilder(PAIR, 2)
+    build.span(rank=0, region="work", start_ns=0, duration_ns=10)
+    manifest = build.manifest()
+    first = msgspec.structs.replace(manifest.ranks[0], cut_short="it never ended")
+    lossy = msgspec.structs.replace(
+        manifest, ranks=(first, manifest.ranks[1]), messages=("lost 1", "lost 2", "lost 3")
+    )
+    found = found_in(Trace.from_table(lossy, build.table()))
+    lost = doubt(found, DoubtKind.LOST_LAUNCHES)
+    assert "rank 0 is cut short: it never ended; lost 1; lost 2; and 1 more" in lost.sentence
+    assert lost.ranks == (0,)
+    assert lost.evidence["messages"] == ["lost 1", "lost 2", "lost 3"]
+
+
 def test_a_missing_rank_is_named() -> None:
     missing = doubt(found_in(lossy(EventCounts(), missing_ranks=(1,))), DoubtKind.MISSING_RANKS)
     assert missing.ranks == (1,)

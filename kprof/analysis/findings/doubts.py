@@ -23,6 +23,8 @@ _BY_COUNT: Final = frozenset({FindingKind.UNEVEN_WORK, FindingKind.UNEVEN_BLOCKS
 _BETWEEN_RANKS: Final = frozenset({FindingKind.LATE_START, FindingKind.SLOW_TRANSFER})
 # A rank that lost this share of its events looks idle where it was busy.
 _BEYOND_USE: Final = 0.2
+# So many losses are in a doubt's sentence.
+_MAX_QUOTED: Final = 3
 # Below this share of all events counts are still right.
 _HARMLESS: Final = 0.01
 
@@ -74,6 +76,24 @@ def _missing_ranks(summary: Summary) -> Doubt | None:
         is_grave=True,
         ranks=tuple(missing),
         evidence={"missing_ranks": list(missing), "world_size": manifest.world_size},
+    )
+
+
+def _lost_launches(summary: Summary) -> Doubt | None:
+    """Launches of which the rank's files hold less than it made, or nothing."""
+    manifest = summary.trace.manifest
+    cut_short = {info.rank: info.cut_short for info in summary.trace.ranks if info.cut_short}
+    said = [f"rank {rank} is cut short: {why}" for rank, why in cut_short.items()]
+    said += manifest.messages
+    if not said:
+        return None
+    more = f"; and {len(said) - _MAX_QUOTED:,} more" if len(said) > _MAX_QUOTED else ""
+    return Doubt(
+        DoubtKind.LOST_LAUNCHES,
+        f"The capture does not hold all that ran: {'; '.join(said[:_MAX_QUOTED])}{more}",
+        "`kprof info` lists all that is missing; let every process end by itself, record again",
+        ranks=tuple(cut_short),
+        evidence={"cut_short": cut_short, "messages": list(manifest.messages)},
     )
 
 
@@ -299,6 +319,7 @@ _RULES: Final = (
     _shared_cores,
     _lost_events,
     _missing_ranks,
+    _lost_launches,
     _unaligned,
     _causality,
     _weak_clocks,

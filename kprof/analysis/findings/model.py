@@ -26,6 +26,7 @@ class DoubtKind(str, Enum):
 
     LOST_EVENTS = "lost_events"  # events were dropped
     MISSING_RANKS = "missing_ranks"  # ranks left nothing
+    LOST_LAUNCHES = "lost_launches"  # processes or ranks that lost launches, or never recorded
     OPEN_SPANS = "open_spans"  # spans begun and never ended
     UNREADABLE = "unreadable"  # records that say less than they should
     UNALIGNED_CLOCKS = "unaligned_clocks"  # the ranks are not on one clock

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from kprof.capture.claims import leave_message
 from kprof.capture.directory import (
     EventWriter,
     event_schema,
@@ -54,6 +55,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--die", default="", help="name of a signal")
     parser.add_argument("--wait", action="store_true", help="until a signal comes")
     parser.add_argument("--say", default="")
+    parser.add_argument("--message", action="append", default=[], help="a loss to leave behind")
+    parser.add_argument("--launches", type=numbers, default=[], help="how many each rank makes")
     parser.add_argument("--clash", action="store_true", help="ranks declare a region in two ways")
     return parser.parse_args()
 
@@ -70,6 +73,7 @@ def finish(directory: Path, rank: int, arguments: argparse.Namespace) -> None:
     writer = EventWriter(directory, rank)
     writer.write(rank_events(rank))
     writer.close()
+    num_launches = arguments.launches[rank] if arguments.launches else 1
     is_clashing = arguments.clash and rank == 1
     info = RankInfo(
         rank=rank,
@@ -78,7 +82,7 @@ def finish(directory: Path, rank: int, arguments: argparse.Namespace) -> None:
         arena=ArenaUse(1 << 20, 1 << 20, arguments.needed_bytes),
         counts=EventCounts(recorded=2, dropped=arguments.dropped, open=arguments.open),
         regions=parse_regions(REGIONS.replace("wait,", "sync,") if is_clashing else REGIONS),
-        launches=(Launch(0, "all_to_all", 0, 1, 64),),
+        launches=tuple(Launch(i, "all_to_all", i, 1, 64) for i in range(num_launches)),
     )
     write_rank_info(directory, info)
 
@@ -89,6 +93,8 @@ def main() -> int:
     for rank in arguments.started:
         world_size = arguments.world_size or len(arguments.started)
         write_rank_started(directory, RankStarted(rank, world_size, "host0", os.getpid()))
+    for message in arguments.message:
+        leave_message(directory, message)
     if arguments.aligned:
         ranks = tuple(RankAlignment(r, (ClockSegment(0, 0.0),), 5.0) for r in arguments.aligned)
         write_alignment(directory, Alignment("test", 0, ranks))
