@@ -12,9 +12,8 @@ import msgspec
 from kprof import analysis
 from kprof.analysis.comparison import CALL, LAUNCH
 from kprof.analysis.equivalence import MARGIN_SHARE, Measure
-from kprof.analysis.explain import explain_trace
-from kprof.analysis.explain.sentences import sentence
 from kprof.analysis.wording import counted, duration, listed, percent
+from kprof.report.changes import Change, causes_of, changes_of
 from kprof.report.machine import plain, table_rows
 from kprof.report.page import render, write_page
 from kprof.report.terminal import Uncut
@@ -38,13 +37,15 @@ _STYLES: Final = {
 
 @dataclass(frozen=True)
 class DiffReport:
-    """The table of `kprof.analysis.diff`, its summary in one sentence, and one-sided findings."""
+    """The table of `kprof.analysis.diff`, its summary in one sentence, and why: the places that
+    changed, also in sentences."""
 
     base: tuple[str, ...]
     candidate: tuple[str, ...]
     verdict: str
     causes: tuple[str, ...]
     table: pd.DataFrame
+    changes: tuple[Change, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -55,29 +56,13 @@ class DiffReport:
 def build_diff(base: Sequence[Trace], candidate: Sequence[Trace]) -> DiffReport:
     """Compare two sides of one or more runs. Raises SelectionError if one is empty."""
     table = analysis.diff(base, candidate)
-    causes = _causes(base, candidate)
-    return DiffReport(_names(base), _names(candidate), _verdict(table), causes, table)
+    changes = changes_of(base, candidate)
+    causes = causes_of(changes, base, candidate)
+    return DiffReport(_names(base), _names(candidate), _verdict(table), causes, table, changes)
 
 
 def _names(traces: Sequence[Trace]) -> tuple[str, ...]:
     return tuple(f"{' '.join(t.manifest.command)} ({t.manifest.created_utc})" for t in traces)
-
-
-def _causes(base: Sequence[Trace], candidate: Sequence[Trace]) -> tuple[str, ...]:
-    """The findings of one side only, in sentences."""
-    found = [_standing_out(traces) for traces in (base, candidate)]
-    come = [text for key, text in found[1].items() if key not in found[0]]
-    gone = [text for key, text in found[0].items() if key not in found[1]]
-    return (*(f"New: {text}" for text in come), *(f"Gone: {text}" for text in gone))
-
-
-def _standing_out(traces: Sequence[Trace]) -> dict[tuple[object, ...], str]:
-    """The sentences of all findings of a side, by their subject."""
-    return {
-        (f.kind, f.ranks, f.blocks, f.links, f.region): sentence(f, len(explanation.ordinals))
-        for explanation in map(explain_trace, [t for t in traces if t.is_on_one_clock])
-        for f in explanation.findings
-    }
 
 
 def _verdict(table: pd.DataFrame) -> str:
@@ -177,14 +162,15 @@ def _sentence(row: dict[Any, Any], what: str) -> str:
 
 
 def diff_to_json(report: DiffReport) -> bytes:
-    """{schema_version, base: [run], candidate: [run], verdict, causes: [sentence], counts: {bucket:
-    rows}, rows: [row of `analysis.diff`]}."""
+    """{schema_version, base: [run], candidate: [run], verdict, causes: [sentence], changes: [place
+    that changed], counts: {bucket: rows}, rows: [row of `analysis.diff`]}."""
     document = {
         "schema_version": DIFF_SCHEMA_VERSION,
         "base": report.base,
         "candidate": report.candidate,
         "verdict": report.verdict,
         "causes": list(report.causes),
+        "changes": [change.row() for change in report.changes],
         "counts": report.counts,
         "rows": table_rows(report.table),
     }

@@ -104,12 +104,55 @@ def test_a_wide_interval_is_unclear_and_a_narrow_one_the_same() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_new_is_explained() -> None:
-    (cause,) = reports.build_diff(slow_block(False), slow_block(True)).causes
-    assert cause.startswith("New: Block 5 of rank 1 takes 3.")
-    assert "in 12 of 40 calls" in cause
-    (gone,) = reports.build_diff(slow_block(True), slow_block(False)).causes
-    assert gone.startswith("Gone: Block 5 of rank 1")
+def test_diff_says_which_place_takes_longer_and_in_which_calls() -> None:
+    report = reports.build_diff(slow_block(False), slow_block(True))
+    (change,) = report.changes
+    assert (change.finding.ranks, change.finding.blocks) == ((1,), (5,))
+    assert change.finding.calls == tuple(call for call in range(40) if call % 10 in (2, 5, 6))
+    assert change.finding.factor == pytest.approx(3.5, rel=0.15)
+    (cause,) = report.causes
+    assert cause.startswith("Slower: work of block 5 of rank 1 takes 3.")
+    assert "x as long as before, in 12 of 40 calls: costs " in cause
+    assert len(cause.split()) <= 25
+    back = reports.build_diff(slow_block(True), slow_block(False))
+    (gone,) = back.causes
+    assert gone.startswith("Faster: work of block 5 of rank 1 took 3.")
+    document = json.loads(reports.diff_to_json(back))
+    assert [row["way"] for row in document["changes"]] == ["faster"]
+    assert document["changes"][0]["blocks"] == [5]
+
+
+@pytest.mark.slow
+def test_diff_charges_the_place_that_grew_and_not_those_that_wait_for_it() -> None:
+    """Rank 2 is slower on both sides; what changed is the link from 0 to 1."""
+    slow = Cause(Kind.SLOW, 1.0, (1.0,) * 12, ranks=(2,))
+    link = Cause(Kind.SLOW_LINK, 30_000.0, (1.0,) * 12, link=(0, 1))
+    sides = [
+        [simulate_scenario(Scenario("ring", Sizes(4, 4, 2), 12, causes, seed=seed)).trace()]
+        for seed, causes in ((1, (slow,)), (2, (slow, link)))
+    ]
+    (change,) = reports.build_diff(*sides).changes
+    assert change.finding.links == ((0, 1),)
+    assert change.sentence.startswith("Data from rank 0 to rank 1 takes ")
+
+
+def test_diff_says_that_all_places_take_longer() -> None:
+    slow = Cause(Kind.SLOW, 0.5, (1.0,) * 12, region="work")
+    sides = [
+        [simulate_scenario(Scenario("halo", Sizes(3, 4, 2), 12, causes, seed=seed)).trace()]
+        for seed, causes in ((1, ()), (2, (slow,)))
+    ]
+    (change,) = reports.build_diff(*sides).changes
+    assert (change.finding.ranks, change.finding.blocks) == ((), ())
+    assert change.sentence.startswith("work of all ranks takes 1.5x as long as before: costs ")
+
+
+def test_diff_names_no_place_where_runs_differ_by_chance() -> None:
+    sides = [
+        [simulate_scenario(Scenario("halo", Sizes(4, 6, 3), 12, noise=0.2, seed=seed)).trace()]
+        for seed in (1, 2)
+    ]
+    assert reports.build_diff(*sides).changes == ()
 
 
 def slow_block(planted: bool) -> list[Trace]:

@@ -14,10 +14,12 @@ engine       which of them pay, one after the other
 limits       what locks, barriers, waves and transfers cost in what is left
 finding      typed findings, one vocabulary of kinds
 explanation  all of that for a trace: which calls are looked at
+growth       the same against another recording: what takes longer than there
 """
 
 from kprof.analysis.explain.explanation import TraceExplanation, explain_summary, explain_trace
 from kprof.analysis.explain.finding import ExplainedFinding, FindingKind, When
+from kprof.analysis.explain.growth import explain_growth
 from kprof.analysis.explain.limits import Limit, LimitKind
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "LimitKind",
     "TraceExplanation",
     "When",
+    "explain_growth",
     "explain_summary",
     "explain_trace",
 ]

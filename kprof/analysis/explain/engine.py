@@ -64,11 +64,21 @@ class Explanation:
 def explain(graph: Graph, bound_ns: float = 0.0) -> Explanation:
     """Explain the calls of a graph."""
     basis = basis_of(graph)
-    lengths = (graph.call_end - graph.call_start).astype(float)
-    search = _Search(basis, hypotheses_of(basis, bound_ns))
+    explanation, left = _explained(basis, hypotheses_of(basis, bound_ns))
+    return replace(explanation, limits=limits_of(basis, left, LEAST_GAIN))
+
+
+def explain_by(basis: Basis, hypotheses: list[Hypothesis]) -> Explanation:
+    """Explain calls by these hypotheses and no others, and without limits."""
+    return _explained(basis, hypotheses)[0]
+
+
+def _explained(basis: Basis, hypotheses: list[Hypothesis]) -> tuple[Explanation, Floats]:
+    """What pays, and the part of every element that is left."""
+    lengths = (basis.graph.call_end - basis.graph.call_start).astype(float)
+    search = _Search(basis, hypotheses)
     parts = search.run(float(lengths.sum()))
-    limits = limits_of(basis, search.left, LEAST_GAIN)
-    return Explanation(basis, lengths, tuple(parts), limits)
+    return Explanation(basis, lengths, tuple(parts), ()), search.left
 
 
 def _is_part(one: Hypothesis, other: Hypothesis) -> bool:

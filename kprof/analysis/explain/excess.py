@@ -108,7 +108,7 @@ def find_excesses(
     usual = min(usual, _usual_of_groups(cells, usual, float(np.median(sigma))))
     y = np.log((cells.sum_ns + floor_ns) / (cells.count * usual + floor_ns))
     sigma = _spread(y, cells, spread)
-    return Excesses(_atoms(cells, y, sigma, num_calls), usual, floor_ns)
+    return Excesses(atoms_of(cells, y, sigma, num_calls), usual, floor_ns)
 
 
 def _usual_of_groups(cells: Cells, usual: float, sigma: float) -> float:
@@ -134,7 +134,8 @@ def _spread(y: Floats, cells: Cells, spread: float) -> Floats:
     return wide
 
 
-def _atoms(cells: Cells, y: Floats, sigma: Floats, num_calls: int) -> list[Atom]:
+def atoms_of(cells: Cells, y: Floats, sigma: Floats, num_calls: int) -> list[Atom]:
+    """Lay the excess `y` of every cell, a logarithm, to groups; `sigma` is its spread."""
     atoms: list[Atom] = []
     residual = y.copy()
     num_calls_seen = len(np.unique(cells.call))
@@ -170,6 +171,16 @@ def _shared_by_calls(cells: Cells, residual: Floats) -> float:
     number = np.unique(cells.call, return_inverse=True)[1]
     heights = grouped_median(number, residual, int(number.max()) + 1)
     return max(0.0, float(np.quantile(heights, LOW, method="lower")))
+
+
+def shared_by_all(cells: Cells, y: Floats, sigma: Floats, num_calls: int) -> Atom | None:
+    """What nearly all cells have in excess, if it stands out."""
+    height = _height(y, sigma)
+    if height is None:
+        return None
+    calls = np.zeros(num_calls, dtype=bool)
+    calls[cells.call] = True
+    return Atom(ALL, ALL, calls, np.where(calls, height, 0.0))
 
 
 def _step(

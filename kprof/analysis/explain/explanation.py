@@ -19,9 +19,9 @@ import numpy as np
 
 from kprof.analysis.barriers import worst_bound_ns
 from kprof.analysis.calls import calls
-from kprof.analysis.explain.engine import explain
+from kprof.analysis.explain.engine import Explanation, explain
 from kprof.analysis.explain.finding import ExplainedFinding, findings_of
-from kprof.analysis.explain.graph import build_graph
+from kprof.analysis.explain.graph import Graph, build_graph
 from kprof.analysis.explain.limits import Limit
 from kprof.analysis.explain.spans import load_spans
 from kprof.analysis.memo import memo
@@ -75,12 +75,44 @@ def explain_summary(summary: Summary) -> TraceExplanation:
 
     Raises ClockError, and SelectionError where one call has more events than are replayed.
     """
+    calls_seen = calls_to_replay(summary)
+    if calls_seen is None:
+        return TraceExplanation((), (), (), (), 0, 0.0)
+    return calls_seen.explained(explain(calls_seen.graph, calls_seen.bound_ns))
+
+
+@dataclass(frozen=True)
+class ReplayedCalls:
+    """The graph of the calls that are replayed, and the fields of `TraceExplanation` about them."""
+
+    graph: Graph
+    bound_ns: float
+    ordinals: tuple[int, ...]
+    warm_up: tuple[int, ...]
+    num_calls: int
+
+    def explained(self, explanation: Explanation) -> TraceExplanation:
+        """An explanation of these calls, with their numbers."""
+        return TraceExplanation(
+            tuple(findings_of(explanation)),
+            explanation.limits,
+            self.ordinals,
+            self.warm_up,
+            self.num_calls,
+            float(explanation.lengths_ns.sum()),
+        )
+
+
+@memo
+def calls_to_replay(summary: Summary) -> ReplayedCalls | None:
+    """The calls of a trace that are replayed; None where it has none. Raises like
+    `explain_summary`."""
     summary.trace.require_alignment("what would make the run shorter")
     table = calls(summary).sort_values("ordinal")
     ordinals = [int(ordinal) for ordinal in table["ordinal"].tolist()]
     lengths = table["length_ns"].to_numpy(dtype=float)
     if len(ordinals) == 0:
-        return TraceExplanation((), (), (), (), 0, 0.0)
+        return None
     warm_up = warm_up_calls(lengths)
     spans_per_call = _spans_per_call(summary, len(ordinals))
     if spans_per_call > MAX_SPANS_OF_CALL:
@@ -89,18 +121,15 @@ def explain_summary(summary: Summary) -> TraceExplanation:
             "are replayed; "
             "select ranks that exchange data, or blocks (--ranks, --blocks)"
         )
-    chosen = _sample(lengths[warm_up:], spans_per_call)
-    wanted = [ordinals[warm_up + i] for i in chosen]
+    wanted = [ordinals[warm_up + i] for i in _sample(lengths[warm_up:], spans_per_call)]
     bound_ns = worst_bound_ns(summary)
     spans = load_spans(_part(summary, wanted, len(ordinals)), wanted)
-    explanation = explain(build_graph(spans, bound_ns), bound_ns)
-    return TraceExplanation(
-        tuple(findings_of(explanation)),
-        explanation.limits,
+    return ReplayedCalls(
+        build_graph(spans, bound_ns),
+        bound_ns,
         tuple(wanted),
         tuple(ordinals[:warm_up]),
         len(ordinals),
-        float(explanation.lengths_ns.sum()),
     )
 
 

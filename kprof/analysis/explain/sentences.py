@@ -51,6 +51,43 @@ def _fact(finding: ExplainedFinding) -> str:
     return f"{where} {verb} {times} as long as {likes}{in_region}"
 
 
+def growth_sentence(finding: ExplainedFinding, num_calls: int, *, is_gone: bool) -> str:
+    """What takes longer than before, when, and what that costs; or took longer before."""
+    region, where, times = finding.region, place(finding), ratio(finding.factor)
+    than = "before" if is_gone else "than before"
+    as_long = f"{times} as long {'before' if is_gone else 'as before'}"
+    fact = (
+        f"{where} {'took' if is_gone else 'takes' if _is_one_place(finding) else 'take'} {as_long}"
+    )
+    if region:
+        of = (
+            "of one block, each time another,"
+            if finding.when is When.MOVING
+            else f"of {_in(where)}"
+        )
+        fact = f"{region} {of} {'took' if is_gone else 'takes'} {as_long}"
+    if finding.kind is FindingKind.LATE_START:
+        starts = "started" if is_gone else "starts" if _is_one_place(finding) else "start"
+        fact = f"{where} {starts} later {than}"
+    elif finding.kind is FindingKind.IDLE_GAP:
+        ahead = f" ahead of {region}" if region else ""
+        records = "recorded" if is_gone else "records" if _is_one_place(finding) else "record"
+        fact = f"{where} {records} nothing for longer{ahead} {than}"
+    elif finding.kind is FindingKind.SLOW_TRANSFER:
+        fact = f"Data {where} {'took' if is_gone else 'takes'} {as_long}"
+    pays = "saves" if is_gone else "costs"
+    return f"{fact}{_when(finding, num_calls)}: {pays} {percent(finding.share)} of the time"
+
+
+def _in(text: str) -> str:
+    """A place within a sentence."""
+    return text[0].lower() + text[1:]
+
+
+def _is_one_place(finding: ExplainedFinding) -> bool:
+    return _is_one(finding) and bool(finding.ranks)
+
+
 def _is_one(finding: ExplainedFinding) -> bool:
     return len(finding.ranks) <= 1 and len(finding.blocks) <= 1
 

@@ -10,6 +10,7 @@ one thing that can be wrong with it. A new one is a file with such a function, a
     places     places that take longer, or do nothing for longer
     surplus    items that one place has too many of, wherever they are handled
     even       regions whose items few blocks have
+    growth     places that take longer than in another recording (not one of the generators)
     atoms      what to take off elements so that their place is as its likes
     grouping   all that one place has too much of is one hypothesis; so are places that are alike
 """

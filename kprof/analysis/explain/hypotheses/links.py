@@ -52,7 +52,7 @@ def slow_links(one: OneClass) -> list[Hypothesis]:
         saved = np.where(elements.is_seen[part], elements.value_ns[part] * share, 0.0)
         usual_share = float(np.median(share[saved > 0])) if (saved > 0).any() else 0.0
         hidden = chosen[~is_seen & atom.calls[elements.call[chosen]]]
-        hidden = hidden[_is_on(basis, hidden, atom)]
+        hidden = hidden[transfers_of(basis, hidden, atom)]
         found += slow_hypothesis(
             one,
             atom,
@@ -64,8 +64,8 @@ def slow_links(one: OneClass) -> list[Hypothesis]:
     return found
 
 
-def _is_on(basis: Basis, transfers: Ints, atom: Atom) -> Bools:
-    """Which transfers are on the links of an atom."""
+def transfers_of(basis: Basis, transfers: Ints, atom: Atom) -> Bools:
+    """Which of these elements are on the links of an atom."""
     elements = basis.elements
     is_on = np.ones(len(transfers), dtype=bool)
     for wanted, column in ((atom.first, elements.first), (atom.second, elements.second)):
@@ -80,7 +80,7 @@ def _wherever_it_can_be(basis: Basis, chosen: Ints, atom: Atom, usual_ns: float)
     In those nobody ever had to wait for it.
     """
     elements, height = basis.elements, float(np.median(atom.excess[atom.calls]))
-    on_it = chosen[_is_on(basis, chosen, atom)]
+    on_it = chosen[transfers_of(basis, chosen, atom)]
     cannot_be = elements.seen_ns[on_it] < usual_ns * np.exp(height / 2)
     tells = np.zeros_like(atom.calls)
     tells[elements.call[on_it[elements.is_seen[on_it] | cannot_be]]] = True

@@ -1,0 +1,123 @@
+"""Places that take longer than they took in another recording.
+
+A place is compared with itself: what it usually took there in a call. So nothing has to be alike
+within one recording, and roles that differ by design are no excess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from kprof.analysis.explain.elements import Family
+from kprof.analysis.explain.excess import Atom, Cells, atoms_of, cells_of, grouped, shared_by_all
+from kprof.analysis.explain.hypotheses.atoms import members, saved_by, slow_hypothesis
+from kprof.analysis.explain.hypotheses.grouping import grouped_by_likeness
+from kprof.analysis.explain.hypotheses.links import transfers_of
+from kprof.analysis.explain.hypotheses.model import Basis, Hypothesis, OneClass, Place
+from kprof.analysis.explain.spans import Floats, Ints
+
+_LEAST_SPREAD: Final = 0.02
+# Between the 10 % and the 90 % quantile lie so many standard deviations of a normal distribution.
+_BETWEEN: Final = 2.563
+
+
+def grown_since(basis: Basis, base: Basis, bound_ns: float) -> list[Hypothesis]:
+    """What could be as it was in the base, class by class; classes that the base does not have are
+    left out. `bound_ns` is how far off two clocks may be."""
+    known = {_name(base, kind): kind for kind in range(len(base.kinds))}
+    found: list[Hypothesis] = []
+    for kind in range(len(basis.kinds)):
+        before = known.get(_name(basis, kind))
+        if before is not None:
+            found += _grown(basis, kind, _cells(base, before)[0], bound_ns)
+    return [h for h in grouped_by_likeness(basis, found) if h.saved_ns.sum() > 0]
+
+
+def _name(basis: Basis, kind: int) -> tuple[object, ...]:
+    """What a class is called in every recording: numbers of regions and kernels are of one."""
+    one, spans = basis.kinds[kind], basis.graph.spans
+    if one.family is Family.LAUNCH:
+        kernels = np.unique(np.array(spans.launch_kernel, dtype=str))
+        return one.family, str(kernels[one.region]), one.is_first
+    region = spans.region_names[one.region] if one.family is not Family.TRAVEL else ""
+    return one.family, region, one.is_first
+
+
+def _cells(basis: Basis, kind: int) -> tuple[Cells, Ints, Ints]:
+    """The cells of a class, its elements, and the cell of each; of transfers those that were seen:
+    of the others only a bound is known."""
+    elements = basis.elements
+    chosen = np.flatnonzero((elements.kind == kind) & elements.is_seen)
+    cells, cell = cells_of(
+        elements.call[chosen],
+        elements.first[chosen],
+        elements.second[chosen],
+        elements.value_ns[chosen],
+    )
+    if basis.kinds[kind].family is Family.TRAVEL:
+        # In one call more transfers of a link are seen than in another.
+        cells = replace(cells, sum_ns=cells.sum_ns / cells.count, count=np.ones(len(cells.count)))
+    return cells, chosen, cell
+
+
+def _grown(basis: Basis, kind: int, before: Cells, bound_ns: float) -> list[Hypothesis]:
+    cells, chosen, cell = _cells(basis, kind)
+    if len(before.call) == 0 or len(cells.call) == 0:
+        return []
+    value = basis.elements.value_ns[chosen]
+    one = OneClass(basis, kind, chosen, value, bound_ns)
+    # What clocks cannot tell is no growth of what two ranks have to do with.
+    is_across = one.family in (Family.TRAVEL, Family.LAUNCH)
+    floor_ns = max(one.floor_ns, bound_ns if is_across else 0.0)
+    level, spread = _usual(before, cells, floor_ns)
+    y = np.log((cells.sum_ns + floor_ns) / (level + floor_ns))
+    sigma = np.full(len(y), spread)
+    shared = shared_by_all(cells, y, sigma, basis.num_calls)
+    rest = y - shared.excess[cells.call] if shared else y
+    usual_ns = float((before.sum_ns / before.count).mean())
+    found = []
+    for atom in [*([shared] if shared else []), *atoms_of(cells, rest, sigma, basis.num_calls)]:
+        if one.family is Family.TRAVEL:
+            excess = np.where(members(cells, atom), atom.excess[cells.call], 0.0)
+            saved = value * (1 - np.exp(-excess))[cell]
+        else:
+            saved = saved_by(cells, cell, value, atom, usual_ns, floor_ns)
+        place = Place(atom.first, atom.second, one.family is Family.TRAVEL)
+        hidden, of_hidden = _hidden(one, atom, value, saved)
+        of_none = np.full(len(hidden), len(cells.call))
+        parts = np.r_[chosen, hidden], np.r_[saved, of_hidden], np.r_[cell, of_none]
+        found += slow_hypothesis(one, atom, place, *parts)
+    return found
+
+
+def _hidden(one: OneClass, atom: Atom, value: Floats, saved: Floats) -> tuple[Ints, Floats]:
+    """Transfers on the links of an atom that nobody had to wait for: as much slower as the others,
+    they would hold up what those let go."""
+    elements = one.basis.elements
+    hidden = np.flatnonzero((elements.kind == one.kind) & ~elements.is_seen)
+    hidden = hidden[atom.calls[elements.call[hidden]] & transfers_of(one.basis, hidden, atom)]
+    is_in = saved > 0
+    share = float(np.median(saved[is_in] / value[is_in])) if is_in.any() else 0.0
+    return hidden, elements.value_ns[hidden] * share
+
+
+def _usual(before: Cells, cells: Cells, floor_ns: float) -> tuple[Floats, float]:
+    """What every cell usually took in the base: the median of its place over calls, or that of all
+    places where the base does not have it; and the spread of its logarithm there."""
+    examples, place = grouped(before.first, before.second)
+    by_place = {
+        (int(before.first[example]), int(before.second[example])): float(
+            np.median(before.sum_ns[place == number])
+        )
+        for number, example in enumerate(examples.tolist())
+    }
+    medians = np.array(list(by_place.values()))
+    log = np.log((before.sum_ns + floor_ns) / (medians[place] + floor_ns))
+    low, high = np.quantile(log, [0.1, 0.9])
+    others = float(np.median(medians))
+    keys = zip(cells.first.tolist(), cells.second.tolist(), strict=True)
+    level = np.array([by_place.get(key, others) for key in keys])
+    return level, max(_LEAST_SPREAD, float(high - low) / _BETWEEN)

@@ -1,0 +1,91 @@
+"""Where two recordings differ: which places take longer than before, in which calls, and which took
+longer then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from kprof.analysis.explain import ExplainedFinding, FindingKind, explain_growth, explain_trace
+from kprof.analysis.explain.sentences import growth_sentence, sentence
+from kprof.analysis.summary import Summary
+from kprof.errors import SelectionError
+
+if TYPE_CHECKING:
+    from kprof.trace import Trace
+
+# How many items a place has is seen within one recording, and is no length.
+_BY_COUNT = frozenset({FindingKind.UNEVEN_WORK, FindingKind.UNEVEN_BLOCKS})
+
+
+class Way(str, Enum):
+    """Whether a place takes longer now, or took longer before."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A place that changed, as a finding about the side that takes longer there: its calls and its
+    gain are of that side, `factor` is how many times as long as on the other."""
+
+    way: Way
+    finding: ExplainedFinding
+    sentence: str
+
+    def row(self) -> dict[str, Any]:
+        """The fields of the finding, the way and the sentence, for JSON."""
+        return {"way": self.way.value, "sentence": self.sentence, **asdict(self.finding)}
+
+
+def changes_of(base: Sequence[Trace], candidate: Sequence[Trace]) -> tuple[Change, ...]:
+    """Places that take longer on one side, the costliest first; of repeats the first is looked at.
+
+    Nothing where ranks are not on one clock, or calls are too large to be replayed.
+    """
+    before, after = Summary.of(base[0]), Summary.of(candidate[0])
+    if not (before.trace.is_on_one_clock and after.trace.is_on_one_clock):
+        return ()
+    found = []
+    for way, sides in ((Way.SLOWER, (before, after)), (Way.FASTER, (after, before))):
+        try:
+            explanation = explain_growth(*sides)
+        except SelectionError:
+            return ()
+        count, is_gone = len(explanation.ordinals), way is Way.FASTER
+        for finding in explanation.findings:
+            text = growth_sentence(finding, count, is_gone=is_gone)
+            found.append(Change(way, finding, text))
+    return tuple(found)
+
+
+def causes_of(
+    changes: Sequence[Change], base: Sequence[Trace], candidate: Sequence[Trace]
+) -> tuple[str, ...]:
+    """What changed in sentences: places, then what stands out on one side only and is none of
+    them."""
+    texts = [f"{change.way.value.capitalize()}: {change.sentence}" for change in changes]
+    sides = [_standing_out(traces) for traces in (base, candidate)]
+    for name, way, here, there in (
+        ("New", Way.SLOWER, sides[1], sides[0]),
+        ("Gone", Way.FASTER, sides[0], sides[1]),
+    ):
+        is_explained = any(change.way is way for change in changes)
+        texts += [
+            f"{name}: {text}"
+            for key, text in here.items()
+            if key not in there and not (is_explained and key[0] not in _BY_COUNT)
+        ]
+    return tuple(texts)
+
+
+def _standing_out(traces: Sequence[Trace]) -> dict[tuple[object, ...], str]:
+    """The sentences of all findings of a side, by their subject."""
+    return {
+        (f.kind, f.ranks, f.blocks, f.links, f.region): sentence(f, len(explanation.ordinals))
+        for explanation in map(explain_trace, [t for t in traces if t.is_on_one_clock])
+        for f in explanation.findings
+    }
