@@ -46,8 +46,9 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def run(output: Path, arguments: argparse.Namespace) -> tuple[int, list[int]]:
-    """How many events the kernels emitted, and the memory second by second."""
+def run(output: Path, arguments: argparse.Namespace) -> tuple[int, list[int], float]:
+    """How many events the kernels emitted, the memory second by second, and the longest time
+    between two calls in s: a machine that does other things holds the process up."""
     source = output.with_name("kernel.hip")
     source.write_text(KERNEL)
     library = load_library(source, BuildOptions(warp_width=32))
@@ -55,19 +56,20 @@ def run(output: Path, arguments: argparse.Namespace) -> tuple[int, list[int]]:
         output, arena_bytes=arguments.arena_mib << 20, retention=kprof.Retention(drain=True)
     )
     memory: list[int] = []
-    num_calls = 0
+    num_calls, longest_s, latest_s = 0, 0.0, 0.0
     with session as recorder:
         begin_s = time.monotonic()
         while (elapsed_s := time.monotonic() - begin_s) < arguments.seconds:
             if elapsed_s >= len(memory):
                 memory.append(resident_bytes())
+            longest_s, latest_s = max(longest_s, elapsed_s - latest_s), elapsed_s
             if num_calls > elapsed_s * arguments.calls_per_second:
                 time.sleep(0.001)
                 continue
             buffer = recorder.launch("marks", ["mark"], num_blocks=4, tracks_per_block=2)
             library.run_marks(buffer.packed(), arguments.marks)
             num_calls += 1
-    return num_calls * NUM_TRACKS * arguments.marks, memory
+    return num_calls * NUM_TRACKS * arguments.marks, memory, longest_s
 
 
 def judge(memory: Sequence[int]) -> tuple[int, int, bool]:
@@ -85,14 +87,14 @@ def judge(memory: Sequence[int]) -> tuple[int, int, bool]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--arena-mib", type=int, default=32)
+    parser.add_argument("--arena-mib", type=int, default=64)
     parser.add_argument("--marks", type=int, default=100)
     parser.add_argument("--calls-per-second", type=int, default=100)
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "run.kprof"
-        num_emitted, memory = run(output, arguments)
+        num_emitted, memory, longest_s = run(output, arguments)
         info = Trace.open(output).ranks[0]
     before, after, is_flat = judge(memory)
     result = {
@@ -108,6 +110,7 @@ def main() -> int:
         "arenas_filled": round(info.counts.recorded * 16 / (arguments.arena_mib << 20), 1),
         "most_memory_mib": {"second third": before >> 20, "last third": after >> 20},
         "is_flat": is_flat,
+        "longest_hold_up_s": round(longest_s, 2),
     }
     print(json.dumps(result, indent=1))
     if arguments.output:

@@ -89,8 +89,17 @@ def follow(device: str, previous: int) -> None:
     """Make later launches on the current stream wait for all launches so far on `previous`."""
     import torch
 
-    stream = torch.cuda.ExternalStream(previous, device=device)  # type: ignore[no-untyped-call]
-    torch.cuda.current_stream(device).wait_stream(stream)
+    torch.cuda.current_stream(device).wait_stream(_stream(previous, device))
+
+
+def _stream(number: int, device: str) -> Any:
+    """Torch's object for a stream of the runtime."""
+    import torch
+
+    # 0 is the default stream, for which ExternalStream makes a new one.
+    if number == 0:
+        return torch.cuda.default_stream(device)
+    return torch.cuda.ExternalStream(number, device=device)  # type: ignore[no-untyped-call]
 
 
 def is_capturing() -> bool:
@@ -207,8 +216,8 @@ class Streams:
     """The streams of a GPU on which one thread launches; on "cpu" there is none."""
 
     def __init__(self, device: str) -> None:
-        self._device = device
-        self._current = stream_reader(device)
+        self._device = with_number(device)
+        self._current = stream_reader(self._device)
         self._seen: set[int] = set()
 
     def note(self) -> None:
@@ -228,7 +237,7 @@ class Streams:
         events: list[Any] = []
         for number in self._seen:
             event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record(torch.cuda.ExternalStream(number, device=self._device))  # type: ignore[no-untyped-call]
+            event.record(_stream(number, self._device))
             events.append(event)
         return lambda: all(event.query() for event in events)
 

@@ -98,7 +98,9 @@ def _all_infos(directory: Path) -> tuple[RankInfo, ...]:
 
 def _with_losses(info: RankInfo, num_launches: int) -> RankInfo:
     """Note how many launches came after what the rank saved."""
-    num_lost = max(0, num_launches - len(info.launches))
+    # A ring has lost earlier ones, too, and replays are not among those that were counted.
+    latest = max((each.launch for each in info.launches if each.captured < 0), default=-1)
+    num_lost = max(0, num_launches - 1 - latest)
     if not info.cut_short:
         return info
     last = "the last of its" if num_lost == 1 else f"the last {num_lost} of its"

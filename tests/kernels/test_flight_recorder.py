@@ -13,10 +13,12 @@ from test_replays import KERNELS, TRACKS, emitted, library
 
 import kprof
 from kprof import abi
+from kprof.capture.claims import Begun
 from kprof.capture.parts import recover_rank
 from kprof.errors import RecorderError
-from kprof.recording import record
+from kprof.recording import lifetime, record
 from kprof.recording import retention as keeping
+from kprof.recording.finishing import make_manifest
 from kprof.recording.flight import SlowCalls
 from kprof.recording.recorder import Recorder
 from kprof.recording.retention import Retention
@@ -119,6 +121,28 @@ def test_a_rank_that_makes_no_calls_saves_what_it_has(
         assert info is not None
         assert info.counts.recorded == emitted(KERNELS, sizes)
         assert "it was saved while it did not answer" in info.cut_short
+
+
+def test_what_a_killed_rank_had_dumped_remains(
+    library: ctypes.CDLL, tmp_path: Path, by_hand: None
+) -> None:
+    directory = tmp_path / "run.kprof.unfinished"
+    directory.mkdir()
+    recorder = Recorder(directory, rank=0, world_size=1, retention=RING)
+    run(library, recorder, 50)
+    recorder.dump("first")
+    look(recorder)
+    recorder.step()
+    for _ in range(20):
+        look(recorder)
+    run(library, recorder, 4)
+    recorder.abandon()
+    lifetime.discard(directory, 0)
+    (info,) = make_manifest(directory, Begun(("run",), "2026", 1), None).ranks
+    ordinals = [launch.ordinal for launch in info.launches if launch.kernel == "run_places"]
+    assert ordinals == list(range(50 - len(ordinals), 50))
+    assert info.cut_short.endswith("; the last 12 of its 162 launches are lost")
+    assert info.notes == ()
 
 
 def test_a_call_slower_than_the_median_asks_for_a_dump() -> None:
