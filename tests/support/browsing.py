@@ -1,4 +1,4 @@
-"""What tests in a headless Chromium share: what they need, how it starts, and waiting for it."""
+"""Shared by tests in a headless Chromium: their requirements, starting it, and waiting for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-# Screenshots are kept where this points, for a person to look at; else in the test's own folder.
+# Folder for screenshots that a person wants to see; by default the test's own folder.
 SCREENSHOTS_VARIABLE = "KPROF_SCREENSHOTS"
 NEEDS_CHROMIUM = [
     pytest.mark.browser,
@@ -70,7 +70,7 @@ def show(
 
 
 def wait_until(is_done: Callable[[], Any], what: str, timeout_s: float = 60) -> None:
-    """Poll the browser; an AssertionError says what did not come."""
+    """Poll the browser. An AssertionError says what did not happen."""
     end = time.monotonic() + timeout_s
     while not is_done():
         assert time.monotonic() < end, f"waited {timeout_s} s for {what}"

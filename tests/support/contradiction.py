@@ -1,4 +1,4 @@
-"""A trace whose records contradict each other, as those of damaged captures do."""
+"""A trace whose records contradict each other, as in damaged captures."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     python tests/support/flow_direction.py [CAPTURE...]
 
-exports captures, by default all of traces/, whole and in both formats, and prints how many of their
-flows the trace processor turned around. Exit code 1 when there is one.
+exports whole captures, by default all of traces/, in both formats, and prints how many flows the
+trace processor reversed. Exits with 1 if there is one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ TRACES: Final = Path(__file__).parents[2] / "traces"
 
 @dataclass(frozen=True)
 class Directions:
-    """Flows of one exported file: how many were written, how many Perfetto has, and how many run backwards there."""
+    """The flows of one exported file: how many were written, how many Perfetto found, and how many
+    of these run backwards."""
 
     num_written: int
     num_found: int
@@ -32,7 +33,7 @@ class Directions:
 
 
 def directions(trace: Trace, path: Path, load: Callable[[Path], Any]) -> Directions:
-    """Export `trace` to `path`, load it into a trace processor, and look at all its flows."""
+    """Export `trace` to `path`, load it into a trace processor, and check all its flows."""
     num_written = write(trace, path, max_slices=None).num_flows
     processor = load(path)
     names = {trace.regions.regions[rule.send - 1].name for rule in trace.regions.flows}

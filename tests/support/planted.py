@@ -1,9 +1,8 @@
-"""Synthetic runs of an all-to-all with a cause of stalls planted in them: to test what the analyses
-say.
+"""Synthetic runs of an all-to-all with a known cause of stalls, to test the analyses.
 
-A small discrete simulation, not a recording: ranks send tokens to each other, block b receives from
-source b % ranks, works on what arrived and reduces. All times are simulated nanoseconds, so the
-true cause is known.
+A small discrete simulation: ranks send tokens to each other, block b receives from source b %
+ranks, works on the tokens and reduces. All times are simulated nanoseconds, so the true cause is
+known.
 
     trace = simulate(Plant(num_ranks=8, tokens_of={3: 3.0}))      # rank 3 sends three times the tokens
 """
@@ -39,7 +38,7 @@ FLOW(R_SEND, R_WAIT_TOKEN)
 
 @dataclass(frozen=True)
 class Plant:
-    """A run and what is wrong with it; with the defaults nothing is.
+    """A run and what is wrong with it; by default nothing.
 
     Factors are relative, times in ns.
     """
@@ -78,7 +77,7 @@ COUNT_NS: Final = 1500
 
 
 def simulate(plant: Plant) -> Trace:
-    """The trace of the planted run."""
+    """The trace of the simulated run."""
     return _Simulation(plant).run()
 
 
@@ -135,7 +134,7 @@ class _Simulation:
         return np.maximum(0, np.rint(mean).astype(int) + spread)
 
     def _send(self, counts: np.ndarray) -> dict[tuple[int, int, int], int]:
-        """Every rank deals its tokens out over its blocks, destinations interleaved.
+        """Every rank divides its tokens among its blocks, with destinations interleaved.
 
         Returns arrival times.
         """
@@ -143,7 +142,7 @@ class _Simulation:
         arrivals = {}
         blocks = len(self._active_blocks())
         for src in range(plant.num_ranks):
-            # Like a real kernel starts with its neighbour: else all ranks hit rank 0 first.
+            # Like a real kernel, start with the next rank, or all ranks would send to rank 0 first.
             tokens = [
                 ((src + shift) % plant.num_ranks, slot)
                 for slot in range(int(counts[src].max(initial=0)))
@@ -183,7 +182,7 @@ class _Simulation:
     def _assignments(self, rank: int, counts: np.ndarray) -> dict[int, list[tuple[int, int]]]:
         """Block b serves source b % ranks.
 
-        In rank order every block takes its share of every source.
+        In rank order every block serves its share of every source.
         """
         plant = self.plant
         blocks = self._active_blocks()
@@ -216,7 +215,7 @@ class _Simulation:
         return int(self.free[rank, block])
 
     def _barrier(self) -> None:
-        """All ranks meet; a rank may come late because of work that no region covers."""
+        """A barrier of all ranks. A rank may be late because of work that no region covers."""
         active = len(self._active_blocks())
         for rank, late in self.plant.barrier_late_ns.items():
             self.free[rank, :active] += late

@@ -1,4 +1,4 @@
-"""Hand-made traces: for tests of analyses and exporters, and for trying a question before there is
+"""Hand-made traces, for tests of analyses and exporters, and for trying out queries before there is
 a recording.
 
 build = TraceBuilder(REGIONS_TEXT, num_ranks=2)
@@ -98,7 +98,7 @@ class TraceBuilder:
         )
 
     def manifest(self) -> Manifest:
-        """The manifest of what was added so far."""
+        """The manifest for everything added so far."""
         present = [rank for rank in range(self.num_ranks) if rank not in self.missing_ranks]
         alignment = Alignment(
             "synthetic",
@@ -152,7 +152,7 @@ class TraceBuilder:
 
 
 def write_trace(trace: Trace, output: Path, *, force: bool = False) -> Capture:
-    """Write the events of an in-memory trace as a capture directory, in the ranks' own times."""
+    """Write the events of an in-memory trace as a capture directory, on the ranks' own clocks."""
     columns = ", ".join(event_schema().names)
     table = trace.sql(f"SELECT {columns} FROM raw_events ORDER BY rank, file_row_number")
     return write_events(trace.manifest, table.cast(event_schema()), output, force=force)
@@ -173,7 +173,7 @@ def write_events(
 
 
 def pack_payload(region: Region, fields: dict[str, int]) -> int:
-    """Pack payload fields as the device does: a value that does not fit becomes the field's mask."""
+    """Pack payload fields like the device: a value that does not fit becomes the field's mask."""
     payload = 0
     for name, value in fields.items():
         field = region.field(name)

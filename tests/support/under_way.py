@@ -1,4 +1,4 @@
-"""A `kprof record` that is under way, for tests that end its processes in some way."""
+"""A running `kprof record`, for tests that end its processes in some way."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ _LOOK_EVERY_S = 0.02
 
 
 class Recording:
-    """Starts a command whose workload writes a line with its pid into `fifo` when it has come to
-    its point.
+    """Starts a command whose workload writes a line with its pid into `fifo` when it is ready.
 
-    Nothing here waits for a process that has ended: a workload that fails gives its own words, not
-    a timeout.
+    Never waits for a process that has ended, so a workload that fails shows its own message, not a
+    timeout.
     """
 
     def __init__(
@@ -29,11 +28,11 @@ class Recording:
         self.unfinished = folder / "run.kprof.unfinished"
         fifo = folder / "fifo"
         os.mkfifo(fifo)
-        # Open for reading and writing: opening does not wait, and the end of one writer is no end
-        # of the file.
+        # Opened for reading and writing, so that opening does not wait, and a writer that closes
+        # does not end the file.
         self._ready = os.fdopen(os.open(fifo, os.O_RDWR), "rb", buffering=0)
         self._ranks: list[int] = []
-        # A file, not a pipe: ranks that outlive kprof would keep a pipe open.
+        # A file, because ranks that outlive kprof would keep a pipe open.
         self._errors = folder / "stderr"
         with self._errors.open("w") as errors:
             self.process = subprocess.Popen(
@@ -44,13 +43,13 @@ class Recording:
             )
 
     def ready(self) -> int:
-        """The pid of the next rank that has come to its point."""
+        """The pid of the next rank that is ready."""
         self.until(lambda: bool(select.select([self._ready], [], [], 0)[0]))
         self._ranks.append(int(self._ready.readline()))
         return self._ranks[-1]
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for something that kprof or a rank is about to do."""
+        """Wait for something that kprof or a rank will do."""
         while not condition():
             if self.process.poll() is not None and not condition():
                 raise AssertionError(f"exit {self.process.returncode}: {self.errors()}")
@@ -66,7 +65,7 @@ class Recording:
         return self.errors()
 
     def kill(self) -> None:
-        """Leave nothing behind, whatever became of the test."""
+        """Clean up, however the test ended."""
         self._ready.close()
         self.process.kill()
         self.process.wait()

@@ -1,5 +1,4 @@
-"""Simulated runs with known causes of lost time: what the conclusions of kprof are measured
-against.
+"""Simulated runs with known causes of lost time, to measure kprof's conclusions.
 
 A scenario is a program (who works, sends and waits, in which order), sizes, noise and causes.
 `simulate` runs it, event by event, and gives an ordinary capture. The random numbers belong to the

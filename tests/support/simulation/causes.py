@@ -1,4 +1,4 @@
-"""What can be wrong with a run: where, how much and in which calls."""
+"""The causes of lost time in a run: where, how much and in which calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simulation.program import Floats, Op, Program
 
 
 class Kind(str, Enum):
-    """What a cause does; `amount` of a cause means what the comment says."""
+    """What a cause does. The comments explain its `amount`."""
 
     SLOW = "slow"  # work takes (1 + amount) times as long
     DELAY = "delay"  # one operation of a track takes amount ns longer
@@ -24,7 +24,7 @@ class Kind(str, Enum):
 
 
 class When(str, Enum):
-    """In which calls."""
+    """The calls with a cause."""
 
     CONSTANT = "constant"
     OCCASIONAL = "occasional"
@@ -35,7 +35,7 @@ class When(str, Enum):
 
 @dataclass(frozen=True)
 class Cause:
-    """One cause; None stands for all ranks, blocks or regions.
+    """One cause. None means all ranks, blocks or regions.
 
     `weights[call]` multiplies the amount (0: not in this call). A moving cause is at `path[call]` =
     (rank, block) in place of `ranks` and `blocks`. `link` is (source, destination), -1 for any.
@@ -58,7 +58,7 @@ class Cause:
         return self.amount * self.weights[call]
 
     def is_at(self, program: Program, call: int) -> NDArray[np.bool_]:
-        """The operations that it concerns in a call."""
+        """The operations that it affects in a call."""
         rank, block = program.of_ops(program.track_rank), program.of_ops(program.track_block)
         ranks, blocks = self.ranks, self.blocks
         if self.path is not None:
@@ -94,7 +94,7 @@ def change_gaps(cause: Cause, program: Program, call: int, gap: Floats) -> None:
 
 
 def change_travel(cause: Cause, program: Program, call: int, travel: Floats) -> None:
-    """Make data travel longer, in place; it belongs to waits."""
+    """Make data travel longer, in place. Travel times belong to waits."""
     if cause.kind is not Kind.SLOW_LINK or cause.link is None:
         return
     src, dst = cause.link

@@ -1,4 +1,4 @@
-"""Random scenarios: every draw is another run, and what is wrong with it is known."""
+"""Random scenarios with known causes."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from simulation.topologies import TOPOLOGIES, Sizes
 
 Random = np.random.Generator
 
-# A run whose causes cost less has nothing to be found.
+# If the causes cost less than this, there is nothing to find.
 LEAST_GAIN: Final = 0.05
 _MOST_OPS: Final = 10_000
 _RANKS: Final = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 _HAS_ITEMS: Final = ("all_to_all", "staged")
-# Blocks that wait for a block without room would wait for ever; here a block waits for its own
-# number only.
+# A block that waits for a block that cannot start would wait forever. Here a block waits for its
+# own number only.
 _HAS_WAVES: Final = ("ring", "tree", "pipeline", "halo", "butterfly")
 
 
 def draw_balanced(random: Random, topologies: Sequence[str] = tuple(TOPOLOGIES)) -> Scenario:
-    """A run with noise of 3 to 30 % and nothing wrong."""
+    """A run with 3 to 30 % noise and no cause."""
     topology = str(random.choice(list(topologies)))
     num_ranks = int(random.choice(_RANKS, p=_likely(len(_RANKS))))
     num_blocks = int(random.choice([4, 8, 12, 16])) if num_ranks < 24 else 2
     items = int(random.integers(2, 6)) if num_ranks < 12 else 2
     if topology in _HAS_ITEMS and num_ranks * num_blocks * items >= 64:
-        # Items are dealt out evenly where every block gets the same number of them.
+        # Items are even if every block gets the same number.
         num_blocks = min(num_blocks, num_ranks)
         while num_ranks * items % num_blocks:
             num_blocks -= 1
@@ -58,7 +58,7 @@ def draw_balanced(random: Random, topologies: Sequence[str] = tuple(TOPOLOGIES))
 def draw_scenario(
     random: Random, topologies: Sequence[str] = tuple(TOPOLOGIES), num_causes: int | None = None
 ) -> Scenario:
-    """A run with one to four causes, of which the costliest is worth 5 % of the run and more."""
+    """A run with one to four causes; the costliest takes at least 5 % of the run."""
     while True:
         balanced = replace(
             draw_balanced(random, topologies), noise=float(random.uniform(0.03, 0.15))
@@ -94,7 +94,8 @@ def _draw_cause(random: Random, run: Scenario, length: float) -> Cause | None:
 
 
 def _work_regions(run: Scenario, rank: int) -> list[str]:
-    """What a rank does besides waiting, and others do, too: what only one rank does can be compared with nothing."""
+    """The regions in which a rank does not wait, and that other ranks have too, so that they can be
+    compared."""
     program = program_of(run.topology, run.sizes)
     ranks, is_work = program.of_ops(program.track_rank), program.op <= Op.SEND
     regions = {str(region) for region in program.region[is_work & (ranks == rank)]}
@@ -199,7 +200,7 @@ def _slow_link(random: Random, run: Scenario, length: float) -> Cause | None:
 
 
 def _slow_launch(random: Random, run: Scenario, _length: float) -> Cause | None:
-    """All ranks in some calls: what is the same in all calls is no cause, but how the kernel is."""
+    """All ranks in some calls. In all calls it would not be a cause, but the normal kernel."""
     if run.num_calls < 5:
         return None
     return _occasional(random, run, Cause(Kind.SLOW, float(random.uniform(0.8, 4)), _always(run)))
@@ -221,7 +222,7 @@ _DRAWS: Final[tuple[Callable[[Random, Scenario, float], Cause | None], ...]] = (
 
 
 def _draw_when(random: Random, run: Scenario, cause: Cause) -> Cause:
-    """Constant in half of the cases, and wherever there are too few calls to tell."""
+    """Constant in half of the cases, and if there are too few calls to distinguish."""
     if run.num_calls < 8 or cause.when is not When.CONSTANT or random.random() < 0.5:
         return cause
     choice = int(random.integers(4))
@@ -251,7 +252,7 @@ def _occasional(random: Random, run: Scenario, cause: Cause) -> Cause:
 
 
 def _overlaps(one: Cause, other: Cause) -> bool:
-    """Two causes of one kind, or at one place, cannot be told apart in what they leave behind."""
+    """Whether two causes of the same kind or place cannot be told apart in a trace."""
     if one.kind == other.kind:
         return True
     return (

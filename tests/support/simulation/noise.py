@@ -1,4 +1,5 @@
-"""Noise that belongs to operations: a hash of the seed, the call and the operation, not the next random number."""
+"""Noise that belongs to operations: a hash of seed, call and operation, not the next random
+number."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def normal(keys: NDArray[np.uint64], *salts: int) -> Floats:
 
 
 def factors(keys: NDArray[np.uint64], shape: Shape, spread: float, *salts: int) -> Floats:
-    """By what the duration of every operation differs from its mean."""
+    """The factor of every operation's duration relative to its mean."""
     values = normal(keys, *salts)
     if shape == "lognormal":
         scattered: Floats = np.exp(spread * values - spread * spread / 2)

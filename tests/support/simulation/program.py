@@ -1,5 +1,4 @@
-"""The program of one call: tracks of operations, written down in the order in which a track runs
-them.
+"""The program of one call: tracks of operations, in the order in which a track runs them.
 
 program = ProgramWriter()
 track = program.track(stage=0, rank=2, block=5)
@@ -46,7 +45,7 @@ FLOW(R_PUT, R_TAKE)
 FLOW(R_FREE, R_ROOM)
 """
 
-# What one operation of a region usually takes. Waits take what one look at a flag takes.
+# The usual duration of an operation by region. For waits, the time of one poll.
 MEAN_NS: Final = {
     "prepare": 1500,
     "send": 400,
@@ -112,7 +111,7 @@ class Program:
         return len(self.op)
 
     def of_ops(self, column: Ints) -> Ints:
-        """A column over tracks as one over operations."""
+        """Expand a column over tracks to operations."""
         spread: Ints = column[self.track]
         return spread
 
@@ -125,23 +124,23 @@ class TrackWriter:
         self.rows: list[tuple[int, str, float, int, int, object]] = []
 
     def work(self, region: str, mean_ns: float | None = None) -> None:
-        """Work for a while."""
+        """Add work."""
         self.rows.append((Op.WORK, region, mean_ns or MEAN_NS[region], -1, -1, None))
 
     def send(self, dst: int, slot: int, region: str = "send") -> None:
-        """Send to a rank; the wait of the same slot there goes on when the data has arrived."""
+        """Send to a rank. The wait with the same slot there ends when the data arrives."""
         self.rows.append((Op.SEND, region, MEAN_NS[region], dst, slot, None))
 
     def wait(self, src: int, slot: int, region: str = "wait") -> None:
-        """Wait for what a rank sends with this slot."""
+        """Wait for a rank's send with this slot."""
         self.rows.append((Op.WAIT, region, MEAN_NS[region], src, slot, None))
 
     def barrier(self, name: object) -> None:
-        """Wait for all tracks that come to a barrier of this name."""
+        """Wait for all tracks with a barrier of this name."""
         self.rows.append((Op.BARRIER, "barrier", MEAN_NS["barrier"], -1, -1, name))
 
     def locked(self, name: object, region: str, mean_ns: float | None = None) -> None:
-        """Take a lock, work, and let it go."""
+        """Take a lock, work, and release it."""
         self.rows.append((Op.LOCK, "lock", MEAN_NS["lock"], -1, -1, name))
         self.rows.append((Op.WORK, region, mean_ns or MEAN_NS[region], -1, -1, None))
 
@@ -155,7 +154,7 @@ class ProgramWriter:
         self.tracks: list[TrackWriter] = []
 
     def track(self, rank: int, block: int, warp: int = -1, stage: int = 0) -> TrackWriter:
-        """Begin a track; blocks that find no room start in the order in which they were begun."""
+        """Begin a track. Blocks that must wait for room start in the order of these calls."""
         self.tracks.append(TrackWriter(stage, rank, block, warp))
         return self.tracks[-1]
 
@@ -210,7 +209,7 @@ def _partners(rows: list[tuple[int, str, float, int, int, object]], ranks: Ints)
 
 
 def _turns(track: Ints, region: NDArray[np.str_]) -> Ints:
-    """The how manieth of its region on its track every operation is."""
+    """The index of every operation among those of its region on its track."""
     _, number = np.unique(region, return_inverse=True)
     order = np.lexsort((np.arange(len(track)), number, track))
     same = (track[order][1:] == track[order][:-1]) & (number[order][1:] == number[order][:-1])
@@ -226,7 +225,8 @@ def _turns(track: Ints, region: NDArray[np.str_]) -> Ints:
 def _keys(
     places: Ints, region: NDArray[np.str_], turn: Ints, peer: Ints, slot: Ints
 ) -> NDArray[np.uint64]:
-    """Messages are known by what they carry: an operation that moves to another block keeps its noise."""
+    """Keys of messages by their contents, so that an operation that moves to another block keeps
+    its noise."""
     names = sorted(MEAN_NS)
     number = np.searchsorted(np.array(names), region)
     is_message = slot >= 0
@@ -238,7 +238,7 @@ def _keys(
 
 
 def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Spread the bits of numbers (splitmix64)."""
+    """Hash numbers (splitmix64)."""
     with np.errstate(over="ignore"):
         values = values + np.uint64(0x9E3779B97F4A7C15)
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

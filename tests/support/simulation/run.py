@@ -1,4 +1,4 @@
-"""Run programs event by event: a heap of tracks by the time at which they go on."""
+"""Runs programs event by event, with a heap of tracks ordered by their next time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from synthetic import TraceBuilder
 
 @dataclass(frozen=True)
 class Times:
-    """What operations take in one call: columns over operations, and starts per stage and rank, all
-    in ns.
+    """The times of one call: columns over operations, and starts per stage and rank, all in ns.
 
     `duration` of a wait is one look at its flag, of a barrier the time to leave it. `gap` lies
     before an operation and is not recorded. `travel` belongs to waits. `launch_gap[stage, rank]`:
@@ -34,7 +33,7 @@ class Times:
 
 @dataclass
 class CallRun:
-    """When every operation of a call began and ended, and the processor of every track."""
+    """The start and end of every operation of a call, and the processor of every track."""
 
     program: Program
     starts: list[int]
@@ -48,7 +47,7 @@ class CallRun:
 
 
 class Engine:
-    """One call: run it with `run`.
+    """Runs one call.
 
     `room` is how many blocks a rank has place for at once (0: for all).
     """
@@ -97,7 +96,7 @@ class Engine:
         self.blocks_left = {launch: len(blocks) for launch, blocks in self.pending.items()}
 
     def run(self) -> CallRun:
-        """Every operation's start and end."""
+        """The start and end of every operation."""
         for rank in range(self.program.num_ranks):
             self._launch(0, rank, self.origin)
         while self.heap:
@@ -120,7 +119,7 @@ class Engine:
             heapq.heappush(self.heap, (at, track))
 
     def _advance(self, track: int, now: int) -> None:
-        """Run a track until it has to wait, or until the order in time with others matters."""
+        """Run a track until it must wait, or until its order relative to others matters."""
         times, last = self.times, self.first[track + 1]
         i, t = self.position[track], self.clock[track]
         while i < last:
@@ -142,7 +141,7 @@ class Engine:
         self.position[track], self.clock[track] = i, t
 
     def _end_of(self, op: int, i: int, begin: int, track: int) -> int | None:
-        """When an operation that begins now ends; None when that is not known yet."""
+        """The end of an operation that begins now; None if not known yet."""
         end = begin + self.times.duration[i]
         if op == Op.WAIT:
             sent = self.ends[self.partner[i]]
@@ -164,7 +163,7 @@ class Engine:
             heapq.heappush(self.heap, (self.ends[send], track))
 
     def _meet(self, i: int, begin: int, track: int) -> int | None:
-        """The last one to come to a barrier opens it for all."""
+        """The last track to reach a barrier opens it for all."""
         group = self.group[i]
         if group in self.lock_free:
             return self.lock_free[group] + self.times.duration[i]
@@ -184,7 +183,7 @@ class Engine:
         Then the next block has room, or the next launch begins.
         """
         if t > now and self.room:
-            # What starts next on this processor is settled in the order of time.
+            # Decide in the order of time what starts next on this processor.
             heapq.heappush(self.heap, (t, track))
             return
         block = self.block_of[track]
@@ -208,13 +207,13 @@ class Engine:
 
 @dataclass
 class Run:
-    """A simulated run: its calls, and how the clocks of its ranks are off."""
+    """A simulated run: its calls, and the clock offsets of its ranks."""
 
     calls: list[CallRun]
     clock_error_ns: float = 0.0
     offsets_ns: list[float] = field(default_factory=list)
     is_aligned: bool = True
-    # New numbers of ranks and blocks, by the old ones; none: as they are.
+    # New indices of ranks and blocks by the old ones; empty: unchanged.
     ranks: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
 
@@ -224,7 +223,7 @@ class Run:
         return [call.length_ns for call in self.calls]
 
     def trace(self) -> Trace:
-        """The run as kprof reads it."""
+        """The run as a trace."""
         table = self._table()
         return Trace.from_table(self._manifest(table), table)
 

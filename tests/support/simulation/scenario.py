@@ -24,7 +24,7 @@ _LARGEST_JITTER_NS = 300
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is simulated; every number in it is drawn by `draw.py` or written by a test."""
+    """A simulation's input. `draw.py` draws its numbers, or a test sets them."""
 
     topology: str = "all_to_all"
     sizes: Sizes = field(default_factory=Sizes)
@@ -39,7 +39,8 @@ class Scenario:
 
 
 def simulate(scenario: Scenario, causes: Collection[int] | None = None) -> Run:
-    """Run a scenario with these of its causes (default: all), each operation with its own random numbers."""
+    """Run a scenario with some of its causes (default: all). Each operation has its own random
+    numbers."""
     chosen = range(len(scenario.causes)) if causes is None else causes
     active = [scenario.causes[i] for i in sorted(chosen)]
     random = np.random.default_rng([scenario.seed, 1])
@@ -58,13 +59,13 @@ def simulate(scenario: Scenario, causes: Collection[int] | None = None) -> Run:
 
 
 def gain_ns(scenario: Scenario, causes: Collection[int], without: int) -> int:
-    """What the run with `causes` gets shorter, over all calls, when one of them is taken out."""
+    """How much shorter the run with `causes` gets, over all calls, without one of them."""
     before = sum(simulate(scenario, causes).lengths_ns)
     return before - sum(simulate(scenario, [i for i in causes if i != without]).lengths_ns)
 
 
 def true_gains(scenario: Scenario) -> list[int]:
-    """What every cause costs as long as the others stay."""
+    """The cost of every cause while the others stay."""
     everything = range(len(scenario.causes))
     before = sum(simulate(scenario).lengths_ns)
     return [
@@ -94,7 +95,7 @@ def _load_key(active: list[Cause], call: int) -> _LoadKey:
 
 @lru_cache(maxsize=64)
 def program_of(topology: str, sizes: Sizes, key: _LoadKey = ()) -> Program:
-    """The program of a call; `key` are the causes that add items to it."""
+    """The program of a call. `key` are the causes that add items to it."""
 
     def items(rank: int, _peer: int) -> int:
         more = sum(amount for is_block, r, _, amount in key if not is_block and r == rank)
@@ -114,7 +115,7 @@ def _times(scenario: Scenario, program: Program, active: list[Cause], call: int)
     scattered = 1 + scenario.noise * noise.normal(program.key, scenario.seed, call, 6)
     of_links = scenario.travel_ns * np.maximum(0.3, scattered)
     travel = np.where(program.op == Op.WAIT, of_links, 0.0)
-    # What a warp hands to another one of its block is there at once.
+    # Data from another warp of the same block arrives at once.
     travel[np.isin(program.region, ("take", "wait-room"))] = 30
     for cause in active:
         change_durations(cause, program, call, duration)

@@ -1,8 +1,8 @@
-"""Programs of collective kernels: who sends to whom, who waits for whom.
+"""Programs of collective kernels: who sends to whom, and who waits for whom.
 
-Every function takes sizes and gives the program of one call. `items(rank, peer)` and `extra(rank,
-block)` are where causes put more work: how many items a rank sends to a peer, and how many items a
-block has on top.
+Every function takes sizes and gives the program of one call. Causes add work through `items(rank,
+peer)`, the number of items that a rank sends to a peer, and `extra(rank, block)`, the additional
+items of a block.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Load:
-    """What causes add to a program: items from a rank to a peer, and items of a block on top of its own."""
+    """What causes add to a program: items from a rank to a peer, and additional items of a
+    block."""
 
     items: Items
     extra: Extra
 
 
 def all_to_all(sizes: Sizes, load: Load) -> Program:
-    """Every rank sends items to every rank; blocks take them as they were dealt out."""
+    """Every rank sends items to every rank, divided among blocks."""
     program = ProgramWriter(sizes.num_ranks)
     tracks = _blocks(program, sizes, 0)
     for track in tracks.values():
@@ -69,7 +70,7 @@ def staged(sizes: Sizes, load: Load) -> Program:
 
 
 def ring(sizes: Sizes, load: Load) -> Program:
-    """Every block has a ring of its own: send to the next rank, wait for the one before, add."""
+    """Every block has its own ring: send to the next rank, wait for the one before, add."""
     program = ProgramWriter(sizes.num_ranks)
     steps = min(sizes.num_ranks - 1, 2 * sizes.items)
     for (rank, block), track in _blocks(program, sizes, 0).items():
@@ -85,9 +86,9 @@ def ring(sizes: Sizes, load: Load) -> Program:
 
 
 def tree(sizes: Sizes, load: Load) -> Program:
-    """A sum up a binary tree of ranks, and its result down again.
+    """A sum up a binary tree of ranks, and the result down again.
 
-    Every block has a tree of its own.
+    Every block has its own tree.
     """
     program = ProgramWriter(sizes.num_ranks)
     for (rank, block), track in _blocks(program, sizes, 0).items():
