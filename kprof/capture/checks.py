@@ -60,6 +60,8 @@ def check_manifest(path: Path, manifest: Manifest) -> None:
 
 def _faults(manifest: Manifest) -> Iterator[str]:
     alignment = manifest.alignment
+    if not manifest.ranks:
+        yield "it lists no rank"
     yield from _outsiders(manifest)
     yield from (f"it lists rank {rank} twice" for rank in _repeated(i.rank for i in manifest.ranks))
     for info in manifest.ranks:
@@ -76,6 +78,7 @@ def _outsiders(manifest: Manifest) -> Iterator[str]:
     """Every rank that is named must exist: later code indexes tables with these numbers."""
     named = [*(info.rank for info in manifest.ranks), *manifest.missing_ranks]
     if manifest.alignment is not None:
+        named.append(manifest.alignment.reference_rank)
         named += [entry.rank for entry in manifest.alignment.ranks]
         named += [rank for pair in manifest.alignment.pairs for rank in (pair.a, pair.b)]
     for rank in named:
@@ -107,8 +110,8 @@ def _repeated(numbers: Iterable[int]) -> Iterator[int]:
     return (number for number, count in Counter(numbers).items() if count > 1)
 
 
-def check_events(path: Path, rank: int, schema: pa.Schema) -> None:
-    """Refuse a file that cannot hold the events of a rank; raises CorruptCaptureError.
+def check_events(path: Path, rank: int, schema: pa.Schema) -> int:
+    """The number of events in a rank's file; raises CorruptCaptureError for what cannot be one.
 
     Reads the footer only, unless it does not say what the columns hold.
     """
@@ -119,6 +122,7 @@ def check_events(path: Path, rank: int, schema: pa.Schema) -> None:
     fault = next(column_faults(path, metadata, bounds, may_be_null=False), "")
     if fault:
         raise damaged(path, fault)
+    return int(metadata.num_rows)
 
 
 def damaged(path: Path, fault: str) -> CorruptCaptureError:

@@ -92,10 +92,12 @@ class Capture:
     def open(path: str | Path) -> Capture:
         """Open `run.kprof/`; raises NotACaptureError, CorruptCaptureError or NewerFormatError."""
         directory = Path(path)
-        capture = Capture(directory, read_manifest(directory))
-        for info in capture.manifest.ranks:
-            _check_events(capture.events_path(info.rank), info.rank)
-        return capture
+        manifest = read_manifest(directory)
+        num_events = {
+            info.rank: _check_events(directory / events_file_name(info.rank), info.rank)
+            for info in manifest.ranks
+        }
+        return Capture(directory, manifest.with_events_found(num_events))
 
     def events_path(self, rank: int) -> Path:
         """The Parquet file of one rank."""
@@ -332,9 +334,9 @@ def _decode_bytes(path: Path, data: bytes, kind: type[T]) -> T:
         ) from error
 
 
-def _check_events(path: Path, rank: int) -> None:
+def _check_events(path: Path, rank: int) -> int:
     if not os.path.lexists(path):
         raise CorruptCaptureError(
             f"{path} is missing although the manifest lists it; restore it or record again"
         )
-    check_events(path, rank, event_schema())
+    return check_events(path, rank, event_schema())

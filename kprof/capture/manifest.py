@@ -9,6 +9,7 @@ in a small file.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 import msgspec
@@ -339,6 +340,24 @@ class Manifest(msgspec.Struct, frozen=True):
     def is_on_one_clock(self) -> bool:
         """Whether times of different ranks can be compared, or there is one rank only."""
         return self.alignment is not None or len(self.ranks) < 2
+
+    def with_events_found(self, num_events: Mapping[int, int]) -> Manifest:
+        """This manifest with the number of events that each rank's file holds.
+
+        A message names each rank whose count was another one: nobody knows what is wrong with it.
+        """
+        ranks, said = [], list(self.messages)
+        for info in self.ranks:
+            found, counted = num_events[info.rank], info.counts.recorded
+            if found != counted:
+                said.append(
+                    f"rank {info.rank}: its file holds {found:,} events where the manifest counts "
+                    f"{counted:,}, so events may be missing or of another run"
+                )
+                counts = msgspec.structs.replace(info.counts, recorded=found)
+                info = msgspec.structs.replace(info, counts=counts)
+            ranks.append(info)
+        return msgspec.structs.replace(self, ranks=tuple(ranks), messages=tuple(said))
 
     def without_partial_alignment(self) -> Manifest:
         """This manifest without an alignment that leaves one of its ranks out."""

@@ -16,6 +16,7 @@ from kprof.abi import MAX_REGION_ID
 from kprof.analysis import Summary, find, flow_sums
 from kprof.capture import checks
 from kprof.capture.directory import MANIFEST_NAME, Capture, event_schema
+from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import MAX_RANKS
 from kprof.capture.rank_summary import stored_summary, write_summary
 from kprof.errors import CorruptCaptureError, KprofError, RegionError, SelectionError
@@ -87,6 +88,8 @@ INJECTION = "x, (SELECT 1) AS y FROM raw_events); COPY (SELECT 1) TO 'manifest.j
         lambda m: first_field(m).update(shift=30),
         lambda m: m.update(world_size=10**12),
         lambda m: m.update(missing_ranks=[5]),
+        lambda m: m.update(ranks=[], alignment=None),
+        lambda m: m["alignment"].update(reference_rank=7),
         lambda m: m["ranks"].append(m["ranks"][0]),
         lambda m: m["alignment"]["ranks"].append(m["alignment"]["ranks"][0]),
         lambda m: m["alignment"]["ranks"][1].update(segments=[]),
@@ -108,6 +111,16 @@ INJECTION = "x, (SELECT 1) AS y FROM raw_events); COPY (SELECT 1) TO 'manifest.j
 def test_a_manifest_that_cannot_be_is_refused_when_it_is_read(run, change):
     edit(run, change)
     assert "manifest.json is damaged (" in refusal(run)
+
+
+@pytest.mark.parametrize("recorded", [39, 41, 1 << 40])
+def test_a_count_of_events_that_the_file_contradicts_is_a_loss(run, recorded):
+    assert Capture.open(run).manifest.messages == ()
+    edit(run, lambda m: rank(m)["counts"].update(recorded=recorded))
+    manifest = Capture.open(run).manifest
+    assert [info.counts.recorded for info in manifest.ranks] == [40, 40]
+    (loss,) = describe_losses(manifest)
+    assert f"rank 0: its file holds 40 events where the manifest counts {recorded:,}," in loss
 
 
 def test_deep_nesting_is_one_sentence(run):
