@@ -144,7 +144,7 @@ def test_a_chrome_trace_whose_unit_is_a_tick_and_whose_threads_hold_the_rank(
     ]
     assert rows(summary.path, "kind, category")[1] == ("mark", "other")
     assert summary.notices == (
-        "1 events that are neither complete spans nor instants were left out",
+        "1 event that is neither a complete span nor an instant: left out",
         "categories are guessed from names (dispatch-send: send; dispatch-recv: recv)",
     )
     assert kprof.open(summary.path).manifest.missing_ranks == (1, 2, 3)
@@ -334,17 +334,36 @@ def chrome_of(**values: object) -> bytes:
         (chrome_of(pid=2**53), "has rank 9007199254740992, expected 0 to 16383"),
         (chrome_of(pid=70_000), "has rank 70000, expected 0 to 16383"),
         (chrome_of(tid=2**40), "has block 1099511627776, expected"),
+        (chrome_of(dur=1e300), r"the dur 1e\+300 is too large for 64 bits of ns"),
+        (chrome_of(dur=1e306), r"the dur 1e\+306 is too large for 64 bits of ns"),
+        (chrome_of(ph="B"), "1 event that is neither a complete span nor an instant, and nothing"),
         (chrome_of(dur=1e15), "has duration_ns 1000000000000000000, expected"),
         (b'{"x":' + b"[" * 100_000, "cannot read"),
         (gzip.compress(bytes(1 << 25)), "unpacks into more than 16,777,216 bytes"),
     ],
-    ids=range(6),
+    ids=range(9),
 )
+@pytest.mark.filterwarnings("error")
 def test_a_hostile_chrome_trace_is_one_sentence(tmp_path, content, reason):
     (tmp_path / "t.json").write_bytes(content)
     with pytest.raises(ForeignFormatError, match=reason):
         import_events("chrome", [tmp_path / "t.json"], tmp_path / "o.kprof")
     assert not (tmp_path / "o.kprof").exists()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_start_far_beyond_all_others_is_one_sentence(tmp_path):
+    event = {"ph": "X", "name": "a", "dur": 1, "pid": 0, "tid": 0}
+    file = chrome(tmp_path, [event | {"ts": 1e300}, event | {"ts": 2}])
+    with pytest.raises(ForeignFormatError, match=r"the ts 1e\+300 is too large"):
+        import_events("chrome", [file], tmp_path / "o.kprof")
+
+
+def test_spans_without_a_duration_are_named(tmp_path):
+    event = {"ph": "X", "name": "a", "pid": 0, "tid": 0}
+    file = chrome(tmp_path, [event | {"ts": 1, "dur": 2}, event | {"ts": 5}])
+    summary = import_events("chrome", [file], tmp_path / "o.kprof")
+    assert "1 span without dur: imported as 0 ns" in summary.notices
 
 
 def test_files_to_import_that_are_none_are_not_waited_for(tmp_path):

@@ -34,7 +34,7 @@ class _Event(msgspec.Struct):
     pid: int | str = 0
     tid: int | str = 0
     ts: float = 0.0
-    dur: float = 0.0
+    dur: float | None = None
     args: dict[str, Any] | None = None
 
 
@@ -52,6 +52,11 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
     (file,) = files
     tick_ns = options.tick_ns or _MICROSECOND_NS
     spans, num_others = _read_events(file)
+    if num_others and not spans:
+        raise ForeignFormatError(
+            f"{file} holds {_name_others(num_others)}, and nothing else; "
+            "write each pair of B and E as one X with its dur"
+        )
     rank = _ids(file, "pid", [event.pid for event in spans])
     thread = _ids(file, "tid", [event.tid for event in spans])
     is_shifted = is_rank_in_ids(rank, thread)
@@ -60,14 +65,13 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
     names = tuple(dict.fromkeys(labels))
     place = {name: i for i, name in enumerate(names)}
     first = min((event.ts for event in spans), default=0.0)
-    start_ns = _round((np.array([event.ts for event in spans]) - first) * tick_ns)
-    left_out = "events that are neither complete spans nor instants were left out"
+    starts = np.array([event.ts for event in spans])
     return ForeignEvents(
         rank=rank,
         block=block,
         name=np.array([place[label] for label in labels], dtype=np.int64),
-        start_ns=start_ns,
-        duration_ns=_round(np.array([_duration(event) for event in spans]) * tick_ns),
+        start_ns=_to_ns(file, "ts", starts, first, tick_ns),
+        duration_ns=_to_ns(file, "dur", np.array([_duration(e) for e in spans]), 0.0, tick_ns),
         names=names,
         fields=_fields(spans),
         tick_ns=tick_ns,
@@ -75,7 +79,7 @@ def _read(files: Sequence[Path], options: ReadOptions) -> ForeignEvents:
             label for event, label in zip(spans, labels, strict=True) if _is_instant(event)
         ),
         guesses=(_SHIFTED,) if is_shifted and not options.is_rank_in_tid else (),
-        notices=(f"{num_others:,} {left_out}",) if num_others else (),
+        notices=_notices(spans, num_others),
     )
 
 
@@ -90,12 +94,29 @@ def _read_events(file: Path) -> tuple[list[_Event], int]:
     return spans, sum(event.ph != "M" for event in found) - len(spans)
 
 
+def _notices(spans: list[_Event], num_others: int) -> tuple[str, ...]:
+    """What is said of events that are not imported as they stand."""
+    num_endless = sum(event.ph == "X" and event.dur is None for event in spans)
+    said = []
+    if num_others:
+        said.append(f"{_name_others(num_others)}: left out")
+    if num_endless:
+        said.append(f"{num_endless:,} span{'s'[num_endless == 1 :]} without dur: imported as 0 ns")
+    return tuple(said)
+
+
+def _name_others(number: int) -> str:
+    if number == 1:
+        return "1 event that is neither a complete span nor an instant"
+    return f"{number:,} events that are neither complete spans nor instants"
+
+
 def _is_instant(event: _Event) -> bool:
     return event.ph in ("i", "I")
 
 
 def _duration(event: _Event) -> float:
-    return 0.0 if _is_instant(event) else event.dur
+    return 0.0 if _is_instant(event) else event.dur or 0.0
 
 
 def _labels(events: list[_Event]) -> list[str]:
@@ -117,8 +138,17 @@ def _ids(file: Path, what: str, values: list[int | str]) -> Any:
         ) from error
 
 
-def _round(values: Any) -> Any:
-    return np.rint(values).astype(np.int64)
+def _to_ns(file: Path, what: str, ticks: Any, first: float, tick_ns: float) -> Any:
+    with np.errstate(over="ignore", invalid="ignore"):
+        ns = np.rint((ticks - first) * tick_ns)
+    # Also false for what is not a number.
+    is_possible = np.abs(ns) < 2.0**63
+    if not is_possible.all():
+        raise ForeignFormatError(
+            f"{file}: the {what} {ticks[~is_possible][0]:g} is too large for 64 bits of ns; "
+            "fix or remove the event, or check --tick-ns"
+        )
+    return ns.astype(np.int64)
 
 
 def _fields(spans: list[_Event]) -> dict[str, Any]:
