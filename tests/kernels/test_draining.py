@@ -199,17 +199,17 @@ def test_a_disk_that_refuses_ends_the_recording_and_not_the_workload(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     has_refused = threading.Event()
-    give_up = kprof.Recorder._give_up
+    let_go = kprof.Recorder._let_go
 
     def refuse(*_: object) -> None:
         raise CaptureError("the disk is full")
 
-    def note_giving_up(self: kprof.Recorder, error: Exception) -> None:
-        give_up(self, error)
+    def note_end(self: kprof.Recorder) -> None:
+        let_go(self)
         has_refused.set()
 
     monkeypatch.setattr(PartWriter, "save", refuse)
-    monkeypatch.setattr(kprof.Recorder, "_give_up", note_giving_up)
+    monkeypatch.setattr(kprof.Recorder, "_let_go", note_end)
 
     def workload() -> None:
         arguments = {"retention": DRAIN, "arena_bytes": ARENA_BYTES}
