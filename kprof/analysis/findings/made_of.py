@@ -30,7 +30,7 @@ _OF_GAPS: Final = {
 _OF_CATEGORIES: Final = {
     "compute": "make it itself faster, or do it while data is on its way",
     "wait": "use fewer trips, or give blocks other work while data is on its way",
-    "sync": "let blocks wait for the data that they need instead of for everybody",
+    "sync": "wait for the data that a block needs, not for everybody or for a lock",
     "other": "look at what it does",
 }
 _MOVES: Final = "send fewer bytes or in fewer trips, use wider stores, or do other work meanwhile"
