@@ -1,4 +1,7 @@
-"""Draws the README's picture from a recorded trace: `python docs/picture.py`. Needs chromium."""
+"""Draws the docs' pictures from the recorded traces: `python docs/picture.py`. Needs chromium.
+
+One is the README's timeline; the others are the first screens of reports, one for each recording.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,31 @@ import tempfile
 from pathlib import Path
 
 import kprof
+from kprof import report as reports
+from kprof.trace import Trace
 
 ROOT = Path(__file__).parents[1]
+PICTURES = ROOT / "traces" / "pictures"
 TRACE = ROOT / "traces" / "all_to_all-token_flags-4xH200-skew3-264blocks.kprof"
-PICTURE = ROOT / "traces" / "pictures" / "all_to_all-timeline.png"
 WIDTH, HEIGHT = 1100, 330
+SCREEN = 1280, 800
 
 
 def main() -> None:
+    """Draw all of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "page.html"
+        timeline(page)
+        shoot(page, PICTURES / "all_to_all-timeline.png", WIDTH, HEIGHT)
+        for capture in sorted((ROOT / "traces").glob("*.kprof")):
+            trace = Trace.open(capture)
+            report = reports.build(trace, view_command=f"kprof view traces/{capture.name}")
+            embedded = reports.embed(trace, report)
+            reports.write_html(report, page, force=True, trace=embedded)
+            shoot(page, PICTURES / f"report-{capture.stem}.png", *SCREEN)
+
+
+def timeline(page: Path) -> None:
     """Twelve blocks of rank 0 in one launch of dispatch_recv; every fourth serves rank 3."""
     trace = kprof.open(TRACE)
     launches = trace.launches()
@@ -28,26 +48,15 @@ def main() -> None:
         template="plotly_white",
         xaxis_title="time since the start of dispatch_recv on rank 0, us",
     )
-    with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder) / "figure.html"
-        page.write_text(
-            "<style>body{margin:0}</style>" + figure.to_html(config={"staticPlot": True})
-        )
-        subprocess.run(
-            [
-                "chromium",
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--hide-scrollbars",
-                f"--window-size={WIDTH},{HEIGHT}",
-                "--virtual-time-budget=20000",
-                f"--screenshot={PICTURE}",
-                page.as_uri(),
-            ],
-            check=True,
-            capture_output=True,
-        )
+    page.write_text("<style>body{margin:0}</style>" + figure.to_html(config={"staticPlot": True}))
+
+
+def shoot(page: Path, picture: Path, width: int, height: int) -> None:
+    """A picture of a page in a window of that size."""
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    size, place = f"--window-size={width},{height}", f"--screenshot={picture}"
+    command = ["chromium", *options, size, "--virtual-time-budget=20000", place, page.as_uri()]
+    subprocess.run(command, check=True, capture_output=True)
 
 
 if __name__ == "__main__":
