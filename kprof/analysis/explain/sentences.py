@@ -53,39 +53,38 @@ def _fact(finding: ExplainedFinding) -> str:
 
 def growth_sentence(finding: ExplainedFinding, num_calls: int, *, is_gone: bool) -> str:
     """What takes longer than before, when, and what that costs; or took longer before."""
-    region, where, times = finding.region, place(finding), ratio(finding.factor)
-    than = "before" if is_gone else "than before"
-    as_long = f"{times} as long {'before' if is_gone else 'as before'}"
-    fact = (
-        f"{where} {'took' if is_gone else 'takes' if _is_one_place(finding) else 'take'} {as_long}"
-    )
-    if region:
-        of = (
-            "of one block, each time another,"
-            if finding.when is When.MOVING
-            else f"of {_in(where)}"
-        )
-        fact = f"{region} {of} {'took' if is_gone else 'takes'} {as_long}"
-    if finding.kind is FindingKind.LATE_START:
-        starts = "started" if is_gone else "starts" if _is_one_place(finding) else "start"
-        fact = f"{where} {starts} later {than}"
-    elif finding.kind is FindingKind.IDLE_GAP:
-        ahead = f" ahead of {region}" if region else ""
-        records = "recorded" if is_gone else "records" if _is_one_place(finding) else "record"
-        fact = f"{where} {records} nothing for longer{ahead} {than}"
-    elif finding.kind is FindingKind.SLOW_TRANSFER:
-        fact = f"Data {where} {'took' if is_gone else 'takes'} {as_long}"
     pays = "saves" if is_gone else "costs"
-    return f"{fact}{_when(finding, num_calls)}: {pays} {percent(finding.share)} of the time"
+    when = _when(finding, num_calls)
+    return f"{_growth(finding, is_gone)}{when}: {pays} {percent(finding.share)} of the time"
+
+
+def _growth(finding: ExplainedFinding, is_gone: bool) -> str:
+    region, where = finding.region, place(finding)
+    as_long = f"{ratio(finding.factor)} as long {'before' if is_gone else 'as before'}"
+    than = "before" if is_gone else "than before"
+    is_one = _is_one(finding) and bool(finding.ranks)
+
+    def verb(past: str, one: str, many: str) -> str:
+        return past if is_gone else one if is_one else many
+
+    if finding.links:
+        data = f"Data {where}" if where else "Data"
+        return f"{data} {'took' if is_gone else 'takes'} {as_long}"
+    if finding.kind is FindingKind.LATE_START:
+        return f"{where} {verb('started', 'starts', 'start')} later {than}"
+    if finding.kind is FindingKind.IDLE_GAP:
+        until = f" until {region}" if region else ""
+        return f"{where} {verb('recorded', 'records', 'record')} nothing{until} for longer {than}"
+    if region:
+        is_moving = finding.when is When.MOVING
+        of = "one block, each time another," if is_moving else _in(where)
+        return f"{region} of {of} {'took' if is_gone else 'takes'} {as_long}"
+    return f"{where} {verb('took', 'takes', 'take')} {as_long}"
 
 
 def _in(text: str) -> str:
     """A place within a sentence."""
     return text[0].lower() + text[1:]
-
-
-def _is_one_place(finding: ExplainedFinding) -> bool:
-    return _is_one(finding) and bool(finding.ranks)
 
 
 def _is_one(finding: ExplainedFinding) -> bool:
