@@ -145,9 +145,7 @@ def record(
     warps: OnlyWarpsOption = None,
     sample: SampleOption = None,
 ) -> None:
-    """Run a workload with recording on and write its capture.
-
-    The workload's exit code becomes kprof's own.
+    """Run a workload with recording on and write its capture. Keeps the workload's exit code.
 
     Ctrl-C is passed on and what was recorded is kept; a second one saves what ranks that hang have
     recorded, and kills.
@@ -157,10 +155,7 @@ def record(
     from kprof.recording.wanted import Wanted
 
     ring_bytes = parse_size_bytes(ring, "--ring") if ring else 0
-    numbers = {"ranks": ranks, "blocks": blocks, "warps": warps}
-    only = {
-        name: parse_numbers(text, f"--{name}") for name, text in numbers.items() if text is not None
-    }
+    only = _parse_only(ranks=ranks, blocks=blocks, warps=warps)
     request = RecordRequest(
         command=tuple(command),
         output=output,
@@ -225,6 +220,13 @@ def record_and_summarise(request: RecordRequest) -> Recording:
         # it.
         note(f"wrote {recording.capture.path}, but {error}")
     return recording
+
+
+def _parse_only(**texts: str | None) -> dict[str, tuple[int, ...]]:
+    """The numbers of the options that were given; raises SelectionError."""
+    return {
+        name: parse_numbers(text, f"--{name}") for name, text in texts.items() if text is not None
+    }
 
 
 def _parse_sample(text: str | None) -> int:
