@@ -1,0 +1,73 @@
+"""How large the report page is, and how long its scripts run before it is there.
+
+    python -m benchmarks.report_page --json benchmarks/results/report_page.json
+
+The demo's page holds its trace, those of traces/ do not. Script time is what the browser counts as such until the
+page has loaded, the median of five loads. Needs chromium and chromedriver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kprof import report as reports
+from kprof.trace import Trace
+
+ROOT = Path(__file__).parents[1]
+REPEATS = 5
+
+
+def pages(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The demo's page, as `kprof demo` writes it, and that of every recording."""
+    from planted import Plant, simulate
+
+    captures = sorted((ROOT / "traces").glob("*.kprof"))
+    traces = [("demo", simulate(Plant(tokens_of={3: 3.0}, send_late_ns={3: 9000})))]
+    traces += [(path.stem, Trace.open(path)) for path in captures]
+    for name, trace in traces:
+        report = reports.build(trace)
+        with_trace = reports.embed(trace, report) if name == "demo" else None
+        yield name, reports.write_html(report, folder / f"{name}.html", trace=with_trace)
+
+
+def measure(browser: Any, page: Path) -> dict[str, float]:
+    """The page's size, and medians of what the browser measured while loading it."""
+    browser.execute_cdp_cmd("Performance.enable", {})
+    script, total = [], []
+    for _ in range(REPEATS):
+        browser.get("about:blank")
+        browser.get(page.as_uri())
+        found = browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+        values = {metric["name"]: metric["value"] for metric in found}
+        script.append(1e3 * values["ScriptDuration"])
+        total.append(1e3 * values["TaskDuration"])
+    return {
+        "size_bytes": page.stat().st_size,
+        "script_ms": round(sorted(script)[REPEATS // 2], 2),
+        "all_tasks_ms": round(sorted(total)[REPEATS // 2], 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="where to write the numbers")
+    options = parser.parse_args()
+    sys.path.insert(0, str(ROOT / "tests" / "support"))
+    from browsing import chromium
+
+    with tempfile.TemporaryDirectory() as folder, chromium(Path(folder) / "profile") as browser:
+        results = {name: measure(browser, page) for name, page in pages(Path(folder))}
+    for name, values in results.items():
+        print(f"{name}: {values['size_bytes'] / 1e6:.2f} MB, scripts {values['script_ms']} ms")
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
