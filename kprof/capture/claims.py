@@ -23,6 +23,7 @@ from typing import Final
 
 import msgspec
 
+from kprof.capture.descriptors import OwnDescriptor
 from kprof.capture.directory import rank_file_name, read_ranks_started, writing
 from kprof.capture.losses import count_launches
 from kprof.errors import RankTakenError
@@ -49,21 +50,21 @@ class Claim:
         """Raises RankTakenError for a rank that is or was recorded, CaptureError for the disk."""
         path = directory / live_file_name(rank)
         with writing(path):
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = OwnDescriptor(opened)
+        file = self._file.number
         try:
-            if not _try_lock(self._file) or (directory / rank_file_name(rank)).exists():
+            if not _try_lock(file) or (directory / rank_file_name(rank)).exists():
                 raise RankTakenError(_taken(directory, rank))
-            _mention_predecessor(
-                directory, rank, int.from_bytes(os.pread(self._file, 8, 0), "little")
-            )
+            _mention_predecessor(directory, rank, int.from_bytes(os.pread(file, 8, 0), "little"))
             with writing(path):
                 # Real bytes: a hole in the file means SIGBUS when the disk is full.
                 begin = 0
                 while begin < _LIVE_BYTES:
-                    begin += os.pwrite(self._file, bytes(_LIVE_BYTES - begin), begin)
+                    begin += os.pwrite(file, bytes(_LIVE_BYTES - begin), begin)
                 self._page = _mapped(path)
         except BaseException:
-            os.close(self._file)
+            self._file.close()
             raise
         # progress[0] counts the rank's launches, progress[1] its calls of the recorder. Other
         # processes see them at once.
@@ -74,9 +75,7 @@ class Claim:
 
         A forked child only closes its copies, which would keep the parent's lock.
         """
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._file.close()
 
 
 def _mapped(path: Path) -> mmap.mmap:

@@ -15,6 +15,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, Protocol
@@ -107,6 +108,22 @@ def complain(text: str) -> None:
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"kprof: {' '.join(text.split())}\n")
         sys.stderr.flush()
+
+
+def describe_running(launcher: int) -> str:
+    """Why the last launch may lack events if the thread that made it outlives the exit handlers:
+    a daemon, whose kernel on the CPU nobody waits for.
+
+    Empty for this thread, for those that have ended, and for threads that Python did not start.
+    """
+    for thread in threading.enumerate():
+        is_pythons = not isinstance(thread, threading._DummyThread)
+        if thread.ident == launcher != threading.get_ident() and is_pythons:
+            return (
+                f"the thread {thread.name!r} made its last launch and still ran at exit, so that "
+                "launch may lack events; join the thread before the program ends"
+            )
+    return ""
 
 
 def exit_on_signal(number: int, frame: FrameType | None) -> None:

@@ -19,6 +19,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING, Final
 
 from kprof.clocks.keeper import ClockKeeper
@@ -101,6 +102,9 @@ class Recorder:
         self._is_off = False
         self._has_failed = False
         self._has_warned = False
+        # The thread that made the last launch.
+        self._launcher = 0
+        self._cut_short = ""
         self._is_paused = False
         self._claim = Claim(directory, rank)
         try:
@@ -214,6 +218,7 @@ class Recorder:
         if self._slow_calls is not None:
             self._slow_calls.note_launch(kernel)
         self._clocks.note_launch()
+        self._launcher = get_ident()
         row = self._launches.add(kernel, regions, num_blocks, threads_per_block)
         number = row.launch
         self._claim.progress[0] = number + 1
@@ -432,6 +437,7 @@ class Recorder:
         Failures are one line on stderr, and later launches do nothing.
         """
         self._is_off = True
+        self._cut_short = lifetime.describe_running(self._launcher)
         try:
             self.close()
         except Exception as error:
@@ -453,7 +459,7 @@ class Recorder:
 
         self._clocks.write()
         self._note_what_was_left_out()
-        info = self._info(self._decoder, ())
+        info = self._info(self._decoder, (), self._cut_short)
         info = msgspec.structs.replace(info, launches=self._keeper.launches())
         self._keeper.finish(info)
         write_rank_info(self._directory, info)

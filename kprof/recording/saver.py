@@ -22,6 +22,7 @@ import signal
 import threading
 from typing import Final
 
+from kprof.capture.descriptors import OwnDescriptor
 from kprof.recording import lifetime
 
 _GRACE_S: Final = 2.0
@@ -35,14 +36,20 @@ class _Saver:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.reading, self.writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.has_stopped = False
+        ends = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.reading, self.writing = (OwnDescriptor(end) for end in ends)
         self._poll = select.poll()
-        self._poll.register(self.reading, select.POLLIN)
+        self._poll.register(self.reading.number, select.POLLIN)
         thread = threading.Thread(target=self._watch, name="kprof saver", daemon=True)
         thread.start()
 
+    def is_open(self) -> bool:
+        """Whether the workload has left the pipe open."""
+        return self.reading.is_open() and self.writing.is_open()
+
     def _watch(self) -> None:
-        while True:
+        while self.is_open():
             if self._is_ending(timeout_s=None):
                 # The main thread gets a chance; a second signal means that there is no time left.
                 self._is_ending(_GRACE_S)
@@ -51,11 +58,12 @@ class _Saver:
 
     def _is_ending(self, timeout_s: float | None) -> bool:
         """Wait for a signal that ends the process, or for the main thread to begin closing."""
-        if not self._poll.poll(None if timeout_s is None else timeout_s * 1e3):
+        events = self._poll.poll(None if timeout_s is None else timeout_s * 1e3)
+        if not events or not self.is_open():
             return False
-        with contextlib.suppress(BlockingIOError):
-            number = os.read(self.reading, 1)[0]
-            return number in _ENDING or number == _CLOSING
+        with contextlib.suppress(OSError):
+            read = os.read(self.reading.number, 1)
+            return any(number in _ENDING or number == _CLOSING for number in read)
         return False
 
 
@@ -74,26 +82,39 @@ def start() -> None:
         return
     with contextlib.suppress(ValueError):
         previous = signal.set_wakeup_fd(-1)
-        if previous != -1 and (_saver is None or previous != _saver.writing):
+        if previous != -1 and (_saver is None or previous != _saver.writing.number):
             signal.set_wakeup_fd(previous)
             return
         if _saver is None:
             os.register_at_fork(after_in_child=_stop_in_child)
         _saver = _Saver()
-        signal.set_wakeup_fd(_saver.writing, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(_saver.writing.number, warn_on_full_buffer=False)
 
 
 def note_closing() -> None:
     """The recorders are being closed: should that hang, it is as if a signal had come."""
-    if _saver is not None and _saver.pid == os.getpid():
+    if _saver is None or _saver.pid != os.getpid() or _saver.has_stopped:
+        return
+    if _saver.is_open():
         with contextlib.suppress(OSError):
-            os.write(_saver.writing, bytes([_CLOSING]))
+            os.write(_saver.writing.number, bytes([_CLOSING]))
+    else:
+        _saver.has_stopped = True
+        _stop_wakeups(_saver)
+        lifetime.complain(
+            "the workload closed a pipe of kprof: had this process hung, what it recorded could "
+            "not have been saved; close only descriptors that the workload opened"
+        )
 
 
 def _stop_in_child() -> None:
     """A forked child's signals are not its parent's."""
     if _saver is not None:
-        with contextlib.suppress(ValueError):
-            descriptor = signal.set_wakeup_fd(-1)
-            if descriptor not in (-1, _saver.writing):
-                signal.set_wakeup_fd(descriptor)
+        _stop_wakeups(_saver)
+
+
+def _stop_wakeups(saver: _Saver) -> None:
+    with contextlib.suppress(ValueError):
+        descriptor = signal.set_wakeup_fd(-1)
+        if descriptor not in (-1, saver.writing.number):
+            signal.set_wakeup_fd(descriptor)

@@ -56,7 +56,13 @@ CASES = [
     Case("multiprocessing_fork", 0, {0: 4, 1: 2}),
     Case("multiprocessing_spawn", 0, {0: 4, 1: 2}),
     Case("executes", 0, {0: 3}, says=("rank 0: an earlier process of this rank lost 3 launches",)),
-    Case("launches_from_a_thread_at_exit", 0, {}),
+    Case(
+        "launches_from_a_thread_at_exit",
+        0,
+        {},
+        says=("rank 0 is cut short: the thread 'worker' made its last launch",),
+    ),
+    Case("closes_descriptors", 0, {0: 4}, says=("the workload closed a pipe of kprof",)),
     Case("fills_the_disk", 7, says=("File too large", "events of 3 launches are lost")),
     Case("starts_with_a_full_disk", 7, says=("rank 0 records nothing", "File too large")),
     Case(

@@ -166,8 +166,18 @@ def launches_from_a_thread_at_exit() -> None:
             launch(recorder, 1)
             first.set()
 
-    threading.Thread(target=work, daemon=True).start()
+    threading.Thread(target=work, name="worker", daemon=True).start()
     first.wait()
+
+
+def closes_descriptors() -> None:
+    reopened: list[int] = []
+    # Registered before kprof's own exit handler, so it runs after: raises if kprof closed one.
+    atexit.register(lambda: [os.fstat(number) for number in reopened])
+    recorder = launched()
+    os.closerange(3, 1 << 16)
+    reopened += [os.open(os.devnull, os.O_RDONLY) for _ in range(64)]
+    launch(recorder, 1)
 
 
 def fills_the_disk() -> None:
