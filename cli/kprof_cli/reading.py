@@ -252,6 +252,7 @@ def report(
     """Say where the time went: findings, efficiencies, who waited for whom."""
     from kprof import report as reports
 
+    reports.check_expressions(fail_on or [])
     if output is not None:
         refuse_existing(output, force=force)
     summary = open_summary(run, selection, dask)

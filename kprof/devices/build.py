@@ -72,11 +72,12 @@ class BuildOptions:
         return tuple(self.arch.split(",")) if self.arch else archs_of_devices(self.target)
 
 
-def build_library(source: Path, options: BuildOptions) -> Path:
+def build_library(source: str | Path, options: BuildOptions) -> Path:
     """Compile `source` into a shared library and return its path.
 
     Raises BuildError with the compiler's first errors.
     """
+    source = Path(source)
     compiler = find_compiler(options.target) or require_target(options.target)
     flags = record_of(options.target).library_flags(options, compiler)
     return _build(source, options, compiler, _common_flags(source, options) + flags, "so")
@@ -97,7 +98,7 @@ def build_device_code(source: Path, options: BuildOptions) -> Path:
     return _build(source, options, compiler, _common_flags(source, options) + flags, "device")
 
 
-def load_library(source: Path, options: BuildOptions) -> ctypes.CDLL:
+def load_library(source: str | Path, options: BuildOptions) -> ctypes.CDLL:
     """Build and load. Calls release the interpreter lock, so ranks can be threads.
 
     Raises BuildError, and TargetError where the library cannot work in this process.

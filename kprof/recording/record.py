@@ -207,8 +207,7 @@ def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]
     begun = Begun(tuple(request.command), now_utc(), request.num_procs or 1)
     with locked(directory):
         try:
-            write_begun(directory, begun)
-            prepare_messages(directory)
+            _prepare(directory, begun)
             yield directory, begun
         except WorkloadError as error:
             late = processes_of(directory)
@@ -216,6 +215,16 @@ def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]
                 shutil.rmtree(directory, ignore_errors=True)
                 raise
             raise WorkloadError(_kept_for(late, directory, error), error.exit_code) from error
+
+
+def _prepare(directory: Path, begun: Begun) -> None:
+    """Write what a recording starts with; the directory goes again where the disk refuses."""
+    try:
+        write_begun(directory, begun)
+        prepare_messages(directory)
+    except CaptureError:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
 
 
 def _kept_for(processes: Sequence[int], directory: Path, error: WorkloadError) -> str:

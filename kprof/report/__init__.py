@@ -1,6 +1,6 @@
 """The report of a run: built once from a trace, shown in a terminal, as an HTML page or as JSON."""
 
-from kprof.report.bars import MissedBar, check_bars, check_diff, metric_names
+from kprof.report.bars import MissedBar, check_bars, check_diff, check_expressions, metric_names
 from kprof.report.difference import (
     DIFF_SCHEMA_VERSION,
     DiffReport,
@@ -28,6 +28,7 @@ __all__ = [
     "build_from",
     "check_bars",
     "check_diff",
+    "check_expressions",
     "diff_to_json",
     "embed",
     "metric_names",

@@ -75,6 +75,12 @@ def metric_names() -> list[str]:
     return sorted(_METRICS)
 
 
+def check_expressions(expressions: Sequence[str]) -> None:
+    """Raise SelectionError like `check_bars`, without a report: before one is computed."""
+    for expression in expressions:
+        _parse(expression)
+
+
 def check_bars(report: Report, expressions: Sequence[str]) -> list[MissedBar]:
     """The expressions that are true: the bars that the run misses.
 

@@ -314,6 +314,12 @@ def test_fail_on_exits_with_3_when_the_bar_is_missed(kprof, small, bar, code):
     json.loads(result.out)
 
 
+def test_an_unknown_bar_is_refused_before_the_run_is_read(kprof, tmp_path):
+    result = kprof("report", tmp_path / "none.kprof", "--fail-on", "foo<1")
+    assert result.code == 2
+    assert "no metric is called 'foo'" in result.error_line
+
+
 def test_an_unreadable_bar_is_one_line(kprof, small):
     result = kprof("report", small, "--fail-on", "__import__('os')")
     assert result.code == 2

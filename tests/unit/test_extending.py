@@ -127,7 +127,7 @@ def test_a_target_is_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(targets._RECORDS, Target.HIP, mine)
     (tmp_path / "kernel.hip").write_text('extern "C" int mine() { return MINE; }\n')
     monkeypatch.setenv("KPROF_CACHE_DIR", str(tmp_path))
-    library: ctypes.CDLL = load_library(tmp_path / "kernel.hip", BuildOptions(Target.HIP))
+    library: ctypes.CDLL = load_library(str(tmp_path / "kernel.hip"), BuildOptions(Target.HIP))
     assert library.mine() == 7
     assert targets.best_target() is Target.HIP
 

@@ -149,6 +149,17 @@ def test_a_disk_that_fills_up_at_the_end_keeps_the_files_of_the_ranks(tmp_path, 
     assert (tmp_path / "run.kprof.unfinished" / "rank-00000.parquet").exists()
 
 
+def test_a_disk_that_is_full_at_the_start_keeps_nothing(tmp_path, monkeypatch):
+    def full(directory: Path) -> None:
+        with capture.writing(directory / "messages"):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("kprof.recording.record.prepare_messages", full)
+    with pytest.raises(CaptureError, match="No space left on device"):
+        record(request(tmp_path))
+    assert leftovers(tmp_path) == []
+
+
 def test_a_command_that_does_not_exist_is_one_sentence(tmp_path):
     with pytest.raises(WorkloadError, match="cannot start no-such-command"):
         record(RecordRequest(("no-such-command",), tmp_path / "run.kprof"))
