@@ -369,3 +369,9 @@ class Manifest(msgspec.Struct, frozen=True):
             return self
         note = f"the calibrations left out rank {left_out[0]}"
         return msgspec.structs.replace(self, alignment=None, alignment_note=note)
+
+
+# Under the lock of this import: ranks may be threads, and msgspec crashes when two of them use a
+# type for the first time at the same moment.
+for _kind in (Manifest, RankInfo, RankStarted, Alignment):
+    msgspec.json.Decoder(_kind)

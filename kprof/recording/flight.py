@@ -43,6 +43,10 @@ class Dump(msgspec.Struct, frozen=True):
     rank: int = -1
 
 
+# Made here, not by the threads that use it: see kprof.capture.manifest.
+_DUMPS: Final = msgspec.json.Decoder(Dump)
+
+
 def request_dump(directory: Path, why: str, rank: int = -1) -> None:
     """Ask all ranks that record into `directory`; raises CaptureError where that is impossible."""
     number = 0
@@ -173,7 +177,7 @@ class FlightRecorder(Drainer):
             if not path.exists():
                 return
             try:
-                self._wanted = msgspec.json.decode(path.read_bytes(), type=Dump)
+                self._wanted = _DUMPS.decode(path.read_bytes())
             except msgspec.DecodeError:
                 # It is being written.
                 return
