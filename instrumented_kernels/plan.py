@@ -125,8 +125,9 @@ class KernelPlan(DevicePlan):
         """
         memory = self._memory
         if memory.alarm[0] or memory.alarm[1] or not memory.is_open:
-            self._raise_failure()
-            self._memory.check_open()
+            with self._ledger.preparing:
+                self._raise_failure()
+                self._memory.check_open()
         self._ledger.note(fingerprint)
         self._num_calls += 1
 
@@ -138,7 +139,7 @@ class KernelPlan(DevicePlan):
         try:
             self._launch(sequence, recorder, stream)
         except (RuntimeError, ValueError):
-            self._ledger.retract()
+            self._ledger.withdraw()
             raise
 
     def _change_stream(self, stream: int | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from types import SimpleNamespace
@@ -89,7 +90,7 @@ class PlanCache(Generic[PlanType]):
         """
         if process_group is None:
             process_group = _default_group()
-        kept = _groups.get(0 if process_group is None else id(process_group))
+        kept = _kept_for(process_group)
         key = (self._kernel, kind, tensor.get_device())
         plan = None if kept is None else kept.plans.get(key)
         if plan is None:
@@ -99,6 +100,11 @@ class PlanCache(Generic[PlanType]):
                 kept.ledger.meet(text, self._timeout_s)
                 plan = kept.plans[key] = make(kept.group, kept.ledger)
         return cast("PlanType", plan)
+
+    def preparing(self, process_group: Any) -> AbstractContextManager[None]:
+        """For what a call does before it has its plan: an error takes the call's number."""
+        kept = _kept_for(process_group or _default_group())
+        return nullcontext() if kept is None else kept.ledger.preparing
 
     def wait(self) -> None:
         """Wait for all calls on this rank. Raises their failures."""
@@ -117,6 +123,9 @@ class PlanCache(Generic[PlanType]):
                 plan.close()
             except (RuntimeError, ValueError) as error:
                 errors.append(error)
+            if not kept.plans:
+                # Ranks whose calls are out of step begin anew with their next plan.
+                _forget(0 if isinstance(kept.group, SoloGroup) else id(kept.process_group()))
         if errors:
             raise errors[0]
 
@@ -125,6 +134,10 @@ class PlanCache(Generic[PlanType]):
             for key, plan in kept.plans.items():
                 if key[0] == self._kernel:
                     yield kept, key, plan
+
+
+def _kept_for(process_group: Any) -> _GroupPlans | None:
+    return _groups.get(0 if process_group is None else id(process_group))
 
 
 def _default_group() -> Any:

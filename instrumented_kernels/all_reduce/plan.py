@@ -132,13 +132,14 @@ class Plan(KernelPlan):
         a peer has made another call, ValueError / TypeError for bad inputs, all before anything is
         launched.
         """
-        key = (tensor.numel(), tensor.dtype, tensor.get_device(), variant, grid)
-        prepared = self._prepared.get(key)
-        if prepared is None:
-            prepared = self.prepare(tensor, variant, grid)
-        result = tensor.new_empty(tensor.shape) if out is None else out
-        if result is not tensor or not tensor.is_contiguous():
-            self._check_pair(tensor, result)
+        with self._ledger.preparing:
+            key = (tensor.numel(), tensor.dtype, tensor.get_device(), variant, grid)
+            prepared = self._prepared.get(key)
+            if prepared is None:
+                prepared = self.prepare(tensor, variant, grid)
+            result = tensor.new_empty(tensor.shape) if out is None else out
+            if result is not tensor or not tensor.is_contiguous():
+                self._check_pair(tensor, result)
         sequence, parts, fingerprint = prepared
         self._begin_call(fingerprint)
         source, target = tensor.data_ptr(), result.data_ptr()

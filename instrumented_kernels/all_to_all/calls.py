@@ -59,7 +59,8 @@ def all_to_all(
 
     Memory is freed when the group is destroyed, or by `close_plans`.
     """
-    problem = Problem(num_experts, indices.shape[1], x.shape[1], max_tokens)
+    with _plans.preparing(process_group):
+        problem = Problem(num_experts, indices.shape[1], x.shape[1], max_tokens)
     plan = _plans.get(
         process_group,
         _Kind(problem, variant, grid, warps_per_block),

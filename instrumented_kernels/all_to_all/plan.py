@@ -145,19 +145,9 @@ class Plan(KernelPlan):
         """
         import torch
 
-        if self.device != "cpu" and gpu.is_capturing():
-            if not is_async:
-                raise RuntimeError(
-                    "a call of all_to_all in a CUDA graph cannot wait for its end; pass "
-                    "is_async=True, and call wait() where the results of a replay are used"
-                )
-            self._count_on_device()
-
-        self.problem.check_tensors(x, indices, weights, out, self.device)
-        # The kernel checks values on a GPU, because the host would have to wait for them.
-        if not is_async and self.device == "cpu":
-            self.problem.check_indices(indices)
-        result = torch.empty_like(x) if out is None else out
+        with self._ledger.preparing:
+            self._check_call(x, indices, weights, out, is_async)
+            result = torch.empty_like(x) if out is None else out
         self._begin_call(self._fingerprint)
         self._fill_call(x, indices, weights, result)
         self._launch_call(recorder or NOT_RECORDING)
@@ -165,6 +155,26 @@ class Plan(KernelPlan):
         if not is_async:
             self.wait()
         return result
+
+    def _check_call(
+        self,
+        x: torch.Tensor,
+        indices: torch.Tensor,
+        weights: torch.Tensor,
+        out: torch.Tensor | None,
+        is_async: bool,
+    ) -> None:
+        if self.device != "cpu" and gpu.is_capturing():
+            if not is_async:
+                raise RuntimeError(
+                    "a call of all_to_all in a CUDA graph cannot wait for its end; pass "
+                    "is_async=True, and call wait() where the results of a replay are used"
+                )
+            self._count_on_device()
+        self.problem.check_tensors(x, indices, weights, out, self.device)
+        # The kernel checks values on a GPU, because the host would have to wait for them.
+        if not is_async and self.device == "cpu":
+            self.problem.check_indices(indices)
 
     def _launch_call(self, recorder: AnyRecorder) -> None:
         """Launch the part that a graph repeats."""

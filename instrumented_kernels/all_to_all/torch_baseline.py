@@ -8,6 +8,7 @@ per call, for the split sizes that all_to_all_single needs there.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -82,9 +83,10 @@ class TorchPlan:
         import torch
 
         del recorder
-        self.problem.check_tensors(x, indices, weights, out, self.device)
-        if not is_async:
-            self.problem.check_indices(indices)
+        with self._ledger.preparing if self._ledger else nullcontext():
+            self.problem.check_tensors(x, indices, weights, out, self.device)
+            if not is_async:
+                self.problem.check_indices(indices)
         if self._ledger is not None:
             text = f"all_to_all of {self.problem} ({self.variant})"
             self._ledger.note(self._ledger.fingerprint(text))

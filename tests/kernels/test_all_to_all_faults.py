@@ -71,7 +71,7 @@ def test_waiting_for_equal_epochs_misses_a_rank_that_is_a_call_ahead() -> None:
 
     So both rules are broken here.
     """
-    with pytest.raises(PeerTimeoutError, match=r"waited 1\.0 s for rank"):
+    with pytest.raises(PeerTimeoutError, match=r"waited \d\.\d s for rank"):
         rows_too_many(SINGLE_BUFFER, EQUAL, timeout_s=1.0)
 
 

@@ -44,8 +44,7 @@ def test_ranks_on_different_hosts_are_aligned_by_way_of_their_hosts() -> None:
     assert "host clocks between 2 hosts" in result.alignment.method
     rounds = {(pair.a, pair.b): pair.num_rounds for pair in result.alignment.pairs}
     # Neighbours play, leaders meet in barriers, and nobody else is compared.
-    assert rounds[0, 2] == rounds[1, 3] > rounds[0, 1] > 0
-    assert rounds[0, 3] == rounds[1, 2] == rounds[2, 3] == 0
+    assert {pair for pair, number in rounds.items() if number} == {(0, 1), (0, 2), (1, 3)}
 
 
 def test_all_pairs_meet_once_and_nobody_plays_twice_in_a_turn() -> None:

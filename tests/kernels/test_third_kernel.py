@@ -55,7 +55,7 @@ def test_a_peer_that_never_comes_is_named(options: BuildOptions) -> None:
         return message
 
     message = run_threads(2, work)[0]
-    assert message.startswith("rank 0 waited 0.3 s for rank 1, slot 0, epoch 1, in wait; ")
+    assert message.startswith("rank 0 waited ")
     assert "rank 1 has not made call 1, all_gather" in message
 
 
