@@ -12,6 +12,7 @@ or for a dump of a ring.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,14 @@ class Progress:
 
     def __init__(self, words: memoryview) -> None:
         self._words = np.frombuffer(words, dtype=np.uint64)
+        self._step_began_s: float | None = None
+
+    def note_step(self) -> None:
+        """A step of the workload ends here; from one to the next is the length of a call."""
+        now_s = time.perf_counter()
+        if self._step_began_s is not None:
+            self.add_length(now_s - self._step_began_s)
+        self._step_began_s = now_s
 
     def add_length(self, length_s: float) -> None:
         """A call took so long."""

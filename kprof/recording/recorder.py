@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import get_ident
@@ -29,16 +28,13 @@ from kprof.recording.interrupts import deferring_signals
 from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer
 from kprof.recording.null_recorder import DEFAULT_ALIGN_EVERY_S
 from kprof.recording.retention import EVERYTHING_THAT_FITS, Retention
-from kprof.recording.wanted import EVERYTHING, Schedule, Wanted
+from kprof.recording.wanted import EVERYTHING, Schedule, Wanted, why_nothing
 
 if TYPE_CHECKING:
-    from kprof.capture.manifest import RankInfo
     from kprof.clocks.alignment import Calibration
     from kprof.groups import Group
-    from kprof.recording.decode import Decoder
     from kprof.recording.drainer import Drainer
     from kprof.recording.flight import SlowCalls
-    from kprof.recording.launch_log import LaunchRow
     from kprof.recording.overhead import LaunchTimer
     from kprof.regions import RegionsLike
 
@@ -91,15 +87,12 @@ class Recorder:
         self._wanted = wanted
         self._schedule = schedule
         self._num_steps = 0
-        self._step_began_s = 0.0
         self._launches = LaunchLog(regions, wanted)
-        self._notes: list[str] = []
         self._num_torch_traces = 0
         self._retention = retention
         self._drainer: Drainer | None = None
         self._slow_calls: SlowCalls | None = None
-        self._is_closed = False
-        self._is_off = False
+        self._is_closed = self._is_off = False
         self._has_failed = False
         self._has_warned = False
         # The thread that made the last launch.
@@ -119,34 +112,28 @@ class Recorder:
 
     def _open(self, device: str, arena_bytes: int) -> None:
         """Measure the device and allocate the arenas."""
-        from kprof.clocks.calibration import measure_clock
-        from kprof.devices.ceilings import kept_ceilings
         from kprof.devices.gpu import capture_reader
-        from kprof.devices.targets import describe_device
         from kprof.recording.decode import Decoder
         from kprof.recording.keeping import Keeper
-        from kprof.recording.probe_cost import measure_probe_cost
         from kprof.recording.progress import Progress
+        from kprof.recording.rank_facts import RankFacts
         from kprof.recording.turns import Turns
 
         num_arenas = self._retention.num_arenas
         total_bytes = self._retention.total_bytes(arena_bytes)
-        self._device = describe_device(device)
-        self._ceilings = kept_ceilings(device)
+        self._facts = RankFacts.measure(self.rank, device)
         self._is_capturing = capture_reader(device)
-        self._clock = measure_clock(device)
-        self._clocks = ClockKeeper(self._directory, self.rank, device, self._clock)
+        self._clocks = ClockKeeper(self._directory, self.rank, device, self._facts.clock)
         self._turns = Turns(total_bytes, device, self._wanted, num_arenas)
-        self._probe = measure_probe_cost(device, self._clock)
         self._decoder = Decoder(
             self.rank,
-            self._clock,
+            self._facts.clock,
             self._launches.region_ids,
-            self._probe.cycles_per_second,
+            self._facts.probe.cycles_per_second,
             num_arenas,
         )
         self._keeper = Keeper(
-            self._directory, self.rank, self._turns, self._decoder, self._launches, self._info
+            self._directory, self.rank, self._turns, self._decoder, self._launches, self._facts.info
         )
         self._progress = Progress(self._claim.progress)
         self._keeper.progress = self._progress
@@ -237,11 +224,7 @@ class Recorder:
         if num_tracks <= num_chunks or self._has_warned:
             return
         self._has_warned = True
-        text = (
-            f"rank {self.rank}: a launch of {kernel} opens {num_tracks} tracks, and only "
-            f"{num_chunks} fit the arena that it gets; "
-            f"give at least {self._retention.size_for(num_tracks)}"
-        )
+        text = f"rank {self.rank}: {self._retention.too_small(kernel, num_tracks, num_chunks)}"
         self.note(text)
         lifetime.complain(text)
 
@@ -288,10 +271,7 @@ class Recorder:
         if self._drainer is not None and not self._is_capturing():
             self._take_turns(self._drainer, may_move_graphs=True)
         self._num_steps += 1
-        now_s = time.perf_counter()
-        if self._step_began_s:
-            self._progress.add_length(now_s - self._step_began_s)
-        self._step_began_s = now_s
+        self._progress.note_step()
         if self._slow_calls is not None:
             self._slow_calls.note_step()
         self._claim.progress[1] += 1
@@ -352,7 +332,7 @@ class Recorder:
 
     def note(self, text: str) -> None:
         """Keep a sentence about this rank in the capture; `kprof info` and the report show it."""
-        self._notes.append(text)
+        self._facts.notes.append(text)
 
     def torch_trace(self, profile: object) -> None:
         """Keep what the PyTorch profiler saw in the capture: `kprof export` draws it above the
@@ -458,8 +438,10 @@ class Recorder:
         from kprof.capture.rank_summary import write_summary
 
         self._clocks.write()
-        self._note_what_was_left_out()
-        info = self._info(self._decoder, (), self._cut_short)
+        counts = self._decoder.tally.counts
+        if not counts.recorded + counts.dropped:
+            self._note_why_nothing()
+        info = self._facts.info(self._decoder, cut_short=self._cut_short)
         info = msgspec.structs.replace(info, launches=self._keeper.launches())
         self._keeper.finish(info)
         write_rank_info(self._directory, info)
@@ -467,23 +449,10 @@ class Recorder:
         with contextlib.suppress(CaptureError):
             write_summary(self._directory, info, self.world_size)
 
-    def _note_what_was_left_out(self) -> None:
-        """Nobody should take for a quiet rank what is one that records nothing."""
-        if not self._wanted.has_rank(self.rank):
-            self.note(f"rank {self.rank} is not among the ranks to record")
-        elif self._decoder.tally.counts.recorded + self._decoder.tally.counts.dropped:
-            return
-        elif self._schedule is not None:
-            self.note(
-                f"the schedule left out everything in the {self._num_steps} steps of this run"
-            )
-        elif self._wanted != EVERYTHING:
-            self.note(f"nothing of this run is among what was to be recorded ({self._wanted})")
-        elif not self._launches.num_added:
-            self.note(
-                "no kernel was launched through this recorder; a graph that was captured before "
-                "the recorder was opened records nothing, so capture it afterwards"
-            )
+    def _note_why_nothing(self) -> None:
+        num_steps = None if self._schedule is None else self._num_steps
+        if why := why_nothing(self._wanted, self.rank, num_steps, self._launches.num_added):
+            self.note(why)
 
     def _let_go(self) -> None:
         self._is_closed = True
@@ -517,30 +486,3 @@ class Recorder:
         text = f"rank {self.rank}: {error}; {lost}"
         leave_message(self._directory, text)
         lifetime.complain(text)
-
-    def _info(self, decoder: Decoder, rows: Sequence[LaunchRow], cut_short: str = "") -> RankInfo:
-        """What is known of this rank now, with these launches."""
-        from kprof.capture.manifest import Launch, RankInfo
-        from kprof.devices.targets import count_cores
-
-        return RankInfo(
-            rank=self.rank,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            target=self._device.target.value,
-            device=self._device.name,
-            arch=self._device.arch,
-            num_cores=count_cores(),
-            num_processors=self._device.num_processors,
-            clock=self._clock,
-            arena=decoder.tally.arena_use(),
-            counts=decoder.tally.counts,
-            regions=decoder.region_ids.merged(),
-            launches=tuple(Launch(*row) for row in rows),
-            notes=tuple(self._notes),
-            probe=self._probe,
-            cycle_clock=decoder.cycle_clock,
-            ceilings=self._ceilings,
-            losses=decoder.tally.losses(),
-            cut_short=cut_short,
-        )

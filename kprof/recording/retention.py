@@ -57,6 +57,13 @@ class Retention:
         """How many arenas are used in turn."""
         return _NUM_OF_RING if self.ring_bytes else _NUM_DRAINED if self.drain else 1
 
+    def too_small(self, kernel: str, num_tracks: int, num_chunks: int) -> str:
+        """A sentence for a launch whose tracks are more than the chunks of its arena."""
+        return (
+            f"a launch of {kernel} opens {num_tracks} tracks, and only {num_chunks} fit the arena "
+            f"that it gets; give at least {self.size_for(num_tracks)}"
+        )
+
     def size_for(self, num_tracks: int) -> str:
         """The option that gives every arena a chunk for each of so many tracks."""
         from kprof import abi

@@ -143,3 +143,23 @@ def schedule(
         return step >= skip_first and place >= wait + warmup and not (repeat and cycle >= repeat)
 
     return is_active
+
+
+def why_nothing(wanted: Wanted, rank: int, num_steps: int | None, num_launches: int) -> str:
+    """Why a rank has no events, so that nobody takes it for a quiet one; empty where its kernels
+    had none.
+
+    `num_steps` is what a schedule has counted, None without a schedule.
+    """
+    if not wanted.has_rank(rank):
+        return f"rank {rank} is not among the ranks to record"
+    if num_steps is not None:
+        return f"the schedule left out everything in the {num_steps} steps of this run"
+    if wanted != EVERYTHING:
+        return f"nothing of this run is among what was to be recorded ({wanted})"
+    if not num_launches:
+        return (
+            "no kernel was launched through this recorder; a graph that was captured before "
+            "the recorder was opened records nothing, so capture it afterwards"
+        )
+    return ""
