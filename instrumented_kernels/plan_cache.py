@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
 from instrumented_kernels.call_ledger import CallLedger
+from instrumented_kernels.tensors import check_are_tensors
 from kprof.devices import gpu
 from kprof.groups import Group, SoloGroup, TorchGroup
 
@@ -91,7 +92,12 @@ class PlanCache(Generic[PlanType]):
         if process_group is None:
             process_group = _default_group()
         kept = _kept_for(process_group)
-        key = (self._kernel, kind, tensor.get_device())
+        try:
+            key = (self._kernel, kind, tensor.get_device())
+        except AttributeError:
+            # Asked only here, because every call passes.
+            check_are_tensors(tensor=tensor)
+            raise
         plan = None if kept is None else kept.plans.get(key)
         if plan is None:
             with gpu.made_current(str(tensor.device)):

@@ -27,6 +27,8 @@ def check_tensor(
         return
     if tensor.dtype != dtype:
         raise TypeError(f"{name} must be {dtype}, got {tensor.dtype}")
+    if str(tensor.layout) != "torch.strided":
+        raise TypeError(f"{name} is sparse ({tensor.layout}); call .to_dense()")
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{name} must have shape {list(shape)}, got {list(tensor.shape)}")
     if not _is_on(tensor, device):

@@ -8,6 +8,7 @@ from instrumented_kernels.all_to_all.plan import Plan
 from instrumented_kernels.all_to_all.problem import Problem
 from instrumented_kernels.all_to_all.torch_baseline import TorchPlan
 from instrumented_kernels.plan_cache import PlanCache
+from instrumented_kernels.tensors import check_are_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -60,6 +61,7 @@ def all_to_all(
     Memory is freed when the group is destroyed, or by `close_plans`.
     """
     with _plans.preparing(process_group):
+        check_are_tensors(x=x, indices=indices, weights=weights)
         problem = Problem(num_experts, indices.shape[1], x.shape[1], max_tokens)
     plan = _plans.get(
         process_group,

@@ -10,18 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from ranks import Run
 from reductions import VARIANTS, Setting
 
-from instrumented_kernels.all_reduce import DifferentCallsError, PeerTimeoutError
-from instrumented_kernels.all_to_all import Plan, Problem
+from instrumented_kernels.all_reduce import DifferentCallsError, PeerTimeoutError, all_reduce
+from instrumented_kernels.all_to_all import Plan, Problem, all_to_all
 from instrumented_kernels.all_to_all.routing import count_wrong, make_inputs, reference
 from instrumented_kernels.call_ledger import LENGTH, CallLedger
 from instrumented_kernels.plan import KernelPlan
-from kprof.groups import ThreadGroup, run_threads
+from kprof.groups import SoloGroup, ThreadGroup, run_threads
 
 SMALL = Problem(num_experts=8, top_k=3, hidden=40, max_tokens=6)
 EXCHANGES = ["rank_flags", "token_flags", "fused", "balanced", "pipelined"]
@@ -306,3 +307,18 @@ def test_a_meeting_does_not_wait_for_ever() -> None:
         group.barrier()
 
     run_threads(2, work)
+
+
+@pytest.mark.parametrize("wrong", [None, [1.0]])
+def test_what_is_no_tensor_is_a_sentence(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="tensor must be a tensor, got"):
+        all_reduce(wrong)
+    with pytest.raises(TypeError, match="indices must be a tensor, got"):
+        all_to_all(torch.zeros(1, 8), wrong, torch.zeros(1, 2), num_experts=4)
+
+
+def test_a_sparse_tensor_is_told_to_be_dense() -> None:
+    plan = Setting(1).plan(SoloGroup())
+    with pytest.raises(TypeError, match=r"call \.to_dense"):
+        plan(torch.eye(4).to_sparse())
+    plan.close()
