@@ -107,8 +107,9 @@ def test_the_columns_are_those_that_there_are(reader: Reader) -> None:
 
 def test_the_numbers_are_those_of_the_layout() -> None:
     assert CHUNK_BYTES == 1024
-    assert f"pieces of 1 KiB with room for {RECORDS_PER_CHUNK} events" in PAGE.read_text().replace(
-        "\n", " "
+    assert (
+        f"pieces of 1 KiB, each with room for {RECORDS_PER_CHUNK} events"
+        in PAGE.read_text().replace("\n", " ")
     )
     assert f"{DEFAULT_ARENA_BYTES >> 20} MiB per rank" in PAGE.read_text()
 

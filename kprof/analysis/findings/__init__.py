@@ -12,8 +12,8 @@ breakdown where the time of all blocks goes
 search    all of that for one summary
 """
 
-from kprof.analysis.findings.breakdown import Part, breakdown
 from kprof.analysis.findings.model import Caused, Doubt, DoubtKind, Finding, Findings, Rest
+from kprof.analysis.findings.parts import Part, breakdown
 from kprof.analysis.findings.search import find
 
 __all__ = [
