@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+
+
+def output_folder(description: str | None) -> Path:
+    """The folder that the command line names, made if it is not there."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    folder: Path = parser.parse_args().folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 class Runs:
@@ -57,3 +70,9 @@ class Runs:
         self.reports.submit(self, f"{name}_report", ["-m", "kprof_cli", "report", capture])
         json_report = ["-m", "kprof_cli", "report", "--json", capture]
         self.reports.submit(self, f"{name}_report_json", json_report)
+
+    def pack(self, output: Path, more: str = "") -> None:
+        """Leave summary.txt, with `more` behind the lines, and runs.tgz with all logs and captures."""
+        (output / "summary.txt").write_text("\n".join(self.lines) + "\n" + more)
+        with tarfile.open(output / "runs.tgz", "w:gz") as archive:
+            archive.add(self.folder, "runs")

@@ -9,14 +9,12 @@ with their reports). What is timed has the GPU to itself, and comes first; what 
 
 from __future__ import annotations
 
-import argparse
-import tarfile
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.runs import Runs
+from benchmarks.runs import Runs, output_folder
 
 LIMIT_S = 240
 TOTAL_S = 440
@@ -79,12 +77,7 @@ def tests(run: Runs) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    out: Path = parser.parse_args().folder.absolute()
-    out.mkdir(parents=True, exist_ok=True)
+    out = output_folder(__doc__)
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         run = Runs(Path(scratch), LIMIT_S, TOTAL_S)
@@ -98,9 +91,7 @@ def main() -> None:
         sweeps = ["--only-sweeps", *order, "--output", str(out / "sweeps.json")]
         run("sweeps", [*BENCHMARK, *sweeps])
         run.lines.append(f"{time.monotonic() - begin:.0f} s in all")
-        (out / "summary.txt").write_text("\n".join(run.lines) + "\n")
-        with tarfile.open(out / "runs.tgz", "w:gz") as archive:
-            archive.add(run.folder, "runs")
+        run.pack(out)
 
 
 if __name__ == "__main__":

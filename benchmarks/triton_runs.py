@@ -9,10 +9,8 @@ runs.tgz (all logs, captures and reports). What needs one GPU runs on both at a 
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import tarfile
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +20,7 @@ from pathlib import Path
 import torch
 import triton
 
-from benchmarks.runs import Runs
+from benchmarks.runs import Runs, output_folder
 
 LIMIT_S = 150
 NUMBERS = (8192, 32768, 131072, 1 << 20)
@@ -91,12 +89,7 @@ def times_in(text: str) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    out: Path = parser.parse_args().folder.absolute()
-    out.mkdir(parents=True, exist_ok=True)
+    out = output_folder(__doc__)
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         run = Runs(Path(scratch), LIMIT_S)
@@ -111,9 +104,7 @@ def main() -> None:
             if "json" not in path.stem
         )
         run.lines.append(f"all: {time.monotonic() - begin:.0f} s")
-        (out / "summary.txt").write_text("\n".join(run.lines) + "\n" + reports)
-        with tarfile.open(out / "runs.tgz", "w:gz") as archive:
-            archive.add(run.folder, "runs")
+        run.pack(out, reports)
     for part in parts:
         part.result()
 
