@@ -114,7 +114,7 @@ class PlanCache(Generic[PlanType]):
 
     def wait(self) -> None:
         """Wait for all calls on this rank. Raises their failures."""
-        for plan in [plan for _, _, plan in self._kept()]:
+        for plan in [plan for *_, plan in self._kept()]:
             plan.wait()
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class PlanCache(Generic[PlanType]):
         Raises failures after all are freed.
         """
         errors: list[Exception] = []
-        for kept, key, plan in reversed(list(self._kept())):
+        for number, kept, key, plan in reversed(list(self._kept())):
             del kept.plans[key]
             try:
                 plan.close()
@@ -131,15 +131,15 @@ class PlanCache(Generic[PlanType]):
                 errors.append(error)
             if not kept.plans:
                 # Ranks whose calls are out of step begin anew with their next plan.
-                _forget(0 if isinstance(kept.group, SoloGroup) else id(kept.process_group()))
+                _forget(number)
         if errors:
             raise errors[0]
 
-    def _kept(self) -> Iterator[tuple[_GroupPlans, _Key, PlanType]]:
-        for kept in _groups.values():
+    def _kept(self) -> Iterator[tuple[int, _GroupPlans, _Key, PlanType]]:
+        for number, kept in _groups.items():
             for key, plan in kept.plans.items():
                 if key[0] == self._kernel:
-                    yield kept, key, plan
+                    yield number, kept, key, plan
 
 
 def _kept_for(process_group: Any) -> _GroupPlans | None:
