@@ -134,10 +134,16 @@ class Calibrator:
             for name in dict.fromkeys(hosts)
         ]
         neighbours = members[list(dict.fromkeys(hosts)).index(hosts[group.rank])]
-        turns = _merged_turns(members, turns_of or _turns_of(target))
-        self._pairs = _PairCalibrator(group, device, clock, turns, neighbours)
+        # Ranks measure steps, and hosts have cores, of their own. All use one value of each: ranks
+        # that planned other turns, or found other bounds, would wait for each other for ever.
+        step_ns = max(group.all_gather(clock.step_ns))
+        num_cores = min(group.all_gather(os.cpu_count() or 1))
+        turns = _merged_turns(members, turns_of or _turns_of(target, num_cores))
+        self._pairs = _PairCalibrator(
+            group, device, clock.ticks_per_second, step_ns, turns, neighbours
+        )
         self._hosts = HostClocks(
-            group, tuple(ranks[0] for ranks in members), clock.step_ns, self._pairs.read_clock_ns
+            group, tuple(ranks[0] for ranks in members), step_ns, self._pairs.read_clock_ns
         )
         self.method = f"{target.value} ping-pong"
         if len(members) > 1:
@@ -156,13 +162,14 @@ class Calibrator:
 class _PairCalibrator:
     """Flags in symmetric memory and the round number, kept between calibrations.
 
-    Creation is collective. Each of `turns` has the pairs that play at the same time; `neighbours`
-    are the ranks of this host.
+    Creation is collective. `step_ns` is the same on all ranks. Each of `turns` has the pairs that
+    play at the same time; `neighbours` are the ranks of this host.
     """
 
     group: Group
     device: str
-    clock: ClockInfo
+    ticks_per_second: float
+    step_ns: float
     turns: list[list[Pair]]
     neighbours: list[int]
 
@@ -182,7 +189,7 @@ class _PairCalibrator:
         """This rank's device clock, now."""
         _check(self._library, self._library.kprof_clock_steps(self._readings.address, 1, None))
         ticks = self._readings.read(0, 8).view(np.int64)
-        return int(ticks_to_ns(ticks, self.clock.ticks_per_second)[0])
+        return int(ticks_to_ns(ticks, self.ticks_per_second)[0])
 
     def run(self) -> dict[Pair, OffsetSample]:
         """One sample for every pair that plays. Collective; raises ClockError without an answer.
@@ -199,7 +206,7 @@ class _PairCalibrator:
                     (everyone[pair[0]][pair], everyone[pair[1]][pair])
                 )
                 samples[pair] = self._sample(played[pair])
-            # Every rank has the same readings, so every rank makes the same list.
+            # Every rank has the same readings and the same step, so every rank makes the same list.
             pending = [
                 [pair for pair in turn if samples[pair].rigorous_bound_ns > _GOOD_BOUND_NS]
                 for turn in pending
@@ -211,7 +218,7 @@ class _PairCalibrator:
 
     def _sample(self, games: list[tuple[np.ndarray, np.ndarray]]) -> OffsetSample:
         first, second = (np.concatenate(side) for side in zip(*games, strict=True))
-        sample = sample_from_readings(first, second, self.clock.step_ns)
+        sample = sample_from_readings(first, second, self.step_ns)
         # A game that was played again does not add lanes.
         return replace(sample, num_lanes=self._effort.num_lanes)
 
@@ -239,18 +246,18 @@ class _PairCalibrator:
             self._effort.num_rounds,
             self._next_round,
             int(is_first),
-            int(_TIMEOUT_S * self.clock.ticks_per_second),
+            int(_TIMEOUT_S * self.ticks_per_second),
             None,
         )
         _check(self._library, error)
         ticks = self._readings.read(0, self._readings.size_bytes).view(np.int64)
         lanes = ticks.reshape(self._effort.num_lanes, self._effort.num_rounds, 2)
-        return ticks_to_ns(lanes.copy(), self.clock.ticks_per_second)
+        return ticks_to_ns(lanes.copy(), self.ticks_per_second)
 
 
-def _turns_of(target: Target) -> Callable[[int], list[list[Pair]]]:
+def _turns_of(target: Target, num_cores: int) -> Callable[[int], list[list[Pair]]]:
     def turns(world_size: int) -> list[list[Pair]]:
-        has_cores = target is not Target.CPU or world_size <= (os.cpu_count() or 1)
+        has_cores = target is not Target.CPU or world_size <= num_cores
         return all_pairs(world_size) if has_cores else star(world_size)
 
     return turns

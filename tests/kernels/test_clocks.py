@@ -6,12 +6,14 @@ import itertools
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from planted_clocks import calibrate, random_plants
 
 from kprof.capture.directory import Capture
-from kprof.clocks.calibration import all_pairs
+from kprof.clocks.calibration import Calibrator, all_pairs, measure_clock
 from kprof.clocks.keeper import Cadence
+from kprof.clocks.offset import OffsetSample, Pair
 from kprof.groups import PartOfGroup, ThreadGroup, run_threads
 from kprof.recording.null_recorder import NullRecorder
 from kprof.recording.record import session
@@ -45,6 +47,23 @@ def test_ranks_on_different_hosts_are_aligned_by_way_of_their_hosts() -> None:
     rounds = {(pair.a, pair.b): pair.num_rounds for pair in result.alignment.pairs}
     # Neighbours play, leaders meet in barriers, and nobody else is compared.
     assert {pair for pair, number in rounds.items() if number} == {(0, 1), (0, 2), (1, 3)}
+
+
+@pytest.mark.timeout(120)
+def test_ranks_that_measure_other_steps_play_the_same_games() -> None:
+    """A rank with a coarser step finds every bound too wide: alone, it would wait for partners."""
+
+    def work(group: ThreadGroup) -> list[dict[Pair, OffsetSample]]:
+        clock = measure_clock("cpu")
+        if group.rank == 1:
+            clock = msgspec.structs.replace(clock, step_ns=5000.0)
+        calibrator = Calibrator(group, "cpu", clock)
+        calibrator.run()
+        return calibrator.calibrations
+
+    first, second = run_threads(2, work)
+    assert first == second
+    assert first[0][0, 1].step_ns == 5000
 
 
 def test_all_pairs_meet_once_and_nobody_plays_twice_in_a_turn() -> None:
