@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from kprof.abi import MAX_REGION_ID
 from kprof.analysis import Summary, find, flow_sums
 from kprof.capture import checks
-from kprof.capture.directory import MANIFEST_NAME, Capture, event_schema
+from kprof.capture.directory import MANIFEST_NAME, Capture, EventWriter, event_schema
 from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import MAX_RANKS
 from kprof.capture.rank_summary import stored_summary, write_summary
@@ -157,9 +158,26 @@ def test_events_that_cannot_be_are_refused_when_they_are_opened(run, column, val
 
 
 def test_a_few_bytes_that_claim_many_events_are_refused(run):
-    numbers = [0] * 400_000
-    rewrite(run, lambda table: table.take(numbers), compression="zstd")
-    assert "400,000 rows in" in refusal(run)
+    numbers = np.zeros(1_000_000, np.int64)
+    rewrite(
+        run, lambda table: table.take(numbers), max_rows_per_page=1 << 30, data_page_size=1 << 30
+    )
+    assert "1,000,000 rows in" in refusal(run)
+
+
+def test_a_steady_kernel_compresses_and_is_read(tmp_path):
+    """All blocks of a launch begin and end at the same steps of the clock."""
+    num_launches, num_blocks = 1000, 500
+    launch, block = np.divmod(np.arange(num_launches * num_blocks), num_blocks)
+    columns = {"rank": 0, "warp": -1, "region": 0, "flags": 0, "duration_ns": 3200, "payload": 0}
+    columns |= {"launch": launch, "block": block, "start_ns": 96_000 * launch, "hw_id": block % 132}
+    table = {name: np.broadcast_to(value, len(launch)) for name, value in columns.items()}
+    writer = EventWriter(tmp_path, 0)
+    writer.write(pa.table(table).select(event_schema().names).cast(event_schema()))
+    writer.close()
+    path = tmp_path / "rank-00000.parquet"
+    assert len(launch) > 2 * path.stat().st_size
+    assert checks.check_events(path, 0, event_schema()) == len(launch)
 
 
 def test_a_file_of_tiny_pieces_is_refused(run):
