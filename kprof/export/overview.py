@@ -33,6 +33,8 @@ _MAX_SLICES: Final = 100_000
 _MIN_BINS: Final = 4
 _MAX_BINS: Final = 128
 _BINS_PER_EVENT: Final = 2
+# All blocks of an axis, one after the other. Only damaged events last for years.
+_LONGEST_AXIS_NS: Final = 1 << 62
 
 
 def bins_per_block(source: Source) -> int:
@@ -62,7 +64,8 @@ class _Axis:
     num_bins: Ints
 
     @staticmethod
-    def of(rows: RawEvents, max_bins: int) -> _Axis:
+    def of(rows: RawEvents, max_bins: int) -> _Axis | None:
+        """None if the blocks' times do not fit one axis."""
         keys, idx = np.unique(np.stack([rows.block, rows.launch]), axis=1, return_inverse=True)
         idx = idx.reshape(-1)
         first = np.full(keys.shape[1], np.iinfo(np.int64).max)
@@ -72,6 +75,8 @@ class _Axis:
         num_warps = np.bincount(np.unique(idx << 16 | rows.warp) >> 16, minlength=len(first))
         num_bins = _BINS_PER_EVENT * np.bincount(idx, minlength=len(first)) // num_warps
         length = last - first
+        if length.sum(dtype=np.float64) + len(length) >= _LONGEST_AXIS_NS:
+            return None
         bins = np.minimum(np.clip(num_bins, _MIN_BINS, max_bins), np.maximum(length, 1))
         shift = np.cumsum(np.r_[0, length[:-1] + 1]) - first
         return _Axis(idx, keys[0], first, last, shift, bins)
@@ -82,13 +87,14 @@ class _Axis:
         number = np.arange(len(idx)) - np.repeat(
             np.cumsum(self.num_bins) - self.num_bins, self.num_bins
         )
-        length = (self.last_ns - self.first_ns)[idx]
-        begin = (self.first_ns + self.shift_ns)[idx]
-        return (
-            idx,
-            begin + length * number // self.num_bins[idx],
-            begin + length * (number + 1) // self.num_bins[idx],
+        first = (self.first_ns + self.shift_ns)[idx]
+        # Not length * number // num_bins: the product of a long time may not fit 64 bits.
+        whole, rest = np.divmod((self.last_ns - self.first_ns)[idx], self.num_bins[idx])
+        begin, end = (
+            first + whole * edge + rest * edge // self.num_bins[idx]
+            for edge in (number, number + 1)
         )
+        return idx, begin, end
 
 
 def overview(
@@ -106,6 +112,8 @@ def overview(
         return []
     spans, parent = events.rows(rows), _parents(nesting.depth[rows])
     axis = _Axis.of(spans, max_bins)
+    if axis is None:
+        return []
     idx, begin_ns, end_ns = axis.edges()
     used = np.unique(spans.name)
     busy = [_busy_ns(spans, parent, axis, name, begin_ns, end_ns) for name in used.tolist()]

@@ -92,6 +92,23 @@ def test_a_block_that_records_itself_shows_that_only(tmp_path: Path, processor: 
     assert overview(build, tmp_path, processor) == []
 
 
+@pytest.mark.parametrize("num_blocks", [1, 40])
+def test_events_that_last_for_years_are_written(
+    tmp_path: Path, processor: Processor, num_blocks: int
+) -> None:
+    """Damage makes such; 64 bits hold neither the sum of 40 blocks' times nor 128 times one of them."""
+    years_ns = 1 << 58
+    build = TraceBuilder(REGIONS, num_ranks=1)
+    for block in range(num_blocks):
+        for start in (0, years_ns):
+            build.span(
+                rank=0, block=block, warp=0, region="copy", start_ns=start, duration_ns=1 << 52
+            )
+    slices = overview(build, tmp_path, processor)
+    assert len(slices) == (2 if num_blocks == 1 else 0)
+    assert all(1_000 <= row[2] <= row[2] + row[3] <= 1_000 + years_ns + (1 << 52) for row in slices)
+
+
 @pytest.mark.parametrize("suffix", [".pftrace", ".json"])
 def test_it_is_not_counted_among_the_slices(suffix: str, tmp_path: Path) -> None:
     summary = write(three_warps().trace(), tmp_path / f"run{suffix}")
