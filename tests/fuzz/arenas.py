@@ -314,7 +314,7 @@ def check(shape: str, variant: int, seed: int) -> str:
     if time.process_time() - begin_s > MAX_CPU_S:
         raise Broken(f"took {time.process_time() - begin_s:.1f} s")
     changed = changed_chunks(whole, image)
-    check_untouched(shape, whole, changed, events)
+    check_untouched(shape, whole, changed, image, events)
     if losses(counts):
         return "counted"
     missing = whole.counts.recorded - len(events) - num_unseen(whole, changed, image)
@@ -328,9 +328,11 @@ def changed_chunks(whole: Sound, image: np.ndarray) -> set[int]:
     return set(np.flatnonzero(differs.any(axis=1)).tolist())
 
 
-def check_untouched(shape: str, whole: Sound, changed: set[int], events: np.ndarray) -> None:
+def check_untouched(
+    shape: str, whole: Sound, changed: set[int], image: np.ndarray, events: np.ndarray
+) -> None:
     columns = UNTIMED if shape == "cycles" else list(range(len(COLUMNS)))
-    doubtful = changed | (outvoted(whole, changed) if shape == "cycles" else set())
+    doubtful = changed | (outvoted(whole, changed, image) if shape == "cycles" else set())
     expected = whole.events[~np.isin(whole.chunk_of_event, list(doubtful))][:, columns]
     # Damage may give two events one payload: then it takes a longer look.
     place = np.argsort(events[:, -1], kind="stable")
@@ -344,18 +346,27 @@ def check_untouched(shape: str, whole: Sound, changed: set[int], events: np.ndar
             raise Broken(f"{event} of an untouched chunk is missing")
 
 
-def outvoted(whole: Sound, changed: set[int]) -> set[int]:
-    """Chunks on whose processor as many were damaged as not: nothing says which cycle counter is right."""
+def outvoted(whole: Sound, changed: set[int], image: np.ndarray) -> set[int]:
+    """Chunks on whose processor as many were damaged as not: nothing says which cycle counter is right.
+
+    Damage may also move a chunk to the processor of another.
+    """
     chunk_idxs = np.unique(whole.chunk_of_event)
-    chunks = whole.image[abi.CHUNKS_OFFSET :].reshape(-1, abi.CHUNK_BYTES)[chunk_idxs]
-    headers = chunks[:, : abi.CHUNK_HEADER_BYTES].copy().view(abi.CHUNK_HEADER).reshape(-1)
-    processor = headers["launch"] * 1000 + headers["hw_id"]
     is_changed = np.isin(chunk_idxs, list(changed))
+    places = (processors(whole.image, chunk_idxs), processors(image, chunk_idxs))
     return {
         int(chunk_idx)
-        for chunk_idx, place in zip(chunk_idxs, processor, strict=True)
-        if is_changed[processor == place].mean() >= 0.5
+        for place in places
+        for chunk_idx, own in zip(chunk_idxs, places[0], strict=True)
+        if (place == own).any() and is_changed[place == own].mean() >= 0.5
     }
+
+
+def processors(image: np.ndarray, chunk_idxs: np.ndarray) -> np.ndarray:
+    """A number for each chunk's launch and processor, as its header has them."""
+    chunks = image[abi.CHUNKS_OFFSET :].reshape(-1, abi.CHUNK_BYTES)[chunk_idxs]
+    headers = chunks[:, : abi.CHUNK_HEADER_BYTES].copy().view(abi.CHUNK_HEADER).reshape(-1)
+    return headers["launch"].astype(np.int64) << 32 | headers["hw_id"]
 
 
 def num_unseen(whole: Sound, changed: set[int], image: np.ndarray) -> int:
