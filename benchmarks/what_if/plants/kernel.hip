@@ -11,7 +11,8 @@
 
 using namespace kprof::platform;
 
-namespace {
+// Not an unnamed namespace: a function with a parameter of a type from one is not exported.
+namespace plants {
 
 constexpr uint32_t kWordsPerRow = 512;
 
@@ -96,9 +97,9 @@ __global__ void exchange(Call call, kprof::Buffer prof) {
   if (thread_id() == 0) call.sink[block] = value;
 }
 
-}  // namespace
+}  // namespace plants
 
-extern "C" int plants_exchange(const Call* call, int num_blocks, int threads_per_block, void* stream,
+extern "C" int plants_exchange(const plants::Call* call, int num_blocks, int threads_per_block, void* stream,
                                const kprof::LaunchBuffer* buffer) {
-  return KPROF_LAUNCH(exchange, num_blocks, threads_per_block, stream, 0, *call, kprof::make_buffer(*buffer));
+  return KPROF_LAUNCH(plants::exchange, num_blocks, threads_per_block, stream, 0, *call, kprof::make_buffer(*buffer));
 }
