@@ -75,7 +75,7 @@ def test_both_roles_of_a_matmul_record_every_tile_and_every_step(
 ) -> None:
     """The workload compares with float64.
 
-    The loads run in warp 8, behind the eight that multiply.
+    The loads run in one warp behind the eight that multiply; which one is up to Triton.
     """
     require_gpus(1)
     size, calls = 2048, 2
@@ -83,11 +83,13 @@ def test_both_roles_of_a_matmul_record_every_tile_and_every_step(
     sizes = ["--size", str(size), "--stages", str(stages), "--calls", str(calls)]
     trace = record(tmp_path / "run.kprof", "--", *workload, *sizes)
     rows = trace.frame("SELECT region, warp, count(*) AS n FROM events GROUP BY ALL ORDER BY 1")
+    loader = rows["warp"].max()
+    assert loader >= 8
     num_tiles = (size // 128) * (size // 256) * calls
     num_steps = num_tiles * (size // 64)
     assert list(rows.itertuples(index=False, name=None)) == [
-        ("load/tile", 8, num_tiles),
-        ("load/wait", 8, num_steps),
+        ("load/tile", loader, num_tiles),
+        ("load/wait", loader, num_steps),
         ("math/store", -1, num_tiles),
         ("math/tile", -1, num_tiles),
         ("math/wait", -1, num_steps),
