@@ -72,13 +72,19 @@ RingOption = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE",
-        help="Keep the latest events only, so many bytes per rank; SIGUSR1 for kprof writes them.",
+        help="Keep only the latest events, so many bytes per rank; SIGUSR1 for kprof writes them.",
     ),
 ]
 SlowerOption = Annotated[
     float,
     typer.Option(
         min=0, metavar="K", help="Write the ring when a call takes K times the median; 0: never."
+    ),
+]
+SlowestOption = Annotated[
+    int,
+    typer.Option(
+        min=0, metavar="N", help="Keep only the N slowest calls of a run, however long; 0: all."
     ),
 ]
 
@@ -135,6 +141,7 @@ def record(
     drain: DrainOption = False,
     ring: RingOption = None,
     slower_than: SlowerOption = 0.0,
+    keep_slowest: SlowestOption = 0,
     hang_after: HangOption = 0.0,
     skip: SkipOption = 0,
     calls: CallsOption = 0,
@@ -165,7 +172,7 @@ def record(
         measure_overhead=measure_overhead,
         startup_dir=_inductor_startup_dir() if inductor else None,
         hang_after_s=hang_after,
-        retention=Retention(drain, ring_bytes, slower_than),
+        retention=Retention(drain, ring_bytes, slower_than, keep_slowest),
         wanted=Wanted(skip, calls, every, times, sample=_parse_sample(sample), **only),
     )
     recording = record_and_summarise(request)

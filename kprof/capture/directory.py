@@ -64,6 +64,7 @@ _MADE_OF: Final = (
     "rank-*.json",
     "rank-*.live",
     "rank-*.stack",
+    "rank-*.slowest",
     "part-*.parquet",
     ALIGNMENT_NAME,
     "recording.json",

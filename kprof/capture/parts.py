@@ -42,10 +42,11 @@ class PartWriter:
         self._directory = directory
         self._rank = rank
         self._num_parts = 0
+        self._numbers: list[int] = []
 
     @property
     def num_parts(self) -> int:
-        """How many parts are complete and stay as they are."""
+        """How many parts were kept, those included that were taken out again."""
         return self._num_parts
 
     def save(self, tables: Iterable[pa.Table], info: Callable[[], RankInfo]) -> None:
@@ -57,11 +58,30 @@ class PartWriter:
 
     def keep(self) -> None:
         """Keep the part that was saved last as it is."""
+        self._numbers.append(self._num_parts)
         self._num_parts += 1
+
+    def take(self, number: int) -> pa.Table:
+        """Remove a part; returns its events. Raises CaptureError."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = self._directory / part_name(self._rank, number)
+        try:
+            with writing(path):
+                table = pq.read_table(path)
+                path.unlink()
+        except pa.ArrowException as error:
+            raise CaptureError(f"{path} was written, but cannot be read any more") from error
+        self._numbers.remove(number)
+        return table
+
+    def _paths(self) -> list[Path]:
+        return [self._directory / part_name(self._rank, idx) for idx in self._numbers]
 
     def launches(self) -> tuple[Launch, ...]:
         """The launches of all parts that stay; raises CaptureError."""
-        paths = [self._directory / part_name(self._rank, idx) for idx in range(self._num_parts)]
+        paths = self._paths()
         infos = [_read_info(path) for path in paths]
         for path, info in zip(paths, infos, strict=True):
             if info is None:
@@ -73,8 +93,7 @@ class PartWriter:
 
         Raises CaptureError, and then the parts are still there.
         """
-        paths = [self._directory / part_name(self._rank, idx) for idx in range(self._num_parts)]
-        _unite(self._directory / events_file_name(self._rank), paths, info)
+        _unite(self._directory / events_file_name(self._rank), self._paths(), info)
 
 
 def part_name(rank: int, part_idx: int) -> str:

@@ -68,6 +68,14 @@ class _Chunks:
             self.may_have_gaps[begin:end],
         )
 
+    def of_launches(self, launches: Sequence[range]) -> _Chunks:
+        """The chunks of these launches."""
+        number = self.headers["launch"].astype(np.int64)
+        is_left_out = np.ones(len(number), dtype=bool)
+        for each in launches:
+            is_left_out &= (number < each.start) | (number >= each.stop)
+        return self.without(np.flatnonzero(is_left_out))
+
     def without(self, left_out: np.ndarray) -> _Chunks:
         """All chunks but these."""
         columns = (self.which, self.headers, self.must_be_full, self.may_have_gaps)
@@ -110,15 +118,21 @@ class Decoder:
         self._nominal_cycles_per_second = nominal_cycles_per_second
 
     def decode(
-        self, state: ArenaState, data: Bytes, end_launch: int | None = None
+        self,
+        state: ArenaState,
+        data: Bytes,
+        end_launch: int | None = None,
+        only: Sequence[range] | None = None,
     ) -> Iterator[pa.Table]:
         """Event tables of `data`, the chunks of `state.ranges()`; launches from `end_launch` on
         have none there.
 
-        Raises ArenaError if there are fewer.
+        With `only`, leaves out all launches but these. Raises ArenaError if there are fewer chunks.
         """
         chunks = self._inspected(state, data, end_launch)
         self._split_replays(state, chunks)
+        if only is not None:
+            chunks = chunks.of_launches(only)
         cycle_map, chunks = self._fit_cycles(chunks)
         for begin in range(0, len(chunks), _CHUNKS_PER_BLOCK):
             yield self._decode_block(chunks.rows(begin, begin + _CHUNKS_PER_BLOCK), cycle_map)

@@ -1,38 +1,70 @@
 """A thread that empties arenas while the workload runs; see kprof.recording.turns.
 
-It looks how full the active arena is and says when a switch is due. The thread that launches
-switches then, with its next call of the recorder, so nobody waits for anybody. Where the disk is
-slower than the events, no arena is free when a switch is due: the active one fills up, and what it
-cannot hold is counted as dropped.
+The thread looks how full the active arena is. When it is full enough, the thread asks for a switch.
+The workload's own thread switches, during its next call of the recorder. So neither waits for the
+other. Where the disk is slower than the events, no arena is free when a switch is due. Then the
+active arena fills up, and the events that find no room are counted as dropped.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from kprof.devices import gpu
+from kprof.recording import lifetime
 from kprof.recording.keeping import Keeper
-from kprof.recording.turns import Used
+from kprof.recording.retention import Retention
+from kprof.recording.turns import Turns
 
-# Of the active arena: what is left has to last until the next look and the next call.
+if TYPE_CHECKING:
+    from kprof.recording.call_lengths import CallLengths
+    from kprof.recording.launch_log import LaunchLog
+    from kprof.recording.replays import Replays
+
+# A switch is due when this share of the active arena is in use. The rest of it has to last until
+# the next look, and until the next call of the recorder after that.
 _DUE_SHARE: Final = 0.25
 _LOOK_S: Final = 0.05
-# Of a slow run, too, the disk has what is older, should the process be killed.
+# A slow run, too, writes its events after this time: a process that is killed has lost no more.
 _OLD_S: Final = 2.0
 
 
-class Drainer:
-    """Calls `fail` when it cannot go on."""
+@dataclass(frozen=True)
+class Held:
+    """The pieces of a recorder that its drainer works with.
 
-    def __init__(self, keeper: Keeper, device: str, fail: Callable[[Exception], None]) -> None:
+    `fail` ends the recording, and `note` takes a sentence for the capture.
+    """
+
+    directory: Path
+    rank: int
+    device: str
+    retention: Retention
+    keeper: Keeper
+    turns: Turns
+    launches: LaunchLog
+    replays: Replays
+    fail: Callable[[Exception], None]
+    note: Callable[[str], None]
+
+
+class Drainer:
+    """Writes everything; `start` begins to look."""
+
+    # Whether arenas switch only where a call ends. Otherwise they switch between any two launches.
+    keeps_calls_whole = False
+
+    def __init__(self, held: Held) -> None:
         self.is_due = False
-        self._keeper = keeper
-        self._device = device
-        self._fail = fail
+        self._held = held
+        self._keeper, self._turns = held.keeper, held.turns
         self._is_ending = False
+        self._has_warned = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kprof drain", daemon=True)
 
@@ -41,41 +73,103 @@ class Drainer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking; what is being written is written."""
+        """Stop looking, after what is being written is written."""
         self._is_ending = True
         self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
+
+    def take_turns(self, *, is_new_call: bool, may_move_graphs: bool) -> None:
+        """Let the next launches use another arena, if that is due; the launching thread calls this
+        between two launches."""
+        held = self._held
+        self._turns.note_stream()
+        if (
+            not self.is_due
+            or (self.keeps_calls_whole and not is_new_call)
+            or (held.replays.captured and not may_move_graphs)
+        ):
+            return
+        if self._turns.switch(held.launches.num_added, held.launches.region_ids.num_launches):
+            self.note_switch()
+
+    def check_room(self, kernel: str, num_tracks: int) -> None:
+        """Say once which launch does not fit an arena, however empty that is."""
+        num_chunks = self._turns.active.geometry.num_chunks
+        if num_tracks <= num_chunks or self._has_warned:
+            return
+        self._has_warned = True
+        reason = self._held.retention.too_small(kernel, num_tracks, num_chunks)
+        text = f"rank {self._held.rank}: {reason}"
+        self._held.note(text)
+        lifetime.complain(text)
 
     def note_switch(self) -> None:
         """The active arena was retired."""
         self.is_due = False
         self._wake.set()
 
-    def note_end(self, used: Sequence[Used], num_launches: int) -> None:
-        """The recorder was closed, and these arenas with so many launches were written."""
+    def keep_all(self) -> None:
+        """Write all that the arenas hold, and empty them; no kernel that records is running."""
+        self._keeper.keep_all()
+
+    def keep_rest(self) -> None:
+        """The same when the recorder is closed, after `close`."""
+        self._keeper.keep_all()
 
     def look(self, due_share: float = _DUE_SHARE) -> bool:
-        """Empty what can be emptied, and say whether a switch is due; True where there was
-        something."""
-        has_kept = self._keeper.keep_ended() is not None
+        """Empty what can be emptied, and find out whether a switch is due.
+
+        Returns whether an arena was emptied.
+        """
+        has_emptied = self._empty_oldest()
         if not self.is_due and self._keeper.share_in_use() >= due_share:
             self.is_due = True
-        return has_kept
+        return has_emptied
+
+    def _empty_oldest(self) -> bool:
+        return self._keeper.keep_ended() is not None
 
     def _run(self) -> None:
-        if self._device != "cpu":
+        if self._held.device != "cpu":
             gpu.ignore_captures()
         old_s = time.monotonic() + _OLD_S
         while not self._is_ending:
             try:
                 is_old = time.monotonic() >= old_s
-                # Anything at all is worth a switch when the last one is long ago.
-                has_kept = self.look(1e-9 if is_old else _DUE_SHARE)
+                # After so long, a single event is worth a switch.
+                has_emptied = self.look(1e-9 if is_old else _DUE_SHARE)
                 old_s = time.monotonic() + _OLD_S if is_old else old_s
             except Exception as error:
-                self._fail(error)
+                self._held.fail(error)
                 return
-            if not has_kept:
+            if not has_emptied:
                 self._wake.wait(_LOOK_S)
                 self._wake.clear()
+
+
+def start_drainer(
+    held: Held, is_left_out: bool, dump: Callable[[str], None], is_paused: Callable[[], bool]
+) -> tuple[Drainer | None, CallLengths | None]:
+    """The drainer that `held.retention` asks for, started, and what wants to know of calls.
+
+    `is_left_out`: nothing of this rank is recorded. `dump` asks for a dump of the rings.
+    """
+    from kprof.recording.call_lengths import SlowCalls
+    from kprof.recording.flight import FlightRecorder
+    from kprof.recording.slowest import KeepSlowest
+
+    retention = held.retention
+    drainer: Drainer | None = None
+    lengths: CallLengths | None = None
+    if retention.drain:
+        drainer = Drainer(held)
+    elif retention.ring_bytes:
+        drainer = FlightRecorder(held)
+        lengths = SlowCalls(retention.slower_than, dump) if retention.slower_than else None
+    elif retention.keep_slowest:
+        drainer = KeepSlowest(held, is_left_out, is_paused)
+        lengths = drainer.calls
+    if drainer is not None:
+        drainer.start()
+    return drainer, lengths

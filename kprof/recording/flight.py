@@ -11,10 +11,6 @@ it is killed.
 
 from __future__ import annotations
 
-import bisect
-import time
-from collections import deque
-from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
@@ -22,18 +18,13 @@ from typing import Final
 import msgspec
 
 from kprof.capture.directory import writing
-from kprof.recording.drainer import Drainer
-from kprof.recording.keeping import Keeper
+from kprof.recording.drainer import Drainer, Held
 from kprof.recording.retention import NUM_RETIRED_OF_RING
-from kprof.recording.turns import Turns, Used
+from kprof.recording.turns import Used
 
 _DUE_SHARE: Final = 0.75
 # Looks without a call of the recorder, at 20 a second.
 _MAX_PATIENCE: Final = 40
-_NUM_LENGTHS: Final = 1001
-_MIN_LENGTHS: Final = 20
-# A run whose calls vary much would fill the disk.
-_MAX_SLOW_DUMPS: Final = 10
 
 
 class Dump(msgspec.Struct, frozen=True):
@@ -65,81 +56,11 @@ def _dump_path(directory: Path, number: int) -> Path:
     return directory / f"dump-{number:05d}.json"
 
 
-class SlowCalls:
-    """Asks for a dump when a call takes longer than `times` the median of those before.
-
-    A call is a step; where nobody tells of steps, it is what comes between two launches of the
-    kernel that was launched first. `now_s` is the workload's own clock.
-    """
-
-    def __init__(
-        self,
-        times: float,
-        ask: Callable[[str], None],
-        now_s: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._times = times
-        self._ask = ask
-        self._now_s = now_s
-        self._begin_s: float | None = None
-        self._kernel: str | None = ""
-        self._latest: deque[float] = deque()
-        self._sorted: list[float] = []
-        self._num_asked = 0
-
-    def note_step(self) -> None:
-        """A step has ended."""
-        if self._kernel is not None:
-            self._kernel = self._begin_s = None
-        self._note()
-
-    def note_launch(self, kernel: str) -> None:
-        """A launch begins."""
-        self._kernel = kernel if self._kernel == "" else self._kernel
-        if kernel == self._kernel:
-            self._note()
-
-    def _note(self) -> None:
-        now_s = self._now_s()
-        begin_s, self._begin_s = self._begin_s, now_s
-        if begin_s is None:
-            return
-        length_s = now_s - begin_s
-        if len(self._sorted) >= _MIN_LENGTHS and self._num_asked < _MAX_SLOW_DUMPS:
-            median_s = self._sorted[len(self._sorted) // 2]
-            if length_s > self._times * median_s:
-                self._num_asked += 1
-                self._ask(
-                    f"a call took {length_s * 1e3:.3g} ms, the median is {median_s * 1e3:.3g} ms"
-                )
-        self._add(length_s)
-
-    def _add(self, length_s: float) -> None:
-        if len(self._latest) == _NUM_LENGTHS:
-            del self._sorted[bisect.bisect_left(self._sorted, self._latest.popleft())]
-        self._latest.append(length_s)
-        bisect.insort(self._sorted, length_s)
-
-
 class FlightRecorder(Drainer):
-    """Wipes what is older than the ring, and writes what a request asks for.
+    """Empties what is older than the ring, and writes what a request asks for."""
 
-    `note` takes a sentence for the capture.
-    """
-
-    def __init__(
-        self,
-        keeper: Keeper,
-        device: str,
-        fail: Callable[[Exception], None],
-        directory: Path,
-        turns: Turns,
-        note: Callable[[str], None],
-    ) -> None:
-        super().__init__(keeper, device, fail)
-        self._directory = directory
-        self._turns = turns
-        self._note = note
+    def __init__(self, held: Held) -> None:
+        super().__init__(held)
         self._num_seen = 0
         self._wanted: Dump | None = None
         self._patience = _MAX_PATIENCE
@@ -155,7 +76,10 @@ class FlightRecorder(Drainer):
         super().note_switch()
 
     def look(self, due_share: float = _DUE_SHARE) -> bool:
-        """Write what belongs to a dump, wipe what is too old; True where there was something."""
+        """Write what belongs to a dump, or empty what is too old.
+
+        Returns whether an arena was emptied.
+        """
         self._see_request()
         if self._last is not None:
             return self._write()
@@ -165,15 +89,18 @@ class FlightRecorder(Drainer):
             self.is_due = True
         return False
 
-    def note_end(self, used: Sequence[Used], num_launches: int) -> None:
-        """The recorder was closed, and these arenas were written."""
+    def keep_rest(self) -> None:
+        """Write what the ring holds when the recorder is closed."""
+        num_before = self._keeper.num_launches
+        used = self._keeper.keep_all()
+        num_launches = self._keeper.num_launches - num_before
         before = "; what came before was overwritten" if self._keeper.has_discarded else ""
         stretch = describe_stretch(num_launches, used[0].begin_s, used[-1].end_s)
-        self._note(f"the end of the run: {stretch}{before}")
+        self._held.note(f"the end of the run: {stretch}{before}")
 
     def _see_request(self) -> None:
         if self._wanted is None:
-            path = _dump_path(self._directory, self._num_seen)
+            path = _dump_path(self._held.directory, self._num_seen)
             if not path.exists():
                 return
             try:
@@ -200,7 +127,7 @@ class FlightRecorder(Drainer):
         self._num_launches += self._keeper.num_launches - num_before
         if kept is self._last:
             asked = "" if self._wanted.rank < 0 else f" of rank {self._wanted.rank}"
-            self._note(
+            self._held.note(
                 f"dump {self._num_seen - 1}{asked} ({self._wanted.why}): "
                 f"{describe_stretch(self._num_launches, self._first.begin_s, kept.end_s)}"
             )

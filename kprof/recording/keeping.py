@@ -1,21 +1,25 @@
-"""Writes what the arenas of a rank hold as parts of its events (see kprof.capture.parts)."""
+"""Writes what a rank's arenas hold as parts of its events (see kprof.capture.parts)."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from kprof.capture.manifest import EventCounts
 from kprof.capture.parts import PartWriter
 from kprof.recording.arena_state import ArenaState
 from kprof.recording.decode import Decoder
 from kprof.recording.interrupts import deferring_signals
 from kprof.recording.launch_log import LaunchLog, LaunchRow
+from kprof.recording.tally import sum_of
 from kprof.recording.turns import Turns, Used
 
 if TYPE_CHECKING:
@@ -24,19 +28,28 @@ if TYPE_CHECKING:
     from kprof.capture.manifest import Launch, RankInfo
     from kprof.recording.progress import Progress
 
-# What readers are told of a rank whose process ended after a flush, without closing its recorder.
+# Why the capture of a rank is cut short whose process ended after a flush.
 _NEVER_CLOSED: Final = "it ended without closing its recorder"
 _SAVED: Final = "it was saved while it did not answer, so its last launch may lack events"
 # How long a save waits for a part that is being written.
 _PATIENCE_S: Final = 5.0
 
-# What is known of the rank now, with these launches, cut short for this reason.
+# All that is known of the rank now, with these launches. The text says why it is cut short.
 InfoOf = Callable[[Decoder, Sequence[LaunchRow], str], "RankInfo"]
 _Read = Callable[[Used], tuple[ArenaState, np.ndarray]]
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What of an arena becomes a part: the launches of these calls, all launches where that is
+    None."""
+
+    calls: tuple[int, ...]
+    launches: range | None
+
+
 class Keeper:
-    """One rank's. Any thread may call it; one at a time is let in."""
+    """Writes the events of one rank. Any thread may call it, and one at a time does its work."""
 
     def __init__(
         self,
@@ -53,32 +66,49 @@ class Keeper:
         self._info = info
         self._parts = PartWriter(directory, rank)
         self.has_discarded = False
-        # Told of what is written, where somebody may watch.
+        # `kprof watch` reads what is written there.
         self.progress: Progress | None = None
         self._lock = threading.Lock()
-        # The first launch that came after what the part before the last has.
+        # The launches of the arena before the last one that was emptied have lower numbers.
         self._end_launch = 0
+        self._num_removed = 0
 
     @property
     def num_launches(self) -> int:
         """How many launches are in parts."""
         return self._launches.num_kept
 
-    def keep_all(self) -> list[Used]:
-        """Write everything, and empty the arenas; no kernel that records is running."""
+    @property
+    def next_part(self) -> int:
+        """The number of the next part."""
+        return self._parts.num_parts
+
+    def keep_all(self, choices: Sequence[Sequence[Choice]] | None = None) -> list[Used]:
+        """Write everything, and empty the arenas; no kernel that records is running.
+
+        With `choices`, writes only these, a part for each: those of the oldest arena first. Arenas
+        beyond the last of `choices` hold nothing that is chosen.
+        """
         with self._alone():
             num_added = self._launches.num_added
             end_launch = self._launches.region_ids.num_launches
             used = self._turns.used(num_added, end_launch)
-            states = self._keep(used, lambda each: each.arena.read(each.handed))
+            if choices is None:
+                states = self._keep(used, lambda each: each.arena.read(each.handed))
+            else:
+                read = [each.arena.read(each.handed) for each in used]
+                for each, content, chosen in zip(used, read, choices, strict=False):
+                    self._keep_chosen(each, content, chosen)
+                states = [state for state, _ in read]
             for each, state in zip(used, states, strict=True):
                 self._turns.reset(each, state)
             return used
 
-    def keep_ended(self) -> Used | None:
-        """Write and empty the retired arena that is the oldest, once its launches have ended.
+    def keep_ended(self, choices: Sequence[Choice] | None = None) -> Used | None:
+        """Write and empty the oldest retired arena, once its launches have ended.
 
-        Kernels may run meanwhile. Returns the arena, if there was one.
+        Kernels may run meanwhile. With `choices`, writes only these, a part for each. Returns the
+        arena, if there was one.
         """
         with self._alone():
             oldest = self._oldest_ended()
@@ -86,25 +116,33 @@ class Keeper:
                 return None
             state, chunks = oldest.arena.snapshot(oldest.handed)
             if oldest.arena.snapshot_of_state(oldest.handed) != state:
-                # A launch on a stream that the recorder was not told of.
+                # A launch is running on a stream that the recorder does not know.
                 return None
-            self._keep([oldest], lambda _: (state, chunks))
+            if choices is None:
+                self._keep([oldest], lambda _: (state, chunks))
+            else:
+                self._keep_chosen(oldest, (state, chunks), choices)
             self._turns.wipe(oldest, state)
             return oldest
 
-    def discard_ended(self) -> bool:
-        """Empty the retired arena that is the oldest, once its launches have ended.
+    def remove_part(self, number: int) -> None:
+        """Remove a part and its events; raises CaptureError."""
+        with self._alone():
+            table = self._parts.take(number)
+            region, flags = (table[name].to_numpy() for name in ("region", "flags"))
+            self._num_removed += len(region)
+            self._decoder.tally.remove_events(region, flags)
 
-        Nothing of it is written. Returns whether there was one.
+    def discard_ended(self) -> bool:
+        """Empty the oldest retired arena without reading it, once its launches have ended.
+
+        Returns whether there was one.
         """
         with self._alone():
             oldest = self._oldest_ended()
             if oldest is None:
                 return False
-            self.has_discarded = True
-            self._launches.keep(oldest.num_added, 0)
-            self._decoder.replays.begin_stretch()
-            self._forget_launches(oldest.end_launch)
+            self._discard(oldest)
             self._turns.wipe(oldest, oldest.arena.snapshot_of_state(oldest.handed))
             return True
 
@@ -119,9 +157,9 @@ class Keeper:
             return arena.snapshot_of_state().num_used_chunks / arena.geometry.num_chunks
 
     def save(self) -> None:
-        """Write what the arenas hold now, whatever runs on the device, and leave them as they are.
+        """Write what the arenas hold now, whatever runs on the device, and do not empty them.
 
-        The next call of anything here writes the same part again.
+        The next part that is written takes the place of this one.
         """
         if not self._lock.acquire(timeout=_PATIENCE_S):
             return
@@ -147,7 +185,7 @@ class Keeper:
         self._parts.finish(info)
 
     def _keep(self, used: Sequence[Used], read: _Read) -> list[ArenaState]:
-        """Write a part that stays; returns what the arenas held."""
+        """Write all of these arenas as a part; returns what they held. Raises CaptureError."""
         num_added, states = used[-1].num_added, list[ArenaState]()
         rows: list[LaunchRow] = []
 
@@ -156,13 +194,46 @@ class Keeper:
             return self._info(self._decoder, rows, _NEVER_CLOSED)
 
         tables = _tables(self._decoder, used, read, states)
-        self._parts.save(self._told(tables), info)
-        self._parts.keep()
-        if self.progress is not None:
-            self.progress.set_counts(self._decoder.tally.counts)
+        self._write(tables, info)
         self._launches.keep(num_added, len(rows))
         self._forget_launches(used[-1].end_launch)
         return states
+
+    def _keep_chosen(
+        self, used: Used, content: tuple[ArenaState, np.ndarray], choices: Sequence[Choice]
+    ) -> None:
+        """Write a part for each choice; raises CaptureError."""
+        if not choices:
+            self._discard(used)
+            return
+        ranges = [choice.launches for choice in choices if choice.launches is not None]
+        only = ranges if len(ranges) == len(choices) else None
+        tables = list(self._decoder.decode(*content, used.end_launch, only))
+        rows = self._decoder.replays.merged(self._launches.waiting(used.num_added))
+        num_rows = 0
+        for choice in choices:
+            its_rows = [each for each in rows if _has(choice, each)]
+            num_rows += len(its_rows)
+            self._write(
+                (_chosen(table, choice) for table in tables),
+                functools.partial(self._info, self._decoder, its_rows, _NEVER_CLOSED),
+            )
+        self._launches.keep(used.num_added, num_rows)
+        self._forget_launches(used.end_launch)
+
+    def _discard(self, used: Used) -> None:
+        self.has_discarded = True
+        self._launches.keep(used.num_added, 0)
+        self._decoder.replays.begin_stretch()
+        self._forget_launches(used.end_launch)
+
+    def _write(self, tables: Iterator[pa.Table], info: Callable[[], RankInfo]) -> None:
+        """Write a part that stays; raises CaptureError."""
+        self._parts.save(self._told(tables), info)
+        self._parts.keep()
+        if self.progress is not None:
+            removed = EventCounts(recorded=self._num_removed)
+            self.progress.set_counts(sum_of(self._decoder.tally.counts, removed))
 
     def _told(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         for table in tables:
@@ -171,14 +242,14 @@ class Keeper:
             yield table
 
     def _forget_launches(self, end_launch: int) -> None:
-        """Those of the part before: a launch may run a little later than it should."""
+        """Forget the arena before this one: a launch of this one may still write a little late."""
         captured = set(self._decoder.replays.captured)
         self._launches.region_ids.forget(self._end_launch, captured)
         self._end_launch = end_launch
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        # Interrupted half way, events would be in a part and in their arena.
+        # If a signal came half way, events would be both in a part and in their arena.
         with self._lock, deferring_signals():
             yield
 
@@ -191,6 +262,18 @@ def _tables(
         state, chunks = read(each)
         states.append(state)
         yield from decoder.decode(state, chunks, each.end_launch)
+
+
+def _has(choice: Choice, row: LaunchRow) -> bool:
+    return choice.launches is None or row.launch in choice.launches
+
+
+def _chosen(table: pa.Table, choice: Choice) -> pa.Table:
+    """The events of the choice."""
+    if choice.launches is None:
+        return table
+    launch = table["launch"].to_numpy()
+    return table.filter((launch >= choice.launches.start) & (launch < choice.launches.stop))
 
 
 def _copy_while_used(decoder: Decoder) -> Decoder:

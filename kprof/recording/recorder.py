@@ -33,8 +33,8 @@ from kprof.recording.wanted import EVERYTHING, Schedule, Wanted, why_nothing
 if TYPE_CHECKING:
     from kprof.clocks.alignment import Calibration
     from kprof.groups import Group
+    from kprof.recording.call_lengths import CallLengths
     from kprof.recording.drainer import Drainer
-    from kprof.recording.flight import SlowCalls
     from kprof.recording.overhead import LaunchTimer
     from kprof.regions import RegionsLike
 
@@ -91,10 +91,9 @@ class Recorder:
         self._num_torch_traces = 0
         self._retention = retention
         self._drainer: Drainer | None = None
-        self._slow_calls: SlowCalls | None = None
+        self._call_lengths: CallLengths | None = None
         self._is_closed = self._is_off = False
         self._has_failed = False
-        self._has_warned = False
         # The thread that made the last launch.
         self._launcher = 0
         self._cut_short = ""
@@ -139,19 +138,23 @@ class Recorder:
         self._keeper.progress = self._progress
 
     def _start_drainer(self, device: str) -> None:
-        from kprof.recording.drainer import Drainer
-        from kprof.recording.flight import FlightRecorder, SlowCalls
+        from kprof.recording.drainer import Held, start_drainer
 
-        if self._retention.drain:
-            self._drainer = Drainer(self._keeper, device, self._stop_for)
-        elif self._retention.ring_bytes:
-            self._drainer = FlightRecorder(
-                self._keeper, device, self._stop_for, self._directory, self._turns, self.note
-            )
-        if self._retention.slower_than:
-            self._slow_calls = SlowCalls(self._retention.slower_than, self.dump)
-        if self._drainer is not None:
-            self._drainer.start()
+        held = Held(
+            self._directory,
+            self.rank,
+            device,
+            self._retention,
+            self._keeper,
+            self._turns,
+            self._launches,
+            self._decoder.replays,
+            self._stop_for,
+            self.note,
+        )
+        self._drainer, self._call_lengths = start_drainer(
+            held, not self._wanted.has_rank(self.rank), self.dump, lambda: self._is_paused
+        )
 
     def _announce(self) -> None:
         """Let others know of this recorder: from here on the process may be told to stop."""
@@ -197,13 +200,15 @@ class Recorder:
             return self._launch_closed(kernel)
         self._claim.progress[1] += 1
         is_captured = is_replayed or self._is_capturing()
+        is_wanted = is_captured or not (self._is_paused or not self._launches.is_wanted(kernel))
+        is_new_call = False
+        if self._call_lengths is not None and is_wanted and not is_captured:
+            is_new_call = self._call_lengths.note_launch(kernel)
         if self._drainer is not None and not is_captured:
-            self._take_turns(self._drainer, may_move_graphs=False)
-            self._check_room(kernel, num_blocks * tracks_per_block)
-        if not is_captured and (self._is_paused or not self._launches.is_wanted(kernel)):
+            self._drainer.take_turns(is_new_call=is_new_call, may_move_graphs=False)
+            self._drainer.check_room(kernel, num_blocks * tracks_per_block)
+        if not is_wanted:
             return NULL_BUFFER
-        if self._slow_calls is not None:
-            self._slow_calls.note_launch(kernel)
         self._clocks.note_launch()
         self._launcher = get_ident()
         row = self._launches.add(kernel, regions, num_blocks, threads_per_block)
@@ -217,24 +222,6 @@ class Recorder:
         if self._wanted.has_filter:
             return self._turns.active.switched_buffer(number)
         return self._turns.active.launch_buffer(number, num_blocks, tracks_per_block)
-
-    def _check_room(self, kernel: str, num_tracks: int) -> None:
-        """Say once which launches cannot fit whatever is emptied before."""
-        num_chunks = self._turns.active.geometry.num_chunks
-        if num_tracks <= num_chunks or self._has_warned:
-            return
-        self._has_warned = True
-        text = f"rank {self.rank}: {self._retention.too_small(kernel, num_tracks, num_chunks)}"
-        self.note(text)
-        lifetime.complain(text)
-
-    def _take_turns(self, drainer: Drainer, *, may_move_graphs: bool) -> None:
-        """Between two launches: let the next ones use another arena, if that is due."""
-        self._turns.note_stream()
-        if not drainer.is_due or (self._decoder.replays.captured and not may_move_graphs):
-            return
-        if self._turns.switch(self._launches.num_added, self._launches.region_ids.num_launches):
-            drainer.note_switch()
 
     def _launch_closed(self, kernel: str) -> LaunchBuffer:
         """A null buffer if kprof closed the recorder: in a forked child, or at exit."""
@@ -268,12 +255,12 @@ class Recorder:
         """
         if self._is_closed:
             return
+        if self._call_lengths is not None:
+            self._call_lengths.note_step()
         if self._drainer is not None and not self._is_capturing():
-            self._take_turns(self._drainer, may_move_graphs=True)
+            self._drainer.take_turns(is_new_call=True, may_move_graphs=True)
         self._num_steps += 1
         self._progress.note_step()
-        if self._slow_calls is not None:
-            self._slow_calls.note_step()
         self._claim.progress[1] += 1
         self._set_paused(not self._is_active())
 
@@ -351,7 +338,7 @@ class Recorder:
         self._num_torch_traces += 1
 
     def flush(self) -> None:
-        """Read the arena back and empty it.
+        """Read the arena back and empty it; does nothing where only the slowest calls are kept.
 
         The caller makes sure that no kernel that records is running.
         """
@@ -359,7 +346,7 @@ class Recorder:
             return
         self._turns.wait()
         with self._unless_the_disk_refuses():
-            self._keeper.keep_all()
+            (self._drainer or self._keeper).keep_all()
 
     def save(self) -> None:
         """Write what the arena holds now, whatever runs on the device, and leave it as it is; for
@@ -394,10 +381,10 @@ class Recorder:
                 return
             try:
                 with self._unless_the_disk_refuses():
-                    num_before = self._keeper.num_launches
-                    used = self._keeper.keep_all()
                     if self._drainer is not None:
-                        self._drainer.note_end(used, self._keeper.num_launches - num_before)
+                        self._drainer.keep_rest()
+                    else:
+                        self._keeper.keep_all()
                     self._finish()
             finally:
                 self._let_go()

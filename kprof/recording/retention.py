@@ -1,5 +1,9 @@
-"""What happens to events once they are recorded: everything is kept until the arena is full, it is
-drained while the workload runs, or only the latest events stay, in a ring."""
+"""Which events of a run are kept.
+
+By default, those that come before the arena is full. With `drain` all of them, because the arena is
+emptied while the workload runs. With a ring the latest ones, and with `keep_slowest` those of the
+slowest calls.
+"""
 
 from __future__ import annotations
 
@@ -10,32 +14,46 @@ from typing import Any, Final
 from kprof.errors import RecorderError
 
 _NUM_DRAINED: Final = 2
-# A ring is made of arenas of an eighth of what it has to hold. One of them is retired when it is
-# three quarters full, so that eleven hold what is wanted; launches use one, and one is being wiped.
+# Each arena of a ring holds an eighth of what the ring has to keep. It is retired when it is three
+# quarters full, so eleven retired ones hold enough. Launches use a twelfth, and one is being
+# emptied.
 _RING_SHARE: Final = 8
 NUM_RETIRED_OF_RING: Final = 11
 _NUM_OF_RING: Final = NUM_RETIRED_OF_RING + 2
-# A head and a chunk for each arena; kprof.abi says how large they are, but needs numpy, which a
-# workload that records nothing does not import.
+# Launches use one. The others wait until all ranks have ended the same calls.
+NUM_FOR_SLOWEST: Final = 4
+# The list of the slowest calls is looked through often.
+_MAX_SLOWEST: Final = 1000
+# A head and a chunk for each arena. kprof.abi has their sizes, but it imports numpy, and a workload
+# that records nothing should not.
 _MIN_RING_BYTES: Final = _RING_SHARE * (13 << 10)
 
 
 @dataclass(frozen=True)
 class Retention:
-    """By default an arena that fills up once; raises RecorderError for what contradicts itself.
+    """What to keep, by default what fits the arena; raises RecorderError for fields that contradict
+    each other.
 
-    `drain` empties it while kernels run. A ring keeps the last `ring_bytes` and writes them when
-    somebody asks, when a call takes longer than `slower_than` times the median, and at the end.
+    `drain` empties the arena while kernels run. A ring keeps the last `ring_bytes`, and writes them
+    at the end, when somebody asks, and when a call takes longer than `slower_than` times the
+    median. `keep_slowest` is a number of calls (see kprof.recording.slowest).
     """
 
     drain: bool = False
     ring_bytes: int = 0
     slower_than: float = 0.0
+    keep_slowest: int = 0
 
     def __post_init__(self) -> None:
-        if self.drain and self.ring_bytes:
+        if self.drain + bool(self.ring_bytes) + bool(self.keep_slowest) > 1:
             raise RecorderError(
-                "draining keeps all events and a ring the latest ones; choose one of them"
+                "--drain keeps all events, --ring the latest ones and --keep-slowest those of the "
+                "slowest calls; choose one of them"
+            )
+        if not 0 <= self.keep_slowest <= _MAX_SLOWEST:
+            raise RecorderError(
+                f"{self.keep_slowest} is no number of slowest calls to keep; give 1 to "
+                f"{_MAX_SLOWEST}, or keep all calls with --drain"
             )
         if 0 < self.ring_bytes < _MIN_RING_BYTES:
             raise RecorderError(
@@ -44,7 +62,8 @@ class Retention:
             )
         if self.slower_than and not self.ring_bytes:
             raise RecorderError(
-                "slow calls are written from a ring, and there is none; give --ring 64MiB, too"
+                "--slower-than writes what a ring holds, and there is no ring; give --ring 64MiB, "
+                "too"
             )
         if self.slower_than and self.slower_than <= 1:
             raise RecorderError(
@@ -55,7 +74,9 @@ class Retention:
     @property
     def num_arenas(self) -> int:
         """How many arenas are used in turn."""
-        return _NUM_OF_RING if self.ring_bytes else _NUM_DRAINED if self.drain else 1
+        if self.ring_bytes:
+            return _NUM_OF_RING
+        return NUM_FOR_SLOWEST if self.keep_slowest else _NUM_DRAINED if self.drain else 1
 
     def too_small(self, kernel: str, num_tracks: int, num_chunks: int) -> str:
         """A sentence for a launch whose tracks are more than the chunks of its arena."""

@@ -17,8 +17,14 @@ from kprof.recording.region_ids import RegionIds
 _MAX_CHUNKS_NEEDED = abi.NO_CHUNK // 4
 
 
+def sum_of(counts: EventCounts, more: EventCounts) -> EventCounts:
+    """Both together, kind by kind."""
+    names = EventCounts.__struct_fields__
+    return EventCounts(*(getattr(counts, name) + getattr(more, name) for name in names))
+
+
 class Tally:
-    """Counts that only ever grow; `counts` are the sums over all regions.
+    """Counts over all flushes; `counts` are the sums over all regions.
 
     `num_arenas` of equal size are used in turn.
     """
@@ -37,10 +43,7 @@ class Tally:
 
     def add(self, more: EventCounts) -> None:
         """Add to `counts`."""
-        names = EventCounts.__struct_fields__
-        self.counts = EventCounts(
-            *(getattr(self.counts, name) + getattr(more, name) for name in names)
-        )
+        self.counts = sum_of(self.counts, more)
 
     def add_chunks(
         self,
@@ -97,21 +100,33 @@ class Tally:
 
     def add_events(self, region: np.ndarray, flags: np.ndarray, num_unknown: int) -> None:
         """Add events with these regions and flags, `num_unknown` of them of undeclared regions."""
+        self._add_events(region, flags, num_unknown, 1)
+
+    def remove_events(self, region: np.ndarray, flags: np.ndarray) -> None:
+        """Take events back that were added."""
+        num_unknown = np.count_nonzero(np.isin(region, self._region_ids.unknown_ids()))
+        self._add_events(region, flags, int(num_unknown), -1)
+
+    def _add_events(
+        self, region: np.ndarray, flags: np.ndarray, num_unknown: int, times: int
+    ) -> None:
         unknown_ids = self._region_ids.unknown_ids()
         is_lossy = {
             "open": flags & EVENT_OPEN != 0,
             "saturated": flags & EVENT_SATURATED != 0,
             "clamped": flags & EVENT_CLAMPED != 0,
         }
-        counts = {kind: int(np.count_nonzero(lossy)) for kind, lossy in is_lossy.items()}
-        self.add(EventCounts(recorded=len(flags), unknown_region=num_unknown, **counts))
+        counts = {kind: times * int(np.count_nonzero(lossy)) for kind, lossy in is_lossy.items()}
+        self.add(
+            EventCounts(recorded=times * len(flags), unknown_region=times * num_unknown, **counts)
+        )
         if not any(counts.values()) and not unknown_ids:
             return
         regions = self._region_ids.merged()
         is_lossy["unknown_region"] = np.isin(region, unknown_ids)
         for kind, lossy in is_lossy.items():
             for region_id, count in zip(*np.unique(region[lossy], return_counts=True), strict=True):
-                self._losses[regions[int(region_id)].name, kind] += int(count)
+                self._losses[regions[int(region_id)].name, kind] += times * int(count)
 
     def arena_use(self) -> ArenaUse:
         """The largest use of the arena between two flushes, as if all arenas were used as much.
@@ -128,7 +143,7 @@ class Tally:
 
     def losses(self) -> tuple[RegionLosses, ...]:
         """The regions that lost records or parts of them, in the order of the tables."""
-        lossy = {name: None for name, _ in sorted(self._losses)}
+        lossy = {name: None for (name, _), count in sorted(self._losses.items()) if count}
         known = [name for name in self._region_ids.merged().names if name in lossy]
         kinds = RegionLosses.__struct_fields__[1:]
         return tuple(

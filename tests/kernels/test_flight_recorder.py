@@ -18,8 +18,8 @@ from kprof.capture.parts import recover_rank
 from kprof.errors import RecorderError
 from kprof.recording import lifetime, record
 from kprof.recording import retention as keeping
+from kprof.recording.call_lengths import SlowCalls
 from kprof.recording.finishing import make_manifest
-from kprof.recording.flight import SlowCalls
 from kprof.recording.recorder import Recorder
 from kprof.recording.retention import Retention
 from kprof.recording.turns import geometry_of
@@ -153,7 +153,7 @@ def test_a_call_slower_than_the_median_asks_for_a_dump() -> None:
         calls.note_step()
     assert asked == []
     calls.note_step()
-    assert asked == ["a call took 3.5e+03 ms, the median is 1e+03 ms"]
+    assert asked == ["a call took 3,500.00 ms, the median is 1,000.00 ms"]
     calls.note_step()
     calls.note_step()
     assert len(asked) == 2
@@ -166,7 +166,7 @@ def test_without_steps_a_call_ends_where_the_first_kernel_is_launched_again() ->
     for _ in range(31):
         calls.note_launch("dispatch")
         calls.note_launch("combine")
-    assert asked == ["a call took 6e+03 ms, the median is 1e+03 ms"]
+    assert asked == ["a call took 6,000.00 ms, the median is 1,000.00 ms"]
 
 
 def test_the_slow_call_is_in_the_capture(
@@ -174,16 +174,16 @@ def test_the_slow_call_is_in_the_capture(
 ) -> None:
     retention = Retention(ring_bytes=RING.ring_bytes, slower_than=3)
     with kprof.session(tmp_path / "run.kprof", retention=retention) as recorder:
-        assert recorder._slow_calls is not None
+        assert recorder._call_lengths is not None
         now_s = [0.0]
-        recorder._slow_calls._now_s = lambda: now_s[0]
+        recorder._call_lengths._now_s = lambda: now_s[0]
         for _ in steps(library, recorder, 150, is_graph=False):
             now_s[0] += 10.0 if recorder._num_steps == 40 else 1.0
             look(recorder)
             look(recorder)
     trace = Trace.open(tmp_path / "run.kprof")
     assert {30, 40} <= set(kept_steps(trace))
-    assert "(a call took 1e+04 ms, the median is 1e+03 ms)" in trace.ranks[0].notes[0]
+    assert "(a call took 10,000.00 ms, the median is 1,000.00 ms)" in trace.ranks[0].notes[0]
 
 
 def test_a_signal_for_kprof_asks_for_a_dump(tmp_path: Path) -> None:

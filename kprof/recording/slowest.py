@@ -1,0 +1,280 @@
+"""Keeps the slowest calls of a run, however long it is.
+
+    launches ──> active ──a call ends──> retired ──all ranks ended its calls──> a part per slow call
+
+Arenas switch only where a call ends, so each call is in one arena. A call that is among the slowest
+so far becomes a part of the capture. That part is removed when there are enough slower calls. An
+arena without a slow call is emptied without reading it.
+
+All ranks keep the same calls. Each publishes its own slowest calls in a file, rank-00003.slowest,
+and a call is as slow as the rank says that needed most for it. The slowest calls of all are then on
+the list of the rank that says so. An arena waits until all ranks have ended its calls, but never
+longer than another one is free: a rank that is far behind does not cost events.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from kprof.capture.claims import ranks_in_use
+from kprof.capture.directory import writing
+from kprof.recording.call_lengths import CallLengths, describe_length
+from kprof.recording.drainer import Drainer, Held
+from kprof.recording.keeping import Choice
+from kprof.recording.retention import NUM_FOR_SLOWEST
+
+# Of a rank that waits for nobody and for which nobody needs to wait.
+_ALL_ENDED: Final = 1 << 62
+_MAX_NAMED: Final = 10
+
+
+class Published(msgspec.Struct, frozen=True):
+    """What a rank lets others know: its slowest calls so far, as (number, length in s).
+
+    `has_steps` tells whether the numbers count steps or launches.
+    """
+
+    has_steps: bool
+    num_ended: int
+    calls: tuple[tuple[int, float], ...] = ()
+
+
+# Made here, not by the threads that use it: see kprof.capture.manifest.
+_PUBLISHED: Final = msgspec.json.Decoder(Published)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The calls of an arena, with the numbers of their launches. Replays have none yet."""
+
+    has_steps: bool
+    launches: Mapping[int, range]
+
+
+class SlowestCalls(CallLengths):
+    """The slowest calls of a rank, and those of the arena in use. The launching thread notes calls.
+
+    `num_launches` is called at the end of each call, and `is_replayed` tells whether graphs may
+    have recorded in it.
+    """
+
+    def __init__(
+        self,
+        num_kept: int,
+        num_launches: Callable[[], int],
+        is_replayed: Callable[[], bool],
+        now_s: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        super().__init__(now_s)
+        self._num_kept = num_kept
+        self._num_launches, self._is_replayed = num_launches, is_replayed
+        # Length and number, the slowest last.
+        self._slowest: list[tuple[float, int]] = []
+        self._launches: dict[int, range] = {}
+        # The first launches of the call under way and of the arena in use.
+        self._first_of_call = self._first_of_stretch = 0
+
+    def take_stretch(self) -> Stretch:
+        """The calls since this was last called."""
+        stretch = Stretch(self.has_steps, self._launches)
+        self._launches, self._first_of_stretch = {}, self._first_of_call
+        return stretch
+
+    def publish(self) -> Published:
+        """For other ranks; any thread may call it."""
+        # The number first: a call that it counts is among the calls.
+        has_steps, num_ended = self.has_steps, self.num_ended
+        slowest = self._slowest[-self._num_kept :]
+        return Published(has_steps, num_ended, tuple((call, length) for length, call in slowest))
+
+    def _note_call(self, length_s: float | None) -> None:
+        launches = range(self._first_of_call, self._num_launches())
+        self._first_of_call = launches.stop
+        is_whole = length_s is not None and launches.start >= self._first_of_stretch
+        if length_s is None or not is_whole or not (launches or self._is_replayed()):
+            return
+        self._launches[self.num_ended] = launches
+        if len(self._slowest) < self._num_kept or length_s > self._slowest[0][0]:
+            bisect.insort(self._slowest, (length_s, self.num_ended))
+            if len(self._slowest) > self._num_kept:
+                del self._slowest[0]
+
+    def _forget(self) -> None:
+        self._slowest, self._launches, self._first_of_call = [], {}, 0
+
+
+class Ranking:
+    """The slowest calls of all ranks together: `length_s` by number, the slowest first."""
+
+    def __init__(self, published: Mapping[int, Published], num_kept: int) -> None:
+        self._published = published
+        self.has_steps = any(each.has_steps for each in published.values())
+        longest: dict[int, float] = {}
+        for each in published.values():
+            for call, length_s in each.calls if each.has_steps == self.has_steps else ():
+                longest[call] = max(length_s, longest.get(call, 0.0))
+        slowest = sorted(longest.items(), key=lambda item: (-item[1], item[0]))
+        self.length_s = dict(slowest[:num_kept])
+
+    def slow_of(self, stretch: Stretch) -> list[int]:
+        """The numbers of its calls that are among the slowest."""
+        if stretch.has_steps != self.has_steps:
+            return []
+        return [call for call in stretch.launches if call in self.length_s]
+
+    def is_known(self, stretch: Stretch, ranks: Collection[int]) -> bool:
+        """Whether all these ranks have ended the calls of the stretch."""
+        end = max(stretch.launches, default=-1) + 1
+        return all(
+            each is not None
+            and (each.has_steps == stretch.has_steps or each.num_ended >= _ALL_ENDED)
+            and each.num_ended >= end
+            for each in map(self._published.get, ranks)
+        )
+
+
+class KeepSlowest(Drainer):
+    """Writes the slowest calls, and empties arenas without reading them where no call is slow.
+
+    `is_left_out`: nothing of this rank is recorded. `is_paused` tells whether replays are recorded.
+    """
+
+    keeps_calls_whole = True
+
+    def __init__(self, held: Held, is_left_out: bool, is_paused: Callable[[], bool]) -> None:
+        super().__init__(held)
+        self._num_kept = held.retention.keep_slowest
+        self._is_closed = is_left_out
+        self.calls = SlowestCalls(
+            self._num_kept,
+            lambda: held.launches.region_ids.num_launches,
+            lambda: bool(held.replays.captured) and not is_paused(),
+        )
+        self._stretches: deque[Stretch] = deque()
+        # By number of the part: whether its calls are steps, and the slow ones among them.
+        self._parts: dict[int, tuple[bool, tuple[int, ...]]] = {}
+        self._has_neighbours = False
+        self._latest: Published | None = None
+        held.note(f"only the {self._num_kept} slowest calls of this run are kept")
+
+    def note_switch(self) -> None:
+        """The active arena was retired."""
+        self._stretches.append(self.calls.take_stretch())
+        super().note_switch()
+
+    def keep_all(self) -> None:
+        """Nothing: the call under way has no length yet, and arenas are emptied anyway."""
+
+    def keep_rest(self) -> None:
+        """Write the slow calls of what the arenas hold when the recorder is closed.
+
+        Other ranks may still run: their latest calls are not known here.
+        """
+        self._is_closed = True
+        ranking = self._ranking()
+        stretches = [*self._stretches, self.calls.take_stretch()]
+        self._remove_others(ranking)
+        choices = [self._choices(ranking, each) for each in stretches]
+        first = self._keeper.next_part
+        self._keeper.keep_all(choices)
+        for of_stretch, stretch in zip(choices, stretches, strict=True):
+            self._note_parts(first, of_stretch, stretch.has_steps)
+            first += len(of_stretch)
+        self._note_kept(ranking)
+
+    def _empty_oldest(self) -> bool:
+        retired = self._turns.retired
+        if not retired or not self._stretches or not retired[0].has_ended():
+            self._publish()
+            return False
+        stretch, ranking = self._stretches[0], self._ranking()
+        may_wait = len(retired) < NUM_FOR_SLOWEST - 1
+        if may_wait and not ranking.is_known(stretch, self._others()):
+            return False
+        choices = self._choices(ranking, stretch)
+        if not choices:
+            has_emptied = self._keeper.discard_ended()
+        else:
+            self._remove_others(ranking)
+            first = self._keeper.next_part
+            has_emptied = self._keeper.keep_ended(choices) is not None
+            if has_emptied:
+                self._note_parts(first, choices, stretch.has_steps)
+        if has_emptied:
+            self._stretches.popleft()
+        return has_emptied
+
+    def _note_parts(self, first: int, choices: Sequence[Choice], has_steps: bool) -> None:
+        """These became parts, from number `first` on."""
+        for part, choice in enumerate(choices, start=first):
+            self._parts[part] = has_steps, choice.calls
+            self._has_neighbours |= choice.launches is None
+
+    def _choices(self, ranking: Ranking, stretch: Stretch) -> list[Choice]:
+        """A part for each slow call.
+
+        Nobody knows which replay of a graph belongs to which call: with graphs, all of the stretch
+        becomes a part.
+        """
+        slow = ranking.slow_of(stretch)
+        if slow and self._held.replays.captured:
+            return [Choice(tuple(slow), None)]
+        return [Choice((call,), stretch.launches[call]) for call in slow]
+
+    def _remove_others(self, ranking: Ranking) -> None:
+        """Remove the parts whose calls are not among the slowest any more."""
+        for part, (has_steps, calls) in list(self._parts.items()):
+            if has_steps != ranking.has_steps or ranking.length_s.keys().isdisjoint(calls):
+                self._keeper.remove_part(part)
+                del self._parts[part]
+
+    def _others(self) -> list[int]:
+        return [rank for rank in ranks_in_use(self._held.directory) if rank != self._held.rank]
+
+    def _ranking(self) -> Ranking:
+        published = {self._held.rank: self._publish()}
+        for path in self._held.directory.glob("rank-?????.slowest"):
+            rank = int(path.stem[len("rank-") :])
+            # It may be gone, on a disk that has trouble.
+            with contextlib.suppress(OSError, msgspec.DecodeError):
+                published.setdefault(rank, _PUBLISHED.decode(path.read_bytes()))
+        return Ranking(published, self._num_kept)
+
+    def _publish(self) -> Published:
+        """Let other ranks know what this one knows; raises CaptureError."""
+        latest = self.calls.publish()
+        if self._is_closed:
+            latest = msgspec.structs.replace(latest, num_ended=_ALL_ENDED)
+        if latest != self._latest:
+            path = self._held.directory / f"rank-{self._held.rank:05d}.slowest"
+            with writing(path):
+                temporary = path.with_suffix(".slowest.tmp")
+                temporary.write_bytes(msgspec.json.encode(latest))
+                temporary.replace(path)
+            self._latest = latest
+        return latest
+
+    def _note_kept(self, ranking: Ranking) -> None:
+        kept = {call for _, calls in self._parts.values() for call in calls}
+        slowest = [(call, s) for call, s in ranking.length_s.items() if call in kept]
+        if not slowest:
+            self._held.note(
+                "no call ended, so none is kept; a call ends with recorder.step(), or where the "
+                "kernel that was launched first is launched again"
+            )
+            return
+        named = ", ".join(f"{call} ({describe_length(s)})" for call, s in slowest[:_MAX_NAMED])
+        more = len(slowest) - _MAX_NAMED
+        self._held.note(
+            f"the {len(slowest)} slowest of {self.calls.num_ended:,} calls: {named}"
+            + (f" and {more} more" if more > 0 else "")
+            + ("; with the calls next to them, because a graph was replayed" * self._has_neighbours)
+        )
