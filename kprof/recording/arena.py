@@ -129,6 +129,11 @@ class Arena:
         self._memory.store_u32(_ARENA_KIB_OFFSET, distance_kib)
         self._switches["arena_kib"] = distance_kib
 
+    @property
+    def share_wanted(self) -> float:
+        """How much of the arena launches wanted to reserve, without a look at the device."""
+        return self._num_reserved_wanted / self.geometry.num_chunks
+
     def _reserve(self, num_chunks: int) -> int:
         """The first of `num_chunks` chunks for one launch.
 

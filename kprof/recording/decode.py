@@ -108,10 +108,12 @@ class Decoder:
         region_ids: RegionIds,
         nominal_cycles_per_second: float = 1e9,
         num_arenas: int = 1,
+        *,
+        is_ring: bool = False,
     ) -> None:
         self.rank = rank
         self.region_ids = region_ids
-        self.tally = Tally(region_ids, num_arenas)
+        self.tally = Tally(region_ids, num_arenas, is_ring=is_ring)
         self.replays = Replays()
         self.cycle_clock: CycleClock | None = None
         self._clock = clock

@@ -1,9 +1,10 @@
 """A thread that empties arenas while the workload runs; see kprof.recording.turns.
 
 The thread looks how full the active arena is. When it is full enough, the thread asks for a switch.
-The workload's own thread switches, during its next call of the recorder. So neither waits for the
-other. Where the disk is slower than the events, no arena is free when a switch is due. Then the
-active arena fills up, and the events that find no room are counted as dropped.
+The workload's own thread switches, during its next call of the recorder, or earlier when its
+launches wanted to reserve enough. So neither waits for the other. Where the disk is slower than the
+events, no arena is free when a switch is due. Then the active arena fills up, and the events that
+find no room are counted as dropped.
 """
 
 from __future__ import annotations
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from kprof.recording.launch_log import LaunchLog
     from kprof.recording.replays import Replays
 
-# A switch is due when this share of the active arena is in use. The rest of it has to last until
-# the next look, and until the next call of the recorder after that.
-_DUE_SHARE: Final = 0.25
 _LOOK_S: Final = 0.05
 # A slow run, too, writes its events after this time: a process that is killed has lost no more.
 _OLD_S: Final = 2.0
@@ -56,6 +54,9 @@ class Held:
 class Drainer:
     """Writes everything; `start` begins to look."""
 
+    # A switch is due when this share of the active arena is in use. The rest has to last until the
+    # next look, and until the next call of the recorder after that.
+    due_share = 0.25
     # Whether arenas switch only where a call ends. Otherwise they switch between any two launches.
     keeps_calls_whole = False
 
@@ -84,8 +85,9 @@ class Drainer:
         between two launches."""
         held = self._held
         self._turns.note_stream()
+        is_due = self.is_due or self._turns.active.share_wanted >= self.due_share
         if (
-            not self.is_due
+            not is_due
             or (self.keeps_calls_whole and not is_new_call)
             or (held.replays.captured and not may_move_graphs)
         ):
@@ -117,13 +119,15 @@ class Drainer:
         """The same when the recorder is closed, after `close`."""
         self._keeper.keep_all()
 
-    def look(self, due_share: float = _DUE_SHARE) -> bool:
+    def look(self, is_old: bool = False) -> bool:
         """Empty what can be emptied, and find out whether a switch is due.
 
-        Returns whether an arena was emptied.
+        Where the last look with `is_old` is long ago, a single event is worth a switch. Returns
+        whether an arena was emptied.
         """
         has_emptied = self._empty_oldest()
-        if not self.is_due and self._keeper.share_in_use() >= due_share:
+        least = 1e-9 if is_old else self.due_share
+        if not self.is_due and self._keeper.share_in_use() >= least:
             self.is_due = True
         return has_emptied
 
@@ -137,8 +141,7 @@ class Drainer:
         while not self._is_ending:
             try:
                 is_old = time.monotonic() >= old_s
-                # After so long, a single event is worth a switch.
-                has_emptied = self.look(1e-9 if is_old else _DUE_SHARE)
+                has_emptied = self.look(is_old)
                 old_s = time.monotonic() + _OLD_S if is_old else old_s
             except Exception as error:
                 self._held.fail(error)

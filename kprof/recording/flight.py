@@ -22,7 +22,6 @@ from kprof.recording.drainer import Drainer, Held
 from kprof.recording.retention import NUM_RETIRED_OF_RING
 from kprof.recording.turns import Used
 
-_DUE_SHARE: Final = 0.75
 # Looks without a call of the recorder, at 20 a second.
 _MAX_PATIENCE: Final = 40
 
@@ -59,6 +58,8 @@ def _dump_path(directory: Path, number: int) -> Path:
 class FlightRecorder(Drainer):
     """Empties what is older than the ring, and writes what a request asks for."""
 
+    due_share = 0.75
+
     def __init__(self, held: Held) -> None:
         super().__init__(held)
         self._num_seen = 0
@@ -75,17 +76,18 @@ class FlightRecorder(Drainer):
             self._last = self._turns.retired[-1]
         super().note_switch()
 
-    def look(self, due_share: float = _DUE_SHARE) -> bool:
-        """Write what belongs to a dump, or empty what is too old.
+    def look(self, is_old: bool = False) -> bool:
+        """Write what belongs to a dump, or empty what is too old: when that is so does not matter.
 
         Returns whether an arena was emptied.
         """
+        del is_old
         self._see_request()
         if self._last is not None:
             return self._write()
         if len(self._turns.retired) > NUM_RETIRED_OF_RING and self._keeper.discard_ended():
             return True
-        if self._wanted is None and self._keeper.share_in_use() >= max(due_share, _DUE_SHARE):
+        if self._wanted is None and self._keeper.share_in_use() >= self.due_share:
             self.is_due = True
         return False
 
@@ -97,6 +99,11 @@ class FlightRecorder(Drainer):
         before = "; what came before was overwritten" if self._keeper.has_discarded else ""
         stretch = describe_stretch(num_launches, used[0].begin_s, used[-1].end_s)
         self._held.note(f"the end of the run: {stretch}{before}")
+        if num_dropped := self._keeper.num_dropped:
+            self._held.note(
+                f"{num_dropped:,} events came faster than the ring was emptied; "
+                "a larger --ring has room for more of them at once"
+            )
 
     def _see_request(self) -> None:
         if self._wanted is None:

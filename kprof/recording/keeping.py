@@ -79,6 +79,11 @@ class Keeper:
         return self._launches.num_kept
 
     @property
+    def num_dropped(self) -> int:
+        """How many events found no room, in all arenas that were written."""
+        return self._decoder.tally.counts.dropped
+
+    @property
     def next_part(self) -> int:
         """The number of the next part."""
         return self._parts.num_parts

@@ -130,6 +130,7 @@ class Recorder:
             self._launches.region_ids,
             self._facts.probe.cycles_per_second,
             num_arenas,
+            is_ring=bool(self._retention.ring_bytes),
         )
         self._keeper = Keeper(
             self._directory, self.rank, self._turns, self._decoder, self._launches, self._facts.info

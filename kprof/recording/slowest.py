@@ -147,6 +147,8 @@ class KeepSlowest(Drainer):
     `is_left_out`: nothing of this rank is recorded. `is_paused` tells whether replays are recorded.
     """
 
+    # A call has to fit the other half.
+    due_share = 0.5
     keeps_calls_whole = True
 
     def __init__(self, held: Held, is_left_out: bool, is_paused: Callable[[], bool]) -> None:

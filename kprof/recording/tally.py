@@ -29,13 +29,16 @@ class Tally:
     `num_arenas` of equal size are used in turn.
     """
 
-    def __init__(self, region_ids: RegionIds, num_arenas: int = 1) -> None:
+    def __init__(
+        self, region_ids: RegionIds, num_arenas: int = 1, *, is_ring: bool = False
+    ) -> None:
         self.counts = EventCounts()
         self._region_ids = region_ids
         # By region and kind of loss.
         self._losses: Counter[tuple[str, str]] = Counter()
         self._first_launch = 0
         self._num_arenas = num_arenas
+        self._is_ring = is_ring
         self._num_claimed_needed = 0
         self._num_reserved_needed = 0
         self._num_used_chunks = 0
@@ -131,11 +134,12 @@ class Tally:
     def arena_use(self) -> ArenaUse:
         """The largest use of the arena between two flushes, as if all arenas were used as much.
 
-        0 bytes are needed where no arena could be so large.
+        0 bytes are needed where no arena could be so large, and of a ring, whose size says how much
+        to keep.
         """
         claimed, reserved = self._num_claimed_needed, self._num_reserved_needed
         needed_bytes = 0
-        if max(claimed, reserved) < _MAX_CHUNKS_NEEDED:
+        if max(claimed, reserved) < _MAX_CHUNKS_NEEDED and not self._is_ring:
             needed_bytes = abi.ArenaGeometry.for_chunks(claimed, reserved).size_bytes
         used_bytes = abi.ArenaGeometry(self._num_used_chunks, 1).size_bytes
         sizes = self._size_bytes, used_bytes, needed_bytes

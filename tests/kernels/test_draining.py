@@ -246,6 +246,22 @@ def test_a_flush_while_arenas_are_retired_keeps_the_order(
     assert replays == [step for step in range(5) for _ in KERNELS]
 
 
+def test_launches_that_reserve_enough_switch_without_a_look(
+    library: ctypes.CDLL, tmp_path: Path, by_hand: None
+) -> None:
+    """Where launches come fast, the thread's next look would be too late."""
+    with kprof.session(
+        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
+    ) as recorder:
+        first = recorder._turns.active
+        # A quarter of 64 chunks are 16, and each launch reserves 3.
+        has_switched = []
+        for _ in range(8):
+            recorder.launch("run_places", ["mark"], num_blocks=3, tracks_per_block=1)
+            has_switched.append(recorder._turns.active is not first)
+    assert has_switched == [False] * 6 + [True] * 2
+
+
 def test_an_arena_too_small_for_halves_says_how_much_it_needs() -> None:
     with pytest.raises(ArenaError, match="give at least 26624 bytes"):
         Turns(20_000, num_arenas=2)

@@ -181,7 +181,7 @@ def test_replays_come_with_the_calls_next_to_them(
 ) -> None:
     """Nobody knows which replay belongs to which call, so none is guessed."""
     with kprof.session(
-        tmp_path / "run.kprof", retention=Retention(keep_slowest=1), arena_bytes=ARENA_BYTES
+        tmp_path / "run.kprof", retention=Retention(keep_slowest=1), arena_bytes=2 * ARENA_BYTES
     ) as recorder:
         clock = Clock(recorder)
         graph = Graph(library, recorder, *KERNELS)
