@@ -1,12 +1,14 @@
-"""A flight recorder: the latest events stay in a ring of arenas and are written when that is asked
-for, by any rank and of all ranks.
+"""A flight recorder: arenas form a ring that holds the latest events.
 
-    run.kprof.unfinished/dump-00000.json      the first request; every rank looks for the next one
-    free <── oldest ... retired ... <── active     older than wanted: wiped unread
+    launches ──> active ──switch──> retired ... retired ──> the oldest is emptied unread
 
-A rank that sees a request retires its active arena with its next call of the recorder and writes
-all that are retired. A rank that makes no call for two seconds saves what it has, as it does before
-it is killed.
+Any rank, or kprof itself, may ask all ranks for a dump. Each request is a file:
+
+    run.kprof.unfinished/dump-00000.json      the first one; every rank looks for the next one
+
+A rank that sees a request retires its active arena in its next call of the recorder, and writes all
+retired ones. A rank that makes no call for two seconds may hang. It saves a copy of what its arenas
+hold, as it does before it is killed.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _MAX_PATIENCE: Final = 40
 
 
 class Dump(msgspec.Struct, frozen=True):
-    """A request to write what the rings hold; `rank` is -1 where no rank asked."""
+    """A request to write what the rings hold. `rank` asked for it; -1 is kprof itself."""
 
     why: str
     rank: int = -1
@@ -38,7 +40,8 @@ _DUMPS: Final = msgspec.json.Decoder(Dump)
 
 
 def request_dump(directory: Path, why: str, rank: int = -1) -> None:
-    """Ask all ranks that record into `directory`; raises CaptureError where that is impossible."""
+    """Ask all ranks that record into `directory` for a dump; raises CaptureError where the disk
+    refuses."""
     number = 0
     with writing(directory):
         while True:
@@ -77,9 +80,10 @@ class FlightRecorder(Drainer):
         super().note_switch()
 
     def look(self, is_old: bool = False) -> bool:
-        """Write what belongs to a dump, or empty what is too old: when that is so does not matter.
+        """Write what belongs to a dump, else empty what is too old.
 
-        Returns whether an arena was emptied.
+        Returns whether an arena was emptied. A ring does not switch just because the last switch is
+        long ago.
         """
         del is_old
         self._see_request()
@@ -113,7 +117,7 @@ class FlightRecorder(Drainer):
             try:
                 self._wanted = _DUMPS.decode(path.read_bytes())
             except msgspec.DecodeError:
-                # It is being written.
+                # Somebody is still writing it.
                 return
             self._num_seen += 1
             self._patience, self._first, self._num_launches = _MAX_PATIENCE, None, 0
@@ -124,7 +128,7 @@ class FlightRecorder(Drainer):
                 self._keeper.save()
 
     def _write(self) -> bool:
-        """Write the next arena of the dump, and say so after the last one."""
+        """Write the next arena of the dump; after the last one, note in the capture what it has."""
         assert self._wanted is not None
         num_before = self._keeper.num_launches
         kept = self._keeper.keep_ended()

@@ -1,15 +1,15 @@
-"""Arenas that launches use in turn, so that one can be emptied while kernels run.
+"""Arenas that launches use in turn, so that one can be emptied while kernels use another.
 
     launches ──> active ──switch──> retired ──its launches have ended──> read and wiped ──> free
                    ^                                                                         │
                    └─────────────────────────────────────────────────────────────────────────┘
 
-Launches get the address of the active arena. A captured launch keeps its buffer, so it gets the
-address of a door instead: a head without chunks whose switches say where the active arena lies. The
-door is moved on a stream, between two replays.
+Launches get the address of the active arena. A captured launch keeps its buffer for all replays, so
+it gets the address of a door instead. A door is an arena's head without chunks; its switches say
+where the active arena is. They are written on a stream, between two replays.
 
-One thread launches and switches; any thread may empty what is retired. With one arena there are no
-turns: it is always active, and its own door.
+One thread launches and switches. Any thread may empty a retired arena. Where there is one arena
+only, it is always the active one, and its own door.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _outliving: Final[list[Turns]] = []
 
 @dataclass(frozen=True)
 class Used:
-    """An arena with records of the first `num_added` launches that were added, whose numbers are
-    below `end_launch`.
+    """An arena that launches have used, and nothing has emptied since.
 
-    It was the active one from `begin_s` to `end_s`, in s since 1970. `has_ended` tells whether all
-    launches have ended.
+    Its records are of the first `num_added` launches that were added; their numbers are below
+    `end_launch`. It was active from `begin_s` to `end_s`, in s since 1970. `has_ended` tells
+    whether all of its launches have ended.
     """
 
     arena: Arena
@@ -53,7 +53,7 @@ class Used:
 
 
 class Turns:
-    """`num_arenas` equal arenas of `size_bytes` together; raises ArenaError where that is too
+    """`num_arenas` equal arenas, `size_bytes` in total; raises ArenaError where that is too
     little."""
 
     def __init__(
@@ -84,13 +84,13 @@ class Turns:
         self._begin_s = time.time()
         self._streams = gpu.Streams(device)
         self._retired: deque[Used] = deque()
-        # With what they held before they were wiped.
+        # Each with what it held before it was emptied.
         self._free: deque[tuple[Arena, ArenaState | None]] = deque(
             (arena, None) for arena in self.arenas[1:]
         )
 
     def captured_buffer(self, number: int) -> LaunchBuffer:
-        """What a launch is given that a graph captures."""
+        """The buffer for a launch that a graph captures."""
         self._has_captured = True
         return self.active.switched_buffer(number)._replace(arena=self._door.address)
 
@@ -100,26 +100,26 @@ class Turns:
             arena.set_off(is_off)
 
     def outlive_graphs(self) -> None:
-        """Graphs may be replayed for as long as the process lives: they write nothing from here
-        on, and their memory stays."""
+        """Make later replays of graphs write nothing, and keep the memory that they would write to
+        for as long as the process lives."""
         if self._has_captured:
             self.set_off(True)
             self.wait()
             _outliving.append(self)
 
     def wait(self) -> None:
-        """Return when no kernel is running on the device any more."""
+        """Wait until no kernel runs on the device."""
         self.active.wait()
 
     def note_stream(self) -> None:
-        """The thread that launches is about to launch on its current stream."""
+        """The launching thread is about to launch on its current stream."""
         self._streams.note()
 
     def switch(self, num_added: int, end_launch: int) -> bool:
-        """Let later launches use a free arena; False where there is none.
+        """Let later launches use a free arena; returns whether there was one.
 
-        Captured launches follow on the current stream. So many launches were added so far, with
-        numbers below `end_launch`.
+        Captured launches use it after what the current stream does now. `num_added` launches were
+        added so far, with numbers below `end_launch`.
         """
         if not self._free:
             return False
@@ -139,11 +139,11 @@ class Turns:
 
     @property
     def retired(self) -> list[Used]:
-        """The arenas that were used before, the oldest first."""
+        """The arenas that launches used before the active one, the oldest first."""
         return list(self._retired)
 
     def used(self, num_added: int, end_launch: int) -> list[Used]:
-        """All arenas that may hold records, the oldest first; see `switch` for the numbers."""
+        """All arenas that may hold records, the oldest first; `switch` explains the numbers."""
         in_use = dict.fromkeys((self.active, self._door))
         return self.retired + [
             Used(arena, arena.handed(), num_added, end_launch, self._begin_s, time.time())
@@ -151,24 +151,21 @@ class Turns:
         ]
 
     def reset(self, used: Used, state: ArenaState) -> None:
-        """An arena was read, and no kernel is running: empty it.
-
-        `state` is what it held.
-        """
+        """Empty an arena while no kernel runs; `state` is what it held."""
         used.arena.reset(state)
         if used in self._retired:
             self._retired.remove(used)
             self._free.append((used.arena, None))
 
     def wipe(self, used: Used, state: ArenaState) -> None:
-        """The same of a retired arena while kernels use others."""
+        """Empty a retired arena while kernels use others; `state` is what it held."""
         used.arena.wipe(state)
         self._retired.remove(used)
         self._free.append((used.arena, state))
 
 
 def geometry_of(size_bytes: int, num_arenas: int) -> abi.ArenaGeometry:
-    """Of each of `num_arenas` arenas; raises ArenaError where one would hold no chunk."""
+    """How each of `num_arenas` arenas is laid out; raises ArenaError where one holds no chunk."""
     least = abi.CHUNKS_OFFSET + abi.CHUNK_BYTES
     if num_arenas > 1 and size_bytes < num_arenas * least:
         raise ArenaError(
