@@ -17,13 +17,24 @@ ROOT = Path(__file__).parents[1]
 
 def output_folder(description: str | None) -> Path:
     """The folder that the command line names, made if it is not there."""
+    return output_folder_and_parts(description, ())[0]
+
+
+def output_folder_and_parts(
+    description: str | None, parts: Sequence[str]
+) -> tuple[Path, Sequence[str]]:
+    """The same, and which `parts` to run: the one that `--only` names, all unless given."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
-    folder: Path = parser.parse_args().folder.absolute()
+    if parts:
+        parser.add_argument("--only", choices=parts, help="run this part alone")
+    arguments = parser.parse_args()
+    folder: Path = arguments.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    only: str | None = getattr(arguments, "only", None)
+    return folder, [only] if only else parts
 
 
 class Runs:

@@ -12,31 +12,39 @@ from kprof.groups import Group
 _SLEEP_CYCLES: Final = 20_000_000
 
 
-def together_us(group: Group, device: str, work: Callable[[], object]) -> float:
-    """The time of `work` on the slowest rank, if all ranks begin together.
+def together_us(
+    group: Group, device: str, meet: Callable[[], object], work: Callable[[], object]
+) -> float:
+    """The time of `work` on the slowest rank, right after `meet`, which is not timed.
 
-    Without a GPU, the time on the host.
+    Ranks leave the host's barrier at different times. In `meet` they wait for each other, so that
+    they begin `work` together. Without a GPU, the time on the host.
     """
     group.barrier()
-    own_us = _on_host_us(work) if device == "cpu" else queued_us(work)
+    own_us = _on_host_us(work, meet) if device == "cpu" else queued_us(work, meet)
     slowest_us: float = max(group.all_gather(own_us))
     return slowest_us
 
 
-def _on_host_us(work: Callable[[], object]) -> float:
+def _on_host_us(work: Callable[[], object], first: Callable[[], object]) -> float:
+    first()
     begin = time.perf_counter()
     work()
     return (time.perf_counter() - begin) * 1e6
 
 
-def queued_us(work: Callable[[], object]) -> float:
-    """The GPU time of the launches of `work`. The GPU sleeps until all of them are queued."""
+def queued_us(work: Callable[[], object], first: Callable[[], object] = lambda: None) -> float:
+    """The GPU time of the launches of `work`, which follow those of `first`.
+
+    The GPU sleeps until all of them are queued.
+    """
     import torch
 
     cuda: Any = torch.cuda
     begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
     cuda.synchronize()
     cuda._sleep(_SLEEP_CYCLES)
+    first()
     begin.record()
     work()
     end.record()

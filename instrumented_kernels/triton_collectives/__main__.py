@@ -1,6 +1,10 @@
 """Runs the Triton collectives on all ranks, compares every result with float64, and prints how long
 calls take.
 
+The time of a call is that of the slowest rank, without compilation and without the host's work:
+calls run in batches of ten, each batch queued while the GPU sleeps, behind a call in which ranks
+meet. The median of the batches is printed.
+
     kprof record --nproc 2 -o run.kprof -- python -m instrumented_kernels.triton_collectives
 
 Without GPUs, put TRITON_INTERPRET=1 before the command. With `--kinds oneshot,cpp` the C++
@@ -10,6 +14,7 @@ all-reduce also runs, in the same trace.
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +35,9 @@ from kprof.recording.null_recorder import NullRecorder
 _HIDDEN = 64
 _TOLERANCE = 1e-5
 _WARM_UPS = 2
+# Few enough for the host to queue them while the GPU sleeps, recorded or not.
+_CALLS_PER_BATCH = 10
+_INPUTS = 8
 _CPP = {"cpp": "auto", "cpp-oneshot": "oneshot", "cpp-twoshot": "twoshot_packets"}
 _KINDS = (*VARIANTS, "dispatch", *_CPP)
 
@@ -114,29 +122,48 @@ def targets_of(rank: int, num_tokens: int, world_size: int, call: int) -> torch.
 
 
 def check_all_reduces(work: Work, kind: str, n: int, num_calls: int) -> None:
-    """Run calls back to back, each with its own numbers, and compare with the sums in float64."""
-    inputs = [numbers_of(work.group.rank, (n,), call).to(work.device) for call in range(num_calls)]
-    outs = [torch.full_like(x, float("nan")) for x in inputs]
+    """Run the calls, print how long they take, and compare each with the sums in float64."""
+    num_inputs = min(num_calls, _INPUTS)
+    inputs = [numbers_of(work.group.rank, (n,), call).to(work.device) for call in range(num_inputs)]
+    outs = [torch.full_like(inputs[0], float("nan")) for _ in range(num_calls)]
     launch = _all_reduce_of(work, kind)
-    for _ in range(_WARM_UPS):
-        launch(inputs[0], outs[0], NullRecorder())
 
     def calls(first: int, last: int) -> None:
-        for x, out in zip(inputs[first:last], outs[first:last], strict=True):
-            launch(x, out, work.recorder)
+        for call in range(first, last):
+            launch(inputs[call % num_inputs], outs[call], work.recorder)
 
+    not_recorded = partial(launch, inputs[0], torch.empty_like(inputs[0]), NullRecorder())
+    for _ in range(_WARM_UPS):
+        not_recorded()
     # The first call compiles the instrumented kernel.
     calls(0, 1)
-    elapsed_us = together_us(work.group, work.device, lambda: calls(1, num_calls))
-    if work.group.rank == 0 and num_calls > 1:
-        each_us = elapsed_us / (num_calls - 1)
-        print(f"{kind}: {n} numbers, {num_calls} calls, {each_us:.2f} us a call after the first")
+    times_us = []
+    for first in range(1, num_calls, _CALLS_PER_BATCH):
+        last = min(first + _CALLS_PER_BATCH, num_calls)
+        batch = partial(calls, first, last)
+        elapsed_us = together_us(work.group, work.device, not_recorded, batch)
+        times_us.append(elapsed_us / (last - first))
+    if work.group.rank == 0 and times_us:
+        print(times_text(kind, n, times_us))
+    sums = [_sum_in_float64(work, n, call) for call in range(num_inputs)]
     for call, out in enumerate(outs):
-        parts = [numbers_of(rank, (n,), call).double() for rank in range(work.group.world_size)]
-        worst = float((out.cpu().double() - torch.stack(parts).sum(0)).abs().max())
+        worst = float((out.double() - sums[call % num_inputs]).abs().max())
         assert worst < _TOLERANCE, (
             f"{kind}: off by {worst} in call {call} of rank {work.group.rank}"
         )
+
+
+def times_text(kind: str, n: int, times_us: list[float]) -> str:
+    """Of the batches, so that one slow call does not count."""
+    return (
+        f"{kind}: {n} numbers, {statistics.median(times_us):.2f} us a call (of {len(times_us)} "
+        f"batches; fastest {min(times_us):.2f}, slowest {max(times_us):.2f})"
+    )
+
+
+def _sum_in_float64(work: Work, n: int, call: int) -> torch.Tensor:
+    parts = [numbers_of(rank, (n,), call).double() for rank in range(work.group.world_size)]
+    return torch.stack(parts).sum(0).to(work.device)
 
 
 def _all_reduce_of(work: Work, kind: str) -> Callable[[torch.Tensor, torch.Tensor, Any], object]:

@@ -16,6 +16,7 @@ from kprof.groups import Group
 VARIANTS: Final = ("oneshot", "twoshot")
 _NUM_COPIES: Final = 2
 _FLOAT_BYTES: Final = 4
+_ALIGNMENT: Final = 16
 _BLOCK: Final = 1024
 _NUM_SENDERS: Final = 4
 
@@ -53,8 +54,8 @@ class Layout:
 
     @property
     def data_bytes(self) -> int:
-        """The size of one copy of the data."""
-        return self.max_numbers * _FLOAT_BYTES
+        """The size of one copy of the data. Both begin at multiples of 16: one build does both."""
+        return -(-self.max_numbers * _FLOAT_BYTES // _ALIGNMENT) * _ALIGNMENT
 
     @property
     def flags_bytes(self) -> int:

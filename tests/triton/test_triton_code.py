@@ -132,6 +132,19 @@ def test_a_launch_does_not_compile_anew_for_its_number() -> None:
     assert len({key_of_a_copy(a_buffer(regions, number)) for number in numbers}) == 1
 
 
+@pytest.mark.parametrize("name", ["one_shot", "two_shot", "dispatch"])
+def test_a_collective_compiles_once_for_all_ranks_and_calls(name: str) -> None:
+    """Triton would compile again for a call's number that is 1 or divisible by 16."""
+    sample = SAMPLES[name]
+    before = list(sample.before)
+    place = sample.kernel.arg_names.index("rank")
+    keys = set()
+    for rank, epoch in ((0, 1), (1, 2), (2, 16), (3, 17)):
+        before[place : place + 2] = rank, epoch
+        keys.add(compiled.launch_key("sm_90", sample.kernel, *before, None, **sample.constants))
+    assert len(keys) == 1
+
+
 def test_instrumented_and_plain_builds_share_no_cache_entry() -> None:
     regions = SAMPLES["copy"].regions
     buffers = (None, a_buffer(regions), a_buffer(regions, num_warps=4))

@@ -12,6 +12,8 @@ from needed import require_triton
 
 require_triton()
 
+from benchmarks.triton_runs import times_in  # noqa: E402
+from instrumented_kernels.triton_collectives.__main__ import times_text  # noqa: E402
 from kprof.trace import Trace  # noqa: E402
 
 WORLD = 2
@@ -92,3 +94,11 @@ def test_kernels_in_triton_and_in_cpp_follow_each_other_on_one_clock(trace: Trac
     for _, of_rank in launches.groupby("rank"):
         assert of_rank["kernel"].tolist() == order + ["dispatch"] * CALLS
         assert (of_rank["begin"].to_numpy()[1:] >= of_rank["done"].to_numpy()[:-1]).all()
+
+
+def test_a_slow_batch_is_not_in_the_time_of_a_call() -> None:
+    """The benchmark reads what the workload prints."""
+    text = times_text("oneshot", 8192, [6.0, 2600.0, 6.2, 5.9, 6.1])
+    assert times_in(f"warning\n{text}\n") == {
+        "oneshot": {"32768 bytes": {"median": 6.1, "fastest": 5.9, "slowest": 2600.0}}
+    }
