@@ -114,6 +114,7 @@ def test_a_rank_with_three_times_the_items_is_uneven_work() -> None:
     scenario = run_of(more, topology="all_to_all", sizes=Sizes(4, 4, 6))
     finding = only_finding(scenario, error=0.05)
     assert (finding.kind, finding.ranks, finding.blocks) == (FindingKind.UNEVEN_WORK, (1,), ())
+    assert finding.factor == pytest.approx(3.0, rel=0.05)
 
 
 def test_the_second_cause_is_measured_without_the_first() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -62,11 +63,40 @@ def _places_with_more(one: OneClass, part: Ints, second: Ints) -> Iterator[tuple
     )
     cells = Cells(count.call, count.first, count.second, np.ones(len(count.count)), count.sum_ns)
     floor_ns = FLOOR * one.basis.call_ns
-    for atom in find_excesses(cells, floor_ns, one.basis.num_calls, 0.0, 0.5).atoms:
+    atoms = find_excesses(cells, floor_ns, one.basis.num_calls, 0.0, 0.5).atoms
+    for atom in (_as_counted(atom, atoms, count) for atom in atoms):
         is_in_cell = members(cells, atom)
         # Five items cannot be dealt out over four blocks so that none has two.
         if count.count[is_in_cell].mean() > np.ceil(count.count.mean()):
             yield atom, is_in_cell[cell]
+
+
+def _as_counted(atom: Atom, atoms: list[Atom], cells: Cells) -> Atom:
+    """An atom of a whole rank, or of a block of all ranks, with its excess over the mean of the
+    others that have no atom.
+
+    Cells are compared with a low quantile of all, and where places have two or three items each,
+    that is far below the mean.
+    """
+    if (atom.first == ALL) == (atom.second == ALL):
+        return atom
+    is_of_rank = atom.second == ALL
+    likes = [a for a in atoms if (a.second == ALL, a.first == ALL) == (is_of_rank, not is_of_rank)]
+    number = cells.first if is_of_rank else cells.second
+    own = _mean_sum(cells, number, members(cells, atom))
+    others = _mean_sum(cells, number, ~np.any([members(cells, like) for like in likes], axis=0))
+    if own <= others or others == 0:
+        return atom
+    shift = float(np.log(own / others)) - float(np.median(atom.excess[atom.calls]))
+    return replace(atom, excess=np.where(atom.calls, atom.excess + shift, 0.0))
+
+
+def _mean_sum(cells: Cells, number: Ints, is_meant: Bools) -> float:
+    """The mean, over calls and numbers, of the items that a number has in a call; 0 without any."""
+    if not is_meant.any():
+        return 0.0
+    _, group = grouped(cells.call[is_meant], number[is_meant])
+    return float(np.bincount(group, weights=cells.count[is_meant]).mean())
 
 
 def _without(one: OneClass, place: Place, atom: Atom, items: Ints, share: Floats) -> Hypothesis:
