@@ -54,6 +54,8 @@ CAPTURES = {
         f"--producers {producers} --slots {slots}"
         for producers, slots in ((2, 2), (4, 2), (2, 4))
     },
+    "skinny_gemm-specialised-2-2-tokens": f"{GEMM} --variant specialised --producers 2 --slots 2 "
+    "--token-producers 2",
 }
 
 

@@ -1,10 +1,10 @@
 """The kernels for one GPU against their peers, and what recording costs them.
 
-    python -m benchmarks.single_gpu --output benchmarks/results/single_gpu.json        # under 3 minutes on an H200
+    python -m benchmarks.single_gpu --output benchmarks/results/single_gpu.json        # a minute on an H200
 
 Replayed from CUDA graphs, inputs larger than L2 in rotation; median, smallest and largest of 7
-samples. The limit is the bytes that a call must move at the speed of torch's copy: of a large one,
-and of one that moves as many bytes.
+samples. The limit is the bytes that a call must move at the speed of torch's fastest large copy; a
+copy that moves as many bytes as the call stands beside it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +28,7 @@ from benchmarks.single_gpu.timing import copy_gb_per_s, time_us
 from instrumented_kernels.kernel_library import build_options
 from kprof.devices.build import build_library
 
-_LARGE_COPY_BYTES = 1 << 30
+_LARGE_COPIES_BYTES = (1 << 28, 1 << 29, 1 << 30)
 _RECORDED_CALLS = 4
 app = typer.Typer(add_completion=False)
 
@@ -42,20 +43,30 @@ def main(
     """Print a table per kernel; write all samples' medians and spreads."""
     torch._dynamo.config.cache_size_limit = 64
     _build_all()
-    large = copy_gb_per_s(_LARGE_COPY_BYTES)
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; large copy {large:.0f} GB/s")
+    copies = {num_bytes >> 20: copy_gb_per_s(num_bytes) for num_bytes in _LARGE_COPIES_BYTES}
+    large = max(copies.values())
+    head = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "date_utc": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "command": "python -m benchmarks.single_gpu",
+        "large_copies_gb_per_s": {f"{mib} MiB": round(speed) for mib, speed in copies.items()},
+    }
+    print(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}; large copies, GB/s by MiB: {copies}"
+    )
     rows = []
     for name in [] if only_sweeps else kernel or list(CASES):
         for row in _measured(name, large):
             rows.append(row)
             _print(row)
-            _write(output, large, rows)
+            _write(output, head, rows)
     if sweeps or only_sweeps:
         for name in kernel or list(SWEEPS):
             for row in SWEEPS[name]():
                 rows.append(row)
                 print(row["kernel"], row["shape"], row["sweep"], flush=True)
-                _write(output, large, rows)
+                _write(output, head, rows)
 
 
 def _build_all() -> None:
@@ -123,13 +134,9 @@ def _print(row: dict[str, Any]) -> None:
     )
 
 
-def _write(output: Path | None, large: float, rows: list[dict[str, Any]]) -> None:
-    if output is None:
-        return
-    head = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
-    output.write_text(
-        json.dumps(head | {"large_copy_gb_per_s": round(large), "rows": rows}, indent=1) + "\n"
-    )
+def _write(output: Path | None, head: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    if output is not None:
+        output.write_text(json.dumps(head | {"rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -61,10 +61,10 @@ def swiglu_sweep() -> Iterator[Row]:
         count = num_rotated(rows * WIDTH * 5 // 2)
         inputs = [_halves(rows, WIDTH) for _ in range(count)]
         for held in (1, 2, 4):
-            for threads in (128, 256):
+            for threads in (64, 128, 256):
                 with (
                     patch.object(swiglu_plans, "_HELD", ((0, held),)),
-                    patch.object(swiglu_plans, "_THREADS", threads),
+                    patch.object(swiglu_plans, "_THREADS_TUNED", threads),
                 ):
                     plan = swiglu_fp8.Plan(DEVICE)
                     call: NumberedCall = lambda i, p=plan, x=inputs: p(x[i], SCALE)  # noqa: E731
@@ -77,7 +77,7 @@ def gemm_sweep() -> Iterator[Row]:
     for rows, depth in GEMM_SHAPES:
         count = max(3, num_rotated(rows * depth))
         weights = [_fp8(rows, depth, plan.fp8) for _ in range(count)]
-        for tokens in (1, 16):
+        for tokens in (1, 16, 32):
             x = _fp8(tokens, depth, plan.fp8)
             shape = f"{tokens} x {rows} x {depth}"
             for warps in (4, 8, 16):
@@ -85,16 +85,19 @@ def gemm_sweep() -> Iterator[Row]:
                     other = skinny_gemm.Plan(DEVICE)
                     call: NumberedCall = lambda i, p=other, x=x, w=weights: p(x, w[i])  # noqa: E731
                     yield _row("skinny_gemm", shape, f"direct, {warps} warps", call, count)
-            most = SLOTS[8 if tokens <= 8 else 16]
-            for roles in [Roles(p, c, most) for p in (4, 6, 8, 12) for c in (1, 2)] + [
-                Roles(8, 2, 2)
+            most = SLOTS[max(8, tokens)]
+            with_tokens = [(2, 1), (2, 2), (2, 4), (4, 1), (4, 2), (4, 4)]
+            for roles in [
+                *(Roles(4, consumers, most, loading) for consumers, loading in with_tokens),
+                Roles(6, 4, most, 2),
+                Roles(10, 2, most),
             ]:
                 tuned: NumberedCall = lambda i, x=x, w=weights, r=roles: plan(  # noqa: E731
                     x, w[i], variant="tuned", roles=r
                 )
                 yield _row("skinny_gemm", shape, f"tuned, {tuple(roles)}", tuned, count)
             # What a report of the first one promises for twice the producers, and twice the places.
-            for roles in (Roles(2, 1, 2), Roles(4, 1, 2), Roles(2, 1, 4)):
+            for roles in (Roles(2, 1, 2), Roles(4, 1, 2), Roles(2, 1, 4), Roles(2, 1, 2, 2)):
                 story: NumberedCall = lambda i, x=x, w=weights, r=roles: plan(  # noqa: E731
                     x, w[i], variant="specialised", roles=r
                 )

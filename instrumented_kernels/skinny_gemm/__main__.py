@@ -38,12 +38,15 @@ def main(
     ] = None,
     consumers: Annotated[int, typer.Option(help="warps that multiply, with --producers")] = 1,
     slots: Annotated[int, typer.Option(help="of the queue, with --producers")] = 2,
+    token_producers: Annotated[
+        int, typer.Option(help="warps that load tokens, with --producers")
+    ] = 1,
     repeats: RepeatsOption = 3,
     graph: GraphOption = False,
     target: TargetOption = "auto",
 ) -> None:
     """Run, compare with float64, print the time. Exit non-zero if a value is too far off."""
-    roles = None if producers is None else Roles(producers, consumers, slots)
+    roles = None if producers is None else Roles(producers, consumers, slots, token_producers)
 
     def make_work(device: str) -> Work:
         plan = Plan(device)

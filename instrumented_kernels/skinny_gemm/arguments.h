@@ -23,6 +23,7 @@ struct CallArguments {
   Shape shape;
   uint32_t is_whole;  // addresses and rows suit 16-byte vectors
   uint32_t num_producers;  // warps that load weights, of `specialised` and `tuned`
+  uint32_t num_token_producers;  // warps that load tokens, of these
   uint32_t num_slots;  // of the queue of these
   float scale;  // of the results
   const uint8_t* tokens;  // [M, K] fp8
@@ -36,8 +37,9 @@ static_assert(sizeof(CallArguments) == 80, "CallArguments size");
 static_assert(offsetof(CallArguments, shape) == 0, "CallArguments.shape");
 static_assert(offsetof(CallArguments, is_whole) == 12, "CallArguments.is_whole");
 static_assert(offsetof(CallArguments, num_producers) == 16, "CallArguments.num_producers");
-static_assert(offsetof(CallArguments, num_slots) == 20, "CallArguments.num_slots");
-static_assert(offsetof(CallArguments, scale) == 24, "CallArguments.scale");
+static_assert(offsetof(CallArguments, num_token_producers) == 20, "CallArguments.num_token_producers");
+static_assert(offsetof(CallArguments, num_slots) == 24, "CallArguments.num_slots");
+static_assert(offsetof(CallArguments, scale) == 28, "CallArguments.scale");
 static_assert(offsetof(CallArguments, tokens) == 32, "CallArguments.tokens");
 static_assert(offsetof(CallArguments, weights) == 40, "CallArguments.weights");
 static_assert(offsetof(CallArguments, out) == 48, "CallArguments.out");

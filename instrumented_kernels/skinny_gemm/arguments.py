@@ -22,6 +22,7 @@ CallArguments = local_call_arguments(
     Shape,
     u32("is_whole", "addresses and rows suit 16-byte vectors"),
     u32("num_producers", "warps that load weights, of `specialised` and `tuned`"),
+    u32("num_token_producers", "warps that load tokens, of these"),
     u32("num_slots", "of the queue of these"),
     f32("scale", "of the results"),
     pointer("tokens", "const uint8_t", "[M, K] fp8"),

@@ -18,6 +18,8 @@ KPROF_DEVICE void multiply_tiles(const Call& call, Results<Fp8Product<max_tokens
     Chunk<Fp8Product<max_tokens>, ahead> chunk;
     chunk.template load_weights<is_whole>(call, first_row, tile);
     chunk.template load_tokens<is_whole>(call, tile);
+    // Nothing is multiplied before all loads are on their way: ptxas would put them between the products.
+    sync_warp();
     results.add(chunk);
     span = profile_lap(track, span, R_MULTIPLY, payload<R_MULTIPLY>(tile));
   }

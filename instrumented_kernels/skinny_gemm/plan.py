@@ -35,14 +35,20 @@ SLOTS: Final = {8: 6, 16: 4, 32: 3}
 
 
 class Roles(NamedTuple):
-    """The warps of a block of `specialised` and `tuned`, in addition to the one that loads tokens.
+    """The warps of a block of `specialised` and `tuned`, and the slots of their queue.
 
-    Also the slots of their queue.
+    Producers load weights.
     """
 
     num_producers: int
     num_consumers: int
     num_slots: int
+    num_token_producers: int = 1
+
+    @property
+    def num_warps(self) -> int:
+        """The warps of a block."""
+        return self.num_producers + self.num_token_producers + self.num_consumers
 
 
 class Kind(NamedTuple):
@@ -107,6 +113,7 @@ class Plan(Fp8Plan):
             Shape(kind.num_tokens, kind.num_rows, kind.depth),
             is_whole=int(kind.is_whole),
             num_producers=roles.num_producers,
+            num_token_producers=roles.num_token_producers,
             num_slots=roles.num_slots,
         )
         if kind.num_tokens * kind.num_rows == 0:
@@ -120,7 +127,7 @@ class Plan(Fp8Plan):
     def _geometry(self, kind: Kind, roles: Roles, num_tiles: int) -> tuple[int, int]:
         """Blocks, and warps of each."""
         if kind.variant in _WITH_ROLES:
-            return num_tiles, roles.num_producers + roles.num_consumers + 1
+            return num_tiles, roles.num_warps
         most = 512 // self._library.warp_width
         if kind.variant == "tiled":
             num_warps = _CPU_WARPS if self.is_on_cpu else 4
@@ -131,7 +138,7 @@ class Plan(Fp8Plan):
     def _roles(self, kind: Kind) -> Roles:
         num_slots = SLOTS[kind.max_tokens]
         if kind.variant == "tuned" and not self.is_on_cpu:
-            return Roles(min(10, 512 // self._library.warp_width - 3), 2, num_slots)
+            return Roles(4, 2, num_slots, 2)
         return Roles(2, 1, min(2, num_slots))
 
     def _check_arch(self) -> None:
@@ -147,16 +154,19 @@ def check_roles(roles: Roles, kind: Kind, warp_width: int) -> None:
     """Raise ValueError for roles that a block cannot have."""
     if kind.roles is not None and kind.variant not in _WITH_ROLES:
         raise ValueError(f"{kind.variant} has no roles; they are for {' and '.join(_WITH_ROLES)}")
-    for name, number in zip(("producers", "consumers", "slots"), roles, strict=True):
+    names = ("producers", "consumers", "slots", "token producers")
+    for name, number in zip(names, roles, strict=True):
         check_whole(f"the number of {name}", number)
-    most = 512 // warp_width - 1
+    most = 512 // warp_width - roles.num_token_producers
     num_slots = SLOTS[kind.max_tokens]
     if roles.num_producers < 1 or not 1 <= roles.num_consumers <= 4:
         raise ValueError(
             f"{roles.num_producers} producers and {roles.num_consumers} consumers: give 1 or more "
             "and 1 to 4"
         )
-    if roles.num_producers + roles.num_consumers > most:
+    if roles.num_token_producers < 1:
+        raise ValueError(f"{roles.num_token_producers} token producers: give 1 or more")
+    if roles.num_warps > 512 // warp_width:
         raise ValueError(
             f"{roles.num_producers} producers and {roles.num_consumers} consumers do not fit a "
             "block of 512 threads; "

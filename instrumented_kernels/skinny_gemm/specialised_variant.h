@@ -1,5 +1,5 @@
-// Warps with roles: producers load weights, one warp loads tokens, consumers multiply. A queue in shared memory
-// connects them. A slot of the queue has a chunk of the depth: weights of 16 rows, and tokens.
+// Warps with roles: producers load weights, others load tokens, consumers multiply. A queue in shared memory connects
+// them. A slot of the queue has a chunk of the depth: weights of 16 rows, and tokens.
 //
 //   full flags    of weights and of tokens: the turn for which the slot was filled, plus one
 //   empty flag    how often the slot has been emptied
@@ -78,12 +78,12 @@ KPROF_DEVICE void produce_weights(const Call& call, const Queue<max_tokens>& que
 }
 
 template <uint32_t max_tokens>
-KPROF_DEVICE void produce_tokens(const Call& call, const Queue<max_tokens>& queue, uint32_t num_chunks,
-                                 kprof::Track& track) {
+KPROF_DEVICE void produce_tokens(const Call& call, const Queue<max_tokens>& queue, uint32_t producer,
+                                 uint32_t num_chunks, kprof::Track& track) {
   constexpr uint32_t kTiles = Fp8Product<max_tokens>::kTiles;
   kprof::Span span = profile_start(track);
   KPROF_UNROLL(1)
-  for (uint32_t chunk = 0; chunk < num_chunks; ++chunk) {
+  for (uint32_t chunk = producer; chunk < num_chunks; chunk += call.num_token_producers) {
     Chunk<Fp8Product<max_tokens>, kChunkTiles> loaded;
     loaded.template load_tokens<true>(call, chunk * kChunkTiles);
     await_flag(queue.emptied + queue.slot(chunk), queue.turn(chunk));
@@ -121,17 +121,23 @@ KPROF_DEVICE void consume(const Queue<max_tokens>& queue, Results<Fp8Product<max
   }
 }
 
+// Warps of a block that are not producers.
+KPROF_DEVICE uint32_t num_consumers_of(const Call& call) {
+  return num_threads() / warp_width() - call.num_producers - call.num_token_producers;
+}
+
 template <uint32_t max_tokens>
 KPROF_DEVICE void play_role(const Call& call, const Queue<max_tokens>& queue, Results<Fp8Product<max_tokens>>& results,
                             kprof::Track& track) {
-  const uint32_t warp = warp_id(), num_consumers = num_threads() / warp_width() - call.num_producers - 1;
+  const uint32_t warp = warp_id(), num_consumers = num_consumers_of(call);
+  const uint32_t num_loading_tokens = num_consumers + call.num_token_producers;
   const uint32_t num_chunks = (call.num_tiles() + kChunkTiles - 1) / kChunkTiles;
   if (warp < num_consumers) {
     consume(queue, results, warp, num_consumers, num_chunks, track);
-  } else if (warp == num_consumers) {
-    produce_tokens<max_tokens>(call, queue, num_chunks, track);
+  } else if (warp < num_loading_tokens) {
+    produce_tokens<max_tokens>(call, queue, warp - num_consumers, num_chunks, track);
   } else {
-    produce_weights<max_tokens>(call, queue, warp - num_consumers - 1, num_chunks, track);
+    produce_weights<max_tokens>(call, queue, warp - num_loading_tokens, num_chunks, track);
   }
 }
 
@@ -149,8 +155,7 @@ __global__ void KPROF_LAUNCH_BOUNDS(kQueueThreads) specialised(ProfiledCall call
   Results<Fp8Product<max_tokens>> results;
   play_role(call, queue, results, track);
   const kprof::Span span = profile_start(track);
-  const uint32_t num_consumers = num_threads() / warp_width() - call.num_producers - 1;
-  reduce_and_store<max_tokens>(call, results, sums, warp_id(), num_consumers, block_id() * kTileRows);
+  reduce_and_store<max_tokens>(call, results, sums, warp_id(), num_consumers_of(call), block_id() * kTileRows);
   profile_stop(track, span, R_REDUCE);
 }
 

@@ -5,7 +5,7 @@
 //   pointwise   two bytes per load, one byte per store
 //   vectors     16 bytes per load, 8 per store; what is left is arithmetic
 //   packed      exp2 and a reciprocal in place of e^x and a division
-//   tuned       1, 2 or 4 vectors per thread on their way at once, by the number of rows
+//   tuned       smaller blocks, and as many vectors per thread on their way at once as suit the GPU
 //
 // Try it:  kprof record -o run.kprof -- python -m instrumented_kernels.swiglu_fp8 --variant vectors
 #include <kprof/compute.h>

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 VARIANTS: Final = ("pointwise", "vectors", "packed", "tuned")
 _THREADS: Final = 256
+_THREADS_TUNED: Final = 128
 _CPU_THREADS: Final = 64
 # The vectors per thread of `tuned`, and the number of vectors from which each is used, descending.
-_HELD: Final = ((1 << 19, 4), (1 << 17, 2), (0, 1))
+# On an H200 one is the fastest for any number of rows; benchmarks/single_gpu tries 2 and 4, too.
+_HELD: Final = ((0, 1),)
 
 
 class Plan(Fp8Plan):
@@ -60,6 +62,7 @@ class Plan(Fp8Plan):
         threads = _CPU_THREADS if self.is_on_cpu else _THREADS
         name, per_thread = kind.variant, 1
         if kind.variant == "tuned":
+            threads = min(threads, _THREADS_TUNED)
             per_thread = _held(kind.num_rows * num_vectors)
             name = f"tuned{per_thread}"
         blocks_per_row = max(1, -(-num_vectors // (threads * per_thread)))

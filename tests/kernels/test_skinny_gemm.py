@@ -75,9 +75,9 @@ def test_any_address(variant: str, offset: int) -> None:
 
 
 @pytest.mark.amd
-@pytest.mark.parametrize("roles", [(1, 1, 1), (1, 3, 2), (4, 1, 3), (3, 2, 3)])
+@pytest.mark.parametrize("roles", [(1, 1, 1), (1, 3, 2), (4, 1, 3), (3, 2, 3, 2), (2, 2, 2, 3)])
 @pytest.mark.parametrize("num_tokens", [8, 16, 32] if IS_CPU_TARGET else [16, 32])
-def test_any_roles(num_tokens: int, roles: tuple[int, int, int]) -> None:
+def test_any_roles(num_tokens: int, roles: tuple[int, ...]) -> None:
     plan, fp8 = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1]), FP8_TYPES[-1]
     tokens, weights = fp8_values(num_tokens, 1040, fp8), fp8_values(16, 1040, fp8)
     check_call(plan, tokens, weights, variant="specialised", roles=Roles(*roles))
@@ -89,7 +89,7 @@ def test_any_order_of_threads(seed: int) -> None:
     fp8 = FP8_TYPES[0]
     plan = Plan(options=cpu_options(32, fp8), schedule_seed=seed)
     tokens, weights = fp8_values(7, 1500 // 16 * 16, fp8), fp8_values(30, 1500 // 16 * 16, fp8)
-    check_call(plan, tokens, weights, variant="specialised", roles=Roles(3, 2, 2))
+    check_call(plan, tokens, weights, variant="specialised", roles=Roles(3, 2, 2, 2))
 
 
 @pytest.mark.amd
@@ -129,6 +129,8 @@ def test_bad_calls_are_refused_before_any_launch() -> None:
     for roles, sentence in [
         (Roles(0, 1, 2), "0 producers and 1 consumers: give 1 or more"),
         (Roles(14, 2, 2), "do not fit a block of 512 threads; give 15 in all"),
+        (Roles(2, 1, 2, 0), "0 token producers: give 1 or more"),
+        (Roles(12, 2, 2, 3), "do not fit a block of 512 threads; give 13 in all"),
         (Roles(2, 1, 0), "a queue of 0 slots: shared memory holds 1 to 6 for 8 tokens"),
         (Roles(2, 1, 9), "a queue of 9 slots: shared memory holds 1 to 6 for 8 tokens"),
     ]:

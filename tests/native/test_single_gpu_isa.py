@@ -109,9 +109,23 @@ def test_skinny_gemm_multiplies_in_the_matrix_units() -> None:
         assert [line for line in body if re.search(r"[HQ]MMA\.\d+\.F32", line)], name
 
 
-def instructions(source: str, target: Target) -> dict[str, list[str]]:
+@pytest.mark.parametrize("enabled", ["1", "0"])
+def test_skinny_gemm_multiplies_when_all_its_loads_are_on_their_way(enabled: str) -> None:
+    """Without the warp's barrier ptxas puts loads between the products: most wait for memory one by one."""
+    kernels = instructions("skinny_gemm", Target.CUDA, KPROF_ENABLED=enabled)
+    direct = {
+        name: body for name, body in kernels.items() if re.search(r"splitILj\d+ELj[24]E", name)
+    }
+    assert len(direct) == 3
+    for name, body in direct.items():
+        found = re.findall(r"\b(LDG|HMMA)\.", "\n".join(body))
+        begin = found.index("HMMA")
+        assert "LDG" not in found[begin : begin + found.count("HMMA")], name
+
+
+def instructions(source: str, target: Target, **defines: str) -> dict[str, list[str]]:
     """By kernel, without the functions that it calls."""
-    functions = disassemble(device_code(source, target), target)
+    functions = disassemble(device_code(source, target, **defines), target)
     kernels = {name: body for name, body in functions.items() if source in name and "$" not in name}
     assert len(kernels) == SOURCES[source][1]
     return kernels
