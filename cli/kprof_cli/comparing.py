@@ -56,6 +56,7 @@ def diff(
     from kprof import report as reports
 
     if output is not None:
+        reports.check_suffix(output)
         refuse_existing(output, force=force)
     sides = (base, *(more_base or ())), (candidate, *(more_candidates or ()))
     built = reports.build_diff(*([open_trace(run, selection) for run in side] for side in sides))

@@ -130,8 +130,10 @@ def export(
     selection: SelectionText,
 ) -> None:
     """Write the merged trace of all ranks for Perfetto or Chrome."""
+    from kprof.export import check_suffix
     from kprof.report.trace_file import write_trace
 
+    check_suffix(output)
     refuse_existing(output, force=force)
     torch_traces = _matching_files(torch or ()) or _kept_torch_traces(run)
     trace = open_trace(run, selection)

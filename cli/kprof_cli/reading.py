@@ -254,6 +254,7 @@ def report(
 
     reports.check_expressions(fail_on or [])
     if output is not None:
+        reports.check_suffix(output)
         refuse_existing(output, force=force)
     summary = open_summary(run, selection, dask)
     with progress_bar() as progress:

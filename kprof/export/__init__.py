@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from kprof.export.model import Writer
     from kprof.trace import Trace
 
-__all__ = ["SUFFIXES", "By", "ExportSummary", "OverlayLine", "OverlaySlice", "write"]
+__all__ = [
+    "SUFFIXES",
+    "By",
+    "ExportSummary",
+    "OverlayLine",
+    "OverlaySlice",
+    "check_suffix",
+    "write",
+]
 
 SUFFIXES: Final = (".pftrace", ".pftrace.gz", ".json", ".json.gz")
 
@@ -65,6 +73,11 @@ def write(
         last_ns=tally.last_ns,
         num_merged=tally.num_merged,
     )
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a name that says no format, before the work is done. Raises UnknownFormatError."""
+    _writer_for(path)
 
 
 def _writer_for(path: Path) -> Callable[[IO[bytes]], Writer]:

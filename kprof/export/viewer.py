@@ -11,17 +11,20 @@ because everyone can see the arguments of commands.
 
 from __future__ import annotations
 
+import gzip
 import hmac
 import html
 import http.server
 import mimetypes
 import os
+import re
 import secrets
 import socket
 import tempfile
 import threading
 import time
 import webbrowser
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -39,6 +42,10 @@ HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9001
 # How long the local UI is served after the last request. A loaded page makes no more requests.
 IDLE_S: Final = 1800.0
+# So much of a file tells what it is; the PyTorch profiler writes some metadata before its events.
+_BEGIN_BYTES: Final = 1 << 20
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_PACKET_TAG: Final = 0x0A
 _METHODS: Final = "GET, HEAD, OPTIONS"
 _CHUNK_BYTES: Final = 1 << 20
 # How long a browser may take to read everything once it was sent.
@@ -65,11 +72,16 @@ def serve(
     Returns when the browser has the whole trace (online), after `idle_s` without a request (local),
     on Ctrl-C or after `timeout_s`. `announce` gets the lines for the user: the link, the tunnel to
     open if this is a remote machine, and why it ended. `port` 0 takes a free one. Raises ViewError
-    for a missing file or an unusable port, TargetError without the local UI.
+    for a file that is missing or no trace and for an unusable port, TargetError without the local UI.
     """
     if not trace_file.is_file():
         raise ViewError(
             f"{trace_file} is not a file; `kprof export run.kprof -o run.pftrace` writes one"
+        )
+    if not _is_trace(trace_file):
+        raise ViewError(
+            f"{trace_file} is neither a capture nor a trace for Perfetto; "
+            "give a directory such as run.kprof, or what `kprof export` wrote"
         )
     site = _local_site(trace_file) if is_local else _online_site(trace_file)
     with _listen(port, site) as server, tempfile.TemporaryDirectory(prefix="kprof-link-") as own:
@@ -90,6 +102,35 @@ def serve(
         thread.join()
         is_unread = not is_local and not server.fetched.is_set()
         announce(f"{ending}; no browser has read the whole trace" if is_unread else ending)
+
+
+def _is_trace(file: Path) -> bool:
+    """Whether a file begins like a pftrace or like Chrome JSON, packed or not, whatever its name."""
+    try:
+        with file.open("rb") as raw:
+            is_packed = raw.read(2) == _GZIP_MAGIC
+            raw.seek(0)
+            begin = (gzip.GzipFile(fileobj=raw) if is_packed else raw).read(_BEGIN_BYTES)
+    except (OSError, EOFError, zlib.error):
+        return False
+    if begin.startswith((b"{", b"[")):
+        return b'"traceEvents"' in begin or re.match(rb"\[\s*[{\]]", begin) is not None
+    return _begins_with_packets(begin)
+
+
+def _begins_with_packets(begin: bytes) -> bool:
+    """Whether packets of a pftrace follow each other: a tag, a length (a varint), so many bytes."""
+    at = length = shift = 0
+    while at < len(begin):
+        if begin[at] != _PACKET_TAG:
+            return False
+        at, length, shift = at + 1, 0, 0
+        while at < len(begin) and begin[at] & 0x80:
+            length, shift, at = length | (begin[at] & 0x7F) << shift, shift + 7, at + 1
+        if at < len(begin):
+            at += 1 + (length | begin[at] << shift)
+    # The last packet goes on behind what was read, or ends the file.
+    return at == len(begin) or (bool(begin) and len(begin) == _BEGIN_BYTES)
 
 
 def _redirection(link: str, folder: Path) -> str:

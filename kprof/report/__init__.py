@@ -13,7 +13,7 @@ from kprof.report.embedded import EmbeddedTrace, embed
 from kprof.report.machine import SCHEMA_VERSION, to_json
 from kprof.report.markdown import render_diff_markdown, render_markdown
 from kprof.report.model import Report, build, build_from
-from kprof.report.page import write_html
+from kprof.report.page import check_suffix, write_html
 from kprof.report.terminal import render_terminal
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "check_bars",
     "check_diff",
     "check_expressions",
+    "check_suffix",
     "diff_to_json",
     "embed",
     "metric_names",

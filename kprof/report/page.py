@@ -14,6 +14,7 @@ from kprof.analysis.explain.sentences import limit_advice, limit_sentence
 from kprof.analysis.wording import difference, duration, members, percent
 from kprof.capture.output import refuse_existing, replacing
 from kprof.capture.printable import printable, printable_json
+from kprof.errors import UnknownFormatError
 from kprof.report.figures import PALETTE, all_figures
 from kprof.report.first_screen import first_screen
 from kprof.report.machine import loss_rows, quality_rows
@@ -23,11 +24,21 @@ if TYPE_CHECKING:
     from kprof.report.model import Report
 
 _TABLE_ROWS: Final = 64
+_SUFFIXES: Final = (".html", ".htm")
 # The columns of the table of losses.
 REGION_LOSSES: Final = ("dropped", "open", "saturated", "clamped", "unknown_region")
 LOSSES: Final = (*REGION_LOSSES, "torn_chunks")
 # What would end a script element or start a comment in it.
 _UNSAFE_IN_SCRIPT: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a name that other programs would not open as a page. Raises UnknownFormatError."""
+    if path.suffix.lower() not in _SUFFIXES:
+        raise UnknownFormatError(
+            f"{path}: the report is a web page; give it a name that ends in .html, and print that "
+            "to PDF from a browser"
+        )
 
 
 def write_html(

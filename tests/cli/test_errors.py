@@ -110,7 +110,8 @@ def test_a_folder_that_does_not_exist_is_said_before_the_work_is_done(
         raise AssertionError("the capture was opened")
 
     monkeypatch.setattr("kprof.trace.Trace.open", work)
-    output = tmp_path / "nowhere" / "out.pftrace"
+    name = "out.pftrace" if command == "export" else "out.html"
+    output = tmp_path / "nowhere" / name
     runs = [small] * (2 if command == "diff" else 1)
     result = kprof(command, *runs, "-o", output)
     assert result.code == 1
@@ -216,3 +217,52 @@ def test_help_and_version(kprof):
     ]:
         assert name in listed
         assert kprof(name, "--help").code == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [("report", "x.pdf"), ("diff", "x.md"), ("export", "x.foo"), ("export", "x.html")],
+)
+def test_names_that_say_another_format_are_refused_before_any_work(
+    kprof, small, tmp_path, monkeypatch, command, name
+):
+    def no_work(*_):
+        raise AssertionError("work was done")
+
+    monkeypatch.setattr("kprof_cli.reading.open_trace", no_work)
+    monkeypatch.setattr("kprof_cli.exporting.open_trace", no_work)
+    monkeypatch.setattr("kprof_cli.comparing.open_trace", no_work)
+    runs = (small, small) if command == "diff" else (small,)
+    result = kprof(command, *runs, "-o", tmp_path / name)
+    assert result.code == 2
+    assert name in result.err
+    assert len(result.err.splitlines()) == 1
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("junk.txt", b"any text"),
+        ("page.pftrace", b"<!doctype html>"),
+        ("lines.pftrace", b"\n\nlines\n"),
+        ("empty.pftrace", b""),
+        ("manifest.json", b'{"format_version": 3}'),
+        ("broken.json.gz", b"\x1f\x8bno"),
+    ],
+)
+def test_view_refuses_files_that_are_no_trace(kprof, tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    result = kprof("view", tmp_path / name, "--no-open", "--port", 0, "--timeout", 0)
+    assert result.code == 1
+    assert "neither a capture nor a trace" in result.err
+    assert len(result.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".pftrace.gz", ".json", ".json.gz"])
+def test_view_takes_every_format_that_export_writes(kprof, small, tmp_path, suffix):
+    file = tmp_path / f"trace{suffix}"
+    assert kprof("export", small, "-o", file, "--no-findings").code == 0
+    result = kprof("view", file, "--no-open", "--port", 0, "--timeout", 0)
+    assert result.code == 0, result.err
+    assert "kprof: open http" in result.err

@@ -24,7 +24,8 @@ from kprof.export import ExportSummary, write
 from kprof.export.viewer import ONLINE_UI, DeepLink, PinnedTrack, serve, ui_url
 from synthetic import TraceBuilder
 
-CONTENT = b"trace bytes" * 1000
+# One packet of a pftrace: tag, length, bytes.
+CONTENT = b"\n\xf8\x55" + b"trace bytes" * 1000
 # Longer than any machine under load needs to answer.
 PATIENCE_S = 60
 
