@@ -72,7 +72,8 @@ def serve(
     Returns when the browser has the whole trace (online), after `idle_s` without a request (local),
     on Ctrl-C or after `timeout_s`. `announce` gets the lines for the user: the link, the tunnel to
     open if this is a remote machine, and why it ended. `port` 0 takes a free one. Raises ViewError
-    for a file that is missing or no trace and for an unusable port, TargetError without the local UI.
+    for a file that is missing or no trace and for an unusable port, TargetError without the local
+    UI.
     """
     if not trace_file.is_file():
         raise ViewError(
@@ -105,7 +106,7 @@ def serve(
 
 
 def _is_trace(file: Path) -> bool:
-    """Whether a file begins like a pftrace or like Chrome JSON, packed or not, whatever its name."""
+    """Whether a file begins like a pftrace or Chrome JSON, packed or not; its name is free."""
     try:
         with file.open("rb") as raw:
             is_packed = raw.read(2) == _GZIP_MAGIC
@@ -130,7 +131,7 @@ def _begins_with_packets(begin: bytes) -> bool:
         if at < len(begin):
             at += 1 + (length | begin[at] << shift)
     # The last packet goes on behind what was read, or ends the file.
-    return at == len(begin) or (bool(begin) and len(begin) == _BEGIN_BYTES)
+    return bool(begin) and (at == len(begin) or len(begin) == _BEGIN_BYTES)
 
 
 def _redirection(link: str, folder: Path) -> str:
