@@ -15,6 +15,7 @@ A finding is a cause when kind, ranks, blocks, link and region are the cause's, 
 the calls.
 
     python -m benchmarks.explanation_accuracy [--cases 2000] [--seed N] [--json FILE] [--workers 1] [--log FILE]
+        [--only balanced]
 
 With --log every verdict becomes a line of a file at once. Begun again with the same log it goes on
 where it stopped, with the log's seed; lines of several logs of one seed (--first says with which
@@ -123,7 +124,7 @@ def names(cause: Cause, finding: ExplainedFinding, scenario: Scenario, calls: se
     if finding.kind not in _KINDS[cause.kind]:
         return False
     if cause.kind is Kind.SLOW_LINK:
-        return _links(scenario, cause.link) == _links(scenario, finding.link)
+        return _links(scenario, (cause.link or (-1, -1),)) == _links(scenario, finding.links)
     if cause.region is not None and finding.region != cause.region:
         return False
     if cause.path is not None:
@@ -133,13 +134,18 @@ def names(cause: Cause, finding: ExplainedFinding, scenario: Scenario, calls: se
     return (cause.ranks or ()) == finding.ranks and (cause.blocks or ()) == finding.blocks
 
 
-def _links(scenario: Scenario, link: tuple[int, int] | None) -> set[tuple[int, int]]:
+def _links(scenario: Scenario, links: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+    """All pairs of ranks that exchange data on some links, of which -1 stands for every rank."""
     program = program_of(scenario.topology, scenario.sizes)
     rank = program.of_ops(program.track_rank)
     waits = (program.op == Op.WAIT) & (program.peer != rank)
     pairs = set(zip(program.peer[waits].tolist(), rank[waits].tolist(), strict=True))
-    assert link is not None
-    return {pair for pair in pairs if link[0] in (-1, pair[0]) and link[1] in (-1, pair[1])}
+    return {
+        pair
+        for pair in pairs
+        for first, second in links
+        if first in (-1, pair[0]) and second in (-1, pair[1])
+    }
 
 
 def judge(number: int, seed: int) -> Verdict:
@@ -149,10 +155,24 @@ def judge(number: int, seed: int) -> Verdict:
     return replace(verdict, cpu_s=round(time.process_time() - began, 2))
 
 
+def _is_balanced(random: np.random.Generator) -> bool:
+    """Whether a case has no cause: its first random number says so."""
+    return bool(random.random() < BALANCED_SHARE)
+
+
+def _numbers(options: argparse.Namespace, seed: int) -> list[int]:
+    """The cases that are asked for."""
+    numbers = range(options.first, options.first + options.cases)
+    if options.only is None:
+        return list(numbers)
+    wanted = options.only == "balanced"
+    return [n for n in numbers if _is_balanced(np.random.default_rng([seed, n])) == wanted]
+
+
 def _judge(number: int, seed: int) -> Verdict:
     """Draw, simulate, explain and compare one case."""
     random = np.random.default_rng([seed, number])
-    if random.random() < BALANCED_SHARE:
+    if _is_balanced(random):
         scenario = draw_balanced(random, EVERYTHING)
         found = explain_trace(simulate(scenario).trace()).findings
         said = tuple(_text(finding) for finding in found)
@@ -301,6 +321,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--log", type=Path)
+    parser.add_argument("--only", choices=("balanced", "planted"), help="leave the other cases out")
     options = parser.parse_args()
     seed, verdicts = options.seed, []
     if options.log and options.log.exists():
@@ -312,8 +333,8 @@ def main() -> None:
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     print(f"seed {seed}", flush=True)
     known = {verdict.number for verdict in verdicts}
-    numbers = range(options.first, options.first + options.cases)
-    for verdict in _verdicts([n for n in numbers if n not in known], seed, options.workers):
+    numbers = [n for n in _numbers(options, seed) if n not in known]
+    for verdict in _verdicts(numbers, seed, options.workers):
         verdicts.append(verdict)
         if options.log:
             with options.log.open("a") as log:
