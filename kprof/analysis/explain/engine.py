@@ -20,6 +20,8 @@ from kprof.analysis.explain.hypotheses import (
     What,
     basis_of,
     hypotheses_of,
+    is_once,
+    union,
     with_scattered,
 )
 from kprof.analysis.explain.limits import Limit, limits_of
@@ -99,7 +101,7 @@ class _Search:
     def __init__(self, basis: Basis, hypotheses: list[Hypothesis]) -> None:
         self.basis = basis
         self.candidates = [_Candidate(hypothesis) for hypothesis in hypotheses]
-        self.candidates += [_Candidate(*united) for united in with_scattered(hypotheses)]
+        self.candidates += [_Candidate(*united) for united in with_scattered(basis, hypotheses)]
         self.replay = Replay(basis.graph)
         # The part of every element that is left.
         self.left = np.ones(len(basis.elements))
@@ -118,7 +120,7 @@ class _Search:
             self._weigh(totals, total_ns)
             if totals.max() < LEAST_GAIN * total_ns:
                 break
-            best = self._choose(hypotheses, totals)
+            best = self._choose(hypotheses, totals, LEAST_GAIN * total_ns)
             main = self._main_kind(hypotheses[best], float(totals[best]))
             found.append(Explained(hypotheses[best], gains[open_ones.index(best)], main))
             self._apply(hypotheses[best])
@@ -128,9 +130,8 @@ class _Search:
     def _weigh(self, totals: Floats, total_ns: float) -> None:
         """Set to 0 what is no explanation of its own, in place."""
         for i, candidate in enumerate(self.candidates):
-            # One event that took long once is chance more often than what comes again.
-            is_once = len(candidate.hypothesis.chosen) == 1
-            if is_once and totals[i] < LEAST_GAIN_ONCE * total_ns:
+            # What took long once is chance more often than what comes again.
+            if is_once(self.basis, candidate.hypothesis) and totals[i] < LEAST_GAIN_ONCE * total_ns:
                 totals[i] = 0.0
         for i, candidate in enumerate(self.candidates):
             if candidate.parts:
@@ -148,16 +149,27 @@ class _Search:
         )
         return gains
 
-    def _choose(self, hypotheses: list[Hypothesis], totals: Floats) -> int:
-        """The best one; of those that gain about as much the one that takes the least away, but
-        where a place has more items and takes longer for each, the items are meant: they share a
-        link."""
+    def _gain_after(self, first: Hypothesis, then: Hypothesis) -> float:
+        """What a hypothesis gains on top of another."""
+        both = [first, union([first, then], then.places)]
+        gains = self._gains(both).sum(axis=1)
+        return float(gains[1] - gains[0])
+
+    def _choose(self, hypotheses: list[Hypothesis], totals: Floats, least_ns: float) -> int:
+        """The best one; of those that gain about as much the one that takes the least away, unless
+        the best one still pays without that: then both are causes, and the best one comes first.
+
+        Where a place has more items and takes longer for each, the items are meant: they share a
+        link.
+        """
         best = int(totals.argmax())
         candidates = [best]
         for other in np.flatnonzero(totals >= _ABOUT_AS_MUCH * totals[best]).tolist():
             if other != best and _is_part(hypotheses[other], hypotheses[best]):
                 candidates.append(other)
         least = min(candidates, key=lambda i: float(hypotheses[i].saved_ns.sum()))
+        if least != best and self._gain_after(hypotheses[least], hypotheses[best]) >= least_ns:
+            least = best
         for other in np.flatnonzero(totals >= _ABOUT_AS_MUCH * totals[least]).tolist():
             has_more = hypotheses[other].what is What.SURPLUS
             if has_more and hypotheses[other].places == hypotheses[least].places:

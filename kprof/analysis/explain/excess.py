@@ -14,6 +14,7 @@ spread of its likes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -24,9 +25,8 @@ from kprof.analysis.explain.spans import Bools, Floats, Ints
 LOW: Final = 0.3
 # Of ranks, blocks or calls, more than a third have to be as good as the level.
 _FEW: Final = 0.34
-_LOWEST: Final = 0.05
-# Between these quantiles lie so many standard deviations of a normal distribution.
-_BETWEEN: Final = 1.1205
+# The spread of cells is that between the lowest sixth of the low ones and all of these.
+_LOWEST: Final = 1 / 6
 _LEAST_SPREAD: Final = 0.01
 # A cell stands out from 1.25 times on, a group of cells, whose mean is known better, from 1.1
 # times.
@@ -34,6 +34,8 @@ _CELL: Final = float(np.log(1.25))
 _GROUP: Final = float(np.log(1.1))
 _SIGMAS: Final = 4.5
 _MOST: Final = 0.7
+# Half of the places of a group have at least this part of what it has.
+_SHARED: Final = 0.5
 _NORMAL_SIGMAS: Final = 3.0
 
 ALL: Final = -1
@@ -101,13 +103,13 @@ def find_excesses(
     usual = float(np.quantile(cells.sum_ns / cells.count, low, method="lower"))
     for _ in range(2):
         y = np.log((cells.sum_ns + floor_ns) / (cells.count * usual + floor_ns))
-        sigma = _spread(y, cells, spread)
+        sigma = _spread(y, cells, spread, min(low, LOW))
         normal = y < _NORMAL_SIGMAS * sigma + _GROUP / 2
         if normal.any():
             usual = float(cells.sum_ns[normal].sum() / cells.count[normal].sum())
     usual = min(usual, _usual_of_groups(cells, usual, float(np.median(sigma))))
     y = np.log((cells.sum_ns + floor_ns) / (cells.count * usual + floor_ns))
-    sigma = _spread(y, cells, spread)
+    sigma = _spread(y, cells, spread, min(low, LOW))
     return Excesses(atoms_of(cells, y, sigma, num_calls), usual, floor_ns)
 
 
@@ -126,10 +128,12 @@ def _usual_of_groups(cells: Cells, usual: float, sigma: float) -> float:
     return lowest
 
 
-def _spread(y: Floats, cells: Cells, spread: float) -> Floats:
+def _spread(y: Floats, cells: Cells, spread: float, low: float) -> Floats:
     """The spread of every cell: as in the lower part of all cells, and as its count predicts."""
-    low, lowest = np.quantile(y, [LOW, _LOWEST], method="lower")
-    between = float(low - lowest) / _BETWEEN
+    shares = (low, _LOWEST * low)
+    highest, lowest = np.quantile(y, shares, method="lower")
+    sigmas = NormalDist().inv_cdf(shares[0]) - NormalDist().inv_cdf(shares[1])
+    between = float(highest - lowest) / sigmas
     wide: Floats = np.maximum(_LEAST_SPREAD, np.maximum(between, spread / np.sqrt(cells.count)))
     return wide
 
@@ -199,6 +203,8 @@ def _step(
             continue
         if not _is_wide(cells, members, keys):
             continue
+        if not _is_shared(cells, residual, members, keys, height):
+            continue
         example = int(examples[number])
         first, second = int(keys[1][example]), int(keys[2][example])
         if is_constant and len(np.unique(cells.call[members])) < 2 and num_calls > 2:
@@ -218,6 +224,19 @@ def _is_wide(cells: Cells, members: Ints, keys: tuple[Ints, Ints, Ints]) -> bool
             and (column[members] == column[members[0]]).all()
         ):
             return False
+    return True
+
+
+def _is_shared(
+    cells: Cells, residual: Floats, members: Ints, keys: tuple[Ints, Ints, Ints], height: float
+) -> bool:
+    """Whether places of a group have its excess, and not one of two, of which the mean is half."""
+    for key, column in ((keys[1], cells.first), (keys[2], cells.second)):
+        if key[members[0]] == ALL:
+            numbers, place = np.unique(column[members], return_inverse=True)
+            of_places = grouped_median(place, residual[members], len(numbers))
+            if np.quantile(of_places, 0.5, method="lower") < _SHARED * height:
+                return False
     return True
 
 

@@ -199,7 +199,8 @@ def _travel(spans: Spans, releaser: Ints, is_held: Bools, barrier: Ints, queue: 
     elapsed = (spans.end[waits] - spans.end[releaser[waits]]).astype(float)
     seen = is_held[waits]
     link = spans.region[waits] << 32 | spans.rank[releaser[waits]] << 16 | spans.rank[waits]
-    usual = _usual(link, elapsed, seen)
+    crosses = spans.rank[releaser[waits]] != spans.rank[waits]
+    usual = _usual(link, elapsed, seen, 2 * spans.region[waits] + crosses)
     travel[waits] = np.where(seen, elapsed, np.minimum(usual, elapsed))
     handed = grouped_median(spans.region[waits[seen]], elapsed[seen], len(spans.region_names))
     first = np.flatnonzero((queue >= 0) & (releaser < 0))
@@ -211,9 +212,10 @@ def _travel(spans: Spans, releaser: Ints, is_held: Bools, barrier: Ints, queue: 
     return travel
 
 
-def _usual(groups: Ints, values: Floats, seen: Bools) -> Floats:
+def _usual(groups: Ints, values: Floats, seen: Bools, likes: Ints) -> Floats:
     """The median of the seen values of an element's group; of a group that has none that of the
-    best groups: nothing says that it is as slow as those that others had to wait for. 0 where no
+    best groups: nothing says that it is as slow as those that others had to wait for. Nor does it
+    take longer than the best of its `likes`, held up or not, which were done by then. 0 where no
     group has any."""
     _, inverse = np.unique(groups, return_inverse=True)
     count = int(inverse.max(initial=-1)) + 1
@@ -221,6 +223,10 @@ def _usual(groups: Ints, values: Floats, seen: Bools) -> Floats:
     is_known = ~np.isnan(medians)
     best = float(np.quantile(medians[is_known], _BEST)) if is_known.any() else 0.0
     usual: Floats = np.where(is_known, medians, best)[inverse]
+    for number in np.unique(likes[~is_known[inverse]]).tolist():
+        of_likes = max(0.0, float(np.quantile(values[likes == number], _BEST)))
+        unknown = ~is_known[inverse] & (likes == number)
+        usual[unknown] = np.minimum(usual[unknown], of_likes)
     return usual
 
 

@@ -34,11 +34,23 @@ from kprof.analysis.explain.hypotheses.model import (
     Place,
     What,
     basis_of,
+    is_once,
+    union,
 )
 from kprof.analysis.explain.hypotheses.places import slow_places
 from kprof.analysis.explain.hypotheses.surplus import surplus
 
-__all__ = ["Basis", "Hypothesis", "Place", "What", "basis_of", "hypotheses_of", "with_scattered"]
+__all__ = [
+    "Basis",
+    "Hypothesis",
+    "Place",
+    "What",
+    "basis_of",
+    "hypotheses_of",
+    "is_once",
+    "union",
+    "with_scattered",
+]
 
 # In this order: what one has found, the next one does not find again.
 _GENERATORS: Final[tuple[Callable[[OneClass], list[Hypothesis]], ...]] = (

@@ -11,11 +11,17 @@ from typing import Final, TypeVar
 import numpy as np
 
 from kprof.analysis.explain.excess import ALL
-from kprof.analysis.explain.hypotheses.model import Basis, Hypothesis, Place, What, union
+from kprof.analysis.explain.hypotheses.model import (
+    ALIKE,
+    Basis,
+    Hypothesis,
+    Place,
+    What,
+    is_once,
+    union,
+    without_chance,
+)
 
-# Places are alike whose excesses, as logarithms, differ by less than this part of them.
-_ALIKE: Final = 0.3
-_LEAST_OF_CALL: Final = 0.15
 # A single element that takes longer once, somewhere, is chance unless it takes so many times as
 # long.
 _ONCE_RATIO: Final = 5.0
@@ -35,7 +41,7 @@ def grouped_by_likeness(basis: Basis, found: list[Hypothesis]) -> list[Hypothesi
     """Hypotheses about places, grouped; the others as they are."""
     others = [h for h in found if h.what not in _OF_PLACES]
     single = [h for h in found if h.what in _OF_PLACES]
-    places = [_without_chance(basis, place) for place in _by_place(basis, single)]
+    places = [without_chance(basis, place) for place in _by_place(basis, single)]
     return others + _alike([place for place in places if not _is_chance(basis, place)])
 
 
@@ -46,20 +52,6 @@ def _by_place(basis: Basis, single: list[Hypothesis]) -> list[Hypothesis]:
         groups.setdefault((hypothesis.what, hypothesis.places[0]), []).append(hypothesis)
     united = [union(members, members[0].places) for members in groups.values()]
     return _absorbed(basis, united)
-
-
-def _without_chance(basis: Basis, hypothesis: Hypothesis) -> Hypothesis:
-    """Leave out calls in which there is hardly anything to take off."""
-    call = basis.elements.call[hypothesis.chosen]
-    saved = np.bincount(call, weights=hypothesis.saved_ns, minlength=basis.num_calls)
-    is_about = saved >= _LEAST_OF_CALL * saved.max()
-    kept = is_about[call]
-    return replace(
-        hypothesis,
-        excess=np.where(is_about, hypothesis.excess, 0.0),
-        chosen=hypothesis.chosen[kept],
-        saved_ns=hypothesis.saved_ns[kept],
-    )
 
 
 def _is_chance(basis: Basis, hypothesis: Hypothesis) -> bool:
@@ -97,7 +89,7 @@ def _absorbed(basis: Basis, united: list[Hypothesis]) -> list[Hypothesis]:
             is_within &= len(inner.kinds) <= len(outer.kinds) and bool(families[0] & families[1])
             if (
                 is_within
-                and abs(inner.excess.max() - outer.excess.max()) < _ALIKE * outer.excess.max()
+                and abs(inner.excess.max() - outer.excess.max()) < ALIKE * outer.excess.max()
             ):
                 parts[i].append(inner)
                 break
@@ -142,7 +134,7 @@ def _look_alike(one: Hypothesis, other: Hypothesis) -> bool:
     is_whole = min(len(one.kinds), len(other.kinds)) >= _WHOLE
     heights = [np.median(h.excess[h.calls]) for h in (one, other)]
     return shared >= (_SHARED / 2 if is_whole else _SHARED) and bool(
-        abs(heights[0] - heights[1]) <= _ALIKE * max(heights)
+        abs(heights[0] - heights[1]) <= ALIKE * max(heights)
     )
 
 
@@ -158,9 +150,13 @@ def _alike(united: list[Hypothesis]) -> list[Hypothesis]:
     return [_together(group) for group in _groups(ordered, _are_alike)]
 
 
-def with_scattered(found: list[Hypothesis]) -> list[tuple[Hypothesis, tuple[int, ...]]]:
+def with_scattered(
+    basis: Basis, found: list[Hypothesis]
+) -> list[tuple[Hypothesis, tuple[int, ...]]]:
     """What is alike in the same calls wherever it is, with the numbers of its parts: links between
     two hosts have no end in common, and none of them gains anything as long as the others are slow.
+
+    What single places do once, in one call, is no more than chance when two do it.
     """
 
     def are_at_once(one: int, other: int) -> bool:
@@ -168,7 +164,13 @@ def with_scattered(found: list[Hypothesis]) -> list[tuple[Hypothesis, tuple[int,
         both, either = (a.calls & b.calls).sum(), (a.calls | b.calls).sum()
         return _look_alike(a, b) and bool(both >= _SAME_CALLS * either)
 
-    places = [i for i, h in enumerate(found) if h.what in _OF_PLACES and not h.is_moving]
+    places = [
+        i
+        for i, h in enumerate(found)
+        if h.what in _OF_PLACES
+        and not h.is_moving
+        and (h.places[0].is_link or not is_once(basis, h))
+    ]
     groups = _groups(places, are_at_once)
     return [(_together([found[i] for i in group]), tuple(group)) for group in groups if group[1:]]
 

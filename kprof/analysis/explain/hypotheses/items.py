@@ -16,6 +16,7 @@ from kprof.analysis.explain.hypotheses.model import (
     OneClass,
     Place,
     What,
+    without_chance,
 )
 from kprof.analysis.explain.spans import Bools, Floats, Ints
 
@@ -29,6 +30,14 @@ _LEAST_PLACES: Final = 0.6
 _LEAST_ELEMENTS: Final = 16
 # Of the elements of a place in a call, at most this part.
 _MOST_OF_CELL: Final = 0.75
+# Of what can be saved, at most this part is one place's, or twice what chance gives it.
+_MOST_OF_PLACE: Final = 0.5
+# One of them takes at most so many times as much longer as they usually do.
+_MOST_SAVED: Final = 5.0
+# What a low quantile is taken of, and what tells how far apart values are: of few, the low quantile
+# follows each.
+_LEAST_KNOWN: Final = 4
+_LEAST_TOLD: Final = 16
 
 
 def slow_items(one: OneClass) -> list[Hypothesis]:
@@ -41,22 +50,26 @@ def slow_items(one: OneClass) -> list[Hypothesis]:
     if not is_some or not _is_spread(one, is_out) or not _is_mixed(one, is_out):
         return []
     out = one.chosen[is_out]
-    usual, mean = float(value[~is_out].mean()), float(value[is_out].mean())
+    usual, slow = float(value[~is_out].mean()), float(np.median(value[is_out]))
     excess = np.zeros(one.basis.num_calls)
-    excess[np.unique(elements.call[out])] = np.log(mean / max(usual, 1.0))
-    saved = value[is_out] * (1 - usual / mean)
+    excess[np.unique(elements.call[out])] = np.log(slow / max(usual, 1.0))
+    saved = value[is_out] * (1 - usual / slow)
+    # What one of them has on top is its own.
+    saved = np.minimum(saved, _MOST_SAVED * np.median(saved))
     value[is_out] -= saved
     everywhere, kinds = (Place(ALL, ALL),), frozenset([one.kind])
     period = _period(elements.turn[out])
-    return [Hypothesis(What.ITEMS, everywhere, kinds, excess, out, saved, period)]
+    found = Hypothesis(What.ITEMS, everywhere, kinds, excess, out, saved, period)
+    return [without_chance(one.basis, found)]
 
 
 def _outliers(one: OneClass) -> Bools:
     value = one.value_ns
     base = float(np.quantile(value, 0.3))
-    spread = max(0.02, log_spread(value))
+    of_place, own = _bases_of_places(one.basis, one.chosen, value)
+    spread = max(0.02, log_spread(value / np.maximum(own, 1.0) * max(base, 1.0)))
     limit = np.exp(max(np.log(_ITEM_RATIO), _ITEM_SIGMAS * spread))
-    limit = limit * np.maximum(_base_of_place(one.basis, one.chosen, value), max(base, 1.0))
+    limit = limit * np.maximum(of_place, max(base, 1.0))
     is_out: Bools = (value > limit) & (value - base > 0.1 * FLOOR * one.basis.call_ns)
     return is_out
 
@@ -67,7 +80,19 @@ def _is_spread(one: OneClass, is_out: Bools) -> bool:
     first, second = one.basis.elements.first[one.chosen], one.basis.elements.second[one.chosen]
     columns = [grouped(*place)[1] for place in ((first, second), (first,), (second,))]
     call = one.basis.elements.call[one.chosen[is_out]]
-    return all(_is_by_chance(column, call, is_out) for column in columns)
+    beyond = one.value_ns[is_out] - float(one.value_ns[~is_out].mean())
+    return all(
+        _is_by_chance(column, call, is_out) and _is_shared(column, is_out, beyond)
+        for column in columns
+    )
+
+
+def _is_shared(place: Ints, is_out: Bools, beyond_ns: Floats) -> bool:
+    """Whether no place has most of the time that is lost: chance events elsewhere do not make it
+    less than one place's."""
+    lost = np.bincount(place[is_out], weights=beyond_ns)
+    most = max(_MOST_OF_PLACE, 2 / (int(place.max()) + 1))
+    return bool(lost.max() <= most * lost.sum())
 
 
 def _is_by_chance(place: Ints, call: Ints, is_out: Bools) -> bool:
@@ -104,19 +129,21 @@ def _is_mixed(one: OneClass, is_out: Bools) -> bool:
     return not len(usual) or bool(others.mean() < UNEVEN * usual.mean())
 
 
-def _base_of_place(basis: Basis, chosen: Ints, value: Floats) -> Floats:
-    """The largest of low quantiles: of the element's call, of its place, and of its place in its
-    call. All of a slow call is slow, and all of a slow block."""
+def _bases_of_places(basis: Basis, chosen: Ints, value: Floats) -> tuple[Floats, Floats]:
+    """Low quantiles: the largest one of the element's call, its rank, its block, its place, and its
+    place in its call, for all of a slow call is slow, and all of a slow block; and the last one of
+    these that has enough elements."""
     elements = basis.elements
-    cells = (elements.call[chosen], elements.first[chosen], elements.second[chosen])
-    base = np.zeros(len(value))
-    for columns in (cells[:1], cells[1:], cells):
+    call, rank, block = (c[chosen] for c in (elements.call, elements.first, elements.second))
+    largest, own = np.zeros(len(value)), np.full(len(value), float(np.quantile(value, 0.3)))
+    for columns in ((call,), (block,), (rank,), (rank, block), (call, rank, block)):
         _, group = grouped(*columns)
         sizes = np.bincount(group)
         order = np.lexsort((value, group))
-        low = value[order][np.cumsum(sizes) - sizes + (sizes * 3) // 10]
-        base = np.where(sizes[group] >= 4, np.maximum(base, low[group]), base)
-    return base
+        low = value[order][np.cumsum(sizes) - sizes + sizes // 5][group]
+        largest = np.where(sizes[group] >= _LEAST_KNOWN, np.maximum(largest, low), largest)
+        own = np.where(sizes[group] >= _LEAST_TOLD, low, own)
+    return largest, own
 
 
 def _period(turns: Ints) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -24,6 +24,10 @@ LEAST_SAVED: Final = {
 }
 # Places have more than their likes from this ratio on.
 UNEVEN: Final = 1.3
+# Places are alike whose excesses, as logarithms, differ by less than this part of them.
+ALIKE: Final = 0.3
+# Calls with less than this part of what can be taken off the worst one do not count.
+LEAST_OF_CALL: Final = 0.15
 
 
 @dataclass(frozen=True)
@@ -141,3 +145,24 @@ def union(members: Sequence[Hypothesis], places: tuple[Place, ...]) -> Hypothesi
         largest,
         members[0].period,
     )
+
+
+def without_chance(basis: Basis, hypothesis: Hypothesis) -> Hypothesis:
+    """Leave out calls in which there is hardly anything to take off."""
+    call = basis.elements.call[hypothesis.chosen]
+    saved = np.bincount(call, weights=hypothesis.saved_ns, minlength=basis.num_calls)
+    is_about = saved >= LEAST_OF_CALL * saved.max()
+    kept = is_about[call]
+    return replace(
+        hypothesis,
+        excess=np.where(is_about, hypothesis.excess, 0.0),
+        chosen=hypothesis.chosen[kept],
+        saved_ns=hypothesis.saved_ns[kept],
+    )
+
+
+def is_once(basis: Basis, hypothesis: Hypothesis) -> bool:
+    """Whether it is about one place in one call, in one class: one event, or a few."""
+    elements, chosen = basis.elements, hypothesis.chosen
+    columns = (elements.kind, elements.call, elements.first, elements.second)
+    return all((column[chosen] == column[chosen[0]]).all() for column in columns)

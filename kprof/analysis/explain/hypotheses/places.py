@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kprof.analysis.explain.elements import Family
-from kprof.analysis.explain.excess import cells_of, find_excesses
+from kprof.analysis.explain.excess import ALL, Atom, cells_of, find_excesses
 from kprof.analysis.explain.hypotheses.atoms import log_spread, saved_by, slow_hypothesis
 from kprof.analysis.explain.hypotheses.model import Hypothesis, OneClass, Place
 
@@ -26,6 +26,13 @@ def slow_places(one: OneClass) -> list[Hypothesis]:
         saved = saved_by(cells, cell, value, atom, excesses.usual_ns, floor_ns)
         # Slow items were taken out of `value`; those of a slow place are slow twice.
         saved *= elements.value_ns[chosen] / np.maximum(value, 1e-9)
-        place = Place(atom.first, atom.second)
+        place = _place(one, atom)
         found += slow_hypothesis(one, atom, place, chosen, saved, cell)
     return found
+
+
+def _place(one: OneClass, atom: Atom) -> Place:
+    """All ranks that have a class are that rank where only one of them has it."""
+    ranks = np.unique(one.basis.elements.first[one.chosen])
+    is_only_one = len(ranks) == 1 and (one.basis.graph.launch_rank != ranks[0]).any()
+    return Place(int(ranks[0]) if atom.first == ALL and is_only_one else atom.first, atom.second)
