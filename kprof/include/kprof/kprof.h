@@ -31,6 +31,7 @@
 
 #include "abi.h"
 #include "platform.h"
+#include "wait_lines.h"
 
 #ifndef KPROF_ENABLED
 #define KPROF_ENABLED 1
@@ -89,6 +90,20 @@ struct [[maybe_unused]] Track {
 struct [[maybe_unused]] Span {
 #if KPROF_ENABLED
   uint64_t start_ticks;
+#endif
+};
+
+// An open span that waits, for `still_waiting`: `WaitSpan span = profile_start(track)`.
+struct [[maybe_unused]] WaitSpan {
+  KPROF_DEVICE WaitSpan([[maybe_unused]] const Span& begun)
+#if KPROF_ENABLED
+      : span(begun)
+#endif
+  {
+  }
+#if KPROF_ENABLED
+  Span span;
+  uint64_t* line = nullptr;  // what a zero closes, see wait_lines.h
 #endif
 };
 
@@ -362,6 +377,49 @@ KPROF_DEVICE void profile_stop(Track& track, const Span& span, Id region, uint32
   profile_lap(track, span, region, payload);
 }
 
+// When a wait counts as long. In cycles: 65 us at 2 GHz.
+constexpr uint64_t kLateEventTicks = KPROF_CLOCK_CYCLES ? uint64_t{1} << 17 : kLateTicks;
+
+// Only its chunk says which launch a track belongs to. A track that never got one has no line.
+KPROF_DEVICE bool has_chunk(uintptr_t cursor) {
+  const ChunkHeader* chunk = chunk_of(cursor);
+  return chunk != nullptr && static_cast<int32_t>(chunk->chunk_idx) >= 0;
+}
+
+KPROF_COLD uint64_t* open_wait(uintptr_t cursor, uint64_t start_ticks, uint32_t region, uint32_t payload) {
+  if (!has_chunk(cursor)) return nullptr;
+  ChunkHeader* chunk = chunk_of(cursor);
+  // Lines hold the real-time clock, whatever records hold.
+  const uint64_t begin_ticks = KPROF_CLOCK_CYCLES ? platform::realtime_ticks() - kLateTicks : start_ticks;
+  return open_wait_line(arena_of(chunk), chunk->launch, chunk->block, chunk->warp, begin_ticks, region, payload);
+}
+
+// For the loop of a wait: says once that the wait lasts long, so that kprof can tell who waits for whom when a kernel
+// hangs. The end of the span takes it back. Until the wait is long this only reads the clock; call it every so many
+// polls where the loop is short.
+//
+//   kprof::WaitSpan span = kprof::profile_start(track);
+//   while (!arrived(flag)) kprof::still_waiting(track, span, R_WAIT, kprof::payload<R_WAIT>(peer, slot));
+//   kprof::profile_stop(track, span, R_WAIT, kprof::payload<R_WAIT>(peer, slot));
+template <typename Id>
+KPROF_DEVICE void still_waiting(const Track& track, WaitSpan& wait, Id region, uint32_t payload = 0) {
+  if (wait.line != nullptr) return;
+  if (__builtin_expect(clock_of(track) - wait.span.start_ticks < kLateEventTicks, 1)) return;
+  wait.line = open_wait(track.cursor, wait.span.start_ticks, static_cast<uint32_t>(region), payload);
+}
+
+// The same for a wait. A function of its own, so that spans that are no waits do not look for a line.
+template <typename Id>
+KPROF_DEVICE Span profile_lap(Track& track, const WaitSpan& wait, Id region, uint32_t payload = 0) {
+  const Span next = profile_lap(track, wait.span, region, payload);
+  if (__builtin_expect(wait.line != nullptr, 0)) platform::store_system(wait.line, uint64_t{0});
+  return next;
+}
+template <typename Id>
+KPROF_DEVICE void profile_stop(Track& track, const WaitSpan& wait, Id region, uint32_t payload = 0) {
+  profile_lap(track, wait, region, payload);
+}
+
 // Like profile_stop, after the writer's outstanding memory operations have completed.
 KPROF_DEVICE void profile_stop_complete(Track& track, const Span& span, uint32_t region, uint32_t payload = 0) {
   platform::drain_memory();
@@ -422,6 +480,14 @@ KPROF_DEVICE Span profile_lap(Track&, Span, Id, uint32_t = 0) {
 template <typename Id>
 KPROF_DEVICE void profile_stop(Track&, Span, Id, uint32_t = 0) {}
 KPROF_DEVICE void profile_stop_complete(Track&, Span, uint32_t, uint32_t = 0) {}
+template <typename Id>
+KPROF_DEVICE Span profile_lap(Track&, const WaitSpan&, Id, uint32_t = 0) {
+  return {};
+}
+template <typename Id>
+KPROF_DEVICE void profile_stop(Track&, const WaitSpan&, Id, uint32_t = 0) {}
+template <typename Id>
+KPROF_DEVICE void still_waiting(const Track&, WaitSpan&, Id, uint32_t = 0) {}
 template <typename Id>
 KPROF_DEVICE void profile_mark(Track&, Id, uint32_t = 0) {}
 template <typename Id>

@@ -11,8 +11,9 @@
 //              exchange_if_zero_device()
 //   arena      add_global(), load_global(), store_global(), all relaxed and of device scope
 //   data       Quad (16 bytes that one instruction moves), half_to_float(), float_to_half() on 16-bit patterns;
-//              at_most(), store_record(), copy_bits()
+//              at_most(), opaque(), store_record(), copy_bits()
 //   host       KPROF_SHARED(type, name, count), KPROF_UNROLL(count), KPROF_LAUNCH_BOUNDS(threads),
+//              KPROF_LAUNCH_BOUNDS_RESIDENT(threads, warps per processor; NVIDIA leaves that to the threads),
 //              KPROF_LAUNCH(...), num_processors(), max_resident_blocks(), peer_allocate() and friends (GPUs only)
 //
 // Scopes: "device" is this GPU, "system" is all GPUs of the host and the CPU.

@@ -17,6 +17,7 @@
 #define __device__
 #define KPROF_UNROLL(count)
 #define KPROF_LAUNCH_BOUNDS(threads)
+#define KPROF_LAUNCH_BOUNDS_RESIDENT(threads, warps)
 // The same, with few enough registers for `blocks` blocks per processor, on targets whose compiler can be told.
 #define KPROF_BLOCKS_PER_PROCESSOR(threads, blocks)
 #define KPROF_SHARED(type, name, count) type(&name)[count] = ::kprof::simt::shared_array<type, count>([] {})
@@ -157,6 +158,7 @@ inline uint16_t float_to_half(float value) {
   return static_cast<uint16_t>(half | (sign >> 16));
 }
 
+KPROF_DEVICE uint32_t opaque(uint32_t value) { return value; }
 inline uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ? value : limit; }
 
 inline uint32_t high_of_difference(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a - b) >> 32); }

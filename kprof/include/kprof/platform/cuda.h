@@ -26,6 +26,7 @@
 #endif
 // On a kernel: the compiler may use the registers that larger blocks would need.
 #define KPROF_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
+#define KPROF_LAUNCH_BOUNDS_RESIDENT(threads, warps) __launch_bounds__(threads)
 // The same, with few enough registers for `blocks` blocks per processor, on targets whose compiler can be told.
 #define KPROF_BLOCKS_PER_PROCESSOR(threads, blocks) __launch_bounds__(threads, blocks)
 #define KPROF_SHARED(type, name, count) __shared__ type name[count]
@@ -148,6 +149,9 @@ KPROF_DEVICE float half_to_float(uint16_t bits) { return __half2float(__ushort_a
 KPROF_DEVICE uint16_t float_to_half(float value) { return __half_as_ushort(__float2half_rn(value)); }
 
 KPROF_DEVICE uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ? value : limit; }
+
+// Rare branches are functions of their own here (KPROF_COLD).
+KPROF_DEVICE uint32_t opaque(uint32_t value) { return value; }
 
 // The high word of a - b, from values that are new to the compiler: what a rare path asks is not prepared in the common
 // one.

@@ -13,6 +13,8 @@
 #define KPROF_COLD __device__ __forceinline__
 // On a kernel: the compiler may use the registers that larger blocks would need.
 #define KPROF_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
+// A CU has four SIMDs, and the second number counts waves of one.
+#define KPROF_LAUNCH_BOUNDS_RESIDENT(threads, warps) __launch_bounds__(threads, (warps) / 4)
 // The same, with few enough registers for `blocks` blocks per processor, on targets whose compiler can be told.
 #define KPROF_BLOCKS_PER_PROCESSOR(threads, blocks) __launch_bounds__(threads)
 #define KPROF_SHARED(type, name, count) __shared__ type name[count]
@@ -165,6 +167,13 @@ KPROF_DEVICE float half_to_float(uint16_t bits) { return static_cast<float>(__bu
 KPROF_DEVICE uint16_t float_to_half(float value) { return __builtin_bit_cast(uint16_t, static_cast<_Float16>(value)); }
 
 KPROF_DEVICE uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ? value : limit; }
+
+// The same value, hidden from the compiler: what is computed from it stays in the branch where it is written. Otherwise
+// a rare branch would take registers in all of the kernel.
+KPROF_DEVICE uint32_t opaque(uint32_t value) {
+  asm volatile("" : "+v"(value));
+  return value;
+}
 
 KPROF_DEVICE uint32_t high_of_difference(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a - b) >> 32); }
 

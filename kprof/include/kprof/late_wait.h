@@ -1,0 +1,72 @@
+// A wait in a loop of its own, apart from tracks: for helpers that wait for flags, and for short tracks, which begin
+// after the wait.
+//
+//   kprof::LateWait late(prof, kprof::per_warp);
+//   const uint64_t begin = kprof::platform::realtime_ticks();
+//   while (!arrived(flag)) {
+//     kprof::platform::pause();
+//     late.look(begin, [&] { return kprof::WaitFor{R_WAIT, kprof::payload<R_WAIT>(peer, slot)}; });      // reads a
+//     clock
+//   }
+//
+// The line is closed when the wait ends with its scope; after `keep` it stays, to say why the kernel gave up.
+#pragma once
+
+#include "kprof.h"
+
+namespace kprof {
+
+// The region of a wait, and its payload as regions.h declares it.
+struct WaitFor {
+  uint32_t region;
+  uint32_t payload;
+};
+
+#if KPROF_ENABLED
+
+class LateWait {
+ public:
+  KPROF_DEVICE LateWait(const Buffer& buffer, TrackScope scope)
+      : arena_(reinterpret_cast<const ControlBlock*>(buffer.arena)), launch_(buffer.launch), scope_(scope) {}
+  KPROF_DEVICE ~LateWait() {
+    if (__builtin_expect(line_ != nullptr, 0)) platform::store_system(line_, uint64_t{0});
+  }
+  LateWait(const LateWait&) = delete;
+  LateWait& operator=(const LateWait&) = delete;
+
+  // Tells of the wait if it lasts since `begin_ticks` (realtime) and that is long ago; later calls do nothing. Only the
+  // writer of the track does, and only then `what(arguments...)` is called.
+  template <typename What, typename... Arguments>
+  KPROF_DEVICE void look(uint64_t begin_ticks, const What& what, Arguments... arguments) {
+    if (line_ != nullptr || arena_ == nullptr || !is_writer()) return;
+    if (platform::realtime_ticks() - begin_ticks < kLateTicks) return;
+    const WaitFor wait = what(arguments...);
+    line_ = open_wait_line(arena_, launch_, platform::block_id(), warp(), begin_ticks, wait.region, wait.payload);
+  }
+  // The wait is given up.
+  KPROF_DEVICE void keep() { line_ = nullptr; }
+
+ private:
+  KPROF_DEVICE bool is_writer() const {
+    return scope_ == per_warp ? platform::lane_id() == 0 : platform::thread_id() == 0;
+  }
+  KPROF_DEVICE uint32_t warp() const { return scope_ == per_warp ? platform::warp_id() : kBlockTrackWarp; }
+
+  const ControlBlock* arena_;
+  uint32_t launch_;
+  TrackScope scope_;
+  uint64_t* line_ = nullptr;
+};
+
+#else  // KPROF_ENABLED
+
+struct [[maybe_unused]] LateWait {
+  KPROF_DEVICE LateWait(const Buffer&, TrackScope) {}
+  template <typename What, typename... Arguments>
+  KPROF_DEVICE void look(uint64_t, const What&, Arguments...) {}
+  KPROF_DEVICE void keep() {}
+};
+
+#endif  // KPROF_ENABLED
+
+}  // namespace kprof

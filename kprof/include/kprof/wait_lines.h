@@ -1,0 +1,45 @@
+// The lines in memory of the host that say which waits last long: WaitLine of abi.h, one per track. kprof.h has the
+// calls for kernels.
+//
+// The memory outlives the process: kprof reads it while a kernel spins for ever, after a trap and after kill -9. A
+// store there is slow (0.2 us on an H200), so a line is written once per wait, when that has lasted kLateTicks, and
+// once more at its end. Waits that are shorter write nothing.
+#pragma once
+
+#include "abi.h"
+#include "platform.h"
+
+namespace kprof {
+
+// 50 us.
+constexpr uint64_t kLateTicks = platform::kRealtimeTicksPerSecond / 20000;
+
+// The line of a track, nullptr where the arena has none. Tracks of a launch have lines of their own while there are
+// enough; launches that overlap may write over each other's.
+KPROF_DEVICE WaitLine* wait_line_of(const ControlBlock* arena, uint32_t launch, uint32_t block, uint32_t warp) {
+  const uint32_t num_lines = arena->num_shared_lines;
+  if (num_lines == 0) return nullptr;
+  const uint32_t num_warps = (platform::num_threads() + platform::warp_width() - 1) / platform::warp_width();
+  const uint32_t place = warp == kBlockTrackWarp ? 0 : 1 + warp;
+  const uint32_t line = (block * (num_warps + 1) + place + 61 * launch) & (num_lines - 1);
+  return reinterpret_cast<WaitLine*>(arena->shared_lines) + line;
+}
+
+// Writes the line of a track. Returns the word that holds the region, nullptr where there is no line: a zero there
+// closes the line. System scope: on AMD the line would stay in an L2 cache otherwise. The region comes last, so that a
+// reader sees no line that is half written by it.
+KPROF_COLD uint64_t* open_wait_line(const ControlBlock* arena, uint32_t launch, uint32_t block, uint32_t warp,
+                                    uint64_t start_ticks, uint32_t region, uint32_t payload) {
+  block = platform::opaque(block);
+  warp = platform::opaque(warp);
+  auto* words = reinterpret_cast<uint64_t*>(wait_line_of(arena, launch, block, warp));
+  if (words == nullptr) return nullptr;
+  const uint64_t now_ticks = platform::realtime_ticks();
+  platform::store_system(words, start_ticks);
+  platform::store_system(words + 2, static_cast<uint64_t>(block) << 32 | launch);
+  platform::store_system(words + 3, now_ticks << 32 | warp);
+  platform::store_system(words + 1, static_cast<uint64_t>(payload) << 32 | region);
+  return words + 1;
+}
+
+}  // namespace kprof
