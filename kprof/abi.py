@@ -308,12 +308,16 @@ class ArenaGeometry:
 
 
 def initial_control(
-    geometry: ArenaGeometry, limit: int | None = None, switches: np.void | np.ndarray | None = None
+    geometry: ArenaGeometry,
+    limit: int | None = None,
+    switches: np.void | np.ndarray | None = None,
+    shared_lines: tuple[int, int] = (0, 0),
 ) -> np.ndarray:
     """The bytes at the start of an empty arena: the control block and the headers of the sinks.
 
     `limit` is how many chunks each cursor may hand out, if that differs from the geometry. Without
-    `switches` everything is recorded.
+    `switches` everything is recorded. `shared_lines` is the address and the number of the lines for
+    waits that last long.
     """
     head = np.zeros(CHUNKS_OFFSET, dtype=np.uint8)
     control = head[:CONTROL_BYTES].view(CONTROL)[0]
@@ -323,6 +327,7 @@ def initial_control(
     control["num_cursors"] = geometry.num_cursors
     control["chunks_per_cursor"] = geometry.chunks_per_cursor if limit is None else limit
     control["num_reserved"] = geometry.num_reserved
+    control["shared_lines"], control["num_shared_lines"] = shared_lines
     if switches is not None:
         control["switches"] = switches
     sinks = head[SINKS_OFFSET:].view(SINK)

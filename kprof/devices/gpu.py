@@ -158,6 +158,40 @@ def copier(source: str, target: str, size_bytes: int) -> Callable[[], None]:
     return copy
 
 
+_REGISTER_PORTABLE_AND_MAPPED: Final = 1 | 2
+
+
+def register_host_memory(address: int, size_bytes: int, device: str) -> int:
+    """Let kernels of all GPUs write to memory of this process; returns its address for kernels.
+
+    `address` and `size_bytes` are multiples of the page size. Raises RuntimeError where the runtime
+    refuses.
+    """
+    import torch
+
+    with made_current(device):
+        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        error = int(runtime.cudaHostRegister(address, size_bytes, _REGISTER_PORTABLE_AND_MAPPED))
+        if error:
+            # The next launch would report what the runtime remembers of this.
+            with contextlib.suppress(RuntimeError):
+                torch.zeros(1, device=device)
+            raise RuntimeError(f"host memory cannot be registered (error {error})")
+    return address if torch.version.hip is None else _hip_address(address)
+
+
+def _hip_address(address: int) -> int:
+    """The address at which AMD GPUs see registered memory; CUDA has one for both."""
+    runtime = ctypes.CDLL("libamdhip64.so")
+    pointer = ctypes.c_void_p()
+    error = runtime.hipHostGetDevicePointer(
+        ctypes.byref(pointer), ctypes.c_void_p(address), ctypes.c_uint(0)
+    )
+    if error or not pointer.value:
+        raise RuntimeError(f"registered memory has no address on the GPU (error {error})")
+    return pointer.value
+
+
 # Large enough for the bandwidth of the link, small enough to be pinned in every recorder.
 _STAGING_BYTES: Final = 4 << 20
 
