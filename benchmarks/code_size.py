@@ -50,7 +50,7 @@ ADDED = {
     "graphs, schedules, draining, hangs": (
         "kprof/recording/call_lengths.py",
         "kprof/recording/drainer.py",
-        "kprof/recording/hangs.py",
+        "kprof/hangs",
         "kprof/recording/keeping.py",
         "kprof/recording/numbering.py",
         "kprof/recording/replays.py",

@@ -82,7 +82,7 @@ class PartWriter:
     def launches(self) -> tuple[Launch, ...]:
         """The launches of all parts that stay; raises CaptureError."""
         paths = self._paths()
-        infos = [_read_info(path) for path in paths]
+        infos = [read_info(path) for path in paths]
         for path, info in zip(paths, infos, strict=True):
             if info is None:
                 raise CaptureError(f"{path} was written, but cannot be read any more")
@@ -125,10 +125,10 @@ def recover_rank(directory: Path, rank: int) -> RankInfo | None:
     A file with its final name counts as a part. Raises CaptureError when the disk refuses.
     """
     final = directory / events_file_name(rank)
-    found = [(path, _read_info(path)) for path in ranks_with_parts(directory).get(rank, [])]
+    found = [(path, read_info(path)) for path in ranks_with_parts(directory).get(rank, [])]
     whole = [(path, info) for path, info in found if info is not None]
     if not whole:
-        return _read_info(final) if final.exists() else None
+        return read_info(final) if final.exists() else None
     infos = [info for _, info in whole]
     launches = tuple(launch for info in infos for launch in info.launches)
     united = msgspec.structs.replace(infos[-1], launches=launches)
@@ -204,7 +204,8 @@ def _removed_on_error(path: Path) -> Iterator[None]:
         raise
 
 
-def _read_info(path: Path) -> RankInfo | None:
+def read_info(path: Path) -> RankInfo | None:
+    """What a part says about its rank so far; None for a part that is not whole."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -161,11 +161,18 @@ class Keeper:
             arena = self._turns.active
             return arena.snapshot_of_state().num_used_chunks / arena.geometry.num_chunks
 
-    def save(self) -> None:
+    def save(self, look: Callable[[np.ndarray], object] = lambda _: None) -> None:
         """Write what the arenas hold now, whatever runs on the device, and do not empty them.
 
-        The next part that is written takes the place of this one.
+        The next part that is written takes the place of this one. `look` is given the bytes of the
+        chunks of every arena.
         """
+
+        def read(each: Used) -> tuple[ArenaState, np.ndarray]:
+            state, chunks = each.arena.snapshot(each.handed)
+            look(chunks)
+            return state, chunks
+
         if not self._lock.acquire(timeout=_PATIENCE_S):
             return
         try:
@@ -175,7 +182,7 @@ class Keeper:
             rows = self._launches.waiting()
             decoder = _copy_while_used(self._decoder)
             self._parts.save(
-                _tables(decoder, used, lambda each: each.arena.snapshot(each.handed), []),
+                _tables(decoder, used, read, []),
                 lambda: self._info(decoder, decoder.replays.merged(rows), _SAVED),
             )
         finally:

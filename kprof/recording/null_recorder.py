@@ -30,6 +30,9 @@ class AnyRecorder(Protocol):
     ) -> LaunchBuffer:
         """The buffer for the next launch of `kernel`."""
 
+    def finished(self) -> None:
+        """All launches so far have finished."""
+
     def pause(self) -> None:
         """Record nothing from here on."""
 
@@ -79,6 +82,9 @@ class NullRecorder:
         """A null buffer."""
         del kernel, regions, num_blocks, threads_per_block, tracks_per_block, is_replayed
         return NULL_BUFFER
+
+    def finished(self) -> None:
+        """Nobody asks."""
 
     def pause(self) -> None:
         """Nothing to pause."""

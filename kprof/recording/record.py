@@ -37,9 +37,10 @@ from kprof.capture.claims import Begun, prepare_messages, ranks_in_use, write_be
 from kprof.capture.directory import Capture
 from kprof.capture.losses import describe_losses, name_ranks
 from kprof.errors import CaptureError, WorkloadError
+from kprof.hangs.lines import shared_waits
+from kprof.hangs.watch import HANG_AFTER_VARIABLE
 from kprof.recording.finishing import finish, make_manifest
 from kprof.recording.flight import request_dump
-from kprof.recording.hangs import HANG_AFTER_VARIABLE
 from kprof.recording.lifetime import open_recorders
 from kprof.recording.process import (
     ARENA_BYTES_VARIABLE,
@@ -117,7 +118,8 @@ def record(
             with tempfile.TemporaryDirectory(prefix="kprof-overhead-") as scratch:
                 outcome, measured = run_four_times(arguments, environment, Path(scratch), say)
         else:
-            outcome, measured = run_once(arguments, environment, say), Measured()
+            with shared_waits(directory):
+                outcome, measured = run_once(arguments, environment, say), Measured()
         _refuse_running_ranks(directory, outcome)
         manifest = make_manifest(directory, begun, outcome)
         manifest = msgspec.structs.replace(
@@ -152,7 +154,8 @@ def session(output: Path, *, force: bool = False) -> Iterator[Path]:
     exit_code = 1
     with _unfinished_directory(request) as (directory, begun):
         try:
-            yield directory
+            with shared_waits(directory):
+                yield directory
             exit_code = 0
         finally:
             for recorder in open_recorders(directory):

@@ -117,13 +117,15 @@ class Recorder:
         from kprof.recording.progress import Progress
         from kprof.recording.rank_facts import RankFacts
         from kprof.recording.turns import Turns
+        from kprof.recording.waits import Waits
 
         num_arenas = self._retention.num_arenas
         total_bytes = self._retention.total_bytes(arena_bytes)
         self._facts = RankFacts.measure(self.rank, device)
         self._is_capturing = capture_reader(device)
         self._clocks = ClockKeeper(self._directory, self.rank, device, self._facts.clock)
-        self._turns = Turns(total_bytes, device, self._wanted, num_arenas)
+        self._waits = Waits(self._directory, self.rank, self.world_size, device, self.note)
+        self._turns = Turns(total_bytes, device, self._wanted, num_arenas, self._waits.lines)
         self._decoder = Decoder(
             self.rank,
             self._facts.clock,
@@ -162,11 +164,9 @@ class Recorder:
         from kprof.capture.directory import write_rank_started
         from kprof.capture.manifest import RankStarted
         from kprof.capture.parts import remove_parts
-        from kprof.recording.hangs import hang_after_of, open_stacks
 
         remove_parts(self._directory, self.rank)
-        if hang_after_of(os.environ):
-            self._stacks = open_stacks(self._directory, self.rank)
+        self._waits.open_stacks()
         lifetime.import_what_closing_needs()
         lifetime.add(self._directory, self.rank, self)
         write_rank_started(
@@ -215,6 +215,7 @@ class Recorder:
         row = self._launches.add(kernel, regions, num_blocks, threads_per_block)
         number = row.launch
         self._claim.progress[0] = number + 1
+        self._waits.note_launch(row, self._launches.region_ids)
         if self._timer is not None:
             self._timer.mark(kernel)
         if is_captured:
@@ -264,6 +265,13 @@ class Recorder:
         self._progress.note_step()
         self._claim.progress[1] += 1
         self._set_paused(not self._is_active())
+
+    def finished(self) -> None:
+        """Say that all launches so far have finished.
+
+        It helps to find out why other ranks wait.
+        """
+        self._waits.note_finished(self._launches.region_ids.num_launches)
 
     def _is_active(self) -> bool:
         return self._schedule is None or self._schedule(self._num_steps)
@@ -359,7 +367,7 @@ class Recorder:
         if self._is_closed:
             return
         try:
-            self._keeper.save()
+            self._waits.save(self._keeper)
         except Exception as error:
             lifetime.complain(f"rank {self.rank}: cannot save what it recorded: {error}")
 

@@ -14,6 +14,7 @@ from kprof.capture.claims import Begun, ranks_in_use, read_begun
 from kprof.capture.directory import MANIFEST_NAME, UNFINISHED_SUFFIX, Capture
 from kprof.capture.losses import name_ranks
 from kprof.errors import NotACaptureError, OutputExistsError
+from kprof.hangs.lines import remove_waits
 from kprof.recording.finishing import finish, make_manifest
 
 
@@ -31,6 +32,7 @@ def recover(path: Path, output: Path | None = None, *, force: bool = False) -> C
     capture.refuse_output(output, force)
     with locked(directory):
         refuse_open_ranks(directory)
+        remove_waits(directory)
         begun = read_begun(directory) or Begun((), now_utc(), 1)
         if (directory / MANIFEST_NAME).exists():
             manifest = capture.read_manifest(directory)

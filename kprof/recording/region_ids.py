@@ -44,6 +44,10 @@ class RegionIds:
                 self._tables.append(table)
         return self._tables.index(table)
 
+    def table(self, table_idx: int) -> RegionTable:
+        """The table of that index."""
+        return self._tables[table_idx]
+
     def add_launch(self, table_idx: int) -> int:
         """The number of one more launch, whose regions are those of the table."""
         with _adding:

@@ -16,7 +16,8 @@ from typing import Final
 
 from kprof.capture.manifest import Overhead
 from kprof.errors import WorkloadError
-from kprof.recording.hangs import HangWatch, hang_after_of
+from kprof.hangs import DEFAULT_HANG_AFTER_S
+from kprof.hangs.watch import HangWatch, hang_after_of
 from kprof.recording.interrupts import forwarding_signals
 from kprof.recording.overhead import RankTimings, compare_runs, read_timings
 from kprof.recording.process import RECORD_DIR_VARIABLE, TIMINGS_DIR_VARIABLE
@@ -76,7 +77,9 @@ def _watching(environment: dict[str, str], say: Say) -> Iterator[None]:
     if directory is None or not after_s:
         yield
         return
-    watch = HangWatch(Path(directory), after_s, say)
+    # By default nobody asked to be told of a run that merely launches nothing.
+    is_patient = after_s == DEFAULT_HANG_AFTER_S
+    watch = HangWatch(Path(directory), after_s, say, is_patient=is_patient)
     try:
         yield
     finally:

@@ -8,6 +8,9 @@ C handler still writes the signal's number into its wakeup pipe, which this thre
     SIGINT, SIGTERM ──> pipe ──> this thread ── the main thread closes within 2 s ──> nothing to do
                                             └── it does not, or a signal comes ──> Recorder.save()
 
+SAVE_SIGNAL asks for a save at once, of a process that goes on: kprof sends it to look at a run that
+does not move.
+
 A save writes a part (see kprof.capture.parts) and changes nothing else: whoever handles the signal
 and goes on loses nothing. It needs the interpreter lock, so it works wherever the hanging call has
 released it: ctypes, and every way in which torch waits for a GPU.
@@ -20,6 +23,7 @@ import os
 import select
 import signal
 import threading
+from types import FrameType
 from typing import Final
 
 from kprof.capture.descriptors import OwnDescriptor
@@ -27,6 +31,8 @@ from kprof.recording import lifetime
 
 _GRACE_S: Final = 2.0
 _ENDING: Final = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+# No library takes the last real-time signals.
+SAVE_SIGNAL: Final = signal.SIGRTMAX - 3
 # No signal has this number: the recorders are being closed.
 _CLOSING: Final = 0
 
@@ -50,21 +56,27 @@ class _Saver:
 
     def _watch(self) -> None:
         while self.is_open():
-            if self._is_ending(timeout_s=None):
+            number = self._next_signal(timeout_s=None)
+            if number in _ENDING or number == _CLOSING:
                 # The main thread gets a chance; a second signal means that there is no time left.
-                self._is_ending(_GRACE_S)
-                for recorder in lifetime.open_recorders():
-                    recorder.save()
+                self._next_signal(_GRACE_S)
+            elif number != SAVE_SIGNAL:
+                continue
+            for recorder in lifetime.open_recorders():
+                recorder.save()
 
-    def _is_ending(self, timeout_s: float | None) -> bool:
-        """Wait for a signal that ends the process, or for the main thread to begin closing."""
+    def _next_signal(self, timeout_s: float | None) -> int | None:
+        """Wait for a signal, or for the main thread to begin closing.
+
+        None where neither came, or the workload has closed the pipe.
+        """
         events = self._poll.poll(None if timeout_s is None else timeout_s * 1e3)
         if not events or not self.is_open():
-            return False
+            return None
         with contextlib.suppress(OSError):
             read = os.read(self.reading.number, 1)
-            return any(number in _ENDING or number == _CLOSING for number in read)
-        return False
+            return read[0] if read else None
+        return None
 
 
 _saver: _Saver | None = None
@@ -88,7 +100,16 @@ def start() -> None:
         if _saver is None:
             os.register_at_fork(after_in_child=_stop_in_child)
         _saver = _Saver()
+        # Only signals with a Python handler come to the pipe. The thread does all the work.
+        signal.signal(SAVE_SIGNAL, _ignore)
+        signal.siginterrupt(SAVE_SIGNAL, False)
         signal.set_wakeup_fd(_saver.writing.number, warn_on_full_buffer=False)
+
+
+def signal_here() -> int:
+    """The signal on which this process saves what it has recorded; 0 where nobody listens."""
+    is_here = _saver is not None and _saver.pid == os.getpid() and not _saver.has_stopped
+    return SAVE_SIGNAL if is_here else 0
 
 
 def note_closing() -> None:
@@ -105,6 +126,10 @@ def note_closing() -> None:
             "the workload closed a pipe of kprof: had this process hung, what it recorded could "
             "not have been saved; close only descriptors that the workload opened"
         )
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    del number, frame
 
 
 def _stop_in_child() -> None:

@@ -10,12 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kprof.recording.hangs import HANG_NAME, Hang, RankState, diagnose, parse_stack
+from kprof.hangs.hosts import diagnose_hosts
+from kprof.hangs.report import HANG_NAME, Hang
+from kprof.hangs.stacks import parse_stack
+from kprof.hangs.state import Condition, RankState, RunState
 from kprof.recording.record import RecordRequest, record
 
 
 def state(rank: int, num_calls: int, is_running: bool = True, stack: str = "") -> RankState:
-    return RankState(rank, num_calls, is_running, (stack,) if stack else ())
+    condition = Condition.RUNNING if is_running else Condition.ENDED
+    return RankState(rank, condition, num_calls=num_calls, stack=(stack,) if stack else ())
 
 
 @pytest.mark.parametrize(
@@ -35,7 +39,7 @@ def state(rank: int, num_calls: int, is_running: bool = True, stack: str = "") -
     ],
 )
 def test_the_rank_that_is_behind_is_named(states: list[RankState], sentence: str) -> None:
-    assert sentence in diagnose(states)
+    assert sentence in diagnose_hosts(RunState({state.rank: state for state in states}))
 
 
 def test_the_main_thread_is_read_of_what_faulthandler_writes() -> None:
@@ -82,9 +86,9 @@ def test_a_run_that_stands_still_is_reported_and_goes_on(tmp_path: Path) -> None
     recording = record(request, say=said.append)
     assert recording.exit_code == 0
     hang = msgspec.json.decode((tmp_path / "run.kprof" / HANG_NAME).read_bytes(), type=Hang)
-    assert [(each.rank, each.num_calls, each.is_running) for each in hang.ranks] == [
-        (0, 3, True),
-        (1, 2, True),
+    assert [(each.rank, each.num_calls, each.condition) for each in hang.ranks] == [
+        (0, 3, "running"),
+        (1, 2, "running"),
     ]
     assert hang.diagnosis.startswith("rank 1 has made 2 of the 3 launches and steps")
     assert any("in wait_for_the_report" in frame for frame in hang.ranks[1].stack)

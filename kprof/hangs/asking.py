@@ -1,0 +1,112 @@
+"""Asks the ranks of this host what only they know: what they have recorded, and their stacks.
+
+A rank answers in a thread of its own (kprof.recording.saver) and by faulthandler, so also while its
+main thread waits for a kernel. One that is stopped does not, and one that holds the interpreter
+lock gives its stack alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from kprof.capture.claims import ranks_in_use
+from kprof.capture.directory import read_ranks_started
+from kprof.capture.parts import ranks_with_parts
+from kprof.hangs.lines import read_waits
+from kprof.hangs.stacks import STACKS_SIGNAL, parse_stack, stacks_path
+
+_TIMEOUT_S: Final = 2.0
+_POLL_S: Final = 0.02
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What ranks said: the stack of their main thread, and how many events they have recorded.
+
+    Ranks that did not answer are missing.
+    """
+
+    stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    num_events: dict[int, int] = field(default_factory=dict)
+
+
+def ask(directory: Path, *, for_records: bool) -> Answers:
+    """Ask all ranks of this host that still record, and wait for their answers for a while."""
+    host = socket.gethostname()
+    running = set(ranks_in_use(directory))
+    pids = {
+        entry.rank: entry.pid
+        for entry in read_ranks_started(directory)
+        if entry.rank in running and entry.host == host and entry.pid
+    }
+    saving = _ask_to_save(directory, pids) if for_records else {}
+    return Answers(_ask_for_stacks(directory, pids), _wait_for_parts(directory, saving))
+
+
+def _ask_for_stacks(directory: Path, pids: dict[int, int]) -> dict[int, tuple[str, ...]]:
+    paths = {rank: stacks_path(directory, rank) for rank in pids}
+    paths = {rank: path for rank, path in paths.items() if path.exists()}
+    before = {rank: path.stat().st_size for rank, path in paths.items()}
+    for rank in paths:
+        _signal(pids[rank], STACKS_SIGNAL)
+    answers: dict[int, tuple[str, ...]] = {}
+    end_s = time.monotonic() + _TIMEOUT_S
+    while len(answers) < len(paths) and time.monotonic() < end_s:
+        time.sleep(_POLL_S)
+        for rank, path in paths.items():
+            stack = parse_stack(path.read_bytes()[before[rank] :].decode(errors="replace"))
+            if stack:
+                answers[rank] = stack
+    return answers
+
+
+def _ask_to_save(directory: Path, pids: dict[int, int]) -> dict[int, list[tuple[str, int]]]:
+    """The parts that ranks had when they were asked."""
+    before: dict[int, list[tuple[str, int]]] = {}
+    for rank, waits in read_waits(directory).items():
+        if pids.get(rank) == waits.pid and waits.save_signal:
+            before[rank] = _parts_of(directory, rank)
+            _signal(waits.pid, waits.save_signal)
+    return before
+
+
+def _wait_for_parts(directory: Path, before: dict[int, list[tuple[str, int]]]) -> dict[int, int]:
+    end_s = time.monotonic() + _TIMEOUT_S
+    while time.monotonic() < end_s:
+        if all(_parts_of(directory, rank) != parts for rank, parts in before.items()):
+            break
+        time.sleep(_POLL_S)
+    return count_saved(directory)
+
+
+def count_saved(directory: Path) -> dict[int, int]:
+    """How many events every rank has written."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    counts = {}
+    for rank, paths in ranks_with_parts(directory).items():
+        with contextlib.suppress(pa.ArrowException, OSError):
+            counts[rank] = sum(pq.read_metadata(path).num_rows for path in paths)
+    return counts
+
+
+def _parts_of(directory: Path, rank: int) -> list[tuple[str, int]]:
+    """Changes whenever the rank has saved something."""
+    states = []
+    for path in ranks_with_parts(directory).get(rank, []):
+        with contextlib.suppress(OSError):
+            state = path.stat()
+            states.append((path.name, state.st_mtime_ns ^ state.st_ino))
+    return states
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)

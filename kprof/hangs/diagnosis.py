@@ -1,0 +1,304 @@
+"""Whom everybody waits for: the root of a hang, found in the state of all ranks.
+
+    Every open wait is a node. What keeps it open is either a Cause, where the search ends (a rank
+    that never launched, a send that never came), or other waits: those of the track that should
+    send, where earlier calls tell which track that is, else of all tracks of the peer's launch.
+    Waits that lead to no cause lead to a cycle.
+
+The root is the cause that most waits lead to. Nothing here reads a clock, a file or a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from kprof.hangs.graph import components
+from kprof.hangs.state import Call, Condition, OpenWait, RankState, RunState, Sent, Track
+
+
+class Kind(IntEnum):
+    """What a root is. Where as many waits lead to two, the first of this list is named."""
+
+    ENDED = 1
+    STOPPED = 2
+    NOT_LAUNCHED = 3
+    NOT_SEEN = 4
+    NEVER_SENT = 5
+    NOT_STARTED = 6
+    COMPUTING = 7
+    STANDS_STILL = 8
+    CYCLE = 9
+    UNKNOWN = 10
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why waits stay open.
+
+    `ranks` are those at fault, of a cycle all of them; `call` is the one that they should have
+    made, or are in. `waits` is one wait that shows it, of a cycle one wait per track. `sent` is the
+    send that is not seen; `block` never started, of `num_blocks`.
+    """
+
+    kind: Kind
+    ranks: tuple[int, ...]
+    call: Call | None = None
+    waits: tuple[OpenWait, ...] = ()
+    sent: Sent | None = None
+    block: int = -1
+    num_blocks: int = 0
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The causes, the root first, each with the number of waits that lead to it.
+
+    Empty where nobody waits. `edges` are the waits that keep a wait open.
+    """
+
+    causes: tuple[tuple[Cause, int], ...] = ()
+    edges: dict[OpenWait, tuple[OpenWait, ...]] = field(default_factory=dict)
+
+    @property
+    def root(self) -> Cause | None:
+        """What to look at first."""
+        return self.causes[0][0] if self.causes else None
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether all that is waited for still gets on: slow, not hung."""
+        kinds = {cause.kind for cause, _ in self.causes}
+        return kinds == {Kind.COMPUTING}
+
+
+def diagnose(run: RunState) -> Diagnosis:
+    """The root of what waits in this state of a run."""
+    search = _Search(run)
+    looked_at = {wait: search.behind(wait) for wait in run.waits}
+    edges = {
+        wait: found for wait, found in looked_at.items() if not isinstance(found, Cause) and found
+    }
+    ends: dict[OpenWait, frozenset[Cause]] = {}
+    for component in components(run.waits, lambda wait: edges.get(wait, ())):
+        ends |= dict.fromkeys(component, _ends_of(component, looked_at, ends, search))
+    counts: dict[Cause, int] = {}
+    for causes in ends.values():
+        slow = [cause for cause in causes if cause.kind is Kind.COMPUTING]
+        # What may wait for a rank that moves may end by itself.
+        for cause in slow or causes:
+            counts[cause] = counts.get(cause, 0) + 1
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0].kind, item[0].ranks))
+    return Diagnosis(_united(ordered), edges)
+
+
+def _ends_of(
+    component: tuple[OpenWait, ...],
+    looked_at: dict[OpenWait, Cause | tuple[OpenWait, ...]],
+    ends: dict[OpenWait, frozenset[Cause]],
+    search: _Search,
+) -> frozenset[Cause]:
+    """Where the waits of a component lead to; those that it leads to have been looked at."""
+    found: set[Cause] = set()
+    members = set(component)
+    for wait in component:
+        behind = looked_at[wait]
+        if isinstance(behind, Cause):
+            found.add(behind)
+        else:
+            found.update(*(ends[other] for other in behind if other not in members))
+    if any(cause.kind is not Kind.NOT_STARTED for cause in found):
+        return frozenset(cause for cause in found if cause.kind is not Kind.NOT_STARTED)
+    # Blocks that have not started are a cause only where nothing else keeps those that run.
+    if found:
+        return frozenset(found)
+    return frozenset([search.deadlock(component, edges_of(component, looked_at))])
+
+
+def edges_of(
+    component: Sequence[OpenWait], looked_at: dict[OpenWait, Cause | tuple[OpenWait, ...]]
+) -> dict[OpenWait, tuple[OpenWait, ...]]:
+    """Who waits for whom within a component."""
+    members = set(component)
+    inside = {}
+    for wait in component:
+        behind = looked_at[wait]
+        inside[wait] = () if isinstance(behind, Cause) else tuple(w for w in behind if w in members)
+    return inside
+
+
+def _united(ordered: Sequence[tuple[Cause, int]]) -> tuple[tuple[Cause, int], ...]:
+    """One entry for causes that differ only in the wait that shows them."""
+    united: dict[tuple[object, ...], tuple[Cause, int]] = {}
+    for cause, count in ordered:
+        key = (cause.kind, cause.ranks, cause.call)
+        first, so_far = united.get(key, (cause, 0))
+        united[key] = first, so_far + count
+    found = sorted(united.values(), key=lambda item: (-item[1], item[0].kind, item[0].ranks))
+    return tuple(found)
+
+
+class _Search:
+    """Answers what keeps a wait open."""
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self._sent = [
+            sent for rank in run.ranks.values() if rank.records for sent in rank.records.sent
+        ]
+        self._kernels = self._kernels_of_regions()
+
+    def _kernels_of_regions(self) -> dict[str, str]:
+        """The kernel that sends in a region; where no send is on record, nobody knows."""
+        return {sent.region: sent.call.kernel for sent in self._sent}
+
+    def behind(self, wait: OpenWait) -> Cause | tuple[OpenWait, ...]:
+        """Why it is open: a cause, or the waits that keep it so; nothing where nobody knows."""
+        rank = self._run.ranks.get(wait.rank if wait.peer is None else wait.peer)
+        sending = self._sending_call(wait)
+        if rank is None:
+            return Cause(Kind.NOT_LAUNCHED, (wait.peer or 0,), sending, (wait,))
+        if sent := self._send_of(wait, sending):
+            return Cause(Kind.NOT_SEEN, (rank.rank,), sending, (wait,), sent)
+        if rank.condition is Condition.ENDED:
+            return Cause(Kind.ENDED, (rank.rank,), sending, (wait,))
+        if rank.condition is Condition.STOPPED:
+            return Cause(Kind.STOPPED, (rank.rank,), sending, (wait,))
+        launch = rank.number_of(sending)
+        if launch is None:
+            # It may not have got there because its own kernels wait.
+            open_now = tuple(each for each in rank.waits if each != wait)
+            return open_now or self._not_launched(rank, sending, wait)
+        return self._behind_launch(rank, launch, sending, wait)
+
+    def _not_launched(self, rank: RankState, sending: Call, wait: OpenWait) -> Cause:
+        moves = rank.is_moving or rank.host_moves
+        kind = Kind.COMPUTING if moves else Kind.NOT_LAUNCHED
+        return Cause(kind, (rank.rank,), sending, (wait,))
+
+    def _behind_launch(
+        self, rank: RankState, launch: int, sending: Call, wait: OpenWait
+    ) -> Cause | tuple[OpenWait, ...]:
+        """Of a launch that its rank has made."""
+        earlier = [each for each in rank.waits if each.track.launch < launch]
+        here = [each for each in rank.waits if each.track.launch == launch and each != wait]
+        if self._is_past(rank, launch):
+            return Cause(Kind.NEVER_SENT, (rank.rank,), sending, (wait,))
+        if earlier:
+            return tuple(earlier)
+        sender = self._sender(wait, sending, launch)
+        if sender is not None and (at := [each for each in here if each.track == sender]):
+            return tuple(at)
+        block = self._not_started(rank, launch, None if sender is None else sender.block)
+        others = [each for each in here if not self._is_alike(each, wait)]
+        if block is not None and not others:
+            num_blocks = rank.launches[launch][1]
+            return Cause(Kind.NOT_STARTED, (rank.rank,), sending, (wait,), None, block, num_blocks)
+        # A sender that has begun and does not wait has ended, or computes.
+        is_silent = sender is not None and block is None
+        return (() if is_silent else tuple(others)) or self._silent(rank, sending, wait)
+
+    def _silent(self, rank: RankState, sending: Call, wait: OpenWait) -> Cause:
+        """It has launched, does not wait, and has not sent."""
+        kind = Kind.COMPUTING if rank.is_moving else Kind.STANDS_STILL
+        return Cause(kind, (rank.rank,), sending, (wait,))
+
+    def _is_alike(self, one: OpenWait, other: OpenWait) -> bool:
+        """Whether both wait for the same thing on their own rank: a barrier of the grid."""
+        return one.peer is None and other.peer is None and one.region == other.region
+
+    def _is_past(self, rank: RankState, launch: int) -> bool:
+        """Whether a launch has ended: the host knows, or a later one of the rank has begun."""
+        return (
+            launch < rank.num_finished
+            or any(wait.track.launch > launch for wait in rank.waits)
+            or any(number > launch for number in (rank.records.started if rank.records else ()))
+        )
+
+    def _not_started(self, rank: RankState, launch: int, block: int | None) -> int | None:
+        """The first block of a launch that has not opened a track, or whether `block` has not."""
+        num_blocks = rank.launches[launch][1]
+        if rank.records is None or not num_blocks:
+            return None
+        started = rank.records.started.get(launch, frozenset())
+        if not started or len(started) >= num_blocks:
+            return None
+        if block is not None:
+            return None if block in started else block
+        return next(number for number in range(num_blocks) if number not in started)
+
+    def _sending_call(self, wait: OpenWait) -> Call:
+        """The call in which the peer sends what is waited for."""
+        regions = self._run.senders.get(wait.region, ())
+        kernel = next((self._kernels[each] for each in regions if each in self._kernels), None)
+        return Call(kernel or wait.call.kernel, wait.call.ordinal)
+
+    def _send_of(self, wait: OpenWait, sending: Call) -> Sent | None:
+        """The send on record that should have ended the wait."""
+        if wait.peer is None:
+            return None
+        regions = self._run.senders.get(wait.region, ())
+        return next(
+            (
+                sent
+                for sent in self._sent
+                if sent.track.rank == wait.peer
+                and sent.call == sending
+                and sent.region in regions
+                and sent.peer == wait.rank
+                and sent.slot == wait.slot
+            ),
+            None,
+        )
+
+    def _sender(self, wait: OpenWait, sending: Call, launch: int) -> Track | None:
+        """The track that should send: the one that sent this slot in the latest call before."""
+        if wait.peer is None:
+            return None
+        regions = self._run.senders.get(wait.region, ())
+        before = [
+            sent
+            for sent in self._sent
+            if sent.track.rank == wait.peer
+            and sent.region in regions
+            and sent.peer == wait.rank
+            and sent.slot == wait.slot
+            and sent.call.kernel == sending.kernel
+            and sent.call.ordinal < sending.ordinal
+        ]
+        if not before:
+            return None
+        latest = max(before, key=lambda sent: sent.call.ordinal).track
+        return Track(latest.rank, launch, latest.block, latest.warp)
+
+    def deadlock(
+        self,
+        component: Sequence[OpenWait],
+        inside: dict[OpenWait, tuple[OpenWait, ...]],
+    ) -> Cause:
+        """The cause of waits that lead to nothing but themselves."""
+        skipping = [wait for wait in component if self._has_skipped(wait, component)]
+        if 0 < len(skipping) < len(component):
+            wait = skipping[0]
+            waiting = next(each for each in component if each.peer == wait.rank)
+            return Cause(Kind.NEVER_SENT, (wait.rank,), wait.call, (waiting,))
+        if len(component) == 1 and not inside[component[0]]:
+            wait = component[0]
+            peer = wait.rank if wait.peer is None else wait.peer
+            return Cause(Kind.UNKNOWN, (peer,), wait.call, (wait,))
+        ranks = tuple(sorted({wait.rank for wait in component}))
+        return Cause(Kind.CYCLE, ranks, component[0].call, tuple(component))
+
+    def _has_skipped(self, wait: OpenWait, component: Sequence[OpenWait]) -> bool:
+        """Whether its track waits although it should have sent first, as it did in other calls."""
+        records = self._run.ranks[wait.rank].records
+        if records is None:
+            return False
+        wanted = {
+            region
+            for other in component
+            if other.peer == wait.rank
+            for region in self._run.senders.get(other.region, ())
+        }
+        return any((region, wait.region) in records.send_first for region in wanted)

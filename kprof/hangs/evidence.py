@@ -1,0 +1,274 @@
+"""Reads the state of all ranks of a run that is under way, or was cut off: from the memory that
+they share (lines.py), what they saved, and /proc.
+
+Nothing here needs the ranks to answer. What they were asked for before (records, stacks) is used
+where it is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from kprof.abi import BLOCK_TRACK_WARP
+from kprof.capture.claims import num_calls_of, ranks_in_use
+from kprof.capture.directory import read_ranks_started
+from kprof.capture.parts import ranks_with_parts, read_info
+from kprof.hangs.lines import Kernel, RankWaits, read_kernels, read_tracks, read_waits
+from kprof.hangs.state import (
+    Call,
+    Condition,
+    OpenWait,
+    RankState,
+    Records,
+    RunState,
+    Sent,
+    Track,
+)
+from kprof.regions import Category, Region, RegionTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Of so many launches before the latest one, records are looked at.
+_LAUNCHES_BACK: Final = 64
+_UNKNOWN: Final = "an undeclared region"
+
+AgeOf = Callable[[Track, str, int], float]
+
+
+def _no_age(track: Track, region: str, payload: int) -> float:
+    """For a single look."""
+    del track, region, payload
+    return 0.0
+
+
+class _Launches(NamedTuple):
+    """The latest launches of a rank: calls with their number of blocks, and their regions."""
+
+    calls: dict[int, tuple[Call, int]]
+    regions: dict[int, RegionTable]
+
+
+def read_run(
+    directory: Path,
+    *,
+    stacks: Mapping[int, tuple[str, ...]] | None = None,
+    moving: frozenset[int] = frozenset(),
+    age_of: AgeOf | None = None,
+    with_records: bool = True,
+) -> RunState:
+    """The state of every rank that has, or had, a recorder in an unfinished directory.
+
+    `stacks` are those that ranks were asked for, `moving` the ranks that got on meanwhile; `age_of`
+    says for how long a wait has been seen.
+    """
+    waits, calls = read_waits(directory), num_calls_of(directory)
+    conditions = conditions_of(directory)
+    kernels = {rank: read_kernels(directory, rank) for rank in waits}
+    states = {}
+    for rank in sorted(set(waits) | set(calls)):
+        state = RankState(
+            rank,
+            condition=conditions.get(rank, Condition.ENDED),
+            num_calls=calls.get(rank, 0),
+            stack=(stacks or {}).get(rank, ()),
+            is_moving=rank in moving,
+        )
+        if rank in waits:
+            records = _read_records(directory, rank) if with_records else None
+            state = _with_waits(state, waits[rank], kernels[rank], records, age_of or _no_age)
+        states[rank] = state
+    world_size = max((each.world_size for each in waits.values()), default=len(states))
+    return RunState(states, senders_of(kernels.values()), world_size)
+
+
+def conditions_of(directory: Path) -> dict[int, Condition]:
+    """What has become of the ranks; those that are missing have ended.
+
+    A lock says whether a rank lives, so a number that another process has taken does not mislead.
+    """
+    pids = {entry.rank: entry.pid for entry in read_ranks_started(directory)}
+    return {
+        rank: Condition.STOPPED if _is_stopped(pids.get(rank, 0)) else Condition.RUNNING
+        for rank in ranks_in_use(directory)
+    }
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether SIGSTOP or a debugger holds the process."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state in ("T", "t")
+
+
+def senders_of(kernels: Iterable[Sequence[Kernel]]) -> dict[str, tuple[str, ...]]:
+    """The regions whose sends end waits of a region, as FLOW declares them.
+
+    Where none does, any region for sends may.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for table in [kernel.regions for of_rank in kernels for kernel in of_rank]:
+        declared = {flow.wait for flow in table.flows}
+        for flow in table.flows:
+            found.setdefault(table[flow.wait].name, {})[table[flow.send].name] = None
+        sends = [region for region in table.regions if region.category is Category.SEND]
+        for region in table.regions:
+            if region.category in (Category.WAIT, Category.RECV) and region.id not in declared:
+                found.setdefault(region.name, {}).update({send.name: None for send in sends})
+    return {name: tuple(senders) for name, senders in found.items()}
+
+
+def _with_waits(
+    state: RankState,
+    waits: RankWaits,
+    kernels: list[Kernel],
+    records: Records | None,
+    age_of: AgeOf,
+) -> RankState:
+    launches = _launches_of(waits, kernels)
+    open_waits = [
+        _open_wait(state.rank, line, launches, age_of)
+        for line in waits.lines
+        # What is left of a launch that has ended gave up.
+        if int(line["launch"]) >= waits.num_finished
+    ]
+    return replace(
+        state,
+        pid=waits.pid,
+        num_launches=waits.num_launches,
+        num_finished=waits.num_finished,
+        launches=launches.calls,
+        waits=tuple(sorted(open_waits, key=lambda wait: (wait.track.block, wait.track.warp))),
+        records=records,
+    )
+
+
+def _launches_of(waits: RankWaits, kernels: list[Kernel]) -> _Launches:
+    calls, regions = {}, {}
+    for row in waits.launches:
+        number, kernel = int(row["number_plus_1"]) - 1, int(row["kernel"])
+        if kernel < len(kernels):
+            call = Call(kernels[kernel].name, int(row["ordinal"]))
+            calls[number] = call, int(row["num_blocks"])
+            regions[number] = kernels[kernel].regions
+    return _Launches(calls, regions)
+
+
+def _open_wait(rank: int, line: np.void, launches: _Launches, age_of: AgeOf) -> OpenWait:
+    launch, payload = int(line["launch"]), int(line["payload"])
+    warp = int(line["warp"])
+    track = Track(rank, launch, int(line["block"]), -1 if warp == BLOCK_TRACK_WARP else warp)
+    table = launches.regions.get(launch, RegionTable())
+    number = int(line["region"])
+    region = table[number] if 0 < number <= len(table) else Region(number, _UNKNOWN)
+    call = launches.calls.get(launch, (Call(f"launch {launch}", 0), 0))[0]
+    return OpenWait(
+        track,
+        call,
+        region.name,
+        _field(region, "peer", payload),
+        _field(region, "slot", payload),
+        age_of(track, region.name, payload),
+    )
+
+
+def _field(region: Region, name: str, payload: int) -> int | None:
+    """A field of a payload; None where it is not declared, or did not fit."""
+    field = region.field(name)
+    if field is None:
+        return None
+    value = payload >> field.shift & field.mask
+    return None if value == field.mask else value
+
+
+def _read_records(directory: Path, rank: int) -> Records | None:
+    """What the rank has saved of its latest launches; None where it never saved."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    paths = ranks_with_parts(directory).get(rank, [])
+    num_events, latest, found = 0, -1, []
+    for path in reversed(paths):
+        info = read_info(path)
+        if info is None:
+            continue
+        calls = {each.launch: Call(each.kernel, each.ordinal) for each in info.launches}
+        latest = max([latest, *calls])
+        with contextlib.suppress(pa.ArrowException, OSError):
+            table = pq.read_table(path, columns=_COLUMNS)
+            num_events += len(table)
+            if max(calls, default=-1) > latest - _LAUNCHES_BACK:
+                found.append(_events(rank, table, info.regions, calls, latest - _LAUNCHES_BACK))
+    if latest < 0:
+        return None
+    return Records(
+        num_events,
+        tuple(sent for events in reversed(found) for sent in events.sent),
+        read_tracks(directory, rank),
+        _always_first([order for events in found for order in events.orders]),
+    )
+
+
+_COLUMNS: Final = ["launch", "block", "warp", "region", "start_ns", "payload"]
+
+
+class _Events(NamedTuple):
+    sent: list[Sent]
+    # A track's regions in their order, sends and waits only.
+    orders: list[list[Region]]
+
+
+def _events(
+    rank: int, table: pa.Table, regions: RegionTable, calls: dict[int, Call], oldest: int
+) -> _Events:
+    """The sends of a part, and in which order every track sent and waited."""
+    columns = {name: table[name].to_numpy() for name in _COLUMNS}
+    wanted = [
+        each.id for each in regions.regions if each.category in (Category.SEND, Category.WAIT)
+    ]
+    rows = np.flatnonzero((columns["launch"] > oldest) & np.isin(columns["region"], wanted))
+    order = np.lexsort([columns[name][rows] for name in ("start_ns", "warp", "block", "launch")])
+    sent: list[Sent] = []
+    orders: list[list[Region]] = []
+    current: Track | None = None
+    for launch, block, warp, number, payload in zip(
+        *(
+            columns[name][rows][order].tolist()
+            for name in ("launch", "block", "warp", "region", "payload")
+        ),
+        strict=True,
+    ):
+        track, region = Track(rank, launch, block, warp), regions[number]
+        if track != current:
+            current = track
+            orders.append([])
+        orders[-1].append(region)
+        if region.category is Category.SEND and launch in calls:
+            peer, slot = _field(region, "peer", payload), _field(region, "slot", payload)
+            sent.append(Sent(track, calls[launch], region.name, peer, slot))
+    return _Events(sent, orders)
+
+
+def _always_first(orders: list[list[Region]]) -> frozenset[tuple[str, str]]:
+    """The pairs (send, wait) of regions of which every track did all sends before its waits."""
+    seen: dict[tuple[str, str], bool] = {}
+    for order in orders:
+        first_wait: dict[str, int] = {}
+        last_send: dict[str, int] = {}
+        for at, region in enumerate(order):
+            if region.category is Category.SEND:
+                last_send[region.name] = at
+            else:
+                first_wait.setdefault(region.name, at)
+        for send, sent_at in last_send.items():
+            for wait, waited_at in first_wait.items():
+                seen[send, wait] = seen.get((send, wait), True) and sent_at < waited_at
+    return frozenset(pair for pair, is_first in seen.items() if is_first)

@@ -1,0 +1,41 @@
+"""What hosts alone tell of a run that stands still: who has made fewer launches than others."""
+
+from __future__ import annotations
+
+from kprof.capture.losses import name_ranks
+from kprof.hangs.state import Condition, RankState, RunState
+
+
+def is_uneven(run: RunState) -> bool:
+    """Whether a rank is behind the others, or has ended before them."""
+    running = [each.num_calls for each in run.ranks.values() if each.condition != Condition.ENDED]
+    return bool(running) and (len(set(running)) > 1 or len(running) < len(run.ranks))
+
+
+def diagnose_hosts(run: RunState) -> str:
+    """Whom the others wait for, in a sentence, where no kernel says that it waits."""
+    states = list(run.ranks.values())
+    ended = [state.rank for state in states if state.condition is Condition.ENDED]
+    running = [state for state in states if state.condition is not Condition.ENDED]
+    if stopped := [state.rank for state in running if state.condition is Condition.STOPPED]:
+        return f"{name_ranks(stopped)} stopped (SIGSTOP or a debugger)"
+    if ended and running:
+        return f"{name_ranks(ended)} ended, {name_ranks([s.rank for s in running])} did not"
+    most = max((state.num_calls for state in running), default=0)
+    behind = [state for state in running if state.num_calls < most]
+    if behind:
+        least = min(behind, key=lambda state: state.num_calls)
+        return (
+            f"rank {least.rank} has made {least.num_calls} of the {most} launches and steps that "
+            f"others have made{_place(least)}"
+        )
+    where = {state.stack[:1] for state in running}
+    place = _place(running[0]) if len(where) == 1 and running else ""
+    return (
+        f"all ranks have made {most} launches and steps: a kernel does not end, or their hosts "
+        f"wait for something else{place}"
+    )
+
+
+def _place(state: RankState) -> str:
+    return f"; its Python stack stands at {state.stack[0]}" if state.stack else ""

@@ -1,0 +1,290 @@
+"""The memory in which a rank says what it launches and which of its waits last long.
+
+    run.kprof.unfinished/waits -> /dev/shm/kprof-waits-x7d2k1/      made by whoever records
+      rank-00003             a file per rank, made and mapped by its recorder:
+        0       header       HEADER
+        4096    launches     LAUNCH x NUM_LAUNCHES, launch n in place n % NUM_LAUNCHES
+        20480   lines        kprof.abi.WAIT_LINE x NUM_LINES, which kernels write
+      rank-00003.kernels     a JSON line for each kernel with its regions: LAUNCH.kernel counts them
+
+It outlives the process that writes it: whoever reads it needs no GPU, no interpreter lock and no
+answer. Where there is no room in /dev/shm, `waits` is a folder on the disk; a GPU that cannot write
+there has its lines copied when somebody asks (Waits.refresh).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import mmap
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from kprof.abi import CHUNK_BYTES, CHUNK_CLAIMED, CHUNK_HEADER, CHUNK_HEADER_BYTES, WAIT_LINE
+from kprof.regions import RegionTable
+
+WAITS_NAME: Final = "waits"
+NUM_LINES: Final = 8192
+NUM_LAUNCHES: Final = 1024
+_MAGIC: Final = int.from_bytes(b"KPROFWTS", "little")
+_LAUNCHES_OFFSET: Final = 4096
+LAUNCH: Final = np.dtype(
+    [("number_plus_1", "<u4"), ("kernel", "<u4"), ("ordinal", "<u4"), ("num_blocks", "<u4")]
+)
+LINES_OFFSET: Final = _LAUNCHES_OFFSET + NUM_LAUNCHES * LAUNCH.itemsize
+SIZE_BYTES: Final = LINES_OFFSET + NUM_LINES * WAIT_LINE.itemsize
+HEADER: Final = np.dtype(
+    [
+        ("magic", "<u8"),
+        ("num_launches", "<u8"),
+        ("num_finished", "<u8"),
+        ("rank", "<u4"),
+        ("world_size", "<u4"),
+        ("pid", "<u8"),
+        ("save_signal", "<u8"),
+    ]
+)
+_NUM_LAUNCHES_WORD: Final = 1
+_NUM_FINISHED_WORD: Final = 2
+_SHARED_MEMORY_DIR: Final = Path("/dev/shm")
+_PREFIX: Final = "kprof-waits-"
+# A folder younger than this may not be locked yet.
+_STALE_AFTER_S: Final = 60.0
+
+
+class Kernel(msgspec.Struct, frozen=True):
+    """A kernel and the regions of its records."""
+
+    name: str
+    regions: RegionTable
+
+
+@contextlib.contextmanager
+def shared_waits(directory: Path) -> Iterator[None]:
+    """A place for the waits of a recording, which ends with the block."""
+    _remove_stale()
+    folder, lock = _make_folder(directory)
+    try:
+        yield
+    finally:
+        remove_waits(directory)
+        if lock >= 0:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+
+
+def _make_folder(directory: Path) -> tuple[Path, int]:
+    """The folder, and a descriptor that locks it as long as this process lives; -1 on the disk."""
+    link = directory / WAITS_NAME
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_SHARED_MEMORY_DIR))
+    except OSError:
+        with contextlib.suppress(OSError):
+            link.mkdir(exist_ok=True)
+        return link, -1
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    with contextlib.suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with contextlib.suppress(OSError):
+        link.symlink_to(folder)
+    return folder, lock
+
+
+def remove_waits(directory: Path) -> None:
+    """Remove the waits of a recording, also of one whose kprof was killed."""
+    link = directory / WAITS_NAME
+    with contextlib.suppress(OSError):
+        if link.is_symlink():
+            shutil.rmtree(link.resolve(), ignore_errors=True)
+            link.unlink()
+        elif link.is_dir():
+            shutil.rmtree(link, ignore_errors=True)
+
+
+def _remove_stale() -> None:
+    """Remove what recordings left that were killed: nobody holds their lock."""
+    for folder in _SHARED_MEMORY_DIR.glob(_PREFIX + "*"):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime < _STALE_AFTER_S:
+                continue
+            lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def lines_path(directory: Path, rank: int) -> Path:
+    """The file of a rank."""
+    return directory / WAITS_NAME / f"rank-{rank:05d}"
+
+
+def kernels_path(directory: Path, rank: int) -> Path:
+    """The kernels that a rank has launched, with their regions."""
+    return directory / WAITS_NAME / f"rank-{rank:05d}.kernels"
+
+
+def tracks_path(directory: Path, rank: int) -> Path:
+    """The blocks of each launch that had opened a track when the rank was asked."""
+    return directory / WAITS_NAME / f"rank-{rank:05d}.tracks"
+
+
+def tracks_in(chunks: np.ndarray) -> np.ndarray:
+    """Launch and block of the tracks in the bytes of chunks: shape (n, 2)."""
+    headers = np.ascontiguousarray(chunks.reshape(-1, CHUNK_BYTES)[:, :CHUNK_HEADER_BYTES])
+    headers = headers.view(CHUNK_HEADER)[:, 0]
+    headers = headers[(headers["flags"] & CHUNK_CLAIMED) != 0]
+    return np.unique(np.stack([headers["launch"], headers["block"]], axis=1), axis=0)
+
+
+def write_tracks(directory: Path, rank: int, tracks: list[np.ndarray]) -> None:
+    """Say which blocks had begun, as `tracks_in` found them."""
+    path = tracks_path(directory, rank)
+    pairs = np.concatenate([np.empty((0, 2), np.uint32), *tracks])
+    temporary = path.with_suffix(".tmp")
+    with contextlib.suppress(OSError):
+        temporary.write_bytes(pairs.astype("<u4").tobytes())
+        temporary.replace(path)
+
+
+def read_tracks(directory: Path, rank: int) -> dict[int, frozenset[int]]:
+    """The blocks that had begun, by launch."""
+    try:
+        content = tracks_path(directory, rank).read_bytes()
+    except OSError:
+        return {}
+    pairs = np.frombuffer(content[: len(content) // 8 * 8], "<u4").reshape(-1, 2)
+    return {
+        int(launch): frozenset(pairs[pairs[:, 0] == launch, 1].tolist())
+        for launch in np.unique(pairs[:, 0])
+    }
+
+
+class WaitsWriter:
+    """A rank's file, mapped by its recorder. `address` is that of its lines in this process."""
+
+    def __init__(self, directory: Path, rank: int, world_size: int, save_signal: int = 0) -> None:
+        """`save_signal` makes this process save what it has recorded (0: nothing does).
+
+        Raises OSError where there is no room, or no place.
+        """
+        path = lines_path(directory, rank)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            # Real memory: a hole would end the process (SIGBUS) when there is no more.
+            os.posix_fallocate(file, 0, SIZE_BYTES)
+            self._mapping = mmap.mmap(file, SIZE_BYTES)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(file)
+        self._kernels_path = kernels_path(directory, rank)
+        self._kernels_path.write_bytes(b"")
+        whole = memoryview(self._mapping)
+        header = np.frombuffer(self._mapping, HEADER, 1)
+        header["rank"], header["world_size"], header["pid"] = rank, world_size, os.getpid()
+        header["save_signal"] = save_signal
+        header["magic"] = _MAGIC
+        self._words = whole[:_LAUNCHES_OFFSET].cast("Q")
+        self._launches = whole[_LAUNCHES_OFFSET:LINES_OFFSET].cast("I")
+        self._known: dict[tuple[str, int], int] = {}
+        begin = (ctypes.c_char * SIZE_BYTES).from_buffer(self._mapping)
+        self.begin_address = ctypes.addressof(begin)
+        self.address = self.begin_address + LINES_OFFSET
+
+    def note_launch(self, number: int, call: tuple[str, int], table_idx: int, blocks: int) -> None:
+        """A launch is about to be made; `note_kernel` knows the kernel and its table."""
+        kernel, ordinal = call
+        place = number % NUM_LAUNCHES * 4
+        launches = self._launches
+        launches[place] = 0
+        launches[place + 1] = self._known[kernel, table_idx]
+        launches[place + 2] = ordinal & 0xFFFF_FFFF
+        launches[place + 3] = blocks & 0xFFFF_FFFF
+        launches[place] = number + 1
+        self._words[_NUM_LAUNCHES_WORD] = number + 1
+
+    def knows(self, kernel: str, table_idx: int) -> bool:
+        """Whether `note_kernel` was called for them."""
+        return (kernel, table_idx) in self._known
+
+    def note_kernel(self, kernel: str, table_idx: int, regions: RegionTable) -> None:
+        """A kernel, before its first launch with these regions."""
+        with contextlib.suppress(OSError), self._kernels_path.open("ab") as file:
+            file.write(msgspec.json.encode(Kernel(kernel, regions)) + b"\n")
+        self._known[kernel, table_idx] = len(self._known)
+
+    def note_finished(self, num_launches: int) -> None:
+        """The first so many launches have ended."""
+        self._words[_NUM_FINISHED_WORD] = num_launches
+
+    def write_lines(self, lines: np.ndarray) -> None:
+        """Put a copy of lines that a device has elsewhere."""
+        self._mapping[LINES_OFFSET:SIZE_BYTES] = lines.tobytes()
+
+
+class RankWaits:
+    """What a rank's file says now. Reading never waits and never fails half way."""
+
+    def __init__(self, header: np.void, launches: np.ndarray, lines: np.ndarray) -> None:
+        self.rank, self.world_size = int(header["rank"]), int(header["world_size"])
+        self.pid, self.save_signal = int(header["pid"]), int(header["save_signal"])
+        self.num_launches = int(header["num_launches"])
+        self.num_finished = int(header["num_finished"])
+        self.launches, self.lines = launches, lines
+
+    @staticmethod
+    def read(path: Path) -> RankWaits | None:
+        """None for a file that is not whole, or not one."""
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return None
+        if len(content) != SIZE_BYTES:
+            return None
+        header = np.frombuffer(content, HEADER, 1)[0]
+        if int(header["magic"]) != _MAGIC:
+            return None
+        launches = np.frombuffer(content, LAUNCH, NUM_LAUNCHES, _LAUNCHES_OFFSET)
+        lines = np.frombuffer(content, WAIT_LINE, NUM_LINES, LINES_OFFSET)
+        return RankWaits(
+            header, launches[launches["number_plus_1"] > 0], lines[lines["region"] > 0]
+        )
+
+    def signature(self) -> bytes:
+        """Changes whenever the rank has got on."""
+        return b"%d %d" % (self.num_launches, self.num_finished) + self.lines.tobytes()
+
+
+def read_waits(directory: Path) -> dict[int, RankWaits]:
+    """Of all ranks that have a file."""
+    found = {}
+    for path in sorted((directory / WAITS_NAME).glob("rank-?????")):
+        waits = RankWaits.read(path)
+        if waits is not None:
+            found[waits.rank] = waits
+    return found
+
+
+def read_kernels(directory: Path, rank: int) -> list[Kernel]:
+    """The kernels of a rank, in the order of their numbers."""
+    try:
+        text = kernels_path(directory, rank).read_bytes()
+    except OSError:
+        return []
+    kernels = []
+    for line in text.splitlines():
+        with contextlib.suppress(msgspec.DecodeError):
+            kernels.append(msgspec.json.decode(line, type=Kernel))
+    return kernels

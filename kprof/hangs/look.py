@@ -1,0 +1,63 @@
+"""One look at a run: under way, or ended."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kprof.capture.directory import UNFINISHED_SUFFIX
+from kprof.errors import NotACaptureError
+from kprof.hangs.asking import Answers, ask
+from kprof.hangs.diagnosis import diagnose
+from kprof.hangs.evidence import read_run
+from kprof.hangs.hosts import diagnose_hosts
+from kprof.hangs.lines import WAITS_NAME, read_waits
+from kprof.hangs.report import Hang, make_report, read_hang
+
+# Between two questions: who has recorded more meanwhile is at work.
+_BETWEEN_S: Final = 1.0
+
+
+def look_at(path: Path) -> Hang:
+    """What keeps a run waiting: at this moment, or when it hung.
+
+    Raises NotACaptureError where there is no run, or none that hung, and CorruptCaptureError.
+    """
+    unfinished = path.with_name(path.name + UNFINISHED_SUFFIX)
+    for directory in (path, unfinished):
+        if (directory / WAITS_NAME).is_dir():
+            return _look_now(directory)
+    for directory in (path, unfinished):
+        if found := read_hang(directory):
+            return found
+    if not path.is_dir() and not unfinished.is_dir():
+        raise NotACaptureError(f"{path} is no run; give the directory that kprof record writes")
+    raise NotACaptureError(
+        f"{path} has ended and did not hang; kprof report {path} says who waited for whom"
+    )
+
+
+def _look_now(directory: Path) -> Hang:
+    """Asks twice, so that ranks that move are told from those that do not."""
+    waits = any(len(each.lines) for each in read_waits(directory).values())
+    before = ask(directory, for_records=waits)
+    time.sleep(_BETWEEN_S)
+    now = ask(directory, for_records=waits)
+    moving = moved(before, now)
+    run = read_run(directory, stacks=now.stacks, moving=moving)
+    hang = make_report(run, diagnose(run), 0.0)
+    if run.waits:
+        return hang
+    return msgspec.structs.replace(
+        hang, diagnosis=f"no kernel waits for long: {diagnose_hosts(run)}", kind="hosts"
+    )
+
+
+def moved(before: Answers, now: Answers) -> frozenset[int]:
+    """The ranks that have recorded more since."""
+    return frozenset(
+        rank for rank, num in now.num_events.items() if before.num_events.get(rank) != num
+    )

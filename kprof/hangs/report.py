@@ -1,0 +1,235 @@
+"""The words for a diagnosis, and hang.json, which keeps it in the capture."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from kprof.capture.directory import writing
+from kprof.capture.losses import name_ranks
+from kprof.errors import CorruptCaptureError
+from kprof.hangs.diagnosis import Cause, Diagnosis, Kind
+from kprof.hangs.state import Condition, OpenWait, RankState, RunState
+
+HANG_NAME: Final = "hang.json"
+_MAX_NAMED: Final = 4
+_MAX_LINES: Final = 20
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """An open wait; `peer` and `slot` are -1 where the region has no such field."""
+
+    rank: int
+    launch: int
+    kernel: str
+    ordinal: int
+    block: int
+    warp: int
+    region: str
+    peer: int
+    slot: int
+    age_s: float
+
+
+class RankReport(msgspec.Struct, frozen=True):
+    """How far a rank came.
+
+    `num_calls` counts its calls of launch() and step(), `stack` is its main thread's, `path:line in
+    function`, innermost first.
+    """
+
+    rank: int
+    condition: str
+    num_calls: int
+    num_launches: int
+    is_moving: bool = False
+    stack: tuple[str, ...] = ()
+
+
+class Hang(msgspec.Struct, frozen=True):
+    """A run in which nothing has moved for `idle_s`, or a look at one that goes on.
+
+    `kinds` and `ranks_at_fault` say what `diagnosis` says, for programs; `others` are further
+    causes, in sentences.
+    """
+
+    idle_s: float
+    diagnosis: str
+    kind: str = ""
+    ranks_at_fault: tuple[int, ...] = ()
+    others: tuple[str, ...] = ()
+    ranks: tuple[RankReport, ...] = ()
+    waits: tuple[Waiting, ...] = ()
+
+
+def describe(cause: Cause, run: RunState) -> str:
+    """A cause in a sentence."""
+    rank = run.ranks.get(cause.ranks[0])
+    who = name_ranks(cause.ranks)
+    wait = cause.waits[0]
+    asked = f"{wait.track} waits in {wait.region}"
+    match cause.kind:
+        case Kind.CYCLE:
+            return f"{who} wait for each other: {_circle(cause.waits)}"
+        case Kind.ENDED:
+            return f"{who} has ended and {asked} for its {_what(wait)}{_of_call(cause)}"
+        case Kind.STOPPED:
+            pid = rank.pid if rank else 0
+            return f"{who} is stopped: kill -CONT {pid} lets it go on; {asked} for it"
+        case Kind.NOT_LAUNCHED:
+            made = f"{who} has not launched {cause.call}" if rank else f"{who} has no recorder yet"
+            return f"{made}, in which it sends {_what(wait)} to rank {wait.rank}{_stack(rank)}"
+        case Kind.NEVER_SENT:
+            return (
+                f"{who} has passed the place in {cause.call} where it sends {_what(wait)} to rank "
+                f"{wait.rank}, and never sent it: {asked} for it"
+            )
+        case Kind.NOT_SEEN:
+            by = f" (block {cause.sent.track.block})" if cause.sent else ""
+            return (
+                f"{who} sent {_what(wait)} in {cause.call}{by}, and {wait.track} does not see it "
+                f"in {wait.region}: look at the epoch, the fence and the address"
+            )
+        case Kind.NOT_STARTED:
+            return (
+                f"block {cause.block} of {cause.num_blocks} of {who} never started in "
+                f"{cause.call}: the grid is larger than what is resident at once, and {asked}"
+            )
+        case Kind.COMPUTING:
+            return f"{who} still works towards {cause.call}, and moves: slow, not hung"
+        case Kind.STANDS_STILL:
+            return (
+                f"{who} has launched {cause.call}, does not wait there and has not sent "
+                f"{_what(wait)} to rank {wait.rank}: it computes and does not move, or has ended "
+                f"the launch without sending{_stack(rank)}"
+            )
+        case Kind.UNKNOWN:
+            return f"{asked}, and nobody is known who should end that"
+
+
+def _what(wait: OpenWait) -> str:
+    return "data" if wait.slot is None else f"slot {wait.slot}"
+
+
+def _of_call(cause: Cause) -> str:
+    return f" of {cause.call}" if cause.call else ""
+
+
+def _stack(rank: RankState | None) -> str:
+    return f"; its Python stack stands at {rank.stack[0]}" if rank and rank.stack else ""
+
+
+def _circle(waits: Sequence[OpenWait]) -> str:
+    named = [
+        f"{wait.track} for "
+        + (f"{_what(wait)} of rank {wait.peer}" if wait.peer is not None else wait.region)
+        for wait in waits[:_MAX_NAMED]
+    ]
+    more = f" and {len(waits) - _MAX_NAMED} more" if len(waits) > _MAX_NAMED else ""
+    return ", ".join(named) + more
+
+
+def make_report(run: RunState, diagnosis: Diagnosis, idle_s: float) -> Hang:
+    """What is kept of a diagnosis."""
+    root = diagnosis.root
+    sentences = [describe(cause, run) for cause, _ in diagnosis.causes]
+    return Hang(
+        round(idle_s, 1),
+        sentences[0] if sentences else "no kernel waits",
+        root.kind.name.lower() if root else "",
+        root.ranks if root else (),
+        tuple(sentences[1:]),
+        tuple(
+            RankReport(
+                each.rank,
+                each.condition.value,
+                each.num_calls,
+                each.num_launches,
+                each.is_moving,
+                each.stack,
+            )
+            for each in run.ranks.values()
+        ),
+        tuple(_waiting(wait) for wait in run.waits),
+    )
+
+
+def _waiting(wait: OpenWait) -> Waiting:
+    return Waiting(
+        wait.rank,
+        wait.track.launch,
+        wait.call.kernel,
+        wait.call.ordinal,
+        wait.track.block,
+        wait.track.warp,
+        wait.region,
+        -1 if wait.peer is None else wait.peer,
+        -1 if wait.slot is None else wait.slot,
+        round(wait.age_s, 1),
+    )
+
+
+def lines_of(hang: Hang) -> list[str]:
+    """The report as lines of a terminal: the root, other causes, waits, ranks."""
+    lines = [hang.diagnosis]
+    lines += [f"also: {sentence}" for sentence in hang.others[:_MAX_NAMED]]
+    for wait in sorted(hang.waits, key=lambda each: -each.age_s)[:_MAX_LINES]:
+        lines.append(f"  {_line_of(wait)}")
+    if len(hang.waits) > _MAX_LINES:
+        lines.append(f"  and {len(hang.waits) - _MAX_LINES} more waits ({HANG_NAME} has all)")
+    for rank in hang.ranks:
+        place = f", Python at {rank.stack[0]}" if rank.stack else ""
+        lines.append(
+            f"  rank {rank.rank}: {rank.condition}, {rank.num_launches} launches"
+            f"{', moves' if rank.is_moving else ''}{place}"
+        )
+    return lines
+
+
+def _line_of(wait: Waiting) -> str:
+    warp = f" warp {wait.warp}" if wait.warp >= 0 else ""
+    goal = f" for rank {wait.peer}" if wait.peer >= 0 else ""
+    slot = f", slot {wait.slot}" if wait.slot >= 0 else ""
+    age = f": still waiting after {wait.age_s:.0f} s" if wait.age_s else ""
+    return (
+        f"rank {wait.rank} block {wait.block}{warp} in {wait.region}{goal}{slot} "
+        f"(call {wait.ordinal} of {wait.kernel}){age}"
+    )
+
+
+def write_hang(directory: Path, hang: Hang) -> None:
+    """Write hang.json; nothing where the disk refuses."""
+    path = directory / HANG_NAME
+    with contextlib.suppress(Exception), writing(path):
+        temporary = path.with_suffix(".tmp")
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(hang), indent=1))
+        temporary.replace(path)
+
+
+def read_hang(directory: Path) -> Hang | None:
+    """The hang that a capture keeps, or None; raises CorruptCaptureError."""
+    path = directory / HANG_NAME
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Hang)
+    except (OSError, msgspec.DecodeError) as error:
+        raise CorruptCaptureError(
+            f"{path} cannot be read ({error}); the capture itself may be whole: kprof info"
+        ) from error
+
+
+__all__ = [
+    "HANG_NAME",
+    "Condition",
+    "Hang",
+    "describe",
+    "lines_of",
+    "make_report",
+    "read_hang",
+    "write_hang",
+]

@@ -1,0 +1,39 @@
+"""The Python stacks of ranks: faulthandler writes them when it gets STACKS_SIGNAL, also while the
+rank waits for a kernel or holds the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import re
+import signal
+from pathlib import Path
+from typing import IO, Final
+
+# No library takes the last real-time signals. Only processes that have opened their file get it.
+STACKS_SIGNAL: Final = signal.SIGRTMAX - 2
+_FRAME: Final = re.compile(r'File "(.*)", line (\d+) in (.*)')
+
+
+def open_stacks(directory: Path, rank: int) -> IO[bytes] | None:
+    """Let others ask this process for its stacks; None where the disk refuses.
+
+    The caller keeps the file open.
+    """
+    try:
+        file = stacks_path(directory, rank).open("wb")
+    except OSError:
+        return None
+    faulthandler.register(STACKS_SIGNAL, file=file, all_threads=True)
+    return file
+
+
+def stacks_path(directory: Path, rank: int) -> Path:
+    """The file of a rank."""
+    return directory / f"rank-{rank:05d}.stack"
+
+
+def parse_stack(text: str) -> tuple[str, ...]:
+    """The frames of the main thread in what faulthandler writes: the last of the threads."""
+    last = text.rpartition("hread 0x")[2]
+    return tuple(f"{path}:{line} in {name}" for path, line, name in _FRAME.findall(last))

@@ -1,0 +1,125 @@
+"""What is known of every rank at one moment: open waits, launches, what was sent, Python stacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+
+class Call(NamedTuple):
+    """The `ordinal`-th launch of a kernel on its rank, from 0."""
+
+    kernel: str
+    ordinal: int
+
+    def __str__(self) -> str:
+        return f"call {self.ordinal} of {self.kernel}"
+
+
+class Condition(str, Enum):
+    """What has become of a rank's process."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Track:
+    """A block or a warp (-1: the block) of one launch of one rank."""
+
+    rank: int
+    launch: int
+    block: int
+    warp: int = -1
+
+    def __str__(self) -> str:
+        warp = f", warp {self.warp}" if self.warp >= 0 else ""
+        return f"block {self.block}{warp} of rank {self.rank}"
+
+
+@dataclass(frozen=True)
+class OpenWait:
+    """A wait that has not ended.
+
+    `peer` None: for somebody on its own rank. `age_s` is how long it was seen.
+    """
+
+    track: Track
+    call: Call
+    region: str
+    peer: int | None = None
+    slot: int | None = None
+    age_s: float = 0.0
+
+    @property
+    def rank(self) -> int:
+        """The rank that waits."""
+        return self.track.rank
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A send that a kernel recorded."""
+
+    track: Track
+    call: Call
+    region: str
+    peer: int | None
+    slot: int | None
+
+
+@dataclass(frozen=True)
+class Records:
+    """What a rank had recorded when it was asked.
+
+    `started` are the blocks of a launch that opened a track. `send_first` holds the pairs (send
+    region, wait region) of which a track always did all sends before its first wait.
+    """
+
+    num_events: int = 0
+    sent: tuple[Sent, ...] = ()
+    started: dict[int, frozenset[int]] = field(default_factory=dict)
+    send_first: frozenset[tuple[str, str]] = frozenset()
+
+
+@dataclass(frozen=True)
+class RankState:
+    """One rank. `launches` are its latest (call, number of blocks, 0 where unknown) by number.
+
+    Launches below `num_finished` have ended; the host may not know of more. `records` None: the
+    rank could not be asked. `is_moving`: it has recorded more between two looks; `host_moves`: its
+    Python stack has changed.
+    """
+
+    rank: int
+    condition: Condition = Condition.RUNNING
+    pid: int = 0
+    num_launches: int = 0
+    num_finished: int = 0
+    num_calls: int = 0
+    launches: dict[int, tuple[Call, int]] = field(default_factory=dict)
+    waits: tuple[OpenWait, ...] = ()
+    records: Records | None = None
+    stack: tuple[str, ...] = ()
+    is_moving: bool = False
+    host_moves: bool = False
+
+    def number_of(self, call: Call) -> int | None:
+        """The launch of a call, or None where the rank has not made it."""
+        return next((n for n, (made, _) in self.launches.items() if made == call), None)
+
+
+@dataclass(frozen=True)
+class RunState:
+    """All ranks of a run. `senders` are the regions that release waits of a region (FLOW)."""
+
+    ranks: dict[int, RankState]
+    senders: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    world_size: int = 0
+
+    @property
+    def waits(self) -> tuple[OpenWait, ...]:
+        """Of all ranks, in their order."""
+        return tuple(wait for rank in sorted(self.ranks) for wait in self.ranks[rank].waits)

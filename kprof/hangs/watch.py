@@ -1,0 +1,221 @@
+"""Watches a run for hangs: nothing moves any more, and somebody waits.
+
+    every second     look at the memory that ranks share: launches, open waits. No rank is asked.
+    soon             after an eighth of `after_s` without a change: ask the ranks for their stacks
+                     and records
+    `after_s` later  ask again: who has recorded more meanwhile, or whose host has got on, moves. A
+                     wait for a rank that moves is slow, not hung. All else is reported, once.
+
+The run is left alone. Replays of graphs are no calls of the recorder; `recorder.step()` is one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from kprof.capture.claims import num_calls_of, ranks_in_use
+from kprof.hangs.asking import Answers, ask
+from kprof.hangs.diagnosis import diagnose
+from kprof.hangs.evidence import read_run
+from kprof.hangs.hosts import diagnose_hosts, is_uneven
+from kprof.hangs.lines import read_waits
+from kprof.hangs.report import HANG_NAME, Hang, lines_of, make_report, write_hang
+from kprof.hangs.state import RunState, Track
+
+# Set by `kprof record` for the workload, so that recorders open their files.
+HANG_AFTER_VARIABLE: Final = "KPROF_HANG_AFTER"
+_POLL_S: Final = 1.0
+# A rank that is stopped does not answer.
+_MAX_TRIES: Final = 10
+
+Say = Callable[[str], None]
+
+
+def hang_after_of(environment: Mapping[str, str]) -> float:
+    """What `kprof record --hang-after` was given; 0 where it was not."""
+    try:
+        return float(environment.get(HANG_AFTER_VARIABLE, "0"))
+    except ValueError:
+        return 0.0
+
+
+class Source(Protocol):
+    """Where a watch looks. Tests put their own run here."""
+
+    def signature(self) -> object:
+        """Changes whenever a rank gets on, as far as shared memory tells."""
+
+    def ask(self) -> Answers:
+        """Ask the ranks."""
+
+    def read(self, moving: frozenset[int], answers: Answers, now_s: float) -> RunState:
+        """The state of the run."""
+
+    def is_running(self) -> bool:
+        """Whether any rank still records."""
+
+
+class Directory:
+    """A run that is recorded into a directory on this host."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._first_seen_s: dict[tuple[Track, str, int], float] = {}
+
+    def signature(self) -> object:
+        """Launches, steps, and waits that last long."""
+        waits = read_waits(self._directory)
+        return num_calls_of(self._directory), {r: each.signature() for r, each in waits.items()}
+
+    def ask(self) -> Answers:
+        """Records are asked for where a kernel waits."""
+        waits = read_waits(self._directory).values()
+        return ask(self._directory, for_records=any(len(each.lines) for each in waits))
+
+    def read(self, moving: frozenset[int], answers: Answers, now_s: float) -> RunState:
+        """What is known now; ages count from when this source first saw a wait."""
+
+        def age_of(track: Track, region: str, payload: int) -> float:
+            return now_s - self._first_seen_s.setdefault((track, region, payload), now_s)
+
+        return read_run(self._directory, stacks=answers.stacks, moving=moving, age_of=age_of)
+
+    def is_running(self) -> bool:
+        """Whether a rank has its lock."""
+        return bool(ranks_in_use(self._directory))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A report, and whether all ranks that run have answered."""
+
+    hang: Hang
+    is_complete: bool
+
+
+class Watch:
+    """Decides, step by step, whether a run hangs. `step` is given the time: it reads no clock.
+
+    With `is_patient` a run in which no kernel waits is reported only where ranks are uneven.
+    """
+
+    def __init__(self, source: Source, after_s: float, *, is_patient: bool = False) -> None:
+        self._source, self._after_s, self._is_patient = source, after_s, is_patient
+        self._seen: object = None
+        self._changed_s = self._asked_s = 0.0
+        self._asked: Answers | None = None
+        self._tries = 0
+
+    @property
+    def has_reported(self) -> bool:
+        """Whether the run has not moved since a report."""
+        return self._tries > 0
+
+    def step(self, now_s: float) -> Finding | None:
+        """Look at the run; a finding when it hangs."""
+        signature = self._source.signature()
+        if signature != self._seen:
+            self._seen, self._changed_s, self._asked, self._tries = signature, now_s, None, 0
+        idle_s = now_s - self._changed_s
+        if self._asked is None:
+            if idle_s >= self._after_s / 8 and self._source.is_running():
+                self._asked, self._asked_s = self._source.ask(), now_s
+                # Ages count from here.
+                self._source.read(frozenset(), self._asked, self._changed_s)
+            return None
+        if now_s - self._asked_s < self._after_s or self._tries >= _MAX_TRIES:
+            return None
+        return self._judge(now_s, idle_s)
+
+    def _judge(self, now_s: float, idle_s: float) -> Finding | None:
+        """Nothing has moved in shared memory: is something moving that does not show there?"""
+        assert self._asked is not None
+        before, now = self._asked, self._source.ask()
+        if not self._source.is_running():
+            return None
+        moving = frozenset(
+            rank for rank, num in now.num_events.items() if before.num_events.get(rank) != num
+        )
+        hosts = frozenset(
+            rank for rank, stack in now.stacks.items() if before.stacks.get(rank, stack) != stack
+        )
+        run = self._source.read(moving, now, now_s)
+        run = replace(
+            run,
+            ranks={
+                rank: replace(state, host_moves=rank in hosts) for rank, state in run.ranks.items()
+            },
+        )
+        hang = self._report(run, idle_s)
+        if hang is None:
+            self._asked, self._asked_s = now, now_s
+            return None
+        self._tries += 1
+        is_complete = len(now.stacks) >= sum(
+            state.condition.value == "running" for state in run.ranks.values()
+        )
+        if is_complete:
+            self._tries = _MAX_TRIES
+        return Finding(hang, is_complete)
+
+    def _report(self, run: RunState, idle_s: float) -> Hang | None:
+        diagnosis = diagnose(run)
+        if diagnosis.is_moving:
+            return None
+        hang = make_report(run, diagnosis, idle_s)
+        if diagnosis.root is not None:
+            return hang
+        if not any(state.num_calls for state in run.ranks.values()):
+            return None
+        if self._is_patient and not is_uneven(run):
+            return None
+        import msgspec
+
+        return msgspec.structs.replace(hang, diagnosis=diagnose_hosts(run), kind="hosts")
+
+
+class HangWatch:
+    """Watches a recording from a thread of the process that started it, until it is closed."""
+
+    def __init__(self, directory: Path, after_s: float, say: Say, *, is_patient: bool) -> None:
+        self._directory, self._say = directory, say
+        self._watch = Watch(Directory(directory), after_s, is_patient=is_patient)
+        self._poll_s = min(_POLL_S, after_s / 4)
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kprof hangs", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        has_told = False
+        while not self._end.wait(self._poll_s):
+            finding = self._watch.step(time.monotonic())
+            if finding is not None:
+                write_hang(self._directory, finding.hang)
+                if not has_told:
+                    self._tell(finding.hang)
+                has_told = True
+            elif has_told and not self._watch.has_reported:
+                has_told = False
+                self._say("the run moves again")
+
+    def _tell(self, hang: Hang) -> None:
+        first, *rest = lines_of(hang)
+        self._say(f"nothing has moved for {hang.idle_s:.0f} s: {first} ({HANG_NAME} has all)")
+        for line in rest:
+            self._say(line)
+
+
+def is_wanted(environment: Mapping[str, str] | None = None) -> bool:
+    """Whether this process is watched."""
+    return bool(hang_after_of(os.environ if environment is None else environment))

@@ -1,0 +1,122 @@
+"""What a rank shows to whoever watches it for hangs: its launches and long waits, in memory that
+kernels write and that outlives the process, and its Python stacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kprof.abi import RECORD_BYTES, WAIT_LINE
+from kprof.devices import gpu
+from kprof.devices.memory import allocate
+from kprof.errors import KprofError
+from kprof.hangs.lines import (
+    LINES_OFFSET,
+    NUM_LINES,
+    SIZE_BYTES,
+    WAITS_NAME,
+    WaitsWriter,
+    tracks_in,
+    write_tracks,
+)
+from kprof.hangs.stacks import open_stacks
+from kprof.hangs.watch import is_wanted
+from kprof.recording import lifetime, saver
+
+if TYPE_CHECKING:
+    from kprof.devices.memory import Memory
+    from kprof.recording.keeping import Keeper
+    from kprof.recording.launch_log import LaunchRow
+    from kprof.recording.region_ids import RegionIds
+
+_LINES_BYTES: Final = NUM_LINES * WAIT_LINE.itemsize
+assert _LINES_BYTES % RECORD_BYTES == 0
+
+
+class Waits:
+    """The waits of a rank.
+
+    `lines` are the address for kernels and the number of lines: zeros where nobody watches this
+    recording or there is no room. `note` is given a sentence in that case.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        rank: int,
+        world_size: int,
+        device: str,
+        note: Callable[[str], None],
+    ) -> None:
+        self.lines: tuple[int, int] = (0, 0)
+        self._directory, self._rank = directory, rank
+        self._writer: WaitsWriter | None = None
+        self._copied: Memory | None = None
+        self._is_host = device == "cpu"
+        if not (directory / WAITS_NAME).is_dir():
+            return
+        try:
+            self._writer = WaitsWriter(directory, rank, world_size, saver.signal_here())
+        except OSError as error:
+            text = (
+                f"rank {rank} does not say which waits last long: "
+                f"{directory / WAITS_NAME} has no room ({error.strerror or error}); "
+                "make /dev/shm larger"
+            )
+            note(text)
+            lifetime.complain(text)
+            return
+        self.lines = self._address(self._writer, device), NUM_LINES
+
+    def open_stacks(self) -> None:
+        """Let others ask this process for its Python stacks, if it is watched."""
+        self._stacks = open_stacks(self._directory, self._rank) if is_wanted() else None
+
+    def _address(self, writer: WaitsWriter, device: str) -> int:
+        """The address of the lines for kernels."""
+        if device == "cpu":
+            return writer.address
+        try:
+            begin = gpu.register_host_memory(writer.begin_address, SIZE_BYTES, device)
+            return begin + LINES_OFFSET
+        except (KprofError, RuntimeError, OSError):
+            # The device cannot write to it: it has lines of its own, which are copied when asked.
+            self._copied = allocate(_LINES_BYTES, device)
+            self._copied.prepare_to_peek()
+            return self._copied.address
+
+    def note_launch(self, row: LaunchRow, region_ids: RegionIds) -> None:
+        """A launch is about to be made."""
+        writer = self._writer
+        if writer is None:
+            return
+        number = row.launch
+        table_idx = region_ids.table_of_launch[number]
+        if not writer.knows(row.kernel, table_idx):
+            writer.note_kernel(row.kernel, table_idx, region_ids.table(table_idx))
+        writer.note_launch(number, (row.kernel, row.ordinal), table_idx, row.num_blocks)
+        if self._is_host:
+            # A launch on the CPU target returns when it has finished.
+            writer.note_finished(number)
+
+    def note_finished(self, num_launches: int) -> None:
+        """The first so many launches have ended."""
+        if self._writer is not None:
+            self._writer.note_finished(num_launches)
+
+    def save(self, keeper: Keeper) -> None:
+        """Save what was recorded, and say which blocks have begun."""
+        self._refresh()
+        tracks: list[np.ndarray] = []
+        keeper.save(lambda chunks: tracks.append(tracks_in(chunks)))
+        if self._writer is not None:
+            write_tracks(self._directory, self._rank, tracks)
+
+    def _refresh(self) -> None:
+        """Copy the lines of a device that cannot write to shared memory."""
+        if self._writer is not None and self._copied is not None:
+            self._writer.write_lines(np.asarray(self._copied.peek(0, _LINES_BYTES)))

@@ -1,0 +1,182 @@
+"""Who is at fault, from the state of all ranks: a state, and the sentence that it gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kprof.hangs.diagnosis import Diagnosis, Kind, diagnose
+from kprof.hangs.graph import components
+from kprof.hangs.report import describe, lines_of, make_report
+from kprof.hangs.state import Call, Condition, OpenWait, RankState, Records, RunState, Sent, Track
+
+CALL = Call("combine", 4)
+SENDERS: dict[str, tuple[str, ...]] = {"wait": ("send",)}
+
+
+def wait(rank: int, peer: int | None, slot: int | None = 7, block: int = 0) -> OpenWait:
+    region = "wait" if peer is not None else "barrier"
+    return OpenWait(Track(rank, 4, block), CALL, region, peer, slot)
+
+
+def sent(rank: int, peer: int, slot: int, *, ordinal: int = 4, block: int = 0) -> Sent:
+    call = Call("combine", ordinal)
+    return Sent(Track(rank, ordinal, block), call, "send", peer, slot)
+
+
+def state(rank: int, *waits: OpenWait, num_launches: int = 5, num_blocks: int = 2) -> RankState:
+    launches = {n: (Call("combine", n), num_blocks) for n in range(num_launches)}
+    return RankState(rank, num_launches=num_launches, launches=launches, waits=waits)
+
+
+def run(*ranks: RankState) -> RunState:
+    return RunState({each.rank: each for each in ranks}, SENDERS, len(ranks))
+
+
+def sentence(of: RunState) -> str:
+    root = diagnose(of).root
+    return describe(root, of) if root else ""
+
+
+def test_ranks_that_wait_for_each_other_are_a_cycle() -> None:
+    both = run(state(0, wait(0, 1)), state(1, wait(1, 0, 3, block=1)), state(2, wait(2, 0)))
+    found = diagnose(both)
+    assert found.root is not None
+    assert (found.root.kind, found.root.ranks) == (Kind.CYCLE, (0, 1))
+    assert sentence(both) == (
+        "ranks 0, 1 wait for each other: block 0 of rank 0 for slot 7 of rank 1, "
+        "block 1 of rank 1 for slot 3 of rank 0"
+    )
+    assert found.causes[0][1] == 3
+
+
+def test_a_rank_that_never_launched_is_named_with_its_stack() -> None:
+    late = replace(state(2, num_launches=4), stack=("train.py:88 in step",))
+    assert sentence(run(state(0, wait(0, 2)), state(1, wait(1, 2)), late)) == (
+        "rank 2 has not launched call 4 of combine, in which it sends slot 7 to rank 0; "
+        "its Python stack stands at train.py:88 in step"
+    )
+
+
+def test_a_rank_whose_host_gets_on_is_slow() -> None:
+    late = replace(state(2, num_launches=4), host_moves=True)
+    assert diagnose(run(state(0, wait(0, 2)), late)).is_moving
+
+
+def test_a_rank_that_waits_in_an_earlier_launch_is_not_the_root() -> None:
+    """Rank 2 cannot launch: its call 3 waits for rank 1, which has ended."""
+    blocked = OpenWait(Track(2, 3, 0), Call("combine", 3), "wait", 1, 9)
+    gone = replace(state(1), condition=Condition.ENDED)
+    waiting = run(state(0, wait(0, 2)), gone, state(2, blocked, num_launches=4))
+    assert sentence(waiting) == (
+        "rank 1 has ended and block 0 of rank 2 waits in wait for its slot 9 of call 3 of combine"
+    )
+
+
+def test_a_rank_that_is_past_the_call_never_sent() -> None:
+    waiting = run(state(0, wait(0, 1)), replace(state(1, num_launches=6), num_finished=5))
+    root = diagnose(waiting).root
+    assert root is not None
+    assert (root.kind, root.ranks) == (Kind.NEVER_SENT, (1,))
+    assert "never sent it: block 0 of rank 0 waits in wait" in sentence(waiting)
+
+
+def test_a_send_on_record_that_is_not_seen() -> None:
+    sender = replace(state(1), records=Records(10, (sent(1, 0, 7, block=1),)))
+    assert sentence(run(state(0, wait(0, 1)), sender)) == (
+        "rank 1 sent slot 7 in call 4 of combine (block 1), and block 0 of rank 0 does not see it "
+        "in wait: look at the epoch, the fence and the address"
+    )
+
+
+def test_a_send_to_another_rank_or_slot_is_not_the_one() -> None:
+    records = Records(10, (sent(1, 0, 8), sent(1, 2, 7), sent(1, 0, 7, ordinal=3)))
+    found = diagnose(run(state(0, wait(0, 1)), replace(state(1), records=records)))
+    assert found.root is not None
+    assert found.root.kind is Kind.STANDS_STILL
+
+
+def test_a_rank_that_records_more_is_slow_and_one_that_does_not_stands_still() -> None:
+    silent = state(1)
+    assert diagnose(run(state(0, wait(0, 1)), replace(silent, is_moving=True))).is_moving
+    found = diagnose(run(state(0, wait(0, 1)), silent))
+    assert not found.is_moving
+    assert found.root is not None
+    assert found.root.kind is Kind.STANDS_STILL
+
+
+def test_a_hang_beside_a_rank_that_moves_is_still_a_hang() -> None:
+    moving = replace(state(3), is_moving=True)
+    apart = run(state(0, wait(0, 1)), state(1, wait(1, 0)), state(2, wait(2, 3)), moving)
+    found = diagnose(apart)
+    assert not found.is_moving
+    assert found.root is not None
+    assert found.root.kind is Kind.CYCLE
+
+
+def test_a_stopped_rank_is_named_with_what_lets_it_go_on() -> None:
+    stopped = replace(state(1), condition=Condition.STOPPED, pid=4711)
+    assert "rank 1 is stopped: kill -CONT 4711 lets it go on" in sentence(
+        run(state(0, wait(0, 1)), stopped)
+    )
+
+
+def test_blocks_that_never_started_are_the_root_of_a_barrier() -> None:
+    barrier = [wait(0, None, None, block) for block in (0, 1)]
+    records = Records(2, (), {4: frozenset((0, 1))})
+    rank = replace(state(0, *barrier, num_blocks=3), records=records)
+    other = state(1, wait(1, 0))
+    assert sentence(run(rank, other)) == (
+        "block 2 of 3 of rank 0 never started in call 4 of combine: the grid is larger than what "
+        "is resident at once, and block 0 of rank 0 waits in barrier"
+    )
+
+
+def test_blocks_that_have_no_place_yet_are_not_blamed_where_the_others_wait_for_a_cause() -> None:
+    records = Records(2, (), {4: frozenset((0,))})
+    rank = replace(state(0, wait(0, 1), num_blocks=3), records=records)
+    gone = replace(state(1), condition=Condition.ENDED)
+    root = diagnose(run(rank, gone, state(2, wait(2, 0)))).root
+    assert root is not None
+    assert (root.kind, root.ranks) == (Kind.ENDED, (1,))
+
+
+def test_who_skipped_its_send_is_told_from_a_cycle() -> None:
+    """In other calls every track of rank 1 sent before it waited; here it waits and has not."""
+    first = Records(8, (), {}, frozenset([("send", "wait")]))
+    skipping = replace(state(1, wait(1, 0, 3)), records=first)
+    root = diagnose(run(state(0, wait(0, 1)), skipping)).root
+    assert root is not None
+    assert (root.kind, root.ranks) == (Kind.NEVER_SENT, (1,))
+
+
+def test_a_wait_without_a_rule_has_no_known_root() -> None:
+    alone = run(state(0, wait(0, None, None)))
+    root = diagnose(alone).root
+    assert root is not None
+    assert root.kind in (Kind.UNKNOWN, Kind.STANDS_STILL)
+
+
+def test_nobody_waits() -> None:
+    assert diagnose(run(state(0), state(1))) == Diagnosis()
+
+
+def test_a_report_has_the_root_the_waits_and_the_ranks() -> None:
+    both = run(state(0, replace(wait(0, 1), age_s=31.4)), state(1, wait(1, 0)))
+    hang = make_report(both, diagnose(both), 61.23)
+    assert (hang.kind, hang.ranks_at_fault, hang.idle_s) == ("cycle", (0, 1), 61.2)
+    assert lines_of(hang)[1:] == [
+        "  rank 0 block 0 in wait for rank 1, slot 7 (call 4 of combine): still waiting after 31 s",
+        "  rank 1 block 0 in wait for rank 0, slot 7 (call 4 of combine)",
+        "  rank 0: running, 5 launches",
+        "  rank 1: running, 5 launches",
+    ]
+
+
+def test_components_come_after_what_they_lead_to() -> None:
+    edges = {1: [2], 2: [3], 3: [2, 4], 4: [], 5: [1]}
+    assert [set(each) for each in components([5, 1, 2, 3, 4], edges.__getitem__)] == [
+        {4},
+        {2, 3},
+        {1},
+        {5},
+    ]
