@@ -138,6 +138,8 @@ class KernelPlan(DevicePlan):
             self._change_stream(stream)
         try:
             self._launch(sequence, recorder, stream)
+            if self.device == "cpu":
+                recorder.finished()
         except (RuntimeError, ValueError):
             self._ledger.withdraw()
             raise

@@ -26,8 +26,8 @@ KPROF_DEVICE void publish_to_all(const Call& call, const Exchange& exchange, uin
 
 // The block waits for the data that `source` put for block `block`, and records the wait. False after a timeout.
 template <uint32_t region>
-KPROF_DEVICE bool await(const Call& call, const Exchange& exchange, uint32_t round, uint32_t source, uint32_t block,
-                        kprof::Span& span, kprof::Track& track) {
+KPROF_DEVICE bool await(const ProfiledCall& call, const Exchange& exchange, uint32_t round, uint32_t source,
+                        uint32_t block, kprof::Span& span, kprof::Track& track) {
   const uint32_t* flag = exchange.flag(call.rank, round, source, block);
   const bool has_come = signals::wait_block([&] {
     return signals::poll([flag] { return load_system(flag); }, exchange.epoch(), call.limits(),
@@ -40,7 +40,7 @@ KPROF_DEVICE bool await(const Call& call, const Exchange& exchange, uint32_t rou
 
 // The block waits for the data of all ranks. All flags are loaded before the first is checked.
 template <uint32_t region>
-KPROF_DEVICE bool await_all(const Call& call, const Exchange& exchange, uint32_t round, kprof::Span& span,
+KPROF_DEVICE bool await_all(const ProfiledCall& call, const Exchange& exchange, uint32_t round, kprof::Span& span,
                             kprof::Track& track) {
   return signals::wait_block([&] {
     for (uint32_t begin = 0; begin < call.num_ranks(); begin += kAhead) {
@@ -98,7 +98,7 @@ KPROF_DEVICE Vec<Element> sum_of_slots(const Call& call, const Vec<Element>* slo
 }
 
 template <typename Element>
-KPROF_DEVICE void twoshot_exchange(const Call& call, kprof::Track& track) {
+KPROF_DEVICE void twoshot_exchange(const ProfiledCall& call, kprof::Track& track) {
   kprof::Span span = profile_start(track);
   const Exchange exchange(call);
   const auto input = call.input_as<Element, kVectorBytes>();

@@ -52,7 +52,7 @@ KPROF_DEVICE void round_whole(const Call& call) {
 }
 
 template <typename Element>
-KPROF_DEVICE void oneshot_serial_exchange(const Call& call, kprof::Track& track) {
+KPROF_DEVICE void oneshot_serial_exchange(const ProfiledCall& call, kprof::Track& track) {
   [[maybe_unused]] const auto num_bytes = [&] { return call.num_elements * static_cast<uint32_t>(sizeof(Element)); };
   [[maybe_unused]] const auto num_published_bytes = [&] { return num_bytes() * (call.num_ranks() - 1); };
   kprof::Span span = profile_start(track);
@@ -85,7 +85,7 @@ __global__ void oneshot_serial(ProfiledCall call) {
 
 // Block b serves rank b: sends to it, and adds its data after block b - 1 has left the lock.
 template <typename Element>
-KPROF_DEVICE void oneshot_lock_exchange(const Call& call, kprof::Track& track) {
+KPROF_DEVICE void oneshot_lock_exchange(const ProfiledCall& call, kprof::Track& track) {
   const uint32_t peer = block_id();
   [[maybe_unused]] const auto num_bytes = [&] { return call.num_elements * static_cast<uint32_t>(sizeof(Element)); };
   kprof::Span span = profile_start(track);
@@ -119,7 +119,7 @@ __global__ void oneshot_lock(ProfiledCall call) {
 
 // After the step with distance d a rank has its own tensor and those of the 2d - 1 ranks after it.
 template <typename Element>
-KPROF_DEVICE void oneshot_tree_exchange(const Call& call, kprof::Track& track) {
+KPROF_DEVICE void oneshot_tree_exchange(const ProfiledCall& call, kprof::Track& track) {
   kprof::Span span = profile_start(track);
   const Exchange exchange(call);
   const auto input = call.input_as<Element, kVectorBytes>();

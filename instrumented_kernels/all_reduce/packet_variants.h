@@ -11,7 +11,7 @@ namespace all_reduce {
 // order, whenever a group of kAhead ranks is complete, and `done()` after the last. `own` takes the place of this
 // rank's packet; sources without `has(source)` are skipped. False after a timeout.
 template <typename Data, typename Has, typename Spans, typename Visit, typename Done>
-KPROF_DEVICE bool take_packets(const Call& call, const Exchange& exchange, uint32_t region, Packet* slots,
+KPROF_DEVICE bool take_packets(const ProfiledCall& call, const Exchange& exchange, uint32_t region, Packet* slots,
                                uint32_t stride, const Data& own, Spans& spans, Has has, Visit visit, Done done) {
   for (uint32_t begin = 0; begin < call.num_ranks(); begin += kAhead) {
     const auto cell = [&](uint32_t k) { return slots + static_cast<uint64_t>(begin + k) * stride; };

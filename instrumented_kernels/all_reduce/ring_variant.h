@@ -7,7 +7,7 @@ namespace all_reduce {
 
 // The heap has fp32 sums of the whole tensor, followed by its results.
 template <typename Element>
-KPROF_DEVICE void ring_exchange(const Call& call, kprof::Track& track) {
+KPROF_DEVICE void ring_exchange(const ProfiledCall& call, kprof::Track& track) {
   using Sums = Sum<Vec<Element>>;
   kprof::Span span = profile_start(track);
   const Exchange exchange(call);

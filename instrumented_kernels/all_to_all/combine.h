@@ -85,7 +85,7 @@ enum class Slot {
 
 // Waits for all rows of a token together, records only the last one, and sums them in the order of k.
 template <Slot slot>
-KPROF_DEVICE bool reduce_part(const Call& call, uint32_t token, rows::Part part, kprof::Track& track) {
+KPROF_DEVICE bool reduce_part(const ProfiledCall& call, uint32_t token, rows::Part part, kprof::Track& track) {
   const uint32_t first_flat = token * call.shape.top_k;
   const auto peer = [&](uint32_t k) {
     return call.rank_of_expert(static_cast<uint32_t>(call.indices[first_flat + k]));
@@ -103,7 +103,7 @@ KPROF_DEVICE bool reduce_part(const Call& call, uint32_t token, rows::Part part,
 }
 
 // Waits for the rows of a token one after the other, then sums them in the order of k.
-KPROF_DEVICE bool reduce_row_by_row(const Call& call, uint32_t token, kprof::Track& track) {
+KPROF_DEVICE bool reduce_row_by_row(const ProfiledCall& call, uint32_t token, kprof::Track& track) {
   const uint32_t first_flat = token * call.shape.top_k;
   kprof::Span span = profile_start(track);
   for (uint32_t flat = first_flat; flat < first_flat + call.shape.top_k; ++flat) {

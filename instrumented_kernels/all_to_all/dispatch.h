@@ -51,7 +51,7 @@ KPROF_DEVICE void count_and_send(const Call& call, kprof::Track& track) {
 }
 
 // Block 0 waits for every source's count, which the next launch needs, after all rows have left.
-KPROF_DEVICE void wait_for_counts(const Call& call, kprof::Track& track) {
+KPROF_DEVICE void wait_for_counts(const ProfiledCall& call, kprof::Track& track) {
   for (uint32_t peer = warp_id(); peer < call.shape.world_size; peer += warps_per_block()) {
     const uint64_t* flag = call.counts_flag(call.rank, peer);
     const kprof::Span span = profile_start(track);
@@ -115,7 +115,7 @@ KPROF_DEVICE void take_row(const Call& call, uint32_t source, uint32_t position)
 }
 
 // One warp receives one row: waits for its flag, then copies it.
-KPROF_DEVICE bool receive_row(const Call& call, uint32_t source, uint32_t position, kprof::Track& track) {
+KPROF_DEVICE bool receive_row(const ProfiledCall& call, uint32_t source, uint32_t position, kprof::Track& track) {
   const uint32_t* flag = call.row_flag(call.rank, source, position);
   kprof::Span span = profile_start(track);
   const bool has_arrived = signals::wait_warp([flag] { return load_system(flag); }, call.epoch(), call.limits(),

@@ -107,7 +107,7 @@ KPROF_DEVICE void return_rows(const Call& call, uint32_t source, uint32_t token,
   if (lane_id() < num_entries) store_system(call.combine_flag(source, entry.flat_token), call.epoch());
 }
 
-KPROF_DEVICE bool take_token(const Call& call, uint32_t source, uint32_t token, kprof::Track& track) {
+KPROF_DEVICE bool take_token(const ProfiledCall& call, uint32_t source, uint32_t token, kprof::Track& track) {
   const uint64_t* flag = call.token_flag(call.rank, source, token);
   kprof::Span span = profile_start(track);
   uint64_t seen = 0;
@@ -135,7 +135,8 @@ KPROF_DEVICE uint32_t peer_of(const Call& call, uint32_t i) {
   return (i + call.rank + round) % world_size;
 }
 
-__global__ KPROF_LAUNCH_BOUNDS(512) void pipelined(ProfiledCall call) {
+// 16 warps: the two blocks of eight that a plan takes by default.
+__global__ KPROF_LAUNCH_BOUNDS_RESIDENT(512, 16) void pipelined(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
   const Roles roles = Roles::of_block();
   const uint32_t world_size = call.shape.world_size;

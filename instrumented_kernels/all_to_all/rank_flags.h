@@ -41,7 +41,7 @@ __global__ void dispatch_flag(ProfiledCall call) {
 }
 
 // One block receives all rows of a source, after the source's flag has arrived.
-KPROF_DEVICE bool receive_from(const Call& call, uint32_t source, kprof::Track& track) {
+KPROF_DEVICE bool receive_from(const ProfiledCall& call, uint32_t source, kprof::Track& track) {
   const uint64_t* flag = call.counts_flag(call.rank, source);
   kprof::Span span = profile_start(track);
   const bool has_arrived = signals::wait_warp([flag] { return static_cast<uint32_t>(load_system(flag) >> 32); },

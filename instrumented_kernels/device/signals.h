@@ -11,7 +11,7 @@
 //             traps, because a trap would lose the context and the profile with it
 #pragma once
 
-#include <kprof/platform.h>
+#include <kprof/late_wait.h>
 
 #include "shared_layouts.h"
 
@@ -21,17 +21,24 @@ using namespace kprof::platform;
 using shared_layouts::Failure;
 
 // What a wait needs besides its flag. Threads check `has_failed`, in device memory. `failure` is for the host; only the
-// thread that was first to set `has_failed` writes it.
+// thread that was first to set `has_failed` writes it. `prof` is told of waits that last long.
 struct WaitLimits {
   uint32_t* has_failed;
   Failure* failure;
   uint64_t timeout_ticks;
+  kprof::Buffer prof{};
 };
 
 struct Waited {
   uint32_t region;
   uint32_t peer;
   uint32_t slot;
+
+  KPROF_DEVICE const Waited& operator()() const { return *this; }
+  // Of regions that are declared with peer:8, slot:24, as all waits for peers are here.
+  KPROF_DEVICE operator kprof::WaitFor() const {
+    return {region, at_most(peer, 0xffu) | at_most(slot, 0xffffffu) << 8};
+  }
 };
 
 constexpr uint32_t kPollsBetweenChecks = 64;
@@ -66,16 +73,23 @@ KPROF_DEVICE bool is_overdue(const WaitLimits& limits, const Waited& waited, uin
   return true;
 }
 
+// Who waits: a warp, or a block, for which thread 0 speaks.
+enum class Waiter { kWarp, kBlock };
+
 // One thread polls until `read()` (an epoch) reaches `epoch`. False if this or another wait has timed out.
-template <typename Read>
+template <Waiter waiter = Waiter::kBlock, typename Read>
 KPROF_DEVICE bool poll(Read read, uint32_t epoch, const WaitLimits& limits, const Waited& waited) {
   uint64_t begin = 0;
+  kprof::LateWait late(limits.prof, waiter == Waiter::kWarp ? kprof::per_warp : kprof::per_block);
   for (uint32_t polls = 0;; ++polls) {
     if (has_come(read(), epoch)) return true;
     if (polls == 0) begin = realtime_ticks();
     pause();
-    if (polls % kPollsBetweenChecks == kPollsBetweenChecks - 1 && is_overdue(limits, waited, epoch, begin))
-      return false;
+    if (polls % kPollsBetweenChecks != kPollsBetweenChecks - 1) continue;
+    late.look(begin, waited);
+    if (!is_overdue(limits, waited, epoch, begin)) continue;
+    late.keep();
+    return false;
   }
 }
 
@@ -90,7 +104,7 @@ template <typename Read>
 KPROF_DEVICE bool wait_warp(Read read, uint32_t epoch, const WaitLimits& limits, const Waited& waited) {
   uint32_t has_arrived = 0;
   if (lane_id() == 0) {
-    has_arrived = poll(read, epoch, limits, waited) ? 1u : 0u;
+    has_arrived = poll<Waiter::kWarp>(read, epoch, limits, waited) ? 1u : 0u;
     acquire();
   }
   has_arrived = broadcast(has_arrived);
@@ -111,6 +125,7 @@ KPROF_DEVICE WaitedForAll wait_all_warp(uint32_t num_flags, Read read, uint32_t 
                                         Who waited) {
   uint32_t last = 0;
   uint64_t begin = 0;
+  kprof::LateWait late(limits.prof, kprof::per_warp);
   for (uint32_t first = 0, polls = 1; first < num_flags; ++polls) {
     const uint32_t i = first + lane_id();
     const uint64_t missing = lanes_where(i < num_flags && !has_come(read(i), epoch));
@@ -122,8 +137,10 @@ KPROF_DEVICE WaitedForAll wait_all_warp(uint32_t num_flags, Read read, uint32_t 
     if (begin == 0) begin = realtime_ticks();
     if (lane_id() == 0) pause();
     if (polls % kPollsBetweenChecks != 0) continue;
-    if (broadcast(lane_id() == 0 && is_overdue(limits, waited(last), epoch, begin) ? 1u : 0u) != 0)
-      return {false, last};
+    late.look(begin, waited, last);
+    if (broadcast(lane_id() == 0 && is_overdue(limits, waited(last), epoch, begin) ? 1u : 0u) == 0) continue;
+    late.keep();
+    return {false, last};
   }
   acquire();
   sync_warp();

@@ -12,6 +12,13 @@ template <typename Call>
 struct Profiled : kprof::Buffer, Call {
   template <typename Arguments>
   Profiled(const Arguments& arguments, const kprof::Buffer& buffer) : kprof::Buffer(buffer), Call(arguments) {}
+
+  // Waits for which these are the limits tell kprof when they last long.
+  KPROF_DEVICE auto limits() const {
+    auto limits = Call::limits();
+    limits.prof = *this;
+    return limits;
+  }
 };
 
 template <typename Call>

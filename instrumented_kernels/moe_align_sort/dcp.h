@@ -6,7 +6,7 @@
 namespace moe_align_sort {
 
 // Waits for all blocks of the grid, which are all resident. False if one of them never arrived.
-KPROF_DEVICE bool sync_grid(const Call& call, uint32_t number, uint32_t region) {
+KPROF_DEVICE bool sync_grid(const ProfiledCall& call, uint32_t number, uint32_t region) {
   uint32_t* arrivals = call.in_workspace<uint32_t>(call.local.arrivals) + number;
 #if defined(MOE_PLANT_MISSING_BLOCK)
   if (block_id() == num_blocks() - 1) return false;

@@ -195,6 +195,12 @@ def without_kprof(source: str) -> str:
         r"(?:kprof::)?(?:profile_\w+|open_track)\([^;]*;"
     )
     source = re.sub(statement, "", source)
+    late = r"\n *(?:kprof::LateWait late|late\.\w+)\([^\n]*;"
+    source = re.sub(late, "", source).replace("  kprof::Buffer prof{};\n", "")
+    source = re.sub(
+        r"\n *KPROF_DEVICE operator kprof::WaitFor.*?\n  }", "", source, flags=re.DOTALL
+    )
+    source = source.replace("#include <kprof/late_wait.h>", "#include <kprof/platform.h>")
     source = re.sub(r",\s*kprof::Track& track", "", source)
     source = re.sub(r",\s*track(?=[),])", "", source)
     source = re.sub(r"struct Profiled .*?\n};", "using Profiled = Call;", source, flags=re.DOTALL)
