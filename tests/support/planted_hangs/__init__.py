@@ -1,0 +1,1 @@
+"""Runs of an exchange between ranks, with a mistake planted."""

@@ -1,0 +1,136 @@
+// An exchange between all ranks, one slot per block, with one mistake planted in it. Everything that it waits for ends
+// when `words->abort` is set.
+#include <kprof/kprof.h>
+
+#define KPROF_REGIONS "regions.h"
+#include <kprof/declare_regions.h>
+
+using namespace kprof::platform;
+
+// The order of `Fault` in planted_hangs/world.py.
+enum Fault : uint32_t {
+  kNone,
+  kMissingSend,
+  kWrongSlot,
+  kWrongEpoch,
+  kEqual,
+  kCycle,
+  kNeverLaunches,
+  kDies,
+  kGridTooLarge,
+  kSlow,
+};
+
+struct Arguments {
+  uint64_t flags;  // u32 [world][world][num_slots]: of a rank, from a rank
+  uint64_t words;  // u32: abort, gate, then per rank: blocks of its launch that have ended
+  uint32_t rank;
+  uint32_t world;
+  uint32_t num_slots;
+  uint32_t epoch;
+  uint32_t fault;
+  uint32_t culprit;
+  uint32_t victim;
+  uint32_t slot;
+  uint32_t num_resident;
+  uint32_t is_per_warp;
+  uint32_t num_steps;
+};
+
+struct Block {
+  const Arguments& a;
+  kprof::Track& track;
+  kprof::Span span;
+
+  uint32_t* word(uint32_t i) const { return reinterpret_cast<uint32_t*>(a.words) + i; }
+  bool is_aborted() const { return load_system(word(0)) != 0; }
+  uint32_t* flag(uint32_t owner, uint32_t source, uint32_t slot) const {
+    return reinterpret_cast<uint32_t*>(a.flags) + (owner * a.world + source) * a.num_slots + slot;
+  }
+  bool is_planted(uint32_t fault, uint32_t peer) const {
+    return a.fault == fault && a.rank == a.culprit && peer == a.victim && block_id() == a.slot;
+  }
+  bool waits_first(uint32_t peer) const {
+    const bool is_pair = (a.rank == a.culprit && peer == a.victim) || (a.rank == a.victim && peer == a.culprit);
+    return a.fault == kCycle && is_pair && block_id() == a.slot;
+  }
+
+  void send(uint32_t peer) {
+    if (is_planted(kMissingSend, peer)) return;
+    const uint32_t slot = is_planted(kWrongSlot, peer) ? (block_id() + 1) % a.num_slots : block_id();
+    const uint32_t epoch = is_planted(kWrongEpoch, peer) ? a.epoch - 1 : a.epoch;
+    store_system(flag(peer, a.rank, slot), epoch);
+    span = kprof::profile_lap(track, span, R_SEND, kprof::payload<R_SEND>(peer, slot));
+  }
+
+  bool has_come(uint32_t value, uint32_t peer) const {
+    const bool is_equal = a.fault == kEqual && a.rank == a.victim && peer == a.culprit && block_id() == a.slot;
+    return is_equal ? value == a.epoch : value >= a.epoch;
+  }
+
+  bool wait(uint32_t peer) {
+    const uint32_t* mine = flag(a.rank, peer, block_id());
+    // The peer may be a call ahead: here it is.
+    const bool is_late = a.fault == kEqual && a.rank == a.victim && peer == a.culprit && block_id() == a.slot;
+    while (is_late && load_system(mine) <= a.epoch && !is_aborted()) pause();
+    kprof::WaitSpan waiting = span;
+    while (!has_come(load_system(mine), peer)) {
+      if (is_aborted()) return false;
+      pause();
+      kprof::still_waiting(track, waiting, R_WAIT, kprof::payload<R_WAIT>(peer, block_id()));
+    }
+    span = kprof::profile_lap(track, waiting, R_WAIT, kprof::payload<R_WAIT>(peer, block_id()));
+    return true;
+  }
+
+  // All blocks of the launch, which the culprit's grid is too large for.
+  bool meet() {
+    uint32_t* arrived = word(2 + a.world + a.rank);
+    add_device(arrived, 1u);
+    kprof::WaitSpan waiting = span;
+    while (load_system(arrived) < num_blocks()) {
+      if (is_aborted()) return false;
+      pause();
+      kprof::still_waiting(track, waiting, R_GRID);
+    }
+    span = kprof::profile_lap(track, waiting, R_GRID);
+    return true;
+  }
+
+  void run() {
+    for (uint32_t step = 0; a.fault == kSlow && a.rank == a.culprit && step < a.num_steps; ++step) {
+      while (load_system(word(1)) <= step && !is_aborted()) pause();
+      span = kprof::profile_lap(track, span, R_STEP);
+    }
+    if (a.fault == kDies && a.rank == a.culprit) return;
+    for (uint32_t peer = 0; peer < a.world; ++peer)
+      if (peer != a.rank && !waits_first(peer)) send(peer);
+    if (a.fault == kGridTooLarge && a.rank == a.culprit && !meet()) return;
+    for (uint32_t i = 1; i < a.world; ++i) {
+      const uint32_t peer = (a.rank + i) % a.world;
+      if (!wait(peer)) return;
+      if (waits_first(peer)) send(peer);
+    }
+  }
+};
+
+__global__ void exchange(Arguments a, kprof::Buffer prof) {
+  uint32_t* words = reinterpret_cast<uint32_t*>(a.words);
+  uint32_t* ended = words + 2 + a.rank;
+  // A processor has no place for this block until another one has ended.
+  if (a.fault == kGridTooLarge && a.rank == a.culprit)
+    while (load_system(ended) + a.num_resident <= block_id())
+      if (load_system(words) != 0)
+        return;
+      else
+        pause();
+  kprof::Track track = kprof::open_track(prof, a.is_per_warp ? kprof::per_warp : kprof::per_block);
+  Block block{a, track, kprof::profile_start(track)};
+  block.run();
+  add_device(ended, 1u);
+}
+
+extern "C" int run_exchange(const Arguments* arguments, int num_blocks, const kprof::LaunchBuffer* buffer,
+                            uint64_t seed) {
+  return KPROF_LAUNCH(exchange, num_blocks, 1, nullptr, seed, *arguments, kprof::make_buffer(*buffer));
+}
