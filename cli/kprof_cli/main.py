@@ -21,6 +21,7 @@ from kprof_cli import (
     doctor,
     explaining,
     exporting,
+    hanging,
     importing,
     new,
     reading,
@@ -51,6 +52,7 @@ comparing.register(app)
 exporting.register(app)
 importing.register(app)
 demo.register(app)
+hanging.register(app)
 doctor.register(app)
 new.register(app)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kprof.errors import KprofError, SelectionError
+from kprof.hangs import DEFAULT_HANG_AFTER_S
 from kprof.trace.selection import parse_numbers, parse_size_bytes
 from kprof_cli.info import describe_overhead
 from kprof_cli.options import ForceOption, OutputOption
@@ -57,7 +58,7 @@ HangOption = Annotated[
         "--hang-after",
         min=0,
         metavar="SECONDS",
-        help="Say which rank is behind when none has launched anything for so long; 0 for never.",
+        help="Say who waits for whom when nothing has moved for so long; 0 for never.",
     ),
 ]
 
@@ -142,7 +143,7 @@ def record(
     ring: RingOption = None,
     slower_than: SlowerOption = 0.0,
     keep_slowest: SlowestOption = 0,
-    hang_after: HangOption = 0.0,
+    hang_after: HangOption = DEFAULT_HANG_AFTER_S,
     skip: SkipOption = 0,
     calls: CallsOption = 0,
     every: EveryOption = 0,
