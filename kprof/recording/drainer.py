@@ -101,10 +101,9 @@ class Drainer:
         if num_tracks <= num_chunks or self._has_warned:
             return
         self._has_warned = True
-        reason = self._held.retention.too_small(kernel, num_tracks, num_chunks)
-        text = f"rank {self._held.rank}: {reason}"
+        text = self._held.retention.too_small(kernel, num_tracks, num_chunks)
         self._held.note(text)
-        lifetime.complain(text)
+        lifetime.complain(f"rank {self._held.rank}: {text}")
 
     def note_switch(self) -> None:
         """The active arena was retired."""

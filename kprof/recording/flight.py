@@ -70,8 +70,7 @@ class FlightRecorder(Drainer):
         self._patience = _MAX_PATIENCE
         # The latest arena that belongs to the dump; None until it is retired.
         self._last: Used | None = None
-        self._first: Used | None = None
-        self._num_launches = 0
+        self._has_noted = False
 
     def note_switch(self) -> None:
         """The active arena was retired."""
@@ -97,11 +96,9 @@ class FlightRecorder(Drainer):
 
     def keep_rest(self) -> None:
         """Write what the ring holds when the recorder is closed."""
-        num_before = self._keeper.num_launches
         used = self._keeper.keep_all()
-        num_launches = self._keeper.num_launches - num_before
         before = "; what came before was overwritten" if self._keeper.has_discarded else ""
-        stretch = describe_stretch(num_launches, used[0].begin_s, used[-1].end_s)
+        stretch = describe_stretch(used[0].begin_s, used[-1].end_s)
         self._held.note(f"the end of the run: {stretch}{before}")
         if num_dropped := self._keeper.num_dropped:
             self._held.note(
@@ -120,7 +117,7 @@ class FlightRecorder(Drainer):
                 # Somebody is still writing it.
                 return
             self._num_seen += 1
-            self._patience, self._first, self._num_launches = _MAX_PATIENCE, None, 0
+            self._patience, self._has_noted = _MAX_PATIENCE, False
             self.is_due = True
         elif self._last is None:
             self._patience -= 1
@@ -128,29 +125,27 @@ class FlightRecorder(Drainer):
                 self._keeper.save()
 
     def _write(self) -> bool:
-        """Write the next arena of the dump; after the last one, note in the capture what it has."""
+        """Write the next arena of the dump.
+
+        The first part already says which stretch the dump has: a rank may be killed meanwhile.
+        """
         assert self._wanted is not None
-        num_before = self._keeper.num_launches
-        kept = self._keeper.keep_ended()
-        if kept is None:
-            return False
-        self._first = self._first or kept
-        self._num_launches += self._keeper.num_launches - num_before
-        if kept is self._last:
+        assert self._last is not None
+        if not self._has_noted:
+            self._has_noted = True
             asked = "" if self._wanted.rank < 0 else f" of rank {self._wanted.rank}"
-            self._held.note(
-                f"dump {self._num_seen - 1}{asked} ({self._wanted.why}): "
-                f"{describe_stretch(self._num_launches, self._first.begin_s, kept.end_s)}"
-            )
+            stretch = describe_stretch(self._turns.retired[0].begin_s, self._last.end_s)
+            self._held.note(f"dump {self._num_seen - 1}{asked} ({self._wanted.why}): {stretch}")
+        kept = self._keeper.keep_ended()
+        if kept is self._last:
             self._wanted = self._last = None
-        return True
+        return kept is not None
 
 
-def describe_stretch(num_launches: int, begin_s: float, end_s: float) -> str:
-    """ "12 launches from 12:03:11.204 to 12:03:12.010 UTC"."""
+def describe_stretch(begin_s: float, end_s: float) -> str:
+    """`from 12:03:11.204 to 12:03:12.010 UTC`."""
     begin, end = (
         datetime.fromtimestamp(each, timezone.utc).strftime("%H:%M:%S.%f")[:-3]
         for each in (begin_s, end_s)
     )
-    launches = "1 launch" if num_launches == 1 else f"{num_launches} launches"
-    return f"{launches} from {begin} to {end} UTC"
+    return f"from {begin} to {end} UTC"

@@ -74,11 +74,6 @@ class Keeper:
         self._num_removed = 0
 
     @property
-    def num_launches(self) -> int:
-        """How many launches are in parts."""
-        return self._launches.num_kept
-
-    @property
     def num_dropped(self) -> int:
         """How many events found no room, in all arenas that were written."""
         return self._decoder.tally.counts.dropped
@@ -207,7 +202,7 @@ class Keeper:
 
         tables = _tables(self._decoder, used, read, states)
         self._write(tables, info)
-        self._launches.keep(num_added, len(rows))
+        self._launches.forget(num_added)
         self._forget_launches(used[-1].end_launch)
         return states
 
@@ -222,20 +217,18 @@ class Keeper:
         only = ranges if len(ranges) == len(choices) else None
         tables = list(self._decoder.decode(*content, used.end_launch, only))
         rows = self._decoder.replays.merged(self._launches.waiting(used.num_added))
-        num_rows = 0
         for choice in choices:
             its_rows = [each for each in rows if _has(choice, each)]
-            num_rows += len(its_rows)
             self._write(
                 (_chosen(table, choice) for table in tables),
                 functools.partial(self._info, self._decoder, its_rows, _NEVER_CLOSED),
             )
-        self._launches.keep(used.num_added, num_rows)
+        self._launches.forget(used.num_added)
         self._forget_launches(used.end_launch)
 
     def _discard(self, used: Used) -> None:
         self.has_discarded = True
-        self._launches.keep(used.num_added, 0)
+        self._launches.forget(used.num_added)
         self._decoder.replays.begin_stretch()
         self._forget_launches(used.end_launch)
 

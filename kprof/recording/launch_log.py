@@ -32,15 +32,13 @@ _new_tuple: Final = tuple.__new__
 class LaunchLog:
     """Launches in order, until they are in a part that is final.
 
-    `num_added` counts all that were added, `num_kept` those of parts, every replay of a captured
-    one included. Raises RegionError for bad regions.
+    `num_added` counts all that were added. Raises RegionError for bad regions.
     """
 
     def __init__(self, regions: RegionsLike, wanted: Wanted = EVERYTHING) -> None:
         self.region_ids = RegionIds()
         self.num_added = 0
-        self.num_kept = 0
-        # So many of those that were added are in parts.
+        # So many of those that were added are forgotten.
         self._num_done = 0
         self._default_regions = RegionTable.of(regions)
         # The regions that the last launch passed and their table: the next launch mostly passes the
@@ -91,8 +89,7 @@ class LaunchLog:
         """Launches that are in no part yet: all, or those among the first `end` that were added."""
         return self._rows[: None if end is None else end - self._num_done]
 
-    def keep(self, end: int, num_rows: int) -> None:
-        """A part holds the first `end` launches now, as `num_rows` rows."""
+    def forget(self, end: int) -> None:
+        """The first `end` launches are in parts now, or nobody wants them."""
         del self._rows[: end - self._num_done]
         self._num_done = end
-        self.num_kept += num_rows

@@ -94,6 +94,17 @@ class Wanted:
         window, place = divmod(after, self.every) if self.every else (0, after)
         return place < self.calls and (not self.times or window < self.times)
 
+    def describe(self) -> str:
+        """The options that were given, like `--skip 100 --blocks 0-15`."""
+        given = {name: value for name, value in asdict(self).items() if value}
+        texts = {
+            name: _numbers(value) if isinstance(value, tuple) else str(value)
+            for name, value in given.items()
+        }
+        if self.sample:
+            texts["sample"] = f"1/{self.sample}"
+        return " ".join(f"--{name} {text}" for name, text in texts.items())
+
     def to_text(self) -> str:
         """For `from_text`."""
         return json.dumps(asdict(self))
@@ -109,6 +120,13 @@ class Wanted:
             return Wanted(**fields)
         except (ValueError, TypeError, AttributeError):
             raise RecorderError(f"{text!r} does not say what to record") from None
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    """`0-15` where there are no gaps, else `0,3`."""
+    if len(numbers) > 1 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"{numbers[0]}-{numbers[-1]}"
+    return ",".join(map(str, numbers))
 
 
 EVERYTHING: Final = Wanted()
@@ -156,7 +174,7 @@ def why_nothing(wanted: Wanted, rank: int, num_steps: int | None, num_launches: 
     if num_steps is not None:
         return f"the schedule left out everything in the {num_steps} steps of this run"
     if wanted != EVERYTHING:
-        return f"nothing of this run is among what was to be recorded ({wanted})"
+        return f"nothing of this run is among what was to be recorded ({wanted.describe()})"
     if not num_launches:
         return (
             "no kernel was launched through this recorder; a graph that was captured before "

@@ -65,7 +65,7 @@ def test_the_last_steps_stay(library: ctypes.CDLL, tmp_path: Path, by_hand: None
     counts = trace.ranks[0].counts
     assert (counts.recorded, counts.dropped) == (emitted(KERNELS, sizes[-len(kept) :]), 0)
     (note,) = trace.ranks[0].notes
-    assert note.startswith(f"the end of the run: {3 * len(kept)} launches from ")
+    assert note.startswith("the end of the run: from ")
     assert note.endswith("what came before was overwritten")
 
 
@@ -118,7 +118,7 @@ def test_a_dump_keeps_what_came_before_it_on_all_ranks(
         dumped = [ordinal for ordinal in ordinals if ordinal < 50]
         assert len(dumped) > 10
         assert dumped == list(range(50 - len(dumped), 50))
-        assert f": {3 * len(dumped)} launches from " in dump
+        assert "): from " in dump
         assert max(ordinals) == 149
     assert all(len(each) == 50 for each in sizes)
 
@@ -158,7 +158,8 @@ def test_what_a_killed_rank_had_dumped_remains(
     ordinals = [launch.ordinal for launch in info.launches if launch.kernel == "run_places"]
     assert ordinals == list(range(50 - len(ordinals), 50))
     assert info.cut_short.endswith("; the last 12 of its 162 launches are lost")
-    assert info.notes == ()
+    (note,) = info.notes
+    assert note.startswith("dump 0 of rank 0 (first): from ")
 
 
 def test_a_call_slower_than_the_median_asks_for_a_dump() -> None:

@@ -157,8 +157,12 @@ def test_a_sample_is_a_power_of_two(sample: int) -> None:
     ("wanted", "schedule", "sentence"),
     [
         (Wanted(ranks=(1,)), None, "rank 0 is not among the ranks to record"),
-        (Wanted(skip=99), None, "nothing of this run is among what was to be recorded"),
-        (Wanted(blocks=(7,)), None, "nothing of this run is among what was to be recorded"),
+        (Wanted(skip=99), None, "nothing of this run is among what was to be recorded (--skip 99)"),
+        (
+            Wanted(blocks=(7,)),
+            None,
+            "nothing of this run is among what was to be recorded (--blocks 7)",
+        ),
         (
             Wanted(),
             kprof.schedule(wait=9, warmup=0, active=1),

@@ -77,3 +77,9 @@ def test_a_schedule_is_that_of_torch(fields: dict[str, int], active: list[int]) 
 def test_a_schedule_without_a_meaning_is_refused(fields: dict[str, int]) -> None:
     with pytest.raises(RecorderError, match="a schedule with"):
         kprof.schedule(**({"wait": 0, "warmup": 0, "active": 1} | fields))
+
+
+def test_it_is_described_by_its_options() -> None:
+    assert Wanted(skip=99).describe() == "--skip 99"
+    wanted = Wanted(ranks=(0, 3), blocks=(4, 5, 6), warps=(0,), sample=64)
+    assert wanted.describe() == "--ranks 0,3 --blocks 4-6 --warps 0 --sample 1/64"
