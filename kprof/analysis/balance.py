@@ -18,9 +18,10 @@ def imbalance(summary: Summary, by: Literal["rank", "block"] = "rank") -> pd.Dat
 
     Columns: rank (, block), tracks, events, work_ns, wait_ns, bytes, ns_per_event (work over the
     events of compute, send and recv regions), work_vs_median (of the ranks, or of the blocks of its
-    rank), load_balance (mean / max of the work of the rank's blocks; for blocks, this block's work
-    over the largest of its rank). Work is the union of a track's compute, send and recv spans minus
-    its waits, summed over tracks. Needs no alignment.
+    rank; of the other one where there are two), load_balance (mean / max of the work of the rank's
+    tracks; for blocks, this block's work over the largest of its rank). Events are closed
+    spans. Work is the union of a track's compute, send and recv spans minus its waits, summed over
+    tracks. Needs no alignment.
     """
     return summary.frame(_RANKS_SQL if by == "rank" else _BLOCKS_SQL)
 
@@ -38,9 +39,25 @@ def imbalance_by_block(summary: Summary) -> pd.DataFrame:
 
 
 _BLOCK_WORK_SQL: Final = """
-    SELECT rank, block, count(DISTINCT warp) AS tracks, CAST(sum(work_ns) AS BIGINT) AS work_ns,
-        CAST(sum(wait_ns) AS BIGINT) AS wait_ns
-    FROM tracks GROUP BY rank, block"""
+    SELECT rank, block, count(*) AS tracks, CAST(sum(work_ns) AS BIGINT) AS work_ns,
+        CAST(sum(wait_ns) AS BIGINT) AS wait_ns, max(work_ns) AS max_track_ns
+    FROM (SELECT rank, block, warp, sum(work_ns) AS work_ns, sum(wait_ns) AS wait_ns
+        FROM tracks GROUP BY ALL)
+    GROUP BY rank, block"""
+
+
+def _vs_others(partition: str) -> str:
+    """SQL for the work of one against the median, or against the other one of two: their median
+    has both in it."""
+    over = f"OVER ({partition})"
+    likes = (
+        f"CASE count(*) {over} WHEN 2 THEN sum(work_ns) {over} - work_ns "
+        f"ELSE median(work_ns) {over} END"
+    )
+    return f"CAST(coalesce(work_ns / nullif({likes}, 0), 0.0) AS DOUBLE)"
+
+
+VS_OTHERS_SQL: Final = _vs_others("")
 
 _COUNTS_SQL: Final = """
     SELECT rank, block, CAST(sum(events) AS BIGINT) AS events, CAST(sum(bytes) AS BIGINT) AS bytes,
@@ -51,8 +68,7 @@ _COUNTS_SQL: Final = """
 _BLOCKS_SQL: Final = f"""
     SELECT rank, block, tracks, events, work_ns, wait_ns, bytes,
         coalesce(work_ns / nullif(work_events, 0), 0.0) AS ns_per_event,
-        coalesce(work_ns / nullif(median(work_ns) OVER (PARTITION BY rank), 0), 0.0)
-            AS work_vs_median,
+        {_vs_others("PARTITION BY rank")} AS work_vs_median,
         coalesce(work_ns / nullif(max(work_ns) OVER (PARTITION BY rank), 0), 1.0) AS load_balance
     FROM ({_BLOCK_WORK_SQL}) JOIN ({_COUNTS_SQL}) USING (rank, block) ORDER BY rank, block"""
 
@@ -61,11 +77,12 @@ _RANKS_SQL: Final = f"""
         SELECT rank, CAST(sum(tracks) AS BIGINT) AS tracks, CAST(sum(events) AS BIGINT) AS events,
             CAST(sum(work_ns) AS BIGINT) AS work_ns, CAST(sum(wait_ns) AS BIGINT) AS wait_ns,
             CAST(sum(bytes) AS BIGINT) AS bytes, sum(work_events) AS work_events,
-            coalesce(avg(work_ns) / nullif(max(work_ns), 0), 1.0) AS load_balance
+            coalesce(sum(work_ns) / nullif(sum(tracks) * max(max_track_ns), 0), 1.0)
+                AS load_balance
         FROM ({_BLOCK_WORK_SQL}) JOIN ({_COUNTS_SQL}) USING (rank, block) GROUP BY rank)
     SELECT rank, tracks, events, work_ns, wait_ns, bytes,
         coalesce(work_ns / nullif(work_events, 0), 0.0) AS ns_per_event,
-        coalesce(work_ns / nullif(median(work_ns) OVER (), 0), 0.0) AS work_vs_median, load_balance
+        {VS_OTHERS_SQL} AS work_vs_median, load_balance
     FROM ranks_work ORDER BY rank"""
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from kprof.analysis.balance import VS_OTHERS_SQL
 from kprof.analysis.calls import Call
 from kprof.analysis.dependencies.graph import ACROSS_RANKS, CallGraph, Ints, graph_of
+from kprof.analysis.durations import block_time_ns
 from kprof.analysis.metric import metric
 from kprof.analysis.summary import Summary
 from kprof.analysis.waiting import blame
@@ -109,12 +111,13 @@ class _Tracer:
 def stragglers(summary: Summary) -> pd.DataFrame:
     """One row per recorded rank: who waits, and who is waited for. Needs no alignment.
 
-    Columns: rank, wait_ns, wait_share (of its block time), caused_ns (the others' wait for it),
+    Columns: rank, wait_ns, wait_share (of its blocks' time), caused_ns (the others' wait for it),
     arrived_last (share of launches and waiting ranks in which it was waited for longest), work_ns,
-    work_vs_median. `what_if` has the gain if only that rank were like the others.
+    work_vs_median (of the other rank where there are two). `what_if` has the gain if only that rank
+    were like the others.
     """
     table = summary.frame(
-        """
+        f"""
         WITH waits AS (
             SELECT c.rank, c.launch, c.peer, sum(c.total_ns) AS wait_ns
             FROM cells c JOIN regions r ON r.id = c.region_id
@@ -126,14 +129,13 @@ def stragglers(summary: Summary) -> pd.DataFrame:
             FROM longest GROUP BY peer),
         own AS (
             SELECT rank, CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(sum(work_ns) AS BIGINT)
-                AS work_ns,
-                sum(wait_ns) / nullif(sum(last_ns - first_ns), 0) AS wait_share FROM tracks
-                    GROUP BY rank)
-        SELECT rank, wait_ns, coalesce(wait_share, 0.0) AS wait_share,
-            coalesce(arrived_last, 0.0) AS arrived_last, work_ns,
-            coalesce(work_ns / nullif(median(work_ns) OVER (), 0), 0.0) AS work_vs_median
+                AS work_ns FROM tracks GROUP BY rank)
+        SELECT rank, wait_ns, coalesce(arrived_last, 0.0) AS arrived_last, work_ns,
+            {VS_OTHERS_SQL} AS work_vs_median
         FROM own LEFT JOIN last USING (rank) ORDER BY rank"""
     )
+    whole = table["rank"].map(lambda rank: max(1, block_time_ns(summary, int(rank))))
+    table.insert(2, "wait_share", table["wait_ns"] / whole)
     foreign = blame(summary)
     foreign = foreign[foreign["rank"] != foreign["peer"]]
     caused = foreign.groupby("peer")["wait_ns"].sum()

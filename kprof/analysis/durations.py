@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kprof.analysis.balance import efficiency, rank_efficiency
 from kprof.analysis.memo import memo
 from kprof.analysis.metric import metric
 from kprof.analysis.summary import SUB_BUCKETS
@@ -26,7 +27,7 @@ def stats(summary: Summary) -> pd.DataFrame:
     """Durations per region, the longest total first.
 
     Columns: region, category, count, total_ns, mean_ns, median_ns, p95_ns, p99_ns, max_ns, share
-    (of block time: the sum over launches and tracks of last end - first start), percentile_error.
+    (of the blocks' time, see `block_time_ns`), percentile_error.
     Percentiles are exact (nearest rank) for up to two million events. For more they are estimated
     from a mergeable log2 histogram with 16 buckets per octave, with an error of at most
     percentile_error = 2.2 %. Open spans have no duration and are not counted.
@@ -46,23 +47,37 @@ def stats(summary: Summary) -> pd.DataFrame:
             CAST(count AS BIGINT) AS count, CAST(t.total_ns AS BIGINT) AS total_ns,
                 t.total_ns / count AS mean_ns,
             {_clip("median_ns")}, {_clip("p95_ns")}, {_clip("p99_ns")}, max_ns,
-            coalesce(t.total_ns / nullif(({BLOCK_TIME_SQL}), 0), 0.0) AS share,
+            t.total_ns / {max(1, block_time_ns(summary))} AS share,
             {0.0 if is_exact else PERCENTILE_ERROR} AS percentile_error
         FROM totals t JOIN percentiles USING (region_id) LEFT JOIN regions r ON r.id = t.region_id
         ORDER BY t.total_ns DESC, region"""
     )
 
 
-BLOCK_TIME_SQL: Final = "SELECT sum(last_ns - first_ns) FROM tracks"
+@memo
+def block_time_ns(summary: Summary, rank: int | None = None) -> int:
+    """The blocks' time, which all shares of waits and regions refer to: tracks x time with a launch
+    running on some rank; of all ranks or of one.
+
+    On unaligned clocks a rank's own launches count. Where launches overlap on a rank (streams),
+    their tracks count in each.
+    """
+    times = _block_times_ns(summary)
+    return sum(times.values()) if rank is None else times.get(rank, 0)
 
 
 @memo
-def block_time_ns(summary: Summary, rank: int | None = None) -> int:
-    """The block time that shares refer to: the sum over launches and tracks of last end - first
-    start."""
-    where = "" if rank is None else f" WHERE rank = {int(rank)}"
-    frame = summary.frame(f"SELECT coalesce(({BLOCK_TIME_SQL}{where}), 0) AS block_time_ns")
-    return int(frame["block_time_ns"].iloc[0])
+def _block_times_ns(summary: Summary) -> dict[int, int]:
+    own = rank_efficiency(summary).set_index("rank")
+    if own.empty:
+        return {}
+    spans = summary.frame(
+        "SELECT rank, CAST(sum(last_ns - first_ns) AS BIGINT) AS ns FROM tracks GROUP BY rank"
+    ).set_index("rank")["ns"]
+    is_one = summary.trace.is_on_one_clock
+    window_ns = int(efficiency(summary)["window_ns"].iloc[0]) if is_one else own["window_ns"]
+    times = (own["locations"] * window_ns).clip(lower=spans)
+    return dict(zip(times.index.tolist(), times.astype("int64").tolist(), strict=True))
 
 
 def histogram(summary: Summary) -> pd.DataFrame:

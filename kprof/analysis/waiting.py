@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from kprof.analysis.durations import BLOCK_TIME_SQL
+from kprof.analysis.durations import block_time_ns
 from kprof.analysis.flow_sums import sum_flows
 from kprof.analysis.metric import metric
 from kprof.analysis.summary import Summary
@@ -28,24 +28,22 @@ def waits(summary: Summary, by: WaitKey = "rank") -> pd.DataFrame:
     rank waited for.
 
     Columns: the key (rank | rank, block | region | peer), count, wait_ns, mean_ns, max_ns, share
-    (of the block time of the rank; of all block time for region and peer). Peer -1 collects waits
-    whose region names no rank. Waits are measured on the waiting rank's own clock, so this needs no
-    alignment.
+    (of the blocks' time, see `block_time_ns`: of the rank's blocks, or of all for region and peer).
+    Peer -1 collects waits whose region names no rank. Waits are measured on the waiting rank's own
+    clock, so this needs no alignment.
     """
     keys = _KEYS[by]
-    of_rank = by in ("rank", "block")
-    block_time = f"({BLOCK_TIME_SQL}{' WHERE tracks.rank = w.rank' if of_rank else ''})"
-    return summary.frame(
+    table = summary.frame(
         f"""
-        WITH w AS (
-            SELECT {keys}, CAST(sum(events) AS BIGINT) AS count, CAST(sum(total_ns) AS BIGINT)
-                AS wait_ns,
-                max(max_ns) AS max_ns
-            FROM ({_WAIT_CELLS_SQL}) GROUP BY ALL)
-        SELECT {keys}, count, wait_ns, wait_ns / count AS mean_ns, max_ns,
-            coalesce(wait_ns / nullif({block_time}, 0), 0.0) AS share
-        FROM w ORDER BY {"wait_ns DESC, " if by in ("region", "peer") else ""}{keys}"""
+        SELECT {keys}, CAST(sum(events) AS BIGINT) AS count, CAST(sum(total_ns) AS BIGINT)
+            AS wait_ns, sum(total_ns) / sum(events) AS mean_ns, max(max_ns) AS max_ns
+        FROM ({_WAIT_CELLS_SQL}) GROUP BY ALL
+        ORDER BY {"wait_ns DESC, " if by in ("region", "peer") else ""}{keys}"""
     )
+    if by in ("rank", "block"):
+        whole = table["rank"].map(lambda rank: max(1, block_time_ns(summary, int(rank))))
+        return table.assign(share=table["wait_ns"] / whole)
+    return table.assign(share=table["wait_ns"] / max(1, block_time_ns(summary)))
 
 
 @metric()

@@ -153,8 +153,9 @@ def _table(columns: list[str]) -> Table:
 
 
 def _ranks(report: Report) -> RenderableType:
-    table = _table(["rank", "events", "work", "vs median", "wait", "load balance"])
     shown, ranks = report.telling_ranks(_MAX_ROWS), report.tables["imbalance_by_rank"]
+    likes = "vs other" if len(ranks) == 2 else "vs median"
+    table = _table(["rank", "spans", "work", likes, "wait", "load balance"])
     for row in ranks[ranks["rank"].isin(shown)].to_dict("records"):
         table.add_row(
             str(row["rank"]),
@@ -164,7 +165,8 @@ def _ranks(report: Report) -> RenderableType:
             duration(row["wait_ns"]),
             percent(row["load_balance"]),
         )
-    return _titled("Ranks", table, len(ranks), "ranks")
+    title = "Ranks (work and wait are summed over blocks, or warps)"
+    return _titled(title, table, len(ranks), "ranks")
 
 
 def _achieved(report: Report) -> list[RenderableType]:
@@ -192,18 +194,20 @@ def _achieved(report: Report) -> list[RenderableType]:
 
 
 def _counts(report: Report) -> RenderableType:
-    """For runs without usable times: events and bytes."""
-    table = _table(["rank", "events", "bytes"])
+    """For runs without usable times: spans, and bytes where any are counted."""
     shown, ranks = report.telling_ranks(_MAX_ROWS), report.tables["imbalance_by_rank"]
+    has_bytes = bool(ranks["bytes"].any())
+    table = _table(["rank", "spans", *(["bytes"] if has_bytes else [])])
     for row in ranks[ranks["rank"].isin(shown)].to_dict("records"):
-        table.add_row(str(row["rank"]), f"{row['events']:,}", f"{row['bytes']:,}")
+        counts = [row["events"], *([row["bytes"]] if has_bytes else [])]
+        table.add_row(str(row["rank"]), *(f"{count:,}" for count in counts))
     return _titled("Ranks", table, len(ranks), "ranks")
 
 
 def _regions(report: Report) -> RenderableType:
     error = float(report.tables["regions"]["percentile_error"].max() or 0.0)
     names = [f"~{name}" if error else name for name in ("median", "p95", "p99")]
-    columns = ["region", "category", "count", "total", *names, "max", "of block time"]
+    columns = ["region", "category", "count", "total", *names, "max", "of the blocks' time"]
     table = _table(columns)
     for row in report.tables["regions"].to_dict("records")[:_MAX_ROWS]:
         times = [duration(row[f"{name}_ns"]) for name in ("total", "median", "p95", "p99", "max")]

@@ -7,6 +7,7 @@ import pytest
 from kprof import analysis
 from kprof.analysis import Summary
 from kprof.analysis.durations import PERCENTILE_ERROR
+from kprof.analysis.findings.waits import waited_once
 from kprof.capture.directory import EVENT_OPEN
 from kprof.errors import ClockError, SelectionError
 from kprof.trace import Trace
@@ -55,8 +56,8 @@ def test_stats_counts_and_sums_regions() -> None:
         ("send", "send", 1, 50, 50),
         ("copy", "recv", 1, 30, 30),
     ]
-    # Block time: 150 on rank 0, 180 on rank 1.
-    assert table["share"].tolist() == pytest.approx([140 / 330, 110 / 330, 50 / 330, 30 / 330])
+    # Two blocks, while a launch runs from 0 to 200 ns.
+    assert table["share"].tolist() == pytest.approx([140 / 400, 110 / 400, 50 / 400, 30 / 400])
 
 
 def test_percentiles_are_nearest_rank_within_the_stated_error() -> None:
@@ -91,8 +92,8 @@ def test_open_spans_are_in_no_sum() -> None:
 def test_waits(by: str, expected: list[tuple[object, ...]]) -> None:
     table = analysis.waits(Summary.of(small()), by)  # type: ignore[arg-type]
     assert rows(table, by if by != "block" else "rank", "count", "wait_ns") == expected
-    # Of rank 1's 180 ns, or of all 330 ns of block time.
-    whole = 180 if by in ("rank", "block") else 330
+    # Of the 200 ns of rank 1's block, or of the 400 ns of both.
+    whole = 200 if by in ("rank", "block") else 400
     assert table["share"].tolist() == pytest.approx([110 / whole])
 
 
@@ -162,11 +163,33 @@ def test_imbalance_by_rank_and_block() -> None:
         (0, 2, 400, 0, 0),
         (1, 1, 600, 0, 64),
     ]
-    assert by_rank["work_vs_median"].tolist() == pytest.approx([0.8, 1.2])
+    # Of two ranks each is compared with the other one.
+    assert by_rank["work_vs_median"].tolist() == pytest.approx([400 / 600, 600 / 400])
     assert by_rank["load_balance"].tolist() == pytest.approx([200 / 300, 1.0])
     by_block = analysis.imbalance(Summary.of(build.trace()), "block")
     assert rows(by_block, "rank", "block", "work_ns") == [(0, 0, 100), (0, 1, 300), (1, 0, 600)]
     assert by_block["load_balance"].tolist() == pytest.approx([1 / 3, 1.0, 1.0])
+
+
+def test_load_balance_and_shares_of_waits_are_one_number_in_every_table() -> None:
+    """Warps of one block, with nested waits and much time without any block of rank 1."""
+    build = builder(3)
+    for rank, lengths in enumerate(((100, 300, 50), (40, 40, 60), (10, 20, 900))):
+        for warp, length in enumerate(lengths):
+            build.span(rank=rank, warp=warp, region="compute", start_ns=0, duration_ns=length)
+    build.span(rank=1, warp=0, region="wait", start_ns=40, duration_ns=100, peer=2, slot=0)
+    build.span(rank=1, warp=0, region="barrier", start_ns=50, duration_ns=80)
+    summary = Summary.of(build.trace())
+    by_rank = analysis.imbalance(summary, "rank")
+    tree = analysis.rank_efficiency(summary)
+    assert by_rank["load_balance"].tolist() == pytest.approx(tree["load_balance"].tolist())
+    # Three warps on each of three ranks, while a launch runs from 0 to 900 ns.
+    assert analysis.block_time_ns(summary) == 9 * 900
+    assert analysis.block_time_ns(summary, 1) == 3 * 900
+    sheet = analysis.stragglers(summary).set_index("rank")
+    # The barrier lies within the wait and counts once where waits are added up.
+    assert sheet["wait_share"][1] == pytest.approx(100 / (3 * 900))
+    assert waited_once(summary) == pytest.approx(100 / 180)
 
 
 def test_efficiency_is_the_product_of_its_factors() -> None:

@@ -306,7 +306,13 @@ def test_the_time_of_all_blocks_adds_up(uneven: Report) -> None:
     efficiency = uneven.tables["efficiency"]["parallel_efficiency"].iloc[0]
     assert shares["work: compute, send, receive"] == pytest.approx(efficiency)
     waiting = [name for name in shares if name.startswith("waiting for rank 3 (finding")]
-    assert waiting
+    assert len(waiting) == 1
+    # The sentence of a finding and its part of the bar are one number.
+    number = int(waiting[0].rpartition(" ")[2].rstrip(")"))
+    first = uneven.findings[number - 1]
+    assert shares[waiting[0]] == pytest.approx(sum(wait.share for wait in first.waits))
+    text = f"{percent(first.waits[0].share)} of the blocks' time"
+    assert any(detail.endswith(text) for detail in first.details)
     page = to_html(uneven)
     grown = [float(share) for share in re.findall("flex-grow: ([0-9.]+)", page)]
     assert sum(grown) == pytest.approx(1.0, abs=1e-3)

@@ -67,7 +67,7 @@ class Doubt:
 @dataclass(frozen=True)
 class Caused:
     """A wait that remains, under its cause: what `ranks` waited in `region` for `peers`, in ns
-    summed over blocks, and its share of the time of all blocks."""
+    summed over blocks, and its share of the blocks' time."""
 
     region: str
     ranks: tuple[int, ...]
@@ -111,6 +111,13 @@ class Finding:
     def share(self) -> float | None:
         """The gain's part of these calls."""
         return self.cause.share if self.is_timed else None
+
+    @property
+    def who_waits(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ranks that wait because of it, and those that they wait for."""
+        waiting = {rank for wait in self.waits for rank in wait.ranks}
+        peers = {rank for wait in self.waits for rank in wait.peers}
+        return tuple(sorted(waiting)), tuple(sorted(peers))
 
 
 @dataclass(frozen=True)

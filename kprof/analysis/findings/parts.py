@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from kprof.analysis.durations import block_time_ns
 from kprof.analysis.findings.model import Finding
-from kprof.analysis.findings.waits import is_for, waits_of
+from kprof.analysis.findings.waits import is_for, waited_once
 from kprof.analysis.summary import Summary
 from kprof.analysis.waiting import late_sender
-from kprof.analysis.warmup import steady_efficiency, steady_part
+from kprof.analysis.warmup import steady_part
 from kprof.analysis.wording import members
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_TRANSFER: Final = "exposed_transfer_ns"
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,10 @@ def breakdown(summary: Summary, found: Sequence[Finding]) -> tuple[Part, ...]:
     """
     if not summary.trace.is_on_one_clock:
         return ()
-    efficiency = steady_efficiency(summary)
-    total = float((efficiency["locations"] * efficiency["window_ns"]).sum())
+    steady = steady_part(summary)[0]
+    total = float(block_time_ns(steady))
     if total <= 0:
         return ()
-    steady = steady_part(summary)[0]
     own = steady.frame(
         """SELECT coalesce(sum(work_ns), 0) AS work, coalesce(sum(wait_ns), 0) AS wait,
             coalesce(sum(greatest(0, last_ns - first_ns - work_ns - wait_ns)), 0) AS none
@@ -55,7 +57,7 @@ def breakdown(summary: Summary, found: Sequence[Finding]) -> tuple[Part, ...]:
         *_waits(steady, found, wait),
         Part("none", "unexplained: in no region", none),
     ]
-    # Launches that overlap on one rank count twice, so the sum may be more than the total.
+    # Work and waits of a track are unions, so only rounding is left.
     total = sum(part.share for part in parts)
     shares = [Part(part.kind, part.name, part.share / total) for part in parts]
     return tuple(part for part in shares if part.share > 0)
@@ -63,30 +65,38 @@ def breakdown(summary: Summary, found: Sequence[Finding]) -> tuple[Part, ...]:
 
 def _waits(summary: Summary, found: Sequence[Finding], wait_ns: float) -> list[Part]:
     """Waiting by its cause: findings, then late senders, data on its way, barriers; in ns."""
-    causes = [finding.cause for finding in found]
-    parts = []
-    for number, caused in enumerate(waits_of(summary, causes), start=1):
-        if caused:
-            peers = members("rank", [peer for wait in caused for peer in wait.peers], 3)
-            name = f"waiting for {peers} (finding {number})"
-            parts.append(Part("wait", name, float(sum(wait.wait_ns for wait in caused))))
-    late = late_sender(summary).rename(columns={"src": "peer", "dst": "rank"})
-    for cause in causes:
-        late = late[~is_for(late, cause)]
-    parts += [
-        Part("wait", "waiting for late senders", float(late["late_sender_ns"].sum())),
-        Part("transfer", "waiting for data on its way", float(late["exposed_transfer_ns"].sum())),
+    total = block_time_ns(summary)
+    parts = [
+        Part("wait", _name(finding, number), total * sum(wait.share for wait in finding.waits))
+        for number, finding in enumerate(found, start=1)
+        if finding.waits
     ]
-    known = sum(part.share for part in parts)
-    # Waits within waits: each says what it lasts, and together they last longer.
-    scale = min(1.0, wait_ns / known) if known else 1.0
-    left = max(0.0, wait_ns - known)
+    late = late_sender(summary).rename(columns={"src": "peer", "dst": "rank"})
+    for finding in found:
+        late = late[~is_for(late, finding.cause)]
+    once = waited_once(summary)
+    others = [
+        Part("wait", "waiting for late senders", once * float(late["late_sender_ns"].sum())),
+        Part("transfer", "waiting for data on its way", once * float(late[_TRANSFER].sum())),
+    ]
+    left = max(0.0, wait_ns - sum(part.share for part in parts))
+    known = sum(part.share for part in others)
+    # A wait that several sends released is in each of these sums.
+    scale = min(1.0, left / known) if known else 1.0
+    left = max(0.0, left - known)
     sync = min(left, _sync_ns(summary))
     return [
-        *(Part(part.kind, part.name, scale * part.share) for part in parts),
+        *parts,
+        *(Part(part.kind, part.name, scale * part.share) for part in others),
         Part("sync", "at barriers and locks", sync),
         Part("wait", "other waits", left - sync),
     ]
+
+
+def _name(finding: Finding, number: int) -> str:
+    waiting, peers = finding.who_waits
+    whom = "each other" if waiting == peers else members("rank", peers, 3)
+    return f"waiting for {whom} (finding {number})"
 
 
 def _sync_ns(summary: Summary) -> float:

@@ -22,6 +22,7 @@ from kprof.analysis.findings.rest import rest_of
 from kprof.analysis.findings.waits import waits_of
 from kprof.analysis.memo import memo
 from kprof.analysis.skew import launch_starts
+from kprof.analysis.warmup import steady_part
 from kprof.analysis.wording import counted, duration, members
 from kprof.errors import SelectionError
 
@@ -72,7 +73,8 @@ def _in_words(
     summary: Summary, explanation: TraceExplanation, causes: list[ExplainedFinding]
 ) -> list[Finding]:
     found = []
-    for cause, name, waits in zip(causes, _names(causes), waits_of(summary, causes), strict=True):
+    steady = steady_part(summary)[0]
+    for cause, name, waits in zip(causes, _names(causes), waits_of(steady, causes), strict=True):
         where_ns, tracks = place_of(summary, cause, explanation.ordinals)
         found.append(
             Finding(

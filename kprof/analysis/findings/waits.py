@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kprof.analysis.durations import block_time_ns
 from kprof.analysis.explain import ExplainedFinding
 from kprof.analysis.findings.model import Caused
+from kprof.analysis.memo import memo
 from kprof.analysis.waiting import blame
 
 if TYPE_CHECKING:
@@ -15,24 +16,36 @@ if TYPE_CHECKING:
 
     from kprof.analysis.summary import Summary
 
-# Less of all blocks' time is not worth a line.
+# Less of the blocks' time is not worth a line.
 _LEAST_SHARE = 0.005
 
 
 def waits_of(summary: Summary, causes: Sequence[ExplainedFinding]) -> list[tuple[Caused, ...]]:
     """By finding: waits of other ranks for the ranks that it names, by region.
 
-    Each wait under its first cause.
+    Each wait under its first cause. Shares are of the blocks' time (`block_time_ns`), in which a
+    wait within a wait counts once.
     """
     left = blame(summary)
     left = left[left["rank"] != left["peer"]]
-    total = max(1, block_time_ns(summary))
+    total = max(1, block_time_ns(summary)) / waited_once(summary)
     found: list[tuple[Caused, ...]] = []
     for cause in causes:
         is_its = is_for(left, cause)
         found.append(_by_region(left[is_its], total))
         left = left[~is_its]
     return found
+
+
+@memo
+def waited_once(summary: Summary) -> float:
+    """What tracks waited over the sum of all waits: less than 1 where waits lie within waits."""
+    table = summary.frame(
+        """SELECT (SELECT sum(wait_ns) FROM tracks) AS once, sum(c.total_ns) AS listed
+        FROM cells c JOIN regions r ON r.id = c.region_id WHERE r.category IN ('wait', 'sync')"""
+    ).fillna(0)
+    once, listed = float(table["once"].iloc[0]), float(table["listed"].iloc[0])
+    return min(1.0, once / listed) if once and listed else 1.0
 
 
 def is_for(waits: pd.DataFrame, cause: ExplainedFinding) -> pd.Series:
@@ -44,7 +57,7 @@ def is_for(waits: pd.DataFrame, cause: ExplainedFinding) -> pd.Series:
     return is_its
 
 
-def _by_region(waits: pd.DataFrame, total_ns: int) -> tuple[Caused, ...]:
+def _by_region(waits: pd.DataFrame, total_ns: float) -> tuple[Caused, ...]:
     found = []
     for region, rows in waits.groupby("region"):
         wait_ns = int(rows["wait_ns"].sum())

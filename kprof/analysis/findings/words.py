@@ -50,10 +50,10 @@ def details(
     if rate:
         lines.append(f"{cause.region} {rate}")
     for wait in waits[:2]:
+        whom = "each other" if wait.ranks == wait.peers else members("rank", wait.peers, 4)
         lines.append(
             f"{members('Rank', wait.ranks, 4)} {'waits' if len(wait.ranks) == 1 else 'wait'} for "
-            f"{members('rank', wait.peers, 4)} in {wait.region}: "
-            f"{percent(wait.share)} of block time"
+            f"{whom} in {wait.region}: {percent(wait.share)} of the blocks' time"
         )
     return tuple(lines)
 
