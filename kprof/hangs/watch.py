@@ -181,10 +181,21 @@ class Watch:
 
 
 class HangWatch:
-    """Watches a recording from a thread of the process that started it, until it is closed."""
+    """Watches a recording from a thread of the process that started it, until it is closed.
 
-    def __init__(self, directory: Path, after_s: float, say: Say, *, is_patient: bool) -> None:
-        self._directory, self._say = directory, say
+    Calls `on_hang` with the diagnosis when the run hangs, once until it moves again.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        after_s: float,
+        say: Say,
+        *,
+        is_patient: bool,
+        on_hang: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._directory, self._say, self._on_hang = directory, say, on_hang
         self._watch = Watch(Directory(directory), after_s, is_patient=is_patient)
         self._poll_s = min(_POLL_S, after_s / 4)
         self._end = threading.Event()
@@ -214,6 +225,7 @@ class HangWatch:
         self._say(f"nothing has moved for {hang.idle_s:.0f} s: {first} ({HANG_NAME} has all)")
         for line in rest:
             self._say(line)
+        self._on_hang(first)
 
 
 def is_wanted(environment: Mapping[str, str] | None = None) -> bool:

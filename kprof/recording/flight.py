@@ -13,6 +13,7 @@ hold, as it does before it is killed.
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
@@ -122,24 +123,26 @@ class FlightRecorder(Drainer):
         elif self._last is None:
             self._patience -= 1
             if self._patience == 0:
+                self._note_dump(time.time())
                 self._keeper.save()
 
     def _write(self) -> bool:
-        """Write the next arena of the dump.
-
-        The first part already says which stretch the dump has: a rank may be killed meanwhile.
-        """
-        assert self._wanted is not None
+        """Write the next arena of the dump."""
         assert self._last is not None
-        if not self._has_noted:
-            self._has_noted = True
-            asked = "" if self._wanted.rank < 0 else f" of rank {self._wanted.rank}"
-            stretch = describe_stretch(self._turns.retired[0].begin_s, self._last.end_s)
-            self._held.note(f"dump {self._num_seen - 1}{asked} ({self._wanted.why}): {stretch}")
+        self._note_dump(self._last.end_s)
         kept = self._keeper.keep_ended()
         if kept is self._last:
             self._wanted = self._last = None
         return kept is not None
+
+    def _note_dump(self, end_s: float) -> None:
+        """Say what the dump has, before its first part is written: the rank may be killed then."""
+        assert self._wanted is not None
+        if not self._has_noted:
+            self._has_noted = True
+            asked = "" if self._wanted.rank < 0 else f" of rank {self._wanted.rank}"
+            stretch = describe_stretch(self._turns.begin_s, end_s)
+            self._held.note(f"dump {self._num_seen - 1}{asked} ({self._wanted.why}): {stretch}")
 
 
 def describe_stretch(begin_s: float, end_s: float) -> str:

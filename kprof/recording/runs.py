@@ -15,12 +15,18 @@ from pathlib import Path
 from typing import Final
 
 from kprof.capture.manifest import Overhead
-from kprof.errors import WorkloadError
+from kprof.errors import CaptureError, WorkloadError
 from kprof.hangs import DEFAULT_HANG_AFTER_S
 from kprof.hangs.watch import HangWatch, hang_after_of
+from kprof.recording.flight import request_dump
 from kprof.recording.interrupts import forwarding_signals
 from kprof.recording.overhead import RankTimings, compare_runs, read_timings
-from kprof.recording.process import RECORD_DIR_VARIABLE, TIMINGS_DIR_VARIABLE
+from kprof.recording.process import (
+    RECORD_DIR_VARIABLE,
+    RETENTION_VARIABLE,
+    TIMINGS_DIR_VARIABLE,
+)
+from kprof.recording.retention import Retention
 from kprof.recording.stopping import RecordingRanks, Say
 
 # Off, on, on, off: a drift of the machine that is even in time falls on both alike.
@@ -72,14 +78,22 @@ def run_once(
 
 @contextlib.contextmanager
 def _watching(environment: dict[str, str], say: Say) -> Iterator[None]:
-    """Watch for a run that stands still, where that is wanted."""
+    """Watch for a run that hangs, where that is wanted; a hang dumps the rings."""
     directory, after_s = environment.get(RECORD_DIR_VARIABLE), hang_after_of(environment)
     if directory is None or not after_s:
         yield
         return
     # By default nobody asked to be told of a run that merely launches nothing.
     is_patient = after_s == DEFAULT_HANG_AFTER_S
-    watch = HangWatch(Path(directory), after_s, say, is_patient=is_patient)
+    has_ring = Retention.from_text(environment.get(RETENTION_VARIABLE, "{}")).ring_bytes > 0
+
+    def dump(diagnosis: str) -> None:
+        # A disk that refuses ends neither the watch nor the workload.
+        with contextlib.suppress(CaptureError):
+            request_dump(Path(directory), f"hang: {diagnosis}")
+
+    on_hang = dump if has_ring else lambda _: None
+    watch = HangWatch(Path(directory), after_s, say, is_patient=is_patient, on_hang=on_hang)
     try:
         yield
     finally:

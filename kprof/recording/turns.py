@@ -140,6 +140,11 @@ class Turns:
         return True
 
     @property
+    def begin_s(self) -> float:
+        """When launches began to use the oldest arena that nothing has emptied, in s since 1970."""
+        return next((each.begin_s for each in self.retired), self._begin_s)
+
+    @property
     def retired(self) -> list[Used]:
         """The arenas that launches used before the active one, the oldest first."""
         return list(self._retired)

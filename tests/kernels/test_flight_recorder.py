@@ -137,6 +137,8 @@ def test_a_rank_that_makes_no_calls_saves_what_it_has(
         assert info is not None
         assert info.counts.recorded == emitted(KERNELS, sizes)
         assert "it was saved while it did not answer" in info.cut_short
+        (note,) = info.notes
+        assert note.startswith("dump 0 of rank 0 (hung): from ")
 
 
 def test_what_a_killed_rank_had_dumped_remains(

@@ -14,7 +14,9 @@ from kprof.hangs.hosts import diagnose_hosts
 from kprof.hangs.report import HANG_NAME, Hang
 from kprof.hangs.stacks import parse_stack
 from kprof.hangs.state import Condition, RankState, RunState
+from kprof.recording.flight import Dump
 from kprof.recording.record import RecordRequest, record
+from kprof.recording.retention import Retention
 
 
 def state(rank: int, num_calls: int, is_running: bool = True, stack: str = "") -> RankState:
@@ -82,7 +84,8 @@ def test_a_run_that_stands_still_is_reported_and_goes_on(tmp_path: Path) -> None
     script.write_text(WORKLOAD)
     said: list[str] = []
     command = sys.executable, str(script)
-    request = RecordRequest(command, tmp_path / "run.kprof", hang_after_s=1)
+    ring = Retention(ring_bytes=1 << 20)
+    request = RecordRequest(command, tmp_path / "run.kprof", hang_after_s=1, retention=ring)
     recording = record(request, say=said.append)
     assert recording.exit_code == 0
     hang = msgspec.json.decode((tmp_path / "run.kprof" / HANG_NAME).read_bytes(), type=Hang)
@@ -93,4 +96,6 @@ def test_a_run_that_stands_still_is_reported_and_goes_on(tmp_path: Path) -> None
     assert hang.diagnosis.startswith("rank 1 has made 2 of the 3 launches and steps")
     assert any("in wait_for_the_report" in frame for frame in hang.ranks[1].stack)
     assert any("rank 1 has made 2 of the 3" in line for line in said)
+    dump = msgspec.json.decode((tmp_path / "run.kprof" / "dump-00000.json").read_bytes(), type=Dump)
+    assert dump.why.startswith("hang: ")
     assert not list((tmp_path / "run.kprof").glob("*.stack"))
