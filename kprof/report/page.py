@@ -167,7 +167,7 @@ def _tables(report: Report) -> dict[str, Any]:
         "cut": _what_is_cut,
         "region_rows": regions.to_dict("records")[:_TABLE_ROWS],
         "num_regions": len(regions),
-        "percentile_error": float(regions["percentile_error"].max() or 0.0),
+        "percentile_error": float(max(regions["percentile_error"], default=0.0)),
         "rate_rows": rate_rows[:_TABLE_ROWS],
         "num_rates": len(rate_rows),
         "has_ceilings": rates is not None and bool(rates["ceiling_share"].notna().any()),

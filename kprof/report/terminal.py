@@ -205,7 +205,7 @@ def _counts(report: Report) -> RenderableType:
 
 
 def _regions(report: Report) -> RenderableType:
-    error = float(report.tables["regions"]["percentile_error"].max() or 0.0)
+    error = max(report.tables["regions"]["percentile_error"], default=0.0)
     names = [f"~{name}" if error else name for name in ("median", "p95", "p99")]
     columns = ["region", "category", "count", "total", *names, "max", "of the blocks' time"]
     table = _table(columns)

@@ -81,6 +81,10 @@ GPU, CPU = frozenset({"cuda"}), frozenset({"cpu"})
             {"ranks": (4, 5, 6, 7), "blocks": (), "region": None},
             "Ranks 4-7 take 3.0x as long as others: costs 12 % of the run",
         ),
+        (
+            {"ranks": ()},
+            "Block 3 of all ranks takes 3.0x as long as others for combine/send: costs 12 % of the run",
+        ),
     ],
 )  # fmt: skip
 def test_a_sentence_says_place_fact_when_and_cost(
@@ -121,6 +125,8 @@ def test_no_sentence_is_longer_than_it_may_be(kind: FindingKind, when: When) -> 
             "Data takes 3.0x as long as before",
         ),
         ({"kind": FindingKind.LATE_START, "blocks": ()}, "Rank 2 starts later than before"),
+        # Several regions of all ranks: none of them takes as many times as long as another.
+        ({"ranks": (), "blocks": (), "region": None}, "All ranks take longer than before"),
         (
             {"kind": FindingKind.IDLE_GAP},
             "Block 3 of rank 2 records nothing until combine/send for longer than before",

@@ -132,7 +132,13 @@ def test_poor_traces_still_get_a_whole_report(trace: object, words: str, tmp_pat
     assert words in report.verdict
     assert words in terminal_text(report)
     assert json.loads(reports.to_json(report))["verdict"] == report.verdict
+    assert not re.search(r"\bnan\b", terminal_text(report) + texts_of(to_html(report)))
     assert reports.write_html(report, tmp_path / "r.html").exists()
+
+
+def texts_of(page: str) -> str:
+    """What a page says, without its scripts, styles and tags."""
+    return re.sub(r"(?s)<(script|style).*?</\1>|<[^>]*>", " ", page)
 
 
 def test_too_large_a_call_is_refused_in_a_whole_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def _fact(finding: ExplainedFinding) -> str:
         return f"{where} starts late" if len(finding.ranks) == 1 else f"{where} start late"
     if finding.kind is FindingKind.IDLE_GAP:
         before = f" before {region}" if region else ""
-        verb = "records" if _is_one(finding) and finding.ranks else "record"
+        verb = "records" if _is_one(finding) else "record"
         return f"{where} {verb} nothing for a while{before}"
     if finding.kind is FindingKind.SLOW_TRANSFER:
         return f"Data {where} travels {times} as long as elsewhere"
@@ -46,7 +46,7 @@ def _fact(finding: ExplainedFinding) -> str:
         return f"All ranks take {times} as long{in_region}"
     if finding.when is When.MOVING:
         return f"One block, each time another, takes {times} as long as its likes{in_region}"
-    verb = "takes" if _is_one(finding) and finding.ranks else "take"
+    verb = "takes" if _is_one(finding) else "take"
     likes = "others" if finding.ranks or finding.blocks else "usual"
     return f"{where} {verb} {times} as long as {likes}{in_region}"
 
@@ -62,10 +62,9 @@ def _growth(finding: ExplainedFinding, is_gone: bool) -> str:
     region, where = finding.region, place(finding)
     as_long = f"{ratio(finding.factor)} as long {'before' if is_gone else 'as before'}"
     than = "before" if is_gone else "than before"
-    is_one = _is_one(finding) and bool(finding.ranks)
 
     def verb(past: str, one: str, many: str) -> str:
-        return past if is_gone else one if is_one else many
+        return past if is_gone else one if _is_one(finding) else many
 
     if finding.links:
         data = f"Data {where}" if where else "Data"
@@ -79,6 +78,9 @@ def _growth(finding: ExplainedFinding, is_gone: bool) -> str:
         is_moving = finding.when is When.MOVING
         of = "one block, each time another," if is_moving else _in(where)
         return f"{region} of {of} {'took' if is_gone else 'takes'} {as_long}"
+    if not finding.ranks and not finding.blocks:
+        # A factor would be that of some regions, which the sentence does not name.
+        return f"{where} {verb('took longer', 'takes longer', 'take longer')} {than}"
     return f"{where} {verb('took', 'takes', 'take')} {as_long}"
 
 
@@ -88,7 +90,8 @@ def _in(text: str) -> str:
 
 
 def _is_one(finding: ExplainedFinding) -> bool:
-    return len(finding.ranks) <= 1 and len(finding.blocks) <= 1
+    is_single = len(finding.ranks) <= 1 and len(finding.blocks) <= 1
+    return is_single and bool(finding.ranks or finding.blocks)
 
 
 def place(finding: ExplainedFinding) -> str:
