@@ -2,8 +2,9 @@
 
 Regions count bytes and operations in the payload fields `bytes` and `flops`. Rates are over the
 time in which the region (link, processor) was in use: from the first start to the last end in each
-launch, summed over launches. Ceilings are those of `kprof doctor --measure` at the time of the
-recording, NaN if it was not run. GB are 10^9 bytes, GFLOP 10^9 operations.
+launch, summed over launches. Launches of a warm-up are left out. Ceilings are those of `kprof
+doctor --measure` at the time of the recording, NaN if it was not run. GB are 10^9 bytes, GFLOP 10^9
+operations.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.metric import metric
 from kprof.analysis.summary import CLOSED_SPANS
+from kprof.analysis.warmup import steady_part
 from kprof.errors import SelectionError
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ def achieved_by_region(summary: Summary) -> pd.DataFrame:
     sends or receives and names its peer. If each pair has its own link, data for several peers may
     exceed it.
     """
+    summary = steady_part(summary)[0]
     table = summary.frame(
         f"""WITH counted AS ({_counted_sql(summary)}), used AS (
                 SELECT rank, region, any_value(category) AS category, launch, bool_or(peer >= 0)
@@ -54,6 +57,7 @@ def achieved_by_link(summary: Summary) -> pd.DataFrame:
     Columns: rank (whose kernel moves the data), peer, bytes, flops, busy_ns, gb_s, gflop_s,
     ceiling_gb_s, ceiling_share.
     """
+    summary = steady_part(summary)[0]
     table = summary.frame(
         f"""WITH counted AS ({_counted_sql(summary)}), used AS (
                 SELECT rank, peer, launch, {_USE_SQL} FROM counted
@@ -72,6 +76,7 @@ def achieved_by_processor(summary: Summary) -> pd.DataFrame:
     Columns: rank, hw_id, bytes, flops, busy_ns, gb_s, gflop_s, ceiling_gb_s (the device's, divided
     by its processors), ceiling_share.
     """
+    summary = steady_part(summary)[0]
     table = summary.frame(
         f"""WITH counted AS ({_counted_events_sql(summary)}), used AS (
                 SELECT rank, hw_id, launch, {_USE_SQL} FROM counted GROUP BY rank, hw_id, launch)

@@ -51,6 +51,18 @@ def test_regions_are_compared_with_a_copy_to_a_peer_or_within(regions: str) -> N
     assert (copy["gb_s"], copy["ceiling_gb_s"], copy["ceiling_share"]) == (10.0, 400.0, 0.025)
 
 
+def test_a_warm_up_has_no_part_in_rates() -> None:
+    build = TraceBuilder(BYTES, num_ranks=1)
+    for call in range(6):
+        build.launch(call + 1, "kernel", num_blocks=1)
+        build.span(
+            rank=0, launch=call + 1, block=0, region="copy", bytes=1000,
+            start_ns=100_000 * call, duration_ns=50_000 if call == 0 else 100,
+        )  # fmt: skip
+    (row,) = analysis.achieved_by_region(Summary.of(build.trace())).to_dict("records")
+    assert (row["bytes"], row["busy_ns"], row["gb_s"]) == (5000, 500, 10.0)
+
+
 def test_operations_have_a_rate() -> None:
     table = analysis.achieved_by_region(Summary.of(exchange(FLOPS, None)))
     (row,) = table[table["region"] == "gemm"].to_dict("records")
