@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from kprof.regions import RegionsLike
 
 DEFAULT_ARENA_BYTES: Final = 64 << 20
+# A summary of so many events takes ten seconds, in which the process of the workload cannot end.
+MAX_SUMMARISED: Final = 1 << 24
 
 
 class Recorder:
@@ -441,9 +443,10 @@ class Recorder:
         info = msgspec.structs.replace(info, launches=self._keeper.launches())
         self._keeper.finish(info)
         write_rank_info(self._directory, info)
-        # Readers make a summary that is missing: not worth failing for.
-        with contextlib.suppress(CaptureError):
-            write_summary(self._directory, info, self.world_size)
+        # Readers make a summary that is missing: it is worth neither failing nor a long wait.
+        if counts.recorded <= MAX_SUMMARISED:
+            with contextlib.suppress(CaptureError):
+                write_summary(self._directory, info, self.world_size)
 
     def _note_why_nothing(self) -> None:
         num_steps = None if self._schedule is None else self._num_steps

@@ -262,6 +262,24 @@ def test_launches_that_reserve_enough_switch_without_a_look(
     assert has_switched == [False] * 6 + [True] * 2
 
 
+@pytest.mark.parametrize(("most", "has_summary"), [(9, False), (10, True)])
+def test_a_process_does_not_wait_for_the_summary_of_a_long_run(
+    library: ctypes.CDLL,
+    tmp_path: Path,
+    by_hand: None,
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
+    has_summary: bool,
+) -> None:
+    """Readers make it: they have all cores, and nobody waits for the end of a workload then."""
+    num_events = emitted(["run_places"], [1])
+    monkeypatch.setattr("kprof.recording.recorder.MAX_SUMMARISED", num_events * most // 10)
+    with kprof.session(tmp_path / "run.kprof", retention=DRAIN) as recorder:
+        _run(library, "run_places", _buffer(recorder, "run_places"), 1, seed=1)
+    assert bool(list((tmp_path / "run.kprof").glob("summary-*"))) == has_summary
+    assert Trace.open(tmp_path / "run.kprof").num_events() == num_events
+
+
 def test_an_arena_too_small_for_halves_says_how_much_it_needs() -> None:
     with pytest.raises(ArenaError, match="give at least 26624 bytes"):
         Turns(20_000, num_arenas=2)
