@@ -43,7 +43,7 @@ def explain(
 
 
 def _print(found: Findings) -> None:
-    from kprof.analysis.explain.sentences import limit_sentence
+    from kprof.analysis.explain.sentences import by_design
 
     for doubt in found.doubts:
         note(doubt.sentence)
@@ -54,7 +54,7 @@ def _print(found: Findings) -> None:
     if found.rest.sentence:
         say(f"{found.rest.sentence}.")
     for limit in found.rest.limits:
-        say(f"   by design: {limit_sentence(limit)}")
+        say(f"   {by_design(limit)}")
 
 
 def _as_json(found: Findings) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from kprof_cli.output import format_bytes, note, print_json, progress_bar, say
 from kprof_cli.reading import open_trace
 
 if TYPE_CHECKING:
-    from kprof.analysis import Finding
+    from kprof.analysis import Findings
     from kprof.export.links import DeepLink
     from kprof.trace import Trace
 
@@ -137,7 +137,7 @@ def export(
     refuse_existing(output, force=force)
     torch_traces = _matching_files(torch or ()) or _kept_torch_traces(run)
     trace = open_trace(run, selection)
-    found = find_with_progress(trace) if _wants_findings(trace, has_findings) else ()
+    found = find_with_progress(trace).findings if _wants_findings(trace, has_findings) else ()
     with progress_bar() as progress:
         summary = write_trace(
             trace,
@@ -211,13 +211,14 @@ def _write_to_view(
     by: By,
 ) -> DeepLink:
     """Export the part of a capture to show, and return the link that opens it."""
+    from kprof.analysis.findings.model import Findings, Rest
     from kprof.report import in_trace
     from kprof.report.trace_file import write_around, write_opening
 
     trace, torch_traces = open_trace(run, selection), _kept_torch_traces(run)
     is_asked = which is not None or _wants_findings(trace, has_findings)
-    found = find_with_progress(trace) if is_asked else ()
-    shown = None if which is None else in_trace.find(found, which)
+    found = find_with_progress(trace) if is_asked else Findings((), (), Rest("", 0.0))
+    shown = None if which is None else in_trace.find(found.shown, which)
     with progress_bar() as progress:
         tell = functools.partial(progress, f"writing {file.name}")
         if shown is None:
@@ -225,7 +226,7 @@ def _write_to_view(
                 trace, file, found, torch_traces=torch_traces, by=by, progress=tell
             )
         link = write_around(
-            trace, file, found, shown, torch_traces=torch_traces, by=by, progress=tell
+            trace, file, found.findings, shown, torch_traces=torch_traces, by=by, progress=tell
         )
     note(shown.sentence)
     return link
@@ -244,12 +245,12 @@ def _wants_findings(trace: Trace, has_findings: bool | None) -> bool:
     return False
 
 
-def find_with_progress(trace: Trace) -> Sequence[Finding]:
+def find_with_progress(trace: Trace) -> Findings:
     """The findings of a trace, with a progress bar on a terminal."""
     from kprof.analysis import Summary, find
 
     with progress_bar() as progress:
-        return find(Summary.of(trace, progress)).findings
+        return find(Summary.of(trace, progress))
 
 
 def _kept_torch_traces(run: Path) -> tuple[Path, ...]:

@@ -32,7 +32,7 @@ def embed(trace: Trace, report: Report, *, ui: str = ONLINE_UI) -> EmbeddedTrace
     """Export `trace` for the page of its report. None if it has nothing to show, or too much."""
     from kprof.export import write
 
-    shown = [finding for finding in report.findings if finding.where_ns is not None]
+    shown = [finding for finding in report.found.shown if finding.where_ns is not None]
     if not shown or report.num_events > MAX_EVENTS_IN_PAGE:
         return None
     lines = finding_lines(report.findings, [info.rank for info in trace.ranks])

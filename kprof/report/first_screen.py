@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis import FindingKind
-from kprof.analysis.explain.sentences import limit_advice, limit_sentence
-from kprof.analysis.findings.rest import typical_call_of
+from kprof.analysis.explain.sentences import by_design, limit_advice, limit_sentence
 from kprof.analysis.wording import counted, duration, members, percent
 from kprof.report.figures.small import picture
 from kprof.report.model import MOST_ON_FIRST_SCREEN
@@ -15,7 +14,7 @@ from kprof.report.model import MOST_ON_FIRST_SCREEN
 if TYPE_CHECKING:
     from kprof.analysis import Finding
     from kprof.analysis.explain import Limit
-    from kprof.analysis.findings.model import Ingredient
+    from kprof.analysis.findings.model import DesignCost, Ingredient
     from kprof.report.model import Report
 
 # Where fewer findings than that are there, the design and the parts of a call stand below them.
@@ -61,6 +60,11 @@ def first_screen(report: Report, figures: set[str]) -> dict[str, Any]:
     """What the template of the first screen needs besides the report and its figures."""
     shown = report.findings[:MOST_ON_FIRST_SCREEN]
     rows = [_of_finding(report, i, finding, figures) for i, finding in enumerate(shown, start=1)]
+    if report.found.design:
+        rows.insert(0, _of_design(report, report.found.design))
+    elif rows and report.verdict == report.findings[0].sentence:
+        # The headline says it, right above.
+        rows[0] = replace(rows[0], fact="")
     limits = [
         limit for limit in report.found.rest.limits if limit_sentence(limit) != report.verdict
     ]
@@ -82,20 +86,17 @@ def first_screen(report: Report, figures: set[str]) -> dict[str, Any]:
 def _rest(report: Report) -> str:
     """What the findings explain together, and what a typical call is made of."""
     rest = report.found.rest
-    if not report.findings or not report.found.total_ns:
-        return "" if rest.sentence == report.verdict else rest.sentence
-    together = (
-        f"Together they explain {percent(rest.explained)} of {duration(report.found.total_ns)}"
-    )
-    made_of = typical_call_of(rest.made_of)
-    return f"{together}. {made_of[0].upper()}{made_of[1:]}" if made_of else together
+    return "" if rest.sentence == report.verdict else rest.sentence
 
 
 def _of_finding(report: Report, number: int, finding: Finding, figures: set[str]) -> Row:
     from markupsafe import Markup
 
     small = picture(report, finding)
-    figure = next((name for name in _FIGURES[finding.kind] if name in figures), "")
+    telling: tuple[str, ...] = _FIGURES[finding.kind]
+    if finding.kind is FindingKind.SLOW_EVENTS and not _is_wait(report, finding):
+        telling = ("gantt",)
+    figure = next((name for name in telling if name in figures), "")
     return Row(
         gain="" if finding.share is None else f"−{percent(finding.share)}",  # noqa: RUF001
         # The gain stands beside it.
@@ -110,10 +111,31 @@ def _of_finding(report: Report, number: int, finding: Finding, figures: set[str]
     )
 
 
+def _is_wait(report: Report, finding: Finding) -> bool:
+    regions = report.tables["regions"]
+    waits = regions[regions["category"].isin(["wait", "sync"])]["region"]
+    return finding.cause.region in set(waits)
+
+
+def _of_design(report: Report, design: DesignCost) -> Row:
+    from markupsafe import Markup
+
+    small = picture(report, design)
+    return Row(
+        gain=f"≤ {percent(design.limit.share)}",
+        fact="",
+        advice=design.advice,
+        where=f"saves up to {duration(design.limit.gain_ns)}",
+        detail="details",
+        id=design.id,
+        picture=Markup(small.svg) if small else "",
+    )
+
+
 def _of_limit(limit: Limit) -> Row:
     return Row(
         gain=f"≤ {percent(limit.share)}",
-        fact=f"By design: {limit_sentence(limit).rpartition(': costs ')[0]}",
+        fact=by_design(limit).rpartition(", which costs ")[0],
         advice=limit_advice(limit),
         where="",
         detail="details",

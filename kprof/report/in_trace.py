@@ -12,6 +12,7 @@ from kprof.export.model import ExportSummary, OverlayLine, OverlaySlice
 
 if TYPE_CHECKING:
     from kprof.analysis import Finding
+    from kprof.analysis.findings.model import Shown
 
 LINE_NAME: Final = "findings"
 # The margin around a finding, as a share of its length.
@@ -55,7 +56,7 @@ def _slice(number: int, finding: Finding) -> OverlaySlice:
     return OverlaySlice(finding.sentence, "finding", *finding.where_ns, args)
 
 
-def find(found: Sequence[Finding], which: str) -> Finding:
+def find(found: Sequence[Shown], which: str) -> Shown:
     """The finding with this id, or this number in the report (from 1).
 
     Raises SelectionError.
@@ -67,7 +68,7 @@ def find(found: Sequence[Finding], which: str) -> Finding:
     raise SelectionError(f"no finding is called {which!r}; known: {known}")
 
 
-def window_ns(finding: Finding) -> tuple[int, int]:
+def window_ns(finding: Shown) -> tuple[int, int]:
     """The aligned time of the finding, with a margin.
 
     Raises SelectionError if the finding has no time in the trace.
@@ -81,7 +82,7 @@ def window_ns(finding: Finding) -> tuple[int, int]:
     return first - margin, last + margin
 
 
-def deep_link(finding: Finding, summary: ExportSummary) -> DeepLink:
+def deep_link(finding: Shown, summary: ExportSummary) -> DeepLink:
     """The link that opens a trace zoomed in on the finding, with its tracks pinned and its rank
     unfolded."""
     tracks = tuple(PinnedTrack(rank, block) for rank, block in finding.tracks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from kprof.analysis import Finding, Findings, Part
+    from kprof.analysis.findings.model import Shown
     from kprof.capture.manifest import Manifest
     from kprof.trace import Trace
 
@@ -85,11 +86,15 @@ class Report:
             f"{len(self.manifest.ranks)} of {counted(self.manifest.world_size, 'rank', 'ranks')}"
         )
         launches = counted(self.num_launches, "launch", "launches")
+        if 1 < self.found.num_calls < self.num_launches:
+            launches += f" in {self.found.num_calls:,} calls"
         events = counted(self.num_events, "event", "events")
         time = f", {duration(self.run_time_ns)} in kernels" if self.are_times_known else ""
+        if time and self.warm_up and self.found.total_ns:
+            time += f" ({duration(self.found.total_ns)} without the warm-up)"
         return f"{ranks}, {launches}, {events}{time}"
 
-    def command_for(self, finding: Finding) -> str:
+    def command_for(self, finding: Shown) -> str:
         """The command that opens the trace on a finding; empty if the finding has no time in the
         trace."""
         if finding.where_ns is None:
@@ -166,7 +171,7 @@ def build_from(
         activity=activity(summary, over),
         spans=longest_spans(summary, over, _ranks_worth_a_look(summary, found)),
         parts=analysis.breakdown(summary, found.findings),
-        close_ups=_close_ups(summary, found.findings),
+        close_ups=_close_ups(summary, found),
         view_command=view_command,
     )
     say("done", 1.0)
@@ -185,10 +190,12 @@ def _tables(summary: Summary) -> tuple[dict[str, pd.DataFrame], dict[str, str]]:
     return tables, refused
 
 
-def _close_ups(summary: Summary, found: Sequence[Finding]) -> dict[str, pd.DataFrame]:
+def _close_ups(summary: Summary, found: Findings) -> dict[str, pd.DataFrame]:
+    shown: list[Shown] = list(found.findings[:MOST_ON_FIRST_SCREEN])
+    shown += [found.design] if found.design else []
     return {
         finding.id: spans_of_tracks(summary, window_ns(finding), finding.tracks)
-        for finding in found[:MOST_ON_FIRST_SCREEN]
+        for finding in shown
         if finding.where_ns is not None and finding.tracks
     }
 

@@ -15,7 +15,7 @@ from kprof.export.model import By
 from kprof.report.in_trace import window_ns
 
 if TYPE_CHECKING:
-    from kprof.analysis import Finding
+    from kprof.analysis.findings.model import Shown
     from kprof.export.model import ExportSummary
     from kprof.trace import Trace
 
@@ -32,7 +32,7 @@ class Place:
 
 
 def opening(
-    trace: Trace, found: Sequence[Finding], summary: ExportSummary, by: By = By.BLOCK
+    trace: Trace, found: Sequence[Shown], summary: ExportSummary, by: By = By.BLOCK
 ) -> DeepLink:
     """The link that opens an export of `trace` on its first finding, else on its busiest call."""
     shown = [finding for finding in found if finding.where_ns is not None]
@@ -40,7 +40,7 @@ def opening(
     return DeepLink() if place is None else link_to(trace, place, summary, by)
 
 
-def place_of(finding: Finding) -> Place:
+def place_of(finding: Shown) -> Place:
     """The place of a finding. Raises SelectionError if it has none in the trace."""
     return Place(*window_ns(finding), finding.tracks)
 

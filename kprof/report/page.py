@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kprof.analysis.explain.sentences import limit_advice, limit_sentence
+from kprof.analysis.explain.sentences import by_design, limit_advice
 from kprof.analysis.wording import difference, duration, members, percent
 from kprof.capture.output import refuse_existing, replacing
 from kprof.capture.printable import printable, printable_json
@@ -18,6 +18,7 @@ from kprof.errors import UnknownFormatError
 from kprof.report.figures import PALETTE, all_figures
 from kprof.report.first_screen import first_screen
 from kprof.report.machine import loss_rows, quality_rows
+from kprof.report.rates import rate_cell, rate_columns, without_bytes
 
 if TYPE_CHECKING:
     from kprof.report.embedded import EmbeddedTrace
@@ -157,10 +158,10 @@ def _tables(report: Report) -> dict[str, Any]:
     rates = report.tables.get("achieved_by_region")
     rate_rows: list[dict[Any, Any]] = []
     if rates is not None:
-        rate_rows = rates.sort_values("bytes", ascending=False, kind="stable").to_dict("records")
+        rate_rows = rates.sort_values(["region", "rank"], kind="stable").to_dict("records")
     return {
         "warm_up": members("call", report.warm_up),
-        "limit_sentence": limit_sentence,
+        "by_design": by_design,
         "limit_advice": limit_advice,
         "efficiency": _efficiency(report),
         "rank_rows": _rank_rows(report),
@@ -170,6 +171,9 @@ def _tables(report: Report) -> dict[str, Any]:
         "percentile_error": float(max(regions["percentile_error"], default=0.0)),
         "rate_rows": rate_rows[:_TABLE_ROWS],
         "num_rates": len(rate_rows),
+        "rate_columns": [] if rates is None else rate_columns(rates),
+        "rate_cell": rate_cell,
+        "without_bytes": without_bytes(report) if rate_rows else "",
         "has_ceilings": rates is not None and bool(rates["ceiling_share"].notna().any()),
         "quality": _quality_rows(report),
         "lossy_regions": _loss_rows(report),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kprof.analysis.explain.sentences import limit_sentence
+from kprof.analysis.explain.sentences import by_design, limit_sentence
 from kprof.analysis.wording import duration, members, percent
 from kprof.capture.printable import printable
+from kprof.report.rates import rate_cell, rate_columns, without_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +34,8 @@ def render_terminal(report: Report) -> RenderableType:
     parts.append(_line(f"{report.verdict}.", "bold"))
     if report.advice:
         parts.append(_line(f"What to do: {report.advice}."))
+    if report.found.design and (command := report.command_for(report.found.design)):
+        parts.append(_line(command, "cyan"))
     parts += [Text(), *_findings(report)]
     if not report.are_times_known:
         return Group(*parts, _counts(report), *_notes(report))
@@ -105,8 +107,8 @@ def _findings(report: Report) -> list[RenderableType]:
     parts: list[RenderableType] = [grid] if report.findings else []
     if rest.sentence and rest.sentence != report.verdict:
         parts.append(_line(f"{rest.sentence}."))
-    said = [limit_sentence(limit) for limit in rest.limits]
-    parts += [_line(f"By design: {text}.", "dim") for text in said if text != report.verdict]
+    others = [limit for limit in rest.limits if limit_sentence(limit) != report.verdict]
+    parts += [_line(f"{by_design(limit)}.", "dim") for limit in others]
     return [*parts, Text()] if parts else []
 
 
@@ -174,18 +176,15 @@ def _achieved(report: Report) -> list[RenderableType]:
     found = report.tables.get("achieved_by_region")
     if found is None or found.empty:
         return []
-    table = _table(["region", "rank", "GB/s", "of a copy's", "GFLOP/s"])
-    rows = found.sort_values("bytes", ascending=False, kind="stable").to_dict("records")
+    columns = rate_columns(found)
+    table = _table(["region", "rank", *columns])
+    rows = found.sort_values(["region", "rank"], kind="stable").to_dict("records")
     for row in rows[:_MAX_ROWS]:
-        share = row["ceiling_share"]
-        table.add_row(
-            printable(row["region"]),
-            str(row["rank"]),
-            f"{row['gb_s']:.1f}",
-            percent(share) if math.isfinite(share) else "?",
-            f"{row['gflop_s']:.1f}" if row["flops"] else "",
-        )
+        cells = [rate_cell(row, column) for column in columns]
+        table.add_row(printable(row["region"]), str(row["rank"]), *cells)
     parts = [_titled("Rates", table, len(rows), "rows")]
+    if silent := without_bytes(report):
+        parts.append(_line(silent, "dim"))
     if found["ceiling_share"].isna().all():
         parts.append(
             _line("kprof doctor --measure, before recording, tells what the device can do", "dim")
@@ -225,4 +224,7 @@ def _blame(report: Report) -> RenderableType:
     table = _table(["rank", *map(str, shown.columns)])
     for rank, row in zip(shown.index.tolist(), shown.to_numpy(), strict=True):
         table.add_row(str(rank), *[duration(value) if value else "-" for value in row.tolist()])
-    return _titled("Wait of a rank (row) for a rank (column)", table, len(matrix), "ranks")
+    title = "Wait of a rank (row) for a rank (column)"
+    if any(matrix.at[rank, rank] for rank in matrix.index if rank in matrix.columns):
+        title += "; a rank that sends to itself waits for itself"
+    return _titled(title, table, len(matrix), "ranks")

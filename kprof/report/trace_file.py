@@ -13,7 +13,8 @@ from kprof.report.opening import link_to, opening, place_of
 from kprof.trace.limits import MAX_SLICES
 
 if TYPE_CHECKING:
-    from kprof.analysis import Finding
+    from kprof.analysis import Finding, Findings
+    from kprof.analysis.findings.model import Shown
     from kprof.export import ExportSummary
     from kprof.export.links import DeepLink
     from kprof.trace import Trace
@@ -46,22 +47,24 @@ def write_trace(
 def write_opening(
     trace: Trace,
     output: Path,
-    found: Sequence[Finding],
+    found: Findings,
     *,
     torch_traces: Sequence[Path] = (),
     by: By = By.BLOCK,
     progress: Callable[[float], None] | None = None,
 ) -> DeepLink:
     """Write a whole trace, and return a link to its first finding or busiest call."""
-    summary = write_trace(trace, output, found, torch_traces=torch_traces, by=by, progress=progress)
-    return opening(trace, found, summary, by)
+    summary = write_trace(
+        trace, output, found.findings, torch_traces=torch_traces, by=by, progress=progress
+    )
+    return opening(trace, found.shown, summary, by)
 
 
 def write_around(
     trace: Trace,
     output: Path,
     found: Sequence[Finding],
-    shown: Finding,
+    shown: Shown,
     *,
     torch_traces: Sequence[Path] = (),
     by: By = By.BLOCK,

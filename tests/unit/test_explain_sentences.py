@@ -154,7 +154,7 @@ def test_the_rest_is_said() -> None:
 def test_what_the_design_costs_is_said_after_what_stands_out() -> None:
     lock = Limit(LimitKind.LOCK, "lock/acquire", 3e6, 0.6)
     assert limit_sentence(lock) == (
-        "Blocks pass lock/acquire on one by one: costs up to 60 % of the run"
+        "Blocks take turns at the lock (lock/acquire): costs up to 60 % of the run"
     )
     assert rest(TraceExplanation((), (lock,), (0,), (), 1, 5e6)).endswith(
         "design of the kernel costs:"

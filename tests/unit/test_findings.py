@@ -346,7 +346,7 @@ def test_a_design_that_costs_more_than_what_stands_out_is_the_headline() -> None
         is_first = limit.kind is LimitKind.LOCK and limit.share > share
         assert ("lock/acquire" in changed.headline) == is_first
     idle = Findings((), (), Rest("nobody is to blame", 0.0, 0.2, 0.8, (transfers,)))
-    assert idle.headline.startswith("Data is on its way: costs up to 90 %")
+    assert idle.headline.startswith("Blocks wait while data is on its way: costs up to 90 %")
     busy = Findings((), (), Rest("all are busy", 0.0, 0.9, 0.1, (transfers,)))
     assert busy.headline == "all are busy"
 

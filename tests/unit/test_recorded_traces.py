@@ -88,14 +88,15 @@ HEADLINES = {
     "all_to_all-token_flags-4xH200-skew3": "A few blocks do most of combine/reduce: costs 15 %",
     "all_to_all-balanced-4xH200-skew3": "A few blocks do most of combine/reduce: costs 10 %",
     "all_reduce-oneshot_serial-4xH200": "Few blocks do all the work, and most SMs (CUs) have none",
-    "all_reduce-oneshot_lock-4xH200": "Blocks pass lock/acquire on one by one: costs up to 41 %",
+    "all_reduce-oneshot_lock-4xH200": "Blocks take turns at the lock (lock/acquire): costs "
+    "up to 41 %",
     "all_reduce-oneshot_tree-4xH200": "No single rank, block, link or call is to blame: a typical "
     "call is 49 % tree/put, 31 % tree/wait and 18 % reduce",
     "all_reduce-oneshot-4xH200": "No single rank, block, link or call is to blame: a typical call "
     "is "
     "67 % wait, 22 % put and 10 % reduce",
-    "all_reduce-oneshot-2xH200-torch_profiler": "Ranks 0, 1 start late, in 12 of 20 calls: costs "
-    "86 %",
+    "all_reduce-oneshot-2xH200-torch_profiler": "Rank 0 starts late in 7 of 20 calls, rank 1 in 5: "
+    "costs 86 %",
 }
 
 

@@ -148,27 +148,28 @@ def advice(finding: ExplainedFinding, targets: frozenset[str]) -> str:
             "clocks, power and links of the device" if is_gpu else "what else runs on its cores"
         )
         return f"compare {compare} with those of the other ranks"
-    return _ADVICE[finding.kind]
+    there = _in(place(finding)) if finding.ranks or finding.blocks else "a rank"
+    return _ADVICE[finding.kind].format(region=finding.region or "the region", place=there)
 
 
 _ADVICE: Final = {
     FindingKind.SLOW: "compare what the block works on, and where it runs, with its neighbours",
-    FindingKind.LATE_START: "look at what the host does before it launches there",
+    FindingKind.LATE_START: "look at what the host does before it launches the kernel on {place}",
     FindingKind.IDLE_GAP: "put a region around what happens there, or move it behind the sends",
     FindingKind.SLOW_TRANSFER: "check the route of that link, and what else is sent over it",
     FindingKind.SLOW_EVENTS: "look at what is different about those items: "
     "size, address, cache misses",
     FindingKind.SLOW_CALL: "look for what else happens around those calls: "
     "allocations, other work, other inputs",
-    FindingKind.UNEVEN_WORK: "deal the items out evenly, or give the place fewer of them",
-    FindingKind.UNEVEN_BLOCKS: "deal the region's items out over all blocks",
+    FindingKind.UNEVEN_WORK: "divide the items evenly, so that {place} gets fewer",
+    FindingKind.UNEVEN_BLOCKS: "spread the work of {region} over all blocks",
 }
 
 
 _OF_LIMITS: Final = {
-    LimitKind.LOCK: "Blocks pass {region} on one by one",
+    LimitKind.LOCK: "Blocks take turns at the lock ({region})",
     LimitKind.BARRIER: "All wait at {region} for the last one",
-    LimitKind.TRANSFERS: "Data is on its way",
+    LimitKind.TRANSFERS: "Blocks wait while data is on its way",
     LimitKind.ARRIVAL_ORDER: "Waits take peers in a fixed order, not as their data arrives",
     LimitKind.WAVES: "More blocks than fit at once, and the last wave is not full",
     LimitKind.LAUNCHES: "Every launch waits for all blocks of the one before",
@@ -195,6 +196,11 @@ def limit_sentence(limit: Limit) -> str:
     """What the design costs at most, where nothing stands out."""
     fact = _OF_LIMITS[limit.kind].format(region=limit.region)
     return f"{fact}: costs up to {percent(limit.share)} of the run"
+
+
+def by_design(limit: Limit) -> str:
+    """The same where it stands beside others."""
+    return f"By design: {_in(limit_sentence(limit)).replace(': costs', ', which costs')}"
 
 
 def limit_advice(limit: Limit) -> str:

@@ -23,12 +23,12 @@ _LEAST_SHARE: Final = 0.1
 _IS_NEAR: Final = 0.7
 # Of a critical path: what lies between regions.
 _OF_GAPS: Final = {
-    "before the first event": "record what blocks do first as a region, and start all together",
+    "before the first event": "launch on all ranks at the same time: look at what delays the last",
     "between launches": "fuse the launches, or capture them in a graph",
-    "between regions": "record what happens there as a region",
+    "between regions": "put a region around what happens there, to see what it is",
 }
 _OF_CATEGORIES: Final = {
-    "compute": "make it itself faster, or do it while data is on its way",
+    "compute": "make it faster, or do it while data is on its way",
     "wait": "use fewer trips, or give blocks other work while data is on its way",
     "sync": "wait for the data that a block needs, not for everybody or for a lock",
     "other": "look at what it does",
@@ -65,10 +65,10 @@ def rate_of(summary: Summary, region: str | None) -> str:
 
 
 def rate_words(gb_s: float | None, of_ceiling: float | None) -> str:
-    """moves 176 GB/s per rank, 41 % of what the device can"""
+    """moves 176 GB/s per rank, 41 % of the speed of a copy"""
     if gb_s is None:
         return ""
-    beside = f", {percent(of_ceiling)} of what the device can" if of_ceiling is not None else ""
+    beside = f", {percent(of_ceiling)} of the speed of a copy" if of_ceiling is not None else ""
     return f"moves {gb_s:.3g} GB/s per rank{beside}"
 
 

@@ -5,7 +5,7 @@ docs/findings.md describes their kinds and fields for readers of JSON.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -121,6 +121,34 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class DesignCost:
+    """A limit that is the headline, with its place in the trace; fields as those of `Finding`."""
+
+    limit: Limit
+    where_ns: tuple[int, int] | None = None
+    tracks: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def id(self) -> str:
+        """design/lock/lock/acquire, design/few_blocks"""
+        return "/".join(["design", self.limit.kind.value, *filter(None, [self.limit.region])])
+
+    @property
+    def sentence(self) -> str:
+        """What it is, and what it costs at most."""
+        return limit_sentence(self.limit)
+
+    @property
+    def advice(self) -> str:
+        """What would change the design."""
+        return limit_advice(self.limit)
+
+
+# What has a place in the trace that `kprof view` opens.
+Shown = Finding | DesignCost
+
+
+@dataclass(frozen=True)
 class Ingredient:
     """A large part of a typical call's critical path: a region, or a gap, and its share, 0 to 1.
 
@@ -166,7 +194,7 @@ class Findings:
     """All that can be said: doubts first, findings in the order of their gains, and the rest.
 
     `calls` are the ordinals of the calls that were replayed, of `num_calls`; they took `total_ns`
-    together.
+    together. `design` is the limit that the headline is about, if it is about one.
     """
 
     doubts: tuple[Doubt, ...]
@@ -175,6 +203,7 @@ class Findings:
     calls: tuple[int, ...] = ()
     num_calls: int = 0
     total_ns: float = 0.0
+    design: DesignCost | None = None
 
     @property
     def headline(self) -> str:
@@ -196,12 +225,21 @@ class Findings:
         return f"{first.region} is most of a call: {first.advice}"
 
     @property
+    def shown(self) -> tuple[Shown, ...]:
+        """What readers number: the findings, then the design if the headline is about it."""
+        return (*self.findings, *([self.design] if self.design else []))
+
+    @property
     def _limit(self) -> Limit | None:
-        """The design, where it costs more than anything that stands out; what no design is without
-        only where nothing stands out at all."""
-        pays = max((finding.share or 0.0 for finding in self.findings), default=0.0)
-        for limit in self.rest.limits:
-            is_choice = limit.kind not in _EVERYWHERE
-            if (is_choice and limit.share > pays) or (not self.findings and not self.rest.is_busy):
-                return limit
-        return None
+        return limit_in_front(self.rest, self.findings)
+
+
+def limit_in_front(rest: Rest, findings: Sequence[Finding | ExplainedFinding]) -> Limit | None:
+    """The design, where it costs more than anything that stands out; what no design is without only
+    where nothing stands out at all."""
+    pays = max((finding.share or 0.0 for finding in findings), default=0.0)
+    for limit in rest.limits:
+        is_choice = limit.kind not in _EVERYWHERE
+        if (is_choice and limit.share > pays) or (not findings and not rest.is_busy):
+            return limit
+    return None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kprof.analysis.explain import ExplainedFinding, FindingKind
+from kprof.analysis.explain import ExplainedFinding, FindingKind, Limit, LimitKind
 from kprof.analysis.findings.model import LAUNCHES
 from kprof.analysis.skew import launch_starts
 
@@ -46,6 +46,28 @@ def place_of(summary: Summary, cause: ExplainedFinding, ordinals: Sequence[int])
         if window is not None:
             return window, _tracks(summary, rows, ordinal)
     return None, ()
+
+
+def place_of_design(summary: Summary, limit: Limit, ordinals: Sequence[int]) -> Where:
+    """The call with the median of it: its block with the most of it, above another one; where only
+    one block works, above the launch on its rank."""
+    regions = summary.trace.regions.regions
+    about = [f"region_id = {region.id}" for region in regions if region.name == limit.region]
+    rows = _Rows(*[about[0] if about else "true"] * 2)
+    calls = summary.frame(
+        f"""SELECT s.ordinal FROM {_CELLS} WHERE {rows.about}
+            AND s.ordinal IN ({_numbers(ordinals)}) GROUP BY s.ordinal
+            ORDER BY sum(c.total_ns), s.ordinal"""
+    )["ordinal"].tolist()
+    if not calls:
+        return None, ()
+    ordinal = int(calls[len(calls) // 2])
+    tracks = _tracks(summary, rows, ordinal)
+    rank, block = tracks[0]
+    others = [place for place in _blocks(summary, f"s.ordinal = {ordinal}") if place[0] == rank]
+    if len(others) == 1 or limit.kind is LimitKind.FEW_BLOCKS:
+        tracks = ((rank, block), (rank, LAUNCHES))
+    return _window(summary, f"{rows.about} AND s.ordinal = {ordinal}"), tracks
 
 
 def _costliest(cause: ExplainedFinding, ordinals: Sequence[int]) -> int:
@@ -85,10 +107,10 @@ def _candidates(summary: Summary, cause: ExplainedFinding) -> list[_Rows]:
         launches = f"SELECT rank, launch FROM cells c WHERE {region} AND {ranks}"
         beside = f"(c.rank, c.launch) IN ({launches})"
         return [_Rows(f"{region} AND {ranks}", beside, idle_in=launches)]
-    about = [f"{ranks} AND {blocks}", ranks]
+    about = [f"{ranks} AND {blocks}", ranks] if cause.ranks or cause.blocks else []
     return [
         *(_Rows(f"{region} AND {rows}", f"{region} AND NOT ({rows})") for rows in about),
-        _Rows(region, "false"),
+        _Rows(region, region),
     ]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from kprof.analysis.dependencies.critical_path import critical_regions
 from kprof.analysis.explain import ExplainedFinding, TraceExplanation
 from kprof.analysis.findings.made_of import ingredients
-from kprof.analysis.findings.model import Rest
+from kprof.analysis.findings.model import Rest, limit_in_front
 from kprof.analysis.warmup import steady_efficiency
 from kprof.analysis.wording import duration, listed, percent
 from kprof.errors import SelectionError
@@ -33,8 +33,13 @@ def rest_of(
     made_of = _made_of(summary)
     parts = ingredients(summary, made_of)
     rest = Rest("", explained, useful, unexplained, explanation.limits, made_of, parts)
+    is_design = limit_in_front(rest, causes) is not None
     if causes:
         text = _after_findings(rest, explanation.total_ns)
+    elif is_design and rest.is_busy:
+        text = f"Nothing else stands out: the blocks in use work {percent(useful)} of the time"
+    elif is_design:
+        text = f"No single rank, block, link or call stands out beside that{_path(made_of)}"
     elif rest.is_busy:
         text = f"Nothing stands out: blocks do useful work {percent(useful)} of the time"
     else:
@@ -47,7 +52,9 @@ def _after_findings(rest: Rest, total_ns: float) -> str:
     together = f"Together the findings explain {percent(rest.explained)} of {duration(total_ns)}"
     if unexplained < _IS_LITTLE:
         return f"{together}, and little else is lost"
-    return f"{together}; {percent(unexplained)} stays unexplained{_path(rest.made_of)}"
+    work = f"{percent(rest.useful or 0.0)} is useful work"
+    left = f"{percent(unexplained)} stays unexplained"
+    return f"{together}, {work}, {left}{_path(rest.made_of)}"
 
 
 def typical_call_of(made_of: tuple[tuple[str, float], ...]) -> str:

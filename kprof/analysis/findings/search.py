@@ -16,8 +16,17 @@ from kprof.analysis.findings import words
 from kprof.analysis.findings.counts import uneven_ranks
 from kprof.analysis.findings.doubts import doubts_of
 from kprof.analysis.findings.made_of import rate_of
-from kprof.analysis.findings.model import Doubt, DoubtKind, Finding, Findings, Rest
-from kprof.analysis.findings.places import place_of
+from kprof.analysis.findings.model import (
+    DesignCost,
+    Doubt,
+    DoubtKind,
+    Finding,
+    Findings,
+    Rest,
+    limit_in_front,
+)
+from kprof.analysis.findings.particulars import particulars_of, precise
+from kprof.analysis.findings.places import place_of, place_of_design
 from kprof.analysis.findings.rest import rest_of
 from kprof.analysis.findings.waits import waits_of
 from kprof.analysis.memo import memo
@@ -59,13 +68,18 @@ def find(summary: Summary) -> Findings:
         for cause in explanation.findings
         if cause.kind not in taken_out and not _is_usual(cause)
     ]
+    rest = rest_of(summary, explanation, causes)
+    limit = limit_in_front(rest, causes)
     return Findings(
         (*doubts, *_of_sample(explanation)),
         tuple(_in_words(summary, explanation, causes)),
-        rest_of(summary, explanation, causes),
+        rest,
         explanation.ordinals,
         explanation.num_calls,
         explanation.total_ns,
+        None
+        if limit is None
+        else DesignCost(limit, *place_of_design(summary, limit, explanation.ordinals)),
     )
 
 
@@ -74,15 +88,19 @@ def _in_words(
 ) -> list[Finding]:
     found = []
     steady = steady_part(summary)[0]
+    total = duration(explanation.total_ns)
+    if explanation.warm_up:
+        total += f", which is without {members('call', explanation.warm_up)}, a warm-up"
     for cause, name, waits in zip(causes, _names(causes), waits_of(steady, causes), strict=True):
         where_ns, tracks = place_of(summary, cause, explanation.ordinals)
         found.append(
             Finding(
                 id=name,
                 cause=cause,
-                sentence=words.sentence(cause, len(explanation.ordinals)),
-                details=words.details(
-                    cause, waits, explanation.total_ns, rate_of(summary, cause.region)
+                sentence=precise(summary, cause, len(explanation.ordinals)),
+                details=(
+                    *words.details(cause, waits, total, rate_of(summary, cause.region)),
+                    *particulars_of(summary, cause),
                 ),
                 advice=words.advice(summary, cause),
                 waits=waits,
@@ -207,7 +225,8 @@ def _of_sample(explanation: TraceExplanation) -> list[Doubt]:
                 f"{members('Call', explanation.warm_up)} took much longer than the others: a "
                 "warm-up, left out of "
                 "findings and efficiency",
-                "run one call before recording; tables and pictures hold every call",
+                "call the kernel once with a null buffer before the calls that count; tables and "
+                "pictures hold every call, --launches chooses",
                 evidence={"calls": list(explanation.warm_up)},
             )
         )

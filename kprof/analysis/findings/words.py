@@ -39,12 +39,12 @@ def key(cause: ExplainedFinding) -> str:
 
 
 def details(
-    cause: ExplainedFinding, waits: Sequence[Caused], total_ns: float, rate: str = ""
+    cause: ExplainedFinding, waits: Sequence[Caused], total: str, rate: str = ""
 ) -> tuple[str, ...]:
     """The gain with its interval, in which calls, how fast, and the waits that it causes."""
     low, high = cause.interval_ns
     between = f" (90 % interval {duration(low)} to {duration(high)})" if high > low else ""
-    lines = [f"Gain {duration(cause.gain_ns)} of {duration(total_ns)}{between}"]
+    lines = [f"Gain {duration(cause.gain_ns)} of {total}{between}"]
     if 0 < len(cause.calls) < len(cause.gains_ns) and len(cause.calls) <= _MOST_CALLS:
         lines.append(f"In {members('call', cause.calls)}")
     if rate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kprof.analysis import FindingKind
-from kprof.analysis.findings.model import LAUNCHES
+from kprof.analysis.findings.model import LAUNCHES, DesignCost
 from kprof.analysis.wording import counted, duration
 from kprof.report.figures.base import Figure, label
 from kprof.report.figures.over_time import draw_span
@@ -14,6 +14,7 @@ from kprof.report.in_trace import window_ns
 
 if TYPE_CHECKING:
     from kprof.analysis import Finding
+    from kprof.analysis.findings.model import Shown
     from kprof.report.model import Report
 
 _WIDTH: Final = 300.0
@@ -21,8 +22,10 @@ _LEFT: Final = 98.0
 _LANE: Final = 17.0
 
 
-def picture(report: Report, finding: Finding) -> Figure | None:
+def picture(report: Report, finding: Shown) -> Figure | None:
     """Calls where a finding is one of calls, counts where only those are known, else two tracks."""
+    if isinstance(finding, DesignCost):
+        return _tracks(report, finding)
     if not finding.is_timed:
         return _counts(finding)
     if finding.kind is FindingKind.SLOW_CALL:
@@ -30,7 +33,7 @@ def picture(report: Report, finding: Finding) -> Figure | None:
     return _tracks(report, finding)
 
 
-def _tracks(report: Report, finding: Finding) -> Figure | None:
+def _tracks(report: Report, finding: Shown) -> Figure | None:
     spans = report.close_ups.get(finding.id)
     if spans is None or spans.empty:
         return None
@@ -40,7 +43,7 @@ def _tracks(report: Report, finding: Finding) -> Figure | None:
     for i, (rank, block) in enumerate(finding.tracks):
         names.append(f"rank {rank}" if block == LAUNCHES else f"rank {rank} block {block}")
         drawing.text(_LEFT - 6, (i + 1) * _LANE - 5, names[-1], "end", "fine")
-        drawing.rect(_LEFT, i * _LANE, _WIDTH - _LEFT, _LANE - 3, "none")
+        drawing.rect(_LEFT, i * _LANE, _WIDTH - _LEFT, _LANE - 3, "idle")
         rows = spans[(spans["rank"] == rank) & (spans["block"] == block)]
         for row in rows.to_dict("records"):
             values = {str(key): value for key, value in row.items()}
@@ -52,6 +55,10 @@ def _tracks(report: Report, finding: Finding) -> Figure | None:
     drawing.line(_WIDTH, y - 3, _WIDTH, y + 3, "ruler")
     length = duration(axis.high - axis.low)
     drawing.text((_LEFT + _WIDTH) / 2, y + 12, length, "middle", "fine")
+    if any(block == LAUNCHES for _, block in finding.tracks):
+        # Its colour is none of the categories of the page.
+        drawing.rect(0, y + 3, 9, 9, "launch")
+        drawing.text(13, y + 12, "kernel runs", kind="fine")
     return drawing.figure("", f"{' above '.join(names)}, over {length}")
 
 
