@@ -1,0 +1,77 @@
+"""On a GPU: a ring has the latest calls, and --keep-slowest the slowest ones, from loops and graphs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.draining import LAUNCHES_PER_CALL, MARKS
+from kprof.trace import Trace
+
+ROOT = Path(__file__).parents[2]
+WORKLOAD = ROOT / "tests/gpu/run_long_run.py"
+NUM_CALLS, SLOW_CALLS = 800, (300, 555, 700)
+BLOCKS_PER_LAUNCH = 16
+
+
+def record(output: Path, kept: str, mode: str, device: str = "cuda") -> Trace:
+    slow = ",".join(map(str, SLOW_CALLS))
+    command = [sys.executable, str(WORKLOAD), str(output), kept, mode, device]
+    command += [str(NUM_CALLS), slow]
+    # The workload takes its kernel from benchmarks/.
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    result = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    trace = Trace.open(output)
+    counts = trace.ranks[0].counts
+    assert (counts.dropped, counts.torn_chunks, counts.stray_chunks) == (0, 0, 0)
+    assert (counts.damaged_heads, counts.unsplit_launches) == (0, 0)
+    assert counts.recorded == BLOCKS_PER_LAUNCH * MARKS * len(trace.ranks[0].launches)
+    return trace
+
+
+def calls_of(trace: Trace) -> list[int]:
+    ordinals = [each.ordinal for each in trace.ranks[0].launches]
+    return sorted({ordinal // LAUNCHES_PER_CALL for ordinal in ordinals})
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_a_ring_has_the_latest_calls(
+    tmp_path: Path, require_gpus: Callable[[int], None], mode: str
+) -> None:
+    require_gpus(1)
+    trace = record(tmp_path / "run.kprof", "ring", mode)
+    num_launches = len(trace.ranks[0].launches)
+    # 32 MiB are 32,768 chunks less some heads, and each block of a launch takes one.
+    assert BLOCKS_PER_LAUNCH * num_launches >= 32_000
+    assert num_launches < LAUNCHES_PER_CALL * NUM_CALLS
+    if mode == "eager":
+        ordinals = [each.ordinal for each in trace.ranks[0].launches]
+        last = LAUNCHES_PER_CALL * NUM_CALLS
+        assert ordinals == list(range(last - num_launches, last))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_the_slowest_calls_are_kept(
+    tmp_path: Path, require_gpus: Callable[[int], None], mode: str
+) -> None:
+    require_gpus(1)
+    trace = record(tmp_path / "run.kprof", "slowest", mode)
+    note = trace.ranks[0].notes[1]
+    assert note.startswith(f"the {len(SLOW_CALLS) + 1} slowest of {NUM_CALLS:,} calls: ")
+    assert all(f" {call} (" in note for call in SLOW_CALLS)
+    if mode == "eager":
+        assert set(SLOW_CALLS) < set(calls_of(trace))
+        assert len(trace.ranks[0].launches) == LAUNCHES_PER_CALL * (len(SLOW_CALLS) + 1)
+    else:
+        assert note.endswith("because a graph was replayed")
