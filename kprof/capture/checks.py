@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 MAX_FIELD_NAMES: Final = 256
 # The number of an event has the rank in the bits above these.
 MAX_ROWS_PER_RANK: Final = 1 << 40
-# A few bytes can claim billions of equal rows. Most recordings have 0.1 to 0.3 rows a byte; one
-# kernel that ran in a loop on an H200, whose clock steps by 32 ns, had 3.4. Rows of zeros, as our
-# writer writes them, have 30.
-MAX_ROWS_PER_BYTE: Final = 32
+# A few bytes can claim billions of equal rows; millions of them in a common Parquet file have 24 a
+# byte. Most recordings have 0.1 to 0.3; one kernel that ran in a loop on an H200, whose clock steps
+# by 32 ns, had 3.4, and one without any jitter would have 6.4.
+MAX_ROWS_PER_BYTE: Final = 16
 _ALWAYS_ALLOWED_ROWS: Final = 1 << 16
 # Python looks at each row group. Ours have up to a million rows, fewer in a run that is flushed
 # often.
