@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kprof.analysis.explain import ExplainedFinding, FindingKind, When, explain_trace
+from kprof.analysis.explain.excess import Cells, find_excesses
 from kprof.errors import ClockError
 from kprof.trace import Trace
 from simulation import Cause, Kind, Scenario, Sizes, draw_balanced, simulate, true_gains
@@ -192,3 +193,10 @@ def test_with_fewer_blocks_it_is_the_reduction() -> None:
 def test_dealt_out_evenly_what_is_left_is_the_source_with_more_tokens() -> None:
     (finding,) = explained("all_to_all-balanced-4xH200-skew3-264blocks")
     assert (finding.kind, finding.ranks) == (FindingKind.UNEVEN_WORK, (3,))
+
+
+def test_where_nothing_takes_any_time_nothing_stands_out() -> None:
+    rank, call = np.divmod(np.arange(8), 2)
+    cells = Cells(call, rank, np.zeros(8, np.int64), np.ones(8), np.zeros(8))
+    found = find_excesses(cells, 0.0, 2)
+    assert (found.atoms, found.usual_ns) == ([], 0.0)

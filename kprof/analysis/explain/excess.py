@@ -38,6 +38,8 @@ _MOST: Final = 0.7
 _SHARED: Final = 0.5
 _NORMAL_SIGMAS: Final = 3.0
 
+_LEAST_FLOOR_NS: Final = 1e-3
+
 ALL: Final = -1
 
 
@@ -100,6 +102,8 @@ def find_excesses(
 ) -> Excesses:
     """The atoms of a class. `floor_ns` is added to every sum: what is small against it is not
     looked at; `spread` is that of the logarithm of one element."""
+    # Where nothing takes any time, 0 is as long as usual.
+    floor_ns = max(floor_ns, _LEAST_FLOOR_NS)
     usual = float(np.quantile(cells.sum_ns / cells.count, low, method="lower"))
     for _ in range(2):
         y = np.log((cells.sum_ns + floor_ns) / (cells.count * usual + floor_ns))
