@@ -117,7 +117,8 @@ def names(cause: Cause, finding: ExplainedFinding, scenario: Scenario, calls: se
     if len(both) < SAME_CALLS * len(either):
         return False
     program = program_of(scenario.topology, scenario.sizes)
-    is_first = cause.region in program.region[program.first[:-1]]
+    begins = program.first[:-1][np.diff(program.first) > 0]
+    is_first = cause.region in program.region[begins]
     if cause.kind is Kind.IDLE_GAP and is_first and finding.kind is FindingKind.LATE_START:
         # Before the first region of all tracks: the rank starts late, as far as anyone can see.
         return finding.ranks == cause.ranks
