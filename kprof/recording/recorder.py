@@ -47,10 +47,10 @@ class Recorder:
     """Records one rank into an unfinished capture directory, which `kprof record` (or `session`)
     turns into a capture.
 
-    `device` is "cpu" or a torch device ("cuda", "cuda:3"). A `retention` that drains the arena or
-    keeps a ring uses several arenas in turn. Then every kernel is launched before the next call of
-    `launch` or `step`, on the stream that is current during these calls; where launches are
-    captured in graphs, only `step` lets the arenas change. Raises RankTakenError when this rank has
+    `device` is "cpu" or a torch device ("cuda", "cuda:3"). A `retention` other
+    than the default uses several arenas in turn. Then launch every kernel before the next call of
+    `launch` or `step`, on the stream that is current during these calls. Where graphs are captured,
+    only `step` switches arenas. Raises RankTakenError when this rank has
     a recorder already, in this process or another, ArenaError when there is no memory for the arena
     or it holds no chunk, TargetError when there is no such device, CaptureError when the directory
     cannot be written.

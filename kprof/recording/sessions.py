@@ -34,7 +34,7 @@ def session(
             ...
 
     Also a decorator: `@kprof.session("run.kprof")`. What was recorded is kept when the block
-    raises. `retention` says what happens when the arena is full (see Recorder). Raises
+    raises. `retention` says which events of a long run are kept (see Recorder). Raises
     OutputExistsError unless `force`, and what Recorder raises. Several ranks are recorded by
     `kprof record`.
     """

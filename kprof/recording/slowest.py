@@ -6,10 +6,11 @@ Arenas switch only where a call ends, so each call is in one arena. A call that 
 so far becomes a part of the capture. That part is removed when there are enough slower calls. An
 arena without a slow call is emptied without reading it.
 
-All ranks keep the same calls. Each publishes its own slowest calls in a file, rank-00003.slowest,
-and a call is as slow as the rank says that needed most for it. The slowest calls of all are then on
-the list of the rank that says so. An arena waits until all ranks have ended its calls, but never
-longer than another one is free: a rank that is far behind does not cost events.
+All ranks keep the same calls. The length of a call is the longest that any rank measured. Each rank
+publishes its own slowest calls in a file, rank-00003.slowest. That is enough: a call that is among
+the slowest of all is also among the slowest of the rank that measured this length. A retired arena
+waits until all ranks have ended its calls. It waits only while another one is free, so a rank that
+is far behind costs no events.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from kprof.recording.drainer import Drainer, Held
 from kprof.recording.keeping import Choice
 from kprof.recording.retention import NUM_FOR_SLOWEST
 
-# Of a rank that waits for nobody and for which nobody needs to wait.
+# What a rank publishes when nobody has to wait for it any more.
 _ALL_ENDED: Final = 1 << 62
 _MAX_NAMED: Final = 10
 
@@ -142,12 +143,12 @@ class Ranking:
 
 
 class KeepSlowest(Drainer):
-    """Writes the slowest calls, and empties arenas without reading them where no call is slow.
+    """Writes the slowest calls, and empties arenas without a slow call unread.
 
     `is_left_out`: nothing of this rank is recorded. `is_paused` tells whether replays are recorded.
     """
 
-    # A call has to fit the other half.
+    # A call under way has to fit the other half.
     due_share = 0.5
     keeps_calls_whole = True
 
@@ -245,7 +246,7 @@ class KeepSlowest(Drainer):
         published = {self._held.rank: self._publish()}
         for path in self._held.directory.glob("rank-?????.slowest"):
             rank = int(path.stem[len("rank-") :])
-            # It may be gone, on a disk that has trouble.
+            # A disk that has trouble costs what this rank knows of others, and no more.
             with contextlib.suppress(OSError, msgspec.DecodeError):
                 published.setdefault(rank, _PUBLISHED.decode(path.read_bytes()))
         return Ranking(published, self._num_kept)
@@ -275,8 +276,9 @@ class KeepSlowest(Drainer):
             return
         named = ", ".join(f"{call} ({describe_length(s)})" for call, s in slowest[:_MAX_NAMED])
         more = len(slowest) - _MAX_NAMED
+        how_many = "slowest" if len(slowest) == 1 else f"{len(slowest)} slowest"
         self._held.note(
-            f"the {len(slowest)} slowest of {self.calls.num_ended:,} calls: {named}"
+            f"the {how_many} of {self.calls.num_ended:,} calls: {named}"
             + (f" and {more} more" if more > 0 else "")
             + ("; with the calls next to them, because a graph was replayed" * self._has_neighbours)
         )

@@ -203,7 +203,7 @@ def test_replays_come_with_the_calls_next_to_them(
     assert (counts.dropped, counts.unsplit_launches) == (0, 0)
     assert len(trace.ranks[0].launches) == len(KERNELS) * len(expected)
     assert trace.ranks[0].notes[1] == (
-        "the 1 slowest of 60 calls: 40 (10,000.00 ms); "
+        "the slowest of 60 calls: 40 (10,000.00 ms); "
         "with the calls next to them, because a graph was replayed"
     )
 
