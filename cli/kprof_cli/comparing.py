@@ -13,6 +13,14 @@ from kprof_cli.options import ForceOption, GithubOption, JsonOption, PageOption,
 from kprof_cli.output import note, print_json_text, say, show, stop_for
 from kprof_cli.reading import open_trace
 
+FailOnOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Exit with 3 when this holds: 'slower', or 'slower>5%' to allow 5 %.",
+        show_default=False,
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -38,13 +46,7 @@ def diff(
     output: PageOption = None,
     is_json: JsonOption = False,
     is_github: GithubOption = False,
-    fail_on: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Exit with 3 when this holds: 'slower', or 'slower>5%' to allow 5 %.",
-            show_default=False,
-        ),
-    ] = None,
+    fail_on: FailOnOption = None,
     has_all_rows: Annotated[
         bool, typer.Option("--all", help="Print the rows that did not change, too.")
     ] = False,
