@@ -14,6 +14,8 @@ import pytest
 from flow_direction import FORMATS, directions
 from kprof import analysis
 from kprof.analysis import Summary
+from kprof.analysis.warmup import steady_part
+from kprof.analysis.wording import percent
 from kprof.capture.directory import Capture
 from kprof.export import write
 from kprof.trace import Trace
@@ -95,19 +97,57 @@ HEADLINES = {
     "all_reduce-oneshot-4xH200": "No single rank, block, link or call is to blame: a typical call "
     "is "
     "67 % wait, 22 % put and 10 % reduce",
-    "all_reduce-oneshot-2xH200-torch_profiler": "Rank 0 starts late in 7 of 20 calls, rank 1 in 5: "
+    "all_reduce-oneshot-2xH200-torch_profiler": "Rank 1 starts late in 7 of 20 calls, rank 0 in 5: "
     "costs 86 %",
 }
+
+
+# What each page says of a recording: the lines that begin with its name.
+QUOTING = {
+    "traces/README.md": r"^(?:\| `{name}\.kprof` \||\*\*`{name}`\*\*:)(.*)$",
+    "docs/stories.md": r"^\| `{name}` \|(.*)$",
+}
+
+
+def what_the_pages_say(stem: str) -> list[str]:
+    found: list[str] = []
+    for page, pattern in QUOTING.items():
+        text = (TRACES.parent / page).read_text()
+        found += re.findall(pattern.format(name=re.escape(stem)), text, flags=re.MULTILINE)
+    return found
+
+
+def shares_of(summary: Summary, found: analysis.Findings) -> set[str]:
+    """Every share that a report's first screen names, in words."""
+    shares = [finding.share or 0.0 for finding in found.findings]
+    shares += [limit.share for limit in found.rest.limits]
+    shares += [share for _, share in found.rest.made_of]
+    shares += [part.share for part in analysis.breakdown(summary, found.findings)]
+    return {percent(share) for share in shares}
+
+
+def steady_call_us(summary: Summary) -> float:
+    """The median length of the calls after a warm-up."""
+    calls = analysis.all_metrics()["calls"].table(summary)
+    steady = calls[~calls["ordinal"].isin(steady_part(summary)[1])]
+    return float(steady["length_ns"].median()) / 1e3
 
 
 @pytest.mark.parametrize("name", INDEX)
 def test_the_headline_is_what_the_readme_tells(name: str) -> None:
     """What the report says first, without being asked; README files quote these."""
     stem = name.removesuffix(".kprof")
-    found = analysis.find(Summary.of(Trace.open(TRACES / name)))
+    summary = Summary.of(Trace.open(TRACES / name))
+    found = analysis.find(summary)
     assert found.headline.startswith(HEADLINES[stem])
     assert len(found.headline.split()) <= 25
     assert sum(finding.share or 0.0 for finding in found.findings) <= 1.0
+    told = what_the_pages_say(stem)
+    assert told
+    for text in told:
+        assert set(re.findall(r"\d+ %", text)) <= shares_of(summary, found), text
+        lengths = re.findall(r"(\d+) us(?: a call| became| \|)", text)
+        assert set(lengths) <= {f"{steady_call_us(summary):.0f}"}, text
 
 
 LADDER = "all_to_all-{}-4xH200-skew3-264blocks.kprof"
