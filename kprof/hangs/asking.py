@@ -45,8 +45,9 @@ def ask(directory: Path, *, for_records: bool) -> Answers:
         for entry in read_ranks_started(directory)
         if entry.rank in running and entry.host == host and entry.pid
     }
+    stacks = _ask_for_stacks(directory, pids)
     saving = _ask_to_save(directory, pids) if for_records else {}
-    return Answers(_ask_for_stacks(directory, pids), _wait_for_parts(directory, saving))
+    return Answers(stacks, _wait_for_parts(directory, saving))
 
 
 def _ask_for_stacks(directory: Path, pids: dict[int, int]) -> dict[int, tuple[str, ...]]:

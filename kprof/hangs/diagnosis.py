@@ -279,7 +279,9 @@ class _Search:
     ) -> Cause:
         """The cause of waits that lead to nothing but themselves."""
         skipping = [wait for wait in component if self._has_skipped(wait, component)]
-        if 0 < len(skipping) < len(component):
+        # Of a rank that could not be asked nobody knows whether it skipped its send as well.
+        are_known = all(self._run.ranks[wait.rank].records for wait in component)
+        if are_known and 0 < len(skipping) < len(component):
             wait = skipping[0]
             waiting = next(each for each in component if each.peer == wait.rank)
             return Cause(Kind.NEVER_SENT, (wait.rank,), wait.call, (waiting,))

@@ -17,7 +17,7 @@ import numpy as np
 
 from kprof.abi import BLOCK_TRACK_WARP
 from kprof.capture.claims import num_calls_of, ranks_in_use
-from kprof.capture.directory import read_ranks_started
+from kprof.capture.directory import events_file_name, read_ranks_started
 from kprof.capture.parts import ranks_with_parts, read_info
 from kprof.hangs.lines import Kernel, RankWaits, read_kernels, read_tracks, read_waits
 from kprof.hangs.state import (
@@ -195,6 +195,9 @@ def _read_records(directory: Path, rank: int) -> Records | None:
     import pyarrow.parquet as pq
 
     paths = ranks_with_parts(directory).get(rank, [])
+    if not paths and (final := directory / events_file_name(rank)).exists():
+        # It has closed its recorder: what it sent is what others may not see.
+        paths = [final]
     num_events, latest, found = 0, -1, []
     for path in reversed(paths):
         info = read_info(path)

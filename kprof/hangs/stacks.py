@@ -20,11 +20,17 @@ def open_stacks(directory: Path, rank: int) -> IO[bytes] | None:
 
     The caller keeps the file open.
     """
+    path = stacks_path(directory, rank)
+    temporary = path.with_suffix(".tmp")
     try:
-        file = stacks_path(directory, rank).open("wb")
+        file = temporary.open("wb")
+        # Only of the main thread, which gets the signal: reading the stack of a thread that runs is
+        # a race that ends the process.
+        faulthandler.register(STACKS_SIGNAL, file=file, all_threads=False)
+        # Others send the signal as soon as the file is there; without a handler it would kill.
+        temporary.replace(path)
     except OSError:
         return None
-    faulthandler.register(STACKS_SIGNAL, file=file, all_threads=True)
     return file
 
 
@@ -34,6 +40,6 @@ def stacks_path(directory: Path, rank: int) -> Path:
 
 
 def parse_stack(text: str) -> tuple[str, ...]:
-    """The frames of the main thread in what faulthandler writes: the last of the threads."""
+    """The frames in what faulthandler writes; where there are several threads, of the last one."""
     last = text.rpartition("hread 0x")[2]
     return tuple(f"{path}:{line} in {name}" for path, line, name in _FRAME.findall(last))

@@ -171,7 +171,10 @@ class Watch:
         hang = make_report(run, diagnosis, idle_s)
         if diagnosis.root is not None:
             return hang
-        if not any(state.num_calls for state in run.ranks.values()):
+        states = run.ranks.values()
+        if not any(state.num_calls for state in states):
+            return None
+        if any(state.is_moving or state.host_moves for state in states):
             return None
         if self._is_patient and not is_uneven(run):
             return None
@@ -208,16 +211,17 @@ class HangWatch:
         self._thread.join()
 
     def _run(self) -> None:
-        has_told = False
+        told = ""
         while not self._end.wait(self._poll_s):
             finding = self._watch.step(time.monotonic())
             if finding is not None:
                 write_hang(self._directory, finding.hang)
-                if not has_told:
+                # What was told of ranks that had not answered yet may have been wrong.
+                if finding.hang.diagnosis != told:
                     self._tell(finding.hang)
-                has_told = True
-            elif has_told and not self._watch.has_reported:
-                has_told = False
+                told = finding.hang.diagnosis
+            elif told and not self._watch.has_reported:
+                told = ""
                 self._say("the run moves again")
 
     def _tell(self, hang: Hang) -> None:

@@ -144,9 +144,19 @@ def test_who_skipped_its_send_is_told_from_a_cycle() -> None:
     """In other calls every track of rank 1 sent before it waited; here it waits and has not."""
     first = Records(8, (), {}, frozenset([("send", "wait")]))
     skipping = replace(state(1, wait(1, 0, 3)), records=first)
-    root = diagnose(run(state(0, wait(0, 1)), skipping)).root
+    other = replace(state(0, wait(0, 1)), records=Records(8))
+    root = diagnose(run(other, skipping)).root
     assert root is not None
     assert (root.kind, root.ranks) == (Kind.NEVER_SENT, (1,))
+
+
+def test_ranks_wait_for_each_other_where_one_could_not_be_asked() -> None:
+    """It may have skipped its send as well."""
+    first = Records(8, (), {}, frozenset([("send", "wait")]))
+    skipping = replace(state(1, wait(1, 0, 3)), records=first)
+    root = diagnose(run(state(0, wait(0, 1)), skipping)).root
+    assert root is not None
+    assert (root.kind, root.ranks) == (Kind.CYCLE, (0, 1))
 
 
 def test_a_wait_without_a_rule_has_no_known_root() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import msgspec
@@ -12,7 +14,7 @@ import pytest
 
 from kprof.hangs.hosts import diagnose_hosts
 from kprof.hangs.report import HANG_NAME, Hang
-from kprof.hangs.stacks import parse_stack
+from kprof.hangs.stacks import STACKS_SIGNAL, open_stacks, parse_stack, stacks_path
 from kprof.hangs.state import Condition, RankState, RunState
 from kprof.recording.flight import Dump
 from kprof.recording.record import RecordRequest, record
@@ -42,6 +44,25 @@ def state(rank: int, num_calls: int, is_running: bool = True, stack: str = "") -
 )
 def test_the_rank_that_is_behind_is_named(states: list[RankState], sentence: str) -> None:
     assert sentence in diagnose_hosts(RunState({state.rank: state for state in states}))
+
+
+def test_only_the_thread_that_gets_the_signal_is_looked_at(tmp_path: Path) -> None:
+    """Other threads run meanwhile: to read their stacks ended the process now and then."""
+    end = threading.Event()
+    other = threading.Thread(target=end.wait)
+    other.start()
+    file = open_stacks(tmp_path, 0)
+    assert file is not None
+    try:
+        os.kill(os.getpid(), STACKS_SIGNAL)
+        written = stacks_path(tmp_path, 0).read_text()
+    finally:
+        faulthandler.unregister(STACKS_SIGNAL)
+        file.close()
+        end.set()
+        other.join()
+    assert "Thread 0x" not in written
+    assert "test_only_the_thread" in parse_stack(written)[0]
 
 
 def test_the_main_thread_is_read_of_what_faulthandler_writes() -> None:
