@@ -33,6 +33,7 @@ SMALL = {
         "--events-per-second",
         "9000",
     ],
+    "planted_hangs": ["--hangs", "1", "--slow", "1"],
     "what_if": ["--pairs", "1", "--calls", "2"],
 }
 

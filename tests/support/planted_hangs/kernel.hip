@@ -19,11 +19,13 @@ enum Fault : uint32_t {
   kDies,
   kGridTooLarge,
   kSlow,
+  kIllegalAddress,
 };
 
 struct Arguments {
-  uint64_t flags;  // u32 [world][world][num_slots]: of a rank, from a rank
-  uint64_t words;  // u32: abort, gate, then per rank: blocks of its launch that have ended
+  uint64_t flags;     // u32 [world][world][num_slots]: of a rank, from a rank
+  uint64_t words;     // u32: abort, gate
+  uint64_t counters;  // u32: blocks of this launch that have ended, and that have come to the barrier
   uint32_t rank;
   uint32_t world;
   uint32_t num_slots;
@@ -42,20 +44,21 @@ struct Block {
   kprof::Track& track;
   kprof::Span span;
 
-  uint32_t* word(uint32_t i) const { return reinterpret_cast<uint32_t*>(a.words) + i; }
-  bool is_aborted() const { return load_system(word(0)) != 0; }
-  uint32_t* flag(uint32_t owner, uint32_t source, uint32_t slot) const {
+  KPROF_DEVICE uint32_t* word(uint32_t i) const { return reinterpret_cast<uint32_t*>(a.words) + i; }
+  KPROF_DEVICE uint32_t* counter(uint32_t i) const { return reinterpret_cast<uint32_t*>(a.counters) + i; }
+  KPROF_DEVICE bool is_aborted() const { return load_system(word(0)) != 0; }
+  KPROF_DEVICE uint32_t* flag(uint32_t owner, uint32_t source, uint32_t slot) const {
     return reinterpret_cast<uint32_t*>(a.flags) + (owner * a.world + source) * a.num_slots + slot;
   }
-  bool is_planted(uint32_t fault, uint32_t peer) const {
+  KPROF_DEVICE bool is_planted(uint32_t fault, uint32_t peer) const {
     return a.fault == fault && a.rank == a.culprit && peer == a.victim && block_id() == a.slot;
   }
-  bool waits_first(uint32_t peer) const {
+  KPROF_DEVICE bool waits_first(uint32_t peer) const {
     const bool is_pair = (a.rank == a.culprit && peer == a.victim) || (a.rank == a.victim && peer == a.culprit);
     return a.fault == kCycle && is_pair && block_id() == a.slot;
   }
 
-  void send(uint32_t peer) {
+  KPROF_DEVICE void send(uint32_t peer) {
     if (is_planted(kMissingSend, peer)) return;
     const uint32_t slot = is_planted(kWrongSlot, peer) ? (block_id() + 1) % a.num_slots : block_id();
     const uint32_t epoch = is_planted(kWrongEpoch, peer) ? a.epoch - 1 : a.epoch;
@@ -63,12 +66,12 @@ struct Block {
     span = kprof::profile_lap(track, span, R_SEND, kprof::payload<R_SEND>(peer, slot));
   }
 
-  bool has_come(uint32_t value, uint32_t peer) const {
+  KPROF_DEVICE bool has_come(uint32_t value, uint32_t peer) const {
     const bool is_equal = a.fault == kEqual && a.rank == a.victim && peer == a.culprit && block_id() == a.slot;
     return is_equal ? value == a.epoch : value >= a.epoch;
   }
 
-  bool wait(uint32_t peer) {
+  KPROF_DEVICE bool wait(uint32_t peer) {
     const uint32_t* mine = flag(a.rank, peer, block_id());
     // The peer may be a call ahead: here it is.
     const bool is_late = a.fault == kEqual && a.rank == a.victim && peer == a.culprit && block_id() == a.slot;
@@ -84,8 +87,8 @@ struct Block {
   }
 
   // All blocks of the launch, which the culprit's grid is too large for.
-  bool meet() {
-    uint32_t* arrived = word(2 + a.world + a.rank);
+  KPROF_DEVICE bool meet() {
+    uint32_t* arrived = counter(1);
     add_device(arrived, 1u);
     kprof::WaitSpan waiting = span;
     while (load_system(arrived) < num_blocks()) {
@@ -97,12 +100,14 @@ struct Block {
     return true;
   }
 
-  void run() {
+  KPROF_DEVICE void run() {
     for (uint32_t step = 0; a.fault == kSlow && a.rank == a.culprit && step < a.num_steps; ++step) {
       while (load_system(word(1)) <= step && !is_aborted()) pause();
       span = kprof::profile_lap(track, span, R_STEP);
     }
     if (a.fault == kDies && a.rank == a.culprit) return;
+    // No memory lies there, neither on a GPU nor on the host.
+    if (a.fault == kIllegalAddress && a.rank == a.culprit) store_system(reinterpret_cast<uint32_t*>(64), 1u);
     for (uint32_t peer = 0; peer < a.world; ++peer)
       if (peer != a.rank && !waits_first(peer)) send(peer);
     if (a.fault == kGridTooLarge && a.rank == a.culprit && !meet()) return;
@@ -116,7 +121,7 @@ struct Block {
 
 __global__ void exchange(Arguments a, kprof::Buffer prof) {
   uint32_t* words = reinterpret_cast<uint32_t*>(a.words);
-  uint32_t* ended = words + 2 + a.rank;
+  uint32_t* ended = reinterpret_cast<uint32_t*>(a.counters);
   // A processor has no place for this block until another one has ended.
   if (a.fault == kGridTooLarge && a.rank == a.culprit)
     while (load_system(ended) + a.num_resident <= block_id())

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,9 +48,10 @@ class Fault(IntEnum):
     DIES = 7
     GRID_TOO_LARGE = 8
     SLOW = 9
+    ILLEGAL_ADDRESS = 10
 
 
-PLANTED = [fault for fault in Fault if fault not in (Fault.NONE, Fault.SLOW)]
+PLANTED = [fault for fault in Fault if Fault.NONE < fault < Fault.SLOW]
 
 _NAMES = [
     "rank",
@@ -70,6 +72,7 @@ class _Arguments(ctypes.Structure):
     _fields_ = [
         ("flags", ctypes.c_uint64),
         ("words", ctypes.c_uint64),
+        ("counters", ctypes.c_uint64),
         *((name, ctypes.c_uint32) for name in _NAMES),
     ]
 
@@ -95,6 +98,12 @@ class Case:
     def num_resident(self) -> int:
         """Blocks that have a place at once, where the grid is too large."""
         return self.slot + 1
+
+    def has_fault(self, call: int) -> bool:
+        """A mistake in the code stays; otherwise a send of the next call would make up for it."""
+        if self.fault is Fault.SLOW:
+            return call == self.faulty_call and not self.is_host
+        return call >= self.faulty_call
 
     @staticmethod
     def draw(fault: Fault, seed: int) -> Case:
@@ -143,6 +152,32 @@ class Case:
                 return False
 
 
+class Addresses(NamedTuple):
+    """Where kernels find the flags of all ranks, what they are told, and the counters of their rank."""
+
+    flags: int
+    words: int
+    counters: int
+
+
+def arguments_of(case: Case, rank: int, call: int, addresses: Addresses) -> ctypes.Structure:
+    """The arguments of a launch."""
+    return _Arguments(
+        *addresses,
+        rank,
+        case.world,
+        case.num_slots,
+        call + 1,
+        case.fault if case.has_fault(call) else Fault.NONE,
+        case.culprit,
+        case.victim,
+        case.slot,
+        case.num_resident,
+        case.is_per_warp,
+        case.num_steps,
+    )
+
+
 @dataclass
 class _Rank:
     """What a rank's thread is doing: in a launch, at the gate in front of its next, or done."""
@@ -162,7 +197,9 @@ class World:
         self.case, self.directory = case, directory
         self._library = load_library(FOLDER / "kernel.hip", BuildOptions(Target.CPU))
         self._flags = np.zeros((case.world, case.world, case.num_slots), np.uint32)
-        self._words = np.zeros(2 + 2 * case.world, np.uint32)
+        self._words = np.zeros(2, np.uint32)
+        # Of every rank: blocks of its launch that have ended, and that have come to the barrier.
+        self._counters = np.zeros((case.world, 2), np.uint32)
         self._go_on = threading.Semaphore(0)
         self._ranks = [
             _Rank(
@@ -201,7 +238,7 @@ class World:
                 break
             if is_culprits and case.is_host:
                 self._pass_gates(state)
-            self._words[2 + rank] = self._words[2 + case.world + rank] = 0
+            self._counters[rank] = 0
             state.call = call
             self._launch(rank, call)
             if self._words[0]:
@@ -225,34 +262,16 @@ class World:
         buffer = recorder.launch(
             "exchange", num_blocks=case.num_slots, threads_per_block=1, tracks_per_block=1
         )
-        arguments = _Arguments(
-            self._flags.ctypes.data,
-            self._words.ctypes.data,
-            rank,
-            case.world,
-            case.num_slots,
-            call + 1,
-            case.fault if self._has_fault(call) else Fault.NONE,
-            case.culprit,
-            case.victim,
-            case.slot,
-            case.num_resident,
-            case.is_per_warp,
-            case.num_steps,
+        addresses = Addresses(
+            self._flags.ctypes.data, self._words.ctypes.data, self._counters[rank].ctypes.data
         )
+        arguments = arguments_of(case, rank, call, addresses)
         seed = ctypes.c_uint64(case.seed + 1)
         error = self._library.run_exchange(
             ctypes.byref(arguments), case.num_slots, buffer.packed(), seed
         )
         assert error == 0
         recorder.finished()
-
-    def _has_fault(self, call: int) -> bool:
-        """A mistake in the code stays; otherwise a send of the next call would make up for it."""
-        case = self.case
-        if case.fault is Fault.SLOW:
-            return call == case.faulty_call and not case.is_host
-        return call >= case.faulty_call
 
     def wait_until_nothing_moves(self) -> None:
         """Until every block of every rank has ended or waits for a flag that nobody will set."""
@@ -278,7 +297,7 @@ class World:
     def _is_stuck(self, rank: int, lines: np.ndarray, call: int) -> bool:
         """Whether no block of a launch can get on."""
         case = self.case
-        is_culprit = self._has_fault(call) and rank == case.culprit
+        is_culprit = self.case.has_fault(call) and rank == case.culprit
         if is_culprit and case.fault is Fault.SLOW and int(self._words[1]) < case.num_steps:
             # All blocks have done the steps that they may do.
             return self._steps_done(rank) == case.num_slots * int(self._words[1])
@@ -290,7 +309,7 @@ class World:
             if (is_culprit and case.fault is Fault.GRID_TOO_LARGE)
             else 0
         )
-        if len(open_lines) + int(self._words[2 + rank]) + num_absent != case.num_slots:
+        if len(open_lines) + int(self._counters[rank, 0]) + num_absent != case.num_slots:
             return False
         return not any(self._is_satisfied(rank, line, call) for line in open_lines)
 
@@ -306,7 +325,7 @@ class World:
     def _is_satisfied(self, rank: int, line: np.void, call: int) -> bool:
         case = self.case
         if int(line["region"]) != 3:  # R_WAIT
-            return int(self._words[2 + case.world + rank]) >= case.num_slots
+            return int(self._counters[rank, 1]) >= case.num_slots
         peer, slot = int(line["payload"]) & 0xFF, int(line["payload"]) >> 8
         value = int(self._flags[rank, peer, slot])
         is_equal = case.fault is Fault.EQUAL and (rank, peer, slot, call) == (

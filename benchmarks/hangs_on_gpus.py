@@ -1,0 +1,98 @@
+"""Kernels that hang on two GPUs, each with one planted mistake: what `kprof record` says.
+
+    python -m benchmarks.hangs_on_gpus FOLDER [--device cpu] [--only cycle]
+
+Plants the mistakes of `tests/support/planted_hangs/` in an exchange between two processes, each on
+a GPU of its own: the eight of `benchmarks/planted_hangs.py`, and a kernel that writes to an illegal
+address, a process that is killed, one that is stopped, and one that holds the interpreter lock. A
+run ends when its report names what was planted, or after `--limit-s`. Leaves in FOLDER
+transcript.txt (the commands and what they printed) and hangs.json. Exits with 1 when a root was not
+named. With two H200 it takes at most three minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+
+from kprof.capture.directory import UNFINISHED_SUFFIX
+from kprof.recording.stopping import processes_of, signal_all
+from planted_hangs.processes import EXPECTED
+
+ROOT = Path(__file__).parents[1]
+_TOTAL_S = 175
+
+
+def run(name: str, device: str, folder: Path, limit_s: float) -> tuple[str, bool]:
+    """The transcript of a run, and whether the report named what was planted."""
+    places = [ROOT, ROOT / "cli", ROOT / "tests" / "support"]
+    path = os.pathsep.join([*map(str, places), os.environ.get("PYTHONPATH", "")])
+    capture = folder / f"{name}.kprof"
+    workload = ["python", "-m", "planted_hangs.processes", name, device]
+    recording = ["record", "--hang-after", "2", "-o", str(capture)]
+    log = folder / f"{name}.txt"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kprof_cli", *recording, "--", *workload],
+            env=os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            process.wait(limit_s)
+            has_ended = True
+        except subprocess.TimeoutExpired:
+            unfinished = capture.with_name(capture.name + UNFINISHED_SUFFIX)
+            signal_all([process.pid, *processes_of(unfinished)], signal.SIGKILL)
+            process.wait()
+            has_ended = False
+    text = log.read_text()
+    command = f"$ kprof record --hang-after 2 -- {' '.join(workload)}\n"
+    clean = text.replace(f"{ROOT}/", "").replace(f"{folder}/", "")
+    return command + clean + ("" if has_ended else f"(killed after {limit_s:.0f} s)\n"), has_ended
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--only", choices=EXPECTED, action="append")
+    parser.add_argument("--limit-s", type=float, default=40.0)
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    deadline_s = time.monotonic() + _TOTAL_S
+    transcript, named = "", dict[str, bool]()
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in arguments.only or EXPECTED:
+            limit_s = min(arguments.limit_s, max(1.0, deadline_s - time.monotonic()))
+            text, named[name] = run(name, arguments.device, Path(scratch), limit_s)
+            transcript += f"{text}\n"
+            print(f"{name}: {'named' if named[name] else 'NOT NAMED'}", flush=True)
+            (arguments.folder / "transcript.txt").write_text(transcript)
+    result = {"date_utc": date.today().isoformat(), "device": _device(arguments.device)}
+    (arguments.folder / "hangs.json").write_text(
+        json.dumps(result | {"named_right": named}, indent=1) + "\n"
+    )
+    return 0 if all(named.values()) else 1
+
+
+def _device(name: str) -> str:
+    if name == "cpu":
+        return "CPU"
+    import torch
+
+    return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
