@@ -98,6 +98,8 @@ def gemm_sweep() -> Iterator[Row]:
                 yield _row("skinny_gemm", shape, f"tuned, {tuple(roles)}", tuned, count)
             # What a report of the first one promises for twice the producers, and twice the places.
             for roles in (Roles(2, 1, 2), Roles(4, 1, 2), Roles(2, 1, 4), Roles(2, 1, 2, 2)):
+                if roles.num_slots > most:
+                    continue
                 story: NumberedCall = lambda i, x=x, w=weights, r=roles: plan(  # noqa: E731
                     x, w[i], variant="specialised", roles=r
                 )
