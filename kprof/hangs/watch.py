@@ -22,7 +22,7 @@ from typing import Final, Protocol
 from kprof.capture.claims import num_calls_of, ranks_in_use
 from kprof.hangs.asking import Answers, ask
 from kprof.hangs.diagnosis import diagnose
-from kprof.hangs.evidence import read_run
+from kprof.hangs.evidence import conditions_of, read_run
 from kprof.hangs.hosts import diagnose_hosts, is_uneven
 from kprof.hangs.lines import read_waits
 from kprof.hangs.report import HANG_NAME, Hang, lines_of, make_report, write_hang
@@ -69,9 +69,9 @@ class Directory:
         self._first_seen_s: dict[tuple[Track, str, int], float] = {}
 
     def signature(self) -> object:
-        """Launches, steps, and waits that last long."""
-        waits = read_waits(self._directory)
-        return num_calls_of(self._directory), {r: each.signature() for r, each in waits.items()}
+        """Launches, steps, waits that last long, and which processes have ended or are stopped."""
+        waits = {r: each.signature() for r, each in read_waits(self._directory).items()}
+        return num_calls_of(self._directory), waits, conditions_of(self._directory)
 
     def ask(self) -> Answers:
         """Records are asked for where a kernel waits."""

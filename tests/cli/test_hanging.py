@@ -47,7 +47,7 @@ def record(name: str, run: Path) -> subprocess.CompletedProcess[str]:
         ("illegal_address", "rank 1 has ended and block 0 of rank 0 waits in wait for its slot 0"),
         ("stopped", "rank 1 is stopped: kill -CONT"),
         ("holds_lock", "ranks 0, 1 wait for each other: block 1 of rank 0 for slot 1 of rank 1"),
-        ("never_launches", "its Python stack stands at"),
+        ("never_launches", "rank 1 has not launched call 1 of exchange, in which it sends slot"),
     ],
 )
 def test_the_root_is_said_and_the_capture_is_whole(
