@@ -16,7 +16,8 @@ from kprof.recording.arena import Arena
 from kprof.recording.launch_buffer import LaunchBuffer
 from kprof.recording.null_recorder import NullRecorder
 
-RESERVED_BYTES = 64 << 20
+# Launches can reserve half of it. The largest grids of the kernels for one GPU take 80 MiB.
+RESERVED_BYTES = 256 << 20
 # Replays claim their chunks, so this has to hold all calls of a measurement.
 CLAIMED_BYTES = 2 << 30
 

@@ -83,7 +83,9 @@ def gemm_sweep() -> Iterator[Row]:
             for warps in (4, 8, 16):
                 with patch.object(skinny_gemm.Plan, "_geometry", _geometry_of(warps)):
                     other = skinny_gemm.Plan(DEVICE)
-                    call: NumberedCall = lambda i, p=other, x=x, w=weights: p(x, w[i])  # noqa: E731
+                    call: NumberedCall = lambda i, p=other, x=x, w=weights: p(  # noqa: E731
+                        x, w[i], variant="direct"
+                    )
                     yield _row("skinny_gemm", shape, f"direct, {warps} warps", call, count)
             most = SLOTS[max(8, tokens)]
             with_tokens = [(2, 1), (2, 2), (2, 4), (4, 1), (4, 2), (4, 4)]

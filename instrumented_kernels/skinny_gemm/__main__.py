@@ -14,7 +14,7 @@ from instrumented_kernels.local_workload import (
     Work,
     run,
 )
-from instrumented_kernels.skinny_gemm.plan import Plan, Roles, allocate
+from instrumented_kernels.skinny_gemm.plan import Plan, Roles, allocate, fastest_variant
 
 if TYPE_CHECKING:
     from kprof.recording.null_recorder import AnyRecorder
@@ -28,8 +28,9 @@ _ERROR: Final = 1e-3
 @app.command()
 def main(
     variant: Annotated[
-        str, typer.Option(help="tiled, split_k, specialised, tuned or direct")
-    ] = "direct",
+        str | None,
+        typer.Option(help="tiled, split_k, specialised, tuned or direct; if not given, by shape"),
+    ] = None,
     tokens: Annotated[int, typer.Option(help="M, up to 32")] = 8,
     rows: Annotated[int, typer.Option(help="N")] = 2304,
     depth: Annotated[int, typer.Option(help="K")] = 16384,
@@ -50,9 +51,10 @@ def main(
 
     def make_work(device: str) -> Work:
         plan = Plan(device)
-        label = f"{variant}, {tokens} x {rows} x {depth}"
+        chosen = variant or fastest_variant(tokens, rows)
+        label = f"{chosen}, {tokens} x {rows} x {depth}"
         return Work(
-            plan, lambda seed: _case(plan, variant, (tokens, rows, depth), roles, seed), label
+            plan, lambda seed: _case(plan, chosen, (tokens, rows, depth), roles, seed), label
         )
 
     run("skinny_gemm", make_work, target, repeats, graph)

@@ -6,7 +6,10 @@ there, and `tests/native/test_matrix_products.py` looks at the sparse product.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -14,7 +17,7 @@ from single_gpu import FP8_TYPES, assert_refused, at_offset, cpu_options, plans_
 from widths import IS_CPU_TARGET, WARP_WIDTHS
 
 from instrumented_kernels.skinny_gemm import Plan, Roles
-from instrumented_kernels.skinny_gemm.plan import SLOTS, VARIANTS
+from instrumented_kernels.skinny_gemm.plan import SLOTS, VARIANTS, Kind, fastest_variant
 from kprof.analysis.explain.graph import Graph, build_graph
 from kprof.analysis.explain.queues import (
     Queue,
@@ -35,6 +38,9 @@ if not IS_CPU_TARGET:
 SUM_ERROR = 2.0**-23
 ROUNDING = 2.0**-11
 
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "single_gpu.json"
+DIRECT_SWEEP = "direct, 8 warps"
 
 plan_of = plans_of(Plan)
 
@@ -234,3 +240,35 @@ def test_what_ifs_change_what_the_kernel_changes(tmp_path: Path) -> None:
     expected = order_of_places(other, weight_queue(other))
     assert order_of_places(few, queue) != expected
     assert order_of_places(with_more_places(few, queue), queue) == expected
+
+
+def measured_us() -> dict[tuple[int, int, int], dict[str, float]]:
+    """The median of every variant by shape, `direct` with the warps that it has by default."""
+    rows = [
+        row for row in json.loads(RESULTS.read_text())["rows"] if row["kernel"] == "skinny_gemm"
+    ]
+    times: dict[tuple[int, int, int], dict[str, float]] = {}
+    for row in rows:
+        tokens, num_rows, depth = map(int, row["shape"].split(" x "))
+        of_shape = times.setdefault((tokens, num_rows, depth), {})
+        of_shape |= {name: row["us"][name]["us"] for name in VARIANTS if "us" in row}
+        if DIRECT_SWEEP in row.get("sweep", {}):
+            of_shape["direct"] = row["sweep"][DIRECT_SWEEP]
+    # Not measured with the default warps of `direct`.
+    del times[8, 2304, 16384]
+    return times
+
+
+def test_the_default_is_the_fastest_measured_variant_or_close_to_it() -> None:
+    for (tokens, rows, _), times in measured_us().items():
+        assert times[fastest_variant(tokens, rows)] <= 1.03 * min(times.values())
+
+
+def test_few_tiles_get_more_warps_in_split_k_only() -> None:
+    gpu = SimpleNamespace(is_on_cpu=False, _library=SimpleNamespace(warp_width=32))
+    for variant, num_tiles, num_warps in [
+        ("split_k", 144, 16), ("split_k", 832, 8), ("direct", 144, 8), ("direct", 832, 8),
+    ]:  # fmt: skip
+        kind = Kind(8, 16 * num_tiles, 16384, variant, None, True)
+        found = Plan._geometry(cast(Plan, gpu), kind, Roles(2, 1, 2), num_tiles)
+        assert found == (num_tiles, num_warps)
