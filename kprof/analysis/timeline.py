@@ -48,15 +48,27 @@ def activity(summary: Summary, over: Focus, num_bins: int = 240) -> pd.DataFrame
     up and a step down, summed along the bins, so that events are not repeated. On unaligned clocks
     every rank has its own time axis.
     """
+    spans = f"""SELECT rank, category, start_ns, end_ns FROM events
+        WHERE {CLOSED_SPANS} AND {_launches_within(summary, over)}"""
+    return _binned(summary, over, spans, num_bins)
+
+
+def presence(summary: Summary, over: Focus, num_bins: int = 240) -> pd.DataFrame:
+    """The share of a rank's tracks between their first start and their last end in a launch, like
+    `activity`, with the category `present`. What is left is imbalance."""
+    spans = """SELECT rank, 'present' AS category, first_ns AS start_ns, last_ns AS end_ns
+        FROM tracks"""
+    return _binned(summary, over, spans, num_bins)
+
+
+def _binned(summary: Summary, over: Focus, spans: str, num_bins: int) -> pd.DataFrame:
     width = max(1, -(-(over.end_ns - over.start_ns) // num_bins))
     frame = summary.frame(
         f"""
         WITH spans AS (
             SELECT rank, category, greatest(start_ns, {over.start_ns}) - {over.start_ns} AS a,
                 least(end_ns, {over.end_ns}) - {over.start_ns} AS b
-            FROM events WHERE {CLOSED_SPANS} AND start_ns < {over.end_ns}
-                AND end_ns > {over.start_ns}
-                AND {_launches_within(summary, over)}),
+            FROM ({spans}) WHERE start_ns < {over.end_ns} AND end_ns > {over.start_ns}),
         cut AS (SELECT *, a // {width} AS first, b // {width} AS last FROM spans),
         parts AS (
             SELECT rank, category, first AS bin, sum(least(b, (first + 1) * {width}) - a) AS part,

@@ -78,9 +78,20 @@ def first_screen(report: Report, figures: set[str]) -> dict[str, Any]:
         "advice": "" if any(row.advice in report.advice for row in rows) else report.advice,
         "num_more": len(report.findings) - len(shown),
         "rest": _rest(report),
+        "tints": _tints(report),
         "warm_up": members("call", report.warm_up),
         "timeline_about": _about_timeline(report),
     }
+
+
+def _tints(report: Report) -> dict[str, str]:
+    """How parts of one kind differ: the first has the full colour."""
+    seen: dict[str, int] = {}
+    tints = {}
+    for part in report.parts:
+        number = seen[part.kind] = seen.get(part.kind, -1) + 1
+        tints[part.name] = ("", "second", "third")[min(number, 2)]
+    return tints
 
 
 def _rest(report: Report) -> str:

@@ -11,7 +11,14 @@ from kprof import analysis
 from kprof.analysis import DoubtKind
 from kprof.analysis.balance import run_time_ns
 from kprof.analysis.summary import Summary
-from kprof.analysis.timeline import Focus, activity, focus, longest_spans, spans_of_tracks
+from kprof.analysis.timeline import (
+    Focus,
+    activity,
+    focus,
+    longest_spans,
+    presence,
+    spans_of_tracks,
+)
 from kprof.analysis.warmup import steady_part
 from kprof.analysis.wording import counted, duration
 from kprof.errors import ClockError, SelectionError
@@ -54,6 +61,7 @@ class Report:
     histogram: pd.DataFrame
     focus: Focus
     activity: pd.DataFrame
+    presence: pd.DataFrame
     spans: pd.DataFrame
     parts: tuple[Part, ...] = ()
     close_ups: Mapping[str, pd.DataFrame] = field(default_factory=dict)
@@ -169,6 +177,7 @@ def build_from(
         histogram=analysis.histogram(summary),
         focus=over,
         activity=activity(summary, over),
+        presence=presence(summary, over),
         spans=longest_spans(summary, over, _ranks_worth_a_look(summary, found)),
         parts=analysis.breakdown(summary, found.findings),
         close_ups=_close_ups(summary, found),

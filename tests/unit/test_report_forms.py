@@ -596,3 +596,21 @@ def test_the_distribution_of_waits_has_numbers_on_its_axis(
     figures = {figure.id: figure.svg for figure in all_figures(reports.build(build.trace()))}
     written = texts(figures["wait-distribution"])
     assert [text for text in written if text.endswith((" ns", " us"))] == ticks
+
+
+def test_imbalance_and_time_in_no_region_look_alike_in_bar_and_timeline() -> None:
+    """Rank 0: work, a gap, work. Rank 1 is done after the first tenth."""
+    build = TraceBuilder(PAIR_REGIONS, 2)
+    for start_ns in (0, 60_000):
+        build.span(rank=0, region="send", start_ns=start_ns, duration_ns=40_000, peer=1, slot=0)
+    build.span(rank=1, region="send", start_ns=0, duration_ns=10_000, peer=0, slot=0)
+    report = reports.build(build.trace())
+    shares = {part.kind: part.share for part in report.parts}
+    assert shares["none"] == pytest.approx(20 / 200)
+    assert shares["idle"] == pytest.approx(90 / 200)
+    mean = report.presence.groupby("rank")["share"].mean()
+    assert mean.tolist() == pytest.approx([1.0, 0.1], abs=0.01)
+    timeline = next(figure for figure in all_figures(report) if figure.id == "timeline").svg
+    # One lane has a gap; both have imbalance as their ground.
+    assert timeline.count('<path class="none"') == 1
+    assert timeline.count('<rect class="idle"') == 2 + 1

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.wording import duration
 from kprof.report.figures.base import (
+    NUM_TINTS,
     Figure,
     few_rows,
     label,
@@ -56,13 +57,14 @@ def block_heatmap(report: Report, column: str, what: str) -> Figure | None:
 def _heatmap(grid: pd.DataFrame, name: str, title: str, kind: str, column: str) -> Figure:
     """Cells whose tint is their value; few of them have it written in, many are merged."""
     rows, columns = [str(r) for r in grid.index], [str(c) for c in grid.columns]
-    left, top = 12 + LETTER * max(len(row) for row in rows), 40.0
+    left, top = 12 + LETTER * max(len(row) for row in rows), 60.0
     width = (HALF - left - 4) / len(columns)
     height = max(5.0, min(30.0, 330 / len(rows)))
     drawing = Drawing(HALF, top + height * len(rows) + 4)
     drawing.text(0, 12, label(title))
     largest = float(grid.max().max())
     size, unit = unit_of(largest)
+    _scale(drawing, 20, largest, kind)
     every = max(1, -(-int(LETTER * (len(columns[-1]) + 1)) // int(max(1, width))))
     for j in range(0, len(columns), every):
         drawing.text(left + (j + 0.5) * width, top - 6, columns[j], "middle")
@@ -90,6 +92,14 @@ def _heatmap(grid: pd.DataFrame, name: str, title: str, kind: str, column: str) 
                 ink = "cell deep" if depth > 4 else "cell"
                 drawing.text(x + width / 2, y + height / 2 + 4, text, "middle", ink)
     return drawing.figure(name, title)
+
+
+def _scale(drawing: Drawing, y: float, largest: float, kind: str) -> None:
+    """Which amounts the tints stand for."""
+    drawing.text(0, y + 10, "0 ns")
+    for step in range(1, NUM_TINTS + 1):
+        drawing.rect(20 + 12 * step, y, 12, 11, f"{kind} t{step}")
+    drawing.text(12 * NUM_TINTS + 38, y + 10, duration(largest))
 
 
 def peers(report: Report) -> Figure | None:

@@ -35,6 +35,8 @@ _MAX_LANES: Final = 16
 _LANES_HEIGHT: Final = 150
 _MAX_KERNELS: Final = 6
 _LEGEND_HEIGHT: Final = 22
+# A smaller share of the tracks is less than half a pixel.
+_LEAST_GAP: Final = 0.01
 # Of what a block does in no category: the page's own ground.
 _NAMES: Final = {
     "transfer": "data on its way",
@@ -68,15 +70,23 @@ def _lanes(report: Report, ranks: list[int]) -> Figure:
     axis.right = drawing.width - 40
     drawing = Drawing(drawing.width, drawing.height)
     axis.draw(drawing, _LEGEND_HEIGHT, drawing.height - 36, f"the start of {over.what}")
-    drawing.legend(left, 4, [(kind, kind) for kind in kinds] + [("none", "in no region")])
+    present = report.presence.pivot_table(index="rank", columns="bin", values="share")
+    grounds = [("idle", "imbalance"), ("none", "in no region")]
+    drawing.legend(left, 4, [(kind, kind) for kind in kinds] + grounds)
     for i, rank in enumerate(ranks):
         top = _LEGEND_HEIGHT + i * height
         bottom = top + height - ROW_GAP
-        drawing.rect(left, top, axis.right - left, bottom - top, "none")
-        present = [kind for kind in kinds if (rank, kind) in shares.index]
-        stacked = shares.loc[[(rank, kind) for kind in present]].to_numpy().cumsum(axis=0)
+        drawing.rect(left, top, axis.right - left, bottom - top, "idle")
+        of_rank = [kind for kind in kinds if (rank, kind) in shares.index]
+        stacked = shares.loc[[(rank, kind) for kind in of_rank]].to_numpy().cumsum(axis=0)
+        # Spans may overlap: a track is in no region only where it is there beyond all of them.
+        gaps = present.loc[rank].to_numpy()
+        if (gaps > stacked[-1] + _LEAST_GAP).any():
+            drawing.path(
+                _steps([float(gap) for gap in gaps], left, axis.right, top, bottom), "none"
+            )
         # From the back to the front, so that each outline needs its upper edge only.
-        for kind, total in reversed(list(zip(present, stacked.tolist(), strict=True))):
+        for kind, total in reversed(list(zip(of_rank, stacked.tolist(), strict=True))):
             drawing.path(_steps(total, left, axis.right, top, bottom), kind)
         drawing.text(left - 8, (top + bottom) / 2 + 4, names[i], "end")
         if i == 0 or height >= 30:
