@@ -55,6 +55,8 @@ class Rank:
     def __init__(self, fault: Fault, ending: Ending | None, device: str) -> None:
         self._rank, self._ending, self._device = int(os.environ["RANK"]), ending, device
         self._case = case_of(fault)
+        if device != "cpu":
+            gpu.make_current(device)
         target = target_of_device(device)
         self._library = load_library(FOLDER / "kernel.hip", BuildOptions(target))
         self._recorder = kprof.recorder(
