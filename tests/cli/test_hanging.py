@@ -1,7 +1,10 @@
-"""Runs of two processes that hang: `kprof record` names the root, and the capture can be read."""
+"""Runs of two processes that hang: `kprof record` names the root, and the capture can be read. What
+`kprof hang` prints of a capture.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kprof.capture.directory import Capture
+from kprof.hangs.report import Hang, RankReport, Waiting, write_hang
 
 ROOT = Path(__file__).parents[2]
 EXCHANGE = "planted_hangs.processes"
@@ -62,3 +66,35 @@ def test_the_root_is_said_and_the_capture_is_whole(
     assert len(ranks[0].launches) == 3
     if name not in ("killed", "illegal_address"):
         assert len(ranks[1].launches) == 3
+
+
+def test_hang_prints_what_a_capture_keeps(kprof, small: Path) -> None:
+    wait = Waiting(0, 3, "combine", 3, 5, -1, "wait", 1, 17, 31.4)
+    hang = Hang(
+        61.0,
+        "rank 1 never sent slot 17",
+        "never_sent",
+        (1,),
+        ranks=(RankReport(0, "running", 4, 4), RankReport(1, "running", 4, 4)),
+        waits=(wait,),
+    )
+    write_hang(small, hang)
+    result = kprof("hang", small)
+    assert result.code == 0
+    assert result.out.splitlines() == [
+        "rank 1 never sent slot 17",
+        "  rank 0 block 5 in wait for rank 1, slot 17 (call 3 of combine): still waiting after 31 s",
+        "  rank 0: running, 4 launches",
+        "  rank 1: running, 4 launches",
+    ]
+    found = json.loads(kprof("hang", small, "--json").out)
+    assert (found["kind"], found["ranks_at_fault"], found["idle_s"]) == ("never_sent", [1], 61.0)
+
+
+def test_hang_of_a_run_that_did_not_hang_or_is_none(kprof, small: Path, tmp_path: Path) -> None:
+    result = kprof("hang", small)
+    assert result.code == 1
+    assert "has ended and did not hang" in result.error_line
+    assert "is no run" in kprof("hang", tmp_path / "other.kprof").error_line
+    (small / "hang.json").write_bytes(b"{")
+    assert "hang.json cannot be read" in kprof("hang", small).error_line
