@@ -9,9 +9,14 @@ import pytest
 from kprof import analysis
 from kprof import report as reports
 from kprof.analysis import Summary
+from kprof.analysis.explain import ExplainedFinding
+from kprof.analysis.explain.finding import FindingKind, When
+from kprof.analysis.findings.particulars import particulars_of
+from kprof.analysis.findings.places import place_of
 from kprof.report import in_trace
 from kprof.report.page import to_html
 from kprof.trace import Trace
+from synthetic import TraceBuilder
 
 TRACES = Path(__file__).parents[2] / "traces"
 
@@ -64,3 +69,46 @@ def test_items_have_the_names_of_their_regions() -> None:
     ]
     assert uneven.cause.region is None
     assert " as many items for dispatch/send and combine/reduce: costs " in uneven.sentence
+
+
+@pytest.mark.parametrize(
+    ("slow_blocks", "expected"),
+    [
+        ((3,), "4 of 4 slow ones are in block 3 of rank 1"),
+        ((0, 1, 2, 3), "The 16 slow ones are spread over 4 blocks of rank 1"),
+    ],
+)
+def test_slow_events_have_a_place(slow_blocks: tuple[int, ...], expected: str) -> None:
+    build = TraceBuilder('REGION(R_ADD, "add", compute)', 2)
+    for rank in range(2):
+        for block in range(4):
+            for i in range(20):
+                is_slow = rank == 1 and block in slow_blocks and i % 5 == 0
+                build.span(
+                    rank=rank,
+                    block=block,
+                    region="add",
+                    start_ns=10_000 * i,
+                    duration_ns=5000 if is_slow else 1000,
+                )
+    cause = ExplainedFinding(
+        kind=FindingKind.SLOW_EVENTS,
+        ranks=(),
+        blocks=(),
+        places=(),
+        links=(),
+        region="add",
+        calls=(0,),
+        when=When.ALWAYS,
+        period=0,
+        gain_ns=1000.0,
+        interval_ns=(1000.0, 1000.0),
+        share=0.1,
+        factor=5.0,
+        gains_ns=(1000.0,),
+    )
+    summary = Summary.of(build.trace())
+    assert particulars_of(summary, cause) == (expected,)
+    # The picture has a second block to compare with.
+    _, tracks = place_of(summary, cause, (0,))
+    assert len(tracks) == 2

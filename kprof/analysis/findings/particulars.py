@@ -11,7 +11,7 @@ from kprof.analysis.explain import ExplainedFinding, FindingKind
 from kprof.analysis.explain.sentences import sentence
 from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import CLOSED_SPANS
-from kprof.analysis.wording import listed, percent
+from kprof.analysis.wording import counted, listed, members, percent
 
 if TYPE_CHECKING:
     from kprof.analysis.summary import Summary
@@ -94,5 +94,6 @@ def particulars_of(summary: Summary, cause: ExplainedFinding) -> tuple[str, ...]
         return (f"{most:,} of {total:,} slow ones are in block {block} of rank {rank}",)
     if by_rank.max() >= _IS_MOST * total and len(summary.trace.ranks) > 2:
         return (f"{int(by_rank.max()):,} of {total:,} slow ones are on rank {by_rank.idxmax()}",)
-    where = f"{len(table):,} blocks of {len(by_rank)} ranks"
+    ranks = members("rank", by_rank.index.tolist(), _MOST_NAMED)
+    where = f"{counted(len(table), 'block', 'blocks')} of {ranks}"
     return (f"The {total:,} slow ones are spread over {where}",)
