@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -58,6 +59,29 @@ def test_undoing_a_slow_block_gives_the_run_without_it(topology: str) -> None:
     gained = np.array(run.lengths_ns) - without.lengths_ns
     assert gained[0] > 0
     assert predicted == pytest.approx(gained, abs=0.02 * run.lengths_ns[0])
+
+
+def test_a_slow_look_at_data_that_came_long_before_is_no_long_transfer() -> None:
+    """Rank 0 works for 100 ms. What rank 1 sent after 10 ms has been there for long when it looks."""
+    build = TraceBuilder(REGIONS, num_ranks=2)
+    ms = 1_000_000
+    for call in range(4):
+        begin = 200 * ms * call
+        build.launch(call + 1, "exchange", num_blocks=1)
+        for rank, num_works in ((0, 10), (1, 1)):
+            build_span = partial(build.span, rank=rank, launch=call + 1, block=0)
+            for work in range(num_works):
+                build_span(region="work", start_ns=begin + 10 * ms * work, duration_ns=10 * ms)
+            sent = begin + 10 * ms * num_works + 100
+            build_span(region="send", start_ns=sent - 100, duration_ns=100, peer=1 - rank, slot=0)
+            look = 1_000 if call == 2 else 80
+            waited = begin + 100 * ms + 300 - sent if rank == 1 else look
+            build_span(region="wait", start_ns=sent, duration_ns=waited, peer=1 - rank, slot=0)
+    replay = replay_of(build.trace())
+    spans = replay.graph.spans
+    at = np.flatnonzero((spans.rank == 0) & (spans.region == spans.region_names.index("work")))
+    edit = Edit(own=Change(at, np.full(len(at), 5.0 * ms)))
+    assert replay.gains([edit])[0] == pytest.approx([50 * ms] * 4, abs=2_000)
 
 
 def test_a_late_launch_is_undone_by_its_gap() -> None:

@@ -30,8 +30,10 @@ from kprof.analysis.explain.locks import LEAST_PART_SEEN, locks_of
 from kprof.analysis.explain.spans import Bools, Floats, Ints, Spans
 from kprof.analysis.explain.waves import Wave, waves_of
 
-# What takes so many times as long as a look usually does is held up, however long the transfer.
+# What takes so many times as long as a look usually does is held up, however long the transfer:
+# but not where that is next to nothing beside the time since the send. Looks take long by chance.
 _SURELY_HELD: Final = 8
+_NEXT_TO_NOTHING: Final = 1 / 256
 # Of links, so many are the best ones.
 _BEST: Final = 0.1
 _ALL_LEAVE_TOGETHER: Final = 0.7
@@ -168,11 +170,10 @@ def _held(spans: Spans) -> Bools:
     duration = spans.end - spans.start
     shortest = shortest_of(spans.region, duration.astype(float))
     sent = spans.end[spans.send]
-    is_part = LEAST_PART_SEEN * duration >= spans.end - sent
-    is_long = (duration > 2 * shortest + 1) & is_part
-    is_long |= duration > _SURELY_HELD * _usual_look(
-        spans, (spans.send >= 0) & (sent <= spans.start)
-    )
+    elapsed = spans.end - sent
+    is_long = (duration > 2 * shortest + 1) & (LEAST_PART_SEEN * duration >= elapsed)
+    look = _usual_look(spans, (spans.send >= 0) & (sent <= spans.start))
+    is_long |= (duration > _SURELY_HELD * look) & (duration > _NEXT_TO_NOTHING * elapsed)
     held: Bools = (spans.send >= 0) & (is_long | (sent > spans.start))
     return held
 
