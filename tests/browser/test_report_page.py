@@ -150,6 +150,17 @@ def test_a_print_holds_what_is_folded(browser: Any, page: Path) -> None:
     assert box(browser, "nav")["height"] == 0
 
 
+def test_no_figure_is_cut_on_paper(browser: Any, page: Path) -> None:
+    """A sheet is as narrow as a small screen, where figures scroll."""
+    show(browser, page, 700, scheme="print")
+    hidden = browser.execute_script(
+        """return [...document.querySelectorAll(".figure-box")]
+             .map(figure => figure.scrollWidth - figure.clientWidth)"""
+    )
+    assert len(hidden) >= 10
+    assert max(hidden) <= 0
+
+
 def test_without_scripts_sentences_tables_and_figures_are_there(browser: Any, page: Path) -> None:
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
