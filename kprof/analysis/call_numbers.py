@@ -3,7 +3,8 @@
 A call launches the same kernels each time. If each kernel is launched once per call, the n-th
 launch of every kernel belongs to call n. If one is launched several times per call, as in repeated
 `gemm, gemm, all_reduce`, the order of launches is periodic, and a period is a call. Launches before
-the first whole period belong to the first call.
+the first whole period belong to the first call. Where kernels run one after another, each many
+times, every launch is a call.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ Ints = NDArray[np.int64]
 _LONGEST_PERIOD: Final = 256
 _LONGEST_START: Final = 8
 _LEAST_REPEATS: Final = 2
+# Launches of one call may be interleaved with those of as many others.
+_FAR: Final = 4
 
 
 def call_numbers(trace: Trace) -> pd.DataFrame | None:
@@ -61,7 +64,20 @@ def _calls_of(kernels: list[str]) -> Ints | None:
                 return None
             calls: Ints = np.maximum(0, np.arange(len(number)) - start) // period
             return calls
-    return None
+    return None if _are_neighbours(number) else np.arange(len(number))
+
+
+def _are_neighbours(number: Ints) -> bool:
+    """Whether the n-th launches of all kernels come close after each other, in most calls."""
+    order = np.argsort(number, kind="stable")
+    sizes = np.bincount(number)
+    ordinal = np.empty(len(number), dtype=np.int64)
+    ordinal[order] = np.arange(len(number)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    first = np.full(sizes.max(), len(number))
+    last = np.zeros(sizes.max(), dtype=np.int64)
+    np.minimum.at(first, ordinal, np.arange(len(number)))
+    np.maximum.at(last, ordinal, np.arange(len(number)))
+    return bool(np.median((last - first + 1) / np.bincount(ordinal)) <= _FAR)
 
 
 def _period_of(number: Ints) -> int:

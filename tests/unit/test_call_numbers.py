@@ -55,6 +55,14 @@ def test_elsewhere_a_call_is_what_has_one_ordinal(kernels: list[str]) -> None:
     assert call_numbers(run_of(kernels)) is None
 
 
+def test_kernels_that_run_one_after_another_are_not_one_call() -> None:
+    """As in a benchmark of several kernels: the n-th launches of two kernels are far apart."""
+    trace = run_of(["gemm"] * 20 + ["reduce"] * 20 + ["gemm"] * 5)
+    table = analysis.calls(analysis.Summary.of(trace))
+    assert table["ordinal"].tolist() == list(range(45))
+    assert table["length_ns"].tolist() == [1000] * 20 + [500] * 20 + [1000] * 5
+
+
 def test_a_slow_launch_is_found_in_its_call() -> None:
     explanation = explain_trace(run_of(["gemm", "gemm", "reduce"] * 12, slow=3 * 7 + 1))
     assert explanation.num_calls == 12
