@@ -131,7 +131,9 @@ def test_the_path_of_the_trace_is_a_secret_of_the_link(trace_file: Path) -> None
 
 def test_a_browser_that_goes_away_does_not_end_the_server(tmp_path: Path) -> None:
     trace_file = tmp_path / "large.pftrace"
-    trace_file.write_bytes(bytes(1 << 22))
+    # One packet of a trace for Perfetto: its tag, its length, and so many bytes.
+    content = b"\x0a\x80\x80\x80\x02" + bytes(1 << 22)
+    trace_file.write_bytes(content)
     viewer = Viewer(trace_file)
     for read_bytes in (0, 1000):
         with socket.create_connection(("127.0.0.1", viewer.port), timeout=PATIENCE_S) as connection:
@@ -140,7 +142,7 @@ def test_a_browser_that_goes_away_does_not_end_the_server(tmp_path: Path) -> Non
             # Once an answer is there, closing without reading it all is seen as a reset.
             connection.recv(1, socket.MSG_PEEK)
             connection.recv(read_bytes)
-    assert viewer.ask("GET", viewer.path).body == bytes(1 << 22)
+    assert viewer.ask("GET", viewer.path).body == content
     viewer.thread.join(PATIENCE_S)
     assert viewer.lines[-1] == "the browser has the trace"
 
