@@ -35,14 +35,15 @@ def call_numbers(trace: Trace) -> pd.DataFrame | None:
 
     parts = []
     order: list[str] | None = None
+    ordinals: list[int] = []
     for info in trace.manifest.ranks:
         launches = sorted(info.launches, key=lambda launch: launch.launch)
         kernels = [launch.kernel for launch in launches]
         if order is not None and kernels != order:
             return None
-        order = kernels
+        order, ordinals = kernels, [launch.ordinal for launch in launches]
         parts.append((info.rank, [launch.launch for launch in launches]))
-    calls = _calls_of(order or [])
+    calls = _calls_of(order or [], ordinals)
     if calls is None:
         return None
     columns = [
@@ -51,7 +52,7 @@ def call_numbers(trace: Trace) -> pd.DataFrame | None:
     return pd.concat(columns, ignore_index=True)
 
 
-def _calls_of(kernels: list[str]) -> Ints | None:
+def _calls_of(kernels: list[str], ordinals: list[int]) -> Ints | None:
     """The call of every launch, or None if no kernel is launched several times per call."""
     names, number = np.unique(np.array(kernels, dtype=object).astype(str), return_inverse=True)
     if len(names) < 2:
@@ -64,20 +65,16 @@ def _calls_of(kernels: list[str]) -> Ints | None:
                 return None
             calls: Ints = np.maximum(0, np.arange(len(number)) - start) // period
             return calls
-    return None if _are_neighbours(number) else np.arange(len(number))
+    return None if _are_neighbours(ordinals) else np.arange(len(number))
 
 
-def _are_neighbours(number: Ints) -> bool:
-    """Whether the n-th launches of all kernels come close after each other, in most calls."""
-    order = np.argsort(number, kind="stable")
-    sizes = np.bincount(number)
-    ordinal = np.empty(len(number), dtype=np.int64)
-    ordinal[order] = np.arange(len(number)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    first = np.full(sizes.max(), len(number))
-    last = np.zeros(sizes.max(), dtype=np.int64)
-    np.minimum.at(first, ordinal, np.arange(len(number)))
-    np.maximum.at(last, ordinal, np.arange(len(number)))
-    return bool(np.median((last - first + 1) / np.bincount(ordinal)) <= _FAR)
+def _are_neighbours(ordinals: list[int]) -> bool:
+    """Whether launches of one ordinal come close after each other, in most calls."""
+    import pandas as pd
+
+    places = pd.Series(range(len(ordinals))).groupby(ordinals).agg(["min", "max", "size"])
+    lengths = places["max"] - places["min"] + 1
+    return bool((lengths / places["size"]).median() <= _FAR)
 
 
 def _period_of(number: Ints) -> int:
