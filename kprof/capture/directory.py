@@ -23,7 +23,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+import socket
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -202,6 +203,16 @@ def read_ranks_started(directory: Path) -> tuple[RankStarted, ...]:
     """All ranks whose recorder was created, by rank."""
     files = sorted(directory.glob("rank-*.started"))
     return tuple(_decode(file, RankStarted) for file in files)
+
+
+def pids_here(directory: Path, ranks: Collection[int]) -> dict[int, int]:
+    """The processes of these ranks that were started on this host."""
+    host = socket.gethostname()
+    return {
+        entry.rank: entry.pid
+        for entry in read_ranks_started(directory)
+        if entry.rank in ranks and entry.host == host
+    }
 
 
 def write_alignment(directory: Path, alignment: Alignment) -> None:

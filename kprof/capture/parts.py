@@ -111,6 +111,16 @@ def ranks_with_parts(directory: Path) -> dict[int, list[Path]]:
     return parts
 
 
+def state_of_parts(directory: Path, rank: int) -> list[tuple[str, int]]:
+    """Changes whenever the rank has saved something."""
+    states = []
+    for path in ranks_with_parts(directory).get(rank, []):
+        with contextlib.suppress(OSError):
+            state = path.stat()
+            states.append((path.name, state.st_mtime_ns ^ state.st_ino))
+    return states
+
+
 def remove_parts(directory: Path, rank: int) -> None:
     """Remove what an earlier process of this rank has left; raises CaptureError."""
     for path in ranks_with_parts(directory).get(rank, []):

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from kprof.capture.claims import ranks_in_use
-from kprof.capture.directory import read_ranks_started
-from kprof.capture.parts import ranks_with_parts
+from kprof.capture.directory import pids_here
+from kprof.capture.parts import ranks_with_parts, state_of_parts
 from kprof.hangs.lines import read_waits
 from kprof.hangs.stacks import STACKS_SIGNAL, parse_stack, stacks_path
 
@@ -38,13 +37,8 @@ class Answers:
 
 def ask(directory: Path, *, for_records: bool) -> Answers:
     """Ask all ranks of this host that still record, and wait for their answers for a while."""
-    host = socket.gethostname()
-    running = set(ranks_in_use(directory))
-    pids = {
-        entry.rank: entry.pid
-        for entry in read_ranks_started(directory)
-        if entry.rank in running and entry.host == host and entry.pid
-    }
+    here = pids_here(directory, ranks_in_use(directory))
+    pids = {rank: pid for rank, pid in here.items() if pid}
     stacks = _ask_for_stacks(directory, pids)
     saving = _ask_to_save(directory, pids) if for_records else {}
     return Answers(stacks, _wait_for_parts(directory, saving))
@@ -72,7 +66,7 @@ def _ask_to_save(directory: Path, pids: dict[int, int]) -> dict[int, list[tuple[
     before: dict[int, list[tuple[str, int]]] = {}
     for rank, waits in read_waits(directory).items():
         if pids.get(rank) == waits.pid and waits.save_signal:
-            before[rank] = _parts_of(directory, rank)
+            before[rank] = state_of_parts(directory, rank)
             _signal(waits.pid, waits.save_signal)
     return before
 
@@ -80,7 +74,7 @@ def _ask_to_save(directory: Path, pids: dict[int, int]) -> dict[int, list[tuple[
 def _wait_for_parts(directory: Path, before: dict[int, list[tuple[str, int]]]) -> dict[int, int]:
     end_s = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < end_s:
-        if all(_parts_of(directory, rank) != parts for rank, parts in before.items()):
+        if all(state_of_parts(directory, rank) != parts for rank, parts in before.items()):
             break
         time.sleep(_POLL_S)
     return count_saved(directory)
@@ -96,16 +90,6 @@ def count_saved(directory: Path) -> dict[int, int]:
         with contextlib.suppress(pa.ArrowException, OSError):
             counts[rank] = sum(pq.read_metadata(path).num_rows for path in paths)
     return counts
-
-
-def _parts_of(directory: Path, rank: int) -> list[tuple[str, int]]:
-    """Changes whenever the rank has saved something."""
-    states = []
-    for path in ranks_with_parts(directory).get(rank, []):
-        with contextlib.suppress(OSError):
-            state = path.stat()
-            states.append((path.name, state.st_mtime_ns ^ state.st_ino))
-    return states
 
 
 def _signal(pid: int, number: int) -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 from kprof.capture.claims import launch_counts, ranks_in_use
-from kprof.capture.directory import read_ranks_started
+from kprof.capture.directory import pids_here
 from kprof.capture.losses import count_launches, name_ranks
-from kprof.capture.parts import ranks_with_parts
+from kprof.capture.parts import state_of_parts
 from kprof.recording.process import RECORD_DIR_VARIABLE
 
 Say = Callable[[str], None]
@@ -114,18 +113,18 @@ def save_ranks(directory: Path, say: Say) -> None:
         f"saving what is there of {_launches(directory, ranks)} of {name_ranks(sorted(ranks))}, "
         "then killing the workload; Ctrl-C again kills at once"
     )
-    before = {rank: _parts_of(directory, rank) for rank in ranks}
+    before = {rank: state_of_parts(directory, rank) for rank in ranks}
 
     def are_all_saved() -> bool:
         open_ranks = ranks_in_use(directory)
         ranks.intersection_update(open_ranks)
         ranks.difference_update(
-            [rank for rank in ranks if _parts_of(directory, rank) != before[rank]]
+            [rank for rank in ranks if state_of_parts(directory, rank) != before[rank]]
         )
         return not ranks
 
     # The second signal makes a rank save at once (see saver.py).
-    signal_all(_pids_here(directory, ranks), signal.SIGINT)
+    signal_all(pids_here(directory, ranks).values(), signal.SIGINT)
     _wait_until(are_all_saved, _SAVE_TIMEOUT_S)
     if ranks:
         say(
@@ -134,28 +133,9 @@ def save_ranks(directory: Path, say: Say) -> None:
         )
 
 
-def _pids_here(directory: Path, ranks: set[int]) -> list[int]:
-    host = socket.gethostname()
-    return [
-        entry.pid
-        for entry in read_ranks_started(directory)
-        if entry.rank in ranks and entry.host == host
-    ]
-
-
 def _launches(directory: Path, ranks: set[int]) -> str:
     counts = launch_counts(directory)
     return count_launches(sum(counts.get(rank, 0) for rank in ranks))
-
-
-def _parts_of(directory: Path, rank: int) -> list[tuple[str, int]]:
-    """Changes whenever the rank has saved something."""
-    states = []
-    for path in ranks_with_parts(directory).get(rank, []):
-        with contextlib.suppress(OSError):
-            state = path.stat()
-            states.append((path.name, state.st_mtime_ns ^ state.st_ino))
-    return states
 
 
 def _wait_until(condition: Callable[[], bool], timeout_s: float | None) -> None:
