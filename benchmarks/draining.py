@@ -59,6 +59,17 @@ class Work:
     num_blocks: int
     events_per_second: float
 
+    @staticmethod
+    def on(device: str, num_blocks: int, events_per_second: float) -> Work:
+        """On a device with a number; its kernel is built here."""
+        if device != "cpu":
+            gpu.make_current(device)
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder) / "kernel.hip"
+            source.write_text(KERNEL)
+            options = BuildOptions(target_of_device(device), arch_of_device(device))
+            return Work(load_library(source, options), device, num_blocks, events_per_second)
+
     @property
     def num_events(self) -> int:
         """Of a call."""
@@ -149,14 +160,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
     device = gpu.with_number(arguments.device)
-    if device != "cpu":
-        gpu.make_current(device)
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "kernel.hip"
-        source.write_text(KERNEL)
-        options = BuildOptions(target_of_device(device), arch_of_device(device))
-        library = load_library(source, options)
-    work = Work(library, device, arguments.blocks, arguments.events_per_second)
+    work = Work.on(device, arguments.blocks, arguments.events_per_second)
     plain = run(work, arguments, arguments.plain_seconds, is_drained=False)
     drained = run(work, arguments, arguments.seconds, is_drained=True)
     result = {

@@ -6,15 +6,11 @@ usage: run_long_run.py OUTPUT {ring,slowest} {eager,graph} DEVICE NUM_CALLS SLOW
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 import kprof
-from benchmarks.draining import KERNEL, Work, captured
+from benchmarks.draining import Work, captured
 from kprof.devices import gpu
-from kprof.devices.build import BuildOptions, load_library
-from kprof.devices.targets import arch_of_device, target_of_device
 from kprof.recording.null_recorder import NullRecorder
 
 NUM_BLOCKS = 16
@@ -30,13 +26,7 @@ ARENA_BYTES = 16 << 20
 
 def main(output: str, kept: str, mode: str, device: str, num_calls: str, slow: str) -> None:
     device = gpu.with_number(device)
-    if device != "cpu":
-        gpu.make_current(device)
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "kernel.hip"
-        source.write_text(KERNEL)
-        options = BuildOptions(target_of_device(device), arch_of_device(device))
-        work = Work(load_library(source, options), device, NUM_BLOCKS, 1e6)
+    work = Work.on(device, NUM_BLOCKS, 1e6)
     # The first launch loads the kernel.
     work.call(NullRecorder())  # type: ignore[arg-type]
     gpu.synchronize(device)
