@@ -31,13 +31,14 @@ import multiprocessing
 import os
 import platform
 import secrets
+import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -62,6 +63,13 @@ WORTH_NAMING: Final = 0.05
 TIE: Final = 0.005
 SAME_CALLS: Final = 0.6
 SAVED_EVERY: Final = 50
+# What each rate is of, and the least that it may be.
+BARS: Final = {
+    "first": ("the first finding is the cause that costs most ({of} runs with causes)", 0.95),
+    "all": ("all causes worth 5 % are named, and nothing else", 0.90),
+    "gain": ("predicted gain within 3 % of the run or 10 % of the true gain", 0.95),
+    "silent": ("no finding ({of} runs with nothing but noise)", 0.99),
+}
 
 _KINDS: Final = {
     Kind.SLOW: (FindingKind.SLOW, FindingKind.SLOW_CALL),
@@ -297,12 +305,35 @@ def _is_right(verdict: Verdict) -> bool:
     return verdict.is_first and verdict.is_all and all(verdict.gains_right)
 
 
+def summary_of(document: dict[str, Any]) -> str:
+    """The rates of a result beside their bars, as the table of docs/findings.md."""
+    measured = document["rates"]
+    lines = ["| | measured | at least |", "|---|---|---|"]
+    for name, (what, least) in BARS.items():
+        of = measured["balanced" if name == "silent" else "planted"]
+        rate = "no such runs" if measured[name] is None else f"{100 * measured[name]:.1f} %"
+        lines.append(f"| {what.format(of=of)} | {rate} | {100 * least:.0f} % |")
+    where = f"commit {document['commit']}, {document['date']}"
+    return "\n".join([*lines, "", f"`{document['command']}`, {where}."])
+
+
+def _commit() -> str:
+    """The commit of this checkout, or nothing outside of one."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
+
+
 def write(path: Path, seed: int, verdicts: list[Verdict]) -> None:
     verdicts = sorted(verdicts, key=lambda verdict: verdict.number)
     document = {
         "command": f"python -m benchmarks.explanation_accuracy --cases {len(verdicts)} --seed "
         f"{seed}",
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": _commit(),
         "cpu_seconds": round(sum(verdict.cpu_s for verdict in verdicts)),
         "seed": seed,
         "rates": rates(verdicts),
@@ -344,9 +375,10 @@ def main() -> None:
             print(verdict, flush=True)
         if options.json and len(verdicts) % SAVED_EVERY == 0:
             write(options.json, seed, verdicts)
+    print(rates(verdicts))
     if options.json:
         write(options.json, seed, verdicts)
-    print(rates(verdicts))
+        print(summary_of(json.loads(options.json.read_text())))
 
 
 if __name__ == "__main__":

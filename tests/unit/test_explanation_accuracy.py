@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import explanation_accuracy
-from benchmarks.explanation_accuracy import Verdict
+from benchmarks.explanation_accuracy import BARS, Verdict, summary_of
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -73,3 +75,12 @@ def test_a_log_of_another_seed_is_refused(
     run(monkeypatch, "--cases", "1", "--seed", "7", "--log", str(log))
     with pytest.raises(SystemExit, match="is of seed 7"):
         run(monkeypatch, "--cases", "1", "--seed", "8", "--log", str(log))
+
+
+def test_the_page_says_what_was_measured_and_the_bars_are_met() -> None:
+    result = ROOT / "benchmarks" / "results" / "explanation_accuracy.json"
+    document = json.loads(result.read_text())
+    measured = document["rates"]
+    assert measured["planted"] + measured["balanced"] >= 2000
+    assert all(measured[name] >= least for name, (_, least) in BARS.items()), measured
+    assert summary_of(document) in (ROOT / "docs" / "findings.md").read_text()
