@@ -154,6 +154,14 @@ def event_schema() -> pa.Schema:
     )
 
 
+def output_of(directory: Path) -> Path:
+    """The capture that an unfinished directory becomes; relative to where this process is, if it
+    lies there."""
+    output = directory.with_name(directory.name.removesuffix(UNFINISHED_SUFFIX))
+    here = Path.cwd()
+    return output.relative_to(here) if output.is_relative_to(here) else output
+
+
 class EventWriter:
     """Streams events into one rank's Parquet file, which gets its name when it is complete."""
 

@@ -39,7 +39,8 @@ class Cause:
 
     `ranks` are those at fault, of a cycle all of them; `call` is the one that they should have
     made, or are in. `waits` is one wait that shows it, of a cycle one wait per track. `sent` is the
-    send that is not seen; `block` never started, of `num_blocks`.
+    send that is not seen; `twice` are two sends of one slot where another slot was never sent;
+    `block` never started, of `num_blocks`.
     """
 
     kind: Kind
@@ -49,6 +50,7 @@ class Cause:
     sent: Sent | None = None
     block: int = -1
     num_blocks: int = 0
+    twice: tuple[Sent, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,7 @@ class _Search:
         earlier = [each for each in rank.waits if each.track.launch < launch]
         here = [each for each in rank.waits if each.track.launch == launch and each != wait]
         if self._is_past(rank, launch):
-            return Cause(Kind.NEVER_SENT, (rank.rank,), sending, (wait,))
+            return self._never_sent(rank.rank, sending, wait)
         if earlier:
             return tuple(earlier)
         sender = self._sender(wait, sending, launch)
@@ -198,6 +200,26 @@ class _Search:
         # A sender that has begun and does not wait has ended, or computes.
         is_silent = sender is not None and block is None
         return (() if is_silent else tuple(others)) or self._silent(rank, sending, wait)
+
+    def _never_sent(self, rank: int, sending: Call, wait: OpenWait) -> Cause:
+        twice = self._sent_twice(sending, wait)
+        return Cause(Kind.NEVER_SENT, (rank,), sending, (wait,), twice=twice)
+
+    def _sent_twice(self, sending: Call, wait: OpenWait) -> tuple[Sent, ...]:
+        """Two sends of another slot to the rank that waits, where earlier calls send that once."""
+        senders = self._run.senders.get(wait.region, ())
+        by_slot: dict[int | None, dict[Call, list[Sent]]] = {}
+        for sent in self._sent:
+            is_alike = (sent.track.rank, sent.peer) == (wait.peer, wait.rank)
+            if is_alike and sent.region in senders and sent.call.kernel == sending.kernel:
+                by_slot.setdefault(sent.slot, {}).setdefault(sent.call, []).append(sent)
+        for slot, calls in by_slot.items():
+            here = calls.get(sending, [])
+            earlier = [sends for call, sends in calls.items() if call.ordinal < sending.ordinal]
+            is_other = slot not in (None, wait.slot) and len(here) == 2
+            if is_other and all(len(sends) == 1 for sends in earlier):
+                return tuple(here)
+        return ()
 
     def _silent(self, rank: RankState, sending: Call, wait: OpenWait) -> Cause:
         """It has launched, does not wait, and has not sent."""
@@ -284,7 +306,7 @@ class _Search:
         if are_known and 0 < len(skipping) < len(component):
             wait = skipping[0]
             waiting = next(each for each in component if each.peer == wait.rank)
-            return Cause(Kind.NEVER_SENT, (wait.rank,), wait.call, (waiting,))
+            return self._never_sent(wait.rank, wait.call, waiting)
         if len(component) == 1 and not inside[component[0]]:
             wait = component[0]
             peer = wait.rank if wait.peer is None else wait.peer

@@ -8,6 +8,7 @@ where it is there.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from kprof.abi import BLOCK_TRACK_WARP
-from kprof.capture.claims import num_calls_of, ranks_in_use
+from kprof.capture.claims import num_calls_of, ranks_in_use, read_messages
 from kprof.capture.directory import events_file_name, read_ranks_started
 from kprof.capture.parts import ranks_with_parts, read_info
 from kprof.hangs.lines import Kernel, RankWaits, read_kernels, read_tracks, read_waits
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 # Of so many launches before the latest one, records are looked at.
 _LAUNCHES_BACK: Final = 64
+# What a recorder leaves that cannot write its events.
+_GAVE_UP: Final = re.compile(r"rank (\d+): (.*); (?:the events of .*|no events) are lost")
 _UNKNOWN: Final = "an undeclared region"
 
 AgeOf = Callable[[Track, str, int], float]
@@ -69,7 +72,7 @@ def read_run(
     says for how long a wait has been seen.
     """
     waits, calls = read_waits(directory), num_calls_of(directory)
-    conditions = conditions_of(directory)
+    conditions, errors = conditions_of(directory), _errors_of(directory)
     kernels = {rank: read_kernels(directory, rank) for rank in waits}
     states = {}
     for rank in sorted(set(waits) | set(calls)):
@@ -79,6 +82,7 @@ def read_run(
             num_calls=calls.get(rank, 0),
             stack=(stacks or {}).get(rank, ()),
             is_moving=rank in moving,
+            error=errors.get(rank, ""),
         )
         if rank in waits:
             records = _read_records(directory, rank) if with_records else None
@@ -98,6 +102,12 @@ def conditions_of(directory: Path) -> dict[int, Condition]:
         rank: Condition.STOPPED if _is_stopped(pids.get(rank, 0)) else Condition.RUNNING
         for rank in ranks_in_use(directory)
     }
+
+
+def _errors_of(directory: Path) -> dict[int, str]:
+    """Why ranks lost what they had recorded, as they said themselves when they ended."""
+    found = filter(None, map(_GAVE_UP.fullmatch, read_messages(directory)))
+    return {int(match[1]): match[2] for match in found}
 
 
 def _is_stopped(pid: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kprof.capture.losses import name_ranks
+from kprof.hangs.stacks import place_in
 from kprof.hangs.state import Condition, RankState, RunState
 
 
@@ -38,4 +39,4 @@ def diagnose_hosts(run: RunState) -> str:
 
 
 def _place(state: RankState) -> str:
-    return f"; its Python stack stands at {state.stack[0]}" if state.stack else ""
+    return f"; its Python stack stands at {place_in(state.stack)}" if state.stack else ""

@@ -10,9 +10,10 @@ from typing import Final
 import msgspec
 
 from kprof.capture.directory import writing
-from kprof.capture.losses import name_ranks
+from kprof.capture.losses import count_launches, name_ranks
 from kprof.errors import CorruptCaptureError
 from kprof.hangs.diagnosis import Cause, Diagnosis, Kind
+from kprof.hangs.stacks import place_in
 from kprof.hangs.state import Condition, OpenWait, RankState, RunState
 
 HANG_NAME: Final = "hang.json"
@@ -39,7 +40,7 @@ class RankReport(msgspec.Struct, frozen=True):
     """How far a rank came.
 
     `num_calls` counts its calls of launch() and step(), `stack` is its main thread's, `path:line in
-    function`, innermost first.
+    function`, innermost first, `error` why its process ended, where that is known.
     """
 
     rank: int
@@ -48,6 +49,7 @@ class RankReport(msgspec.Struct, frozen=True):
     num_launches: int
     is_moving: bool = False
     stack: tuple[str, ...] = ()
+    error: str = ""
 
 
 class Hang(msgspec.Struct, frozen=True):
@@ -76,13 +78,16 @@ def describe(cause: Cause, run: RunState) -> str:
         case Kind.CYCLE:
             return f"{who} wait for each other: {_circle(cause.waits)}"
         case Kind.ENDED:
-            return f"{who} has ended and {asked} for its {_what(wait)}{_of_call(cause)}"
+            why = f" ({rank.error})" if rank and rank.error else ""
+            return f"{who} has ended{why} and {asked} for its {_what(wait)}{_of_call(cause)}"
         case Kind.STOPPED:
             pid = rank.pid if rank else 0
             return f"{who} is stopped: kill -CONT {pid} lets it go on; {asked} for it"
         case Kind.NOT_LAUNCHED:
             made = f"{who} has not launched {cause.call}" if rank else f"{who} has no recorder yet"
             return f"{made}, in which it sends {_what(wait)} to rank {wait.rank}{_stack(rank)}"
+        case Kind.NEVER_SENT if cause.twice:
+            return f"{who} sent {_twice(cause)}: {asked} for it"
         case Kind.NEVER_SENT:
             return (
                 f"{who} has passed the place in {cause.call} where it sends {_what(wait)} to rank "
@@ -111,6 +116,18 @@ def describe(cause: Cause, run: RunState) -> str:
             return f"{asked}, and nobody is known who should end that"
 
 
+def _twice(cause: Cause) -> str:
+    """What was sent twice, by whom, and what never."""
+    wait, (first, second) = cause.waits[0], cause.twice
+    by = f"blocks {first.track.block} and {second.track.block}"
+    if first.track.block == second.track.block:
+        by = f"block {first.track.block}"
+    return (
+        f"slot {first.slot} to rank {wait.rank} twice in {cause.call} ({by}), and never sent "
+        f"{_what(wait)}"
+    )
+
+
 def _what(wait: OpenWait) -> str:
     return "data" if wait.slot is None else f"slot {wait.slot}"
 
@@ -120,7 +137,7 @@ def _of_call(cause: Cause) -> str:
 
 
 def _stack(rank: RankState | None) -> str:
-    return f"; its Python stack stands at {rank.stack[0]}" if rank and rank.stack else ""
+    return f"; its Python stack stands at {place_in(rank.stack)}" if rank and rank.stack else ""
 
 
 def _circle(waits: Sequence[OpenWait]) -> str:
@@ -151,6 +168,7 @@ def make_report(run: RunState, diagnosis: Diagnosis, idle_s: float) -> Hang:
                 each.num_launches,
                 each.is_moving,
                 each.stack,
+                each.error,
             )
             for each in run.ranks.values()
         ),
@@ -180,11 +198,12 @@ def lines_of(hang: Hang) -> list[str]:
     for wait in sorted(hang.waits, key=lambda each: -each.age_s)[:_MAX_LINES]:
         lines.append(f"  {_line_of(wait)}")
     if len(hang.waits) > _MAX_LINES:
-        lines.append(f"  and {len(hang.waits) - _MAX_LINES} more waits ({HANG_NAME} has all)")
+        lines.append(f"  and {len(hang.waits) - _MAX_LINES} more waits (--json has all)")
     for rank in hang.ranks:
-        place = f", Python at {rank.stack[0]}" if rank.stack else ""
+        why = f" ({rank.error})" if rank.error else ""
+        place = f", Python at {place_in(rank.stack)}" if rank.stack else ""
         lines.append(
-            f"  rank {rank.rank}: {rank.condition}, {rank.num_launches} launches"
+            f"  rank {rank.rank}: {rank.condition}{why}, {count_launches(rank.num_launches)}"
             f"{', moves' if rank.is_moving else ''}{place}"
         )
     return lines

@@ -12,6 +12,10 @@ from typing import IO, Final
 
 # No library takes the last real-time signals. Only processes that have opened their file get it.
 STACKS_SIGNAL: Final = signal.SIGRTMAX - 2
+# Frames of installed packages, of Python itself and of kprof say little to who wrote the workload.
+_LIBRARY: Final = re.compile(
+    rf"/(site|dist)-packages/|/lib/python3|^<|^{re.escape(str(Path(__file__).parents[1]))}/"
+)
 _FRAME: Final = re.compile(r'File "(.*)", line (\d+) in (.*)')
 
 
@@ -37,6 +41,13 @@ def open_stacks(directory: Path, rank: int) -> IO[bytes] | None:
 def stacks_path(directory: Path, rank: int) -> Path:
     """The file of a rank."""
     return directory / f"rank-{rank:05d}.stack"
+
+
+def place_in(stack: tuple[str, ...]) -> str:
+    """Where a rank stands: its own line, and what that has called."""
+    own = next((frame for frame in stack if not _LIBRARY.search(frame)), stack[0])
+    inside = "" if own == stack[0] else f" (inside {stack[0].rpartition(' in ')[2]})"
+    return own + inside
 
 
 def parse_stack(text: str) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ class RankState:
 
     Launches below `num_finished` have ended; the host may not know of more. `records` None: the
     rank could not be asked. `is_moving`: it has recorded more between two looks; `host_moves`: its
-    Python stack has changed.
+    Python stack has changed. `error` is what a rank that ended has left as its reason.
     """
 
     rank: int
@@ -105,6 +105,7 @@ class RankState:
     stack: tuple[str, ...] = ()
     is_moving: bool = False
     host_moves: bool = False
+    error: str = ""
 
     def number_of(self, call: Call) -> int | None:
         """The launch of a call, or None where the rank has not made it."""
@@ -121,5 +122,10 @@ class RunState:
 
     @property
     def waits(self) -> tuple[OpenWait, ...]:
-        """Of all ranks, in their order."""
-        return tuple(wait for rank in sorted(self.ranks) for wait in self.ranks[rank].waits)
+        """Of all ranks, in their order; what a rank that has ended waited for keeps nobody."""
+        return tuple(
+            wait
+            for _, state in sorted(self.ranks.items())
+            if state.condition is not Condition.ENDED
+            for wait in state.waits
+        )

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from kprof.capture.claims import num_calls_of, ranks_in_use
+from kprof.capture.directory import output_of
 from kprof.hangs.asking import Answers, ask
 from kprof.hangs.diagnosis import diagnose
 from kprof.hangs.evidence import conditions_of, read_run
 from kprof.hangs.hosts import diagnose_hosts, is_uneven
 from kprof.hangs.lines import read_waits
-from kprof.hangs.report import HANG_NAME, Hang, lines_of, make_report, write_hang
+from kprof.hangs.report import Hang, lines_of, make_report, write_hang
 from kprof.hangs.state import RunState, Track
 
 # Set by `kprof record` for the workload, so that recorders open their files.
@@ -226,9 +227,10 @@ class HangWatch:
 
     def _tell(self, hang: Hang) -> None:
         first, *rest = lines_of(hang)
-        self._say(f"nothing has moved for {hang.idle_s:.0f} s: {first} ({HANG_NAME} has all)")
+        self._say(f"nothing has moved for {hang.idle_s:.0f} s: {first}")
         for line in rest:
             self._say(line)
+        self._say(f"all of it: kprof hang --json {output_of(self._directory)}")
         self._on_hang(first)
 
 

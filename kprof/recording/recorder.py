@@ -482,6 +482,8 @@ class Recorder:
         num_lost = len(self._launches.waiting())
         launches = count_launches(num_lost)
         lost = f"the events of {launches} are lost" if num_lost else "no events are lost"
-        text = f"rank {self.rank}: {error}; {lost}"
+        # What CUDA and torch add about themselves is in the workload's own traceback.
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        text = f"rank {self.rank}: {reason}; {lost}"
         leave_message(self._directory, text)
         lifetime.complain(text)

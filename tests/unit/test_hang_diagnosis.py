@@ -80,6 +80,38 @@ def test_a_rank_that_is_past_the_call_never_sent() -> None:
     assert "never sent it: block 0 of rank 0 waits in wait" in sentence(waiting)
 
 
+def test_a_slot_sent_twice_in_place_of_another_is_named() -> None:
+    earlier = [sent(1, 0, slot, ordinal=3, block=slot) for slot in (7, 8)]
+    here = [sent(1, 0, 8, block=7), sent(1, 0, 8, block=8)]
+    sender = replace(state(1, num_launches=6), num_finished=5)
+    twice = replace(sender, records=Records(4, (*earlier, *here)))
+    assert sentence(run(state(0, wait(0, 1)), twice)) == (
+        "rank 1 sent slot 8 to rank 0 twice in call 4 of combine (blocks 7 and 8), and never sent "
+        "slot 7: block 0 of rank 0 waits in wait for it"
+    )
+    # A kernel that always sends that slot twice has merely left out the other.
+    always = (*earlier, sent(1, 0, 8, ordinal=3), *here)
+    usual = replace(sender, records=Records(5, always))
+    assert "where it sends slot 7 to rank 0, and never sent it" in sentence(
+        run(state(0, wait(0, 1)), usual)
+    )
+
+
+def test_what_a_rank_that_ended_waited_for_is_not_said() -> None:
+    """It sent, and its peer's send of an earlier call is on record: nothing of that matters."""
+    reason = "CUDA error: an illegal memory access was encountered"
+    gone = replace(state(1, wait(1, 0, 3)), condition=Condition.ENDED, error=reason)
+    waiting = replace(state(0, wait(0, 1)), records=Records(2, (sent(0, 1, 3),)))
+    found = make_report(run(waiting, gone), diagnose(run(waiting, gone)), 3.0)
+    assert lines_of(found) == [
+        f"rank 1 has ended ({reason}) and block 0 of rank 0 waits in wait for its slot 7 of call 4 "
+        "of combine",
+        "  rank 0 block 0 in wait for rank 1, slot 7 (call 4 of combine)",
+        "  rank 0: running, 5 launches",
+        f"  rank 1: ended ({reason}), 5 launches",
+    ]
+
+
 def test_a_send_on_record_that_is_not_seen() -> None:
     sender = replace(state(1), records=Records(10, (sent(1, 0, 7, block=1),)))
     assert sentence(run(state(0, wait(0, 1)), sender)) == (

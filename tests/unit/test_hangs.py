@@ -12,12 +12,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kprof.capture.claims import prepare_messages, read_messages
+from kprof.hangs.evidence import read_run
 from kprof.hangs.hosts import diagnose_hosts
 from kprof.hangs.report import HANG_NAME, Hang
-from kprof.hangs.stacks import STACKS_SIGNAL, open_stacks, parse_stack, stacks_path
+from kprof.hangs.stacks import STACKS_SIGNAL, open_stacks, parse_stack, place_in, stacks_path
 from kprof.hangs.state import Condition, RankState, RunState
 from kprof.recording.flight import Dump
 from kprof.recording.record import RecordRequest, record
+from kprof.recording.recorder import Recorder
 from kprof.recording.retention import Retention
 
 
@@ -72,6 +75,28 @@ def test_the_main_thread_is_read_of_what_faulthandler_writes() -> None:
         stack = parse_stack(file.read().decode())
     assert stack[0].startswith(__file__)
     assert stack[0].endswith("in test_the_main_thread_is_read_of_what_faulthandler_writes")
+
+
+def test_a_rank_that_cannot_write_its_events_says_why_in_a_short_line(tmp_path: Path) -> None:
+    prepare_messages(tmp_path)
+    recorder = Recorder(tmp_path, rank=0, world_size=1)
+    recorder._give_up(RuntimeError("CUDA error: an illegal memory access\nSearch for it in ..."))
+    recorder.abandon()
+    said = "rank 0: CUDA error: an illegal memory access; no events are lost"
+    assert read_messages(tmp_path) == (said,)
+    assert read_run(tmp_path).ranks[0].error == "CUDA error: an illegal memory access"
+
+
+def test_the_place_is_a_line_of_the_workload() -> None:
+    stack = (
+        "/opt/.venv/lib/python3.12/site-packages/torch/cuda/__init__.py:1162 in synchronize",
+        "train.py:88 in step",
+        "train.py:120 in main",
+        "<frozen runpy>:88 in _run_code",
+    )
+    assert place_in(stack) == "train.py:88 in step (inside synchronize)"
+    assert place_in(stack[1:]) == "train.py:88 in step"
+    assert place_in(stack[:1]) == stack[0]
 
 
 WORKLOAD = """

@@ -135,7 +135,8 @@ class Case:
         is_culprit = cause.ranks == (self.culprit,)
         match self.fault:
             case Fault.MISSING_SEND | Fault.WRONG_SLOT:
-                return cause.kind is Kind.NEVER_SENT and is_culprit and is_place
+                is_said = bool(cause.twice) == (self.fault is Fault.WRONG_SLOT)
+                return cause.kind is Kind.NEVER_SENT and is_culprit and is_place and is_said
             case Fault.WRONG_EPOCH | Fault.EQUAL:
                 return cause.kind is Kind.NOT_SEEN and is_culprit and is_place
             case Fault.CYCLE:
