@@ -28,11 +28,13 @@ _POLL_S: Final = 0.02
 class Answers:
     """What ranks said: the stack of their main thread, and how many events they have recorded.
 
-    Ranks that did not answer are missing.
+    Ranks that did not answer are missing. `silent` are those that gave their stack and could not
+    save their records: only that needs the interpreter lock.
     """
 
     stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
     num_events: dict[int, int] = field(default_factory=dict)
+    silent: frozenset[int] = frozenset()
 
 
 def ask(directory: Path, *, for_records: bool) -> Answers:
@@ -41,7 +43,8 @@ def ask(directory: Path, *, for_records: bool) -> Answers:
     pids = {rank: pid for rank, pid in here.items() if pid}
     stacks = _ask_for_stacks(directory, pids)
     saving = _ask_to_save(directory, pids) if for_records else {}
-    return Answers(stacks, _wait_for_parts(directory, saving))
+    silent = _wait_for_parts(directory, saving)
+    return Answers(stacks, count_saved(directory), silent & frozenset(stacks))
 
 
 def _ask_for_stacks(directory: Path, pids: dict[int, int]) -> dict[int, tuple[str, ...]]:
@@ -71,13 +74,16 @@ def _ask_to_save(directory: Path, pids: dict[int, int]) -> dict[int, list[tuple[
     return before
 
 
-def _wait_for_parts(directory: Path, before: dict[int, list[tuple[str, int]]]) -> dict[int, int]:
+def _wait_for_parts(directory: Path, before: dict[int, list[tuple[str, int]]]) -> frozenset[int]:
+    """Wait until all have saved; returns those that have not."""
     end_s = time.monotonic() + _TIMEOUT_S
-    while time.monotonic() < end_s:
-        if all(state_of_parts(directory, rank) != parts for rank, parts in before.items()):
-            break
+    while True:
+        silent = frozenset(
+            rank for rank, parts in before.items() if state_of_parts(directory, rank) == parts
+        )
+        if not silent or time.monotonic() >= end_s:
+            return silent
         time.sleep(_POLL_S)
-    return count_saved(directory)
 
 
 def count_saved(directory: Path) -> dict[int, int]:

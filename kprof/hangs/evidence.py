@@ -63,13 +63,14 @@ def read_run(
     *,
     stacks: Mapping[int, tuple[str, ...]] | None = None,
     moving: frozenset[int] = frozenset(),
+    silent: frozenset[int] = frozenset(),
     age_of: AgeOf | None = None,
     with_records: bool = True,
 ) -> RunState:
     """The state of every rank that has, or had, a recorder in an unfinished directory.
 
-    `stacks` are those that ranks were asked for, `moving` the ranks that got on meanwhile; `age_of`
-    says for how long a wait has been seen.
+    `stacks` are those that ranks were asked for, `moving` the ranks that got on meanwhile,
+    `silent` those that did not save; `age_of` says for how long a wait has been seen.
     """
     waits, calls = read_waits(directory), num_calls_of(directory)
     conditions, errors = conditions_of(directory), _errors_of(directory)
@@ -83,6 +84,7 @@ def read_run(
             stack=(stacks or {}).get(rank, ()),
             is_moving=rank in moving,
             error=errors.get(rank, ""),
+            is_silent=rank in silent,
         )
         if rank in waits:
             records = _read_records(directory, rank) if with_records else None

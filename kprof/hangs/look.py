@@ -47,7 +47,7 @@ def _look_now(directory: Path) -> Hang:
     time.sleep(_BETWEEN_S)
     now = ask(directory, for_records=waits)
     moving = moved(before, now)
-    run = read_run(directory, stacks=now.stacks, moving=moving)
+    run = read_run(directory, stacks=now.stacks, moving=moving, silent=now.silent)
     hang = make_report(run, diagnose(run), 0.0)
     if run.waits:
         return hang

@@ -41,6 +41,7 @@ class RankReport(msgspec.Struct, frozen=True):
 
     `num_calls` counts its calls of launch() and step(), `stack` is its main thread's, `path:line in
     function`, innermost first, `error` why its process ended, where that is known.
+    One that `is_silent` gave its stack, but did not save its records when it was asked to.
     """
 
     rank: int
@@ -50,6 +51,7 @@ class RankReport(msgspec.Struct, frozen=True):
     is_moving: bool = False
     stack: tuple[str, ...] = ()
     error: str = ""
+    is_silent: bool = False
 
 
 class Hang(msgspec.Struct, frozen=True):
@@ -70,6 +72,17 @@ class Hang(msgspec.Struct, frozen=True):
 
 def describe(cause: Cause, run: RunState) -> str:
     """A cause in a sentence."""
+    silent = [run.ranks[rank] for rank in cause.ranks if rank in run.ranks]
+    held = [f"; rank {each.rank} {_held(each.stack)}" for each in silent if each.is_silent]
+    return _what_it_is(cause, run) + "".join(held)
+
+
+def _held(stack: Sequence[str]) -> str:
+    """What keeps the Python of a rank from running."""
+    return f"does not answer: {place_in(tuple(stack))} seems to hold the interpreter lock"
+
+
+def _what_it_is(cause: Cause, run: RunState) -> str:
     rank = run.ranks.get(cause.ranks[0])
     who = name_ranks(cause.ranks)
     wait = cause.waits[0]
@@ -169,6 +182,7 @@ def make_report(run: RunState, diagnosis: Diagnosis, idle_s: float) -> Hang:
                 each.is_moving,
                 each.stack,
                 each.error,
+                each.is_silent,
             )
             for each in run.ranks.values()
         ),
@@ -202,6 +216,7 @@ def lines_of(hang: Hang) -> list[str]:
     for rank in hang.ranks:
         why = f" ({rank.error})" if rank.error else ""
         place = f", Python at {place_in(rank.stack)}" if rank.stack else ""
+        place += ", which seems to hold the interpreter lock" if rank.is_silent else ""
         lines.append(
             f"  rank {rank.rank}: {rank.condition}{why}, {count_launches(rank.num_launches)}"
             f"{', moves' if rank.is_moving else ''}{place}"

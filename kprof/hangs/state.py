@@ -90,7 +90,8 @@ class RankState:
 
     Launches below `num_finished` have ended; the host may not know of more. `records` None: the
     rank could not be asked. `is_moving`: it has recorded more between two looks; `host_moves`: its
-    Python stack has changed. `error` is what a rank that ended has left as its reason.
+    Python stack has changed. `error` is what a rank that ended has left as its reason;
+    `is_silent`: it gave its stack, but its Python did not run to save what it recorded.
     """
 
     rank: int
@@ -106,6 +107,7 @@ class RankState:
     is_moving: bool = False
     host_moves: bool = False
     error: str = ""
+    is_silent: bool = False
 
     def number_of(self, call: Call) -> int | None:
         """The launch of a call, or None where the rank has not made it."""

@@ -85,7 +85,13 @@ class Directory:
         def age_of(track: Track, region: str, payload: int) -> float:
             return now_s - self._first_seen_s.setdefault((track, region, payload), now_s)
 
-        return read_run(self._directory, stacks=answers.stacks, moving=moving, age_of=age_of)
+        return read_run(
+            self._directory,
+            stacks=answers.stacks,
+            moving=moving,
+            silent=answers.silent,
+            age_of=age_of,
+        )
 
     def is_running(self) -> bool:
         """Whether a rank has its lock."""

@@ -20,6 +20,7 @@ enum Fault : uint32_t {
   kGridTooLarge,
   kSlow,
   kIllegalAddress,
+  kTrap,
 };
 
 struct Arguments {
@@ -38,6 +39,15 @@ struct Arguments {
   uint32_t is_per_warp;
   uint32_t num_steps;
 };
+
+// Ends the kernel and all that its process has on the device; on the CPU, the process.
+KPROF_DEVICE void trap() {
+#if defined(__CUDACC__)
+  __trap();
+#else
+  __builtin_trap();
+#endif
+}
 
 struct Block {
   const Arguments& a;
@@ -108,6 +118,7 @@ struct Block {
     if (a.fault == kDies && a.rank == a.culprit) return;
     // No memory lies there, neither on a GPU nor on the host.
     if (a.fault == kIllegalAddress && a.rank == a.culprit) store_system(reinterpret_cast<uint32_t*>(64), 1u);
+    if (a.fault == kTrap && a.rank == a.culprit) trap();
     for (uint32_t peer = 0; peer < a.world; ++peer)
       if (peer != a.rank && !waits_first(peer)) send(peer);
     if (a.fault == kGridTooLarge && a.rank == a.culprit && !meet()) return;
@@ -138,4 +149,15 @@ __global__ void exchange(Arguments a, kprof::Buffer prof) {
 extern "C" int run_exchange(const Arguments* arguments, int num_blocks, const kprof::LaunchBuffer* buffer,
                             uint64_t seed) {
   return KPROF_LAUNCH(exchange, num_blocks, 1, nullptr, seed, *arguments, kprof::make_buffer(*buffer));
+}
+
+// Without torch, which would let go of the interpreter lock.
+extern "C" int wait_for_device() {
+#if defined(__HIP__)
+  return hipDeviceSynchronize();
+#elif defined(__CUDACC__)
+  return cudaDeviceSynchronize();
+#else
+  return 0;
+#endif
 }

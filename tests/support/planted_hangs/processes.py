@@ -33,6 +33,7 @@ EXPECTED: Final = {
     "dies": (Kind.ENDED, (1,)),
     "grid_too_large": (Kind.NOT_STARTED, (1,)),
     "illegal_address": (Kind.ENDED, (1,)),
+    "trap": (Kind.ENDED, (1,)),
     "killed": (Kind.ENDED, (1,)),
     "stopped": (Kind.STOPPED, (1,)),
     "holds_lock": (Kind.CYCLE, (0, 1)),

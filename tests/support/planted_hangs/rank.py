@@ -77,6 +77,8 @@ class Rank:
             if self._is_culprits(call):
                 self._end_or_wait()
             self._launch(call)
+        if isinstance(self._library, ctypes.PyDLL) and self._ending is Ending.HOLDS_LOCK:
+            self._library.wait_for_device()
         gpu.synchronize(self._device)
 
     def _is_culprits(self, call: int) -> bool:

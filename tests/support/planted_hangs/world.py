@@ -49,6 +49,7 @@ class Fault(IntEnum):
     GRID_TOO_LARGE = 8
     SLOW = 9
     ILLEGAL_ADDRESS = 10
+    TRAP = 11
 
 
 PLANTED = [fault for fault in Fault if Fault.NONE < fault < Fault.SLOW]
