@@ -7,7 +7,8 @@ in one process that is watched and started again when it dies. Whatever the dama
 
     the exit code is 0, 1, 2 or 3; 1 comes with exactly one line on stderr, and never with one about a bug of kprof
     nothing that controls a terminal is printed
-    no command takes --cpu-s more processor time than on the captures before the damage, nor waits for ever
+    no command takes --cpu-s more processor time, in its quickest of three runs, than on the captures before the damage
+    none waits for ever
     no file changes but the output, which is whole or not there; a file beside the capture is never shown
 
 Each failure is printed with the number of its capture: `--only NUMBER --seed SEED` makes it again
@@ -236,6 +237,11 @@ def state_of(folder: Path) -> dict[str, str]:
     return found
 
 
+def _empty(folder: Path) -> None:
+    for file in folder.iterdir():
+        file.unlink()
+
+
 class Fuzzer:
     """Makes captures by number, so that each can be made again."""
 
@@ -279,16 +285,27 @@ class Fuzzer:
         self.tally.damages[kind] += 1
         before = state_of(self.place) | state_of(self._outside.parent)
         for command in commands(rng, run, output):
-            done = self._run(command)
-            self.tally.count(done)
             most_cpu_s = self.tally.usual[command[0]] + self._cpu_s
+            done = self._run_within(most_cpu_s, command, output)
+            self.tally.count(done)
             for fault in faults(done, output, most_cpu_s):
                 self._fail(number, kind, done, fault)
-            for file in output.iterdir():
-                file.unlink()
+            _empty(output)
             if state_of(self.place) | state_of(self._outside.parent) != before:
                 self._fail(number, kind, done, "a file changed")
                 break
+
+    def _run_within(self, cpu_s: float, command: tuple[str, ...], output: Path) -> Run:
+        """Run a command; where it takes longer, the quickest of three runs.
+
+        Beside other load a processor takes more time for the same work.
+        """
+        done = self._run(command)
+        for _ in range(2):
+            if done.cpu_s > cpu_s:
+                _empty(output)
+                done = min(done, self._run(command), key=lambda run: run.cpu_s)
+        return done
 
     def _run(self, command: tuple[str, ...]) -> Run:
         self._num_commands += 1

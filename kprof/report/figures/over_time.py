@@ -71,6 +71,7 @@ def _lanes(report: Report, ranks: list[int]) -> Figure:
     drawing = Drawing(drawing.width, drawing.height)
     axis.draw(drawing, _LEGEND_HEIGHT, drawing.height - 36, f"the start of {over.what}")
     present = report.presence.pivot_table(index="rank", columns="bin", values="share")
+    present = present.reindex(index=ranks, columns=shares.columns, fill_value=0.0)
     grounds = [("idle", "imbalance"), ("none", "in no region")]
     drawing.legend(left, 4, [(kind, kind) for kind in kinds] + grounds)
     for i, rank in enumerate(ranks):
