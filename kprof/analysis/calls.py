@@ -52,8 +52,10 @@ def _table(summary: Summary) -> pd.DataFrame:
 
 
 def launches_of_calls(summary: Summary) -> pd.DataFrame:
-    """`launch_starts`, with the call's number as `ordinal`."""
+    """`launch_starts`, with the call's number as `ordinal`, and the launch's among those of its
+    kernel as `of_kernel`."""
     starts, numbers = launch_starts(summary), call_numbers(summary.trace)
+    starts = starts.assign(of_kernel=starts["ordinal"])
     if numbers is None:
         return starts
     known = starts.merge(numbers, on=["rank", "launch"], how="left")

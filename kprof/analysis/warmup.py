@@ -1,6 +1,6 @@
-"""First calls that are slower than the others because of allocations, page faults or cold caches.
+"""The run without the first calls of its kernels, where those are slower than the others.
 
-They say little about the kernel.
+Allocations, page faults and compilation make them so; they say little about the kernel.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.balance import efficiency
 from kprof.analysis.calls import launches_of_calls
-from kprof.analysis.explain.explanation import warm_up_calls
+from kprof.analysis.first_calls import warm_up_of
 from kprof.analysis.memo import memo
 from kprof.analysis.metric import metric
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
     from kprof.analysis.summary import Summary
@@ -25,8 +24,8 @@ _MAX_EVENTS: Final = 20_000_000
 
 
 def steady_part(summary: Summary) -> tuple[Summary, tuple[int, ...]]:
-    """The run without its first one or two calls, if they took much longer than the others, and
-    their ordinals.
+    """The run without the first one or two calls of a kernel, if they took much longer than its
+    others, and their ordinals.
 
     If the user selected launches, they are left as they are.
     """
@@ -46,17 +45,16 @@ def _without_warm_up(summary: Summary) -> tuple[Summary, tuple[int, ...]] | None
     if recorded > _MAX_EVENTS or summary.trace.selection.launches is not None:
         return None
     starts = launches_of_calls(summary)
-    ordinals = sorted({int(ordinal) for ordinal in starts["ordinal"].tolist()})
-    slow = set(ordinals[: warm_up_calls(_lengths(summary))])
+    slow = warm_up_of(starts, _lengths(summary))
     is_slow = starts["ordinal"].isin(slow)
     dropped, kept = (set(starts.loc[which, "launch"].tolist()) for which in (is_slow, ~is_slow))
     if not slow or dropped & kept:
         return None
-    return summary.select(launches=tuple(sorted(kept))), tuple(sorted(slow))
+    return summary.select(launches=tuple(sorted(kept))), slow
 
 
-def _lengths(summary: Summary) -> np.ndarray:
-    """The length of every call. On unaligned clocks, that of the slowest rank."""
+def _lengths(summary: Summary) -> pd.Series:
+    """The length of every call, by its number. On unaligned clocks, that of the slowest rank."""
     starts = launches_of_calls(summary)
     if summary.trace.is_on_one_clock:
         groups = starts.groupby("ordinal")
@@ -65,4 +63,4 @@ def _lengths(summary: Summary) -> np.ndarray:
         ranks = starts.groupby(["ordinal", "rank"])
         own = ranks["last_ns"].max() - ranks["first_ns"].min()
         lengths = own.groupby("ordinal").max()
-    return lengths.sort_index().to_numpy(dtype=float)
+    return lengths

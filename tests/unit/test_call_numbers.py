@@ -7,6 +7,7 @@ import pytest
 from kprof import analysis
 from kprof.analysis.call_numbers import call_numbers
 from kprof.analysis.explain import When, explain_trace
+from kprof.analysis.warmup import steady_part
 from kprof.trace import Trace
 from synthetic import TraceBuilder
 
@@ -69,3 +70,28 @@ def test_a_slow_launch_is_found_in_its_call() -> None:
     (finding,) = explanation.findings
     assert (finding.ranks, finding.calls, finding.when) == ((), (7,), When.SOMETIMES)
     assert finding.gain_ns == pytest.approx(7000, rel=0.05)
+
+
+def test_every_kernel_has_its_own_warm_up() -> None:
+    """The first launch of a kernel in the middle of a run loads or compiles it."""
+    trace = run_of(["gemm"] * 8 + ["reduce"] * 10 + ["gemm"] * 3, slow=8)
+    explanation = explain_trace(trace)
+    assert (explanation.warm_up, explanation.findings) == ((8,), ())
+    assert explanation.ordinals == (*range(8), *range(9, 21))
+    found = analysis.find(analysis.Summary.of(trace))
+    (warm_up,) = [doubt for doubt in found.doubts if doubt.kind is analysis.DoubtKind.WARM_UP]
+    assert warm_up.sentence.startswith(
+        "Call 8 took much longer than later calls of the same kernel"
+    )
+    assert steady_part(analysis.Summary.of(trace))[1] == (8,)
+
+
+def test_a_slow_launch_that_is_no_kernels_first_is_no_warm_up() -> None:
+    kernels = ["gemm"] * 8 + ["reduce"] * 10
+    explanation = explain_trace(run_of(kernels, slow=9))
+    assert explanation.warm_up == ()
+    (finding,) = explanation.findings
+    assert finding.calls == (9,)
+    # Selected launches begin with one that is slow, but not with the kernel's first.
+    later = run_of(kernels, slow=9).select(launches=range(9, 18))
+    assert explain_trace(later).warm_up == ()

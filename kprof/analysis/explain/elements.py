@@ -6,8 +6,8 @@
     launch   between a rank's launch and the one before, or since the first rank began the call
 
 Elements of one class do the same thing: the same region, the same two regions around a gap. Only
-those are compared. Every element has a place: a rank and a block; of a transfer, its source and its
-destination.
+those are compared. Kernels that are launched in different calls do different things. Every element
+has a place: a rank and a block; of a transfer, its source and its destination.
 """
 
 from __future__ import annotations
@@ -56,9 +56,11 @@ class Elements:
 
 @dataclass(frozen=True)
 class Kind:
-    """A class of elements: its family, its region (0: any), whether gaps are a track's first."""
+    """A class of elements: its family, the kernels that it is of, its region (0: any), whether gaps
+    are a track's first."""
 
     family: Family
+    kernels: tuple[str, ...]
     region: int
     is_first: bool = False
 
@@ -75,21 +77,24 @@ def elements_of(graph: Graph) -> tuple[Elements, list[Kind]]:
     crosses = travels[spans.rank[graph.releaser[travels]] != spans.rank[travels]]
     elapsed = (spans.end - spans.end[graph.releaser]).astype(float)
     launches = np.arange(len(graph.launch_rank))
-    of_one_kind, no_block = np.zeros(len(crosses), dtype=np.int64), np.full(len(launches), -1)
+    of_one_kind, no_block = np.zeros_like(crosses), np.full(len(launches), -1)
     sources = spans.rank[graph.releaser]
-    kernels = np.unique(np.array(spans.launch_kernel, dtype=str), return_inverse=True)[1]
+    names, kernel = np.unique(np.array(spans.launch_kernel, dtype=str), return_inverse=True)
+    of_launch = _launched_together(kernel, graph.launch_call)
+    of_span = of_launch[spans.launch]
     parts = [
         (Family.OWN, spans.region[works], works, spans.rank, spans.block, graph.own_ns),
         (Family.GAP, before, gaps, spans.rank, spans.block, graph.gap_ns),
         (Family.TRAVEL, of_one_kind, crosses, sources, spans.rank, graph.travel_ns),
-        (Family.LAUNCH, kernels, launches, graph.launch_rank, no_block, graph.launch_gap_ns),
+        (Family.LAUNCH, kernel, launches, graph.launch_rank, no_block, graph.launch_gap_ns),
     ]  # fmt: skip
     seen = [
         part[5][part[2]] if part[0] is not Family.TRAVEL else elapsed[crosses] for part in parts
     ]
     family = np.concatenate([np.full(len(part[2]), part[0]) for part in parts])
     local = np.concatenate([part[1] for part in parts])
-    keys, kind = np.unique(np.stack([family, local]), axis=1, return_inverse=True)
+    together = np.concatenate([of_span[works], of_span[gaps], of_span[crosses], of_launch])
+    keys, kind = np.unique(np.stack([family, together, local]), axis=1, return_inverse=True)
     at = np.concatenate([part[2] for part in parts])
     call = np.concatenate(
         [spans.call[works], spans.call[gaps], spans.call[crosses], graph.launch_call]
@@ -111,7 +116,22 @@ def elements_of(graph: Graph) -> tuple[Elements, list[Kind]]:
             + [np.ones(len(launches), dtype=bool)]
         ),
     )
-    return elements, [_kind(int(f), int(key), count) for f, key in keys.T]
+    kernels = [
+        tuple(names[np.unique(kernel[of_launch == n])].tolist()) for n in np.unique(of_launch)
+    ]
+    return elements, [_kind(int(f), kernels[n], int(key), count) for f, n, key in keys.T.tolist()]
+
+
+def _launched_together(kernel: Ints, call: Ints) -> Ints:
+    """By launch, the number of the group of its kernel: kernels that are launched in the same calls
+    may be parts of one algorithm, and have regions in common."""
+    if len(kernel) == 0:
+        return kernel
+    is_in = np.zeros((int(kernel.max()) + 1, int(call.max()) + 1), dtype=bool)
+    is_in[kernel, call] = True
+    group = np.unique(is_in, axis=0, return_inverse=True)[1].reshape(-1)
+    of_launch: Ints = group[kernel]
+    return of_launch
 
 
 def _gap_classes(graph: Graph, gaps: Ints) -> Ints:
@@ -126,11 +146,11 @@ def _gap_classes(graph: Graph, gaps: Ints) -> Ints:
     return np.where(is_first, count, 0) * count + region
 
 
-def _kind(family: int, key: int, count: int) -> Kind:
+def _kind(family: int, kernels: tuple[str, ...], key: int, count: int) -> Kind:
     if family == Family.GAP:
         before, region = divmod(key, count)
-        return Kind(Family.GAP, region, before == count)
-    return Kind(Family(family), key)
+        return Kind(Family.GAP, kernels, region, before == count)
+    return Kind(Family(family), kernels, key)
 
 
 def _turns(kind: Ints, track: Ints) -> Ints:

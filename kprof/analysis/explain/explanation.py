@@ -4,7 +4,7 @@
     for finding in explanation.findings:
         print(finding.share, finding.kind, finding.ranks)
 
-First calls that took much longer than the rest are a warm-up and left out. Of captures with more
+Calls in which a kernel warms up are left out (`first_calls.py`). Of captures with more
 events than are replayed in reasonable time, calls are taken by their lengths, from the shortest to
 the longest: typical and slow ones.
 """
@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kprof.analysis.barriers import worst_bound_ns
-from kprof.analysis.calls import calls
+from kprof.analysis.calls import calls, launches_of_calls
 from kprof.analysis.explain.engine import Explanation, explain
 from kprof.analysis.explain.finding import ExplainedFinding, findings_of
 from kprof.analysis.explain.graph import Graph, build_graph
 from kprof.analysis.explain.limits import Limit
 from kprof.analysis.explain.spans import load_spans
+from kprof.analysis.first_calls import warm_up_of
 from kprof.analysis.memo import memo
-from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import Summary
 from kprof.errors import SelectionError
 
@@ -37,10 +37,6 @@ MAX_SPANS: Final = 400_000
 # One call may have more, for there is no less than one; beyond this a replay takes minutes and more
 # memory than it may.
 MAX_SPANS_OF_CALL: Final = 1_500_000
-_WARM_UP_RATIO: Final = 1.5
-_STILL_WARMING: Final = 1.25
-_MOST_WARM_UP: Final = 2
-_MIN_CALLS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -108,12 +104,12 @@ def calls_to_replay(summary: Summary) -> ReplayedCalls | None:
     """The calls of a trace that are replayed; None where it has none. Raises like
     `explain_summary`."""
     summary.trace.require_alignment("what would make the run shorter")
-    table = calls(summary).sort_values("ordinal")
-    ordinals = [int(ordinal) for ordinal in table["ordinal"].tolist()]
-    lengths = table["length_ns"].to_numpy(dtype=float)
+    lengths = calls(summary).set_index("ordinal")["length_ns"].sort_index()
+    ordinals = [int(ordinal) for ordinal in lengths.index.tolist()]
     if len(ordinals) == 0:
         return None
-    warm_up = warm_up_calls(lengths)
+    is_selection = summary.trace.selection.launches is not None
+    warm_up = warm_up_of(launches_of_calls(summary), lengths, is_selection=is_selection)
     spans_per_call = _spans_per_call(summary, len(ordinals))
     if spans_per_call > MAX_SPANS_OF_CALL:
         raise SelectionError(
@@ -121,29 +117,18 @@ def calls_to_replay(summary: Summary) -> ReplayedCalls | None:
             "are replayed; "
             "select ranks that exchange data, or blocks (--ranks, --blocks)"
         )
-    wanted = [ordinals[warm_up + i] for i in _sample(lengths[warm_up:], spans_per_call)]
+    steady = lengths.drop(list(warm_up))
+    sample = _sample(steady.to_numpy(dtype=float), spans_per_call)
+    wanted = [int(steady.index[position]) for position in sample]
     bound_ns = worst_bound_ns(summary)
     spans = load_spans(_part(summary, wanted, len(ordinals)), wanted)
     return ReplayedCalls(
         build_graph(spans, bound_ns),
         bound_ns,
         tuple(wanted),
-        tuple(ordinals[:warm_up]),
+        warm_up,
         len(ordinals),
     )
-
-
-def warm_up_calls(lengths: np.ndarray) -> int:
-    """How many calls at the beginning took much longer than the median of those after them, and
-    than each of them: what comes again is no warm-up."""
-    if len(lengths) < _MIN_CALLS or lengths[0] < _WARM_UP_RATIO * np.median(lengths[1:]):
-        return 0
-    count = 1
-    while count < min(_MOST_WARM_UP, len(lengths) - 2) and lengths[
-        count
-    ] >= _STILL_WARMING * np.median(lengths[count + 1 :]):
-        count += 1
-    return count if lengths[0] > _STILL_WARMING * lengths[count:].max() else 0
 
 
 def _spans_per_call(summary: Summary, num_calls: int) -> float:
@@ -158,7 +143,7 @@ def _part(summary: Summary, ordinals: Sequence[int], num_calls: int) -> Trace:
     """
     if len(ordinals) == num_calls:
         return summary.trace
-    starts = launch_starts(summary)
+    starts = launches_of_calls(summary)
     launches = starts.loc[starts["ordinal"].isin(ordinals), "launch"]
     return summary.trace.select(launches=sorted({int(launch) for launch in launches}))
 

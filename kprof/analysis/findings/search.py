@@ -222,9 +222,8 @@ def _of_sample(explanation: TraceExplanation) -> list[Doubt]:
         doubts.append(
             Doubt(
                 DoubtKind.WARM_UP,
-                f"{members('Call', explanation.warm_up)} took much longer than the others: a "
-                "warm-up, left out of "
-                "findings and efficiency",
+                f"{members('Call', explanation.warm_up)} took much longer than "
+                f"{_others(explanation)}: a warm-up, left out of findings and efficiency",
                 "call the kernel once with a null buffer before the calls that count; tables and "
                 "pictures hold every call, --launches chooses",
                 evidence={"calls": list(explanation.warm_up)},
@@ -243,3 +242,9 @@ def _of_sample(explanation: TraceExplanation) -> list[Doubt]:
             )
         )
     return doubts
+
+
+def _others(explanation: TraceExplanation) -> str:
+    """What calls of a warm-up are compared with: a kernel may begin in the middle of a run."""
+    is_at_begin = explanation.warm_up == tuple(range(len(explanation.warm_up)))
+    return "the others" if is_at_begin else "later calls of the same kernels"

@@ -39,11 +39,12 @@ def grown_since(basis: Basis, base: Basis, bound_ns: float) -> list[Hypothesis]:
 def _name(basis: Basis, kind: int) -> tuple[object, ...]:
     """What a class is called in every recording: numbers of regions and kernels are of one."""
     one, spans = basis.kinds[kind], basis.graph.spans
+    kernels = np.unique(np.array(spans.launch_kernel, dtype=str))
     if one.family is Family.LAUNCH:
-        kernels = np.unique(np.array(spans.launch_kernel, dtype=str))
         return one.family, str(kernels[one.region]), one.is_first
     region = spans.region_names[one.region] if one.family is not Family.TRAVEL else ""
-    return one.family, region, one.is_first
+    # Kernels that are always launched together may have other names there.
+    return one.family, one.kernels if len(one.kernels) < len(kernels) else (), region, one.is_first
 
 
 def _cells(basis: Basis, kind: int) -> tuple[Cells, Ints, Ints]:
