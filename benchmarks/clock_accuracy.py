@@ -12,7 +12,6 @@ four).
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -26,6 +25,8 @@ from kprof.clocks.calibration import all_pairs
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kernels"))
 
 from planted_clocks import calibrate, random_plants
+
+from benchmarks.result_files import show_and_write
 
 
 def run_cases(num_cases: int) -> dict[str, Any]:
@@ -61,10 +62,7 @@ def main() -> None:
         "command": f"python -m benchmarks.clock_accuracy --cases {arguments.cases}",
         "device": f"CPU target, {os.cpu_count()} cores, load {load_before:.1f} before",
     } | run_cases(arguments.cases)
-    text = json.dumps(result, indent=1)
-    print(text)
-    if arguments.output:
-        arguments.output.write_text(text + "\n")
+    show_and_write(result, arguments.output)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import statistics
 import tempfile
 import time
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import kprof
+from benchmarks.result_files import show_and_write
 from kprof.devices import gpu
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.targets import arch_of_device, describe_device, target_of_device
@@ -171,10 +171,7 @@ def main() -> None:
         "drained": drained,
         "median_percent": round(100 * (drained["median_us"] / plain["median_us"] - 1), 2),
     }
-    text = json.dumps(result, indent=1)
-    print(text)
-    if arguments.output:
-        arguments.output.write_text(text + "\n")
+    show_and_write(result, arguments.output)
 
 
 if __name__ == "__main__":

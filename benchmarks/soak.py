@@ -10,7 +10,6 @@ that of the second third (the first third is for buffers to grow).
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import tempfile
@@ -20,6 +19,7 @@ from datetime import date
 from pathlib import Path
 
 import kprof
+from benchmarks.result_files import show_and_write
 from kprof.devices.build import BuildOptions, load_library
 from kprof.trace import Trace
 
@@ -112,9 +112,7 @@ def main() -> int:
         "is_flat": is_flat,
         "longest_hold_up_s": round(longest_s, 2),
     }
-    print(json.dumps(result, indent=1))
-    if arguments.output:
-        arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    show_and_write(result, arguments.output)
     return 0 if is_flat and info.counts.recorded == num_emitted else 1
 
 

@@ -23,6 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from benchmarks.clock_alignment import known_truth
+from benchmarks.result_files import show_and_write
 from kprof.analysis.summary import Summary
 from kprof.analysis.waiting import late_sender
 from kprof.capture.directory import Capture
@@ -56,10 +57,7 @@ def main() -> None:
         f"python -m benchmarks.clock_alignment --nproc {arguments.nproc} --seconds "
         f"{arguments.seconds:g}"
     )
-    text = json.dumps(result, indent=1)
-    print(text)
-    if arguments.output:
-        arguments.output.write_text(text + "\n")
+    show_and_write(result, arguments.output)
 
 
 def _record(arguments: argparse.Namespace, run: Path, samples: Path) -> Capture:

@@ -12,7 +12,6 @@ the trace with GPU events around the same launch.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,6 +20,7 @@ import torch
 
 from benchmarks.probe_overhead.agreement import clock_agreement, clock_steps, phase_agreement
 from benchmarks.probe_overhead.bench import SCHEMES, TIGHT_EVENTS, Bench, interleaved, spread
+from benchmarks.result_files import show_and_write
 
 BLOCKS_PER_SM = (2, 4)
 
@@ -75,10 +75,7 @@ def main() -> None:
     result["steps of the real-time clock"] = clock_steps(bench)
     result["durations in cycles against real time"] = clock_agreement(bench)
     result["trace against GPU events"] = phase_agreement(bench, max(10, arguments.repeats // 5))
-    text = json.dumps(result, indent=1)
-    print(text)
-    if arguments.output:
-        arguments.output.write_text(text + "\n")
+    show_and_write(result, arguments.output)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ after the others. Takes two minutes.
 from __future__ import annotations
 
 import argparse
-import json
 import traceback
 from datetime import datetime, timezone
 from pathlib import Path
@@ -22,6 +21,7 @@ import triton
 
 from benchmarks.probe_overhead.bench import NUM_TOKENS, Bench
 from benchmarks.probe_overhead.bench import SCHEMES as CPP_SCHEMES
+from benchmarks.result_files import show_and_write
 from benchmarks.triton_overhead.bench import (
     MATMUL_SIZE,
     SCHEMES,
@@ -140,10 +140,7 @@ def main() -> None:
     result["records"] = records_table(bench, PROGRAMS_PER_SM[0])
     num_programs = PROGRAMS_PER_SM[0] * bench.num_sms
     result |= proton_tables(bench, num_programs, arguments.repeats)
-    text = json.dumps(result, indent=1)
-    print(text)
-    if arguments.json:
-        arguments.json.write_text(text + "\n")
+    show_and_write(result, arguments.json)
 
 
 if __name__ == "__main__":
