@@ -79,8 +79,7 @@ def elements_of(graph: Graph) -> tuple[Elements, list[Kind]]:
     launches = np.arange(len(graph.launch_rank))
     of_one_kind, no_block = np.zeros_like(crosses), np.full(len(launches), -1)
     sources = spans.rank[graph.releaser]
-    names, kernel = np.unique(np.array(spans.launch_kernel, dtype=str), return_inverse=True)
-    of_launch = _launched_together(kernel, graph.launch_call)
+    kernel, of_launch, names = _kernels(graph)
     of_span = of_launch[spans.launch]
     parts = [
         (Family.OWN, spans.region[works], works, spans.rank, spans.block, graph.own_ns),
@@ -116,22 +115,18 @@ def elements_of(graph: Graph) -> tuple[Elements, list[Kind]]:
             + [np.ones(len(launches), dtype=bool)]
         ),
     )
-    kernels = [
-        tuple(names[np.unique(kernel[of_launch == n])].tolist()) for n in np.unique(of_launch)
-    ]
-    return elements, [_kind(int(f), kernels[n], int(key), count) for f, n, key in keys.T.tolist()]
+    return elements, [_kind(int(f), names[n], int(key), count) for f, n, key in keys.T.tolist()]
 
 
-def _launched_together(kernel: Ints, call: Ints) -> Ints:
-    """By launch, the number of the group of its kernel: kernels that are launched in the same calls
-    may be parts of one algorithm, and have regions in common."""
-    if len(kernel) == 0:
-        return kernel
-    is_in = np.zeros((int(kernel.max()) + 1, int(call.max()) + 1), dtype=bool)
-    is_in[kernel, call] = True
+def _kernels(graph: Graph) -> tuple[Ints, Ints, list[tuple[str, ...]]]:
+    """By launch its kernel and the group of that, and the kernels of every group: those that are
+    launched in the same calls. They may be parts of one algorithm and have regions in common."""
+    names, kernel = np.unique(np.array(graph.spans.launch_kernel, dtype=str), return_inverse=True)
+    is_in = np.zeros((len(names), int(graph.launch_call.max(initial=-1)) + 1), dtype=bool)
+    is_in[kernel, graph.launch_call] = True
     group = np.unique(is_in, axis=0, return_inverse=True)[1].reshape(-1)
-    of_launch: Ints = group[kernel]
-    return of_launch
+    members = [tuple(names[group == n].tolist()) for n in range(int(group.max(initial=-1)) + 1)]
+    return kernel, group[kernel], members
 
 
 def _gap_classes(graph: Graph, gaps: Ints) -> Ints:
