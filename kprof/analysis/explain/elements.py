@@ -72,19 +72,18 @@ def elements_of(graph: Graph) -> tuple[Elements, list[Kind]]:
     # Of a wait whose send is known, looking at the flag is work like any other.
     works = np.flatnonzero(~graph.is_wait | ((graph.releaser >= 0) & (spans.send >= 0)))
     gaps = np.flatnonzero((spans.previous >= 0) | (graph.before < 0))
-    before = _gap_classes(graph, gaps)
     travels = np.flatnonzero((spans.send >= 0) & (graph.releaser == spans.send))
     crosses = travels[spans.rank[graph.releaser[travels]] != spans.rank[travels]]
     elapsed = (spans.end - spans.end[graph.releaser]).astype(float)
     launches = np.arange(len(graph.launch_rank))
-    of_one_kind, no_block = np.zeros_like(crosses), np.full(len(launches), -1)
+    no_region, no_block = np.zeros_like(crosses), np.full(len(launches), -1)
     sources = spans.rank[graph.releaser]
     kernel, of_launch, names = _kernels(graph)
     of_span = of_launch[spans.launch]
     parts = [
         (Family.OWN, spans.region[works], works, spans.rank, spans.block, graph.own_ns),
-        (Family.GAP, before, gaps, spans.rank, spans.block, graph.gap_ns),
-        (Family.TRAVEL, of_one_kind, crosses, sources, spans.rank, graph.travel_ns),
+        (Family.GAP, _gap_classes(graph, gaps), gaps, spans.rank, spans.block, graph.gap_ns),
+        (Family.TRAVEL, no_region, crosses, sources, spans.rank, graph.travel_ns),
         (Family.LAUNCH, kernel, launches, graph.launch_rank, no_block, graph.launch_gap_ns),
     ]  # fmt: skip
     seen = [
