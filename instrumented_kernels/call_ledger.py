@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+import os
 import time
 import zlib
 from typing import TYPE_CHECKING, Final
 
+from kprof.capture.processes import Condition, process_of
 from kprof.devices.symmetric import SymmetricHeap
 
 if TYPE_CHECKING:
@@ -111,6 +113,7 @@ class CallLedger:
         self._own = self._pages[group.rank].calls
         self._peers = [page.calls for rank, page in enumerate(self._pages) if rank != group.rank]
         self.preparing: Final = _Preparing(self)
+        self._processes = group.all_gather(process_of(os.getpid()))
         self._number = 0
         # Calls that this rank refused, as long as peers may have launched them.
         self._refused: list[int] = []
@@ -176,10 +179,22 @@ class CallLedger:
         self._raise_difference(number)
 
     def explain(self, peer: int) -> str:
-        """A clause that says where the calls of `peer`, or of others, first differ from ours; or
-        empty."""
+        """A clause that says what has become of `peer`, or of others, and where its calls first
+        differ from ours; or empty."""
         ranks = [peer, *range(len(self._pages))]
-        return next(filter(None, map(self._first_difference, ranks)), "")
+        found = [
+            next(filter(None, map(of, ranks)), "") for of in (self._fate, self._first_difference)
+        ]
+        return "; ".join(filter(None, found))
+
+    def _fate(self, rank: int) -> str:
+        process = self._processes[rank]
+        match process.condition():
+            case Condition.ENDED:
+                return f"the process of rank {rank} ({process.pid}) has ended"
+            case Condition.STOPPED:
+                return f"rank {rank} is stopped: kill -CONT {process.pid} lets it go on"
+        return ""
 
     def _first_difference(self, peer: int) -> str:
         for number in range(max(1, self._number - LENGTH + 1), self._number + 1):

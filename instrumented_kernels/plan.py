@@ -52,6 +52,7 @@ class KernelPlan(DevicePlan):
             device=device, timeout_s=timeout_s, schedule_seed=schedule_seed, options=options
         )
         self._has_told_timeout = False
+        self._recorder: AnyRecorder = NOT_RECORDING
         self._latest_stream: int | None = None
         self._shared_ledger = ledger
 
@@ -137,8 +138,10 @@ class KernelPlan(DevicePlan):
         if stream != self._latest_stream:
             self._change_stream(stream)
         try:
+            self._recorder = recorder
             self._launch(sequence, recorder, stream)
-            if self.device == "cpu":
+            # A launch that gave up is left open: what it waited for tells other ranks why.
+            if self.device == "cpu" and not self._failure.region_and_peer:
                 recorder.finished()
         except (RuntimeError, ValueError):
             self._ledger.withdraw()
@@ -181,13 +184,15 @@ class KernelPlan(DevicePlan):
             time.sleep(0)  # on their way from the device
         region, peer = divmod(failure.region_and_peer, 1 << 32)
         epoch, slot = divmod(failure.epoch_and_slot, 1 << 32)
-        explanation = self._ledger.explain(peer)
-        return PeerTimeoutError(
-            f"rank {self.group.rank} waited {(failure.waited_ms - 1) / 1e3:.1f} s for rank {peer}, "
-            f"slot {slot}, epoch {epoch}, in {self.regions[region - 1].name}; "
-            f"{explanation + '; ' if explanation else ''}the results of this call and later ones "
-            "are void"
-        )
+        waited_s = (failure.waited_ms - 1) / 1e3
+        clauses = [
+            f"rank {self.group.rank} waited {waited_s:.1f} s for rank {peer}, slot {slot}, "
+            f"epoch {epoch}, in {self.regions[region - 1].name}",
+            self._ledger.explain(peer),
+            self._recorder.explain_timeout(waited_s),
+            "the results of this call and later ones are void",
+        ]
+        return PeerTimeoutError("; ".join(filter(None, clauses)))
 
     def _close_ledger(self) -> None:
         if self._shared_ledger is None:

@@ -21,9 +21,9 @@ Nothing is evaluated.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shutil
-import socket
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -40,6 +40,7 @@ from kprof.capture.manifest import (
     RankStarted,
 )
 from kprof.capture.output import refusal
+from kprof.capture.processes import Condition, process_of
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import (
     CaptureError,
@@ -207,6 +208,12 @@ def write_rank_started(directory: Path, started: RankStarted) -> None:
     _write_json(directory / f"rank-{started.rank:05d}.started", started)
 
 
+def announce_rank(directory: Path, rank: int, world_size: int) -> None:
+    """Say that this process records a rank."""
+    process = dataclasses.astuple(process_of(os.getpid()))
+    write_rank_started(directory, RankStarted(rank, world_size, *process))
+
+
 def read_ranks_started(directory: Path) -> tuple[RankStarted, ...]:
     """All ranks whose recorder was created, by rank."""
     files = sorted(directory.glob("rank-*.started"))
@@ -214,12 +221,13 @@ def read_ranks_started(directory: Path) -> tuple[RankStarted, ...]:
 
 
 def pids_here(directory: Path, ranks: Collection[int]) -> dict[int, int]:
-    """The processes of these ranks that were started on this host."""
-    host = socket.gethostname()
+    """The processes of these ranks that run on this host; not who has their numbers now."""
     return {
         entry.rank: entry.pid
         for entry in read_ranks_started(directory)
-        if entry.rank in ranks and entry.host == host
+        if entry.rank in ranks
+        and entry.process.is_here
+        and entry.process.condition() is not Condition.ENDED
     }
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from kprof.capture.processes import Process
 from kprof.regions import RegionTable
 
 FORMAT_VERSION: Final = 1
@@ -294,12 +295,19 @@ class Overhead(msgspec.Struct, frozen=True):
 
 
 class RankStarted(msgspec.Struct, frozen=True):
-    """Left behind by a recorder when it is created."""
+    """Left behind by a recorder when it is created: `namespace` and `start_ticks` as in Process."""
 
     rank: RankNumber
     world_size: WorldSize
     host: Text
     pid: Natural
+    namespace: Count = 0
+    start_ticks: Count = 0
+
+    @property
+    def process(self) -> Process:
+        """The process of the recorder."""
+        return Process(self.host, self.pid, self.namespace, self.start_ticks)
 
 
 class Manifest(msgspec.Struct, frozen=True):

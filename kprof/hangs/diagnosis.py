@@ -163,7 +163,7 @@ class _Search:
             return Cause(Kind.NOT_LAUNCHED, (wait.peer or 0,), sending, (wait,))
         if sent := self._send_of(wait, sending):
             return Cause(Kind.NOT_SEEN, (rank.rank,), sending, (wait,), sent)
-        if rank.condition is Condition.ENDED:
+        if rank.condition is Condition.ENDED and not rank.gave_up:
             return Cause(Kind.ENDED, (rank.rank,), sending, (wait,))
         if rank.condition is Condition.STOPPED:
             return Cause(Kind.STOPPED, (rank.rank,), sending, (wait,))
@@ -231,7 +231,14 @@ class _Search:
         return one.peer is None and other.peer is None and one.region == other.region
 
     def _is_past(self, rank: RankState, launch: int) -> bool:
-        """Whether a launch has ended: the host knows, or a later one of the rank has begun."""
+        """Whether a launch has ended: the host knows, or a later one of the rank has begun.
+
+        Where its own waits are open still, they are why it did not send: they may have given up,
+        and with them the launches after it.
+        """
+        waiting = [wait.track.launch for wait in rank.waits]
+        if launch in waiting or (rank.gave_up and min(waiting) < launch):
+            return False
         return (
             launch < rank.num_finished
             or any(wait.track.launch > launch for wait in rank.waits)

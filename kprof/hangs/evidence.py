@@ -18,7 +18,7 @@ import numpy as np
 
 from kprof.abi import BLOCK_TRACK_WARP
 from kprof.capture.claims import num_calls_of, ranks_in_use, read_messages
-from kprof.capture.directory import events_file_name, read_ranks_started
+from kprof.capture.directory import events_file_name, rank_file_name, read_ranks_started
 from kprof.capture.parts import ranks_with_parts, read_info
 from kprof.hangs.lines import Kernel, RankWaits, read_kernels, read_tracks, read_waits
 from kprof.hangs.state import (
@@ -89,6 +89,8 @@ def read_run(
         if rank in waits:
             records = _read_records(directory, rank) if with_records else None
             state = _with_waits(state, waits[rank], kernels[rank], records, age_of or _no_age)
+            has_closed = (directory / rank_file_name(rank)).exists()
+            state = replace(state, gave_up=has_closed and bool(state.waits))
         states[rank] = state
     world_size = max((each.world_size for each in waits.values()), default=len(states))
     return RunState(states, senders_of(kernels.values()), world_size)
@@ -99,9 +101,9 @@ def conditions_of(directory: Path) -> dict[int, Condition]:
 
     A lock says whether a rank lives, so a number that another process has taken does not mislead.
     """
-    pids = {entry.rank: entry.pid for entry in read_ranks_started(directory)}
+    processes = {entry.rank: entry.process for entry in read_ranks_started(directory)}
     return {
-        rank: Condition.STOPPED if _is_stopped(pids.get(rank, 0)) else Condition.RUNNING
+        rank: processes[rank].condition() if rank in processes else Condition.RUNNING
         for rank in ranks_in_use(directory)
     }
 
@@ -110,15 +112,6 @@ def _errors_of(directory: Path) -> dict[int, str]:
     """Why ranks lost what they had recorded, as they said themselves when they ended."""
     found = filter(None, map(_GAVE_UP.fullmatch, read_messages(directory)))
     return {int(match[1]): match[2] for match in found}
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether SIGSTOP or a debugger holds the process."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state in ("T", "t")
 
 
 def senders_of(kernels: Iterable[Sequence[Kernel]]) -> dict[str, tuple[str, ...]]:

@@ -15,7 +15,8 @@ from kprof.hangs.diagnosis import diagnose
 from kprof.hangs.evidence import read_run
 from kprof.hangs.hosts import diagnose_hosts
 from kprof.hangs.lines import WAITS_NAME, read_waits
-from kprof.hangs.report import Hang, make_report, read_hang
+from kprof.hangs.report import Hang, make_report, read_hang, write_hang
+from kprof.hangs.state import RunState
 
 # Between two questions: who has recorded more meanwhile is at work.
 _BETWEEN_S: Final = 1.0
@@ -40,15 +41,32 @@ def look_at(path: Path) -> Hang:
     )
 
 
-def _look_now(directory: Path) -> Hang:
+def explain_timeout(directory: Path, waited_s: float) -> str:
+    """Why kernels of this process have given up after `waited_s`, in a sentence.
+
+    Empty where nothing is known of their waits. Keeps the report as hang.json.
+    """
+    if not (directory / WAITS_NAME).is_dir():
+        return ""
+    run, hang = _look(directory, waited_s)
+    if not run.waits:
+        return ""
+    write_hang(directory, hang)
+    return hang.diagnosis
+
+
+def _look(directory: Path, idle_s: float) -> tuple[RunState, Hang]:
     """Asks twice, so that ranks that move are told from those that do not."""
     waits = any(len(each.lines) for each in read_waits(directory).values())
     before = ask(directory, for_records=waits)
     time.sleep(_BETWEEN_S)
     now = ask(directory, for_records=waits)
-    moving = moved(before, now)
-    run = read_run(directory, stacks=now.stacks, moving=moving, silent=now.silent)
-    hang = make_report(run, diagnose(run), 0.0)
+    run = read_run(directory, stacks=now.stacks, moving=moved(before, now), silent=now.silent)
+    return run, make_report(run, diagnose(run), idle_s)
+
+
+def _look_now(directory: Path) -> Hang:
+    run, hang = _look(directory, 0.0)
     if run.waits:
         return hang
     return msgspec.structs.replace(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from threading import get_ident
 from typing import Final
 
 import msgspec
@@ -236,10 +238,10 @@ def _line_of(wait: Waiting) -> str:
 
 
 def write_hang(directory: Path, hang: Hang) -> None:
-    """Write hang.json; nothing where the disk refuses."""
+    """Write hang.json; nothing where the disk refuses. Several ranks may write at once."""
     path = directory / HANG_NAME
     with contextlib.suppress(Exception), writing(path):
-        temporary = path.with_suffix(".tmp")
+        temporary = path.with_suffix(f".{os.getpid()}-{get_ident()}.tmp")
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(hang), indent=1))
         temporary.replace(path)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import NamedTuple
+
+from kprof.capture.processes import Condition as Condition
 
 
 class Call(NamedTuple):
@@ -15,14 +16,6 @@ class Call(NamedTuple):
 
     def __str__(self) -> str:
         return f"call {self.ordinal} of {self.kernel}"
-
-
-class Condition(str, Enum):
-    """What has become of a rank's process."""
-
-    RUNNING = "running"
-    STOPPED = "stopped"
-    ENDED = "ended"
 
 
 @dataclass(frozen=True)
@@ -92,6 +85,7 @@ class RankState:
     rank could not be asked. `is_moving`: it has recorded more between two looks; `host_moves`: its
     Python stack has changed. `error` is what a rank that ended has left as its reason;
     `is_silent`: it gave its stack, but its Python did not run to save what it recorded.
+    `gave_up`: it has closed its recorder after kernels that gave up waiting; `waits` are theirs.
     """
 
     rank: int
@@ -108,6 +102,7 @@ class RankState:
     host_moves: bool = False
     error: str = ""
     is_silent: bool = False
+    gave_up: bool = False
 
     def number_of(self, call: Call) -> int | None:
         """The launch of a call, or None where the rank has not made it."""
@@ -128,6 +123,6 @@ class RunState:
         return tuple(
             wait
             for _, state in sorted(self.ranks.items())
-            if state.condition is not Condition.ENDED
+            if state.condition is not Condition.ENDED or state.gave_up
             for wait in state.waits
         )

@@ -33,6 +33,9 @@ class AnyRecorder(Protocol):
     def finished(self) -> None:
         """All launches so far have finished."""
 
+    def explain_timeout(self, waited_s: float) -> str:
+        """Why kernels have given up waiting, where that is known."""
+
     def pause(self) -> None:
         """Record nothing from here on."""
 
@@ -85,6 +88,11 @@ class NullRecorder:
 
     def finished(self) -> None:
         """Nobody asks."""
+
+    def explain_timeout(self, waited_s: float) -> str:
+        """Nothing is known."""
+        del waited_s
+        return ""
 
     def pause(self) -> None:
         """Nothing to pause."""

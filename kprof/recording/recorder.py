@@ -14,8 +14,6 @@ whose buffers are null, and the workload runs at full speed.
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import get_ident
@@ -163,18 +161,14 @@ class Recorder:
 
     def _announce(self) -> None:
         """Let others know of this recorder: from here on the process may be told to stop."""
-        from kprof.capture.directory import write_rank_started
-        from kprof.capture.manifest import RankStarted
+        from kprof.capture.directory import announce_rank
         from kprof.capture.parts import remove_parts
 
         remove_parts(self._directory, self.rank)
         self._waits.open_stacks()
         lifetime.import_what_closing_needs()
         lifetime.add(self._directory, self.rank, self)
-        write_rank_started(
-            self._directory,
-            RankStarted(self.rank, self.world_size, socket.gethostname(), os.getpid()),
-        )
+        announce_rank(self._directory, self.rank, self.world_size)
 
     def launch(
         self,
@@ -274,6 +268,18 @@ class Recorder:
         It helps to find out why other ranks wait.
         """
         self._waits.note_finished(self._launches.region_ids.num_launches)
+
+    def explain_timeout(self, waited_s: float) -> str:
+        """Why kernels of this rank have given up waiting after `waited_s`, in a sentence; empty
+        where nothing is known.
+
+        Call it before the launch is said to have finished. Asks all ranks of this host, which takes
+        some seconds, and keeps the answer in the capture (hang.json).
+        """
+        if self._is_closed:
+            return ""
+        self.save()
+        return self._waits.explain_timeout(waited_s)
 
     def _is_active(self) -> bool:
         return self._schedule is None or self._schedule(self._num_steps)

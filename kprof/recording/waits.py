@@ -108,6 +108,15 @@ class Waits:
         if self._writer is not None:
             self._writer.note_finished(num_launches)
 
+    def explain_timeout(self, waited_s: float) -> str:
+        """Why kernels have given up, where that is known."""
+        from kprof.hangs.look import explain_timeout
+
+        try:
+            return explain_timeout(self._directory, waited_s)
+        except (KprofError, OSError) as error:
+            return f"who else waits is not known ({error})"
+
     def save(self, keeper: Keeper) -> None:
         """Save what was recorded, and say which blocks have begun."""
         self._refresh()

@@ -1,0 +1,71 @@
+"""Processes of this host: whether one still runs.
+
+A later process with the same number is another one. Where /proc does not tell, a process is taken
+to run.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+
+class Condition(str, Enum):
+    """What has become of a process."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process: its number in a namespace of a host, and when it started (0: not known)."""
+
+    host: str
+    pid: int
+    namespace: int
+    start_ticks: int
+
+    @property
+    def is_here(self) -> bool:
+        """Whether `pid` means this process for us, too."""
+        return self.host == socket.gethostname() and self.namespace in (0, _namespace())
+
+    def condition(self) -> Condition:
+        """What has become of it; of one that is elsewhere nobody knows."""
+        if not self.is_here or not Path("/proc/self/stat").exists():
+            return Condition.RUNNING
+        stat = _read_stat(self.pid)
+        if stat is None:
+            return Condition.ENDED
+        state, start_ticks = stat
+        if state in ("Z", "X") or (self.start_ticks and self.start_ticks != start_ticks):
+            return Condition.ENDED
+        return Condition.STOPPED if state in ("T", "t") else Condition.RUNNING
+
+
+def process_of(pid: int) -> Process:
+    """The process that has this number here now."""
+    stat = _read_stat(pid)
+    return Process(socket.gethostname(), pid, _namespace(), stat[1] if stat else 0)
+
+
+def _namespace() -> int:
+    """The namespace in which this process knows others by number; 0 where nobody says."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
+
+
+def _read_stat(pid: int) -> tuple[str, int] | None:
+    """The state of a process and when it started, in ticks since the host did."""
+    try:
+        # The command name in parentheses may contain spaces and parentheses.
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return fields[0], int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return None
