@@ -17,6 +17,7 @@ CALLS: Final = 12
 WARM_UP_CALLS: Final = 8
 SLOW_CALLS: Final = (2, 6, 7)
 BALANCED: Final = "balanced"
+LATE_RANK: Final = "late rank"
 _LATE_NS: Final = 60_000
 _UNEVEN_NS: Final = 15_000
 
@@ -65,7 +66,7 @@ def _uneven_items(_call: int) -> CallPlan:
 PLANTS: Final[dict[str, Callable[[int], CallPlan]]] = {
     "slow block": lambda _call: _slow(1, 5, 3.0),
     "slow rank": lambda _call: _slow(0, None, 1.6),
-    "late rank": lambda _call: replace(CallPlan(), late_ns=(0, _LATE_NS)),
+    LATE_RANK: lambda _call: replace(CallPlan(), late_ns=(0, _LATE_NS)),
     "moving straggler": lambda call: _slow(*_path(call), 3.0),
     "3 of 12 launches": lambda call: _slow(1, None, 2.0) if call in SLOW_CALLS else CallPlan(),
     "uneven items": _uneven_items,
@@ -79,7 +80,7 @@ def is_right(plant: str, finding: ExplainedFinding, first: int) -> bool:
         return where == (FindingKind.SLOW, (1,), (5,))
     if plant == "slow rank":
         return where == (FindingKind.SLOW, (0,), ())
-    if plant == "late rank":
+    if plant == LATE_RANK:
         return where == (FindingKind.LATE_START, (1,), ())
     if plant == "moving straggler":
         is_it = finding.kind is FindingKind.SLOW and finding.when is When.MOVING
@@ -88,6 +89,15 @@ def is_right(plant: str, finding: ExplainedFinding, first: int) -> bool:
         calls = tuple(first + call for call in SLOW_CALLS)
         return where == (FindingKind.SLOW, (1,), ()) and finding.calls == calls
     return where == (FindingKind.UNEVEN_WORK, (0,), (9,))
+
+
+def has_uneven_starts_without(section: Section) -> bool:
+    """Whether ranks start apart in the run that a finding about the plant is compared with.
+
+    Calls begin with the first rank's start. A rank that starts late is late by the plant and by
+    chance, and a finding takes away both: without them ranks start together.
+    """
+    return section.is_uneven and section.plant != LATE_RANK
 
 
 def sections() -> list[Section]:

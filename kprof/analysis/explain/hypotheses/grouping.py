@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
+from kprof.analysis.explain.elements import Family
 from kprof.analysis.explain.excess import ALL
 from kprof.analysis.explain.hypotheses.model import (
     ALIKE,
@@ -46,12 +47,30 @@ def grouped_by_likeness(basis: Basis, found: list[Hypothesis]) -> list[Hypothesi
 
 
 def _by_place(basis: Basis, single: list[Hypothesis]) -> list[Hypothesis]:
-    """One hypothesis per place and what is wrong with it: in all of its classes together."""
+    """One hypothesis per place and what is wrong with it: in all of its classes together.
+
+    A late start is part of that only where it comes in the same calls: the host that launches late
+    now and then does not make the kernel slow.
+    """
     groups: dict[tuple[What, Place], list[Hypothesis]] = {}
+    starts: dict[tuple[What, Place], list[Hypothesis]] = {}
     for hypothesis in single:
-        groups.setdefault((hypothesis.what, hypothesis.places[0]), []).append(hypothesis)
-    united = [union(members, members[0].places) for members in groups.values()]
-    return _absorbed(basis, united)
+        chosen = starts if _is_start(basis, hypothesis) else groups
+        chosen.setdefault((hypothesis.what, hypothesis.places[0]), []).append(hypothesis)
+    united = {key: union(members, members[0].places) for key, members in groups.items()}
+    apart = []
+    for key, members in starts.items():
+        start = union(members, members[0].places)
+        work = united.get(key)
+        if work is not None and _in_same_calls(work, start):
+            united[key] = union([work, start], start.places)
+        else:
+            apart.append(start)
+    return _absorbed(basis, [*united.values(), *apart])
+
+
+def _is_start(basis: Basis, hypothesis: Hypothesis) -> bool:
+    return all(basis.kinds[kind].family is Family.LAUNCH for kind in hypothesis.kinds)
 
 
 def _is_chance(basis: Basis, hypothesis: Hypothesis) -> bool:
@@ -113,7 +132,6 @@ def _are_alike(one: Hypothesis, other: Hypothesis) -> bool:
     """
     if not _look_alike(one, other):
         return False
-    both, either = (one.calls & other.calls).sum(), (one.calls | other.calls).sum()
     is_near = any(
         a == b
         for a, b in (
@@ -121,7 +139,7 @@ def _are_alike(one: Hypothesis, other: Hypothesis) -> bool:
             (one.places[0].second, other.places[0].second),
         )
     )
-    return _are_apart(one, other) or bool(is_near and both >= _SAME_CALLS * either)
+    return _are_apart(one, other) or (is_near and _in_same_calls(one, other))
 
 
 def _look_alike(one: Hypothesis, other: Hypothesis) -> bool:
@@ -136,6 +154,11 @@ def _look_alike(one: Hypothesis, other: Hypothesis) -> bool:
     return shared >= (_SHARED / 2 if is_whole else _SHARED) and bool(
         abs(heights[0] - heights[1]) <= ALIKE * max(heights)
     )
+
+
+def _in_same_calls(one: Hypothesis, other: Hypothesis) -> bool:
+    both, either = (one.calls & other.calls).sum(), (one.calls | other.calls).sum()
+    return bool(both >= _SAME_CALLS * either)
 
 
 def _are_apart(one: Hypothesis, other: Hypothesis) -> bool:
@@ -160,9 +183,7 @@ def with_scattered(
     """
 
     def are_at_once(one: int, other: int) -> bool:
-        a, b = found[one], found[other]
-        both, either = (a.calls & b.calls).sum(), (a.calls | b.calls).sum()
-        return _look_alike(a, b) and bool(both >= _SAME_CALLS * either)
+        return _look_alike(found[one], found[other]) and _in_same_calls(found[one], found[other])
 
     places = [
         i
