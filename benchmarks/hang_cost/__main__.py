@@ -1,0 +1,48 @@
+"""What it costs that hangs are found.
+
+    python -m benchmarks.hang_cost [--looks 100] [--json FILE]
+    python -m benchmarks.hang_cost --device cuda:0 [--repeats 60] [--json FILE]
+
+Without a device: CPU time of the process that watches 8 ranks of which 1056 tracks each wait. With
+one: what a kernel pays for calls of still_waiting, in short events and in waits that last long;
+all schemes are interleaved within every repeat.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from datetime import datetime, timezone
+from pathlib import Path
+
+from benchmarks.hang_cost.watching import measure_watching
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", help="a GPU, as torch names it")
+    parser.add_argument("--repeats", type=int, default=60)
+    parser.add_argument("--looks", type=int, default=100)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    result: dict[str, object] = {
+        "date_utc": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "host": f"{platform.machine()} CPU",
+    }
+    if arguments.device:
+        from benchmarks.hang_cost.kernels import measure_kernels
+
+        result |= measure_kernels(arguments.device, arguments.repeats)
+    else:
+        result |= measure_watching(arguments.looks)
+    text = json.dumps(result, indent=1)
+    print(text)
+    if arguments.json:
+        arguments.json.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

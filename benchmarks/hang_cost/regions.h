@@ -1,0 +1,1 @@
+REGION(R_TOKEN, "token", wait, peer:8, slot:24)

@@ -1,0 +1,85 @@
+"""What watching costs the process that started a run: CPU time of a look every second."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from kprof.capture.claims import Claim
+from kprof.capture.directory import announce_rank
+from kprof.hangs.lines import WAIT_LINE, WaitsWriter, shared_waits
+from kprof.hangs.watch import Directory, Watch
+from kprof.regions import RegionTable
+
+NUM_RANKS = 8
+# Of a GPU of 132 SMs with 8 warps each.
+NUM_TRACKS = 1056
+
+
+class Run:
+    """Eight ranks of this process; every track of each waits for long."""
+
+    def __init__(self, directory: Path) -> None:
+        self._claims = [Claim(directory, rank) for rank in range(NUM_RANKS)]
+        self._writers = [WaitsWriter(directory, rank, NUM_RANKS) for rank in range(NUM_RANKS)]
+        regions = RegionTable.from_header(Path(__file__).parent / "regions.h")
+        for rank, writer in enumerate(self._writers):
+            announce_rank(directory, rank, NUM_RANKS)
+            writer.note_kernel("exchange", 0, regions)
+        self._num_launches = 0
+
+    def launch(self) -> None:
+        """The next launch of every rank, in which all tracks wait anew."""
+        for claim, writer in zip(self._claims, self._writers, strict=True):
+            claim.progress[0] += 1
+            claim.progress[1] += 1
+            writer.note_launch(self._num_launches, ("exchange", self._num_launches), 0, NUM_TRACKS)
+            writer.note_finished(self._num_launches)
+            writer.write_lines(self._lines())
+        self._num_launches += 1
+
+    def _lines(self) -> np.ndarray:
+        lines = np.zeros(8192, WAIT_LINE)
+        lines["launch"][:NUM_TRACKS] = self._num_launches
+        lines["block"][:NUM_TRACKS] = np.arange(NUM_TRACKS) // 8
+        lines["warp"][:NUM_TRACKS] = np.arange(NUM_TRACKS) % 8
+        lines["region"][:NUM_TRACKS] = 1
+        return lines
+
+
+def measure_watching(num_looks: int, interval_s: float = 1.0) -> dict[str, object]:
+    """CPU time of a look, of a run that moves between two looks and of one that stands."""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        stack.enter_context(shared_waits(directory))
+        run = Run(directory)
+        run.launch()
+        # It never asks: that comes once in `after_s`, and ranks answer it.
+        watch = Watch(Directory(directory), after_s=1e9)
+        moving, standing = list[float](), list[float]()
+        for k in range(2 * num_looks):
+            if k % 2 == 0:
+                run.launch()
+            begin_s = time.thread_time()
+            watch.step(k * interval_s)
+            (standing if k % 2 else moving).append(1e3 * (time.thread_time() - begin_s))
+    return {
+        "ranks": NUM_RANKS,
+        "tracks that wait, per rank": NUM_TRACKS,
+        "looks": num_looks,
+        "look at a run that moves, ms": _quartiles(moving),
+        "look at a run that stands, ms": _quartiles(standing),
+        "percent of a core, a look every second": round(
+            statistics.mean(moving) / (10 * interval_s), 3
+        ),
+    }
+
+
+def _quartiles(values: list[float]) -> dict[str, float]:
+    low, middle, high = statistics.quantiles(values, n=4)
+    return {"p25": round(low, 3), "median": round(middle, 3), "p75": round(high, 3)}
