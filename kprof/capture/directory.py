@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import shutil
 from collections.abc import Collection, Iterator
@@ -132,6 +133,7 @@ def rank_file_name(rank: int) -> str:
     return f"rank-{rank:05d}.json"
 
 
+@functools.cache
 def event_schema() -> pa.Schema:
     """Columns of a rank's Parquet file. Times are rank-local.
 

@@ -66,8 +66,13 @@ class RegionIds:
         """All regions, the unknown ones included."""
         return self._united.table
 
-    def translate(self, launches: np.ndarray, region_ids: np.ndarray) -> tuple[np.ndarray, int]:
-        """Merged ids for records of the given launches, and how many of them were unknown."""
+    def translate(
+        self, launches: np.ndarray, region_ids: np.ndarray, places: np.ndarray | None = None
+    ) -> tuple[np.ndarray, int]:
+        """Merged ids for records of the given launches, and how many of them were unknown.
+
+        `places` has the index in `launches` of each record; without it, launches has one for each.
+        """
         if not self._tables:
             self.table_idx(RegionTable())
         id_maps = self._united.id_maps
@@ -78,7 +83,12 @@ class RegionIds:
         table_idxs = self._tables_of(launches)
         local_ids = np.minimum(region_ids, width - 1)
         # Mostly there is one table, and a lookup in one dimension is the faster one.
-        merged = lookup[0][local_ids] if len(id_maps) == 1 else lookup[table_idxs, local_ids]
+        if len(table_idxs) and (table_idxs == table_idxs[0]).all():
+            table_idxs = np.broadcast_to(table_idxs[0], len(region_ids))
+            merged = lookup[table_idxs[0]][local_ids]
+        else:
+            table_idxs = table_idxs if places is None else table_idxs[places]
+            merged = lookup[table_idxs, local_ids]
         unknown = np.flatnonzero(merged == 0)
         if len(unknown):
             keys, inverse = np.unique(
