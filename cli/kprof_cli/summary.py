@@ -86,5 +86,5 @@ def _describe_top_finding(trace: Trace, num_events: int) -> str:
     from kprof.analysis import Summary, find
 
     found = find(Summary.of(trace))
-    grave = [doubt.sentence for doubt in found.doubts if doubt.is_grave][:1]
+    grave = [doubt.sentence for doubt in found.banners][:1]
     return "; ".join([found.headline, *grave])

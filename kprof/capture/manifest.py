@@ -310,6 +310,28 @@ class RankStarted(msgspec.Struct, frozen=True):
         return Process(self.host, self.pid, self.namespace, self.start_ticks)
 
 
+class HungCall(msgspec.Struct, frozen=True):
+    """A call of a kernel in which blocks waited while nothing moved."""
+
+    kernel: Text
+    ordinal: Natural
+
+
+class HangNote(msgspec.Struct, frozen=True):
+    """The run hung: for `idle_s` nothing moved. hang.json has more.
+
+    `sentence` names the root, `kind` what it is. `num_open` waits never ended; 0 means that the run
+    went on. `shown` are pairs (rank, block) whose waits show the root.
+    """
+
+    idle_s: Measure
+    sentence: Text
+    kind: Text = ""
+    calls: tuple[HungCall, ...] = ()
+    num_open: Count = 0
+    shown: tuple[tuple[RankNumber, Natural], ...] = ()
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """Everything about a recording but its events."""
 
@@ -332,6 +354,7 @@ class Manifest(msgspec.Struct, frozen=True):
     missing_launches: tuple[Count, ...] = ()
     # Messages of processes that could not record, or lost what they had recorded.
     messages: tuple[Text, ...] = ()
+    hang: HangNote | None = None
 
     @property
     def needed_arena_size(self) -> str:

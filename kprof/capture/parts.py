@@ -13,6 +13,7 @@ one. `recover_rank` does it for ranks that died.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -144,6 +145,12 @@ def recover_rank(directory: Path, rank: int) -> RankInfo | None:
     united = msgspec.structs.replace(infos[-1], launches=launches)
     _unite(final, [path for path, _ in whole], united)
     return united
+
+
+def append_events(directory: Path, info: RankInfo, events: pa.Table) -> None:
+    """Add events to the file of a rank that has ended; raises CaptureError."""
+    final = directory / events_file_name(info.rank)
+    _write(final, itertools.chain(_tables([final]), [events]), lambda: info)
 
 
 def _unite(final: Path, paths: list[Path], info: RankInfo) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kprof.capture.directory import EVENT_OPEN
 from kprof.export.counters import UNITS, RankCounters
 from kprof.export.flows import FlowLookup, Flows, joined_flows
 from kprof.export.lanes import Nesting, nest
@@ -23,7 +22,7 @@ from kprof.export.model import (
     Writer,
 )
 from kprof.export.overview import bins_per_block, overview
-from kprof.export.source import RawEvents, Source
+from kprof.export.source import RawEvents, Source, end_sql
 from kprof.export.tracks import RankTracks, describe_ranks, keys_by_rank
 from kprof.regions import Kind
 
@@ -299,9 +298,7 @@ def _launches_by_rank(source: Source) -> dict[int, list[LaunchSlice]]:
             any_value(l.num_blocks) AS num_blocks,
             any_value(l.threads_per_block) AS threads_per_block,
             min(e.start_ns) - {source.origin_ns} AS start_ns,
-            max(CASE WHEN e.flags & {EVENT_OPEN} = 0
-                THEN greatest(e.start_ns, e.end_ns) - {source.origin_ns}
-                ELSE {source.last_ns} END) AS end_ns
+            max({end_sql("e.", source.last_ns + source.origin_ns)}) - {source.origin_ns} AS end_ns
         FROM events e LEFT JOIN launches l ON l.rank = e.rank AND l.launch = e.launch
         GROUP BY e.rank, e.launch"""
     slices: dict[int, list[LaunchSlice]] = {}

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from msgspec import structs
 
 from kprof.capture.database import sql_text
 from kprof.capture.directory import EVENT_OPEN
@@ -28,6 +29,10 @@ _ROWS_PER_PIECE: Final = 1 << 18
 IDLE_NAME: Final = "no events recorded"
 # Such blocks are shown for kernels with at most this many.
 _MAX_IDLE_BLOCKS: Final = 4096
+# A wait that hung has the time for which it was seen open; other open spans have no length.
+_IS_SEEN_OPEN: Final = f"flags & {EVENT_OPEN} <> 0 AND duration_ns > 0"
+_SECONDS: Final = "CAST(round(duration_ns / 1e9) AS BIGINT)"
+_MAX_OPEN_NAMES: Final = 256
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,20 @@ class RawEvents:
 
 
 @dataclass(frozen=True)
+class OpenName:
+    """What waits of a region are called that were seen open after so many seconds, and no end."""
+
+    region_id: int
+    seconds: int
+
+    def region(self, trace: Trace, number: int) -> Region:
+        """The region as one of its own, so that viewers give it another colour."""
+        of = trace.regions[self.region_id]
+        age = f"{self.seconds} s" if self.seconds else "less than a second"
+        return structs.replace(of, id=number, name=f"{of.name}: still waiting after {age}")
+
+
+@dataclass(frozen=True)
 class Source:
     """A trace's time base, names, tracks and pieces."""
 
@@ -87,6 +106,7 @@ class Source:
     unknown_names: tuple[str, ...]
     keys: tuple[TrackKey, ...]
     grouping: Grouping | None = None
+    open_names: tuple[OpenName, ...] = ()
 
     @staticmethod
     def of(
@@ -109,13 +129,18 @@ class Source:
             )
         )
         first_unknown = len(trace.regions) + 1
+        open_names = _open_names(trace)
+        first_open = first_unknown + len(unknown)
         names = (
             Region(0, IDLE_NAME, kind=Kind.MARK),
             *trace.regions.regions,
             *(Region(first_unknown + i, name) for i, name in enumerate(unknown)),
+            *(each.region(trace, first_open + i) for i, each in enumerate(open_names)),
         )
         keys = _track_keys(trace) if grouping is None else _grouped_keys(grouping)
-        return Source(trace, origin_ns, last_ns - origin_ns, names, unknown, keys, grouping)
+        return Source(
+            trace, origin_ns, last_ns - origin_ns, names, unknown, keys, grouping, open_names
+        )
 
     @property
     def num_events(self) -> int:
@@ -127,10 +152,7 @@ class Source:
         return self._pieces.get(rank, [])
 
     def read(self, piece: Piece) -> RawEvents:
-        """Read a piece. Open spans extend to the end of the trace.
-
-        No span ends before it starts.
-        """
+        """Read a piece. No span ends before it starts (see end_sql)."""
         if piece not in self._read_ahead:
             self._read_ahead.clear()
             self._read_ahead.update(self._fetch(self._read_together(piece)))
@@ -179,10 +201,7 @@ class Source:
         table = (grouping.tables if grouping else self.trace).sql(
             f"""SELECT rank, event_id, launch, block, warp, {self._name_sql()} AS name, flags,
                 start_ns - {self.origin_ns} AS start_ns,
-                CASE WHEN flags & {EVENT_OPEN} = 0
-                     THEN greatest(start_ns, end_ns) - {self.origin_ns}
-                     ELSE {self.last_ns} END AS end_ns,
-                payload
+                {end_sql("", self.last_ns + self.origin_ns)} - {self.origin_ns} AS end_ns, payload
             FROM {grouping.events if grouping else "events"}
             WHERE rank IN ({ranks}) AND {blocks}
             ORDER BY rank, block, warp, start_ns, end_ns DESC, event_id"""
@@ -198,13 +217,41 @@ class Source:
             yield piece, RawEvents(**{name: of[first:end] for name, of in columns.items()})
 
     def _name_sql(self) -> str:
-        if not self.unknown_names:
-            return "region_id"
         first = len(self.trace.regions) + 1
+        name = "region_id"
+        if self.unknown_names:
+            cases = " ".join(
+                f"WHEN {sql_text(name)} THEN {first + i}"
+                for i, name in enumerate(self.unknown_names)
+            )
+            name = f"CASE WHEN region_id <> 0 THEN region_id ELSE CASE region {cases} END END"
+        if not self.open_names:
+            return name
+        first += len(self.unknown_names)
         cases = " ".join(
-            f"WHEN {sql_text(name)} THEN {first + i}" for i, name in enumerate(self.unknown_names)
+            f"WHEN region_id = {each.region_id} AND {_SECONDS} = {each.seconds} THEN {first + i}"
+            for i, each in enumerate(self.open_names)
         )
-        return f"CASE WHEN region_id <> 0 THEN region_id ELSE CASE region {cases} END END"
+        return f"CASE WHEN {_IS_SEEN_OPEN} THEN CASE {cases} ELSE {name} END ELSE {name} END"
+
+
+def end_sql(prefix: str, last_ns: int) -> str:
+    """SQL: the end of an event of a table with this prefix.
+
+    Of an open span that is when it was last seen open, or the end of the trace.
+    """
+    is_endless = f"{prefix}flags & {EVENT_OPEN} <> 0 AND {prefix}duration_ns = 0"
+    end = f"greatest({prefix}start_ns, {prefix}end_ns)"
+    return f"CASE WHEN {is_endless} THEN {last_ns} ELSE {end} END"
+
+
+def _open_names(trace: Trace) -> tuple[OpenName, ...]:
+    rows = _rows(
+        trace,
+        f"""SELECT DISTINCT region_id, {_SECONDS} AS seconds FROM events
+            WHERE {_IS_SEEN_OPEN} AND region_id <> 0 ORDER BY ALL LIMIT {_MAX_OPEN_NAMES}""",
+    )
+    return tuple(OpenName(int(row["region_id"]), int(row["seconds"])) for row in rows)
 
 
 def _track_keys(trace: Trace) -> tuple[TrackKey, ...]:

@@ -6,6 +6,7 @@ lines.py       the memory that ranks share with whoever watches them: waits that
 evidence.py    reads the state of a run that is under way
 watch.py       decides when nothing moves any more
 report.py      the words, and hang.json
+open_spans.py  what a capture keeps of a hang: waits that never ended, among the events
 """
 
 from typing import Final

@@ -182,6 +182,8 @@ def _open_wait(rank: int, line: np.void, launches: _Launches, age_of: AgeOf) -> 
         _field(region, "peer", payload),
         _field(region, "slot", payload),
         age_of(track, region.name, payload),
+        int(line["start_ticks"]),
+        payload,
     )
 
 

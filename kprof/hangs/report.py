@@ -24,7 +24,10 @@ _MAX_LINES: Final = 20
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """An open wait; `peer` and `slot` are -1 where the region has no such field."""
+    """An open wait; `peer` and `slot` are -1 where the region has no such field.
+
+    `start_ticks` is when it began, on the device's clock.
+    """
 
     rank: int
     launch: int
@@ -36,6 +39,8 @@ class Waiting(msgspec.Struct, frozen=True):
     peer: int
     slot: int
     age_s: float
+    start_ticks: int = 0
+    payload: int = 0
 
 
 class RankReport(msgspec.Struct, frozen=True):
@@ -60,7 +65,7 @@ class Hang(msgspec.Struct, frozen=True):
     """A run in which nothing has moved for `idle_s`, or a look at one that goes on.
 
     `kinds` and `ranks_at_fault` say what `diagnosis` says, for programs; `others` are further
-    causes, in sentences.
+    causes, in sentences; `shown` are the rank and block of waits that show the root.
     """
 
     idle_s: float
@@ -70,6 +75,7 @@ class Hang(msgspec.Struct, frozen=True):
     others: tuple[str, ...] = ()
     ranks: tuple[RankReport, ...] = ()
     waits: tuple[Waiting, ...] = ()
+    shown: tuple[tuple[int, int], ...] = ()
 
 
 def describe(cause: Cause, run: RunState) -> str:
@@ -189,6 +195,7 @@ def make_report(run: RunState, diagnosis: Diagnosis, idle_s: float) -> Hang:
             for each in run.ranks.values()
         ),
         tuple(_waiting(wait) for wait in run.waits),
+        tuple((each.rank, each.track.block) for each in root.waits[:_MAX_NAMED]) if root else (),
     )
 
 
@@ -204,6 +211,8 @@ def _waiting(wait: OpenWait) -> Waiting:
         -1 if wait.peer is None else wait.peer,
         -1 if wait.slot is None else wait.slot,
         round(wait.age_s, 1),
+        wait.start_ticks,
+        wait.payload,
     )
 
 

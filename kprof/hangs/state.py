@@ -36,7 +36,8 @@ class Track:
 class OpenWait:
     """A wait that has not ended.
 
-    `peer` None: for somebody on its own rank. `age_s` is how long it was seen.
+    `peer` None: for somebody on its own rank. `age_s` is how long it was seen, `start_ticks` its
+    begin on the device's clock.
     """
 
     track: Track
@@ -45,6 +46,8 @@ class OpenWait:
     peer: int | None = None
     slot: int | None = None
     age_s: float = 0.0
+    start_ticks: int = 0
+    payload: int = 0
 
     @property
     def rank(self) -> int:

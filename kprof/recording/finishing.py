@@ -16,6 +16,7 @@ from kprof.capture.losses import count_launches, name_ranks
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
 from kprof.capture.parts import ranks_with_parts, recover_rank
 from kprof.errors import CaptureError, KprofError, WorkloadError
+from kprof.hangs.open_spans import keep_hang
 from kprof.recording.numbering import number_replays
 from kprof.recording.runs import Outcome, describe_exit
 
@@ -52,6 +53,7 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
         raise WorkloadError(_nothing_recorded(remains, outcome), exit_code=_exit_code(outcome))
     num_ranks = [entry.world_size for entry in started] + [info.rank + 1 for info in infos]
     world_size = max([begun.num_procs, *num_ranks])
+    infos, hang = keep_hang(directory, infos, world_size)
     missing = tuple(sorted(set(range(world_size)) - {info.rank for info in infos}))
     alignment, note = _alignment(directory, infos)
     return Manifest(
@@ -68,6 +70,7 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
         alignment_note=note,
         missing_launches=tuple(counts.get(rank, 0) for rank in missing),
         messages=messages,
+        hang=hang,
     )
 
 

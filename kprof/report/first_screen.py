@@ -9,7 +9,7 @@ from kprof.analysis import FindingKind
 from kprof.analysis.explain.sentences import by_design, limit_advice, limit_sentence
 from kprof.analysis.wording import counted, duration, members, percent
 from kprof.report.figures.small import picture
-from kprof.report.model import MOST_ON_FIRST_SCREEN
+from kprof.report.model import MOST_ON_FIRST_SCREEN, MOST_TRACKS
 
 if TYPE_CHECKING:
     from kprof.analysis import Finding
@@ -81,6 +81,7 @@ def first_screen(report: Report, figures: set[str]) -> dict[str, Any]:
         "tints": _tints(report),
         "warm_up": members("call", report.warm_up),
         "timeline_about": _about_timeline(report),
+        "open_about": _about_open_waits(report),
     }
 
 
@@ -173,6 +174,14 @@ def _where(finding: Finding) -> str:
     if 0 < len(cause.calls) < len(cause.gains_ns):
         parts.append(members("call", cause.calls, 3))
     return " · ".join(parts)
+
+
+def _about_open_waits(report: Report) -> str:
+    """What the bars are, and which are left out."""
+    number = len(report.tables["open_waits"])
+    cut = "" if number <= MOST_TRACKS else f" {MOST_TRACKS} of {number:,}: --json has all."
+    own = "" if report.manifest.is_on_one_clock else " Every rank is on a clock of its own."
+    return f"Hatched: no end was recorded.{own}{cut}"
 
 
 def _about_timeline(report: Report) -> str:

@@ -27,7 +27,7 @@ _MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~&@$:])")
 def render_markdown(report: Report) -> str:
     """The verdict, the doubts about it, and the findings with their gains."""
     lines = [f"### kprof: {_text(report.verdict)}", ""]
-    lines += [f"**{_text(doubt.sentence)}**\n" for doubt in report.found.doubts if doubt.is_grave]
+    lines += [f"**{_text(doubt.sentence)}**\n" for doubt in report.found.banners]
     lines += [f"What to do: {_text(report.advice)}", ""] if report.advice else []
     lines += [_text(report.size), ""]
     if report.findings:

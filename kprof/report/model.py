@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from kprof import analysis
 from kprof.analysis import DoubtKind
 from kprof.analysis.balance import run_time_ns
+from kprof.analysis.hung import spans_before
 from kprof.analysis.summary import Summary
 from kprof.analysis.timeline import (
     Focus,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, float], None]
 _RANKS_IN_BLOCK_VIEW: Final = 2
+# So many tracks are drawn of those with a wait that never ended.
+MOST_TRACKS: Final = 12
 # So many findings fit the first screen, each with a picture.
 MOST_ON_FIRST_SCREEN: Final = 5
 
@@ -45,7 +48,8 @@ class Report:
     `tables` has every metric (kprof.analysis.all_metrics) by name, `refused` a sentence for each
     that is not available. `warm_up` are the ordinals of first calls that the efficiency leaves out.
     `parts` is where the time of all blocks goes. `close_ups` has, by id, the spans of the two
-    tracks that show a finding (of the first findings).
+    tracks that show a finding (of the first findings). `before_hang` are the finished spans of
+    tracks whose last wait never ended.
     """
 
     manifest: Manifest
@@ -63,6 +67,7 @@ class Report:
     activity: pd.DataFrame
     presence: pd.DataFrame
     spans: pd.DataFrame
+    before_hang: pd.DataFrame
     parts: tuple[Part, ...] = ()
     close_ups: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     view_command: str = "kprof view RUN"
@@ -178,6 +183,7 @@ def build_from(
         focus=over,
         activity=activity(summary, over),
         presence=presence(summary, over),
+        before_hang=spans_before(summary, tables["open_waits"].head(MOST_TRACKS)),
         spans=longest_spans(summary, over, _ranks_worth_a_look(summary, found)),
         parts=analysis.breakdown(summary, found.findings),
         close_ups=_close_ups(summary, found),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from kprof.capture.directory import EVENT_OPEN
 from kprof.export.links import DeepLink, PinnedTrack
 from kprof.export.model import By
 from kprof.report.in_trace import window_ns
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from kprof.trace import Trace
 
 _MARGIN: Final = 0.05
+# A hang is shown over this at least.
+_LEAST_NS: Final = 1_000
+_MOST_PINNED: Final = 4
+_IS_STILL_WAITING: Final = f"flags & {EVENT_OPEN} <> 0 AND duration_ns > 0"
 
 
 @dataclass(frozen=True)
@@ -34,9 +39,10 @@ class Place:
 def opening(
     trace: Trace, found: Sequence[Shown], summary: ExportSummary, by: By = By.BLOCK
 ) -> DeepLink:
-    """The link that opens an export of `trace` on its first finding, else on its busiest call."""
+    """The link that opens an export of `trace` on waits that never ended, on its first finding, or
+    on its busiest call: the first of these that there is."""
     shown = [finding for finding in found if finding.where_ns is not None]
-    place = place_of(shown[0]) if shown else busiest_place(trace)
+    place = hung_place(trace) or (place_of(shown[0]) if shown else busiest_place(trace))
     return DeepLink() if place is None else link_to(trace, place, summary, by)
 
 
@@ -61,8 +67,39 @@ def link_to(trace: Trace, place: Place, summary: ExportSummary, by: By = By.BLOC
         expanded=tuple(f"^Rank 0*{rank}\\b" for rank in ranks),
     ).within(summary, place.first_ns, place.last_ns)
     # Merging may have removed the slice to select.
-    chosen = None if summary.num_merged else _arrow(trace, place) or _span(trace, place)
+    chosen = (
+        None
+        if summary.num_merged
+        else _open_wait(trace, place) or _arrow(trace, place) or _span(trace, place)
+    )
     return link if chosen is None else replace(link, selected=_in_file(chosen, summary))
+
+
+def hung_place(trace: Trace) -> Place | None:
+    """What came before the waits that never ended, and about as much of these, which go on for
+    seconds. None where all ended."""
+    if trace.manifest.hang is None or not trace.manifest.hang.num_open:
+        return None
+    rows = trace.frame(
+        f"""WITH waits AS (SELECT * FROM events WHERE {_IS_STILL_WAITING}),
+            before AS (SELECT rank, min(start_ns) AS first_ns FROM events
+                SEMI JOIN waits USING (rank, launch) GROUP BY rank)
+        SELECT rank, block, first_ns, max(start_ns) OVER (PARTITION BY rank) AS last_ns,
+            end_ns FROM waits JOIN before USING (rank) ORDER BY rank, block"""
+    )
+    if rows.empty:
+        return None
+    tracks = list(zip(rows["rank"].tolist(), rows["block"].tolist(), strict=True))
+    shown = [pair for pair in trace.manifest.hang.shown if pair in tracks] or tracks[:1]
+    others = [pair for pair in tracks if pair not in shown]
+    if not trace.is_on_one_clock:
+        # Times of other ranks would be elsewhere.
+        rows = rows[rows["rank"] == shown[0][0]]
+        others = [pair for pair in others if pair[0] == shown[0][0]]
+    first, last = int(rows["first_ns"].min()), int(rows["last_ns"].max())
+    length = max(_LEAST_NS, last - first)
+    tracks = list(dict.fromkeys([*shown, *others]))[:_MOST_PINNED]
+    return Place(first - length // 10, min(last + length, int(rows["end_ns"].max())), tuple(tracks))
 
 
 def busiest_place(trace: Trace) -> Place | None:
@@ -94,6 +131,18 @@ def busiest_place(trace: Trace) -> Place | None:
 def _in_file(slice_ns: tuple[int, int], summary: ExportSummary) -> tuple[int, int]:
     start_ns, duration_ns = slice_ns
     return start_ns - summary.origin_ns, duration_ns
+
+
+def _open_wait(trace: Trace, place: Place) -> tuple[int, int] | None:
+    """The start and length of a wait that never ended, on the first of the tracks."""
+    return _first_row(
+        trace,
+        f"""SELECT start_ns, duration_ns FROM events
+            WHERE {_IS_STILL_WAITING} AND {_on(place, "rank", "block")}
+            QUALIFY count(*) OVER (PARTITION BY start_ns, duration_ns) = 1
+            ORDER BY {_on(replace(place, tracks=place.tracks[:1]), "rank", "block")} DESC, start_ns
+            LIMIT 1""",
+    )
 
 
 def _arrow(trace: Trace, place: Place) -> tuple[int, int] | None:

@@ -26,10 +26,8 @@ def render_terminal(report: Report) -> RenderableType:
     from rich.text import Text
 
     parts: list[RenderableType] = [Text(_headline(report), style="dim"), Text()]
-    parts += [
-        _line(f"! {doubt.sentence}.", "yellow") for doubt in report.found.doubts if doubt.is_grave
-    ]
-    if any(doubt.is_grave for doubt in report.found.doubts):
+    parts += [_line(f"! {doubt.sentence}.", "yellow") for doubt in report.found.banners]
+    if report.found.banners:
         parts.append(Text())
     parts.append(_line(f"{report.verdict}.", "bold"))
     if report.advice:

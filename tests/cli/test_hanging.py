@@ -14,6 +14,7 @@ import pytest
 
 from kprof.capture.directory import Capture
 from kprof.hangs.report import Hang, RankReport, Waiting, write_hang
+from kprof.trace import Trace
 
 ROOT = Path(__file__).parents[2]
 EXCHANGE = "planted_hangs.processes"
@@ -63,7 +64,7 @@ def test_the_root_is_said_and_the_capture_is_whole(
 ) -> None:
     run = tmp_path / "run.kprof"
     done = record(name, run)
-    (diagnosis,) = [line for line in done.stdout.splitlines() if sentence in line]
+    (diagnosis,) = [line for line in done.stdout.splitlines() if line.startswith(sentence)]
     assert diagnosis in done.stderr
     ranks = {info.rank: info for info in Capture.open(run).manifest.ranks}
     # The arena of a rank that dies is gone with it. Rank 0 ends by itself, with all three calls.
@@ -72,6 +73,14 @@ def test_the_root_is_said_and_the_capture_is_whole(
         assert "_launch seems to hold the interpreter lock" in diagnosis
     if name not in ("killed", "illegal_address"):
         assert len(ranks[1].launches) == 3
+    if name == "holds_lock":
+        # Their kernels returned without a record of these waits.
+        trace = Trace.open(run)
+        assert trace.manifest.hang is not None
+        assert trace.manifest.hang.num_open == 2
+        opened = trace.frame("SELECT rank, block, slot FROM events WHERE flags & 1 = 1 ORDER BY 1")
+        assert opened.to_numpy().tolist() == [[0, 1, 1], [1, 1, 1]]
+        assert "finding  The run hung for" in done.stdout
 
 
 def test_hang_prints_what_a_capture_keeps(kprof, small: Path) -> None:

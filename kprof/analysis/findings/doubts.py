@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from kprof.analysis.explain import FindingKind
 from kprof.analysis.findings.model import Doubt, DoubtKind
 from kprof.analysis.flow_sums import calls_paired
 from kprof.analysis.waiting import late_sender, unmatched_flows
-from kprof.analysis.wording import counted, duration, members, percent
+from kprof.analysis.wording import counted, duration, listed, members, percent
 
 if TYPE_CHECKING:
     from kprof.analysis.summary import Summary
@@ -33,6 +35,28 @@ def doubts_of(summary: Summary) -> list[Doubt]:
     """All doubts about a recording, the grave ones first."""
     found = [doubt for rule in _RULES if (doubt := rule(summary)) is not None]
     return sorted(found, key=lambda doubt: not doubt.is_grave)
+
+
+def _hung(summary: Summary) -> Doubt | None:
+    """Grave where kernels waited, or the workload did not end by itself."""
+    manifest = summary.trace.manifest
+    hang = manifest.hang
+    if hang is None:
+        return None
+    went_on = ", and then the run went on" if not hang.num_open else ""
+    by_kernel: dict[str, list[int]] = defaultdict(list)
+    for call in hang.calls:
+        by_kernel[call.kernel].append(call.ordinal)
+    calls = [f"{members('call', sorted(of))} of {name}" for name, of in by_kernel.items()]
+    left_out = f"; findings leave out {listed(calls)}" if calls else ""
+    return Doubt(
+        DoubtKind.HUNG,
+        f"The run hung for {duration(hang.idle_s * 1e9)}: {hang.sentence}{went_on}",
+        f"run kprof hang RUN: it lists every open wait and where every rank stands{left_out}",
+        is_grave=bool(calls) or bool(manifest.exit_code),
+        ranks=tuple(dict.fromkeys(rank for rank, _ in hang.shown)),
+        evidence=structs.asdict(hang),
+    )
 
 
 def _lost_events(summary: Summary) -> Doubt | None:
@@ -316,6 +340,7 @@ def _no_waits(summary: Summary) -> Doubt | None:
 
 
 _RULES: Final = (
+    _hung,
     _shared_cores,
     _lost_events,
     _missing_ranks,

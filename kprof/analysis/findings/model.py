@@ -24,6 +24,7 @@ LAUNCHES: Final = -1
 class DoubtKind(str, Enum):
     """The vocabulary of doubts."""
 
+    HUNG = "hung"  # nothing moved for a while
     LOST_EVENTS = "lost_events"  # events were dropped
     MISSING_RANKS = "missing_ranks"  # ranks left nothing
     LOST_LAUNCHES = "lost_launches"  # processes or ranks that lost launches, or never recorded
@@ -207,7 +208,9 @@ class Findings:
 
     @property
     def headline(self) -> str:
-        """What a reader sees first: what pays most, or why nothing does."""
+        """What a reader sees first: that the run hung, what pays most, or why nothing does."""
+        if self._hung is not None:
+            return self._hung.sentence
         if self._limit is not None:
             return limit_sentence(self._limit)
         return self.findings[0].sentence if self.findings else self.rest.sentence
@@ -215,6 +218,8 @@ class Findings:
     @property
     def advice(self) -> str:
         """What to do about what the headline says; empty where there is nothing to do."""
+        if self._hung is not None:
+            return self._hung.remedy
         if self._limit is not None:
             return limit_advice(self._limit)
         if self.findings:
@@ -223,6 +228,16 @@ class Findings:
         if first is None or self.rest.is_busy:
             return ""
         return f"{first.region} is most of a call: {first.advice}"
+
+    @property
+    def banners(self) -> tuple[Doubt, ...]:
+        """The grave doubts beside the headline."""
+        return tuple(doubt for doubt in self.doubts if doubt.is_grave and doubt is not self._hung)
+
+    @property
+    def _hung(self) -> Doubt | None:
+        hung = (doubt for doubt in self.doubts if doubt.kind is DoubtKind.HUNG and doubt.is_grave)
+        return next(hung, None)
 
     @property
     def shown(self) -> tuple[Shown, ...]:

@@ -29,6 +29,7 @@ from kprof.analysis.findings.particulars import particulars_of, precise
 from kprof.analysis.findings.places import place_of, place_of_design
 from kprof.analysis.findings.rest import rest_of
 from kprof.analysis.findings.waits import waits_of
+from kprof.analysis.hung import without_hung_calls
 from kprof.analysis.memo import memo
 from kprof.analysis.skew import launch_starts
 from kprof.analysis.warmup import steady_part
@@ -54,6 +55,13 @@ def find(summary: Summary) -> Findings:
     if summary.trace.is_empty():
         empty = "The capture holds no events: nothing was recorded, or the selection leaves nothing"
         return Findings(tuple(d for d in doubts if d.is_grave), (), Rest(empty, 0.0))
+    others = without_hung_calls(summary)
+    if others is None:
+        return Findings(tuple(doubts), (), Rest("No call was recorded that did not hang", 0.0))
+    return _find_among(others, doubts)
+
+
+def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
     taken_out = frozenset[FindingKind]().union(*(doubt.takes_out for doubt in doubts))
     if set(FindingKind) - taken_out <= _BY_COUNT:
         return _by_count(summary, doubts, taken_out)

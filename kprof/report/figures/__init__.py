@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kprof.report.figures.base import CATEGORY_COLORS, PALETTE, Figure
 from kprof.report.figures.by_place import blame, block_heatmap, peers, rank_bars, wait_distribution
+from kprof.report.figures.hung import open_waits
 from kprof.report.figures.over_time import critical_path, gantt, launches, timeline
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ __all__ = ["CATEGORY_COLORS", "PALETTE", "Figure", "all_figures"]
 def all_figures(report: Report) -> list[Figure]:
     """Every figure that this report has data for, in the order of the page."""
     figures = [
+        open_waits(report),
         timeline(report),
         critical_path(report),
         gantt(report),

@@ -1,0 +1,69 @@
+"""Runs that hung: the waits that never ended, and the run without the calls that hung."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kprof.analysis.memo import memo
+from kprof.analysis.metric import metric
+from kprof.analysis.skew import launch_starts
+from kprof.analysis.summary import CLOSED_SPANS
+from kprof.capture.directory import EVENT_OPEN
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kprof.analysis.summary import Summary
+
+
+@metric()
+def open_waits(summary: Summary) -> pd.DataFrame:
+    """The waits that a hang left open, the one that shows the root first.
+
+    Columns: rank, launch, kernel, ordinal, block, warp, region, peer and slot (-1 where there is
+    none), start_ns, waited_ns: how long it was seen to wait. It counts in no other table.
+    """
+    hang = summary.trace.manifest.hang
+    shown = {tuple(pair): i for i, pair in enumerate(hang.shown)} if hang else {}
+    table = summary.frame(
+        f"""SELECT rank, launch, kernel, ordinal, block, warp, region, coalesce(peer, -1) AS peer,
+            coalesce(slot, -1) AS slot, start_ns, duration_ns AS waited_ns
+        FROM events WHERE flags & {EVENT_OPEN} <> 0 AND duration_ns > 0
+        ORDER BY rank, block, warp, start_ns"""
+    )
+    pairs = zip(table["rank"].tolist(), table["block"].tolist(), strict=True)
+    order = [shown.get(pair, len(shown)) for pair in pairs]
+    return table.iloc[sorted(range(len(order)), key=order.__getitem__)].reset_index(drop=True)
+
+
+def spans_before(summary: Summary, waits: pd.DataFrame) -> pd.DataFrame:
+    """The finished spans of the launches and tracks that have these open waits.
+
+    Columns: rank, block, warp, region, category, peer (-1 for none), start_ns, end_ns.
+    """
+    keys = ["rank", "launch", "block", "warp"]
+    tracks = waits[keys].drop_duplicates().to_numpy().tolist()
+    listed = ", ".join(f"({', '.join(str(int(n)) for n in track)})" for track in tracks)
+    where = f"(rank, launch, block, warp) IN ({listed})" if tracks else "false"
+    return summary.frame(
+        f"""SELECT rank, block, warp, region, category, coalesce(peer, -1) AS peer, start_ns, end_ns
+        FROM events WHERE {CLOSED_SPANS} AND {where} ORDER BY rank, block, warp, start_ns"""
+    )
+
+
+@memo
+def without_hung_calls(summary: Summary) -> Summary | None:
+    """The run without the calls in which blocks waited while nothing moved.
+
+    None where no other call is left. If the user selected launches, they are left as they are.
+    """
+    hang = summary.trace.manifest.hang
+    if hang is None or not hang.calls or summary.trace.selection.launches is not None:
+        return summary
+    hung = {(call.kernel, call.ordinal) for call in hang.calls}
+    starts = launch_starts(summary)
+    pairs = zip(starts["kernel"].tolist(), starts["ordinal"].tolist(), strict=True)
+    is_hung = [pair in hung for pair in pairs]
+    dropped = set(starts.loc[is_hung, "launch"].tolist())
+    kept = set(starts["launch"].tolist()) - dropped
+    return summary.select(launches=tuple(sorted(kept))) if kept else None

@@ -1,0 +1,155 @@
+"""What a capture keeps of a hang: a note in its manifest, and the waits that never ended as open
+spans among the events.
+
+A kernel records a wait when it ends, so what its blocks waited for while it hung is in none of its
+records. hang.json has it: this adds an event for each wait of which the rank has no record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+from kprof.capture.directory import (
+    EVENT_OPEN,
+    event_schema,
+    events_file_name,
+    rank_file_name,
+    write_rank_info,
+)
+from kprof.capture.manifest import HangNote, HungCall, RankInfo, RegionLosses
+from kprof.capture.parts import append_events
+from kprof.capture.rank_summary import summary_file_name, write_summary
+from kprof.clocks.offset import ticks_to_ns
+from kprof.errors import CaptureError, CorruptCaptureError
+from kprof.hangs.report import Hang, Waiting, read_hang
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+# Kernels tell of a wait when it has lasted so long (wait_lines.h), so two waits of one track that
+# were told begin further apart.
+_APART_NS: Final = 50_000
+_COLUMNS: Final = ["launch", "block", "warp", "region", "start_ns", "hw_id"]
+
+
+def keep_hang(
+    directory: Path, infos: Sequence[RankInfo], world_size: int
+) -> tuple[tuple[RankInfo, ...], HangNote | None]:
+    """Add the open spans of a hang to the events of the ranks; returns their infos with these, and
+    the note for the manifest, None where the run did not hang.
+
+    Raises CaptureError.
+    """
+    try:
+        hang = read_hang(directory)
+    except CorruptCaptureError:
+        return tuple(infos), None
+    if hang is None:
+        return tuple(infos), None
+    kept = tuple(_with_open_spans(directory, info, hang, world_size) for info in infos)
+    num_open = sum(a.counts.open - b.counts.open for a, b in zip(kept, infos, strict=True))
+    calls = dict.fromkeys(HungCall(wait.kernel, wait.ordinal) for wait in hang.waits)
+    note = HangNote(hang.idle_s, hang.diagnosis, hang.kind, tuple(calls), num_open, hang.shown)
+    return kept, note
+
+
+def _with_open_spans(directory: Path, info: RankInfo, hang: Hang, world_size: int) -> RankInfo:
+    """The rank with its waits that never ended."""
+    waits = [wait for wait in hang.waits if wait.rank == info.rank and wait.start_ticks]
+    if not waits or not info.clock.ticks_per_second:
+        return info
+    rows = _rows(info, waits, hang.idle_s)
+    recorded = _recorded(directory, info.rank, sorted({row["launch"] for row in rows}))
+    rows = [_with_processor(row, recorded) for row in rows if not _is_recorded(row, recorded)]
+    if not rows:
+        return info
+    counted = _counted(info, rows)
+    append_events(directory, counted, _table(rows))
+    if (directory / rank_file_name(info.rank)).exists():
+        write_rank_info(directory, counted)
+    if (directory / summary_file_name(info.rank)).exists():
+        with contextlib.suppress(CaptureError):
+            write_summary(directory, counted, world_size)
+    return counted
+
+
+def _rows(info: RankInfo, waits: Iterable[Waiting], idle_s: float) -> list[dict[str, int]]:
+    """An event for each wait. It lasts until the hang was told of: from the latest of them on,
+    nothing moved for `idle_s`."""
+    rate, ids = (
+        info.clock.ticks_per_second,
+        {region.name: region.id for region in info.regions.regions},
+    )
+    rows = [
+        {
+            "rank": info.rank,
+            "launch": wait.launch,
+            "block": wait.block,
+            "warp": wait.warp,
+            "region": ids[wait.region],
+            "flags": EVENT_OPEN,
+            "start_ns": int(ticks_to_ns(np.array([wait.start_ticks], np.int64), rate)[0]),
+            "payload": wait.payload,
+            "hw_id": 0,
+        }
+        for wait in waits
+        if wait.region in ids
+    ]
+    seen_ns = max((row["start_ns"] for row in rows), default=0) + round(idle_s * 1e9)
+    return [row | {"duration_ns": seen_ns - row["start_ns"]} for row in rows]
+
+
+def _recorded(directory: Path, rank: int, launches: list[int]) -> pd.DataFrame:
+    import pyarrow.parquet as pq
+
+    path = directory / events_file_name(rank)
+    chosen = pq.read_table(path, columns=_COLUMNS, filters=[("launch", "in", launches)])
+    found: pd.DataFrame = chosen.to_pandas()
+    return found
+
+
+def _of_track(row: dict[str, int], recorded: pd.DataFrame) -> Any:
+    return (
+        (recorded["launch"] == row["launch"])
+        & (recorded["block"] == row["block"])
+        & (recorded["warp"] == row["warp"])
+    )
+
+
+def _is_recorded(row: dict[str, int], recorded: pd.DataFrame) -> bool:
+    """Whether the rank has recorded that wait: it has ended."""
+    is_same = _of_track(row, recorded) & (recorded["region"] == row["region"])
+    away_ns = (recorded["start_ns"] - row["start_ns"]).abs()
+    return bool((is_same & (away_ns < _APART_NS)).any())
+
+
+def _with_processor(row: dict[str, int], recorded: pd.DataFrame) -> dict[str, int]:
+    """With the processor that the rest of its track ran on."""
+    its = recorded.loc[_of_track(row, recorded), "hw_id"]
+    return row | {"hw_id": int(its.iloc[-1])} if len(its) else row
+
+
+def _counted(info: RankInfo, rows: Sequence[dict[str, int]]) -> RankInfo:
+    """The rank's counts with these open spans."""
+    counts = msgspec.structs.replace(
+        info.counts, recorded=info.counts.recorded + len(rows), open=info.counts.open + len(rows)
+    )
+    losses = {each.region: each for each in info.losses}
+    for row in rows:
+        name = info.regions[row["region"]].name
+        so_far = losses.get(name, RegionLosses(name))
+        losses[name] = msgspec.structs.replace(so_far, open=so_far.open + 1)
+    return msgspec.structs.replace(info, counts=counts, losses=tuple(losses.values()))
+
+
+def _table(rows: list[dict[str, int]]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(rows, schema=event_schema())

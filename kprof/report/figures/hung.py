@@ -1,0 +1,78 @@
+"""The waits that a hang left open: what came before on their tracks, then a hatched bar."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kprof.analysis.wording import duration
+from kprof.report.figures.base import Figure, label
+from kprof.report.figures.over_time import draw_span
+from kprof.report.figures.svg import ROW_GAP, WIDTH, rows_with_time
+from kprof.report.model import MOST_TRACKS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kprof.report.model import Report
+
+_ROW: Final = 19.0
+_LEGEND: Final = 22
+# An open wait takes at least this part of the width, or its words would not fit.
+_OPEN_SHARE: Final = 0.45
+
+
+def open_waits(report: Report) -> Figure | None:
+    """A row per track, from the begin of its launch on, on the clock of its rank."""
+    waits = report.tables["open_waits"].head(MOST_TRACKS)
+    if waits.empty:
+        return None
+    before = report.before_hang
+    firsts = _firsts(before, waits, report.manifest.is_on_one_clock)
+    offsets = [int(row["start_ns"]) - firsts[row["rank"]] for row in waits.to_dict("records")]
+    length = max(1, *offsets) / (1 - _OPEN_SHARE)
+    since = "the first event of a call that hung"
+    names = [_name(row) for row in waits.to_dict("records")]
+    drawing, axis, left = rows_with_time(names, _ROW, (0, length), since, _LEGEND)
+    kinds = sorted(set(before["category"]))
+    drawing.legend(left, 4, [*((kind, kind) for kind in kinds), ("still", "still waiting")])
+    for i, wait in enumerate(waits.to_dict("records")):
+        y, height = _LEGEND + i * _ROW, _ROW - ROW_GAP
+        for row in _of_track(before, wait).to_dict("records"):
+            shifted = {str(key): value for key, value in row.items()}
+            for end in ("start_ns", "end_ns"):
+                shifted[end] -= firsts[wait["rank"]]
+            draw_span(drawing, axis, shifted, y, height)
+        x = axis(offsets[i])
+        words = _words(wait)
+        drawing.rect(x, y, WIDTH - 16 - x, height, "still", words)
+        drawing.text(x + 6, y + height - 4, words, kind="on-still")
+    return drawing.figure("open-waits", "Waits that never ended, and what came before them")
+
+
+def _firsts(before: pd.DataFrame, waits: pd.DataFrame, is_on_one_clock: bool) -> dict[int, int]:
+    """Where the time axis of each rank begins."""
+    import pandas as pd
+
+    both = pd.concat([before[["rank", "start_ns"]], waits[["rank", "start_ns"]]])
+    if is_on_one_clock:
+        return dict.fromkeys(both["rank"].tolist(), int(both["start_ns"].min()))
+    return {int(str(rank)): int(ns) for rank, ns in both.groupby("rank")["start_ns"].min().items()}
+
+
+def _of_track(spans: pd.DataFrame, wait: dict[Any, Any]) -> pd.DataFrame:
+    is_its = spans["start_ns"] <= wait["start_ns"]
+    for name in ("rank", "block", "warp"):
+        is_its &= spans[name] == wait[name]
+    found: pd.DataFrame = spans[is_its]
+    return found
+
+
+def _name(row: dict[Any, Any]) -> str:
+    warp = f" warp {row['warp']}" if row["warp"] >= 0 else ""
+    return f"rank {row['rank']} block {row['block']}{warp}"
+
+
+def _words(wait: dict[Any, Any]) -> str:
+    goal = f" for rank {wait['peer']}" if wait["peer"] >= 0 else ""
+    slot = f", slot {wait['slot']}" if wait["slot"] >= 0 else ""
+    return f"{label(wait['region'])}{goal}{slot}: still waiting after {duration(wait['waited_ns'])}"

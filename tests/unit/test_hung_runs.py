@@ -1,0 +1,164 @@
+"""A run that hung: its open waits in the capture, in both traces, in the report, and in no sum."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from kprof import analysis
+from kprof import report as reports
+from kprof.analysis import DoubtKind, Summary
+from kprof.capture.directory import EVENT_OPEN, Capture, events_file_name
+from kprof.capture.manifest import HangNote, HungCall
+from kprof.export import write
+from kprof.hangs.open_spans import keep_hang
+from kprof.hangs.report import Hang, Waiting, write_hang
+from kprof.report.opening import opening
+from kprof.trace import Trace
+from synthetic import TraceBuilder, write_events
+
+REGIONS = """
+REGION(R_SEND, "send", send, peer:8, slot:24)
+REGION(R_WAIT, "wait", wait, peer:8, slot:24)
+FLOW(R_SEND, R_WAIT)
+"""
+ROOT = "rank 1 never sent slot 7"
+IDLE_S = 31.0
+IDLE_NS = 31_000_000_000
+
+Processor = Callable[[Path], Any]
+
+
+def exchange() -> TraceBuilder:
+    """Two calls of two ranks. In the second, a wait of rank 0 (block 1, from 2000) has no record."""
+    build = TraceBuilder(REGIONS, num_ranks=2)
+    build.launch(1, "kernel")
+    for rank in (0, 1):
+        for launch in (0, 1):
+            at = 1_000_000 * launch
+            for block in (0, 1):
+                slot = {"peer": 1 - rank, "slot": block}
+                where = {"rank": rank, "launch": launch, "block": block}
+                build.span(region="send", start_ns=at + 100, duration_ns=50, **where, **slot)
+                if (rank, launch, block) != (0, 1, 1):
+                    build.span(region="wait", start_ns=at + 200, duration_ns=300, **where, **slot)
+    return build
+
+
+def waiting(rank: int, launch: int, block: int, start_ns: int) -> Waiting:
+    slot = 1 - rank | block << 8
+    return Waiting(
+        rank, launch, "kernel", launch, block, -1, "wait", 1 - rank, block, IDLE_S, start_ns, slot
+    )
+
+
+# Of the waits that were open, that of rank 1 has ended since.
+HANG = Hang(
+    IDLE_S,
+    ROOT,
+    "never_sent",
+    (1,),
+    waits=(waiting(0, 1, 1, 1_000_200), waiting(1, 1, 0, 1_000_200)),
+    shown=((0, 1),),
+)
+
+
+@pytest.fixture
+def hung(tmp_path: Path) -> Capture:
+    """The capture, as the recording finishes it."""
+    build = exchange()
+    whole = write_events(build.manifest(), build.table(), tmp_path / "run.kprof")
+    write_hang(whole.path, HANG)
+    infos, note = keep_hang(whole.path, whole.manifest.ranks, 2)
+    manifest = msgspec.structs.replace(whole.manifest, ranks=infos, hang=note)
+    (whole.path / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+    return Capture.open(whole.path)
+
+
+def test_a_wait_without_a_record_becomes_an_open_span(hung: Capture) -> None:
+    events = pq.read_table(hung.path / events_file_name(0)).to_pylist()
+    (added,) = [row for row in events if row["flags"] & EVENT_OPEN]
+    assert (added["launch"], added["block"], added["start_ns"]) == (1, 1, 1_000_200)
+    assert (added["duration_ns"], added["payload"], added["hw_id"]) == (IDLE_NS, 1 | 1 << 8, 1)
+    assert pq.read_metadata(hung.path / events_file_name(1)).num_rows == 8
+    counts = hung.manifest.ranks[0].counts
+    assert (counts.recorded, counts.open) == (8, 1)
+    assert hung.manifest.messages == ()
+    calls = (HungCall("kernel", 1),)
+    assert hung.manifest.hang == HangNote(IDLE_S, ROOT, "never_sent", calls, 1, ((0, 1),))
+
+
+def test_it_is_added_once(hung: Capture) -> None:
+    again, note = keep_hang(hung.path, hung.manifest.ranks, 2)
+    assert again == hung.manifest.ranks
+    assert note is not None
+
+
+def test_both_traces_show_it_and_their_arrows_are_the_same(
+    hung: Capture, tmp_path: Path, processor: Processor
+) -> None:
+    name = "wait: still waiting after 31 s"
+    trace = Trace.open(hung)
+    without = write(exchange().trace(), tmp_path / "without.pftrace")
+    perfetto = write(trace, tmp_path / "run.pftrace")
+    assert perfetto.num_flows == without.num_flows == 7
+    loaded = processor(perfetto.path)
+    question = f"SELECT dur FROM slice WHERE name = '{name}' AND category = 'wait'"
+    assert loaded.rows(question) == [(IDLE_NS,)]
+    assert loaded.rows("SELECT count(*) FROM slice WHERE name = 'wait'") == [(7,)]
+    chrome = write(trace, tmp_path / "run.json")
+    assert chrome.num_flows == 7
+    slices = json.loads(chrome.path.read_text())["traceEvents"]
+    (found,) = [each for each in slices if each["name"] == name]
+    assert (found["ph"], found["dur"], found["args"]["slot"]) == ("X", IDLE_NS / 1e3, 1)
+
+
+def test_the_viewer_opens_on_it(hung: Capture, tmp_path: Path) -> None:
+    trace = Trace.open(hung)
+    summary = write(trace, tmp_path / "run.pftrace")
+    link = opening(trace, analysis.find(Summary.of(trace)).shown, summary)
+    assert link.selected == (1_000_200 - summary.origin_ns, IDLE_NS)
+    assert (link.tracks[0].rank, link.tracks[0].block) == (0, 1)
+
+
+def test_it_is_in_no_sum(hung: Capture) -> None:
+    with_it, without = Summary.of(Trace.open(hung)), Summary.of(exchange().trace())
+    for table in (analysis.stats, analysis.waits, analysis.imbalance, analysis.efficiency):
+        assert table(with_it).equals(table(without)), table.__name__
+
+
+def test_the_report_says_first_that_the_run_hung(hung: Capture, tmp_path: Path) -> None:
+    report = reports.build(Trace.open(hung))
+    assert report.verdict == f"The run hung for 31.0 s: {ROOT}"
+    assert report.advice.endswith("findings leave out call 1 of kernel")
+    assert report.found.num_calls == 1
+    document = json.loads(reports.to_json(report))
+    (row,) = document["tables"]["open_waits"]
+    assert (row["rank"], row["block"], row["peer"], row["waited_ns"]) == (0, 1, 1, IDLE_NS)
+    page = reports.write_html(report, tmp_path / "report.html").read_text()
+    assert page.count(f"The run hung for 31.0 s: {ROOT}") == 1
+    assert 'class="still"' in page
+    assert "wait for rank 1, slot 1: still waiting after 31.0 s" in page
+
+
+def test_a_run_that_went_on_says_so_and_one_whose_hosts_paused_is_no_headline() -> None:
+    build = exchange()
+    calls = (HungCall("kernel", 0), HungCall("kernel", 1))
+
+    def found(note: HangNote) -> analysis.Findings:
+        manifest = msgspec.structs.replace(build.manifest(), hang=note)
+        return analysis.find(Summary.of(Trace.from_table(manifest, build.table())))
+
+    went_on = found(HangNote(IDLE_S, ROOT, "never_sent", calls))
+    assert went_on.headline == f"The run hung for 31.0 s: {ROOT}, and then the run went on"
+    assert went_on.findings == ()
+    assert went_on.rest.sentence == "No call was recorded that did not hang"
+    paused = found(HangNote(IDLE_S, "all ranks have made 2 launches", "hosts"))
+    assert "hung" not in paused.headline
+    assert DoubtKind.HUNG in {doubt.kind for doubt in paused.doubts}
