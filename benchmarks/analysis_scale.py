@@ -6,6 +6,7 @@ First without the summaries that ranks write when they have recorded, which is h
 are read, then with them.
 
     python -m benchmarks.analysis_scale [--events 100_000_000] [--ranks 8] [--dir /tmp/kprof-scale] [--threads 2]
+        [--only report]
 
 8 ranks have 304 blocks of 4 warps and all talk to each other; 1000 ranks have 32 blocks of 4 warps
 and talk within groups of 8.
@@ -17,6 +18,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -55,6 +57,7 @@ REGION(R_WAIT,  "dispatch/wait-token", wait,    peer:12, slot:20)
 REGION(R_COPY,  "dispatch/copy",       recv,    bytes:32)
 FLOW(R_SEND, R_WAIT)
 """
+ANALYSES = ("stats", "waits", "report")
 GROUP, NUM_WARPS = 8, 4
 COUNT, SEND, WAIT, COPY = 1, 2, 3, 4
 
@@ -181,17 +184,26 @@ def run_one(what: str, path: Path, threads: int) -> None:
     seconds = time.perf_counter() - began
     usage = resource.getrusage(resource.RUSAGE_SELF)
     cpu_seconds = usage.ru_utime + usage.ru_stime
-    peak = usage.ru_maxrss * 1024
     print(
         json.dumps(
             {
                 "what": what,
                 "seconds": round(seconds, 1),
                 "cpu_seconds": round(cpu_seconds, 1),
-                "peak_gb": round(peak / 1e9, 2),
+                "peak_gb": round(peak_bytes() / 1e9, 2),
             }
         )
     )
+
+
+def peak_bytes() -> int:
+    """The peak resident memory of this process alone.
+
+    `ru_maxrss` also has what the process that started this one took: Linux keeps it across exec.
+    """
+    status = Path("/proc/self/status").read_text()
+    (peak_kb,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(peak_kb) * 1024
 
 
 def set_summaries(capture: Capture, is_wanted: bool) -> float:
@@ -208,7 +220,7 @@ def set_summaries(capture: Capture, is_wanted: bool) -> float:
 def measure(options: argparse.Namespace, path: Path) -> list[dict[str, object]]:
     """Every analysis in a process of its own."""
     results = []
-    for what in ("stats", "waits", "report"):
+    for what in options.only:
         command = [sys.executable, "-m", "benchmarks.analysis_scale", "--one", what]
         command += ["--capture", str(path), "--threads", str(options.threads)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -225,6 +237,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--dir", type=Path, default=Path("/tmp/kprof-scale"))
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--only", nargs="+", choices=ANALYSES, default=ANALYSES)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--capture", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path)
@@ -235,7 +248,9 @@ def main() -> None:
     path = options.dir / f"{options.events}-{options.ranks}.kprof"
     if not path.exists():
         options.dir.mkdir(parents=True, exist_ok=True)
+        began = time.perf_counter()
         write_capture(path, shape_of(options.events, options.ranks))
+        print(f"written in {time.perf_counter() - began:.0f} s", flush=True)
     capture = Capture.open(path)
     recorded = sum(info.counts.recorded for info in capture.manifest.ranks)
     print(f"{recorded} events of {options.ranks} ranks, {options.threads} threads")
