@@ -84,8 +84,8 @@ class RegionIds:
         local_ids = np.minimum(region_ids, width - 1)
         # Mostly there is one table, and a lookup in one dimension is the faster one.
         if len(table_idxs) and (table_idxs == table_idxs[0]).all():
-            table_idxs = np.broadcast_to(table_idxs[0], len(region_ids))
             merged = lookup[table_idxs[0]][local_ids]
+            table_idxs = np.broadcast_to(table_idxs[0], len(region_ids))
         else:
             table_idxs = table_idxs if places is None else table_idxs[places]
             merged = lookup[table_idxs, local_ids]

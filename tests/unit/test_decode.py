@@ -207,6 +207,14 @@ def test_launches_with_different_tables_do_not_mix() -> None:
     assert num_unknown == 0
 
 
+def test_chunks_without_records_have_no_regions() -> None:
+    ids = RegionIds()
+    ids.table_of_launch[0] = ids.table_idx(parse_regions('REGION(R_A, "a", send)'))
+    none = np.empty(0, dtype=np.uint16)
+    merged, num_unknown = ids.translate(np.array([0]), none, none)
+    assert (len(merged), num_unknown) == (0, 0)
+
+
 def test_drops_are_counted_and_the_needed_size_is_named() -> None:
     chunks = [chunk([(1, 1, 1, 0)] * 61, dropped=62), chunk([(1, 1, 1, 0)], block=1)]
     _, decoder = decode(chunks, dropped={1: 60, 2: 2})
