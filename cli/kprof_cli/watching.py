@@ -41,13 +41,16 @@ def watch(
         ),
     ] = None,
 ) -> None:
-    """Print the pace of a recording under way, until its ranks have ended.
+    """Print the pace of a recording under way and who waits for whom, until its ranks have ended.
 
-    Events are counted when they are written: record with --drain to see them live.
+    Waits are those that have lasted 50 us, where kernels call still_waiting. Events are counted
+    when they are written: record with --drain to see them live.
     """
+    from kprof.hangs.now import WaitsNow
     from kprof.recording.progress import describe_pace, pace_between
 
     directory = _unfinished(run)
+    waits = WaitsNow(directory)
     server = _serve(directory, metrics) if metrics is not None else None
     try:
         before, before_s = _look(directory), monotonic()
@@ -57,6 +60,8 @@ def watch(
             if not after:
                 break
             say(describe_pace(pace_between(before, after, now_s - before_s)))
+            for line in waits.look(now_s):
+                say(f"  {line}")
             before, before_s = after, now_s
         note("no rank records any more")
     finally:

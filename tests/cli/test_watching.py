@@ -6,12 +6,16 @@ import socket
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from kprof.abi import BLOCK_TRACK_WARP, WAIT_LINE
 from kprof.capture.claims import Claim
 from kprof.capture.manifest import EventCounts
 from kprof.errors import KprofError
+from kprof.hangs.lines import NUM_LINES, WaitsWriter, shared_waits
 from kprof.recording.progress import Progress
+from kprof.regions import parse_regions
 from kprof_cli import watching
 
 
@@ -44,6 +48,45 @@ def test_a_line_for_each_look_until_the_ranks_have_ended(
     assert first.startswith("2,000 events/s  5 dropped  0 launches/s  all ranks")
     assert second.startswith("4,000 events/s  5 dropped")
     assert "no rank records any more" in result.err
+
+
+def waiting(launch: int, block: int, slot: int) -> tuple[int, ...]:
+    """A line of rank 0: for a slot of rank 1."""
+    return 1_000, 1, 1 | slot << 8, launch, block, BLOCK_TRACK_WARP, 0
+
+
+def test_who_waits_for_whom_stands_below_the_pace(
+    kprof, tmp_path: Path, under_way: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "run.kprof.unfinished"
+    regions = parse_regions('REGION(R_WAIT, "wait", wait, peer:8, slot:24)')
+    lines = np.zeros(NUM_LINES, WAIT_LINE)
+    moments = iter([10.0, 11.0, 12.0, 13.0, 14.0])
+    num_looks = 0
+
+    with shared_waits(directory):
+        writer = WaitsWriter(directory, 0, 2)
+        writer.note_kernel("combine", 0, regions)
+        writer.note_launch(0, ("combine", 0), 0, 4)
+
+        def go_on(seconds: float) -> None:
+            nonlocal num_looks
+            num_looks += 1
+            lines[2] = waiting(0, 2, 17)
+            # A second block joins, and then all waits end.
+            lines[3] = waiting(0, 3, 18) if num_looks == 2 else 0
+            lines[2] = 0 if num_looks == 3 else lines[2]
+            writer.write_lines(lines)
+            if num_looks == 4:
+                under_way.release()
+
+        monkeypatch.setattr(watching, "sleep", go_on)
+        monkeypatch.setattr(watching, "monotonic", lambda: next(moments))
+        result = kprof("watch", str(tmp_path / "run.kprof"))
+    assert [line for line in result.out.splitlines() if line.startswith("  ")] == [
+        "  rank 0 waits for rank 1 for less than 1 s: block 2 in wait for slot 17 (call 0 of combine)",
+        "  rank 0 waits for rank 1 for 1 s: block 2 in wait for slot 17 (call 0 of combine), and 1 more",
+    ]
 
 
 def test_metrics_are_served_on_this_machine_only(under_way: Claim, tmp_path: Path) -> None:
