@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kprof.recording.sessions import session as session
     from kprof.recording.wanted import Wanted as Wanted
     from kprof.recording.wanted import schedule as schedule
+    from kprof.recording.watchdog import watchdog as watchdog
     from kprof.regions import RegionTable as RegionTable
     from kprof.run import Run as Run
     from kprof.trace import Trace as Trace
@@ -59,6 +60,7 @@ _LAZY = {
     "schedule": "kprof.recording.wanted",
     "session": "kprof.recording.sessions",
     "Wanted": "kprof.recording.wanted",
+    "watchdog": "kprof.recording.watchdog",
 }
 __all__ = [
     "BuildOptions",
@@ -83,6 +85,7 @@ __all__ = [
     "report",
     "schedule",
     "session",
+    "watchdog",
 ]
 
 

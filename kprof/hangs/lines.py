@@ -55,6 +55,7 @@ HEADER: Final = np.dtype(
 )
 _NUM_LAUNCHES_WORD: Final = 1
 _NUM_FINISHED_WORD: Final = 2
+_SAVE_SIGNAL_WORD: Final = 5
 _SHARED_MEMORY_DIR: Final = Path("/dev/shm")
 _PREFIX: Final = "kprof-waits-"
 # A folder younger than this may not be locked yet.
@@ -202,6 +203,10 @@ class WaitsWriter:
         begin = (ctypes.c_char * SIZE_BYTES).from_buffer(self._mapping)
         self.begin_address = ctypes.addressof(begin)
         self.address = self.begin_address + LINES_OFFSET
+
+    def say_saves_on(self, signal_number: int) -> None:
+        """This signal makes this process save what it has recorded."""
+        self._words[_SAVE_SIGNAL_WORD] = signal_number
 
     def note_launch(self, number: int, call: tuple[str, int], table_idx: int, blocks: int) -> None:
         """A launch is about to be made; `note_kernel` knows the kernel and its table."""

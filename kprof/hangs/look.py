@@ -30,7 +30,7 @@ def look_at(path: Path) -> Hang:
     unfinished = path.with_name(path.name + UNFINISHED_SUFFIX)
     for directory in (path, unfinished):
         if (directory / WAITS_NAME).is_dir():
-            return _look_now(directory)
+            return look_now(directory)
     for directory in (path, unfinished):
         if found := read_hang(directory):
             return found
@@ -65,7 +65,8 @@ def _look(directory: Path, idle_s: float) -> tuple[RunState, Hang]:
     return run, make_report(run, diagnose(run), idle_s)
 
 
-def _look_now(directory: Path) -> Hang:
+def look_now(directory: Path) -> Hang:
+    """What keeps a run waiting that is under way."""
     run, hang = _look(directory, 0.0)
     if run.waits:
         return hang

@@ -19,11 +19,14 @@ _LIBRARY: Final = re.compile(
 _FRAME: Final = re.compile(r'File "(.*)", line (\d+) in (.*)')
 
 
-def open_stacks(directory: Path, rank: int) -> IO[bytes] | None:
-    """Let others ask this process for its stacks; None where the disk refuses.
+# The process writes to one file. It stays open: who asks late must not end the process.
+_file: IO[bytes] | None = None
 
-    The caller keeps the file open.
-    """
+
+def open_stacks(directory: Path, rank: int) -> IO[bytes] | None:
+    """Let others ask this process for its stacks, in place of an earlier file of this process; None
+    where the disk refuses."""
+    global _file
     path = stacks_path(directory, rank)
     temporary = path.with_suffix(".tmp")
     try:
@@ -35,6 +38,9 @@ def open_stacks(directory: Path, rank: int) -> IO[bytes] | None:
         temporary.replace(path)
     except OSError:
         return None
+    if _file is not None:
+        _file.close()
+    _file = file
     return file
 
 

@@ -63,10 +63,14 @@ class Source(Protocol):
 
 
 class Directory:
-    """A run that is recorded into a directory on this host."""
+    """A run that is recorded into a directory on this host.
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    With `save_here` this is a process that records, too, and that saves what it has when others are
+    asked; then nobody is asked while no kernel waits.
+    """
+
+    def __init__(self, directory: Path, save_here: Callable[[], None] | None = None) -> None:
+        self._directory, self._save_here = directory, save_here
         self._first_seen_s: dict[tuple[Track, str, int], float] = {}
 
     def signature(self) -> object:
@@ -76,8 +80,12 @@ class Directory:
 
     def ask(self) -> Answers:
         """Records are asked for where a kernel waits."""
-        waits = read_waits(self._directory).values()
-        return ask(self._directory, for_records=any(len(each.lines) for each in waits))
+        has_waits = any(len(each.lines) for each in read_waits(self._directory).values())
+        if self._save_here is not None:
+            if not has_waits:
+                return Answers()
+            self._save_here()
+        return ask(self._directory, for_records=has_waits)
 
     def read(self, moving: frozenset[int], answers: Answers, now_s: float) -> RunState:
         """What is known now; ages count from when this source first saw a wait."""
@@ -109,11 +117,20 @@ class Finding:
 class Watch:
     """Decides, step by step, whether a run hangs. `step` is given the time: it reads no clock.
 
-    With `is_patient` a run in which no kernel waits is reported only where ranks are uneven.
+    With `is_patient` a run in which no kernel waits is reported only where ranks are uneven, with
+    `only_kernels` never.
     """
 
-    def __init__(self, source: Source, after_s: float, *, is_patient: bool = False) -> None:
-        self._source, self._after_s, self._is_patient = source, after_s, is_patient
+    def __init__(
+        self,
+        source: Source,
+        after_s: float,
+        *,
+        is_patient: bool = False,
+        only_kernels: bool = False,
+    ) -> None:
+        self._source, self._after_s = source, after_s
+        self._is_patient, self._only_kernels = is_patient, only_kernels
         self._seen: object = None
         self._changed_s = self._asked_s = 0.0
         self._asked: Answers | None = None
@@ -179,7 +196,7 @@ class Watch:
         if diagnosis.root is not None:
             return hang
         states = run.ranks.values()
-        if not any(state.num_calls for state in states):
+        if self._only_kernels or not any(state.num_calls for state in states):
             return None
         if any(state.is_moving or state.host_moves for state in states):
             return None
@@ -232,12 +249,17 @@ class HangWatch:
                 self._say("the run moves again")
 
     def _tell(self, hang: Hang) -> None:
-        first, *rest = lines_of(hang)
-        self._say(f"nothing has moved for {hang.idle_s:.0f} s: {first}")
-        for line in rest:
-            self._say(line)
-        self._say(f"all of it: kprof hang --json {output_of(self._directory)}")
-        self._on_hang(first)
+        tell(hang, self._directory, self._say)
+        self._on_hang(hang.diagnosis)
+
+
+def tell(hang: Hang, directory: Path, say: Say) -> None:
+    """Say what a report says."""
+    first, *rest = lines_of(hang)
+    say(f"nothing has moved for {hang.idle_s:.0f} s: {first}")
+    for line in rest:
+        say(line)
+    say(f"all of it: kprof hang --json {output_of(directory)}")
 
 
 def is_wanted(environment: Mapping[str, str] | None = None) -> bool:

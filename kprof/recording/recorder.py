@@ -281,6 +281,12 @@ class Recorder:
         self.save()
         return self._waits.explain_timeout(waited_s)
 
+    def listen(self) -> Path:
+        """Let other processes ask this one what it does; returns the directory that it records
+        into."""
+        self._waits.listen()
+        return self._directory
+
     def _is_active(self) -> bool:
         return self._schedule is None or self._schedule(self._num_steps)
 

@@ -23,6 +23,7 @@ import os
 import select
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
@@ -60,6 +61,9 @@ class _Saver:
             if number in _ENDING or number == _CLOSING:
                 # The main thread gets a chance; a second signal means that there is no time left.
                 self._next_signal(_GRACE_S)
+            elif number in _listeners:
+                _listeners[number]()
+                continue
             elif number != SAVE_SIGNAL:
                 continue
             for recorder in lifetime.open_recorders():
@@ -80,6 +84,33 @@ class _Saver:
 
 
 _saver: _Saver | None = None
+# What to do at once when a signal comes, also while the main thread hangs.
+_listeners: dict[int, Callable[[], None]] = {}
+
+
+def listen(number: int, listener: Callable[[], None] | None) -> None:
+    """Call `listener` in the saver's thread when a signal comes that Python handles; None ends it.
+
+    It must return at once.
+    """
+    if listener is None:
+        _listeners.pop(number, None)
+    else:
+        _listeners[number] = listener
+
+
+def hears_signals() -> bool:
+    """Whether signals come to the saver's thread now: another library may have taken them over.
+
+    For the main thread.
+    """
+    if not signal_here():
+        return False
+    assert _saver is not None
+    descriptor = signal.set_wakeup_fd(-1)
+    is_ours = descriptor == _saver.writing.number
+    signal.set_wakeup_fd(descriptor, warn_on_full_buffer=not is_ours)
+    return is_ours
 
 
 def start() -> None:

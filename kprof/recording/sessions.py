@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kprof.errors import KprofError, RecorderError
+from kprof.groups import SoloGroup
 from kprof.recording.recorder import DEFAULT_ARENA_BYTES, Recorder
 from kprof.recording.retention import EVERYTHING_THAT_FITS, Retention
 from kprof.recording.wanted import EVERYTHING, Schedule, Wanted
 
 if TYPE_CHECKING:
+    from kprof.groups import Group
     from kprof.regions import RegionsLike
 
 
@@ -26,8 +29,9 @@ def session(
     schedule: Schedule | None = None,
     retention: Retention = EVERYTHING_THAT_FITS,
     force: bool = False,
+    group: Group | None = None,
 ) -> Iterator[Recorder]:
-    """Record this process alone into the capture `output`; `kprof.recorder()` returns the session's
+    """Record this process into the capture `output`; `kprof.recorder()` returns the session's
     recorder meanwhile.
 
         with kprof.session("run.kprof", regions="regions.h", device="cuda:0") as recorder:
@@ -35,17 +39,20 @@ def session(
 
     Also a decorator: `@kprof.session("run.kprof")`. What was recorded is kept when the block
     raises. `retention` says which events of a long run are kept (see Recorder). Raises
-    OutputExistsError unless `force`, and what Recorder raises. Several ranks are recorded by
-    `kprof record`.
+    OutputExistsError unless `force`, and what Recorder raises.
+
+    Without a `group` this is one process alone. The ranks of a group, all on this host, record into
+    one capture: all of them call this, and rank 0 makes the capture when the others have ended
+    theirs, or after 15 s.
     """
     from kprof.recording import process
-    from kprof.recording.record import session as recording_directory
 
-    with recording_directory(Path(output), force=force) as directory:
+    group = group or SoloGroup()
+    with _directory(Path(output), force, group) as directory:
         recorder = Recorder(
             directory,
-            rank=0,
-            world_size=1,
+            rank=group.rank,
+            world_size=group.world_size,
             regions=regions,
             device=device,
             arena_bytes=arena_bytes,
@@ -56,3 +63,31 @@ def session(
         with process.serving(recorder):
             yield recorder
         recorder.close()
+
+
+@contextlib.contextmanager
+def _directory(output: Path, force: bool, group: Group) -> Iterator[Path]:
+    """Rank 0 makes the directory, and a capture of it; errors of that are raised by all ranks."""
+    from kprof.recording.lifetime import open_recorders
+    from kprof.recording.record import session as recording_directory
+    from kprof.recording.stopping import wait_until_closed
+
+    with contextlib.ExitStack() as stack:
+        made: Path | KprofError | None = None
+        if group.rank == 0:
+            try:
+                entered = stack.enter_context(recording_directory(output, force=force))
+                made = entered.absolute()
+            except KprofError as error:
+                made = error
+        made = group.all_gather(made)[0]
+        if not isinstance(made, Path):
+            raise made or RecorderError("rank 0 has made no directory")
+        try:
+            yield made
+        finally:
+            if group.rank == 0:
+                wait_until_closed(made, range(1, group.world_size))
+            else:
+                for recorder in open_recorders(made):
+                    recorder.close()

@@ -101,6 +101,12 @@ def wait_for_ranks(directory: Path, exit_code: int, say: Say) -> None:
     _wait_until(lambda: not ranks_in_use(directory), _END_TIMEOUT_S)
 
 
+def wait_until_closed(directory: Path, ranks: Iterable[int]) -> None:
+    """Wait for some seconds until these ranks have closed their recorders."""
+    wanted = set(ranks)
+    _wait_until(lambda: not wanted.intersection(ranks_in_use(directory)), _END_TIMEOUT_S)
+
+
 def save_ranks(directory: Path, say: Say) -> None:
     """Have every rank that is still recording save its events, before it is killed.
 

@@ -74,7 +74,16 @@ class Waits:
 
     def open_stacks(self) -> None:
         """Let others ask this process for its Python stacks, if it is watched."""
-        self._stacks = open_stacks(self._directory, self._rank) if is_wanted() else None
+        if is_wanted():
+            open_stacks(self._directory, self._rank)
+
+    def listen(self) -> None:
+        """Let others ask this process for its Python stacks and for what it recorded."""
+        saver.start()
+        if self._writer is not None:
+            self._writer.say_saves_on(saver.signal_here())
+        if not is_wanted():
+            open_stacks(self._directory, self._rank)
 
     def _address(self, writer: WaitsWriter, device: str) -> int:
         """The address of the lines for kernels."""

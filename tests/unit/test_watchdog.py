@@ -1,0 +1,149 @@
+"""The watchdog of a service: when it speaks, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kprof
+from kprof.errors import RecorderError
+from kprof.hangs.asking import Answers
+from kprof.hangs.report import Hang, read_hang, write_hang
+from kprof.hangs.state import Call, OpenWait, RankState, RunState, Track
+from kprof.hangs.watch import Directory, Finding, Watch
+from kprof.recording.watchdog import REPORT_SIGNAL, Watchdog, was_written_since
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Iterator[kprof.Recorder]:
+    with kprof.session(tmp_path / "run.kprof", arena_bytes=1 << 20) as recorder:
+        yield recorder
+    signal.set_wakeup_fd(-1)
+
+
+class Stands:
+    """A run that stands still: a source of a watch."""
+
+    def __init__(self, *states: RankState) -> None:
+        self._run = RunState({state.rank: state for state in states}, {}, len(states))
+
+    def signature(self) -> object:
+        return 1
+
+    def ask(self) -> Answers:
+        return Answers()
+
+    def read(self, moving: frozenset[int], answers: Answers, now_s: float) -> RunState:
+        return self._run
+
+    def is_running(self) -> bool:
+        return True
+
+
+def findings(source: Stands) -> list[Finding | None]:
+    watch = Watch(source, 60.0, only_kernels=True)
+    return [watch.step(at) for at in (0.0, 15.0, 100.0)]
+
+
+def test_ranks_that_are_idle_or_uneven_do_not_hang() -> None:
+    """A service waits for requests; only a kernel that waits is worth a report."""
+    idle = RankState(0, num_calls=7), RankState(1, num_calls=3)
+    assert findings(Stands(*idle)) == [None] * 3
+    call = Call("combine", 0)
+    waiting = RankState(
+        0, launches={0: (call, 1)}, waits=(OpenWait(Track(0, 0, 0), call, "wait", 1, 7),)
+    )
+    *before, found = findings(Stands(waiting, RankState(1)))
+    assert before == [None] * 2
+    assert found is not None
+    assert "rank 1 has not launched call 0 of combine" in found.hang.diagnosis
+
+
+def test_nobody_is_asked_while_no_kernel_waits(recorder: kprof.Recorder) -> None:
+    saved: list[int] = []
+    directory = recorder.listen()
+    source = Directory(directory, save_here=lambda: saved.append(1))
+    assert source.ask() == Answers()
+    assert saved == []
+
+
+def test_the_signal_and_the_thread_are_given_back(recorder: kprof.Recorder) -> None:
+    with kprof.watchdog(recorder, after_s=3600) as watchdog:
+        assert signal.getsignal(REPORT_SIGNAL) not in (signal.SIG_DFL, signal.SIG_IGN)
+        assert "kprof watchdog" in {thread.name for thread in threading.enumerate()}
+    assert signal.getsignal(REPORT_SIGNAL) is signal.SIG_DFL
+    assert "kprof watchdog" not in {thread.name for thread in threading.enumerate()}
+    watchdog.close()
+
+
+def test_a_signal_that_the_workload_handles_stays_the_workloads(
+    recorder: kprof.Recorder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    heard: list[int] = []
+    previous = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
+    try:
+        with kprof.watchdog(recorder, signal_number=signal.SIGUSR1):
+            os.kill(os.getpid(), signal.SIGUSR1)
+        assert heard == [signal.SIGUSR1]
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+    assert "signal SIGUSR1 makes no report: the workload handles it" in capfd.readouterr().err
+
+
+class Found:
+    """A watch that has found something."""
+
+    def __init__(self, hang: Hang) -> None:
+        self._hang, self.has_reported = hang, True
+
+    def step(self, now_s: float) -> Finding:
+        return Finding(self._hang, True)
+
+
+def find(watchdog: Watchdog, hang: Hang) -> None:
+    """A closed watchdog looks once more."""
+    watchdog._watch = Found(hang)  # type: ignore[assignment]
+    watchdog._look()
+
+
+def test_a_hang_is_told_once_and_a_callback_that_fails_ends_nothing(
+    recorder: kprof.Recorder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    heard: list[Hang] = []
+
+    def on_hang(hang: Hang) -> None:
+        heard.append(hang)
+        raise KeyError("pager")
+
+    watchdog = kprof.watchdog(recorder, after_s=3600, on_hang=on_hang)
+    watchdog.close()
+    hang = Hang(61.0, "rank 1 never sent slot 17", "never_sent", (1,))
+    find(watchdog, hang)
+    find(watchdog, hang)
+    assert heard == [hang]
+    assert read_hang(recorder.listen()) == hang
+    errors = capfd.readouterr().err
+    assert errors.count("kprof: nothing has moved for 61 s: rank 1 never sent slot 17\n") == 1
+    assert errors.count("kprof: rank 0: on_hang failed: KeyError('pager')\n") == 1
+
+
+def test_what_another_rank_has_told_is_not_told_again(tmp_path: Path) -> None:
+    hang = Hang(61.0, "rank 1 never sent slot 17", "never_sent", (1,))
+    assert not was_written_since(0.0, tmp_path, hang.diagnosis)
+    write_hang(tmp_path, hang)
+    written_s = (tmp_path / "hang.json").stat().st_mtime
+    assert was_written_since(written_s - 1, tmp_path, hang.diagnosis)
+    assert not was_written_since(written_s + 1, tmp_path, hang.diagnosis)
+    assert not was_written_since(written_s - 1, tmp_path, "another one")
+    (tmp_path / "hang.json").write_bytes(b"{")
+    assert not was_written_since(written_s - 1, tmp_path, hang.diagnosis)
+
+
+def test_a_time_that_is_none_is_refused() -> None:
+    with pytest.raises(RecorderError, match="after_s=0: give the seconds"):
+        kprof.watchdog(kprof.recorder(), after_s=0)
