@@ -49,8 +49,13 @@ a track is the k-th replay, and order and time tell the chunks of a launch's rep
 Switches. A launch with LOOKS_AT_SWITCHES reads 32 bytes of the control block before it opens a
 track: whether to record, which blocks, warps and sample of tracks, and how many KiB further the
 arena in use lies. All zeros mean: record everything, here. Captured launches read the switches, so
-that recording can be switched between replays without a new capture. So do launches while a filter
-is set, and launches that were given two numbers. Other launches read nothing.
+that recording can be switched between replays without a new capture. So do launches that were given
+two numbers, and those of a filter that reservations cannot express. They do not change during a
+launch, so kernels may read them through a cache that every launch begins with empty.
+
+Other launches read nothing. Where a filter names blocks and the first warps of each, the host
+reserves chunks for the tracks of these (block `first_block` has the first ones) and sets
+ONLY_RESERVED: a track without a chunk of its own is left out, and reads no memory to know it.
 
 Draining. A recorder that empties its arena while kernels run has several arenas of one geometry,
 side by side, and uses them in turn: a launch gets the address of one. A captured launch gets that
@@ -64,7 +69,7 @@ names (address 0: none):
 
     `lines`          16 bytes each, device memory: a Record with the duration DURATION_OPEN, for
                      spans that are announced when they begin. Track t of a launch has line
-                     (first_line + t) & (num_lines - 1).
+                     t & (num_lines - 1).
     `shared_lines`   32 bytes each (WAIT_LINE), host memory that outlives the process: waits that
                      already last long. Line
                      (block * (warps + 1) + place + 61 * launch) & (num_shared_lines - 1), where
@@ -85,7 +90,7 @@ import numpy as np
 
 from kprof.errors import ArenaError
 
-ABI_VERSION: Final = 5
+ABI_VERSION: Final = 6
 MAGIC: Final = int.from_bytes(b"KPROFARN", "little")
 
 CHUNK_BYTES: Final = 1024
@@ -136,6 +141,7 @@ CHUNK_RING: Final = 1 << 14
 
 # Options of a launch.
 LOOKS_AT_SWITCHES: Final = 1
+ONLY_RESERVED: Final = 2
 
 RECORD: Final = np.dtype(
     [("start_and_region", "<u8"), ("duration_ticks", "<u4"), ("payload", "<u4")]
@@ -225,8 +231,9 @@ CONTROL: Final = np.dtype(
 )
 
 # What the host passes to a kernel launch. `first_chunk` is NO_CHUNK if nothing is reserved. With
-# `num_cursors` 0, tracks read the limits from the control block. `options` is 0 or
-# LOOKS_AT_SWITCHES.
+# `num_cursors` 0, tracks read the limits from the control block. `options` is 0,
+# LOOKS_AT_SWITCHES or ONLY_RESERVED. Track t of block b has the reserved chunk
+# first_chunk + (b - first_block) * tracks_per_block + t.
 LAUNCH_BUFFER: Final = np.dtype(
     [
         ("arena", "<u8"),
@@ -237,7 +244,7 @@ LAUNCH_BUFFER: Final = np.dtype(
         ("chunks_per_cursor", "<u4"),
         ("num_cursors", "<u4"),
         ("options", "<u4"),
-        ("first_line", "<u4"),
+        ("first_block", "<u4"),
     ]
 )
 
@@ -364,6 +371,7 @@ _CPP_CONSTANTS: Final = {
     "kChunkCursorsMask": CHUNK_CURSORS_MASK,
     "kChunkRing": CHUNK_RING,
     "kLooksAtSwitches": LOOKS_AT_SWITCHES,
+    "kOnlyReserved": ONLY_RESERVED,
     "kNoChunk": NO_CHUNK,
     "kLeftOut": LEFT_OUT,
     "kStoresNothing": STORES_NOTHING,

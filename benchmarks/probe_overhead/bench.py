@@ -61,6 +61,9 @@ SCHEMES = {
     "kprof per warp, arena full": Scheme(1, is_arena_full=True),
     "kprof per warp, as captured in a graph": Scheme(1, is_captured=True),
     "kprof per warp, blocks 0-7 only": Scheme(1, is_left_out=True),
+    "kprof per warp, blocks 0-7 only, as captured in a graph": Scheme(
+        1, is_captured=True, is_left_out=True
+    ),
     "classic": Scheme(3, is_null=True),
 }
 
@@ -148,17 +151,19 @@ class Bench:
     def buffer(self, scheme: Scheme, num_blocks: int, warps_per_block: int) -> bytes:
         """What Recorder.launch would hand out: the first chunk of every track reserved.
 
-        Except in graphs, and where blocks are left out: tracks look at the switches and claim.
+        Except in graphs, where tracks look at the switches and claim.
         """
         if scheme.is_null:
             return LaunchBuffer(0, 0).packed()
         if scheme.is_arena_full:
             return LaunchBuffer(self.full_arena.address, 0).packed()
-        if scheme.is_captured or scheme.is_left_out:
-            arena = self.filtered_arena if scheme.is_left_out else self.arena
+        arena = self.filtered_arena if scheme.is_left_out else self.arena
+        if scheme.is_captured:
             return arena.switched_buffer(0).packed()
         tracks_per_block = 1 if scheme.is_per_block else warps_per_block
-        return self.arena.launch_buffer(0, num_blocks, tracks_per_block).packed()
+        if scheme.is_left_out:
+            return arena.filtered_buffer(0, num_blocks, tracks_per_block).packed()
+        return arena.launch_buffer(0, num_blocks, tracks_per_block).packed()
 
     def decoded(self) -> tuple[pd.DataFrame, Decoder]:
         """All events since the last reset, with all counts; empties the arena."""

@@ -56,6 +56,7 @@ class Arena:
         self.address: int = self._memory.address
         self.limits: tuple[int, int] = self.geometry.chunks_per_cursor, self.geometry.num_cursors
         self._siblings: tuple[Arena, ...] = (self,)
+        self._wanted = wanted
         self._switches = _switches(wanted)
         # Graphs may claim with it at any time.
         self._least_captured_limit = abi.NO_CHUNK
@@ -99,6 +100,21 @@ class Arena:
                 0,
             ),
         )
+
+    def filtered_buffer(self, number: int, num_blocks: int, tracks_per_block: int) -> LaunchBuffer:
+        """The buffer for a launch of which the arena's filter wants some tracks.
+
+        They get the reserved chunks, and tracks without one are left out. Where that does not say
+        which tracks are wanted, or too few chunks are left, tracks look at the switches.
+        """
+        reserved = self._wanted.reserved_of(num_blocks, tracks_per_block)
+        if reserved is None or not num_blocks * tracks_per_block:
+            return self.switched_buffer(number)
+        first_block, num_blocks, tracks_per_block = reserved
+        buffer = self.launch_buffer(number, num_blocks, tracks_per_block)
+        if num_blocks and not buffer.num_reserved:
+            return self.switched_buffer(number)
+        return buffer._replace(options=abi.ONLY_RESERVED, first_block=first_block)
 
     def switched_buffer(self, number: int) -> LaunchBuffer:
         """The buffer for a launch that reads the arena's switches: its tracks claim all their

@@ -28,7 +28,7 @@ class LaunchBuffer(NamedTuple):
     chunks_per_cursor: int = 0
     num_cursors: int = 0
     options: int = 0
-    first_line: int = 0
+    first_block: int = 0
 
     def packed(self) -> bytes:
         """The bytes of kprof::LaunchBuffer."""

@@ -218,7 +218,7 @@ class Recorder:
             self._decoder.replays.add(row)
             return self._turns.captured_buffer(number)
         if self._wanted.has_filter:
-            return self._turns.active.switched_buffer(number)
+            return self._turns.active.filtered_buffer(number, num_blocks, tracks_per_block)
         return self._turns.active.launch_buffer(number, num_blocks, tracks_per_block)
 
     def _launch_closed(self, kernel: str) -> LaunchBuffer:

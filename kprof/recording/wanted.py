@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kprof.errors import RecorderError
 
@@ -20,7 +20,17 @@ from kprof.errors import RecorderError
 MAX_SAMPLE: Final = 1 << 16
 # Switches name warps in 32 bits; a block of 1024 threads has no more.
 MAX_WARPS: Final = 32
+# Triton's buffers have 19 bits for it.
+MAX_FIRST_BLOCK: Final = (1 << 19) - 1
 Schedule = Callable[[int], bool]
+
+
+class Reserved(NamedTuple):
+    """Chunks for the first `tracks_per_block` tracks of some blocks of a launch."""
+
+    first_block: int
+    num_blocks: int
+    tracks_per_block: int
 
 
 @dataclass(frozen=True)
@@ -81,6 +91,20 @@ class Wanted:
     def has_filter(self) -> bool:
         """Whether tracks of a launch are left out."""
         return bool(self.blocks or self.warps or self.sample > 1)
+
+    def reserved_of(self, num_blocks: int, tracks_per_block: int) -> Reserved | None:
+        """What to reserve so that exactly the wanted tracks of a launch have a chunk of their own.
+
+        None where reservations cannot express the filter: samples, and warps other than the first
+        ones.
+        """
+        first_warps = tuple(range(len(self.warps)))
+        first_block = self.blocks[0] if self.blocks else 0
+        if self.sample > 1 or self.warps != first_warps or first_block > MAX_FIRST_BLOCK:
+            return None
+        end_block = min(self.blocks[-1] + 1, num_blocks) if self.blocks else num_blocks
+        num_tracks = min(tracks_per_block, len(self.warps) or tracks_per_block)
+        return Reserved(first_block, max(0, end_block - first_block), num_tracks)
 
     def has_rank(self, rank: int) -> bool:
         """Whether anything of this rank is recorded."""

@@ -35,6 +35,8 @@ _LOW_BITS: Final = 32
 _HIGH_BITS: Final = 29
 # Where the options of a launch begin, above the number of cursors.
 OPTIONS_SHIFT: Final = 8
+# Where the first block begins in the options.
+FIRST_BLOCK_SHIFT: Final = 2
 _TAG: Final = 1 << 62 | 1
 
 
@@ -43,7 +45,7 @@ class Buffer(NamedTuple):
 
     arena: int  # its address + 1: addresses are multiples of 1024
     launch_and_cursors: (
-        int  # low: the launch's number; high: the number of cursors, from bit 8 on its options
+        int  # low: the launch's number; high: cursors, options from bit 8, first block from 10
     )
     first_and_tracks: int  # low: the first reserved chunk; high: reserved tracks per program
     reserved_and_slice: int  # low: how many chunks are reserved; high: chunks per cursor
@@ -106,9 +108,10 @@ def pack(launch: LaunchBuffer, regions: Regions, num_warps: int = 0) -> Buffer |
     if launch.arena == 0:
         return None
     leave_tuning_alone(Buffer)
+    options = launch.options | launch.first_block << FIRST_BLOCK_SHIFT
     return Buffer(
         launch.arena | 1,
-        _word(launch.launch, launch.num_cursors | launch.options << OPTIONS_SHIFT),
+        _word(launch.launch, launch.num_cursors | options << OPTIONS_SHIFT),
         _word(launch.first_chunk, launch.tracks_per_block),
         _word(launch.num_reserved, launch.chunks_per_cursor),
         _build_name(regions.table, num_warps),

@@ -15,6 +15,7 @@ import triton.language as tl
 
 from kprof import abi
 from kprof.triton import platform
+from kprof.triton.buffer import FIRST_BLOCK_SHIFT as _FIRST_BLOCK_SHIFT
 from kprof.triton.buffer import OPTIONS_SHIFT as _OPTIONS_SHIFT
 
 
@@ -49,6 +50,9 @@ BLOCK_TRACK_WARP = tl.constexpr(abi.BLOCK_TRACK_WARP)
 # The cursor of a track that records nothing: at address 0, before the first record.
 NOWHERE = tl.constexpr((abi.CHUNK_HEADER_BYTES - abi.RECORD_BYTES) | abi.STORES_NOTHING)
 OPTIONS_SHIFT = tl.constexpr(_OPTIONS_SHIFT)
+FIRST_BLOCK_SHIFT = tl.constexpr(_FIRST_BLOCK_SHIFT)
+LOOKS_AT_SWITCHES = tl.constexpr(abi.LOOKS_AT_SWITCHES)
+ONLY_RESERVED = tl.constexpr(abi.ONLY_RESERVED)
 CURSORS_FIELD = tl.constexpr((1 << _OPTIONS_SHIFT) - 1)
 LOW_WORD = tl.constexpr(0xFFFF_FFFF)
 HIGH_FIELD = tl.constexpr((1 << 29) - 1)
@@ -210,11 +214,12 @@ def open_track(
     chunks_per_cursor = high_of(reserved_word)
     writer_bit = (platform.thread_id() != writer).to(tl.int64) * NOT_THE_WRITER
     tracks = high_of(first_word)
-    offset = block * tracks + place
-    has_one = (place < tracks) & (offset < low_of(reserved_word))
+    options = high_of(launch_word) >> OPTIONS_SHIFT
+    offset = (block - (options >> FIRST_BLOCK_SHIFT)) * tracks + place
+    has_one = (place < tracks) & (offset >= 0) & (offset < low_of(reserved_word))
     chunk_idx = tl.where(has_one, low_of(first_word) + offset, -1)
-    nothing = block < 0
-    if (high_of(launch_word) >> OPTIONS_SHIFT) != 0:
+    nothing = ((options & ONLY_RESERVED) != 0) & (chunk_idx < 0)
+    if (options & LOOKS_AT_SWITCHES) != 0:
         nothing = is_left_out(arena, block, warp)
     if (chunk_idx < 0) & (nothing == 0):
         chunk_idx = claim_chunk(arena, chunks_per_cursor, num_cursors, block)

@@ -6,9 +6,10 @@ import ctypes
 from pathlib import Path
 
 import pytest
-from test_replays import KERNELS, TRACKS, Graph, _buffer, _run, emitted, library
+from test_replays import KERNELS, TRACKS, WARPS, Graph, _buffer, _run, emitted, library
 
 import kprof
+from kprof import abi
 from kprof.errors import RecorderError
 from kprof.recording.null_recorder import NullRecorder
 from kprof.recording.wanted import Wanted
@@ -106,6 +107,54 @@ def test_blocks_and_warps_that_are_left_out_write_nothing(
         0,
     ) * 3
     assert len(info.launches) == 4
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Wanted(blocks=(0,)),
+        Wanted(blocks=(1, 2)),
+        Wanted(blocks=(2, 3, 4)),
+        Wanted(blocks=(7,)),
+        Wanted(warps=(0,)),
+        Wanted(blocks=(1,), warps=(0,)),
+    ],
+    ids=Wanted.describe,
+)
+def test_tracks_of_some_blocks_have_reserved_chunks_and_others_ask_nobody(
+    library: ctypes.CDLL, tmp_path: Path, wanted: Wanted
+) -> None:
+    """Switches that contradict the filter show that nobody reads them."""
+    with kprof.session(tmp_path / "run.kprof", wanted=wanted) as recorder:
+        recorder.pause()
+        recorder._is_paused = False
+        run_calls(library, recorder, 2)
+        assert sum(recorder._turns.active.state().num_claimed) == 0
+    table = Trace.open(tmp_path / "run.kprof").frame(
+        "SELECT kernel, ordinal, block, warp, count(*) AS n FROM events GROUP BY ALL ORDER BY ALL"
+    )
+    blocks = [block for block in range(3) if not wanted.blocks or block in wanted.blocks]
+    warps = [warp for warp in range(WARPS) if not wanted.warps or warp in wanted.warps]
+    assert [tuple(row) for row in table.itertuples(index=False)] == [
+        *(("run_marks", k, b, w, 4 + b) for k in range(2) for b in blocks for w in warps),
+        *(("run_places", k, b, -1, 4) for k in range(2) for b in blocks),
+    ]
+
+
+def test_a_filtered_launch_without_room_to_reserve_claims(
+    library: ctypes.CDLL, tmp_path: Path
+) -> None:
+    size_bytes = abi.CHUNKS_OFFSET + 4 * abi.CHUNK_BYTES
+    with kprof.session(
+        tmp_path / "run.kprof", wanted=Wanted(blocks=(1, 2)), arena_bytes=size_bytes
+    ) as recorder:
+        for call in range(3):
+            _run(library, "run_places", _buffer(recorder, "run_places"), 4, seed=call + 1)
+    trace = Trace.open(tmp_path / "run.kprof")
+    counts = trace.ranks[0].counts
+    assert (counts.recorded + counts.dropped, counts.torn_chunks) == (3 * 2 * 4, 0)
+    assert set(trace.frame("SELECT DISTINCT block FROM events")["block"]) == {1, 2}
 
 
 @pytest.mark.parametrize("sample", [2, 4])

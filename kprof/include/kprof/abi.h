@@ -6,7 +6,7 @@
 
 namespace kprof {
 
-constexpr uint32_t kAbiVersion = 0x5u;
+constexpr uint32_t kAbiVersion = 0x6u;
 constexpr uint64_t kMagic = 0x4e5241464f52504bull;
 constexpr uint32_t kChunkBytes = 0x400u;
 constexpr uint32_t kRecordBytes = 0x10u;
@@ -27,11 +27,12 @@ constexpr uint32_t kBlockTrackWarp = 0xffffu;
 constexpr uint32_t kChunkClaimed = 0x1u;
 constexpr uint32_t kChunkCycles = 0x2u;
 constexpr uint32_t kChunkNoNext = 0x4u;
-constexpr uint32_t kChunkAbi = 0x28u;
+constexpr uint32_t kChunkAbi = 0x30u;
 constexpr uint32_t kChunkCursorsShift = 0x8u;
 constexpr uint32_t kChunkCursorsMask = 0x3fu;
 constexpr uint32_t kChunkRing = 0x4000u;
 constexpr uint32_t kLooksAtSwitches = 0x1u;
+constexpr uint32_t kOnlyReserved = 0x2u;
 constexpr uint32_t kNoChunk = 0xffffffffu;
 constexpr uint32_t kLeftOut = 0xfffffffeu;
 constexpr uint32_t kStoresNothing = 0x8u;
@@ -170,7 +171,7 @@ struct alignas(8) LaunchBuffer {
   uint32_t chunks_per_cursor;
   uint32_t num_cursors;
   uint32_t options;
-  uint32_t first_line;
+  uint32_t first_block;
 };
 static_assert(sizeof(LaunchBuffer) == 40, "LaunchBuffer size");
 static_assert(offsetof(LaunchBuffer, arena) == 0, "LaunchBuffer.arena");
@@ -181,6 +182,6 @@ static_assert(offsetof(LaunchBuffer, num_reserved) == 20, "LaunchBuffer.num_rese
 static_assert(offsetof(LaunchBuffer, chunks_per_cursor) == 24, "LaunchBuffer.chunks_per_cursor");
 static_assert(offsetof(LaunchBuffer, num_cursors) == 28, "LaunchBuffer.num_cursors");
 static_assert(offsetof(LaunchBuffer, options) == 32, "LaunchBuffer.options");
-static_assert(offsetof(LaunchBuffer, first_line) == 36, "LaunchBuffer.first_line");
+static_assert(offsetof(LaunchBuffer, first_block) == 36, "LaunchBuffer.first_block");
 
 }  // namespace kprof

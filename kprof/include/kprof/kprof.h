@@ -273,15 +273,28 @@ KPROF_DEVICE Track::~Track() {
 }
 #endif
 
-// The chunk that the host reserved for a track, or kNoChunk. Computed without any memory access.
+// The chunk that the host reserved for a track. Without one: kLeftOut in a launch that records only reserved tracks,
+// else kNoChunk. Computed without any memory access. Blocks before the first one have offsets beyond all reserved ones.
 KPROF_DEVICE uint32_t reserved_chunk(const Buffer& buffer, uint32_t block, uint32_t track_idx) {
-  const uint32_t offset = block * buffer.tracks_per_block + track_idx;
+  const uint32_t offset = (block - buffer.first_block) * buffer.tracks_per_block + track_idx;
   const bool has_one = track_idx < buffer.tracks_per_block && offset < buffer.num_reserved;
-  return has_one ? buffer.first_chunk + offset : kNoChunk;
+  const uint32_t without = (buffer.options & kOnlyReserved) != 0 ? kLeftOut : kNoChunk;
+  return has_one ? buffer.first_chunk + offset : without;
 }
 
-// Whether the switches exclude this track. Volatile because the host may change them at any time.
-KPROF_DEVICE bool is_left_out(const volatile Switches& switches, uint32_t block, uint32_t warp) {
+static_assert(offsetof(ControlBlock, num_cursors) - offsetof(ControlBlock, num_chunks) == 12, "read as four words");
+static_assert(offsetof(ControlBlock, chunks_per_cursor) - offsetof(ControlBlock, num_chunks) == 4, "the second word");
+
+// The switches as they are in this launch, in two reads that do not wait for each other.
+KPROF_DEVICE Switches read_switches(const ControlBlock* arena) {
+  uint32_t words[8];
+  platform::load_launch_constants(&arena->switches.is_off, words);
+  platform::load_launch_constants(&arena->switches.sample_mask, words + 4);
+  return Switches{words[0], words[1], words[2], words[3], words[4], words[5], 0};
+}
+
+// Whether the switches exclude this track.
+KPROF_DEVICE bool is_left_out(const Switches& switches, uint32_t block, uint32_t warp) {
   const uint32_t num_blocks = switches.num_blocks, warps = switches.warps;
   const bool is_block = num_blocks == 0 || block - switches.first_block < num_blocks;
   const bool is_warp = warps == 0 || warp == kBlockTrackWarp || (warps >> (warp & 31) & 1) != 0;
@@ -303,8 +316,8 @@ using FirstClaim = uint64_t;
 KPROF_DEVICE FirstClaim claim_with_switches(ControlBlock* arena, Cursors cursors, uint32_t block, uint32_t warp,
                                             uint32_t options) {
   uint32_t arena_kib = 0;
-  if (options != 0) {
-    const volatile Switches& switches = arena->switches;
+  if ((options & kLooksAtSwitches) != 0) {
+    const Switches switches = read_switches(arena);
     if (is_left_out(switches, block, warp)) return kLeftOut;
     arena_kib = switches.arena_kib;
   }
@@ -316,11 +329,11 @@ KPROF_DEVICE FirstClaim claim_with_switches(ControlBlock* arena, Cursors cursors
 KPROF_COLD uintptr_t open_claimed(ControlBlock* arena, Cursors cursors, uint32_t block, uint32_t warp, uint32_t launch,
                                   uint32_t options, bool is_writer) {
   if (!is_writer) return kNowhere;
-  // A buffer made from two numbers does not carry the limits. Without volatile, clang merges this into one load from
-  // one of two addresses, and moves all kernel arguments to scratch memory for it.
+  // A buffer made from two numbers does not carry the limits.
   if (cursors.num_cursors == 0) {
-    cursors.chunks_per_cursor = *static_cast<const volatile uint32_t*>(&arena->chunks_per_cursor);
-    cursors.num_cursors = *static_cast<const volatile uint32_t*>(&arena->num_cursors);
+    uint32_t words[4];
+    platform::load_launch_constants(&arena->num_chunks, words);
+    cursors = {words[1], words[3]};
   }
   const FirstClaim claim = claim_with_switches(arena, cursors, block, warp, options);
   const auto chunk_idx = static_cast<uint32_t>(claim);
@@ -341,6 +354,7 @@ KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
   const uint32_t warp = scope == per_warp ? platform::warp_id() : kBlockTrackWarp;
   const Cursors cursors{buffer.chunks_per_cursor, buffer.num_cursors};
   const uint32_t chunk_idx = reserved_chunk(buffer, block, scope == per_warp ? warp : 0);
+  if (chunk_idx == kLeftOut) return Track{kNowhere};
   if (__builtin_expect(chunk_idx == kNoChunk, 0))
     return Track{open_claimed(arena, cursors, block, warp, buffer.launch, buffer.options, is_writer)};
   if (!is_writer) return Track{kNowhere};

@@ -65,6 +65,7 @@ KPROF_DEVICE ShortTrack open_short_track(const Buffer& buffer, uint32_t num_reco
   const uint32_t block = platform::block_id();
   const Cursors cursors{buffer.chunks_per_cursor, buffer.num_cursors};
   const uint32_t chunk_idx = num_records <= kRecordsPerChunk ? reserved_chunk(buffer, block, 0) : kNoChunk;
+  if (chunk_idx == kLeftOut) return {0};
   if (__builtin_expect(chunk_idx == kNoChunk, 0))
     return {claim_short_track(arena, cursors, block, buffer.launch, buffer.options, num_records)};
   return {begin_chunk(arena, cursors, chunk_idx, block, kBlockTrackWarp, buffer.launch, kNoChunk)};

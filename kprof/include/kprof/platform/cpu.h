@@ -119,6 +119,10 @@ using Quad = uint32_t __attribute__((vector_size(16), may_alias));
 // For the words of the arena that threads share.
 inline uint32_t add_global(uint32_t* address, uint32_t value) { return add_device(address, value); }
 inline uint32_t load_global(const uint32_t* address) { return __atomic_load_n(address, __ATOMIC_RELAXED); }
+// Four words that do not change while a launch runs.
+inline void load_launch_constants(const uint32_t* address, uint32_t* words) {
+  for (uint32_t i = 0; i < 4; ++i) words[i] = load_global(address + i);
+}
 inline void store_global(uint32_t* address, uint32_t value) { __atomic_store_n(address, value, __ATOMIC_RELAXED); }
 
 // IEEE binary16 to binary32. The multiplication widens the exponent and normalises subnormals.

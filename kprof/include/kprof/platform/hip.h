@@ -159,6 +159,16 @@ KPROF_DEVICE uint32_t add_global(uint32_t* address, uint32_t value) { return add
 KPROF_DEVICE uint32_t load_global(const uint32_t* address) {
   return __hip_atomic_load(address, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
+// Four words that do not change while a launch runs. From the L2: not every dispatch empties the caches before it.
+KPROF_DEVICE void load_launch_constants(const uint32_t* address, uint32_t* words) {
+  const auto* pairs = reinterpret_cast<const uint64_t*>(address);
+  const uint64_t low = __hip_atomic_load(pairs, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+  const uint64_t high = __hip_atomic_load(pairs + 1, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+  words[0] = static_cast<uint32_t>(low);
+  words[1] = static_cast<uint32_t>(low >> 32);
+  words[2] = static_cast<uint32_t>(high);
+  words[3] = static_cast<uint32_t>(high >> 32);
+}
 KPROF_DEVICE void store_global(uint32_t* address, uint32_t value) {
   __hip_atomic_store(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
