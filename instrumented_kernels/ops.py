@@ -4,11 +4,13 @@ them.
     from instrumented_kernels import ops
     sorted_ids, block_experts, num_padded = ops.moe_align_sort(topk_ids, 256, 64)
 
-Under `kprof record` the calls are recorded. Importing this module imports torch.
+Under `kprof record` the calls are recorded. None has a gradient: a backward pass that reaches one
+raises NotImplementedError. Importing this module imports torch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -99,3 +101,17 @@ def skinny_gemm(tokens: torch.Tensor, weights: torch.Tensor, scale: float = 1.0)
 @skinny_gemm.register_fake
 def _(tokens: torch.Tensor, weights: torch.Tensor, *_: Any, **_named: Any) -> torch.Tensor:
     return gemm.allocate(tokens, weights)
+
+
+def _without_gradient(name: str) -> Callable[..., Any]:
+    def backward(*_: Any) -> Any:
+        raise NotImplementedError(
+            f"kprof::{name} has no gradient; call it under torch.no_grad(), or detach its inputs"
+        )
+
+    return backward
+
+
+rms_norm_fp8.register_autograd(_without_gradient("rms_norm_fp8"))
+swiglu_fp8.register_autograd(_without_gradient("swiglu_fp8"))
+skinny_gemm.register_autograd(_without_gradient("skinny_gemm"))

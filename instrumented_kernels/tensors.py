@@ -51,6 +51,20 @@ def check_are_tensors(**tensors: object) -> None:
             raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
 
 
+def check_wants_no_gradient(**tensors: torch.Tensor) -> None:
+    """Raise ValueError for a tensor whose gradient torch would expect the kernel to pass on."""
+    import torch
+
+    if not torch.is_grad_enabled():
+        return
+    for name, tensor in tensors.items():
+        if tensor.requires_grad:
+            raise ValueError(
+                f"{name} requires a gradient, and this kernel computes none; "
+                f"call it under torch.no_grad(), or give {name}.detach()"
+            )
+
+
 def _is_on(tensor: torch.Tensor, device: str) -> bool:
     """Whether a tensor is on "cpu", or on a GPU such as "cuda:1"; "cuda" means any."""
     if device == "cpu":

@@ -11,7 +11,7 @@ from instrumented_kernels.fp8_plan import VECTOR_LENGTH, Fp8Plan, RowsKind, are_
 from instrumented_kernels.kernel_library import KernelSource, Launch
 from instrumented_kernels.local_plan import ELEMENT_TYPES, PreparedCall
 from instrumented_kernels.rms_norm_fp8.arguments import KEPT_ELEMENTS, CallArguments, Shape
-from instrumented_kernels.tensors import check_are_tensors, check_tensor
+from instrumented_kernels.tensors import check_are_tensors, check_tensor, check_wants_no_gradient
 
 if TYPE_CHECKING:
     import torch
@@ -63,6 +63,7 @@ class Plan(Fp8Plan):
         Raises TypeError or ValueError before any launch.
         """
         check_are_tensors(x=x, residual=residual, weight=weight)
+        check_wants_no_gradient(x=x, residual=residual, weight=weight)
         check(x, residual, weight, scale, epsilon, variant, self.device)
         result = allocate(x, self.fp8) if out is None else out
         check_tensor("out.y", result.y, self.fp8, tuple(x.shape), self.device)

@@ -10,7 +10,12 @@ from instrumented_kernels.fp8_plan import Fp8Plan
 from instrumented_kernels.kernel_library import KernelSource, Launch
 from instrumented_kernels.local_plan import PreparedCall
 from instrumented_kernels.skinny_gemm.arguments import MAX_TOKENS, CallArguments, Shape
-from instrumented_kernels.tensors import check_are_tensors, check_tensor, check_whole
+from instrumented_kernels.tensors import (
+    check_are_tensors,
+    check_tensor,
+    check_wants_no_gradient,
+    check_whole,
+)
 from kprof.devices.targets import Target
 
 if TYPE_CHECKING:
@@ -93,6 +98,7 @@ class Plan(Fp8Plan):
         ValueError before any launch.
         """
         check_are_tensors(tokens=tokens, weights=weights)
+        check_wants_no_gradient(tokens=tokens, weights=weights)
         check(tokens, weights, scale, variant or "direct", self.fp8, self.device)
         self._check_arch()
         result = allocate(tokens, weights) if out is None else out

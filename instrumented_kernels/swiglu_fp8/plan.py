@@ -10,7 +10,7 @@ from instrumented_kernels.fp8_plan import VECTOR_LENGTH, Fp8Plan, RowsKind, are_
 from instrumented_kernels.kernel_library import KernelSource, Launch
 from instrumented_kernels.local_plan import ELEMENT_TYPES, PreparedCall
 from instrumented_kernels.swiglu_fp8.arguments import CallArguments, Shape
-from instrumented_kernels.tensors import check_are_tensors, check_tensor
+from instrumented_kernels.tensors import check_are_tensors, check_tensor, check_wants_no_gradient
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +46,7 @@ class Plan(Fp8Plan):
         saturate. Raises TypeError or ValueError before any launch.
         """
         check_are_tensors(x=x)
+        check_wants_no_gradient(x=x)
         check(x, scale, variant, self.device)
         result = allocate(x, self.fp8) if out is None else out
         check_tensor("out", result, self.fp8, (x.shape[0], x.shape[1] // 2), self.device)

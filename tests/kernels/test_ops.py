@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from instrumented_kernels import moe_align_sort, ops, rms_norm_fp8, swiglu_fp8
+from instrumented_kernels import moe_align_sort, ops, rms_norm_fp8, skinny_gemm, swiglu_fp8
 
 X = torch.randn(3, 16, generator=torch.Generator().manual_seed(1)).half()
 IDS = torch.tensor([[0, 3], [1, 3], [7, 0]], dtype=torch.int32)
@@ -14,6 +14,11 @@ CALLS = {
     "rms_norm_fp8": (X, X, X[0].contiguous(), 2.0, 1e-6),
     "skinny_gemm": (X.to(torch.float8_e4m3fn), X.to(torch.float8_e4m3fn), 2.0),
     "swiglu_fp8": (X, 2.0),
+}
+PLANS = {
+    "rms_norm_fp8": rms_norm_fp8.Plan,
+    "skinny_gemm": skinny_gemm.Plan,
+    "swiglu_fp8": swiglu_fp8.Plan,
 }
 
 
@@ -37,6 +42,22 @@ def test_they_give_what_torch_gives() -> None:
     activated = ops.swiglu_fp8(X, 2.0)
     wanted_y = swiglu_fp8.reference(X, 2.0, activated.dtype)
     assert torch.allclose(activated.float(), wanted_y.float(), rtol=0.13, atol=0.01)
+
+
+@pytest.mark.parametrize("name", ["rms_norm_fp8", "skinny_gemm", "swiglu_fp8"])
+def test_a_backward_pass_says_that_there_is_no_gradient(name: str) -> None:
+    """Operators work with parameters as inputs; plans, whose outputs torch cannot follow, refuse them."""
+    first, *others = CALLS[name]
+    first = first.clone().requires_grad_()
+    out = getattr(ops, name)(first, *others)
+    out = out if isinstance(out, torch.Tensor) else out[0]
+    with pytest.raises(NotImplementedError, match=f"kprof::{name} has no gradient; call it under"):
+        out.float().sum().backward()
+    plan = PLANS[name]("cpu")
+    with pytest.raises(ValueError, match=r"requires a gradient, and this kernel computes none"):
+        plan(first, *others[: 3 if name == "rms_norm_fp8" else None])
+    with torch.no_grad():
+        plan(first, *others[: 3 if name == "rms_norm_fp8" else None])
 
 
 def test_a_compiled_function_has_no_break() -> None:
