@@ -32,6 +32,8 @@ _OFTEN: Final = 0.15
 _SHARED: Final = 0.5
 _WHOLE: Final = 3
 _SAME_CALLS: Final = 0.6
+_ALL_BUT_FEW: Final = 0.9
+_NOT_BY_CHANCE: Final = 5
 # Of places, each in calls of its own, so many make a cause that moves.
 _LEAST_TO_MOVE: Final = 3
 _OF_PLACES: Final = (What.SLOW, What.SURPLUS)
@@ -49,8 +51,8 @@ def grouped_by_likeness(basis: Basis, found: list[Hypothesis]) -> list[Hypothesi
 def _by_place(basis: Basis, single: list[Hypothesis]) -> list[Hypothesis]:
     """One hypothesis per place and what is wrong with it: in all of its classes together.
 
-    A late start is part of that only where it comes in the same calls: the host that launches late
-    now and then does not make the kernel slow.
+    A late start is part of that only where the rest comes with it: a host that launches late now
+    and then does not make the kernel slow.
     """
     groups: dict[tuple[What, Place], list[Hypothesis]] = {}
     starts: dict[tuple[What, Place], list[Hypothesis]] = {}
@@ -62,11 +64,17 @@ def _by_place(basis: Basis, single: list[Hypothesis]) -> list[Hypothesis]:
     for key, members in starts.items():
         start = union(members, members[0].places)
         work = united.get(key)
-        if work is not None and _in_same_calls(work, start):
+        if work is not None and (_in_same_calls(work, start) or _comes_with(start, work)):
             united[key] = union([work, start], start.places)
         else:
             apart.append(start)
     return _absorbed(basis, [*united.values(), *apart])
+
+
+def _comes_with(start: Hypothesis, work: Hypothesis) -> bool:
+    """Whether work is slow in no call but those that start late; of few calls that is chance."""
+    is_both = work.calls & start.calls
+    return bool(is_both.sum() >= max(_NOT_BY_CHANCE, _ALL_BUT_FEW * work.calls.sum()))
 
 
 def _is_start(basis: Basis, hypothesis: Hypothesis) -> bool:
