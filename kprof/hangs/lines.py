@@ -5,11 +5,17 @@
         0       header       HEADER
         4096    launches     LAUNCH x NUM_LAUNCHES, launch n in place n % NUM_LAUNCHES
         20480   lines        kprof.abi.WAIT_LINE x NUM_LINES, which kernels write
-      rank-00003.kernels     a JSON line for each kernel with its regions: LAUNCH.kernel counts them
+    run.kprof.unfinished/
+      rank-00003.waits       in place of that file where it has no room in shared memory
+      rank-00003.kernels     a JSON line for each kernel with its regions
+      rank-00003.tracks      which blocks had begun when the rank was asked
 
 It outlives the process that writes it: whoever reads it needs no GPU, no interpreter lock and no
-answer. Where there is no room in /dev/shm, `waits` is a folder on the disk; a GPU that cannot write
-there has its lines copied when somebody asks (Waits.refresh).
+answer. Where /dev/shm cannot be written, `waits` is a folder on the disk. A GPU that cannot write
+to such a file has lines of its own, which are copied when somebody asks (Waits.save).
+
+Ranks lock their files as long as they live. A folder that nobody locks was left by a recording that
+was killed.
 """
 
 from __future__ import annotations
@@ -58,15 +64,18 @@ _NUM_FINISHED_WORD: Final = 2
 _SAVE_SIGNAL_WORD: Final = 5
 _SHARED_MEMORY_DIR: Final = Path("/dev/shm")
 _PREFIX: Final = "kprof-waits-"
+_RANKS: Final = "rank-?????"
+_ON_DISK: Final = ".waits"
 # A folder younger than this may not be locked yet.
 _STALE_AFTER_S: Final = 60.0
 
 
 class Kernel(msgspec.Struct, frozen=True):
-    """A kernel and the regions of its records."""
+    """A kernel and the regions of its records; LAUNCH.kernel is its number."""
 
     name: str
     regions: RegionTable
+    number: int = 0
 
 
 @contextlib.contextmanager
@@ -93,8 +102,7 @@ def _make_folder(directory: Path) -> tuple[Path, int]:
             link.mkdir(exist_ok=True)
         return link, -1
     lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    with contextlib.suppress(OSError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    _try_lock(lock, fcntl.LOCK_SH)
     with contextlib.suppress(OSError):
         link.symlink_to(folder)
     return folder, lock
@@ -112,32 +120,46 @@ def remove_waits(directory: Path) -> None:
 
 
 def _remove_stale() -> None:
-    """Remove what recordings left that were killed: nobody holds their lock."""
+    """Remove what recordings left that were killed: neither kprof nor a rank lives."""
     for folder in _SHARED_MEMORY_DIR.glob(_PREFIX + "*"):
         with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime < _STALE_AFTER_S:
-                continue
-            lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_old = time.time() - folder.stat().st_mtime >= _STALE_AFTER_S
+            if is_old and not any(map(_is_locked, (folder, *folder.glob(_RANKS)))):
                 shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(lock)
+
+
+def _is_locked(path: Path) -> bool:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return not _try_lock(file, fcntl.LOCK_EX)
+    finally:
+        os.close(file)
+
+
+def _try_lock(file: int, kind: int) -> bool:
+    """Whether nobody has another lock; true on a file system without locks."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def lines_path(directory: Path, rank: int) -> Path:
-    """The file of a rank."""
+    """The file of a rank, where it has room in shared memory."""
     return directory / WAITS_NAME / f"rank-{rank:05d}"
 
 
 def kernels_path(directory: Path, rank: int) -> Path:
     """The kernels that a rank has launched, with their regions."""
-    return directory / WAITS_NAME / f"rank-{rank:05d}.kernels"
+    return directory / f"rank-{rank:05d}.kernels"
 
 
 def tracks_path(directory: Path, rank: int) -> Path:
     """The blocks of each launch that had opened a track when the rank was asked."""
-    return directory / WAITS_NAME / f"rank-{rank:05d}.tracks"
+    return directory / f"rank-{rank:05d}.tracks"
 
 
 def tracks_in(chunks: np.ndarray) -> np.ndarray:
@@ -171,25 +193,42 @@ def read_tracks(directory: Path, rank: int) -> dict[int, frozenset[int]]:
     }
 
 
+def _map_somewhere(directory: Path, rank: int) -> tuple[mmap.mmap, bool]:
+    """New memory for the lines of a rank, and whether it is shared memory."""
+    path = lines_path(directory, rank)
+    on_disk = directory / (path.name + _ON_DISK)
+    on_disk.unlink(missing_ok=True)
+    try:
+        return _map_new(path), (directory / WAITS_NAME).is_symlink()
+    except OSError:
+        return _map_new(on_disk), False
+
+
+def _map_new(path: Path) -> mmap.mmap:
+    """A file of zeros as memory, locked while this process lives: a mapping keeps its file open."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        _try_lock(file, fcntl.LOCK_SH)
+        # Real memory: a hole would end the process (SIGBUS) when there is no more.
+        os.posix_fallocate(file, 0, SIZE_BYTES)
+        return mmap.mmap(file, SIZE_BYTES)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(file)
+
+
 class WaitsWriter:
     """A rank's file, mapped by its recorder. `address` is that of its lines in this process."""
 
     def __init__(self, directory: Path, rank: int, world_size: int, save_signal: int = 0) -> None:
         """`save_signal` makes this process save what it has recorded (0: nothing does).
 
-        Raises OSError where there is no room, or no place.
+        `is_in_memory` tells whether its lines are in shared memory; otherwise they are in a file on
+        the disk. Raises OSError where there is no room on either.
         """
-        path = lines_path(directory, rank)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            # Real memory: a hole would end the process (SIGBUS) when there is no more.
-            os.posix_fallocate(file, 0, SIZE_BYTES)
-            self._mapping = mmap.mmap(file, SIZE_BYTES)
-        except OSError:
-            path.unlink(missing_ok=True)
-            raise
-        finally:
-            os.close(file)
+        self._mapping, self.is_in_memory = _map_somewhere(directory, rank)
         self._kernels_path = kernels_path(directory, rank)
         self._kernels_path.write_bytes(b"")
         whole = memoryview(self._mapping)
@@ -227,7 +266,9 @@ class WaitsWriter:
     def note_kernel(self, kernel: str, table_idx: int, regions: RegionTable) -> None:
         """A kernel, before its first launch with these regions."""
         with contextlib.suppress(OSError), self._kernels_path.open("ab") as file:
-            file.write(msgspec.json.encode(Kernel(kernel, regions)) + b"\n")
+            # A line that a full disk has cut short must not spoil the next one.
+            line = msgspec.json.encode(Kernel(kernel, regions, len(self._known)))
+            file.write(b"\n" + line)
         self._known[kernel, table_idx] = len(self._known)
 
     def note_finished(self, num_launches: int) -> None:
@@ -275,21 +316,23 @@ class RankWaits:
 def read_waits(directory: Path) -> dict[int, RankWaits]:
     """Of all ranks that have a file."""
     found = {}
-    for path in sorted((directory / WAITS_NAME).glob("rank-?????")):
+    for path in [*(directory / WAITS_NAME).glob(_RANKS), *directory.glob(_RANKS + _ON_DISK)]:
         waits = RankWaits.read(path)
         if waits is not None:
             found[waits.rank] = waits
-    return found
+    return dict(sorted(found.items()))
 
 
 def read_kernels(directory: Path, rank: int) -> list[Kernel]:
-    """The kernels of a rank, in the order of their numbers."""
+    """The kernels of a rank by number; one that could not be written has no name."""
     try:
         text = kernels_path(directory, rank).read_bytes()
     except OSError:
         return []
-    kernels = []
+    found = {}
     for line in text.splitlines():
         with contextlib.suppress(msgspec.DecodeError):
-            kernels.append(msgspec.json.decode(line, type=Kernel))
-    return kernels
+            kernel = msgspec.json.decode(line, type=Kernel)
+            found[kernel.number] = kernel
+    unknown = Kernel("an unknown kernel", RegionTable())
+    return [found.get(number, unknown) for number in range(max(found, default=-1) + 1)]

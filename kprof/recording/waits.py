@@ -53,7 +53,7 @@ class Waits:
         note: Callable[[str], None],
     ) -> None:
         self.lines: tuple[int, int] = (0, 0)
-        self._directory, self._rank = directory, rank
+        self._directory, self._rank, self._note = directory, rank, note
         self._writer: WaitsWriter | None = None
         self._copied: Memory | None = None
         self._is_host = device == "cpu"
@@ -62,15 +62,32 @@ class Waits:
         try:
             self._writer = WaitsWriter(directory, rank, world_size, saver.signal_here())
         except OSError as error:
-            text = (
-                f"rank {rank} does not say which waits last long: "
-                f"{directory / WAITS_NAME} has no room ({error.strerror or error}); "
-                "make /dev/shm larger"
+            self._say(
+                f"rank {rank} does not say which waits last long: neither /dev/shm nor {directory} "
+                f"has room ({error.strerror or error}); make /dev/shm larger"
             )
-            note(text)
-            lifetime.complain(text)
             return
         self.lines = self._address(self._writer, device), NUM_LINES
+        if limits := self._limits(self._writer):
+            self._say(f"rank {rank}: {limits}")
+
+    def _say(self, text: str) -> None:
+        self._note(text)
+        lifetime.complain(text)
+
+    def _limits(self, writer: WaitsWriter) -> str:
+        """Why its lines are not in shared memory of all, if so."""
+        disk = (
+            "/dev/shm is too small or cannot be written, so waits that last long are in a file on "
+            "the disk"
+        )
+        copied = (
+            "its GPU cannot write to memory that other processes read, so waits that last long are "
+            "copied when kprof looks for a hang, and are lost with the process"
+        )
+        if self._copied is not None:
+            return copied
+        return "" if writer.is_in_memory else disk
 
     def open_stacks(self) -> None:
         """Let others ask this process for its Python stacks, if it is watched."""

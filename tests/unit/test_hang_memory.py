@@ -1,0 +1,199 @@
+"""The memory that ranks share with whoever looks for hangs, on machines that have little of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kprof
+from kprof.abi import BLOCK_TRACK_WARP, WAIT_LINE
+from kprof.devices import gpu
+from kprof.devices.memory import HostMemory
+from kprof.hangs import lines
+from kprof.hangs.evidence import read_run
+from kprof.hangs.lines import (
+    NUM_LINES,
+    SIZE_BYTES,
+    WAITS_NAME,
+    WaitsWriter,
+    read_kernels,
+    read_waits,
+    shared_waits,
+)
+from kprof.recording import waits as recording_waits
+from kprof.recording.waits import Waits
+from kprof.regions import parse_regions
+
+REGIONS = parse_regions('REGION(R_WAIT, "wait", wait, peer:8, slot:24)')
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A /dev/shm of the test's own."""
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    monkeypatch.setattr(lines, "_SHARED_MEMORY_DIR", folder)
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path, memory: Path) -> Iterator[Path]:
+    directory = tmp_path / "run.kprof.unfinished"
+    directory.mkdir()
+    with shared_waits(directory):
+        yield directory
+
+
+def one_wait() -> np.ndarray:
+    """Block 2 waits for slot 17 of rank 1."""
+    found = np.zeros(NUM_LINES, WAIT_LINE)
+    found[5] = (1_000, 1, 1 | 17 << 8, 0, 2, BLOCK_TRACK_WARP, 0)
+    return found
+
+
+def fill(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file in memory can have a byte more."""
+    real = os.posix_fallocate
+
+    def refuse(file: int, begin: int, size: int) -> None:
+        if Path(f"/proc/self/fd/{file}").readlink().is_relative_to(memory):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file, begin, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+
+
+def check_that_waits_are_seen(run: Path, writer: WaitsWriter) -> None:
+    writer.note_kernel("combine", 0, REGIONS)
+    writer.note_launch(0, ("combine", 4), 0, 8)
+    writer.write_lines(one_wait())
+    (wait,) = read_run(run).ranks[0].waits
+    assert (str(wait.call), wait.region, wait.peer, wait.slot) == (
+        "call 4 of combine",
+        "wait",
+        1,
+        17,
+    )
+
+
+def test_memory_that_is_too_small_leaves_waits_on_the_disk(
+    run: Path, memory: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fill(memory, monkeypatch)
+    notes: list[str] = []
+    seen = Waits(run, 0, 2, "cpu", notes.append)
+    assert seen.lines[0]
+    assert notes == [
+        "rank 0: /dev/shm is too small or cannot be written, so waits that last long are in a file "
+        "on the disk"
+    ]
+    assert notes[0] in capfd.readouterr().err
+    assert seen._writer is not None
+    check_that_waits_are_seen(run, seen._writer)
+    assert (run / "rank-00000.waits").stat().st_size == SIZE_BYTES
+
+
+def test_without_shared_memory_waits_are_on_the_disk(tmp_path: Path, memory: Path) -> None:
+    memory.rmdir()
+    with shared_waits(tmp_path):
+        assert not (tmp_path / WAITS_NAME).is_symlink()
+        writer = WaitsWriter(tmp_path, 0, 2)
+        assert not writer.is_in_memory
+        check_that_waits_are_seen(tmp_path, writer)
+    assert not (tmp_path / WAITS_NAME).exists()
+
+
+def test_where_the_disk_is_full_too_nothing_is_seen_and_the_rank_goes_on(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(Path("/"), monkeypatch)
+    notes: list[str] = []
+    seen = Waits(run, 0, 2, "cpu", notes.append)
+    assert seen.lines == (0, 0)
+    assert "does not say which waits last long: neither /dev/shm nor" in notes[0]
+    assert list(run.glob("rank-*")) == []
+
+
+def test_a_gpu_that_cannot_write_there_has_its_waits_copied(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(address: int, size_bytes: int, device: str) -> int:
+        raise RuntimeError("host memory cannot be registered (error 801)")
+
+    of_device = HostMemory.of_size(NUM_LINES * WAIT_LINE.itemsize)
+    monkeypatch.setattr(gpu, "register_host_memory", refuse)
+    monkeypatch.setattr(recording_waits, "allocate", lambda size_bytes, device: of_device)
+    notes: list[str] = []
+    seen = Waits(run, 0, 2, "cuda:0", notes.append)
+    assert seen.lines == (of_device.address, NUM_LINES)
+    assert "its GPU cannot write to memory that other processes read" in notes[0]
+    of_device.write(0, one_wait().view(np.uint8))
+    assert len(read_waits(run)[0].lines) == 0
+    seen._refresh()
+    assert read_waits(run)[0].lines["block"].tolist() == [2]
+
+
+def test_a_recording_that_was_killed_keeps_its_memory_as_long_as_a_rank_lives(
+    tmp_path: Path, memory: Path
+) -> None:
+    """Another recording on the host removes what nobody uses."""
+    orphan, other = tmp_path / "orphan", tmp_path / "other"
+    orphan.mkdir()
+    other.mkdir()
+    code = f"""
+import os, sys
+from pathlib import Path
+from kprof.hangs import lines
+lines._SHARED_MEMORY_DIR = Path({str(memory)!r})
+recording = lines.shared_waits(Path({str(orphan)!r}))
+recording.__enter__()
+os._exit(9)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 9
+    (folder,) = memory.iterdir()
+    writer = WaitsWriter(orphan, 0, 2)
+    os.utime(folder, (0, 0))
+    with shared_waits(other):
+        check_that_waits_are_seen(orphan, writer)
+    del writer
+    with shared_waits(other):
+        assert not folder.exists()
+
+
+def test_two_recordings_at_once_see_their_own_ranks(tmp_path: Path, memory: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    with shared_waits(first):
+        with shared_waits(second):
+            writers = [WaitsWriter(first, 0, 2), WaitsWriter(second, 1, 2)]
+            check_that_waits_are_seen(first, writers[0])
+            assert set(read_waits(first)) == {0}
+            assert set(read_waits(second)) == {1}
+            assert len(list(memory.iterdir())) == 2
+        assert len(read_waits(first)[0].lines) == 1
+
+
+def test_a_kernel_that_a_full_disk_cut_short_does_not_rename_the_next(run: Path) -> None:
+    writer = WaitsWriter(run, 0, 2)
+    writer.note_kernel("dispatch", 0, REGIONS)
+    path = run / "rank-00000.kernels"
+    path.write_bytes(path.read_bytes()[:-10])
+    writer.note_kernel("combine", 1, REGIONS)
+    assert [kernel.name for kernel in read_kernels(run, 0)] == ["an unknown kernel", "combine"]
+
+
+def test_a_finished_capture_has_none_of_it(tmp_path: Path, memory: Path) -> None:
+    with kprof.session(tmp_path / "run.kprof", arena_bytes=1 << 20) as recorder:
+        recorder.launch("combine", REGIONS)
+        recorder.explain_timeout(1.0)
+    kept = {path.name for path in (tmp_path / "run.kprof").iterdir()}
+    assert not [name for name in kept if name.endswith((".waits", ".kernels", ".tracks"))]
+    assert list(memory.iterdir()) == []
