@@ -2,11 +2,13 @@
 
     torchrun --nproc-per-node 4 -m benchmarks.all_reduce tune --output tuned.json
     torchrun --nproc-per-node 4 -m benchmarks.all_reduce compare --output benchmarks/results/all_reduce.json
+    torchrun --nproc-per-node 2 -m benchmarks.all_reduce cost --output cost.json
 
 `tune` measures grids for this number of ranks and writes the table that variant="auto" reads, with
 what is known of other numbers of ranks: put it in place of
 instrumented_kernels/all_reduce/tuned.json. `compare` measures every variant and library in one run,
-and what profiling costs. Bandwidth is algorithm bandwidth: bytes of the tensor per time.
+and what profiling costs. `cost` takes that apart: kernels that only read clocks, a null buffer, a
+filter, and recording. Bandwidth is algorithm bandwidth: bytes of the tensor per time.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import torch.distributed as dist
 import typer
 
 from benchmarks.all_reduce.contenders import LADDER_ONLY, LIBRARIES, library_calls, own_call
-from benchmarks.all_reduce.overhead import measure_overhead
+from benchmarks.all_reduce.overhead import measure_overhead, measure_parts, plan_of_clocks
 from benchmarks.all_reduce.timing import Effort, time_graph_us, time_loop_us
 from instrumented_kernels.all_reduce import Plan
 from instrumented_kernels.all_reduce.tuning import write_table
@@ -31,6 +33,7 @@ from kprof.groups import Group, TorchGroup
 KIB = 1024
 MIB = 1024 * KIB
 SIZES = [KIB << i for i in range(15)]
+COST_SIZES = [64 * KIB << i for i in range(5)]
 LADDER_LIMIT = MIB
 BLOCKS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
 WARPS = (4, 8, 16)
@@ -79,6 +82,20 @@ def compare(output: Output, dtype: str = "bfloat16", calls: int = 100, repeats: 
             print(text)
 
 
+@app.command()
+def cost(output: Output, calls: int = 200, repeats: int = 13) -> None:
+    """What each part of recording costs calls of 64 KiB to 1 MiB, side by side; no libraries."""
+    with _Team() as team:
+        plan, clocks = team.plan_of(), plan_of_clocks(team.group, team.device)
+        team.keep(clocks)
+        effort = Effort(calls, repeats)
+        rows = measure_parts(team.group, plan, clocks, COST_SIZES, effort)
+        if team.group.rank == 0:
+            result = _context(team.group, "bfloat16") | {"sizes": rows}
+            output.write_text(json.dumps(result, indent=1) + "\n")
+            print("\n".join(_cost_table(rows)))
+
+
 class _Team:
     """The ranks, their devices and their plans."""
 
@@ -92,6 +109,10 @@ class _Team:
     def plan_of(self, warps_per_block: int | None = None) -> Plan:
         self._plans.append(Plan(self.group, device=self.device, warps_per_block=warps_per_block))
         return self._plans[-1]
+
+    def keep(self, plan: Plan) -> None:
+        """Close this plan, too."""
+        self._plans.append(plan)
 
     def __exit__(self, *error: object) -> None:
         if error[0] is None:
@@ -243,6 +264,15 @@ def _overhead_table(overhead: list[dict[str, Any]]) -> list[str]:
         for name in ("recording_us", "recording_in_graph_us"):
             columns.append(f"{row[name]:.2f} {row[name] / row['off_us'] - 1:+.1%}")
         lines.append("  ".join(columns))
+    return lines
+
+
+def _cost_table(rows: list[dict[str, Any]]) -> list[str]:
+    names = [name for name in rows[0] if name not in ("bytes", "off_us")]
+    lines = [f"{'size':>8}  {'off':>6}  " + "  ".join(f"{name[:-3]:>18}" for name in names)]
+    for row in rows:
+        cells = [f"{row[name]:8.2f} {row[name] / row['off_us'] - 1:+9.1%}" for name in names]
+        lines.append(f"{_size(row['bytes']):>8}  {row['off_us']:6.2f}  " + "  ".join(cells))
     return lines
 
 

@@ -5,34 +5,43 @@ One that is not recorded runs kernels without instrumentation, so off costs noth
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
 
 import torch
 
-from benchmarks.all_reduce.timing import Effort, time_graphs_us
+from benchmarks.all_reduce.timing import Call, Effort, time_graphs_us
 from instrumented_kernels.all_reduce import Plan
+from instrumented_kernels.kernel_library import build_options
 from kprof.groups import Group
 from kprof.recording.arena import Arena
-from kprof.recording.launch_buffer import LaunchBuffer
+from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer
 from kprof.recording.null_recorder import NullRecorder
+from kprof.recording.wanted import EVERYTHING, Wanted
 
 # Launches can reserve half of it. The largest grids of the kernels for one GPU take 80 MiB.
 RESERVED_BYTES = 256 << 20
 # Replays claim their chunks, so this has to hold all calls of a measurement.
 CLAIMED_BYTES = 2 << 30
 
+Chunks = Literal["reserved", "filtered", "claimed", "null"]
+
 
 class GraphRecorder(NullRecorder):
-    """Gives launches in a graph what it gives eager ones, or what it gives captured ones.
+    """Gives launches in a graph what it gives eager ones ("reserved"), with `--blocks 0-7`
+    ("filtered"), captured ones ("claimed"), or nothing ("null").
 
     Replays write over reserved chunks, which costs what it costs an eager launch.
     """
 
     is_recording = True
 
-    def __init__(self, device: str, is_claiming: bool = False) -> None:
-        self._arena = Arena(CLAIMED_BYTES if is_claiming else RESERVED_BYTES, device)
-        self._is_claiming = is_claiming
+    def __init__(self, device: str, chunks: Chunks = "reserved") -> None:
+        wanted = Wanted(blocks=tuple(range(8))) if chunks == "filtered" else EVERYTHING
+        size_bytes = CLAIMED_BYTES if chunks == "claimed" else RESERVED_BYTES
+        self._arena = Arena(size_bytes, device, wanted)
+        self._chunks = chunks
         self._num_launches = 0
 
     def launch(
@@ -47,8 +56,12 @@ class GraphRecorder(NullRecorder):
     ) -> LaunchBuffer:
         del kernel, regions, threads_per_block, is_replayed
         self._num_launches += 1
-        if self._is_claiming:
+        if self._chunks == "null":
+            return NULL_BUFFER
+        if self._chunks == "claimed":
             return self._arena.switched_buffer(self._num_launches)
+        if self._chunks == "filtered":
+            return self._arena.filtered_buffer(self._num_launches, num_blocks, tracks_per_block)
         return self._arena.launch_buffer(self._num_launches, num_blocks, tracks_per_block)
 
 
@@ -67,10 +80,43 @@ def _measure_at(
 ) -> dict[str, float]:
     tensor = torch.zeros(num_bytes // dtype.itemsize, dtype=dtype, device=plan.device)
     eager: Any = GraphRecorder(plan.device)
-    captured: Any = GraphRecorder(plan.device, is_claiming=True)
+    captured: Any = GraphRecorder(plan.device, "claimed")
     calls = {
         "off_us": lambda: plan(tensor, out=tensor),
         "recording_us": lambda: plan(tensor, out=tensor, recorder=eager),
         "recording_in_graph_us": lambda: plan(tensor, out=tensor, recorder=captured),
     }
     return time_graphs_us(group, calls, effort)
+
+
+def plan_of_clocks(group: Group, device: str) -> Plan:
+    """Kernels that read two clocks and write nothing; instrumented, they also watch for waits that
+    last long. Collective."""
+    options = build_options(device)
+    defines = (*options.defines, ("ALL_REDUCE_ONLY_CLOCKS", "1"))
+    return Plan(group, device=device, options=replace(options, defines=defines))
+
+
+def measure_parts(
+    group: Group, plan: Plan, clocks: Plan, sizes: list[int], effort: Effort
+) -> list[dict[str, Any]]:
+    """Microseconds per call of bfloat16, by size: what each part of recording adds."""
+    recorders: dict[str, Any] = {
+        "null_us": GraphRecorder(plan.device, "null"),
+        "filtered_us": GraphRecorder(plan.device, "filtered"),
+        "recording_us": GraphRecorder(plan.device),
+        "recording_in_graph_us": GraphRecorder(plan.device, "claimed"),
+    }
+    rows = []
+    for num_bytes in sizes:
+        tensor = torch.zeros(num_bytes // 2, dtype=torch.bfloat16, device=plan.device)
+        calls: dict[str, Call] = {
+            "off_us": partial(plan, tensor, out=tensor),
+            "clocks_us": partial(clocks, tensor, out=tensor),
+            "late_waits_us": partial(clocks, tensor, out=tensor, recorder=recorders["null_us"]),
+        }
+        for name, recorder in recorders.items():
+            calls[name] = partial(plan, tensor, out=tensor, recorder=recorder)
+        calls["off_again_us"] = calls["off_us"]
+        rows.append({"bytes": num_bytes} | time_graphs_us(group, calls, effort))
+    return rows

@@ -55,7 +55,7 @@ KPROF_DEVICE bool take_packets(const ProfiledCall& call, const Exchange& exchang
 template <typename Element>
 KPROF_DEVICE void oneshot_exchange(const ProfiledCall& call) {
   using Data = packets::Data<Element>;
-  const kprof::Span begin = kprof::profile_now();
+  const Moment begin = clock_now();
   const auto input = call.input_as<Element, packets::kDataBytes>();
   const auto output = call.output_as<Element, packets::kDataBytes>();
   const uint32_t num_packets = input.num_vectors();
@@ -74,8 +74,8 @@ KPROF_DEVICE void oneshot_exchange(const ProfiledCall& call) {
       packets::send(target + i, data);
     }
   }
-  const kprof::Span sent = kprof::profile_now();
-  const kprof::ShortTrack track = kprof::open_short_track(call, num_records_of_phase(call) + 1);
+  const Moment sent = clock_now();
+  const kprof::ShortTrack track = open_records(call, num_records_of_phase(call) + 1);
   const auto everybody = [](uint32_t) { return true; };
   PhaseSpans<R_PUT, R_WAIT, R_REDUCE> spans(call, track, 0, sent);
   spans.write_sends(call, begin, num_bytes_of_block(num_packets), everybody);
@@ -89,7 +89,7 @@ KPROF_DEVICE void oneshot_exchange(const ProfiledCall& call) {
     if (!is_complete) return;
   }
   spans.write_made(num_bytes_of_block(num_packets));
-  kprof::close_short_track(track, num_records_of_phase(call), sent);
+  close_records(call, track, num_records_of_phase(call), sent);
 }
 
 template <typename Element>
@@ -103,7 +103,7 @@ __global__ void oneshot(ProfiledCall call) {
 template <typename Element>
 KPROF_DEVICE void twoshot_packets_exchange(const ProfiledCall& call) {
   using Data = packets::Data<Element>;
-  const kprof::Span begin = kprof::profile_now();
+  const Moment begin = clock_now();
   const Exchange exchange(call);
   const auto input = call.input_as<Element, packets::kDataBytes>();
   const auto output = call.output_as<Element, packets::kDataBytes>();
@@ -120,8 +120,8 @@ KPROF_DEVICE void twoshot_packets_exchange(const ProfiledCall& call) {
     for (uint32_t i = first; i < slice && holds(peer, i); i += num_grid_threads())
       packets::send(target + i, packets::sendable(input.load(peer * slice + i)));
   }
-  const kprof::Span sent = kprof::profile_now();
-  const kprof::ShortTrack track = kprof::open_short_track(call, 2 * num_records_of_phase(call) + 1);
+  const Moment sent = clock_now();
+  const kprof::ShortTrack track = open_records(call, 2 * num_records_of_phase(call) + 1);
   PhaseSpans<R_PUT, R_WAIT, R_REDUCE> sums(call, track, 0, sent);
   sums.write_sends(call, begin, num_bytes_of_block(slice), [&](uint32_t peer) { return holds(peer, first_of_block); });
   Packet* slots = exchange.packets_of(call.rank);
@@ -141,7 +141,7 @@ KPROF_DEVICE void twoshot_packets_exchange(const ProfiledCall& call) {
         });
     if (!is_complete) return;
   }
-  const kprof::Span summed = kprof::profile_now();
+  const Moment summed = clock_now();
   PhaseSpans<R_BROADCAST, R_BROADCAST_WAIT, R_COPY_OUT> results(call, track, 1, summed);
   if (holds(call.rank, first_of_block)) {
     sums.write_made(num_bytes_of_block(slice));
@@ -160,7 +160,7 @@ KPROF_DEVICE void twoshot_packets_exchange(const ProfiledCall& call) {
     if (!is_complete) return;
   }
   results.write_made(num_bytes_of_block(slice) * (call.num_ranks() - 1));
-  kprof::close_short_track(track, 2 * num_records_of_phase(call), sent);
+  close_records(call, track, 2 * num_records_of_phase(call), sent);
 }
 
 template <typename Element>
