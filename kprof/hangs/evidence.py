@@ -219,21 +219,40 @@ def _read_records(directory: Path, rank: int) -> Records | None:
                 found.append(_events(rank, table, info.regions, calls, latest - _LAUNCHES_BACK))
     if latest < 0:
         return None
+    last = max((events.last for events in found), default=_Last(0))
     return Records(
         num_events,
         tuple(sent for events in reversed(found) for sent in events.sent),
         read_tracks(directory, rank),
         _always_first([order for events in found for order in events.orders]),
+        last.name,
     )
 
 
-_COLUMNS: Final = ["launch", "block", "warp", "region", "start_ns", "payload"]
+def with_records(directory: Path, run: RunState) -> RunState:
+    """A run with what its ranks have saved since it was read."""
+    ranks = {
+        rank: replace(state, records=_read_records(directory, rank))
+        for rank, state in run.ranks.items()
+    }
+    return replace(run, ranks=ranks)
+
+
+_COLUMNS: Final = ["launch", "block", "warp", "region", "start_ns", "duration_ns", "payload"]
+
+
+class _Last(NamedTuple):
+    """The span that ended last, in words."""
+
+    end_ns: int
+    name: str = ""
 
 
 class _Events(NamedTuple):
     sent: list[Sent]
     # A track's regions in their order, sends and waits only.
     orders: list[list[Region]]
+    last: _Last
 
 
 def _events(
@@ -264,7 +283,24 @@ def _events(
         if region.category is Category.SEND and launch in calls:
             peer, slot = _field(region, "peer", payload), _field(region, "slot", payload)
             sent.append(Sent(track, calls[launch], region.name, peer, slot))
-    return _Events(sent, orders)
+    return _Events(sent, orders, _last_of(rank, columns, regions, calls))
+
+
+def _last_of(
+    rank: int, columns: dict[str, np.ndarray], regions: RegionTable, calls: dict[int, Call]
+) -> _Last:
+    """Of the events of a part."""
+    ends_ns = columns["start_ns"] + columns["duration_ns"]
+    if not len(ends_ns):
+        return _Last(0)
+    at = int(ends_ns.argmax())
+    launch, block, warp, number = (
+        int(columns[name][at]) for name in ("launch", "block", "warp", "region")
+    )
+    region = regions[number].name if 0 < number <= len(regions) else _UNKNOWN
+    call = calls.get(launch, f"launch {launch}")
+    track = Track(rank, launch, block, warp)
+    return _Last(int(ends_ns[at]), f"{region} of {track} in {call}")
 
 
 def _always_first(orders: list[list[Region]]) -> frozenset[tuple[str, str]]:

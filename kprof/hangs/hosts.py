@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kprof.capture.losses import name_ranks
 from kprof.hangs.stacks import place_in
 from kprof.hangs.state import Condition, RankState, RunState
@@ -28,7 +30,7 @@ def diagnose_hosts(run: RunState) -> str:
         least = min(behind, key=lambda state: state.num_calls)
         return (
             f"rank {least.rank} has made {least.num_calls} of the {most} launches and steps that "
-            f"others have made{_place(least)}"
+            f"others have made{_not_launched(least, running)}{_place(least)}"
         )
     where = {state.stack[:1] for state in running}
     place = _place(running[0]) if len(where) == 1 and running else ""
@@ -36,6 +38,15 @@ def diagnose_hosts(run: RunState) -> str:
         f"all ranks have made {most} launches and steps: a kernel does not end, or their hosts "
         f"wait for something else{place}"
     )
+
+
+def _not_launched(behind: RankState, states: Sequence[RankState]) -> str:
+    """The first launch that another rank has made and this one has not, if there is one."""
+    ahead = max(states, key=lambda state: state.num_launches)
+    launches = (call for _, (call, _) in sorted(ahead.launches.items()))
+    is_missing = ahead.num_launches > behind.num_launches
+    missing = next((call for call in launches if behind.number_of(call) is None), None)
+    return f", and not {missing}" if is_missing and missing else ""
 
 
 def _place(state: RankState) -> str:

@@ -12,7 +12,7 @@ from kprof.capture.directory import UNFINISHED_SUFFIX
 from kprof.errors import NotACaptureError
 from kprof.hangs.asking import Answers, ask
 from kprof.hangs.diagnosis import diagnose
-from kprof.hangs.evidence import read_run
+from kprof.hangs.evidence import read_run, with_records
 from kprof.hangs.hosts import diagnose_hosts
 from kprof.hangs.lines import WAITS_NAME, read_waits
 from kprof.hangs.report import Hang, make_report, read_hang, write_hang
@@ -70,6 +70,9 @@ def look_now(directory: Path) -> Hang:
     run, hang = _look(directory, 0.0)
     if run.waits:
         return hang
+    # Kernels do not say that they wait: what they have done last is all that is known.
+    ask(directory, for_records=True)
+    hang = make_report(with_records(directory, run), diagnose(run), 0.0)
     return msgspec.structs.replace(
         hang, diagnosis=f"no kernel waits for long: {diagnose_hosts(run)}", kind="hosts"
     )

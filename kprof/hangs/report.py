@@ -49,6 +49,7 @@ class RankReport(msgspec.Struct, frozen=True):
     `num_calls` counts its calls of launch() and step(), `stack` is its main thread's, `path:line in
     function`, innermost first, `error` why its process ended, where that is known.
     One that `is_silent` gave its stack, but did not save its records when it was asked to.
+    `last_event` is the span that ended last, of a rank whose kernels do not say that they wait.
     """
 
     rank: int
@@ -59,6 +60,7 @@ class RankReport(msgspec.Struct, frozen=True):
     stack: tuple[str, ...] = ()
     error: str = ""
     is_silent: bool = False
+    last_event: str = ""
 
 
 class Hang(msgspec.Struct, frozen=True):
@@ -191,6 +193,7 @@ def make_report(run: RunState, diagnosis: Diagnosis, idle_s: float) -> Hang:
                 each.stack,
                 each.error,
                 each.is_silent,
+                each.records.last_event if each.records and not each.waits else "",
             )
             for each in run.ranks.values()
         ),
@@ -228,6 +231,7 @@ def lines_of(hang: Hang) -> list[str]:
         why = f" ({rank.error})" if rank.error else ""
         place = f", Python at {place_in(rank.stack)}" if rank.stack else ""
         place += ", which seems to hold the interpreter lock" if rank.is_silent else ""
+        place += f"; its last event is {rank.last_event}" if rank.last_event else ""
         lines.append(
             f"  rank {rank.rank}: {rank.condition}{why}, {count_launches(rank.num_launches)}"
             f"{', moves' if rank.is_moving else ''}{place}"

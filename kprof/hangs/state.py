@@ -71,13 +71,15 @@ class Records:
     """What a rank had recorded when it was asked.
 
     `started` are the blocks of a launch that opened a track. `send_first` holds the pairs (send
-    region, wait region) of which a track always did all sends before its first wait.
+    region, wait region) of which a track always did all sends before its first wait. `last_event`
+    names the span that ended last.
     """
 
     num_events: int = 0
     sent: tuple[Sent, ...] = ()
     started: dict[int, frozenset[int]] = field(default_factory=dict)
     send_first: frozenset[tuple[str, str]] = frozenset()
+    last_event: str = ""
 
 
 @dataclass(frozen=True)

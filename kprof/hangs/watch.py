@@ -23,7 +23,7 @@ from kprof.capture.claims import num_calls_of, ranks_in_use
 from kprof.capture.directory import output_of
 from kprof.hangs.asking import Answers, ask
 from kprof.hangs.diagnosis import diagnose
-from kprof.hangs.evidence import conditions_of, read_run
+from kprof.hangs.evidence import conditions_of, read_run, with_records
 from kprof.hangs.hosts import diagnose_hosts, is_uneven
 from kprof.hangs.lines import read_waits
 from kprof.hangs.report import Hang, lines_of, make_report, write_hang
@@ -57,6 +57,9 @@ class Source(Protocol):
 
     def read(self, moving: frozenset[int], answers: Answers, now_s: float) -> RunState:
         """The state of the run."""
+
+    def with_records(self, run: RunState) -> RunState:
+        """The same state with what all ranks have recorded, for which they are asked."""
 
     def is_running(self) -> bool:
         """Whether any rank still records."""
@@ -100,6 +103,11 @@ class Directory:
             silent=answers.silent,
             age_of=age_of,
         )
+
+    def with_records(self, run: RunState) -> RunState:
+        """Asked only once a run hangs: writing them takes a while."""
+        ask(self._directory, for_records=True)
+        return with_records(self._directory, run)
 
     def is_running(self) -> bool:
         """Whether a rank has its lock."""
@@ -192,9 +200,8 @@ class Watch:
         diagnosis = diagnose(run)
         if diagnosis.is_moving:
             return None
-        hang = make_report(run, diagnosis, idle_s)
         if diagnosis.root is not None:
-            return hang
+            return make_report(run, diagnosis, idle_s)
         states = run.ranks.values()
         if self._only_kernels or not any(state.num_calls for state in states):
             return None
@@ -204,6 +211,7 @@ class Watch:
             return None
         import msgspec
 
+        hang = make_report(self._source.with_records(run), diagnosis, idle_s)
         return msgspec.structs.replace(hang, diagnosis=diagnose_hosts(run), kind="hosts")
 
 

@@ -5,12 +5,27 @@ benchmarks/planted_hangs.py does the same with 50 seeds of each.
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kprof.hangs.report import describe
-from planted_hangs.world import PLANTED, Case, Fault, find_root, reports_of_slow_run, root_of
+from kprof.hangs.asking import Answers
+from kprof.hangs.diagnosis import Diagnosis
+from kprof.hangs.evidence import with_records
+from kprof.hangs.hosts import diagnose_hosts
+from kprof.hangs.report import describe, lines_of, make_report
+from kprof.hangs.state import RunState
+from planted_hangs.world import (
+    PLANTED,
+    Case,
+    Fault,
+    find_root,
+    reports_of_slow_run,
+    root_of,
+    running,
+)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -33,3 +48,20 @@ def test_the_watch_reports_a_run_that_stands(tmp_path: Path) -> None:
 def test_a_slow_run_is_not_called_hung(seed: int, tmp_path: Path) -> None:
     """Of the three, one has a slow host and two a kernel that takes long."""
     assert reports_of_slow_run(Case.draw(Fault.SLOW, seed), tmp_path / "run") == []
+
+
+def test_a_kernel_that_does_not_say_that_it_waits_is_known_by_its_last_event(
+    tmp_path: Path,
+) -> None:
+    """The rank at fault makes its first call, and not the second."""
+    case = replace(Case.draw(Fault.NEVER_LAUNCHES, 7), faulty_call=1, num_calls=3)
+    with running(case, tmp_path / "run") as world:
+        world.wait_until_nothing_moves()
+        world.answers()
+        run = with_records(world.directory, world.source.read(frozenset(), Answers(), 0.0))
+    quiet = {rank: replace(state, waits=()) for rank, state in run.ranks.items()}
+    hang = make_report(RunState(quiet), Diagnosis(), 60.0)
+    last = hang.ranks[case.culprit].last_event
+    assert re.fullmatch(r"(send|wait) of block \d.* of rank \d in call 0 of exchange", last), last
+    assert f"; its last event is {last}" in "\n".join(lines_of(hang))
+    assert "and not call 1 of exchange" in diagnose_hosts(RunState(quiet))

@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ from kprof.hangs.evidence import read_run
 from kprof.hangs.hosts import diagnose_hosts
 from kprof.hangs.report import HANG_NAME, Hang
 from kprof.hangs.stacks import STACKS_SIGNAL, open_stacks, parse_stack, place_in, stacks_path
-from kprof.hangs.state import Condition, RankState, RunState
+from kprof.hangs.state import Call, Condition, RankState, RunState
 from kprof.recording.flight import Dump
 from kprof.recording.record import RecordRequest, record
 from kprof.recording.recorder import Recorder
@@ -29,9 +30,20 @@ def state(rank: int, num_calls: int, is_running: bool = True, stack: str = "") -
     return RankState(rank, condition, num_calls=num_calls, stack=(stack,) if stack else ())
 
 
+def launched(state: RankState, num_launches: int) -> RankState:
+    """With so many launches of one kernel among its calls."""
+    launches = {number: (Call("combine", number), 1) for number in range(num_launches)}
+    return replace(state, num_launches=num_launches, launches=launches)
+
+
 @pytest.mark.parametrize(
     ("states", "sentence"),
     [
+        (
+            [launched(state(0, 9), 6), launched(state(1, 7), 4)],
+            "rank 1 has made 7 of the 9 launches and steps that others have made, and not call 4 of "
+            "combine",
+        ),
         (
             [state(0, 42), state(1, 42), state(2, 40, stack="train.py:88 in step")],
             "rank 2 has made 40 of the 42 launches and steps that others have made; its Python "
