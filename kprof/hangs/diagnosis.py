@@ -40,7 +40,7 @@ class Cause:
     `ranks` are those at fault, of a cycle all of them; `call` is the one that they should have
     made, or are in. `waits` is one wait that shows it, of a cycle one wait per track. `sent` is the
     send that is not seen; `twice` are two sends of one slot where another slot was never sent;
-    `block` never started, of `num_blocks`.
+    `block` never started, of `num_blocks`; `sender` is the track that sent the slot before.
     """
 
     kind: Kind
@@ -51,6 +51,7 @@ class Cause:
     block: int = -1
     num_blocks: int = 0
     twice: tuple[Sent, ...] = ()
+    sender: Track | None = None
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,9 @@ class _Search:
         sender = self._sender(wait, sending, launch)
         if sender is not None and (at := [each for each in here if each.track == sender]):
             return tuple(at)
+        # One that waits may have changed its order.
+        if sender is not None and not rank.is_moving and self._has_passed(sender, wait, sending):
+            return self._never_sent(rank.rank, sending, wait)
         block = self._not_started(rank, launch, None if sender is None else sender.block)
         others = [each for each in here if not self._is_alike(each, wait)]
         if block is not None and not others:
@@ -199,7 +203,7 @@ class _Search:
             return Cause(Kind.NOT_STARTED, (rank.rank,), sending, (wait,), None, block, num_blocks)
         # A sender that has begun and does not wait has ended, or computes.
         is_silent = sender is not None and block is None
-        return (() if is_silent else tuple(others)) or self._silent(rank, sending, wait)
+        return (() if is_silent else tuple(others)) or self._silent(rank, sending, wait, sender)
 
     def _never_sent(self, rank: int, sending: Call, wait: OpenWait) -> Cause:
         twice = self._sent_twice(sending, wait)
@@ -221,10 +225,28 @@ class _Search:
                 return tuple(here)
         return ()
 
-    def _silent(self, rank: RankState, sending: Call, wait: OpenWait) -> Cause:
-        """It has launched, does not wait, and has not sent."""
+    def _silent(
+        self, rank: RankState, sending: Call, wait: OpenWait, sender: Track | None
+    ) -> Cause:
+        """It has launched and has not sent; the track that should does not wait."""
         kind = Kind.COMPUTING if rank.is_moving else Kind.STANDS_STILL
-        return Cause(kind, (rank.rank,), sending, (wait,))
+        return Cause(kind, (rank.rank,), sending, (wait,), sender=sender)
+
+    def _has_passed(self, sender: Track, wait: OpenWait, sending: Call) -> bool:
+        """Whether its track has sent in this call what it sent after the slot in the one before."""
+        goal = wait.rank, wait.slot
+        by_call: dict[int, list[tuple[int | None, int | None]]] = {}
+        for sent in self._sent:
+            at = sent.track
+            is_its = (at.rank, at.block, at.warp) == (sender.rank, sender.block, sender.warp)
+            if is_its and sent.call.kernel == sending.kernel:
+                by_call.setdefault(sent.call.ordinal, []).append((sent.peer, sent.slot))
+        here = set(by_call.pop(sending.ordinal, []))
+        before = max((n for n, sends in by_call.items() if goal in sends), default=None)
+        if before is None or before > sending.ordinal:
+            return False
+        order = by_call[before]
+        return not here.isdisjoint(order[order.index(goal) + 1 :])
 
     def _is_alike(self, one: OpenWait, other: OpenWait) -> bool:
         """Whether both wait for the same thing on their own rank: a barrier of the grid."""

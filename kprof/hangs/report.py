@@ -130,10 +130,12 @@ def _what_it_is(cause: Cause, run: RunState) -> str:
         case Kind.COMPUTING:
             return f"{who} still works towards {cause.call}, and moves: slow, not hung"
         case Kind.STANDS_STILL:
+            by = f"{cause.sender}, which sent it before," if cause.sender else "nobody there"
+            waits = "does not wait: it" if cause.sender else "waits for that: it"
             return (
-                f"{who} has launched {cause.call}, does not wait there and has not sent "
-                f"{_what(wait)} to rank {wait.rank}: it computes and does not move, or has ended "
-                f"the launch without sending{_stack(rank)}"
+                f"{who} has launched {cause.call} and has not sent {_what(wait)} to rank "
+                f"{wait.rank}; {by} {waits} computes and does not move, or has ended without "
+                f"sending{_stack(rank)}"
             )
         case Kind.UNKNOWN:
             return f"{asked}, and nobody is known who should end that"

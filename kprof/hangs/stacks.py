@@ -53,7 +53,7 @@ def place_in(stack: tuple[str, ...]) -> str:
     """Where a rank stands: its own line, and what that has called."""
     own = next((frame for frame in stack if not _LIBRARY.search(frame)), stack[0])
     inside = "" if own == stack[0] else f" (inside {stack[0].rpartition(' in ')[2]})"
-    return own + inside
+    return own.removeprefix(f"{Path.cwd()}/") + inside
 
 
 def parse_stack(text: str) -> tuple[str, ...]:

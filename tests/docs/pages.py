@@ -1,9 +1,9 @@
 """The documentation as tests follow it: its blocks of code, in order, written, run and compared.
 
-A fence says what it is. `title="name"` is a file; `console` holds commands; `text` behind them is
-what they print, among other things; `diff` is a patch of a file before it; `python` is run after
-the page's Python before it. A comment `<!-- needs: ... -->` right before a fence names what the
-machine must have for it.
+A fence says what it is. `title="name"` is a file; `console` holds commands; `text` behind them, or
+behind `python`, is what they print, among other things; `diff` is a patch of a file before it;
+`python` is run after the page's Python before it. A comment `<!-- needs: ... -->` right before a
+fence names what the machine must have for it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Reader:
         self._output = ""
         self._python = ""
         self.left_out: list[Block] = []
-        self._environment = _environment(folder)
+        self.environment = _environment(folder)
         self._shell = ["taskset", "-c", _first_core(), "bash", "-c"] if one_core else ["bash", "-c"]
 
     def follow(self, blocks: list[Block]) -> None:
@@ -88,7 +88,7 @@ class Reader:
             elif block.language == "python":
                 self._python += block.text
                 (self.folder / "page.py").write_text(self._python)
-                self._run("python page.py", block.line)
+                self._output = self._run("python page.py", block.line)
             elif block.language == "diff":
                 (self.folder / "change.diff").write_text(block.text)
                 self._run("patch -p0 < change.diff", block.line)
@@ -102,7 +102,7 @@ class Reader:
         answer = subprocess.run(
             [*self._shell, script],
             cwd=self.folder,
-            env=self._environment,
+            env=self.environment,
             capture_output=True,
             text=True,
             check=False,
@@ -114,7 +114,7 @@ class Reader:
 
     @property
     def _place(self) -> Path:
-        return Path(self._environment["HOME"]) / "place"
+        return Path(self.environment["HOME"]) / "place"
 
 
 def _first_core() -> str:

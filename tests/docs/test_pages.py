@@ -30,6 +30,7 @@ TESTED_ELSEWHERE = {
     "a browser",  # tests/browser/
     "a foreign file",  # tests/cli/test_importing.py
     "a gpu",  # tests/gpu/
+    "a run that hangs",  # tests/docs/test_hang_page.py
 }
 SMALL = "all_reduce-oneshot-4xH200.kprof"
 OTHER = "all_reduce-oneshot_tree-4xH200.kprof"

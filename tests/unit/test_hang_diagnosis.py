@@ -97,6 +97,25 @@ def test_a_slot_sent_twice_in_place_of_another_is_named() -> None:
     )
 
 
+def test_a_track_that_has_sent_what_comes_later_has_passed_the_place() -> None:
+    """In call 3 block 1 of rank 1 sent slots 7, 9; in call 4 only slot 9, and it waits nowhere."""
+    before = [sent(1, 0, slot, ordinal=3, block=1) for slot in (7, 9)]
+    started = {4: frozenset((0, 1))}
+    here = [sent(1, 0, 9, block=1)]
+    passed = replace(state(1), records=Records(3, (*before, *here), started))
+    assert sentence(run(state(0, wait(0, 1)), passed)) == (
+        "rank 1 has passed the place in call 4 of combine where it sends slot 7 to rank 0, and "
+        "never sent it: block 0 of rank 0 waits in wait for it"
+    )
+    silent = replace(passed, records=Records(2, tuple(before), started))
+    assert sentence(run(state(0, wait(0, 1)), silent)) == (
+        "rank 1 has launched call 4 of combine and has not sent slot 7 to rank 0; block 1 of rank "
+        "1, which sent it before, does not wait: it computes and does not move, or has ended "
+        "without sending"
+    )
+    assert diagnose(run(state(0, wait(0, 1)), replace(passed, is_moving=True))).is_moving
+
+
 def test_what_a_rank_that_ended_waited_for_is_not_said() -> None:
     """It sent, and its peer's send of an earlier call is on record: nothing of that matters."""
     reason = "CUDA error: an illegal memory access was encountered"

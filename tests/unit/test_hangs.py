@@ -109,6 +109,7 @@ def test_the_place_is_a_line_of_the_workload() -> None:
     assert place_in(stack) == "train.py:88 in step (inside synchronize)"
     assert place_in(stack[1:]) == "train.py:88 in step"
     assert place_in(stack[:1]) == stack[0]
+    assert place_in((f"{Path.cwd()}/src/train.py:7 in step",)) == "src/train.py:7 in step"
 
 
 WORKLOAD = """
