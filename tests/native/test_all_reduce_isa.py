@@ -83,11 +83,10 @@ def without_phase_spans(source: str) -> str:
     source = source.replace('#include "packet_spans.h"\n', "")
     if "<kprof/short_track.h>" in source:
         return ""
-    source = re.sub(r"\n *(const )?kprof::(Span|ShortTrack) \w+ = kprof::\w+\([^;]*;", "", source)
+    statement = r"\n *const (Moment|kprof::ShortTrack) \w+ = (clock_now|open_records)\([^;]*;"
+    source = re.sub(statement, "", source)
     source = source.replace("[[maybe_unused]] const uint32_t missing_before = missing;", "")
-    source = re.sub(
-        r"\n *(PhaseSpans<|(spans|sums|results)\.|kprof::close_short_track).*;", "", source
-    )
+    source = re.sub(r"\n *(PhaseSpans<|(spans|sums|results)\.|close_records\().*;", "", source)
     source = source.replace(" typename Spans,", "").replace(" Spans& spans,", "")
     return re.sub(r" (spans|sums|results),", "", source)
 
