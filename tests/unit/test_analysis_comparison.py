@@ -147,6 +147,24 @@ def test_diff_says_that_all_places_take_longer() -> None:
     assert change.sentence.startswith("work of all ranks takes 1.5x as long as before: costs ")
 
 
+def test_diff_keeps_a_pause_apart_from_the_work_after_it() -> None:
+    """Both are about one region: what it takes, and how long nothing is recorded before it."""
+    causes = (
+        Cause(Kind.SLOW, 1.0, (1.0,) * 12, ranks=(1,), region="work"),
+        Cause(Kind.IDLE_GAP, 40_000.0, (1.0,) * 12, region="work"),
+    )
+    sides = [
+        [simulate_scenario(Scenario("halo", Sizes(3, 4, 2), 12, of_side, seed=seed)).trace()]
+        for seed, of_side in ((1, ()), (2, causes))
+    ]
+    changes = reports.build_diff(*sides).changes
+    said = [change.sentence.partition(":")[0] for change in changes]
+    assert said[0] == "All ranks record nothing until work for longer than before", said
+    assert [text for text in said if text.startswith("work of")] == [
+        f"work of rank 1 takes {changes[1].finding.factor:.1f}x as long as before"
+    ], said
+
+
 def test_diff_names_no_place_where_runs_differ_by_chance() -> None:
     sides = [
         [simulate_scenario(Scenario("halo", Sizes(4, 6, 3), 12, noise=0.2, seed=seed)).trace()]

@@ -412,3 +412,26 @@ def test_random_routing_alone_does_not_stand_out() -> None:
 
     assert counts_that_stand_out(pd.Series([4, 5, 6, 9])).empty
     assert counts_that_stand_out(pd.Series([100, 100, 100, 300])).index.tolist() == [3]
+
+
+def worker_with_holes(regions: str) -> Trace:
+    """Two ranks, of which one does nothing for a while in the middle of every call."""
+    build = TraceBuilder(regions, 2)
+    for call in range(6):
+        build.launch(call, "worker")
+        for rank in range(2):
+            hole = 40_000 if rank == 1 else 100
+            for start, name in ((0, "load"), (10_100 + hole, "store")):
+                at = 200_000 * call + start
+                build.span(rank=rank, launch=call, region=name, start_ns=at, duration_ns=10_000)
+    return build.trace()
+
+
+def test_a_hole_is_no_idle_gap_where_waits_are_not_recorded() -> None:
+    work = 'REGION(R_LOAD, "load", recv)\nREGION(R_STORE, "store", compute)\n'
+    without_waits = found_in(worker_with_holes(work))
+    assert without_waits.findings[0].kind is FindingKind.IDLE_GAP
+    switched_off = found_in(worker_with_holes(work + 'REGION(R_WAIT, "load/wait", wait)'))
+    assert FindingKind.IDLE_GAP not in {finding.kind for finding in switched_off.findings}
+    said = doubt(switched_off, DoubtKind.NO_WAITS).sentence
+    assert said == "No wait was recorded (load/wait): where a block waits, it looks idle"

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.elements import edit_of
+from kprof.analysis.explain.elements import Family, edit_of
 from kprof.analysis.explain.graph import Graph
 from kprof.analysis.explain.hypotheses import (
     Basis,
@@ -63,10 +63,12 @@ class Explanation:
     limits: tuple[Limit, ...]
 
 
-def explain(graph: Graph, bound_ns: float = 0.0) -> Explanation:
-    """Explain the calls of a graph."""
+def explain(
+    graph: Graph, bound_ns: float = 0.0, left_out: frozenset[Family | What] = frozenset()
+) -> Explanation:
+    """Explain the calls of a graph; `left_out` as in `hypotheses_of`."""
     basis = basis_of(graph)
-    explanation, left = _explained(basis, hypotheses_of(basis, bound_ns))
+    explanation, left = _explained(basis, hypotheses_of(basis, bound_ns, left_out))
     return replace(explanation, limits=limits_of(basis, left, LEAST_GAIN))
 
 

@@ -20,7 +20,12 @@ import numpy as np
 from kprof.analysis.barriers import worst_bound_ns
 from kprof.analysis.calls import calls, launches_of_calls
 from kprof.analysis.explain.engine import Explanation, explain
-from kprof.analysis.explain.finding import ExplainedFinding, findings_of
+from kprof.analysis.explain.finding import (
+    ExplainedFinding,
+    FindingKind,
+    findings_of,
+    sources_of,
+)
 from kprof.analysis.explain.graph import Graph, build_graph
 from kprof.analysis.explain.limits import Limit
 from kprof.analysis.explain.spans import load_spans
@@ -66,15 +71,20 @@ def explain_trace(trace: Trace) -> TraceExplanation:
 
 
 @memo
-def explain_summary(summary: Summary) -> TraceExplanation:
+def explain_summary(
+    summary: Summary, left_out: frozenset[FindingKind] = frozenset()
+) -> TraceExplanation:
     """Explain a trace that is summarised already; one rank by itself needs no common clock.
+
+    Findings of the kinds `left_out` are not looked for: others get what those would explain.
 
     Raises ClockError, and SelectionError where one call has more events than are replayed.
     """
     calls_seen = calls_to_replay(summary)
     if calls_seen is None:
         return TraceExplanation((), (), (), (), 0, 0.0)
-    return calls_seen.explained(explain(calls_seen.graph, calls_seen.bound_ns))
+    found = explain(calls_seen.graph, calls_seen.bound_ns, sources_of(left_out))
+    return calls_seen.explained(found)
 
 
 @dataclass(frozen=True)

@@ -140,15 +140,21 @@ _OF_WHAT = {
 }
 
 
+def sources_of(kinds: frozenset[FindingKind]) -> frozenset[Family | What]:
+    """What findings of these kinds are made from."""
+    families = {family for family, kind in _OF_FAMILY.items() if kind in kinds}
+    return frozenset(families | {what for what, kind in _OF_WHAT.items() if kind in kinds})
+
+
 def _kind(explanation: Explanation, part: Explained) -> FindingKind:
     hypothesis = part.hypothesis
     if hypothesis.what in _OF_WHAT:
         return _OF_WHAT[hypothesis.what]
-    if all(place.first == ALL and place.second == ALL for place in hypothesis.places):
+    family = None if part.main_kind is None else explanation.basis.kinds[part.main_kind].family
+    is_everywhere = all(place.first == place.second == ALL for place in hypothesis.places)
+    if is_everywhere and family is not Family.GAP:
         return FindingKind.SLOW_CALL
-    if part.main_kind is None:
-        return FindingKind.SLOW
-    return _OF_FAMILY[explanation.basis.kinds[part.main_kind].family]
+    return FindingKind.SLOW if family is None else _OF_FAMILY[family]
 
 
 def _factor(explanation: Explanation, part: Explained) -> float:

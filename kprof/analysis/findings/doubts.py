@@ -15,12 +15,14 @@ from kprof.analysis.findings.model import Doubt, DoubtKind
 from kprof.analysis.flow_sums import calls_paired
 from kprof.analysis.waiting import late_sender, unmatched_flows
 from kprof.analysis.wording import counted, duration, listed, members, percent
+from kprof.regions import Category
 
 if TYPE_CHECKING:
     from kprof.analysis.summary import Summary
     from kprof.capture.manifest import RankInfo
 
 _ALL: Final = frozenset(FindingKind)
+_WAITING: Final = frozenset({Category.WAIT, Category.SYNC})
 _BY_COUNT: Final = frozenset({FindingKind.UNEVEN_WORK, FindingKind.UNEVEN_BLOCKS})
 _BETWEEN_RANKS: Final = frozenset({FindingKind.LATE_START, FindingKind.SLOW_TRANSFER})
 # A rank that lost this share of its events looks idle where it was busy.
@@ -324,6 +326,14 @@ def _no_waits(summary: Summary) -> Doubt | None:
         "ON id = region_id"
     )
     if int(table["waits"].iloc[0]) == 0:
+        if declared := [r.name for r in trace.regions.regions if r.category in _WAITING]:
+            return Doubt(
+                DoubtKind.NO_WAITS,
+                f"No wait was recorded ({listed(declared[:_MAX_QUOTED])}): where a block waits, "
+                "it looks idle",
+                "record the waits, too, to see who waited and for whom",
+                frozenset({FindingKind.IDLE_GAP}),
+            )
         return Doubt(
             DoubtKind.NO_WAITS,
             "No region of category wait or sync was recorded: who waited for whom is not known",

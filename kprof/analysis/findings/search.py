@@ -68,7 +68,7 @@ def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
     try:
         if not summary.trace.is_on_one_clock:
             return _rank_by_rank(summary, doubts, taken_out)
-        explanation = explain_summary(summary)
+        explanation = explain_summary(summary, taken_out)
     except SelectionError as error:
         return _by_count(summary, [_not_replayed(error), *doubts], taken_out)
     causes = [
@@ -76,6 +76,10 @@ def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
         for cause in explanation.findings
         if cause.kind not in taken_out and not _is_usual(cause)
     ]
+    if not causes and _has_no_flows(doubts):
+        by_itself = _rank_by_rank(summary, doubts, taken_out)
+        if by_itself.findings:
+            return by_itself
     rest = rest_of(summary, explanation, causes)
     limit = limit_in_front(rest, causes)
     return Findings(
@@ -123,12 +127,13 @@ def _in_words(
 def _rank_by_rank(
     summary: Summary, doubts: list[Doubt], taken_out: frozenset[FindingKind]
 ) -> Findings:
-    """Ranks on clocks of their own: what each would gain by itself, and what counts say of them."""
+    """What each rank would gain by itself, and what counts say: ranks have no clock in common, or
+    nothing joins their sends and waits."""
     found = list(_by_count(summary, doubts, taken_out).findings)
     ranks = [info.rank for info in summary.trace.ranks]
     for rank in ranks[:_MOST_RANKS]:
         own = summary.select(ranks=(rank,))
-        explanation = explain_summary(own)
+        explanation = explain_summary(own, taken_out)
         kept = [cause for cause in explanation.findings if cause.kind not in taken_out]
         found += _in_words(own, explanation, [replace(cause, ranks=(rank,)) for cause in kept])
     found = _alike(found)
@@ -136,6 +141,11 @@ def _rank_by_rank(
     named = tuple(replace(f, id=name) for f, name in zip(found, names, strict=True))
     said = "" if found else "No rank by itself has anything that would make its calls shorter"
     return Findings(tuple(doubts), named, Rest(said, 0.0))
+
+
+def _has_no_flows(doubts: list[Doubt]) -> bool:
+    """Whether waits take as long in every replay, so that no other rank gets faster."""
+    return any(doubt.kind is DoubtKind.NO_FLOWS for doubt in doubts)
 
 
 def _alike(found: list[Finding]) -> list[Finding]:
@@ -193,9 +203,10 @@ def _not_replayed(error: SelectionError) -> Doubt:
 
 
 def _is_usual(cause: ExplainedFinding) -> bool:
-    """What most calls are like is how calls are, and no call of them is slow."""
+    """What all places have in most calls is how calls are, and no call of them is slow."""
     is_most = 2 * len(cause.calls) > len(cause.gains_ns)
-    return cause.kind is FindingKind.SLOW_CALL and is_most
+    is_everywhere = not (cause.ranks or cause.blocks or cause.links)
+    return cause.kind in (FindingKind.SLOW_CALL, FindingKind.IDLE_GAP) and is_everywhere and is_most
 
 
 def _of_all(summary: Summary, cause: ExplainedFinding) -> ExplainedFinding:

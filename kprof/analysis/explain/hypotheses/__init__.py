@@ -22,6 +22,7 @@ from typing import Final
 
 import numpy as np
 
+from kprof.analysis.explain.elements import Family
 from kprof.analysis.explain.hypotheses.crossing import slow_crossings
 from kprof.analysis.explain.hypotheses.even import uneven
 from kprof.analysis.explain.hypotheses.grouping import grouped_by_likeness, with_scattered
@@ -63,15 +64,20 @@ _GENERATORS: Final[tuple[Callable[[OneClass], list[Hypothesis]], ...]] = (
 )
 
 
-def hypotheses_of(basis: Basis, bound_ns: float = 0.0) -> list[Hypothesis]:
+def hypotheses_of(
+    basis: Basis, bound_ns: float = 0.0, left_out: frozenset[Family | What] = frozenset()
+) -> list[Hypothesis]:
     """All hypotheses, each by itself against the run as it was.
 
-    `bound_ns` is how far off two clocks may be.
+    `bound_ns` is how far off two clocks may be, `left_out` what is in doubt in this recording.
     """
     found: list[Hypothesis] = []
     for kind in range(len(basis.kinds)):
+        if basis.kinds[kind].family in left_out:
+            continue
         chosen = np.flatnonzero(basis.elements.kind == kind)
         one = OneClass(basis, kind, chosen, basis.elements.value_ns[chosen].copy(), bound_ns)
         for generator in _GENERATORS:
             found += generator(one)
+    found = [hypothesis for hypothesis in found if hypothesis.what not in left_out]
     return [h for h in grouped_by_likeness(basis, found) if h.saved_ns.sum() > 0]
