@@ -28,7 +28,7 @@ from planted_hangs.world import (
 )
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.amd), 1])
 @pytest.mark.parametrize("fault", PLANTED, ids=lambda fault: fault.name.lower())
 def test_the_root_is_named(fault: Fault, seed: int, tmp_path: Path) -> None:
     case = Case.draw(fault, seed)

@@ -58,6 +58,7 @@ class Ring:
         return str(error.value)
 
 
+@pytest.mark.amd
 def test_all_ranks_name_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Errors are raised as on a GPU: at the next call of the host."""
     monkeypatch.setattr(KernelPlan, "_end_call", lambda plan: None)
