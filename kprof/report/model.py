@@ -99,7 +99,8 @@ class Report:
             f"{len(self.manifest.ranks)} of {counted(self.manifest.world_size, 'rank', 'ranks')}"
         )
         launches = counted(self.num_launches, "launch", "launches")
-        if 1 < self.found.num_calls < self.num_launches:
+        # Of a run that hung, the number of calls is without those that did.
+        if 1 < self.found.num_calls < self.num_launches and self.manifest.hang is None:
             launches += f" in {self.found.num_calls:,} calls"
         events = counted(self.num_events, "event", "events")
         time = f", {duration(self.run_time_ns)} in kernels" if self.are_times_known else ""

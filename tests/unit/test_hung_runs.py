@@ -144,7 +144,8 @@ def test_the_report_says_first_that_the_run_hung(hung: Capture, tmp_path: Path) 
     page = reports.write_html(report, tmp_path / "report.html").read_text()
     assert page.count(f"The run hung for 31.0 s: {ROOT}") == 1
     assert 'class="still"' in page
-    assert "wait for rank 1, slot 1: still waiting after 31.0 s" in page
+    assert "wait, for rank 1, slot 1, still waiting after 31.0 s" in page
+    assert "2 launches, " in report.size
 
 
 def test_a_run_that_went_on_says_so_and_one_whose_hosts_paused_is_no_headline() -> None:

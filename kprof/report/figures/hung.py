@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _ROW: Final = 19.0
 _LEGEND: Final = 22
+_BOLD_LETTER: Final = 7.0
 # An open wait takes at least this part of the width, or its words would not fit.
 _OPEN_SHARE: Final = 0.45
 
@@ -43,9 +44,8 @@ def open_waits(report: Report) -> Figure | None:
                 shifted[end] -= firsts[wait["rank"]]
             draw_span(drawing, axis, shifted, y, height)
         x = axis(offsets[i])
-        words = _words(wait)
-        drawing.rect(x, y, WIDTH - 16 - x, height, "still", words)
-        drawing.text(x + 6, y + height - 4, words, kind="on-still")
+        drawing.rect(x, y, WIDTH - 16 - x, height, "still", label(", ".join(_words(wait))))
+        drawing.text(x + 6, y + height - 4, _fitting(_words(wait), WIDTH - 28 - x), kind="on-still")
     return drawing.figure("open-waits", "Waits that never ended, and what came before them")
 
 
@@ -72,7 +72,18 @@ def _name(row: dict[Any, Any]) -> str:
     return f"rank {row['rank']} block {row['block']}{warp}"
 
 
-def _words(wait: dict[Any, Any]) -> str:
-    goal = f" for rank {wait['peer']}" if wait["peer"] >= 0 else ""
-    slot = f", slot {wait['slot']}" if wait["slot"] >= 0 else ""
-    return f"{label(wait['region'])}{goal}{slot}: still waiting after {duration(wait['waited_ns'])}"
+def _words(wait: dict[Any, Any]) -> list[str]:
+    """What is known of a wait, the most important last."""
+    goal = [f"for rank {wait['peer']}"] if wait["peer"] >= 0 else []
+    slot = [f"slot {wait['slot']}"] if wait["slot"] >= 0 else []
+    age = f"still waiting after {duration(wait['waited_ns'])}"
+    return [str(wait["region"]), *goal, *slot, age]
+
+
+def _fitting(words: list[str], width: float) -> str:
+    """As many of the last words as there is room for; the pointer shows all."""
+    for first in range(len(words)):
+        text = ", ".join(words[first:])
+        if len(text) * _BOLD_LETTER <= width:
+            return label(text)
+    return ""
