@@ -32,8 +32,10 @@ from kprof.capture.rank_summary import (
     SUB_BUCKETS,
     part_statements,
     summarise_files,
+    summary_file_name,
     track_slices,
 )
+from kprof.errors import CorruptCaptureError
 from kprof.regions import RegionTable
 from kprof.trace.queries import Workspace
 from kprof.trace.views import aligned_sql, segment_of
@@ -94,11 +96,32 @@ class Summary(Workspace):
         report("uniting the ranks", 0.9)
         for statement in (_CELLS_SQL, _TRACKS_SQL, _BUCKETS_SQL, "DROP TABLE parts", _LAUNCHES_SQL):
             summary.frame(statement)
+        _check_stored(summary)
         return summary
 
     def select(self, **changes: Any) -> Summary:
         """The summary of a part of the trace (see Trace.select). Shares nothing with this one."""
         return Summary.of(self.trace.select(**changes))
+
+
+def _check_stored(summary: Summary) -> None:
+    """Raise CorruptCaptureError where the parts of a stored summary count different events."""
+    stored = summary.trace.summarised_ranks
+    if not stored:
+        return
+    counts = summary.frame(
+        """SELECT rank FROM (
+            SELECT rank, sum(events) AS n FROM cells GROUP BY rank
+            UNION ALL SELECT rank, sum(events) FROM tracks GROUP BY rank
+            UNION ALL SELECT rank, sum(events) FROM buckets GROUP BY rank)
+        GROUP BY rank HAVING count(*) < 3 OR min(n) < max(n) ORDER BY rank"""
+    )
+    wrong = [rank for rank in counts["rank"].tolist() if rank in stored]
+    if wrong:
+        raise CorruptCaptureError(
+            f"{summary_file_name(wrong[0])} of the capture is damaged (its parts count different "
+            "events); delete the file, and kprof makes it again from the events"
+        )
 
 
 def _summarise_files(
