@@ -2,7 +2,9 @@
 
 The thread looks how full the active arena is. When it is full enough, the thread asks for a switch.
 The workload's own thread switches, during its next call of the recorder, or earlier when its
-launches wanted to reserve enough. So neither waits for the other. Where the disk is slower than the
+launches wanted to reserve enough. So neither waits for the other. A switch takes longer than a
+launch, so a workload that tells of its steps switches between them, and within one only when the
+arena could fill up. Where the disk is slower than the
 events, no arena is free when a switch is due. Then the active arena fills up, and the events that
 find no room are counted as dropped.
 """
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from kprof.recording.replays import Replays
 
 _LOOK_S: Final = 0.05
+# After a switch, launches still come and run: a look would only take the interpreter from them.
+_SETTLE_S: Final = 0.005
 # A slow run, too, writes its events after this time: a process that is killed has lost no more.
 _OLD_S: Final = 2.0
 
@@ -57,16 +61,21 @@ class Drainer:
     # A switch is due when this share of the active arena is in use. The rest has to last until the
     # next look, and until the next call of the recorder after that.
     due_share = 0.25
+    # Whether a switch that is due waits for the end of the step, until `urgent_share` is in use.
+    waits_for_steps = True
+    urgent_share = 0.5
     # Whether arenas switch only where a call ends. Otherwise they switch between any two launches.
     keeps_calls_whole = False
 
     def __init__(self, held: Held) -> None:
         self.is_due = False
+        self._is_urgent = False
+        self._has_steps = False
         self._held = held
         self._keeper, self._turns = held.keeper, held.turns
         self._is_ending = False
         self._has_warned = False
-        self._wake = threading.Event()
+        self._wake, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="kprof drain", daemon=True)
 
     def start(self) -> None:
@@ -76,24 +85,39 @@ class Drainer:
     def close(self) -> None:
         """Stop looking, after what is being written is written."""
         self._is_ending = True
+        self._closing.set()
         self._wake.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def take_turns(self, *, is_new_call: bool, may_move_graphs: bool) -> None:
+    def take_turns(self, *, is_new_call: bool, may_move_graphs: bool, num_tracks: int = 0) -> None:
         """Let the next launches use another arena, if that is due; the launching thread calls this
-        between two launches."""
+        between two launches, the next of which has so many tracks.
+
+        Only the end of a step may move graphs.
+        """
         held = self._held
+        self._has_steps |= may_move_graphs
         self._turns.note_stream()
-        is_due = self.is_due or self._turns.active.share_wanted >= self.due_share
+        may_wait = self.waits_for_steps and self._has_steps and not may_move_graphs
         if (
-            not is_due
+            not (self._must_switch(num_tracks) if may_wait else self._should_switch())
             or (self.keeps_calls_whole and not is_new_call)
             or (held.replays.captured and not may_move_graphs)
         ):
             return
         if self._turns.switch(held.launches.num_added, held.launches.region_ids.num_launches):
             self.note_switch()
+
+    def _should_switch(self) -> bool:
+        return self.is_due or self._turns.active.share_wanted >= self.due_share
+
+    def _must_switch(self, num_tracks: int) -> bool:
+        """Whether the next launch may find no room, or the ones before it their further chunks."""
+        active = self._turns.active
+        share = active.share_wanted
+        fits = share + num_tracks / active.geometry.num_chunks <= 1
+        return self._is_urgent or share >= self.urgent_share or (share > 0 and not fits)
 
     def check_room(self, kernel: str, num_tracks: int) -> None:
         """Say once which launch does not fit an arena, however empty that is."""
@@ -107,7 +131,7 @@ class Drainer:
 
     def note_switch(self) -> None:
         """The active arena was retired."""
-        self.is_due = False
+        self.is_due = self._is_urgent = False
         self._wake.set()
 
     def keep_all(self) -> None:
@@ -126,8 +150,9 @@ class Drainer:
         """
         has_emptied = self._empty_oldest()
         least = 1e-9 if is_old else self.due_share
-        if not self.is_due and self._keeper.share_in_use() >= least:
-            self.is_due = True
+        share = 0.0 if self._is_urgent else self._keeper.share_in_use()
+        self.is_due |= share >= least
+        self._is_urgent |= share >= self.urgent_share
         return has_emptied
 
     def _empty_oldest(self) -> bool:
@@ -145,9 +170,9 @@ class Drainer:
             except Exception as error:
                 self._held.fail(error)
                 return
-            if not has_emptied:
-                self._wake.wait(_LOOK_S)
+            if not has_emptied and self._wake.wait(_LOOK_S) and not self._is_ending:
                 self._wake.clear()
+                self._closing.wait(_SETTLE_S)
 
 
 def start_drainer(

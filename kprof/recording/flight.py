@@ -63,6 +63,7 @@ class FlightRecorder(Drainer):
     """Empties what is older than the ring, and writes what a request asks for."""
 
     due_share = 0.75
+    waits_for_steps = False
 
     def __init__(self, held: Held) -> None:
         super().__init__(held)

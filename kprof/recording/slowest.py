@@ -150,6 +150,7 @@ class KeepSlowest(Drainer):
 
     # A call under way has to fit the other half.
     due_share = 0.5
+    waits_for_steps = False
     keeps_calls_whole = True
 
     def __init__(self, held: Held, is_left_out: bool, is_paused: Callable[[], bool]) -> None:

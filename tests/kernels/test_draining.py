@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from test_replays import CONTENTS, KERNELS, Graph, _buffer, _run, emitted, library
+from test_replays import CONTENTS, KERNELS, TRACKS, Graph, _buffer, _run, emitted, library
 
 import kprof
 from kprof import abi
@@ -126,6 +126,31 @@ def test_graphs_follow_only_between_steps(
     counts = Trace.open(tmp_path / "run.kprof").ranks[0].counts
     assert counts.recorded == emitted(KERNELS, [60] * 3) + emitted(["run_marks"], [5])
     assert counts.unsplit_launches == 0
+
+
+def test_a_switch_waits_for_the_end_of_the_step_while_there_is_room(
+    library: ctypes.CDLL, tmp_path: Path, by_hand: None
+) -> None:
+    """A kernel takes 3 of the 64 chunks of an arena: a switch is due with 16 and urgent with 32."""
+    num_chunks = TRACKS["run_places"] * 3
+    with kprof.session(
+        tmp_path / "run.kprof", retention=DRAIN, arena_bytes=ARENA_BYTES
+    ) as recorder:
+        turns = recorder._turns
+        switched_after = []
+        recorder.step()
+        for num_launches in (4, 4, 20):
+            active, at = turns.active, 0
+            for number in range(1, num_launches + 1):
+                _run(library, "run_places", _buffer(recorder, "run_places"), 2, seed=number)
+                if turns.active is not active and not at:
+                    at = (number - 1) * num_chunks
+            recorder.step()
+            switched_after.append((at, turns.active is not active))
+            look(recorder)
+        assert switched_after == [(0, False), (0, True), (33, True)]
+    counts = Trace.open(tmp_path / "run.kprof").ranks[0].counts
+    assert (counts.recorded, counts.dropped) == (28 * emitted(["run_places"], [2]), 0)
 
 
 @pytest.mark.amd
