@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kprof.recording.recorder import Recorder as Recorder
     from kprof.recording.retention import Retention as Retention
     from kprof.recording.sessions import session as session
+    from kprof.recording.torch_debug import torch_debug_handlers as torch_debug_handlers
     from kprof.recording.wanted import Wanted as Wanted
     from kprof.recording.wanted import schedule as schedule
     from kprof.recording.watchdog import watchdog as watchdog
@@ -59,6 +60,7 @@ _LAZY = {
     "recorder": "kprof.recording.process",
     "schedule": "kprof.recording.wanted",
     "session": "kprof.recording.sessions",
+    "torch_debug_handlers": "kprof.recording.torch_debug",
     "Wanted": "kprof.recording.wanted",
     "watchdog": "kprof.recording.watchdog",
 }
@@ -85,6 +87,7 @@ __all__ = [
     "report",
     "schedule",
     "session",
+    "torch_debug_handlers",
     "watchdog",
 ]
 
