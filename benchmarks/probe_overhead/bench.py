@@ -48,7 +48,7 @@ class Scheme:
     is_per_block: bool = False
     is_arena_full: bool = False
     is_captured: bool = False
-    is_left_out: bool = False
+    num_wanted_blocks: int = 0  # 0: all
 
 
 SCHEMES = {
@@ -60,9 +60,10 @@ SCHEMES = {
     "kprof per warp, moment complete": Scheme(4),
     "kprof per warp, arena full": Scheme(1, is_arena_full=True),
     "kprof per warp, as captured in a graph": Scheme(1, is_captured=True),
-    "kprof per warp, blocks 0-7 only": Scheme(1, is_left_out=True),
+    "kprof per warp, blocks 0-7 only": Scheme(1, num_wanted_blocks=8),
+    "kprof per warp, all blocks left out": Scheme(1, num_wanted_blocks=-1),
     "kprof per warp, blocks 0-7 only, as captured in a graph": Scheme(
-        1, is_captured=True, is_left_out=True
+        1, is_captured=True, num_wanted_blocks=8
     ),
     "classic": Scheme(3, is_null=True),
 }
@@ -76,10 +77,12 @@ class Bench:
         self.libraries = {name: _load(device, define) for name, define in CLOCKS.items()}
         self.clock = measure_clock(device)
         self.num_sms = torch.cuda.get_device_properties(device).multi_processor_count
-        self.arena = Arena(ARENA_BYTES, device)
         # One chunk for all tracks: what they drop is only counted.
         self.full_arena = Arena(abi.CHUNKS_OFFSET + abi.CHUNK_BYTES, device)
-        self.filtered_arena = Arena(ARENA_BYTES, device, Wanted(blocks=tuple(range(8))))
+        # By the number of wanted blocks; the one block of -1 is in no grid.
+        wanted = {0: Wanted(), 8: Wanted(blocks=tuple(range(8))), -1: Wanted(blocks=(1 << 18,))}
+        self.arenas = {key: Arena(ARENA_BYTES, device, each) for key, each in wanted.items()}
+        self.arena = self.arenas[0]
         self.source = torch.randint(
             0, 255, (NUM_TOKENS * TOKEN_BYTES,), dtype=torch.uint8, device=device
         )
@@ -89,7 +92,7 @@ class Bench:
 
     def reset(self) -> None:
         """Empty the arenas and the classic scheme's buffer."""
-        for arena in (self.arena, self.filtered_arena):
+        for arena in self.arenas.values():
             arena.reset(arena.state())
         self.classic[:1].zero_()
 
@@ -157,11 +160,11 @@ class Bench:
             return LaunchBuffer(0, 0).packed()
         if scheme.is_arena_full:
             return LaunchBuffer(self.full_arena.address, 0).packed()
-        arena = self.filtered_arena if scheme.is_left_out else self.arena
+        arena = self.arenas[scheme.num_wanted_blocks]
         if scheme.is_captured:
             return arena.switched_buffer(0).packed()
         tracks_per_block = 1 if scheme.is_per_block else warps_per_block
-        if scheme.is_left_out:
+        if scheme.num_wanted_blocks:
             return arena.filtered_buffer(0, num_blocks, tracks_per_block).packed()
         return arena.launch_buffer(0, num_blocks, tracks_per_block).packed()
 
