@@ -7,7 +7,7 @@ in one process that is watched and started again when it dies. Whatever the dama
 
     the exit code is 0, 1, 2 or 3; 1 comes with exactly one line on stderr, and never with one about a bug of kprof
     nothing that controls a terminal is printed
-    no command takes --cpu-s more processor time, in its quickest of three runs, than on the captures before the damage
+    no command takes --cpu-s more processor time, in its quickest of three runs, than on a sound capture of its size
     none waits for ever
     no file changes but the output, which is whole or not there; a file beside the capture is never shown
 
@@ -18,6 +18,7 @@ and keeps it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -36,13 +37,17 @@ from typing import IO, Any, Final
 # Where a test finds it; by hand only this folder is looked into.
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
-from damage import SECRET, damage, write_seeds
+import pyarrow as pa
+import pyarrow.parquet as pq
+from damage import SECRET, damage, enlarged, write_seeds
 
 # A command that takes that long by the clock waits for something that never comes: the machine may
 # be loaded.
 _HANG_S: Final = 900.0
 # One of so many commands runs as a process of its own, as users run it.
 _PROCESS_EVERY: Final = 150
+# From so many events on a capture is judged by the large sound one.
+_LARGE: Final = 1000
 # What the interpreter and the imports of a process of its own take.
 _START_CPU_S: Final = 6.0
 
@@ -66,6 +71,7 @@ class Tally:
     codes: Counter[str] = field(default_factory=Counter)
     damages: Counter[str] = field(default_factory=Counter)
     usual: dict[str, float] = field(default_factory=dict)
+    usual_of_large: dict[str, float] = field(default_factory=dict)
     slowest: dict[str, float] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
 
@@ -237,6 +243,15 @@ def state_of(folder: Path) -> dict[str, str]:
     return found
 
 
+def _num_rows(run: Path) -> int:
+    """How many events the files of a capture claim; 0 where they cannot be read."""
+    num_rows = 0
+    for path in run.glob("rank-*.parquet"):
+        with contextlib.suppress(pa.ArrowException, OSError):
+            num_rows += pq.read_metadata(path).num_rows
+    return num_rows
+
+
 def _empty(folder: Path) -> None:
     for file in folder.iterdir():
         file.unlink()
@@ -258,16 +273,16 @@ class Fuzzer:
         self._num_commands = 0
         self.tally = Tally()
 
-    def _measure(self, output: Path) -> dict[str, float]:
-        """The most processor time of each command on captures before the damage.
+    def _measure(self, output: Path, captures: Sequence[Path]) -> dict[str, float]:
+        """The most processor time of each command on sound captures.
 
-        The first one pays for imports.
+        The first one pays for imports, and does not count.
         """
         usual: dict[str, float] = {}
-        for i in range(3):
+        for i, capture in enumerate(captures):
             rng = random.Random(i)
-            for command in commands(rng, self._seeds[i % len(self._seeds)], output / str(i)):
-                (output / str(i)).mkdir(parents=True, exist_ok=True)
+            (output / str(i)).mkdir(parents=True)
+            for command in commands(rng, capture, output / str(i)):
                 run = self._worker.run(command)
                 assert run.code == 0, run
                 if i:
@@ -283,9 +298,10 @@ class Fuzzer:
         kind = damage(rng, rng.choice(self._seeds), run, self._outside)
         self.tally.captures += 1
         self.tally.damages[kind] += 1
+        usual = self.tally.usual if _num_rows(run) < _LARGE else self.tally.usual_of_large
         before = state_of(self.place) | state_of(self._outside.parent)
         for command in commands(rng, run, output):
-            most_cpu_s = self.tally.usual[command[0]] + self._cpu_s
+            most_cpu_s = usual[command[0]] + self._cpu_s
             done = self._run_within(most_cpu_s, command, output)
             self.tally.count(done)
             for fault in faults(done, output, most_cpu_s):
@@ -320,7 +336,9 @@ class Fuzzer:
         print(line, flush=True)
 
     def __enter__(self) -> Fuzzer:
-        self.tally.usual = self._measure(self._folder / "usual")
+        self.tally.usual = self._measure(self._folder / "usual", self._seeds)
+        large = enlarged(self._seeds[-1], self._folder / "large.kprof")
+        self.tally.usual_of_large = self._measure(self._folder / "large", [large, large])
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -369,6 +387,7 @@ def figures(tally: Tally, seed: int, elapsed_s: float) -> dict[str, Any]:
         "damages": dict(sorted(tally.damages.items())),
         "most_cpu_s": tally.slowest,
         "cpu_s_before_damage": tally.usual,
+        "cpu_s_before_damage_of_large": tally.usual_of_large,
         "elapsed_s": round(elapsed_s),
     }
 

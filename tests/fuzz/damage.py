@@ -33,6 +33,7 @@ FLOW(S, W)
 """
 # Stands in a file beside the capture, which links lead to. Nobody may show it.
 SECRET: Final = "b2f6-the-content-of-a-private-file"
+_MOST_ROWS: Final = 20_000
 Damage = Callable[[random.Random, Path, Path], None]
 
 
@@ -47,6 +48,15 @@ def write_seeds(folder: Path) -> list[Path]:
     one = _build(1, num_launches=1).write(folder / "one.kprof")
     unaligned = _build(2, num_launches=2, is_aligned=False).write(folder / "unaligned.kprof")
     return [three.path, one.path, unaligned.path]
+
+
+def enlarged(seed: Path, large: Path) -> Path:
+    """The capture with as many events of rank 0 as any damage leaves in a file that is read."""
+    shutil.copytree(seed, large)
+    path = large / "rank-00000.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.take(np.arange(_MOST_ROWS) % len(table)), path)
+    return large
 
 
 def _build(num_ranks: int, num_launches: int, *, is_aligned: bool = True) -> TraceBuilder:
@@ -297,7 +307,7 @@ def change_table(rng: random.Random, run: Path, _outside: Path) -> None:
     if kind == 0:
         table = table.slice(0, 0)
     elif kind == 1:
-        table = table.take(np.zeros(rng.choice([1000, 20_000]), dtype=np.int64))
+        table = table.take(np.zeros(rng.choice([1000, _MOST_ROWS]), dtype=np.int64))
     elif kind == 2:
         table = table.rename_columns([*table.column_names[1:], "strange"])
     elif kind == 3:
