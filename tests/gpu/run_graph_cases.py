@@ -38,8 +38,22 @@ __global__ void places(unsigned num_places, kprof::Buffer prof) {
   if (!kprof::is_writer(track)) return;
   for (unsigned i = 0; i < num_places; ++i) kprof::profile_at(track, i, begin, 1, 2, i);
 }
+// Every block writes `num_spans` spans of the same work, about 10 us each.
+__global__ void spans(unsigned num_spans, kprof::Buffer prof) {
+  kprof::Track track = kprof::open_track(prof, kprof::per_block);
+  float x = static_cast<float>(block_id());
+  for (unsigned i = 0; i < num_spans; ++i) {
+    const kprof::Span span = kprof::profile_start(track);
+    KPROF_UNROLL(1)
+    for (unsigned step = 0; step < 4000; ++step) x = x * 1.0000001f + 0.5f;
+    kprof::profile_stop(track, span, 3, x == 1.0f ? num_spans : i);
+  }
+}
 extern "C" int run_marks(const kprof::LaunchBuffer* buffer, unsigned num_records, void* stream) {
   return KPROF_LAUNCH(marks, 16, 128, stream, 0, num_records, kprof::make_buffer(*buffer));
+}
+extern "C" int run_spans(const kprof::LaunchBuffer* buffer, unsigned num_records, void* stream) {
+  return KPROF_LAUNCH(spans, 16, 128, stream, 0, num_records, kprof::make_buffer(*buffer));
 }
 extern "C" int run_places(const kprof::LaunchBuffer* buffer, unsigned num_records, void* stream) {
   return KPROF_LAUNCH(places, 16, 128, stream, 0, num_records, kprof::make_buffer(*buffer));
@@ -50,7 +64,7 @@ LAUNCHES = (
     ("marks", 3, 4),
     ("places", 20, 1),
     ("marks", 70, 4),
-    ("places", 5, 1),
+    ("spans", 5, 1),
     ("marks", 0, 4),
 )
 SIZES = (8, 2048, 32_768, 2048, 262_144)
@@ -65,12 +79,13 @@ def counted_calls(recorder: AnyRecorder, device: str) -> Callable[[], None]:
             source, BuildOptions(target_of_device(device), arch_of_device(device))
         )
     number, pointer = ctypes.c_uint, ctypes.c_void_p
-    library.run_marks.argtypes = library.run_places.argtypes = [ctypes.c_char_p, number, pointer]
+    for name, _, _ in LAUNCHES:
+        getattr(library, f"run_{name}").argtypes = [ctypes.c_char_p, number, pointer]
 
     def calls() -> None:
         for name, num_records, tracks_per_block in LAUNCHES:
             buffer = recorder.launch(
-                name, ["mark", "place"], num_blocks=16, tracks_per_block=tracks_per_block
+                name, ["mark", "place", "span"], num_blocks=16, tracks_per_block=tracks_per_block
             )
             run = getattr(library, f"run_{name}")
             assert run(buffer.packed(), num_records, current_stream(device)) == 0

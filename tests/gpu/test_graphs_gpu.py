@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).parents[2]
 WORKLOAD = ROOT / "tests/gpu/run_graph_cases.py"
 NUM_REPLAYS = 1000
-# 16 blocks of 4 warps write n + block records each, 16 blocks of one short track write n.
+# 16 blocks of 4 warps write n + block records each, 16 blocks with one track write n.
 OF_ONE_CALL = 4 * sum(16 * n + 120 for n in (3, 70, 0)) + 16 * (20 + 5)
 
 
@@ -62,6 +62,13 @@ def test_replays_are_launch_for_launch_what_a_loop_records(
     assert graph.num_events() == NUM_REPLAYS * OF_ONE_CALL
     assert len(graph.ranks[0].launches) == 5 * NUM_REPLAYS
     assert by_launch(graph) == by_launch(eager)
+    work_ns = [median_of_spans_ns(trace) for trace in (eager, graph)]
+    assert work_ns[1] == pytest.approx(work_ns[0], rel=0.1), "the same work takes as long"
+
+
+def median_of_spans_ns(trace: Trace) -> float:
+    table = trace.frame("SELECT median(duration_ns) AS ns FROM events WHERE kernel = 'spans'")
+    return float(table["ns"][0])
 
 
 def test_two_graphs_on_two_streams(tmp_path: Path, require_gpus: Callable[[int], None]) -> None:
