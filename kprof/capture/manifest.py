@@ -320,8 +320,8 @@ class HungCall(msgspec.Struct, frozen=True):
 class HangNote(msgspec.Struct, frozen=True):
     """The run hung: for `idle_s` nothing moved. hang.json has more.
 
-    `sentence` names the root, `kind` what it is. `num_open` waits never ended; 0 means that the run
-    went on. `shown` are pairs (rank, block) whose waits show the root.
+    `sentence` names the root, `kind` what it is. `num_open` waits are among the events as open
+    spans: no rank has recorded their end. `shown` are (rank, block) of waits that show it.
     """
 
     idle_s: Measure

@@ -43,9 +43,8 @@ def keep_hang(
     directory: Path, infos: Sequence[RankInfo], world_size: int
 ) -> tuple[tuple[RankInfo, ...], HangNote | None]:
     """Add the open spans of a hang to the events of the ranks; returns their infos with these, and
-    the note for the manifest, None where the run did not hang.
-
-    Raises CaptureError.
+    the note for the manifest, None where the run did not hang. Where a file cannot be written, its
+    rank stays as it is.
     """
     try:
         hang = read_hang(directory)
@@ -62,20 +61,32 @@ def keep_hang(
 
 def _with_open_spans(directory: Path, info: RankInfo, hang: Hang, world_size: int) -> RankInfo:
     """The rank with its waits that never ended."""
+    import pyarrow as pa
+
     waits = [wait for wait in hang.waits if wait.rank == info.rank and wait.start_ticks]
     if not waits or not info.clock.ticks_per_second:
         return info
-    rows = _rows(info, waits, hang.idle_s)
+    try:
+        return _added(directory, info, _rows(info, waits, hang.idle_s), world_size)
+    except (CaptureError, OSError, pa.ArrowException):
+        # A full disk: the capture is worth more than these.
+        return info
+
+
+def _added(
+    directory: Path, info: RankInfo, rows: list[dict[str, int]], world_size: int
+) -> RankInfo:
+    """Add those that are not recorded to the rank's file; raises CaptureError."""
     recorded = _recorded(directory, info.rank, sorted({row["launch"] for row in rows}))
     rows = [_with_processor(row, recorded) for row in rows if not _is_recorded(row, recorded)]
     if not rows:
         return info
     counted = _counted(info, rows)
     append_events(directory, counted, _table(rows))
-    if (directory / rank_file_name(info.rank)).exists():
-        write_rank_info(directory, counted)
-    if (directory / summary_file_name(info.rank)).exists():
-        with contextlib.suppress(CaptureError):
+    with contextlib.suppress(CaptureError):
+        if (directory / rank_file_name(info.rank)).exists():
+            write_rank_info(directory, counted)
+        if (directory / summary_file_name(info.rank)).exists():
             write_summary(directory, counted, world_size)
     return counted
 

@@ -16,7 +16,9 @@ from kprof import report as reports
 from kprof.analysis import DoubtKind, Summary
 from kprof.capture.directory import EVENT_OPEN, Capture, events_file_name
 from kprof.capture.manifest import HangNote, HungCall
+from kprof.errors import CaptureError
 from kprof.export import write
+from kprof.hangs import open_spans
 from kprof.hangs.open_spans import keep_hang
 from kprof.hangs.report import Hang, Waiting, write_hang
 from kprof.report.opening import opening
@@ -100,6 +102,24 @@ def test_it_is_added_once(hung: Capture) -> None:
     assert note is not None
 
 
+def test_a_disk_that_refuses_leaves_the_capture_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = exchange()
+    whole = write_events(build.manifest(), build.table(), tmp_path / "run.kprof")
+    write_hang(whole.path, HANG)
+
+    def refuse(*_: object) -> None:
+        raise CaptureError("no space left")
+
+    monkeypatch.setattr(open_spans, "append_events", refuse)
+    infos, note = keep_hang(whole.path, whole.manifest.ranks, 2)
+    assert infos == whole.manifest.ranks
+    assert note is not None
+    assert (note.sentence, note.num_open) == (ROOT, 0)
+    assert pq.read_metadata(whole.path / events_file_name(0)).num_rows == 7
+
+
 def test_both_traces_show_it_and_their_arrows_are_the_same(
     hung: Capture, tmp_path: Path, processor: Processor
 ) -> None:
@@ -158,6 +178,11 @@ def test_a_run_that_went_on_says_so_and_one_whose_hosts_paused_is_no_headline() 
 
     went_on = found(HangNote(IDLE_S, ROOT, "never_sent", calls))
     assert went_on.headline == f"The run hung for 31.0 s: {ROOT}, and then the run went on"
+    failed = msgspec.structs.replace(
+        build.manifest(), exit_code=137, hang=HangNote(IDLE_S, ROOT, "never_sent", calls)
+    )
+    killed = analysis.find(Summary.of(Trace.from_table(failed, build.table())))
+    assert killed.headline == f"The run hung for 31.0 s: {ROOT}"
     assert went_on.findings == ()
     assert went_on.rest.sentence == "No call was recorded that did not hang"
     paused = found(HangNote(IDLE_S, "all ranks have made 2 launches", "hosts"))

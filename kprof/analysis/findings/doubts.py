@@ -45,7 +45,8 @@ def _hung(summary: Summary) -> Doubt | None:
     hang = manifest.hang
     if hang is None:
         return None
-    went_on = ", and then the run went on" if not hang.num_open else ""
+    has_gone_on = not hang.num_open and manifest.exit_code == 0
+    went_on = ", and then the run went on" if has_gone_on else ""
     by_kernel: dict[str, list[int]] = defaultdict(list)
     for call in hang.calls:
         by_kernel[call.kernel].append(call.ordinal)
