@@ -1,4 +1,4 @@
-"""kprof is killed while its ranks hang: they can still be asked, and what they record is kept."""
+"""Kernels hang, and a process is killed: kprof, whose ranks can still be asked, or the ranks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import kprof
 from kprof.capture.claims import ranks_in_use
 from kprof.capture.directory import Capture
 from kprof.hangs.lines import read_waits
@@ -20,6 +21,24 @@ import sys
 from planted_hangs.processes import start
 for rank in [start("never_launches", "cpu", rank, sys.argv[1]) for rank in range(2)]:
     rank.wait()
+"""
+
+KILLED = """
+import os, sys, time
+from pathlib import Path
+from kprof.hangs.report import read_hang
+from planted_hangs.processes import is_expected, start
+ranks = [start("never_launches", "cpu", rank, sys.argv[1]) for rank in range(2)]
+while True:
+    found = read_hang(Path(os.environ["KPROF_RECORD_DIR"]))
+    if found and is_expected("never_launches", found):
+        break
+    time.sleep(0.02)
+for rank in ranks:
+    rank.kill()
+for rank in ranks:
+    rank.wait()
+sys.exit(3)
 """
 
 
@@ -57,8 +76,29 @@ def test_ranks_whose_kprof_was_killed_are_diagnosed_and_recovered(tmp_path: Path
         while ranks_in_use(unfinished):
             time.sleep(0.02)
     assert asked.stdout.startswith("rank 1 has not launched call 1 of exchange"), asked.stdout
-    assert "in load_data" in asked.stdout
     subprocess.run(command("recover", str(unfinished)), env=environment(), check=True)
     launches = {info.rank: len(info.launches) for info in Capture.open(run).manifest.ranks}
     assert launches == {0: 3, 1: 3}
     assert not list(run.glob("waits*"))
+
+
+def test_ranks_that_are_killed_after_the_report_lose_nothing(tmp_path: Path) -> None:
+    """They were asked for what they had recorded when nothing moved."""
+    run = tmp_path / "run.kprof"
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="exchange-") as flags:
+        flags.truncate(SIZE_BYTES)
+        workload = ["--", "python", "-c", KILLED, flags.name]
+        recording = command("record", "--hang-after", "1", "-o", str(run), *workload)
+        done = subprocess.run(
+            recording, env=environment(), capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 3, done.stderr
+    trace = kprof.open(run)
+    finished = trace.frame(
+        """SELECT rank, category, count(*) AS n FROM events WHERE ordinal = 0
+        GROUP BY ALL ORDER BY ALL"""
+    )
+    # Of four blocks of each rank.
+    expected = [(rank, category, 4) for rank in range(2) for category in ("send", "wait")]
+    assert sorted(finished.itertuples(index=False, name=None)) == expected
+    assert {info.rank: len(info.launches) for info in trace.manifest.ranks} == {0: 2, 1: 1}

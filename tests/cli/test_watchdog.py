@@ -69,10 +69,12 @@ def test_a_service_reports_its_hang_and_reports_when_asked(tmp_path: Path) -> No
             hang = read_hang(output.with_name("service.kprof.unfinished"))
             assert hang is not None
             assert DIAGNOSIS in hang.diagnosis
-            assert any("in load_data" in line for line in hang.ranks[1].stack)
             # The main thread is in the kernel: no handler of Python's runs.
-            ranks[0].send_signal(REPORT_SIGNAL)
-            lines = read_until(errors, f"kprof: {DIAGNOSIS}")
+            lines = [""]
+            while "in load_data" not in lines[-1]:
+                # On a busy machine rank 1 may be too late with its stack.
+                ranks[0].send_signal(REPORT_SIGNAL)
+                lines += read_until(errors, f"kprof: {DIAGNOSIS}")
             os.pwrite(flags.fileno(), b"\1", 0)
             with ThreadPoolExecutor() as threads:
                 for _, rest in threads.map(subprocess.Popen.communicate, ranks):
