@@ -90,6 +90,11 @@ class Drainer:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
+    def prepare(self, kernel: str, num_tracks: int, *, is_new_call: bool) -> None:
+        """A launch with so many tracks is about to be made, that is not captured."""
+        self.take_turns(is_new_call=is_new_call, may_move_graphs=False, num_tracks=num_tracks)
+        self._check_room(kernel, num_tracks)
+
     def take_turns(self, *, is_new_call: bool, may_move_graphs: bool, num_tracks: int = 0) -> None:
         """Let the next launches use another arena, if that is due; the launching thread calls this
         between two launches, the next of which has so many tracks.
@@ -119,7 +124,7 @@ class Drainer:
         fits = share + num_tracks / active.geometry.num_chunks <= 1
         return self._is_urgent or share >= self.urgent_share or (share > 0 and not fits)
 
-    def check_room(self, kernel: str, num_tracks: int) -> None:
+    def _check_room(self, kernel: str, num_tracks: int) -> None:
         """Say once which launch does not fit an arena, however empty that is."""
         num_chunks = self._turns.active.geometry.num_chunks
         if num_tracks <= num_chunks or self._has_warned:

@@ -202,11 +202,7 @@ class Recorder:
         if self._call_lengths is not None and is_wanted and not is_captured:
             is_new_call = self._call_lengths.note_launch(kernel)
         if self._drainer is not None and not is_captured:
-            num_tracks = num_blocks * tracks_per_block
-            self._drainer.take_turns(
-                is_new_call=is_new_call, may_move_graphs=False, num_tracks=num_tracks
-            )
-            self._drainer.check_room(kernel, num_tracks)
+            self._drainer.prepare(kernel, num_blocks * tracks_per_block, is_new_call=is_new_call)
         if not is_wanted:
             return NULL_BUFFER
         self._clocks.note_launch()
