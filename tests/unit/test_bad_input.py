@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import io
+import itertools
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -10,8 +13,10 @@ import pytest
 from rich.console import Console
 
 from kprof.analysis import DoubtKind, FindingKind
+from kprof.analysis.explain import LimitKind
 from kprof.capture.manifest import Manifest
-from kprof.report import build
+from kprof.report import Report, build
+from kprof.report.page import to_html
 from kprof.report.terminal import render_terminal
 from kprof.trace import Trace
 from synthetic import TraceBuilder
@@ -100,9 +105,7 @@ def test_a_slow_block_stands_under_every_banner(
     (banner,) = [doubt for doubt in report.found.doubts if doubt.kind is kind]
     said = {finding.kind for finding in report.found.findings}
     assert not said & banner.takes_out
-    console = Console(width=1000, record=True, file=io.StringIO())
-    console.print(render_terminal(report))
-    text = " ".join(console.export_text().split())
+    text = text_of(report)
     assert " ".join(banner.sentence.split()) in text
     assert first.sentence in text
 
@@ -115,3 +118,59 @@ def test_one_rank_is_compared_with_itself(kind: DoubtKind, blocks: int) -> None:
     (first,) = report.found.findings
     assert first.cause.calls == (5,)
     assert kind in {doubt.kind for doubt in report.found.doubts}
+
+
+def on_two_cores(manifest: Manifest) -> Manifest:
+    """As the CPU target records it on a small machine."""
+    infos = [msgspec.structs.replace(i, target="cpu", num_cores=2) for i in manifest.ranks]
+    return msgspec.structs.replace(manifest, ranks=tuple(infos))
+
+
+def test_a_run_on_too_few_cores_opens_without_any_time() -> None:
+    """Neither the slow block nor what waits for it can be told from the scheduler's doing."""
+    report = build(ring(slow_call=5, change=on_two_cores))
+    assert report.found.headline == "All ranks have about as many events in every region"
+    first_screen = {
+        "terminal": text_of(report).partition("Ranks ")[0],
+        "page": words_of(to_html(report)).partition("Findings in detail what each")[0],
+    }
+    for name, text in first_screen.items():
+        assert "times here are the scheduler's, counts are the kernel's" in text, name
+        assert not re.search(r"\d (ns|us|ms|s|%)(?!\w)", text), (name, text)
+
+
+BARRIER = 'REGION(R_WORK, "work", compute)\nREGION(R_MEET, "meet", sync)\n'
+
+
+@pytest.mark.parametrize(("target", "is_said"), [("cuda", True), ("cpu", False)])
+def test_blocks_that_take_turns_on_a_core_say_nothing_about_a_barrier(
+    target: str, is_said: bool
+) -> None:
+    """The CPU target runs all blocks of a rank on one core, one after the other."""
+    builder = TraceBuilder(BARRIER, 1)
+    for call, block in itertools.product(range(4), range(4)):
+        builder.launch(call, "meet", num_blocks=4)
+        at, work = 100_000 * call, 2000 + 7000 * ((block + call) % 4)
+        for region, start, length in (("work", 0, work), ("meet", work, 24_000 - work)):
+            builder.span(rank=0, launch=call, block=block, region=region,
+                         start_ns=at + start, duration_ns=length)  # fmt: skip
+    manifest = builder.manifest()
+    infos = [msgspec.structs.replace(i, target=target, num_cores=2) for i in manifest.ranks]
+    trace = Trace.from_table(msgspec.structs.replace(manifest, ranks=tuple(infos)), builder.table())
+    report = build(trace)
+    limits = {limit.kind for limit in report.found.rest.limits}
+    assert (LimitKind.BARRIER in limits) == is_said
+    assert ("All wait at meet" in text_of(report)) == is_said
+
+
+def text_of(report: Report) -> str:
+    console = Console(width=1000, record=True, file=io.StringIO())
+    console.print(render_terminal(report))
+    return " ".join(console.export_text().split())
+
+
+def words_of(page: str) -> str:
+    """What a reader sees of a page, without its figures."""
+    body = page[page.index("<body") :]
+    body = re.sub(r"<(script|style|svg)\b.*?</\1>", " ", body, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())

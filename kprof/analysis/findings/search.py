@@ -68,7 +68,7 @@ def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
     try:
         if not summary.trace.is_on_one_clock:
             return _rank_by_rank(summary, doubts, taken_out)
-        explanation = explain_summary(summary, taken_out)
+        explanation = _without_turns(summary, explain_summary(summary, taken_out))
     except SelectionError as error:
         return _by_count(summary, [_not_replayed(error), *doubts], taken_out)
     causes = [
@@ -143,6 +143,13 @@ def _rank_by_rank(
     return Findings(tuple(doubts), named, Rest(said, 0.0))
 
 
+def _without_turns(summary: Summary, explanation: TraceExplanation) -> TraceExplanation:
+    """Without limits of the design where all threads of a rank take turns on one core: there, what
+    waits in a rank waits for its turn."""
+    is_cpu = all(info.target == "cpu" and info.num_cores for info in summary.trace.manifest.ranks)
+    return replace(explanation, limits=()) if is_cpu else explanation
+
+
 def _has_no_flows(doubts: list[Doubt]) -> bool:
     """Whether waits take as long in every replay, so that no other rank gets faster."""
     return any(doubt.kind is DoubtKind.NO_FLOWS for doubt in doubts)
@@ -186,6 +193,8 @@ def _by_count(summary: Summary, doubts: list[Doubt], taken_out: frozenset[Findin
         found.append(finding)
     num_calls = int(launch_starts(summary)["ordinal"].nunique())
     said = "" if found else "All ranks have about as many events in every region"
+    if not found and len(summary.trace.ranks) == 1:
+        said = "What ran, and how often, is in the tables: one rank has nobody to be compared with"
     if FindingKind.UNEVEN_WORK in taken_out:
         said = "Nothing else can be said about this recording"
     return Findings(tuple(doubts), tuple(found), Rest(said, 0.0), num_calls=num_calls)
