@@ -58,6 +58,7 @@ class Watchdog:
         self._is_closed = self._is_asked = False
         # `kprof record` prints what it finds.
         self._prints = not is_wanted()
+        self._has_printed = False
         self._found: set[str] = set()
         self._signal = _ReportSignal(signal_number, self.report)
         self._thread = threading.Thread(target=self._run, name="kprof watchdog", daemon=True)
@@ -109,6 +110,9 @@ class Watchdog:
         if finding is None:
             if self._found and not self._watch.has_reported:
                 self._found.clear()
+                if self._has_printed:
+                    lifetime.complain("the run moves again")
+                self._has_printed = False
             return
         hang, is_first = finding.hang, not self._found
         # What was found while ranks had not answered yet may have been wrong.
@@ -126,6 +130,7 @@ class Watchdog:
         if not was_written_since(since_s, self._directory, hang.diagnosis):
             write_hang(self._directory, hang)
             tell(hang, self._directory, lifetime.complain)
+            self._has_printed = True
 
     def _num_before(self) -> int:
         """How many ranks print before this one."""

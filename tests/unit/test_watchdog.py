@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import kprof
-from kprof.errors import RecorderError
+from kprof.errors import OutputExistsError, RecorderError
+from kprof.groups import ThreadGroup, run_threads
 from kprof.hangs.asking import Answers
 from kprof.hangs.report import Hang, read_hang, write_hang
 from kprof.hangs.state import Call, OpenWait, RankState, RunState, Track
@@ -101,14 +102,14 @@ def test_a_signal_that_the_workload_handles_stays_the_workloads(
 class Found:
     """A watch that has found something."""
 
-    def __init__(self, hang: Hang) -> None:
-        self._hang, self.has_reported = hang, True
+    def __init__(self, hang: Hang | None) -> None:
+        self._hang, self.has_reported = hang, hang is not None
 
-    def step(self, now_s: float) -> Finding:
-        return Finding(self._hang, True)
+    def step(self, now_s: float) -> Finding | None:
+        return Finding(self._hang, True) if self._hang else None
 
 
-def find(watchdog: Watchdog, hang: Hang) -> None:
+def find(watchdog: Watchdog, hang: Hang | None) -> None:
     """A closed watchdog looks once more."""
     watchdog._watch = Found(hang)  # type: ignore[assignment]
     watchdog._look()
@@ -130,7 +131,10 @@ def test_a_hang_is_told_once_and_a_callback_that_fails_ends_nothing(
     find(watchdog, hang)
     assert heard == [hang]
     assert read_hang(recorder.listen()) == hang
+    find(watchdog, None)
+    find(watchdog, None)
     errors = capfd.readouterr().err
+    assert errors.count("kprof: the run moves again\n") == 1
     assert errors.count("kprof: nothing has moved for 61 s: rank 1 never sent slot 17\n") == 1
     assert errors.count("kprof: rank 0: on_hang failed: KeyError('pager')\n") == 1
 
@@ -150,3 +154,21 @@ def test_what_another_rank_has_told_is_not_told_again(tmp_path: Path) -> None:
 def test_a_time_that_is_none_is_refused() -> None:
     with pytest.raises(RecorderError, match="after_s=0: give the seconds"):
         kprof.watchdog(kprof.recorder(), after_s=0)
+
+
+def test_what_keeps_rank_0_from_a_capture_is_raised_by_all_ranks(tmp_path: Path) -> None:
+    output = tmp_path / "run.kprof"
+    with kprof.session(output, arena_bytes=1 << 20):
+        pass
+
+    def work(group: ThreadGroup) -> str:
+        with (
+            pytest.raises(OutputExistsError) as error,
+            kprof.session(output, arena_bytes=1 << 20, group=group),
+        ):
+            pass
+        return str(error.value)
+
+    first, second = run_threads(2, work)
+    assert first == second
+    assert "run.kprof" in first
