@@ -44,7 +44,8 @@ def summary_on(trace: Trace, run: Path, address: str, progress: Progress | None 
 def _map_ranks(client: Any, trace: Trace, report: Progress) -> Summary:
     """Summarise ranks without a stored summary on the workers. A selection within files is cheaper
     to compute here."""
-    missing = [info for info in trace.ranks if info.rank not in trace.summarised_ranks]
+    stored = trace.summarised_ranks
+    missing = [info for info in trace.ranks if info.rank not in stored]
     files = trace.whole_files
     if not missing or not files:
         return Summary.of(trace)

@@ -25,10 +25,12 @@ def open_waits(summary: Summary) -> pd.DataFrame:
     """
     hang = summary.trace.manifest.hang
     shown = {tuple(pair): i for i, pair in enumerate(hang.shown)} if hang else {}
+    # Only a hang leaves such waits. Looking for them reads every event.
+    may_be = "true" if hang else "false"
     table = summary.frame(
         f"""SELECT rank, launch, kernel, ordinal, block, warp, region, coalesce(peer, -1) AS peer,
             coalesce(slot, -1) AS slot, start_ns, duration_ns AS waited_ns
-        FROM events WHERE flags & {EVENT_OPEN} <> 0 AND duration_ns > 0
+        FROM events WHERE {may_be} AND flags & {EVENT_OPEN} <> 0 AND duration_ns > 0
         ORDER BY rank, block, warp, start_ns"""
     )
     pairs = zip(table["rank"].tolist(), table["block"].tolist(), strict=True)

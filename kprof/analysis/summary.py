@@ -143,7 +143,8 @@ def _make_parts(summary: Summary, report: Progress) -> None:
     """Summarise ranks without a stored summary, from their files or from the selected events."""
     trace = summary.trace
     world_size = trace.manifest.world_size
-    missing = [info for info in trace.ranks if info.rank not in trace.summarised_ranks]
+    stored = trace.summarised_ranks
+    missing = [info for info in trace.ranks if info.rank not in stored]
     files = trace.whole_files
     if files:
         threads = int(summary.frame("SELECT current_setting('threads') AS n")["n"].iloc[0])
