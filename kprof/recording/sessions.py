@@ -86,8 +86,7 @@ def _directory(output: Path, force: bool, group: Group) -> Iterator[Path]:
         try:
             yield made
         finally:
+            for recorder in open_recorders(made):
+                recorder.close()
             if group.rank == 0:
                 wait_until_closed(made, range(1, group.world_size))
-            else:
-                for recorder in open_recorders(made):
-                    recorder.close()

@@ -40,8 +40,8 @@ def test_a_process_runs_is_stopped_and_ends(child: subprocess.Popen[bytes]) -> N
 
 def test_who_has_the_number_of_a_process_later_is_another(child: subprocess.Popen[bytes]) -> None:
     process = process_of(child.pid)
-    earlier = replace(process, start_ticks=process.start_ticks - 1)
-    assert earlier.condition() is Condition.ENDED
+    other = replace(process, start_ticks=process.start_ticks + 1)
+    assert other.condition() is Condition.ENDED
 
 
 def test_of_a_process_elsewhere_nothing_is_known() -> None:
@@ -57,7 +57,7 @@ def test_a_rank_is_not_looked_for_in_another_process(
 ) -> None:
     """Signals that kprof sends end whoever does not expect them."""
     mine = process_of(child.pid)
-    taken = replace(mine, start_ticks=mine.start_ticks - 1)
+    taken = replace(mine, start_ticks=mine.start_ticks + 1)
     elsewhere = replace(mine, namespace=1)
     for rank, process in enumerate((mine, taken, elsewhere)):
         write_rank_started(tmp_path, RankStarted(rank, 3, *astuple(process)))

@@ -172,3 +172,19 @@ def test_what_keeps_rank_0_from_a_capture_is_raised_by_all_ranks(tmp_path: Path)
     first, second = run_threads(2, work)
     assert first == second
     assert "run.kprof" in first
+
+
+def test_a_session_that_raises_keeps_what_it_has_wherever_it_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    @kprof.session("run.kprof", arena_bytes=1 << 20)
+    def fail() -> None:
+        kprof.recorder().launch("combine")
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    (info,) = kprof.open(tmp_path / "run.kprof").manifest.ranks
+    assert [launch.kernel for launch in info.launches] == ["combine"]
