@@ -306,6 +306,23 @@ def test_a_call_too_large_to_replay_leaves_what_counts_say(monkeypatch: pytest.M
     assert [(f.cause.ranks, f.is_timed) for f in found.findings] == [((1,), False)]
 
 
+def test_of_a_call_too_large_to_replay_some_blocks_stand_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trace = simulate(Plant(num_ranks=4, speed_of={2: 3.0}))
+    monkeypatch.setattr(
+        "kprof.analysis.explain.explanation.MAX_SPANS_OF_CALL", trace.num_events() // 4
+    )
+    found = found_in(trace)
+    sampled = doubt(found, DoubtKind.NOT_REPLAYED)
+    blocks = sampled.evidence["blocks"]
+    assert sampled.evidence["of_blocks"] == 16
+    assert (len(blocks), blocks[0], blocks[-1]) == (6, 0, 15)
+    assert "6 blocks of 16 stand for all" in sampled.sentence
+    assert (found.findings[0].kind, found.findings[0].cause.ranks) == (FindingKind.SLOW, (2,))
+    assert found.findings[0].is_timed
+
+
 def test_a_sample_reads_only_its_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = simulate(Plant(num_ranks=2, num_launches=6, tokens_of={1: 3.0}))
     monkeypatch.setattr("kprof.analysis.explain.explanation.MAX_SPANS", trace.num_events() // 3)

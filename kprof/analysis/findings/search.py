@@ -28,6 +28,7 @@ from kprof.analysis.findings.model import (
 from kprof.analysis.findings.particulars import particulars_of, precise
 from kprof.analysis.findings.places import place_of, place_of_design
 from kprof.analysis.findings.rest import rest_of
+from kprof.analysis.findings.sampled_blocks import some_blocks
 from kprof.analysis.findings.waits import waits_of
 from kprof.analysis.hung import without_hung_calls
 from kprof.analysis.memo import memo
@@ -70,6 +71,8 @@ def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
             return _rank_by_rank(summary, doubts, taken_out)
         explanation = _without_turns(summary, explain_summary(summary, taken_out))
     except SelectionError as error:
+        if sample := some_blocks(summary):
+            return _find_among(sample[0], [sample[1], *doubts])
         return _by_count(summary, [_not_replayed(error), *doubts], taken_out)
     causes = [
         _of_all(summary, cause)

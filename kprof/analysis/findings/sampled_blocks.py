@@ -1,0 +1,47 @@
+"""Calls with more events than are replayed: some blocks of every rank stand for all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kprof.analysis.explain import FindingKind, explanation
+from kprof.analysis.findings.model import Doubt, DoubtKind
+from kprof.analysis.wording import counted
+
+if TYPE_CHECKING:
+    from kprof.analysis.summary import Summary
+
+# Blocks have different numbers of events.
+_TO_SPARE: Final = 0.8
+_LEAST_BLOCKS: Final = 2
+
+
+def some_blocks(summary: Summary) -> tuple[Summary, Doubt] | None:
+    """The part of a run with as many blocks as can be replayed, evenly spread over their numbers,
+    and the doubt that says so.
+
+    None where not even two fit, and where blocks were selected already.
+    """
+    if summary.trace.selection.blocks is not None:
+        return None
+    table = summary.frame(
+        """SELECT block, sum(events) / (SELECT count(DISTINCT ordinal) FROM spans_of_launches)
+            AS events FROM tracks GROUP BY block ORDER BY block"""
+    )
+    share = _TO_SPARE * explanation.MAX_SPANS_OF_CALL / max(1.0, float(table["events"].sum()))
+    wanted = int(share * len(table))
+    if not _LEAST_BLOCKS <= wanted < len(table):
+        return None
+    rows = np.linspace(0, len(table) - 1, wanted).round().astype(int)
+    blocks = [int(block) for block in table["block"].iloc[np.unique(rows)].tolist()]
+    return summary.select(blocks=blocks), Doubt(
+        DoubtKind.NOT_REPLAYED,
+        f"A call has more events than are replayed: {counted(len(blocks), 'block', 'blocks')} of "
+        f"{len(table):,} stand for all, and waits for others stay as long as they were",
+        "select ranks that exchange data, or blocks (--ranks, --blocks), to look at others",
+        frozenset({FindingKind.UNEVEN_BLOCKS}),
+        is_grave=True,
+        evidence={"blocks": blocks, "of_blocks": len(table)},
+    )
