@@ -99,6 +99,11 @@ class KernelLibrary:
         """The names of the kernels that a call of this variant launches, in order."""
         return self._phases[variant_idx]
 
+    def fits_shared_memory(self, variant_idx: int) -> bool:
+        """Whether the device has the shared memory that a block of this variant is given."""
+        num_bytes = self.functions.kernel_shared_bytes(variant_idx)
+        return bool(num_bytes <= self.functions.kernel_max_shared_bytes())
+
     def grid(self, variant_idx: int, num_blocks: int, warps_per_block: int) -> Grid:
         """A grid that can be resident at once. Raises ValueError if it cannot."""
         grid = Grid(num_blocks, warps_per_block, self.warp_width)
@@ -264,6 +269,8 @@ def _arguments(launch: Launch) -> Layout:
 def _declare(functions: Any, shape: type[Layout]) -> None:
     functions.kernel_call_bytes.restype = ctypes.c_uint64
     functions.kernel_ticks_per_second.restype = ctypes.c_uint64
+    for name in ("kernel_shared_bytes", "kernel_max_shared_bytes"):
+        getattr(functions, name).restype = ctypes.c_uint32
     for name in ("kernel_variant_name", "kernel_phase_name", "kernel_error_text"):
         getattr(functions, name).restype = ctypes.c_char_p
     for name in ("kernel_heap_bytes", "kernel_workspace_bytes"):

@@ -42,33 +42,29 @@ def moe_sweep() -> Iterator[Row]:
 
 
 def rms_sweep() -> Iterator[Row]:
-    """The kernels for few and for many rows."""
+    """The kernels for rows of whole vectors, and for any rows."""
     for rows in (64, 132, 256, 512, 1024):
         count = num_rotated(rows * WIDTH * 7)
         inputs = [
             (_halves(rows, WIDTH), _halves(rows, WIDTH), _halves(WIDTH)) for _ in range(count)
         ]
-        for name, limit in (("few", 1 << 30), ("many", 0)):
-            with patch.object(rms_plans, "_MANY_ROWS", limit):
+        for name, least in (("whole rows", 128), ("any rows", 1 << 30)):
+            with patch.object(rms_plans, "_LEAST_WHOLE_THREADS", least):
                 plan = rms_norm_fp8.Plan(DEVICE)
                 call: NumberedCall = lambda i, p=plan, x=inputs: p(*x[i], SCALE)  # noqa: E731
                 yield _row("rms_norm_fp8", str(rows), name, call, count)
 
 
 def swiglu_sweep() -> Iterator[Row]:
-    """Vectors per thread, threads per block."""
+    """Threads per block."""
     for rows in (1, 16, 64, 256, 512, 2048):
         count = num_rotated(rows * WIDTH * 5 // 2)
         inputs = [_halves(rows, WIDTH) for _ in range(count)]
-        for held in (1, 2, 4):
-            for threads in (64, 128, 256):
-                with (
-                    patch.object(swiglu_plans, "_HELD", ((0, held),)),
-                    patch.object(swiglu_plans, "_THREADS_TUNED", threads),
-                ):
-                    plan = swiglu_fp8.Plan(DEVICE)
-                    call: NumberedCall = lambda i, p=plan, x=inputs: p(x[i], SCALE)  # noqa: E731
-                    yield _row("swiglu_fp8", str(rows), f"{held} x {threads}", call, count)
+        for threads in (64, 128, 256):
+            with patch.object(swiglu_plans, "_THREADS_TUNED", ((0, threads),)):
+                plan = swiglu_fp8.Plan(DEVICE)
+                call: NumberedCall = lambda i, p=plan, x=inputs: p(x[i], SCALE)  # noqa: E731
+                yield _row("swiglu_fp8", str(rows), f"{threads} threads", call, count)
 
 
 def gemm_sweep() -> Iterator[Row]:

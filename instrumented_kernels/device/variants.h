@@ -23,8 +23,9 @@ struct Profiled : kprof::Buffer, Call {
 
 template <typename Call>
 struct Phase {
-  const char* name;
-  void (*kernel)(Profiled<Call>);
+  const char* name = nullptr;
+  void (*kernel)(Profiled<Call>) = nullptr;
+  kprof::platform::LaunchOptions options{};
 };
 
 constexpr int kMaxPhases = 8;

@@ -23,6 +23,12 @@ constexpr variants::Variant<Call> kVariants[] = {
     {"chained/few",
      3,
      {{"moe_align_sort/clear", clear}, {"moe_align_sort/count", count<Few>}, {"moe_align_sort/place", place<Few>}}},
+    // Counting is the same as for small batches.
+    {"chained/large",
+     3,
+     {{"moe_align_sort/clear", clear},
+      {"moe_align_sort/count", count<Few>},
+      {"moe_align_sort/place", place<FewInLargeTiles>}}},
     {"chained/many",
      3,
      {{"moe_align_sort/clear", clear}, {"moe_align_sort/count", count<Many>}, {"moe_align_sort/place", place<Many>}}},

@@ -8,20 +8,21 @@
 
 namespace moe_align_sort {
 
-constexpr uint32_t kTileIds = 4096;
-static_assert(kTileIds >= kCounters, "counters lie where tiles are sorted later");
-
 // One size of the kernels: for up to kMost experts and blocks of up to kThreads threads.
-template <uint32_t most, uint32_t num_bits, uint32_t threads, uint32_t blocks>
+template <uint32_t most, uint32_t num_bits, uint32_t threads, uint32_t blocks, uint32_t tile_ids>
 struct Size {
   static constexpr uint32_t kMost = most;
   static constexpr uint32_t kBits = num_bits;
   static constexpr uint32_t kThreads = threads;
   static constexpr uint32_t kBlocksPerProcessor = blocks;
-  static constexpr uint32_t kItems = kTileIds / threads;
+  static constexpr uint32_t kTileIds = tile_ids;
+  static constexpr uint32_t kItems = tile_ids / threads;
+  static_assert(tile_ids >= kCounters, "counters lie where tiles are sorted later");
 };
-using Few = Size<kFewExperts, 8, 512, 2>;
-using Many = Size<kMaxExperts, 10, 256, 3>;
+using Few = Size<kFewExperts, 8, 512, 2, 4096>;
+using Many = Size<kMaxExperts, 10, 256, 3, 4096>;
+// For large batches: twice as many ids between barriers, and runs twice as long.
+using FewInLargeTiles = Size<kFewExperts, 8, 512, 2, 8192>;
 
 // The shared memory of a block.
 struct BlockMemory {
@@ -34,7 +35,7 @@ struct BlockMemory {
 };
 
 #define MOE_BLOCK_MEMORY(name, Size)                                        \
-  KPROF_SHARED(uint32_t, name##_tile, kTileIds);                            \
+  KPROF_SHARED(uint32_t, name##_tile, Size::kTileIds);                      \
   KPROF_SHARED(uint16_t, name##_counts, Size::kMost*(Size::kThreads / 32)); \
   KPROF_SHARED(uint32_t, name##_next, Size::kMost);                         \
   KPROF_SHARED(uint32_t, name##_starts, Size::kMost);                       \
@@ -148,13 +149,18 @@ class Placer {
   // Turns the warps' counts into offsets, in the tile and in sorted_ids.
   KPROF_DEVICE void add_up() const {
     const uint32_t num_warps = num_threads() / warp_width();
+    // All loads before the first store: the compiler cannot know that they do not overlap.
     const auto sum_of_warps = [&](uint32_t expert) {
+      constexpr uint32_t kMostWarps = SizeOf::kThreads / 32;
+      uint16_t own[kMostWarps];
+      KPROF_UNROLL(kMostWarps)
+      for (uint32_t warp = 0; warp < kMostWarps; ++warp)
+        own[warp] = warp < num_warps ? counts_of_warp(warp)[expert] : 0;
       uint32_t sum = 0;
-      for (uint32_t warp = 0; warp < num_warps; ++warp) {
-        uint16_t& count = counts_of_warp(warp)[expert];
-        const uint32_t own = count;
-        count = static_cast<uint16_t>(sum);
-        sum += own;
+      KPROF_UNROLL(kMostWarps)
+      for (uint32_t warp = 0; warp < kMostWarps; ++warp) {
+        if (warp < num_warps) counts_of_warp(warp)[expert] = static_cast<uint16_t>(sum);
+        sum += own[warp];
       }
       return sum;
     };

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 VARIANTS: Final = ("single_block", "dcp", "chained")
 _TILE_IDS: Final = 4096  # that the kernels sort at a time
+# With so many ids `chained` sorts tiles of twice as many: 7 % faster on an H200 at 2^24, and slower
+# where blocks have one tile.
+_LARGE_IDS: Final = 1 << 22
 _VECTOR_IDS: Final = 4  # that one instruction loads
 # Each has counts of all experts.
 _MAX_BLOCKS: Final = 1 << 16
@@ -104,7 +107,7 @@ class Plan(LocalPlan):
         return result
 
     def _prepare_kind(self, kind: Problem) -> PreparedCall:
-        size = "few" if kind.num_experts <= FEW_EXPERTS else "many"
+        size = _size_of(kind)
         variant_idx = self._library.variants.index(f"{kind.variant}/{size}")
         num_warps = self._warps_per_block(size)
         num_blocks = kind.num_blocks or self._num_blocks(kind, variant_idx, num_warps)
@@ -132,7 +135,7 @@ class Plan(LocalPlan):
     def _warps_per_block(self, size: str) -> int:
         if self.is_on_cpu:
             return _CPU_WARPS
-        return (512 if size == "few" else 256) // self._library.warp_width
+        return (256 if size == "many" else 512) // self._library.warp_width
 
     def _num_blocks(self, kind: Problem, variant_idx: int, num_warps: int) -> int:
         if kind.variant == "single_block":
@@ -148,6 +151,14 @@ class Plan(LocalPlan):
             f"element {place} of the flattened topk_ids is {value}, which names no expert; "
             "results without it"
         )
+
+
+def _size_of(kind: Problem) -> str:
+    """The name of the kernels for this call."""
+    if kind.num_experts > FEW_EXPERTS:
+        return "many"
+    is_large = kind.variant == "chained" and kind.num_ids >= _LARGE_IDS
+    return "large" if is_large else "few"
 
 
 def _rounded_up(number: int, step: int) -> int:

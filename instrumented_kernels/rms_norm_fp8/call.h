@@ -3,6 +3,7 @@
 
 #include <kprof/compute.h>
 #include <kprof/kprof.h>
+#include <kprof/short_track.h>
 
 #define KPROF_REGIONS "regions.h"
 #include <kprof/declare_regions.h>
@@ -50,6 +51,7 @@ struct Call : local_call::LocalCall<CallArguments, local_call::NoWorkspace<Shape
 using ProfiledCall = variants::Profiled<Call>;
 
 constexpr uint32_t kMaxThreads = 512;
+constexpr uint32_t kWholeVectors = 4;
 
 // x + residual, rounded like the stored value.
 template <typename Element>
@@ -60,6 +62,15 @@ KPROF_DEVICE Element added(Element x, Element residual) {
 }
 template <typename Element>
 KPROF_DEVICE Quad added(const Quad& x, const Quad& residual) {
+  if constexpr (std::is_same_v<Element, Half>) {
+    uint32_t a[4], b[4];
+    copy_bits(&a, x);
+    copy_bits(&b, residual);
+    for (uint32_t j = 0; j < 4; ++j) a[j] = add_half_pairs(a[j], b[j]);
+    Quad sum;
+    copy_bits(&sum, a);
+    return sum;
+  }
   const Vec<Element> a = vec_of<Element>(x), b = vec_of<Element>(residual);
   Vec<Element> result;
   for (uint32_t j = 0; j < kLength; ++j) result.values[j] = added(a.values[j], b.values[j]);

@@ -32,11 +32,20 @@ namespace rms_norm_fp8 {
     }                                                                                  \
   }
 
+#define RMS_NORM_WHOLE(name, blocks)                                                 \
+  {name "/fp16", 1, {{"rms_norm_fp8/tuned", whole_row<Half, blocks>, {0, true}}}}, { \
+    name "/bf16", 1, {                                                               \
+      {                                                                              \
+        "rms_norm_fp8/tuned", whole_row<BFloat16, blocks>, { 0, true }               \
+      }                                                                              \
+    }                                                                                \
+  }
+
 // The number after `few` and `many`: vectors per thread.
 constexpr variants::Variant<Call> kVariants[] = {
     RMS_NORM_VARIANT("pointwise", pointwise), RMS_NORM_VARIANT("vectors", vectors), RMS_NORM_VARIANT("shared", shared),
     RMS_NORM_TUNED("few1", 1, kWithRow),      RMS_NORM_TUNED("few2", 2, kWithRow),  RMS_NORM_TUNED("few4", 4, kWithRow),
-    RMS_NORM_TUNED("many4", 4, kAfterRow),
+    RMS_NORM_TUNED("many4", 4, kAfterRow),    RMS_NORM_WHOLE("whole1", 1),          RMS_NORM_WHOLE("whole2", 2),
 };
 
 }  // namespace rms_norm_fp8

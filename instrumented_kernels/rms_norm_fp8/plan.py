@@ -24,10 +24,14 @@ _MAX_THREADS: Final = 512
 # The kernels of `tuned`, and the vectors per thread of each, in order of preference.
 _FOR_FEW_ROWS: Final = (("few1", 1), ("few2", 2), ("few4", 4))
 _FOR_MANY_ROWS: Final = (("many4", 4),)
+# The vectors per thread of the kernels for rows that are whole vectors of all threads of a block.
+_WHOLE_VECTORS: Final = 4
+_LEAST_WHOLE_THREADS: Final = 128
 _LADDER_THREADS: Final = 512
 # With this many rows every processor has several.
 _MANY_ROWS: Final = 256
 _CPU_WARPS: Final = 2
+_CPU_PROCESSORS: Final = 2
 
 
 class Normalised(NamedTuple):
@@ -110,6 +114,9 @@ class Plan(Fp8Plan):
     def _tuned_geometry(self, kind: RowsKind, width: int) -> tuple[str, int, int] | None:
         """None if a row does not fit a block's registers, so that it must be read twice."""
         num_vectors = -(-kind.row_length // VECTOR_LENGTH)
+        whole = self._whole_geometry(kind, num_vectors, width)
+        if whole is not None:
+            return whole
         block_threads = _CPU_WARPS * width if self.is_on_cpu else 256
         is_many = kind.num_rows >= _MANY_ROWS and kind.is_whole
         kernels = _FOR_MANY_ROWS if is_many else _FOR_FEW_ROWS
@@ -119,6 +126,18 @@ class Plan(Fp8Plan):
             if team_warps * width <= limit:
                 return name, team_warps, max(1, block_threads // (team_warps * width))
         return None
+
+    def _whole_geometry(
+        self, kind: RowsKind, num_vectors: int, width: int
+    ) -> tuple[str, int, int] | None:
+        """None if a row is not the same number of vectors for all threads of a block."""
+        num_warps, rest = divmod(num_vectors, _WHOLE_VECTORS * width)
+        threads = num_warps * width
+        if not kind.is_whole or rest or not _LEAST_WHOLE_THREADS <= threads <= _MAX_THREADS:
+            return None
+        # Where every processor has one row at most, its block may have all registers.
+        processors = self._library.num_processors or _CPU_PROCESSORS
+        return f"whole{1 if kind.num_rows <= processors else 2}", num_warps, 1
 
 
 def check(

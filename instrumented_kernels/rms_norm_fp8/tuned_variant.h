@@ -69,4 +69,47 @@ __global__ void KPROF_BLOCKS_PER_PROCESSOR(kMaxThreads, when == Weights::kAfterR
   }
 }
 
+// Opens the track when the row is done, because until then its block needs all registers.
+KPROF_DEVICE void record_row(const ProfiledCall& call, const kprof::Span& begun, const kprof::Span& added,
+                             const kprof::Span& reduced) {
+#if KPROF_ENABLED
+  const kprof::Span done = kprof::profile_now();
+  const kprof::ShortTrack track = kprof::open_short_track(call, 3);
+  if (!kprof::is_writer(track)) return;
+  const uint32_t row = block_id();
+  kprof::profile_at(track, 0, begun, kprof::ticks_between(begun, added), R_ADD, payload<R_ADD>(row));
+  kprof::profile_at(track, 1, added, kprof::ticks_between(added, reduced), R_REDUCE);
+  kprof::profile_at(track, 2, reduced, kprof::ticks_between(reduced, done), R_NORMALISE, payload<R_NORMALISE>(row));
+#endif
+}
+
+// A row per block, of exactly kWholeVectors vectors per thread. `blocks`: how many fit a processor.
+template <typename Element, uint32_t blocks>
+__global__ void KPROF_BLOCKS_PER_PROCESSOR(kMaxThreads, blocks) whole_row(ProfiledCall call) {
+  KPROF_SHARED(float, sums, block_sums::kMaxWarps);
+  await_launch_before();
+  const kprof::Span begun = kprof::profile_now();
+  const Quad* x = reinterpret_cast<const Quad*>(call.row_of<Element>(call.x, block_id())) + thread_id();
+  const Quad* residual = reinterpret_cast<const Quad*>(call.row_of<Element>(call.residual, block_id())) + thread_id();
+  Quad* sum = reinterpret_cast<Quad*>(call.sum_row<Element>(block_id())) + thread_id();
+  Quad held[kWholeVectors], others[kWholeVectors];
+  for (uint32_t j = 0; j < kWholeVectors; ++j) held[j] = x[j * num_threads()];
+  for (uint32_t j = 0; j < kWholeVectors; ++j) others[j] = residual[j * num_threads()];
+  float squares = 0.0f;
+  for (uint32_t j = 0; j < kWholeVectors; ++j) {
+    held[j] = added<Element>(held[j], others[j]);
+    sum[j * num_threads()] = held[j];
+    squares += sum_of_squares<Element>(held[j]);
+  }
+  // The weights, on their way while the block adds up.
+  const Quad* weight = static_cast<const Quad*>(call.weight) + thread_id();
+  for (uint32_t j = 0; j < kWholeVectors; ++j) others[j] = weight[j * num_threads()];
+  const kprof::Span summed = kprof::profile_now();
+  const float factor = call.factor(block_sums::team_sum(squares, num_threads() / warp_width(), sums));
+  const kprof::Span reduced = kprof::profile_now();
+  Fp8Vec* y = reinterpret_cast<Fp8Vec*>(call.y_row(block_id())) + thread_id();
+  for (uint32_t j = 0; j < kWholeVectors; ++j) y[j * num_threads()] = normalised<Element>(held[j], others[j], factor);
+  record_row(call, begun, summed, reduced);
+}
+
 }  // namespace rms_norm_fp8

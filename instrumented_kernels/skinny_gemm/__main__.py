@@ -29,7 +29,9 @@ _ERROR: Final = 1e-3
 def main(
     variant: Annotated[
         str | None,
-        typer.Option(help="tiled, split_k, specialised, tuned or direct; if not given, by shape"),
+        typer.Option(
+            help="tiled, split_k, specialised, tuned, direct or ring; if not given, by shape"
+        ),
     ] = None,
     tokens: Annotated[int, typer.Option(help="M, up to 32")] = 8,
     rows: Annotated[int, typer.Option(help="N")] = 2304,

@@ -7,6 +7,9 @@
 
 namespace skinny_gemm {
 
+constexpr uint32_t kRingWarpsOf32 = 8;
+constexpr uint32_t kRingWarpsOf64 = 3;
+
 // What a call works on.
 struct Shape {
   uint32_t num_tokens;  // M

@@ -8,6 +8,9 @@ from typing import Final
 from instrumented_kernels.layouts import Header, f32, layout, local_call_arguments, pointer, u32
 
 MAX_TOKENS: Final = 32
+# The most warps of a block of `ring`, by the lanes of a warp: two stages of the largest ring fit
+# shared memory.
+RING_WARPS: Final = {32: 8, 64: 3}
 
 Shape = layout(
     "Shape",
@@ -35,5 +38,6 @@ HEADER: Final = Header(
     "skinny_gemm",
     "instrumented_kernels/skinny_gemm/arguments.py",
     (Shape, CallArguments),
+    constants={f"kRingWarpsOf{lanes}": warps for lanes, warps in RING_WARPS.items()},
     includes=("shared_layouts.h",),
 )

@@ -8,9 +8,11 @@
 //   specialised   some warps load, others multiply, with a queue in shared memory between them
 //   tuned         the same with producers, consumers and slots by shape
 //   direct        no queue: each warp loads what it multiplies, several tiles ahead
+//   ring          every block has its share of the rows, and warps copy several stages ahead into shared memory
 //
 // Try it:  kprof record -o run.kprof -- python -m instrumented_kernels.skinny_gemm --variant specialised
 #include "direct_variants.h"
+#include "ring_variant.h"
 #include "specialised_variant.h"
 
 namespace skinny_gemm {
@@ -27,11 +29,21 @@ namespace skinny_gemm {
     }                                                                                          \
   }
 
+// The number after `ring`: how often a block can have 16 rows.
+#define SKINNY_GEMM_RING(max_tokens, row_tiles)                                                            \
+  {                                                                                                        \
+    "ring" #row_tiles "/" #max_tokens, 1, {                                                                \
+      {                                                                                                    \
+        "skinny_gemm/ring", ring<max_tokens, row_tiles>, { RingSize<max_tokens, row_tiles>::kBytes, true } \
+      }                                                                                                    \
+    }                                                                                                      \
+  }
+
 // The number after the name: the most tokens that the kernel handles.
 constexpr variants::Variant<Call> kVariants[] = {
-    SKINNY_GEMM_VARIANTS(8),
-    SKINNY_GEMM_VARIANTS(16),
-    SKINNY_GEMM_VARIANTS(32),
+    SKINNY_GEMM_VARIANTS(8), SKINNY_GEMM_VARIANTS(16), SKINNY_GEMM_VARIANTS(32), SKINNY_GEMM_RING(8, 2),
+    SKINNY_GEMM_RING(8, 4),  SKINNY_GEMM_RING(8, 8),   SKINNY_GEMM_RING(16, 2),  SKINNY_GEMM_RING(16, 4),
+    SKINNY_GEMM_RING(16, 8), SKINNY_GEMM_RING(32, 2),  SKINNY_GEMM_RING(32, 4),
 };
 
 }  // namespace skinny_gemm

@@ -9,7 +9,7 @@ from instrumented_kernels.fp8 import check_scale
 from instrumented_kernels.fp8_plan import Fp8Plan
 from instrumented_kernels.kernel_library import KernelSource, Launch
 from instrumented_kernels.local_plan import PreparedCall
-from instrumented_kernels.skinny_gemm.arguments import MAX_TOKENS, CallArguments, Shape
+from instrumented_kernels.skinny_gemm.arguments import MAX_TOKENS, RING_WARPS, CallArguments, Shape
 from instrumented_kernels.tensors import (
     check_are_tensors,
     check_tensor,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kprof.recording.null_recorder import AnyRecorder
 
-VARIANTS: Final = ("tiled", "split_k", "specialised", "tuned", "direct")
+VARIANTS: Final = ("tiled", "split_k", "specialised", "tuned", "direct", "ring")
 # These load single bytes if addresses or K are not multiples of a vector. The others fall back to
 # `split_k` then.
 _ANY_ADDRESS: Final = ("tiled", "split_k")
@@ -38,6 +38,10 @@ _CPU_WARPS: Final = 4
 _FEW_TILES: Final = 400
 _DIRECT_WARPS: Final = 8
 _MANY_TOKENS: Final = 16
+# How often a block of the kernels of `ring` can have 16 rows. The sums of more do not fit the
+# registers.
+_RING_TILES: Final = {8: (2, 4, 8), 16: (2, 4, 8), 32: (2, 4)}
+_CPU_BLOCKS: Final = 3
 # Slots of the queue that fit shared memory, by the kernel's number of tokens.
 SLOTS: Final = {8: 6, 16: 4, 32: 3}
 
@@ -128,9 +132,13 @@ class Plan(Fp8Plan):
         )
         if kind.num_tokens * kind.num_rows == 0:
             return self._prepare(arguments, [])
-        variant_idx = self._library.variants.index(f"{kind.variant}/{kind.max_tokens}")
         num_tiles = -(-kind.num_rows // _TILE_ROWS)
         num_blocks, num_warps = self._geometry(kind, roles, num_tiles)
+        name = kind.variant
+        if name == "ring":
+            name += str(_ring_tiles(kind, num_blocks))
+        variant_idx = self._library.variants.index(f"{name}/{kind.max_tokens}")
+        self._check_shared_memory(kind.variant, variant_idx)
         grid = self._library.independent_grid(num_blocks, num_warps)
         return self._prepare(arguments, [Launch(variant_idx, 0, arguments, grid)])
 
@@ -138,6 +146,8 @@ class Plan(Fp8Plan):
         """Blocks, and warps of each."""
         if kind.variant in _WITH_ROLES:
             return num_tiles, roles.num_warps
+        if kind.variant == "ring":
+            return self._ring_geometry(num_tiles, _RING_TILES[kind.max_tokens][-1])
         most = 512 // self._library.warp_width
         if kind.variant == "tiled":
             num_warps = _CPU_WARPS if self.is_on_cpu else 4
@@ -146,6 +156,19 @@ class Plan(Fp8Plan):
         if kind.variant == "direct":
             num_warps = min(num_warps, _DIRECT_WARPS)
         return num_tiles, _CPU_WARPS if self.is_on_cpu else num_warps
+
+    def _ring_geometry(self, num_tiles: int, most_tiles: int) -> tuple[int, int]:
+        """A block per processor, unless a block would have too many rows or less than a tile."""
+        processors = _CPU_BLOCKS if self.is_on_cpu else self._library.num_processors
+        num_blocks = max(min(processors, num_tiles), -(-num_tiles // most_tiles))
+        num_warps = RING_WARPS[self._library.warp_width]
+        return num_blocks, min(_CPU_WARPS, num_warps) if self.is_on_cpu else num_warps
+
+    def _check_shared_memory(self, variant: str, variant_idx: int) -> None:
+        if not self._library.fits_shared_memory(variant_idx):
+            raise ValueError(
+                f"{variant} takes more shared memory than {self.device} gives a block; use direct"
+            )
 
     def _roles(self, kind: Kind) -> Roles:
         num_slots = SLOTS[kind.max_tokens]
@@ -160,6 +183,13 @@ class Plan(Fp8Plan):
                 raise ValueError(f"{arch} multiplies no fp8; skinny_gemm needs sm_89 or later")
             if arch.startswith("gfx") and not arch.startswith(_FP8_ARCHS):
                 raise ValueError(f"{arch} multiplies no fp8; skinny_gemm needs gfx942 or gfx950")
+
+
+def _ring_tiles(kind: Kind, num_blocks: int) -> int:
+    """The smallest kernel of `ring` whose blocks can have this share of the rows."""
+    most_rows = -(-kind.num_rows // num_blocks)
+    sizes = _RING_TILES[kind.max_tokens]
+    return next(tiles for tiles in sizes if most_rows <= tiles * _TILE_ROWS)
 
 
 def fastest_variant(num_tokens: int, num_rows: int) -> str:

@@ -20,6 +20,7 @@ static_assert(offsetof(Shape, row_length) == 4, "Shape.row_length");
 struct CallArguments {
   Shape shape;
   uint32_t blocks_per_row;
+  uint32_t reciprocal;  // of blocks_per_row, times 2^32 - 1, rounded down
   uint32_t is_whole;  // addresses and rows suit 16-byte vectors
   float scale;  // of the fp8 values
   const void* x;  // [n, 2 d]: gate, then up
@@ -31,8 +32,9 @@ struct CallArguments {
 static_assert(sizeof(CallArguments) == 64, "CallArguments size");
 static_assert(offsetof(CallArguments, shape) == 0, "CallArguments.shape");
 static_assert(offsetof(CallArguments, blocks_per_row) == 8, "CallArguments.blocks_per_row");
-static_assert(offsetof(CallArguments, is_whole) == 12, "CallArguments.is_whole");
-static_assert(offsetof(CallArguments, scale) == 16, "CallArguments.scale");
+static_assert(offsetof(CallArguments, reciprocal) == 12, "CallArguments.reciprocal");
+static_assert(offsetof(CallArguments, is_whole) == 16, "CallArguments.is_whole");
+static_assert(offsetof(CallArguments, scale) == 20, "CallArguments.scale");
 static_assert(offsetof(CallArguments, x) == 24, "CallArguments.x");
 static_assert(offsetof(CallArguments, y) == 32, "CallArguments.y");
 static_assert(offsetof(CallArguments, timeout_ticks) == 40, "CallArguments.timeout_ticks");

@@ -13,6 +13,7 @@ CallArguments = local_call_arguments(
     "One call.",
     Shape,
     u32("blocks_per_row"),
+    u32("reciprocal", "of blocks_per_row, times 2^32 - 1, rounded down"),
     u32("is_whole", "addresses and rows suit 16-byte vectors"),
     f32("scale", "of the fp8 values"),
     pointer("x", "const void", "[n, 2 d]: gate, then up"),

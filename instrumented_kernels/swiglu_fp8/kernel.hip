@@ -5,11 +5,12 @@
 //   pointwise   two bytes per load, one byte per store
 //   vectors     16 bytes per load, 8 per store; what is left is arithmetic
 //   packed      exp2 and a reciprocal in place of e^x and a division
-//   tuned       smaller blocks, and as many vectors per thread on their way at once as suit the GPU
+//   tuned       smaller blocks, no division and no branch for odd addresses; begins while the launch before it ends
 //
 // Try it:  kprof record -o run.kprof -- python -m instrumented_kernels.swiglu_fp8 --variant vectors
 #include <kprof/compute.h>
 #include <kprof/kprof.h>
+#include <kprof/short_track.h>
 
 #define KPROF_REGIONS "regions.h"
 #include <kprof/declare_regions.h>
@@ -48,8 +49,12 @@ struct Call : local_call::LocalCall<CallArguments, local_call::NoWorkspace<Shape
   }
   KPROF_DEVICE uint8_t* y_row(uint32_t row) const { return y + static_cast<uint64_t>(row) * shape.row_length; }
   // Several blocks share a row: this block's row, and its index among them.
-  KPROF_DEVICE uint32_t row() const { return block_id() / blocks_per_row; }
-  KPROF_DEVICE uint32_t part() const { return block_id() % blocks_per_row; }
+  KPROF_DEVICE uint32_t row() const {
+    // A division would take longer than the arithmetic of a block. The product is the quotient, or one less.
+    const auto quotient = static_cast<uint32_t>(static_cast<uint64_t>(block_id()) * reciprocal >> 32);
+    return quotient + (block_id() - quotient * blocks_per_row >= blocks_per_row ? 1 : 0);
+  }
+  KPROF_DEVICE uint32_t part(uint32_t row) const { return block_id() - row * blocks_per_row; }
 };
 
 using ProfiledCall = variants::Profiled<Call>;
@@ -76,7 +81,7 @@ __global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) pointwise(ProfiledCall call) {
   const uint32_t row = call.row();
   const Element* gate = call.gate_row<Element>(row);
   const Element* up = call.up_row<Element>(row);
-  for (uint32_t i = call.part() * num_threads() + thread_id(); i < call.shape.row_length;
+  for (uint32_t i = call.part(row) * num_threads() + thread_id(); i < call.shape.row_length;
        i += call.blocks_per_row * num_threads())
     call.y_row(row)[i] = float_to_fp8(activated<Precise>(gate[i], up[i], call.scale));
   profile_stop(track, span, R_ACTIVATE, payload<R_ACTIVATE>(row));
@@ -97,7 +102,7 @@ KPROF_DEVICE void activate(const Call& call, kprof::Track& track) {
   const uint32_t row = call.row(), length = call.shape.row_length;
   const Row<const Element, is_whole> gates(call.gate_row<Element>(row), length);
   const Row<const Element, is_whole> ups(call.up_row<Element>(row), length);
-  const uint32_t first = call.part() * num_threads() * num_held + thread_id();
+  const uint32_t first = call.part(row) * num_threads() * num_held + thread_id();
   Quad gate[num_held], up[num_held];
   for (uint32_t j = 0; j < num_held; ++j) {
     const uint32_t i = first + j * num_threads();
@@ -115,6 +120,16 @@ KPROF_DEVICE void activate(const Call& call, kprof::Track& track) {
   profile_stop(track, span, R_ACTIVATE, payload<R_ACTIVATE>(row));
 }
 
+KPROF_DEVICE void record_vector(const Call& call, const kprof::ShortTrack& track, const kprof::Span& begun,
+                                const kprof::Span& loaded) {
+#if KPROF_ENABLED
+  const kprof::Span done = kprof::profile_now();
+  if (!kprof::is_writer(track)) return;
+  kprof::profile_at(track, 0, begun, kprof::ticks_between(begun, loaded), R_LOAD, payload<R_LOAD>(call.row()));
+  kprof::profile_at(track, 1, loaded, kprof::ticks_between(loaded, done), R_ACTIVATE, payload<R_ACTIVATE>(call.row()));
+#endif
+}
+
 template <typename Element, typename Silu, uint32_t num_held>
 __global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) in_vectors(ProfiledCall call) {
   kprof::Track track = kprof::open_track(call, kprof::per_block);
@@ -123,6 +138,23 @@ __global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) in_vectors(ProfiledCall call) {
   } else {
     activate<Element, Silu, num_held, false>(call, track);
   }
+}
+
+// One vector per thread, of rows that are whole vectors.
+template <typename Element>
+__global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) tuned(ProfiledCall call) {
+  await_launch_before();
+  const kprof::Span begun = kprof::profile_now();
+  const uint32_t row = call.row(), i = call.part(row) * num_threads() + thread_id();
+  // The first thread of a block always has a vector, so it can record.
+  if (i >= call.shape.row_length / kLength) return;
+  const Quad gate = reinterpret_cast<const Quad*>(call.gate_row<Element>(row))[i];
+  const Quad up = reinterpret_cast<const Quad*>(call.up_row<Element>(row))[i];
+  const kprof::ShortTrack track = kprof::open_short_track(call, 2);
+  const Fp8Vec vector = activated<Fast, Element>(gate, up, call.scale);
+  const kprof::Span loaded = kprof::profile_now();
+  reinterpret_cast<Fp8Vec*>(call.y_row(row))[i] = vector;
+  record_vector(call, track, begun, loaded);
 }
 
 #define SWIGLU_VARIANT(name, kernel_name, ...)                                       \
@@ -134,15 +166,13 @@ __global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) in_vectors(ProfiledCall call) {
     }                                                                                \
   }
 
-// The number after `tuned`: vectors per thread.
 constexpr variants::Variant<Call> kVariants[] = {
     {"pointwise/fp16", 1, {{"swiglu_fp8/pointwise", pointwise<Half>}}},
     {"pointwise/bf16", 1, {{"swiglu_fp8/pointwise", pointwise<BFloat16>}}},
     SWIGLU_VARIANT("vectors", "vectors", Precise, 1),
     SWIGLU_VARIANT("packed", "packed", Fast, 1),
-    SWIGLU_VARIANT("tuned1", "tuned", Fast, 1),
-    SWIGLU_VARIANT("tuned2", "tuned", Fast, 2),
-    SWIGLU_VARIANT("tuned4", "tuned", Fast, 4),
+    {"tuned/fp16", 1, {{"swiglu_fp8/tuned", tuned<Half>, {0, true}}}},
+    {"tuned/bf16", 1, {{"swiglu_fp8/tuned", tuned<BFloat16>, {0, true}}}},
 };
 
 }  // namespace swiglu_fp8

@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
 VARIANTS: Final = ("pointwise", "vectors", "packed", "tuned")
 _THREADS: Final = 256
-_THREADS_TUNED: Final = 128
+# Threads of `tuned`, by the number of rows from which on. Fewer blocks have fewer headers to write
+# when they are recorded.
+_THREADS_TUNED: Final = ((256, 256), (0, 128))
 _CPU_THREADS: Final = 64
-# The vectors per thread of `tuned`, and the number of vectors from which each is used, descending.
-# On an H200 one is the fastest for any number of rows; benchmarks/single_gpu tries 2 and 4, too.
-_HELD: Final = ((0, 1),)
 
 
 class Plan(Fp8Plan):
@@ -60,29 +59,28 @@ class Plan(Fp8Plan):
 
     def _prepare_kind(self, kind: RowsKind) -> PreparedCall:
         num_vectors = -(-kind.row_length // VECTOR_LENGTH)
-        threads = _CPU_THREADS if self.is_on_cpu else _THREADS
-        name, per_thread = kind.variant, 1
-        if kind.variant == "tuned":
-            threads = min(threads, _THREADS_TUNED)
-            per_thread = _held(kind.num_rows * num_vectors)
-            name = f"tuned{per_thread}"
-        blocks_per_row = max(1, -(-num_vectors // (threads * per_thread)))
+        # `tuned` is for whole vectors only.
+        variant = "packed" if kind.variant == "tuned" and not kind.is_whole else kind.variant
+        threads = _threads_tuned(kind.num_rows) if variant == "tuned" else _THREADS
+        threads = _CPU_THREADS if self.is_on_cpu else threads
+        blocks_per_row = max(1, -(-num_vectors // threads))
         arguments = self._arguments(
             Shape(kind.num_rows, kind.row_length),
             blocks_per_row=blocks_per_row,
+            reciprocal=(2**32 - 1) // blocks_per_row,
             is_whole=int(kind.is_whole),
         )
         if kind.num_rows * kind.row_length == 0:
             return self._prepare(arguments, [])
-        variant_idx = self._library.variants.index(f"{name}/{ELEMENT_TYPES[str(kind.dtype)]}")
+        variant_idx = self._library.variants.index(f"{variant}/{ELEMENT_TYPES[str(kind.dtype)]}")
         grid = self._library.independent_grid(
             kind.num_rows * blocks_per_row, threads // self._library.warp_width
         )
         return self._prepare(arguments, [Launch(variant_idx, 0, arguments, grid)])
 
 
-def _held(num_vectors: int) -> int:
-    return next(held for limit, held in _HELD if num_vectors >= limit)
+def _threads_tuned(num_rows: int) -> int:
+    return next(threads for limit, threads in _THREADS_TUNED if num_rows >= limit)
 
 
 def check(x: torch.Tensor, scale: float, variant: str, device: str) -> None:

@@ -28,7 +28,7 @@ WORKLOADS = [
     "swiglu_fp8 --rows 5 --columns 1003 --bf16",
     *(
         f"skinny_gemm --variant {name} --tokens {tokens} --rows 1000 --depth {depth}"
-        for name in ("tiled", "split_k", "specialised", "tuned", "direct")
+        for name in ("tiled", "split_k", "specialised", "tuned", "direct", "ring")
         for tokens, depth in ((1, 16384), (16, 6656), (29, 1000))
     ),
 ]

@@ -11,6 +11,7 @@ from single_gpu import assert_refused, at_offset, cpu_options, poisoned, record
 from widths import IS_CPU_TARGET, WARP_WIDTHS
 
 from instrumented_kernels.moe_align_sort import Plan, Sorted, reference
+from instrumented_kernels.moe_align_sort import plan as plans
 from instrumented_kernels.moe_align_sort.plan import VARIANTS, Problem
 
 # Tokens, K, experts, block size.
@@ -61,6 +62,19 @@ def assert_equal(out: Sorted, expected: Sorted) -> None:
 @pytest.fixture(scope="module", params=WARP_WIDTHS)
 def plan(request: pytest.FixtureRequest) -> Plan:
     return Plan(options=cpu_options(request.param))
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("warp_width", WARP_WIDTHS)
+def test_large_tiles(warp_width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What large batches run, with tiles that are whole, partial and empty."""
+    monkeypatch.setattr(plans, "_LARGE_IDS", 0)
+    plan = Plan(options=cpu_options(warp_width))
+    for n, k, num_experts, num_blocks in [(700, 8, 256, 2), (77, 8, 13, 3), (1, 1, 1, None)]:
+        ids = distinct_ids(n, k, num_experts)
+        out = call(plan, ids, num_experts, 64, variant="chained", num_blocks=num_blocks)
+        assert_equal(out, reference(ids, num_experts, 64))
+        assert plans._size_of(Problem(n * k, num_experts, 64, "chained", None)) == "large"
 
 
 @pytest.mark.amd

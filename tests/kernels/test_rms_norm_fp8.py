@@ -14,6 +14,7 @@ from fp8_values import assert_rounded, nearest_fp8, steps_apart
 from single_gpu import FP8_TYPES, assert_refused, at_offset, cpu_options, plans_of, poisoned, record
 from widths import WARP_WIDTHS
 
+from instrumented_kernels.fp8_plan import RowsKind
 from instrumented_kernels.rms_norm_fp8 import Normalised, Plan
 from instrumented_kernels.rms_norm_fp8 import plan as plans
 from instrumented_kernels.rms_norm_fp8.plan import VARIANTS
@@ -88,6 +89,17 @@ def test_every_kernel_of_the_tuned_variant(monkeypatch: pytest.MonkeyPatch) -> N
             (5, 64),
         ]:  # rows of whole vectors: the kernel for many takes no others
             check_call(plan, inputs(n, d, torch.bfloat16), "tuned")
+
+
+@pytest.mark.amd
+@pytest.mark.parametrize("warp_width", WARP_WIDTHS)
+def test_rows_that_are_whole_vectors_of_a_block(warp_width: int) -> None:
+    """One kernel for a row per processor at most, one for more."""
+    plan = plan_of(warp_width, FP8_TYPES[-1])
+    for dtype in (torch.float16, torch.bfloat16):
+        for n, name in [(1, "whole1"), (5, "whole2")]:
+            check_call(plan, inputs(n, 4096, dtype), "tuned")
+            assert plan._geometry(RowsKind(n, 4096, dtype, "tuned", is_whole=True))[0] == name
 
 
 def test_rows_that_no_block_holds() -> None:

@@ -17,6 +17,7 @@ from single_gpu import FP8_TYPES, assert_refused, at_offset, cpu_options, plans_
 from widths import IS_CPU_TARGET, WARP_WIDTHS
 
 from instrumented_kernels.skinny_gemm import Plan, Roles
+from instrumented_kernels.skinny_gemm import plan as plans
 from instrumented_kernels.skinny_gemm.plan import SLOTS, VARIANTS, Kind, fastest_variant
 from kprof.analysis.explain.graph import Graph, build_graph
 from kprof.analysis.explain.queues import (
@@ -242,6 +243,36 @@ def test_what_ifs_change_what_the_kernel_changes(tmp_path: Path) -> None:
     assert order_of_places(with_more_places(few, queue), queue) == expected
 
 
+@pytest.mark.amd
+def test_a_block_of_ring_has_its_share_of_the_rows() -> None:
+    """Every kernel of `ring`, with shares that are not multiples of a tile, and more blocks than processors."""
+    plan = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1])
+    fp8 = FP8_TYPES[-1]
+    for num_rows in (70, 170, 300, 400):
+        check_call(plan, fp8_values(9, 80, fp8), fp8_values(num_rows, 80, fp8), variant="ring")
+    gpu = SimpleNamespace(
+        is_on_cpu=False, _library=SimpleNamespace(warp_width=32, num_processors=132)
+    )
+    for num_rows, num_tokens, blocks, tiles in [
+        (2304, 8, 132, 2), (13312, 16, 132, 8), (16384, 8, 132, 8), (13312, 32, 208, 4),
+        (40000, 8, 313, 8), (100, 1, 7, 2),
+    ]:  # fmt: skip
+        kind = Kind(num_tokens, num_rows, 16384, "ring", None, True)
+        num_tiles = -(-num_rows // 16)
+        found = Plan._ring_geometry(
+            cast(Plan, gpu), num_tiles, plans._RING_TILES[kind.max_tokens][-1]
+        )
+        assert (found, plans._ring_tiles(kind, found[0])) == ((blocks, 8), tiles)
+
+
+def test_ring_refuses_a_device_with_less_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan(options=cpu_options(fp8=FP8_TYPES[-1]))
+    monkeypatch.setattr(type(plan._library), "fits_shared_memory", lambda *_: False)
+    values = fp8_values(1, 64, FP8_TYPES[-1])
+    with pytest.raises(ValueError, match="ring takes more shared memory than cpu gives a block"):
+        plan(values, values, variant="ring")
+
+
 def measured_us() -> dict[tuple[int, int, int], dict[str, float]]:
     """The median of every variant by shape, `direct` with the warps that it has by default."""
     rows = [
@@ -251,7 +282,8 @@ def measured_us() -> dict[tuple[int, int, int], dict[str, float]]:
     for row in rows:
         tokens, num_rows, depth = map(int, row["shape"].split(" x "))
         of_shape = times.setdefault((tokens, num_rows, depth), {})
-        of_shape |= {name: row["us"][name]["us"] for name in VARIANTS if "us" in row}
+        us = row.get("us", {})
+        of_shape |= {name: us[name]["us"] for name in VARIANTS if name in us}
         if DIRECT_SWEEP in row.get("sweep", {}):
             of_shape["direct"] = row["sweep"][DIRECT_SWEEP]
     # Not measured with the default warps of `direct`.

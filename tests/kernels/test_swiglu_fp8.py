@@ -15,7 +15,6 @@ from single_gpu import FP8_TYPES, assert_refused, at_offset, cpu_options, plans_
 from widths import WARP_WIDTHS
 
 from instrumented_kernels.swiglu_fp8 import Plan
-from instrumented_kernels.swiglu_fp8 import plan as plans
 from instrumented_kernels.swiglu_fp8.plan import VARIANTS
 
 SHAPES = [(0, 8), (1, 1), (3, 7), (2, 8), (5, 250), (2, 1032)]
@@ -52,12 +51,20 @@ def test_correctly_rounded(
         check_call(plan_of(warp_width, fp8), inputs(n, d, dtype), variant)
 
 
+def test_rows_are_found_without_a_division() -> None:
+    """As the kernel finds them: the product with the reciprocal is the quotient, or one less."""
+    for blocks_per_row in (1, 2, 3, 7, 8, 1023, 2**16, 2**31 - 1):
+        reciprocal = (2**32 - 1) // blocks_per_row
+        for row in (0, 1, 2, 1000, (2**31 - 1) // blocks_per_row):
+            for block in (row * blocks_per_row - 1, row * blocks_per_row, row * blocks_per_row + 1):
+                if 0 <= block < 2**31:
+                    assert block // blocks_per_row - (block * reciprocal >> 32) in (0, 1)
+
+
 @pytest.mark.amd
-@pytest.mark.parametrize("held", [1, 2, 4])
-def test_every_kernel_of_the_tuned_variant(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "_HELD", ((0, held),))
-    plan = Plan(options=cpu_options(fp8=FP8_TYPES[-1]))
-    for n, d in [(3, 1000), (1, 4096), (2, 77)]:
+def test_many_blocks_per_row() -> None:
+    plan = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1])
+    for n, d in [(3, 1000), (1, 4096), (2, 77), (7, 1536)]:
         check_call(plan, inputs(n, d, torch.float16), "tuned")
 
 
@@ -101,7 +108,7 @@ def test_bad_calls_are_refused_before_any_launch() -> None:
 @pytest.mark.amd
 def test_what_is_recorded(tmp_path: Path) -> None:
     plan = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1])
-    x = inputs(5, 300, torch.float16)
+    x = inputs(5, 304, torch.float16)
     trace = record(
         tmp_path / "run.kprof",
         lambda recorder: [plan(x, 1.0, variant=variant, recorder=recorder) for variant in VARIANTS],

@@ -19,10 +19,10 @@ KERNELS = Path(__file__).parents[2] / "instrumented_kernels"
 DEVICE_DIR = KERNELS / "device"
 # Variants, and kernels in the device code.
 SOURCES = {
-    "moe_align_sort": (6, 9),
-    "rms_norm_fp8": (14, 14),
-    "swiglu_fp8": (12, 10),
-    "skinny_gemm": (15, 12),
+    "moe_align_sort": (7, 10),
+    "rms_norm_fp8": (18, 18),
+    "swiglu_fp8": (8, 8),
+    "skinny_gemm": (23, 20),
 }
 
 

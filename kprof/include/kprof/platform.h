@@ -21,6 +21,18 @@
 
 #include <stdint.h>
 
+namespace kprof::platform {
+
+// For KPROF_LAUNCH_WITH.
+struct LaunchOptions {
+  uint32_t shared_bytes = 0;  // for KPROF_LARGE_SHARED
+  // The kernel begins while the launch before it in the stream ends. It must call await_launch_before() before it
+  // touches any memory that another kernel touches. NVIDIA from sm_90 on; elsewhere it means nothing.
+  bool is_early = false;
+};
+
+}  // namespace kprof::platform
+
 #if defined(__HIP__) || defined(__HIPCC__)
 #include "platform/hip.h"
 #elif defined(__CUDACC__)

@@ -17,6 +17,17 @@ inline uint32_t pack_fp8_pair(float low, float high) {
   return fp8::from_float<kFp8IsFnuz>(low) | fp8::from_float<kFp8IsFnuz>(high) << 8;
 }
 
+// Launches run one after the other.
+inline void await_launch_before() {}
+
+// Sums of two pairs of fp16. fp32 has so many bits that rounding twice gives what rounding once gives.
+inline uint32_t add_half_pairs(uint32_t a, uint32_t b) {
+  const auto sum = [&](int shift) -> uint32_t {
+    return float_to_half(half_to_float(static_cast<uint16_t>(a >> shift)) +
+                         half_to_float(static_cast<uint16_t>(b >> shift)));
+  };
+  return sum(0) | sum(16) << 16;
+}
 inline float exp2_fast(float value) { return exp2f(value); }
 inline float reciprocal_fast(float value) { return 1.0f / value; }
 inline float square_root(float value) { return sqrtf(value); }
@@ -35,6 +46,15 @@ inline void add_shared(uint32_t* address, uint32_t value) { __atomic_fetch_add(a
 // A flag in shared memory. Whoever has loaded the flag sees what the warp stored before its sync_warp().
 inline void store_flag_shared(uint32_t* flag, uint32_t value) { __atomic_store_n(flag, value, __ATOMIC_RELEASE); }
 inline uint32_t load_flag_shared(const uint32_t* flag) { return __atomic_load_n(flag, __ATOMIC_ACQUIRE); }
+
+// Copies are there at once.
+inline void copy_async(Quad* shared, const uint8_t* global, bool is_there) {
+  *shared = Quad{};
+  if (is_there) memcpy(shared, global, sizeof *shared);
+}
+inline void end_batch() {}
+template <int>
+void await_batches() {}
 
 // Tiles of weights: 16 rows of 64 fp8. Warps of 32 lanes distribute them as on NVIDIA, warps of 64 as on AMD.
 constexpr bool kIsNarrow = simt::kWarpWidth == 32;

@@ -17,6 +17,23 @@ KPROF_DEVICE uint32_t pack_fp8_pair(float low, float high) {
 #endif
 }
 
+// Waits until the launch before this one has ended, for kernels with LaunchOptions::is_early. From here on the next
+// launch may begin to wait.
+KPROF_DEVICE void await_launch_before() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  asm volatile(
+      "griddepcontrol.launch_dependents;\n"
+      "griddepcontrol.wait;" ::
+          : "memory");
+#endif
+}
+
+// Sums of two pairs of fp16.
+KPROF_DEVICE uint32_t add_half_pairs(uint32_t a, uint32_t b) {
+  uint32_t sum;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+  return sum;
+}
 KPROF_DEVICE float exp2_fast(float value) {
   float result;
   asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(value));
@@ -63,6 +80,20 @@ KPROF_DEVICE uint32_t load_flag_shared(const uint32_t* flag) {
                : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(flag)))
                : "memory");
   return value;
+}
+
+// Copies 16 bytes to shared memory in the background, or zeros if they are not there. The copies of a thread since its
+// last end_batch() are a batch; await_batches<n>() waits until all but the last n of this thread have arrived.
+KPROF_DEVICE void copy_async(Quad* shared, const uint8_t* global, bool is_there) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
+               "l"(global), "r"(is_there ? 16 : 0)
+               : "memory");
+}
+KPROF_DEVICE void end_batch() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int left>
+KPROF_DEVICE void await_batches() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
 }
 
 // Tiles of weights for the matrix units: 16 rows of 64 fp8, two quads per lane. The order of the bytes along the

@@ -31,6 +31,15 @@ KPROF_DEVICE uint32_t pack_fp8_pair(float low, float high) {
 #endif
 }
 
+// Launches of a stream run one after the other.
+KPROF_DEVICE void await_launch_before() {}
+
+// Sums of two pairs of fp16.
+KPROF_DEVICE uint32_t add_half_pairs(uint32_t a, uint32_t b) {
+  using Pair = _Float16 __attribute__((ext_vector_type(2)));
+  return __builtin_bit_cast(uint32_t, __builtin_bit_cast(Pair, a) + __builtin_bit_cast(Pair, b));
+}
+
 #if defined(__HIP_DEVICE_COMPILE__)
 KPROF_DEVICE float exp2_fast(float value) { return __builtin_amdgcn_exp2f(value); }
 KPROF_DEVICE float reciprocal_fast(float value) { return __builtin_amdgcn_rcpf(value); }
@@ -65,6 +74,14 @@ KPROF_DEVICE void store_flag_shared(uint32_t* flag, uint32_t value) {
 KPROF_DEVICE uint32_t load_flag_shared(const uint32_t* flag) {
   return __hip_atomic_load(flag, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
+
+// Through registers: the copy has arrived in shared memory when the call returns.
+KPROF_DEVICE void copy_async(Quad* shared, const uint8_t* global, bool is_there) {
+  *shared = is_there ? *reinterpret_cast<const Quad*>(global) : Quad{};
+}
+KPROF_DEVICE void end_batch() {}
+template <int>
+KPROF_DEVICE void await_batches() {}
 
 // Tiles of weights for the matrix units: 16 rows of 64 fp8, one quad per lane. The order of the bytes along the reduced
 // dimension does not matter as long as weights and tokens agree, so a lane takes 16 consecutive bytes.

@@ -21,8 +21,12 @@
 // The same, with few enough registers for `blocks` blocks per processor, on targets whose compiler can be told.
 #define KPROF_BLOCKS_PER_PROCESSOR(threads, blocks)
 #define KPROF_SHARED(type, name, count) type(&name)[count] = ::kprof::simt::shared_array<type, count>([] {})
+// Of a size that the launch gives on GPUs; here there is always the most.
+#define KPROF_LARGE_SHARED(type, name, most) KPROF_SHARED(type, name, most)
 
 namespace kprof::platform {
+
+constexpr uint32_t kMaxSharedBytes = 227 << 10;
 
 // Every lane that reads the clock costs time.
 constexpr bool kLanesShareClock = false;
@@ -187,6 +191,7 @@ template <typename Kernel>
 inline int max_resident_blocks(Kernel, int threads_per_block) {
   return static_cast<int>(simt::kMaxFibers) / threads_per_block;
 }
+inline uint32_t max_shared_bytes() { return kMaxSharedBytes; }
 inline int host_warp_width() { return static_cast<int>(simt::kWarpWidth); }
 inline const char* error_text(int error) { return simt::error_text(error); }
 
@@ -196,3 +201,6 @@ inline const char* error_text(int error) { return simt::error_text(error); }
 #define KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, ...) \
   ((void)(stream),                                                                      \
    ::kprof::simt::launch((num_blocks), (threads_per_block), (schedule_seed), [&] { kernel(__VA_ARGS__); }))
+// The same with LaunchOptions, which say nothing here.
+#define KPROF_LAUNCH_WITH(options, kernel, num_blocks, threads_per_block, stream, schedule_seed, ...) \
+  ((void)(options), KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, __VA_ARGS__))

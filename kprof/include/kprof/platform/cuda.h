@@ -30,10 +30,17 @@
 // The same, with few enough registers for `blocks` blocks per processor, on targets whose compiler can be told.
 #define KPROF_BLOCKS_PER_PROCESSOR(threads, blocks) __launch_bounds__(threads, blocks)
 #define KPROF_SHARED(type, name, count) __shared__ type name[count]
+// Of a size that the launch gives (KPROF_LAUNCH_WITH), up to kMaxSharedBytes; one per kernel. `most` is for the CPU.
+#define KPROF_LARGE_SHARED(type, name, most)                          \
+  extern __shared__ __align__(16) unsigned char kprof_large_shared[]; \
+  type* const name = reinterpret_cast<type*>(kprof_large_shared)
 #define KPROF_PRAGMA(text) _Pragma(#text)
 #define KPROF_UNROLL(count) KPROF_PRAGMA(unroll count)
 
 namespace kprof::platform {
+
+// Of a block of sm_90 and sm_100; others have less (max_shared_bytes()).
+constexpr uint32_t kMaxSharedBytes = 227 << 10;
 
 // Lanes run in lockstep, so a clock reading costs the warp the same however many lanes take it.
 constexpr bool kLanesShareClock = true;
@@ -210,6 +217,38 @@ inline int max_resident_blocks(Kernel kernel, int threads_per_block) {
   cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads_per_block, 0);
   return num_processors() * blocks;
 }
+inline bool can_launch_early() {
+  int device = 0, major = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return false;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  return major >= 9;
+}
+template <typename Kernel, typename... Arguments>
+inline int launch_with(const LaunchOptions& options, Kernel kernel, int num_blocks, int threads_per_block,
+                       cudaStream_t stream, const Arguments&... arguments) {
+  // Blocks get more than 48 KiB only if their kernel has asked. A refusal shows when it is launched.
+  if (options.shared_bytes > 48u << 10)
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(options.shared_bytes));
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(num_blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads_per_block));
+  config.dynamicSmemBytes = options.shared_bytes;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = options.is_early && can_launch_early() ? 1 : 0;
+  cudaLaunchKernelEx(&config, kernel, arguments...);
+  return static_cast<int>(cudaGetLastError());
+}
+// The most that a block of the current device can have.
+inline uint32_t max_shared_bytes() {
+  int device = 0, num_bytes = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  cudaDeviceGetAttribute(&num_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return static_cast<uint32_t>(num_bytes);
+}
 inline int last_launch_error() { return static_cast<int>(cudaGetLastError()); }
 inline int host_warp_width() { return 32; }
 inline const char* error_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
@@ -242,4 +281,8 @@ inline int peer_close(void* memory) { return static_cast<int>(cudaIpcCloseMemHan
   ((void)(schedule_seed),                                                                                         \
    (kernel)<<<(num_blocks), (threads_per_block), 0, static_cast<::kprof::platform::Stream>(stream)>>>(__VA_ARGS__), \
    ::kprof::platform::last_launch_error())
+// The same with LaunchOptions.
+#define KPROF_LAUNCH_WITH(options, kernel, num_blocks, threads_per_block, stream, schedule_seed, ...) \
+  ((void)(schedule_seed), ::kprof::platform::launch_with((options), (kernel), (num_blocks), (threads_per_block), \
+                                                         static_cast<::kprof::platform::Stream>(stream), __VA_ARGS__))
 // clang-format on

@@ -18,10 +18,17 @@
 // The same, with few enough registers for `blocks` blocks per processor, on targets whose compiler can be told.
 #define KPROF_BLOCKS_PER_PROCESSOR(threads, blocks) __launch_bounds__(threads)
 #define KPROF_SHARED(type, name, count) __shared__ type name[count]
+// Of a size that the launch gives (KPROF_LAUNCH_WITH), up to kMaxSharedBytes; one per kernel. `most` is for the CPU.
+#define KPROF_LARGE_SHARED(type, name, most)                                         \
+  extern __shared__ __attribute__((aligned(16))) unsigned char kprof_large_shared[]; \
+  type* const name = reinterpret_cast<type*>(kprof_large_shared)
 #define KPROF_PRAGMA(text) _Pragma(#text)
 #define KPROF_UNROLL(count) KPROF_PRAGMA(unroll count)
 
 namespace kprof::platform {
+
+// Of a block, in all of gfx9; gfx950 has more.
+constexpr uint32_t kMaxSharedBytes = 64 << 10;
 
 // Lanes run in lockstep, so a clock reading costs the wave the same however many lanes take it.
 constexpr bool kLanesShareClock = true;
@@ -221,6 +228,7 @@ inline int max_resident_blocks(Kernel kernel, int threads_per_block) {
     return 0;
   return num_processors() * blocks;
 }
+inline uint32_t max_shared_bytes() { return kMaxSharedBytes; }
 inline int last_launch_error() { return static_cast<int>(hipGetLastError()); }
 // 64 on gfx9 (MI200, MI300, MI350), and if the device cannot be asked.
 inline int host_warp_width() {
@@ -279,5 +287,11 @@ inline int peer_close(void* memory) { return static_cast<int>(hipIpcCloseMemHand
 #define KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, ...)                           \
   ((void)(schedule_seed),                                                                                         \
    (kernel)<<<(num_blocks), (threads_per_block), 0, static_cast<::kprof::platform::Stream>(stream)>>>(__VA_ARGS__), \
+   ::kprof::platform::last_launch_error())
+// The same with LaunchOptions.
+#define KPROF_LAUNCH_WITH(options, kernel, num_blocks, threads_per_block, stream, schedule_seed, ...) \
+  ((void)(schedule_seed),                                                                             \
+   (kernel)<<<(num_blocks), (threads_per_block), (options).shared_bytes,                              \
+              static_cast<::kprof::platform::Stream>(stream)>>>(__VA_ARGS__),                         \
    ::kprof::platform::last_launch_error())
 // clang-format on
