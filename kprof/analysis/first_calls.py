@@ -23,9 +23,9 @@ def warm_up_of(
 ) -> tuple[int, ...]:
     """The calls in which a kernel warms up, in their order.
 
-    `launches` has the columns kernel, ordinal (the call's number) and of_kernel (the how manieth of
-    its kernel a launch is); `lengths` has the length of every call by its number. In a selection, a
-    kernel whose first launch is not selected has warmed up before.
+    `launches` has the columns kernel, ordinal (the call's number) and of_kernel (how many launches
+    of its kernel came before); `lengths` has the length of every call by its number. In a
+    selection, a kernel whose first launch is not selected has warmed up before.
     """
     found: set[int] = set()
     for _, own in launches.groupby("kernel"):

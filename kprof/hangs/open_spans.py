@@ -94,10 +94,8 @@ def _added(
 def _rows(info: RankInfo, waits: Iterable[Waiting], idle_s: float) -> list[dict[str, int]]:
     """An event for each wait. It lasts until the hang was told of: from the latest of them on,
     nothing moved for `idle_s`."""
-    rate, ids = (
-        info.clock.ticks_per_second,
-        {region.name: region.id for region in info.regions.regions},
-    )
+    rate = info.clock.ticks_per_second
+    ids = {region.name: region.id for region in info.regions.regions}
     rows = [
         {
             "rank": info.rank,
