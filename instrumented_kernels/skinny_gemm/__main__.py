@@ -14,7 +14,7 @@ from instrumented_kernels.local_workload import (
     Work,
     run,
 )
-from instrumented_kernels.skinny_gemm.plan import Plan, Roles, allocate, fastest_variant
+from instrumented_kernels.skinny_gemm.plan import Plan, Roles, allocate
 
 if TYPE_CHECKING:
     from kprof.recording.null_recorder import AnyRecorder
@@ -53,7 +53,7 @@ def main(
 
     def make_work(device: str) -> Work:
         plan = Plan(device)
-        chosen = variant or fastest_variant(tokens, rows)
+        chosen = variant or plan.default_variant(tokens, rows)
         label = f"{chosen}, {tokens} x {rows} x {depth}"
         return Work(
             plan, lambda seed: _case(plan, chosen, (tokens, rows, depth), roles, seed), label

@@ -28,6 +28,8 @@ VARIANTS: Final = ("tiled", "split_k", "specialised", "tuned", "direct", "ring")
 # `split_k` then.
 _ANY_ADDRESS: Final = ("tiled", "split_k")
 _WITH_ROLES: Final = ("specialised", "tuned")
+# Of the kind of a call that names no variant.
+_DEFAULT: Final = "default"
 _VECTOR_BYTES: Final = 16
 _TILE_ROWS: Final = 16
 _MIN_SM: Final = 89
@@ -41,6 +43,8 @@ _MANY_TOKENS: Final = 16
 # How often a block of the kernels of `ring` can have 16 rows. The sums of more do not fit the
 # registers.
 _RING_TILES: Final = {8: (2, 4, 8), 16: (2, 4, 8), 32: (2, 4)}
+# The most rows that `ring` was timed with.
+_MOST_RING_ROWS: Final = 16384
 _CPU_BLOCKS: Final = 3
 # Slots of the queue that fit shared memory, by the kernel's number of tokens.
 SLOTS: Final = {8: 6, 16: 4, 32: 3}
@@ -78,6 +82,11 @@ class Kind(NamedTuple):
         """The most tokens of the kernel for this call."""
         return next(tokens for tokens in SLOTS if self.num_tokens <= tokens)
 
+    @property
+    def num_tiles(self) -> int:
+        """Tiles of 16 rows."""
+        return -(-self.num_rows // _TILE_ROWS)
+
 
 class Plan(Fp8Plan):
     """Calls of skinny_gemm on one device; see LocalPlan. `fp8` is the dtype of its inputs."""
@@ -108,17 +117,30 @@ class Plan(Fp8Plan):
         result = allocate(tokens, weights) if out is None else out
         num_tokens, depth = tokens.shape
         num_rows = len(weights)
-        variant = variant or fastest_variant(num_tokens, num_rows)
         check_tensor("out", result, result.dtype, (num_tokens, num_rows), self.device)
         check_out(result)
         a, b = tokens.data_ptr(), weights.data_ptr()
         is_whole = not (depth % _VECTOR_BYTES or a % _VECTOR_BYTES or b % _VECTOR_BYTES)
-        kind = Kind(num_tokens, num_rows, depth, variant, roles, is_whole)
+        kind = Kind(num_tokens, num_rows, depth, variant or _DEFAULT, roles, is_whole)
         prepared = self._kept(kind, lambda: self._prepare_kind(kind))
         self._run(prepared, recorder, scale=scale, tokens=a, weights=b, out=result.data_ptr())
         return result
 
+    def default_variant(self, num_tokens: int, num_rows: int) -> str:
+        """The variant of calls that name none. Raises ValueError for too many tokens."""
+        check_num_tokens(num_tokens)
+        kind = _ring_kind(num_tokens, num_rows)
+        has_ring = self.options.target is Target.CUDA and self._fits_ring(kind)
+        processors = self._library.num_processors if has_ring else 0
+        return fastest_variant(num_tokens, num_rows, processors)
+
+    def _fits_ring(self, kind: Kind) -> bool:
+        num_blocks, _ = self._ring_geometry(kind)
+        return self._library.fits_shared_memory(self._variant_idx(kind, num_blocks))
+
     def _prepare_kind(self, kind: Kind) -> PreparedCall:
+        if kind.variant == _DEFAULT:
+            kind = kind._replace(variant=self.default_variant(kind.num_tokens, kind.num_rows))
         roles = self._roles(kind) if kind.roles is None else Roles(*kind.roles)
         check_roles(roles, kind, self._library.warp_width)
         if not kind.is_whole and kind.variant not in _ANY_ADDRESS:
@@ -132,22 +154,22 @@ class Plan(Fp8Plan):
         )
         if kind.num_tokens * kind.num_rows == 0:
             return self._prepare(arguments, [])
-        num_tiles = -(-kind.num_rows // _TILE_ROWS)
-        num_blocks, num_warps = self._geometry(kind, roles, num_tiles)
-        name = kind.variant
-        if name == "ring":
-            name += str(_ring_tiles(kind, num_blocks))
-        variant_idx = self._library.variants.index(f"{name}/{kind.max_tokens}")
+        num_blocks, num_warps = self._geometry(kind, roles, kind.num_tiles)
+        variant_idx = self._variant_idx(kind, num_blocks)
         self._check_shared_memory(kind.variant, variant_idx)
         grid = self._library.independent_grid(num_blocks, num_warps)
         return self._prepare(arguments, [Launch(variant_idx, 0, arguments, grid)])
+
+    def _variant_idx(self, kind: Kind, num_blocks: int) -> int:
+        tiles = str(_ring_tiles(kind, num_blocks)) if kind.variant == "ring" else ""
+        return self._library.variants.index(f"{kind.variant}{tiles}/{kind.max_tokens}")
 
     def _geometry(self, kind: Kind, roles: Roles, num_tiles: int) -> tuple[int, int]:
         """Blocks, and warps of each."""
         if kind.variant in _WITH_ROLES:
             return num_tiles, roles.num_warps
         if kind.variant == "ring":
-            return self._ring_geometry(num_tiles, _RING_TILES[kind.max_tokens][-1])
+            return self._ring_geometry(kind)
         most = 512 // self._library.warp_width
         if kind.variant == "tiled":
             num_warps = _CPU_WARPS if self.is_on_cpu else 4
@@ -157,10 +179,9 @@ class Plan(Fp8Plan):
             num_warps = min(num_warps, _DIRECT_WARPS)
         return num_tiles, _CPU_WARPS if self.is_on_cpu else num_warps
 
-    def _ring_geometry(self, num_tiles: int, most_tiles: int) -> tuple[int, int]:
-        """A block per processor, unless a block would have too many rows or less than a tile."""
+    def _ring_geometry(self, kind: Kind) -> tuple[int, int]:
         processors = _CPU_BLOCKS if self.is_on_cpu else self._library.num_processors
-        num_blocks = max(min(processors, num_tiles), -(-num_tiles // most_tiles))
+        num_blocks = _ring_blocks(kind, processors)
         num_warps = RING_WARPS[self._library.warp_width]
         return num_blocks, min(_CPU_WARPS, num_warps) if self.is_on_cpu else num_warps
 
@@ -185,6 +206,16 @@ class Plan(Fp8Plan):
                 raise ValueError(f"{arch} multiplies no fp8; skinny_gemm needs gfx942 or gfx950")
 
 
+def _ring_kind(num_tokens: int, num_rows: int) -> Kind:
+    return Kind(num_tokens, num_rows, 0, "ring", None, is_whole=True)
+
+
+def _ring_blocks(kind: Kind, processors: int) -> int:
+    """A block per processor, unless a block would have too many rows or less than a tile."""
+    most_tiles = _RING_TILES[kind.max_tokens][-1]
+    return max(1, min(processors, kind.num_tiles), -(-kind.num_tiles // most_tiles))
+
+
 def _ring_tiles(kind: Kind, num_blocks: int) -> int:
     """The smallest kernel of `ring` whose blocks can have this share of the rows."""
     most_rows = -(-kind.num_rows // num_blocks)
@@ -192,8 +223,16 @@ def _ring_tiles(kind: Kind, num_blocks: int) -> int:
     return next(tiles for tiles in sizes if most_rows <= tiles * _TILE_ROWS)
 
 
-def fastest_variant(num_tokens: int, num_rows: int) -> str:
-    """The fastest on an H200, or at most 3 % behind it."""
+def fastest_variant(num_tokens: int, num_rows: int, ring_processors: int) -> str:
+    """The fastest on an H200, or at most 3 % behind it.
+
+    `ring_processors`: the processors of a device that suits `ring`, otherwise 0.
+    """
+    if ring_processors and num_rows <= _MOST_RING_ROWS:
+        num_blocks = _ring_blocks(_ring_kind(num_tokens, num_rows), ring_processors)
+        # Without a last wave that leaves most processors idle.
+        if num_blocks <= ring_processors or 2 * (-num_blocks % ring_processors) <= ring_processors:
+            return "ring"
     has_many_rows = num_rows >= _FEW_TILES * _TILE_ROWS
     return "split_k" if num_tokens > _MANY_TOKENS and has_many_rows else "direct"
 
@@ -241,13 +280,18 @@ def check(
             f"tokens and weights must have shapes [M, K] and [N, K], got {list(tokens.shape)} and "
             f"{list(weights.shape)}"
         )
-    if len(tokens) > MAX_TOKENS:
-        raise ValueError(f"{len(tokens)} tokens: a skinny GEMM has up to {MAX_TOKENS}")
+    check_num_tokens(len(tokens))
     check_tensor("tokens", tokens, fp8, tuple(tokens.shape), device)
     check_tensor("weights", weights, fp8, (len(weights), tokens.shape[1]), device)
     check_scale(scale)
     if variant not in VARIANTS:
         raise ValueError(f"variant {variant!r} is not known; choose one of {', '.join(VARIANTS)}")
+
+
+def check_num_tokens(num_tokens: int) -> None:
+    """Raise ValueError for more tokens than the kernels multiply."""
+    if num_tokens > MAX_TOKENS:
+        raise ValueError(f"{num_tokens} tokens: a skinny GEMM has up to {MAX_TOKENS}")
 
 
 def check_out(out: torch.Tensor) -> None:

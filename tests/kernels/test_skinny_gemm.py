@@ -7,6 +7,7 @@ there, and `tests/native/test_matrix_products.py` looks at the sparse product.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -27,6 +28,7 @@ from kprof.analysis.explain.queues import (
     with_more_producers,
 )
 from kprof.analysis.explain.spans import load_spans
+from kprof.devices.targets import Target
 
 # M, N, K: tails everywhere, no depth, more chunks than the queue has slots.
 SHAPES = [(1, 16, 64), (3, 40, 300), (9, 17, 80), (32, 33, 16), (2, 5, 0), (0, 5, 64), (8, 20, 800)]
@@ -41,7 +43,6 @@ ROUNDING = 2.0**-11
 
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "single_gpu.json"
-DIRECT_SWEEP = "direct, 8 warps"
 
 plan_of = plans_of(Plan)
 
@@ -258,10 +259,7 @@ def test_a_block_of_ring_has_its_share_of_the_rows() -> None:
         (40000, 8, 313, 8), (100, 1, 7, 2),
     ]:  # fmt: skip
         kind = Kind(num_tokens, num_rows, 16384, "ring", None, True)
-        num_tiles = -(-num_rows // 16)
-        found = Plan._ring_geometry(
-            cast(Plan, gpu), num_tiles, plans._RING_TILES[kind.max_tokens][-1]
-        )
+        found = Plan._ring_geometry(cast(Plan, gpu), kind)
         assert (found, plans._ring_tiles(kind, found[0])) == ((blocks, 8), tiles)
 
 
@@ -274,26 +272,49 @@ def test_ring_refuses_a_device_with_less_shared_memory(monkeypatch: pytest.Monke
 
 
 def measured_us() -> dict[tuple[int, int, int], dict[str, float]]:
-    """The median of every variant by shape, `direct` with the warps that it has by default."""
-    rows = [
-        row for row in json.loads(RESULTS.read_text())["rows"] if row["kernel"] == "skinny_gemm"
-    ]
-    times: dict[tuple[int, int, int], dict[str, float]] = {}
-    for row in rows:
-        tokens, num_rows, depth = map(int, row["shape"].split(" x "))
-        of_shape = times.setdefault((tokens, num_rows, depth), {})
-        us = row.get("us", {})
-        of_shape |= {name: us[name]["us"] for name in VARIANTS if name in us}
-        if DIRECT_SWEEP in row.get("sweep", {}):
-            of_shape["direct"] = row["sweep"][DIRECT_SWEEP]
-    # Not measured with the default warps of `direct`.
-    del times[8, 2304, 16384]
-    return times
+    """The median of every variant by shape."""
+    rows = json.loads(RESULTS.read_text())["rows"]
+    return {
+        tuple(map(int, row["shape"].split(" x "))): {
+            name: row["us"][name]["us"] for name in VARIANTS
+        }
+        for row in rows
+        if row["kernel"] == "skinny_gemm" and "us" in row
+    }
 
 
 def test_the_default_is_the_fastest_measured_variant_or_close_to_it() -> None:
-    for (tokens, rows, _), times in measured_us().items():
-        assert times[fastest_variant(tokens, rows)] <= 1.03 * min(times.values())
+    measured = measured_us()
+    assert len(measured) == 12
+    for (tokens, rows, _), times in measured.items():
+        assert times[fastest_variant(tokens, rows, 132)] <= 1.03 * min(times.values())
+        del times["ring"]
+        assert times[fastest_variant(tokens, rows, 0)] <= 1.03 * min(times.values())
+
+
+def test_ring_is_the_default_only_where_no_block_runs_alone_at_the_end() -> None:
+    for tokens, rows, processors, variant in [
+        (32, 8448, 132, "ring"), (32, 8500, 132, "split_k"), (32, 12672, 132, "ring"),
+        (16, 16384, 132, "ring"), (16, 16384, 127, "direct"), (16, 16384, 64, "ring"), (8, 40000, 132, "direct"),
+    ]:  # fmt: skip
+        assert fastest_variant(tokens, rows, processors) == variant
+
+
+def test_ring_is_the_default_only_on_nvidia_where_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan(options=cpu_options(fp8=FP8_TYPES[-1]))
+    assert plan.default_variant(8, 2304) == "direct"
+    assert plan.default_variant(32, 16384) == "split_k"
+    monkeypatch.setattr(plan, "options", replace(plan.options, target=Target.CUDA))
+    monkeypatch.setattr(plan._library, "num_processors", 132)
+    assert [plan.default_variant(8, rows) for rows in (0, 2304, 16384)] == ["ring"] * 3
+    with pytest.raises(ValueError, match="33 tokens: a skinny GEMM has up to 32"):
+        plan.default_variant(33, 2304)
+    monkeypatch.setattr(type(plan._library), "fits_shared_memory", lambda *_: False)
+    assert plan.default_variant(8, 2304) == "direct"
+    assert plan.default_variant(32, 16384) == "split_k"
+    monkeypatch.undo()
+    monkeypatch.setattr(plan, "options", replace(plan.options, target=Target.HIP))
+    assert plan.default_variant(8, 2304) == "direct"
 
 
 def test_few_tiles_get_more_warps_in_split_k_only() -> None:
