@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -14,6 +17,7 @@ from instrumented_kernels.moe_align_sort import Plan, Sorted, reference
 from instrumented_kernels.moe_align_sort import plan as plans
 from instrumented_kernels.moe_align_sort.plan import VARIANTS, Problem
 
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "single_gpu.json"
 # Tokens, K, experts, block size.
 SHAPES = [
     (0, 2, 8, 4),
@@ -62,6 +66,24 @@ def assert_equal(out: Sorted, expected: Sorted) -> None:
 @pytest.fixture(scope="module", params=WARP_WIDTHS)
 def plan(request: pytest.FixtureRequest) -> Plan:
     return Plan(options=cpu_options(request.param))
+
+
+def test_the_default_grid_of_few_ids_is_the_fastest_measured() -> None:
+    gpu = SimpleNamespace(
+        is_on_cpu=False,
+        _library=SimpleNamespace(warp_width=32),
+        _builds=SimpleNamespace(max_resident_blocks=lambda *_: 264),
+    )
+
+    def num_blocks(num_ids: int, variant: str = "chained") -> int:
+        return Plan._num_blocks(cast(Plan, gpu), Problem(num_ids, 256, 64, variant, None), 0, 16)
+
+    rows = json.loads(RESULTS.read_text())["rows"]
+    of_shape = [row for row in rows if (row["kernel"], row["shape"]) == ("moe_align_sort", "8192")]
+    times = {name: us for row in of_shape for name, us in row["sweep"].items()}
+    assert min(times, key=lambda name: times[name]) == f"{num_blocks(8192 * 8)} blocks"
+    assert (num_blocks(8192 * 8 + 1), num_blocks(8192 * 8, "dcp")) == (17, 16)
+    assert (num_blocks(1), num_blocks(1 << 24)) == (1, 264)
 
 
 @pytest.mark.amd
