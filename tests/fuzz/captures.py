@@ -247,8 +247,10 @@ def _num_rows(run: Path) -> int:
     """How many events the files of a capture claim; 0 where they cannot be read."""
     num_rows = 0
     for path in run.glob("rank-*.parquet"):
-        with contextlib.suppress(pa.ArrowException, OSError):
-            num_rows += pq.read_metadata(path).num_rows
+        # One that is a pipe now would wait for somebody to write into it.
+        if path.is_file():
+            with contextlib.suppress(pa.ArrowException, OSError):
+                num_rows += pq.read_metadata(path).num_rows
     return num_rows
 
 
@@ -346,9 +348,14 @@ class Fuzzer:
 
 
 def fuzz(
-    seed: int, *, captures: int | None = None, minutes: float | None = None, cpu_s: float = 1.0
+    seed: int,
+    *,
+    first: int = 0,
+    captures: int | None = None,
+    minutes: float | None = None,
+    cpu_s: float = 1.0,
 ) -> Tally:
-    """Run until so many captures or minutes are done."""
+    """Run from number `first` on until so many captures or minutes are done."""
     end_s = None if minutes is None else time.monotonic() + 60 * minutes
     with (
         tempfile.TemporaryDirectory(prefix="kprof-fuzz-") as folder,
@@ -358,7 +365,7 @@ def fuzz(
         while (captures is None or tally.captures < captures) and (
             end_s is None or time.monotonic() < end_s
         ):
-            fuzzer.capture(tally.captures)
+            fuzzer.capture(first + tally.captures)
             if tally.captures % 100 == 0:
                 print(f"{tally.captures} captures, {len(tally.failures)} failures", flush=True)
     return tally
@@ -398,6 +405,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--captures", type=int)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first capture")
     parser.add_argument("--cpu-s", type=float, default=1.0)
     parser.add_argument("--only", type=int, help="make this capture again and keep it")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
@@ -411,7 +419,13 @@ def main(arguments: Sequence[str]) -> int:
         tally = keep_one(given.seed, given.only, given.cpu_s)
     else:
         captures = 200 if given.captures is None and given.minutes is None else given.captures
-        tally = fuzz(given.seed, captures=captures, minutes=given.minutes, cpu_s=given.cpu_s)
+        tally = fuzz(
+            given.seed,
+            first=given.first,
+            captures=captures,
+            minutes=given.minutes,
+            cpu_s=given.cpu_s,
+        )
     found = figures(tally, given.seed, time.monotonic() - begin_s)
     text = json.dumps(found, indent=1)
     print(text)
