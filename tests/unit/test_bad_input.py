@@ -120,6 +120,13 @@ def test_one_rank_is_compared_with_itself(kind: DoubtKind, blocks: int) -> None:
     assert kind in {doubt.kind for doubt in report.found.doubts}
 
 
+def test_one_rank_that_was_selected_was_not_the_only_one_recorded() -> None:
+    report = build(ring(WORK, slow_call=5).select(ranks="0"))
+    (banner,) = [doubt for doubt in report.found.doubts if doubt.kind is DoubtKind.ONE_RANK]
+    assert banner.sentence.startswith("Only one rank was selected")
+    assert banner.remedy.startswith("select all ranks")
+
+
 def on_two_cores(manifest: Manifest) -> Manifest:
     """As the CPU target records it on a small machine."""
     infos = [msgspec.structs.replace(i, target="cpu", num_cores=2) for i in manifest.ranks]

@@ -293,18 +293,21 @@ def _nothing_to_compare(summary: Summary) -> Doubt | None:
     ranks, blocks = int(table["ranks"].iloc[0]), int(table["blocks"].iloc[0])
     if ranks != 1:
         return None
+    selection = summary.trace.selection
+    is_part = selection.ranks is not None or selection.blocks is not None
+    verb, past = ("select", "selected") if is_part else ("record", "recorded")
     if blocks == 1:
         return Doubt(
             DoubtKind.ONE_BLOCK,
-            "Only one block was recorded: there is no other to compare it with",
-            "record more ranks or blocks; calls and events are still compared with each other",
+            f"Only one block was {past}: there is no other to compare it with",
+            f"{verb} more ranks or blocks; calls and events are still compared with each other",
         )
     if any(rule.in_block for rule in summary.trace.regions.flows):
         return None  # a kernel for one GPU, whose warps wait for each other
     return Doubt(
         DoubtKind.ONE_RANK,
-        "Only one rank was recorded: who waits for whom is not known",
-        "record all ranks; blocks, calls and events are still compared with each other",
+        f"Only one rank was {past}: who waits for whom is not known",
+        f"{verb} all ranks; blocks, calls and events are still compared with each other",
     )
 
 
