@@ -8,7 +8,7 @@ from kprof.analysis.memo import memo
 from kprof.analysis.metric import metric
 from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import CLOSED_SPANS
-from kprof.capture.directory import EVENT_OPEN
+from kprof.trace.views import STILL_WAITING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,12 +25,11 @@ def open_waits(summary: Summary) -> pd.DataFrame:
     """
     hang = summary.trace.manifest.hang
     shown = {tuple(pair): i for i, pair in enumerate(hang.shown)} if hang else {}
-    # Only a hang leaves such waits. Looking for them reads every event.
-    may_be = "true" if hang else "false"
+    where = STILL_WAITING if hang else "false"
     table = summary.frame(
         f"""SELECT rank, launch, kernel, ordinal, block, warp, region, coalesce(peer, -1) AS peer,
             coalesce(slot, -1) AS slot, start_ns, duration_ns AS waited_ns
-        FROM events WHERE {may_be} AND flags & {EVENT_OPEN} <> 0 AND duration_ns > 0
+        FROM events WHERE {where}
         ORDER BY rank, block, warp, start_ns"""
     )
     pairs = zip(table["rank"].tolist(), table["block"].tolist(), strict=True)

@@ -15,6 +15,7 @@ from kprof.capture.database import sql_text
 from kprof.capture.directory import EVENT_OPEN
 from kprof.export.model import FIRST_EVENT_NS
 from kprof.regions import Kind, Region
+from kprof.trace.views import STILL_WAITING
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,8 +30,6 @@ _ROWS_PER_PIECE: Final = 1 << 18
 IDLE_NAME: Final = "no events recorded"
 # Such blocks are shown for kernels with at most this many.
 _MAX_IDLE_BLOCKS: Final = 4096
-# A wait that hung has the time for which it was seen open; other open spans have no length.
-_IS_SEEN_OPEN: Final = f"flags & {EVENT_OPEN} <> 0 AND duration_ns > 0"
 _SECONDS: Final = "CAST(round(duration_ns / 1e9) AS BIGINT)"
 _MAX_OPEN_NAMES: Final = 256
 
@@ -129,7 +128,7 @@ class Source:
             )
         )
         first_unknown = len(trace.regions) + 1
-        open_names = _open_names(trace)
+        open_names = _open_names(trace) if trace.manifest.hang else ()
         first_open = first_unknown + len(unknown)
         names = (
             Region(0, IDLE_NAME, kind=Kind.MARK),
@@ -232,7 +231,7 @@ class Source:
             f"WHEN region_id = {each.region_id} AND {_SECONDS} = {each.seconds} THEN {first + i}"
             for i, each in enumerate(self.open_names)
         )
-        return f"CASE WHEN {_IS_SEEN_OPEN} THEN CASE {cases} ELSE {name} END ELSE {name} END"
+        return f"CASE WHEN {STILL_WAITING} THEN CASE {cases} ELSE {name} END ELSE {name} END"
 
 
 def end_sql(prefix: str, last_ns: int) -> str:
@@ -249,7 +248,7 @@ def _open_names(trace: Trace) -> tuple[OpenName, ...]:
     rows = _rows(
         trace,
         f"""SELECT DISTINCT region_id, {_SECONDS} AS seconds FROM events
-            WHERE {_IS_SEEN_OPEN} AND region_id <> 0 ORDER BY ALL LIMIT {_MAX_OPEN_NAMES}""",
+            WHERE {STILL_WAITING} AND region_id <> 0 ORDER BY ALL LIMIT {_MAX_OPEN_NAMES}""",
     )
     return tuple(OpenName(int(row["region_id"]), int(row["seconds"])) for row in rows)
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from kprof.capture.directory import EVENT_OPEN
 from kprof.export.links import DeepLink, PinnedTrack
 from kprof.export.model import By
 from kprof.report.in_trace import window_ns
+from kprof.trace.views import STILL_WAITING
 
 if TYPE_CHECKING:
     from kprof.analysis.findings.model import Shown
@@ -24,7 +24,6 @@ _MARGIN: Final = 0.05
 # A hang is shown over this at least.
 _LEAST_NS: Final = 1_000
 _MOST_PINNED: Final = 4
-_IS_STILL_WAITING: Final = f"flags & {EVENT_OPEN} <> 0 AND duration_ns > 0"
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def hung_place(trace: Trace) -> Place | None:
     if trace.manifest.hang is None or not trace.manifest.hang.num_open:
         return None
     rows = trace.frame(
-        f"""WITH waits AS (SELECT * FROM events WHERE {_IS_STILL_WAITING}),
+        f"""WITH waits AS (SELECT * FROM events WHERE {STILL_WAITING}),
             before AS (SELECT rank, min(start_ns) AS first_ns FROM events
                 SEMI JOIN waits USING (rank, launch) GROUP BY rank)
         SELECT rank, block, first_ns, max(start_ns) OVER (PARTITION BY rank) AS last_ns,
@@ -135,10 +134,12 @@ def _in_file(slice_ns: tuple[int, int], summary: ExportSummary) -> tuple[int, in
 
 def _open_wait(trace: Trace, place: Place) -> tuple[int, int] | None:
     """The start and length of a wait that never ended, on the first of the tracks."""
+    if trace.manifest.hang is None:
+        return None
     return _first_row(
         trace,
         f"""SELECT start_ns, duration_ns FROM events
-            WHERE {_IS_STILL_WAITING} AND {_on(place, "rank", "block")}
+            WHERE {STILL_WAITING} AND {_on(place, "rank", "block")}
             QUALIFY count(*) OVER (PARTITION BY start_ns, duration_ns) = 1
             ORDER BY {_on(replace(place, tracks=place.tracks[:1]), "rank", "block")} DESC, start_ns
             LIMIT 1""",

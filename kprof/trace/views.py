@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kprof.capture.database import locked_database, sql_name, sql_text
+from kprof.capture.directory import EVENT_OPEN
 from kprof.capture.manifest import Launch, Manifest, RankInfo
 from kprof.capture.rank_summary import NO_PARTS_SQL
 from kprof.regions import MergedTables, Region, RegionTable
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+# SQL: is an event a wait that a hang left open? It lasts as long as it was seen open; other open
+# spans have no length. Only captures with a `hang` in their manifest have such events: in others,
+# to look for them reads every event for nothing.
+STILL_WAITING: Final = f"flags & {EVENT_OPEN} <> 0 AND duration_ns > 0"
 # An event's position in its rank's file, with the rank in the bits above: unique in the capture.
 EVENT_ID_RANK_SHIFT: Final = 40
 STANDARD_FIELDS: Final = ("peer", "slot", "bytes")
