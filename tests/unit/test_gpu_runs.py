@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks import single_gpu_recordings
 from benchmarks.runs import Runs
 from benchmarks.single_gpu_runs import CAPTURES, KERNELS, PARTS, STEPS, TEST_FILE, workload
 
@@ -28,16 +34,77 @@ def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
     assert run.lines[0].startswith("slow: exit code none after")
 
 
+def parsed(module: str, options: Sequence[str]) -> dict[str, Any]:
+    """The options as the workload understands them."""
+    import typer
+
+    command = typer.main.get_command(importlib.import_module(f"{module}.__main__").app)
+    return command.make_context(module, list(options)).params
+
+
 @pytest.mark.parametrize("name", CAPTURES)
 def test_captures_are_of_workloads_that_exist(name: str) -> None:
     """Every option is one that the workload has."""
-    import typer
-
     _, module, *options = workload(name)
-    command = typer.main.get_command(importlib.import_module(f"{module}.__main__").app)
-    known = command.make_context(module, [*options, "--target", "cuda", "--graph"]).params
+    known = parsed(module, [*options, "--target", "cuda", "--graph"])
     assert known["graph"]
     assert known["target"] == "cuda"
+
+
+@pytest.mark.parametrize("target", ["cuda", "cpu"])
+def test_recordings_are_of_every_step_of_the_ladders(target: str) -> None:
+    found = set()
+    for name in single_gpu_recordings.steps():
+        python, _, module, *options = single_gpu_recordings.command_of(name, target)
+        known = parsed(module, options)
+        assert python == "python"
+        assert known["graph"] == (target == "cuda")
+        found.add((module.split(".")[-1], known["variant"]))
+    for kernel in KERNELS:
+        plan = importlib.import_module(f"instrumented_kernels.{kernel}.plan")
+        assert {variant for of, variant in found if of == kernel} == set(plan.VARIANTS)
+
+
+def test_a_recording_is_kept_with_its_entry_in_the_index(tmp_path: Path) -> None:
+    tomllib = pytest.importorskip("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    traces = Path(__file__).parents[2] / "traces"
+    shutil.copytree(
+        traces / "all_reduce-oneshot_serial-4xH200.kprof", tmp_path / "skinny_gemm-tiled.kprof"
+    )
+    run = Runs(tmp_path, limit_s=60.0)
+    out = tmp_path / "out"
+    out.mkdir()
+    entries = tomllib.loads(single_gpu_recordings.keep(run, "skinny_gemm-tiled", out))
+    (path,) = out.iterdir()
+    entry = entries.pop(path.name)
+    assert not entries
+    assert path.name == "skinny_gemm-tiled-1xH200.kprof"
+    assert entry["kernel"] == "instrumented_kernels/skinny_gemm, variant tiled"
+    assert entry["shows"].startswith("Few blocks do all the work")
+    assert entry["sha256"] == {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in path.iterdir()
+    }
+
+
+def test_only_one_workload_at_a_time_has_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that runs a workload waits while another one holds the lock; others do not."""
+    fcntl = pytest.importorskip("fcntl")
+    # For monkeypatch to restore.
+    monkeypatch.setenv("PYTHONPATH", "")
+    single_gpu_recordings.take_turns(tmp_path)
+    (tmp_path / "torch.py").write_text("print('imported')")
+    startup = tmp_path / "startup" / "sitecustomize.py"
+    asks = startup.read_text().replace("fcntl.LOCK_EX", "fcntl.LOCK_EX | fcntl.LOCK_NB")
+    startup.write_text(f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n{asks}")
+    (tmp_path / "lock").touch()
+    run = Runs(tmp_path, limit_s=60.0)
+    with (tmp_path / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "BlockingIOError" in run("held", ["-m", "instrumented_kernels.call_ledger"])
+        assert run("other", ["-c", "print('free')"]) == "free\n"
+    assert run("free", ["-m", "instrumented_kernels.call_ledger"]) == "imported\n"
 
 
 def test_every_test_on_gpus_is_in_one_part() -> None:
