@@ -3,10 +3,10 @@
 Makes a capture of an all-to-all with the given number of events (written once and kept), then
 measures each analysis in a process of its own: wall time, processor time and peak resident memory.
 First without the summaries that ranks write when they have recorded, which is how older captures
-are read, then with them.
+are read (`--skip-events` leaves that out), then with them.
 
     python -m benchmarks.analysis_scale [--events 100_000_000] [--ranks 8] [--dir /tmp/kprof-scale] [--threads 2]
-        [--only report]
+        [--only report] [--skip-events]
 
 8 ranks have 304 blocks of 4 warps and all talk to each other; 1000 ranks have 32 blocks of 4 warps
 and talk within groups of 8.
@@ -238,6 +238,7 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, default=Path("/tmp/kprof-scale"))
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--only", nargs="+", choices=ANALYSES, default=ANALYSES)
+    parser.add_argument("--skip-events", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--capture", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path)
@@ -265,7 +266,7 @@ def main() -> None:
         "events": recorded,
         "ranks": options.ranks,
         "events_gb": round(event_bytes / 1e9, 3),
-        "from_events": measure(options, path),
+        "from_events": [] if options.skip_events else measure(options, path),
     }
     seconds = set_summaries(capture, is_wanted=True)
     document |= {

@@ -69,6 +69,8 @@ def test_ids_that_name_no_expert_are_told_later(require_gpus: Callable[[int], No
 
 # torch.compile imports modules of torch that torch itself calls out of date.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+# torch captures an empty graph of its own before it captures the first real one.
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
 def test_a_compiled_layer_gives_what_the_operators_give(
     require_gpus: Callable[[int], None],
 ) -> None:
