@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -47,13 +48,16 @@ def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> p
     difference exceeds the noise: 2 % of the base, the clock's step, and for lengths the clock error
     bound. It is "same" where an equivalence test says so within `margin_ns`: 5 % of the base (of
     the share of slow samples: 10 points), or what the clock can tell. Otherwise it is "unclear".
-    With fewer than 4 samples a side it always is, and has no interval. Slow first calls are left
-    out.
+    With fewer than 4 samples a side it always is, and has no interval. If all samples of both sides
+    are equal, as those of one recording given twice, every row is "same", with the interval 0 to 0.
+    Slow first calls are left out.
 
     Columns: kernel, region ("" for the launch), level, measure, verdict (added, removed, slower,
     faster, unclear, same), base_ns, candidate_ns, change_ns, change_share, low_ns, high_ns (the
-    interval), margin_ns, base_launches, candidate_launches. Whole calls first, then the largest
-    changes. Raises SelectionError when a side is empty.
+    interval), margin_ns, base_launches, candidate_launches, and of regions base_spans,
+    candidate_spans, base_bytes, candidate_bytes: what the block had to do, the median over launches
+    (NaN of calls and launches, and of a region that counts no bytes). Whole calls first, then the
+    largest changes. Raises SelectionError when a side is empty.
     """
     sides = [_side(base, "base"), _side(candidate, "candidate")]
     samples = [_samples(runs) for runs in sides]
@@ -61,9 +65,15 @@ def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> p
     if is_one_kernel or not all(_CALL_KEY in of_side for of_side in samples):
         samples = [_without_calls(of_side) for of_side in samples]
     floors = [_clock_floor_ns(runs) for runs in sides]
-    keys = sorted(set(samples[0]) | set(samples[1]))
-    rows = [_rows_of(key, samples[0].get(key), samples[1].get(key), max(floors)) for key in keys]
-    table = _table([row for of_key in rows for row in of_key])
+    is_same = _are_equal(*samples)
+    rows = [
+        row
+        for key in sorted(set(samples[0]) | set(samples[1]))
+        for row in _rows_of(
+            key, samples[0].get(key), samples[1].get(key), max(floors), is_same_data=is_same
+        )
+    ]
+    table = _table(rows)
     order = table["change_ns"].abs().where(table["level"] != CALL, float("inf"))
     order = order.where(table["verdict"].isin(["slower", "faster", "added", "removed"]), -1)
     order = order.where(table["verdict"] != "same", -2)
@@ -85,9 +95,33 @@ _COLUMNS: Final = (
     "margin_ns",
     "base_launches",
     "candidate_launches",
+    "base_spans",
+    "candidate_spans",
+    "base_bytes",
+    "candidate_bytes",
 )
 _Key = tuple[str, str, str]
 _Row = tuple[object, ...]
+_NAN: Final = float("nan")
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """One value per launch, and what there was to do in it (0 spans of a launch or a call)."""
+
+    values: Floats
+    spans: Floats
+    bytes: Floats
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """The medians of spans and bytes, NaN where there are none."""
+        medians = (float(np.median(column)) for column in (self.spans, self.bytes))
+        spans, num_bytes = (median or _NAN for median in medians)
+        return spans, num_bytes
+
+
+_Side = dict[_Key, _Samples]
 
 
 def _table(rows: list[_Row]) -> pd.DataFrame:
@@ -105,20 +139,27 @@ def _side(traces: Trace | Sequence[Trace], name: str) -> list[Summary]:
     return [steady_part(Summary.of(trace))[0] for trace in chosen]
 
 
-def _samples(runs: list[Summary]) -> dict[_Key, Floats]:
-    """The samples by (kernel, region, level), one per launch of all repeats."""
-    collected: dict[_Key, list[float]] = {}
+def _samples(runs: list[Summary]) -> _Side:
+    """The samples by (kernel, region, level), one per launch of all repeats, in their order."""
+    collected: dict[_Key, list[tuple[float, float, float]]] = {}
     for summary in runs:
-        for kernel, region, level, value in _launch_samples(summary):
-            collected.setdefault((kernel, region, level), []).append(value)
-    return {key: np.array(values) for key, values in collected.items()}
+        for key, value, spans, num_bytes in _launch_samples(summary):
+            collected.setdefault(key, []).append((value, spans, num_bytes))
+    return {key: _Samples(*np.array(rows, dtype=float).T) for key, rows in collected.items()}
 
 
-def _kernels(samples: dict[_Key, Floats]) -> set[str]:
+def _are_equal(base: _Side, candidate: _Side) -> bool:
+    """Whether every launch and region took exactly as long on both sides."""
+    return base.keys() == candidate.keys() and all(
+        np.array_equal(of_base.values, candidate[key].values) for key, of_base in base.items()
+    )
+
+
+def _kernels(samples: _Side) -> set[str]:
     return {kernel for kernel, _, level in samples if level == LAUNCH}
 
 
-def _without_calls(samples: dict[_Key, Floats]) -> dict[_Key, Floats]:
+def _without_calls(samples: _Side) -> _Side:
     return {key: values for key, values in samples.items() if key != _CALL_KEY}
 
 
@@ -135,7 +176,8 @@ def _call_lengths(summary: Summary) -> list[float]:
     return [float(length) for length in lengths.groupby("ordinal").max()]
 
 
-def _launch_samples(summary: Summary) -> list[tuple[str, str, str, float]]:
+def _launch_samples(summary: Summary) -> list[tuple[_Key, float, float, float]]:
+    """Key, value, spans and bytes of every launch: of its slowest block, of the mean of blocks."""
     length = (
         "max(last_ns) - min(first_ns)"
         if summary.trace.is_on_one_clock
@@ -143,22 +185,30 @@ def _launch_samples(summary: Summary) -> list[tuple[str, str, str, float]]:
     )
     lengths = summary.frame(
         f"SELECT kernel, '' AS region, {length} AS value FROM spans_of_launches GROUP BY kernel, "
-        "ordinal"
+        "ordinal ORDER BY kernel, ordinal"
     )
     regions = summary.frame(
         """
         WITH by_block AS (
-            SELECT s.kernel, s.ordinal, c.rank, c.block, c.region_id, sum(c.total_ns) AS total_ns
+            SELECT s.kernel, s.ordinal, c.rank, c.block, c.region_id, sum(c.total_ns) AS total_ns,
+                sum(c.events) AS spans, sum(c.bytes) AS bytes
             FROM cells c JOIN spans_of_launches s USING (rank, launch) GROUP BY ALL)
-        SELECT kernel, coalesce(r.name, 'unknown region') AS region, avg(total_ns) AS mean,
-            max(total_ns) AS slowest
-        FROM by_block LEFT JOIN regions r ON r.id = region_id GROUP BY kernel, r.name, ordinal"""
+        SELECT kernel, coalesce(r.name, 'unknown region') AS region,
+            sum(total_ns) / count(*) AS mean, sum(spans) / count(*) AS mean_spans,
+            sum(bytes) / count(*) AS mean_bytes, max(total_ns) AS slowest,
+            arg_max(spans, total_ns) AS slowest_spans, arg_max(bytes, total_ns) AS slowest_bytes
+        FROM by_block LEFT JOIN regions r ON r.id = region_id GROUP BY kernel, r.name, ordinal
+        ORDER BY kernel, region, ordinal"""
     )
-    rows = [(*_CALL_KEY, length) for length in _call_lengths(summary)]
-    rows += [(row["kernel"], "", LAUNCH, float(row["value"])) for row in lengths.to_dict("records")]
+    rows: list[tuple[_Key, float, float, float]] = [
+        (_CALL_KEY, length, 0, 0) for length in _call_lengths(summary)
+    ]
+    for row in lengths.to_dict("records"):
+        rows.append(((row["kernel"], "", LAUNCH), row["value"], 0, 0))
     for row in regions.to_dict("records"):
-        rows.append((row["kernel"], row["region"], "mean block", float(row["mean"])))
-        rows.append((row["kernel"], row["region"], "slowest block", float(row["slowest"])))
+        for name in ("mean", "slowest"):
+            key = row["kernel"], row["region"], f"{name} block"
+            rows.append((key, row[name], row[f"{name}_spans"], row[f"{name}_bytes"]))
     return rows
 
 
@@ -170,32 +220,44 @@ def _clock_floor_ns(runs: list[Summary]) -> tuple[float, float]:
 
 
 def _rows_of(
-    key: _Key, base: Floats | None, candidate: Floats | None, floor: tuple[float, float]
+    key: _Key,
+    base: _Samples | None,
+    candidate: _Samples | None,
+    floor: tuple[float, float],
+    *,
+    is_same_data: bool,
 ) -> list[_Row]:
     if base is None or candidate is None:
         present = candidate if base is None else base
         assert present is not None
         return [_only_one_side(key, present, is_added=base is None)]
     floor_ns = max(floor[0], floor[1] if key[2] in (CALL, LAUNCH) else 0.0)
-    found = compare(base, candidate, floor_ns)
+    found = compare(base.values, candidate.values, floor_ns, is_same_data=is_same_data)
     if key[2] not in (CALL, LAUNCH):
         found = [comparison for comparison in found if comparison.measure in _OF_REGIONS]
-    return [_row(key, comparison, len(base), len(candidate)) for comparison in found]
+    return [_row(key, comparison, base, candidate) for comparison in found]
 
 
-def _row(key: _Key, found: Comparison, num_base: int, num_candidate: int) -> _Row:
+def _row(key: _Key, found: Comparison, base: _Samples, candidate: _Samples) -> _Row:
     change = found.candidate - found.base
     is_share = found.measure is Measure.SLOW
     share = change if is_share else change / found.base if found.base else 0.0
     return (
         *(*key, found.measure.value, found.verdict, found.base, found.candidate, change, share),
-        *(found.low, found.high, found.margin, num_base, num_candidate),
+        *(found.low, found.high, found.margin, len(base.values), len(candidate.values)),
+        *_of_both(base.work, candidate.work),
     )
 
 
-def _only_one_side(key: _Key, present: Floats, *, is_added: bool) -> _Row:
-    nan, value, count = float("nan"), float(np.median(present)), len(present)
-    sides = (nan, value, value) if is_added else (value, nan, -value)
+def _of_both(base: tuple[float, float], candidate: tuple[float, float]) -> tuple[float, ...]:
+    return base[0], candidate[0], base[1], candidate[1]
+
+
+def _only_one_side(key: _Key, present: _Samples, *, is_added: bool) -> _Row:
+    value, count = float(np.median(present.values)), len(present.values)
+    sides = (_NAN, value, value) if is_added else (value, _NAN, -value)
     counts = (0, count) if is_added else (count, 0)
+    works = (_NAN, _NAN), present.work
+    work = _of_both(*works) if is_added else _of_both(*works[::-1])
     verdict = "added" if is_added else "removed"
-    return (*key, Measure.MEDIAN.value, verdict, *sides, nan, nan, nan, nan, *counts)
+    return (*key, Measure.MEDIAN.value, verdict, *sides, _NAN, _NAN, _NAN, _NAN, *counts, *work)

@@ -7,13 +7,15 @@
                  finding no difference does not prove that there is none
     unclear      neither, and always with fewer than MIN_SAMPLES a side, which have no interval
 
+Two sides of one and the same data need no test: they do not differ.
+
 Intervals of times are bootstrapped, and widened for few samples like Student's t. Intervals of
 shares are Newcombe's, from two Wilson intervals (Statistics in Medicine 17, 1998).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -67,13 +69,20 @@ class Comparison:
     margin: float
 
 
-def compare(base: Floats, candidate: Floats, floor_ns: float) -> list[Comparison]:
+def compare(
+    base: Floats, candidate: Floats, floor_ns: float, *, is_same_data: bool = False
+) -> list[Comparison]:
     """Compare all measures that there are enough samples for. A difference below `floor_ns` is no
-    change."""
+    change; of the same data it is 0, with the interval 0 to 0, however few samples there are."""
     measures = [Measure.MEAN, Measure.MEDIAN]
     if min(len(base), len(candidate)) >= MIN_FOR_TAILS:
         measures += [Measure.P95, Measure.SLOW]
-    return [_compare(measure, base, candidate, floor_ns) for measure in measures]
+    found = [_compare(measure, base, candidate, floor_ns) for measure in measures]
+    return (
+        [replace(one, verdict="same", low=0.0, high=0.0) for one in found]
+        if is_same_data
+        else found
+    )
 
 
 def _compare(measure: Measure, base: Floats, candidate: Floats, floor_ns: float) -> Comparison:

@@ -34,8 +34,8 @@ def percent(share: float) -> str:
 
 
 def ratio(value: float) -> str:
-    """3.0x"""
-    return f"{value:.1f}x"
+    """3.0x; below 1 two digits, 0.75x."""
+    return f"{value:.1f}x" if value >= 0.995 else f"{value:.2g}x"
 
 
 def listed(parts: Sequence[str], separator: str = ", ") -> str:

@@ -9,7 +9,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from kprof.analysis.explain import ExplainedFinding, FindingKind, explain_growth, explain_trace
-from kprof.analysis.explain.sentences import growth_sentence, sentence
+from kprof.analysis.explain.explanation import calls_to_replay
+from kprof.analysis.explain.measured import Measured, measured
+from kprof.analysis.explain.sentences import growth_detail, growth_sentence, sentence
 from kprof.analysis.summary import Summary
 from kprof.errors import SelectionError
 
@@ -30,15 +32,35 @@ class Way(str, Enum):
 @dataclass(frozen=True)
 class Change:
     """A place that changed, as a finding about the side that takes longer there: its calls and its
-    gain are of that side, `factor` is how many times as long as on the other."""
+    gain are of that side, `factor` is how many times as long as on the other in the replay, which
+    leaves waiting out. `measured` is what the tables have; None where they do not show it."""
 
     way: Way
     finding: ExplainedFinding
     sentence: str
+    measured: Measured | None = None
+
+    @property
+    def detail(self) -> str:
+        """What a block took on both sides; empty if not measured."""
+        if self.measured is None:
+            return ""
+        return growth_detail(self.measured, is_gone=self.way is Way.FASTER)
+
+    @property
+    def text(self) -> str:
+        """The sentence and, if measured, the detail as another one."""
+        return f"{self.sentence}. {self.detail}" if self.detail else self.sentence
 
     def row(self) -> dict[str, Any]:
-        """The fields of the finding, the way and the sentence, for JSON."""
-        return {"way": self.way.value, "sentence": self.sentence, **asdict(self.finding)}
+        """The fields of the finding, the way, the sentence and what was measured, for JSON."""
+        return {
+            "way": self.way.value,
+            "sentence": self.sentence,
+            "detail": self.detail,
+            "measured": self.measured and asdict(self.measured),
+            **asdict(self.finding),
+        }
 
 
 def changes_of(base: Sequence[Trace], candidate: Sequence[Trace]) -> tuple[Change, ...]:
@@ -57,9 +79,15 @@ def changes_of(base: Sequence[Trace], candidate: Sequence[Trace]) -> tuple[Chang
             return ()
         count, is_gone = len(explanation.ordinals), way is Way.FASTER
         for finding in explanation.findings:
-            text = growth_sentence(finding, count, is_gone=is_gone)
-            found.append(Change(way, finding, text))
+            seen = measured(finding, (sides[1], finding.calls), (sides[0], _looked_at(sides[0])))
+            text = growth_sentence(finding, count, seen, is_gone=is_gone)
+            found.append(Change(way, finding, text, seen))
     return tuple(found)
+
+
+def _looked_at(summary: Summary) -> tuple[int, ...]:
+    replayed = calls_to_replay(summary)
+    return replayed.ordinals if replayed else ()
 
 
 def causes_of(
@@ -67,7 +95,7 @@ def causes_of(
 ) -> tuple[str, ...]:
     """What changed in sentences: places, then what stands out on one side only and is none of
     them."""
-    texts = [f"{change.way.value.capitalize()}: {change.sentence}" for change in changes]
+    texts = [f"{change.way.value.capitalize()}: {change.text}" for change in changes]
     sides = [_standing_out(traces) for traces in (base, candidate)]
     for name, way, here, there in (
         ("New", Way.SLOWER, sides[1], sides[0]),

@@ -12,7 +12,8 @@ import msgspec
 from kprof import analysis
 from kprof.analysis.comparison import CALL, LAUNCH
 from kprof.analysis.equivalence import MARGIN_SHARE, Measure
-from kprof.analysis.wording import counted, duration, listed, percent
+from kprof.analysis.explain.measured import has_changed
+from kprof.analysis.wording import counted, duration, listed, percent, ratio
 from kprof.report.changes import Change, causes_of, changes_of
 from kprof.report.machine import plain, table_rows
 from kprof.report.page import render, write_page
@@ -80,7 +81,8 @@ def _verdict(table: pd.DataFrame) -> str:
     regions = changed[~changed["level"].isin([CALL, LAUNCH])]
     if len(regions):
         row = regions.to_dict("records")[0]
-        sentences.append(_sentence(row, f"Region {row['region']} in the {row['level']}"))
+        what = f"Region {row['region']} in the {row['level']}"
+        sentences.append(", with ".join(filter(None, (_sentence(row, what), _work(row)))))
     return ". ".join(sentences) + "."
 
 
@@ -111,6 +113,8 @@ def _nothing_changed(table: pd.DataFrame) -> str:
     unclear = lengths[lengths["verdict"] == "unclear"]
     both = table[~table["verdict"].isin(["added", "removed"])]
     gone, come = _names_of(table, "removed"), _names_of(table, "added")
+    if _is_same_data(table):
+        return _same_data(table)
     if both.empty:
         return f"Nothing is in both sides to compare: {come} in place of {gone}."
     others = [f"only the base has {gone}"] if gone else []
@@ -118,18 +122,33 @@ def _nothing_changed(table: pd.DataFrame) -> str:
     if len(unclear) and unclear["low_ns"].isna().any():
         base, candidate = unclear[["base_launches", "candidate_launches"]].min()
         first = (
-            f"Nothing can be said of {counted(int(base), 'call', 'calls')} against "
-            f"{int(candidate)}: it takes "
-            f"{analysis.MIN_LAUNCHES} a side, not counting a slow first one, to tell a change "
-            "from chance; record more "
-            "calls, or give several captures a side (--base, --cand)"
+            f"Unclear: {counted(int(base), 'call', 'calls')} against {int(candidate)} cannot tell "
+            f"a change from chance. It takes {analysis.MIN_LAUNCHES} a side, not counting a slow "
+            "first one: record more calls, or give several captures a side (--base, --cand)"
         )
-        return "; ".join([first, *others]) + "."
+        return ". ".join([first, *(other[0].upper() + other[1:] for other in others)]) + "."
     typical = unclear[unclear["measure"].isin(["mean", "median"])]
     if len(typical):
         return _too_uncertain(typical.to_dict("records")[0])
     first = f"No change: launches are as long as before, within {percent(MARGIN_SHARE)}"
     return "; ".join([first, *others]) + "."
+
+
+def _is_same_data(table: pd.DataFrame) -> bool:
+    """Whether both sides are equal in every sample: differences that are known to be 0."""
+    return bool((table["low_ns"] == 0).all() and (table["high_ns"] == 0).all())
+
+
+def _same_data(table: pd.DataFrame) -> str:
+    text = "No change: every launch and region took exactly as long on both sides"
+    count = int(table["base_launches"].min())
+    if count >= analysis.MIN_LAUNCHES:
+        return f"{text}."
+    calls = counted(count, "call", "calls")
+    return (
+        f"{text}; {calls} a side would be too few to tell two recordings apart: that takes "
+        f"{analysis.MIN_LAUNCHES}."
+    )
 
 
 def _too_uncertain(row: dict[Any, Any]) -> str:
@@ -159,6 +178,16 @@ def _sentence(row: dict[Any, Any], what: str) -> str:
         f"({percent(abs(row['change_share']))}): {duration(row['base_ns'])} to "
         f"{duration(row['candidate_ns'])}"
     )
+
+
+def _work(row: dict[Any, Any]) -> str:
+    """How much more or less a block had to do, where it changed: `4.0x the bytes`."""
+    for unit in ("bytes", "spans"):
+        before, now = row[f"base_{unit}"], row[f"candidate_{unit}"]
+        # NaN where it is not counted, or on one side only.
+        if before == before and now == now and has_changed(before, now):
+            return f"{ratio(now / before)} the {unit}"
+    return ""
 
 
 def diff_to_json(report: DiffReport) -> bytes:
@@ -197,6 +226,7 @@ def render_diff_terminal(report: DiffReport, *, all_rows: bool = False) -> Rende
             "change",
             "",
             "95 % interval",
+            "with",
         )
     ):
         table.add_column(name, justify="left" if i < 5 else "right")
@@ -211,6 +241,7 @@ def render_diff_terminal(report: DiffReport, *, all_rows: bool = False) -> Rende
 
 _SHOWN: Final = (
     *("kernel", "region", "level", "measure", "base", "candidate", "change", "share", "interval"),
+    "work",
 )
 
 
@@ -243,6 +274,7 @@ def _in_words(row: dict[Any, Any]) -> dict[str, str]:
         "change": value(row["change_ns"], "+"),
         "share": "-" if share != share or is_share else f"{100 * share:+.1f} %",
         "interval": "-" if low != low else f"{value(low, '+')} .. {value(high, '+')}",
+        "work": _work(row),
     }
 
 

@@ -47,11 +47,28 @@ def test_a_run_against_itself_has_not_changed(base: list[Trace]) -> None:
 def test_of_few_launches_nothing_can_be_said_not_even_that_they_are_the_same(
     num_launches: int,
 ) -> None:
-    twice = [simulate(Plant(num_launches=num_launches, noise=0.1, seed=5)) for _ in range(2)]
+    twice = [simulate(Plant(num_launches=num_launches, noise=0.1, seed=seed)) for seed in (5, 6)]
     table = analysis.diff(*twice)
     assert set(table["verdict"]) == {"unclear"}
     assert table[["low_ns", "high_ns"]].isna().all(axis=None)
-    assert reports.build_diff(twice[:1], twice[1:]).verdict.startswith("Nothing can be said")
+    assert reports.build_diff(twice[:1], twice[1:]).verdict.startswith("Unclear: ")
+
+
+@pytest.mark.parametrize("num_launches", [1, 3, 7])
+def test_a_recording_against_itself_is_the_same_however_few_its_launches(
+    num_launches: int,
+) -> None:
+    """Noise of 40 % makes two recordings unclear; one has nothing to differ by."""
+    run = simulate(Plant(num_launches=num_launches, noise=0.4, seed=5))
+    table = analysis.diff(run, run)
+    assert set(table["verdict"]) == {"same"}
+    assert set(table["low_ns"]) == set(table["high_ns"]) == {0.0}
+    verdict = reports.build_diff([run], [run]).verdict
+    same = "No change: every launch and region took exactly as long on both sides"
+    assert verdict.startswith(same)
+    assert ("too few to tell two recordings apart: that takes 4." in verdict) == (num_launches < 4)
+    other = simulate(Plant(num_launches=num_launches, noise=0.4, seed=6))
+    assert not reports.build_diff([run], [other]).verdict.startswith(same)
 
 
 def test_repeats_of_the_same_thing_have_not_changed(base: list[Trace]) -> None:
@@ -113,7 +130,9 @@ def test_diff_says_which_place_takes_longer_and_in_which_calls() -> None:
     (cause,) = report.causes
     assert cause.startswith("Slower: work of block 5 of rank 1 takes 3.")
     assert "x as long as before, in 12 of 40 calls: costs " in cause
-    assert len(cause.split()) <= 25
+    assert len(change.sentence.split()) <= 25
+    assert change.measured is not None
+    assert change.measured.factor == pytest.approx(change.finding.factor, rel=0.15)
     back = reports.build_diff(slow_block(True), slow_block(False))
     (gone,) = back.causes
     assert gone.startswith("Faster: work of block 5 of rank 1 took 3.")
@@ -144,7 +163,7 @@ def test_diff_says_that_all_places_take_longer() -> None:
     ]
     (change,) = reports.build_diff(*sides).changes
     assert (change.finding.ranks, change.finding.blocks) == ((), ())
-    assert change.sentence.startswith("work of all ranks takes 1.5x as long as before: costs ")
+    assert change.sentence.startswith("work of all ranks takes 1.5x as long per block as before: c")
 
 
 def test_diff_keeps_a_pause_apart_from_the_work_after_it() -> None:
@@ -160,9 +179,105 @@ def test_diff_keeps_a_pause_apart_from_the_work_after_it() -> None:
     changes = reports.build_diff(*sides).changes
     said = [change.sentence.partition(":")[0] for change in changes]
     assert said[0] == "All ranks record nothing until work for longer than before", said
+    (of_work,) = (change.measured for change in changes if change.measured)
     assert [text for text in said if text.startswith("work of")] == [
-        f"work of rank 1 takes {changes[1].finding.factor:.1f}x as long as before"
+        f"work of rank 1 takes {of_work.factor:.1f}x as long per block as before"
     ], said
+
+
+REDUCES = 'REGION(R, "reduce", compute, bytes:32)'
+
+
+def reduces(num_spans: int, span_ns: int, num_bytes: int, kernel: str = "k") -> Trace:
+    """Six calls of one rank's two blocks, which reduce so many times so much."""
+    build = TraceBuilder(REDUCES, 1)
+    for launch in range(6):
+        build.launch(launch, kernel)
+        for block in range(2):
+            for i in range(num_spans):
+                build.span(
+                    rank=0,
+                    launch=launch,
+                    block=block,
+                    region="reduce",
+                    start_ns=launch * 100_000 + i * span_ns,
+                    duration_ns=span_ns,
+                    bytes=num_bytes,
+                )
+    return build.trace()
+
+
+def test_diff_says_what_a_figure_is_per_and_whether_bytes_or_spans_grew() -> None:
+    """4x the time for 4x the bytes is as fast; the kernels' names differ, so no row says it."""
+    (change,) = reports.build_diff(
+        [reduces(1, 4_000, 8_000)], [reduces(1, 16_000, 32_000, "other")]
+    ).changes
+    assert change.sentence.startswith(
+        "reduce of all ranks takes 4.0x as long per block as before, with 4.0x the bytes: costs "
+    )
+    assert change.detail == (
+        "Per block of a call: 4.00 us before, 16.0 us now; "
+        "per byte 1.0x as long (2.0 GB/s of a block before, 2.0 now)"
+    )
+    (change,) = reports.build_diff([reduces(1, 4_000, 0)], [reduces(4, 3_000, 0)]).changes
+    assert "takes 3.0x as long per block as before, with 4.0x the spans: " in change.sentence
+    assert change.detail == (
+        "Per block of a call: 4.00 us before, 12.0 us now; per span 4.00 us before, 3.00 us now"
+    )
+    back = reports.build_diff([reduces(4, 3_000, 0)], [reduces(1, 4_000, 0)]).changes[0]
+    assert "took 3.0x as long per block before, with 4.0x the spans: saves" in back.sentence
+    assert "12.0 us before, 4.00 us now" in back.detail
+
+
+def test_diff_rows_have_what_a_block_had_to_do() -> None:
+    report = reports.build_diff([reduces(1, 4_000, 8_000)], [reduces(1, 16_000, 32_000)])
+    rows = of_medians(report.table).set_index("level")
+    work = ["base_spans", "candidate_spans", "base_bytes", "candidate_bytes"]
+    for level in ("mean block", "slowest block"):
+        assert rows.loc[level, work].tolist() == [1, 1, 8_000, 32_000]
+    assert rows.loc["launch", work].isna().all()
+    assert report.verdict.endswith("4.00 us to 16.0 us, with 4.0x the bytes.")
+    shown = {row["level"]: row["work"] for row in reports.difference.shown_rows(report)}
+    assert shown == {
+        "launch": "",
+        "mean block": "4.0x the bytes",
+        "slowest block": "4.0x the bytes",
+    }
+
+
+def looks(look_ns: int) -> Trace:
+    """Rank 1 looks at a flag that rank 0 has set long before."""
+    build = TraceBuilder(
+        'REGION(S, "send", send, peer:8, slot:24)\nREGION(W, "wait", wait, peer:8, slot:24)\n'
+        'REGION(C, "work", compute)\nFLOW(S, W)',
+        2,
+    )
+    for launch in range(6):
+        build.launch(launch, "k")
+        at = launch * 1_000_000
+        build.span(
+            rank=0, launch=launch, region="send", start_ns=at, duration_ns=100, peer=1, slot=launch
+        )
+        build.span(rank=1, launch=launch, region="work", start_ns=at, duration_ns=20_000)
+        build.span(
+            rank=1,
+            launch=launch,
+            region="wait",
+            start_ns=at + 20_000,
+            duration_ns=look_ns,
+            peer=0,
+            slot=launch,
+        )
+    return build.trace()
+
+
+def test_a_figure_of_the_replay_says_that_it_leaves_waiting_out() -> None:
+    """What a wait takes once its data is there is no column of a table."""
+    (change,) = reports.build_diff([looks(1_000)], [looks(9_000)]).changes
+    assert change.measured is None
+    assert change.detail == ""
+    assert change.sentence.startswith("wait of all ranks takes ")
+    assert "x as long as before, waiting left out: costs " in change.sentence
 
 
 def test_diff_names_no_place_where_runs_differ_by_chance() -> None:
@@ -254,8 +369,8 @@ def test_sides_with_nothing_in_common_are_not_called_unchanged() -> None:
     table = analysis.diff(base, candidate)
     assert set(table.loc[table["level"] != "call", "verdict"]) == {"added", "removed"}
     verdict = reports.build_diff([base], [candidate]).verdict
-    assert verdict.startswith("Nothing can be said of 1 call against 1")
-    assert verdict.endswith("; only the base has a; only the candidate has b.")
+    assert verdict.startswith("Unclear: 1 call against 1 cannot tell a change from chance.")
+    assert verdict.endswith(". Only the base has a. Only the candidate has b.")
     uneven = called(("a", "b"), 1000).select(launches=(0, 2, 3, 4)), called(("c",), 10)
     verdict = reports.build_diff([uneven[0]], [uneven[1]]).verdict
     assert verdict == "Nothing is in both sides to compare: c in place of a and b."
@@ -269,9 +384,11 @@ def test_few_launches_are_unclear_not_changed() -> None:
 
     assert set(analysis.diff(one(100), one(200))["verdict"]) == {"unclear"}
     verdict = reports.build_diff([one(100)], [one(200)]).verdict
-    assert verdict.startswith("Nothing can be said of 1 call against 1: it takes 4 a side")
+    assert verdict.startswith(
+        "Unclear: 1 call against 1 cannot tell a change from chance. It takes"
+    )
     warm = [called(("a",), 1000 + i, calls=3) for i in (0, 900)]
-    assert "of 3 calls against 3" in reports.build_diff(warm[:1], warm[1:]).verdict
+    assert "Unclear: 3 calls against 3 " in reports.build_diff(warm[:1], warm[1:]).verdict
 
 
 def test_a_change_below_the_clock_error_is_no_change() -> None:

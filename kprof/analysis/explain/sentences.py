@@ -11,6 +11,7 @@ from typing import Final
 from kprof.analysis.explain.explanation import TraceExplanation
 from kprof.analysis.explain.finding import ExplainedFinding, FindingKind, When
 from kprof.analysis.explain.limits import Limit, LimitKind
+from kprof.analysis.explain.measured import Measured, has_changed
 from kprof.analysis.wording import counted, duration, members, percent, ratio
 
 MOST_WORDS: Final = 25
@@ -51,24 +52,56 @@ def _fact(finding: ExplainedFinding) -> str:
     return f"{where} {verb} {times} as long as {likes}{in_region}"
 
 
-def growth_sentence(finding: ExplainedFinding, num_calls: int, *, is_gone: bool) -> str:
-    """What takes longer than before, when, and what that costs; or took longer before."""
+def growth_sentence(
+    finding: ExplainedFinding, num_calls: int, seen: Measured | None, *, is_gone: bool
+) -> str:
+    """What takes longer than before, when, and what that costs; or took longer before.
+
+    The figure is that of the tables if they show it (`measured.py`), else that of the replay.
+    """
     pays = "saves" if is_gone else "costs"
     when = _when(finding, num_calls)
-    return f"{_growth(finding, is_gone)}{when}: {pays} {percent(finding.share)} of the time"
+    fact = _growth(finding, seen, is_gone)
+    return f"{fact}{when}: {pays} {percent(finding.share)} of the time"
 
 
-def _growth(finding: ExplainedFinding, is_gone: bool) -> str:
+def growth_detail(seen: Measured, *, is_gone: bool) -> str:
+    """What a block took on both sides, and per span and byte where it had more or fewer of them."""
+    sides = (seen.longer, seen.shorter) if is_gone else (seen.shorter, seen.longer)
+    before, now = sides
+    parts = [f"{duration(before.total_ns)} before, {duration(now.total_ns)} now"]
+    if has_changed(before.spans, now.spans):
+        each = [side.total_ns / side.spans for side in sides]
+        parts.append(f"per span {duration(each[0])} before, {duration(each[1])} now")
+    if before.bytes and now.bytes and has_changed(before.bytes, now.bytes):
+        rates = [side.bytes / side.total_ns for side in sides]
+        times = ratio(rates[0] / rates[1])
+        parts.append(
+            f"per byte {times} as long ({rates[0]:.1f} GB/s of a block before, {rates[1]:.1f} now)"
+        )
+    return f"Per block of a call: {'; '.join(parts)}"
+
+
+def _growth(finding: ExplainedFinding, seen: Measured | None, is_gone: bool) -> str:
     region, where = finding.region, place(finding)
-    as_long = f"{ratio(finding.factor)} as long {'before' if is_gone else 'as before'}"
+    times = ratio(seen.factor if seen else finding.factor)
+    per = " per block" if seen and not finding.blocks else ""
+    as_long = f"{times} as long{per} {'before' if is_gone else 'as before'}"
     than = "before" if is_gone else "than before"
+    work = seen.work if seen else None
+    if work:
+        as_long += f", with {ratio(work[0])} the {work[1]}"
+    elif not seen and finding.when is not When.MOVING:
+        as_long += ", waiting left out"
 
     def verb(past: str, one: str, many: str) -> str:
         return past if is_gone else one if _is_one(finding) else many
 
     if finding.links:
         data = f"Data {where}" if where else "Data"
-        return f"{data} {'took' if is_gone else 'takes'} {as_long}"
+        if is_gone:
+            return f"{data} took {times} as long to arrive before"
+        return f"{data} takes {times} as long to arrive as before"
     if finding.kind is FindingKind.LATE_START:
         return f"{where} {verb('started', 'starts', 'start')} later {than}"
     if finding.kind is FindingKind.IDLE_GAP:
