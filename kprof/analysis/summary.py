@@ -30,6 +30,7 @@ from kprof.capture.rank_summary import (
     EVENTS_PER_SLICE,
     PARTS_TABLE_SQL,
     SUB_BUCKETS,
+    bucket_statement,
     part_statements,
     summarise_files,
     summary_file_name,
@@ -76,6 +77,8 @@ class Summary(Workspace):
         super().__init__(trace)
         self.trace = trace
         self.results: dict[Any, Any] = {}
+        # Stored buckets are of all blocks: those of some are made when a query asks for them.
+        self._lacks_buckets = trace.selection.blocks is not None and bool(trace.summarised_ranks)
 
     @staticmethod
     def of(
@@ -94,7 +97,8 @@ class Summary(Workspace):
         for table in apart or ():
             _add_parts(summary, table)
         report("uniting the ranks", 0.9)
-        for statement in (_CELLS_SQL, _TRACKS_SQL, _BUCKETS_SQL, "DROP TABLE parts", _LAUNCHES_SQL):
+        buckets = () if summary._lacks_buckets else (_BUCKETS_SQL,)
+        for statement in (_CELLS_SQL, _TRACKS_SQL, *buckets, "DROP TABLE parts", _LAUNCHES_SQL):
             summary.frame(statement)
         _check_stored(summary)
         return summary
@@ -103,18 +107,25 @@ class Summary(Workspace):
         """The summary of a part of the trace (see Trace.select). Shares nothing with this one."""
         return Summary.of(self.trace.select(**changes))
 
+    def _prepare(self, query: str) -> None:
+        super()._prepare(query)
+        if self._lacks_buckets and "buckets" in query:
+            self._lacks_buckets = False
+            _make_buckets(self)
+
 
 def _check_stored(summary: Summary) -> None:
     """Raise CorruptCaptureError where the parts of a stored summary count different events."""
     stored = summary.trace.summarised_ranks
     if not stored:
         return
+    tables = ("cells", "tracks") if summary._lacks_buckets else ("cells", "tracks", "buckets")
+    sums = " UNION ALL ".join(
+        f"SELECT rank, sum(events) AS n FROM {table} GROUP BY rank" for table in tables
+    )
     counts = summary.frame(
-        """SELECT rank FROM (
-            SELECT rank, sum(events) AS n FROM cells GROUP BY rank
-            UNION ALL SELECT rank, sum(events) FROM tracks GROUP BY rank
-            UNION ALL SELECT rank, sum(events) FROM buckets GROUP BY rank)
-        GROUP BY rank HAVING count(*) < 3 OR min(n) < max(n) ORDER BY rank"""
+        f"""SELECT rank FROM ({sums})
+        GROUP BY rank HAVING count(*) < {len(tables)} OR min(n) < max(n) ORDER BY rank"""
     )
     wrong = [rank for rank in counts["rank"].tolist() if rank in stored]
     if wrong:
@@ -157,6 +168,17 @@ def _make_parts(summary: Summary, report: Progress) -> None:
         report(_WHAT, 0.9 * i / len(slices))
         for statement in part_statements("selected_raw_events", where, regions, world_size):
             summary.frame(statement)
+
+
+def _make_buckets(summary: Summary) -> None:
+    """The histogram of the selected events, which stored summaries have of all blocks only."""
+    trace = summary.trace
+    summary.frame(PARTS_TABLE_SQL)
+    for where, regions in _slices(list(trace.ranks)):
+        world_size = trace.manifest.world_size
+        summary.frame(bucket_statement("selected_raw_events", where, regions, world_size))
+    for statement in (_BUCKETS_SQL, "DROP TABLE parts"):
+        summary.frame(statement)
 
 
 def _add_parts(summary: Summary, table: pa.Table) -> None:

@@ -248,6 +248,12 @@ def part_statements(
     )
 
 
+def bucket_statement(source: str, where: str, regions: RegionTable, world_size: int) -> str:
+    """The part of `part_statements` that adds buckets."""
+    spans = _Spans.of(regions, world_size)
+    return _buckets_sql(f"{source} WHERE {spans.closed} AND {where}", spans)
+
+
 @dataclass(frozen=True)
 class _Spans:
     """What a region table says about raw records, as SQL expressions."""

@@ -108,7 +108,7 @@ class Trace(Queries):
 
         Empty for traces in memory.
         """
-        if self.selection.launches is not None or not can_use_summaries(self.selection):
+        if replace(self.selection, ranks=None) != Selection():
             return {}
         files = dict(
             zip((info.rank for info in self.manifest.ranks), self._source.files, strict=False)

@@ -359,8 +359,9 @@ def _stored_parts_sql(source: Source, selection: Selection) -> str:
 
 
 def can_use_summaries(selection: Selection) -> bool:
-    """Whether summaries by rank and launch add up to this selection."""
-    return selection.blocks is None and selection.regions is None and selection.time_ns is None
+    """Whether the cells and tracks of summaries add up to this selection. Their buckets do not
+    where blocks are selected: they are of all blocks."""
+    return selection.regions is None and selection.time_ns is None
 
 
 def _number_terms(selection: Selection, prefix: str = "") -> list[str]:

@@ -120,6 +120,28 @@ def test_a_report_from_summaries_reads_no_events(tmp_path: Path) -> None:
     assert analysis.waits(Summary.of(trace), "peer").equals(expected)
 
 
+@pytest.mark.parametrize("analyse", ANALYSES, ids=lambda analyse: analyse.__name__)
+def test_some_blocks_say_what_their_events_say(analyse: object, tmp_path: Path) -> None:
+    capture = small().write(tmp_path / "run.kprof")
+    expected = analyse(Summary.of(Trace.open(capture).select(blocks=(0, 2))))  # type: ignore[operator]
+    # Of rank 1 only: what one rank has not stored is made from its events.
+    for path in summaries_of(capture)[:1]:
+        path.unlink()
+    trace = Trace.open(capture).select(blocks=(0, 2))
+    assert trace.summarised_ranks == {1}
+    assert analyse(Summary.of(trace)).equals(expected)  # type: ignore[operator]
+
+
+def test_blocks_are_taken_from_summaries_without_their_events(tmp_path: Path) -> None:
+    capture = small().write(tmp_path / "run.kprof")
+    expected = analysis.waits(Summary.of(Trace.open(capture).select(blocks=(2,))), "peer")
+    summaries_of(capture)
+    trace = Trace.open(capture).select(blocks=(2,))
+    for info in capture.manifest.ranks:
+        capture.events_path(info.rank).write_bytes(b"gone")
+    assert analysis.waits(Summary.of(trace), "peer").equals(expected)
+
+
 def test_selections_of_ranks_and_launches_use_summaries_and_others_do_not(tmp_path: Path) -> None:
     capture = small().write(tmp_path / "run.kprof")
     whole = Trace.open(capture)
