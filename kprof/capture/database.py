@@ -25,6 +25,8 @@ def locked_database(
     con = duckdb.connect(":memory:")
     con.execute("SET preserve_insertion_order = false")
     con.execute("SET enable_progress_bar = false")
+    # Else every query reads the footers of all ranks' files again.
+    con.execute("SET GLOBAL parquet_metadata_cache = true")
     # Of its own accord this setting is one connection's, and cursors are connections.
     con.execute("SET GLOBAL python_enable_replacements = false")
     if num_threads is not None:

@@ -260,6 +260,23 @@ def test_a_selection_of_launches_knows_the_others() -> None:
     assert flows(run.trace().select(launches=(4, 5))) == [(4000, 5000)]
 
 
+@pytest.mark.parametrize(("max_ends", "parts"), [(100, 1), (15, 1), (14, 1), (13, 2), (7, 3)])
+def test_a_launch_with_a_little_too_many_ends_is_read_at_once(max_ends: int, parts: int) -> None:
+    """Every part reads all events of the launch, for the other parts' ends too."""
+    build = TraceBuilder(
+        "REGION(S, 's', send, peer:8, slot:24)\nREGION(W, 'w', wait, peer:8, slot:24)\n"
+        "FLOW(S, W)".replace("'", '"'),
+        2,
+    )
+    for slot in range(10):
+        for rank, region in ((0, "s"), (1, "w")):
+            build.span(
+                rank=rank, region=region, start_ns=slot, duration_ns=1, peer=1 - rank, slot=slot
+            )
+    slices = list(FlowEnds.of(build.trace()).slices(max_ends))
+    assert [chosen.parts for chosen in slices] == [parts] * parts
+
+
 def test_slices_of_a_large_launch_add_up() -> None:
     run = Run()
     run.launch("both")

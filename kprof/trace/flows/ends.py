@@ -65,7 +65,8 @@ class FlowEnds:
         return counts
 
     def slices(self, max_ends: int, groups: frozenset[int] | None = None) -> Iterator[Slice]:
-        """All groups or some of them, in slices of about `max_ends` sends and waits at most."""
+        """All groups or some of them, in slices of about `max_ends` sends and waits; half as many
+        again where a single group has them."""
         chosen: list[int] = []
         total = 0
         for group, count in self.ends_of_groups.items():
@@ -82,7 +83,8 @@ class FlowEnds:
 
     def _cut(self, groups: list[int], num_ends: int, max_ends: int) -> Iterator[Slice]:
         first, last = groups[0], groups[-1]
-        parts = max(1, -(-num_ends // max_ends))
+        # Every part scans the launches whole, so a little too many ends are read at once.
+        parts = max(1, round(num_ends / max_ends))
         launches = tuple(sorted(self._launches(first, last)))
         for part in range(parts):
             yield Slice(first, last, launches, num_ends // parts, part, parts)
