@@ -34,6 +34,9 @@ from kprof.analysis.explain.waves import Wave, waves_of
 # but not where that is next to nothing beside the time since the send. Looks take long by chance.
 _SURELY_HELD: Final = 8
 _NEXT_TO_NOTHING: Final = 1 / 256
+# A wait that begins when its data has usually come by then either looked for long or waited for a
+# slow transfer. It is a long look where that needs so many times less of a delay.
+_STALL_RATIO: Final = 4
 # Of links, so many are the best ones.
 _BEST: Final = 0.1
 _ALL_LEAVE_TOGETHER: Final = 0.7
@@ -174,8 +177,22 @@ def _held(spans: Spans) -> Bools:
     is_long = (duration > 2 * shortest + 1) & (LEAST_PART_SEEN * duration >= elapsed)
     look = _usual_look(spans, (spans.send >= 0) & (sent <= spans.start))
     is_long |= (duration > _SURELY_HELD * look) & (duration > _NEXT_TO_NOTHING * elapsed)
-    held: Bools = (spans.send >= 0) & (is_long | (sent > spans.start))
+    was_early = (spans.send >= 0) & (sent > spans.start)
+    delay = elapsed - _most_of_travel(spans)
+    held: Bools = was_early | (spans.send >= 0) & is_long & ~(delay > _STALL_RATIO * duration)
     return held
+
+
+def _most_of_travel(spans: Spans) -> Floats:
+    """What data on the link of a wait takes at most, as a rule: it was there when a wait ended."""
+    waits = np.flatnonzero(spans.send >= 0)
+    sends = spans.send[waits]
+    link = spans.region[waits] << 32 | spans.rank[sends] << 16 | spans.rank[waits]
+    _, inverse = np.unique(link, return_inverse=True)
+    elapsed = (spans.end[waits] - spans.end[sends]).astype(float)
+    most = np.zeros(len(spans))
+    most[waits] = grouped_median(inverse, elapsed, int(inverse.max(initial=-1)) + 1)[inverse]
+    return most
 
 
 def _usual_look(spans: Spans, was_sent: Bools) -> Floats:

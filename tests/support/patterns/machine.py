@@ -74,11 +74,12 @@ class Put:
 
 @dataclass(frozen=True)
 class Await:
-    """Wait for what a rank puts into a slot."""
+    """Wait for what a rank puts into a slot. A look at it may take `stall_ns` longer than usual."""
 
     region: str
     src: int
     slot: int
+    stall_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -317,7 +318,7 @@ class _Call:
             self.waiting[key] = (track, track.now, step)
 
     def _got(self, track: Track, begin: int, step: Await, arrived: int) -> None:
-        end = max(begin + _LOOK_NS, arrived)
+        end = max(begin + _LOOK_NS + step.stall_ns, arrived)
         self._record(track, step.region, begin, end, step.src, step.slot)
         self._go_on(track, end + 8, None)
 
