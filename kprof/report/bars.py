@@ -3,7 +3,7 @@ below 0.8.
 
     EXPRESSION = METRIC OPERATOR NUMBER [UNIT]
     OPERATOR   = <  <=  >  >=  ==
-    UNIT       = ns us ms s (for times)  % (for shares)
+    UNIT       = ns us ms s (for times)  % (for shares)  nothing (for counts)
 
 An expression says what is not acceptable. It is parsed, never evaluated as code.
 
@@ -17,10 +17,12 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.comparison import CALL, LAUNCH
 from kprof.analysis.equivalence import Measure
+from kprof.analysis.findings.model import DoubtKind
 from kprof.errors import ClockError, SelectionError
 
 if TYPE_CHECKING:
@@ -44,18 +46,59 @@ _EXPRESSION: Final = re.compile(
 _SLOWER: Final = re.compile(r"^\s*slower\s*(?:>\s*([0-9]+(?:\.[0-9]*)?)\s*%)?\s*$")
 
 
+class Quantity(Enum):
+    """What a number counts: ns, parts of a whole, or things."""
+
+    TIME = "time"
+    SHARE = "share"
+    COUNT = "count"
+
+
+_TAKES: Final = {
+    Quantity.TIME: ("ns", "us", "ms", "s"),
+    Quantity.SHARE: ("%",),
+    Quantity.COUNT: (),
+}
+_WANTED: Final = {
+    Quantity.TIME: "ns, us, ms or s",
+    Quantity.SHARE: "no unit or %",
+    Quantity.COUNT: "no unit",
+}
+
+
 @dataclass(frozen=True)
 class MissedBar:
-    """An expression that was true, and the value that made it true."""
+    """An expression that was true, the value that made it true, and the limit that it names."""
 
     expression: str
     metric: str
     value: float
+    limit: float
+    quantity: Quantity
 
     @property
     def sentence(self) -> str:
-        """`load_balance is 0.62: --fail-on load_balance<0.8`"""
-        return f"{self.metric} is {self.value:.6g}: --fail-on {self.expression}"
+        """`load_balance is 62 %, the limit is 80 %: --fail-on load_balance<0.8`"""
+        value, limit = _pair_in_words(self.value, self.limit, self.quantity)
+        return f"{self.metric} is {value}, the limit is {limit}: --fail-on {self.expression}"
+
+
+def _pair_in_words(value: float, limit: float, quantity: Quantity) -> tuple[str, str]:
+    """Both with their unit, and with as many digits as it takes to tell them apart."""
+    digits = next(
+        (n for n in range(3, 16) if value == limit or f"{value:.{n}g}" != f"{limit:.{n}g}"), 16
+    )
+    value_text, limit_text = (_in_words(number, quantity, digits) for number in (value, limit))
+    return value_text, limit_text
+
+
+def _in_words(number: float, quantity: Quantity, digits: int) -> str:
+    if quantity is Quantity.COUNT:
+        return f"{number:,.0f}" if number == round(number) else f"{number:g}"
+    unit = "%"
+    if quantity is Quantity.TIME:
+        unit = next((u for u in ("s", "ms", "us") if abs(number) >= _UNITS[u]), "ns")
+    return f"{number / _UNITS[unit]:.{digits}g} {unit}"
 
 
 @dataclass(frozen=True)
@@ -67,7 +110,7 @@ class _Metric:
 
     read: Callable[[Report], float]
     table: str
-    is_time: bool = False
+    quantity: Quantity = Quantity.SHARE
 
 
 def metric_names() -> list[str]:
@@ -92,7 +135,8 @@ def check_bars(report: Report, expressions: Sequence[str]) -> list[MissedBar]:
     for expression, name, compare, limit in parsed:
         value = _value(report, name)
         if compare(value, limit):
-            missed.append(MissedBar(expression.strip(), name, value))
+            quantity = _METRICS[name].quantity
+            missed.append(MissedBar(expression.strip(), name, value, limit, quantity))
     return missed
 
 
@@ -107,8 +151,8 @@ def _parse(expression: str) -> tuple[str, Callable[[float, float], bool], float]
     metric = _METRICS.get(name)
     if metric is None:
         raise SelectionError(f"no metric is called {name!r}; known: {', '.join(metric_names())}")
-    if unit and metric.is_time == (unit == "%"):
-        wanted = "ns, us, ms or s" if metric.is_time else "no unit or %"
+    if unit and unit not in _TAKES[metric.quantity]:
+        wanted = _WANTED[metric.quantity]
         raise SelectionError(f"{expression!r}: {name} takes {wanted}, not {unit}")
     return name, _OPERATORS[sign], float(number) * _UNITS[unit]
 
@@ -161,14 +205,30 @@ def _lost(report: Report) -> float:
 
 
 def _gain(report: Report) -> float:
-    """What the first finding would save, as a share of the calls."""
-    return max((finding.share or 0.0 for finding in report.findings), default=0.0)
+    """What the headline says that could be saved, as a share of the calls: by the first finding,
+    or at most by another design where the headline is about the design."""
+    design = report.found.design
+    shares = [finding.share or 0.0 for finding in report.findings]
+    return max([*shares, design.limit.share if design else 0.0], default=0.0)
+
+
+def _design_cost(report: Report) -> float:
+    """What the costliest limit of the design costs at most, headline or not."""
+    return max((limit.share for limit in report.found.rest.limits), default=0.0)
 
 
 def _p95_call(report: Report) -> float:
-    """The exact nearest-rank percentile of all calls."""
-    lengths = sorted(report.tables["calls"]["length_ns"].tolist())
+    """The exact nearest-rank percentile of all calls but those of a warm-up."""
+    table = report.tables["calls"]
+    steady = table[~table["ordinal"].isin(_warm_up(report))]
+    lengths = sorted(steady["length_ns"].tolist())
     return float(lengths[-(-95 * len(lengths) // 100) - 1]) if lengths else 0.0
+
+
+def _warm_up(report: Report) -> set[int]:
+    """The calls that findings or efficiency leave out as a warm-up."""
+    said = [doubt for doubt in report.found.doubts if doubt.kind is DoubtKind.WARM_UP]
+    return {*report.warm_up, *(call for doubt in said for call in doubt.evidence["calls"])}
 
 
 _METRICS: Final[dict[str, _Metric]] = {
@@ -178,18 +238,23 @@ _METRICS: Final[dict[str, _Metric]] = {
     "rank_load_balance": _Metric(_rank_load_balance, "rank_efficiency"),
     "wait_share": _Metric(_wait_share, "waits_by_region"),
     "max_blame_share": _Metric(_max_blame_share, "blame_matrix"),
-    "max_skew": _Metric(_max_skew, "launch_skew", is_time=True),
-    "run_time": _Metric(lambda report: report.run_time_ns, "run_time", is_time=True),
-    "violations": _Metric(_violations, "late_sender"),
-    "dropped": _Metric(_lost, "quality"),
-    "missing_ranks": _Metric(lambda report: float(len(report.manifest.missing_ranks)), "quality"),
+    "max_skew": _Metric(_max_skew, "launch_skew", Quantity.TIME),
+    "run_time": _Metric(lambda report: report.run_time_ns, "run_time", Quantity.TIME),
+    "violations": _Metric(_violations, "late_sender", Quantity.COUNT),
+    "dropped": _Metric(_lost, "quality", Quantity.COUNT),
+    "missing_ranks": _Metric(
+        lambda report: float(len(report.manifest.missing_ranks)), "quality", Quantity.COUNT
+    ),
     "gain": _Metric(_gain, "what_if"),
+    "design_cost": _Metric(_design_cost, "what_if"),
     "explained": _Metric(lambda report: report.found.rest.explained, "what_if"),
     "unexplained": _Metric(lambda report: report.found.rest.unexplained or 0.0, "what_if"),
-    "p95_call": _Metric(_p95_call, "calls", is_time=True),
-    "findings": _Metric(lambda report: float(len(report.findings)), "findings"),
+    "p95_call": _Metric(_p95_call, "calls", Quantity.TIME),
+    "findings": _Metric(lambda report: float(len(report.findings)), "findings", Quantity.COUNT),
     "doubts": _Metric(
-        lambda report: float(sum(doubt.is_grave for doubt in report.found.doubts)), "doubts"
+        lambda report: float(sum(doubt.is_grave for doubt in report.found.doubts)),
+        "doubts",
+        Quantity.COUNT,
     ),
 }
 
@@ -208,7 +273,13 @@ def check_diff(report: DiffReport, expressions: Sequence[str]) -> list[MissedBar
     most = slower.sort_values("change_share", ascending=False)
     rows = most.drop_duplicates(["level", "kernel"]).sort_index().to_dict("records")
     return [
-        MissedBar(expression, _what_changed(row), float(row["change_share"]))
+        MissedBar(
+            expression.strip(),
+            _what_changed(row),
+            float(row["change_share"]),
+            limit,
+            Quantity.SHARE,
+        )
         for expression, limit in limits.items()
         for row in rows
         if row["change_share"] > limit
@@ -226,5 +297,5 @@ def _slower_limit(expression: str) -> float:
 
 def _what_changed(row: dict[Any, Any]) -> str:
     if row["level"] == CALL:
-        return "the change of a call"
-    return f"the change of a launch of {row['kernel'] or 'the kernel'}"
+        return f"the slowdown of a call ({row['measure']})"
+    return f"the slowdown of a launch of {row['kernel'] or 'the kernel'} ({row['measure']})"

@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from kprof import report as reports
 from kprof.analysis import all_metrics
+from kprof.analysis.explain import Limit, LimitKind
+from kprof.analysis.findings.model import DesignCost
 from kprof.analysis.wording import counted, difference, duration, listed, members, percent
 from kprof.capture.manifest import RegionLosses
 from kprof.errors import ClockError, ExportError, OutputExistsError, SelectionError
@@ -407,12 +409,44 @@ def test_bars_can_ask_for_gains_and_for_slow_calls(uneven: Report) -> None:
     assert missed == {"gain>10%": share, "p95_call>1us": max(lengths), "findings>0": 2.0}
 
 
+def test_gain_is_what_the_headline_says_whether_finding_or_design(uneven: Report) -> None:
+    share = uneven.findings[0].share
+    assert share is not None
+    limits = (Limit(LimitKind.LOCK, "lock", 0.0, 0.9), Limit(LimitKind.BARRIER, "all", 0.0, 0.05))
+    rest = dataclasses.replace(uneven.found.rest, limits=limits)
+    first = dataclasses.replace(uneven.found, rest=rest, design=DesignCost(limits[0]))
+    behind = dataclasses.replace(
+        uneven.found, rest=dataclasses.replace(rest, limits=limits[1:]), design=None
+    )
+    for found, gain, cost in ((first, 0.9, 0.9), (behind, share, 0.05), (uneven.found, share, 0.0)):
+        report = dataclasses.replace(uneven, found=found)
+        missed = reports.check_bars(report, ["gain>=0", "design_cost>=0"])
+        assert [bar.value for bar in missed] == [gain, cost]
+        assert f"{100 * gain:.0f} %" in report.verdict
+
+
+def test_the_percentile_of_calls_leaves_a_warm_up_out() -> None:
+    build = TraceBuilder('REGION(R, "r", compute)', 1)
+    for launch in range(8):
+        build.launch(launch, "k")
+        length = 900_000 if launch == 0 else 10_000 + launch
+        build.span(
+            rank=0, launch=launch, region="r", start_ns=1_000_000 * launch, duration_ns=length
+        )
+    (bar,) = reports.check_bars(reports.build(build.trace()), ["p95_call>10us"])
+    assert bar.value == 10_007
+    assert bar.sentence == "p95_call is 10.01 us, the limit is 10 us: --fail-on p95_call>10us"
+
+
 def test_bars_that_are_missed(uneven: Report) -> None:
     missed = reports.check_bars(
         uneven, ["load_balance<0.999", "load_balance < 1%", "max_blame_share>50%"]
     )
     assert [bar.expression for bar in missed] == ["load_balance<0.999", "max_blame_share>50%"]
-    assert missed[0].sentence.startswith("load_balance is 0.")
+    assert re.fullmatch(
+        r"load_balance is \d\d\.?\d? %, the limit is 99\.9 %: --fail-on load_balance<0\.999",
+        missed[0].sentence,
+    )
     assert reports.check_bars(uneven, ["run_time>1ns", "run_time > 5 s"])[0].metric == "run_time"
 
 
@@ -426,6 +460,7 @@ def test_bars_that_are_missed(uneven: Report) -> None:
         ("balance<0.8", "known: communication_efficiency"),
         ("load_balance<8us", "no unit or %"),
         ("max_skew>8%", "ns, us, ms or s"),
+        ("findings>8%", "no unit, not %"),
     ],
 )
 def test_bars_that_cannot_be_read(uneven: Report, expression: str, words: str) -> None:
