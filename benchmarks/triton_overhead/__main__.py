@@ -1,12 +1,12 @@
 """What recording costs in Triton, on one GPU: kprof beside its C++ probe, Proton, and
 Triton-distributed's scheme.
 
-    python -m benchmarks.triton_overhead [--repeats 40] [--json FILE]
+    python -m benchmarks.triton_overhead [--repeats 40] [--json FILE] [--no-proton]
 
 The copy is that of benchmarks.probe_overhead, 8192 rows of 14 KiB with an event each. The matmul is
 4096^3 in fp16 with two events a program. Schemes are interleaved within every repeat and timed by
 events on the GPU. Proton works on the host around each launch: its kernel is timed alone, by CUPTI,
-after the others. Takes two minutes.
+after the others. Takes two minutes, without Proton one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def records_table(bench: TritonBench, programs_per_sm: int) -> dict[str, object]
     num_programs = programs_per_sm * bench.num_sms
     num_tiles = MATMUL_SIZE**2 // (TILE["M"] * TILE["N"])
     table: dict[str, object] = {"rows": NUM_TOKENS, "tiles": num_tiles}
-    for name in ("kprof", "kprof, no chunk reserved"):
+    for name in ("kprof", "kprof, no chunk reserved", "kprof, without at_most"):
         bench.reset()
         table[f"copy, {name}"] = records_of_kprof(bench, bench.copy(SCHEMES[name], num_programs))
     bench.reset()
@@ -124,6 +124,7 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=40)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--no-proton", action="store_true", help="leave Proton out")
     arguments = parser.parse_args()
     cpp = Bench("cuda:0")
     bench = TritonBench("cuda:0", cpp.arena)
@@ -131,7 +132,8 @@ def main() -> None:
         "device": torch.cuda.get_device_name(0),
         "triton": triton.__version__,
         "date_utc": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "command": f"python -m benchmarks.triton_overhead --repeats {arguments.repeats}",
+        "command": f"python -m benchmarks.triton_overhead --repeats {arguments.repeats}"
+        + " --no-proton" * arguments.no_proton,
     }
     for programs_per_sm in PROGRAMS_PER_SM:
         name = f"copy, {programs_per_sm} programs per SM"
@@ -139,7 +141,8 @@ def main() -> None:
     result["matmul"] = matmul_table(bench, arguments.repeats)
     result["records"] = records_table(bench, PROGRAMS_PER_SM[0])
     num_programs = PROGRAMS_PER_SM[0] * bench.num_sms
-    result |= proton_tables(bench, num_programs, arguments.repeats)
+    if not arguments.no_proton:
+        result |= proton_tables(bench, num_programs, arguments.repeats)
     show_and_write(result, arguments.json)
 
 

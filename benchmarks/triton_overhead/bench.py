@@ -38,6 +38,8 @@ ROW_WORDS = TOKEN_BYTES // 4
 ROW_BLOCK = 1 << math.ceil(math.log2(ROW_WORDS))
 MATMUL_SIZE = 4096
 TILE = {"M": 128, "N": 256, "K": 64}
+# Of a program.
+EVENTS_OF_MATMUL = 2
 NUM_WARPS = 8
 RECORD_BYTES_OF_DISTRIBUTED = 8
 Launch = Callable[[], object]
@@ -47,17 +49,20 @@ Launch = Callable[[], object]
 class Scheme:
     """A way to record.
 
-    `is_claimed`: every chunk is taken with an atomic, none is reserved by the host.
+    `is_claimed`: every chunk is taken with an atomic, none is reserved by the host. `is_bounded`: the
+    kernel says how many events a program has at most.
     """
 
     number: int
     is_claimed: bool = False
+    is_bounded: bool = True
 
 
 SCHEMES = {
     "none": Scheme(PLAIN),
     "kprof": Scheme(KPROF),
     "kprof, no chunk reserved": Scheme(KPROF, is_claimed=True),
+    "kprof, without at_most": Scheme(KPROF, is_bounded=False),
     "Triton-distributed's scheme": Scheme(DISTRIBUTED),
 }
 
@@ -87,10 +92,11 @@ class TritonBench:
     def copy(self, scheme: Scheme, num_programs: int) -> Launch:
         """Prepares a launch of the copy."""
         prof = self.buffer(scheme, num_programs)
-        slots_per_program = 2 * -(-NUM_TOKENS // num_programs)
+        rows_per_program = -(-NUM_TOKENS // num_programs)
+        at_most = rows_per_program if scheme.is_bounded else None
         return lambda: copy[(num_programs,)](
-            self.target, self.source, NUM_TOKENS, ROW_WORDS, prof, self.slots, slots_per_program,
-            SCHEME=scheme.number, BLOCK=ROW_BLOCK, num_warps=NUM_WARPS,
+            self.target, self.source, NUM_TOKENS, ROW_WORDS, prof, self.slots, 2 * rows_per_program,
+            SCHEME=scheme.number, BLOCK=ROW_BLOCK, AT_MOST=at_most, num_warps=NUM_WARPS,
         )  # fmt: skip
 
     def matmul(self, scheme: Scheme) -> Launch:
@@ -98,9 +104,11 @@ class TritonBench:
         grid = MATMUL_SIZE // TILE["M"], MATMUL_SIZE // TILE["N"]
         prof = self.buffer(scheme, grid[0] * grid[1])
         size = MATMUL_SIZE
+        at_most = EVENTS_OF_MATMUL if scheme.is_bounded else None
         return lambda: matmul[grid](
             self.a, self.b, self.c, size, size, prof, self.slots, 4,
-            SCHEME=scheme.number, IN_LOOP=False, num_warps=NUM_WARPS, num_stages=3, **TILE,
+            SCHEME=scheme.number, IN_LOOP=False, AT_MOST=at_most, num_warps=NUM_WARPS, num_stages=3,
+            **TILE,
         )  # fmt: skip
 
     def buffer(self, scheme: Scheme, num_programs: int) -> kp.Buffer | None:

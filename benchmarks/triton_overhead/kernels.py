@@ -1,7 +1,8 @@
 """A copy of rows and a matmul, each in one source for all profilers: what is not asked for compiles
 to nothing.
 
-The tests compile and run them, too (tests/triton/sample_kernels.py).
+The tests compile and run them, too (tests/triton/sample_kernels.py). `AT_MOST` is the most events of
+a program, for kprof.
 
 Triton-distributed's scheme is written from its description: two 8-byte records per event (when it
 began and when it ended), a cursor that is a value of the kernel's, a fence.sc on each side of every
@@ -62,9 +63,10 @@ def distributed_open(slots, slots_per_program):
 
 @triton.jit
 def copy(
-    target, source, num_rows, words, prof, slots, slots_per_program, SCHEME: tl.constexpr, BLOCK: tl.constexpr
+    target, source, num_rows, words, prof, slots, slots_per_program, SCHEME: tl.constexpr, BLOCK: tl.constexpr,
+    AT_MOST: tl.constexpr = None,
 ):  # fmt: skip
-    track = kp.open_track(prof, SCHEME == IS_KPROF)
+    track = kp.open_track(prof, SCHEME == IS_KPROF, at_most=AT_MOST)
     if SCHEME == IS_DISTRIBUTED:
         cursor = distributed_open(slots, slots_per_program)
     columns = tl.arange(0, BLOCK)
@@ -87,9 +89,9 @@ def copy(
 @triton.jit
 def matmul(
     a, b, c, n, k, prof, slots, slots_per_program, SCHEME: tl.constexpr, IN_LOOP: tl.constexpr,
-    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, AT_MOST: tl.constexpr = None,
 ):  # fmt: skip
-    track = kp.open_track(prof, SCHEME == IS_KPROF)
+    track = kp.open_track(prof, SCHEME == IS_KPROF, at_most=AT_MOST)
     tile_m, tile_n = tl.program_id(0), tl.program_id(1)
     rows, columns, depth = (
         tile_m * M + tl.arange(0, M),

@@ -104,7 +104,7 @@ def one_shot(
     WORLD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """out[i] = the sum of x[i] over all ranks. Every rank reads everything."""
-    track = kp.open_track(prof)
+    track = kp.open_track(prof, at_most=2 * WORLD)
     begin = kp.start(track)
     numbers = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = numbers < n
@@ -129,7 +129,7 @@ def two_shot(
 
     A program has a share of BLOCK numbers for every rank.
     """
-    track = kp.open_track(prof)
+    track = kp.open_track(prof, at_most=4 * WORLD - 1)
     begin = kp.start(track)
     first = tl.program_id(0) * WORLD * BLOCK
     within = tl.arange(0, BLOCK)

@@ -64,6 +64,9 @@ class Matmul:
         self._shape = m, n, k
         self._a, self._b = descriptor(a, TILE.m, TILE.k), descriptor(b, TILE.k, TILE.n)
         self._constants = {"STAGES": stages, "IN_LOOP": in_loop}
+        self._num_tiles = m // TILE.m * (n // TILE.n)
+        # The end of the product and of the store, and the wait before every step.
+        self._events_per_tile = 2 + in_loop * (k // TILE.k)
 
     def __call__(self, num_programs: int, recorder: Any) -> torch.Tensor:
         """One launch."""
@@ -71,6 +74,11 @@ class Matmul:
             "persistent_matmul", num_programs, regions, tracks_per_program=2, recorder=recorder
         )
         persistent_matmul[(num_programs,)](
-            self._a, self._b, self.c, *self._shape, prof, num_warps=NUM_WARPS, **self._constants
-        )
+            self._a, self._b, self.c, *self._shape, prof, num_warps=NUM_WARPS,
+            AT_MOST=self.most_events(num_programs), **self._constants,
+        )  # fmt: skip
         return self.c
+
+    def most_events(self, num_programs: int) -> int:
+        """Of a role of a program, with so many programs."""
+        return -(-self._num_tiles // num_programs) * self._events_per_tile

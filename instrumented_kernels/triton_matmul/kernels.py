@@ -41,13 +41,13 @@ copy_in = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
 @gluon.jit
 def load(
     a, b, a_ring, b_ring, full, empty, tiles_m, num_tiles, num_steps, prof,
-    IN_LOOP: gl.constexpr, STAGES: gl.constexpr,
+    IN_LOOP: gl.constexpr, STAGES: gl.constexpr, AT_MOST: gl.constexpr,
 ):  # fmt: skip
     """Fills the ring in the order in which `multiply` empties it."""
     M: gl.constexpr = a.block_type.shape[0]
     K: gl.constexpr = a.block_type.shape[1]
     N: gl.constexpr = b.block_type.shape[1]
-    track = kp.open_track(prof, place=1)
+    track = kp.open_track(prof, place=1, at_most=AT_MOST)
     turn = 0
     for tile in range(gl.program_id(0), num_tiles, gl.num_programs(0)):
         begin = kp.start(track)
@@ -69,7 +69,7 @@ def load(
 @gluon.jit
 def multiply(
     c, a_ring, b_ring, full, empty, n, tiles_m, num_tiles, num_steps, prof,
-    IN_LOOP: gl.constexpr, STAGES: gl.constexpr,
+    IN_LOOP: gl.constexpr, STAGES: gl.constexpr, AT_MOST: gl.constexpr,
 ):  # fmt: skip
     """Multiplies the tiles in the ring, and stores every finished tile of C."""
     M: gl.constexpr = a_ring.shape[1]
@@ -77,7 +77,7 @@ def multiply(
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[gl.num_warps(), 1], instr_shape=[16, N, 16]
     )
-    track = kp.open_track(prof)
+    track = kp.open_track(prof, at_most=AT_MOST)
     turn = 0
     for tile in range(gl.program_id(0), num_tiles, gl.num_programs(0)):
         begin = kp.start(track)
@@ -105,11 +105,13 @@ def multiply(
 
 @gluon.jit
 def persistent_matmul(
-    a, b, c, m, n, k, prof, IN_LOOP: gl.constexpr, STAGES: gl.constexpr
+    a, b, c, m, n, k, prof,
+    IN_LOOP: gl.constexpr, STAGES: gl.constexpr, AT_MOST: gl.constexpr = None,
 ):  # fmt: skip
     """C = A @ B in fp16.
 
-    A and b are tensor descriptors, whose blocks are the tiles and divide m, n and k.
+    A and b are tensor descriptors, whose blocks are the tiles and divide m, n and k. If AT_MOST is
+    given, no role records more events than that.
     """
     M: gl.constexpr = a.block_type.shape[0]
     K: gl.constexpr = a.block_type.shape[1]
@@ -132,14 +134,14 @@ def persistent_matmul(
                 multiply,
                 (
                     c, a_ring, b_ring, full, empty, n,
-                    tiles_m, num_tiles, num_steps, prof, IN_LOOP, STAGES,
+                    tiles_m, num_tiles, num_steps, prof, IN_LOOP, STAGES, AT_MOST,
                 ),
             ),
             (
                 load,
                 (
                     a, b, a_ring, b_ring, full, empty,
-                    tiles_m, num_tiles, num_steps, prof, IN_LOOP, STAGES,
+                    tiles_m, num_tiles, num_steps, prof, IN_LOOP, STAGES, AT_MOST,
                 ),
             ),
         ],

@@ -38,14 +38,22 @@ def _returns_track(function: _Function) -> _Function:
 
 @builtin
 def open_track(
-    prof: Any, enabled: Any = True, *, place: Any = 0, _semantic: Any = None, _generator: Any = None
+    prof: Any,
+    enabled: Any = True,
+    *,
+    place: Any = 0,
+    at_most: Any = None,
+    _semantic: Any = None,
+    _generator: Any = None,
 ) -> Track:
     """Opens the track of the calling program or Gluon partition. Call it once in each, outside
     loops.
 
     `prof` is what `kprof.triton.buffer` returned. With `prof=None` or `enabled=False` (a constexpr)
     this track and all calls with it compile to nothing. `place` is the partition's number among the
-    `tracks_per_program` of the buffer.
+    `tracks_per_program` of the buffer. `at_most` (a constexpr) is the most events that the track
+    will have, if the kernel knows: up to 61 have room in the track's first chunk, so that no event
+    carries code for a further one. Events beyond those 61 are dropped and counted.
     """
     if _constant(prof) is None or not _constant(enabled):
         return Track(())
@@ -62,7 +70,8 @@ def open_track(
         warp = run(gluon.warp_of, writer)
     cursor = run(device.open_track, *words, run.number(_constant(place)), warp, writer)
     arena, launch, _, reserved = words
-    return Track((cursor, arena, launch, reserved, warp), (name, partition))
+    rest = () if _is_short(at_most) else (reserved, warp)
+    return Track((cursor, arena, launch, *rest), (name, partition))
 
 
 @builtin
@@ -184,7 +193,8 @@ def _emit(
     cursor, *rest = track.parts
     bits = region.id << abi.START_BITS
     cursor = run(
-        device.emit, cursor, *rest, *begin.parts, *end.parts, payload,
+        device.emit_short if track.is_short else device.emit,
+        cursor, *rest, *begin.parts, *end.parts, payload,
         tl.constexpr(region.id), tl.constexpr(bits if bits < 1 << 63 else bits - (1 << 64)),
     )  # fmt: skip
     return Track((cursor, *rest), track.static), end
@@ -331,6 +341,22 @@ def _check_launch(build: BuildKey, semantic: Any, *, is_partition: bool) -> None
             f"kprof.triton records kernels with num_ctas=1, and this one has {options.num_ctas}: "
             "the blocks of a cluster would write to one track"
         )
+
+
+def _is_short(at_most: Any) -> bool:
+    """Whether a track with so many events never needs a second chunk.
+
+    Raises RecorderError for anything but a number that is known at compile time, or None.
+    """
+    most = _constant(at_most)
+    if most is None:
+        return False
+    if not isinstance(most, int) or most < 0:
+        raise RecorderError(
+            "open_track() takes at_most as a constexpr, the most events that the track will have: "
+            f"0 or more, not {most if isinstance(most, int) else _kind_of(at_most)}"
+        )
+    return most <= abi.RECORDS_PER_CHUNK
 
 
 def _check_not_in_loop(generator: Any) -> None:

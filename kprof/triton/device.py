@@ -49,6 +49,12 @@ SWITCHES_OFFSET = tl.constexpr(abi.SWITCHES_OFFSET)
 BLOCK_TRACK_WARP = tl.constexpr(abi.BLOCK_TRACK_WARP)
 # The cursor of a track that records nothing: at address 0, before the first record.
 NOWHERE = tl.constexpr((abi.CHUNK_HEADER_BYTES - abi.RECORD_BYTES) | abi.STORES_NOTHING)
+# The bits in which NOWHERE and the cursor of a full chunk at address 0 differ.
+FULL_TO_NOWHERE = tl.constexpr(
+    (abi.CHUNK_BYTES - abi.RECORD_BYTES) ^ (abi.CHUNK_HEADER_BYTES - abi.RECORD_BYTES)
+)
+# In place of a chunk index: the track is excluded. Below 0, as that of a track that got none.
+LEFT_OUT = tl.constexpr(-2)
 OPTIONS_SHIFT = tl.constexpr(_OPTIONS_SHIFT)
 FIRST_BLOCK_SHIFT = tl.constexpr(_FIRST_BLOCK_SHIFT)
 LOOKS_AT_SWITCHES = tl.constexpr(abi.LOOKS_AT_SWITCHES)
@@ -103,9 +109,8 @@ def cursors_of(launch_word: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def two_switches(arena: tl.tensor, offset: tl.constexpr) -> tl.tensor:
-    """Reads two 32-bit switches, the same for all threads."""
-    address = (arena + SWITCHES_OFFSET + offset).to(tl.pointer_type(tl.int64))
-    return tl.atomic_add(address, 0, sem="relaxed")
+    """Reads two 32-bit switches. They do not change during a launch: all threads read the same."""
+    return tl.load((arena + SWITCHES_OFFSET + offset).to(tl.pointer_type(tl.int64)))
 
 
 @triton.jit
@@ -140,19 +145,20 @@ def claim_chunk(
 ) -> tl.tensor:
     """Takes a free chunk from this program's cursor, else from another one. -1 if the arena is
     full."""
-    chunk_idx = claim_from(arena, chunks_per_cursor, num_cursors, block & (num_cursors - 1))
-    if chunk_idx < 0:
-        full_limit = counter_at(arena + FULL_LIMIT_OFFSET)
-        # Remember that the arena is full: later tracks give up after one cursor unless their limit
-        # is higher.
-        is_full = tl.atomic_add(full_limit, 0, sem="relaxed") >= chunks_per_cursor
-        tries = tl.where(is_full, num_cursors, 1)
-        while (chunk_idx < 0) & (tries < num_cursors):
-            cursor_idx = (block + tries) & (num_cursors - 1)
-            chunk_idx = claim_from(arena, chunks_per_cursor, num_cursors, cursor_idx)
-            tries += 1
+    full_limit = counter_at(arena + FULL_LIMIT_OFFSET)
+    chunk_idx = platform.number(-1)
+    tries = platform.number(0)
+    while (chunk_idx < 0) & (tries < num_cursors):
+        cursor_idx = (block + tries) & (num_cursors - 1)
+        chunk_idx = claim_from(arena, chunks_per_cursor, num_cursors, cursor_idx)
+        tries += 1
         if chunk_idx < 0:
-            tl.store(full_limit, chunks_per_cursor)
+            # The arena remembers that it is full: later tracks give up after one cursor unless
+            # their limit is higher.
+            limit = tl.atomic_add(full_limit, 0, sem="relaxed")
+            tries = tl.where(limit >= chunks_per_cursor, num_cursors, tries)
+    if chunk_idx < 0:
+        tl.store(full_limit, chunks_per_cursor)
     return chunk_idx
 
 
@@ -166,12 +172,15 @@ def begin_chunk(
     num_cursors: tl.tensor,
     chunks_per_cursor: tl.tensor,
     previous_chunk_idx: tl.tensor,
-    writer_bit: tl.tensor,
+    bits: tl.tensor,
 ) -> tl.tensor:
-    """Writes the header of a new chunk and returns its cursor: the slot before the first record."""
+    """Writes the header of a new chunk and returns its cursor: the slot before the first record.
+
+    `bits` of the cursor say who writes, and whether anybody does.
+    """
     flags = CHUNK_FLAGS | (num_cursors << CURSORS_SHIFT)
     chunk = arena + CHUNKS_OFFSET + (chunk_idx.to(tl.int64) << CHUNK_SHIFT)
-    cursor = (chunk - RECORD_BYTES) | writer_bit
+    cursor = (chunk - RECORD_BYTES) | bits
     cursor = platform.store_record(
         cursor, joined(flags | (warp << 16), block), joined(launch, chunk_idx)
     )
@@ -190,8 +199,50 @@ def sink_of(arena: tl.tensor, block: tl.tensor) -> tl.tensor:
 @triton.jit
 def before_full(full: tl.tensor) -> tl.tensor:
     """The cursor of a track that got no further chunk: full again at the next event, which is
-    dropped."""
-    return (full - RECORD_BYTES) | STORES_NOTHING
+    dropped. Clears the lowest bit of a full one, so that only the low word changes."""
+    return (full & ~RECORD_BYTES) | STORES_NOTHING
+
+
+@triton.jit
+def reserved_chunk(
+    launch_word: tl.tensor,
+    first_word: tl.tensor,
+    reserved_word: tl.tensor,
+    block: tl.tensor,
+    place: tl.tensor,
+) -> tl.tensor:
+    """The chunk that the host reserved for a track, or -1."""
+    tracks = high_of(first_word)
+    first_block = high_of(launch_word) >> (OPTIONS_SHIFT + FIRST_BLOCK_SHIFT)
+    offset = (block - first_block) * tracks + place
+    has_one = (place < tracks) & (offset >= 0) & (offset < low_of(reserved_word))
+    return tl.where(has_one, low_of(first_word) + offset, -1)
+
+
+@triton.jit
+def first_claim(
+    arena: tl.tensor,
+    launch_word: tl.tensor,
+    chunks_per_cursor: tl.tensor,
+    block: tl.tensor,
+    warp: tl.tensor,
+) -> tl.tensor:
+    """The first chunk of a track for which the host reserved none.
+
+    NO_CHUNK if the arena is full, LEFT_OUT if the track is excluded.
+    """
+    num_cursors = cursors_of(launch_word)
+    options = high_of(launch_word) >> OPTIONS_SHIFT
+    chunk_idx = platform.number(LEFT_OUT)
+    nothing = (options & ONLY_RESERVED) != 0
+    if (options & LOOKS_AT_SWITCHES) != 0:
+        nothing = is_left_out(arena, block, warp)
+    if nothing == 0:
+        chunk_idx = claim_chunk(arena, chunks_per_cursor, num_cursors, block)
+        if chunk_idx < 0:
+            home = cursor_address(arena, block & (num_cursors - 1))
+            tl.atomic_add(counter_at(home + TRACKS_WITHOUT_CHUNK_OFFSET), 1, sem="relaxed")
+    return chunk_idx
 
 
 @triton.jit
@@ -206,47 +257,36 @@ def open_track(
 ) -> tl.tensor:
     """The cursor of a new track that thread `writer` writes.
 
-    `place` is its index among the program's tracks.
+    `place` is its index among the program's tracks. One branch, which tracks with a reserved chunk
+    do not take: a launch begins with a cold instruction cache.
     """
     arena = arena_word & -2
     block = program_number()
-    num_cursors = cursors_of(launch_word)
     chunks_per_cursor = high_of(reserved_word)
-    writer_bit = (platform.thread_id() != writer).to(tl.int64) * NOT_THE_WRITER
-    tracks = high_of(first_word)
-    options = high_of(launch_word) >> OPTIONS_SHIFT
-    offset = (block - (options >> FIRST_BLOCK_SHIFT)) * tracks + place
-    has_one = (place < tracks) & (offset >= 0) & (offset < low_of(reserved_word))
-    chunk_idx = tl.where(has_one, low_of(first_word) + offset, -1)
-    nothing = ((options & ONLY_RESERVED) != 0) & (chunk_idx < 0)
-    if (options & LOOKS_AT_SWITCHES) != 0:
-        nothing = is_left_out(arena, block, warp)
-    if (chunk_idx < 0) & (nothing == 0):
-        chunk_idx = claim_chunk(arena, chunks_per_cursor, num_cursors, block)
-        if chunk_idx < 0:
-            home = cursor_address(arena, block & (num_cursors - 1))
-            tl.atomic_add(counter_at(home + TRACKS_WITHOUT_CHUNK_OFFSET), 1, sem="relaxed")
-    cursor = before_full(sink_of(arena, block) + FULL_MASK) | writer_bit
-    if nothing:
-        cursor = NOWHERE | writer_bit
-        chunk_idx = -1
-    if chunk_idx >= 0:
-        cursor = begin_chunk(
-            arena,
-            chunk_idx,
-            block,
-            warp,
-            low_of(launch_word),
-            num_cursors,
-            chunks_per_cursor,
-            platform.number(-1),
-            writer_bit,
-        )
-    return cursor
+    bits = (platform.thread_id() != writer).to(tl.int64) * NOT_THE_WRITER
+    chunk_idx = reserved_chunk(launch_word, first_word, reserved_word, block, place)
+    without_chunk = bits
+    if chunk_idx < 0:
+        chunk_idx = first_claim(arena, launch_word, chunks_per_cursor, block, warp)
+        full = before_full(sink_of(arena, block) + FULL_MASK)
+        without_chunk |= tl.where(chunk_idx == LEFT_OUT, NOWHERE, full)
+    bits |= tl.where(chunk_idx < 0, STORES_NOTHING, 0)
+    cursor = begin_chunk(
+        arena,
+        chunk_idx,
+        block,
+        warp,
+        low_of(launch_word),
+        cursors_of(launch_word),
+        chunks_per_cursor,
+        platform.number(-1),
+        bits,
+    )
+    return tl.where(chunk_idx < 0, without_chunk, cursor)
 
 
 @triton.jit
-def count_dropped(cursor: tl.tensor, arena: tl.tensor, region: tl.constexpr) -> tl.tensor:
+def count_dropped(cursor: tl.tensor, arena: tl.tensor, region: tl.constexpr) -> None:
     """Counts a dropped event by region, and in the track's last chunk if it had one."""
     last = cursor & -CHUNK_BYTES
     chunk_idx = (last - arena - CHUNKS_OFFSET) >> CHUNK_SHIFT
@@ -259,7 +299,14 @@ def count_dropped(cursor: tl.tensor, arena: tl.tensor, region: tl.constexpr) -> 
     tl.atomic_add(
         counter_at(sink + DROPS_OFFSET + 4 * min(region, LAST_DROP_COUNTER)), 1, sem="relaxed"
     )
-    return before_full(cursor)
+
+
+@triton.jit
+def mark_last(cursor: tl.tensor, launch_word: tl.tensor) -> None:
+    """Marks a full chunk as the last one of its track."""
+    flags = CHUNK_FLAGS | CHUNK_NO_NEXT | (cursors_of(launch_word) << CURSORS_SHIFT)
+    pointer = (cursor & -CHUNK_BYTES).to(tl.pointer_type(tl.int16))
+    tl.store(pointer, flags.to(tl.int16))
 
 
 @triton.jit
@@ -292,8 +339,7 @@ def refill(
             cursor & NOT_THE_WRITER,
         )
     else:
-        flags = CHUNK_FLAGS | CHUNK_NO_NEXT | (num_cursors << CURSORS_SHIFT)
-        tl.store(last.to(tl.pointer_type(tl.int16)), flags.to(tl.int16))
+        mark_last(cursor, launch_word)
         cursor = before_full(cursor)
     return cursor
 
@@ -310,11 +356,67 @@ def handle_rare(
     """Handles a full chunk (one event in 61) and dropped events. Returns the new cursor."""
     arena = arena_word & -2
     if (cursor & -CHUNK_BYTES) == 0:
-        cursor = NOWHERE | (cursor & NOT_THE_WRITER)
+        cursor ^= FULL_TO_NOWHERE
     elif (cursor & STORES_NOTHING) != 0:
-        cursor = count_dropped(cursor, arena, region)
+        count_dropped(cursor, arena, region)
+        cursor = before_full(cursor)
     else:
         cursor = refill(cursor, arena, launch_word, reserved_word, warp)
+    return cursor
+
+
+@triton.jit
+def end_of_short(
+    cursor: tl.tensor, arena_word: tl.tensor, launch_word: tl.tensor, region: tl.constexpr
+) -> tl.tensor:
+    """Handles a short track's full chunk, and events that are dropped. Returns the new cursor.
+
+    Tracks that are left out begin their chunk at address 0 again. Only the low word changes.
+    """
+    has_sink = (cursor & -CHUNK_BYTES) != 0
+    if (cursor & STORES_NOTHING) == 0:
+        mark_last(cursor, launch_word)
+    elif has_sink:
+        count_dropped(cursor, arena_word & -2, region)
+    step_back = tl.where(has_sink, RECORD_BYTES, FULL_TO_NOWHERE)
+    return (cursor ^ step_back.to(tl.int64)) | STORES_NOTHING
+
+
+@triton.jit
+def stored(
+    cursor: tl.tensor,
+    begin: tl.tensor,
+    end: tl.tensor,
+    payload: tl.tensor,
+    region_bits: tl.constexpr,
+) -> tl.tensor:
+    """Stores a record and returns its cursor.
+
+    Both words are computed before the store, so that on AMD two stores become one.
+    """
+    elapsed = end - begin
+    is_short = (elapsed >> 32) == 0
+    low = tl.minimum(elapsed.to(tl.uint32), DURATION_SATURATED)
+    duration = tl.where(is_short, low, DURATION_SATURATED)
+    word0 = (begin & START_MASK) | region_bits
+    return platform.store_record(cursor, word0, joined(duration, payload))
+
+
+@triton.jit
+def emit_short(
+    cursor: tl.tensor,
+    arena_word: tl.tensor,
+    launch_word: tl.tensor,
+    begin: tl.tensor,
+    end: tl.tensor,
+    payload: tl.tensor,
+    region: tl.constexpr,
+    region_bits: tl.constexpr,
+) -> tl.tensor:
+    """`emit` for a short track, which never takes another chunk."""
+    cursor = stored(cursor, begin, end, payload, region_bits)
+    if (cursor.to(tl.int32) & FULL_MASK) == FULL_MASK:
+        cursor = end_of_short(cursor, arena_word, launch_word, region)
     return cursor
 
 
@@ -331,14 +433,8 @@ def emit(
     region: tl.constexpr,
     region_bits: tl.constexpr,
 ) -> tl.tensor:
-    """Stores a record and returns the new cursor.
-
-    Both words are computed before the store, so that on AMD two stores become one.
-    """
-    duration = tl.minimum(end - begin, DURATION_SATURATED)
-    word0 = (begin & START_MASK) | region_bits
-    word1 = duration | (payload.to(tl.int64) << 32)
-    cursor = platform.store_record(cursor, word0, word1)
+    """Stores a record and returns the new cursor."""
+    cursor = stored(cursor, begin, end, payload, region_bits)
     if (cursor.to(tl.int32) & FULL_MASK) == FULL_MASK:
         cursor = handle_rare(cursor, arena_word, launch_word, reserved_word, warp, region)
     return cursor

@@ -83,6 +83,7 @@ def instrument(
     tree, first_line = _source_of(function)
     regions = Regions()
     names = {f"kprof_{call}": getattr(calls, call) for call in ("open_track", "start", "stop")}
+    at_most: int | None = 0
     for idx, (name, place) in enumerate(at.items()):
         names[f"kprof_region_{idx}"] = regions.define(
             name, category=(categories or {}).get(name, "compute")
@@ -94,24 +95,30 @@ def instrument(
                 f"{function.__name__} has no statement at {place!r} for {name!r}; its lines are "
                 f"{first_line + tree.lineno - 1} to {first_line + (tree.end_lineno or 1) - 1}"
             )
+        at_most = None if at_most is None or spans.is_in_loop else at_most + spans.num_found
     for argument in tree.args.args:
         if argument.annotation is None and argument.arg in (types or {}):
             argument.annotation = ast.Constant((types or {})[argument.arg])
     tree.args.args.append(ast.arg(_BUFFER))
     tree.args.defaults.append(ast.Constant(None))
-    tree.body.insert(_num_docstrings(tree), _statement(f"{_TRACK} = kprof_open_track({_BUFFER})"))
+    opened = f"{_TRACK} = kprof_open_track({_BUFFER}, at_most={at_most})"
+    tree.body.insert(_num_docstrings(tree), _statement(opened))
     rebuilt = _rebuilt(kernel, _compiled(tree, function, names))
     return Instrumented(rebuilt, function.__name__, regions, recorder)
 
 
 class _Spans:
-    """Puts one region's spans around the statements at one place."""
+    """Puts one region's spans around the statements at one place.
+
+    `num_found` is how many it put, `is_in_loop` whether one of them is in a loop.
+    """
 
     def __init__(self, place: Place, idx: int, first_line: int) -> None:
         self._place = place
         self._idx = idx
         self._first_line = first_line
         self.num_found = 0
+        self.is_in_loop = False
 
     def around(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """The statements with spans added, also in loops and branches."""
@@ -126,11 +133,17 @@ class _Spans:
                 continue
             result += self._wrapped(run)
             run = []
-            for field in ("body", "orelse"):
-                if inner := getattr(statement, field, None):
-                    setattr(statement, field, self.around(inner))
-            result.append(statement)
+            result.append(self._with_spans_inside(statement))
         return result + self._wrapped(run)
+
+    def _with_spans_inside(self, statement: ast.stmt) -> ast.stmt:
+        num_before = self.num_found
+        for field in ("body", "orelse"):
+            if inner := getattr(statement, field, None):
+                setattr(statement, field, self.around(inner))
+        if isinstance(statement, ast.For | ast.While) and self.num_found > num_before:
+            self.is_in_loop = True
+        return statement
 
     def _is_wanted(self, statement: ast.stmt) -> bool:
         if statement.lineno == 0 or isinstance(statement, ast.Return):

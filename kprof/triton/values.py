@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import triton.language as tl
+
+_PARTS_OF_SHORT: Final = 3
 
 
 class ValueType(tl.core.base_type):  # type: ignore[misc]
@@ -76,11 +78,16 @@ class Value(tl.core.base_value):  # type: ignore[misc]
 
 
 class Track(Value):
-    """The cursor of a program's track. Parts: the cursor, the words of the Buffer that a refill
-    needs, and the warp.
+    """The cursor of a program's track. Parts: the cursor and two words of the Buffer. A track that
+    may take further chunks also has a third word, and the warp.
 
     `static` is (name of the build, the partition that opened it).
     """
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it has one chunk and takes no other."""
+        return len(self.parts) == _PARTS_OF_SHORT
 
 
 class Moment(Value):

@@ -45,7 +45,7 @@ def benches() -> tuple[Bench, TritonBench]:
     return cpp, TritonBench("cuda:0", cpp.arena)
 
 
-@pytest.mark.parametrize("scheme", ["kprof", "kprof, no chunk reserved"])
+@pytest.mark.parametrize("scheme", ["kprof", "kprof, no chunk reserved", "kprof, without at_most"])
 @pytest.mark.parametrize("programs_per_sm", [2, 4])
 def test_every_row_is_recorded_once(
     benches: tuple[Bench, TritonBench], scheme: str, programs_per_sm: int

@@ -102,6 +102,18 @@ def a_track_in_a_loop(x, prof):
 
 
 @triton.jit
+def a_number_of_events_that_is_not_known(x, prof):
+    track = kp.open_track(prof, at_most=tl.program_id(0))
+    track = kp.mark(track, DONE)
+
+
+@triton.jit
+def fewer_events_than_none(x, prof):
+    track = kp.open_track(prof, at_most=-1)
+    track = kp.mark(track, DONE)
+
+
+@triton.jit
 def fine(x, prof):
     track = kp.open_track(prof)
     track = kp.mark(track, DONE)

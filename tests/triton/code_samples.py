@@ -26,7 +26,8 @@ WORLD = 4
 class Sample:
     """`before` and `after` are the arguments around the buffer.
 
-    `num_events` are calls that record, once unrolled.
+    `num_events` are calls that record, once unrolled. `is_short` says that its track never takes a
+    second chunk.
     """
 
     kernel: Any
@@ -35,28 +36,35 @@ class Sample:
     num_events: int
     after: tuple[Any, ...] = ()
     constants: dict[str, int | bool] = field(default_factory=dict)
+    is_short: bool = False
 
 
-def _matmul(num_events: int, *, in_loop: bool) -> Sample:
-    constants = {"SCHEME": KPROF, "IN_LOOP": in_loop, "M": 128, "N": 128, "K": 64}
-    return Sample(matmul, sample_regions, (*MATRICES, 4096, 4096), num_events, SLOTS, constants)
+def _matmul(num_events: int, *, in_loop: bool, **more: int) -> Sample:
+    constants = {"SCHEME": KPROF, "IN_LOOP": in_loop, "M": 128, "N": 128, "K": 64, **more}
+    before = *MATRICES, 4096, 4096
+    return Sample(matmul, sample_regions, before, num_events, SLOTS, constants, bool(more))
+
+
+def _copy(**more: int) -> Sample:
+    constants = {"SCHEME": KPROF, "BLOCK": 4096, "num_warps": 8, **more}
+    before = NUMBERS, NUMBERS, 8192, 3584
+    return Sample(copy, sample_regions, before, 1, SLOTS, constants, bool(more))
 
 
 SAMPLES = {
-    "copy": Sample(
-        copy, sample_regions, (NUMBERS, NUMBERS, 8192, 3584), 1, SLOTS,
-        {"SCHEME": KPROF, "BLOCK": 4096, "num_warps": 8},
-    ),
+    "copy": _copy(),
+    "copy in one chunk": _copy(AT_MOST=32),
     "matmul": _matmul(2, in_loop=False),
+    "matmul in one chunk": _matmul(2, in_loop=False, AT_MOST=2),
     "matmul with events in its loop": _matmul(3, in_loop=True),
     "one_shot": Sample(
         collectives.one_shot, collectives.regions, (FLOATS, FLOATS, 5000, BASES, *NEVER_SPECIAL),
-        2 + 2 * (WORLD - 1), constants={"WORLD": WORLD, "BLOCK": 1024},
+        2 + 2 * (WORLD - 1), constants={"WORLD": WORLD, "BLOCK": 1024}, is_short=True,
     ),
     "two_shot": Sample(
         collectives.two_shot, collectives.regions,
         (FLOATS, FLOATS, 5000, BASES, *NEVER_SPECIAL, 300, 400),
-        3 + 4 * (WORLD - 1), constants={"WORLD": WORLD, "BLOCK": 1024},
+        3 + 4 * (WORLD - 1), constants={"WORLD": WORLD, "BLOCK": 1024}, is_short=True,
     ),
     "dispatch": Sample(
         collectives.dispatch, collectives.regions,

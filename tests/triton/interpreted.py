@@ -21,16 +21,19 @@ from sample_kernels import (
     plain_matmul,
     returns_early,
     sample_regions,
+    short_marks,
 )
 
 import kprof.triton as kp
 from kprof import abi
 from kprof.recording.record import session
 from kprof.recording.recorder import Recorder
+from kprof.recording.wanted import EVERYTHING, Wanted
 
 HEADER_REGIONS = kp.Regions(Path(__file__).parent / "regions.h")
 SLOTS = (None, 0)  # of the benchmark's other profilers
 TILE = {"M": 16, "N": 16, "K": 16}
+WANTED = {"short, some blocks": Wanted(blocks=(3, 4)), "short, sampled": Wanted(sample=2)}
 TINY_ARENA = abi.CHUNKS_OFFSET + 4 * abi.CHUNK_BYTES
 
 
@@ -95,6 +98,16 @@ def record_full(recorder: Recorder) -> None:
     marks[(7,)](kp.buffer("marks", 7, mark_regions, recorder=recorder), 100)
 
 
+# Marks of each program; a chunk has room for 61.
+COUNTS = [0, 1, 60, 61, 62, 100]
+
+
+def record_short(recorder: Recorder, grid: int | None, at_most: int = 61) -> None:
+    prof = kp.buffer("short_marks", grid, mark_regions, recorder=recorder)
+    counts = torch.tensor(COUNTS, dtype=torch.int32)
+    short_marks[(len(COUNTS),)](prof, counts, AT_MOST=at_most)
+
+
 def record_calls(recorder: Recorder) -> None:
     every_call[(2,)](kp.buffer("every_call", 2, HEADER_REGIONS, recorder=recorder), 7)
 
@@ -140,6 +153,12 @@ CASES = {
     "claimed": lambda recorder: record_copy(recorder, None),
     "matmul": record_matmul,
     "full": record_full,
+    "short": lambda recorder: record_short(recorder, len(COUNTS)),
+    "short, claimed": lambda recorder: record_short(recorder, None),
+    "short, full": lambda recorder: record_short(recorder, len(COUNTS)),
+    "short, some blocks": lambda recorder: record_short(recorder, len(COUNTS)),
+    "short, sampled": lambda recorder: record_short(recorder, len(COUNTS)),
+    "too long": lambda recorder: record_short(recorder, len(COUNTS), at_most=62),
     "calls": record_calls,
     "off": record_off,
     "tuned": record_tuned,
@@ -150,8 +169,11 @@ CASES = {
 def main(folder: Path) -> None:
     for name, case in CASES.items():
         with session(folder / f"{name}.kprof") as directory:
-            arena_bytes = TINY_ARENA if name == "full" else 1 << 20
-            recorder = Recorder(directory, rank=0, world_size=1, arena_bytes=arena_bytes)
+            arena_bytes = TINY_ARENA if "full" in name else 1 << 20
+            wanted = WANTED.get(name, EVERYTHING)
+            recorder = Recorder(
+                directory, rank=0, world_size=1, arena_bytes=arena_bytes, wanted=wanted
+            )
             case(recorder)
             recorder.close()
 

@@ -19,6 +19,7 @@ __all__ = [
     "plain_matmul",
     "returns_early",
     "sample_regions",
+    "short_marks",
 ]
 
 mark_regions = kp.Regions()
@@ -33,6 +34,14 @@ def marks(prof, n):
         track = kp.mark(track, DONE, i)
         if i % 2 == 0:
             track = kp.value(track, LEFT, i)
+
+
+@triton.jit
+def short_marks(prof, counts, AT_MOST: tl.constexpr):
+    """As many marks per program as `counts` says."""
+    track = kp.open_track(prof, at_most=AT_MOST)
+    for i in range(tl.load(counts + tl.program_id(0))):
+        track = kp.mark(track, DONE, i)
 
 
 @triton.jit

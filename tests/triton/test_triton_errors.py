@@ -50,6 +50,9 @@ SENTENCES = {
     "...mark(track, ...)`",
     "a_track_in_a_loop": "open_track() is called in a loop, where every iteration would overwrite "
     "the track of the one before; open the track before the loop",
+    "a_number_of_events_that_is_not_known": "open_track() takes at_most as a constexpr, the most "
+    "events that the track will have: 0 or more, not int32",
+    "fewer_events_than_none": "0 or more, not -1",
     "a_track_of_another_partition": "mark() was given a track of another partition, which writes "
     "to it as well; "
     "open a track in every partition",
@@ -177,9 +180,10 @@ def test_a_whole_kernel_ends_its_span_before_it_returns() -> None:
     spans = kp.instrument(sample_kernels.returns_early, at={"all": ...})
     prof = kp.pack(LAUNCH, spans.regions)
     code = compile_for("gfx942", spans.kernel, Pointer(), 2, kprof_buffer=prof)
-    # The track's header has three, either end of the span its record, and both may share the next
-    # header.
-    assert code.count("store_dwordx4") >= 3 + 2 + 3
+    # For the header, the beginning, and either end.
+    assert code.count("s_memrealtime") == 1 + 1 + 2
+    # The header's, and a record behind either end, which may be one. No event needs a second chunk.
+    assert 3 + 1 <= code.count("store_dwordx4") <= 3 + 2
 
 
 def test_instrumented_and_off_is_the_original() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from needed import require_interpreter
 
+from kprof import abi
 from kprof.trace import Trace
 
 require_interpreter()
@@ -73,6 +74,51 @@ def test_what_finds_no_room_is_counted_by_region(recorded: Callable[[str], Trace
     assert losses["done"] + kept["done"] == 7 * 100
     assert losses["left"] + kept["left"] == 7 * 50
     assert trace.ranks[0].arena.needed_bytes > trace.ranks[0].arena.size_bytes
+
+
+# Of programs that write 0, 1, 60, 61, 62 and 100 marks into tracks of one chunk.
+IN_ONE_CHUNK = {1: 1, 2: 60, 3: 61, 4: 61, 5: 61}
+
+
+def marks_of_blocks(trace: Trace) -> dict[int, int]:
+    """How many marks each program recorded, which are its first ones."""
+    found = trace.frame("SELECT block, count(*) AS n, max(payload) AS last FROM events GROUP BY 1")
+    assert (found["last"] == found["n"] - 1).all()
+    return dict(zip(found["block"], found["n"], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "kept", "dropped"),
+    [
+        ("short", IN_ONE_CHUNK, 1 + 39),
+        ("short, claimed", IN_ONE_CHUNK, 1 + 39),
+        # The arena has four chunks, which the first four programs take.
+        ("short, full", {1: 1, 2: 60, 3: 61}, 62 + 100),
+        ("short, some blocks", {3: 61, 4: 61}, 1),
+        ("too long", IN_ONE_CHUNK | {4: 62, 5: 100}, 0),
+    ],
+)
+def test_a_short_track_keeps_what_fits_its_chunk_and_counts_the_rest(
+    recorded: Callable[[str], Trace], name: str, kept: dict[int, int], dropped: int
+) -> None:
+    trace = recorded(name)
+    assert marks_of_blocks(trace) == kept
+    counts = trace.ranks[0].counts
+    assert (counts.recorded, counts.dropped) == (sum(kept.values()), dropped)
+    assert counts.torn_chunks == counts.torn_records == 0
+    assert sum(loss.dropped for loss in trace.ranks[0].losses if loss.region == "done") == dropped
+
+
+def test_a_sample_of_short_tracks_is_the_one_that_the_switches_say(
+    recorded: Callable[[str], Trace],
+) -> None:
+    is_sampled = [
+        ((block * 33 + abi.BLOCK_TRACK_WARP) * 0x9E3779B1 % 2**32 >> 16) % 2 == 0
+        for block in range(6)
+    ]
+    expected = {block: n for block, n in IN_ONE_CHUNK.items() if is_sampled[block]}
+    assert 0 < len(expected) < len(IN_ONE_CHUNK)
+    assert marks_of_blocks(recorded("short, sampled")) == expected
 
 
 def test_every_call_writes_what_it_says(recorded: Callable[[str], Trace]) -> None:
