@@ -53,6 +53,8 @@ def _print(found: Findings) -> None:
             say(f"   {detail}")
     if found.rest.sentence:
         say(f"{found.rest.sentence}.")
+    if found.rest.below:
+        say(f"{found.rest.below}.")
     for limit in found.rest.limits:
         say(f"   {by_design(limit)}")
 

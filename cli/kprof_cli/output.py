@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 EXIT_BAR_MISSED: Final = 3
 # Grows when a field of any command's JSON changes its meaning or goes away; docs/json.md describes
 # the fields.
-JSON_SCHEMA_VERSION: Final = 1
+JSON_SCHEMA_VERSION: Final = 2
 # Wide enough for all our tables. A pipe has no width, and cutting cells would lose numbers.
 _PIPE_WIDTH: Final = 250
 # The width of result tables if the terminal's width is unknown.

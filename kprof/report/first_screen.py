@@ -98,7 +98,8 @@ def _tints(report: Report) -> dict[str, str]:
 def _rest(report: Report) -> str:
     """What the findings explain together, and what a typical call is made of."""
     rest = report.found.rest
-    return "" if rest.sentence == report.verdict else rest.sentence
+    said = [rest.sentence] if rest.sentence != report.verdict else []
+    return ". ".join([*said, *filter(None, [rest.below])])
 
 
 def _of_finding(report: Report, number: int, finding: Finding, figures: set[str]) -> Row:
@@ -171,8 +172,8 @@ def _where(finding: Finding) -> str:
         parts.append(
             f"saves {duration(finding.gain_ns)} in {counted(len(cause.gains_ns), 'call', 'calls')}"
         )
-    if 0 < len(cause.calls) < len(cause.gains_ns):
-        parts.append(members("call", cause.calls, 3))
+    if 0 < len(cause.costly_calls) < len(cause.gains_ns):
+        parts.append(members("call", cause.costly_calls, 3))
     return " · ".join(parts)
 
 

@@ -1,7 +1,7 @@
 """The report as JSON, for programs. docs/findings.md describes kinds and fields.
 
     {
-      "schema_version": 2,                 grows when a field changes its meaning or goes away
+      "schema_version": 3,                 grows when a field changes its meaning or goes away
       "capture": {command, created_utc, kprof_version, world_size, exit_code, missing_ranks,
                   num_events, num_launches, window_ns: [first, last], run_time_ns,
                   alignment: {method, reference_rank, num_rounds, bound_ns: {rank: ns}} | null,
@@ -9,13 +9,13 @@
       "verdict": "one sentence", "advice": "what to do about it, or empty",
       "doubts": [{kind, sentence, remedy, takes_out: [kind], is_grave, ranks, evidence}],
       "findings": [{id, kind, sentence, details, advice, ranks, blocks, places: [[rank, block]],
-                    links: [[from, to]], region, calls, when, period, gain_ns,
-                    interval_ns: [low, high], share, factor,
+                    links: [[from, to]], region, calls, costly_calls, when, period,
+                    gain_ns, alone_ns, interval_ns: [low, high], share, factor,
                     waits: [{region, ranks, peers, wait_ns, share}], evidence: [row],
                     where_ns: [from, to] | null, tracks: [[rank, block]],
                     view: "command that opens the trace there" | null}],
       "rest": {sentence, explained, useful, unexplained, made_of: [[region, share]],
-               ingredients: [{region, share, gb_s, of_ceiling, rate, advice}], limits},
+               ingredients: [{region, share, gb_s, of_ceiling, rate, advice}], limits, below},
       "calls": {"replayed": [ordinal], "of": n, "total_ns": ns},
       "refused": {table: "why it is null"},
       "quality": [{rank, host, device, recorded, dropped, open, saturated, clamped,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kprof.analysis import Doubt, Finding
     from kprof.report.model import Report
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 
 def to_json(report: Report) -> bytes:
@@ -154,9 +154,11 @@ def finding_row(finding: Finding) -> dict[str, object]:
         "links": cause.links,
         "region": cause.region,
         "calls": cause.calls,
+        "costly_calls": cause.costly_calls,
         "when": cause.when.value,
         "period": cause.period,
         "gain_ns": finding.gain_ns,
+        "alone_ns": cause.alone_ns if is_timed else None,
         "interval_ns": cause.interval_ns if is_timed else None,
         "share": finding.share,
         "factor": cause.factor,

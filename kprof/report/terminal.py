@@ -105,6 +105,8 @@ def _findings(report: Report) -> list[RenderableType]:
     parts: list[RenderableType] = [grid] if report.findings else []
     if rest.sentence and rest.sentence != report.verdict:
         parts.append(_line(f"{rest.sentence}."))
+    if rest.below:
+        parts.append(_line(f"{rest.below}."))
     others = [limit for limit in rest.limits if limit_sentence(limit) != report.verdict]
     parts += [_line(f"{by_design(limit)}.", "dim") for limit in others]
     return [*parts, Text()] if parts else []

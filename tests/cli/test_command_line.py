@@ -42,7 +42,7 @@ def test_sums_are_numbers(kprof, small):
 @pytest.mark.parametrize("command", JSON_COMMANDS)
 def test_json_says_its_version_and_the_docs_name_its_fields(kprof, small, command):
     document = json.loads(kprof(command, small, *JSON_COMMANDS[command], "--json").out)
-    assert document["schema_version"] == (2 if command == "report" else 1)
+    assert document["schema_version"] == (3 if command == "report" else 2)
     (described,) = re.findall(
         rf"^\| `kprof {command}` \| (.*) \|$", (ROOT / "docs/json.md").read_text(), re.M
     )

@@ -11,7 +11,6 @@ from kprof.analysis.explain import (
     FindingKind,
     Limit,
     LimitKind,
-    TraceExplanation,
     When,
 )
 from kprof.analysis.explain.sentences import (
@@ -19,7 +18,6 @@ from kprof.analysis.explain.sentences import (
     advice,
     growth_sentence,
     limit_sentence,
-    rest,
     sentence,
 )
 
@@ -38,6 +36,8 @@ SLOW_BLOCK = ExplainedFinding(
     share=0.12,
     factor=3.02,
     gains_ns=(10_000.0,) * 12,
+    costly_calls=tuple(range(12)),
+    alone_ns=1000.0,
 )
 GPU, CPU = frozenset({"cuda"}), frozenset({"cpu"})
 
@@ -145,20 +145,19 @@ def test_clocks_and_power_are_no_advice_for_a_block_or_a_cpu() -> None:
     assert "power" not in advice(SLOW_BLOCK, GPU)
 
 
-def test_the_rest_is_said() -> None:
-    nothing = TraceExplanation((), (), (0, 1), (), 2, 5e6)
-    assert "No place, link or call stands out" in rest(nothing)
-    assert rest(replace(nothing, findings=(SLOW_BLOCK,))).startswith("Together 12 % of 5.00 ms")
-
-
-def test_what_the_design_costs_is_said_after_what_stands_out() -> None:
+def test_what_the_design_costs_is_said() -> None:
     lock = Limit(LimitKind.LOCK, "lock/acquire", 3e6, 0.6)
     assert limit_sentence(lock) == (
         "Blocks take turns at the lock (lock/acquire): costs up to 60 % of the run"
     )
-    assert rest(TraceExplanation((), (lock,), (0,), (), 1, 5e6)).endswith(
-        "design of the kernel costs:"
-    )
+
+
+def test_calls_that_have_it_without_being_longer_for_it_are_told_from_those_that_are() -> None:
+    hidden = replace(SLOW_BLOCK, costly_calls=(3,), when=When.SOMETIMES)
+    assert sentence(hidden, 12).endswith(": costs 12 % of the run, in call 3 only")
+    hidden = replace(hidden, calls=tuple(range(6)), costly_calls=(1, 3))
+    assert ", in 6 of 12 calls: " in sentence(hidden, 12)
+    assert sentence(hidden, 12).endswith(": costs 12 % of the run, in 2 calls only")
 
 
 @pytest.mark.parametrize("kind", LimitKind)

@@ -106,6 +106,8 @@ def test_slow_events_have_a_place(slow_blocks: tuple[int, ...], expected: str) -
         share=0.1,
         factor=5.0,
         gains_ns=(1000.0,),
+        costly_calls=(0,),
+        alone_ns=1000.0,
     )
     summary = Summary.of(build.trace())
     assert particulars_of(summary, cause) == (expected,)

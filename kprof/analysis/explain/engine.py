@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from kprof.analysis.explain.elements import Family, edit_of
+from kprof.analysis.explain.excess import ALL
 from kprof.analysis.explain.graph import Graph
 from kprof.analysis.explain.hypotheses import (
     Basis,
@@ -21,6 +22,7 @@ from kprof.analysis.explain.hypotheses import (
     basis_of,
     hypotheses_of,
     is_once,
+    is_usual,
     union,
     with_scattered,
 )
@@ -38,29 +40,36 @@ _MOST_FINDINGS: Final = 8
 _TOGETHER: Final = 1.25
 # The rest of a place's classes belong to a finding when this much of its gain is not one class's.
 _OF_ONE_CLASS: Final = 0.85
+# A rank with so many times as many items as the others is named even where that costs little.
+_MANY_MORE: Final = 1.5
 
 
 @dataclass(frozen=True)
 class Explained:
     """A hypothesis that pays: `gains_ns` by call, on top of those before it. `main_kind` is the
-    class that gains almost all of it by itself, or None."""
+    class that gains almost all of it by itself, or None. `alone_ns` is what all calls would gain
+    without the hypotheses before it."""
 
     hypothesis: Hypothesis
     gains_ns: Floats
     main_kind: int | None
+    alone_ns: float
 
 
 @dataclass(frozen=True)
 class Explanation:
     """What pays, in order, what limits the rest, and the lengths of calls.
 
-    `basis` has the classes and elements.
+    `basis` has the classes and elements, `below` the rank that has many more items than the others
+    without costing enough, if there is one. Nothing that is left gains `least_share` of all calls.
     """
 
     basis: Basis
     lengths_ns: Floats
     parts: tuple[Explained, ...]
     limits: tuple[Limit, ...]
+    below: Explained | None = None
+    least_share: float = LEAST_GAIN
 
 
 def explain(
@@ -68,7 +77,9 @@ def explain(
 ) -> Explanation:
     """Explain the calls of a graph; `left_out` as in `hypotheses_of`."""
     basis = basis_of(graph)
-    explanation, left = _explained(basis, hypotheses_of(basis, bound_ns, left_out))
+    # What is usual would hide what is not: both shorten the same calls.
+    hypotheses = [h for h in hypotheses_of(basis, bound_ns, left_out) if not is_usual(basis, h)]
+    explanation, left = _explained(basis, hypotheses)
     return replace(explanation, limits=limits_of(basis, left, LEAST_GAIN))
 
 
@@ -82,13 +93,26 @@ def _explained(basis: Basis, hypotheses: list[Hypothesis]) -> tuple[Explanation,
     lengths = (basis.graph.call_end - basis.graph.call_start).astype(float)
     search = _Search(basis, hypotheses)
     parts = search.run(float(lengths.sum()))
-    return Explanation(basis, lengths, tuple(parts), ()), search.left
+    least_share = LEAST_GAIN_ONCE if search.has_chance else LEAST_GAIN
+    below = search.below(parts, LEAST_GAIN * float(lengths.sum()))
+    return Explanation(basis, lengths, tuple(parts), (), below, least_share), search.left
 
 
 def _is_part(one: Hypothesis, other: Hypothesis) -> bool:
     """Most of what one takes off are elements of the other, too."""
     shared = np.isin(one.chosen, other.chosen)
     return bool(one.saved_ns[shared].sum() >= 0.5 * one.saved_ns.sum())
+
+
+def _has_many_more(hypothesis: Hypothesis) -> bool:
+    """Whether ranks as a whole have so many more items that a reader of the counts would ask."""
+    are_ranks = all(
+        not place.is_link and place.first != ALL and place.second == ALL
+        for place in hypothesis.places
+    )
+    if hypothesis.what is not What.SURPLUS or not are_ranks:
+        return False
+    return bool(np.median(hypothesis.excess[hypothesis.calls]) >= np.log(_MANY_MORE))
 
 
 @dataclass(frozen=True)
@@ -108,6 +132,8 @@ class _Search:
         # The part of every element that is left.
         self.left = np.ones(len(basis.elements))
         self.ends = self.replay.call_ends([Edit()])[0]
+        # Whether something is left that gains enough, but only once.
+        self.has_chance = False
 
     def run(self, total_ns: float) -> list[Explained]:
         """Greedy: the best one, then the best one of what is left."""
@@ -119,21 +145,45 @@ class _Search:
             gains = self._gains([hypotheses[i] for i in open_ones])
             totals[:] = 0.0
             totals[open_ones] = gains.sum(axis=1)
+            if not found:
+                alone = totals.copy()
             self._weigh(totals, total_ns)
             if totals.max() < LEAST_GAIN * total_ns:
                 break
             best = self._choose(hypotheses, totals, LEAST_GAIN * total_ns)
             main = self._main_kind(hypotheses[best], float(totals[best]))
-            found.append(Explained(hypotheses[best], gains[open_ones.index(best)], main))
+            by_call = gains[open_ones.index(best)]
+            found.append(Explained(hypotheses[best], by_call, main, float(alone[best])))
             self._apply(hypotheses[best])
             open_ones.remove(best)
         return found
 
+    def below(self, found: list[Explained], least_ns: float) -> Explained | None:
+        """Of the ranks that have many more items than the others, and that are not found, the one
+        that gains most on top of what is found, where that is less than `least_ns`."""
+        named = {place.first for part in found for place in part.hypothesis.places}
+        open_ones = [
+            candidate.hypothesis
+            for candidate in self.candidates
+            if _has_many_more(candidate.hypothesis)
+            and not named & {place.first for place in candidate.hypothesis.places}
+        ]
+        if not open_ones:
+            return None
+        gains = self._gains(open_ones)
+        best = int(gains.sum(axis=1).argmax())
+        gain = float(gains[best].sum())
+        if gain >= least_ns:
+            return None
+        return Explained(open_ones[best], gains[best], self._main_kind(open_ones[best], gain), gain)
+
     def _weigh(self, totals: Floats, total_ns: float) -> None:
         """Set to 0 what is no explanation of its own, in place."""
+        self.has_chance = False
         for i, candidate in enumerate(self.candidates):
             # What took long once is chance more often than what comes again.
             if is_once(self.basis, candidate.hypothesis) and totals[i] < LEAST_GAIN_ONCE * total_ns:
+                self.has_chance |= bool(totals[i] >= LEAST_GAIN * total_ns)
                 totals[i] = 0.0
         for i, candidate in enumerate(self.candidates):
             if candidate.parts:

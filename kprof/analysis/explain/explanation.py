@@ -19,10 +19,11 @@ import numpy as np
 
 from kprof.analysis.barriers import worst_bound_ns
 from kprof.analysis.calls import calls, launches_of_calls
-from kprof.analysis.explain.engine import Explanation, explain
+from kprof.analysis.explain.engine import LEAST_GAIN, Explanation, explain
 from kprof.analysis.explain.finding import (
     ExplainedFinding,
     FindingKind,
+    finding_of,
     findings_of,
     sources_of,
 )
@@ -49,7 +50,9 @@ class TraceExplanation:
     """What pays, in order, and what the design costs on top (`limits.py`).
 
     `ordinals` are the calls that were looked at, `warm_up` those left out as such, of `num_calls`;
-    `total_ns` is what those looked at took together.
+    `total_ns` is what those looked at took together. `below` is a rank that has many more items
+    than the others, where that costs less than a finding must; all that is no finding costs less
+    than `least_share`.
     """
 
     findings: tuple[ExplainedFinding, ...]
@@ -58,6 +61,8 @@ class TraceExplanation:
     warm_up: tuple[int, ...]
     num_calls: int
     total_ns: float
+    below: ExplainedFinding | None = None
+    least_share: float = LEAST_GAIN
 
     @property
     def explained_share(self) -> float:
@@ -106,6 +111,8 @@ class ReplayedCalls:
             self.warm_up,
             self.num_calls,
             float(explanation.lengths_ns.sum()),
+            explanation.below and finding_of(explanation, explanation.below),
+            explanation.least_share,
         )
 
 

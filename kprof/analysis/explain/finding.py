@@ -10,7 +10,13 @@ import numpy as np
 from kprof.analysis.explain.elements import Family
 from kprof.analysis.explain.engine import Explained, Explanation
 from kprof.analysis.explain.excess import ALL
-from kprof.analysis.explain.hypotheses import Hypothesis, Place, What
+from kprof.analysis.explain.hypotheses import (
+    LEAST_OF_CALL,
+    Hypothesis,
+    Place,
+    What,
+    grows,
+)
 from kprof.analysis.explain.spans import Bools, Floats
 
 
@@ -32,6 +38,7 @@ class FindingKind(str, Enum):
 class When(str, Enum):
     """In which calls a finding is."""
 
+    ONCE = "once"  # only one call was looked at: whether it comes again is not known
     ALWAYS = "always"
     SOMETIMES = "sometimes"
     PERIODIC = "periodic"
@@ -44,11 +51,12 @@ class ExplainedFinding:
     """One thing that pays.
 
     `ranks` and `blocks` are empty where all of them are meant; `places` are the (rank, block) pairs
-    of single blocks. `links` are (source, destination), -1 for every one. `calls` are ordinals,
-    `period` the n of "every n-th" call (or event, for slow events; else 0). `gain_ns` is what all
-    calls together get shorter, on top of the findings before it, `interval_ns` where that lies with
-    90 % when calls are drawn again, `share` its part of all calls, `factor` by how much what is
-    found takes longer than its likes.
+    of single blocks. `links` are (source, destination), -1 for every one. `calls` are the ordinals
+    of those that have it, `costly_calls` of those that would get shorter; `when` is about these,
+    and `period` is the n of "every n-th" call (or event, for slow events; else 0). `gain_ns` is
+    what all calls together get shorter, on top of the findings before it, `alone_ns` what they
+    would without those, `interval_ns` where the gain lies with 90 % when calls are drawn again,
+    `share` its part of all calls, `factor` by how much what is found takes longer than its likes.
     """
 
     kind: FindingKind
@@ -65,6 +73,8 @@ class ExplainedFinding:
     share: float
     factor: float
     gains_ns: tuple[float, ...]
+    costly_calls: tuple[int, ...]
+    alone_ns: float
 
     @property
     def link(self) -> tuple[int, int] | None:
@@ -73,21 +83,21 @@ class ExplainedFinding:
 
 
 _OF_ONE_REGION = 0.85
-_LEAST_CORRELATION = 0.8
-_CALLS_THAT_GROW = 5
 
 
 def findings_of(explanation: Explanation) -> list[ExplainedFinding]:
     """The findings of an explanation, in its order."""
-    return [_finding(explanation, part) for part in explanation.parts]
+    return [finding_of(explanation, part) for part in explanation.parts]
 
 
-def _finding(explanation: Explanation, part: Explained) -> ExplainedFinding:
+def finding_of(explanation: Explanation, part: Explained) -> ExplainedFinding:
+    """One part of an explanation as a finding."""
     hypothesis = part.hypothesis
     ordinals = explanation.basis.graph.spans.ordinals
     total = max(1.0, float(explanation.lengths_ns.sum()))
     where = _where(hypothesis.places)
-    when, period = _when(hypothesis, part.gains_ns)
+    is_costly = _is_costly(hypothesis, part.gains_ns)
+    when, period = _when(hypothesis, is_costly, part.gains_ns)
     gain = float(part.gains_ns.sum())
     return ExplainedFinding(
         kind=_kind(explanation, part),
@@ -100,10 +110,12 @@ def _finding(explanation: Explanation, part: Explained) -> ExplainedFinding:
         when=when,
         period=hypothesis.period or period,
         gain_ns=gain,
-        interval_ns=_interval(part.gains_ns),
+        interval_ns=_interval(part.gains_ns, explanation.lengths_ns),
         share=gain / total,
         factor=_factor(explanation, part),
         gains_ns=tuple(part.gains_ns.tolist()),
+        costly_calls=tuple(ordinals[i] for i in np.flatnonzero(is_costly).tolist()),
+        alone_ns=part.alone_ns,
     )
 
 
@@ -182,42 +194,44 @@ def _region(explanation: Explanation, part: Explained) -> str | None:
     return spans.region_names[best] if saved[best] >= _OF_ONE_REGION * saved.sum() else None
 
 
-def _interval(gains: Floats) -> tuple[float, float]:
-    """Calls drawn again a thousand times, with their own random numbers."""
-    count = len(gains)
+def _interval(gains: Floats, lengths: Floats) -> tuple[float, float]:
+    """Calls drawn again a thousand times, with their own random numbers.
+
+    What is drawn is the share: long calls gain more, and no call gains more than it takes.
+    """
+    count, gain, total = len(gains), float(gains.sum()), float(lengths.sum())
     if count < 2:
-        return float(gains.sum()), float(gains.sum())
+        return gain, gain
     drawn = np.random.default_rng(0).integers(0, count, (1000, count))
-    low, high = np.quantile(gains[drawn].sum(axis=1), [0.05, 0.95])
-    return float(low), float(high)
+    shares = gains[drawn].sum(axis=1) / np.maximum(1.0, lengths[drawn].sum(axis=1))
+    low, high = np.quantile(shares, [0.05, 0.95]) * total
+    return min(gain, max(0.0, float(low))), max(gain, min(total, float(high)))
 
 
-def _when(hypothesis: Hypothesis, gains: Floats) -> tuple[When, int]:
-    calls, count = np.flatnonzero(hypothesis.calls), len(hypothesis.excess)
+def _is_costly(hypothesis: Hypothesis, gains: Floats) -> Bools:
+    """Which of the calls that have it would get shorter: all, unless others hide it there."""
+    is_costly: Bools = hypothesis.calls & (gains >= LEAST_OF_CALL * gains.max(initial=0.0))
+    return is_costly if is_costly.any() else hypothesis.calls
+
+
+def _when(hypothesis: Hypothesis, is_costly: Bools, gains: Floats) -> tuple[When, int]:
+    count = len(is_costly)
+    if count == 1:
+        return When.ONCE, 0
     if hypothesis.is_moving:
         return When.MOVING, 0
     if _is_growing(hypothesis.excess, gains):
         return When.GROWING, 0
-    if len(calls) >= 0.9 * count:
+    if is_costly.sum() >= 0.9 * count:
         return When.ALWAYS, 0
-    period = _period_of(_as_mask(calls, count))
+    period = _period_of(is_costly) or _period_of(hypothesis.calls)
     return (When.PERIODIC, period) if period else (When.SOMETIMES, 0)
 
 
-def _as_mask(calls: np.ndarray, count: int) -> Bools:
-    mask = np.zeros(count, dtype=bool)
-    mask[calls] = True
-    return mask
-
-
 def _is_growing(excess: Floats, gains: Floats) -> bool:
-    if len(excess) < _CALLS_THAT_GROW or excess.std() == 0 or gains.std() == 0:
-        return False
-    numbers = np.arange(len(excess))
     third = max(1, len(gains) // 3)
     is_up = gains[-third:].mean() > 2 * max(0.0, gains[:third].mean())
-    correlations = [np.corrcoef(numbers, values)[0, 1] for values in (excess, gains)]
-    return bool(is_up and min(correlations) > _LEAST_CORRELATION)
+    return bool(is_up and grows(excess) and grows(gains))
 
 
 def _period_of(mask: Bools) -> int:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from kprof.analysis.explain.explanation import TraceExplanation
 from kprof.analysis.explain.finding import ExplainedFinding, FindingKind, When
 from kprof.analysis.explain.limits import Limit, LimitKind
 from kprof.analysis.explain.measured import Measured, has_changed
-from kprof.analysis.wording import counted, duration, members, percent, ratio
+from kprof.analysis.wording import duration, members, percent, ratio
 
 MOST_WORDS: Final = 25
 _MOST_NAMED: Final = 4
 
 
-def sentence(finding: ExplainedFinding, num_calls: int) -> str:
-    """What is wrong, when, and what the run would gain; `num_calls` is how many were looked at."""
+def sentence(finding: ExplainedFinding, num_calls: int, fact: str = "") -> str:
+    """What is wrong, when, and what the run would gain; `num_calls` is how many were looked at,
+    `fact` what is wrong where more is known than a finding holds."""
     cost = f"costs {percent(finding.share)} of the run"
-    return f"{_fact(finding)}{_when(finding, num_calls)}: {cost}"
+    return f"{fact or _fact(finding)}{_when(finding, num_calls)}: {cost}{_felt(finding)}"
 
 
 def _fact(finding: ExplainedFinding) -> str:
@@ -155,11 +155,19 @@ def _when(finding: ExplainedFinding, num_calls: int) -> str:
         return ", more with every call"
     if finding.when is When.PERIODIC:
         return f", in every {_ordinal(finding.period)} call"
-    if len(finding.calls) == num_calls or finding.when is When.ALWAYS:
+    if len(finding.calls) == num_calls or finding.when in (When.ONCE, When.ALWAYS):
         return ""
     if len(finding.calls) == 1:
         return f", in call {finding.calls[0]}, one of {num_calls}"
     return f", in {len(finding.calls)} of {num_calls} calls"
+
+
+def _felt(finding: ExplainedFinding) -> str:
+    """Which calls it costs something, where it is in others, too, which are as long without it."""
+    calls = finding.costly_calls
+    if len(calls) >= 0.9 * len(finding.calls) or finding.when in (When.GROWING, When.MOVING):
+        return ""
+    return f", in call {calls[0]} only" if len(calls) == 1 else f", in {len(calls)} calls only"
 
 
 def _ordinal(number: int) -> str:
@@ -239,15 +247,3 @@ def by_design(limit: Limit) -> str:
 def limit_advice(limit: Limit) -> str:
     """What would change the design."""
     return _ADVICE_OF_LIMITS[limit.kind]
-
-
-def rest(explanation: TraceExplanation) -> str:
-    """What the findings explain together, what they were looked for in, and what the rest is."""
-    seen = counted(len(explanation.ordinals), "call", "calls")
-    total = duration(explanation.total_ns)
-    if not explanation.findings:
-        text = f"No place, link or call stands out by 3 % of the run ({seen}, {total})"
-    else:
-        share = percent(explanation.explained_share)
-        text = f"Together {share} of {total} in {seen}; what is left has no single cause"
-    return f"{text}." if not explanation.limits else f"{text}; the design of the kernel costs:"

@@ -55,6 +55,8 @@ def _uneven(rank: int, region: str, ratio: float, calls: tuple[int, ...]) -> Exp
         share=0.0,
         factor=ratio,
         gains_ns=(),
+        costly_calls=calls,
+        alone_ns=0.0,
     )
 
 

@@ -173,7 +173,8 @@ class Rest:
     (the parallel efficiency), `unexplained` what neither accounts for. `limits` is what the
     kernel's design costs at most, each by itself, the largest first. `made_of` are the regions on
     the critical path of the call of median length, the largest share first; `ingredients` says of
-    the largest ones how fast they are and what to do about them.
+    the largest ones how fast they are and what to do about them. `below` says what stands out in
+    the counts and costs too little for a finding.
     """
 
     sentence: str
@@ -183,6 +184,7 @@ class Rest:
     limits: tuple[Limit, ...] = ()
     made_of: tuple[tuple[str, float], ...] = ()
     ingredients: tuple[Ingredient, ...] = ()
+    below: str = ""
 
     @property
     def is_busy(self) -> bool:
@@ -192,7 +194,7 @@ class Rest:
 
 @dataclass(frozen=True)
 class Findings:
-    """All that can be said: doubts first, findings in the order of their gains, and the rest.
+    """All that can be said: doubts, findings in the order in which to mend them, and the rest.
 
     `calls` are the ordinals of the calls that were replayed, of `num_calls`; they took `total_ns`
     together. `design` is the limit that the headline is about, if it is about one.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.explain import ExplainedFinding, FindingKind
 from kprof.analysis.explain.sentences import sentence
+from kprof.analysis.findings.numbers import blocks_at_work, item_counts, regions_with_more
 from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import CLOSED_SPANS
 from kprof.analysis.wording import counted, listed, members, percent
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from kprof.analysis.summary import Summary
 
 _MOST_NAMED: Final = 3
-# A rank has more of a region's items from this ratio on.
-_IS_MORE: Final = 1.5
 # Most slow events are in one place from this share on.
 _IS_MOST: Final = 0.5
 
@@ -28,8 +27,10 @@ def precise(summary: Summary, cause: ExplainedFinding, num_calls: int) -> str:
     if cause.kind is FindingKind.LATE_START and len(cause.ranks) > 1:
         return _by_rank(_last_to_start(summary, cause), cause, num_calls)
     if cause.kind is FindingKind.UNEVEN_WORK and cause.region is None:
-        regions = _regions_with_more(summary, cause)[:_MOST_NAMED]
+        regions = regions_with_more(summary, cause)[:_MOST_NAMED]
         return sentence(replace(cause, region=listed(regions) or None), num_calls)
+    if cause.kind is FindingKind.UNEVEN_BLOCKS:
+        return sentence(cause, num_calls, blocks_at_work(summary, cause.region))
     return sentence(cause, num_calls)
 
 
@@ -52,26 +53,11 @@ def _by_rank(last: Counter[int], cause: ExplainedFinding, num_calls: int) -> str
     return f"{', '.join(parts)}: costs {percent(cause.share)} of the run"
 
 
-def _regions_with_more(summary: Summary, cause: ExplainedFinding) -> list[str]:
-    """Regions of useful work that its ranks have more events of; most time first."""
-    if not cause.ranks:
-        return []
-    ranks = ", ".join(str(int(rank)) for rank in cause.ranks)
-    table = summary.frame(
-        f"""WITH counts AS (
-                SELECT r.name, c.rank, sum(c.events) AS events, sum(c.total_ns) AS ns
-                FROM cells c JOIN regions r ON r.id = c.region_id
-                WHERE r.category IN ('send', 'compute', 'recv') GROUP BY ALL)
-            SELECT name FROM counts GROUP BY name
-            HAVING avg(events) FILTER (rank IN ({ranks}))
-                > {_IS_MORE} * avg(events) FILTER (rank NOT IN ({ranks}))
-            ORDER BY sum(ns) DESC, name"""
-    )
-    return [str(name) for name in table["name"].tolist()]
-
-
 def particulars_of(summary: Summary, cause: ExplainedFinding) -> tuple[str, ...]:
-    """Further lines: of slow events, the rank or block that has most of them."""
+    """Further lines: the numbers of items, and of slow events the rank or block that has most of
+    them."""
+    if counts := item_counts(summary, cause):
+        return (counts.sentence,)
     if cause.kind is not FindingKind.SLOW_EVENTS or cause.region is None:
         return ()
     ids = [r.id for r in summary.trace.regions.regions if r.name == cause.region]

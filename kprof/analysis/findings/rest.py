@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.dependencies.critical_path import critical_regions
 from kprof.analysis.explain import ExplainedFinding, TraceExplanation
+from kprof.analysis.explain.engine import LEAST_GAIN
 from kprof.analysis.findings.made_of import ingredients
 from kprof.analysis.findings.model import Rest, limit_in_front
+from kprof.analysis.findings.numbers import with_counted_factor
+from kprof.analysis.findings.particulars import precise
 from kprof.analysis.warmup import steady_efficiency
 from kprof.analysis.wording import duration, listed, percent
 from kprof.errors import SelectionError
@@ -32,19 +35,29 @@ def rest_of(
     unexplained = max(0.0, 1.0 - explained - useful)
     made_of = _made_of(summary)
     parts = ingredients(summary, made_of)
-    rest = Rest("", explained, useful, unexplained, explanation.limits, made_of, parts)
+    below = _below(summary, explanation)
+    rest = Rest("", explained, useful, unexplained, explanation.limits, made_of, parts, below)
     is_design = limit_in_front(rest, causes) is not None
     if causes:
         text = _after_findings(rest, explanation.total_ns)
-    elif is_design and rest.is_busy:
-        text = f"Nothing else stands out: the blocks in use work {percent(useful)} of the time"
-    elif is_design:
-        text = f"No single rank, block, link or call stands out beside that{_path(made_of)}"
-    elif rest.is_busy:
-        text = f"Nothing stands out: blocks do useful work {percent(useful)} of the time"
+    elif rest.is_busy and not below:
+        work = "the blocks in use work" if is_design else "blocks do useful work"
+        else_ = " else" if is_design else ""
+        text = f"Nothing{else_} stands out: {work} {percent(useful)} of the time"
     else:
-        text = f"No single rank, block, link or call is to blame{_path(made_of)}"
+        beside = " beside that" if is_design else ""
+        least = percent(explanation.least_share)
+        text = f"No single rank, block, link or call costs {least}{beside}{_path(made_of)}"
     return replace(rest, sentence=text)
+
+
+def _below(summary: Summary, explanation: TraceExplanation) -> str:
+    """What a reader of the counts would ask about, and why it is no finding."""
+    if explanation.below is None:
+        return ""
+    below = with_counted_factor(summary, explanation.below)
+    said = precise(summary, below, len(explanation.ordinals))
+    return f"{said}, less than the {percent(LEAST_GAIN)} that make a finding"
 
 
 def _after_findings(rest: Rest, total_ns: float) -> str:
@@ -62,12 +75,12 @@ def typical_call_of(made_of: tuple[tuple[str, float], ...]) -> str:
     named = [
         f"{percent(share)} {what}" for what, share in made_of[:_MOST_NAMED] if share >= _LEAST_NAMED
     ]
-    return f"a typical call is {listed(named)}" if named else ""
+    return f"A typical call is {listed(named)}" if named else ""
 
 
 def _path(made_of: tuple[tuple[str, float], ...]) -> str:
     made = typical_call_of(made_of)
-    return f": {made}" if made else ""
+    return f". {made}" if made else ""
 
 
 def _made_of(summary: Summary) -> tuple[tuple[str, float], ...]:

@@ -25,6 +25,7 @@ from kprof.analysis.findings.model import (
     Rest,
     limit_in_front,
 )
+from kprof.analysis.findings.numbers import with_counted_factor
 from kprof.analysis.findings.particulars import particulars_of, precise
 from kprof.analysis.findings.places import place_of, place_of_design
 from kprof.analysis.findings.rest import rest_of
@@ -75,9 +76,9 @@ def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
             return _find_among(sample[0], [sample[1], *doubts])
         return _by_count(summary, [_not_replayed(error), *doubts], taken_out)
     causes = [
-        _of_all(summary, cause)
+        with_counted_factor(summary, _of_all(summary, cause))
         for cause in explanation.findings
-        if cause.kind not in taken_out and not _is_usual(cause)
+        if cause.kind not in taken_out
     ]
     if not causes and _has_no_flows(doubts):
         by_itself = _rank_by_rank(summary, doubts, taken_out)
@@ -114,6 +115,7 @@ def _in_words(
                 cause=cause,
                 sentence=precise(summary, cause, len(explanation.ordinals)),
                 details=(
+                    *_order(cause, found),
                     *words.details(cause, waits, total, rate_of(summary, cause.region)),
                     *particulars_of(summary, cause),
                 ),
@@ -127,6 +129,14 @@ def _in_words(
     return found
 
 
+def _order(cause: ExplainedFinding, before: list[Finding]) -> tuple[str, ...]:
+    """Why a finding comes after one that gains less: that one hides it."""
+    if all((finding.gain_ns or 0.0) >= cause.gain_ns for finding in before):
+        return ()
+    alone = duration(max(0.0, cause.alone_ns))
+    return (f"Mend what stands above it first: by itself it gains {alone}",)
+
+
 def _rank_by_rank(
     summary: Summary, doubts: list[Doubt], taken_out: frozenset[FindingKind]
 ) -> Findings:
@@ -138,7 +148,8 @@ def _rank_by_rank(
         own = summary.select(ranks=(rank,))
         explanation = explain_summary(own, taken_out)
         kept = [cause for cause in explanation.findings if cause.kind not in taken_out]
-        found += _in_words(own, explanation, [replace(cause, ranks=(rank,)) for cause in kept])
+        its = [with_counted_factor(own, replace(cause, ranks=(rank,))) for cause in kept]
+        found += _in_words(own, explanation, its)
     found = _alike(found)
     names = _names([finding.cause for finding in found])
     named = tuple(replace(f, id=name) for f, name in zip(found, names, strict=True))
@@ -212,13 +223,6 @@ def _not_replayed(error: SelectionError) -> Doubt:
         frozenset(FindingKind) - _BY_COUNT,
         is_grave=True,
     )
-
-
-def _is_usual(cause: ExplainedFinding) -> bool:
-    """What all places have in most calls is how calls are, and no call of them is slow."""
-    is_most = 2 * len(cause.calls) > len(cause.gains_ns)
-    is_everywhere = not (cause.ranks or cause.blocks or cause.links)
-    return cause.kind in (FindingKind.SLOW_CALL, FindingKind.IDLE_GAP) and is_everywhere and is_most
 
 
 def _of_all(summary: Summary, cause: ExplainedFinding) -> ExplainedFinding:

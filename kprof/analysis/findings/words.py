@@ -45,8 +45,9 @@ def details(
     low, high = cause.interval_ns
     between = f" (90 % interval {duration(low)} to {duration(high)})" if high > low else ""
     lines = [f"Gain {duration(cause.gain_ns)} of {total}{between}"]
-    if 0 < len(cause.calls) < len(cause.gains_ns) and len(cause.calls) <= _MOST_CALLS:
-        lines.append(f"In {members('call', cause.calls)}")
+    calls = cause.costly_calls
+    if 0 < len(calls) < len(cause.gains_ns) and len(calls) <= _MOST_CALLS:
+        lines.append(f"In {members('call', calls)}")
     if rate:
         lines.append(f"{cause.region} {rate}")
     for wait in waits[:2]:

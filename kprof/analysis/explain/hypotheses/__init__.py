@@ -29,26 +29,32 @@ from kprof.analysis.explain.hypotheses.grouping import grouped_by_likeness, with
 from kprof.analysis.explain.hypotheses.items import slow_items
 from kprof.analysis.explain.hypotheses.links import slow_links
 from kprof.analysis.explain.hypotheses.model import (
+    LEAST_OF_CALL,
     Basis,
     Hypothesis,
     OneClass,
     Place,
     What,
     basis_of,
+    grows,
     is_once,
+    is_usual,
     union,
 )
 from kprof.analysis.explain.hypotheses.places import slow_places
 from kprof.analysis.explain.hypotheses.surplus import surplus
 
 __all__ = [
+    "LEAST_OF_CALL",
     "Basis",
     "Hypothesis",
     "Place",
     "What",
     "basis_of",
+    "grows",
     "hypotheses_of",
     "is_once",
+    "is_usual",
     "union",
     "with_scattered",
 ]

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from kprof.analysis.explain.elements import Elements, Family, Kind, elements_of
+from kprof.analysis.explain.excess import ALL
 from kprof.analysis.explain.graph import Graph
 from kprof.analysis.explain.spans import Bools, Floats, Ints
 
@@ -28,6 +29,9 @@ UNEVEN: Final = 1.3
 ALIKE: Final = 0.3
 # Calls with less than this part of what can be taken off the worst one do not count.
 LEAST_OF_CALL: Final = 0.15
+# Of fewer calls nobody can say that they take longer and longer.
+_CALLS_THAT_GROW: Final = 5
+_LEAST_CORRELATION: Final = 0.8
 
 
 @dataclass(frozen=True)
@@ -166,3 +170,25 @@ def is_once(basis: Basis, hypothesis: Hypothesis) -> bool:
     elements, chosen = basis.elements, hypothesis.chosen
     columns = (elements.kind, elements.call, elements.first, elements.second)
     return all((column[chosen] == column[chosen[0]]).all() for column in columns)
+
+
+def is_usual(basis: Basis, hypothesis: Hypothesis) -> bool:
+    """Whether all places have it in most calls: that is how calls are, and none of them is slow.
+
+    What grows from call to call is no more usual at the end.
+    """
+    if hypothesis.what is not What.SLOW or hypothesis.is_moving:
+        return False
+    if any(
+        place.is_link or (place.first, place.second) != (ALL, ALL) for place in hypothesis.places
+    ):
+        return False
+    return 2 * int(hypothesis.calls.sum()) > basis.num_calls and not grows(hypothesis.excess)
+
+
+def grows(by_call: Floats) -> bool:
+    """Whether the values rise with the numbers of their calls."""
+    if len(by_call) < _CALLS_THAT_GROW or by_call.std() == 0:
+        return False
+    numbers = np.arange(len(by_call))
+    return bool(np.corrcoef(numbers, by_call)[0, 1] > _LEAST_CORRELATION)

@@ -1,0 +1,131 @@
+"""The numbers behind findings about items, as tables have them: how many items a place has and how
+many the others have, and how many blocks do the work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from kprof.analysis.explain import ExplainedFinding, FindingKind
+from kprof.analysis.wording import counted, percent
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kprof.analysis.summary import Summary
+
+# A place has more items than others from this ratio on; where the ratio is less, the items are
+# handled elsewhere.
+_IS_MORE: Final = 1.2
+# Regions are named where a rank has this much more of them.
+_MUCH_MORE: Final = 1.5
+# Where most blocks have some of the work, those are counted that have this part of it.
+_MOST_OF_IT: Final = 0.8
+
+
+@dataclass(frozen=True)
+class ItemCounts:
+    """Events of a region over the whole run: of a place, and the median of the others."""
+
+    region: str
+    own: float
+    others: float
+
+    @property
+    def sentence(self) -> str:
+        """dispatch/send: 7,216 events there, 2,405 elsewhere (median)"""
+        own = counted(round(self.own), "event", "events")
+        return f"{self.region}: {own} there, {self.others:,.0f} elsewhere (median)"
+
+
+def with_counted_factor(summary: Summary, cause: ExplainedFinding) -> ExplainedFinding:
+    """A finding about items with the ratio of their numbers as its factor, where they tell."""
+    counts = item_counts(summary, cause)
+    return cause if counts is None else replace(cause, factor=counts.own / counts.others)
+
+
+def item_counts(summary: Summary, cause: ExplainedFinding) -> ItemCounts | None:
+    """What a finding about items has counted: items at its place, or else those for its ranks.
+
+    None for other findings, and where the numbers do not show it.
+    """
+    if cause.kind is not FindingKind.UNEVEN_WORK:
+        return None
+    region = cause.region or next(iter(regions_with_more(summary, cause)), None)
+    ids = [r.id for r in summary.trace.regions.regions if r.name == region]
+    if not ids or region is None:
+        return None
+    for who in ("rank", "peer"):
+        counts = _counts(summary, cause, ids[0], who)
+        own, others = counts[counts["is_its"]]["events"], counts[~counts["is_its"]]["events"]
+        if len(own) and len(others) and own.mean() >= _IS_MORE * others.median() > 0:
+            return ItemCounts(region, float(own.mean()), float(others.median()))
+    return None
+
+
+def _counts(summary: Summary, cause: ExplainedFinding, region: int, who: str) -> pd.DataFrame:
+    """Events by rank (or by the rank that they are for), or by block; is_its for those of a
+    finding."""
+    import pandas as pd
+
+    by_block = bool(cause.blocks)
+    place = f"{who}{', block' if by_block else ''}"
+    table = summary.frame(
+        f"""SELECT {who} AS who, {"block" if by_block else "-1"} AS block,
+            CAST(sum(events) AS BIGINT) AS events
+        FROM cells WHERE region_id = {int(region)} AND {who} >= 0 GROUP BY {place}"""
+    )
+    is_its = table["who"].isin(cause.ranks) if cause.ranks else table["who"] >= 0
+    if by_block:
+        pairs = list(zip(table["who"].tolist(), table["block"].tolist(), strict=True))
+        if cause.places:
+            is_its = pd.Series([pair in cause.places for pair in pairs], table.index)
+        else:
+            is_its &= table["block"].isin(cause.blocks)
+    return table.assign(is_its=is_its)
+
+
+def regions_with_more(summary: Summary, cause: ExplainedFinding) -> list[str]:
+    """Regions of useful work that its ranks have more events of; most time first."""
+    if not cause.ranks:
+        return []
+    ranks = ", ".join(str(int(rank)) for rank in cause.ranks)
+    table = summary.frame(
+        f"""WITH counts AS (
+                SELECT r.name, c.rank, sum(c.events) AS events, sum(c.total_ns) AS ns
+                FROM cells c JOIN regions r ON r.id = c.region_id
+                WHERE r.category IN ('send', 'compute', 'recv') GROUP BY ALL)
+            SELECT name FROM counts GROUP BY name
+            HAVING avg(events) FILTER (rank IN ({ranks}))
+                > {_MUCH_MORE} * avg(events) FILTER (rank NOT IN ({ranks}))
+            ORDER BY sum(ns) DESC, name"""
+    )
+    return [str(name) for name in table["name"].tolist()]
+
+
+def blocks_at_work(summary: Summary, region: str | None) -> str:
+    """25 of 264 blocks do all of expert; empty where nothing is known of such a region.
+
+    In the launch with the median number of such blocks.
+    """
+    ids = [r.id for r in summary.trace.regions.regions if r.name == region]
+    if not ids:
+        return ""
+    table = summary.frame(
+        f"""WITH its AS (SELECT rank, launch, block, sum(events) AS events FROM cells
+                WHERE region_id = {ids[0]} GROUP BY ALL),
+            added AS (SELECT *, sum(events) OVER w - events AS before,
+                sum(events) OVER (PARTITION BY rank, launch) AS total FROM its
+                WINDOW w AS (PARTITION BY rank, launch ORDER BY events DESC, block)),
+            seen AS (SELECT rank, launch, max(block) + 1 AS blocks FROM tracks GROUP BY ALL)
+        SELECT count(*) AS used,
+            count(*) FILTER (before < {_MOST_OF_IT} * total) AS most,
+            greatest(any_value(s.blocks), coalesce(any_value(l.num_blocks), 0)) AS launched
+        FROM added JOIN seen s USING (rank, launch)
+            LEFT JOIN launches l USING (rank, launch)
+        GROUP BY rank, launch ORDER BY used, most, launched"""
+    )
+    used, most, launched = (int(table[name].iloc[(len(table) - 1) // 2]) for name in table.columns)
+    if 2 * used <= launched:
+        return f"{used} of {launched:,} blocks {'does' if used == 1 else 'do'} all of {region}"
+    return f"{most} of {launched:,} blocks do {percent(_MOST_OF_IT)} of {region}"
