@@ -110,19 +110,19 @@ def test_no_sentence_is_longer_than_it_may_be(kind: FindingKind, when: When) -> 
     )
     assert len(sentence(finding, 40).split()) <= MOST_WORDS
     for is_gone in (False, True):
-        assert len(growth_sentence(finding, 40, is_gone=is_gone).split()) <= MOST_WORDS
+        assert len(growth_sentence(finding, 40, None, is_gone=is_gone).split()) <= MOST_WORDS
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, "combine/send of block 3 of rank 2 takes 3.0x as long as before"),
-        ({"region": None}, "Block 3 of rank 2 takes 3.0x as long as before"),
-        ({"links": ((0, 1),)}, "Data from rank 0 to rank 1 takes 3.0x as long as before"),
+        ({}, "combine/send of block 3 of rank 2 takes 3.0x as long as before, waiting left out"),
+        ({"region": None}, "Block 3 of rank 2 takes 3.0x as long as before, waiting left out"),
+        ({"links": ((0, 1),)}, "Data from rank 0 to rank 1 takes 3.0x as long to arrive as before"),
         # All links: they have no end that could be named.
         (
             {"kind": FindingKind.SLOW_CALL, "links": ((-1, -1),)},
-            "Data takes 3.0x as long as before",
+            "Data takes 3.0x as long to arrive as before",
         ),
         ({"kind": FindingKind.LATE_START, "blocks": ()}, "Rank 2 starts later than before"),
         # Several regions of all ranks: none of them takes as many times as long as another.
@@ -135,7 +135,9 @@ def test_no_sentence_is_longer_than_it_may_be(kind: FindingKind, when: When) -> 
 )  # fmt: skip
 def test_a_change_names_its_place(changes: dict[str, object], expected: str) -> None:
     finding = replace(SLOW_BLOCK, **changes)  # type: ignore[arg-type]
-    assert growth_sentence(finding, 12, is_gone=False) == f"{expected}: costs 12 % of the time"
+    assert (
+        growth_sentence(finding, 12, None, is_gone=False) == f"{expected}: costs 12 % of the time"
+    )
 
 
 def test_clocks_and_power_are_no_advice_for_a_block_or_a_cpu() -> None:

@@ -62,7 +62,9 @@ def growth_sentence(
     pays = "saves" if is_gone else "costs"
     when = _when(finding, num_calls)
     fact = _growth(finding, seen, is_gone)
-    return f"{fact}{when}: {pays} {percent(finding.share)} of the time"
+    text = f"{fact}{when}: {pays} {percent(finding.share)}"
+    in_full = f"{text} of the time"
+    return in_full if len(in_full.split()) <= MOST_WORDS else text
 
 
 def growth_detail(seen: Measured, *, is_gone: bool) -> str:
