@@ -104,6 +104,7 @@ class ReplayedCalls:
 
     def explained(self, explanation: Explanation) -> TraceExplanation:
         """An explanation of these calls, with their numbers."""
+        below = explanation.below
         return TraceExplanation(
             tuple(findings_of(explanation)),
             explanation.limits,
@@ -111,7 +112,7 @@ class ReplayedCalls:
             self.warm_up,
             self.num_calls,
             float(explanation.lengths_ns.sum()),
-            explanation.below and finding_of(explanation, explanation.below),
+            None if below is None else finding_of(explanation, below),
             explanation.least_share,
         )
 

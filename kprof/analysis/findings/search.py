@@ -102,7 +102,7 @@ def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
 def _in_words(
     summary: Summary, explanation: TraceExplanation, causes: list[ExplainedFinding]
 ) -> list[Finding]:
-    found = []
+    found: list[Finding] = []
     steady = steady_part(summary)[0]
     total = duration(explanation.total_ns)
     if explanation.warm_up:
