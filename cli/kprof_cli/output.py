@@ -40,6 +40,7 @@ _DEFAULT_WIDTH: Final = 80
 _UNLIMITED: Final = 10_000
 # Columns to drop first if the terminal is too narrow.
 _DISPENSABLE: Final[tuple[str, ...]] = (
+    "work_events",
     "violations_beyond_bound",
     "violations",
     "waiting_blocks",
@@ -282,7 +283,7 @@ def _readable(
     if name.endswith("_ns") and unit is not None:
         scale, unit_name = unit
         return f"{name[:-3]}, {unit_name}", [_fixed(cell, scale, 2) for cell in values]
-    if name == "share":
+    if name in ("share", "share_of_block"):
         return name, [percent(cell) if _is_finite_number(cell) else "" for cell in values]
     if any(isinstance(cell, float) for cell in values):
         return name, [_fixed(cell, 1, 3) for cell in values]

@@ -141,10 +141,13 @@ def stats(
     summary = open_summary(run, selection, dask)
     if by is StatsKey.REGION:
         frame = analysis.stats(summary)
+        _note_what_is_left_out(summary)
         if not is_json:
             frame = _with_estimates_marked(frame)
     else:
         frame = analysis.imbalance(summary, by="rank" if by is StatsKey.RANK else "block")
+        if not is_json:
+            frame = frame.rename(columns={"ns_per_event": "ns_per_work_event"})
     print_frame(frame, is_json=is_json, limit=limit)
 
 
@@ -176,6 +179,7 @@ def waits(
     from kprof import analysis
 
     summary = open_summary(run, selection, dask)
+    _note_what_is_left_out(summary)
     if by is WaitsKey.MATRIX:
         matrix = analysis.blame_matrix(summary)
         shown = matrix if is_json else _columns_to_read(matrix)
@@ -185,7 +189,17 @@ def waits(
     else:
         waits_by = analysis.waits(summary, by=by.value)
         frame = waits_by.sort_values("wait_ns", ascending=False, kind="stable")
+        if by is WaitsKey.BLOCK and not is_json:
+            # In JSON that share is of the rank's time.
+            frame = frame.drop(columns="share")
     print_frame(frame, is_json=is_json, limit=limit, has_one_unit=by is WaitsKey.MATRIX)
+
+
+def _note_what_is_left_out(summary: Summary) -> None:
+    from kprof.analysis.hung import left_out
+
+    if text := left_out(summary):
+        note(text)
 
 
 def _columns_to_read(matrix: pd.DataFrame) -> pd.DataFrame:

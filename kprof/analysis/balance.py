@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 def imbalance(summary: Summary, by: Literal["rank", "block"] = "rank") -> pd.DataFrame:
     """Events, work, wait and bytes per rank or per block.
 
-    Columns: rank (, block), tracks, events, work_ns, wait_ns, bytes, ns_per_event (work over the
-    events of compute, send and recv regions), work_vs_median (of the ranks, or of the blocks of its
-    rank; of the other one where there are two), load_balance (mean / max of the work of the rank's
-    tracks; for blocks, this block's work over the largest of its rank). Events are closed
+    Columns: rank (, block), tracks, events, work_events (those of compute, send and recv regions),
+    work_ns, wait_ns, bytes, ns_per_event (work_ns over work_events), work_vs_median (of the ranks,
+    or of the blocks of its rank; of the other one where there are two), load_balance (mean / max of
+    the work of the rank's tracks; for blocks, this block's work over the largest of its rank).
+    Events are closed
     spans. Work is the union of a track's compute, send and recv spans minus its waits, summed over
     tracks. Needs no alignment.
     """
@@ -66,7 +67,8 @@ _COUNTS_SQL: Final = """
     FROM cells c LEFT JOIN regions r ON r.id = c.region_id GROUP BY rank, block"""
 
 _BLOCKS_SQL: Final = f"""
-    SELECT rank, block, tracks, events, work_ns, wait_ns, bytes,
+    SELECT rank, block, tracks, events, coalesce(work_events, 0) AS work_events, work_ns, wait_ns,
+        bytes,
         coalesce(work_ns / nullif(work_events, 0), 0.0) AS ns_per_event,
         {_vs_others("PARTITION BY rank")} AS work_vs_median,
         coalesce(work_ns / nullif(max(work_ns) OVER (PARTITION BY rank), 0), 1.0) AS load_balance
@@ -80,7 +82,8 @@ _RANKS_SQL: Final = f"""
             coalesce(sum(work_ns) / nullif(sum(tracks) * max(max_track_ns), 0), 1.0)
                 AS load_balance
         FROM ({_BLOCK_WORK_SQL}) JOIN ({_COUNTS_SQL}) USING (rank, block) GROUP BY rank)
-    SELECT rank, tracks, events, work_ns, wait_ns, bytes,
+    SELECT rank, tracks, events, CAST(coalesce(work_events, 0) AS BIGINT) AS work_events, work_ns,
+        wait_ns, bytes,
         coalesce(work_ns / nullif(work_events, 0), 0.0) AS ns_per_event,
         {VS_OTHERS_SQL} AS work_vs_median, load_balance
     FROM ranks_work ORDER BY rank"""

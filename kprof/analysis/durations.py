@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.balance import efficiency, rank_efficiency
+from kprof.analysis.hung import ended_calls
 from kprof.analysis.memo import memo
 from kprof.analysis.metric import metric
 from kprof.analysis.summary import SUB_BUCKETS
@@ -30,8 +31,10 @@ def stats(summary: Summary) -> pd.DataFrame:
     (of the blocks' time, see `block_time_ns`), percentile_error.
     Percentiles are exact (nearest rank) for up to two million events. For more they are estimated
     from a mergeable log2 histogram with 16 buckets per octave, with an error of at most
-    percentile_error = 2.2 %. Open spans have no duration and are not counted.
+    percentile_error = 2.2 %. Open spans have no duration and are not counted; calls that hung are
+    left out (`hung_waits`).
     """
+    summary = ended_calls(summary)
     is_exact = summary.trace.num_events() <= _MOST_EXACT
     percentiles = _EXACT_SQL if is_exact else _ESTIMATES_SQL
     return summary.frame(
@@ -82,8 +85,8 @@ def _block_times_ns(summary: Summary) -> dict[int, int]:
 
 def histogram(summary: Summary) -> pd.DataFrame:
     """Number of events by rank, region and duration: rank, region, category, from_ns (of the
-    bucket), events."""
-    return summary.frame(
+    bucket), events. Calls that hung are left out."""
+    return ended_calls(summary).frame(
         f"""
         SELECT rank, coalesce(name, 'unknown region') AS region, coalesce(category, 'other')
             AS category,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from kprof.analysis.memo import memo
 from kprof.analysis.metric import metric
 from kprof.analysis.skew import launch_starts
-from kprof.analysis.summary import CLOSED_SPANS
+from kprof.analysis.summary import CLOSED_SPANS, WAIT
+from kprof.analysis.wording import counted
 from kprof.trace.views import STILL_WAITING
 
 if TYPE_CHECKING:
@@ -52,19 +53,67 @@ def spans_before(summary: Summary, waits: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-@memo
+@metric()
+def hung_waits(summary: Summary) -> pd.DataFrame:
+    """How many waits the calls that hung have: tables of waits and of durations leave them out.
+
+    Columns: rank, region, ended, open (never ended). Empty where no call hung.
+    """
+    launches = ", ".join(map(str, sorted(_hung_launches(summary)))) or "NULL"
+    still = STILL_WAITING if summary.trace.manifest.hang else "false"
+    return summary.frame(
+        f"""WITH counts AS (
+            SELECT c.rank, r.name AS region, sum(c.events) AS ended, 0 AS open
+            FROM cells c JOIN regions r ON r.id = c.region_id
+            WHERE {WAIT} AND c.launch IN ({launches}) GROUP BY ALL
+            UNION ALL
+            SELECT rank, region, 0, count(*) FROM events
+            WHERE {still} AND launch IN ({launches}) GROUP BY ALL)
+        SELECT rank, region, CAST(sum(ended) AS BIGINT) AS ended, CAST(sum(open) AS BIGINT) AS open
+        FROM counts GROUP BY ALL ORDER BY rank, region"""
+    )
+
+
+def left_out(summary: Summary) -> str:
+    """The counts of `hung_waits` as a sentence; empty where no call hung."""
+    table = hung_waits(summary)
+    if table.empty:
+        return ""
+    ended, still = int(table["ended"].sum()), int(table["open"].sum())
+    waits = counted(ended + still, "wait", "waits")
+    return f"{waits} of calls that hung left out, of which {still:,} never ended (kprof hang)"
+
+
 def without_hung_calls(summary: Summary) -> Summary | None:
     """The run without the calls in which blocks waited while nothing moved.
 
     None where no other call is left. If the user selected launches, they are left as they are.
     """
+    dropped = _hung_launches(summary)
+    if dropped and dropped >= set(launch_starts(summary)["launch"].tolist()):
+        return None
+    return ended_calls(summary)
+
+
+def ended_calls(summary: Summary) -> Summary:
+    """Like `without_hung_calls`, and an empty part where every call hung."""
+    dropped = _hung_launches(summary)
+    return _without(summary, dropped) if dropped else summary
+
+
+@memo
+def _without(summary: Summary, dropped: frozenset[int]) -> Summary:
+    kept = set(launch_starts(summary)["launch"].tolist()) - dropped
+    return summary.select(launches=tuple(sorted(kept)))
+
+
+def _hung_launches(summary: Summary) -> frozenset[int]:
+    """The launches to leave out."""
     hang = summary.trace.manifest.hang
     if hang is None or not hang.calls or summary.trace.selection.launches is not None:
-        return summary
+        return frozenset()
     hung = {(call.kernel, call.ordinal) for call in hang.calls}
     starts = launch_starts(summary)
     pairs = zip(starts["kernel"].tolist(), starts["ordinal"].tolist(), strict=True)
     is_hung = [pair in hung for pair in pairs]
-    dropped = set(starts.loc[is_hung, "launch"].tolist())
-    kept = set(starts["launch"].tolist()) - dropped
-    return summary.select(launches=tuple(sorted(kept))) if kept else None
+    return frozenset(int(launch) for launch in starts.loc[is_hung, "launch"].tolist())

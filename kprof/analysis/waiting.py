@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from kprof.analysis.durations import block_time_ns
 from kprof.analysis.flow_sums import sum_flows
+from kprof.analysis.hung import ended_calls
 from kprof.analysis.metric import metric
 from kprof.analysis.summary import Summary
 
@@ -28,11 +29,12 @@ def waits(summary: Summary, by: WaitKey = "rank") -> pd.DataFrame:
     rank waited for.
 
     Columns: the key (rank | rank, block | region | peer), count, wait_ns, mean_ns, max_ns, share
-    (of the blocks' time, see `block_time_ns`: of the rank's blocks, or of all for region and peer).
+    (of the blocks' time, see `block_time_ns`: of the rank's blocks, or of all for region and peer);
+    by block also share_of_block (of that block's own part of the rank's time, by its tracks).
     Peer -1 collects waits whose region names no rank. Waits are measured on the waiting rank's own
-    clock, so this needs no alignment.
+    clock, so this needs no alignment. Calls that hung are left out (`hung_waits`).
     """
-    keys = _KEYS[by]
+    summary, keys = ended_calls(summary), _KEYS[by]
     table = summary.frame(
         f"""
         SELECT {keys}, CAST(sum(events) AS BIGINT) AS count, CAST(sum(total_ns) AS BIGINT)
@@ -42,8 +44,20 @@ def waits(summary: Summary, by: WaitKey = "rank") -> pd.DataFrame:
     )
     if by in ("rank", "block"):
         whole = table["rank"].map(lambda rank: max(1, block_time_ns(summary, int(rank))))
-        return table.assign(share=table["wait_ns"] / whole)
+        table = table.assign(share=table["wait_ns"] / whole)
+        if by == "rank":
+            return table
+        return table.assign(share_of_block=table["share"] / _parts_of_rank(summary, table))
     return table.assign(share=table["wait_ns"] / max(1, block_time_ns(summary)))
+
+
+def _parts_of_rank(summary: Summary, blocks: pd.DataFrame) -> pd.Series:
+    """Which part of its rank's tracks every block has."""
+    tracks = summary.frame(
+        """SELECT rank, block, count(DISTINCT warp) AS tracks FROM tracks GROUP BY rank, block"""
+    )
+    tracks["part"] = tracks["tracks"] / tracks.groupby("rank")["tracks"].transform("sum")
+    return blocks[["rank", "block"]].merge(tracks, how="left")["part"]
 
 
 @metric()
@@ -92,8 +106,9 @@ def blame_matrix(summary: Summary, region: str | None = None) -> pd.DataFrame:
 
 @metric()
 def blame(summary: Summary) -> pd.DataFrame:
-    """The blame matrix in long form and per region: region, rank, peer, count, wait_ns, max_ns."""
-    return summary.frame(
+    """The blame matrix in long form and per region: region, rank, peer, count, wait_ns, max_ns.
+    Calls that hung are left out."""
+    return ended_calls(summary).frame(
         f"""
         SELECT region, rank, peer, CAST(sum(events) AS BIGINT) AS count,
             CAST(sum(total_ns) AS BIGINT) AS wait_ns, max(max_ns) AS max_ns
@@ -112,8 +127,10 @@ def late_sender(summary: Summary) -> pd.DataFrame:
     exposed_transfer_ns, violations (the wait ended before its send began: impossible, so the clocks
     or the slots are wrong), violations_beyond_bound (by more than the clock error), bound_ns,
     blocks (of dst that waited for src), waiting_blocks (of dst that waited for anyone). Violations
-    are counted and stay in the sums. Raises ClockError on unaligned clocks.
+    are counted and stay in the sums. Calls that hung are left out. Raises ClockError on unaligned
+    clocks.
     """
+    summary = ended_calls(summary)
     sum_flows(summary)
     return summary.frame(
         """

@@ -165,6 +165,20 @@ def test_stats_by_rank_and_block(kprof, small, by, num_rows):
     assert {row["rank"] for row in rows} == {0, 1}
 
 
+def test_columns_for_people_say_what_they_are(kprof, small, monkeypatch):
+    """Waits are no work events, and a block's share is of its own time."""
+    monkeypatch.setenv("COLUMNS", "200")
+    (row, *_) = json.loads(kprof("stats", small, "--by", "rank", "--json").out)["rows"]
+    assert row["ns_per_event"] == row["work_ns"] / row["work_events"]
+    header, *_ = filter(None, kprof("stats", small, "--by", "rank").out.splitlines())
+    assert {"work_events", "ns_per_work_event"} <= set(header.split())
+    (row, *_) = json.loads(kprof("waits", small, "--by", "block", "--json").out)["rows"]
+    assert row["share_of_block"] > row["share"]
+    header, _, first, *_ = filter(None, kprof("waits", small, "--by", "block").out.splitlines())
+    assert header.split()[-1] == "share_of_block"
+    assert first.split()[-2:] == [f"{100 * row['share_of_block']:.0f}", "%"]
+
+
 def test_waits_of_the_rank_that_waits(kprof, small):
     rows = json.loads(kprof("waits", small, "--json").out)["rows"]
     assert {row["rank"]: row["wait_ns"] for row in rows}[1] == 1020

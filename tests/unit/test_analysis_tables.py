@@ -97,6 +97,29 @@ def test_waits(by: str, expected: list[tuple[object, ...]]) -> None:
     assert table["share"].tolist() == pytest.approx([110 / whole])
 
 
+def test_a_block_has_a_share_of_its_own_time_beside_that_of_its_rank() -> None:
+    """Block 0 has two warps and block 1 one, in 1000 ns; one of the two waits for 500 ns."""
+    build = builder(1)
+    for block, warp, wait_ns in ((0, 0, 500), (0, 1, 0), (1, 0, 250)):
+        build.span(
+            rank=0, block=block, warp=warp, region="compute", start_ns=0, duration_ns=1000 - wait_ns
+        )
+        if wait_ns:
+            build.span(
+                rank=0,
+                block=block,
+                warp=warp,
+                region="wait",
+                start_ns=1000 - wait_ns,
+                duration_ns=wait_ns,
+                peer=0,
+                slot=0,
+            )
+    table = analysis.waits(Summary.of(build.trace()), "block")
+    assert table["share"].tolist() == pytest.approx([500 / 3000, 250 / 3000])
+    assert table["share_of_block"].tolist() == pytest.approx([500 / 2000, 250 / 1000])
+
+
 def test_a_wait_that_names_no_rank_is_kept_apart() -> None:
     build = builder()
     build.span(rank=0, region="barrier", start_ns=0, duration_ns=70)
@@ -163,6 +186,7 @@ def test_imbalance_by_rank_and_block() -> None:
         (0, 2, 400, 0, 0),
         (1, 1, 600, 0, 64),
     ]
+    assert rows(by_rank, "rank", "work_events", "ns_per_event") == [(0, 2, 200), (1, 1, 600)]
     # Of two ranks each is compared with the other one.
     assert by_rank["work_vs_median"].tolist() == pytest.approx([400 / 600, 600 / 400])
     assert by_rank["load_balance"].tolist() == pytest.approx([200 / 300, 1.0])

@@ -14,6 +14,7 @@ import pytest
 from kprof import analysis
 from kprof import report as reports
 from kprof.analysis import DoubtKind, Summary
+from kprof.analysis.hung import left_out
 from kprof.capture.directory import EVENT_OPEN, Capture, events_file_name
 from kprof.capture.manifest import HangNote, HungCall
 from kprof.errors import CaptureError
@@ -149,8 +150,47 @@ def test_the_viewer_opens_on_it(hung: Capture, tmp_path: Path) -> None:
 
 def test_it_is_in_no_sum(hung: Capture) -> None:
     with_it, without = Summary.of(Trace.open(hung)), Summary.of(exchange().trace())
-    for table in (analysis.stats, analysis.waits, analysis.imbalance, analysis.efficiency):
+    for table in (analysis.imbalance, analysis.efficiency):
         assert table(with_it).equals(table(without)), table.__name__
+
+
+OF_WAITS = (
+    analysis.stats,
+    analysis.waits,
+    analysis.blame,
+    analysis.late_sender,
+    analysis.histogram,
+)
+
+
+def test_tables_of_waits_leave_out_calls_that_hung_and_count_their_waits(hung: Capture) -> None:
+    """Those that ended did so when the hang did, or in time by chance."""
+    with_it = Summary.of(Trace.open(hung))
+    without = Summary.of(exchange().trace().select(launches=(0,)))
+    for table in OF_WAITS:
+        assert table(with_it).equals(table(without)), table.__name__
+    counted = analysis.all_metrics()["hung_waits"].table(with_it)
+    assert counted.to_dict("records") == [
+        {"rank": 0, "region": "wait", "ended": 1, "open": 1},
+        {"rank": 1, "region": "wait", "ended": 2, "open": 0},
+    ]
+    assert left_out(with_it) == (
+        "4 waits of calls that hung left out, of which 1 never ended (kprof hang)"
+    )
+    assert left_out(without) == ""
+    chosen = Summary.of(Trace.open(hung).select(launches=(1,)))
+    assert analysis.waits(chosen)["count"].sum() == 3
+    assert left_out(chosen) == ""
+
+
+def test_where_every_call_hung_tables_of_waits_are_empty() -> None:
+    build = exchange()
+    note = HangNote(IDLE_S, ROOT, "never_sent", (HungCall("kernel", 0), HungCall("kernel", 1)))
+    manifest = msgspec.structs.replace(build.manifest(), hang=note)
+    summary = Summary.of(Trace.from_table(manifest, build.table()))
+    for table in OF_WAITS:
+        assert table(summary).empty, table.__name__
+    assert "7 waits" in left_out(summary)
 
 
 def test_the_report_says_first_that_the_run_hung(hung: Capture, tmp_path: Path) -> None:
