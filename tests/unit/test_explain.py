@@ -8,10 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kprof.analysis.explain import ExplainedFinding, FindingKind, When, explain_trace
+from kprof.analysis.explain import (
+    ExplainedFinding,
+    FindingKind,
+    LimitKind,
+    When,
+    explain_trace,
+)
 from kprof.analysis.explain.excess import Cells, find_excesses
 from kprof.errors import ClockError
 from kprof.trace import Trace
+from patterns.machine import Machine, Steps, Track, Work
 from simulation import Cause, Kind, Scenario, Sizes, draw_balanced, simulate, true_gains
 
 pytestmark = pytest.mark.slow
@@ -156,6 +163,21 @@ def test_of_a_large_capture_calls_are_taken_by_their_lengths(
     assert explanation.num_calls == 12
     assert 2 <= len(explanation.ordinals) <= 5
     assert 8 in explanation.ordinals
+
+
+def test_barriers_of_single_blocks_are_no_lock() -> None:
+    """They belong to category sync, too, but many blocks leave theirs at a time."""
+
+    def body(me: Track) -> Steps:
+        for item in range(4):
+            yield Work("math", 5000 + 37 * me.block * item % 900)
+            yield Work("mutex", 300 + 53 * (me.block + item) % 1500)
+
+    machine = Machine(1, seed=3, noise=0.02, num_blocks=64)
+    for _ in range(3):
+        machine.call([Track(0, block) for block in range(64)], body)
+    limits = {limit.kind for limit in explain_trace(machine.trace()).limits}
+    assert LimitKind.LOCK not in limits
 
 
 def test_ranks_on_clocks_of_their_own_are_not_explained() -> None:

@@ -1,9 +1,9 @@
 """Who holds a lock when, and who gets it next.
 
-A lock is taken by spans of a region of category sync that leave one after the other. Its holder
-keeps it for some of the spans that follow. Where recorded holders came in the order in which they
-got the lock, a replay hands it to whoever comes first; where they did not, nobody can tell who
-would be next, and the recorded order stays.
+A lock is taken by spans of a region of category sync that leave one after the other, not several
+at a time as from barriers of single blocks. Its holder keeps it for some of the spans that follow.
+Where recorded holders came in the order in which they got the lock, a replay hands it to whoever
+comes first; where they did not, nobody can tell who would be next, and the recorded order stays.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Final
 import numpy as np
 
 from kprof.analysis.explain.columns import grouped_median, shortest_of
-from kprof.analysis.explain.spans import Bools, Ints, Spans
+from kprof.analysis.explain.spans import Bools, Floats, Ints, Spans
 
 # Of a transfer's time a wait for it covers a tenth or more, else it is not taken for a wait for
 # that transfer; so it is with locks.
 LEAST_PART_SEEN: Final = 10
+_LEAST_PART_OF_HANDING_ON: Final = 0.25
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,24 @@ def locks_of(spans: Spans, barrier: Ints) -> Locks:
     key = spans.call[chosen] << 44 | spans.rank[chosen] << 28 | spans.region[chosen] << 16
     key += np.maximum(spans.slot[chosen], 0) & 0xFFFF
     order = np.lexsort((spans.end[chosen], key))
-    holders = np.split(chosen[order], np.flatnonzero(np.diff(key[order])) + 1)
+    groups = np.split(chosen[order], np.flatnonzero(np.diff(key[order])) + 1)
     duration = spans.end - spans.start
-    is_long = duration > 2 * shortest_of(spans.region, duration.astype(float)) + 1
+    shortest = shortest_of(spans.region, duration.astype(float))
+    is_long = duration > 2 * shortest + 1
+    holders = [members for members in groups if _leave_in_turn(spans, members, shortest)]
     for members in holders:
         _hand_on(spans, members.tolist(), is_long, locks)
     _queue_up(spans, holders, barrier, locks)
     return locks
+
+
+def _leave_in_turn(spans: Spans, members: Ints, shortest: Floats) -> bool:
+    """Whether spans leave as far apart as handing a lock on takes: no less than to take a free one,
+    which is the shortest span of the region."""
+    apart = np.diff(spans.end[members])
+    return len(apart) > 0 and bool(
+        np.median(apart) >= _LEAST_PART_OF_HANDING_ON * shortest[members[0]]
+    )
 
 
 def _hand_on(spans: Spans, members: list[int], is_long: Bools, locks: Locks) -> None:
