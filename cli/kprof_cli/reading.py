@@ -196,9 +196,9 @@ def waits(
 
 
 def _note_what_is_left_out(summary: Summary) -> None:
-    from kprof.analysis.hung import left_out
+    from kprof.analysis.hung import hung_waits, left_out
 
-    if text := left_out(summary):
+    if text := left_out(hung_waits(summary)):
         note(text)
 
 

@@ -74,14 +74,14 @@ def hung_waits(summary: Summary) -> pd.DataFrame:
     )
 
 
-def left_out(summary: Summary) -> str:
+def left_out(table: pd.DataFrame) -> str:
     """The counts of `hung_waits` as a sentence; empty where no call hung."""
-    table = hung_waits(summary)
     if table.empty:
         return ""
     ended, still = int(table["ended"].sum()), int(table["open"].sum())
     waits = counted(ended + still, "wait", "waits")
-    return f"{waits} of calls that hung left out, of which {still:,} never ended (kprof hang)"
+    are = "is" if ended + still == 1 else "are"
+    return f"{waits} of calls that hung {are} left out; {still:,} never ended (kprof hang)"
 
 
 def without_hung_calls(summary: Summary) -> Summary | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.explain.sentences import by_design, limit_advice
+from kprof.analysis.hung import left_out
 from kprof.analysis.wording import difference, duration, members, percent
 from kprof.capture.output import refuse_existing, replacing
 from kprof.capture.printable import printable, printable_json
@@ -161,6 +162,7 @@ def _tables(report: Report) -> dict[str, Any]:
         rate_rows = rates.sort_values(["region", "rank"], kind="stable").to_dict("records")
     return {
         "warm_up": members("call", report.warm_up),
+        "left_out": left_out(report.tables["hung_waits"]),
         "by_design": by_design,
         "limit_advice": limit_advice,
         "efficiency": _efficiency(report),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from kprof.analysis.explain import (
     explain_trace,
 )
 from kprof.analysis.explain.excess import Cells, find_excesses
+from kprof.analysis.explain.hypotheses.grouping import _alike
+from kprof.analysis.explain.hypotheses.model import Hypothesis, Place, What
 from kprof.errors import ClockError
 from kprof.trace import Trace
 from patterns.machine import Machine, Steps, Track, Work
@@ -222,3 +225,30 @@ def test_where_nothing_takes_any_time_nothing_stands_out() -> None:
     cells = Cells(call, rank, np.zeros(8, np.int64), np.ones(8), np.zeros(8))
     found = find_excesses(cells, 0.0, 2)
     assert (found.atoms, found.usual_ns) == ([], 0.0)
+
+
+def test_hypotheses_are_compared_by_medians_that_are_worked_out_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every pair is compared: a median for each took a third of a small report."""
+    found = [
+        Hypothesis(
+            What.SLOW,
+            (Place(rank, -1),),
+            frozenset([0]),
+            np.full(4, 2.0**rank),
+            np.array([rank]),
+            np.array([1.0]),
+        )
+        for rank in range(20)
+    ]
+    medians: list[int] = []
+    median = np.median
+
+    def counting(values: Any) -> Any:
+        medians.append(len(values))
+        return median(values)
+
+    monkeypatch.setattr(np, "median", counting)
+    assert len(_alike(found)) == 20
+    assert len(medians) == 20

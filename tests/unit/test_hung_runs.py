@@ -14,7 +14,7 @@ import pytest
 from kprof import analysis
 from kprof import report as reports
 from kprof.analysis import DoubtKind, Summary
-from kprof.analysis.hung import left_out
+from kprof.analysis.hung import hung_waits, left_out
 from kprof.capture.directory import EVENT_OPEN, Capture, events_file_name
 from kprof.capture.manifest import HangNote, HungCall
 from kprof.errors import CaptureError
@@ -23,6 +23,7 @@ from kprof.hangs import open_spans
 from kprof.hangs.open_spans import keep_hang
 from kprof.hangs.report import Hang, Waiting, write_hang
 from kprof.report.opening import opening
+from kprof.report.page import to_html
 from kprof.trace import Trace
 from synthetic import TraceBuilder, write_events
 
@@ -174,13 +175,13 @@ def test_tables_of_waits_leave_out_calls_that_hung_and_count_their_waits(hung: C
         {"rank": 0, "region": "wait", "ended": 1, "open": 1},
         {"rank": 1, "region": "wait", "ended": 2, "open": 0},
     ]
-    assert left_out(with_it) == (
-        "4 waits of calls that hung left out, of which 1 never ended (kprof hang)"
-    )
-    assert left_out(without) == ""
+    said = "4 waits of calls that hung are left out; 1 never ended (kprof hang)"
+    assert left_out(counted) == said
+    assert f"{said}." in to_html(reports.build(with_it.trace))
+    assert left_out(hung_waits(without)) == ""
     chosen = Summary.of(Trace.open(hung).select(launches=(1,)))
     assert analysis.waits(chosen)["count"].sum() == 3
-    assert left_out(chosen) == ""
+    assert left_out(hung_waits(chosen)) == ""
 
 
 def test_where_every_call_hung_tables_of_waits_are_empty() -> None:
@@ -190,7 +191,7 @@ def test_where_every_call_hung_tables_of_waits_are_empty() -> None:
     summary = Summary.of(Trace.from_table(manifest, build.table()))
     for table in OF_WAITS:
         assert table(summary).empty, table.__name__
-    assert "7 waits" in left_out(summary)
+    assert "7 waits" in left_out(hung_waits(summary))
 
 
 def test_the_report_says_first_that_the_run_hung(hung: Capture, tmp_path: Path) -> None:

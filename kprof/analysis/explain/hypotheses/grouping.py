@@ -158,10 +158,9 @@ def _look_alike(one: Hypothesis, other: Hypothesis) -> bool:
     # Of a place that is slow in all it does, what it does tells nothing: ranks may have roles of
     # their own.
     is_whole = min(len(one.kinds), len(other.kinds)) >= _WHOLE
-    heights = [np.median(h.excess[h.calls]) for h in (one, other)]
-    return shared >= (_SHARED / 2 if is_whole else _SHARED) and bool(
-        abs(heights[0] - heights[1]) <= ALIKE * max(heights)
-    )
+    if shared < (_SHARED / 2 if is_whole else _SHARED):
+        return False
+    return abs(one.height - other.height) <= ALIKE * max(one.height, other.height)
 
 
 def _in_same_calls(one: Hypothesis, other: Hypothesis) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -71,11 +72,16 @@ class Hypothesis:
     period: int = 0
     is_moving: bool = False
 
-    @property
+    @cached_property
     def calls(self) -> Bools:
         """In which calls there is anything to take off."""
         present: Bools = self.excess > 0
         return present
+
+    @cached_property
+    def height(self) -> float:
+        """The median excess of these calls; every pair of hypotheses is compared by it."""
+        return float(np.median(self.excess[self.calls]))
 
 
 @dataclass(frozen=True)
