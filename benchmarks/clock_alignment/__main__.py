@@ -138,7 +138,7 @@ def _without_alignment(capture: Capture) -> Trace:
     )
     manifest = replace(capture.manifest, alignment=Alignment("none", 0, ranks))
     files = tuple(capture.events_path(info.rank) for info in manifest.ranks)
-    return Trace(manifest, Source(files=files), Selection())
+    return Trace(manifest, Source(files=files, checksums=capture.checksums), Selection())
 
 
 def _causality(trace: Trace) -> dict[str, int]:

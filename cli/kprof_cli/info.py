@@ -34,9 +34,11 @@ def print_info(capture: Capture) -> None:
     from kprof.capture.losses import describe_losses
 
     manifest = capture.manifest
+    # Reads events, and refuses changed ones before anything is printed.
+    causality = _causality(capture)
     for name, value in _head(capture):
         say(f"{name:<9}{value}")
-    say(f"{'flows':<9}{_describe_causality(_causality(capture))}")
+    say(f"{'flows':<9}{_describe_causality(causality)}")
     for loss in describe_losses(manifest):
         say(f"{'lost':<9}{loss}")
     for text in manifest.alignment.notes if manifest.alignment else ():
@@ -76,9 +78,9 @@ def _head(capture: Capture) -> list[tuple[str, str]]:
 
 def _causality(capture: Capture) -> dict[str, int] | str:
     """Numbers of flows, of waits that ended before their send began, and of sends and waits without
-    a partner; or a sentence if that is unknown."""
+    a partner; or a sentence if that is unknown. Raises CorruptCaptureError."""
     from kprof.analysis import Summary, late_sender, unmatched_flows
-    from kprof.errors import KprofError
+    from kprof.errors import CorruptCaptureError, KprofError
     from kprof.trace import Trace
 
     if sum(info.counts.recorded for info in capture.manifest.ranks) > MAX_EVENTS_TO_CHECK_FLOWS:
@@ -88,6 +90,8 @@ def _causality(capture: Capture) -> dict[str, int] | str:
     try:
         summary = Summary.of(Trace.open(capture))
         table, ends = late_sender(summary), unmatched_flows(summary)
+    except CorruptCaptureError:
+        raise
     except KprofError as error:
         return f"not checked: {error}"
     flows = {

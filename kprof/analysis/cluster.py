@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kprof.analysis.flow_sums import flow_slices, keep_sums, sums_of_slice
 from kprof.analysis.summary import Progress, Summary
+from kprof.capture.checksums import is_same
+from kprof.capture.directory import Capture
 from kprof.capture.rank_summary import summarise_file
 from kprof.errors import ClockError, ClusterError, KprofError
 from kprof.trace import Trace
@@ -36,9 +38,21 @@ def summary_on(trace: Trace, run: Path, address: str, progress: Progress | None 
     """
     report = progress or (lambda _what, _share: None)
     with _client(address) as client:
+        _check_files(client, trace)
         summary = _map_ranks(client, trace, report)
         _map_calls(client, summary, run.resolve(), report)
     return summary
+
+
+def _check_files(client: Any, trace: Trace) -> None:
+    """Compare the files with their checksums on the workers."""
+    unread = trace.checksums.unread(trace.files)
+    jobs = [
+        client.submit(is_same, path.resolve(), entry, pure=False) for path, entry in unread.items()
+    ]
+    are_same = _results(client, jobs)
+    trace.checksums.trust(path for path, same in zip(unread, are_same, strict=True) if same)
+    trace.check_events()
 
 
 def _map_ranks(client: Any, trace: Trace, report: Progress) -> Summary:
@@ -74,7 +88,9 @@ def _map_calls(client: Any, summary: Summary, run: Path, report: Progress) -> No
 
 
 def _sums_on_a_worker(run: Path, selection: Selection, chosen: Slice) -> list[FlowRow]:
-    trace = Trace.open(run).select(
+    capture = Capture.open(run)
+    capture.checksums.trust(capture.events_path(info.rank) for info in capture.manifest.ranks)
+    trace = Trace.open(capture).select(
         **{name: getattr(selection, name) for name in selection.__dataclass_fields__}
     )
     return sums_of_slice(FlowEnds.of(trace), chosen)

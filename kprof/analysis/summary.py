@@ -158,6 +158,7 @@ def _make_parts(summary: Summary, report: Progress) -> None:
     missing = [info for info in trace.ranks if info.rank not in stored]
     files = trace.whole_files
     if files:
+        trace.checksums.check([files[info.rank] for info in missing])
         threads = int(summary.frame("SELECT current_setting('threads') AS n")["n"].iloc[0])
         workers = min(_MAX_WORKERS, threads)
         for table in _summarise_files(missing, files, world_size, report, workers):

@@ -32,6 +32,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from kprof.capture.checks import check_events, check_manifest
+from kprof.capture.checksums import (
+    Checksums,
+    check_manifest_checksum,
+    checksum_of_manifest,
+    checksums_in,
+)
 from kprof.capture.files import check_own_file, read_own_file
 from kprof.capture.manifest import (
     FORMAT_VERSION,
@@ -87,24 +93,21 @@ EVENT_CLAMPED: Final = 4
 class Capture:
     """A finished capture on disk, its manifest read and its files present.
 
-    Opening checks the manifest and the footers of the Parquet files (checks.py), not the events
-    themselves.
+    Opening checks the manifest, and the footers and sizes of the Parquet files (checks.py).
+    `checksums` checks the events themselves; a trace asks it when it first reads them.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest, checksums: Checksums) -> None:
         self.path = path
         self.manifest = manifest
+        self.checksums = checksums
 
     @staticmethod
     def open(path: str | Path) -> Capture:
         """Open `run.kprof/`; raises NotACaptureError, CorruptCaptureError or NewerFormatError."""
         directory = Path(path)
         manifest = read_manifest(directory)
-        num_events = {
-            info.rank: _check_events(directory / events_file_name(info.rank), info.rank)
-            for info in manifest.ranks
-        }
-        return Capture(directory, manifest.with_events_found(num_events))
+        return _opened(directory, manifest, Checksums(manifest.files))
 
     def events_path(self, rank: int) -> Path:
         """The Parquet file of one rank."""
@@ -124,6 +127,15 @@ class Capture:
     def size_bytes(self) -> int:
         """Bytes on disk of all files."""
         return sum(file.stat().st_size for file in self.path.iterdir() if file.is_file())
+
+
+def _opened(directory: Path, manifest: Manifest, checksums: Checksums) -> Capture:
+    num_events = {}
+    for info in manifest.ranks:
+        path = directory / events_file_name(info.rank)
+        num_events[info.rank] = _check_events(path, info.rank)
+        checksums.check_size(path)
+    return Capture(directory, manifest.with_events_found(num_events), checksums)
 
 
 def events_file_name(rank: int) -> str:
@@ -248,8 +260,9 @@ def read_alignment(directory: Path) -> Alignment | None:
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write `manifest.json`, atomically; the last step of a recording."""
-    _write_json(directory / MANIFEST_NAME, manifest)
+    """Write `manifest.json` with its checksum, atomically; the last step of a recording."""
+    crc = checksum_of_manifest(msgspec.json.encode(manifest))
+    _write_json(directory / MANIFEST_NAME, msgspec.structs.replace(manifest, checksum=crc))
 
 
 def begin_capture(output: Path, force: bool) -> Path:
@@ -282,7 +295,14 @@ def refuse_output(output: Path, force: bool) -> None:
 
 
 def finish_capture(temporary: Path, output: Path, manifest: Manifest) -> Capture:
-    """Write the manifest, give the directory its final name, and remove what it was made of."""
+    """Write the manifest, give the directory its final name, and remove what it was made of.
+
+    Every capture is finished here, so here its files get their checksums, unless an earlier attempt
+    gave them theirs.
+    """
+    is_new = not manifest.files
+    if is_new:
+        manifest = msgspec.structs.replace(manifest, files=checksums_in(temporary))
     write_manifest(temporary, manifest)
     with writing(output):
         replaced = output.with_name(output.name + ".replaced")
@@ -293,7 +313,10 @@ def finish_capture(temporary: Path, output: Path, manifest: Manifest) -> Capture
         for pattern in _MADE_OF:
             for file in output.glob(pattern):
                 file.unlink()
-    return Capture.open(output)
+    checksums = Checksums(manifest.files)
+    if is_new:
+        checksums.trust(output / entry.name for entry in manifest.files)
+    return _opened(output, read_manifest(output), checksums)
 
 
 @contextlib.contextmanager
@@ -343,6 +366,7 @@ def read_manifest(directory: Path) -> Manifest:
         )
     manifest: Manifest = _decode_bytes(path, data, Manifest)
     check_manifest(path, manifest)
+    check_manifest_checksum(path, data, manifest.checksum)
     return manifest.without_partial_alignment()
 
 

@@ -31,6 +31,7 @@ WorldSize = Annotated[int, Meta(ge=0, le=MAX_RANKS)]
 Natural = Annotated[int, Meta(ge=0, le=_INT32_MAX)]
 ExitCode = Annotated[int, Meta(ge=-_INT32_MAX, le=_INT32_MAX)]
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+Crc32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
 # Nanoseconds since 1970 fit until 2116, and the sum of two of them fits 64 bits.
 Time = Annotated[int, Meta(ge=-(1 << 61), le=1 << 62)]
 # A float that can be scaled, squared and added up.
@@ -332,6 +333,14 @@ class HangNote(msgspec.Struct, frozen=True):
     shown: tuple[tuple[RankNumber, Natural], ...] = ()
 
 
+class FileChecksum(msgspec.Struct, frozen=True):
+    """A Parquet file of the capture when the capture was finished."""
+
+    name: Text
+    size_bytes: Count
+    crc32: Crc32
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """Everything about a recording but its events."""
 
@@ -355,6 +364,9 @@ class Manifest(msgspec.Struct, frozen=True):
     # Messages of processes that could not record, or lost what they had recorded.
     messages: tuple[Text, ...] = ()
     hang: HangNote | None = None
+    # Empty and None in captures of older versions (kprof.capture.checksums).
+    files: tuple[FileChecksum, ...] = ()
+    checksum: Crc32 | None = None
 
     @property
     def needed_arena_size(self) -> str:

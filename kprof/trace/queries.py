@@ -73,7 +73,7 @@ class Workspace(Queries):
         return len(self.frame(query, [name])) > 0
 
     def _prepare(self, query: str) -> None:
-        self._trace.make_flows_for(query, self._con)
+        self._trace.prepare(query, self._con)
 
 
 @contextlib.contextmanager

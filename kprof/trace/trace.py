@@ -22,12 +22,14 @@ rank's own clock. `warp` is -1 for a track of the whole block.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kprof.capture.checksums import Checksums
 from kprof.capture.directory import Capture
 from kprof.capture.manifest import Alignment, Manifest, RankInfo
 from kprof.capture.rank_summary import stored_summary
@@ -35,7 +37,15 @@ from kprof.errors import ClockError, SelectionError
 from kprof.regions import MergedTables, Region, RegionTable, merge_tables
 from kprof.trace.queries import Queries, reading
 from kprof.trace.selection import fields_of_words
-from kprof.trace.views import Selection, Source, can_use_summaries, connect, create_views, cut_sql
+from kprof.trace.views import (
+    Selection,
+    Source,
+    can_use_summaries,
+    connect,
+    create_views,
+    cut_sql,
+    open_events,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -45,6 +55,12 @@ if TYPE_CHECKING:
 
     from kprof.trace.flows.launches import Side
 
+# `_prepare` checks files for these; `query` checks for all that a user writes.
+_NAMES_EVENTS: Final = re.compile(
+    r"(?:\bfrom|\bjoin)[\s(]*\"?(?:(?:raw_|all_|selected_raw_)?events|flows)\b", re.IGNORECASE
+)
+# DuckDB finds no names in the subqueries of a SELECT list.
+_READS_FLOWS: Final = re.compile(r"(?:\bfrom|\bjoin)[\s(]*\"?flows\b", re.IGNORECASE)
 _NAMES_FLOWS: Final = re.compile(r"(?:\bfrom|\bjoin|,)[\s(]*\"?flows\b", re.IGNORECASE)
 # Nobody reads a sentence with more numbers.
 _MAX_NAMED: Final = 16
@@ -68,6 +84,11 @@ class Trace(Queries):
         self._source = source
         self._merged = _merge_rank_tables(manifest.ranks)
         self._con = connect(source)
+        self._opening = threading.Lock()
+        if selection.time_ns is not None:
+            # Its views need the start of the first event.
+            source.checksums.check(source.files)
+        self._has_events = not source.checksums.unread(source.files)
         with reading():
             create_views(self._con, manifest, self._merged, source, selection)
 
@@ -76,7 +97,8 @@ class Trace(Queries):
         """Open a capture directory; raises a CaptureError."""
         capture = path if isinstance(path, Capture) else Capture.open(path)
         files = tuple(capture.events_path(info.rank) for info in capture.manifest.ranks)
-        return cls(capture.manifest, Source(files, None, _stored_summaries(capture)), Selection())
+        source = Source(files, None, _stored_summaries(capture), capture.checksums)
+        return cls(capture.manifest, source, Selection())
 
     @classmethod
     def from_table(cls, manifest: Manifest, events: pa.Table) -> Self:
@@ -114,6 +136,16 @@ class Trace(Queries):
             zip((info.rank for info in self.manifest.ranks), self._source.files, strict=False)
         )
         return {info.rank: files[info.rank] for info in self.ranks if info.rank in files}
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files of all ranks, selected or not; none for traces in memory."""
+        return self._source.files
+
+    @property
+    def checksums(self) -> Checksums:
+        """Whether these files are as they were written; to be asked before one is read."""
+        return self._source.checksums
 
     @property
     def ranks_with_summaries(self) -> frozenset[int]:
@@ -197,6 +229,7 @@ class Trace(Queries):
                 "runs; "
                 "write a SELECT, or open the Parquet files of the capture in DuckDB itself"
             )
+        self.check_events()
         return self.sql(text)
 
     def to_pandas(self) -> pd.DataFrame:
@@ -215,6 +248,9 @@ class Trace(Queries):
 
     def num_events(self) -> int:
         """How many events are selected."""
+        if self.whole_files:
+            # What the footers say (Manifest.with_events_found): no file needs to be read.
+            return sum(info.counts.recorded for info in self.ranks)
         # Counting records reads no column; the view would align every event first.
         row = self._row("SELECT count(*) FROM selected_raw_events")
         return int(row[0])
@@ -227,10 +263,27 @@ class Trace(Queries):
         """Another connection to the same views, for tables that are not the trace's (Workspace)."""
         return self._con.cursor()
 
-    def _prepare(self, query: str) -> None:
-        self.make_flows_for(query, self._con)
+    def check_events(self) -> None:
+        """Let queries read events; raises CorruptCaptureError if a file was changed.
 
-    def make_flows_for(self, query: str, asked: duckdb.DuckDBPyConnection) -> None:
+        It reads all files once, so it waits for the first query that needs events.
+        """
+        with self._opening:
+            if not self._has_events:
+                self._source.checksums.check(self._source.files)
+                open_events(self._con, self._source)
+                self._has_events = True
+
+    def _prepare(self, query: str) -> None:
+        self.prepare(query, self._con)
+
+    def prepare(self, query: str, asked: duckdb.DuckDBPyConnection) -> None:
+        """Make what a query of this connection needs and is made on first use only."""
+        if _NAMES_EVENTS.search(query):
+            self.check_events()
+        self._make_flows_for(query, asked)
+
+    def _make_flows_for(self, query: str, asked: duckdb.DuckDBPyConnection) -> None:
         """Fill the view `flows` when it is first asked for."""
         if self._has_flows or not _reads_flows(query, asked):
             return
@@ -246,6 +299,7 @@ class Trace(Queries):
     def _row(self, query: str) -> tuple[Any, ...]:
         """The only row; fetching all ends the query, which a fetch of one would leave open."""
         with reading():
+            self._prepare(query)
             return self._con.execute(query).fetchall()[0]
 
 
@@ -254,6 +308,8 @@ def _reads_flows(query: str, asked: duckdb.DuckDBPyConnection) -> bool:
 
     if "flows" not in query.lower():
         return False
+    if _READS_FLOWS.search(query):
+        return True
     try:
         return "flow_pairs" in asked.get_table_names(query)
     except duckdb.Error:
@@ -267,7 +323,9 @@ def _stored_summaries(capture: Capture) -> tuple[tuple[int, Path], ...]:
         (info.rank, stored_summary(capture.events_path(info.rank), info.rank, size))
         for info in capture.manifest.ranks
     ]
-    return tuple((rank, path) for rank, path in found if path is not None)
+    stored = [(rank, path) for rank, path in found if path is not None]
+    changed = capture.checksums.changed(path for _, path in stored)
+    return tuple((rank, path) for rank, path in stored if path not in changed)
 
 
 def _merge_rank_tables(ranks: Sequence[RankInfo]) -> MergedTables:

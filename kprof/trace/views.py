@@ -6,11 +6,13 @@ little more than reading the columns that a query names. trace.py describes the 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kprof.capture.checksums import Checksums
 from kprof.capture.database import locked_database, sql_name, sql_text
 from kprof.capture.directory import EVENT_OPEN
 from kprof.capture.manifest import Launch, Manifest, RankInfo
@@ -64,11 +66,15 @@ class Selection:
 
 @dataclass(frozen=True)
 class Source:
-    """Where events come from: Parquet files or one Arrow table; and stored summaries, by rank."""
+    """Where events come from: Parquet files or one Arrow table; and stored summaries, by rank.
+
+    `checksums` are asked before `files` are read.
+    """
 
     files: tuple[Path, ...] = ()
     table: pa.Table | None = None
     summaries: tuple[tuple[int, Path], ...] = ()
+    checksums: Checksums = dataclasses.field(default_factory=Checksums)
 
 
 def connect(source: Source) -> duckdb.DuckDBPyConnection:
@@ -105,7 +111,11 @@ def create_views(
         ]
         or [{"rule": -1, "send": -1, "wait": -1}],
     )
-    con.execute(f"CREATE VIEW raw_events AS {_raw_events_sql(con, source)}")
+    raw_events = _raw_events_sql(con, source)
+    if source.checksums.unread(source.files):
+        # Whoever reads events without Trace.check_events has forgotten it.
+        raw_events += " WHERE error('the files of this capture are not checked yet')"
+    con.execute(f"CREATE VIEW raw_events AS {raw_events}")
     con.execute(f"CREATE VIEW all_events AS {_events_sql(merged.table)}")
     con.execute(f"CREATE VIEW events AS SELECT * FROM all_events {_where(con, selection)}")
     con.execute(_FLOW_PAIRS_SQL)
@@ -234,6 +244,11 @@ def _raw_events_sql(con: duckdb.DuckDBPyConnection, source: Source) -> str:
         return "SELECT * FROM event_table"
     files = ", ".join(sql_text(str(file)) for file in source.files)
     return f"SELECT * FROM read_parquet([{files}], file_row_number = true)"
+
+
+def open_events(con: duckdb.DuckDBPyConnection, source: Source) -> None:
+    """Let queries read the events: their files are as they were written."""
+    con.execute(f"CREATE OR REPLACE VIEW raw_events AS {_raw_events_sql(con, source)}")
 
 
 def _with_row_numbers(table: pa.Table) -> pa.Table:

@@ -15,6 +15,7 @@ import pytest
 from kprof.capture.directory import Capture
 from kprof.hangs.report import Hang, RankReport, Waiting, write_hang
 from kprof.trace import Trace
+from sealing import check_checksums
 
 ROOT = Path(__file__).parents[2]
 EXCHANGE = "planted_hangs.processes"
@@ -78,6 +79,7 @@ def test_the_root_is_said_and_the_capture_is_whole(
         trace = Trace.open(run)
         assert trace.manifest.hang is not None
         assert trace.manifest.hang.num_open == 2
+        check_checksums(run)
         opened = trace.frame("SELECT rank, block, slot FROM events WHERE flags & 1 = 1 ORDER BY 1")
         assert opened.to_numpy().tolist() == [[0, 1, 1], [1, 1, 1]]
         assert "finding  The run hung for" in done.stdout

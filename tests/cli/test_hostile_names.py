@@ -11,6 +11,7 @@ import pytest
 
 from kprof.capture.directory import MANIFEST_NAME
 from kprof.capture.printable import printable, printable_json
+from sealing import write_manifest
 
 CLI = Path(__file__).parents[2] / "cli" / "kprof_cli"
 # Retitles the terminal, clears it, rings, forges a line, turns text round, ends a string in C.
@@ -46,7 +47,7 @@ def renamed(run: Path) -> Path:
         for described in (*info["launches"], *info["regions"]["regions"]):
             key = "kernel" if "kernel" in described else "name"
             described[key] += NAME
-    path.write_text(json.dumps(manifest))
+    write_manifest(run, manifest)
     return run
 
 
@@ -137,8 +138,8 @@ def test_what_nobody_foresaw_is_one_line(kprof, small, monkeypatch):
 
 
 def test_a_matrix_that_nobody_could_read_is_for_machines(kprof, small):
-    path = small / MANIFEST_NAME
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"world_size": 1000}))
+    manifest = json.loads((small / MANIFEST_NAME).read_text())
+    write_manifest(small, manifest | {"world_size": 1000})
     shown = kprof("waits", small, "--by", "matrix")
     assert "the 256 ranks that were waited for longest, of 1,000" in shown.err
     assert shown.out.count("for_rank_") == 256

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kprof.capture.directory import Capture
+from sealing import check_checksums
 from under_way import Recording
 
 WORKLOAD = str(Path(__file__).parent / "workloads" / "lifetimes.py")
@@ -85,6 +86,7 @@ def record_line(run: Path, *workload: str, arena: str = "1MiB") -> list[str]:
 
 def check_kept(run: Path, kept: dict[int, int]) -> None:
     """Every event of the launches that are kept is in the file or counted as dropped."""
+    check_checksums(run)
     capture = Capture.open(run)
     ranks = {info.rank: info for info in capture.manifest.ranks}
     assert {rank: len(info.launches) for rank, info in ranks.items()} == kept

@@ -9,6 +9,8 @@ import re
 
 import pytest
 
+from sealing import write_manifest
+
 
 def test_info_shows_ranks_clock_and_kernels(kprof, small):
     result = kprof("info", small)
@@ -47,10 +49,9 @@ def test_info_checks_causality(kprof, small):
 
 def test_info_counts_sends_and_waits_without_a_partner(kprof, small):
     """Rank 1, which waits for what rank 0 sends, is missing."""
-    path = small / "manifest.json"
-    manifest = json.loads(path.read_text())
+    manifest = json.loads((small / "manifest.json").read_text())
     one_rank = {"ranks": manifest["ranks"][:1], "missing_ranks": [1]}
-    path.write_text(json.dumps(manifest | one_rank))
+    write_manifest(small, manifest | one_rank)
     causality = json.loads(kprof("info", small, "--json").out)["causality"]
     assert causality["unmatched_sends"] + causality["unmatched_waits"] > 0
     assert "have no partner" in kprof("info", small).out
@@ -68,9 +69,11 @@ def test_info_counts_waits_that_ended_too_early_and_says_by_how_much(kprof, smal
 
 
 def test_info_refuses_causality_without_calibration(kprof, small):
-    path = small / "manifest.json"
-    manifest = json.loads(path.read_text()) | {"alignment": None, "alignment_note": "nobody did"}
-    path.write_text(json.dumps(manifest))
+    manifest = json.loads((small / "manifest.json").read_text()) | {
+        "alignment": None,
+        "alignment_note": "nobody did",
+    }
+    write_manifest(small, manifest)
     out = kprof("info", small).out
     assert (
         "not checked: late sender needs the ranks on one clock, and they are not: nobody did" in out
@@ -91,10 +94,9 @@ def test_info_shows_every_pair_of_clocks(kprof, small):
         "round_trip_ns": 1170.0,
         "residue_ns": 20.0,
     }
-    path = small / "manifest.json"
-    manifest = json.loads(path.read_text())
+    manifest = json.loads((small / "manifest.json").read_text())
     manifest["alignment"] |= {"pairs": [pair], "notes": ["a word of caution"]}
-    path.write_text(json.dumps(manifest))
+    write_manifest(small, manifest)
     out = kprof("info", small).out
     row = next(line for line in out.splitlines() if line.strip().startswith("0 - 1"))
     assert " ".join(row.split()) == (
@@ -107,13 +109,12 @@ def test_info_shows_every_pair_of_clocks(kprof, small):
 def test_info_gives_a_rank_the_offset_that_its_pair_has(kprof, small):
     pair = {"a": 0, "b": 1, "offset_ns": -1200.0, "drift_ppm": -0.0001, "bound_ns": 180.0}
     pair |= {"rigorous_bound_ns": 600.0, "num_rounds": 1, "num_calibrations": 1, "method": "test"}
-    path = small / "manifest.json"
-    manifest = json.loads(path.read_text())
+    manifest = json.loads((small / "manifest.json").read_text())
     manifest["world_size"] = 101
     manifest["alignment"]["pairs"] = [pair | {"b": b} for b in range(1, 101)]
     manifest["alignment"]["pairs"][70]["bound_ns"] = 900.0
     _shift(manifest["alignment"]["ranks"][1], 1200.0)
-    path.write_text(json.dumps(manifest))
+    write_manifest(small, manifest)
     out = kprof("info", small).out
     rows = {" ".join(line.split()[:3]): line for line in out.splitlines() if line.strip()}
     assert "-1.20 us" in next(row for row in out.splitlines() if "device 1" in row)
@@ -125,10 +126,9 @@ def test_info_gives_a_rank_the_offset_that_its_pair_has(kprof, small):
 
 
 def _edit_manifest(capture, edit):
-    path = capture / "manifest.json"
-    manifest = json.loads(path.read_text())
+    manifest = json.loads((capture / "manifest.json").read_text())
     edit(manifest["alignment"]["ranks"])
-    path.write_text(json.dumps(manifest))
+    write_manifest(capture, manifest)
 
 
 def _shift(entry, offset_ns):
@@ -139,13 +139,12 @@ def test_regions_that_end_when_memory_has_arrived_are_named(kprof, small):
     sql = "SELECT name FROM regions WHERE moment = 'complete'"
     assert "ends wait for memory" not in kprof("info", small).out
     assert "dispatch/send" not in kprof("query", small, sql).out
-    path = small / "manifest.json"
-    manifest = json.loads(path.read_text())
+    manifest = json.loads((small / "manifest.json").read_text())
     for info in manifest["ranks"]:
         for region in info["regions"]["regions"]:
             if region["name"] == "dispatch/send":
                 region["moment"] = "complete"
-    path.write_text(json.dumps(manifest))
+    write_manifest(small, manifest)
     assert "ends wait for memory: dispatch/send\n" in kprof("info", small).out
     assert "dispatch/send" in kprof("query", small, sql).out
 
@@ -275,9 +274,11 @@ def test_query_prints_a_bounded_table_and_says_so(kprof, small):
 def test_query_says_that_times_of_ranks_cannot_be_compared(kprof, small):
     aligned = kprof("query", small, "SELECT send_start_ns, wait_start_ns FROM flows")
     assert aligned.err == ""
-    path = small / "manifest.json"
-    manifest = json.loads(path.read_text()) | {"alignment": None, "alignment_note": "nobody did"}
-    path.write_text(json.dumps(manifest))
+    manifest = json.loads((small / "manifest.json").read_text()) | {
+        "alignment": None,
+        "alignment_note": "nobody did",
+    }
+    write_manifest(small, manifest)
     result = kprof("query", small, "SELECT send_start_ns, wait_start_ns FROM flows", "--json")
     assert result.code == 0
     assert json.loads(result.out)

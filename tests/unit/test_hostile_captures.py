@@ -23,6 +23,7 @@ from kprof.capture.rank_summary import stored_summary, write_summary
 from kprof.errors import CorruptCaptureError, KprofError, RegionError, SelectionError
 from kprof.regions import Field, Region, RegionTable, parse_regions
 from kprof.trace import Trace
+from sealing import seal, write_manifest
 from synthetic import TraceBuilder
 
 REGIONS = """
@@ -48,7 +49,7 @@ def edit(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path = run / MANIFEST_NAME
     manifest = json.loads(path.read_text())
     change(manifest)
-    path.write_text(json.dumps(manifest))
+    write_manifest(run, manifest)
 
 
 def rewrite(run: Path, change: Callable[[pa.Table], pa.Table], **options: Any) -> None:
@@ -191,6 +192,7 @@ def test_bytes_that_are_read_for_a_time_are_refused_in_a_sentence(run):
     data = bytearray(path.read_bytes())
     data[page : page + 8] = b"\xff" * 8
     path.write_bytes(data)
+    seal(run)
     with pytest.raises(CorruptCaptureError, match="record again or restore the file"):
         Trace.open(run).select(time_ns=(0, 1000))
 

@@ -25,6 +25,7 @@ from kprof.hangs.report import Hang, Waiting, write_hang
 from kprof.report.opening import opening
 from kprof.report.page import to_html
 from kprof.trace import Trace
+from sealing import seal
 from synthetic import TraceBuilder, write_events
 
 REGIONS = """
@@ -82,6 +83,7 @@ def hung(tmp_path: Path) -> Capture:
     infos, note = keep_hang(whole.path, whole.manifest.ranks, 2)
     manifest = msgspec.structs.replace(whole.manifest, ranks=infos, hang=note)
     (whole.path / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+    seal(whole.path)
     return Capture.open(whole.path)
 
 

@@ -21,6 +21,7 @@ from kprof.export import write
 from kprof.importers import import_events
 from kprof.importers.foreign import ReadOptions
 from kprof.regions import parse_regions
+from sealing import check_checksums
 
 NAMES = ReadOptions(names=("dispatch-send", "dispatch-recv"))
 REGIONS = parse_regions(
@@ -235,6 +236,7 @@ def test_a_plain_table(suffix: str, tmp_path: Path) -> None:
     else:
         pq.write_table(table, file)
     summary = import_events("table", [file], tmp_path / "run.kprof", regions=REGIONS)
+    check_checksums(summary.path)
     assert rows(
         summary.path, "rank, block, warp, region, category, start_ns, duration_ns, peer, slot"
     ) == [

@@ -28,6 +28,7 @@ from kprof.recording.record import (
 )
 from kprof.recording.runs import describe_exit
 from kprof.trace import Trace
+from sealing import check_checksums
 from synthetic import TraceBuilder
 
 pytestmark = pytest.mark.slow
@@ -59,6 +60,7 @@ def test_two_ranks_become_one_readable_capture(tmp_path):
     trace = Trace.open(tmp_path / "run.kprof")
     assert trace.num_events() == 4
     assert trace.sql("SELECT count(*) AS n FROM flows")["n"].to_pylist() == [2]
+    check_checksums(tmp_path / "run.kprof")
     assert leftovers(tmp_path) == ["run.kprof"]
 
 

@@ -95,6 +95,7 @@ def test_a_flow_joins_the_send_to_the_wait_that_it_released():
 
     question = "SELECT src, dst, slot, send_block, wait_block, send_end_ns, wait_end_ns FROM flows"
     assert rows(build.trace(), question) == [(0, 1, 7, 2, 5, 110, 140)]
+    assert rows(build.trace(), "SELECT (SELECT count(*) FROM flows) AS n") == [(1,)]
 
 
 def test_flows_of_later_launches_do_not_cross():

@@ -1,0 +1,143 @@
+"""Checksums: the manifest has one of each Parquet file of its capture, and one of itself.
+
+A byte that a disk, a copy or an editor changed may still decode, into other numbers. CRC-32 finds
+such accidents. It stops nobody who writes a checksum to go with what he changed: every other check
+is made for any content.
+
+Captures of older versions have no checksums. What has none is not compared.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from kprof.capture.files import check_own_file, unreadable
+from kprof.capture.manifest import FileChecksum
+from kprof.errors import CorruptCaptureError
+
+# The manifest's checksum is of everything in it but this.
+_OWN_KEY: Final = "checksum"
+_PATTERNS: Final = ("rank-*.parquet", "summary-*.parquet")
+_BLOCK_BYTES: Final = 1 << 20
+_MAX_WORKERS: Final = 8
+
+Result = TypeVar("Result")
+
+
+class Checksums:
+    """What the files of a capture should be. A file that is as it was written is read once."""
+
+    def __init__(self, expected: Iterable[FileChecksum] = ()) -> None:
+        self._expected = {entry.name: entry for entry in expected}
+        self._trusted: set[str] = set()
+
+    def trust(self, paths: Iterable[Path]) -> None:
+        """Do not read these files: it is known that they are as they were written."""
+        self._trusted.update(path.name for path in paths)
+
+    def unread(self, paths: Iterable[Path]) -> dict[Path, FileChecksum]:
+        """Those of the files of which nobody knows yet that they are as they were written."""
+        return {
+            path: self._expected[path.name]
+            for path in paths
+            if path.name in self._expected and path.name not in self._trusted
+        }
+
+    def check_size(self, path: Path) -> None:
+        """Raises CorruptCaptureError where a file has another size; reads nothing."""
+        entry = self._expected.get(path.name)
+        if entry is not None and check_own_file(path) != entry.size_bytes:
+            raise changed(path)
+
+    def changed(self, paths: Iterable[Path]) -> tuple[Path, ...]:
+        """The files that are not as they were written; raises CorruptCaptureError where one cannot
+        be read."""
+        unread = self.unread(paths)
+        are_same = _each(is_same, list(unread.items()))
+        self.trust(path for path, same in zip(unread, are_same, strict=True) if same)
+        return tuple(path for path, same in zip(unread, are_same, strict=True) if not same)
+
+    def check(self, paths: Iterable[Path]) -> None:
+        """Raises CorruptCaptureError where a file is not as it was written."""
+        for path in self.changed(paths):
+            raise changed(path)
+
+
+def changed(path: Path) -> CorruptCaptureError:
+    """The sentence about a file that was changed."""
+    return CorruptCaptureError(
+        f"{path} was changed after it was written: its checksum is another; "
+        "restore the file or record again"
+    )
+
+
+def is_same(path: Path, expected: FileChecksum) -> bool:
+    """Whether a file is as it was written; raises CorruptCaptureError where it cannot be read."""
+    return check_own_file(path) == expected.size_bytes and checksum_of(path) == expected
+
+
+def checksum_of(path: Path) -> FileChecksum:
+    """Reads a whole file; raises CorruptCaptureError."""
+    check_own_file(path)
+    crc, size_bytes = 0, 0
+    block = memoryview(bytearray(_BLOCK_BYTES))
+    try:
+        with path.open("rb", buffering=0) as file:
+            while num_read := file.readinto(block):
+                crc = zlib.crc32(block[:num_read], crc)
+                size_bytes += num_read
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return FileChecksum(path.name, size_bytes, crc)
+
+
+def checksums_in(directory: Path) -> tuple[FileChecksum, ...]:
+    """Of all files with numbers but the manifest and gzipped traces, which have checksums inside.
+
+    Raises CorruptCaptureError.
+    """
+    paths = sorted(path for pattern in _PATTERNS for path in directory.glob(pattern))
+    return tuple(_each(checksum_of, [(path,) for path in paths]))
+
+
+def _each(function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> list[Result]:
+    """Call a function that reads a file, some at a time: zlib lets other threads run."""
+    if len(arguments) < 2:
+        return [function(*each) for each in arguments]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(_MAX_WORKERS, len(arguments), os.cpu_count() or 1)) as pool:
+        return list(pool.map(function, *zip(*arguments, strict=True)))
+
+
+def checksum_of_manifest(data: bytes) -> int:
+    """The checksum of a manifest's values, however the JSON is laid out.
+
+    Raises msgspec.DecodeError and RecursionError.
+    """
+    content: Any = msgspec.json.decode(data)
+    rest = {name: value for name, value in content.items() if name != _OWN_KEY}
+    return zlib.crc32(msgspec.json.encode(rest, order="sorted"))
+
+
+def check_manifest_checksum(path: Path, data: bytes, expected: int | None) -> None:
+    """Raises CorruptCaptureError where a manifest was changed after it was written."""
+    if expected is not None and _checksum_or_none(data) != expected:
+        raise CorruptCaptureError(
+            f"{path} was changed after it was written: its checksum is another; restore the file "
+            f'or record again, or remove "{_OWN_KEY}" from it if you edited it on purpose'
+        )
+
+
+def _checksum_or_none(data: bytes) -> int | None:
+    """None for what kprof never writes, in fields that it does not know."""
+    try:
+        return checksum_of_manifest(data)
+    except (msgspec.MsgspecError, RecursionError, ValueError, OverflowError):
+        return None
