@@ -10,6 +10,7 @@ in one process that is watched and started again when it dies. Whatever the dama
     no command takes --cpu-s more processor time, in its quickest of three runs, than on a sound capture of its size
     none waits for ever
     no file changes but the output, which is whole or not there; a file beside the capture is never shown
+    where the capture's checksums are those of before the damage, what is accepted gives what the sound capture gives
 
 Each failure is printed with the number of its capture: `--only NUMBER --seed SEED` makes it again
 and keeps it.
@@ -19,10 +20,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
 import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -70,6 +73,8 @@ class Tally:
     captures: int = 0
     codes: Counter[str] = field(default_factory=Counter)
     damages: Counter[str] = field(default_factory=Counter)
+    checksums: Counter[str] = field(default_factory=Counter)
+    accepted_as_sound: int = 0
     usual: dict[str, float] = field(default_factory=dict)
     usual_of_large: dict[str, float] = field(default_factory=dict)
     slowest: dict[str, float] = field(default_factory=dict)
@@ -131,6 +136,17 @@ def faults(run: Run, output: Path, most_cpu_s: float) -> Iterator[str]:
         SECRET.encode() in data for data in written
     ):
         yield "the content of a private file"
+
+
+def results(run: Run, output: Path) -> tuple[str, dict[str, bytes]]:
+    """What a command said and wrote, without the size of the capture."""
+    written = {}
+    for file in output.iterdir():
+        data = file.read_bytes()
+        written[file.name] = gzip.decompress(data) if file.suffix == ".gz" else data
+    if run.command[0] == "info":
+        return re.sub(r'\(.*?, format 1\)|"size_bytes": ?\d+', "", run.out), written
+    return run.out, written
 
 
 class Worker:
@@ -268,7 +284,7 @@ class Fuzzer:
         self._outside.parent.mkdir()
         self._outside.write_text(SECRET)
         (folder / "seeds").mkdir()
-        self._seeds = write_seeds(folder / "seeds")
+        self.seeds = write_seeds(folder / "seeds")
         self.place = folder / "place"
         self._folder = folder
         self._worker = Worker()
@@ -297,8 +313,10 @@ class Fuzzer:
         shutil.rmtree(self.place, ignore_errors=True)
         run, output = self.place / "run.kprof", self.place / "output"
         output.mkdir(parents=True)
-        kind = damage(rng, rng.choice(self._seeds), run, self._outside)
+        seed = rng.choice(self.seeds)
+        kind, checksums = damage(rng, seed, run, self._outside)
         self.tally.captures += 1
+        self.tally.checksums[checksums] += 1
         self.tally.damages[kind] += 1
         usual = self.tally.usual if _num_rows(run) < _LARGE else self.tally.usual_of_large
         before = state_of(self.place) | state_of(self._outside.parent)
@@ -308,24 +326,42 @@ class Fuzzer:
             self.tally.count(done)
             for fault in faults(done, output, most_cpu_s):
                 self._fail(number, kind, done, fault)
+            if checksums == "kept" and done.code in (0, 3):
+                self.compare(number, kind, done, seed)
             _empty(output)
             if state_of(self.place) | state_of(self._outside.parent) != before:
                 self._fail(number, kind, done, "a file changed")
                 break
+
+    def compare(self, number: int, kind: str, done: Run, seed: Path) -> None:
+        """Fail where a damaged capture gives other figures than the sound one."""
+        run, output = self.place / "run.kprof", self.place / "output"
+        given = results(done, output)
+        _empty(output)
+        aside = self._folder / "aside"
+        run.rename(aside)
+        shutil.copytree(seed, run)
+        sound = results(self.run(done.command), output)
+        shutil.rmtree(run)
+        aside.rename(run)
+        if given != sound:
+            self._fail(number, kind, done, "damage that nobody noticed")
+        self.tally.accepted_as_sound += 1
 
     def _run_within(self, cpu_s: float, command: tuple[str, ...], output: Path) -> Run:
         """Run a command; where it takes longer, the quickest of three runs.
 
         Beside other load a processor takes more time for the same work.
         """
-        done = self._run(command)
+        done = self.run(command)
         for _ in range(2):
             if done.cpu_s > cpu_s:
                 _empty(output)
-                done = min(done, self._run(command), key=lambda run: run.cpu_s)
+                done = min(done, self.run(command), key=lambda run: run.cpu_s)
         return done
 
-    def _run(self, command: tuple[str, ...]) -> Run:
+    def run(self, command: tuple[str, ...]) -> Run:
+        """Run a command, now and then as a process of its own."""
         self._num_commands += 1
         if self._num_commands % _PROCESS_EVERY == 0:
             return run_in_process(command)
@@ -338,12 +374,16 @@ class Fuzzer:
         print(line, flush=True)
 
     def __enter__(self) -> Fuzzer:
-        self.tally.usual = self._measure(self._folder / "usual", self._seeds)
-        large = enlarged(self._seeds[-1], self._folder / "large.kprof")
+        self.tally.usual = self._measure(self._folder / "usual", self.seeds)
+        large = enlarged(self.seeds[-1], self._folder / "large.kprof")
         self.tally.usual_of_large = self._measure(self._folder / "large", [large, large])
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process that runs the commands."""
         self._worker.close()
 
 
@@ -392,6 +432,8 @@ def figures(tally: Tally, seed: int, elapsed_s: float) -> dict[str, Any]:
         "failures": len(tally.failures),
         "exit_codes": dict(sorted(tally.codes.items())),
         "damages": dict(sorted(tally.damages.items())),
+        "checksums": dict(sorted(tally.checksums.items())),
+        "accepted_as_sound": tally.accepted_as_sound,
         "most_cpu_s": tally.slowest,
         "cpu_s_before_damage": tally.usual,
         "cpu_s_before_damage_of_large": tally.usual_of_large,

@@ -20,6 +20,7 @@ from kprof.capture import manifest as m
 from kprof.capture.directory import MANIFEST_NAME, Capture, event_schema
 from kprof.capture.rank_summary import write_summary
 from kprof.capture.torch_traces import torch_trace_name
+from sealing import has_checksum, remove_checksums, seal
 from synthetic import TraceBuilder
 
 REGIONS: Final = """
@@ -43,6 +44,7 @@ def write_seeds(folder: Path) -> list[Path]:
     _enrich(three)
     for info in three.manifest.ranks[:2]:
         write_summary(three.path, info, 3)
+    seal(three.path)
     content = gzip.compress(_torch_trace())
     (three.path / torch_trace_name(0)).write_bytes(content)
     one = _build(1, num_launches=1).write(folder / "one.kprof")
@@ -56,6 +58,7 @@ def enlarged(seed: Path, large: Path) -> Path:
     path = large / "rank-00000.parquet"
     table = pq.read_table(path)
     pq.write_table(table.take(np.arange(_MOST_ROWS) % len(table)), path)
+    seal(large)
     return large
 
 
@@ -387,10 +390,22 @@ DAMAGES: Final[dict[str, tuple[int, Damage]]] = {
 }
 
 
-def damage(rng: random.Random, seed: Path, run: Path, outside: Path) -> str:
-    """Copy a capture to `run` and damage it; says how."""
+# What becomes of the checksums. Those of an accident stay, and must find it. Strangers write what
+# they like, and captures of older versions have none: all other checks must do without.
+CHECKSUMS: Final = {"kept": 4, "made again": 3, "none": 3}
+
+
+def damage(rng: random.Random, seed: Path, run: Path, outside: Path) -> tuple[str, str]:
+    """Copy a capture to `run` and damage it; says how, and what became of its checksums."""
     shutil.copytree(seed, run)
+    checksums = rng.choices(list(CHECKSUMS), list(CHECKSUMS.values()))[0]
+    if checksums == "none":
+        remove_checksums(run)
     weights = [weight for weight, _ in DAMAGES.values()]
     name = rng.choices(list(DAMAGES), weights)[0]
     DAMAGES[name][1](rng, run, outside)
-    return name
+    if checksums == "made again":
+        seal(run)
+    if checksums == "kept" and not has_checksum(run):
+        checksums = "none"
+    return name, checksums

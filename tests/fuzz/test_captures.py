@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+
 import captures
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
+
+from sealing import remove_checksums
 
 # By far more than any command takes: only what would go on for minutes counts here. The bar is in
 # captures.py.
@@ -25,3 +32,24 @@ def test_the_fuzzer_sees_what_it_looks_for(tmp_path):
     (tmp_path / "trace.json").write_text(captures.SECRET)
     bad = captures.Run(("stats", "run.kprof"), 5, "\x1b[2J", "Traceback\nmore\n", 2.0)
     assert len(list(captures.faults(bad, tmp_path, 1.0))) == 5
+
+
+def test_the_fuzzer_sees_damage_that_no_checksum_finds(tmp_path):
+    fuzzer = captures.Fuzzer(1, tmp_path, FAR_TOO_LONG_CPU_S)
+    seed, run, output = fuzzer.seeds[1], fuzzer.place / "run.kprof", fuzzer.place / "output"
+    output.mkdir(parents=True)
+    shutil.copytree(seed, run)
+    remove_checksums(run)
+    path = run / "rank-00000.parquet"
+    table = pq.read_table(path)
+    stats = ("stats", str(run), "--json")
+    with contextlib.closing(fuzzer):
+        fuzzer.compare(0, "none", fuzzer.run(stats), seed)
+        assert fuzzer.tally.failures == []
+        durations = pc.add(table["duration_ns"], 1)
+        at = table.column_names.index("duration_ns")
+        pq.write_table(table.set_column(at, table.schema.field(at), durations), path)
+        fuzzer.compare(1, "events", fuzzer.run(stats), seed)
+    (failure,) = fuzzer.tally.failures
+    assert "damage that nobody noticed" in failure
+    assert pq.read_table(path)["duration_ns"] == durations
