@@ -59,7 +59,10 @@ def build_diff(base: Sequence[Trace], candidate: Sequence[Trace]) -> DiffReport:
     table = analysis.diff(base, candidate)
     changes = changes_of(base, candidate)
     causes = causes_of(changes, base, candidate)
-    return DiffReport(_names(base), _names(candidate), _verdict(table), causes, table, changes)
+    verdict = _verdict(table)
+    if causes and _are_few(table):
+        verdict += " What is said below holds for these calls, and may be chance."
+    return DiffReport(_names(base), _names(candidate), verdict, causes, table, changes)
 
 
 def _names(traces: Sequence[Trace]) -> tuple[str, ...]:
@@ -119,7 +122,7 @@ def _nothing_changed(table: pd.DataFrame) -> str:
         return f"Nothing is in both sides to compare: {come} in place of {gone}."
     others = [f"only the base has {gone}"] if gone else []
     others += [f"only the candidate has {come}"] if come else []
-    if len(unclear) and unclear["low_ns"].isna().any():
+    if _are_few(table):
         base, candidate = unclear[["base_launches", "candidate_launches"]].min()
         first = (
             f"Unclear: {counted(int(base), 'call', 'calls')} against {int(candidate)} cannot tell "
@@ -132,6 +135,12 @@ def _nothing_changed(table: pd.DataFrame) -> str:
         return _too_uncertain(typical.to_dict("records")[0])
     first = f"No change: launches are as long as before, within {percent(MARGIN_SHARE)}"
     return "; ".join([first, *others]) + "."
+
+
+def _are_few(table: pd.DataFrame) -> bool:
+    """Whether there are too few calls for an interval of their length."""
+    lengths = table[table["level"].isin([CALL, LAUNCH]) & (table["verdict"] == "unclear")]
+    return bool(lengths["low_ns"].isna().any())
 
 
 def _is_same_data(table: pd.DataFrame) -> bool:

@@ -387,6 +387,11 @@ def test_few_launches_are_unclear_not_changed() -> None:
     assert verdict.startswith(
         "Unclear: 1 call against 1 cannot tell a change from chance. It takes"
     )
+    assert "below" not in verdict
+    few = [reduces(1, length, 0).select(launches=(1, 2)) for length in (4_000, 16_000)]
+    report = reports.build_diff(few[:1], few[1:])
+    assert report.causes
+    assert report.verdict.endswith(" What is said below holds for these calls, and may be chance.")
     warm = [called(("a",), 1000 + i, calls=3) for i in (0, 900)]
     assert "Unclear: 3 calls against 3 " in reports.build_diff(warm[:1], warm[1:]).verdict
 
