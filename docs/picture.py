@@ -1,6 +1,7 @@
 """Draws the docs' pictures from the recorded traces: `python docs/picture.py`. Needs chromium.
 
-One is the README's timeline; the others are the first screens of reports, one for each recording.
+One is the README's timeline; the others are the first screens of reports, one for each recording
+from several GPUs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def main() -> None:
         page = Path(folder) / "page.html"
         timeline(page)
         shoot(page, PICTURES / "all_to_all-timeline.png", WIDTH, HEIGHT)
-        for capture in sorted((ROOT / "traces").glob("*.kprof")):
+        for capture in sorted((ROOT / "traces").glob("*-[!1]xH200*.kprof")):
             trace = Trace.open(capture)
             report = reports.build(trace, view_command=f"kprof view traces/{capture.name}")
             embedded = reports.embed(trace, report)

@@ -31,9 +31,9 @@ from kprof.analysis.explain.queues import changes_of
 from kprof.analysis.explain.replay import Change, Edit, Replay
 from kprof.analysis.explain.spans import Bools, Floats, Ints
 
-# A launch of few blocks leaves three of four processors idle; it is the right choice where each
+# A launch of few blocks leaves two of three processors idle; it is the right choice where each
 # works shortly.
-_FEW_BLOCKS: Final = 0.25
+_FEW_BLOCKS: Final = 1 / 3
 _LONG_NS: Final = 20_000.0
 _LONG_SHARE: Final = 0.5
 # More than any call takes: an edge that is so much shorter holds nobody up.
