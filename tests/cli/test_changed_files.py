@@ -13,7 +13,7 @@ from kprof.capture.directory import MANIFEST_NAME, Capture
 from kprof.capture.rank_summary import stored_summary, summary_file_name, write_summary
 from kprof.errors import CorruptCaptureError
 from kprof.trace import Trace
-from sealing import remove_checksums, seal
+from sealing import check_checksums, remove_checksums, seal
 
 COMMANDS = [
     ("info",),
@@ -169,3 +169,17 @@ def test_a_file_is_read_once(small):
     assert list(checksums.unread(paths)) == paths
     checksums.check(paths)
     assert not checksums.unread(paths)
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_capture_whose_finishing_was_cut_off_keeps_its_checksums(kprof, small, is_changed):
+    """kprof was killed between the manifest and the directory's final name."""
+    path = without_compression(small, "rank-00001.parquet")
+    if is_changed:
+        change_a_page(path, "duration_ns")
+    unfinished = small.rename(f"{small}.unfinished")
+    assert kprof("recover", unfinished).code == 0
+    if is_changed:
+        assert "rank-00001.parquet was changed" in kprof("stats", small).error_line
+    else:
+        check_checksums(small)
