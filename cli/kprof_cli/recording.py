@@ -83,10 +83,8 @@ SlowerOption = Annotated[
     ),
 ]
 SlowestOption = Annotated[
-    int,
-    typer.Option(
-        min=0, metavar="N", help="Keep only the N slowest calls of a run, however long; 0: all."
-    ),
+    int | None,
+    typer.Option(metavar="N", help="Keep only the N slowest calls of a run, however long."),
 ]
 
 _PANEL = "What is recorded"
@@ -142,7 +140,7 @@ def record(
     drain: DrainOption = False,
     ring: RingOption = None,
     slower_than: SlowerOption = 0.0,
-    keep_slowest: SlowestOption = 0,
+    keep_slowest: SlowestOption = None,
     hang_after: HangOption = DEFAULT_HANG_AFTER_S,
     skip: SkipOption = 0,
     calls: CallsOption = 0,
@@ -173,7 +171,7 @@ def record(
         measure_overhead=measure_overhead,
         startup_dir=_inductor_startup_dir() if inductor else None,
         hang_after_s=hang_after,
-        retention=Retention(drain, ring_bytes, slower_than, keep_slowest),
+        retention=Retention(drain, ring_bytes, slower_than, _slowest(keep_slowest)),
         wanted=Wanted(skip, calls, every, times, sample=_parse_sample(sample), **only),
     )
     recording = record_and_summarise(request)
@@ -235,6 +233,15 @@ def _parse_only(**texts: str | None) -> dict[str, tuple[int, ...]]:
     return {
         name: parse_numbers(text, f"--{name}") for name, text in texts.items() if text is not None
     }
+
+
+def _slowest(number: int | None) -> int:
+    """How many of the slowest calls to keep; 0 where the option was not given."""
+    if number == 0:
+        raise SelectionError(
+            "--keep-slowest 0 keeps no call; say how many to keep, or leave the option out"
+        )
+    return number or 0
 
 
 def _parse_sample(text: str | None) -> int:

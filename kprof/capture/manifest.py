@@ -179,6 +179,13 @@ class RankInfo(msgspec.Struct, frozen=True):
     ceilings: Ceilings | None = None
     # Why events after the last saved ones are missing; empty for a rank that ended properly.
     cut_short: Text = ""
+    # The options that left out blocks or warps of its launches; empty where all were recorded.
+    recorded_part: Text = ""
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether anything of this rank was recorded; `--ranks` leaves ranks out."""
+        return bool(self.launches or self.counts.recorded or self.counts.dropped)
 
 
 class ClockSegment(msgspec.Struct, frozen=True):

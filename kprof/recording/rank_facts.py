@@ -25,10 +25,11 @@ class RankFacts:
     clock: ClockInfo
     probe: ProbeCost
     ceilings: Ceilings | None
+    recorded_part: str = ""
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def measure(cls, rank: int, device: str) -> RankFacts:
+    def measure(cls, rank: int, device: str, recorded_part: str = "") -> RankFacts:
         """Look at the device; takes some milliseconds. Raises TargetError and ClockError."""
         from kprof.clocks.calibration import measure_clock
         from kprof.devices.ceilings import kept_ceilings
@@ -38,7 +39,7 @@ class RankFacts:
         described = describe_device(device)
         clock = measure_clock(device)
         probe = measure_probe_cost(device, clock)
-        return cls(rank, described, clock, probe, kept_ceilings(device))
+        return cls(rank, described, clock, probe, kept_ceilings(device), recorded_part)
 
     def info(
         self, decoder: Decoder, rows: Sequence[LaunchRow] = (), cut_short: str = ""
@@ -66,4 +67,5 @@ class RankFacts:
             ceilings=self.ceilings,
             losses=decoder.tally.losses(),
             cut_short=cut_short,
+            recorded_part=self.recorded_part,
         )

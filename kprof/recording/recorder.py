@@ -121,7 +121,7 @@ class Recorder:
 
         num_arenas = self._retention.num_arenas
         total_bytes = self._retention.total_bytes(arena_bytes)
-        self._facts = RankFacts.measure(self.rank, device)
+        self._facts = RankFacts.measure(self.rank, device, self._wanted.of_launches().describe())
         self._is_capturing = capture_reader(device)
         self._clocks = ClockKeeper(self._directory, self.rank, device, self._facts.clock)
         self._waits = Waits(self._directory, self.rank, self.world_size, device, self.note)

@@ -92,6 +92,10 @@ class Wanted:
         """Whether tracks of a launch are left out."""
         return bool(self.blocks or self.warps or self.sample > 1)
 
+    def of_launches(self) -> Wanted:
+        """What it leaves out of the launches that are recorded: blocks, warps, samples."""
+        return Wanted(blocks=self.blocks, warps=self.warps, sample=self.sample)
+
     def reserved_of(self, num_blocks: int, tracks_per_block: int) -> Reserved | None:
         """What to reserve so that exactly the wanted tracks of a launch have a chunk of their own.
 

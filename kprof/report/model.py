@@ -93,10 +93,16 @@ class Report:
         return all(doubt.kind is not DoubtKind.SHARED_CORES for doubt in self.found.doubts)
 
     @property
+    def recorded_ranks(self) -> list[int]:
+        """The ranks of which anything was recorded; all where nothing was of any."""
+        infos = self.manifest.ranks
+        return [info.rank for info in infos if info.is_recorded] or [info.rank for info in infos]
+
+    @property
     def size(self) -> str:
         """The size of the run in words: ranks, launches, events, time in kernels."""
         ranks = (
-            f"{len(self.manifest.ranks)} of {counted(self.manifest.world_size, 'rank', 'ranks')}"
+            f"{len(self.recorded_ranks)} of {counted(self.manifest.world_size, 'rank', 'ranks')}"
         )
         launches = counted(self.num_launches, "launch", "launches")
         # Of a run that hung, the number of calls is without those that did.
@@ -120,7 +126,7 @@ class Report:
 
         Otherwise those that findings name, then those that were waited for longest.
         """
-        recorded = [info.rank for info in self.manifest.ranks]
+        recorded = self.recorded_ranks
         if len(recorded) <= at_most:
             return recorded
         named = [rank for finding in self.findings for rank in finding.cause.ranks]
@@ -179,7 +185,7 @@ def build_from(
         refused=refused,
         tables=tables,
         warm_up=steady_part(summary)[1],
-        blame_matrix=analysis.blame_matrix(summary),
+        blame_matrix=_of_recorded(trace, analysis.blame_matrix(summary)),
         histogram=analysis.histogram(summary),
         focus=over,
         activity=activity(summary, over),
@@ -192,6 +198,12 @@ def build_from(
     )
     say("done", 1.0)
     return report
+
+
+def _of_recorded(trace: Trace, matrix: pd.DataFrame) -> pd.DataFrame:
+    """Without rows of ranks that were left out: that they did not wait is not known."""
+    is_recorded = [info.rank for info in trace.ranks if info.is_recorded]
+    return matrix[matrix.index.isin(is_recorded)] if is_recorded else matrix
 
 
 def _tables(summary: Summary) -> tuple[dict[str, pd.DataFrame], dict[str, str]]:

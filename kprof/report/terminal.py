@@ -156,14 +156,15 @@ def _table(columns: list[str]) -> Table:
 
 def _ranks(report: Report) -> RenderableType:
     shown, ranks = report.telling_ranks(_MAX_ROWS), report.tables["imbalance_by_rank"]
-    likes = "vs other" if len(ranks) == 2 else "vs median"
-    table = _table(["rank", "spans", "work", likes, "wait", "load balance"])
+    # One rank has nobody to be compared with.
+    likes = [] if len(ranks) == 1 else ["vs other" if len(ranks) == 2 else "vs median"]
+    table = _table(["rank", "spans", "work", *likes, "wait", "load balance"])
     for row in ranks[ranks["rank"].isin(shown)].to_dict("records"):
         table.add_row(
             str(row["rank"]),
             f"{row['events']:,}",
             duration(row["work_ns"]),
-            f"{row['work_vs_median']:.2f}x",
+            *([f"{row['work_vs_median']:.2f}x"] if likes else []),
             duration(row["wait_ns"]),
             percent(row["load_balance"]),
         )

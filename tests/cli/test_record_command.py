@@ -130,6 +130,7 @@ def test_strict_turns_losses_into_a_failure(kprof, tmp_path, loss):
         (["--keep-slowest", "3", "--drain", "--", "true"], 1, "choose one of them"),
         (["--keep-slowest", "3", "--arena-size", "20KiB", "--", "true"], 1, "for each of 4 arenas"),
         (["--keep-slowest", "9999", "--", "true"], 1, "give 1 to 1000"),
+        (["--keep-slowest", "0", "--", "true"], 2, "keeps no call"),
         (["--sample", "64", "--", "true"], 2, "write it like 1/64"),
         (["--sample", "1/3", "--", "true"], 1, "give 1/2, 1/4, 1/8"),
     ],

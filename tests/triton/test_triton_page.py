@@ -23,7 +23,7 @@ def test_the_changes_apply_to_the_kernel_and_are_few() -> None:
 
 
 def test_the_page_leads_to_its_finding(tmp_path: Path) -> None:
-    assert re.search(finding(), follow(tmp_path, TRITON_INTERPRET="1"))
+    assert re.search(finding(1), follow(tmp_path, TRITON_INTERPRET="1"))
 
 
 def test_the_kernel_of_the_page_runs_without_recording(tmp_path: Path) -> None:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from kprof import analysis
-from kprof.analysis import Summary
+from kprof import report as reports
+from kprof.analysis import DoubtKind, Summary
 from kprof.analysis.explain import FindingKind, When
+from kprof.analysis.findings.doubts import doubts_of
+from kprof.capture.directory import event_schema
+from kprof.recording.wanted import Wanted
+from kprof.report.page import to_html
 from kprof.trace import Trace
 from simulation import Cause, Kind, Scenario, Sizes, simulate
+from synthetic import TraceBuilder
 
 TRACES = Path(__file__).parents[2] / "traces"
 
@@ -58,3 +66,52 @@ def test_a_finding_is_about_the_calls_that_it_makes_longer() -> None:
     assert late.sentence.endswith(" of the run, in call 3 only")
     # It gains more than the one before it, which hides it.
     assert any(line.startswith("Mend what stands above it first") for line in late.details)
+
+
+def test_blocks_that_were_left_out_are_not_said_to_be_idle() -> None:
+    whole = Trace.open(TRACES / "all_to_all-token_flags-4xH200-skew3-264blocks.kprof")
+    infos = [msgspec.structs.replace(i, recorded_part="--blocks 0-40") for i in whole.ranks]
+    manifest = msgspec.structs.replace(whole.manifest, ranks=tuple(infos))
+    columns = ", ".join(event_schema().names)
+    recorded = Trace.from_table(
+        manifest, whole.sql(f"SELECT {columns} FROM raw_events WHERE block <= 40 AND launch < 5")
+    )
+    assert Wanted(calls=3, blocks=(0, 1)).of_launches().describe() == "--blocks 0-1"
+    for trace, past in ((recorded, "recorded"), (whole.select(blocks=[*range(41)]), "selected")):
+        doubts = doubts_of(Summary.of(trace))
+        doubt = next(d for d in doubts if d.kind is DoubtKind.PART_OF_LAUNCHES)
+        assert doubt.sentence.startswith(f"Only part of each launch was {past} (--blocks")
+        assert doubt.takes_out == {FindingKind.UNEVEN_BLOCKS}
+
+
+REGIONS = """
+REGION(R_TILE, "tile", compute)
+"""
+
+
+def on_one_cpu_rank() -> Trace:
+    """64 blocks with 2 tiles each, but block 17, which has 79."""
+    build = TraceBuilder(REGIONS, num_ranks=4)
+    for block in range(64):
+        for i in range(79 if block == 17 else 2):
+            build.span(rank=0, block=block, region="tile", start_ns=1000 * i, duration_ns=900)
+    trace = build.trace()
+    infos = [
+        msgspec.structs.replace(info, target="cpu", num_cores=8) for info in trace.manifest.ranks
+    ]
+    manifest = msgspec.structs.replace(trace.manifest, ranks=tuple(infos[:1]))
+    columns = ", ".join(event_schema().names)
+    return Trace.from_table(manifest, trace.sql(f"SELECT {columns} FROM raw_events"))
+
+
+def test_blocks_of_one_rank_on_a_cpu_are_judged_by_counts_and_compared_with_no_other_rank() -> None:
+    report = reports.build(on_one_cpu_rank())
+    (finding,) = report.findings
+    assert finding.sentence == "Block 17 of rank 0 has 39.5x as much to do as the others in tile"
+    assert finding.details[0].startswith("Events in tile: block 17: 79, block 0: 2, ")
+    assert not finding.is_timed
+    assert report.size.startswith("1 of 4 ranks")
+    assert not report.are_times_known
+    page = to_html(report)
+    assert "vs. median rank" not in page
+    assert "block 17" in page

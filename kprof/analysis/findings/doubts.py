@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from kprof.analysis.explain import FindingKind
+from kprof.analysis.findings.compared import nothing_to_compare, one_call, part_of_launches
 from kprof.analysis.findings.model import Doubt, DoubtKind
 from kprof.analysis.flow_sums import calls_paired
 from kprof.analysis.waiting import late_sender, unmatched_flows
@@ -218,7 +219,7 @@ def _shared_cores(summary: Summary) -> Doubt | None:
             hosts[info.host].append(info)
     crowded = [ranks for ranks in hosts.values() if len(ranks) > ranks[0].num_cores]
     if not crowded:
-        return None
+        return _blocks_take_turns(summary)
     ranks = max(crowded, key=lambda ranks: len(ranks) / ranks[0].num_cores)
     cores = ranks[0].num_cores
     return Doubt(
@@ -231,6 +232,26 @@ def _shared_cores(summary: Summary) -> Doubt | None:
         is_grave=True,
         ranks=tuple(info.rank for info in ranks),
         evidence={"ranks": len(ranks), "cores": cores},
+    )
+
+
+def _blocks_take_turns(summary: Summary) -> Doubt | None:
+    """Of one rank on a CPU only blocks could be compared, and these run on one core in turn."""
+    infos = summary.trace.manifest.ranks
+    if len(infos) != 1 or infos[0].target != "cpu" or not infos[0].num_cores:
+        return None
+    table = summary.frame("SELECT count(DISTINCT (block, warp)) AS tracks FROM tracks")
+    if int(table["tracks"].iloc[0]) < 2:
+        return None
+    return Doubt(
+        DoubtKind.SHARED_CORES,
+        "The blocks of the one rank take turns on one core: times here are the scheduler's, "
+        "counts are the kernel's",
+        "run on a GPU for times that mean something",
+        _ALL - _BY_COUNT,
+        is_grave=True,
+        ranks=(infos[0].rank,),
+        evidence={"ranks": 1, "cores": 1},
     )
 
 
@@ -285,43 +306,6 @@ def _unmatched(summary: Summary) -> Doubt | None:
     )
 
 
-def _nothing_to_compare(summary: Summary) -> Doubt | None:
-    """One rank with one block: nothing has its like."""
-    table = summary.frame(
-        "SELECT count(DISTINCT rank) AS ranks, count(DISTINCT (rank, block)) AS blocks FROM tracks"
-    )
-    ranks, blocks = int(table["ranks"].iloc[0]), int(table["blocks"].iloc[0])
-    if ranks != 1:
-        return None
-    selection = summary.trace.selection
-    is_part = selection.ranks is not None or selection.blocks is not None
-    verb, past = ("select", "selected") if is_part else ("record", "recorded")
-    if blocks == 1:
-        return Doubt(
-            DoubtKind.ONE_BLOCK,
-            f"Only one block was {past}: there is no other to compare it with",
-            f"{verb} more ranks or blocks; calls and events are still compared with each other",
-        )
-    if any(rule.in_block for rule in summary.trace.regions.flows):
-        return None  # a kernel for one GPU, whose warps wait for each other
-    return Doubt(
-        DoubtKind.ONE_RANK,
-        f"Only one rank was {past}: who waits for whom is not known",
-        f"{verb} all ranks; blocks, calls and events are still compared with each other",
-    )
-
-
-def _one_call(summary: Summary) -> Doubt | None:
-    table = summary.frame("SELECT count(DISTINCT ordinal) AS calls FROM spans_of_launches")
-    if int(table["calls"].iloc[0]) != 1:
-        return None
-    return Doubt(
-        DoubtKind.ONE_CALL,
-        "Only one call was recorded: what is chance and what comes again cannot be told apart",
-        "record ten calls or more",
-    )
-
-
 def _no_waits(summary: Summary) -> Doubt | None:
     """Without waits, or without flows, no rank delays another in a replay."""
     trace = summary.trace
@@ -365,8 +349,9 @@ _RULES: Final = (
     _open_spans,
     _unreadable,
     _guessed,
-    _nothing_to_compare,
-    _one_call,
+    nothing_to_compare,
+    part_of_launches,
+    one_call,
     _no_waits,
     _sampled_flows,
     _unmatched,

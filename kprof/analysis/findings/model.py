@@ -41,6 +41,7 @@ class DoubtKind(str, Enum):
     ONE_CALL = "one_call"  # nothing can be said about when
     ONE_RANK = "one_rank"  # no other rank to compare with
     ONE_BLOCK = "one_block"  # no other block to compare with
+    PART_OF_LAUNCHES = "part_of_launches"  # blocks or warps of launches were left out
     NO_FLOWS = "no_flows"  # no send is joined with a wait
     NO_WAITS = "no_waits"  # no wait was recorded
     NOT_REPLAYED = "not_replayed"  # why there is no what-if

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from kprof.analysis.explain import (
     ExplainedFinding,
     FindingKind,
+    LimitKind,
     TraceExplanation,
     explain_summary,
 )
 from kprof.analysis.findings import words
-from kprof.analysis.findings.counts import uneven_ranks
+from kprof.analysis.findings.counts import uneven_blocks, uneven_ranks
 from kprof.analysis.findings.doubts import doubts_of
 from kprof.analysis.findings.made_of import rate_of
 from kprof.analysis.findings.model import (
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 # Where ranks have no clock in common each is replayed by itself; of more it takes long.
 _MOST_RANKS = 8
+_OF_ALL_BLOCKS = frozenset({LimitKind.FEW_BLOCKS, LimitKind.WAVES})
 _BY_COUNT = frozenset({FindingKind.UNEVEN_WORK, FindingKind.UNEVEN_BLOCKS})
 
 
@@ -71,6 +73,7 @@ def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
         if not summary.trace.is_on_one_clock:
             return _rank_by_rank(summary, doubts, taken_out)
         explanation = _without_turns(summary, explain_summary(summary, taken_out))
+        explanation = _without_other_blocks(explanation, taken_out)
     except SelectionError as error:
         if sample := some_blocks(summary):
             return _find_among(sample[0], [sample[1], *doubts])
@@ -164,6 +167,16 @@ def _without_turns(summary: Summary, explanation: TraceExplanation) -> TraceExpl
     return replace(explanation, limits=()) if is_cpu else explanation
 
 
+def _without_other_blocks(
+    explanation: TraceExplanation, taken_out: frozenset[FindingKind]
+) -> TraceExplanation:
+    """Without limits about the number of blocks, where not all of them are known."""
+    if FindingKind.UNEVEN_BLOCKS not in taken_out:
+        return explanation
+    kept = tuple(limit for limit in explanation.limits if limit.kind not in _OF_ALL_BLOCKS)
+    return replace(explanation, limits=kept)
+
+
 def _has_no_flows(doubts: list[Doubt]) -> bool:
     """Whether waits take as long in every replay, so that no other rank gets faster."""
     return any(doubt.kind is DoubtKind.NO_FLOWS for doubt in doubts)
@@ -189,7 +202,9 @@ def _alike(found: list[Finding]) -> list[Finding]:
 def _by_count(summary: Summary, doubts: list[Doubt], taken_out: frozenset[FindingKind]) -> Findings:
     """What counts alone say, where times are in doubt."""
     found = []
-    uneven = uneven_ranks(summary) if FindingKind.UNEVEN_WORK not in taken_out else []
+    is_one = len([info for info in summary.trace.ranks if info.is_recorded]) == 1
+    look = uneven_blocks if is_one else uneven_ranks
+    uneven = look(summary) if FindingKind.UNEVEN_WORK not in taken_out else []
     names = _names([cause for cause, _ in uneven])
     for (cause, evidence), name in zip(uneven, names, strict=True):
         where_ns, tracks = place_of(summary, cause, cause.calls)
@@ -207,8 +222,8 @@ def _by_count(summary: Summary, doubts: list[Doubt], taken_out: frozenset[Findin
         found.append(finding)
     num_calls = int(launch_starts(summary)["ordinal"].nunique())
     said = "" if found else "All ranks have about as many events in every region"
-    if not found and len(summary.trace.ranks) == 1:
-        said = "What ran, and how often, is in the tables: one rank has nobody to be compared with"
+    if not found and is_one:
+        said = "All blocks have about as many events in every region"
     if FindingKind.UNEVEN_WORK in taken_out:
         said = "Nothing else can be said about this recording"
     return Findings(tuple(doubts), tuple(found), Rest(said, 0.0), num_calls=num_calls)

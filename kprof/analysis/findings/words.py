@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kprof.analysis.explain import ExplainedFinding
+from kprof.analysis.explain import ExplainedFinding, When
 from kprof.analysis.explain.sentences import advice as advice_for
-from kprof.analysis.explain.sentences import sentence
+from kprof.analysis.explain.sentences import place, sentence
 from kprof.analysis.wording import counted, duration, members, percent, ratio
 
 if TYPE_CHECKING:
@@ -61,15 +61,20 @@ def details(
 
 def count_sentence(cause: ExplainedFinding) -> str:
     """What counts alone say, with no word about time."""
+    when = f", in {len(cause.calls)} calls" if cause.when is When.SOMETIMES else ""
+    has = "has" if len(cause.blocks or cause.ranks) == 1 else "have"
     return (
-        f"{members('Rank', cause.ranks)} has {ratio(cause.factor)} as much to do as the others "
-        f"in {cause.region}"
+        f"{place(cause)} {has} {ratio(cause.factor)} as much to do as the others in {cause.region}"
+        f"{when}"
     )
 
 
 def count_details(cause: ExplainedFinding, rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """The counts themselves."""
-    shown = [f"rank {row['rank']}: {row['events']:,}" for row in rows[:_MOST_RANKS]]
+    kind = "rank" if rows and "rank" in rows[0] else "block"
+    # Where all have bytes, the ratio is of these.
+    what = "bytes" if all(row.get("bytes") for row in rows) else "events"
+    shown = [f"{kind} {row[kind]}: {row[what]:,}" for row in rows[:_MOST_RANKS]]
     left = len(rows) - len(shown)
-    more = f" and {counted(left, 'more rank', 'more ranks')}" if left else ""
-    return (f"Events in {cause.region}: {', '.join(shown)}{more}",)
+    more = f" and {counted(left, f'more {kind}', f'more {kind}s')}" if left else ""
+    return (f"{what.title()} in {cause.region}: {', '.join(shown)}{more}",)

@@ -74,13 +74,15 @@ def _calls(report: Report, finding: Finding) -> Figure | None:
 
 
 def _counts(finding: Finding) -> Figure | None:
-    """A bar per rank: events of the region."""
+    """A bar per rank, or block of one rank: events of the region."""
     rows = [row for row in finding.evidence if "events" in row]
     if not rows:
         return None
-    rows = sorted(rows, key=lambda row: int(row["rank"]))
-    is_its = [row["rank"] in finding.cause.ranks for row in rows]
-    title = f"events of ranks {rows[0]['rank']} to {rows[-1]['rank']}"
+    kind = "rank" if "rank" in rows[0] else "block"
+    rows = sorted(rows, key=lambda row: int(row[kind]))
+    its = finding.cause.ranks if kind == "rank" else finding.cause.blocks
+    is_its = [row[kind] in its for row in rows]
+    title = f"events of {kind}s {rows[0][kind]} to {rows[-1][kind]}"
     return _columns([float(row["events"]) for row in rows], is_its, title)
 
 

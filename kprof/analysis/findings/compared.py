@@ -1,0 +1,67 @@
+"""What has nothing to be compared with: one rank, one block, one call, part of a launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kprof.analysis.explain import FindingKind
+from kprof.analysis.findings.model import Doubt, DoubtKind
+
+if TYPE_CHECKING:
+    from kprof.analysis.summary import Summary
+
+
+def nothing_to_compare(summary: Summary) -> Doubt | None:
+    """One rank with one block: nothing has its like."""
+    table = summary.frame(
+        "SELECT count(DISTINCT rank) AS ranks, count(DISTINCT (rank, block)) AS blocks FROM tracks"
+    )
+    ranks, blocks = int(table["ranks"].iloc[0]), int(table["blocks"].iloc[0])
+    if ranks != 1:
+        return None
+    selection = summary.trace.selection
+    is_part = selection.ranks is not None or selection.blocks is not None
+    verb, past = ("select", "selected") if is_part else ("record", "recorded")
+    if blocks == 1:
+        return Doubt(
+            DoubtKind.ONE_BLOCK,
+            f"Only one block was {past}: there is no other to compare it with",
+            f"{verb} more ranks or blocks; calls and events are still compared with each other",
+        )
+    if any(rule.in_block for rule in summary.trace.regions.flows):
+        return None  # a kernel for one GPU, whose warps wait for each other
+    return Doubt(
+        DoubtKind.ONE_RANK,
+        f"Only one rank was {past}: who waits for whom is not known",
+        f"{verb} all ranks; blocks, calls and events are still compared with each other",
+    )
+
+
+def one_call(summary: Summary) -> Doubt | None:
+    """One call says nothing about when."""
+    table = summary.frame("SELECT count(DISTINCT ordinal) AS calls FROM spans_of_launches")
+    if int(table["calls"].iloc[0]) != 1:
+        return None
+    return Doubt(
+        DoubtKind.ONE_CALL,
+        "Only one call was recorded: what is chance and what comes again cannot be told apart",
+        "record ten calls or more",
+    )
+
+
+def part_of_launches(summary: Summary) -> Doubt | None:
+    """Blocks or warps that were left out may have had more work than those that are there."""
+    if summary.trace.selection.blocks is not None:
+        verb, past, how = "select", "selected", "--blocks"
+    else:
+        parts = sorted({info.recorded_part for info in summary.trace.ranks if info.recorded_part})
+        if not parts:
+            return None
+        verb, past, how = "record", "recorded", ", ".join(parts)
+    return Doubt(
+        DoubtKind.PART_OF_LAUNCHES,
+        f"Only part of each launch was {past} ({how}): nothing is known of its other blocks",
+        f"{verb} whole launches to see how work spreads over blocks",
+        frozenset({FindingKind.UNEVEN_BLOCKS}),
+        evidence={"part": how},
+    )
