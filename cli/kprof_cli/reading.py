@@ -147,7 +147,10 @@ def stats(
     else:
         frame = analysis.imbalance(summary, by="rank" if by is StatsKey.RANK else "block")
         if not is_json:
-            frame = frame.rename(columns={"ns_per_event": "ns_per_work_event"})
+            note(
+                "ns_per_event is work over work_events: of compute, send and recv regions, not of "
+                "waits"
+            )
     print_frame(frame, is_json=is_json, limit=limit)
 
 
