@@ -70,8 +70,8 @@ names (address 0: none):
     `lines`          16 bytes each, device memory: a Record with the duration DURATION_OPEN, for
                      spans that are announced when they begin. Track t of a launch has line
                      t & (num_lines - 1).
-    `shared_lines`   32 bytes each (WAIT_LINE), host memory that outlives the process: waits that
-                     already last long. Line
+    `shared_lines`   48 bytes each (WAIT_LINE), host memory that outlives the process: waits that
+                     already last long, and what their flag holds (`wanted` 0: not told). Line
                      (block * (warps + 1) + place + 61 * launch) & (num_shared_lines - 1), where
                      `place` is 0 for the block's track and 1 + warp for a warp's. `region` is 0
                      where no such wait is open.
@@ -192,6 +192,7 @@ SWITCHES: Final = np.dtype(
     ]
 )
 
+# Without padding: numpy copies none, and a rank's lines are compared as bytes.
 WAIT_LINE: Final = np.dtype(
     [
         ("start_ticks", "<u8"),
@@ -200,12 +201,14 @@ WAIT_LINE: Final = np.dtype(
         ("launch", "<u4"),
         ("block", "<u4"),
         ("warp", "<u4"),
-        ("latest_ticks_low", "<u4"),
+        ("held", "<u4"),
+        ("wanted", "<u4"),
+        ("reserved", "<u4", (3,)),
     ]
 )
 
 # `full_limit` is a limit at which no cursor had a chunk left: other tracks with that limit need not
-# try.
+# try. Bytes 36 to 63 stay 0: kernels that were compiled when lines had 32 bytes find none there.
 CONTROL: Final = np.dtype(
     {
         "names": [
@@ -225,7 +228,7 @@ CONTROL: Final = np.dtype(
             "cursors",
         ],
         "formats": ["<u8", *["<u4"] * 9, "<u8", "<u8", SWITCHES, (CURSOR, NUM_CURSORS)],
-        "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, SWITCHES_OFFSET, CURSORS_OFFSET],
+        "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 64, 68, 72, 80, SWITCHES_OFFSET, CURSORS_OFFSET],
         "itemsize": CONTROL_BYTES,
     }
 )
@@ -251,7 +254,8 @@ LAUNCH_BUFFER: Final = np.dtype(
 assert RECORD.itemsize == RECORD_BYTES
 assert CHUNK_HEADER.itemsize == CHUNK_HEADER_BYTES
 assert SINK.itemsize == CHUNK_BYTES
-assert SWITCHES.itemsize == WAIT_LINE.itemsize == 32
+assert SWITCHES.itemsize == 32
+assert WAIT_LINE.itemsize == 48
 assert NUM_CURSORS <= CHUNK_CURSORS_MASK
 assert CURSORS_OFFSET + NUM_CURSORS * CURSOR_STRIDE_BYTES <= CONTROL_BYTES
 

@@ -24,7 +24,7 @@ KPROF_DEVICE bool take_packets(const ProfiledCall& call, const Exchange& exchang
       ahead[k] = packets::packet_of(own);
       missing |= static_cast<uint32_t>(is_wanted(k)) << k;
     }
-    signals::Waited waited{region, call.rank, block_id()};
+    signals::Waited waited{region, call.rank, block_id(), false};
     spans.next_group();
     const auto look = [&] {
       [[maybe_unused]] const uint32_t missing_before = missing;

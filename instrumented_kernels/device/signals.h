@@ -33,11 +33,12 @@ struct Waited {
   uint32_t region;
   uint32_t peer;
   uint32_t slot;
+  // Whether `read()` of the wait is a flag in memory, and not worked out from packets.
+  bool has_flag = true;
 
-  KPROF_DEVICE const Waited& operator()() const { return *this; }
   // Of regions that are declared with peer:8, slot:24, as all waits for peers are here.
-  KPROF_DEVICE operator kprof::WaitFor() const {
-    return {region, at_most(peer, 0xffu) | at_most(slot, 0xffffffu) << 8};
+  KPROF_DEVICE kprof::WaitFor with(uint32_t held, uint32_t epoch) const {
+    return {region, at_most(peer, 0xffu) | at_most(slot, 0xffffffu) << 8, {held, has_flag ? epoch : 0u}};
   }
 };
 
@@ -82,11 +83,12 @@ KPROF_DEVICE bool poll(Read read, uint32_t epoch, const WaitLimits& limits, cons
   uint64_t begin = 0;
   kprof::LateWait late(limits.prof, waiter == Waiter::kWarp ? kprof::per_warp : kprof::per_block);
   for (uint32_t polls = 0;; ++polls) {
-    if (has_come(read(), epoch)) return true;
+    const uint32_t held = read();
+    if (has_come(held, epoch)) return true;
     if (polls == 0) begin = realtime_ticks();
     pause();
     if (polls % kPollsBetweenChecks != kPollsBetweenChecks - 1) continue;
-    late.look(begin, waited);
+    late.look(begin, [&] { return waited.with(held, epoch); });
     if (!is_overdue(limits, waited, epoch, begin)) continue;
     late.keep();
     return false;
@@ -137,7 +139,7 @@ KPROF_DEVICE WaitedForAll wait_all_warp(uint32_t num_flags, Read read, uint32_t 
     if (begin == 0) begin = realtime_ticks();
     if (lane_id() == 0) pause();
     if (polls % kPollsBetweenChecks != 0) continue;
-    late.look(begin, waited, last);
+    late.look(begin, [&] { return waited(last).with(read(last), epoch); });
     if (broadcast(lane_id() == 0 && is_overdue(limits, waited(last), epoch, begin) ? 1u : 0u) == 0) continue;
     late.keep();
     return {false, last};

@@ -1,4 +1,4 @@
-"""Processes of this host: whether one still runs.
+"""Processes of this host: whether one still runs, and signals for them.
 
 A later process with the same number is another one. Where /proc does not tell, a process is taken
 to run.
@@ -6,7 +6,10 @@ to run.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -69,3 +72,10 @@ def _read_stat(pid: int) -> tuple[str, int] | None:
         return fields[0], int(fields[19])
     except (OSError, IndexError, ValueError):
         return None
+
+
+def signal_all(pids: Iterable[int], number: int) -> None:
+    """Send a signal to processes, some of which may have ended."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)

@@ -8,7 +8,6 @@ lock gives its stack alone.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Final
 from kprof.capture.claims import ranks_in_use
 from kprof.capture.directory import pids_here
 from kprof.capture.parts import ranks_with_parts, state_of_parts
+from kprof.capture.processes import signal_all
 from kprof.hangs.lines import read_waits
 from kprof.hangs.stacks import STACKS_SIGNAL, parse_stack, stacks_path
 
@@ -52,7 +52,7 @@ def _ask_for_stacks(directory: Path, pids: dict[int, int]) -> dict[int, tuple[st
     paths = {rank: path for rank, path in paths.items() if path.exists()}
     before = {rank: path.stat().st_size for rank, path in paths.items()}
     for rank in paths:
-        _signal(pids[rank], STACKS_SIGNAL)
+        signal_all([pids[rank]], STACKS_SIGNAL)
     answers: dict[int, tuple[str, ...]] = {}
     end_s = time.monotonic() + _TIMEOUT_S
     while len(answers) < len(paths) and time.monotonic() < end_s:
@@ -70,7 +70,7 @@ def _ask_to_save(directory: Path, pids: dict[int, int]) -> dict[int, list[tuple[
     for rank, waits in read_waits(directory).items():
         if pids.get(rank) == waits.pid and waits.save_signal:
             before[rank] = state_of_parts(directory, rank)
-            _signal(waits.pid, waits.save_signal)
+            signal_all([waits.pid], waits.save_signal)
     return before
 
 
@@ -96,8 +96,3 @@ def count_saved(directory: Path) -> dict[int, int]:
         with contextlib.suppress(pa.ArrowException, OSError):
             counts[rank] = sum(pq.read_metadata(path).num_rows for path in paths)
     return counts
-
-
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)

@@ -184,6 +184,8 @@ def _open_wait(rank: int, line: np.void, launches: _Launches, age_of: AgeOf) -> 
         age_of(track, region.name, payload),
         int(line["start_ticks"]),
         payload,
+        int(line["held"]),
+        int(line["wanted"]),
     )
 
 

@@ -14,8 +14,8 @@ from kprof.hangs.asking import Answers, ask
 from kprof.hangs.diagnosis import diagnose
 from kprof.hangs.evidence import read_run, with_records
 from kprof.hangs.hosts import diagnose_hosts
-from kprof.hangs.lines import WAITS_NAME, read_waits
-from kprof.hangs.report import Hang, make_report, read_hang, write_hang
+from kprof.hangs.lines import WAITS_NAME, RankWaits, read_waits
+from kprof.hangs.report import HANG_NAME, Hang, make_report, read_hang, write_hang
 from kprof.hangs.state import RunState
 
 # Between two questions: who has recorded more meanwhile is at work.
@@ -53,6 +53,27 @@ def explain_timeout(directory: Path, waited_s: float) -> str:
         return ""
     write_hang(directory, hang)
     return hang.diagnosis
+
+
+def note_hang(directory: Path) -> str:
+    """What keeps a run waiting that is about to be killed, in a sentence.
+
+    Keeps the report as hang.json. Does nothing, and returns nothing, where no kernel waits, where
+    something moves while this looks, and where a report is there already.
+    """
+    before = read_waits(directory)
+    if (directory / HANG_NAME).exists() or not any(len(each.lines) for each in before.values()):
+        return ""
+    run, hang = _look(directory, _BETWEEN_S)
+    has_moved = _signature(before) != _signature(read_waits(directory))
+    if has_moved or not run.waits or diagnose(run).is_moving:
+        return ""
+    write_hang(directory, hang)
+    return hang.diagnosis
+
+
+def _signature(waits: dict[int, RankWaits]) -> dict[int, bytes]:
+    return {rank: each.signature() for rank, each in waits.items()}
 
 
 def _look(directory: Path, idle_s: float) -> tuple[RunState, Hang]:

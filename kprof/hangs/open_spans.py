@@ -8,6 +8,7 @@ records. hang.json has it: this adds an event for each wait of which the rank ha
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +28,7 @@ from kprof.capture.parts import append_events
 from kprof.capture.rank_summary import summary_file_name, write_summary
 from kprof.clocks.offset import ticks_to_ns
 from kprof.errors import CaptureError, CorruptCaptureError
-from kprof.hangs.report import Hang, Waiting, read_hang
+from kprof.hangs.report import HANG_NAME, Hang, Waiting, read_hang
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +58,22 @@ def keep_hang(
     calls = dict.fromkeys(HungCall(wait.kernel, wait.ordinal) for wait in hang.waits)
     note = HangNote(hang.idle_s, hang.diagnosis, hang.kind, tuple(calls), num_open, hang.shown)
     return kept, note
+
+
+def unseen_waits(directory: Path, infos: Sequence[RankInfo]) -> tuple[str, ...]:
+    """A sentence for each rank whose open waits a hang has and the capture has not."""
+    try:
+        hang = read_hang(directory)
+    except CorruptCaptureError:
+        return ()
+    known = {info.rank for info in infos if info.clock.ticks_per_second}
+    counts = Counter(wait.rank for wait in hang.waits if wait.rank not in known) if hang else {}
+    return tuple(
+        f"rank {rank}: {f'{count} waits' if count > 1 else 'a wait'} that never ended "
+        f"{'are' if count > 1 else 'is'} in {HANG_NAME} alone: the rank ended before it had saved "
+        "anything, so nobody knows its clock"
+        for rank, count in sorted(counts.items())
+    )
 
 
 def _with_open_spans(directory: Path, info: RankInfo, hang: Hang, world_size: int) -> RankInfo:

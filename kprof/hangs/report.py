@@ -26,7 +26,8 @@ _MAX_LINES: Final = 20
 class Waiting(msgspec.Struct, frozen=True):
     """An open wait; `peer` and `slot` are -1 where the region has no such field.
 
-    `start_ticks` is when it began, on the device's clock.
+    `start_ticks` is when it began, on the device's clock. Its flag holds `held`, and the wait is
+    for `wanted` (0: the kernel does not tell).
     """
 
     rank: int
@@ -41,6 +42,8 @@ class Waiting(msgspec.Struct, frozen=True):
     age_s: float
     start_ticks: int = 0
     payload: int = 0
+    held: int = 0
+    wanted: int = 0
 
 
 class RankReport(msgspec.Struct, frozen=True):
@@ -120,7 +123,7 @@ def _what_it_is(cause: Cause, run: RunState) -> str:
             by = f" (block {cause.sent.track.block})" if cause.sent else ""
             return (
                 f"{who} sent {_what(wait)} in {cause.call}{by}, and {wait.track} does not see it "
-                f"in {wait.region}: look at the epoch, the fence and the address"
+                f"in {wait.region}: {_not_seen(wait)}"
             )
         case Kind.NOT_STARTED:
             return (
@@ -139,6 +142,18 @@ def _what_it_is(cause: Cause, run: RunState) -> str:
             )
         case Kind.UNKNOWN:
             return f"{asked}, and nobody is known who should end that"
+
+
+def _not_seen(wait: OpenWait) -> str:
+    """Where to look, by what the flag holds."""
+    if not wait.wanted:
+        return "look at the epoch, the fence and the address"
+    its = f"its flag holds {wait.held} and it waits for {wait.wanted}"
+    if wait.held > wait.wanted:
+        return f"{its}, which the flag has passed: compare with >=, not with =="
+    if wait.held == wait.wanted:
+        return f"{its}, which is there: look at the comparison"
+    return f"{its}: the send stored another epoch, or stored it at another address"
 
 
 def _twice(cause: Cause) -> str:
@@ -218,6 +233,8 @@ def _waiting(wait: OpenWait) -> Waiting:
         round(wait.age_s, 1),
         wait.start_ticks,
         wait.payload,
+        wait.held,
+        wait.wanted,
     )
 
 
@@ -246,6 +263,7 @@ def _line_of(wait: Waiting) -> str:
     goal = f" for rank {wait.peer}" if wait.peer >= 0 else ""
     slot = f", slot {wait.slot}" if wait.slot >= 0 else ""
     age = f": still waiting after {wait.age_s:.0f} s" if wait.age_s else ""
+    age += f"; its flag holds {wait.held}, it waits for {wait.wanted}" if wait.wanted else ""
     return (
         f"rank {wait.rank} block {wait.block}{warp} in {wait.region}{goal}{slot} "
         f"(call {wait.ordinal} of {wait.kernel}){age}"

@@ -37,7 +37,7 @@ class OpenWait:
     """A wait that has not ended.
 
     `peer` None: for somebody on its own rank. `age_s` is how long it was seen, `start_ticks` its
-    begin on the device's clock.
+    begin on the device's clock. Its flag holds `held`, and the wait is for `wanted` (0: not told).
     """
 
     track: Track
@@ -48,6 +48,8 @@ class OpenWait:
     age_s: float = 0.0
     start_ticks: int = 0
     payload: int = 0
+    held: int = 0
+    wanted: int = 0
 
     @property
     def rank(self) -> int:

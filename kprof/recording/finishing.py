@@ -16,7 +16,7 @@ from kprof.capture.losses import count_launches, name_ranks
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
 from kprof.capture.parts import ranks_with_parts, recover_rank
 from kprof.errors import CaptureError, KprofError, WorkloadError
-from kprof.hangs.open_spans import keep_hang
+from kprof.hangs.open_spans import keep_hang, unseen_waits
 from kprof.recording.numbering import number_replays
 from kprof.recording.runs import Outcome, describe_exit
 
@@ -69,7 +69,7 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
         alignment=alignment,
         alignment_note=note,
         missing_launches=tuple(counts.get(rank, 0) for rank in missing),
-        messages=messages,
+        messages=(*messages, *unseen_waits(directory, infos)),
         hang=hang,
     )
 

@@ -14,6 +14,9 @@ from kprof.capture.claims import launch_counts, ranks_in_use
 from kprof.capture.directory import pids_here
 from kprof.capture.losses import count_launches, name_ranks
 from kprof.capture.parts import state_of_parts
+from kprof.capture.processes import signal_all
+from kprof.errors import CaptureError
+from kprof.hangs.look import note_hang
 from kprof.recording.process import RECORD_DIR_VARIABLE
 
 Say = Callable[[str], None]
@@ -43,9 +46,14 @@ class RecordingRanks:
             )
 
     def save(self) -> None:
-        """Have the ranks that still record save their events, before they are killed."""
-        if self._directory is not None:
-            save_ranks(self._directory, self._say)
+        """Have the ranks that still record save their events, before they are killed, and keep what
+        their kernels wait for."""
+        if self._directory is None:
+            return
+        save_ranks(self._directory, self._say)
+        with contextlib.suppress(CaptureError, OSError):
+            if diagnosis := note_hang(self._directory):
+                self._say(f"the run hangs: {diagnosis}")
 
     def signal(self, number: int) -> None:
         """Send a signal to all of them."""
@@ -70,13 +78,6 @@ def processes_of(directory: Path) -> list[int]:
             if wanted in entry.read_bytes().split(b"\0") and int(entry.parent.name) != os.getpid():
                 found.append(int(entry.parent.name))
     return found
-
-
-def signal_all(pids: Iterable[int], number: int) -> None:
-    """Send a signal to processes, some of which may have ended."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
 
 
 def wait_for_ranks(directory: Path, exit_code: int, say: Say) -> None:

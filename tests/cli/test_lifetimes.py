@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kprof.capture.directory import Capture
+from kprof.hangs.report import lines_of, read_hang
 from sealing import check_checksums
 from under_way import Recording
 
@@ -181,10 +182,15 @@ def test_a_second_interrupt_saves_what_a_hanging_rank_recorded(started):
     assert recording.process.returncode == 137
     assert "saving what is there of 4 launches of rank 0" in errors
     assert "rank 0 is cut short: it was saved while it did not answer" in errors
-    (info,) = Capture.open(recording.run).manifest.ranks
-    # The kernel that hangs had emitted all of its events.
-    assert info.counts.recorded + info.counts.dropped == EVENTS_PER_LAUNCH * len(info.launches)
-    assert len(info.launches) == 4
+    manifest = Capture.open(recording.run).manifest
+    (info,) = manifest.ranks
+    # The kernel that hangs had emitted all of its events, and its two blocks wait since.
+    counts = info.counts
+    assert counts.recorded + counts.dropped == EVENTS_PER_LAUNCH * len(info.launches) + 2
+    assert (len(info.launches), counts.open) == (4, 2)
+    assert manifest.hang is not None
+    assert manifest.hang.sentence in errors
+    assert "; its flag holds 6, it waits for 7" in "".join(lines_of(read_hang(recording.run)))
 
 
 def test_a_hanging_rank_that_is_told_to_stop_saves_itself(started):

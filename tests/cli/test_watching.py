@@ -52,7 +52,7 @@ def test_a_line_for_each_look_until_the_ranks_have_ended(
 
 def waiting(launch: int, block: int, slot: int) -> tuple[int, ...]:
     """A line of rank 0: for a slot of rank 1."""
-    return 1_000, 1, 1 | slot << 8, launch, block, BLOCK_TRACK_WARP, 0
+    return 1_000, 1, 1 | slot << 8, launch, block, BLOCK_TRACK_WARP, 0, 0, 0
 
 
 def test_who_waits_for_whom_stands_below_the_pace(

@@ -15,7 +15,8 @@ from kprof.hangs.asking import Answers
 from kprof.hangs.diagnosis import Diagnosis
 from kprof.hangs.evidence import with_records
 from kprof.hangs.hosts import diagnose_hosts
-from kprof.hangs.report import describe, lines_of, make_report
+from kprof.hangs.look import note_hang
+from kprof.hangs.report import describe, lines_of, make_report, read_hang
 from kprof.hangs.state import RunState
 from planted_hangs.world import (
     PLANTED,
@@ -34,6 +35,22 @@ def test_the_root_is_named(fault: Fault, seed: int, tmp_path: Path) -> None:
     case = Case.draw(fault, seed)
     root, run = root_of(case, tmp_path / "run")
     assert case.is_named_by(root), (case, root and describe(root, run))
+
+
+def test_what_is_about_to_be_killed_is_looked_at_and_kept(tmp_path: Path) -> None:
+    """As Ctrl-C does, twice: before `--hang-after` has passed."""
+    case = Case.draw(Fault.EQUAL, 1)
+    with running(case, tmp_path / "run") as world:
+        assert note_hang(tmp_path) == ""
+        world.wait_until_nothing_moves()
+        world.answers()
+        diagnosis = note_hang(world.directory)
+        assert "which the flag has passed: compare with >=, not with ==" in diagnosis
+        hang = read_hang(world.directory)
+        assert hang is not None
+        assert hang.diagnosis == diagnosis
+        # A report that is there stays.
+        assert note_hang(world.directory) == ""
 
 
 def test_the_watch_reports_a_run_that_stands(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def without_kprof(source: str) -> str:
     late = r"\n *(?:kprof::LateWait late|late\.\w+)\([^\n]*;"
     source = re.sub(late, "", source).replace("  kprof::Buffer prof{};\n", "")
     source = re.sub(
-        r"\n *KPROF_DEVICE operator kprof::WaitFor.*?\n  }", "", source, flags=re.DOTALL
+        r"\n *KPROF_DEVICE kprof::WaitFor with.*?\n  }", "", source, flags=re.DOTALL
     )
     source = source.replace("#include <kprof/late_wait.h>", "#include <kprof/platform.h>")
     source = re.sub(r",\s*kprof::Track& track", "", source)

@@ -16,8 +16,9 @@ pytestmark = pytest.mark.native
 KERNEL = Path(__file__).parents[1] / "support" / "planted_hangs" / "kernel.hip"
 # still_waiting in the loops of `wait` and `meet`.
 NUM_WAITS = 2
-# Of a line: the start, the track, the time, and last of all the region, which makes it valid.
-LINE = [0x0, 0x10, 0x18, 0x8]
+# Of a line: the start, the track, its flag, what that should hold, and last of all the region, which
+# makes it valid.
+LINE = [0x0, 0x10, 0x18, 0x20, 0x8]
 
 
 def exchange(target: Target, arch: str = "") -> dict[str, list[str]]:
@@ -36,7 +37,8 @@ def test_amd_writes_a_line_past_all_caches(arch: str) -> None:
     offsets = [int(found[1] or 0) for found in map(store.fullmatch, body) if found]
     assert not [line for line in body if "store_dwordx2" in line and not store.fullmatch(line)]
     # Each wait has its end, which stores a zero over the region, somewhere behind its line.
-    opened = [offsets[at : at + 4] for at in range(len(offsets)) if offsets[at : at + 2] == [0, 16]]
+    starts = [at for at in range(len(offsets)) if offsets[at : at + 2] == [0, 16]]
+    opened = [offsets[at : at + len(LINE)] for at in starts]
     assert opened == [LINE] * NUM_WAITS
     assert len(offsets) == (len(LINE) + 1) * NUM_WAITS
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from kprof.hangs.diagnosis import Diagnosis, Kind, diagnose
 from kprof.hangs.graph import components
 from kprof.hangs.report import describe, lines_of, make_report
@@ -78,6 +80,27 @@ def test_a_rank_that_is_past_the_call_never_sent() -> None:
     assert root is not None
     assert (root.kind, root.ranks) == (Kind.NEVER_SENT, (1,))
     assert "never sent it: block 0 of rank 0 waits in wait" in sentence(waiting)
+
+
+@pytest.mark.parametrize(
+    ("held", "why"),
+    [
+        (4, "it waits for 5: the send stored another epoch, or stored it at another address"),
+        (5, "it waits for 5, which is there: look at the comparison"),
+        (6, "it waits for 5, which the flag has passed: compare with >=, not with =="),
+    ],
+)
+def test_what_the_flag_holds_says_why_a_send_is_not_seen(held: int, why: str) -> None:
+    blind = replace(wait(0, 1), held=held, wanted=5)
+    seen = run(state(0, blind), replace(state(1), records=Records(1, (sent(1, 0, 7),))))
+    begin = (
+        "rank 1 sent slot 7 in call 4 of combine (block 0), and block 0 of rank 0 does not see it"
+    )
+    assert sentence(seen) == f"{begin} in wait: its flag holds {held} and {why}"
+    (line,) = [
+        line for line in lines_of(make_report(seen, diagnose(seen), 60.0)) if "block 0" in line
+    ][1:]
+    assert line.endswith(f"; its flag holds {held}, it waits for 5")
 
 
 def test_a_slot_sent_twice_in_place_of_another_is_named() -> None:

@@ -54,7 +54,7 @@ def run(tmp_path: Path, memory: Path) -> Iterator[Path]:
 def one_wait() -> np.ndarray:
     """Block 2 waits for slot 17 of rank 1."""
     found = np.zeros(NUM_LINES, WAIT_LINE)
-    found[5] = (1_000, 1, 1 | 17 << 8, 0, 2, BLOCK_TRACK_WARP, 0)
+    found[5] = (1_000, 1, 1 | 17 << 8, 0, 2, BLOCK_TRACK_WARP, 6, 7, 0)
     return found
 
 
@@ -75,11 +75,13 @@ def check_that_waits_are_seen(run: Path, writer: WaitsWriter) -> None:
     writer.note_launch(0, ("combine", 4), 0, 8)
     writer.write_lines(one_wait())
     (wait,) = read_run(run).ranks[0].waits
-    assert (str(wait.call), wait.region, wait.peer, wait.slot) == (
+    assert (str(wait.call), wait.region, wait.peer, wait.slot, wait.held, wait.wanted) == (
         "call 4 of combine",
         "wait",
         1,
         17,
+        6,
+        7,
     )
 
 

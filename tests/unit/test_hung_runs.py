@@ -20,7 +20,7 @@ from kprof.capture.manifest import HangNote, HungCall
 from kprof.errors import CaptureError
 from kprof.export import write
 from kprof.hangs import open_spans
-from kprof.hangs.open_spans import keep_hang
+from kprof.hangs.open_spans import keep_hang, unseen_waits
 from kprof.hangs.report import Hang, Waiting, write_hang
 from kprof.report.opening import opening
 from kprof.report.page import to_html
@@ -98,6 +98,22 @@ def test_a_wait_without_a_record_becomes_an_open_span(hung: Capture) -> None:
     assert hung.manifest.messages == ()
     calls = (HungCall("kernel", 1),)
     assert hung.manifest.hang == HangNote(IDLE_S, ROOT, "never_sent", calls, 1, ((0, 1),))
+
+
+def test_a_rank_that_saved_nothing_is_named(tmp_path: Path) -> None:
+    """Its waits are in hang.json, and nowhere else."""
+    build = exchange()
+    whole = write_events(build.manifest(), build.table(), tmp_path / "run.kprof")
+    infos = whole.manifest.ranks
+    assert unseen_waits(whole.path, infos) == ()
+    write_hang(whole.path, HANG)
+    assert unseen_waits(whole.path, infos) == ()
+    assert unseen_waits(whole.path, infos[:1]) == (
+        "rank 1: a wait that never ended is in hang.json alone: the rank ended before it had saved "
+        "anything, so nobody knows its clock",
+    )
+    (whole.path / "hang.json").write_text("{")
+    assert unseen_waits(whole.path, infos[:1]) == ()
 
 
 def test_it_is_added_once(hung: Capture) -> None:

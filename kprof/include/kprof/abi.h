@@ -116,16 +116,20 @@ struct alignas(16) WaitLine {
   uint32_t launch;
   uint32_t block;
   uint32_t warp;
-  uint32_t latest_ticks_low;
+  uint32_t held;
+  uint32_t wanted;
+  uint32_t reserved[3];
 };
-static_assert(sizeof(WaitLine) == 32, "WaitLine size");
+static_assert(sizeof(WaitLine) == 48, "WaitLine size");
 static_assert(offsetof(WaitLine, start_ticks) == 0, "WaitLine.start_ticks");
 static_assert(offsetof(WaitLine, region) == 8, "WaitLine.region");
 static_assert(offsetof(WaitLine, payload) == 12, "WaitLine.payload");
 static_assert(offsetof(WaitLine, launch) == 16, "WaitLine.launch");
 static_assert(offsetof(WaitLine, block) == 20, "WaitLine.block");
 static_assert(offsetof(WaitLine, warp) == 24, "WaitLine.warp");
-static_assert(offsetof(WaitLine, latest_ticks_low) == 28, "WaitLine.latest_ticks_low");
+static_assert(offsetof(WaitLine, held) == 28, "WaitLine.held");
+static_assert(offsetof(WaitLine, wanted) == 32, "WaitLine.wanted");
+static_assert(offsetof(WaitLine, reserved) == 36, "WaitLine.reserved");
 
 struct alignas(64) ControlBlock {
   uint64_t magic;
@@ -136,12 +140,12 @@ struct alignas(64) ControlBlock {
   uint32_t full_limit;
   uint32_t num_cursors;
   uint32_t num_reserved;
+  uint8_t pad0[28];
   uint32_t num_lines;
   uint32_t num_shared_lines;
-  uint8_t pad0[4];
   uint64_t lines;
   uint64_t shared_lines;
-  uint8_t pad1[64];
+  uint8_t pad1[40];
   Switches switches;
   uint8_t pad2[1888];
   Cursor cursors[32];
@@ -155,10 +159,10 @@ static_assert(offsetof(ControlBlock, chunks_per_cursor) == 20, "ControlBlock.chu
 static_assert(offsetof(ControlBlock, full_limit) == 24, "ControlBlock.full_limit");
 static_assert(offsetof(ControlBlock, num_cursors) == 28, "ControlBlock.num_cursors");
 static_assert(offsetof(ControlBlock, num_reserved) == 32, "ControlBlock.num_reserved");
-static_assert(offsetof(ControlBlock, num_lines) == 36, "ControlBlock.num_lines");
-static_assert(offsetof(ControlBlock, num_shared_lines) == 40, "ControlBlock.num_shared_lines");
-static_assert(offsetof(ControlBlock, lines) == 48, "ControlBlock.lines");
-static_assert(offsetof(ControlBlock, shared_lines) == 56, "ControlBlock.shared_lines");
+static_assert(offsetof(ControlBlock, num_lines) == 64, "ControlBlock.num_lines");
+static_assert(offsetof(ControlBlock, num_shared_lines) == 68, "ControlBlock.num_shared_lines");
+static_assert(offsetof(ControlBlock, lines) == 72, "ControlBlock.lines");
+static_assert(offsetof(ControlBlock, shared_lines) == 80, "ControlBlock.shared_lines");
 static_assert(offsetof(ControlBlock, switches) == 128, "ControlBlock.switches");
 static_assert(offsetof(ControlBlock, cursors) == 2048, "ControlBlock.cursors");
 

@@ -104,6 +104,7 @@ struct [[maybe_unused]] WaitSpan {
 #if KPROF_ENABLED
   Span span;
   uint64_t* line = nullptr;  // what a zero closes, see wait_lines.h
+  uint32_t told = 0;         // what the line says of the flag
 #endif
 };
 
@@ -400,12 +401,12 @@ KPROF_DEVICE bool has_chunk(uintptr_t cursor) {
   return chunk != nullptr && static_cast<int32_t>(chunk->chunk_idx) >= 0;
 }
 
-KPROF_COLD uint64_t* open_wait(uintptr_t cursor, uint64_t start_ticks, uint32_t region, uint32_t payload) {
+KPROF_COLD uint64_t* open_wait(uintptr_t cursor, uint64_t start_ticks, uint32_t region, uint32_t payload, Flag flag) {
   if (!has_chunk(cursor)) return nullptr;
   ChunkHeader* chunk = chunk_of(cursor);
   // Lines hold the real-time clock, whatever records hold.
   const uint64_t begin_ticks = KPROF_CLOCK_CYCLES ? platform::realtime_ticks() - kLateTicks : start_ticks;
-  return open_wait_line(arena_of(chunk), chunk->launch, chunk->block, chunk->warp, begin_ticks, region, payload);
+  return open_wait_line(arena_of(chunk), chunk->launch, chunk->block, chunk->warp, begin_ticks, region, payload, flag);
 }
 
 // For the loop of a wait: says once that the wait lasts long, so that kprof can tell who waits for whom when a kernel
@@ -413,13 +414,17 @@ KPROF_COLD uint64_t* open_wait(uintptr_t cursor, uint64_t start_ticks, uint32_t 
 // polls where the loop is short.
 //
 //   kprof::WaitSpan span = kprof::profile_start(track);
-//   while (!arrived(flag)) kprof::still_waiting(track, span, R_WAIT, kprof::payload<R_WAIT>(peer, slot));
+//   while ((held = load(flag)) < epoch)
+//     kprof::still_waiting(track, span, R_WAIT, kprof::payload<R_WAIT>(peer, slot), {held, epoch});
 //   kprof::profile_stop(track, span, R_WAIT, kprof::payload<R_WAIT>(peer, slot));
+//
+// What the flag holds and should hold may be left out. While the wait is open, every change of `held` is told.
 template <typename Id>
-KPROF_DEVICE void still_waiting(const Track& track, WaitSpan& wait, Id region, uint32_t payload = 0) {
-  if (wait.line != nullptr) return;
+KPROF_DEVICE void still_waiting(const Track& track, WaitSpan& wait, Id region, uint32_t payload = 0, Flag flag = {}) {
+  if (wait.line != nullptr) return tell_flag(wait.line, wait.told, flag.held);
   if (__builtin_expect(clock_of(track) - wait.span.start_ticks < kLateEventTicks, 1)) return;
-  wait.line = open_wait(track.cursor, wait.span.start_ticks, static_cast<uint32_t>(region), payload);
+  wait.line = open_wait(track.cursor, wait.span.start_ticks, static_cast<uint32_t>(region), payload, flag);
+  wait.told = flag.held;
 }
 
 // The same for a wait. A function of its own, so that spans that are no waits do not look for a line.
@@ -501,7 +506,7 @@ KPROF_DEVICE Span profile_lap(Track&, const WaitSpan&, Id, uint32_t = 0) {
 template <typename Id>
 KPROF_DEVICE void profile_stop(Track&, const WaitSpan&, Id, uint32_t = 0) {}
 template <typename Id>
-KPROF_DEVICE void still_waiting(const Track&, WaitSpan&, Id, uint32_t = 0) {}
+KPROF_DEVICE void still_waiting(const Track&, WaitSpan&, Id, uint32_t = 0, Flag = {}) {}
 template <typename Id>
 KPROF_DEVICE void profile_mark(Track&, Id, uint32_t = 0) {}
 template <typename Id>

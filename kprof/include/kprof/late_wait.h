@@ -3,10 +3,9 @@
 //
 //   kprof::LateWait late(prof, kprof::per_warp);
 //   const uint64_t begin = kprof::platform::realtime_ticks();
-//   while (!arrived(flag)) {
+//   while ((held = load(flag)) < epoch) {
 //     kprof::platform::pause();
-//     late.look(begin, [&] { return kprof::WaitFor{R_WAIT, kprof::payload<R_WAIT>(peer, slot)}; });      // reads a
-//     clock
+//     late.look(begin, [&] { return kprof::WaitFor{R_WAIT, payload<R_WAIT>(peer, slot), {held, epoch}}; });
 //   }
 //
 // The line is closed when the wait ends with its scope; after `keep` it stays, to say why the kernel gave up.
@@ -16,10 +15,11 @@
 
 namespace kprof {
 
-// The region of a wait, and its payload as regions.h declares it.
+// The region of a wait, its payload as regions.h declares it, and the flag that it reads, if it does.
 struct WaitFor {
   uint32_t region;
   uint32_t payload;
+  Flag flag{};
 };
 
 #if KPROF_ENABLED
@@ -34,14 +34,17 @@ class LateWait {
   LateWait(const LateWait&) = delete;
   LateWait& operator=(const LateWait&) = delete;
 
-  // Tells of the wait if it lasts since `begin_ticks` (realtime) and that is long ago; later calls do nothing. Only the
-  // writer of the track does, and only then `what(arguments...)` is called.
-  template <typename What, typename... Arguments>
-  KPROF_DEVICE void look(uint64_t begin_ticks, const What& what, Arguments... arguments) {
-    if (line_ != nullptr || arena_ == nullptr || !is_writer()) return;
+  // Tells of the wait if it lasts since `begin_ticks` (realtime) and that is long ago; later calls tell what its flag
+  // holds by then. Reads the clock until then. Only the writer of the track does, and only then `what()` is called.
+  template <typename What>
+  KPROF_DEVICE void look(uint64_t begin_ticks, const What& what) {
+    if (arena_ == nullptr || !is_writer()) return;
+    if (line_ != nullptr) return tell_flag(line_, told_, what().flag.held);
     if (platform::realtime_ticks() - begin_ticks < kLateTicks) return;
-    const WaitFor wait = what(arguments...);
-    line_ = open_wait_line(arena_, launch_, platform::block_id(), warp(), begin_ticks, wait.region, wait.payload);
+    const WaitFor wait = what();
+    line_ = open_wait_line(arena_, launch_, platform::block_id(), warp(), begin_ticks, wait.region, wait.payload,
+                           wait.flag);
+    told_ = wait.flag.held;
   }
   // The wait is given up.
   KPROF_DEVICE void keep() { line_ = nullptr; }
@@ -56,14 +59,15 @@ class LateWait {
   uint32_t launch_;
   TrackScope scope_;
   uint64_t* line_ = nullptr;
+  uint32_t told_ = 0;
 };
 
 #else  // KPROF_ENABLED
 
 struct [[maybe_unused]] LateWait {
   KPROF_DEVICE LateWait(const Buffer&, TrackScope) {}
-  template <typename What, typename... Arguments>
-  KPROF_DEVICE void look(uint64_t, const What&, Arguments...) {}
+  template <typename What>
+  KPROF_DEVICE void look(uint64_t, const What&) {}
   KPROF_DEVICE void keep() {}
 };
 

@@ -25,21 +25,36 @@ KPROF_DEVICE WaitLine* wait_line_of(const ControlBlock* arena, uint32_t launch, 
   return reinterpret_cast<WaitLine*>(arena->shared_lines) + line;
 }
 
+// The flag that a wait reads: what it holds, and what the wait is for. `wanted` 0: nothing is known of it.
+struct Flag {
+  uint32_t held = 0;
+  uint32_t wanted = 0;
+};
+
 // Writes the line of a track. Returns the word that holds the region, nullptr where there is no line: a zero there
 // closes the line. System scope: on AMD the line would stay in an L2 cache otherwise. The region comes last, so that a
 // reader sees no line that is half written by it.
 KPROF_COLD uint64_t* open_wait_line(const ControlBlock* arena, uint32_t launch, uint32_t block, uint32_t warp,
-                                    uint64_t start_ticks, uint32_t region, uint32_t payload) {
+                                    uint64_t start_ticks, uint32_t region, uint32_t payload, Flag flag) {
   block = platform::opaque(block);
   warp = platform::opaque(warp);
   auto* words = reinterpret_cast<uint64_t*>(wait_line_of(arena, launch, block, warp));
   if (words == nullptr) return nullptr;
-  const uint64_t now_ticks = platform::realtime_ticks();
   platform::store_system(words, start_ticks);
   platform::store_system(words + 2, static_cast<uint64_t>(block) << 32 | launch);
-  platform::store_system(words + 3, now_ticks << 32 | warp);
+  platform::store_system(words + 3, static_cast<uint64_t>(flag.held) << 32 | warp);
+  platform::store_system(words + 4, static_cast<uint64_t>(flag.wanted));
   platform::store_system(words + 1, static_cast<uint64_t>(payload) << 32 | region);
   return words + 1;
+}
+
+static_assert(offsetof(WaitLine, held) == offsetof(WaitLine, region) + 20, "from the word that open_wait_line returns");
+
+// Tells what the flag of an open line holds by now, where that has changed.
+KPROF_DEVICE void tell_flag(uint64_t* line, uint32_t& told, uint32_t held) {
+  if (held == told) return;
+  told = held;
+  platform::store_system(reinterpret_cast<uint32_t*>(line) + 5, held);
 }
 
 }  // namespace kprof

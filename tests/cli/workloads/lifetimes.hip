@@ -10,8 +10,14 @@ __global__ void emit(uint32_t num_events, uint32_t* is_hanging, kprof::Buffer pr
     kprof::profile_stop(track, span, 1, i);
   }
   if (is_hanging == nullptr) return;
-  store_system(is_hanging + block_id(), 1u);
-  for (;;) pause();
+  const uint64_t begin_ticks = realtime_ticks();
+  for (kprof::WaitSpan waiting = kprof::profile_start(track);;) {
+    pause();
+    // Read before still_waiting reads its clock: then it has told of the wait.
+    const bool is_late = realtime_ticks() - begin_ticks > 2 * kprof::kLateTicks;
+    kprof::still_waiting(track, waiting, 2, 0, {6u, 7u});
+    if (is_late) store_system(is_hanging + block_id(), 1u);
+  }
 }
 
 extern "C" int emit_events(uint32_t num_events, uint32_t* is_hanging, const kprof::LaunchBuffer* buffer) {

@@ -45,7 +45,7 @@ def launch(recorder, times=3, hanging=None) -> None:
 
 
 def launched(**options):
-    recorder = kprof.recorder(["event"], device=DEVICE, **options)
+    recorder = kprof.recorder(["event", "wait"], device=DEVICE, **options)
     launch(recorder)
     # Registered after kprof's own exit handler, so it runs before.
     atexit.register(lambda: modules_at_end.update(sys.modules))
@@ -125,14 +125,14 @@ def forks_and_asks_again() -> None:
     recorder = launched()
     child = os.fork()
     if child == 0:
-        launch(kprof.recorder(["event"]), 5)
+        launch(kprof.recorder(["event", "wait"]), 5)
         sys.exit(0)
     os.waitpid(child, 0)
     launch(recorder, 1)
 
 
 def child_with_a_rank() -> None:
-    launch(kprof.recorder(["event"], rank=1, world_size=2), 2)
+    launch(kprof.recorder(["event", "wait"], rank=1, world_size=2), 2)
 
 
 def multiprocessing_child(method: str) -> None:
@@ -297,7 +297,7 @@ def collects_garbage() -> None:
     from kprof.recording.recorder import Recorder
 
     directory = Path(os.environ["KPROF_RECORD_DIR"])
-    launch(Recorder(directory, rank=0, world_size=1, regions=["event"]))
+    launch(Recorder(directory, rank=0, world_size=1, regions=["event", "wait"]))
     gc.collect()
 
 

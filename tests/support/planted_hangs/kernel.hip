@@ -87,10 +87,10 @@ struct Block {
     const bool is_late = a.fault == kEqual && a.rank == a.victim && peer == a.culprit && block_id() == a.slot;
     while (is_late && load_system(mine) <= a.epoch && !is_aborted()) pause();
     kprof::WaitSpan waiting = span;
-    while (!has_come(load_system(mine), peer)) {
+    for (uint32_t held; !has_come(held = load_system(mine), peer);) {
       if (is_aborted()) return false;
       pause();
-      kprof::still_waiting(track, waiting, R_WAIT, kprof::payload<R_WAIT>(peer, block_id()));
+      kprof::still_waiting(track, waiting, R_WAIT, kprof::payload<R_WAIT>(peer, block_id()), {held, a.epoch});
     }
     span = kprof::profile_lap(track, waiting, R_WAIT, kprof::payload<R_WAIT>(peer, block_id()));
     return true;
@@ -101,10 +101,10 @@ struct Block {
     uint32_t* arrived = counter(1);
     add_device(arrived, 1u);
     kprof::WaitSpan waiting = span;
-    while (load_system(arrived) < num_blocks()) {
+    for (uint32_t held; (held = load_system(arrived)) < num_blocks();) {
       if (is_aborted()) return false;
       pause();
-      kprof::still_waiting(track, waiting, R_GRID);
+      kprof::still_waiting(track, waiting, R_GRID, 0, {held, num_blocks()});
     }
     span = kprof::profile_lap(track, waiting, R_GRID);
     return true;

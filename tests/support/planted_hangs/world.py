@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kprof.abi import WAIT_LINE
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.targets import Target
 from kprof.hangs.asking import Answers, count_saved
@@ -133,6 +132,9 @@ class Case:
             return False
         wait = cause.waits[0]
         is_place = (wait.rank, wait.peer, wait.slot) == (self.victim, self.culprit, self.slot)
+        is_ahead = self.fault is Fault.EQUAL
+        is_place &= wait.held == wait.wanted + (1 if is_ahead else -1)
+        is_place &= wait.wanted == wait.call.ordinal + 1
         is_culprit = cause.ranks == (self.culprit,)
         match self.fault:
             case Fault.MISSING_SEND | Fault.WRONG_SLOT:
@@ -424,5 +426,3 @@ def reports_of_slow_run(case: Case, folder: Path) -> list[Finding]:
             world.go_on(step)
     return [each for each in found if each is not None]
 
-
-assert WAIT_LINE.itemsize == 32
