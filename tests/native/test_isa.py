@@ -202,9 +202,7 @@ def without_kprof(source: str) -> str:
     source = re.sub(statement, "", source)
     late = r"\n *(?:kprof::LateWait late|late\.\w+)\([^\n]*;"
     source = re.sub(late, "", source).replace("  kprof::Buffer prof{};\n", "")
-    source = re.sub(
-        r"\n *KPROF_DEVICE kprof::WaitFor with.*?\n  }", "", source, flags=re.DOTALL
-    )
+    source = re.sub(r"\n *KPROF_DEVICE kprof::WaitFor with.*?\n  }", "", source, flags=re.DOTALL)
     source = source.replace("#include <kprof/late_wait.h>", "#include <kprof/platform.h>")
     source = re.sub(r",\s*kprof::Track& track", "", source)
     source = re.sub(r",\s*track(?=[),])", "", source)

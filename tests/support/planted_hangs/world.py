@@ -425,4 +425,3 @@ def reports_of_slow_run(case: Case, folder: Path) -> list[Finding]:
                 now_s += AFTER_S / 4
             world.go_on(step)
     return [each for each in found if each is not None]
-
