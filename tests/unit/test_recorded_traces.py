@@ -79,6 +79,7 @@ def test_balanced_takes_the_long_blocks_away(name: str, expected: list[int]) -> 
     assert [most_rows_in_a_block(recording, served) for served in range(4)] == expected
 
 
+NOTHING = "No single rank, block, link or call costs 3 %. A typical call is "
 LAST_WAVE = "More blocks than fit at once, and the last wave is not full: "
 HEADLINES = {
     "all_to_all-token_flags-4xH200-skew3-264blocks": "25 of 264 blocks do all of "
@@ -92,35 +93,29 @@ HEADLINES = {
     "all_reduce-oneshot_serial-4xH200": "Few blocks do all the work, and most SMs (CUs) have none",
     "all_reduce-oneshot_lock-4xH200": "Blocks take turns at the lock (lock/acquire): costs "
     "up to 41 %",
-    "all_reduce-oneshot_tree-4xH200": "No single rank, block, link or call costs 3 %. A typical "
-    "call is 49 % tree/put, 31 % tree/wait and 18 % reduce",
-    "all_reduce-oneshot-4xH200": "No single rank, block, link or call costs 3 %. A typical call "
-    "is 67 % wait, 22 % put and 10 % reduce",
+    "all_reduce-oneshot_tree-4xH200": NOTHING + "49 % tree/put, 31 % tree/wait and 18 % reduce",
+    "all_reduce-oneshot-4xH200": NOTHING + "67 % wait, 22 % put and 10 % reduce",
     "all_reduce-oneshot-2xH200-torch_profiler": "Rank 1 starts late in 7 of 20 calls, rank 0 in 5: "
     "costs 88 %",
     "moe_align_sort-single_block-1xH200": "Few blocks do all the work, and most SMs (CUs) have none",
     "moe_align_sort-dcp-1xH200": "All wait at wait-for-counts for the last one: costs up to 7 %",
-    "moe_align_sort-chained-1xH200": "No single rank, block, link or call is to blame: a typical "
-    "call is 54 % place, 13 % count and 13 % between launches",
-    "moe_align_sort-chained-hot-1xH200": "No single rank, block, link or call is to blame: a "
-    "typical call is 45 % place, 15 % look-back and 14 % count",
+    "moe_align_sort-chained-1xH200": NOTHING + "54 % place, 13 % count and 13 % between launches",
+    "moe_align_sort-chained-hot-1xH200": NOTHING + "45 % place, 15 % look-back and 14 % count",
     "rms_norm_fp8-pointwise-1xH200": "Nothing stands out: blocks do useful work 93 %",
     "rms_norm_fp8-vectors-1xH200": LAST_WAVE + "costs up to 12 %",
-    "rms_norm_fp8-shared-1xH200": LAST_WAVE + "costs up to 10 %",
-    "rms_norm_fp8-tuned-1xH200": "Blocks take turns at the lock (reduce): costs up to 5 %",
+    "rms_norm_fp8-shared-1xH200": LAST_WAVE + "costs up to 12 %",
+    "rms_norm_fp8-tuned-1xH200": LAST_WAVE + "costs up to 4 %",
     "swiglu_fp8-pointwise-1xH200": "Rank 0 takes 1.1x as long as others for activate, in call 0",
     "swiglu_fp8-vectors-1xH200": LAST_WAVE + "costs up to 8 %",
-    "swiglu_fp8-packed-1xH200": "No single rank, block, link or call is to blame: a typical call "
-    "is 74 % before the first event and 25 % load",
-    "swiglu_fp8-tuned-1xH200": "No single rank, block, link or call is to blame: a typical call is "
-    "52 % before the first event and 48 % load",
+    "swiglu_fp8-packed-1xH200": NOTHING + "74 % before the first event and 25 % load",
+    "swiglu_fp8-tuned-1xH200": NOTHING + "52 % before the first event and 48 % load",
     "skinny_gemm-tiled-1xH200": "Few blocks do all the work, and most SMs (CUs) have none: costs "
     "up to 73 %",
     "skinny_gemm-split_k-1xH200": "Nothing stands out: blocks do useful work 89 %",
-    "skinny_gemm-specialised-2-2-1xH200": "No single rank, block, link or call is to blame: a "
-    "typical call is 38 % consumer/wait-tokens, 32 % consumer/wait-weights and 24 % consumer/multi",
-    "skinny_gemm-tuned-1xH200": "No single rank, block, link or call is to blame: a typical call "
-    "is 35 % consumer/wait-weights, 33 % consumer/wait-tokens and 25 % consumer/multiply",
+    "skinny_gemm-specialised-2-2-1xH200": NOTHING
+    + "38 % consumer/wait-tokens, 32 % consumer/wait-weights and 24 % consumer/multiply",
+    "skinny_gemm-tuned-1xH200": NOTHING
+    + "35 % consumer/wait-weights, 33 % consumer/wait-tokens and 25 % consumer/multiply",
     "skinny_gemm-direct-1xH200": "Nothing stands out: blocks do useful work 86 %",
     "skinny_gemm-ring-1xH200": "One in 64 events of multiply take 4.0x as long as the others: "
     "costs 8 %",
