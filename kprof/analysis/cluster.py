@@ -24,6 +24,7 @@ from kprof.trace.views import Selection
 
 if TYPE_CHECKING:
     from kprof.analysis.flow_sums import FlowRow
+    from kprof.capture.manifest import FileChecksum
     from kprof.trace.flows.ends import Slice
 
 _TIMEOUT_S: Final = 10
@@ -48,11 +49,19 @@ def _check_files(client: Any, trace: Trace) -> None:
     """Compare the files with their checksums on the workers."""
     unread = trace.checksums.unread(trace.files)
     jobs = [
-        client.submit(is_same, path.resolve(), entry, pure=False) for path, entry in unread.items()
+        client.submit(_is_same_there, path.resolve(), entry, pure=False)
+        for path, entry in unread.items()
     ]
     are_same = _results(client, jobs)
     trace.checksums.trust(path for path, same in zip(unread, are_same, strict=True) if same)
     trace.check_events()
+
+
+def _is_same_there(path: Path, expected: FileChecksum) -> bool:
+    """Like `is_same`; OSError where a worker does not see the file: then the path is wrong there
+    and not the capture."""
+    path.stat()
+    return is_same(path, expected)
 
 
 def _map_ranks(client: Any, trace: Trace, report: Progress) -> Summary:
