@@ -17,10 +17,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from kprof.capture.claims import num_calls_of, ranks_in_use
 from kprof.capture.directory import output_of
+from kprof.capture.losses import name_ranks
 from kprof.hangs.asking import Answers, ask
 from kprof.hangs.diagnosis import diagnose
 from kprof.hangs.evidence import conditions_of, read_run, with_records
@@ -44,6 +45,26 @@ def hang_after_of(environment: Mapping[str, str]) -> float:
         return float(environment.get(HANG_AFTER_VARIABLE, "0"))
     except ValueError:
         return 0.0
+
+
+class Signature(NamedTuple):
+    """What shows without asking a rank: calls, waits that last, and what became of each rank."""
+
+    calls: object
+    waits: object
+    conditions: Mapping[int, object]
+
+
+def news_of(before: object, now: object) -> str:
+    """What has changed after a hang was reported: a rank that is gone does not make a run move."""
+    if isinstance(before, Signature) and isinstance(now, Signature) and now.calls == before.calls:
+        gone = sorted(before.conditions.keys() - now.conditions.keys())
+        if gone:
+            are = "is" if len(gone) == 1 else "are"
+            return f"{name_ranks(gone)} {are} gone, killed or ended: nothing is known after that"
+        if now.waits == before.waits:
+            return "a process was stopped or continued; nothing else has changed"
+    return "the run moves again"
 
 
 class Source(Protocol):
@@ -79,7 +100,7 @@ class Directory:
     def signature(self) -> object:
         """Launches, steps, waits that last long, and which processes have ended or are stopped."""
         waits = {r: each.signature() for r, each in read_waits(self._directory).items()}
-        return num_calls_of(self._directory), waits, conditions_of(self._directory)
+        return Signature(num_calls_of(self._directory), waits, conditions_of(self._directory))
 
     def ask(self) -> Answers:
         """Records are asked for where a kernel waits."""
@@ -140,6 +161,7 @@ class Watch:
         self._source, self._after_s = source, after_s
         self._is_patient, self._only_kernels = is_patient, only_kernels
         self._seen: object = None
+        self._news = ""
         self._changed_s = self._asked_s = 0.0
         self._asked: Answers | None = None
         self._tries = 0
@@ -149,10 +171,16 @@ class Watch:
         """Whether the run has not moved since a report."""
         return self._tries > 0
 
+    @property
+    def news(self) -> str:
+        """What has changed since the run was as it was before."""
+        return self._news
+
     def step(self, now_s: float) -> Finding | None:
         """Look at the run; a finding when it hangs."""
         signature = self._source.signature()
         if signature != self._seen:
+            self._news = news_of(self._seen, signature)
             self._seen, self._changed_s, self._asked, self._tries = signature, now_s, None, 0
         idle_s = now_s - self._changed_s
         if self._asked is None:
@@ -254,7 +282,7 @@ class HangWatch:
                 told = finding.hang.diagnosis
             elif told and not self._watch.has_reported:
                 told = ""
-                self._say("the run moves again")
+                self._say(self._watch.news)
 
     def _tell(self, hang: Hang) -> None:
         tell(hang, self._directory, self._say)

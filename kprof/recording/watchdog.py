@@ -111,7 +111,7 @@ class Watchdog:
             if self._found and not self._watch.has_reported:
                 self._found.clear()
                 if self._has_printed:
-                    lifetime.complain("the run moves again")
+                    lifetime.complain(self._watch.news)
                 self._has_printed = False
             return
         hang, is_first = finding.hang, not self._found

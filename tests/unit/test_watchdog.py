@@ -16,7 +16,7 @@ from kprof.groups import ThreadGroup, run_threads
 from kprof.hangs.asking import Answers
 from kprof.hangs.report import Hang, read_hang, write_hang
 from kprof.hangs.state import Call, OpenWait, RankState, RunState, Track
-from kprof.hangs.watch import Directory, Finding, Watch
+from kprof.hangs.watch import Directory, Finding, Signature, Watch, news_of
 from kprof.recording.watchdog import REPORT_SIGNAL, Watchdog, was_written_since
 
 
@@ -104,6 +104,7 @@ class Found:
 
     def __init__(self, hang: Hang | None) -> None:
         self._hang, self.has_reported = hang, hang is not None
+        self.news = "the run moves again"
 
     def step(self, now_s: float) -> Finding | None:
         return Finding(self._hang, True) if self._hang else None
@@ -188,3 +189,14 @@ def test_a_session_that_raises_keeps_what_it_has_wherever_it_was_started(
         fail()
     (info,) = kprof.open(tmp_path / "run.kprof").manifest.ranks
     assert [launch.kernel for launch in info.launches] == ["combine"]
+
+
+def test_a_rank_that_was_killed_does_not_make_a_run_move() -> None:
+    hung = Signature(calls={0: 3, 1: 3}, waits={0: 7}, conditions={0: "running", 1: "running"})
+    killed = hung._replace(conditions={0: "running"})
+    assert news_of(hung, killed) == ("rank 1 is gone, killed or ended: nothing is known after that")
+    assert news_of(hung, killed._replace(waits={})).startswith("rank 1 is gone")
+    assert news_of(hung, killed._replace(conditions={})).startswith("ranks 0, 1 are gone")
+    assert news_of(hung, hung._replace(calls={0: 4, 1: 3})) == "the run moves again"
+    assert news_of(hung, hung._replace(waits={})) == "the run moves again"
+    assert "stopped" in news_of(hung, hung._replace(conditions={0: "stopped", 1: "running"}))
