@@ -90,7 +90,7 @@ HEADLINES = {
     "dispatch/send: costs 4 %",
     "all_to_all-token_flags-4xH200-skew3": "11 of 132 blocks do all of combine/reduce: costs 15 %",
     "all_to_all-balanced-4xH200-skew3": "11 of 132 blocks do all of combine/reduce: costs 10 %",
-    "all_reduce-oneshot_serial-4xH200": "Few blocks do all the work, and most SMs (CUs) have none",
+    "all_reduce-oneshot_serial-4xH200": "4 blocks do all the work, and 128 of 132 SMs (CUs) idle",
     "all_reduce-oneshot_lock-4xH200": "Blocks take turns at the lock (lock/acquire): costs "
     "up to 41 %",
     "all_reduce-oneshot_tree-4xH200": NOTHING + "49 % tree/put, 31 % tree/wait and 18 % reduce",

@@ -59,13 +59,15 @@ class LimitKind(str, Enum):
 class Limit:
     """What all calls together would get shorter, in ns, and its share of them.
 
-    `region` where it is about one.
+    `region` where it is about one, `blocks` for few blocks: how many there are, for how many
+    processors.
     """
 
     kind: LimitKind
     region: str | None
     gain_ns: float
     share: float
+    blocks: tuple[int, int] | None = None
 
 
 def limits_of(basis: Basis, left: Floats, least_share: float) -> tuple[Limit, ...]:
@@ -80,7 +82,8 @@ def limits_of(basis: Basis, left: Floats, least_share: float) -> tuple[Limit, ..
     for kind, region, other in _alternatives(graph):
         gain = base - other
         if gain >= least_share * before:
-            found.append(Limit(kind, region, gain, gain / before))
+            blocks = _fewest_blocks(graph) if kind is LimitKind.FEW_BLOCKS else None
+            found.append(Limit(kind, region, gain, gain / before, blocks))
     return tuple(sorted(found, key=lambda limit: -limit.gain_ns))
 
 
@@ -170,6 +173,14 @@ def _spread_over_processors(graph: Graph) -> Edit | None:
         return None
     share = 1 - spans.launch_blocks / np.maximum(processors, 1)
     return Edit(own=Change(at, work[at] * share[spans.launch[at]]))
+
+
+def _fewest_blocks(graph: Graph) -> tuple[int, int]:
+    """Blocks and processors of the launch that leaves the most processors idle for its blocks."""
+    spans = graph.spans
+    ratio = spans.launch_blocks / np.maximum(spans.launch_processors, 1)
+    first = int(np.where(spans.launch_processors > 0, ratio, np.inf).argmin())
+    return int(spans.launch_blocks[first]), int(spans.launch_processors[first])
 
 
 def _waves_dealt_out(graph: Graph) -> Edit | None:

@@ -238,6 +238,10 @@ _ADVICE_OF_LIMITS: Final = {
 def limit_sentence(limit: Limit) -> str:
     """What the design costs at most, where nothing stands out."""
     fact = _OF_LIMITS[limit.kind].format(region=limit.region)
+    if limit.blocks is not None:
+        used, processors = limit.blocks
+        does = "block does" if used == 1 else "blocks do"
+        fact = f"{used} {does} all the work, and {processors - used} of {processors} SMs (CUs) are idle"
     return f"{fact}: costs up to {percent(limit.share)} of the run"
 
 
