@@ -71,7 +71,7 @@ GPU, CPU = frozenset({"cuda"}), frozenset({"cpu"})
         ),
         (
             {"kind": FindingKind.SLOW_CALL, "region": None, "calls": (8,), "when": When.SOMETIMES},
-            "All ranks take 3.0x as long, in call 8, one of 12: costs 12 % of the run",
+            "All blocks of rank 2 take 3.0x as long, in call 8, one of 12: costs 12 % of the run",
         ),
         (
             {"kind": FindingKind.UNEVEN_BLOCKS},

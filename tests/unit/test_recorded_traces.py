@@ -90,14 +90,15 @@ HEADLINES = {
     "dispatch/send: costs 4 %",
     "all_to_all-token_flags-4xH200-skew3": "11 of 132 blocks do all of combine/reduce: costs 15 %",
     "all_to_all-balanced-4xH200-skew3": "11 of 132 blocks do all of combine/reduce: costs 10 %",
-    "all_reduce-oneshot_serial-4xH200": "4 blocks do all the work, and 128 of 132 SMs (CUs) idle",
+    "all_reduce-oneshot_serial-4xH200": "1 block does all the work, and 131 of 132 SMs (CUs) are "
+    "idle: costs up to 64 %",
     "all_reduce-oneshot_lock-4xH200": "Blocks take turns at the lock (lock/acquire): costs "
     "up to 41 %",
     "all_reduce-oneshot_tree-4xH200": NOTHING + "49 % tree/put, 31 % tree/wait and 18 % reduce",
     "all_reduce-oneshot-4xH200": NOTHING + "67 % wait, 22 % put and 10 % reduce",
     "all_reduce-oneshot-2xH200-torch_profiler": "Rank 1 starts late in 7 of 20 calls, rank 0 in 5: "
     "costs 88 %",
-    "moe_align_sort-single_block-1xH200": "Few blocks do all the work, and most SMs (CUs) have none",
+    "moe_align_sort-single_block-1xH200": "1 block does all the work, and 131 of 132 SMs (CUs)",
     "moe_align_sort-dcp-1xH200": "All wait at wait-for-counts for the last one: costs up to 7 %",
     "moe_align_sort-chained-1xH200": NOTHING + "54 % place, 13 % count and 13 % between launches",
     "moe_align_sort-chained-hot-1xH200": NOTHING + "45 % place, 15 % look-back and 14 % count",
@@ -105,12 +106,12 @@ HEADLINES = {
     "rms_norm_fp8-vectors-1xH200": LAST_WAVE + "costs up to 12 %",
     "rms_norm_fp8-shared-1xH200": LAST_WAVE + "costs up to 12 %",
     "rms_norm_fp8-tuned-1xH200": LAST_WAVE + "costs up to 4 %",
-    "swiglu_fp8-pointwise-1xH200": "Rank 0 takes 1.1x as long as others for activate, in call 0",
+    "swiglu_fp8-pointwise-1xH200": "All blocks of rank 0 take 1.1x as long for activate",
     "swiglu_fp8-vectors-1xH200": LAST_WAVE + "costs up to 8 %",
     "swiglu_fp8-packed-1xH200": NOTHING + "74 % before the first event and 25 % load",
     "swiglu_fp8-tuned-1xH200": NOTHING + "52 % before the first event and 48 % load",
-    "skinny_gemm-tiled-1xH200": "Few blocks do all the work, and most SMs (CUs) have none: costs "
-    "up to 73 %",
+    "skinny_gemm-tiled-1xH200": "36 blocks do all the work, and 96 of 132 SMs (CUs) are idle: "
+    "costs up to 73 %",
     "skinny_gemm-split_k-1xH200": "Nothing stands out: blocks do useful work 89 %",
     "skinny_gemm-specialised-2-2-1xH200": NOTHING
     + "38 % consumer/wait-tokens, 32 % consumer/wait-weights and 24 % consumer/multiply",

@@ -44,7 +44,9 @@ def _fact(finding: ExplainedFinding) -> str:
     if finding.kind is FindingKind.UNEVEN_BLOCKS:
         return f"A few blocks do most of {region or 'one region'}"
     if finding.kind is FindingKind.SLOW_CALL:
-        return f"All ranks take {times} as long{in_region}"
+        is_one = len(finding.ranks) == 1
+        who = f"All blocks of rank {finding.ranks[0]}" if is_one else "All ranks"
+        return f"{who} take {times} as long{in_region}"
     if finding.when is When.MOVING:
         return f"One block, each time another, takes {times} as long as its likes{in_region}"
     verb = "takes" if _is_one(finding) else "take"
@@ -241,7 +243,8 @@ def limit_sentence(limit: Limit) -> str:
     if limit.blocks is not None:
         used, processors = limit.blocks
         does = "block does" if used == 1 else "blocks do"
-        fact = f"{used} {does} all the work, and {processors - used} of {processors} SMs (CUs) are idle"
+        idle = f"{processors - used} of {processors} SMs (CUs) are idle"
+        fact = f"{used} {does} all the work, and {idle}"
     return f"{fact}: costs up to {percent(limit.share)} of the run"
 
 

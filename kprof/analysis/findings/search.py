@@ -241,8 +241,10 @@ def _not_replayed(error: SelectionError) -> Doubt:
 
 
 def _of_all(summary: Summary, cause: ExplainedFinding) -> ExplainedFinding:
-    """What all ranks have is no rank's."""
-    everybody = {info.rank for info in summary.trace.ranks}
+    """What all ranks have is no rank's; of one rank, its calls are compared, and not the rank."""
+    everybody = {info.rank for info in summary.trace.ranks if info.is_recorded}
+    if len(everybody) == 1 and cause.kind is FindingKind.SLOW and not cause.blocks:
+        return replace(cause, kind=FindingKind.SLOW_CALL)
     is_all = len(everybody) > 1 and set(cause.ranks) == everybody
     is_place = bool(cause.blocks or cause.places) or cause.kind is FindingKind.LATE_START
     return replace(cause, ranks=()) if is_all and not is_place else cause
