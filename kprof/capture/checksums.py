@@ -1,4 +1,4 @@
-"""Checksums: the manifest has one of each Parquet file of its capture, and one of itself.
+"""Checksums: the manifest has one of each file from which numbers are read, and one of itself.
 
 A byte that a disk, a copy or an editor changed may still decode, into other numbers. CRC-32 finds
 such accidents. It stops nobody who writes a checksum to go with what he changed: every other check
@@ -23,7 +23,7 @@ from kprof.errors import CorruptCaptureError
 
 # The manifest's checksum is of everything in it but this.
 _OWN_KEY: Final = "checksum"
-_PATTERNS: Final = ("rank-*.parquet", "summary-*.parquet")
+_PATTERNS: Final = ("rank-*.parquet", "summary-*.parquet", "torch-rank-*.json.gz")
 _BLOCK_BYTES: Final = 1 << 20
 _MAX_WORKERS: Final = 8
 
@@ -98,12 +98,13 @@ def checksum_of(path: Path) -> FileChecksum:
 
 
 def checksums_in(directory: Path) -> tuple[FileChecksum, ...]:
-    """Of all files with numbers but the manifest and gzipped traces, which have checksums inside.
+    """Of all files with numbers but the manifest; raises CorruptCaptureError."""
+    return tuple(_each(checksum_of, [(path,) for path in files_with_numbers(directory)]))
 
-    Raises CorruptCaptureError.
-    """
-    paths = sorted(path for pattern in _PATTERNS for path in directory.glob(pattern))
-    return tuple(_each(checksum_of, [(path,) for path in paths]))
+
+def files_with_numbers(directory: Path) -> list[Path]:
+    """The files that have a checksum in the manifest, by name."""
+    return sorted(path for pattern in _PATTERNS for path in directory.glob(pattern))
 
 
 def _each(function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> list[Result]:

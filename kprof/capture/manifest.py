@@ -341,7 +341,7 @@ class HangNote(msgspec.Struct, frozen=True):
 
 
 class FileChecksum(msgspec.Struct, frozen=True):
-    """A Parquet file of the capture when the capture was finished."""
+    """A file of the capture when the capture was finished."""
 
     name: Text
     size_bytes: Count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from kprof.capture.checksums import Checksums
 from kprof.capture.directory import MANIFEST_NAME, Capture
 from kprof.capture.rank_summary import stored_summary, summary_file_name, write_summary
+from kprof.capture.torch_traces import torch_trace_name
 from kprof.errors import CorruptCaptureError
 from kprof.trace import Trace
 from sealing import check_checksums, remove_checksums, seal
@@ -108,6 +110,18 @@ def test_a_changed_summary_is_made_again_from_the_events(kprof, small):
     assert stored_summary(small / "rank-00001.parquet", 1, 2) == path
     assert Trace.open(small).summarised_ranks == {0}
     assert kprof("stats", small, "--json") == sound
+
+
+def test_a_changed_trace_of_the_profiler_is_refused(kprof, small):
+    """Its own checksum holds: it was packed again."""
+    path = small / torch_trace_name(0)
+    path.write_bytes(gzip.compress(b'{"traceEvents": []}'))
+    seal(small)
+    check_checksums(small)
+    assert Capture.open(small).torch_traces() == (path,)
+    path.write_bytes(gzip.compress(b'{"traceEvents": [1]}'))
+    refused = kprof("export", small, "-o", small.parent / "trace.pftrace")
+    assert f"{path} was changed after it was written" in refused.error_line
 
 
 def test_sums_are_shown_without_reading_the_events(kprof, changed):

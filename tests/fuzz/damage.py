@@ -44,9 +44,9 @@ def write_seeds(folder: Path) -> list[Path]:
     _enrich(three)
     for info in three.manifest.ranks[:2]:
         write_summary(three.path, info, 3)
-    seal(three.path)
     content = gzip.compress(_torch_trace())
     (three.path / torch_trace_name(0)).write_bytes(content)
+    seal(three.path)
     one = _build(1, num_launches=1).write(folder / "one.kprof")
     unaligned = _build(2, num_launches=2, is_aligned=False).write(folder / "unaligned.kprof")
     return [three.path, one.path, unaligned.path]
@@ -406,6 +406,9 @@ def damage(rng: random.Random, seed: Path, run: Path, outside: Path) -> tuple[st
     DAMAGES[name][1](rng, run, outside)
     if checksums == "made again":
         seal(run)
-    if checksums == "kept" and not has_checksum(run):
-        checksums = "none"
-    return name, checksums
+    is_strangers = not has_checksum(run) or _names(run) > _names(seed)
+    return name, "none" if checksums == "kept" and is_strangers else checksums
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}

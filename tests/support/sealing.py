@@ -9,7 +9,12 @@ from typing import Any
 
 import msgspec
 
-from kprof.capture.checksums import Checksums, checksum_of, checksum_of_manifest
+from kprof.capture.checksums import (
+    Checksums,
+    checksum_of,
+    checksum_of_manifest,
+    files_with_numbers,
+)
 from kprof.capture.directory import MANIFEST_NAME, Capture
 from kprof.errors import CorruptCaptureError
 
@@ -18,7 +23,7 @@ def check_checksums(run: Path) -> None:
     """Assert that a capture has the checksums of all its files, and that they hold."""
     manifest = Capture.open(run).manifest
     assert manifest.checksum is not None
-    paths = sorted(run.glob("*.parquet"))
+    paths = files_with_numbers(run)
     assert [entry.name for entry in manifest.files] == [path.name for path in paths]
     Checksums(manifest.files).check(paths)
 
@@ -58,7 +63,7 @@ def seal(run: Path) -> None:
     with contextlib.suppress(ValueError, RecursionError, AttributeError, msgspec.DecodeError):
         manifest = json.loads(path.read_bytes())
         found = []
-        for name in sorted(file.name for file in run.glob("*.parquet")):
+        for file in files_with_numbers(run):
             with contextlib.suppress(CorruptCaptureError):
-                found.append(msgspec.to_builtins(checksum_of(run / name)))
+                found.append(msgspec.to_builtins(checksum_of(file)))
         write_manifest(run, manifest | {"files": found})
