@@ -67,9 +67,13 @@ chunks from new ones.
 Waits. Two tables of lines that say what tracks are doing now, in memory that the control block
 names (address 0: none):
 
-    `lines`          16 bytes each, device memory: a Record with the duration DURATION_OPEN, for
-                     spans that are announced when they begin. Track t of a launch has line
-                     t & (num_lines - 1).
+    `lines`          LINES_PER_TRACK x 16 bytes (STATE_LINE) for each track, device memory: spans of
+                     regions that are announced when they begin. The n-th announced region of a
+                     kernel has line n % LINES_PER_TRACK, so that spans of different regions nest.
+                     `chunk` is the address of the chunk in which the track then was, divided by
+                     CHUNK_BYTES, 32 bits of it: its header says which track it is. A span is open
+                     as long as the track has no record with the same `start_and_region`. Where the
+                     host does not see records before a launch ends (AMD), its end stores 0 there.
     `shared_lines`   48 bytes each (WAIT_LINE), host memory that outlives the process: waits that
                      already last long, and what their flag holds (`wanted` 0: not told). Line
                      (block * (warps + 1) + place + 61 * launch) & (num_shared_lines - 1), where
@@ -84,7 +88,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -191,6 +195,9 @@ SWITCHES: Final = np.dtype(
         ("reserved", "<u8"),
     ]
 )
+
+STATE_LINE: Final = np.dtype([("start_and_region", "<u8"), ("chunk", "<u4"), ("payload", "<u4")])
+LINES_PER_TRACK: Final = 4
 
 # Without padding: numpy copies none, and a rank's lines are compared as bytes.
 WAIT_LINE: Final = np.dtype(
@@ -318,17 +325,28 @@ class ArenaGeometry:
         return ArenaGeometry(num_cursors * per_cursor, num_cursors, num_reserved)
 
 
+class Lines(NamedTuple):
+    """Addresses of the two tables of lines, and for how many tracks each has room (0: none)."""
+
+    shared: int = 0
+    num_shared: int = 0
+    announced: int = 0
+    num_announced: int = 0
+
+
+NO_LINES: Final = Lines()
+
+
 def initial_control(
     geometry: ArenaGeometry,
     limit: int | None = None,
     switches: np.void | np.ndarray | None = None,
-    shared_lines: tuple[int, int] = (0, 0),
+    lines: Lines = NO_LINES,
 ) -> np.ndarray:
     """The bytes at the start of an empty arena: the control block and the headers of the sinks.
 
     `limit` is how many chunks each cursor may hand out, if that differs from the geometry. Without
-    `switches` everything is recorded. `shared_lines` is the address and the number of the lines for
-    waits that last long.
+    `switches` everything is recorded. `lines` are where tracks say what they do.
     """
     head = np.zeros(CHUNKS_OFFSET, dtype=np.uint8)
     control = head[:CONTROL_BYTES].view(CONTROL)[0]
@@ -338,7 +356,8 @@ def initial_control(
     control["num_cursors"] = geometry.num_cursors
     control["chunks_per_cursor"] = geometry.chunks_per_cursor if limit is None else limit
     control["num_reserved"] = geometry.num_reserved
-    control["shared_lines"], control["num_shared_lines"] = shared_lines
+    control["shared_lines"], control["num_shared_lines"] = lines.shared, lines.num_shared
+    control["lines"], control["num_lines"] = lines.announced, lines.num_announced
     if switches is not None:
         control["switches"] = switches
     sinks = head[SINKS_OFFSET:].view(SINK)
@@ -380,6 +399,7 @@ _CPP_CONSTANTS: Final = {
     "kLeftOut": LEFT_OUT,
     "kStoresNothing": STORES_NOTHING,
     "kNumDropCounters": NUM_DROP_COUNTERS,
+    "kLinesPerTrack": LINES_PER_TRACK,
 }
 
 
@@ -420,6 +440,7 @@ def cpp_header() -> str:
             _cpp_struct("SinkChunk", SINK, 16, {"header": "ChunkHeader"}),
             _cpp_struct("Cursor", CURSOR, 64, {}),
             _cpp_struct("Switches", SWITCHES, 16, {}),
+            _cpp_struct("StateLine", STATE_LINE, 16, {}),
             _cpp_struct("WaitLine", WAIT_LINE, 16, {}),
             _cpp_struct("ControlBlock", CONTROL, 64, {"cursors": "Cursor", "switches": "Switches"}),
             _cpp_struct("LaunchBuffer", LAUNCH_BUFFER, 8, {}),

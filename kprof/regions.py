@@ -19,7 +19,8 @@ side, `slot` joins a send to its wait, `bytes` is the amount of data moved, `flo
 
 A region's spans end when the call is issued, or, with the word `complete` before the fields, when
 the writer's memory operations have completed. That wait perturbs the kernel. The word `issue`
-stands for the default.
+stands for the default. The word `announced`, at the same place, makes kernels tell of a span when
+it begins (docs/hangs.md); it changes nothing in records.
 """
 
 from __future__ import annotations
@@ -164,6 +165,7 @@ _DECLARATION = re.compile(
     r"^\s*(REGION|MARK|VALUE|FLOW|FLOW_IN_BLOCK)\s*\(((?:\"[^\"]*\"|[^\"()])*)\)\s*(?://.*)?$"
 )
 _ARGUMENTS = re.compile(r"^(\w+)\s*,\s*\"((?:[^\"\\])*)\"\s*,\s*(\w+)\s*(?:,\s*(.*))?$")
+_ANNOUNCED: Final = "announced"
 _KINDS: Final = {"REGION": Kind.SPAN, "MARK": Kind.MARK, "VALUE": Kind.VALUE}
 
 
@@ -232,18 +234,27 @@ def _parse_region(kind: Kind, arguments: str, region_id: int, place: str) -> tup
     if category not in Category._value2member_map_:
         known = ", ".join(c.value for c in Category)
         raise RegionError(f"{place}: unknown category {category!r}; use one of {known}")
-    moment, fields = _split_moment(rest or "")
+    moment, is_announced, fields = _split_words(rest or "")
+    if is_announced and kind is not Kind.SPAN:
+        raise RegionError(f"{place}: {symbol} has no length: only a REGION can be announced")
     return symbol, Region(
         region_id, name, Category(category), kind, parse_fields(fields, place), moment
     )
 
 
-def _split_moment(text: str) -> tuple[Moment, str]:
-    """Split the moment, which precedes the payload fields, from the fields."""
-    first, _, fields = text.partition(",")
-    if first.strip() in Moment._value2member_map_:
-        return Moment(first.strip()), fields
-    return Moment.ISSUE, text
+def _split_words(text: str) -> tuple[Moment, bool, str]:
+    """Split the words that precede the payload fields from these: the moment, and `announced`."""
+    moment, is_announced = Moment.ISSUE, False
+    while True:
+        first, _, fields = text.partition(",")
+        word = first.strip()
+        if word == _ANNOUNCED:
+            is_announced = True
+        elif word in Moment._value2member_map_:
+            moment = Moment(word)
+        else:
+            return moment, is_announced, text
+        text = fields
 
 
 def parse_fields(text: str, where: str = "payload fields") -> tuple[Field, ...]:

@@ -4,8 +4,8 @@
     python -m benchmarks.hang_cost --device cuda:0 [--repeats 60] [--json FILE]
 
 Without a device: CPU time of the process that watches 8 ranks of which 1056 tracks each wait. With
-one: what a kernel pays for calls of still_waiting, in short events and in waits that last long;
-all schemes are interleaved within every repeat.
+one: what a kernel pays for calls of still_waiting and for announced regions, in short events and in
+waits that last long; all schemes are interleaved within every repeat.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-// What it costs that a span may turn out to be a wait that lasts long: the same work without profiling, with a span,
-// and with a span that calls still_waiting.
+// What it costs that a span may turn out to be a wait that lasts long, and that a span is announced when it begins: the
+// same work without profiling, with a span, with a span that calls still_waiting, and with one of an announced region.
 //
 // token_copy   rows of 14 KiB, one event per warp and row: what a user's kernel sees
 // tight_loop   nothing but events, four in a row: what the call costs in each
@@ -13,7 +13,7 @@ using namespace kprof::platform;
 
 namespace {
 
-enum Scheme { kNone, kSpan, kMayWait };
+enum Scheme { kNone, kSpan, kMayWait, kAnnounced };
 
 constexpr uint64_t kLongWaitTicks = kRealtimeTicksPerSecond / 10000;
 
@@ -30,6 +30,11 @@ KPROF_DEVICE void measured(kprof::Track& track, uint32_t token, Work work) {
     const kprof::Span span = kprof::profile_start(track);
     work();
     kprof::profile_stop(track, span, R_TOKEN, kprof::payload<R_TOKEN>(0u, token));
+  } else if constexpr (scheme == kAnnounced) {
+    const uint32_t payload = kprof::payload<R_ANNOUNCED>(0u, token);
+    const kprof::Span span = kprof::profile_start(track, R_ANNOUNCED, payload);
+    work();
+    kprof::profile_stop(track, span, R_ANNOUNCED, payload);
   } else {
     kprof::WaitSpan span = kprof::profile_start(track);
     work();
@@ -82,16 +87,18 @@ __global__ void long_waits(uint32_t num_events, kprof::Buffer prof) {
 
 }  // namespace
 
-#define KPROF_DISPATCH(kernel, ...)                                                   \
-  switch (scheme) {                                                                   \
-    case kNone:                                                                       \
-      return KPROF_LAUNCH(kernel<kNone>, blocks, threads, stream, 0, __VA_ARGS__);    \
-    case kSpan:                                                                       \
-      return KPROF_LAUNCH(kernel<kSpan>, blocks, threads, stream, 0, __VA_ARGS__);    \
-    case kMayWait:                                                                    \
-      return KPROF_LAUNCH(kernel<kMayWait>, blocks, threads, stream, 0, __VA_ARGS__); \
-    default:                                                                          \
-      return -1;                                                                      \
+#define KPROF_DISPATCH(kernel, ...)                                                     \
+  switch (scheme) {                                                                     \
+    case kNone:                                                                         \
+      return KPROF_LAUNCH(kernel<kNone>, blocks, threads, stream, 0, __VA_ARGS__);      \
+    case kSpan:                                                                         \
+      return KPROF_LAUNCH(kernel<kSpan>, blocks, threads, stream, 0, __VA_ARGS__);      \
+    case kMayWait:                                                                      \
+      return KPROF_LAUNCH(kernel<kMayWait>, blocks, threads, stream, 0, __VA_ARGS__);   \
+    case kAnnounced:                                                                    \
+      return KPROF_LAUNCH(kernel<kAnnounced>, blocks, threads, stream, 0, __VA_ARGS__); \
+    default:                                                                            \
+      return -1;                                                                        \
   }
 
 extern "C" int run_token_copy(int scheme, int blocks, int threads, void* target, const void* source,

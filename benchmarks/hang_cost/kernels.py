@@ -1,11 +1,12 @@
-"""What calls of still_waiting cost kernels on a GPU: in short events, and in waits that last long."""
+"""What calls of still_waiting and announced regions cost kernels on a GPU: in short events, and in waits
+that last long."""
 
 from __future__ import annotations
 
 import ctypes
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ TIGHT_EVENTS = 2000
 LONG_WAITS = 20
 ARENA_BYTES = 128 << 20
 _FOLDER = Path(__file__).parent
-_NONE, _SPAN, _MAY_WAIT = range(3)
+_NONE, _SPAN, _MAY_WAIT, _ANNOUNCED = range(4)
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,12 @@ SCHEMES = {
     "span": Scheme(_SPAN),
     "still_waiting, nobody watches": Scheme(_MAY_WAIT),
     "still_waiting, watched": Scheme(_MAY_WAIT, has_lines=True),
+    "announced, nobody watches": Scheme(_ANNOUNCED),
+    "announced: state lines in device memory": Scheme(_ANNOUNCED, has_lines=True),
 }
-_UNWATCHED, _WATCHED = list(SCHEMES)[2:]
+_UNWATCHED, _WATCHED, _, _TOLD = list(SCHEMES)[2:]
+# No event of the announced scheme is a wait.
+_WAITING = [name for name, scheme in SCHEMES.items() if scheme.number != _ANNOUNCED]
 
 
 class Bench:
@@ -59,10 +64,10 @@ class Bench:
         )
         self._directory = directory
         self._waits = Waits(directory, 0, 1, device, print)
-        assert self._waits.lines[0], "no lines"
+        assert self._waits.lines.num_announced, "no lines"
         self.arenas = {
             has_lines: Arena(
-                ARENA_BYTES, device, shared_lines=self._waits.lines if has_lines else (0, 0)
+                ARENA_BYTES, device, lines=self._waits.lines if has_lines else abi.NO_LINES
             )
             for has_lines in (False, True)
         }
@@ -146,7 +151,7 @@ def measure_kernels(device: str, repeats: int) -> dict[str, object]:
         }
         assert torch.equal(bench.source, bench.target)
         num_before = bench.num_lines_written()
-        waits = _table(bench, bench.long_waits, repeats)
+        waits = _table(bench, bench.long_waits, repeats, names=_WAITING)
         num_opened = bench.num_lines_written()
     assert num_opened == 2 * bench.num_sms * WARPS, num_opened
     return {
@@ -165,9 +170,10 @@ def _table(
     work: Callable[[Scheme], Callable[[], None]],
     repeats: int,
     events_per_ns: float = 1.0,
+    names: Sequence[str] = tuple(SCHEMES),
 ) -> dict[str, object]:
-    """Quartiles, and the difference that watching makes between alternating launches of one code."""
-    works = {name: work(scheme) for name, scheme in SCHEMES.items()}
+    """Quartiles, and the differences that watching and announcing make between alternating launches."""
+    works = {name: work(SCHEMES[name]) for name in names}
     times = {
         name: [value / events_per_ns for value in values]
         for name, values in interleaved(bench, works, repeats).items()
@@ -179,4 +185,10 @@ def _table(
     table["watched against span, percent"] = round(
         100 * (statistics.median(times[_WATCHED]) / base - 1), 2
     )
+    if _TOLD in times:
+        pairs = zip(times["span"], times[_TOLD], strict=True)
+        table["announced less span"] = spread([told - span for span, told in pairs])
+        table["announced against span, percent"] = round(
+            100 * (statistics.median(times[_TOLD]) / base - 1), 2
+        )
     return table

@@ -14,7 +14,7 @@ from msgspec import structs
 from kprof.capture.database import sql_text
 from kprof.capture.directory import EVENT_OPEN
 from kprof.export.model import FIRST_EVENT_NS
-from kprof.regions import Kind, Region
+from kprof.regions import Category, Kind, Region
 from kprof.trace.views import STILL_WAITING
 
 if TYPE_CHECKING:
@@ -91,7 +91,9 @@ class OpenName:
         """The region as one of its own, so that viewers give it another colour."""
         of = trace.regions[self.region_id]
         age = f"{self.seconds} s" if self.seconds else "less than a second"
-        return structs.replace(of, id=number, name=f"{of.name}: still waiting after {age}")
+        is_work = of.category in (Category.COMPUTE, Category.SEND)
+        state = "not ended" if is_work else "still waiting"
+        return structs.replace(of, id=number, name=f"{of.name}: {state} after {age}")
 
 
 @dataclass(frozen=True)

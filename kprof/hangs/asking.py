@@ -17,6 +17,7 @@ from kprof.capture.claims import ranks_in_use
 from kprof.capture.directory import pids_here
 from kprof.capture.parts import ranks_with_parts, state_of_parts
 from kprof.capture.processes import signal_all
+from kprof.hangs.announced import read_open_spans
 from kprof.hangs.lines import read_waits
 from kprof.hangs.stacks import STACKS_SIGNAL, parse_stack, stacks_path
 
@@ -35,6 +36,15 @@ class Answers:
     stacks: dict[int, tuple[str, ...]] = field(default_factory=dict)
     num_events: dict[int, int] = field(default_factory=dict)
     silent: frozenset[int] = frozenset()
+    # The announced spans that are open in every rank, as bytes.
+    spans: dict[int, bytes] = field(default_factory=dict)
+
+
+def moved(before: Answers, now: Answers) -> frozenset[int]:
+    """The ranks that have recorded more since, or begun other spans."""
+    recorded = {rank for rank, num in now.num_events.items() if before.num_events.get(rank) != num}
+    begun = {rank for rank, spans in now.spans.items() if before.spans.get(rank, spans) != spans}
+    return frozenset(recorded | begun)
 
 
 def ask(directory: Path, *, for_records: bool) -> Answers:
@@ -44,7 +54,8 @@ def ask(directory: Path, *, for_records: bool) -> Answers:
     stacks = _ask_for_stacks(directory, pids)
     saving = _ask_to_save(directory, pids) if for_records else {}
     silent = _wait_for_parts(directory, saving)
-    return Answers(stacks, count_saved(directory), silent & frozenset(stacks))
+    spans = {rank: read_open_spans(directory, rank).tobytes() for rank in here}
+    return Answers(stacks, count_saved(directory), silent & frozenset(stacks), spans)
 
 
 def _ask_for_stacks(directory: Path, pids: dict[int, int]) -> dict[int, tuple[str, ...]]:

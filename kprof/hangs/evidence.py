@@ -20,10 +20,12 @@ from kprof.abi import BLOCK_TRACK_WARP
 from kprof.capture.claims import num_calls_of, ranks_in_use, read_messages
 from kprof.capture.directory import events_file_name, rank_file_name, read_ranks_started
 from kprof.capture.parts import ranks_with_parts, read_info
+from kprof.hangs.announced import read_open_spans
 from kprof.hangs.lines import Kernel, RankWaits, read_kernels, read_tracks, read_waits
 from kprof.hangs.state import (
     Call,
     Condition,
+    OpenSpan,
     OpenWait,
     RankState,
     Records,
@@ -88,7 +90,11 @@ def read_run(
         )
         if rank in waits:
             records = _read_records(directory, rank) if with_records else None
+            spans = read_open_spans(directory, rank) if with_records else None
             state = _with_waits(state, waits[rank], kernels[rank], records, age_of or _no_age)
+            if spans is not None:
+                launches = _launches_of(waits[rank], kernels[rank])
+                state = _with_spans(state, spans, launches, age_of or _no_age)
             has_closed = (directory / rank_file_name(rank)).exists()
             state = replace(state, gave_up=has_closed and bool(state.waits))
         states[rank] = state
@@ -156,6 +162,28 @@ def _with_waits(
     )
 
 
+def _with_spans(
+    state: RankState, spans: np.ndarray, launches: _Launches, age_of: AgeOf
+) -> RankState:
+    """With the announced spans of launches that have not ended."""
+    found = []
+    for row in spans[spans["launch"] >= state.num_finished]:
+        track, call, region = _place_of(state.rank, row, launches)
+        start_ticks, payload = int(row["start_ticks"]), int(row["payload"])
+        age_s = age_of(track, region.name, start_ticks)
+        found.append(OpenSpan(track, call, region.name, age_s, start_ticks, payload))
+    return replace(state, spans=tuple(found))
+
+
+def _place_of(rank: int, row: np.void, launches: _Launches) -> tuple[Track, Call, Region]:
+    """Whose line that is, and of what."""
+    launch, warp, number = int(row["launch"]), int(row["warp"]), int(row["region"])
+    track = Track(rank, launch, int(row["block"]), -1 if warp == BLOCK_TRACK_WARP else warp)
+    table = launches.regions.get(launch, RegionTable())
+    region = table[number] if 0 < number <= len(table) else Region(number, _UNKNOWN)
+    return track, launches.calls.get(launch, (Call(f"launch {launch}", 0), 0))[0], region
+
+
 def _launches_of(waits: RankWaits, kernels: list[Kernel]) -> _Launches:
     calls, regions = {}, {}
     for row in waits.launches:
@@ -168,13 +196,8 @@ def _launches_of(waits: RankWaits, kernels: list[Kernel]) -> _Launches:
 
 
 def _open_wait(rank: int, line: np.void, launches: _Launches, age_of: AgeOf) -> OpenWait:
-    launch, payload = int(line["launch"]), int(line["payload"])
-    warp = int(line["warp"])
-    track = Track(rank, launch, int(line["block"]), -1 if warp == BLOCK_TRACK_WARP else warp)
-    table = launches.regions.get(launch, RegionTable())
-    number = int(line["region"])
-    region = table[number] if 0 < number <= len(table) else Region(number, _UNKNOWN)
-    call = launches.calls.get(launch, (Call(f"launch {launch}", 0), 0))[0]
+    track, call, region = _place_of(rank, line, launches)
+    payload = int(line["payload"])
     return OpenWait(
         track,
         call,
@@ -233,10 +256,14 @@ def _read_records(directory: Path, rank: int) -> Records | None:
 
 def with_records(directory: Path, run: RunState) -> RunState:
     """A run with what its ranks have saved since it was read."""
-    ranks = {
-        rank: replace(state, records=_read_records(directory, rank))
-        for rank, state in run.ranks.items()
-    }
+    waits = read_waits(directory)
+    ranks = {}
+    for rank, state in run.ranks.items():
+        state = replace(state, records=_read_records(directory, rank))
+        if rank in waits:
+            launches = _launches_of(waits[rank], read_kernels(directory, rank))
+            state = _with_spans(state, read_open_spans(directory, rank), launches, _no_age)
+        ranks[rank] = state
     return replace(run, ranks=ranks)
 
 

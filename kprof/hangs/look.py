@@ -10,7 +10,7 @@ import msgspec
 
 from kprof.capture.directory import UNFINISHED_SUFFIX
 from kprof.errors import NotACaptureError
-from kprof.hangs.asking import Answers, ask
+from kprof.hangs.asking import ask, moved
 from kprof.hangs.diagnosis import diagnose
 from kprof.hangs.evidence import read_run, with_records
 from kprof.hangs.hosts import diagnose_hosts
@@ -96,11 +96,4 @@ def look_now(directory: Path) -> Hang:
     hang = make_report(with_records(directory, run), diagnose(run), 0.0)
     return msgspec.structs.replace(
         hang, diagnosis=f"no kernel waits for long: {diagnose_hosts(run)}", kind="hosts"
-    )
-
-
-def moved(before: Answers, now: Answers) -> frozenset[int]:
-    """The ranks that have recorded more since."""
-    return frozenset(
-        rank for rank, num in now.num_events.items() if before.num_events.get(rank) != num
     )

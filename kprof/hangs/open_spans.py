@@ -1,8 +1,9 @@
-"""What a capture keeps of a hang: a note in its manifest, and the waits that never ended as open
-spans among the events.
+"""What a capture keeps of a hang: a note in its manifest, and the waits and announced spans that
+never ended as open spans among the events.
 
-A kernel records a wait when it ends, so what its blocks waited for while it hung is in none of its
-records. hang.json has it: this adds an event for each wait of which the rank has no record.
+A kernel records a span when it ends, so what its blocks did while it hung is in none of its
+records. hang.json has it: this adds an event for each wait, and each announced span, of which the
+rank has no record.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 # Kernels tell of a wait when it has lasted so long (wait_lines.h), so two waits of one track that
 # were told begin further apart.
 _APART_NS: Final = 50_000
+_APART: Final = "apart_ns"
 _COLUMNS: Final = ["launch", "block", "warp", "region", "start_ns", "hw_id"]
 
 
@@ -81,10 +83,12 @@ def _with_open_spans(directory: Path, info: RankInfo, hang: Hang, world_size: in
     import pyarrow as pa
 
     waits = [wait for wait in hang.waits if wait.rank == info.rank and wait.start_ticks]
-    if not waits or not info.clock.ticks_per_second:
+    spans = [span for span in hang.spans if span.rank == info.rank]
+    if not waits + spans or not info.clock.ticks_per_second:
         return info
     try:
-        return _added(directory, info, _rows(info, waits, hang.idle_s), world_size)
+        rows = _rows(info, waits, spans, hang.idle_s)
+        return _added(directory, info, rows, world_size)
     except (CaptureError, OSError, pa.ArrowException):
         # A full disk: the capture is worth more than these.
         return info
@@ -108,25 +112,30 @@ def _added(
     return counted
 
 
-def _rows(info: RankInfo, waits: Iterable[Waiting], idle_s: float) -> list[dict[str, int]]:
-    """An event for each wait. It lasts until the hang was told of: from the latest of them on,
+def _rows(
+    info: RankInfo, waits: Iterable[Waiting], spans: Iterable[Waiting], idle_s: float
+) -> list[dict[str, int]]:
+    """An event for each of them. It lasts until the hang was told of: from the latest of them on,
     nothing moved for `idle_s`."""
     rate = info.clock.ticks_per_second
     ids = {region.name: region.id for region in info.regions.regions}
     rows = [
         {
             "rank": info.rank,
-            "launch": wait.launch,
-            "block": wait.block,
-            "warp": wait.warp,
-            "region": ids[wait.region],
+            "launch": each.launch,
+            "block": each.block,
+            "warp": each.warp,
+            "region": ids[each.region],
             "flags": EVENT_OPEN,
-            "start_ns": int(ticks_to_ns(np.array([wait.start_ticks], np.int64), rate)[0]),
-            "payload": wait.payload,
+            "start_ns": int(ticks_to_ns(np.array([each.start_ticks], np.int64), rate)[0]),
+            "payload": each.payload,
             "hw_id": 0,
+            _APART: apart_ns,
         }
-        for wait in waits
-        if wait.region in ids
+        # What is announced begins as its record does.
+        for found, apart_ns in ((waits, _APART_NS), (spans, 1))
+        for each in found
+        if each.region in ids
     ]
     seen_ns = max((row["start_ns"] for row in rows), default=0) + round(idle_s * 1e9)
     return [row | {"duration_ns": seen_ns - row["start_ns"]} for row in rows]
@@ -150,10 +159,10 @@ def _of_track(row: dict[str, int], recorded: pd.DataFrame) -> Any:
 
 
 def _is_recorded(row: dict[str, int], recorded: pd.DataFrame) -> bool:
-    """Whether the rank has recorded that wait: it has ended."""
+    """Whether the rank has recorded that span: it has ended."""
     is_same = _of_track(row, recorded) & (recorded["region"] == row["region"])
     away_ns = (recorded["start_ns"] - row["start_ns"]).abs()
-    return bool((is_same & (away_ns < _APART_NS)).any())
+    return bool((is_same & (away_ns < row[_APART])).any())
 
 
 def _with_processor(row: dict[str, int], recorded: pd.DataFrame) -> dict[str, int]:

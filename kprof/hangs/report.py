@@ -16,7 +16,7 @@ from kprof.capture.losses import count_launches, name_ranks
 from kprof.errors import CorruptCaptureError
 from kprof.hangs.diagnosis import Cause, Diagnosis, Kind
 from kprof.hangs.stacks import place_in
-from kprof.hangs.state import Condition, OpenWait, RankState, RunState
+from kprof.hangs.state import Condition, OpenSpan, OpenWait, RankState, RunState
 
 HANG_NAME: Final = "hang.json"
 _MAX_NAMED: Final = 4
@@ -70,7 +70,8 @@ class Hang(msgspec.Struct, frozen=True):
     """A run in which nothing has moved for `idle_s`, or a look at one that goes on.
 
     `kinds` and `ranks_at_fault` say what `diagnosis` says, for programs; `others` are further
-    causes, in sentences; `shown` are the rank and block of waits that show the root.
+    causes, in sentences; `shown` are the rank and block of waits that show the root. `spans` are
+    the announced spans that are open; their `peer` and `slot` are -1.
     """
 
     idle_s: float
@@ -81,6 +82,7 @@ class Hang(msgspec.Struct, frozen=True):
     ranks: tuple[RankReport, ...] = ()
     waits: tuple[Waiting, ...] = ()
     shown: tuple[tuple[int, int], ...] = ()
+    spans: tuple[Waiting, ...] = ()
 
 
 def describe(cause: Cause, run: RunState) -> str:
@@ -131,17 +133,54 @@ def _what_it_is(cause: Cause, run: RunState) -> str:
                 f"{cause.call}: the grid is larger than what is resident at once, and {asked}"
             )
         case Kind.COMPUTING:
-            return f"{who} still works towards {cause.call}, and moves: slow, not hung"
+            doing = _doing(cause, rank)
+            return f"{who} still works towards {cause.call}, and moves: slow, not hung{doing}"
         case Kind.STANDS_STILL:
-            by = f"{cause.sender}, which sent it before," if cause.sender else "nobody there"
-            waits = "does not wait: it" if cause.sender else "waits for that: it"
-            return (
-                f"{who} has launched {cause.call} and has not sent {_what(wait)} to rank "
-                f"{wait.rank}; {by} {waits} computes and does not move, or has ended without "
-                f"sending{_stack(rank)}"
-            )
+            return f"{who} has launched {cause.call}{_standing(cause, rank)}{_stack(rank)}"
         case Kind.UNKNOWN:
             return f"{asked}, and nobody is known who should end that"
+
+
+def _standing(cause: Cause, rank: RankState | None) -> str:
+    """What is known of a rank that has launched the call, and neither sends nor waits."""
+    wait = cause.waits[0]
+    sent = f"has not sent {_what(wait)} to rank {wait.rank}"
+    if doing := _doing(cause, rank):
+        return f", {sent} and does not move{doing}"
+    by = f"{cause.sender}, which sent it before," if cause.sender else "nobody there"
+    waits = "does not wait: it" if cause.sender else "waits for that: it"
+    return f" and {sent}; {by} {waits} computes and does not move, or has ended without sending"
+
+
+def _spans_at_fault(cause: Cause, rank: RankState | None) -> tuple[OpenSpan, ...]:
+    """The announced spans of the track that should send, or of all of its launch, of one track the
+    outermost first."""
+    if rank is None:
+        return ()
+    if cause.sender is not None:
+        return tuple(span for span in rank.spans if span.track == cause.sender)
+    launch = rank.number_of(cause.call) if cause.call else None
+    return tuple(span for span in rank.spans if span.track.launch == launch)
+
+
+def _doing(cause: Cause, rank: RankState | None) -> str:
+    """What the ranks' tracks are in, that of the longest."""
+    spans = _spans_at_fault(cause, rank)
+    if not spans:
+        return ""
+    first = max(spans, key=lambda span: span.age_s).track
+    nested = [span for span in spans if span.track == first]
+    num_others = len({span.track for span in spans}) - 1
+    others = f", and {num_others} more of its tracks are in others" if num_others > 0 else ""
+    return f": {first} has been in {_nested(nested)}{others}"
+
+
+def _nested(spans: Sequence[OpenSpan]) -> str:
+    """The open spans of a track: the innermost, how long, and what it is inside of."""
+    innermost, around = spans[-1], [span.region for span in reversed(spans[:-1])]
+    inside = f" (inside {', inside '.join(around)})" if around else ""
+    age = f" for {innermost.age_s:.0f} s" if innermost.age_s >= 1 else ""
+    return f"{innermost.region}{age}{inside}"
 
 
 def _not_seen(wait: OpenWait) -> str:
@@ -216,6 +255,25 @@ def make_report(run: RunState, diagnosis: Diagnosis, idle_s: float) -> Hang:
         ),
         tuple(_waiting(wait) for wait in run.waits),
         tuple((each.rank, each.track.block) for each in root.waits[:_MAX_NAMED]) if root else (),
+        tuple(_open(span) for _, each in sorted(run.ranks.items()) for span in each.spans),
+    )
+
+
+def _open(span: OpenSpan) -> Waiting:
+    track, call = span.track, span.call
+    return Waiting(
+        track.rank,
+        track.launch,
+        call.kernel,
+        call.ordinal,
+        track.block,
+        track.warp,
+        span.region,
+        -1,
+        -1,
+        round(span.age_s, 1),
+        span.start_ticks,
+        span.payload,
     )
 
 
@@ -246,6 +304,7 @@ def lines_of(hang: Hang) -> list[str]:
         lines.append(f"  {_line_of(wait)}")
     if len(hang.waits) > _MAX_LINES:
         lines.append(f"  and {len(hang.waits) - _MAX_LINES} more waits (--json has all)")
+    lines += _lines_of_spans(hang.spans)
     for rank in hang.ranks:
         why = f" ({rank.error})" if rank.error else ""
         place = f", Python at {place_in(rank.stack)}" if rank.stack else ""
@@ -255,6 +314,29 @@ def lines_of(hang: Hang) -> list[str]:
             f"  rank {rank.rank}: {rank.condition}{why}, {count_launches(rank.num_launches)}"
             f"{', moves' if rank.is_moving else ''}{place}"
         )
+    return lines
+
+
+def _lines_of_spans(spans: Sequence[Waiting]) -> list[str]:
+    """A line for each track: the innermost span, and what that is inside of."""
+    tracks: dict[tuple[int, ...], list[Waiting]] = {}
+    for span in spans:
+        tracks.setdefault((span.rank, span.launch, span.block, span.warp), []).append(span)
+    ordered = sorted(tracks.values(), key=lambda its: -its[-1].age_s)
+    lines = []
+    for its in ordered[:_MAX_LINES]:
+        *around, last = its
+        warp = f" warp {last.warp}" if last.warp >= 0 else ""
+        inside = (
+            f" (inside {', inside '.join(s.region for s in reversed(around))})" if around else ""
+        )
+        age = f" for {last.age_s:.0f} s" if last.age_s else ""
+        lines.append(
+            f"  rank {last.rank} block {last.block}{warp} is in {last.region}{age}{inside} "
+            f"(call {last.ordinal} of {last.kernel})"
+        )
+    if len(ordered) > _MAX_LINES:
+        lines.append(f"  and {len(ordered) - _MAX_LINES} more tracks (--json has all)")
     return lines
 
 

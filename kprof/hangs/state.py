@@ -58,6 +58,18 @@ class OpenWait:
 
 
 @dataclass(frozen=True)
+class OpenSpan:
+    """An announced span that has begun and not ended. `age_s` is how long it was seen."""
+
+    track: Track
+    call: Call
+    region: str
+    age_s: float = 0.0
+    start_ticks: int = 0
+    payload: int = 0
+
+
+@dataclass(frozen=True)
 class Sent:
     """A send that a kernel recorded."""
 
@@ -93,6 +105,7 @@ class RankState:
     Python stack has changed. `error` is what a rank that ended has left as its reason;
     `is_silent`: it gave its stack, but its Python did not run to save what it recorded.
     `gave_up`: it has closed its recorder after kernels that gave up waiting; `waits` are theirs.
+    `spans` are open when it is asked, those of a track in the order in which they began.
     """
 
     rank: int
@@ -110,6 +123,7 @@ class RankState:
     error: str = ""
     is_silent: bool = False
     gave_up: bool = False
+    spans: tuple[OpenSpan, ...] = ()
 
     def number_of(self, call: Call) -> int | None:
         """The launch of a call, or None where the rank has not made it."""

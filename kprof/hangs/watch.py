@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, Protocol
 from kprof.capture.claims import num_calls_of, ranks_in_use
 from kprof.capture.directory import output_of
 from kprof.capture.losses import name_ranks
-from kprof.hangs.asking import Answers, ask
+from kprof.hangs.asking import Answers, ask, moved
 from kprof.hangs.diagnosis import diagnose
 from kprof.hangs.evidence import conditions_of, read_run, with_records
 from kprof.hangs.hosts import diagnose_hosts, is_uneven
@@ -199,9 +199,7 @@ class Watch:
         before, now = self._asked, self._source.ask()
         if not self._source.is_running():
             return None
-        moving = frozenset(
-            rank for rank, num in now.num_events.items() if before.num_events.get(rank) != num
-        )
+        moving = moved(before, now)
         hosts = frozenset(
             rank for rank, stack in now.stacks.items() if before.stacks.get(rank, stack) != stack
         )

@@ -40,7 +40,7 @@ class Arena:
     """One rank's arena of at most `size_bytes`; raises ArenaError when not even one chunk fits.
 
     `limits` is what a launch may claim: the chunks of each cursor, and the number of cursors.
-    `shared_lines` is the address and the number of lines for waits that last long.
+    `lines` are where tracks say what they do.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Arena:
         device: str = "cpu",
         wanted: Wanted = EVERYTHING,
         memory: Memory | None = None,
-        shared_lines: tuple[int, int] = (0, 0),
+        lines: abi.Lines = abi.NO_LINES,
     ) -> None:
         self.geometry = abi.ArenaGeometry.for_bytes(size_bytes)
         self._memory = memory or allocate(self.geometry.size_bytes, device)
@@ -60,7 +60,7 @@ class Arena:
         self._switches = _switches(wanted)
         # Graphs may claim with it at any time.
         self._least_captured_limit = abi.NO_CHUNK
-        self._shared_lines = shared_lines
+        self._lines = lines
         self._first_reserved: int = self.geometry.num_chunks
         self._num_reserved_wanted = 0
         self._begin_account()
@@ -229,9 +229,7 @@ class Arena:
 
     def _initial_head(self) -> np.ndarray:
         self._stored_limit = self.limits[0]
-        return abi.initial_control(
-            self.geometry, self.limits[0], self._switches, self._shared_lines
-        )
+        return abi.initial_control(self.geometry, self.limits[0], self._switches, self._lines)
 
     def _head_without_switches(self) -> list[tuple[int, np.ndarray]]:
         """A store to the switches may be under way, and launches may look at them."""
@@ -270,7 +268,7 @@ class Arena:
             limit=self.limits[0],
             stored_limit=self._stored_limit,
             switches=self._switches.tobytes(),
-            shared_lines=self._shared_lines,
+            lines=self._lines,
             first_reserved=self._first_reserved,
             num_reserved_wanted=self._num_reserved_wanted,
             has_claiming_launches=self._has_claiming_launches,

@@ -36,7 +36,7 @@ class Handed:
     has_claiming_launches: bool = False
     stored_limit: int = 0
     switches: bytes = bytes(abi.SWITCHES.itemsize)
-    shared_lines: tuple[int, int] = (0, 0)
+    lines: abi.Lines = abi.NO_LINES
 
     @staticmethod
     def of_new(geometry: abi.ArenaGeometry) -> Handed:
@@ -148,7 +148,7 @@ def _is_as_written(head: Bytes, handed: Handed) -> bool:
     limit = handed.stored_limit or handed.limit
     switches = np.frombuffer(handed.switches, abi.SWITCHES)[0]
     read = head.copy()
-    written = abi.initial_control(handed.geometry, limit, switches, handed.shared_lines)
+    written = abi.initial_control(handed.geometry, limit, switches, handed.lines)
     num_cursors = handed.geometry.num_cursors
     for copy in (read, written):
         control = copy[: abi.CONTROL_BYTES].view(abi.CONTROL)[0]

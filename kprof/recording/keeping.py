@@ -156,16 +156,16 @@ class Keeper:
             arena = self._turns.active
             return arena.snapshot_of_state().num_used_chunks / arena.geometry.num_chunks
 
-    def save(self, look: Callable[[np.ndarray], object] = lambda _: None) -> None:
+    def save(self, look: Callable[[int, np.ndarray], object] = lambda _, __: None) -> None:
         """Write what the arenas hold now, whatever runs on the device, and do not empty them.
 
-        The next part that is written takes the place of this one. `look` is given the bytes of the
-        chunks of every arena.
+        The next part that is written takes the place of this one. `look` is given the address of
+        every arena and the bytes of its chunks.
         """
 
         def read(each: Used) -> tuple[ArenaState, np.ndarray]:
             state, chunks = each.arena.snapshot(each.handed)
-            look(chunks)
+            look(each.arena.address, chunks)
             return state, chunks
 
         if not self._lock.acquire(timeout=_PATIENCE_S):

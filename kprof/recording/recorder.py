@@ -380,7 +380,9 @@ class Recorder:
         if self._is_closed:
             return
         try:
-            self._waits.save(self._keeper)
+            facts = self._facts
+            ticks_per_cycle = facts.clock.ticks_per_second / facts.probe.cycles_per_second
+            self._waits.save(self._keeper, ticks_per_cycle)
         except Exception as error:
             lifetime.complain(f"rank {self.rank}: cannot save what it recorded: {error}")
 

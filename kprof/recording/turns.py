@@ -62,14 +62,14 @@ class Turns:
         device: str = "cpu",
         wanted: Wanted = EVERYTHING,
         num_arenas: int = 1,
-        shared_lines: tuple[int, int] = (0, 0),
+        lines: abi.Lines = abi.NO_LINES,
     ) -> None:
         geometry = geometry_of(size_bytes, num_arenas)
         door_bytes = _DOOR_BYTES if num_arenas > 1 else 0
         memory = allocate(door_bytes + num_arenas * geometry.size_bytes, device)
         memory.prepare_to_peek()
         self.arenas = tuple(
-            Arena(geometry.size_bytes, device, wanted, memory.part(begin, end), shared_lines)
+            Arena(geometry.size_bytes, device, wanted, memory.part(begin, end), lines)
             for k in range(num_arenas)
             for begin in [door_bytes + k * geometry.size_bytes]
             for end in [begin + geometry.size_bytes]
@@ -80,7 +80,7 @@ class Turns:
         self._door = self.active
         if door_bytes:
             door = memory.part(0, door_bytes)
-            self._door = Arena(door_bytes, device, wanted, door, shared_lines)
+            self._door = Arena(door_bytes, device, wanted, door, lines)
             self._door.send_on(self.active)
         self._has_captured = False
         self._begin_s = time.time()

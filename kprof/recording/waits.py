@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kprof.abi import RECORD_BYTES, WAIT_LINE
+from kprof.abi import NO_LINES, RECORD_BYTES, STATE_LINE, WAIT_LINE, Lines
 from kprof.devices import gpu
 from kprof.devices.memory import allocate
 from kprof.errors import KprofError
+from kprof.hangs.announced import (
+    LINES_BYTES,
+    NUM_TRACKS,
+    Chunks,
+    open_spans,
+    write_open_spans,
+)
 from kprof.hangs.lines import (
     LINES_OFFSET,
     NUM_LINES,
@@ -40,8 +47,8 @@ assert _LINES_BYTES % RECORD_BYTES == 0
 class Waits:
     """The waits of a rank.
 
-    `lines` are the address for kernels and the number of lines: zeros where nobody watches this
-    recording or there is no room. `note` is given a sentence in that case.
+    `lines` are for kernels: none where nobody watches this recording or there is no room. `note` is
+    given a sentence in that case.
     """
 
     def __init__(
@@ -52,10 +59,12 @@ class Waits:
         device: str,
         note: Callable[[str], None],
     ) -> None:
-        self.lines: tuple[int, int] = (0, 0)
+        self.lines = NO_LINES
         self._directory, self._rank, self._note = directory, rank, note
         self._writer: WaitsWriter | None = None
         self._copied: Memory | None = None
+        # State lines of announced spans.
+        self._announced: Memory | None = None
         self._is_host = device == "cpu"
         if not (directory / WAITS_NAME).is_dir():
             return
@@ -67,7 +76,11 @@ class Waits:
                 f"has room ({error.strerror or error}); make /dev/shm larger"
             )
             return
-        self.lines = self._address(self._writer, device), NUM_LINES
+        self._announced = allocate(LINES_BYTES, device)
+        self._announced.prepare_to_peek()
+        self.lines = Lines(
+            self._address(self._writer, device), NUM_LINES, self._announced.address, NUM_TRACKS
+        )
         if limits := self._limits(self._writer):
             self._say(f"rank {rank}: {limits}")
 
@@ -143,13 +156,32 @@ class Waits:
         except (KprofError, OSError) as error:
             return f"who else waits is not known ({error})"
 
-    def save(self, keeper: Keeper) -> None:
-        """Save what was recorded, and say which blocks have begun."""
+    def save(self, keeper: Keeper, ticks_per_cycle: float = 1.0) -> None:
+        """Save what was recorded, and say which blocks have begun, and which announced spans."""
         self._refresh()
+        # Before the records: a span of which there is none yet has not ended.
+        lines = self._state_lines()
         tracks: list[np.ndarray] = []
-        keeper.save(lambda chunks: tracks.append(tracks_in(chunks)))
+        arenas: list[Chunks] = []
+
+        def look(address: int, chunks: np.ndarray) -> None:
+            tracks.append(tracks_in(chunks))
+            if len(lines):
+                arenas.append(Chunks(address, chunks))
+
+        keeper.save(look)
         if self._writer is not None:
             write_tracks(self._directory, self._rank, tracks)
+            spans = open_spans(lines, arenas, ticks_per_cycle)
+            write_open_spans(self._directory, self._rank, spans)
+
+    def _state_lines(self) -> np.ndarray:
+        """Those that say something, as STATE_LINE."""
+        if self._announced is None:
+            return np.empty(0, STATE_LINE)
+        whole = np.asarray(self._announced.peek(0, LINES_BYTES)).view(STATE_LINE)
+        lines: np.ndarray = whole[whole["start_and_region"] != 0]
+        return lines
 
     def _refresh(self) -> None:
         """Copy the lines of a device that cannot write to shared memory."""

@@ -9,7 +9,17 @@ import pytest
 from kprof.hangs.diagnosis import Diagnosis, Kind, diagnose
 from kprof.hangs.graph import components
 from kprof.hangs.report import describe, lines_of, make_report
-from kprof.hangs.state import Call, Condition, OpenWait, RankState, Records, RunState, Sent, Track
+from kprof.hangs.state import (
+    Call,
+    Condition,
+    OpenSpan,
+    OpenWait,
+    RankState,
+    Records,
+    RunState,
+    Sent,
+    Track,
+)
 
 CALL = Call("combine", 4)
 SENDERS: dict[str, tuple[str, ...]] = {"wait": ("send",)}
@@ -137,6 +147,34 @@ def test_a_track_that_has_sent_what_comes_later_has_passed_the_place() -> None:
         "without sending"
     )
     assert diagnose(run(state(0, wait(0, 1)), replace(passed, is_moving=True))).is_moving
+
+
+def test_of_a_rank_that_stands_the_announced_spans_are_told() -> None:
+    before = sent(1, 0, 7, ordinal=3, block=1)
+    started = {4: frozenset((0, 1))}
+    track = Track(1, 4, 1, 2)
+    spans = (
+        OpenSpan(track, CALL, "tile", 40.0, 100),
+        OpenSpan(track, CALL, "gemm", 31.2, 200),
+        OpenSpan(Track(1, 4, 0, 0), CALL, "tile", 12.0, 300),
+    )
+    silent = replace(state(1), records=Records(1, (before,), started), spans=spans)
+    stands = run(state(0, wait(0, 1)), replace(silent, records=Records(0, (), started)))
+    assert sentence(stands) == (
+        "rank 1 has launched call 4 of combine, has not sent slot 7 to rank 0 and does not move: "
+        "block 1, warp 2 of rank 1 has been in gemm for 31 s (inside tile), and 1 more of its tracks "
+        "are in others"
+    )
+    moving = run(state(0, wait(0, 1)), replace(stands.ranks[1], is_moving=True))
+    assert sentence(moving).startswith(
+        "rank 1 still works towards call 4 of combine, and moves: slow, not hung: block 1, warp 2"
+    )
+    # The track that should send is known, and it is another one.
+    other = run(state(0, wait(0, 1)), silent)
+    assert "block 1 of rank 1, which sent it before, does not wait" in sentence(other)
+    lines = lines_of(make_report(stands, diagnose(stands), 60.0))
+    assert "  rank 1 block 1 warp 2 is in gemm for 31 s (inside tile) (call 4 of combine)" in lines
+    assert "  rank 1 block 0 warp 0 is in tile for 12 s (call 4 of combine)" in lines
 
 
 def test_what_a_rank_that_ended_waited_for_is_not_said() -> None:

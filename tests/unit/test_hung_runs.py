@@ -116,6 +116,29 @@ def test_a_rank_that_saved_nothing_is_named(tmp_path: Path) -> None:
     assert unseen_waits(whole.path, infos[:1]) == ()
 
 
+def test_an_announced_span_becomes_an_open_span(tmp_path: Path) -> None:
+    """Unless the rank has recorded it, with the same start."""
+    build = exchange()
+    whole = write_events(build.manifest(), build.table(), tmp_path / "run.kprof")
+
+    def announced(start_ns: int) -> Waiting:
+        return Waiting(0, 1, "kernel", 1, 0, -1, "send", -1, -1, IDLE_S, start_ns, 1)
+
+    # The recorded send of the block begins at 1_000_100.
+    spans = announced(1_000_100), announced(1_000_180)
+    write_hang(whole.path, msgspec.structs.replace(HANG, waits=(), spans=spans))
+    infos, note = keep_hang(whole.path, whole.manifest.ranks, 2)
+    assert [info.counts.open for info in infos] == [1, 0]
+    events = pq.read_table(whole.path / events_file_name(0)).to_pylist()
+    (added,) = [row for row in events if row["flags"] & EVENT_OPEN]
+    assert (added["region"], added["start_ns"], added["duration_ns"]) == (1, 1_000_180, IDLE_NS)
+    manifest = msgspec.structs.replace(whole.manifest, ranks=infos, hang=note)
+    (whole.path / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+    seal(whole.path)
+    chrome = write(Trace.open(Capture.open(whole.path)), tmp_path / "run.json")
+    assert '"send: not ended after 31 s"' in chrome.path.read_text()
+
+
 def test_it_is_added_once(hung: Capture) -> None:
     again, note = keep_hang(hung.path, hung.manifest.ranks, 2)
     assert again == hung.manifest.ranks

@@ -160,3 +160,12 @@ def test_a_region_says_at_which_moment_its_clock_is_read() -> None:
     assert [field.name for field in table[1].fields] == ["bytes"]
     with pytest.raises(RegionError, match="name:bits"):
         parse_regions('REGION(R_A, "a", recv, bytes:32, complete)')
+
+
+def test_a_region_may_be_announced_at_its_start():
+    plain = parse_regions('REGION(R_A, "a", compute, complete, step:8)')
+    for words in ("announced, complete", "complete, announced"):
+        assert parse_regions(f'REGION(R_A, "a", compute, {words}, step:8)') == plain
+    assert parse_regions('REGION(R_A, "a", compute, announced)')[1].fields == ()
+    with pytest.raises(RegionError, match="R_A has no length: only a REGION can be announced"):
+        parse_regions('MARK(R_A, "a", compute, announced)')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import signal
 import sys
+import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -52,6 +53,26 @@ def test_the_page_says_what_ranks_wait_for(tmp_path: Path, monkeypatch: pytest.M
     assert "<pre>no kernel waits for long: all ranks have made 1 launches and steps" in text
     assert "  rank 0: running, 1 launch, Python at " in text
     assert page.dump() == "the recording has ended"
+
+
+@pytest.mark.skipif(not torch_has_the_server(), reason="torch has no debug server: 2.13 has")
+def test_torchs_own_server_serves_the_page(tmp_path: Path) -> None:
+    pytest.importorskip("tabulate", reason="torch's debug server needs it")
+    from torch.distributed.debug._frontend import FrontendServer
+
+    with kprof.session(tmp_path / "run.kprof", arena_bytes=1 << 20) as recorder:
+        recorder.launch("combine")
+        handlers = kprof.torch_debug_handlers(recorder)
+        assert len(handlers) > 1
+        server = FrontendServer(port=0, handlers=handlers)
+        place = f"http://localhost:{server._server.server_port}/kprof"
+        with urllib.request.urlopen(place) as answer:
+            text = answer.read().decode()
+        server._server.shutdown()
+        server.join()
+    signal.set_wakeup_fd(-1)
+    assert "no kernel waits for long: all ranks have made 1 launches and steps" in text
+    assert 'href="/kprof"' in text
 
 
 def test_a_torch_without_the_server_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

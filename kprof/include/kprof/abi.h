@@ -37,6 +37,7 @@ constexpr uint32_t kNoChunk = 0xffffffffu;
 constexpr uint32_t kLeftOut = 0xfffffffeu;
 constexpr uint32_t kStoresNothing = 0x8u;
 constexpr uint32_t kNumDropCounters = 0xf4u;
+constexpr uint32_t kLinesPerTrack = 0x4u;
 
 struct alignas(16) Record {
   uint64_t start_and_region;
@@ -108,6 +109,16 @@ static_assert(offsetof(Switches, warps) == 12, "Switches.warps");
 static_assert(offsetof(Switches, sample_mask) == 16, "Switches.sample_mask");
 static_assert(offsetof(Switches, arena_kib) == 20, "Switches.arena_kib");
 static_assert(offsetof(Switches, reserved) == 24, "Switches.reserved");
+
+struct alignas(16) StateLine {
+  uint64_t start_and_region;
+  uint32_t chunk;
+  uint32_t payload;
+};
+static_assert(sizeof(StateLine) == 16, "StateLine size");
+static_assert(offsetof(StateLine, start_and_region) == 0, "StateLine.start_and_region");
+static_assert(offsetof(StateLine, chunk) == 8, "StateLine.chunk");
+static_assert(offsetof(StateLine, payload) == 12, "StateLine.payload");
 
 struct alignas(16) WaitLine {
   uint64_t start_ticks;

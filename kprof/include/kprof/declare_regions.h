@@ -54,9 +54,8 @@ constexpr FieldWidths parse_widths(const char* text) {
   return widths;
 }
 
-// Finds the word `complete` in "compute, complete, bytes:32" at compile time.
-constexpr bool declares_complete(const char* text) {
-  constexpr char word[] = "complete";
+// Finds a word like `complete` in "compute, complete, bytes:32" at compile time.
+constexpr bool declares(const char* text, const char* word) {
   for (const char* c = text; *c != 0; ++c) {
     if (c != text && c[-1] != ' ' && c[-1] != ',') continue;
     int length = 0;
@@ -69,11 +68,12 @@ constexpr bool declares_complete(const char* text) {
 template <uint32_t region>
 struct RegionFields;
 
-#define KPROF_REGION_LINE(id, name, ...)                                 \
-  template <>                                                            \
-  struct RegionFields<id> {                                              \
-    static constexpr FieldWidths widths = parse_widths(#__VA_ARGS__);    \
-    static constexpr bool is_complete = declares_complete(#__VA_ARGS__); \
+#define KPROF_REGION_LINE(id, name, ...)                                      \
+  template <>                                                                 \
+  struct RegionFields<id> {                                                   \
+    static constexpr FieldWidths widths = parse_widths(#__VA_ARGS__);         \
+    static constexpr bool is_complete = declares(#__VA_ARGS__, "complete");   \
+    static constexpr bool is_announced = declares(#__VA_ARGS__, "announced"); \
   };
 #include "region_lines.h"
 #undef KPROF_REGION_LINE
@@ -91,6 +91,17 @@ struct RegionMoments<Region> {
       default:
         return false;
     }
+  }
+  // Announced regions have lines in the order of the file.
+  KPROF_DEVICE static constexpr int line_of(Region region) {
+    int before = 0;
+    bool is_announced = false;
+#define KPROF_REGION_LINE(id, name, ...)                           \
+  if (id == region) is_announced = RegionFields<id>::is_announced; \
+  if (id < region && RegionFields<id>::is_announced) ++before;
+#include "region_lines.h"
+#undef KPROF_REGION_LINE
+    return is_announced ? before % static_cast<int>(kLinesPerTrack) : -1;
   }
 };
 #endif

@@ -12,6 +12,8 @@
 //     and store nothing. A null Buffer turns the stores off at run time; -DKPROF_ENABLED=0 removes the code.
 //   * A track is one pointer in a register. Pass it by reference only to functions that are inlined: a track in local
 //     memory costs more than everything else together.
+//   * A region that regions.h declares `announced` tells of a span when it begins, for whoever looks while the kernel
+//     hangs: give the region to `profile_start` as well, or use a Scope.
 //   * Region ids come from regions.h (see declare_regions.h); 0 is reserved.
 //   * With KPROF_ENABLED=0 these calls are empty functions, and a payload is 0. If a payload value takes memory reads
 //     to compute, give it to `payload` as a lambda: the lambda is not called then, and the machine code equals that of
@@ -72,7 +74,8 @@ enum TrackScope { per_warp, per_block };
 
 struct [[maybe_unused]] Track {
 #if KPROF_ENABLED
-  KPROF_DEVICE explicit Track(uintptr_t position) : cursor(position) {}
+  KPROF_DEVICE explicit Track(uintptr_t position, uintptr_t lines = kStoresNothing)
+      : cursor(position), state_lines(lines) {}
   // Two copies would overwrite each other's records.
   Track(const Track&) = delete;
   Track& operator=(const Track&) = delete;
@@ -83,6 +86,9 @@ struct [[maybe_unused]] Track {
   // its low bits: records are 16-byte aligned, so bit 3 is free and means "store nothing", and when bits 4 to 9 are all
   // set the chunk is full.
   uintptr_t cursor;
+  // The address of the lines for announced spans, with the bit kStoresNothing in threads that do not write. A kernel
+  // without announced spans never reads it: it takes no register there.
+  uintptr_t state_lines;
 #endif
 };
 
@@ -345,6 +351,12 @@ KPROF_COLD uintptr_t open_claimed(ControlBlock* arena, Cursors cursors, uint32_t
   return before_full(reinterpret_cast<uintptr_t>(sink_of(arena, block)) + kFullMask);
 }
 
+// The state lines of a track that has just been opened.
+KPROF_DEVICE uintptr_t state_lines_of(const Buffer& buffer, uint32_t block, uint32_t warp, uintptr_t cursor) {
+  if (stores_nothing(cursor)) return kStoresNothing;
+  return state_lines_of(reinterpret_cast<const ControlBlock*>(buffer.arena), buffer.launch, block, warp);
+}
+
 // Opens the track of the calling warp or block. Call it from all threads. If the launch was given `tracks_per_block` or
 // is captured in a graph, call it once per kernel for each warp (block); otherwise a warp may open several tracks.
 KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
@@ -356,10 +368,13 @@ KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
   const Cursors cursors{buffer.chunks_per_cursor, buffer.num_cursors};
   const uint32_t chunk_idx = reserved_chunk(buffer, block, scope == per_warp ? warp : 0);
   if (chunk_idx == kLeftOut) return Track{kNowhere};
-  if (__builtin_expect(chunk_idx == kNoChunk, 0))
-    return Track{open_claimed(arena, cursors, block, warp, buffer.launch, buffer.options, is_writer)};
+  if (__builtin_expect(chunk_idx == kNoChunk, 0)) {
+    const uintptr_t cursor = open_claimed(arena, cursors, block, warp, buffer.launch, buffer.options, is_writer);
+    return Track{cursor, state_lines_of(buffer, block, warp, cursor)};
+  }
   if (!is_writer) return Track{kNowhere};
-  return Track{begin_chunk(arena, cursors, chunk_idx, block, warp, buffer.launch, kNoChunk)};
+  const uintptr_t cursor = begin_chunk(arena, cursors, chunk_idx, block, warp, buffer.launch, kNoChunk);
+  return Track{cursor, state_lines_of(buffer, block, warp, cursor)};
 }
 
 // On a GPU every lane reads the clock, because selecting the writer costs more.
@@ -370,12 +385,38 @@ KPROF_DEVICE uint64_t clock_of(const Track& track) {
 
 KPROF_DEVICE Span profile_start(const Track& track) { return Span{clock_of(track)}; }
 
-// Whether a region ends only when its memory operations have completed. declare_regions.h specialises this for the ids
-// that it declares.
+// Whether a region ends only when its memory operations have completed, and which state line it has, -1 where it is not
+// announced. declare_regions.h specialises this for the ids that it declares.
 template <typename Id>
 struct RegionMoments {
   KPROF_DEVICE static constexpr bool is_complete(Id) { return false; }
+  KPROF_DEVICE static constexpr int line_of(Id) { return -1; }
 };
+
+// Tells that a span of an announced region has begun: one store. Spans of other regions are not told, and cost nothing.
+// The end of the span needs no call of its own. For a span whose beginning is already known (`profile_lap`).
+template <typename Id>
+KPROF_DEVICE void announce(const Track& track, const Span& span, Id region, uint32_t payload = 0) {
+  const int line = RegionMoments<Id>::line_of(region);
+  if (line < 0) return;
+  platform::store_state(track.state_lines + static_cast<uint32_t>(line) * sizeof(StateLine), span.start_ticks,
+                        static_cast<uint32_t>(region), static_cast<uint32_t>(track.cursor / kChunkBytes), payload);
+}
+
+// Begins a span of a region, and tells so if regions.h declares it `announced`.
+template <typename Id>
+KPROF_DEVICE Span profile_start(const Track& track, Id region, uint32_t payload = 0) {
+  const Span span = profile_start(track);
+  announce(track, span, region, payload);
+  return span;
+}
+
+// Takes back what was announced, where the host does not see the record that says that the span has ended.
+KPROF_DEVICE void end_announced(const Track& track, int line) {
+  if (platform::kHostSeesRecords || line < 0 || stores_nothing(track.state_lines)) return;
+  auto* lines = reinterpret_cast<uint64_t*>(track.state_lines);
+  platform::store_system(lines + static_cast<uint32_t>(line) * (sizeof(StateLine) / 8), uint64_t{0});
+}
 
 // profile_stop and profile_start with a single clock reading: back-to-back spans without a gap.
 template <typename Id>
@@ -383,6 +424,7 @@ KPROF_DEVICE Span profile_lap(Track& track, const Span& span, Id region, uint32_
   if (RegionMoments<Id>::is_complete(region)) platform::drain_memory();
   const uint64_t now = clock_of(track);
   emit(track, static_cast<uint32_t>(region), span.start_ticks, now, payload);
+  end_announced(track, RegionMoments<Id>::line_of(region));
   return Span{now};
 }
 
@@ -465,13 +507,15 @@ class Scope {
   template <typename Id>
   KPROF_DEVICE Scope(Track& track, Id region, uint32_t payload = 0)
       : track_(track),
-        span_(profile_start(track)),
+        span_(profile_start(track, region, payload)),
         region_(static_cast<uint32_t>(region)),
         payload_(payload),
-        is_complete_(RegionMoments<Id>::is_complete(region)) {}
+        is_complete_(RegionMoments<Id>::is_complete(region)),
+        line_(RegionMoments<Id>::line_of(region)) {}
   KPROF_DEVICE ~Scope() {
     if (is_complete_) platform::drain_memory();
     profile_stop(track_, span_, region_, payload_);
+    end_announced(track_, line_);
   }
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
@@ -482,6 +526,7 @@ class Scope {
   uint32_t region_;
   uint32_t payload_;
   bool is_complete_;
+  int line_;
 };
 
 #else  // KPROF_ENABLED
@@ -492,6 +537,12 @@ KPROF_DEVICE Track open_track(const Source&, TrackScope) {
   return {};
 }
 KPROF_DEVICE Span profile_start(const Track&) { return {}; }
+template <typename Id>
+KPROF_DEVICE Span profile_start(const Track&, Id, uint32_t = 0) {
+  return {};
+}
+template <typename Id>
+KPROF_DEVICE void announce(const Track&, const Span&, Id, uint32_t = 0) {}
 template <typename Id>
 KPROF_DEVICE Span profile_lap(Track&, Span, Id, uint32_t = 0) {
   return {};

@@ -1,9 +1,9 @@
-// The lines in memory of the host that say which waits last long: WaitLine of abi.h, one per track. kprof.h has the
-// calls for kernels.
+// The lines that say what tracks do: StateLine and WaitLine of abi.h. kprof.h has the calls for kernels.
 //
-// The memory outlives the process: kprof reads it while a kernel spins for ever, after a trap and after kill -9. A
-// store there is slow (0.2 us on an H200), so a line is written once per wait, when that has lasted kLateTicks, and
-// once more at its end. Waits that are shorter write nothing.
+// State lines are in device memory: a span that is announced stores 16 bytes there when it begins. Wait lines are in
+// memory of the host, for waits that last long. That memory outlives the process: kprof reads it while a kernel spins
+// for ever, after a trap and after kill -9. A store there is slow (0.2 us on an H200), so a line is written once per
+// wait, when that has lasted kLateTicks, and once more at its end. Waits that are shorter write nothing.
 #pragma once
 
 #include "abi.h"
@@ -14,15 +14,27 @@ namespace kprof {
 // 50 us.
 constexpr uint64_t kLateTicks = platform::kRealtimeTicksPerSecond / 20000;
 
-// The line of a track, nullptr where the arena has none. Tracks of a launch have lines of their own while there are
-// enough; launches that overlap may write over each other's.
+// The place of a track in a table for `num_tracks`, a power of two. Tracks of a launch have places of their own while
+// there are enough; launches that overlap may write over each other's lines.
+KPROF_DEVICE uint32_t place_of_track(uint32_t num_tracks, uint32_t launch, uint32_t block, uint32_t warp) {
+  const uint32_t num_warps = (platform::num_threads() + platform::warp_width() - 1) / platform::warp_width();
+  const uint32_t place = warp == kBlockTrackWarp ? 0 : 1 + warp;
+  return (block * (num_warps + 1) + place + 61 * launch) & (num_tracks - 1);
+}
+
+// The wait line of a track, nullptr where the arena has none.
 KPROF_DEVICE WaitLine* wait_line_of(const ControlBlock* arena, uint32_t launch, uint32_t block, uint32_t warp) {
   const uint32_t num_lines = arena->num_shared_lines;
   if (num_lines == 0) return nullptr;
-  const uint32_t num_warps = (platform::num_threads() + platform::warp_width() - 1) / platform::warp_width();
-  const uint32_t place = warp == kBlockTrackWarp ? 0 : 1 + warp;
-  const uint32_t line = (block * (num_warps + 1) + place + 61 * launch) & (num_lines - 1);
-  return reinterpret_cast<WaitLine*>(arena->shared_lines) + line;
+  return reinterpret_cast<WaitLine*>(arena->shared_lines) + place_of_track(num_lines, launch, block, warp);
+}
+
+// The address of the state lines of a track; kStoresNothing where the arena has none.
+KPROF_DEVICE uintptr_t state_lines_of(const ControlBlock* arena, uint32_t launch, uint32_t block, uint32_t warp) {
+  const uint32_t num_tracks = arena->num_lines;
+  if (num_tracks == 0) return kStoresNothing;
+  const uint32_t place = place_of_track(num_tracks, launch, block, warp);
+  return static_cast<uintptr_t>(arena->lines) + static_cast<uintptr_t>(place) * (kLinesPerTrack * sizeof(StateLine));
 }
 
 // The flag that a wait reads: what it holds, and what the wait is for. `wanted` 0: nothing is known of it.

@@ -201,6 +201,26 @@ KPROF_DEVICE uint32_t store_record(uintptr_t& cursor, uint64_t start_ticks, uint
   return low_of_cursor;
 }
 
+// Copies of device memory see every record that was stored: the whole device shares the L2 cache.
+constexpr bool kHostSeesRecords = true;
+
+// Stores a StateLine, unless the address has the bit kStoresNothing.
+KPROF_DEVICE void store_state(uintptr_t address, uint64_t start_ticks, uint32_t region, uint32_t chunk,
+                              uint32_t payload) {
+  const uint32_t low = static_cast<uint32_t>(start_ticks);
+  const uint32_t high = __byte_perm(static_cast<uint32_t>(start_ticks >> 32), region, 0x5410);
+  asm volatile(
+      "{\n"
+      "  .reg .pred stored;\n"
+      "  .reg .b32 low, high;\n"
+      "  mov.b64 {low, high}, %0;\n"
+      "  and.b32 low, low, %5;\n"
+      "  setp.eq.u32 stored, low, 0;\n"
+      "  @stored st.global.v4.u32 [%0], {%1, %2, %3, %4};\n"
+      "}" ::"l"(address),
+      "r"(low), "r"(high), "r"(chunk), "r"(payload), "n"(kStoresNothing));
+}
+
 using Stream = cudaStream_t;
 
 // SMs of the current device (CUs on AMD).

@@ -210,6 +210,18 @@ KPROF_DEVICE uint32_t store_record(uintptr_t& cursor, uint64_t start_ticks, uint
   return static_cast<uint32_t>(cursor);
 }
 
+// Records stay in the L2 cache of a die until the launch ends.
+constexpr bool kHostSeesRecords = false;
+
+// Stores a StateLine past all caches, unless the address has the bit kStoresNothing.
+KPROF_DEVICE void store_state(uintptr_t address, uint64_t start_ticks, uint32_t region, uint32_t chunk,
+                              uint32_t payload) {
+  if ((address & kStoresNothing) != 0) return;
+  store_system_pair(reinterpret_cast<uint64_t*>(address),
+                    (start_ticks & kStartMask) | (static_cast<uint64_t>(region) << kStartBits),
+                    chunk | (static_cast<uint64_t>(payload) << 32));
+}
+
 using Stream = hipStream_t;
 
 // SMs of the current device (CUs on AMD).

@@ -1,0 +1,161 @@
+"""Which announced spans are open: from the state lines of a device, and the records in its arenas.
+
+    line     the chunk in which the track was when a span began ──> its header: launch, block, warp
+    records  one of the same track with the same start and region: the span has ended
+
+The rank writes what it finds next to its records, for whoever looks for a hang:
+
+    run.kprof.unfinished/rank-00003.announced     SPAN x n, in the order in which they began
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from kprof import abi
+
+SPAN: Final = np.dtype(
+    [
+        ("start_ticks", "<u8"),
+        ("region", "<u4"),
+        ("payload", "<u4"),
+        ("launch", "<u4"),
+        ("block", "<u4"),
+        ("warp", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
+NUM_TRACKS: Final = 8192
+LINES_BYTES: Final = NUM_TRACKS * abi.LINES_PER_TRACK * abi.STATE_LINE.itemsize
+_HALF: Final = 1 << (abi.START_BITS - 1)
+_TRACK: Final = ["launch", "block", "warp"]
+
+
+class Chunks(NamedTuple):
+    """The bytes of chunks, and the address of the arena that they are from."""
+
+    arena_address: int
+    content: np.ndarray
+
+
+class _Tracks(NamedTuple):
+    """The chunks of all arenas. `track_of` numbers tracks, `first` is a track's earliest anchor on
+    the clock of its records, `is_cut` tells of tracks that dropped events."""
+
+    headers: np.ndarray
+    keys: np.ndarray
+    track_of: np.ndarray
+    first: np.ndarray
+    is_cut: np.ndarray
+    words: np.ndarray
+
+
+def open_spans(
+    lines: np.ndarray, arenas: Sequence[Chunks], ticks_per_cycle: float = 1.0
+) -> np.ndarray:
+    """The spans that have begun and not ended, as SPAN: `lines` were copied before the chunks.
+
+    Of tracks that dropped events nobody knows what they have ended: they are left out.
+    `ticks_per_cycle` is for records that hold cycles.
+    """
+    lines = lines[lines["start_and_region"] >> abi.START_BITS > 0]
+    if not len(lines) or not arenas:
+        return np.empty(0, SPAN)
+    tracks = _tracks(arenas)
+    order = np.argsort(tracks.keys, kind="stable")
+    at = np.searchsorted(tracks.keys, lines["chunk"], sorter=order)
+    at = order[np.minimum(at, len(order) - 1)] if len(order) else at
+    is_known = tracks.keys[at] == lines["chunk"] if len(order) else np.zeros(len(lines), bool)
+    lines, at = lines[is_known], at[is_known]
+    track = tracks.track_of[at]
+    # What an earlier launch left there began before this track did.
+    is_now = _since(lines["start_and_region"], tracks.first[track]) >= 0
+    is_ended = _are_recorded(lines["start_and_region"], track, tracks)
+    chosen = is_now & ~is_ended & ~tracks.is_cut[track]
+    spans = _spans(lines[chosen], tracks.headers[at[chosen]], ticks_per_cycle)
+    return spans[np.lexsort([spans[name] for name in ("start_ticks", "warp", "block", "launch")])]
+
+
+def _tracks(arenas: Sequence[Chunks]) -> _Tracks:
+    headers, keys, words = [], [], []
+    for address, content in arenas:
+        rows = content.reshape(-1, abi.CHUNK_BYTES)
+        head = np.ascontiguousarray(rows[:, : abi.CHUNK_HEADER_BYTES]).view(abi.CHUNK_HEADER)[:, 0]
+        is_claimed = (head["flags"] & abi.CHUNK_CLAIMED) != 0
+        head = head[is_claimed]
+        first = (address + abi.CHUNKS_OFFSET) // abi.CHUNK_BYTES
+        headers.append(head)
+        keys.append((first + head["chunk_idx"].astype(np.uint64)).astype(np.uint32))
+        records = np.ascontiguousarray(rows[is_claimed, abi.CHUNK_HEADER_BYTES :])
+        words.append(records.view("<u8")[:, ::2])
+    header = np.concatenate(headers)
+    names = np.stack([header[name].astype(np.uint32) for name in _TRACK], axis=1)
+    unique, track_of = np.unique(names, axis=0, return_inverse=True)
+    track_of = track_of.reshape(-1)
+    is_cycles = (header["flags"] & abi.CHUNK_CYCLES) != 0
+    anchors = np.where(is_cycles, header["anchor_cycles"], header["anchor_realtime_ticks"])
+    first_anchor = np.full(len(unique), np.iinfo(np.uint64).max, np.uint64)
+    np.minimum.at(first_anchor, track_of, anchors)
+    is_cut = np.zeros(len(unique), bool)
+    is_last = (header["flags"] & abi.CHUNK_NO_NEXT) != 0
+    is_cut[track_of[is_last | (header["num_dropped"] > 0)]] = True
+    return _Tracks(
+        header, np.concatenate(keys), track_of, first_anchor, is_cut, np.concatenate(words)
+    )
+
+
+def _since(words: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+    """How long after an anchor a start lies, of which words hold the lower bits."""
+    mask, half = np.uint64(abi.START_MASK), np.uint64(_HALF)
+    after: np.ndarray = ((words - anchors + half) & mask).astype(np.int64) - _HALF
+    return after
+
+
+def _are_recorded(words: np.ndarray, track: np.ndarray, tracks: _Tracks) -> np.ndarray:
+    """Whether tracks have a record that begins with a word."""
+    row, column = np.nonzero(np.isin(tracks.words, words))
+    ended = set(zip(tracks.track_of[row].tolist(), tracks.words[row, column].tolist(), strict=True))
+    pairs = zip(track.tolist(), words.tolist(), strict=True)
+    return np.array([pair in ended for pair in pairs], bool)
+
+
+def _spans(lines: np.ndarray, headers: np.ndarray, ticks_per_cycle: float) -> np.ndarray:
+    spans = np.zeros(len(lines), SPAN)
+    for name in _TRACK:
+        spans[name] = headers[name]
+    spans["payload"] = lines["payload"]
+    spans["region"] = lines["start_and_region"] >> abi.START_BITS
+    is_cycles = (headers["flags"] & abi.CHUNK_CYCLES) != 0
+    anchors = np.where(is_cycles, headers["anchor_cycles"], headers["anchor_realtime_ticks"])
+    after = _since(lines["start_and_region"], anchors)
+    after = np.where(is_cycles, np.rint(after * ticks_per_cycle).astype(np.int64), after)
+    spans["start_ticks"] = headers["anchor_realtime_ticks"].astype(np.int64) + after
+    return spans
+
+
+def announced_path(directory: Path, rank: int) -> Path:
+    """The open spans of a rank when it was asked."""
+    return directory / f"rank-{rank:05d}.announced"
+
+
+def write_open_spans(directory: Path, rank: int, spans: np.ndarray) -> None:
+    """Say which announced spans are open; nothing where the disk refuses."""
+    path = announced_path(directory, rank)
+    temporary = path.with_suffix(".announced.tmp")
+    with contextlib.suppress(OSError):
+        temporary.write_bytes(spans.tobytes())
+        temporary.replace(path)
+
+
+def read_open_spans(directory: Path, rank: int) -> np.ndarray:
+    """What the rank said last, as SPAN; empty where it said nothing."""
+    try:
+        content = announced_path(directory, rank).read_bytes()
+    except OSError:
+        return np.empty(0, SPAN)
+    return np.frombuffer(content[: len(content) // SPAN.itemsize * SPAN.itemsize], SPAN)
