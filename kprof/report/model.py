@@ -137,6 +137,15 @@ class Report:
         return sorted([rank for rank in order if rank in set(recorded)][:at_most])
 
     @property
+    def waits_for_nobody(self) -> str:
+        """What the matrix of waits leaves out, in words; empty where all waits name a rank."""
+        table = self.tables["waits_by_peer"]
+        left_out = int(table[table["peer"] < 0]["wait_ns"].sum())
+        if not left_out:
+            return ""
+        return f"{duration(left_out)} of waits that name no rank, as at locks, is not in it"
+
+    @property
     def reasons(self) -> dict[str, str]:
         """Why tables are missing: each reason, and what is missing for it."""
         names: dict[str, list[str]] = {}

@@ -34,6 +34,8 @@ def render_terminal(report: Report) -> RenderableType:
         parts.append(_line(f"What to do: {report.advice}."))
     if report.found.design and (command := report.command_for(report.found.design)):
         parts.append(_line(command, "cyan"))
+    if report.found.about:
+        parts += [Text(), _line(f"{report.found.about}.", "dim")]
     parts += [Text(), *_findings(report)]
     if not report.are_times_known:
         return Group(*parts, _counts(report), *_notes(report))
@@ -228,4 +230,6 @@ def _blame(report: Report) -> RenderableType:
     title = "Wait of a rank (row) for a rank (column)"
     if any(matrix.at[rank, rank] for rank in matrix.index if rank in matrix.columns):
         title += "; a rank that sends to itself waits for itself"
+    if report.waits_for_nobody:
+        title += f"; {report.waits_for_nobody}"
     return _titled(title, table, len(matrix), "ranks")

@@ -248,6 +248,8 @@ def test_the_report_says_first_that_the_run_hung(hung: Capture, tmp_path: Path) 
     assert 'class="still"' in page
     assert "wait, for rank 1, slot 1, still waiting after 31.0 s" in page
     assert "2 launches, " in report.size
+    # Findings below that headline are not about the hang.
+    assert page.count("What follows is about the calls that finished.") == 1
 
 
 def test_a_run_that_went_on_says_so_and_one_whose_hosts_paused_is_no_headline() -> None:

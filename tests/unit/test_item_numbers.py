@@ -11,6 +11,7 @@ from kprof import report as reports
 from kprof.analysis import DoubtKind, Summary
 from kprof.analysis.explain import FindingKind, When
 from kprof.analysis.findings.doubts import doubts_of
+from kprof.analysis.wording import duration
 from kprof.capture.directory import event_schema
 from kprof.recording.wanted import Wanted
 from kprof.report.page import to_html
@@ -115,3 +116,11 @@ def test_blocks_of_one_rank_on_a_cpu_are_judged_by_counts_and_compared_with_no_o
     page = to_html(report)
     assert "vs. median rank" not in page
     assert "block 17" in page
+
+
+def test_the_matrix_says_which_waits_are_not_in_it() -> None:
+    report = reports.build(Trace.open(TRACES / "all_reduce-oneshot_lock-4xH200.kprof"))
+    locked = report.tables["waits_by_region"].set_index("region").loc["lock/acquire", "wait_ns"]
+    said = f"{duration(locked)} of waits that name no rank, as at locks, is not in it"
+    assert report.waits_for_nobody == said
+    assert said in to_html(report)

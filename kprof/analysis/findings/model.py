@@ -219,6 +219,12 @@ class Findings:
         return self.findings[0].sentence if self.findings else self.rest.sentence
 
     @property
+    def about(self) -> str:
+        """Which calls the findings are about, where the headline is about a hang."""
+        is_said = self._hung is not None and bool(self.findings or self.num_calls)
+        return "What follows is about the calls that finished" if is_said else ""
+
+    @property
     def advice(self) -> str:
         """What to do about what the headline says; empty where there is nothing to do."""
         if self._hung is not None:
