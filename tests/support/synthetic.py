@@ -75,11 +75,13 @@ class TraceBuilder:
         warp: int = -1,
         launch: int = 0,
         flags: int = 0,
+        processor: int | None = None,
         **fields: int,
     ) -> None:
         """Add one record; `fields` are payload fields by name.
 
-        Marks and values are spans of duration 0.
+        Marks and values are spans of duration 0. A block has a processor of its own if none is
+        named.
         """
         declared = self.regions.by_name(region)
         self._rows.append(
@@ -93,7 +95,7 @@ class TraceBuilder:
                 "start_ns": start_ns,
                 "duration_ns": duration_ns,
                 "payload": pack_payload(declared, fields),
-                "hw_id": block,
+                "hw_id": block if processor is None else processor,
             }
         )
 

@@ -53,6 +53,22 @@ def test_the_critical_path_jumps_to_the_late_sender() -> None:
     ]
 
 
+def test_the_critical_path_goes_on_in_the_block_that_had_the_place_before() -> None:
+    build = TraceBuilder(REGIONS, 1)
+    for block, start_ns, duration_ns in ((0, 0, 100), (1, 0, 90), (2, 120, 60), (3, 115, 50)):
+        build.span(
+            rank=0, region="work", block=block, processor=block % 2,
+            start_ns=start_ns, duration_ns=duration_ns,
+        )  # fmt: skip
+    path = analysis.critical_path(Summary.of(build.trace()))
+    assert segments(path) == [
+        (0, 100, 0, "work", "span"),
+        (100, 120, 0, "between blocks", "gap"),
+        (120, 180, 0, "work", "span"),
+    ]
+    assert path["block"].tolist() == [0, 2, 2]
+
+
 def test_a_wait_that_finds_its_data_is_not_jumped_from() -> None:
     build = TraceBuilder(REGIONS, 2)
     build.span(rank=0, region="send", start_ns=0, duration_ns=20, peer=1, slot=0)

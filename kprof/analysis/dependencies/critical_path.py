@@ -32,12 +32,12 @@ def critical_path(summary: Summary, call: Call | None = None) -> pd.DataFrame:
     released it.
 
     Segments in the order of time, without holes: start_ns, end_ns, duration_ns, rank, block, warp,
-    region, kind. `kind` is "span", "transfer" (a send is over and its wait is not), "gap" (a track
-    between two regions), "launch" (between a launch and the one before it on the rank, or before
-    the rank's first event) and "release" (the last one entered a barrier, and it opens). The
-    durations add up to the call's length. A wait that found its data there is not jumped from: the
-    waiting track came late. Default: the call of median length. Raises ClockError on unaligned
-    clocks.
+    region, kind. `kind` is "span", "transfer" (a send is over and its wait is not), "gap" (between
+    two regions of a track, or between two blocks that ran one after the other), "launch" (between a
+    launch and the one before it on the rank, or before the rank's first event) and "release" (the
+    last one entered a barrier, and it opens). The durations add up to the call's length. A wait
+    that found its data there is not jumped from: the waiting track came late. Default: the call of
+    median length. Raises ClockError on unaligned clocks.
     """
     import pandas as pd
 
@@ -91,8 +91,10 @@ def _walk(graph: CallGraph) -> list[_Segment]:
                 continue
         else:
             add(int(graph.starts[node]), node, name, "span")
-        before = int(graph.previous[node])
+        before = int(graph.before[node])
         kind, gap_name = "gap", "between regions"
+        if graph.previous[node] < 0:
+            gap_name = "between blocks"
         if before < 0:
             before = last_of_launch.get(int(graph.launch_before[graph.launch_index[node]]), -1)
             kind, gap_name = "launch", "between launches"

@@ -25,8 +25,8 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Spans:
-    """Columns over spans, sorted by call, rank, launch, track and start. Times are ns, from the
-    first of the calls on.
+    """Columns over spans, sorted by call, rank, launch, track and start. Times are ns, from
+    `origin_ns` on, when the first of the calls begins.
 
     `call` counts from 0 and points into `ordinals`; `launch` and `track` are numbered over all
     calls, so that each is of one rank. `previous` is the span before on the track (-1: none),
@@ -47,6 +47,7 @@ class Spans:
     slot: Ints
     start: Ints
     end: Ints
+    origin_ns: int
     previous: Ints
     send: Ints
     ordinals: tuple[int, ...]
@@ -106,6 +107,7 @@ def load_spans(trace: Trace, ordinals: Sequence[int]) -> Spans:
         slot=table["slot"],
         start=table["start_ns"] - origin,
         end=table["end_ns"] - origin,
+        origin_ns=origin,
         previous=previous,
         send=_sends(trace, table["event_id"], np.unique(table["ordinal"])),
         ordinals=tuple(int(ordinal) for ordinal in known),

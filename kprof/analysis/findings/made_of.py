@@ -24,8 +24,12 @@ _IS_NEAR: Final = 0.7
 # Of a critical path: what lies between regions.
 _OF_GAPS: Final = {
     "before the first event": "launch on all ranks at the same time: look at what delays the last",
+    "between blocks": "use fewer blocks that each do more: a new one takes time to begin",
     "between launches": "fuse the launches, or capture them in a graph",
     "between regions": "put a region around what happens there, to see what it is",
+}
+_OF_ONE_RANK: Final = {
+    "before the first event": "begin to record earlier, or start fewer blocks, to see what it is",
 }
 _OF_CATEGORIES: Final = {
     "compute": "make it faster, or do it while data is on its way",
@@ -55,7 +59,8 @@ def _ingredient(summary: Summary, region: str, share: float, category: str) -> I
         if of_ceiling is not None:
             advice = _IS_AT_CEILING if of_ceiling >= _IS_NEAR else _IS_BELOW
     else:
-        advice = _OF_GAPS.get(region) or _OF_CATEGORIES[category]
+        gaps = _OF_GAPS if len(summary.trace.ranks) > 1 else _OF_GAPS | _OF_ONE_RANK
+        advice = gaps.get(region) or _OF_CATEGORIES[category]
     return Ingredient(region, share, gb_s, of_ceiling, rate_words(gb_s, of_ceiling), advice)
 
 

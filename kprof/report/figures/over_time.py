@@ -41,7 +41,7 @@ _LEAST_GAP: Final = 0.01
 _NAMES: Final = {
     "transfer": "data on its way",
     "release": "a barrier opens",
-    "gap": "between regions",
+    "gap": "between regions or blocks",
     "launch": "between launches",
 }
 _KINDS: Final = {"transfer": "transfer", "release": "sync", "gap": "none", "launch": "idle"}
