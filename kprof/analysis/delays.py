@@ -11,6 +11,7 @@ from kprof.analysis.balance import VS_OTHERS_SQL
 from kprof.analysis.calls import Call
 from kprof.analysis.dependencies.graph import ACROSS_RANKS, CallGraph, Ints, graph_of
 from kprof.analysis.durations import block_time_ns
+from kprof.analysis.hung import ended_calls
 from kprof.analysis.metric import metric
 from kprof.analysis.summary import Summary
 from kprof.analysis.waiting import blame
@@ -114,8 +115,9 @@ def stragglers(summary: Summary) -> pd.DataFrame:
     Columns: rank, wait_ns, wait_share (of its blocks' time), caused_ns (the others' wait for it),
     arrived_last (share of launches and waiting ranks in which it was waited for longest), work_ns,
     work_vs_median (of the other rank where there are two). `what_if` has the gain if only that rank
-    were like the others.
+    were like the others. Calls that hung are left out.
     """
+    summary = ended_calls(summary)
     table = summary.frame(
         f"""
         WITH waits AS (

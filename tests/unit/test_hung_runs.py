@@ -202,6 +202,7 @@ OF_WAITS = (
     analysis.blame,
     analysis.late_sender,
     analysis.histogram,
+    analysis.stragglers,
 )
 
 
