@@ -15,6 +15,7 @@ limits       what locks, barriers, waves and transfers cost in what is left
 finding      typed findings, one vocabulary of kinds
 explanation  all of that for a trace: which calls are looked at
 growth       the same against another recording: what takes longer than there
+measured     how much longer, per block, as tables show it
 """
 
 from kprof.analysis.explain.explanation import TraceExplanation, explain_summary, explain_trace
