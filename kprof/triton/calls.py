@@ -68,8 +68,8 @@ def open_track(
 
         writer = run(gluon.first_thread, tl.constexpr(_generator.caller_context.num_warps))
         warp = run(gluon.warp_of, writer)
-    cursor = run(device.open_track, *words, run.number(_constant(place)), warp, writer)
-    arena, launch, _, reserved = words
+    cursor, arena = run(device.open_track, *words, run.number(_constant(place)), warp, writer)
+    _, launch, _, reserved = words
     rest = () if _is_short(at_most) else (reserved, warp)
     return Track((cursor, arena, launch, *rest), (name, partition))
 

@@ -60,6 +60,7 @@ FIRST_BLOCK_SHIFT = tl.constexpr(_FIRST_BLOCK_SHIFT)
 LOOKS_AT_SWITCHES = tl.constexpr(abi.LOOKS_AT_SWITCHES)
 ONLY_RESERVED = tl.constexpr(abi.ONLY_RESERVED)
 CURSORS_FIELD = tl.constexpr((1 << _OPTIONS_SHIFT) - 1)
+KIB_SHIFT = tl.constexpr(10)
 LOW_WORD = tl.constexpr(0xFFFF_FFFF)
 HIGH_FIELD = tl.constexpr((1 << 29) - 1)
 
@@ -114,11 +115,15 @@ def two_switches(arena: tl.tensor, offset: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit
-def is_left_out(arena: tl.tensor, block: tl.tensor, warp: tl.tensor) -> tl.tensor:
-    """Whether the switches exclude this track; see is_left_out in kprof.h."""
+def obey_switches(
+    arena: tl.tensor, block: tl.tensor, warp: tl.tensor
+) -> tuple[tl.tensor, tl.tensor]:
+    """Whether the switches exclude this track, see is_left_out in kprof.h, and the arena that
+    launches with switches use now."""
     off_and_first = two_switches(arena, 0)
     count_and_warps = two_switches(arena, 8)
-    sample = two_switches(arena, 16).to(tl.int32)
+    sample_and_kib = two_switches(arena, 16)
+    sample = sample_and_kib.to(tl.int32)
     from_first = block.to(tl.int64) - (off_and_first >> 32)
     count = count_and_warps & LOW_WORD
     is_block = (count == 0) | ((from_first >= 0) & (from_first < count))
@@ -127,7 +132,8 @@ def is_left_out(arena: tl.tensor, block: tl.tensor, warp: tl.tensor) -> tl.tenso
     is_warp = (warps == 0) | is_of_block | (((warps >> (warp & 31)) & 1) != 0)
     track = (block * 33 + warp).to(tl.uint32)
     is_sampled = (((track * 0x9E3779B1) >> 16).to(tl.int32) & sample) == 0
-    return ((off_and_first & LOW_WORD) != 0) | (is_block & is_warp & is_sampled == 0)
+    is_left_out = ((off_and_first & LOW_WORD) != 0) | (is_block & is_warp & is_sampled == 0)
+    return is_left_out, arena + (((sample_and_kib >> 32) & LOW_WORD) << KIB_SHIFT)
 
 
 @triton.jit
@@ -226,23 +232,23 @@ def first_claim(
     chunks_per_cursor: tl.tensor,
     block: tl.tensor,
     warp: tl.tensor,
-) -> tl.tensor:
-    """The first chunk of a track for which the host reserved none.
+) -> tuple[tl.tensor, tl.tensor]:
+    """The first chunk of a track for which the host reserved none, and its arena.
 
-    NO_CHUNK if the arena is full, LEFT_OUT if the track is excluded.
+    The chunk is -1 if the arena is full, LEFT_OUT if the track is excluded.
     """
     num_cursors = cursors_of(launch_word)
     options = high_of(launch_word) >> OPTIONS_SHIFT
     chunk_idx = platform.number(LEFT_OUT)
     nothing = (options & ONLY_RESERVED) != 0
     if (options & LOOKS_AT_SWITCHES) != 0:
-        nothing = is_left_out(arena, block, warp)
+        nothing, arena = obey_switches(arena, block, warp)
     if nothing == 0:
         chunk_idx = claim_chunk(arena, chunks_per_cursor, num_cursors, block)
         if chunk_idx < 0:
             home = cursor_address(arena, block & (num_cursors - 1))
             tl.atomic_add(counter_at(home + TRACKS_WITHOUT_CHUNK_OFFSET), 1, sem="relaxed")
-    return chunk_idx
+    return chunk_idx, arena
 
 
 @triton.jit
@@ -254,8 +260,8 @@ def open_track(
     place: tl.tensor,
     warp: tl.tensor,
     writer: tl.tensor,
-) -> tl.tensor:
-    """The cursor of a new track that thread `writer` writes.
+) -> tuple[tl.tensor, tl.tensor]:
+    """The cursor of a new track that thread `writer` writes, and its arena.
 
     `place` is its index among the program's tracks. One branch, which tracks with a reserved chunk
     do not take: a launch begins with a cold instruction cache.
@@ -267,7 +273,7 @@ def open_track(
     chunk_idx = reserved_chunk(launch_word, first_word, reserved_word, block, place)
     without_chunk = bits
     if chunk_idx < 0:
-        chunk_idx = first_claim(arena, launch_word, chunks_per_cursor, block, warp)
+        chunk_idx, arena = first_claim(arena, launch_word, chunks_per_cursor, block, warp)
         full = before_full(sink_of(arena, block) + FULL_MASK)
         without_chunk |= tl.where(chunk_idx == LEFT_OUT, NOWHERE, full)
     bits |= tl.where(chunk_idx < 0, STORES_NOTHING, 0)
@@ -282,7 +288,7 @@ def open_track(
         platform.number(-1),
         bits,
     )
-    return tl.where(chunk_idx < 0, without_chunk, cursor)
+    return tl.where(chunk_idx < 0, without_chunk, cursor), arena
 
 
 @triton.jit

@@ -26,8 +26,12 @@ from sample_kernels import (
 
 import kprof.triton as kp
 from kprof import abi
+from kprof.clocks.calibration import measure_clock
+from kprof.recording.decode import Decoder
 from kprof.recording.record import session
 from kprof.recording.recorder import Recorder
+from kprof.recording.region_ids import RegionIds
+from kprof.recording.turns import Turns
 from kprof.recording.wanted import EVERYTHING, Wanted
 
 HEADER_REGIONS = kp.Regions(Path(__file__).parent / "regions.h")
@@ -108,6 +112,25 @@ def record_short(recorder: Recorder, grid: int | None, at_most: int = 61) -> Non
     short_marks[(len(COUNTS),)](prof, counts, AT_MOST=at_most)
 
 
+def check_captured_and_drained() -> None:
+    """A captured launch gets the address of a door, whose switches say which arena is in use."""
+    turns = Turns(1 << 20, num_arenas=2)
+    prof = kp.pack(turns.captured_buffer(0), mark_regions)
+    for arena in turns.arenas:
+        marks[(3,)](prof, 100)
+        assert turns.active is arena
+        state, chunks = arena.read()
+        assert not state.is_damaged
+        ids = RegionIds()
+        ids.table_of_launch[0] = ids.table_idx(mark_regions.table)
+        decoder = Decoder(0, measure_clock("cpu"), ids)
+        assert sum(len(table) for table in decoder.decode(state, chunks)) == 3 * 150
+        assert decoder.tally.counts.dropped == decoder.tally.counts.torn_chunks == 0
+        if arena is turns.arenas[0]:
+            assert turns.arenas[1].state().num_used_chunks == 0
+            assert turns.switch(1, 1)
+
+
 def record_calls(recorder: Recorder) -> None:
     every_call[(2,)](kp.buffer("every_call", 2, HEADER_REGIONS, recorder=recorder), 7)
 
@@ -167,6 +190,7 @@ CASES = {
 
 
 def main(folder: Path) -> None:
+    check_captured_and_drained()
     for name, case in CASES.items():
         with session(folder / f"{name}.kprof") as directory:
             arena_bytes = TINY_ARENA if "full" in name else 1 << 20

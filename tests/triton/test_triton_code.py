@@ -130,7 +130,7 @@ def test_recording_takes_few_registers(target: str, name: str) -> None:
 def test_a_track_in_one_chunk_costs_little_code(target: str, name: str) -> None:
     """Registers, and on NVIDIA barriers: those of the claim that a track without a chunk makes."""
     plain, recorded = (code_of(target, name, how) for how in ("off", "recorded"))
-    assert recorded.registers <= plain.registers + 8
+    assert recorded.registers <= plain.registers + 12
     assert recorded.count(r"\bBAR\b|s_barrier") <= plain.count(r"\bBAR\b|s_barrier") + 5
     unbounded = code_of(target, name.removesuffix(" in one chunk"), "recorded")
     assert len(recorded.instructions) < len(unbounded.instructions)
