@@ -70,6 +70,7 @@ def test_torchs_own_server_serves_the_page(tmp_path: Path) -> None:
             text = answer.read().decode()
         server._server.shutdown()
         server.join()
+        server._server.server_close()
     signal.set_wakeup_fd(-1)
     assert "no kernel waits for long: all ranks have made 1 launches and steps" in text
     assert 'href="/kprof"' in text
