@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Where fewer findings than that are there, the design and the parts of a call stand below them.
 _FEWEST_ROWS: Final = 3
+# From here on findings explain so little that the parts of a call stand below them, too.
+_IS_MOST: Final = 0.5
 # By kind of finding the figures that show it, the most telling one first.
 _FIGURES: Final = {
     FindingKind.LATE_START: ("launches", "critical-path"),
@@ -69,7 +71,7 @@ def first_screen(report: Report, figures: set[str]) -> dict[str, Any]:
         limit for limit in report.found.rest.limits if limit_sentence(limit) != report.verdict
     ]
     rows += [_of_limit(limit) for limit in limits[: max(0, _FEWEST_ROWS - len(rows))]]
-    if not report.findings:
+    if not report.findings or (report.found.rest.unexplained or 0.0) >= _IS_MOST:
         parts = report.found.rest.ingredients
         rows += [_of_ingredient(part) for part in parts[: max(0, _FEWEST_ROWS - len(rows))]]
     return {

@@ -118,6 +118,15 @@ def test_blocks_of_one_rank_on_a_cpu_are_judged_by_counts_and_compared_with_no_o
     assert "block 17" in page
 
 
+def test_where_findings_explain_little_the_parts_of_a_call_stand_below_them() -> None:
+    report = reports.build(Trace.open(TRACES / "all_to_all-pipelined-4xH200-skew3-264blocks.kprof"))
+    page = to_html(report)
+    screen = page[page.index('id="verdict"') : page.index("<details")]
+    assert screen.count("of a typical call is dispatch/send") == 1
+    # What no finding explains is not what is in no region.
+    assert "unexplained: in no region" not in screen
+
+
 def test_the_matrix_says_which_waits_are_not_in_it() -> None:
     report = reports.build(Trace.open(TRACES / "all_reduce-oneshot_lock-4xH200.kprof"))
     locked = report.tables["waits_by_region"].set_index("region").loc["lock/acquire", "wait_ns"]

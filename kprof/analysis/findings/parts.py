@@ -55,7 +55,7 @@ def breakdown(summary: Summary, found: Sequence[Finding]) -> tuple[Part, ...]:
         Part("work", "work: compute, send, receive", work),
         Part("idle", "imbalance: no work while others run", max(0.0, total - work - wait - none)),
         *_waits(steady, found, wait),
-        Part("none", "unexplained: in no region", none),
+        Part("none", "in no region", none),
     ]
     # Work and waits of a track are unions, so only rounding is left.
     total = sum(part.share for part in parts)
