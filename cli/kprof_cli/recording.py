@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,17 @@ from kprof_cli.summary import print_summary
 
 if TYPE_CHECKING:
     from kprof.recording.record import Recording, RecordRequest
+    from kprof.recording.retention import Retention
+
+
+_RING_SIZE = "64MiB"
+
+
+class ArenaPlace(str, Enum):
+    """Where the arena is."""
+
+    DEVICE = "device"
+    HOST = "host"
 
 
 CommandArgument = Annotated[
@@ -73,7 +85,16 @@ RingOption = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE",
-        help="Keep only the latest events, so many bytes per rank; SIGUSR1 for kprof writes them.",
+        help="Keep only the latest events, so many bytes per rank; SIGUSR1 for kprof writes them. "
+        "host, or host:SIZE, is --arena host, too.",
+    ),
+]
+PlaceOption = Annotated[
+    ArenaPlace,
+    typer.Option(
+        "--arena",
+        help="Where a GPU records: memory of the host outlives a process that is killed, and is "
+        "slower.",
     ),
 ]
 SlowerOption = Annotated[
@@ -139,6 +160,7 @@ def record(
     force: ForceOption = False,
     drain: DrainOption = False,
     ring: RingOption = None,
+    arena: PlaceOption = ArenaPlace.DEVICE,
     slower_than: SlowerOption = 0.0,
     keep_slowest: SlowestOption = None,
     hang_after: HangOption = DEFAULT_HANG_AFTER_S,
@@ -157,10 +179,8 @@ def record(
     recorded, and kills.
     """
     from kprof.recording.record import RecordRequest
-    from kprof.recording.retention import Retention
     from kprof.recording.wanted import Wanted
 
-    ring_bytes = parse_size_bytes(ring, "--ring") if ring else 0
     only = _parse_only(ranks=ranks, blocks=blocks, warps=warps)
     request = RecordRequest(
         command=tuple(command),
@@ -171,7 +191,7 @@ def record(
         measure_overhead=measure_overhead,
         startup_dir=_inductor_startup_dir() if inductor else None,
         hang_after_s=hang_after,
-        retention=Retention(drain, ring_bytes, slower_than, _slowest(keep_slowest)),
+        retention=_retention(drain, ring, arena, slower_than, _slowest(keep_slowest)),
         wanted=Wanted(skip, calls, every, times, sample=_parse_sample(sample), **only),
     )
     recording = record_and_summarise(request)
@@ -226,6 +246,24 @@ def record_and_summarise(request: RecordRequest) -> Recording:
         # it.
         note(f"wrote {recording.capture.path}, but {error}")
     return recording
+
+
+def _retention(
+    drain: bool, ring: str | None, arena: ArenaPlace, slower_than: float, keep_slowest: int
+) -> Retention:
+    """What to keep; `ring` is a size, or "host" or "host:SIZE" for --arena host, too."""
+    from kprof.recording.retention import Retention
+
+    place, _, size = (ring or "").partition(":")
+    is_host_ring = place == ArenaPlace.HOST.value
+    ring = (size or _RING_SIZE) if is_host_ring else ring
+    return Retention(
+        drain,
+        parse_size_bytes(ring, "--ring") if ring else 0,
+        slower_than,
+        keep_slowest,
+        is_host_ring or arena is ArenaPlace.HOST,
+    )
 
 
 def _parse_only(**texts: str | None) -> dict[str, tuple[int, ...]]:

@@ -77,6 +77,9 @@ _MADE_OF: Final = (
     "rank-*.kernels",
     "rank-*.tracks",
     "rank-*.slowest",
+    "rank-*.arena",
+    "rank-*.launches-*",
+    "rank-*.ledger",
     "part-*.parquet",
     ALIGNMENT_NAME,
     "recording.json",
@@ -273,7 +276,8 @@ def begin_capture(output: Path, force: bool) -> Path:
     """
     refuse_output(output, force)
     temporary = output.with_name(output.name + UNFINISHED_SUFFIX)
-    if any(temporary.glob("*.parquet")) and not force:
+    has_events = any(temporary.glob("*.parquet")) or any(temporary.glob("rank-*.ledger"))
+    if has_events and not force:
         raise OutputExistsError(
             f"{temporary} holds events of a recording that was cut off; "
             f"kprof recover {temporary} makes a capture "

@@ -57,6 +57,10 @@ class PartWriter:
         """
         _write(self._directory / part_name(self._rank, self._num_parts), tables, info)
 
+    def begin_at(self, number: int) -> None:
+        """Let the next part have this number: another process wrote those before it."""
+        self._num_parts = number
+
     def keep(self) -> None:
         """Keep the part that was saved last as it is."""
         self._numbers.append(self._num_parts)
@@ -100,6 +104,11 @@ class PartWriter:
 def part_name(rank: int, part_idx: int) -> str:
     """`part-00003-00001.parquet` for the second part of rank 3."""
     return f"part-{rank:05d}-{part_idx:05d}.parquet"
+
+
+def part_number(path: Path) -> int:
+    """1 for the second part of a rank."""
+    return int(path.stem.rpartition("-")[2])
 
 
 def ranks_with_parts(directory: Path) -> dict[int, list[Path]]:

@@ -180,6 +180,16 @@ def register_host_memory(address: int, size_bytes: int, device: str) -> int:
     return address if torch.version.hip is None else _hip_address(address)
 
 
+def unregister_host_memory(content: np.ndarray, device: str) -> None:
+    """Undo `register_host_memory` for the memory that begins with `content`."""
+    import torch
+
+    # After a fault of the GPU the runtime refuses everything.
+    with contextlib.suppress(RuntimeError), made_current(device):
+        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        runtime.cudaHostUnregister(int(content.ctypes.data))
+
+
 def _hip_address(address: int) -> int:
     """The address at which AMD GPUs see registered memory; CUDA has one for both."""
     runtime = ctypes.CDLL("libamdhip64.so")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import weakref
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -107,6 +109,73 @@ class HostMemory:
     def store_u32(self, begin: int, value: int) -> None:
         """Store a number: one aligned store, which running kernels see whole."""
         self._bytes[begin : begin + 4].view("<u4")[0] = value
+
+
+class RegisteredMemory(HostMemory):
+    """Memory of this process that a GPU writes to, too."""
+
+    def __init__(self, content: np.ndarray, address: int, device: str) -> None:
+        super().__init__(content)
+        self.address = address
+        self._device = device
+        self._whole: RegisteredMemory | None = None
+
+    @staticmethod
+    def of(content: np.ndarray, device: str) -> RegisteredMemory:
+        """Let the GPU write to `content`, whole pages that stay mapped as long as the memory is
+        used.
+
+        Raises RuntimeError where the runtime refuses.
+        """
+        begin = int(content.ctypes.data)
+        num_bytes = -(-len(content) // mmap.PAGESIZE) * mmap.PAGESIZE
+        memory = RegisteredMemory(
+            content, gpu.register_host_memory(begin, num_bytes, device), device
+        )
+        # The pages must not go before the runtime has let go of them.
+        weakref.finalize(memory, gpu.unregister_host_memory, content, device).atexit = False
+        return memory
+
+    def wait(self) -> None:
+        """Return when everything on the device has finished."""
+        gpu.synchronize(self._device)
+
+    def read(self, begin: int, end: int) -> np.ndarray:
+        """A view of the bytes, after everything on the device has finished."""
+        self.wait()
+        return super().read(begin, end)
+
+    def write(self, begin: int, data: np.ndarray) -> None:
+        """Copy bytes in, for kernels that are launched later."""
+        self.wait()
+        self.poke(begin, data)
+
+    def clear(self, begin: int, end: int) -> None:
+        """Zero bytes, for kernels that are launched later."""
+        self.wait()
+        self.wipe(begin, end)
+
+    def poke(self, begin: int, data: np.ndarray) -> None:
+        """Copy bytes in."""
+        super().write(begin, data)
+
+    def wipe(self, begin: int, end: int) -> None:
+        """Zero bytes."""
+        super().clear(begin, end)
+
+    def part(self, begin: int, end: int) -> RegisteredMemory:
+        """Some of the bytes."""
+        part = RegisteredMemory(self._bytes[begin:end], self.address + begin, self._device)
+        part._whole = self
+        return part
+
+    def store_u32(self, begin: int, value: int) -> None:
+        """Store a number by a copy on the current stream."""
+        import torch
+
+        word = torch.full((1,), value, dtype=torch.int32, device=self._device)
+        target = torch.from_numpy(self._bytes[begin : begin + 4].view(np.int32))
+        target.copy_(word, non_blocking=True)
 
 
 class TorchMemory:

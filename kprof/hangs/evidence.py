@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 # Of so many launches before the latest one, records are looked at.
 _LAUNCHES_BACK: Final = 64
 # What a recorder leaves that cannot write its events.
-_GAVE_UP: Final = re.compile(r"rank (\d+): (.*); (?:the events of .*|no events) are lost")
+_GAVE_UP: Final = re.compile(
+    r"rank (\d+): (.*); (?:the events of .* are lost|no events are lost|what it recorded is kept)"
+)
 _UNKNOWN: Final = "an undeclared region"
 
 AgeOf = Callable[[Track, str, int], float]

@@ -5,6 +5,7 @@
         0       header       HEADER
         4096    launches     LAUNCH x NUM_LAUNCHES, launch n in place n % NUM_LAUNCHES
         20480   lines        kprof.abi.WAIT_LINE x NUM_LINES, which kernels write
+      rank-00003.arena       see kprof.recording.ledger
     run.kprof.unfinished/
       rank-00003.waits       in place of that file where it has no room in shared memory
       rank-00003.kernels     a JSON line for each kernel with its regions
@@ -36,6 +37,7 @@ import msgspec
 import numpy as np
 
 from kprof.abi import CHUNK_BYTES, CHUNK_CLAIMED, CHUNK_HEADER, CHUNK_HEADER_BYTES, WAIT_LINE
+from kprof.capture.claims import ranks_in_use
 from kprof.regions import RegionTable
 
 WAITS_NAME: Final = "waits"
@@ -65,6 +67,10 @@ _SAVE_SIGNAL_WORD: Final = 5
 _SHARED_MEMORY_DIR: Final = Path("/dev/shm")
 _PREFIX: Final = "kprof-waits-"
 _RANKS: Final = "rank-?????"
+# Names the directory of the recording.
+_OWNER: Final = "directory"
+# Files of kprof.recording.ledger in the same folder.
+ARENAS: Final = ("rank-?????.arena", "rank-?????.launches-*")
 _ON_DISK: Final = ".waits"
 # A folder younger than this may not be locked yet.
 _STALE_AFTER_S: Final = 60.0
@@ -86,9 +92,12 @@ def shared_waits(directory: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        remove_waits(directory)
+        # A rank that still runs may be killed later: `kprof recover` needs what it has there.
+        if not ranks_in_use(directory):
+            remove_waits(directory)
+            if lock >= 0:
+                shutil.rmtree(folder, ignore_errors=True)
         if lock >= 0:
-            shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
 
 
@@ -105,6 +114,7 @@ def _make_folder(directory: Path) -> tuple[Path, int]:
     _try_lock(lock, fcntl.LOCK_SH)
     with contextlib.suppress(OSError):
         link.symlink_to(folder)
+        (folder / _OWNER).write_text(str(directory.absolute()))
     return folder, lock
 
 
@@ -125,7 +135,19 @@ def _remove_stale() -> None:
         with contextlib.suppress(OSError):
             is_old = time.time() - folder.stat().st_mtime >= _STALE_AFTER_S
             if is_old and not any(map(_is_locked, (folder, *folder.glob(_RANKS)))):
+                _rescue(folder)
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _rescue(folder: Path) -> None:
+    """Move the arenas of ranks that were killed with their kprof to its directory, for `kprof
+    recover`."""
+    owner = folder / _OWNER
+    directory = Path(owner.read_text()) if owner.exists() else folder
+    if (directory / WAITS_NAME).resolve() == folder:
+        for pattern in ARENAS:
+            for path in folder.glob(pattern):
+                shutil.move(path, directory / path.name)
 
 
 def _is_locked(path: Path) -> bool:

@@ -15,6 +15,14 @@ from kprof import abi
 from kprof.devices.memory import Memory, allocate
 from kprof.recording.arena_state import ArenaState, Handed, byte_range, read_arena, read_control
 from kprof.recording.launch_buffer import NO_CHUNK, LaunchBuffer
+from kprof.recording.ledger import (
+    FIRST_RESERVED,
+    LIMITS,
+    LIMITS_STRUCT,
+    NUM_WANTED,
+    Account,
+    new_account,
+)
 from kprof.recording.wanted import EVERYTHING, Wanted
 
 assert abi.CONTROL.fields is not None
@@ -40,7 +48,8 @@ class Arena:
     """One rank's arena of at most `size_bytes`; raises ArenaError when not even one chunk fits.
 
     `limits` is what a launch may claim: the chunks of each cursor, and the number of cursors.
-    `lines` are where tracks say what they do.
+    `lines` are where tracks say what they do. `account` gets all that the host knows of the arena
+    (see kprof.recording.ledger).
     """
 
     def __init__(
@@ -50,7 +59,9 @@ class Arena:
         wanted: Wanted = EVERYTHING,
         memory: Memory | None = None,
         lines: abi.Lines = abi.NO_LINES,
+        account: Account | None = None,
     ) -> None:
+        self.account = new_account() if account is None else account
         self.geometry = abi.ArenaGeometry.for_bytes(size_bytes)
         self._memory = memory or allocate(self.geometry.size_bytes, device)
         self.address: int = self._memory.address
@@ -63,8 +74,10 @@ class Arena:
         self._lines = lines
         self._first_reserved: int = self.geometry.num_chunks
         self._num_reserved_wanted = 0
+        self._stored_limit = 0
         self._begin_account()
         self._memory.write(0, self._initial_head())
+        self._note_account()
 
     def share_limits(self, siblings: tuple[Arena, ...]) -> None:
         """Raise limits only together with these arenas: a launch may be moved from one to another
@@ -163,9 +176,11 @@ class Arena:
         first = self._first_reserved - num_chunks
         limit, num_cursors = self.limits
         if first < limit * num_cursors:
+            self.account[NUM_WANTED] = min(self._num_reserved_wanted, abi.NO_CHUNK)
             self._raise_limit()
             return NO_CHUNK
-        self._first_reserved = first
+        self.account[NUM_WANTED] = self._num_reserved_wanted
+        self._first_reserved = self.account[FIRST_RESERVED] = first
         return first
 
     def wait(self) -> None:
@@ -220,6 +235,7 @@ class Arena:
             self._store_limit()
             self._first_reserved = self.geometry.num_chunks
             self._least_limit = min(self.limits[0], self._least_captured_limit)
+        self._note_account()
 
     def _begin_account(self) -> None:
         self._first_reserved = self.geometry.num_chunks
@@ -247,11 +263,13 @@ class Arena:
         if (highest := first_reserved // num_cursors) > limit:
             for arena in self._siblings:
                 arena.limits = highest, num_cursors
+                arena._note_account()
 
     def _open_to_claims(self) -> None:
         """Let launches without reservations claim everything that is not reserved."""
         if not self._has_claiming_launches:
             self._has_claiming_launches = True
+            self._note_account()
             self._raise_limit()
 
     def _store_limit(self) -> None:
@@ -259,6 +277,19 @@ class Arena:
         if self._stored_limit < self.limits[0]:
             self._memory.store_u32(_LIMIT_OFFSET, self.limits[0])
             self._stored_limit = self.limits[0]
+            self._note_account()
+
+    def _note_account(self) -> None:
+        LIMITS_STRUCT.pack_into(
+            self.account,
+            4 * LIMITS,
+            self._least_limit,
+            self.limits[0],
+            self._stored_limit,
+            self._first_reserved,
+            min(self._num_reserved_wanted, abi.NO_CHUNK),
+            self._has_claiming_launches,
+        )
 
     def handed(self) -> Handed:
         """What launches were handed out since the arena was empty."""

@@ -10,7 +10,13 @@ import msgspec
 
 import kprof
 from kprof.capture import directory as capture
-from kprof.capture.claims import Begun, launch_counts, read_messages
+from kprof.capture.claims import (
+    Begun,
+    launch_counts,
+    leave_message,
+    ranks_in_use,
+    read_messages,
+)
 from kprof.capture.directory import Capture
 from kprof.capture.losses import count_launches, name_ranks
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
@@ -19,6 +25,7 @@ from kprof.errors import CaptureError, KprofError, WorkloadError
 from kprof.hangs.open_spans import keep_hang, unseen_waits
 from kprof.recording.numbering import number_replays
 from kprof.recording.runs import Outcome, describe_exit
+from kprof.recording.salvage import ranks_with_arenas, salvage
 
 
 @dataclass(frozen=True)
@@ -92,11 +99,25 @@ def _all_infos(directory: Path) -> tuple[RankInfo, ...]:
     """The infos of ranks that finished, and of unfinished ranks that left something."""
     infos = {info.rank: info for info in capture.read_rank_infos(directory)}
     named = {int(path.stem[len("rank-") :]) for path in directory.glob("rank-?????.parquet")}
+    salvaged = {rank for rank in ranks_with_arenas(directory) if rank not in infos}
+    salvaged = {
+        rank for rank in salvaged - set(ranks_in_use(directory)) if _salvage(directory, rank)
+    }
     for rank in sorted((named | set(ranks_with_parts(directory))) - set(infos)):
         info = recover_rank(directory, rank)
         if info is not None:
-            infos[rank] = _with_losses(info, launch_counts(directory).get(rank, 0))
+            num_launches = launch_counts(directory).get(rank, 0)
+            infos[rank] = info if rank in salvaged else _with_losses(info, num_launches)
     return tuple(infos[rank] for rank in sorted(infos))
+
+
+def _salvage(directory: Path, rank: int) -> bool:
+    try:
+        return salvage(directory, rank)
+    except KprofError as error:
+        text = f"rank {rank}: what it held when it ended cannot be read: {error}"
+        leave_message(directory, text)
+        return False
 
 
 def _with_losses(info: RankInfo, num_launches: int) -> RankInfo:
@@ -108,6 +129,8 @@ def _with_losses(info: RankInfo, num_launches: int) -> RankInfo:
         return info
     last = "the last of its" if num_lost == 1 else f"the last {num_lost} of its"
     lost = f"{last} {count_launches(num_launches)} {'is' if num_lost == 1 else 'are'} lost"
+    if info.target != "cpu":
+        lost += ", because only the GPU's memory had what was not written"
     return msgspec.structs.replace(
         info, cut_short=f"{info.cut_short}; {lost if num_lost else 'no launch is lost'}"
     )

@@ -19,6 +19,7 @@ from kprof.recording.arena_state import ArenaState
 from kprof.recording.decode import Decoder
 from kprof.recording.interrupts import deferring_signals
 from kprof.recording.launch_log import LaunchLog, LaunchRow
+from kprof.recording.ledger import DISCARDED, WRITTEN_TO
 from kprof.recording.tally import sum_of
 from kprof.recording.turns import Turns, Used
 
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from kprof.recording.progress import Progress
 
 # Why the capture of a rank is cut short whose process ended after a flush.
-_NEVER_CLOSED: Final = "it ended without closing its recorder"
-_SAVED: Final = "it was saved while it did not answer, so its last launch may lack events"
+NEVER_CLOSED: Final = "it ended without closing its recorder"
+# Of a part that the next one replaces.
+SAVED: Final = "it was saved while it did not answer, so its last launch may lack events"
 # How long a save waits for a part that is being written.
 _PATIENCE_S: Final = 5.0
 
@@ -178,7 +180,7 @@ class Keeper:
             decoder = _copy_while_used(self._decoder)
             self._parts.save(
                 _tables(decoder, used, read, []),
-                lambda: self._info(decoder, decoder.replays.merged(rows), _SAVED),
+                lambda: self._info(decoder, decoder.replays.merged(rows), SAVED),
             )
         finally:
             self._lock.release()
@@ -198,9 +200,10 @@ class Keeper:
 
         def info() -> RankInfo:
             rows.extend(self._decoder.replays.merged(self._launches.waiting(num_added)))
-            return self._info(self._decoder, rows, _NEVER_CLOSED)
+            return self._info(self._decoder, rows, NEVER_CLOSED)
 
         tables = _tables(self._decoder, used, read, states)
+        _mark(used, self._parts.num_parts + 1)
         self._write(tables, info)
         self._launches.forget(num_added)
         self._forget_launches(used[-1].end_launch)
@@ -216,18 +219,20 @@ class Keeper:
         ranges = [choice.launches for choice in choices if choice.launches is not None]
         only = ranges if len(ranges) == len(choices) else None
         tables = list(self._decoder.decode(*content, used.end_launch, only))
+        _mark([used], self._parts.num_parts + 1)
         rows = self._decoder.replays.merged(self._launches.waiting(used.num_added))
         for choice in choices:
             its_rows = [each for each in rows if _has(choice, each)]
             self._write(
                 (_chosen(table, choice) for table in tables),
-                functools.partial(self._info, self._decoder, its_rows, _NEVER_CLOSED),
+                functools.partial(self._info, self._decoder, its_rows, NEVER_CLOSED),
             )
         self._launches.forget(used.num_added)
         self._forget_launches(used.end_launch)
 
     def _discard(self, used: Used) -> None:
         self.has_discarded = True
+        _mark([used], DISCARDED)
         self._launches.forget(used.num_added)
         self._decoder.replays.begin_stretch()
         self._forget_launches(used.end_launch)
@@ -267,6 +272,11 @@ def _tables(
         state, chunks = read(each)
         states.append(state)
         yield from decoder.decode(state, chunks, each.end_launch)
+
+
+def _mark(used: Sequence[Used], written_to: int) -> None:
+    for each in used:
+        each.arena.account[WRITTEN_TO] = written_to
 
 
 def _has(choice: Choice, row: LaunchRow) -> bool:

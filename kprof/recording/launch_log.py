@@ -5,11 +5,14 @@ Every kernel launch adds a row, so this is cheap.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kprof.recording.region_ids import RegionIds
 from kprof.recording.wanted import EVERYTHING, Wanted
 from kprof.regions import RegionsLike, RegionTable
+
+if TYPE_CHECKING:
+    from kprof.recording.ledger import Ledger
 
 
 class LaunchRow(NamedTuple):
@@ -38,6 +41,7 @@ class LaunchLog:
     def __init__(self, regions: RegionsLike, wanted: Wanted = EVERYTHING) -> None:
         self.region_ids = RegionIds()
         self.num_added = 0
+        self.ledger: Ledger | None = None
         # So many of those that were added are forgotten.
         self._num_done = 0
         self._default_regions = RegionTable.of(regions)
@@ -75,6 +79,8 @@ class LaunchLog:
         row = _new_tuple(LaunchRow, fields)
         self._rows.append(row)
         self.num_added += 1
+        if self.ledger is not None:
+            self.ledger.note_launch(row, table_idx, self.region_ids)
         return row
 
     def _table_idx(self, regions: RegionsLike) -> int:
@@ -93,3 +99,5 @@ class LaunchLog:
         """The first `end` launches are in parts now, or nobody wants them."""
         del self._rows[: end - self._num_done]
         self._num_done = end
+        if self.ledger is not None:
+            self.ledger.forget(end)

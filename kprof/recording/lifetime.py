@@ -110,6 +110,23 @@ def complain(text: str) -> None:
         sys.stderr.flush()
 
 
+def give_up(directory: Path, rank: int, error: Exception, num_lost: int, *, is_kept: bool) -> None:
+    """Say on stderr, and to whoever finishes the capture, that so many launches are lost.
+
+    `is_kept`: what was recorded outlives the process.
+    """
+    from kprof.capture.claims import leave_message
+    from kprof.capture.losses import count_launches
+
+    launches = count_launches(num_lost)
+    lost = f"the events of {launches} are lost" if num_lost else "no events are lost"
+    # What CUDA and torch add about themselves is in the workload's own traceback.
+    reason = str(error).strip().partition("\n")[0] or type(error).__name__
+    text = f"rank {rank}: {reason}; {'what it recorded is kept' if is_kept else lost}"
+    leave_message(directory, text)
+    complain(text)
+
+
 def describe_running(launcher: int) -> str:
     """Why the last launch may lack events if the thread that made it outlives the exit handlers:
     a daemon, whose kernel on the CPU nobody waits for.

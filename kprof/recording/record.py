@@ -117,11 +117,13 @@ def record(
         if request.measure_overhead:
             with tempfile.TemporaryDirectory(prefix="kprof-overhead-") as scratch:
                 outcome, measured = run_four_times(arguments, environment, Path(scratch), say)
+                _refuse_running_ranks(directory, outcome)
+                manifest = make_manifest(directory, begun, outcome)
         else:
             with shared_waits(directory):
                 outcome, measured = run_once(arguments, environment, say), Measured()
-        _refuse_running_ranks(directory, outcome)
-        manifest = make_manifest(directory, begun, outcome)
+                _refuse_running_ranks(directory, outcome)
+                manifest = make_manifest(directory, begun, outcome)
         manifest = msgspec.structs.replace(
             manifest, overhead=measured.overhead, overhead_note=measured.note
         )
@@ -153,16 +155,21 @@ def session(output: Path, *, force: bool = False) -> Iterator[Path]:
     start_s = time.monotonic()
     exit_code = 1
     with _unfinished_directory(request) as (directory, begun):
+        manifest = None
         try:
             with shared_waits(directory):
-                yield directory
-            exit_code = 0
+                try:
+                    yield directory
+                    exit_code = 0
+                finally:
+                    for recorder in open_recorders(directory):
+                        recorder.close()
+                    outcome = Outcome(exit_code, False, time.monotonic() - start_s)
+                    with contextlib.suppress(*([WorkloadError] if exit_code else [])):
+                        manifest = make_manifest(directory, begun, outcome)
         finally:
-            for recorder in open_recorders(directory):
-                recorder.close()
-            outcome = Outcome(exit_code, False, time.monotonic() - start_s)
-            with contextlib.suppress(*([WorkloadError] if exit_code else [])):
-                finish(directory, output, make_manifest(directory, begun, outcome))
+            if manifest is not None:
+                finish(directory, output, manifest)
 
 
 def _refuse_running_ranks(directory: Path, outcome: Outcome) -> None:

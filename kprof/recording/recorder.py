@@ -20,7 +20,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Final
 
 from kprof.clocks.keeper import ClockKeeper
-from kprof.errors import CaptureError, RecorderError
+from kprof.errors import CaptureError, KprofError, RecorderError
 from kprof.recording import lifetime, saver
 from kprof.recording.interrupts import deferring_signals
 from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer
@@ -114,6 +114,7 @@ class Recorder:
         from kprof.devices.gpu import capture_reader
         from kprof.recording.decode import Decoder
         from kprof.recording.keeping import Keeper
+        from kprof.recording.outliving import Outliving
         from kprof.recording.progress import Progress
         from kprof.recording.rank_facts import RankFacts
         from kprof.recording.turns import Turns
@@ -124,8 +125,11 @@ class Recorder:
         self._facts = RankFacts.measure(self.rank, device, self._wanted.of_launches().describe())
         self._is_capturing = capture_reader(device)
         self._clocks = ClockKeeper(self._directory, self.rank, device, self._facts.clock)
-        self._waits = Waits(self._directory, self.rank, self.world_size, device, self.note)
-        self._turns = Turns(total_bytes, device, self._wanted, num_arenas, self._waits.lines)
+        place, note = (self._directory, self.rank), self._facts.notes.append
+        self._waits = Waits(*place, self.world_size, device, note)
+        self._outliving = Outliving(*place, device, self._retention, total_bytes, note)
+        home = self._outliving.home
+        self._turns = Turns(total_bytes, device, self._wanted, num_arenas, self._waits.lines, home)
         self._decoder = Decoder(
             self.rank,
             self._facts.clock,
@@ -134,11 +138,10 @@ class Recorder:
             num_arenas,
             is_ring=bool(self._retention.ring_bytes),
         )
-        self._keeper = Keeper(
-            self._directory, self.rank, self._turns, self._decoder, self._launches, self._facts.info
-        )
+        self._keeper = Keeper(*place, self._turns, self._decoder, self._launches, self._facts.info)
         self._progress = Progress(self._claim.progress)
         self._keeper.progress = self._progress
+        self._outliving.begin(self._facts.info(self._decoder), self._turns, self._launches)
 
     def _start_drainer(self, device: str) -> None:
         from kprof.recording.drainer import Held, start_drainer
@@ -215,6 +218,7 @@ class Recorder:
             self._timer.mark(kernel)
         if is_captured:
             self._decoder.replays.add(row)
+            self._outliving.note_captured(row, self._launches)
             return self._turns.captured_buffer(number)
         if self._wanted.has_filter:
             return self._turns.active.filtered_buffer(number, num_blocks, tracks_per_block)
@@ -342,6 +346,7 @@ class Recorder:
     def note(self, text: str) -> None:
         """Keep a sentence about this rank in the capture; `kprof info` and the report show it."""
         self._facts.notes.append(text)
+        self._outliving.note(text)
 
     def torch_trace(self, profile: object) -> None:
         """Keep what the PyTorch profiler saw in the capture: `kprof export` draws it above the
@@ -440,6 +445,7 @@ class Recorder:
         self._is_closed = self._is_off = True
         self.is_recording = False
         self._claim.release()
+        self._outliving.abandon()
 
     def _finish(self) -> None:
         """Write everything but the events."""
@@ -456,6 +462,7 @@ class Recorder:
         info = msgspec.structs.replace(info, launches=self._keeper.launches())
         self._keeper.finish(info)
         write_rank_info(self._directory, info)
+        self._outliving.remove()
         # Readers make a summary that is missing: it is worth neither failing nor a long wait.
         if counts.recorded <= MAX_SUMMARISED:
             with contextlib.suppress(CaptureError):
@@ -485,18 +492,13 @@ class Recorder:
         self._is_off = True
         self.is_recording = False
         self._give_up(error)
+        # A fault of the GPU leaves the arenas as they are.
+        if isinstance(error, KprofError):
+            self._outliving.remove()
         self._let_go()
 
     def _give_up(self, error: Exception) -> None:
-        """Say on stderr, and to whoever finishes the capture, what is lost."""
-        from kprof.capture.claims import leave_message
-        from kprof.capture.losses import count_launches
-
+        """Say what is lost."""
+        is_kept = self._outliving.is_kept and not isinstance(error, KprofError)
         num_lost = len(self._launches.waiting())
-        launches = count_launches(num_lost)
-        lost = f"the events of {launches} are lost" if num_lost else "no events are lost"
-        # What CUDA and torch add about themselves is in the workload's own traceback.
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        text = f"rank {self.rank}: {reason}; {lost}"
-        leave_message(self._directory, text)
-        lifetime.complain(text)
+        lifetime.give_up(self._directory, self.rank, error, num_lost, is_kept=is_kept)

@@ -32,12 +32,12 @@ def recover(path: Path, output: Path | None = None, *, force: bool = False) -> C
     capture.refuse_output(output, force)
     with locked(directory):
         refuse_open_ranks(directory)
-        remove_waits(directory)
         begun = read_begun(directory) or Begun((), now_utc(), 1)
         if (directory / MANIFEST_NAME).exists():
             manifest = capture.read_manifest(directory)
         else:
             manifest = make_manifest(directory, begun, None)
+        remove_waits(directory)
         return finish(directory, output, manifest)
 
 

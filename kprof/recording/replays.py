@@ -15,12 +15,14 @@ a chunk that is missing) the launch stays whole and is counted: nothing is guess
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from kprof import abi
+from kprof.capture.manifest import Launch
 from kprof.recording.launch_log import LaunchRow
 from kprof.recording.region_ids import RegionIds
 
@@ -64,6 +66,21 @@ class Replays:
     def add(self, fields: LaunchRow) -> None:
         """A launch was captured, or its buffer goes to many runs."""
         self._captured[fields.launch] = _Captured(fields)
+
+    def restore(self, fields: LaunchRow, in_parts: Iterable[Launch], *, has_lost: bool) -> None:
+        """Add a captured launch, some of whose replays are in parts that another process wrote.
+
+        `has_lost` says whether others may have been lost since.
+        """
+        its_own = [each for each in in_parts if fields.launch in (each.launch, each.captured)]
+        stretch = max((each.stretch for each in its_own), default=0)
+        latest = [each.replay for each in its_own if each.stretch == stretch]
+        self._captured[fields.launch] = _Captured(
+            fields,
+            0 if has_lost else max(latest, default=-1) + 1,
+            stretch + has_lost,
+            any(each.launch == fields.launch for each in its_own),
+        )
 
     def split(
         self,

@@ -36,13 +36,15 @@ class Retention:
 
     `drain` empties the arena while kernels run. A ring keeps the last `ring_bytes`, and writes them
     at the end, when somebody asks, and when a call takes longer than `slower_than` times the
-    median. `keep_slowest` is a number of calls (see kprof.recording.slowest).
+    median. `keep_slowest` is a number of calls (see kprof.recording.slowest). `in_host_memory`: a
+    GPU records into memory of the host, which outlives the process, and takes longer for it.
     """
 
     drain: bool = False
     ring_bytes: int = 0
     slower_than: float = 0.0
     keep_slowest: int = 0
+    in_host_memory: bool = False
 
     def __post_init__(self) -> None:
         if self.drain + bool(self.ring_bytes) + bool(self.keep_slowest) > 1:

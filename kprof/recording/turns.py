@@ -22,16 +22,50 @@ from typing import Final
 
 from kprof import abi
 from kprof.devices import gpu
-from kprof.devices.memory import allocate
+from kprof.devices.memory import Memory, allocate
 from kprof.errors import ArenaError
 from kprof.recording.arena import Arena
 from kprof.recording.arena_state import ArenaState, Handed
 from kprof.recording.launch_buffer import LaunchBuffer
+from kprof.recording.ledger import END_LAUNCH, LAST_TURN, TURN, WRITTEN_TO, Account, new_account
 from kprof.recording.wanted import EVERYTHING, Wanted
 
 _DOOR_BYTES: Final = abi.CHUNKS_OFFSET + abi.CHUNK_BYTES
 
 _outliving: Final[list[Turns]] = []
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How `num_arenas` arenas of `arena_bytes` lie in memory: behind their door, if there are
+    several."""
+
+    arena_bytes: int
+    num_arenas: int
+
+    @property
+    def door_bytes(self) -> int:
+        """Where the first arena begins."""
+        return _DOOR_BYTES if self.num_arenas > 1 else 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all."""
+        return self.door_bytes + self.num_arenas * self.arena_bytes
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """The first byte of each arena and the one after its last; the door, if any, comes last."""
+        begins = range(self.door_bytes, self.size_bytes, self.arena_bytes)
+        door = [(0, self.door_bytes)] if self.door_bytes else []
+        return [(begin, begin + self.arena_bytes) for begin in begins] + door
+
+
+@dataclass(frozen=True)
+class Home:
+    """Memory for arenas that outlives the process, and an account for each, the door's last."""
+
+    memory: Memory
+    accounts: tuple[Account, ...]
 
 
 @dataclass(frozen=True)
@@ -63,24 +97,25 @@ class Turns:
         wanted: Wanted = EVERYTHING,
         num_arenas: int = 1,
         lines: abi.Lines = abi.NO_LINES,
+        home: Home | None = None,
     ) -> None:
-        geometry = geometry_of(size_bytes, num_arenas)
-        door_bytes = _DOOR_BYTES if num_arenas > 1 else 0
-        memory = allocate(door_bytes + num_arenas * geometry.size_bytes, device)
+        layout = layout_of(size_bytes, num_arenas)
+        memory = home.memory if home else allocate(layout.size_bytes, device)
         memory.prepare_to_peek()
-        self.arenas = tuple(
-            Arena(geometry.size_bytes, device, wanted, memory.part(begin, end), lines)
-            for k in range(num_arenas)
-            for begin in [door_bytes + k * geometry.size_bytes]
-            for end in [begin + geometry.size_bytes]
-        )
+        ranges = layout.ranges()
+        accounts = home.accounts if home else tuple(new_account() for _ in ranges)
+        arenas = [
+            Arena(end - begin, device, wanted, memory.part(begin, end), lines, account)
+            for (begin, end), account in zip(ranges, accounts, strict=True)
+        ]
+        self.arenas = tuple(arenas[:num_arenas])
         for arena in self.arenas:
             arena.share_limits(self.arenas)
         self.active = self.arenas[0]
-        self._door = self.active
-        if door_bytes:
-            door = memory.part(0, door_bytes)
-            self._door = Arena(door_bytes, device, wanted, door, lines)
+        self._num_turns = self.active.account[TURN] = 1
+        self._door = arenas[-1]
+        if self._door is not self.active:
+            self._door.account[TURN] = LAST_TURN
             self._door.send_on(self.active)
         self._has_captured = False
         self._begin_s = time.time()
@@ -129,6 +164,9 @@ class Turns:
         if state is not None:
             arena.begin_anew(state)
         handed = self.active.handed()
+        self.active.account[END_LAUNCH] = end_launch
+        self._num_turns += 1
+        arena.account[TURN] = self._num_turns
         self._door.send_on(arena)
         self.note_stream()
         moment = self._streams.moment()
@@ -162,13 +200,22 @@ class Turns:
         used.arena.reset(state)
         if used in self._retired:
             self._retired.remove(used)
+            used.arena.account[TURN] = used.arena.account[END_LAUNCH] = 0
             self._free.append((used.arena, None))
+        used.arena.account[WRITTEN_TO] = 0
 
     def wipe(self, used: Used, state: ArenaState) -> None:
         """Empty a retired arena while kernels use others; `state` is what it held."""
         used.arena.wipe(state)
+        account = used.arena.account
+        account[TURN] = account[END_LAUNCH] = account[WRITTEN_TO] = 0
         self._retired.remove(used)
         self._free.append((used.arena, state))
+
+
+def layout_of(size_bytes: int, num_arenas: int) -> Layout:
+    """What `geometry_of` says, with the place of each."""
+    return Layout(geometry_of(size_bytes, num_arenas).size_bytes, num_arenas)
 
 
 def geometry_of(size_bytes: int, num_arenas: int) -> abi.ArenaGeometry:

@@ -42,17 +42,9 @@ CASES = [
     Case("sigterm", 143, {0: 3}),
     Case("sighup", 129, {0: 3}),
     Case("sigint", 130, {0: 3}),
-    Case(
-        "sigkill",
-        137,
-        says=("killed by SIGKILL and its rank never finished", "3 launches are lost"),
-    ),
-    Case(
-        "exits_at_once",
-        5,
-        {0: 3},
-        says=("rank 0 is cut short", "last 2 of its 5 launches are lost"),
-    ),
+    Case("sigkill", 137, {0: 3}, says=("rank 0 is cut short", "no launch is lost")),
+    Case("killed_in_a_launch", 137, {0: 4}, says=("its last launch may lack events",)),
+    Case("exits_at_once", 5, {0: 5}, says=("rank 0 is cut short", "no launch is lost")),
     Case("forks", 0, {0: 4}),
     Case("forks_and_asks_again", 0, {0: 4}, says=("rank 0 is already recorded by process",)),
     Case("multiprocessing_fork", 0, {0: 4, 1: 2}),
@@ -215,16 +207,17 @@ def test_ranks_whose_launcher_was_killed_are_stopped_and_kept(started):
     check_kept(recording.run, {0: 3, 1: 3})
 
 
-def test_a_rank_that_was_killed_is_named_with_its_launches(started):
+def test_a_rank_that_was_killed_is_named_and_kept(started):
     recording = started("launcher")
     killed = recording.ready()
     other = recording.ready()
     os.kill(killed, signal.SIGKILL)
     os.kill(other, signal.SIGTERM)
     errors = recording.end()
-    (missing,) = Capture.open(recording.run).manifest.missing_ranks
-    assert f"rank {missing} of 2 left no events (lost: 3 launches of rank {missing})" in errors
-    check_kept(recording.run, {1 - missing: 3})
+    (info,) = [each for each in Capture.open(recording.run).manifest.ranks if each.cut_short]
+    assert info.pid == killed
+    assert f"rank {info.rank} is cut short: it ended without closing its recorder" in errors
+    check_kept(recording.run, {0: 3, 1: 3})
 
 
 def test_a_recording_whose_kprof_was_killed_can_be_recovered(started, kprof):
@@ -252,7 +245,7 @@ def test_a_recording_whose_kprof_was_killed_can_be_recovered(started, kprof):
     assert "nothing to recover" in kprof("recover", recording.run).error_line
 
 
-def test_a_recording_that_is_killed_with_its_ranks_keeps_what_was_flushed(started, kprof):
+def test_a_recording_that_is_killed_with_its_ranks_is_recovered_whole(started, kprof):
     recording = started("flushes_and_waits")
     rank = recording.ready()
     recording.process.kill()
@@ -261,5 +254,5 @@ def test_a_recording_that_is_killed_with_its_ranks_keeps_what_was_flushed(starte
     wait_until_gone(rank)
     result = kprof("recover", recording.run)
     assert result.code == 0
-    assert "the last of its 6 launches is lost" in result.err
-    check_kept(recording.run, {0: 5})
+    assert "no launch is lost" in result.err
+    check_kept(recording.run, {0: 6})

@@ -1,6 +1,8 @@
-"""Records a drained run that a fault of its own ends; test_faults_gpu.py starts it under `kprof record`.
+"""Records a run that a fault of its own ends; test_faults_gpu.py starts it under `kprof record`.
 
-usage: run_until_fault.py {trap,illegal_address,killed} DEVICE
+usage: run_until_fault.py {trap,illegal_address,killed} DEVICE [NUM_CALLS]
+
+Without a number of calls, it waits until something is drained.
 """
 
 from __future__ import annotations
@@ -42,12 +44,15 @@ extern "C" int run_fault(const kprof::LaunchBuffer* buffer, unsigned* address) {
 """
 
 
-def main(how: str, device: str) -> None:
+def main(how: str, device: str, num_calls: str = "0") -> None:
     device = gpu.with_number(device)
     work = Work.on(device, NUM_BLOCKS, 1e6)
     directory = Path(os.environ[RECORD_DIR_VARIABLE])
     recorder = kprof.recorder(device=device)
-    while not any(directory.glob("part-*.parquet")):
+    for _ in range(int(num_calls)):
+        work.call(recorder)
+        recorder.step()
+    while not int(num_calls) and not any(directory.glob("part-*.parquet")):
         work.call(recorder)
         recorder.step()
         time.sleep(0.01)

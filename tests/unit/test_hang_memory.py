@@ -165,8 +165,12 @@ os._exit(9)
     with shared_waits(other):
         check_that_waits_are_seen(orphan, writer)
     del writer
+    (folder / "rank-00000.arena").write_bytes(b"what rank 0 recorded")
+    os.utime(folder, (0, 0))
     with shared_waits(other):
         assert not folder.exists()
+    # `kprof recover` finds it there.
+    assert (orphan / "rank-00000.arena").read_bytes() == b"what rank 0 recorded"
 
 
 def test_two_recordings_at_once_see_their_own_ranks(tmp_path: Path, memory: Path) -> None:

@@ -106,6 +106,19 @@ def sigkill() -> None:
     gets(signal.SIGKILL)
 
 
+def killed_in_a_launch() -> None:
+    recorder = launched()
+    is_hanging = two_words()
+
+    def kill() -> None:
+        while is_hanging.tolist() != [1, 1]:
+            os.sched_yield()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+    launch(recorder, 1, hanging=ctypes.c_void_p(is_hanging.ctypes.data))
+
+
 def closes_and_launches() -> None:
     launched().close()
 

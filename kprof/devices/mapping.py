@@ -1,0 +1,72 @@
+"""A file as memory: it outlives the process that writes it, and kernels on the CPU may write it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import weakref
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+_MAP_FIXED: Final = 0x10
+_READ_AND_WRITE: Final = mmap.PROT_READ | mmap.PROT_WRITE
+# Python's own mmap keeps a descriptor, which the workload may close and open as something else.
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+
+class SharedFile:
+    """A new file of zeros, mapped for as long as somebody has `content` (uint8, `size_bytes`).
+
+    Only its user can read it. Raises OSError where there is no room: all of the room is taken at
+    once, because a hole would end the process (SIGBUS) when the disk is full.
+    """
+
+    def __init__(self, path: Path, size_bytes: int) -> None:
+        self.path = path
+        path.unlink(missing_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(file, 0, size_bytes)
+            self.address = _map(None, size_bytes, mmap.MAP_SHARED, file)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(file)
+        memory = (ctypes.c_uint8 * size_bytes).from_address(self.address)
+        weakref.finalize(memory, _libc.munmap, self.address, size_bytes).atexit = False
+        self.content = np.ctypeslib.as_array(memory)
+
+    def remove(self) -> None:
+        """Remove the file; the memory stays."""
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+    def make_private(self) -> None:
+        """Give this process, a forked child, a copy of its own at the same address."""
+        size_bytes = len(self.content)
+        try:
+            file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED
+            _map(self.address, size_bytes, flags, -1)
+            return
+        try:
+            _map(self.address, size_bytes, mmap.MAP_PRIVATE | _MAP_FIXED, file)
+        finally:
+            os.close(file)
+
+
+def _map(address: int | None, size_bytes: int, flags: int, file: int) -> int:
+    mapped = _libc.mmap(address, size_bytes, _READ_AND_WRITE, flags, file, 0)
+    if mapped in (None, ctypes.c_void_p(-1).value):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    return int(mapped)

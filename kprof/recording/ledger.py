@@ -1,0 +1,314 @@
+"""What outlives a rank that is killed: its arenas, and all that is needed to decode them.
+
+    run.kprof.unfinished/waits/    (in /dev/shm; without room there: run.kprof.unfinished/)
+      rank-00003.arena             4096 bytes (HEADER, then an ACCOUNT per arena), then the arenas
+      rank-00003.launches-00000    launches in order, ROWS_PER_FILE of LAUNCH in each file
+    run.kprof.unfinished/
+      rank-00003.ledger            JSON lines: facts, region tables, kernels, notes
+
+The first two are memory that the rank shares with whoever maps them. What a rank stores there is
+safe from SIGKILL at once, and costs no more than other memory. A rank that ends by itself removes
+them. Of one that was killed, kprof.recording.salvage makes a part of the capture.
+
+Accounts are what the host knows of an arena (see kprof.recording.arena_state): it is stored before
+a launch gets the arena. `written_to` is set before the arena's events become a part, and taken back
+when the arena is empty again. So events are never in two parts, whenever the rank is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+
+from kprof.capture.manifest import RankInfo
+from kprof.devices.mapping import SharedFile
+from kprof.hangs.lines import WAITS_NAME
+from kprof.recording.launch_log import LaunchRow
+from kprof.regions import RegionTable
+
+if TYPE_CHECKING:
+    from kprof.recording.region_ids import RegionIds
+
+MAGIC: Final = int.from_bytes(b"KPROFLED", "little")
+HEADER: Final = np.dtype([("magic", "<u8"), ("num_forgotten", "<u8")])
+_NUM_FORGOTTEN_WORD: Final = 1
+ARENAS_OFFSET: Final = 4096
+ACCOUNTS_OFFSET: Final = 64
+# `turn` counts the arenas in the order in which launches got them; 0 is an empty one.
+ACCOUNT: Final = np.dtype(
+    [
+        ("turn", "<u4"),
+        ("written_to", "<u4"),
+        ("least_limit", "<u4"),
+        ("limit", "<u4"),
+        ("stored_limit", "<u4"),
+        ("first_reserved", "<u4"),
+        ("num_reserved_wanted", "<u4"),
+        ("has_claiming_launches", "<u4"),
+        ("end_launch", "<u4"),
+        ("padding", "<u4", 7),
+    ]
+)
+assert ACCOUNT.names is not None
+# Places of the fields in an account, which is a memoryview of 32-bit numbers.
+TURN, WRITTEN_TO, LIMITS, FIRST_RESERVED, NUM_WANTED, END_LAUNCH = (
+    ACCOUNT.names.index(name)
+    for name in (
+        "turn",
+        "written_to",
+        "least_limit",
+        "first_reserved",
+        "num_reserved_wanted",
+        "end_launch",
+    )
+)
+LIMITS_STRUCT: Final = struct.Struct("<6I")
+# In place of the number of a part + 1: nobody wants these events.
+DISCARDED: Final = 0xFFFF_FFFF
+# The turn of a door (see kprof.recording.turns), which is always in use.
+LAST_TURN: Final = 0xFFFF_FFFF
+
+# The number comes last: a row without it was not finished.
+LAUNCH: Final = np.dtype(
+    [
+        ("kernel", "<u4"),
+        ("table", "<u4"),
+        ("ordinal", "<i8"),
+        ("num_blocks", "<i8"),
+        ("threads_per_block", "<i8"),
+        ("number_plus_1", "<i8"),
+    ]
+)
+_ROW: Final = struct.Struct("<IIqqqq")
+ROWS_PER_FILE: Final = 8192
+_FILE_BYTES: Final = ROWS_PER_FILE * _ROW.size
+_pack_row: Final = _ROW.pack_into
+# Memory is taken at once, the disk's pages when they are written.
+_MAX_IN_MEMORY: Final = 256 << 20
+
+assert LAUNCH.itemsize == _ROW.size
+assert ACCOUNTS_OFFSET + 15 * ACCOUNT.itemsize <= ARENAS_OFFSET
+
+Account = memoryview
+
+
+class Facts(msgspec.Struct, frozen=True, tag="facts"):
+    """What is known when the recorder opens. `info` has no launches.
+
+    `arena_bytes` is the size of each of `num_arenas` arenas; kprof.recording.turns has the layout.
+    """
+
+    info: RankInfo
+    arena_bytes: int
+    num_arenas: int
+    is_ring: bool
+    switches: bytes
+    lines: tuple[int, int, int, int]
+
+
+class Table(msgspec.Struct, frozen=True, tag="table"):
+    """The next region table."""
+
+    regions: RegionTable
+
+
+class Kernel(msgspec.Struct, frozen=True, tag="kernel"):
+    """LAUNCH.kernel is `number`."""
+
+    number: int
+    name: str
+
+
+class Captured(msgspec.Struct, frozen=True, tag="captured"):
+    """A launch that will be replayed; `table` is the index of its regions."""
+
+    row: LaunchRow
+    table: int
+
+
+class Note(msgspec.Struct, frozen=True, tag="note"):
+    """A sentence for the capture."""
+
+    text: str
+
+
+Line = Facts | Table | Kernel | Captured | Note
+
+
+def new_account() -> Account:
+    """The account of an arena that does not outlive its process."""
+    return memoryview(bytearray(ACCOUNT.itemsize)).cast("I")
+
+
+def arena_path(folder: Path, rank: int) -> Path:
+    """The arenas of a rank."""
+    return folder / f"rank-{rank:05d}.arena"
+
+
+def launches_path(folder: Path, rank: int, number: int) -> Path:
+    """A file of launches."""
+    return folder / f"rank-{rank:05d}.launches-{number:05d}"
+
+
+def ledger_path(directory: Path, rank: int) -> Path:
+    """The file of JSON lines."""
+    return directory / f"rank-{rank:05d}.ledger"
+
+
+class Ledger:
+    """The files of one rank, as its recorder writes them; `size_bytes` is that of all arenas.
+
+    `content` is the memory for them. Raises OSError where the folder has no room.
+    """
+
+    def __init__(self, directory: Path, folder: Path, rank: int, size_bytes: int) -> None:
+        remove_ledger(directory, rank)
+        self._directory, self._folder, self._rank = directory, folder, rank
+        self._files: deque[SharedFile] = deque()
+        self._arena = SharedFile(arena_path(folder, rank), ARENAS_OFFSET + size_bytes)
+        self.content = self._arena.content[ARENAS_OFFSET:]
+        self.address = self._arena.address
+        self._words = self._arena.content.data[:ACCOUNTS_OFFSET].cast("Q")
+        self._path = ledger_path(directory, rank)
+        self._path.touch(mode=0o600)
+        self._num_files = self._num_removed = 0
+        self._rows = memoryview(bytearray(_FILE_BYTES))
+        self._next = 0
+        self._kernels: dict[str, int] = {}
+        self._num_tables = 0
+        self._is_on = True
+        self._add_file()
+
+    def account(self, number: int) -> Account:
+        """The account of an arena, in the order in which they lie in memory."""
+        begin = ACCOUNTS_OFFSET + number * ACCOUNT.itemsize
+        return self._arena.content.data[begin : begin + ACCOUNT.itemsize].cast("I")
+
+    def begin(self, facts: Facts) -> None:
+        """From here on the files say enough to be decoded."""
+        self.write(facts)
+        if self._is_on:
+            self._words[0] = MAGIC
+
+    def write(self, line: Line) -> None:
+        """Add a line. Where the disk refuses, the files say nothing from here on."""
+        try:
+            with self._path.open("ab", buffering=0) as file:
+                # A line that was cut short must not spoil the next one.
+                file.write(b"\n" + msgspec.json.encode(line))
+        except OSError:
+            self.stop()
+
+    def note_launch(self, row: LaunchRow, table_idx: int, region_ids: RegionIds) -> None:
+        """A launch is about to be made."""
+        number, kernel, ordinal, num_blocks, threads, _, _, _ = row
+        kernel_idx = self._kernels.get(kernel)
+        if kernel_idx is None or table_idx >= self._num_tables:
+            kernel_idx = self._introduce(kernel, table_idx, region_ids)
+        place = self._next
+        if place == _FILE_BYTES:
+            place = self._add_file()
+        _pack_row(
+            self._rows, place, kernel_idx, table_idx, ordinal, num_blocks, threads, number + 1
+        )
+        self._next = place + _ROW.size
+
+    def forget(self, num_launches: int) -> None:
+        """The first so many launches are in parts, or nobody wants them."""
+        self._words[_NUM_FORGOTTEN_WORD] = num_launches
+        while len(self._files) > 1 and (self._num_removed + 1) * ROWS_PER_FILE <= num_launches:
+            self._files.popleft().remove()
+            self._num_removed += 1
+
+    def remove(self) -> None:
+        """Remove the files: what they hold is written elsewhere, or lost."""
+        self._is_on = False
+        self._words[0] = 0
+        remove_ledger(self._directory, self._rank)
+
+    def stop(self) -> None:
+        """The files must not be decoded: they miss something."""
+        self._is_on = False
+        self._words[0] = 0
+
+    def make_private(self) -> None:
+        """This process is a forked child: what it writes is its own."""
+        for file in (self._arena, *self._files):
+            file.make_private()
+
+    def _introduce(self, kernel: str, table_idx: int, region_ids: RegionIds) -> int:
+        for idx in range(self._num_tables, table_idx + 1):
+            self.write(Table(region_ids.table(idx)))
+        self._num_tables = max(self._num_tables, table_idx + 1)
+        number = self._kernels.setdefault(kernel, len(self._kernels))
+        self.write(Kernel(number, kernel))
+        return number
+
+    def _add_file(self) -> int:
+        """Begin a file of launches; returns the place of its first row."""
+        self._next = 0
+        if not self._is_on:
+            return 0
+        path = launches_path(self._folder, self._rank, self._num_files)
+        try:
+            file = SharedFile(path, _FILE_BYTES)
+        except OSError:
+            if not self._num_files:
+                raise
+            self.stop()
+            self._rows = memoryview(bytearray(_FILE_BYTES))
+            return 0
+        self._files.append(file)
+        self._num_files += 1
+        self._rows = file.content.data
+        return 0
+
+
+def remove_ledger(directory: Path, rank: int) -> None:
+    """Remove the files of a rank, if there are any."""
+    for folder in (directory / WAITS_NAME, directory):
+        for kind in ("arena", "launches-*", "ledger"):
+            for path in folder.glob(f"rank-{rank:05d}.{kind}"):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+
+def open_ledger(
+    directory: Path, rank: int, size_bytes: int, *, only_in_memory: bool = False
+) -> tuple[Ledger | None, str]:
+    """A ledger where there is room for it, or None and a reason.
+
+    The reason is empty where nobody would read it: `kprof record`, or a session on this host, makes
+    the place. Shared memory comes first, unless less than half of what is free would be left: the
+    workload may need it, too, or the arenas are so large that they would fill memory before they
+    are used. The disk comes next, unless it has to be memory.
+    """
+    folder = directory / WAITS_NAME
+    if not folder.is_dir():
+        return None, ""
+    size = f"{-(-size_bytes >> 20)} MiB"
+    is_roomy = folder.is_symlink() and _free_bytes(folder) >= 2 * size_bytes
+    is_roomy &= only_in_memory or size_bytes <= _MAX_IN_MEMORY
+    reason = f"/dev/shm has no room for {size} beside as much for others"
+    for place in [folder] * is_roomy + [directory] * (not only_in_memory):
+        try:
+            return Ledger(directory, place, rank, size_bytes), ""
+        except OSError as error:
+            remove_ledger(directory, rank)
+            reason = f"{place} has no room for {size} that outlive it ({error.strerror or error})"
+    return None, reason
+
+
+def _free_bytes(folder: Path) -> int:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return 0
+    return found.f_bavail * found.f_frsize

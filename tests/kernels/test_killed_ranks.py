@@ -1,0 +1,170 @@
+"""A rank that is killed leaves all of its finished launches, whatever it was doing at that moment."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import until_killed
+from test_draining import steps
+from test_replays import CONTENTS, KERNELS, _buffer, _run, emitted, library
+from until_killed import MOMENTS, sizes
+
+import kprof
+from kprof.errors import WorkloadError
+from kprof.hangs.lines import WAITS_NAME
+from kprof.recording import record
+from kprof.trace import Trace
+
+__all__ = ["library"]
+NUM_STEPS = 12
+RecordUntilKilled = Callable[..., int]
+OF_DRAIN = ("while the arena is wiped", "when the arena was wiped", "when another arena is free")
+OF_FLUSH = ("while the arena is reset", "when the arena was reset")
+
+
+@pytest.fixture(scope="module")
+def process(library: ctypes.CDLL) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-W", "ignore", until_killed.__file__, library._name]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as started:
+        yield started
+        assert started.stdin is not None
+        started.stdin.close()
+
+
+@pytest.fixture
+def record_until_killed(process: subprocess.Popen[str], tmp_path: Path) -> RecordUntilKilled:
+    """Record a case into killed.kprof; returns how many steps it finished."""
+
+    def run(workload: str, **options: object) -> int:
+        with record.session(tmp_path / "killed.kprof") as directory:
+            case = {"workload": workload, "directory": str(directory), **options}
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(case) + "\n")
+            process.stdin.flush()
+            num_steps = int(process.stdout.readline())
+            assert num_steps >= 0
+        return num_steps
+
+    return run
+
+
+def opened(tmp_path: Path) -> Trace:
+    """The capture, with nothing in it that is not whole."""
+    trace = Trace.open(tmp_path / "killed.kprof")
+    (info,) = trace.ranks
+    counts = info.counts
+    assert (counts.dropped, counts.torn_chunks, counts.stray_chunks) == (0, 0, 0)
+    assert (counts.torn_records, counts.damaged_heads, counts.unsplit_launches) == (0, 0, 0)
+    assert info.cut_short.endswith("its last launch may lack events; no launch is lost")
+    assert counts.recorded == trace.num_events()
+    return trace
+
+
+@pytest.mark.parametrize("is_graph", [False, True])
+@pytest.mark.parametrize(
+    ("retention", "moment"),
+    [
+        *(("flush", moment) for moment in MOMENTS if moment not in OF_DRAIN),
+        *(("drain", moment) for moment in MOMENTS if moment not in OF_FLUSH),
+    ],
+)
+def test_all_finished_launches_are_there(
+    library: ctypes.CDLL,
+    tmp_path: Path,
+    record_until_killed: RecordUntilKilled,
+    retention: str,
+    moment: str,
+    is_graph: bool,
+) -> None:
+    num_steps = record_until_killed(
+        "steps", retention=retention, moment=moment, is_graph=is_graph, num_steps=NUM_STEPS
+    )
+    assert num_steps >= 2
+    assert (num_steps == NUM_STEPS) == (MOMENTS[moment] is None)
+    trace = opened(tmp_path)
+    assert trace.num_events() == emitted(KERNELS, sizes(num_steps))
+    assert len(trace.ranks[0].launches) == len(KERNELS) * num_steps
+    with kprof.session(tmp_path / "whole.kprof") as recorder:
+        for _ in steps(library, recorder, num_steps, is_graph):
+            pass
+    assert trace.frame(CONTENTS).equals(Trace.open(tmp_path / "whole.kprof").frame(CONTENTS))
+
+
+@pytest.mark.parametrize("is_graph", [False, True])
+@pytest.mark.parametrize("moment", ["between two launches", "while the arena is wiped"])
+def test_a_ring_has_the_latest_launches(
+    tmp_path: Path, record_until_killed: RecordUntilKilled, moment: str, is_graph: bool
+) -> None:
+    num_steps = record_until_killed(
+        "steps", retention="ring", moment=moment, is_graph=is_graph, num_steps=100
+    )
+    assert (num_steps == 100) == (MOMENTS[moment] is None)
+    trace = opened(tmp_path)
+    num_kept = len(trace.ranks[0].launches) // len(KERNELS)
+    assert 10 < num_kept < num_steps
+    assert trace.num_events() == emitted(KERNELS, sizes(num_steps)[-num_kept:])
+    assert any("what its ring held" in note for note in trace.ranks[0].notes)
+
+
+def test_parts_of_several_region_tables_and_a_save_are_one_capture(
+    library: ctypes.CDLL, tmp_path: Path, record_until_killed: RecordUntilKilled
+) -> None:
+    """Ids of regions mean the same in all parts, and what was saved is not there twice."""
+    record_until_killed("tables")
+    with kprof.session(tmp_path / "whole.kprof") as recorder:
+        until_killed.launch_with_tables(library, recorder)
+    killed, whole = opened(tmp_path), Trace.open(tmp_path / "whole.kprof")
+    assert killed.frame(CONTENTS).equals(whole.frame(CONTENTS))
+    assert killed.ranks[0].notes == whole.ranks[0].notes
+    assert killed.ranks[0].regions == whole.ranks[0].regions
+
+
+def test_without_room_the_launches_that_are_lost_are_counted(
+    tmp_path: Path, record_until_killed: RecordUntilKilled
+) -> None:
+    record_until_killed("without room")
+    (info,) = Trace.open(tmp_path / "killed.kprof").ranks
+    assert "the last of its 2 launches is lost" in info.cut_short
+    (note,) = info.notes
+    assert "is lost if it is killed" in note
+    assert "No space left on device" in note
+
+
+def test_a_rank_that_is_killed_before_it_launches_leaves_nothing(
+    record_until_killed: RecordUntilKilled,
+) -> None:
+    with pytest.raises(WorkloadError, match="its rank never finished"):
+        record_until_killed("nothing")
+
+
+def test_a_forked_child_writes_to_memory_of_its_own(library: ctypes.CDLL, tmp_path: Path) -> None:
+    """It has the buffer of a launch that its parent makes."""
+    with kprof.session(tmp_path / "run.kprof") as recorder:
+        buffer = _buffer(recorder, "run_marks")
+        arenas = list((tmp_path / "run.kprof.unfinished" / WAITS_NAME).glob("*.arena"))
+        assert [path.stat().st_mode & 0o777 for path in arenas] == [0o600]
+        child = os.fork()
+        if child == 0:
+            try:
+                _run(library, "run_marks", buffer, 60, seed=1)
+            finally:
+                os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        _run(library, "run_marks", buffer, 5, seed=1)
+    trace = Trace.open(tmp_path / "run.kprof")
+    assert trace.num_events() == emitted(["run_marks"], [5])
+    assert trace.ranks[0].counts.torn_chunks == 0
