@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from kprof import abi
 from kprof.clocks.calibration import measure_clock
 from kprof.devices.build import BuildOptions, load_library
+from kprof.devices.memory import RegisteredMemory
 from kprof.devices.targets import target_of_device
 from kprof.recording.arena import Arena
 from kprof.recording.decode import Decoder
@@ -49,6 +52,7 @@ class Scheme:
     is_arena_full: bool = False
     is_captured: bool = False
     num_wanted_blocks: int = 0  # 0: all
+    is_in_host: bool = False
 
 
 SCHEMES = {
@@ -65,8 +69,17 @@ SCHEMES = {
     "kprof per warp, blocks 0-7 only, as captured in a graph": Scheme(
         1, is_captured=True, num_wanted_blocks=8
     ),
+    "kprof per warp, arena in host memory": Scheme(1, is_in_host=True),
     "classic": Scheme(3, is_null=True),
 }
+# The key of that arena.
+_IN_HOST = -2
+
+
+def _host_memory(device: str) -> RegisteredMemory:
+    """Memory as `--arena host` has it."""
+    content = np.frombuffer(mmap.mmap(-1, ARENA_BYTES), dtype=np.uint8)
+    return RegisteredMemory.of(content, device)
 
 
 class Bench:
@@ -82,6 +95,7 @@ class Bench:
         # By the number of wanted blocks; the one block of -1 is in no grid.
         wanted = {0: Wanted(), 8: Wanted(blocks=tuple(range(8))), -1: Wanted(blocks=(1 << 18,))}
         self.arenas = {key: Arena(ARENA_BYTES, device, each) for key, each in wanted.items()}
+        self.arenas[_IN_HOST] = Arena(ARENA_BYTES, device, memory=_host_memory(device))
         self.arena = self.arenas[0]
         self.source = torch.randint(
             0, 255, (NUM_TOKENS * TOKEN_BYTES,), dtype=torch.uint8, device=device
@@ -160,7 +174,7 @@ class Bench:
             return LaunchBuffer(0, 0).packed()
         if scheme.is_arena_full:
             return LaunchBuffer(self.full_arena.address, 0).packed()
-        arena = self.arenas[scheme.num_wanted_blocks]
+        arena = self.arenas[_IN_HOST if scheme.is_in_host else scheme.num_wanted_blocks]
         if scheme.is_captured:
             return arena.switched_buffer(0).packed()
         tracks_per_block = 1 if scheme.is_per_block else warps_per_block
