@@ -22,7 +22,7 @@ def finding(line: int = 0) -> str:
     """A pattern for the page's finding, on a GPU or (line 1) in the interpreter: how much and how
     long are of one run, the rest has to be."""
     text = re.escape(block("text").strip().splitlines()[line])
-    return re.sub(r"[\d.]+(x|\\ %)", lambda number: rf"[\d.]+{number[1]}", text)
+    return re.sub(r"(?:\d|\\\.)+(x|\\ %)", lambda number: rf"[\d.]+{number[1]}", text)
 
 
 def side(sign: str) -> str:
