@@ -184,9 +184,8 @@ def _close_all() -> None:
 
 
 def _forget_in_child() -> None:
-    for recorder in _open.values():
+    for recorder in list(_open.values()):
         recorder.abandon()
-    _open.clear()
     _at_exit.clear()
     for number in _DEADLY:
         # As without kprof: multiprocessing's terminate() kills a child by the signal itself.

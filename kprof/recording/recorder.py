@@ -442,9 +442,9 @@ class Recorder:
 
     def abandon(self) -> None:
         """Be off without a trace: this is a forked child, and the recorder is its parent's."""
-        self._is_closed = self._is_off = True
+        self._is_off = True
         self.is_recording = False
-        self._claim.release()
+        self._let_go()
         self._outliving.abandon()
 
     def _finish(self) -> None:
