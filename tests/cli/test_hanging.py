@@ -68,7 +68,7 @@ def test_the_root_is_said_and_the_capture_is_whole(
     (diagnosis,) = [line for line in done.stdout.splitlines() if line.startswith(sentence)]
     assert diagnosis in done.stderr
     ranks = {info.rank: info for info in Capture.open(run).manifest.ranks}
-    # The arena of a rank that dies is gone with it. Rank 0 ends by itself, with all three calls.
+    # Rank 0 ends by itself, with all three calls.
     assert len(ranks[0].launches) == 3
     if name == "holds_lock":
         assert "_launch seems to hold the interpreter lock" in diagnosis
