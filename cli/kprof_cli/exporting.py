@@ -135,7 +135,7 @@ def export(
 
     check_suffix(output)
     refuse_existing(output, force=force)
-    torch_traces = _matching_files(torch or ()) or _kept_torch_traces(run)
+    torch_traces = _torch_traces(run, torch or (), is_left_out=is_without_torch)
     trace = open_trace(run, selection)
     found = find_with_progress(trace).findings if _wants_findings(trace, has_findings) else ()
     with progress_bar() as progress:
@@ -145,7 +145,7 @@ def export(
             found,
             force=force,
             max_slices=max_slices or None,
-            torch_traces=() if is_without_torch else torch_traces,
+            torch_traces=torch_traces,
             by=by,
             progress=functools.partial(progress, f"writing {output.name}"),
         )
@@ -251,6 +251,13 @@ def find_with_progress(trace: Trace) -> Findings:
 
     with progress_bar() as progress:
         return find(Summary.of(trace, progress))
+
+
+def _torch_traces(run: Path, patterns: Sequence[str], *, is_left_out: bool) -> tuple[Path, ...]:
+    """The user's files, or else those that the capture keeps; a damaged one can be left out."""
+    if is_left_out:
+        return ()
+    return _matching_files(patterns) or _kept_torch_traces(run)
 
 
 def _kept_torch_traces(run: Path) -> tuple[Path, ...]:

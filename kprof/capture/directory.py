@@ -119,9 +119,12 @@ class Capture:
     def torch_traces(self) -> tuple[Path, ...]:
         """The files of the PyTorch profiler that the workload kept beside its events, by rank.
 
-        Raises CorruptCaptureError where one is a link out of the capture, no file, or was changed.
+        Raises CorruptCaptureError where one is a link out of the capture, no file, missing, or was
+        changed.
         """
-        found = sorted(p for p in self.path.iterdir() if rank_of_torch_trace(p) is not None)
+        recorded = (self.path / Path(entry.name).name for entry in self.manifest.files)
+        present = self.path.iterdir()
+        found = sorted({p for p in (*present, *recorded) if rank_of_torch_trace(p) is not None})
         for path in found:
             check_own_file(path)
         self.checksums.check(found)

@@ -7,6 +7,7 @@ opened.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -97,7 +98,9 @@ def read_maybe_gzipped(path: Path) -> bytes:
 def unreadable(path: Path, error: OSError) -> CorruptCaptureError:
     """The sentence about a file that the operating system refuses."""
     reason = os.strerror(error.errno) if error.errno else str(error)
-    return CorruptCaptureError(f"cannot read {path}: {reason}; check its permissions")
+    is_missing = error.errno == errno.ENOENT
+    remedy = "restore the file or record again" if is_missing else "check its permissions"
+    return CorruptCaptureError(f"cannot read {path}: {reason}; {remedy}")
 
 
 def _is_inside(link: Path) -> bool:

@@ -124,6 +124,19 @@ def test_a_changed_trace_of_the_profiler_is_refused(kprof, small):
     assert f"{path} was changed after it was written" in refused.error_line
 
 
+def test_a_trace_of_the_profiler_that_is_gone_is_missed(kprof, small):
+    """Else an export without its kernels would look like one of a run that nobody profiled."""
+    path, output = small / torch_trace_name(0), small.parent / "trace.pftrace"
+    path.write_bytes(gzip.compress(b'{"traceEvents": []}'))
+    seal(small)
+    path.unlink()
+    command = ("export", small, "-o", output)
+    missed = kprof(*command)
+    assert f"cannot read {path}: No such file or directory; restore the file" in missed.error_line
+    assert not output.exists()
+    assert kprof(*command, "--no-torch").code == 0
+
+
 def test_sums_are_shown_without_reading_the_events(kprof, changed):
     """They were made before the change, so they are right, and large files need not be read."""
     manifest = Capture.open(changed).manifest
