@@ -132,7 +132,7 @@ def launch_efficiency(summary: Summary) -> pd.DataFrame:
                 max(last_ns) - min(first_ns) AS window_ns, CAST(sum(work_ns) AS BIGINT) AS work_ns,
                 CAST(sum(wait_ns) AS BIGINT) AS wait_ns, max(work_ns) AS max_work_ns
             FROM named GROUP BY kernel, ordinal)
-        SELECT *, {_RATIOS} FROM sums ORDER BY first_ns"""
+        SELECT *, {_RATIOS} FROM sums ORDER BY first_ns, ordinal, kernel"""
     )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @metric()
 def barrier_waits(summary: Summary) -> pd.DataFrame:
     """N x N waits in regions of category sync: time from a track's enter to the last one's, per
-    region and last rank.
+    region and last rank (of those that enter at the same time, the lowest).
 
     N x N wait = max(0, min(latest enter, my leave) - my enter), over the n-th span of the region on
     every track of a launch. The scope is "world" if all ranks leave after the last one entered, at
@@ -31,7 +31,8 @@ def barrier_waits(summary: Summary) -> pd.DataFrame:
     entered = f"""
         entered AS (
             SELECT rank, region, kernel, ordinal, block, start_ns, end_ns, row_number() OVER (
-                PARTITION BY rank, launch, block, warp, region_id ORDER BY start_ns) AS occurrence
+                PARTITION BY rank, launch, block, warp, region_id ORDER BY start_ns, end_ns)
+                AS occurrence
             FROM events WHERE {CLOSED_SPANS} AND category = 'sync' AND {_any_sync(summary)})"""
     return summary.frame(
         f"""
@@ -55,7 +56,8 @@ def barrier_waits(summary: Summary) -> pd.DataFrame:
             UNION ALL SELECT p.*, 'lock' FROM per_rank p),
         measured AS (
             SELECT waits.* FROM waits JOIN chosen USING (region, scope))
-        SELECT region, scope, last_rank, mode(last_block) AS last_block,
+        SELECT region, scope, last_one.rank AS last_rank,
+            mode(last_one.block ORDER BY last_one.block) AS last_block,
             count(DISTINCT (kernel, ordinal, occurrence, CASE WHEN scope = 'world' THEN 0
                 ELSE rank END)) AS instances,
             count(*) AS enters,
@@ -78,9 +80,9 @@ _MEETING = """max(start_ns) OVER (PARTITION BY {key}) AS last_enter,
     min(end_ns) OVER (PARTITION BY {key}) AS first_leave, max(end_ns) OVER (PARTITION BY {key})
         AS last_leave,
     max(end_ns - start_ns) OVER (PARTITION BY {key}) AS longest,
-    count(*) OVER (PARTITION BY {key}) AS entered, arg_max(rank, start_ns)
-        OVER (PARTITION BY {key}) AS last_rank,
-    arg_max(block, start_ns) OVER (PARTITION BY {key}) AS last_block"""
+    count(*) OVER (PARTITION BY {key}) AS entered,
+    arg_max(struct_pack(rank := rank, block := block), (start_ns, -rank, -block))
+        OVER (PARTITION BY {key}) AS last_one"""
 
 
 def _share_of_barriers(bound_ns: float) -> str:

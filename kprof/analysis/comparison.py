@@ -196,7 +196,8 @@ def _launch_samples(summary: Summary) -> list[tuple[_Key, float, float, float]]:
         SELECT kernel, coalesce(r.name, 'unknown region') AS region,
             sum(total_ns) / count(*) AS mean, sum(spans) / count(*) AS mean_spans,
             sum(bytes) / count(*) AS mean_bytes, max(total_ns) AS slowest,
-            arg_max(spans, total_ns) AS slowest_spans, arg_max(bytes, total_ns) AS slowest_bytes
+            arg_max(spans, (total_ns, spans, bytes)) AS slowest_spans,
+            arg_max(bytes, (total_ns, spans, bytes)) AS slowest_bytes
         FROM by_block LEFT JOIN regions r ON r.id = region_id GROUP BY kernel, r.name, ordinal
         ORDER BY kernel, region, ordinal"""
     )

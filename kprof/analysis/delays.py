@@ -48,7 +48,7 @@ def delay_costs(summary: Summary, call: Call | None = None) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=columns)
     table["cost_ns"] = table["direct_ns"] + table["propagated_ns"]
     table["share"] = table["cost_ns"] / max(1, int(table["cost_ns"].sum()))
-    return table.sort_values("cost_ns", ascending=False, ignore_index=True)
+    return table.sort_values("cost_ns", ascending=False, kind="stable", ignore_index=True)
 
 
 class _Tracer:
@@ -124,8 +124,8 @@ def stragglers(summary: Summary) -> pd.DataFrame:
             SELECT c.rank, c.launch, c.peer, sum(c.total_ns) AS wait_ns
             FROM cells c JOIN regions r ON r.id = c.region_id
             WHERE r.category IN ('wait', 'sync') AND c.peer >= 0 AND c.peer <> c.rank GROUP BY ALL),
-        longest AS (SELECT rank, launch, arg_max(peer, wait_ns) AS peer FROM waits GROUP BY rank,
-            launch),
+        longest AS (SELECT rank, launch, arg_max(peer, (wait_ns, -peer)) AS peer FROM waits
+            GROUP BY rank, launch),
         last AS (
             SELECT peer AS rank, count(*) / (SELECT count(*) FROM longest) AS arrived_last
             FROM longest GROUP BY peer),

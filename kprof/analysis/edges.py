@@ -32,7 +32,8 @@ def ramp_and_tail(summary: Summary) -> pd.DataFrame:
             max(coalesce(t.first_useful_ns, s.last_ns) - s.first_ns) AS max_ramp_ns,
             avg(s.last_ns - coalesce(t.last_useful_ns, s.last_ns)) AS mean_tail_ns,
             max(s.last_ns - coalesce(t.last_useful_ns, s.last_ns)) AS max_tail_ns,
-            arg_max(t.block, t.last_useful_ns) AS last_block
+            arg_max(t.block, (t.last_useful_ns, -t.block))
+                FILTER (t.last_useful_ns IS NOT NULL) AS last_block
         FROM tracks t JOIN spans_of_launches s USING (rank, launch)
         GROUP BY s.kernel, s.ordinal, s.rank, s.tracks, s.first_ns, s.last_ns ORDER BY s.ordinal,
             s.kernel, s.rank"""
@@ -64,7 +65,7 @@ def stalls(summary: Summary) -> pd.DataFrame:
                 lead(start_ns) OVER track AS next_start
             FROM events WHERE {CLOSED_SPANS}
             WINDOW track AS (PARTITION BY rank, launch, block, warp ORDER BY start_ns,
-                end_ns DESC)),
+                end_ns DESC, event_id)),
         swept AS (
             SELECT *, max(end_ns) FILTER (waits OR works) OVER before AS busy_until,
                 max(end_ns) FILTER (waits) OVER before AS waited_until,

@@ -31,7 +31,7 @@ def open_waits(summary: Summary) -> pd.DataFrame:
         f"""SELECT rank, launch, kernel, ordinal, block, warp, region, coalesce(peer, -1) AS peer,
             coalesce(slot, -1) AS slot, start_ns, duration_ns AS waited_ns
         FROM events WHERE {where}
-        ORDER BY rank, block, warp, start_ns"""
+        ORDER BY rank, block, warp, start_ns, event_id"""
     )
     pairs = zip(table["rank"].tolist(), table["block"].tolist(), strict=True)
     order = [shown.get(pair, len(shown)) for pair in pairs]
@@ -49,7 +49,8 @@ def spans_before(summary: Summary, waits: pd.DataFrame) -> pd.DataFrame:
     where = f"(rank, launch, block, warp) IN ({listed})" if tracks else "false"
     return summary.frame(
         f"""SELECT rank, block, warp, region, category, coalesce(peer, -1) AS peer, start_ns, end_ns
-        FROM events WHERE {CLOSED_SPANS} AND {where} ORDER BY rank, block, warp, start_ns"""
+        FROM events WHERE {CLOSED_SPANS} AND {where}
+        ORDER BY rank, block, warp, start_ns, end_ns DESC, event_id"""
     )
 
 

@@ -40,7 +40,7 @@ def launch_skew(summary: Summary) -> pd.DataFrame:
 def launch_starts(summary: Summary) -> pd.DataFrame:
     """The first and last event of every rank in every launch: kernel, ordinal, rank, launch,
     first_ns, last_ns, ..."""
-    return summary.frame("SELECT * FROM spans_of_launches ORDER BY ordinal, kernel, rank")
+    return summary.frame("SELECT * FROM spans_of_launches ORDER BY ordinal, kernel, rank, launch")
 
 
 def bound_ns(summary: Summary, a: int, b: int) -> float:

@@ -172,7 +172,7 @@ def spans_of_tracks(
                 -1 AS peer, first_ns AS start_ns, last_ns AS end_ns
             FROM spans_of_launches
             WHERE rank = {int(rank)} AND first_ns < {int(last_ns)} AND last_ns > {int(first_ns)}
-            ORDER BY start_ns LIMIT {int(at_most)}"""
+            ORDER BY start_ns, launch LIMIT {int(at_most)}"""
         )
         if block == LAUNCHES
         else summary.frame(

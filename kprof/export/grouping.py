@@ -52,10 +52,10 @@ def grouping(trace: Trace, by: By) -> Grouping | None:
 
 def _by_processor(trace: Trace) -> Grouping:
     rows = trace.sql(
-        """SELECT rank, launch, block, warp, CAST(any_value(hw_id) AS BIGINT) AS hw_id,
+        """SELECT rank, launch, block, warp, CAST(min(hw_id) AS BIGINT) AS hw_id,
                min(start_ns) AS first_ns, max(end_ns) AS last_ns
-           FROM events GROUP BY rank, launch, block, warp ORDER BY rank, hw_id, first_ns, block,
-               warp"""
+           FROM events GROUP BY rank, launch, block, warp ORDER BY rank, hw_id, first_ns, launch,
+               block, warp"""
     ).to_pylist()
     infos = {info.rank: info for info in trace.ranks}
     seen = {(row["rank"], row["hw_id"]) for row in rows}
@@ -121,8 +121,8 @@ def _by_role(trace: Trace) -> Grouping:
                         ELSE '{NO_ROLE}' END AS role,
                     sum(duration_ns) AS total_ns
                 FROM events GROUP BY rank, launch, block, warp, role)
-            SELECT rank, launch, block, warp, arg_max(role, total_ns) AS role
-            FROM spent GROUP BY rank, launch, block, warp ORDER BY block, warp"""
+            SELECT rank, launch, block, warp, first(role ORDER BY total_ns DESC, role) AS role
+            FROM spent GROUP BY rank, launch, block, warp ORDER BY block, warp, rank, launch"""
     ).to_pylist()
     roles = sorted({row["role"] for row in rows})
     tracks = {key: i for i, key in enumerate(dict.fromkeys((r["block"], r["warp"]) for r in rows))}

@@ -300,7 +300,7 @@ def _launches_by_rank(source: Source) -> dict[int, list[LaunchSlice]]:
             min(e.start_ns) - {source.origin_ns} AS start_ns,
             max({end_sql("e.", source.last_ns + source.origin_ns)}) - {source.origin_ns} AS end_ns
         FROM events e LEFT JOIN launches l ON l.rank = e.rank AND l.launch = e.launch
-        GROUP BY e.rank, e.launch"""
+        GROUP BY e.rank, e.launch ORDER BY e.rank, e.launch"""
     slices: dict[int, list[LaunchSlice]] = {}
     for row in source.trace.sql(query).to_pylist():
         slices.setdefault(row["rank"], []).append(_launch_slice(row))

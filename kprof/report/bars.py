@@ -270,7 +270,7 @@ def check_diff(report: DiffReport, expressions: Sequence[str]) -> list[MissedBar
     is_slower = (table["verdict"] == "slower") & table["level"].isin([CALL, LAUNCH])
     slower = table[is_slower & table["measure"].isin([Measure.MEAN.value, Measure.MEDIAN.value])]
     # One entry per call or kernel: the measure that changed more.
-    most = slower.sort_values("change_share", ascending=False)
+    most = slower.sort_values("change_share", ascending=False, kind="stable")
     rows = most.drop_duplicates(["level", "kernel"]).sort_index().to_dict("records")
     return [
         MissedBar(

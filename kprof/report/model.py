@@ -246,8 +246,7 @@ def _ranks_worth_a_look(summary: Summary, found: Findings) -> list[int]:
     """The rank that the first finding names and the one that waits most (else the first two)."""
     recorded = [info.rank for info in summary.trace.ranks]
     named = [rank for finding in found.findings for rank in finding.cause.ranks[:1]]
-    by_wait = (
-        analysis.waits(summary, "rank").sort_values("wait_ns", ascending=False)["rank"].tolist()
-    )
+    waits = analysis.waits(summary, "rank")
+    by_wait = waits.sort_values("wait_ns", ascending=False, kind="stable")["rank"].tolist()
     order = dict.fromkeys([*named[:1], *by_wait[:1], *recorded])
     return sorted([rank for rank in order if rank in recorded][:_RANKS_IN_BLOCK_VIEW])

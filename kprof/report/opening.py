@@ -141,8 +141,8 @@ def _open_wait(trace: Trace, place: Place) -> tuple[int, int] | None:
         f"""SELECT start_ns, duration_ns FROM events
             WHERE {STILL_WAITING} AND {_on(place, "rank", "block")}
             QUALIFY count(*) OVER (PARTITION BY start_ns, duration_ns) = 1
-            ORDER BY {_on(replace(place, tracks=place.tracks[:1]), "rank", "block")} DESC, start_ns
-            LIMIT 1""",
+            ORDER BY {_on(replace(place, tracks=place.tracks[:1]), "rank", "block")} DESC,
+                start_ns, duration_ns LIMIT 1""",
     )
 
 
@@ -176,7 +176,7 @@ def _arrow(trace: Trace, place: Place) -> tuple[int, int] | None:
                        AND e.kind <> 'value')
                 = CASE WHEN is_late THEN 0 ELSE 1 END
             ORDER BY {_on(place, "dst", "wait_block")} DESC, {_on(place, "src", "send_block")} DESC,
-                waited_ns DESC, start_ns LIMIT 1""",
+                waited_ns DESC, start_ns, duration_ns LIMIT 1""",
     )
 
 

@@ -221,7 +221,7 @@ def _regions(report: Report) -> RenderableType:
 
 def _blame(report: Report) -> RenderableType:
     matrix = report.blame_matrix
-    order = matrix.sum(axis=0).sort_values(ascending=False).index[:_MAX_ROWS]
+    order = matrix.sum(axis=0).sort_values(ascending=False, kind="stable").index[:_MAX_ROWS]
     shown: pd.DataFrame = matrix[sorted(order)]
     shown = shown.loc[sorted(shown.sum(axis=1).nlargest(_MAX_ROWS).index)]
     table = _table(["rank", *map(str, shown.columns)])

@@ -59,7 +59,7 @@ def critical_regions(summary: Summary, call: Call | None = None) -> pd.DataFrame
     total = max(1, int(path["duration_ns"].sum()))
     table = path.groupby(["rank", "region", "kind"])["duration_ns"].sum().reset_index()
     table["share"] = table["duration_ns"] / total
-    return table.sort_values("duration_ns", ascending=False, ignore_index=True)
+    return table.sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
 
 
 def _walk(graph: CallGraph) -> list[_Segment]:

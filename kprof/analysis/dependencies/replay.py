@@ -79,7 +79,7 @@ def what_if(summary: Summary, call: Call | None = None) -> pd.DataFrame:
     frame["gain_share"] = frame["gain_ns"] / max(1.0, unchanged)
     frame["measured_ns"] = measured
     frame["replay_error"] = (unchanged - measured) / max(1, measured)
-    return frame.sort_values("gain_ns", ascending=False, ignore_index=True)
+    return frame.sort_values("gain_ns", ascending=False, kind="stable", ignore_index=True)
 
 
 def gain_ns(summary: Summary, scenario: str, rank: int = -1) -> tuple[float, float]:

@@ -179,7 +179,8 @@ def _sends(trace: Trace, event_id: Ints, ordinals: Ints) -> Ints:
     if not trace.regions.flows or not trace.is_on_one_clock:
         return send
     flows = trace.frame(
-        f"SELECT wait_event_id, send_event_id FROM flows WHERE ordinal IN ({_listed(ordinals)})"
+        f"SELECT wait_event_id, send_event_id FROM flows WHERE ordinal IN ({_listed(ordinals)}) "
+        "ORDER BY ALL"
     )
     order = np.argsort(event_id)
     ordered = event_id[order]

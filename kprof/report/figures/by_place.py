@@ -177,7 +177,8 @@ def wait_distribution(report: Report) -> Figure | None:
     position = np.floor(np.log10(table["from_ns"]) / width + 1e-6) * width
     counts = table.assign(position=position).groupby(["region", "position"])["events"].sum()
     axis = Axis(float(position.min()), float(position.max()) + width, 8.0, HALF - 8)
-    regions = counts.groupby("region").sum().sort_values(ascending=False).index.tolist()
+    totals = counts.groupby("region").sum().sort_values(ascending=False, kind="stable")
+    regions = totals.index.tolist()
     height = 62.0
     drawing = Drawing(HALF, height * len(regions) + 40)
     for i, region in enumerate(regions):

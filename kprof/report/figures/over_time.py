@@ -208,13 +208,13 @@ def launches(report: Report) -> Figure | None:
     skew = report.tables.get("launch_skew")
     if skew is None or skew["ordinal"].nunique() < 2:
         return None
-    totals = skew.groupby("kernel")["duration_ns"].sum().sort_values(ascending=False)
+    totals = skew.groupby("kernel")["duration_ns"].sum().sort_values(ascending=False, kind="stable")
     kernels = totals.index.tolist()[:_MAX_KERNELS]
     height, left = 84.0, 70.0
     drawing = Drawing(WIDTH, height * len(kernels) + 40)
     axis = Axis(0, float(skew["ordinal"].max()), left, WIDTH - 16)
     for i, kernel in enumerate(kernels):
-        calls = skew[skew["kernel"] == kernel].sort_values("ordinal")
+        calls = skew[skew["kernel"] == kernel].sort_values("ordinal", kind="stable")
         _calls(drawing, axis, calls, short(kernel or "the kernel"), i * height, height)
     for tick in axis.ticks(whole=True):
         drawing.text(axis(tick), height * len(kernels) + 14, f"{tick:g}", "middle")
