@@ -53,6 +53,10 @@ ADDED = {
     "graphs, schedules, draining, hangs": (
         "kprof/recording/call_lengths.py",
         "kprof/recording/drainer.py",
+        "kprof/recording/ledger.py",
+        "kprof/recording/outliving.py",
+        "kprof/recording/salvage.py",
+        "kprof/devices/mapping.py",
         "kprof/recording/flight.py",
         "kprof/hangs",
         "kprof/analysis/hung.py",
@@ -117,6 +121,7 @@ ADDED = {
         "instrumented_kernels/triton_matmul",
     ),
     "damaged input, ranks that die or disagree": (
+        "kprof/capture/checksums.py",
         "kprof/capture/checks.py",
         "kprof/capture/claims.py",
         "kprof/capture/files.py",

@@ -42,15 +42,13 @@ def barrier_waits(summary: Summary) -> pd.DataFrame:
         per_rank AS (SELECT *,
             {_MEETING.format(key="kernel, ordinal, region, occurrence, rank")} FROM entered),
         scopes AS (
-            SELECT region, {world_share} AS world_share
-            FROM world w GROUP BY region),
+            SELECT region, {world_share} AS world_share FROM world w GROUP BY region),
         rank_scopes AS (
             SELECT region, {_share_of_barriers(0.0)} AS rank_share
             FROM per_rank GROUP BY region),
         chosen AS (
             SELECT region, CASE WHEN world_share >= 0.95 THEN 'world' WHEN rank_share >= 0.95
-                THEN 'rank'
-                ELSE 'lock' END AS scope FROM scopes JOIN rank_scopes USING (region)),
+                THEN 'rank' ELSE 'lock' END AS scope FROM scopes JOIN rank_scopes USING (region)),
         waits AS (
             SELECT w.*, 'world' AS scope FROM world w UNION ALL SELECT p.*, 'rank' FROM per_rank p
             UNION ALL SELECT p.*, 'lock' FROM per_rank p),
