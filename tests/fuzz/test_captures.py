@@ -53,3 +53,21 @@ def test_the_fuzzer_sees_damage_that_no_checksum_finds(tmp_path):
     (failure,) = fuzzer.tally.failures
     assert "damage that nobody noticed" in failure
     assert pq.read_table(path)["duration_ns"] == durations
+
+
+def test_a_slow_command_is_judged_beside_a_sound_capture(tmp_path, monkeypatch):
+    """The load that makes both slow is no fault; what takes longer on the damaged one only is."""
+    fuzzer = captures.Fuzzer(1, tmp_path, 1.0)
+    sound, output = fuzzer.seeds[0], tmp_path / "output"
+    output.mkdir()
+    cpu_s = {"run.kprof": iter([9.0, 4.5, 6.0]), str(sound): iter([8.0, 4.0, 7.0])}
+
+    def run(command: tuple[str, ...]) -> captures.Run:
+        return captures.Run(command, 0, "", "", next(cpu_s[command[1]]))
+
+    monkeypatch.setattr(fuzzer._worker, "run", run)
+    command = ("stats", "run.kprof", "--time", "0us..1us")
+    done, most_cpu_s = fuzzer._in_turns(command, sound, output)
+    assert (done.command, done.cpu_s, most_cpu_s) == (command, 4.5, 5.0)
+    assert list(captures.faults(done, output, most_cpu_s)) == []
+    assert list(captures.faults(done, output, most_cpu_s - 1.0)) == ["4.50 s of processor time"]
