@@ -78,9 +78,9 @@ def _look(directory: Path) -> list[RankProgress]:
 
 def _unfinished(run: Path) -> Path:
     """Raises WorkloadError for what is not being recorded."""
-    from kprof.capture.directory import UNFINISHED_SUFFIX
+    from kprof.capture.directory import unfinished_of
 
-    names = [run.with_name(run.name + UNFINISHED_SUFFIX), run]
+    names = [unfinished_of(run), run]
     for directory in names:
         if directory.is_dir() and _look(directory):
             return directory

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import os
 import shutil
@@ -278,7 +279,7 @@ def begin_capture(output: Path, force: bool) -> Path:
     Raises OutputExistsError unless `force`.
     """
     refuse_output(output, force)
-    temporary = output.with_name(output.name + UNFINISHED_SUFFIX)
+    temporary = unfinished_of(output)
     has_events = any(temporary.glob("*.parquet")) or any(temporary.glob("rank-*.ledger"))
     if has_events and not force:
         raise OutputExistsError(
@@ -316,7 +317,7 @@ def finish_capture(temporary: Path, output: Path, manifest: Manifest) -> Capture
         replaced = output.with_name(output.name + ".replaced")
         if output.exists():
             output.rename(replaced)
-        temporary.rename(output)
+        _move(temporary, output)
         shutil.rmtree(replaced, ignore_errors=True)
         for pattern in _MADE_OF:
             for file in output.glob(pattern):
@@ -325,6 +326,30 @@ def finish_capture(temporary: Path, output: Path, manifest: Manifest) -> Capture
     if is_new:
         checksums.trust(output / entry.name for entry in manifest.files)
     return _opened(output, read_manifest(output), checksums)
+
+
+def unfinished_of(output: Path) -> Path:
+    """The directory that becomes `output` when the recording is finished. The empty path is that of
+    the current directory."""
+    named = output if output.name else output.absolute()
+    return named.parent / (named.name + UNFINISHED_SUFFIX)
+
+
+def _move(source: Path, target: Path) -> None:
+    """Rename a directory, also to another file system."""
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        copied = unfinished_of(target)
+        try:
+            shutil.copytree(source, copied)
+            copied.rename(target)
+        except OSError:
+            shutil.rmtree(copied, ignore_errors=True)
+            raise
+        shutil.rmtree(source)
 
 
 @contextlib.contextmanager
@@ -345,7 +370,7 @@ def _write_json(path: Path, value: object) -> None:
 
 def read_manifest(directory: Path) -> Manifest:
     """A directory's manifest; raises NotACaptureError, CorruptCaptureError or NewerFormatError."""
-    unfinished = directory.with_name(directory.name + UNFINISHED_SUFFIX)
+    unfinished = unfinished_of(directory)
     if not directory.exists() and unfinished.is_dir():
         raise NotACaptureError(
             f"the recording of {directory} is not finished; when its ranks have ended, "

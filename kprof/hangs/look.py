@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from kprof.capture.directory import UNFINISHED_SUFFIX
+from kprof.capture.directory import unfinished_of
 from kprof.errors import NotACaptureError
 from kprof.hangs.asking import ask, moved
 from kprof.hangs.diagnosis import diagnose
@@ -27,7 +27,7 @@ def look_at(path: Path) -> Hang:
 
     Raises NotACaptureError where there is no run, or none that hung, and CorruptCaptureError.
     """
-    unfinished = path.with_name(path.name + UNFINISHED_SUFFIX)
+    unfinished = unfinished_of(path)
     for directory in (path, unfinished):
         if (directory / WAITS_NAME).is_dir():
             return look_now(directory)

@@ -208,7 +208,7 @@ def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]
 
     It is removed if it is empty and nobody can write to it any more.
     """
-    directory = request.output.with_name(request.output.name + capture.UNFINISHED_SUFFIX)
+    directory = capture.unfinished_of(request.output)
     if directory.is_dir():
         # Two recordings into the same output would delete each other's files.
         with locked(directory):

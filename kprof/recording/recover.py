@@ -75,7 +75,8 @@ def refuse_open_ranks(directory: Path) -> None:
 
 def _unfinished(path: Path) -> Path:
     """The directory that is meant."""
-    beside = path.with_name(path.name + UNFINISHED_SUFFIX)
+    path = path if path.name else path.absolute()
+    beside = capture.unfinished_of(path)
     if beside.is_dir():
         return beside
     if not path.is_dir():

@@ -57,6 +57,41 @@ def edit_manifest(run: Path, **changes: object) -> None:
     write_manifest(run, json.loads(path.read_text()) | changes)
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_capture_may_move_to_another_file_system(tmp_path, monkeypatch, is_full):
+    build = builder()
+    source = tmp_path / "one" / "run.kprof.unfinished"
+    build.write(source)
+    output = tmp_path / "other" / "run.kprof"
+    output.parent.mkdir()
+    rename = Path.rename
+
+    def rename_within_a_folder(path: Path, target: Path) -> Path:
+        if path.parent != target.parent:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        return rename(path, target)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "rename", rename_within_a_folder)
+    if is_full:
+        monkeypatch.setattr("shutil.copytree", refuse)
+        with pytest.raises(CaptureError, match="No space left"):
+            finish_capture(source, output, build.manifest())
+        assert source.is_dir()
+    else:
+        assert finish_capture(source, output, build.manifest()).path == output
+        assert not source.exists()
+    assert list(output.parent.iterdir()) == ([] if is_full else [output])
+
+
+@pytest.mark.parametrize("name", ["", ".", "/"])
+def test_a_path_without_a_name_is_no_capture(name):
+    with pytest.raises(NotACaptureError):
+        Capture.open(Path(name))
+
+
 def test_a_capture_is_read_back_as_it_was_written(tmp_path):
     build = builder()
     written = build.write(tmp_path / "run.kprof")
