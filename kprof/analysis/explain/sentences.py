@@ -37,8 +37,10 @@ def _fact(finding: ExplainedFinding) -> str:
     if finding.kind is FindingKind.SLOW_TRANSFER:
         return f"Data {where} travels {times} as long as elsewhere"
     if finding.kind is FindingKind.SLOW_EVENTS:
-        which = f"One in {finding.period} events" if finding.period else "Some events"
-        return f"{which} of {region or 'one region'} take {times} as long as the others"
+        which, verb = "Some events", "take"
+        if finding.period:
+            which, verb = f"One in {finding.period} events", "takes"
+        return f"{which} of {region or 'one region'} {verb} {times} as long as the others"
     if finding.kind is FindingKind.UNEVEN_WORK:
         return f"{where} {'has' if _is_one(finding) else 'have'} {times} as many items{in_region}"
     if finding.kind is FindingKind.UNEVEN_BLOCKS:

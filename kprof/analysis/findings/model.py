@@ -236,7 +236,7 @@ class Findings:
         first = next(iter(self.rest.ingredients), None)
         if first is None or self.rest.is_busy:
             return ""
-        return f"{first.region} is most of a call: {first.advice}"
+        return f"{first.region} is the largest part of a call: {first.advice}"
 
     @property
     def banners(self) -> tuple[Doubt, ...]:

@@ -58,7 +58,7 @@ def slow_items(one: OneClass) -> list[Hypothesis]:
     saved = np.minimum(saved, _MOST_SAVED * np.median(saved))
     value[is_out] -= saved
     everywhere, kinds = (Place(ALL, ALL),), frozenset([one.kind])
-    period = _period(elements.turn[out])
+    period = _period(elements.turn[out], int(elements.turn[one.chosen].max()) + 1)
     found = Hypothesis(What.ITEMS, everywhere, kinds, excess, out, saved, period)
     return [without_chance(one.basis, found)]
 
@@ -146,12 +146,13 @@ def _bases_of_places(basis: Basis, chosen: Ints, value: Floats) -> tuple[Floats,
     return largest, own
 
 
-def _period(turns: Ints) -> int:
-    """n where it is every n-th, else 0."""
-    for period in range(2, 65):
+def _period(turns: Ints, num_turns: int) -> int:
+    """n where it is every n-th of a track's `num_turns`, else 0."""
+    longest = min(64, num_turns)
+    for period in range(2, longest + 1):
         if (turns % period == turns[0] % period).all():
             best = period
-            while best * 2 <= 64 and (turns % (best * 2) == turns[0] % (best * 2)).all():
+            while best * 2 <= longest and (turns % (best * 2) == turns[0] % (best * 2)).all():
                 best *= 2
             return best
     return 0
