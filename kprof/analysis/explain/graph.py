@@ -183,12 +183,16 @@ def _held(spans: Spans) -> Bools:
     return held
 
 
+def _links(spans: Spans, waits: Ints, senders: Ints) -> Ints:
+    """A number for the region and both ranks of every wait."""
+    return spans.region[waits] << 32 | spans.rank[senders] << 16 | spans.rank[waits]
+
+
 def _most_of_travel(spans: Spans) -> Floats:
     """What data on the link of a wait takes at most, as a rule: it was there when a wait ended."""
     waits = np.flatnonzero(spans.send >= 0)
     sends = spans.send[waits]
-    link = spans.region[waits] << 32 | spans.rank[sends] << 16 | spans.rank[waits]
-    _, inverse = np.unique(link, return_inverse=True)
+    _, inverse = np.unique(_links(spans, waits, sends), return_inverse=True)
     elapsed = (spans.end[waits] - spans.end[sends]).astype(float)
     most = np.zeros(len(spans))
     most[waits] = grouped_median(inverse, elapsed, int(inverse.max(initial=-1)) + 1)[inverse]
@@ -216,7 +220,7 @@ def _travel(spans: Spans, releaser: Ints, is_held: Bools, barrier: Ints, queue: 
     waits = np.flatnonzero(releaser >= 0)
     elapsed = (spans.end[waits] - spans.end[releaser[waits]]).astype(float)
     seen = is_held[waits]
-    link = spans.region[waits] << 32 | spans.rank[releaser[waits]] << 16 | spans.rank[waits]
+    link = _links(spans, waits, releaser[waits])
     crosses = spans.rank[releaser[waits]] != spans.rank[waits]
     usual = _usual(link, elapsed, seen, 2 * spans.region[waits] + crosses)
     travel[waits] = np.where(seen, elapsed, np.minimum(usual, elapsed))
