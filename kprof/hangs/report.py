@@ -177,10 +177,15 @@ def _doing(cause: Cause, rank: RankState | None) -> str:
 
 def _nested(spans: Sequence[OpenSpan]) -> str:
     """The open spans of a track: the innermost, how long, and what it is inside of."""
-    innermost, around = spans[-1], [span.region for span in reversed(spans[:-1])]
-    inside = f" (inside {', inside '.join(around)})" if around else ""
+    innermost = spans[-1]
     age = f" for {innermost.age_s:.0f} s" if innermost.age_s >= 1 else ""
-    return f"{innermost.region}{age}{inside}"
+    return f"{innermost.region}{age}{_inside(spans[:-1])}"
+
+
+def _inside(around: Sequence[OpenSpan | Waiting]) -> str:
+    """What a span is inside of: `around`, the outermost first."""
+    regions = [span.region for span in reversed(around)]
+    return f" (inside {', inside '.join(regions)})" if regions else ""
 
 
 def _not_seen(wait: OpenWait) -> str:
@@ -327,13 +332,10 @@ def _lines_of_spans(spans: Sequence[Waiting]) -> list[str]:
     for its in ordered[:_MAX_LINES]:
         *around, last = its
         warp = f" warp {last.warp}" if last.warp >= 0 else ""
-        inside = (
-            f" (inside {', inside '.join(s.region for s in reversed(around))})" if around else ""
-        )
         age = f" for {last.age_s:.0f} s" if last.age_s else ""
         lines.append(
-            f"  rank {last.rank} block {last.block}{warp} is in {last.region}{age}{inside} "
-            f"(call {last.ordinal} of {last.kernel})"
+            f"  rank {last.rank} block {last.block}{warp} is in {last.region}{age}"
+            f"{_inside(around)} (call {last.ordinal} of {last.kernel})"
         )
     if len(ordered) > _MAX_LINES:
         lines.append(f"  and {len(ordered) - _MAX_LINES} more tracks (--json has all)")
