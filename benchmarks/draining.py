@@ -1,12 +1,13 @@
 """What draining costs the calls of a steady workload, and whether it loses anything.
 
-    python -m benchmarks.draining --device cuda:0 --seconds 60 --plain-seconds 10 [--graph] [-o FILE]
+    python -m benchmarks.draining --device cuda:0 --seconds 60 --plain-seconds 10 [--rounds 1] [--graph] [-o FILE]
 
 Calls of five launches come at the pace that makes `--events-per-second`, from a loop or from a CUDA
-graph. First for `--plain-seconds` into an arena that holds all of them, then for `--seconds` into
-one of 64 MiB that is drained, then undrained again: a GPU's clocks and its host change with time,
-and the two undrained runs show by how much. The length of a call is what passes on its stream from
-its first launch to its last: events of the runtime on a GPU, the clock on the CPU target.
+graph. First for `--plain-seconds` into an arena that holds all of them. Then, `--rounds` times, for
+`--seconds` into one of 64 MiB that is drained, and undrained again: a GPU's clocks and its host
+change with time, so a drained run is compared with the undrained ones before and after it. The
+length of a call is what passes on its stream from its first launch to its last: events of the
+runtime on a GPU, the clock on the CPU target.
 """
 
 from __future__ import annotations
@@ -155,6 +156,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--plain-seconds", type=float, default=5)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--events-per-second", type=float, default=1e6)
     parser.add_argument("--blocks", type=int, default=528)
     parser.add_argument("--graph", action="store_true")
@@ -162,18 +164,23 @@ def main() -> None:
     arguments = parser.parse_args()
     device = gpu.with_number(arguments.device)
     work = Work.on(device, arguments.blocks, arguments.events_per_second)
-    before = run(work, arguments, arguments.plain_seconds, is_drained=False)
-    drained = run(work, arguments, arguments.seconds, is_drained=True)
-    after = run(work, arguments, arguments.plain_seconds, is_drained=False)
-    plain_us = statistics.mean([before["median_us"], after["median_us"]])
+    plain = [run(work, arguments, arguments.plain_seconds, is_drained=False)]
+    drained = []
+    for _ in range(arguments.rounds):
+        drained.append(run(work, arguments, arguments.seconds, is_drained=True))
+        plain.append(run(work, arguments, arguments.plain_seconds, is_drained=False))
+    percents = [
+        100 * (2 * each["median_us"] / (before["median_us"] + after["median_us"]) - 1)
+        for before, each, after in zip(plain[:-1], drained, plain[1:], strict=True)
+    ]
     result = {
         "date_utc": date.today().isoformat(),
         "device": describe_device(device).name,
         "graph": arguments.graph,
-        "plain_before": before,
+        "plain": plain,
         "drained": drained,
-        "plain_after": after,
-        "median_percent": round(100 * (drained["median_us"] / plain_us - 1), 2),
+        "percent_of_rounds": [round(each, 2) for each in percents],
+        "median_percent": round(statistics.median(percents), 2),
     }
     show_and_write(result, arguments.output)
 

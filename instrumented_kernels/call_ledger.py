@@ -25,7 +25,7 @@ from kprof.capture.processes import Condition, process_of
 from kprof.devices.symmetric import SymmetricHeap
 
 if TYPE_CHECKING:
-    from kprof.groups import Group
+    from kprof.devices.groups import Group
 
 # A rank can never be this many calls ahead of another, because the queue of a GPU holds 1024
 # launches.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from instrumented_kernels.kernel_library import (
     KernelBuilds,
@@ -14,7 +15,9 @@ from instrumented_kernels.kernel_library import (
     LaunchSequence,
     build_options,
 )
+from instrumented_kernels.layouts import Failure, Layout
 from kprof.devices import gpu
+from kprof.devices.targets import Target
 from kprof.recording.null_recorder import AnyRecorder, NullRecorder
 from kprof.regions import RegionTable
 
@@ -44,6 +47,11 @@ class DevicePlan:
         with self.on_device():
             self._builds = KernelBuilds(self._load, self.options)
             self._library = self._builds.plain
+            self._pinned = None if self.device == "cpu" else _pinned(ctypes.sizeof(Failure))
+        # Kernels report here. It can be read without waiting for them.
+        self._failure: Layout = (
+            Failure() if self._pinned is None else Failure.from_address(self._pinned.data_ptr())
+        )
         self._timeout_ticks = int(timeout_s * self._library.ticks_per_second)
         self._schedule_seed = schedule_seed
         self._num_calls = 0
@@ -54,9 +62,47 @@ class DevicePlan:
     def _load(cls, options: BuildOptions) -> KernelLibrary:
         return KernelLibrary(cls.source, options)
 
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether the CPU target runs calls. There grids are chosen for their traces, not for
+        speed."""
+        return self.options.target is Target.CPU
+
+    def wait(self) -> None:
+        """Wait for all calls on this rank. Raises their failures: ValueError for input that a
+        kernel refused, PeerTimeoutError or BlockTimeoutError for a wait that took too long."""
+        gpu.synchronize(self.device)
+        self._raise_failure()
+
+    def prepare_recording(self) -> None:
+        """Load the instrumented build, if the recorder was created after the plan.
+
+        Otherwise the first recorded call does it.
+        """
+        with self.on_device():
+            _ = self._builds.instrumented
+
     def on_device(self) -> contextlib.AbstractContextManager[None]:
         """A context in which the plan's device is the current one."""
         return gpu.made_current(self.device)
+
+    def _filled(self, shape: Layout, **own: Any) -> Layout:
+        """The CallArguments of calls of this shape. `own` are the fields that kernels do not
+        share."""
+        return self.source.call(
+            shape=shape,
+            timeout_ticks=self._timeout_ticks,
+            failure=ctypes.addressof(self._failure),
+            **own,
+        )
+
+    def _raise_failure(self) -> None:
+        """Raise each failure that kernels reported to the host, once."""
+        raise NotImplementedError
+
+    def _refusal(self, refused: int) -> Exception:
+        """The error for input that a kernel refused, for kernels that check it."""
+        raise NotImplementedError
 
     def _sequence(self, launches: Sequence[Launch]) -> LaunchSequence:
         return LaunchSequence(self._builds, launches, self.regions, self.source.tracks_per_block)
@@ -69,3 +115,10 @@ class DevicePlan:
                 sequence.run(recorder, stream, seed)
         else:
             sequence.run(recorder, stream, seed)
+
+
+def _pinned(num_bytes: int) -> Any:
+    """Zeroed host memory that kernels can write."""
+    import torch
+
+    return torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=True)

@@ -1,12 +1,12 @@
 """The command line of kernels that turn rows of 16-bit floats into fp8."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from instrumented_kernels.fp8_plan import Fp8Plan
-from instrumented_kernels.local_workload import (
+from instrumented_kernels.repeated_calls import (
     Case,
     GraphOption,
     RepeatsOption,
@@ -14,6 +14,7 @@ from instrumented_kernels.local_workload import (
     Work,
     run,
 )
+from kprof.devices.groups import Group
 
 if TYPE_CHECKING:
     import torch
@@ -21,11 +22,8 @@ if TYPE_CHECKING:
 Plan = TypeVar("Plan", bound=Fp8Plan)
 
 
-class MakeInput(Protocol):
-    """Makes a tensor of random numbers on the plan's device."""
-
-    def __call__(self, *shape: int) -> "torch.Tensor":
-        """Of this shape."""
+# Makes a tensor of random numbers, of the shape given, on the plan's device.
+MakeInput = Callable[..., "torch.Tensor"]
 
 
 def rows_app(
@@ -57,7 +55,7 @@ def rows_app(
         Exit non-zero when a value is more than one fp8 step away.
         """
 
-        def make_work(device: str) -> Work:
+        def make_work(device: str, _: Group) -> Work:
             if rows < 0 or columns < 1:
                 raise ValueError(f"{rows} rows of {columns}: give 0 or more rows of 1 or more")
             plan = make_plan(device)

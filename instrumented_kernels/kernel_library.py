@@ -11,7 +11,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -74,30 +74,21 @@ class KernelLibrary:
     """
 
     def __init__(self, source: KernelSource, options: BuildOptions) -> None:
-        self.functions = load_library(source.folder / "kernel.hip", options)
-        _declare(self.functions, source.shape)
-        self._kernel_launch = self.functions.kernel_launch
-        assert self.functions.kernel_call_bytes() == ctypes.sizeof(source.call), (
+        self.functions = functions = load_library(source.folder / "kernel.hip", options)
+        _declare(functions, source.shape)
+        self._kernel_launch = functions.kernel_launch
+        assert functions.kernel_call_bytes() == ctypes.sizeof(source.call), (
             f"{source.folder.name}: run `python -m instrumented_kernels.layouts`"
         )
-        self.variants: tuple[str, ...] = tuple(
-            self.functions.kernel_variant_name(idx).decode()
-            for idx in range(self.functions.kernel_num_variants())
-        )
-        self._phases = [
-            tuple(
-                self.functions.kernel_phase_name(variant, phase).decode()
-                for phase in range(self.functions.kernel_num_phases(variant))
-            )
-            for variant in range(len(self.variants))
+        self.variants = _names(functions.kernel_variant_name, functions.kernel_num_variants())
+        # The names of the kernels that a call of a variant launches, in order.
+        self.phases = [
+            _names(partial(functions.kernel_phase_name, idx), functions.kernel_num_phases(idx))
+            for idx in range(len(self.variants))
         ]
-        self.warp_width = int(self.functions.kernel_warp_width())
-        self.num_processors = int(self.functions.kernel_num_processors())
-        self.ticks_per_second = int(self.functions.kernel_ticks_per_second())
-
-    def phases(self, variant_idx: int) -> tuple[str, ...]:
-        """The names of the kernels that a call of this variant launches, in order."""
-        return self._phases[variant_idx]
+        self.warp_width = int(functions.kernel_warp_width())
+        self.num_processors = int(functions.kernel_num_processors())
+        self.ticks_per_second = int(functions.kernel_ticks_per_second())
 
     def fits_shared_memory(self, variant_idx: int) -> bool:
         """Whether the device has the shared memory that a block of this variant is given."""
@@ -195,7 +186,7 @@ class LaunchSequence:
         self.launches = tuple(launches)
         self._num_launches = len(launches)
         plain = builds.plain
-        self.names = [plain.phases(each.variant_idx)[each.phase_idx] for each in launches]
+        self.names = [plain.phases[each.variant_idx][each.phase_idx] for each in launches]
         self._builds, self._plain = builds, plain
         self._regions, self._tracks_per_block = regions, tracks_per_block
         self._stream: int | None = None
@@ -266,14 +257,17 @@ def _arguments(launch: Launch) -> Layout:
     )
 
 
+def _names(name_of: Callable[[int], bytes], number: int) -> tuple[str, ...]:
+    return tuple(name_of(idx).decode() for idx in range(number))
+
+
 def _declare(functions: Any, shape: type[Layout]) -> None:
-    functions.kernel_call_bytes.restype = ctypes.c_uint64
-    functions.kernel_ticks_per_second.restype = ctypes.c_uint64
-    for name in ("kernel_shared_bytes", "kernel_max_shared_bytes"):
-        getattr(functions, name).restype = ctypes.c_uint32
-    for name in ("kernel_variant_name", "kernel_phase_name", "kernel_error_text"):
-        getattr(functions, name).restype = ctypes.c_char_p
-    for name in ("kernel_heap_bytes", "kernel_workspace_bytes"):
-        function = getattr(functions, name)
-        function.argtypes, function.restype = [ctypes.POINTER(shape)], ctypes.c_uint64
+    for name in ("call_bytes", "ticks_per_second", "heap_bytes", "workspace_bytes"):
+        getattr(functions, f"kernel_{name}").restype = ctypes.c_uint64
+    for name in ("shared_bytes", "max_shared_bytes"):
+        getattr(functions, f"kernel_{name}").restype = ctypes.c_uint32
+    for name in ("variant_name", "phase_name", "error_text"):
+        getattr(functions, f"kernel_{name}").restype = ctypes.c_char_p
+    for name in ("heap_bytes", "workspace_bytes"):
+        getattr(functions, f"kernel_{name}").argtypes = [ctypes.POINTER(shape)]
     functions.kernel_launch.argtypes = [ctypes.c_void_p, ctypes.c_int]

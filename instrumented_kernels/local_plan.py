@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from instrumented_kernels.device_plan import DEFAULT_TIMEOUT_S, NOT_RECORDING, DevicePlan
-from instrumented_kernels.layouts import Failure, Layout
-from kprof.devices import gpu
-from kprof.devices.targets import Target
+from instrumented_kernels.kernel_library import Launch
+from instrumented_kernels.layouts import Layout
 
 if TYPE_CHECKING:
     import torch
 
-    from instrumented_kernels.kernel_library import Launch, LaunchSequence
+    from instrumented_kernels.kernel_library import LaunchSequence
     from kprof.devices.build import BuildOptions
     from kprof.recording.null_recorder import AnyRecorder
-
-ELEMENT_TYPES: Final = {"torch.float16": "fp16", "torch.bfloat16": "bf16"}
 
 
 class BlockTimeoutError(RuntimeError):
@@ -64,55 +61,10 @@ class LocalPlan(DevicePlan):
         )
         self._prepared: dict[Hashable, PreparedCall] = {}
         self._lock = threading.Lock()
-        self._pinned = None if self.device == "cpu" else _pinned(ctypes.sizeof(Failure))
-        self._failure = (
-            Failure() if self._pinned is None else Failure.from_address(self._pinned.data_ptr())
-        )
 
-    @property
-    def is_on_cpu(self) -> bool:
-        """Whether the CPU target runs calls. There grids are chosen for their traces, not for
-        speed."""
-        return self.options.target is Target.CPU
-
-    def prepare_recording(self) -> None:
-        """Load the instrumented build, if the recorder was created after the plan.
-
-        Otherwise the first recorded call does it.
-        """
-        with self.on_device():
-            _ = self._builds.instrumented
-
-    def wait(self) -> None:
-        """Wait for all calls. Raises their failures."""
-        gpu.synchronize(self.device)
-        self._raise_failure()
-
-    def launches(self, kind: Hashable) -> list[tuple[str, int]]:
-        """The launches of a kind that was called before: (kernel, blocks) each."""
-        sequence = self._prepared[kind].sequence
-        return [
-            (name, launch.grid.num_blocks)
-            for name, launch in zip(sequence.names, sequence.launches, strict=True)
-        ]
-
-    def _kept(self, kind: Hashable, prepare: Callable[[], PreparedCall]) -> PreparedCall:
-        """The prepared call of this kind. `prepare` makes it the first time."""
-        prepared = self._prepared.get(kind)
-        if prepared is None:
-            with self.on_device():
-                prepared = self._prepared[kind] = prepare()
-        return prepared
-
-    def _arguments(self, shape: Layout, **own: Any) -> Layout:
-        """The CallArguments. `own` are the kernel's fields; the others are the same for all
-        calls."""
-        return self.source.call(
-            shape=shape,
-            timeout_ticks=self._timeout_ticks,
-            failure=ctypes.addressof(self._failure),
-            **own,
-        )
+    def _prepare_kind(self, kind: Any) -> PreparedCall:
+        """Make the launches of a kind of call. Each kernel has its own kinds."""
+        raise NotImplementedError
 
     def _prepare(self, arguments: Layout, launches: Sequence[Launch]) -> PreparedCall:
         num_bytes = int(
@@ -120,19 +72,30 @@ class LocalPlan(DevicePlan):
         )
         return PreparedCall(self._sequence(launches), arguments, num_bytes)
 
-    def _run(
-        self,
-        prepared: PreparedCall,
-        recorder: AnyRecorder | None,
-        **values: Any,
-    ) -> None:
-        """Launch a call with these fields of its arguments.
+    def _prepare_launch(
+        self, arguments: Layout, variant_idx: int, num_blocks: int, num_warps: int
+    ) -> PreparedCall:
+        """The same for calls of one launch, or of none where there are no blocks."""
+        grid = self._library.independent_grid(num_blocks, num_warps)
+        launches = [Launch(variant_idx, 0, arguments, grid)] if num_blocks else []
+        return self._prepare(arguments, launches)
+
+    def _run(self, kind: Hashable, recorder: AnyRecorder | None, **values: Any) -> None:
+        """Run a call of this kind with these fields of its arguments. Prepares the first one.
 
         On the CPU target, returns when it has ended.
         """
+        prepared = self._prepared.get(kind)
+        if prepared is None:
+            with self.on_device():
+                prepared = self._prepared[kind] = self._prepare_kind(kind)
         if self._failure.refused or self._failure.region_and_peer:
             self._raise_failure()
-        workspace = self._workspace(prepared.workspace_bytes)
+        workspace = None
+        if prepared.workspace_bytes:
+            import torch
+
+            workspace = torch.empty(prepared.workspace_bytes, dtype=torch.uint8, device=self.device)
         with self._lock:
             self._num_calls += 1
             for name, value in values.items():
@@ -143,15 +106,7 @@ class LocalPlan(DevicePlan):
         if self.device == "cpu":
             self._raise_failure()
 
-    def _workspace(self, num_bytes: int) -> torch.Tensor | None:
-        if num_bytes == 0:
-            return None
-        import torch
-
-        return torch.empty(num_bytes, dtype=torch.uint8, device=self.device)
-
     def _raise_failure(self) -> None:
-        """Raise each failure that kernels reported to the host, once."""
         failure = self._failure
         if refused := failure.refused:
             failure.refused = 0
@@ -165,10 +120,6 @@ class LocalPlan(DevicePlan):
                 f"{region}; the results "
                 "of this call are void (is another process holding the GPU?)"
             )
-
-    def _refusal(self, refused: int) -> Exception:
-        """The error for input that a kernel refused, for kernels that check it."""
-        raise NotImplementedError
 
 
 _PlanType = TypeVar("_PlanType", bound=LocalPlan)
@@ -186,10 +137,3 @@ def plan_for(kind: type[_PlanType], tensor: torch.Tensor) -> _PlanType:
             plan = _plans.get(key) or _plans.setdefault(key, kind(key[1]))
     found: _PlanType = plan
     return found
-
-
-def _pinned(num_bytes: int) -> Any:
-    """Zeroed host memory that kernels can write."""
-    import torch
-
-    return torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=True)

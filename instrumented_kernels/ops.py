@@ -48,8 +48,7 @@ def moe_align_sort(
     See moe_align_sort.Plan and Sorted.
     """
     plan = plan_for(moe.Plan, topk_ids)
-    out = plan(topk_ids, num_experts, block_size, recorder=_recorder(topk_ids))
-    return out.sorted_ids, out.block_experts, out.num_padded
+    return plan(topk_ids, num_experts, block_size, recorder=_recorder(topk_ids))
 
 
 @moe_align_sort.register_fake
@@ -57,8 +56,7 @@ def _(
     topk_ids: torch.Tensor, num_experts: int, block_size: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     kind = moe.Problem(topk_ids.numel(), num_experts, block_size, moe.VARIANTS[-1], None)
-    out = moe.allocate(topk_ids, kind)
-    return out.sorted_ids, out.block_experts, out.num_padded
+    return moe.allocate(topk_ids, kind)
 
 
 @torch.library.custom_op("kprof::rms_norm_fp8", mutates_args=())
@@ -71,14 +69,7 @@ def rms_norm_fp8(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(y, x + residual): residual, RMS norm and fp8 in one pass; see rms_norm_fp8.Plan."""
     plan = plan_for(rms.Plan, x)
-    out = plan(x, residual, weight, scale, epsilon=epsilon, recorder=_recorder(x))
-    return out.y, out.sum
-
-
-@rms_norm_fp8.register_fake
-def _(x: torch.Tensor, *_: Any, **_named: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    out = rms.allocate(x, fp8_dtype_of(x.device))
-    return out.y, out.sum
+    return plan(x, residual, weight, scale, epsilon=epsilon, recorder=_recorder(x))
 
 
 @torch.library.custom_op("kprof::swiglu_fp8", mutates_args=())
@@ -87,31 +78,24 @@ def swiglu_fp8(x: torch.Tensor, scale: float) -> torch.Tensor:
     return plan_for(swiglu.Plan, x)(x, scale, recorder=_recorder(x))
 
 
-@swiglu_fp8.register_fake
-def _(x: torch.Tensor, *_: Any, **_named: Any) -> torch.Tensor:
-    return swiglu.allocate(x, fp8_dtype_of(x.device))
-
-
 @torch.library.custom_op("kprof::skinny_gemm", mutates_args=())
 def skinny_gemm(tokens: torch.Tensor, weights: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
     """scale * tokens x weights^T as fp16; see skinny_gemm.Plan."""
     return plan_for(gemm.Plan, tokens)(tokens, weights, scale, recorder=_recorder(tokens))
 
 
-@skinny_gemm.register_fake
-def _(tokens: torch.Tensor, weights: torch.Tensor, *_: Any, **_named: Any) -> torch.Tensor:
-    return gemm.allocate(tokens, weights)
+def _complete(operator: Any, name: str, outputs: Callable[..., Any]) -> None:
+    """Tell torch the shapes of an operator's results, and that it has no gradient."""
 
-
-def _without_gradient(name: str) -> Callable[..., Any]:
     def backward(*_: Any) -> Any:
         raise NotImplementedError(
             f"kprof::{name} has no gradient; call it under torch.no_grad(), or detach its inputs"
         )
 
-    return backward
+    operator.register_fake(lambda *inputs, **_: outputs(*inputs))
+    operator.register_autograd(backward)
 
 
-rms_norm_fp8.register_autograd(_without_gradient("rms_norm_fp8"))
-swiglu_fp8.register_autograd(_without_gradient("swiglu_fp8"))
-skinny_gemm.register_autograd(_without_gradient("skinny_gemm"))
+_complete(rms_norm_fp8, "rms_norm_fp8", lambda x, *_: rms.allocate(x, fp8_dtype_of(x.device)))
+_complete(swiglu_fp8, "swiglu_fp8", lambda x, *_: swiglu.allocate(x, fp8_dtype_of(x.device)))
+_complete(skinny_gemm, "skinny_gemm", lambda tokens, weights, *_: gemm.allocate(tokens, weights))

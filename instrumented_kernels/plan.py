@@ -23,7 +23,7 @@ from kprof.devices import gpu
 if TYPE_CHECKING:
     from instrumented_kernels.kernel_library import LaunchSequence
     from kprof.devices.build import BuildOptions
-    from kprof.groups import Group
+    from kprof.devices.groups import Group
     from kprof.recording.null_recorder import AnyRecorder
 
 
@@ -32,7 +32,8 @@ class KernelPlan(DevicePlan):
 
     `device` is "cpu" or a torch device; it need not be the current one. Calls on a GPU are only
     launched. A later failure is raised by the next call, by `wait` or by `close`, whichever comes
-    first, also for calls in a CUDA graph. Plans whose calls all ranks must make in the same order
+    first, also for calls in a CUDA graph. After a timeout the plan is unusable, because the peer's
+    data may still arrive. Plans whose calls all ranks must make in the same order
     share a `ledger`; by default a plan has its own.
     """
 
@@ -51,19 +52,14 @@ class KernelPlan(DevicePlan):
         super().__init__(
             device=device, timeout_s=timeout_s, schedule_seed=schedule_seed, options=options
         )
+        # The first two words of the report, all zero unless something failed: cheap to check on
+        # every call.
+        words = (ctypes.c_uint64 * 2).from_address(ctypes.addressof(self._failure))
+        self._alarm = memoryview(words).cast("B").cast("Q")
         self._has_told_timeout = False
         self._recorder: AnyRecorder = NOT_RECORDING
         self._latest_stream: int | None = None
         self._shared_ledger = ledger
-
-    def wait(self) -> None:
-        """Wait for all calls on this rank. Raises PeerTimeoutError if a peer never arrived,
-        ValueError for bad input.
-
-        The plan is unusable after a timeout, because the peer's data may still arrive.
-        """
-        self._memory.synchronize()
-        self._raise_failure()
 
     def close(self) -> None:
         """Free the memory. Collective: no rank may still write to another's heap.
@@ -81,7 +77,7 @@ class KernelPlan(DevicePlan):
 
         Warns about a failure that was not raised yet.
         """
-        self._memory.synchronize()
+        gpu.synchronize(self.device)
         self._memory.abandon()
         try:
             self._raise_failure()
@@ -103,17 +99,14 @@ class KernelPlan(DevicePlan):
             heap_bytes=heap_bytes or functions.kernel_heap_bytes(shape_address),
             workspace_bytes=functions.kernel_workspace_bytes(shape_address),
         )
-        self._failure = self._memory.failure
         self._ledger = self._shared_ledger or CallLedger(self.group)
 
     def _arguments(self, **own: Any) -> Layout:
         """The CallArguments. `own` are the kernel's fields; the others are the same for all
         calls."""
-        return self.source.call(
-            shape=self._shape,
+        return self._filled(
+            self._shape,
             rank=self.group.rank,
-            timeout_ticks=self._timeout_ticks,
-            failure=ctypes.addressof(self._memory.failure),
             workspace=self._memory.workspace_address,
             heaps=self._memory.heaps,
             **own,
@@ -124,8 +117,7 @@ class KernelPlan(DevicePlan):
 
         Raises failures of earlier calls, or DifferentCallsError.
         """
-        memory = self._memory
-        if memory.alarm[0] or memory.alarm[1] or not memory.is_open:
+        if self._alarm[0] or self._alarm[1] or not self._memory.is_open:
             with self._ledger.preparing:
                 self._raise_failure()
                 self._memory.check_open()
@@ -136,7 +128,11 @@ class KernelPlan(DevicePlan):
         """Launch a call."""
         stream = self._current_stream()
         if stream != self._latest_stream:
-            self._change_stream(stream)
+            # Calls share the plan's memory, so that one on another stream waits for the one before.
+            # A graph cannot wait for work outside it: whoever replays it must ensure the order.
+            if self._latest_stream is not None and not gpu.is_capturing():
+                gpu.follow(self.device, self._latest_stream)
+            self._latest_stream = stream
         try:
             self._recorder = recorder
             self._launch(sequence, recorder, stream)
@@ -147,16 +143,6 @@ class KernelPlan(DevicePlan):
             self._ledger.withdraw()
             raise
 
-    def _change_stream(self, stream: int | None) -> None:
-        """Make a call on another stream wait for the call before, because calls share the plan's
-        memory.
-
-        A graph cannot wait for work outside it, so whoever replays it must ensure the order.
-        """
-        if self._latest_stream is not None and not gpu.is_capturing():
-            gpu.follow(self.device, self._latest_stream)
-        self._latest_stream = stream
-
     def _end_call(self) -> None:
         """Call it after a launch. On the CPU target the call has ended, so this raises its
         failure."""
@@ -164,7 +150,6 @@ class KernelPlan(DevicePlan):
             self._raise_failure()
 
     def _raise_failure(self) -> None:
-        """Raise each failure that kernels reported to the host, once."""
         failure = self._failure
         if failure.region_and_peer and not self._has_told_timeout:
             self._has_told_timeout = True
@@ -173,10 +158,6 @@ class KernelPlan(DevicePlan):
         if refused := failure.refused:
             failure.refused = 0
             raise self._refusal(refused)
-
-    def _refusal(self, refused: int) -> Exception:
-        """The error for input that a kernel refused, for kernels that check it."""
-        raise NotImplementedError
 
     def _timeout_error(self) -> PeerTimeoutError:
         failure = self._failure

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 from instrumented_kernels.call_ledger import CallLedger
 from instrumented_kernels.tensors import check_are_tensors
 from kprof.devices import gpu
-from kprof.groups import Group, SoloGroup, TorchGroup
+from kprof.devices.groups import Group, SoloGroup, TorchGroup
 
 if TYPE_CHECKING:
     import torch

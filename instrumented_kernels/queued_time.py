@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from kprof.groups import Group
+from kprof.devices.groups import Group
 
 # 10 ms at 2 GHz, which is longer than the host needs to launch the measured work.
 _SLEEP_CYCLES: Final = 20_000_000

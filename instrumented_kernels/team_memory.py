@@ -1,4 +1,4 @@
-"""A plan's memory: a heap that peers write, a workspace of this rank, and a failure report."""
+"""A plan's memory: a heap that peers write, and a workspace of this rank."""
 
 from __future__ import annotations
 
@@ -7,35 +7,34 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from instrumented_kernels.layouts import MAX_RANKS, Failure, Layout
+from instrumented_kernels.layouts import MAX_RANKS
 from kprof.devices import gpu
 from kprof.devices.memory import Memory, allocate
 from kprof.devices.symmetric import SymmetricHeap
 from kprof.errors import ArenaError, TargetError
 
 if TYPE_CHECKING:
-    from kprof.groups import Group
+    from kprof.devices.groups import Group
 
 
 class TeamMemory:
     """A zeroed heap of `heap_bytes` that all ranks of the group can write, and a workspace of
     `workspace_bytes` for this rank.
 
-    Kernels report to the host in `failure`, which can be read without waiting. Creation is
-    collective. Raises kprof's TargetError if memory is short or ranks cannot access each other.
+    Creation is collective. Raises kprof's TargetError if memory is short or ranks cannot access
+    each other.
     """
 
     def __init__(self, group: Group, device: str, *, heap_bytes: int, workspace_bytes: int) -> None:
         self._group, self._device = group, device
         self._heap = SymmetricHeap(group, heap_bytes, device)
-        self._workspace: Memory | None = _allocate_workspace(workspace_bytes, device)
-        self._pinned = None if device == "cpu" else _pinned(ctypes.sizeof(Failure))
-        self.failure: Layout = (
-            Failure() if self._pinned is None else Failure.from_address(self._pinned.data_ptr())
-        )
-        # All zero unless something failed, which is cheap to check on every call.
-        words = (ctypes.c_uint64 * 2).from_address(ctypes.addressof(self.failure))
-        self.alarm = memoryview(words).cast("B").cast("Q")
+        try:
+            self._workspace: Memory | None = allocate(workspace_bytes, device)
+        except ArenaError as error:
+            raise TargetError(
+                f"no room for a workspace of {workspace_bytes >> 20} MiB on {device}; "
+                "use a smaller shape or more ranks"
+            ) from error
         self.is_open = True
         self.heaps = (ctypes.c_void_p * MAX_RANKS)(*self._heap.bases)
 
@@ -48,17 +47,13 @@ class TeamMemory:
         """A copy of a part of the workspace, after waiting for all launches."""
         return self.check_open().read(offset, offset + num_bytes).view(dtype)
 
-    def synchronize(self) -> None:
-        """Wait for all launches on this rank."""
-        gpu.synchronize(self._device)
-
     def retire(self) -> None:
         """Stop using the memory. Peers may still write to the heap, which only `close` frees."""
         self._workspace, self.is_open = None, False
 
     def close(self) -> None:
         """Free the memory. Collective: no rank may still write to another's heap."""
-        self.synchronize()
+        gpu.synchronize(self._device)
         self._group.barrier()
         self.abandon()
 
@@ -78,20 +73,3 @@ class TeamMemory:
                 "(close_plans() on all ranks drops those that the functions keep)"
             )
         return self._workspace
-
-
-def _allocate_workspace(num_bytes: int, device: str) -> Memory:
-    try:
-        return allocate(num_bytes, device)
-    except ArenaError as error:
-        raise TargetError(
-            f"no room for a workspace of {num_bytes >> 20} MiB on {device}; "
-            "use a smaller shape or more ranks"
-        ) from error
-
-
-def _pinned(num_bytes: int) -> Any:
-    """Zeroed host memory that kernels can write."""
-    import torch
-
-    return torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=True)

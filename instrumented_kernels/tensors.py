@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from numbers import Integral
 from typing import TYPE_CHECKING
@@ -36,10 +37,21 @@ def check_tensor(
     raise ValueError(f"{name} must be contiguous; call .contiguous()")
 
 
+def addresses_of(**tensors: torch.Tensor) -> dict[str, int]:
+    """Of tensors that are fields of a call's arguments."""
+    return {name: tensor.data_ptr() for name, tensor in tensors.items()}
+
+
 def check_whole(name: str, number: object) -> None:
     """Raise TypeError for a number that is not whole."""
     if not isinstance(number, Integral) or isinstance(number, bool):
         raise TypeError(f"{name} is {number!r}; give a whole number")
+
+
+def check_variant(variant: str, variants: Iterable[str]) -> None:
+    """Raise ValueError for a variant that a kernel does not have."""
+    if variant not in variants:
+        raise ValueError(f"variant {variant!r} is not known; choose one of {', '.join(variants)}")
 
 
 def check_are_tensors(**tensors: object) -> None:
@@ -51,10 +63,12 @@ def check_are_tensors(**tensors: object) -> None:
             raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
 
 
-def check_wants_no_gradient(**tensors: torch.Tensor) -> None:
-    """Raise ValueError for a tensor whose gradient torch would expect the kernel to pass on."""
+def check_inputs(**tensors: torch.Tensor) -> None:
+    """Raise TypeError for arguments that are no tensors, ValueError for a tensor whose gradient
+    torch would expect the kernel to pass on."""
     import torch
 
+    check_are_tensors(**tensors)
     if not torch.is_grad_enabled():
         return
     for name, tensor in tensors.items():

@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator
 
 from kprof.devices.gpu import make_current
+from kprof.devices.groups import Group, SoloGroup, TorchGroup
 from kprof.devices.targets import Target, best_target, count_devices, require_target
 from kprof.errors import TargetError
-from kprof.groups import Group, SoloGroup, TorchGroup
 
 
 @contextlib.contextmanager
@@ -52,10 +52,6 @@ def choose_device(target: str) -> str:
             f"{count_devices(chosen)}; "
             "start fewer ranks or use --target cpu"
         )
-    return _current_gpu()
-
-
-def _current_gpu() -> str:
     device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     make_current(device)
     return device

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from kprof.devices.build import BuildOptions as BuildOptions
     from kprof.devices.build import include_dir as include_dir
     from kprof.devices.build import load_library as load_library
+    from kprof.devices.groups import SoloGroup as SoloGroup
+    from kprof.devices.groups import TorchGroup as TorchGroup
     from kprof.devices.symmetric import SymmetricHeap as SymmetricHeap
     from kprof.errors import KprofError as KprofError
-    from kprof.groups import SoloGroup as SoloGroup
-    from kprof.groups import TorchGroup as TorchGroup
     from kprof.recording.launch_buffer import LaunchBuffer as LaunchBuffer
     from kprof.recording.process import recorder as recorder
     from kprof.recording.recorder import Recorder as Recorder
@@ -51,9 +51,9 @@ _LAZY = {
     "RegionTable": "kprof.regions",
     "Retention": "kprof.recording.retention",
     "Run": "kprof.run",
-    "SoloGroup": "kprof.groups",
+    "SoloGroup": "kprof.devices.groups",
     "SymmetricHeap": "kprof.devices.symmetric",
-    "TorchGroup": "kprof.groups",
+    "TorchGroup": "kprof.devices.groups",
     "Trace": "kprof.trace",
     "include_dir": "kprof.devices.build",
     "load_library": "kprof.devices.build",
@@ -64,32 +64,7 @@ _LAZY = {
     "Wanted": "kprof.recording.wanted",
     "watchdog": "kprof.recording.watchdog",
 }
-__all__ = [
-    "BuildOptions",
-    "KprofError",
-    "LaunchBuffer",
-    "Recorder",
-    "RegionTable",
-    "Retention",
-    "Run",
-    "SoloGroup",
-    "SymmetricHeap",
-    "TorchGroup",
-    "Trace",
-    "Wanted",
-    "analysis",
-    "errors",
-    "export",
-    "include_dir",
-    "load_library",
-    "open",
-    "recorder",
-    "report",
-    "schedule",
-    "session",
-    "torch_debug_handlers",
-    "watchdog",
-]
+__all__ = ["open", *_MODULES, *_LAZY]
 
 
 def open(path: str | Path) -> Run:

@@ -210,8 +210,8 @@ def _parse(text: str, where: str) -> tuple[RegionTable, dict[str, int]]:
             )
         macro, arguments = match.groups()
         if macro not in _KINDS:
-            rule = _parse_flow(arguments, ids, place)
-            flows.append(msgspec.structs.replace(rule, in_block=macro == "FLOW_IN_BLOCK"))
+            send, wait = _parse_flow(arguments, ids, place)
+            flows.append(FlowRule(send, wait, in_block=macro == "FLOW_IN_BLOCK"))
             continue
         symbol, region = _parse_region(_KINDS[macro], arguments, len(regions) + 1, place)
         if symbol in ids:
@@ -245,16 +245,13 @@ def _parse_region(kind: Kind, arguments: str, region_id: int, place: str) -> tup
 def _split_words(text: str) -> tuple[Moment, bool, str]:
     """Split the words that precede the payload fields from these: the moment, and `announced`."""
     moment, is_announced = Moment.ISSUE, False
-    while True:
-        first, _, fields = text.partition(",")
-        word = first.strip()
+    while (word := text.partition(",")[0].strip()) in (_ANNOUNCED, *Moment._value2member_map_):
         if word == _ANNOUNCED:
             is_announced = True
-        elif word in Moment._value2member_map_:
-            moment = Moment(word)
         else:
-            return moment, is_announced, text
-        text = fields
+            moment = Moment(word)
+        text = text.partition(",")[2]
+    return moment, is_announced, text
 
 
 def parse_fields(text: str, where: str = "payload fields") -> tuple[Field, ...]:
@@ -276,7 +273,7 @@ def parse_fields(text: str, where: str = "payload fields") -> tuple[Field, ...]:
     return tuple(fields)
 
 
-def _parse_flow(arguments: str, ids: dict[str, int], place: str) -> FlowRule:
+def _parse_flow(arguments: str, ids: dict[str, int], place: str) -> list[int]:
     symbols = [symbol.strip() for symbol in arguments.split(",")]
     unknown = [symbol for symbol in symbols if symbol not in ids]
     if len(symbols) != 2 or unknown:
@@ -285,7 +282,7 @@ def _parse_flow(arguments: str, ids: dict[str, int], place: str) -> FlowRule:
             "releases, "
             f"found ({arguments})"
         )
-    return FlowRule(ids[symbols[0]], ids[symbols[1]])
+    return [ids[symbol] for symbol in symbols]
 
 
 def _check(table: RegionTable) -> None:
@@ -329,16 +326,12 @@ def _check_flow(table: RegionTable, flow: FlowRule) -> None:
         if not 1 <= region_id <= len(table.regions):
             raise RegionError(f"a flow names region id {region_id}, which is not declared")
         region = table[region_id]
-        if flow.in_block:
-            if region.field("slot") is None:
-                raise RegionError(
-                    f"region {region.name!r} takes part in a flow within a block and needs the "
-                    "payload field slot"
-                )
-        elif region.field("peer") is None or region.field("slot") is None:
+        needed = ["slot"] if flow.in_block else ["peer", "slot"]
+        if None in map(region.field, needed):
+            where, plural = (" within a block", "") if flow.in_block else ("", "s")
             raise RegionError(
-                f"region {region.name!r} takes part in a flow and needs the payload fields peer "
-                "and slot"
+                f"region {region.name!r} takes part in a flow{where} and needs the payload "
+                f"field{plural} {' and '.join(needed)}"
             )
 
 

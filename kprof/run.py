@@ -175,7 +175,7 @@ class Run(Trace):
         return f"<table><caption>{html.escape(self._name())}</caption>{rows}</table>"
 
     def _name(self) -> str:
-        files = self._source.files
+        files = self.source.files
         return printable(files[0].parent.name) if files else "in memory"
 
     def _facts(self) -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ from benchmarks.all_reduce.timing import Effort, time_graph_us, time_loop_us
 from instrumented_kernels.all_reduce import Plan
 from instrumented_kernels.all_reduce.tuning import write_table
 from instrumented_kernels.workload import choose_device
-from kprof.groups import Group, TorchGroup
+from kprof.devices.groups import Group, TorchGroup
 
 KIB = 1024
 MIB = 1024 * KIB

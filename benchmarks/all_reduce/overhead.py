@@ -14,7 +14,7 @@ import torch
 from benchmarks.all_reduce.timing import Call, Effort, time_graphs_us
 from instrumented_kernels.all_reduce import Plan
 from instrumented_kernels.kernel_library import build_options
-from kprof.groups import Group
+from kprof.devices.groups import Group
 from kprof.recording.arena import Arena
 from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer
 from kprof.recording.null_recorder import NullRecorder

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kprof.groups import Group
+from kprof.devices.groups import Group
 
 Call = Callable[[], object]
 

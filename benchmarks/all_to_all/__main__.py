@@ -38,7 +38,7 @@ from instrumented_kernels.all_to_all import Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, count_wrong, make_inputs, reference
 from instrumented_kernels.all_to_all.torch_baseline import TorchPlan
 from instrumented_kernels.workload import choose_device, joined_group
-from kprof.groups import Group
+from kprof.devices.groups import Group
 from kprof.recording.null_recorder import AnyRecorder, NullRecorder
 from kprof.recording.recorder import Recorder
 

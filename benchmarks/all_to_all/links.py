@@ -17,7 +17,7 @@ from kprof.devices.build import load_library
 from kprof.devices.symmetric import SymmetricHeap
 
 if TYPE_CHECKING:
-    from kprof.groups import Group
+    from kprof.devices.groups import Group
 
 ROWS_PER_PEER: Final = 4096
 HALVES_PER_ROW: Final = 7168

@@ -20,7 +20,7 @@ from instrumented_kernels.all_to_all import Plan, Problem
 from instrumented_kernels.all_to_all.routing import Skew, make_inputs, num_tokens_of
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.clocks.offset import OffsetSample
-from kprof.groups import Group
+from kprof.devices.groups import Group
 from kprof.recording.recorder import Recorder
 
 RECORD_EVERY_S = 0.2

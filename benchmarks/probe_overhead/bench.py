@@ -65,6 +65,8 @@ SCHEMES = {
     "kprof per warp, arena full": Scheme(1, is_arena_full=True),
     "kprof per warp, as captured in a graph": Scheme(1, is_captured=True),
     "kprof per warp, blocks 0-7 only": Scheme(1, num_wanted_blocks=8),
+    "blocks 0-7 open tracks and record nothing": Scheme(5, num_wanted_blocks=8),
+    "blocks 0-7 read two clocks per event, without a track": Scheme(6, is_null=True),
     "kprof per warp, all blocks left out": Scheme(1, num_wanted_blocks=-1),
     "kprof per warp, blocks 0-7 only, as captured in a graph": Scheme(
         1, is_captured=True, num_wanted_blocks=8

@@ -19,7 +19,11 @@ using namespace kprof::platform;
 
 namespace {
 
-enum Scheme { kNone, kPerWarp, kPerBlock, kClassic, kPerWarpComplete };
+// kOpened: tracks are opened, and record nothing. kClocks: the first blocks read two clocks per event and have no
+// track, so that recording them cannot cost less.
+enum Scheme { kNone, kPerWarp, kPerBlock, kClassic, kPerWarpComplete, kOpened, kClocks };
+
+constexpr uint32_t kBlocksWithClocks = 8;
 
 struct alignas(16) Vector {
   uint32_t words[4];
@@ -43,8 +47,14 @@ KPROF_DEVICE void classic_stop(int64_t* buffer, int64_t i, int64_t tag, int64_t 
 // One event around `work`, in the given scheme.
 template <Scheme scheme, typename Work>
 KPROF_DEVICE void measured(kprof::Track& track, int64_t* classic, uint32_t token, Work work) {
-  if constexpr (scheme == kNone) {
+  if constexpr (scheme == kNone || scheme == kOpened) {
     work();
+  } else if constexpr (scheme == kClocks) {
+    const bool has_clocks = block_id() < kBlocksWithClocks;
+    const uint64_t begin = has_clocks ? realtime_ticks() : 0;
+    work();
+    // Never true, but the compiler does not know and has to read both clocks.
+    if (has_clocks && realtime_ticks() + 1 == begin) *classic = 0;
   } else if constexpr (scheme == kClassic) {
     int64_t i = 0;
     if (lane_id() == 0) i = classic_start(classic);
@@ -60,7 +70,8 @@ KPROF_DEVICE void measured(kprof::Track& track, int64_t* classic, uint32_t token
 template <Scheme scheme>
 KPROF_DEVICE kprof::Track open(const kprof::Buffer& prof) {
   if constexpr (scheme == kPerBlock) return kprof::open_track(prof, kprof::per_block);
-  if constexpr (scheme == kPerWarp || scheme == kPerWarpComplete) return kprof::open_track(prof, kprof::per_warp);
+  if constexpr (scheme == kPerWarp || scheme == kPerWarpComplete || scheme == kOpened)
+    return kprof::open_track(prof, kprof::per_warp);
   return kprof::Track(kprof::kNowhere);
 }
 
@@ -159,6 +170,10 @@ __global__ void readings(Reading* out, uint32_t num_readings) {
       return KPROF_LAUNCH(kernel<kClassic>, blocks, threads, stream, 0, __VA_ARGS__);         \
     case kPerWarpComplete:                                                                    \
       return KPROF_LAUNCH(kernel<kPerWarpComplete>, blocks, threads, stream, 0, __VA_ARGS__); \
+    case kOpened:                                                                             \
+      return KPROF_LAUNCH(kernel<kOpened>, blocks, threads, stream, 0, __VA_ARGS__);          \
+    case kClocks:                                                                             \
+      return KPROF_LAUNCH(kernel<kClocks>, blocks, threads, stream, 0, __VA_ARGS__);          \
     default:                                                                                  \
       return -1;                                                                              \
   }

@@ -15,6 +15,7 @@ import ctypes
 import json
 import platform
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,10 +26,13 @@ from kprof import analysis
 from kprof.analysis import Summary
 from kprof.analysis.calls import Call
 from kprof.devices.build import BuildOptions, load_library
-from kprof.groups import ThreadGroup, run_threads
 from kprof.recording.record import session
 from kprof.recording.recorder import Recorder
 from kprof.trace import Trace
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "kernels"))
+
+from thread_ranks import ThreadGroup, run_threads
 
 FOLDER = Path(__file__).parent
 NUM_RANKS, NUM_BLOCKS = 2, 2

@@ -15,33 +15,21 @@ from kprof_cli.reading import open_trace
 
 FailOnOption = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Exit with 3 when this holds: 'slower', or 'slower>5%' to allow 5 %.",
-        show_default=False,
-    ),
+    typer.Option(help="Exit with 3 when this holds: 'slower', or 'slower>5%' to allow 5 %."),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(diff)
 
 
 @selecting
 def diff(
-    base: Annotated[
-        Path, typer.Argument(metavar="BASE", help="The capture before.", show_default=False)
-    ],
-    candidate: Annotated[
-        Path, typer.Argument(metavar="CAND", help="The capture after.", show_default=False)
-    ],
+    base: Annotated[Path, typer.Argument(metavar="BASE", help="The capture before.")],
+    candidate: Annotated[Path, typer.Argument(metavar="CAND", help="The capture after.")],
     more_base: Annotated[
         list[Path] | None,
-        typer.Option("--base", help="A repeat of BASE; may be repeated.", show_default=False),
+        typer.Option("--base", help="A repeat of BASE; may be repeated."),
     ] = None,
     more_candidates: Annotated[
         list[Path] | None,
-        typer.Option("--cand", help="A repeat of CAND; may be repeated.", show_default=False),
+        typer.Option("--cand", help="A repeat of CAND; may be repeated."),
     ] = None,
     output: PageOption = None,
     is_json: JsonOption = False,

@@ -29,11 +29,6 @@ _OF_ONE_GPU: Final = frozenset(_ARGUMENTS) - {"all_to_all", "all_reduce"}
 _NUM_CPU_RANKS: Final = 8
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(demo)
-
-
 def demo(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Directory for the three results.")
@@ -44,8 +39,7 @@ def demo(
     nproc: Annotated[
         int | None,
         typer.Option(
-            help="How many ranks; one per GPU, or 8 on the CPU. Kernels of one GPU take 1.",
-            show_default=False,
+            help="How many ranks; one per GPU, or 8 on the CPU. Kernels of one GPU take 1."
         ),
     ] = None,
     should_open: Annotated[
@@ -55,8 +49,9 @@ def demo(
 ) -> None:
     """Record a kernel, by default an all-to-all with uneven routing; make its trace and report."""
     from kprof import report as reports
+    from kprof.export import write
     from kprof.recording.record import RecordRequest
-    from kprof.report.trace_file import write_trace
+    from kprof.report.in_trace import finding_lines
     from kprof.trace import Trace
 
     run, trace_file, page = (
@@ -67,11 +62,11 @@ def demo(
     trace = Trace.open(recording.capture)
     with progress_bar() as progress:
         report = reports.build(trace, progress=progress, view_command=f"kprof view {run}")
-        write_trace(
+        write(
             trace,
             trace_file,
-            report.findings,
             force=force,
+            lines=finding_lines(report.findings, [info.rank for info in trace.ranks]),
             progress=functools.partial(progress, f"writing {trace_file.name}"),
         )
     reports.write_html(report, page, force=force, trace=reports.embed(trace, report))

@@ -10,11 +10,6 @@ from kprof_cli.options import JsonOption
 from kprof_cli.output import note, print_json, print_rows
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(doctor)
-
-
 def doctor(
     is_measuring: Annotated[
         bool,
@@ -50,7 +45,7 @@ def _measure(is_json: bool) -> None:
     """Measure, save and print the ceilings."""
     import msgspec
 
-    from kprof.devices.ceilings import keep, measure_host
+    from kprof.recording.ceilings import keep, measure_host
 
     measured = measure_host()
     path = keep(measured)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from kprof.trace.selection import SelectionText
 from kprof_cli.options import (
     JsonOption,
@@ -18,11 +16,6 @@ from kprof_cli.reading import open_trace
 
 if TYPE_CHECKING:
     from kprof.analysis import Findings
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(explain)
 
 
 @selecting

@@ -31,17 +31,11 @@ FindingsOption = Annotated[
         "--findings/--no-findings",
         help="Draw the findings of `kprof report` as slices. Default: yes, except for very large "
         "captures.",
-        show_default=False,
     ),
 ]
 ExportedOption = Annotated[
     Path,
-    typer.Option(
-        "-o",
-        "--output",
-        help="A .pftrace or .json file, or one of these with .gz.",
-        show_default=False,
-    ),
+    typer.Option("-o", "--output", help="A .pftrace or .json file, or one of these with .gz."),
 ]
 SlicesOption = Annotated[
     int,
@@ -53,8 +47,7 @@ TorchOption = Annotated[
     list[str] | None,
     typer.Option(
         help="Traces of the PyTorch profiler, one per rank: a file, or a pattern like "
-        "'trace_rank*.json.gz'; may be repeated. Else those that the workload kept in the capture.",
-        show_default=False,
+        "'trace_rank*.json.gz'; may be repeated. Else those that the workload kept in the capture."
     ),
 ]
 NoTorchOption = Annotated[
@@ -62,9 +55,7 @@ NoTorchOption = Annotated[
 ]
 ViewedArgument = Annotated[
     Path,
-    typer.Argument(
-        metavar="RUN", help="A capture, or a trace that was exported.", show_default=False
-    ),
+    typer.Argument(metavar="RUN", help="A capture, or a trace that was exported."),
 ]
 ByOption = Annotated[
     By,
@@ -86,33 +77,19 @@ LocalOption = Annotated[
 OpenOption = Annotated[
     bool, typer.Option("--open/--no-open", help="Open a browser, or only print the address.")
 ]
-TimeoutOption = Annotated[
-    float | None, typer.Option(min=0, help="Stop after this many seconds.", show_default=False)
-]
+TimeoutOption = Annotated[float | None, typer.Option(min=0, help="Stop after this many seconds.")]
 PinOption = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Pin tracks by name, like '^block 17$'; may be repeated.", show_default=False
-    ),
+    typer.Option(help="Pin tracks by name, like '^block 17$'; may be repeated."),
 ]
 ExpandOption = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Expand tracks by name, like '^Rank 3 '; may be repeated.", show_default=False
-    ),
+    typer.Option(help="Expand tracks by name, like '^Rank 3 '; may be repeated."),
 ]
 FindingOption = Annotated[
     str | None,
-    typer.Option(
-        help="Open on this finding of `kprof report`, by its id or its number.", show_default=False
-    ),
+    typer.Option(help="Open on this finding of `kprof report`, by its id or its number."),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(export)
-    app.command()(view)
 
 
 @selecting
@@ -130,8 +107,8 @@ def export(
     selection: SelectionText,
 ) -> None:
     """Write the merged trace of all ranks for Perfetto or Chrome."""
-    from kprof.export import check_suffix
-    from kprof.report.trace_file import write_trace
+    from kprof.export import check_suffix, write
+    from kprof.report.in_trace import finding_lines
 
     check_suffix(output)
     refuse_existing(output, force=force)
@@ -139,12 +116,12 @@ def export(
     trace = open_trace(run, selection)
     found = find_with_progress(trace).findings if _wants_findings(trace, has_findings) else ()
     with progress_bar() as progress:
-        summary = write_trace(
+        summary = write(
             trace,
             output,
-            found,
             force=force,
             max_slices=max_slices or None,
+            lines=finding_lines(found, [info.rank for info in trace.ranks]),
             torch_traces=torch_traces,
             by=by,
             progress=functools.partial(progress, f"writing {output.name}"),
@@ -213,7 +190,7 @@ def _write_to_view(
     """Export the part of a capture to show, and return the link that opens it."""
     from kprof.analysis.findings.model import Findings, Rest
     from kprof.report import in_trace
-    from kprof.report.trace_file import write_around, write_opening
+    from kprof.report.opening import write_to_view
 
     trace, torch_traces = open_trace(run, selection), _kept_torch_traces(run)
     is_asked = which is not None or _wants_findings(trace, has_findings)
@@ -221,14 +198,11 @@ def _write_to_view(
     shown = None if which is None else in_trace.find(found.shown, which)
     with progress_bar() as progress:
         tell = functools.partial(progress, f"writing {file.name}")
-        if shown is None:
-            return write_opening(
-                trace, file, found, torch_traces=torch_traces, by=by, progress=tell
-            )
-        link = write_around(
-            trace, file, found.findings, shown, torch_traces=torch_traces, by=by, progress=tell
+        link = write_to_view(
+            trace, file, found, shown, torch_traces=torch_traces, by=by, progress=tell
         )
-    note(shown.sentence)
+    if shown is not None:
+        note(shown.sentence)
     return link
 
 

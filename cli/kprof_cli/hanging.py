@@ -11,11 +11,6 @@ from kprof_cli.options import JsonOption
 from kprof_cli.output import print_json, say
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog="Example: kprof hang run.kprof")(hang)
-
-
 def hang(
     path: Annotated[
         Path, typer.Argument(metavar="RUN", help="A run that is under way, or its capture.")

@@ -30,48 +30,32 @@ _OPTIONS: Final = {
 FilesArgument = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILE...",
-        help="One file; for the classic buffer one per rank, rank 0 first.",
-        show_default=False,
+        metavar="FILE...", help="One file; for the classic buffer one per rank, rank 0 first."
     ),
 ]
 KindOption = Annotated[
     Kind,
-    typer.Option(
-        help="Hand-written int64 buffers, a Chrome trace, or a table (.csv, .parquet).",
-        show_default=False,
-    ),
+    typer.Option(help="Hand-written int64 buffers, a Chrome trace, or a table (.csv, .parquet)."),
 ]
 TickOption = Annotated[
     float | None,
-    typer.Option(
-        help="Length of a tick in ns: 10 for classic and 1000 for chrome unless given.",
-        show_default=False,
-    ),
+    typer.Option(help="Length of a tick in ns: 10 for classic and 1000 for chrome unless given."),
 ]
 NamesOption = Annotated[
     str | None,
-    typer.Option(help="Names of the tags of a classic buffer: a,b,c.", show_default=False),
+    typer.Option(help="Names of the tags of a classic buffer: a,b,c."),
 ]
 RegionsFileOption = Annotated[
     Path | None,
-    typer.Option(help="A regions.h that says which names are waits and sends.", show_default=False),
+    typer.Option(help="A regions.h that says which names are waits and sends."),
 ]
 RankInTidOption = Annotated[
     bool, typer.Option("--rank-in-tid", help="The rank was added to every thread id of a trace.")
 ]
 BoundOption = Annotated[
     str | None,
-    typer.Option(
-        help="All ranks read one clock, within this time of each other, like 100ns.",
-        show_default=False,
-    ),
+    typer.Option(help="All ranks read one clock, within this time of each other, like 100ns."),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("import")(import_events)
 
 
 def import_events(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -36,9 +36,9 @@ def print_info(capture: Capture) -> None:
     manifest = capture.manifest
     # Reads events, and refuses changed ones before anything is printed.
     causality = _causality(capture)
-    for name, value in _head(capture):
+    head = _head(capture) | {"flows": _describe_causality(causality)}
+    for name, value in head.items():
         say(f"{name:<9}{value}")
-    say(f"{'flows':<9}{_describe_causality(causality)}")
     for loss in describe_losses(manifest):
         say(f"{'lost':<9}{loss}")
     for text in manifest.alignment.notes if manifest.alignment else ():
@@ -46,34 +46,28 @@ def print_info(capture: Capture) -> None:
     for info in manifest.ranks:
         for note in info.notes:
             say(f"{'note':<9}rank {info.rank}: {note}")
-    print_rows(_RANK_HEADERS, [_rank_row(manifest, info) for info in manifest.ranks])
+    _print_table([_rank_row(manifest, info) for info in manifest.ranks])
     if manifest.alignment and manifest.alignment.pairs:
         _print_pairs(manifest.alignment.pairs)
     if losses := _loss_rows(manifest.ranks):
-        print_rows(_LOSS_HEADERS, losses)
+        _print_table(losses)
     print_rows(("kernel", "launches", "blocks", "threads per block"), _kernel_rows(manifest.ranks))
 
 
-def _head(capture: Capture) -> list[tuple[str, str]]:
+def _head(capture: Capture) -> dict[str, str]:
     manifest = capture.manifest
-    return [
-        (
-            "capture",
-            f"{capture.path} ({format_bytes(capture.size_bytes)}, format "
-            f"{manifest.format_version})",
-        ),
-        ("command", shlex.join(manifest.command)),
-        (
-            "recorded",
-            f"{manifest.created_utc} by kprof {manifest.kprof_version}, {manifest.duration_s:.1f} "
-            "s",
-        ),
-        ("exit", "unknown" if manifest.exit_code is None else str(manifest.exit_code)),
-        ("ranks", f"{len(manifest.ranks)} recorded of {manifest.world_size}"),
-        ("clock", _describe_clock(manifest)),
-        *_moment_lines(manifest),
-        *_probe_lines(manifest),
-    ]
+    return {
+        "capture": f"{capture.path} ({format_bytes(capture.size_bytes)}, format "
+        f"{manifest.format_version})",
+        "command": shlex.join(manifest.command),
+        "recorded": f"{manifest.created_utc} by kprof {manifest.kprof_version}, "
+        f"{manifest.duration_s:.1f} s",
+        "exit": "unknown" if manifest.exit_code is None else str(manifest.exit_code),
+        "ranks": f"{len(manifest.ranks)} recorded of {manifest.world_size}",
+        "clock": _describe_clock(manifest),
+        **_moment_lines(manifest),
+        **_probe_lines(manifest),
+    }
 
 
 def _causality(capture: Capture) -> dict[str, int] | str:
@@ -116,7 +110,7 @@ def _describe_unmatched(counts: dict[str, int]) -> str:
     return f"{sends:,} sends and {waits:,} waits have no partner"
 
 
-def _moment_lines(manifest: Manifest) -> list[tuple[str, str]]:
+def _moment_lines(manifest: Manifest) -> dict[str, str]:
     """The regions that end when memory operations have completed.
 
     All others end when the call is issued.
@@ -125,23 +119,23 @@ def _moment_lines(manifest: Manifest) -> list[tuple[str, str]]:
 
     regions = [region for info in manifest.ranks for region in info.regions.regions]
     names = dict.fromkeys(region.name for region in regions if region.moment is Moment.COMPLETE)
-    return [("complete", f"ends wait for memory: {', '.join(names)}")] if names else []
+    return {"complete": f"ends wait for memory: {', '.join(names)}"} if names else {}
 
 
-def _probe_lines(manifest: Manifest) -> list[tuple[str, str]]:
+def _probe_lines(manifest: Manifest) -> dict[str, str]:
     """What recording costs, if the capture says so; captures of older versions do not."""
-    lines = []
+    lines = {}
     probes = [info.probe for info in manifest.ranks if info.probe is not None]
     if probes:
         pair_ns = _range_ns([probe.pair_ns for probe in probes])
         empty_ns = _range_ns([probe.empty_span_ns for probe in probes])
-        lines.append(("probe", f"{pair_ns} per start/stop pair; an empty span lasts {empty_ns}"))
+        lines["probe"] = f"{pair_ns} per start/stop pair; an empty span lasts {empty_ns}"
     cycles = [info.cycle_clock for info in manifest.ranks if info.cycle_clock is not None]
     if cycles:
         error_ns = max(clock.error_ns for clock in cycles)
-        lines.append(("cycles", f"cycle counters on the rank's clock within {format_ns(error_ns)}"))
+        lines["cycles"] = f"cycle counters on the rank's clock within {format_ns(error_ns)}"
     if manifest.overhead is not None or manifest.overhead_note:
-        lines.append(("overhead", describe_overhead(manifest).removeprefix("recording: ")))
+        lines["overhead"] = describe_overhead(manifest).removeprefix("recording: ")
     return lines
 
 
@@ -180,45 +174,32 @@ def _describe_clock(manifest: Manifest) -> str:
     return f"not aligned: {manifest.alignment_note}"
 
 
-_RANK_HEADERS = (
-    "rank",
-    "host",
-    "target",
-    "device",
-    "arch",
-    "clock",
-    "step",
-    "offset",
-    "bound",
-    "events",
-    "dropped",
-    "open",
-    "clamped",
-    "unknown",
-    "torn",
-    "arena used",
-)
+def _print_table(rows: Sequence[Mapping[str, object]]) -> None:
+    """Print rows of cells by header; there must be one."""
+    print_rows(list(rows[0]), [list(row.values()) for row in rows])
 
 
-def _rank_row(manifest: Manifest, info: RankInfo) -> tuple[object, ...]:
-    counts = info.counts
-    return (
-        info.rank,
-        info.host,
-        info.target,
-        info.device,
-        info.arch,
-        info.clock.source,
-        format_ns(info.clock.step_ns),
-        *_alignment_cells(manifest, info.rank),
-        f"{counts.recorded:,}",
-        f"{counts.dropped:,}",
-        f"{counts.open:,}",
-        f"{counts.clamped + counts.saturated:,}",
-        f"{counts.unknown_region:,}",
-        f"{counts.torn_chunks:,}",
-        f"{format_bytes(info.arena.used_bytes)} of {format_bytes(info.arena.size_bytes)}",
-    )
+def _rank_row(manifest: Manifest, info: RankInfo) -> dict[str, object]:
+    counts, arena = info.counts, info.arena
+    offset, bound = _alignment_cells(manifest, info.rank)
+    return {
+        "rank": info.rank,
+        "host": info.host,
+        "target": info.target,
+        "device": info.device,
+        "arch": info.arch,
+        "clock": info.clock.source,
+        "step": format_ns(info.clock.step_ns),
+        "offset": offset,
+        "bound": bound,
+        "events": f"{counts.recorded:,}",
+        "dropped": f"{counts.dropped:,}",
+        "open": f"{counts.open:,}",
+        "clamped": f"{counts.clamped + counts.saturated:,}",
+        "unknown": f"{counts.unknown_region:,}",
+        "torn": f"{counts.torn_chunks:,}",
+        "arena used": f"{format_bytes(arena.used_bytes)} of {format_bytes(arena.size_bytes)}",
+    }
 
 
 def _alignment_cells(manifest: Manifest, rank: int) -> tuple[str, str]:
@@ -232,67 +213,49 @@ def _alignment_cells(manifest: Manifest, rank: int) -> tuple[str, str]:
     return offset, format_ns(entry.bound_ns)
 
 
-_PAIR_HEADERS = (
-    "pair",
-    "offset",
-    "drift",
-    "bound",
-    "whatever the link does",
-    "round trip",
-    "residue",
-    "rounds",
-    "calibrations",
-    "method",
-)
-
-
 # All pairs of up to 11 ranks, else the widest: a thousand ranks have half a million pairs.
 _MAX_PAIRS = 55
 
 
 def _print_pairs(pairs: Sequence[PairClock]) -> None:
-    shown = sorted(sorted(pairs, key=lambda pair: -pair.bound_ns)[:_MAX_PAIRS], key=_pair_place)
-    print_rows(_PAIR_HEADERS, [_pair_row(pair) for pair in shown])
+    shown = sorted(
+        sorted(pairs, key=lambda pair: -pair.bound_ns)[:_MAX_PAIRS],
+        key=lambda pair: (pair.a, pair.b),
+    )
+    _print_table([_pair_row(pair) for pair in shown])
     if len(shown) < len(pairs):
         say(f"... {len(pairs) - len(shown):,} more pairs with narrower bounds; --json has them all")
 
 
-def _pair_place(pair: PairClock) -> tuple[int, int]:
-    return pair.a, pair.b
-
-
-def _pair_row(pair: PairClock) -> tuple[object, ...]:
+def _pair_row(pair: PairClock) -> dict[str, object]:
     """The clock of the second rank minus that of the first, and its error bound."""
-    return (
-        f"{pair.a} - {pair.b}",
-        format_ns(pair.offset_ns),
+    return {
+        "pair": f"{pair.a} - {pair.b}",
+        "offset": format_ns(pair.offset_ns),
         # Adding 0.0 turns -0.000 into 0.000.
-        f"{round(pair.drift_ppm, 3) + 0.0:+.3f} ppm",
-        format_ns(pair.bound_ns),
-        format_ns(pair.rigorous_bound_ns),
-        format_ns(pair.round_trip_ns) if pair.round_trip_ns else "-",
-        "-" if pair.residue_ns is None else format_ns(pair.residue_ns),
-        f"{pair.num_rounds:,}",
-        pair.num_calibrations,
-        pair.method,
-    )
+        "drift": f"{round(pair.drift_ppm, 3) + 0.0:+.3f} ppm",
+        "bound": format_ns(pair.bound_ns),
+        "whatever the link does": format_ns(pair.rigorous_bound_ns),
+        "round trip": format_ns(pair.round_trip_ns) if pair.round_trip_ns else "-",
+        "residue": "-" if pair.residue_ns is None else format_ns(pair.residue_ns),
+        "rounds": f"{pair.num_rounds:,}",
+        "calibrations": pair.num_calibrations,
+        "method": pair.method,
+    }
 
 
-_LOSS_HEADERS = ("rank", "region", "dropped", "open", "saturated", "clamped", "unknown")
-
-
-def _loss_rows(ranks: Sequence[RankInfo]) -> list[tuple[object, ...]]:
+def _loss_rows(ranks: Sequence[RankInfo]) -> list[dict[str, object]]:
     """Dropped and incomplete records, by rank and region."""
     return [
-        (
-            info.rank,
-            losses.region,
-            f"{losses.dropped:,}",
-            f"{losses.open:,}",
-            f"{losses.saturated:,}",
-            f"{losses.clamped:,}",
-            f"{losses.unknown_region:,}",
-        )
+        {
+            "rank": info.rank,
+            "region": losses.region,
+            "dropped": f"{losses.dropped:,}",
+            "open": f"{losses.open:,}",
+            "saturated": f"{losses.saturated:,}",
+            "clamped": f"{losses.clamped:,}",
+            "unknown": f"{losses.unknown_region:,}",
+        }
         for info in ranks
         for losses in info.losses
     ]

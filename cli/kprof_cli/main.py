@@ -44,17 +44,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-recording.register(app)
-watching.register(app)
-reading.register(app)
-explaining.register(app)
-comparing.register(app)
-exporting.register(app)
-importing.register(app)
-demo.register(app)
-hanging.register(app)
-doctor.register(app)
-new.register(app)
+# In the order of --help.
+app.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog="Example: kprof record --nproc 8 -- python train.py --steps 3",
+)(recording.record)
+app.command(epilog="Example: kprof recover run.kprof.unfinished")(recording.recover)
+app.command(epilog="Example: kprof watch run.kprof --metrics 9400")(watching.watch)
+for command in (reading.info, reading.stats, reading.waits, reading.report, reading.query):
+    app.command()(command)
+for command in (explaining.explain, comparing.diff, exporting.export, exporting.view):
+    app.command()(command)
+app.command("import")(importing.import_events)
+app.command()(demo.demo)
+app.command(epilog="Example: kprof hang run.kprof")(hanging.hang)
+app.command()(doctor.doctor)
+app.command(epilog="Example: kprof new my_kernel && cd my_kernel && make")(new.new)
 
 
 def _print_version(is_wanted: bool) -> None:

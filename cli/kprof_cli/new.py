@@ -19,17 +19,10 @@ FILES: Final = ("kernel.hip", "regions.h", "workload.py", "Makefile")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog="Example: kprof new my_kernel && cd my_kernel && make")(new)
-
-
 def new(
     path: Annotated[
         Path,
-        typer.Argument(
-            metavar="NAME", help="The kernel's name, or a path that ends in it.", show_default=False
-        ),
+        typer.Argument(metavar="NAME", help="The kernel's name, or a path that ends in it."),
     ],
 ) -> None:
     """Write a folder with an instrumented kernel that runs at once, on GPUs or without one.

@@ -12,9 +12,7 @@ import typer
 
 from kprof.trace.selection import SelectionText
 
-RunArgument = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A capture, such as run.kprof.", show_default=False)
-]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A capture, such as run.kprof.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 GithubOption = Annotated[
     bool,
@@ -32,13 +30,12 @@ DaskOption = Annotated[
         "--dask",
         metavar="ADDRESS",
         help="Spread the ranks over a Dask cluster, like tcp://host:8786.",
-        show_default=False,
     ),
 ]
 
 PageOption = Annotated[
     Path | None,
-    typer.Option("-o", "--output", help="Write a self-contained HTML page.", show_default=False),
+    typer.Option("-o", "--output", help="Write a self-contained HTML page."),
 ]
 
 _SELECTION: Final = {

@@ -50,10 +50,7 @@ TraceOption = Annotated[
 ]
 BarsOption = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Exit with 3 when this holds, like 'load_balance<0.8'; may be repeated.",
-        show_default=False,
-    ),
+    typer.Option(help="Exit with 3 when this holds, like 'load_balance<0.8'; may be repeated."),
 ]
 # Wider matrices are for machines.
 _MAX_COLUMNS = 256
@@ -76,12 +73,6 @@ class WaitsKey(str, Enum):
     PEER = "peer"
     MATRIX = "matrix"
     SENDER = "sender"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    for command in (info, stats, waits, report, query):
-        app.command()(command)
 
 
 def open_trace(run: Path, text: SelectionText) -> Trace:
@@ -224,7 +215,6 @@ def query(
         typer.Argument(
             metavar="SQL",
             help="DuckDB SQL over the views events, flows, regions, launches and ranks.",
-            show_default=False,
         ),
     ],
     is_json: JsonOption = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 import sys
 from enum import Enum
@@ -35,11 +36,11 @@ class ArenaPlace(str, Enum):
 
 CommandArgument = Annotated[
     list[str],
-    typer.Argument(metavar="CMD", help="The workload, as you would start it.", show_default=False),
+    typer.Argument(metavar="CMD", help="The workload, as you would start it."),
 ]
 RanksToStartOption = Annotated[
     int | None,
-    typer.Option(help="Start this many ranks of CMD through torchrun.", show_default=False),
+    typer.Option(help="Start this many ranks of CMD through torchrun."),
 ]
 ArenaOption = Annotated[str, typer.Option(help="Memory for events, per rank.")]
 StrictOption = Annotated[
@@ -108,45 +109,20 @@ SlowestOption = Annotated[
     typer.Option(metavar="N", help="Keep only the N slowest calls of a run, however long."),
 ]
 
-_PANEL = "What is recorded"
-SkipOption = Annotated[
-    int, typer.Option(help="Leave out the first calls of each kernel.", rich_help_panel=_PANEL)
-]
-CallsOption = Annotated[
-    int, typer.Option(help="Record this many calls; 0 for all.", rich_help_panel=_PANEL)
-]
-EveryOption = Annotated[
-    int, typer.Option(help="Begin again after this many calls.", rich_help_panel=_PANEL)
-]
-TimesOption = Annotated[
-    int, typer.Option(help="Begin so often; 0 without end.", rich_help_panel=_PANEL)
-]
-OnlyRanksOption = Annotated[
-    str | None, typer.Option(help="Record these ranks, like 0,3.", rich_help_panel=_PANEL)
-]
-OnlyBlocksOption = Annotated[
-    str | None, typer.Option(help="Record these blocks, like 0-15.", rich_help_panel=_PANEL)
-]
-OnlyWarpsOption = Annotated[
-    str | None, typer.Option(help="Record these warps of a block, like 0.", rich_help_panel=_PANEL)
-]
+_wanted = functools.partial(typer.Option, rich_help_panel="What is recorded")
+SkipOption = Annotated[int, _wanted(help="Leave out the first calls of each kernel.")]
+CallsOption = Annotated[int, _wanted(help="Record this many calls; 0 for all.")]
+EveryOption = Annotated[int, _wanted(help="Begin again after this many calls.")]
+TimesOption = Annotated[int, _wanted(help="Begin so often; 0 without end.")]
+OnlyRanksOption = Annotated[str | None, _wanted(help="Record these ranks, like 0,3.")]
+OnlyBlocksOption = Annotated[str | None, _wanted(help="Record these blocks, like 0-15.")]
+OnlyWarpsOption = Annotated[str | None, _wanted(help="Record these warps of a block, like 0.")]
 SampleOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="1/N",
-        help="Record one track in N, a power of two: in every launch the same ones.",
-        rich_help_panel=_PANEL,
+    _wanted(
+        metavar="1/N", help="Record one track in N, a power of two: in every launch the same ones."
     ),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        context_settings={"allow_interspersed_args": False},
-        epilog="Example: kprof record --nproc 8 -- python train.py --steps 3",
-    )(record)
-    app.command(epilog="Example: kprof recover run.kprof.unfinished")(recover)
 
 
 def record(

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 _LOCALHOST: Final = "127.0.0.1"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog="Example: kprof watch run.kprof --metrics 9400")(watch)
-
-
 def watch(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="What `kprof record` writes at this moment.")

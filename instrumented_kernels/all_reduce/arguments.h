@@ -1,7 +1,6 @@
 // Generated from instrumented_kernels/all_reduce/arguments.py by `python -m instrumented_kernels.layouts`. Do not edit.
 #pragma once
 
-#include <stddef.h>
 #include <stdint.h>
 #include "shared_layouts.h"
 
@@ -17,9 +16,6 @@ struct Shape {
   uint32_t bulk_bytes;  // of the heap, for one parity
 };
 static_assert(sizeof(Shape) == 12, "Shape size");
-static_assert(offsetof(Shape, world_size) == 0, "Shape.world_size");
-static_assert(offsetof(Shape, packet_bytes) == 4, "Shape.packet_bytes");
-static_assert(offsetof(Shape, bulk_bytes) == 8, "Shape.bulk_bytes");
 
 // One call on one rank. Nothing in it changes from call to call on the same tensor.
 struct CallArguments {
@@ -34,14 +30,5 @@ struct CallArguments {
   char* heaps[64];  // every rank's heap, as this rank sees it
 };
 static_assert(sizeof(CallArguments) == 576, "CallArguments size");
-static_assert(offsetof(CallArguments, shape) == 0, "CallArguments.shape");
-static_assert(offsetof(CallArguments, rank) == 12, "CallArguments.rank");
-static_assert(offsetof(CallArguments, num_elements) == 16, "CallArguments.num_elements");
-static_assert(offsetof(CallArguments, input) == 24, "CallArguments.input");
-static_assert(offsetof(CallArguments, output) == 32, "CallArguments.output");
-static_assert(offsetof(CallArguments, timeout_ticks) == 40, "CallArguments.timeout_ticks");
-static_assert(offsetof(CallArguments, failure) == 48, "CallArguments.failure");
-static_assert(offsetof(CallArguments, workspace) == 56, "CallArguments.workspace");
-static_assert(offsetof(CallArguments, heaps) == 64, "CallArguments.heaps");
 
 }  // namespace all_reduce

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from pathlib import Path
 from typing import Final
 
-from instrumented_kernels.layouts import Header, call_arguments, layout, pointer, u32
+from instrumented_kernels.layouts import call_arguments, layout, pointer, u32
 
 # Limits of the regions' payload fields and of the flags per source.
 MAX_BLOCKS: Final = 254
@@ -36,12 +35,5 @@ CallArguments = call_arguments(
     pointer("output", "void", "may be the input; no other overlap"),
 )
 
-HEADER: Final = Header(
-    Path(__file__).with_suffix(".h"),
-    "all_reduce",
-    "instrumented_kernels/all_reduce/arguments.py",
-    (Shape, CallArguments),
-    constants={"kMaxBlocks": MAX_BLOCKS},
-    enums=(GridRule,),
-    includes=("shared_layouts.h",),
-)
+CONSTANTS: Final = {"kMaxBlocks": MAX_BLOCKS}
+ENUMS: Final = (GridRule,)

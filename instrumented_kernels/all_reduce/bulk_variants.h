@@ -8,6 +8,15 @@ namespace all_reduce {
 template <typename Element>
 using Vec = Vector<Element, kVectorBytes>;
 
+// The kernel that runs `name_exchange`, and then counts the launch.
+#define ALL_REDUCE_KERNEL(name)                                     \
+  template <typename Element>                                       \
+  __global__ void name(ProfiledCall call) {                         \
+    kprof::Track track = kprof::open_track(call, kprof::per_block); \
+    name##_exchange<Element>(call, track);                          \
+    launch_counter::finish(call.counter());                         \
+  }
+
 constexpr uint32_t kSummands = 0;  // rounds of flags
 constexpr uint32_t kResults = 1;
 
@@ -148,11 +157,6 @@ KPROF_DEVICE void twoshot_exchange(const ProfiledCall& call, kprof::Track& track
   profile_stop(track, span, R_COPY_OUT, payload<R_COPY_OUT>(num_share_bytes * (call.num_ranks() - 1)));
 }
 
-template <typename Element>
-__global__ void twoshot(ProfiledCall call) {
-  kprof::Track track = kprof::open_track(call, kprof::per_block);
-  twoshot_exchange<Element>(call, track);
-  launch_counter::finish(call.counter());
-}
+ALL_REDUCE_KERNEL(twoshot)
 
 }  // namespace all_reduce

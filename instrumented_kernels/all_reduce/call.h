@@ -3,33 +3,18 @@
 
 // Reading NVIDIA's real-time clock takes long, compared to a trip over the link.
 #define KPROF_CLOCK_CYCLES 1
-#include <kprof/kprof.h>
-
-#define KPROF_REGIONS "regions.h"
-#include <kprof/declare_regions.h>
-
 #include "elements.h"
-#include "grid.h"
+#include "kernel.h"
 #include "launch_counter.h"
 #include "layout.h"
 #include "packets.h"
 #include "signals.h"
 #include "team_call.h"
-#include "variants.h"
 
 namespace all_reduce {
 
-using namespace kprof::platform;
-using elements::BFloat16;
-using elements::Half;
-using elements::Sum;
-using elements::Vector;
-using grid::grid_thread;
-using grid::num_grid_threads;
-using kprof::payload;
-using kprof::profile_lap;
-using kprof::profile_start;
-using kprof::profile_stop;
+using namespace elements;
+using namespace kernel;
 using packets::Packet;
 
 struct Call : team_call::TeamCall<CallArguments, HeapLayout, WorkspaceLayout> {
@@ -82,20 +67,6 @@ class Exchange {
   const Call& call_;
   const uint32_t epoch_;
 };
-
-struct Range {
-  uint32_t begin;
-  uint32_t end;
-
-  KPROF_DEVICE uint32_t size() const { return end - begin; }
-};
-
-// The part of `num` items that this block handles. Blocks with the same index handle the same part on all ranks.
-KPROF_DEVICE Range share_of_block(uint32_t num) {
-  const uint64_t total = num;
-  return {static_cast<uint32_t>(total * block_id() / num_blocks()),
-          static_cast<uint32_t>(total * (block_id() + 1) / num_blocks())};
-}
 
 KPROF_DEVICE uint32_t slice_length(uint32_t num, uint32_t num_slices) { return (num + num_slices - 1) / num_slices; }
 

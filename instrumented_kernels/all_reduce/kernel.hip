@@ -27,19 +27,14 @@
 namespace all_reduce {
 
 struct Traits {
+  bool has_packets;
   Division division;
   GridRule grid_rule;
 };
 
-#define ALL_REDUCE_VARIANT(function)                                             \
-  {#function "/fp16", 1, {{"all_reduce/" #function, function<Half>}}},           \
-      {#function "/bf16", 1, {{"all_reduce/" #function, function<BFloat16>}}}, { \
-    #function "/fp32", 1, {                                                      \
-      {                                                                          \
-        "all_reduce/" #function, function<float>                                 \
-      }                                                                          \
-    }                                                                            \
-  }
+#define ALL_REDUCE_VARIANT(kernel)                                 \
+  VARIANTS_FOR_HALVES(#kernel, "all_reduce/" #kernel, {}, kernel), \
+      variants::one_launch(#kernel "/fp32", "all_reduce/" #kernel, kernel<float>)
 
 constexpr variants::Variant<Call> kVariants[] = {
     ALL_REDUCE_VARIANT(oneshot_serial), ALL_REDUCE_VARIANT(oneshot_lock),    ALL_REDUCE_VARIANT(oneshot_tree),
@@ -49,10 +44,10 @@ constexpr variants::Variant<Call> kVariants[] = {
 
 // In the order of kVariants, one entry for the three element types of each.
 constexpr Traits kTraits[] = {
-    {Division::kBulkPerSource, kOneBlock},  {Division::kBulkPerSource, kBlockPerRank},
-    {Division::kBulkPerSource, kAnyGrid},   {Division::kPacketsPerSource, kAnyGrid},
-    {Division::kPacketsPerSlice, kAnyGrid}, {Division::kBulkPerSlice, kAnyGrid},
-    {Division::kSumsAndResults, kAnyGrid},
+    {false, Division::kPerSource, kOneBlock},     {false, Division::kPerSource, kBlockPerRank},
+    {false, Division::kPerSource, kAnyGrid},      {true, Division::kPerSource, kAnyGrid},
+    {true, Division::kPerSlice, kAnyGrid},        {false, Division::kPerSlice, kAnyGrid},
+    {false, Division::kSumsAndResults, kAnyGrid},
 };
 
 }  // namespace all_reduce
@@ -62,7 +57,8 @@ constexpr Traits kTraits[] = {
 
 // The most elements that one launch of a variant can handle.
 extern "C" uint64_t all_reduce_capacity(const all_reduce::Shape* shape, int variant) {
+  const auto& traits = all_reduce::kTraits[variant / 3];
   const uint64_t element_bytes = variant % 3 == 2 ? sizeof(float) : sizeof(uint16_t);
-  return all_reduce::capacity(*shape, all_reduce::kTraits[variant / 3].division, element_bytes);
+  return all_reduce::capacity(*shape, traits.has_packets, traits.division, element_bytes);
 }
 extern "C" uint32_t all_reduce_grid_rule(int variant) { return all_reduce::kTraits[variant / 3].grid_rule; }

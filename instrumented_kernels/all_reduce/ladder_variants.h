@@ -76,12 +76,7 @@ KPROF_DEVICE void oneshot_serial_exchange(const ProfiledCall& call, kprof::Track
 }
 
 // Only block 0 works.
-template <typename Element>
-__global__ void oneshot_serial(ProfiledCall call) {
-  kprof::Track track = kprof::open_track(call, kprof::per_block);
-  oneshot_serial_exchange<Element>(call, track);
-  launch_counter::finish(call.counter());
-}
+ALL_REDUCE_KERNEL(oneshot_serial)
 
 // Block b serves rank b: sends to it, and adds its data after block b - 1 has left the lock.
 template <typename Element>
@@ -110,12 +105,7 @@ KPROF_DEVICE void oneshot_lock_exchange(const ProfiledCall& call, kprof::Track& 
   profile_stop(track, span, R_COPY_OUT, payload<R_COPY_OUT>(num_bytes));
 }
 
-template <typename Element>
-__global__ void oneshot_lock(ProfiledCall call) {
-  kprof::Track track = kprof::open_track(call, kprof::per_block);
-  oneshot_lock_exchange<Element>(call, track);
-  launch_counter::finish(call.counter());
-}
+ALL_REDUCE_KERNEL(oneshot_lock)
 
 // After the step with distance d a rank has its own tensor and those of the 2d - 1 ranks after it.
 template <typename Element>
@@ -147,11 +137,6 @@ KPROF_DEVICE void oneshot_tree_exchange(const ProfiledCall& call, kprof::Track& 
   profile_stop(track, span, R_REDUCE, payload<R_REDUCE>(num_share_bytes));
 }
 
-template <typename Element>
-__global__ void oneshot_tree(ProfiledCall call) {
-  kprof::Track track = kprof::open_track(call, kprof::per_block);
-  oneshot_tree_exchange<Element>(call, track);
-  launch_counter::finish(call.counter());
-}
+ALL_REDUCE_KERNEL(oneshot_tree)
 
 }  // namespace all_reduce

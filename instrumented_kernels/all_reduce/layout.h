@@ -49,32 +49,20 @@ struct WorkspaceLayout {
 
 // How a variant divides its part of the heap.
 enum class Division {
-  kPacketsPerSource,  // oneshot: packets of the whole tensor from each rank
-  kPacketsPerSlice,   // twoshot_packets: of a slice from each rank, and of each rank's sums
-  kBulkPerSource,     // serial, lock, tree: the whole tensor from each rank
-  kBulkPerSlice,      // twoshot: a slice from each rank, and each rank's sums
-  kSumsAndResults,    // ring: fp32 sums of the whole tensor and its results
+  kPerSource,       // the whole tensor from each rank: oneshot in packets; serial, lock and tree in bulk
+  kPerSlice,        // a slice from each rank, and each rank's sums: twoshot_packets; twoshot in bulk
+  kSumsAndResults,  // fp32 sums of the whole tensor and its results: ring, in bulk
 };
 
-// The most elements that one launch can handle, a multiple of a vector.
-inline uint64_t capacity(const Shape& shape, Division division, uint64_t element_bytes) {
+// The most elements that one launch can handle, a multiple of a vector. Packets carry vectors, too.
+inline uint64_t capacity(const Shape& shape, bool has_packets, Division division, uint64_t element_bytes) {
+  static_assert(packets::kDataBytes == kVectorBytes && sizeof(packets::Packet) == kVectorBytes);
   const uint64_t num_ranks = shape.world_size;
-  const uint64_t num_packets = shape.packet_bytes / sizeof(packets::Packet);
-  const uint64_t num_vectors = shape.bulk_bytes / kVectorBytes;
-  const uint64_t vector_length = kVectorBytes / element_bytes;
-  switch (division) {
-    case Division::kPacketsPerSource:
-      return num_packets / num_ranks * packets::kDataBytes / element_bytes;
-    case Division::kPacketsPerSlice:
-      return num_packets / (2 * num_ranks) * num_ranks * packets::kDataBytes / element_bytes;
-    case Division::kBulkPerSource:
-      return num_vectors / num_ranks * vector_length;
-    case Division::kBulkPerSlice:
-      return num_vectors / (2 * num_ranks) * num_ranks * vector_length;
-    case Division::kSumsAndResults:
-      return num_vectors / (1 + sizeof(float) / element_bytes) * vector_length;
-  }
-  return 0;
+  const uint64_t room = (has_packets ? shape.packet_bytes : shape.bulk_bytes) / kVectorBytes;
+  const uint64_t num_vectors = division == Division::kPerSource  ? room / num_ranks
+                               : division == Division::kPerSlice ? room / (2 * num_ranks) * num_ranks
+                                                                 : room / (1 + sizeof(float) / element_bytes);
+  return num_vectors * (kVectorBytes / element_bytes);
 }
 
 }  // namespace all_reduce

@@ -16,7 +16,6 @@ from instrumented_kernels.all_reduce.tuning import tuning_for
 from instrumented_kernels.kernel_library import Grid, KernelSource, Launch, LaunchSequence
 from instrumented_kernels.plan import DEFAULT_TIMEOUT_S, NOT_RECORDING, KernelPlan
 from instrumented_kernels.tensors import check_tensor
-from kprof.devices.targets import Target, record_of
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from instrumented_kernels.call_ledger import CallLedger
     from instrumented_kernels.layouts import Layout
     from kprof.devices.build import BuildOptions
-    from kprof.groups import Group
+    from kprof.devices.groups import Group
     from kprof.recording.null_recorder import AnyRecorder
 
 CPU_BLOCKS: Final = 2
@@ -92,9 +91,7 @@ class Plan(KernelPlan):
             options=options,
             ledger=ledger,
         )
-        sizes = heap_sizes or (
-            _GPU_HEAP_SIZES if record_of(self.options.target).is_gpu else _CPU_HEAP_SIZES
-        )
+        sizes = heap_sizes or (_CPU_HEAP_SIZES if self.is_on_cpu else _GPU_HEAP_SIZES)
         functions = self._library.functions
         functions.all_reduce_capacity.argtypes = [ctypes.POINTER(Shape), ctypes.c_int]
         functions.all_reduce_capacity.restype = ctypes.c_uint64
@@ -215,11 +212,13 @@ class Plan(KernelPlan):
 
     def _grid(self, variant: str, variant_idx: int, num_bytes: int, wanted: int | None) -> Grid:
         """Blocks and warps per block: as requested, else as the variant requires, else as tuned."""
-        required = self._required_blocks(variant_idx)
-        if self.options.target is Target.CPU:
+        rule = self._library.functions.all_reduce_grid_rule(variant_idx)
+        world_size = self.group.world_size
+        required = {GridRule.ONE_BLOCK: 1, GridRule.BLOCK_PER_RANK: world_size}.get(rule)
+        if self.is_on_cpu:
             num_blocks, num_warps = CPU_BLOCKS, 1
         else:
-            tuned = tuning_for(self.group.world_size).grid(variant, num_bytes)
+            tuned = tuning_for(world_size).grid(variant, num_bytes)
             num_blocks = tuned.num_blocks
             num_warps = max(1, tuned.warps_per_block * 32 // self._library.warp_width)
         num_blocks = wanted or required or num_blocks
@@ -231,10 +230,6 @@ class Plan(KernelPlan):
         if num_blocks > MAX_BLOCKS:
             raise ValueError(f"a grid of {num_blocks} blocks: give at most {MAX_BLOCKS}")
         return self._library.grid(variant_idx, num_blocks, self._warps or num_warps)
-
-    def _required_blocks(self, variant_idx: int) -> int | None:
-        rule = self._library.functions.all_reduce_grid_rule(variant_idx)
-        return {GridRule.ONE_BLOCK: 1, GridRule.BLOCK_PER_RANK: self.group.world_size}.get(rule)
 
     def _check_tensor(self, tensor: torch.Tensor) -> None:
         if str(tensor.dtype) not in ELEMENT_TYPES:

@@ -57,11 +57,6 @@ KPROF_DEVICE void ring_exchange(const ProfiledCall& call, kprof::Track& track) {
   profile_stop(track, span, R_BROADCAST, payload<R_BROADCAST>(next, block_id(), num_share_bytes));
 }
 
-template <typename Element>
-__global__ void ring(ProfiledCall call) {
-  kprof::Track track = kprof::open_track(call, kprof::per_block);
-  ring_exchange<Element>(call, track);
-  launch_counter::finish(call.counter());
-}
+ALL_REDUCE_KERNEL(ring)
 
 }  // namespace all_reduce

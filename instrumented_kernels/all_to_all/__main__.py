@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -35,7 +36,7 @@ from instrumented_kernels.command_line import (
     errors_in_one_line,
 )
 from instrumented_kernels.workload import choose_device, joined_group
-from kprof.groups import Group
+from kprof.devices.groups import Group
 from kprof.recording.null_recorder import AnyRecorder, NullRecorder
 
 _NUM_ALIGNING_CALLS = 8
@@ -117,37 +118,34 @@ def run(plan: AnyPlan, skew: Skew, delay: Delay, repeats: int, seed: int) -> Res
 
     recorder = kprof.recorder(device=plan.device)
     # The first call has page faults and lazy loading, which should not be in the recording.
-    _, num_wrong = _run_call(plan, NullRecorder(), skew, Delay(), seed + plan.group.rank)
+    warm_up = _run_call(plan, NullRecorder(), skew, Delay(), seed)
     recorder.align(plan.group)
-    times_s: list[float] = []
-    for call in range(1, repeats + 1):
-        elapsed_s, wrong = _run_call(
-            plan, recorder, skew, delay, seed + 1000 * call + plan.group.rank
-        )
-        times_s.append(elapsed_s)
-        num_wrong += wrong
+    calls = []
+    for number in range(1, repeats + 1):
+        calls.append(_run_call(plan, recorder, skew, delay, seed + 1000 * number))
         recorder.align_if_due(plan.group)
     recorder.align(plan.group)
-    return Result(times_s, num_wrong)
+    return Result([time_s for time_s, _ in calls], sum(wrong for _, wrong in (warm_up, *calls)))
 
 
 def _run_call(
     plan: AnyPlan, recorder: AnyRecorder, skew: Skew, delay: Delay, seed: int
 ) -> tuple[float, int]:
+    """Seconds, and the number of wrong values."""
     import torch
 
     problem, rank = plan.problem, plan.group.rank
-    inputs = make_inputs(problem, num_tokens_of(problem, rank, skew), seed).to(plan.device)
+    inputs = make_inputs(problem, num_tokens_of(problem, rank, skew), seed + rank).to(plan.device)
     out = torch.full_like(inputs.x, POISON)
-    arguments = (inputs.x, inputs.indices, inputs.weights)
+    call = partial(plan, inputs.x, inputs.indices, inputs.weights, is_async=True)
     plan.group.barrier()
     # Ranks leave a host barrier up to a millisecond apart. Extra calls, which are queued faster
     # than they run, synchronise the devices.
     for _ in range(_NUM_ALIGNING_CALLS if plan.device != "cpu" else 1):
-        plan(*arguments, is_async=True)
+        call()
     if rank == delay.rank:
         time.sleep(delay.seconds)
-    elapsed_s = _seconds(plan, lambda: plan(*arguments, out=out, recorder=recorder, is_async=True))
+    elapsed_s = _seconds(plan, partial(call, out=out, recorder=recorder))
     expected = reference(problem, inputs.to("cpu"), plan.group.world_size)
     return elapsed_s, count_wrong(out.cpu(), expected)
 

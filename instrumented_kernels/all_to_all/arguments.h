@@ -1,7 +1,6 @@
 // Generated from instrumented_kernels/all_to_all/arguments.py by `python -m instrumented_kernels.layouts`. Do not edit.
 #pragma once
 
-#include <stddef.h>
 #include <stdint.h>
 #include "shared_layouts.h"
 
@@ -16,11 +15,6 @@ struct Shape {
   uint32_t world_size;
 };
 static_assert(sizeof(Shape) == 20, "Shape size");
-static_assert(offsetof(Shape, num_experts) == 0, "Shape.num_experts");
-static_assert(offsetof(Shape, top_k) == 4, "Shape.top_k");
-static_assert(offsetof(Shape, hidden) == 8, "Shape.hidden");
-static_assert(offsetof(Shape, max_tokens) == 12, "Shape.max_tokens");
-static_assert(offsetof(Shape, world_size) == 16, "Shape.world_size");
 
 // One call on one rank.
 struct CallArguments {
@@ -39,18 +33,5 @@ struct CallArguments {
   char* heaps[64];  // every rank's heap, as this rank sees it
 };
 static_assert(sizeof(CallArguments) == 608, "CallArguments size");
-static_assert(offsetof(CallArguments, shape) == 0, "CallArguments.shape");
-static_assert(offsetof(CallArguments, rank) == 20, "CallArguments.rank");
-static_assert(offsetof(CallArguments, num_tokens) == 24, "CallArguments.num_tokens");
-static_assert(offsetof(CallArguments, first_epoch) == 28, "CallArguments.first_epoch");
-static_assert(offsetof(CallArguments, is_counted) == 32, "CallArguments.is_counted");
-static_assert(offsetof(CallArguments, x) == 40, "CallArguments.x");
-static_assert(offsetof(CallArguments, indices) == 48, "CallArguments.indices");
-static_assert(offsetof(CallArguments, weights) == 56, "CallArguments.weights");
-static_assert(offsetof(CallArguments, out) == 64, "CallArguments.out");
-static_assert(offsetof(CallArguments, timeout_ticks) == 72, "CallArguments.timeout_ticks");
-static_assert(offsetof(CallArguments, failure) == 80, "CallArguments.failure");
-static_assert(offsetof(CallArguments, workspace) == 88, "CallArguments.workspace");
-static_assert(offsetof(CallArguments, heaps) == 96, "CallArguments.heaps");
 
 }  // namespace all_to_all

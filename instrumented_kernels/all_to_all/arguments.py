@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Final
-
-from instrumented_kernels.layouts import Header, call_arguments, layout, pointer, u32
+from instrumented_kernels.layouts import call_arguments, layout, pointer, u32
 
 Shape = layout(
     "Shape",
@@ -30,12 +27,4 @@ CallArguments = call_arguments(
     pointer("indices", "const int32_t", "[n, K], distinct in a row"),
     pointer("weights", "const float", "[n, K]"),
     pointer("out", "uint16_t", "fp16 [n, D]"),
-)
-
-HEADER: Final = Header(
-    Path(__file__).with_suffix(".h"),
-    "all_to_all",
-    "instrumented_kernels/all_to_all/arguments.py",
-    (Shape, CallArguments),
-    includes=("shared_layouts.h",),
 )

@@ -1,28 +1,15 @@
 // A call as kernels see it: its arguments, and pointers to everything that it uses.
 #pragma once
 
-#include <kprof/kprof.h>
-
-#define KPROF_REGIONS "regions.h"
-#include <kprof/declare_regions.h>
-
-#include "grid.h"
+#include "kernel.h"
 #include "layout.h"
 #include "rows.h"
 #include "signals.h"
 #include "team_call.h"
-#include "variants.h"
 
 namespace all_to_all {
 
-using namespace kprof::platform;
-using grid::grid_warp;
-using grid::num_grid_warps;
-using grid::warps_per_block;
-using kprof::payload;
-using kprof::profile_lap;
-using kprof::profile_start;
-using kprof::profile_stop;
+using namespace kernel;
 using shared_layouts::kMaxRanks;
 
 struct Call : team_call::TeamCall<CallArguments, HeapLayout, WorkspaceLayout> {

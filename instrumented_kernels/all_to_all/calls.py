@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from instrumented_kernels.call_ledger import CallLedger
-    from kprof.groups import Group
+    from kprof.devices.groups import Group
     from kprof.recording.null_recorder import AnyRecorder
 
 AnyPlan = Plan | TorchPlan

@@ -32,42 +32,30 @@ __global__ void count_call(ProfiledCall call) {
   if (thread_id() == 0) *call.num_counted() += 1;
 }
 
+using variants::launches;
 using Phase = variants::Phase<Call>;
 
 constexpr Phase kDispatchSend = {"all_to_all/dispatch_send", dispatch_send};
+constexpr Phase kDispatchRecv = {"all_to_all/dispatch_recv", dispatch_recv<Partition::kByGroup>};
 constexpr Phase kExpert = {"all_to_all/expert", expert};
 constexpr Phase kCombineRecv = {"all_to_all/combine_recv", combine_recv<Partition::kByGroup>};
 
 constexpr variants::Variant<Call> kVariants[] = {
-    {"rank_flags",
-     7,
-     {{"all_to_all/dispatch_send", dispatch_send_rows},
-      {"all_to_all/dispatch_flag", dispatch_flag},
-      {"all_to_all/dispatch_recv", dispatch_recv_ranks},
-      kExpert,
-      {"all_to_all/combine_send", combine_send_rows},
-      {"all_to_all/combine_flag", combine_flag},
-      {"all_to_all/combine_recv", combine_recv_ranks}}},
-    {"token_flags",
-     5,
-     {kDispatchSend,
-      {"all_to_all/dispatch_recv", dispatch_recv<Partition::kByGroup>},
-      kExpert,
-      {"all_to_all/combine_send", combine_send<Partition::kByGroup, false>},
-      kCombineRecv}},
-    {"fused",
-     4,
-     {kDispatchSend,
-      {"all_to_all/dispatch_recv", dispatch_recv<Partition::kByGroup>},
-      {"all_to_all/combine_send", combine_send<Partition::kByGroup, true>},
-      kCombineRecv}},
-    {"balanced",
-     4,
-     {kDispatchSend,
-      {"all_to_all/dispatch_recv", dispatch_recv<Partition::kFlattened>},
-      {"all_to_all/combine_send", combine_send<Partition::kFlattened, true>},
-      {"all_to_all/combine_recv", combine_recv<Partition::kFlattened>}}},
-    {"pipelined", 1, {{"all_to_all/pipelined", pipelined}}},
+    launches("rank_flags", Phase{"all_to_all/dispatch_send", dispatch_send_rows},
+             Phase{"all_to_all/dispatch_flag", dispatch_flag}, Phase{"all_to_all/dispatch_recv", dispatch_recv_ranks},
+             kExpert, Phase{"all_to_all/combine_send", combine_send_rows},
+             Phase{"all_to_all/combine_flag", combine_flag}, Phase{"all_to_all/combine_recv", combine_recv_ranks}),
+    launches("token_flags", kDispatchSend, kDispatchRecv, kExpert,
+             Phase{"all_to_all/combine_send", combine_send<Partition::kByGroup, false>}, kCombineRecv),
+    launches("fused", kDispatchSend, kDispatchRecv,
+             Phase{"all_to_all/combine_send", combine_send<Partition::kByGroup, true>}, kCombineRecv),
+    launches("balanced", kDispatchSend, Phase{"all_to_all/dispatch_recv", dispatch_recv<Partition::kFlattened>},
+             Phase{"all_to_all/combine_send", combine_send<Partition::kFlattened, true>},
+             Phase{"all_to_all/combine_recv", combine_recv<Partition::kFlattened>}),
+    launches("pipelined", Phase{"all_to_all/pipelined", pipelined}),
+    // Parts of calls, and what inspects them.
+    launches("/count_call", Phase{"all_to_all/count_call", count_call}),
+    launches("/gather_expert_rows", Phase{"all_to_all/gather_expert_rows", gather_expert_rows}),
 };
 
 }  // namespace all_to_all
@@ -77,31 +65,12 @@ constexpr variants::Variant<Call> kVariants[] = {
 #define KERNEL_NAMESPACE all_to_all
 #include "launch_interface.h"
 
-// The offset in bytes of the dispatched rows in the workspace, and the stride of these rows in elements.
+// What Python reads in the workspace: offsets in bytes, and the stride of rows in elements.
 extern "C" void all_to_all_delivery(const all_to_all::Shape* shape, uint64_t* places) {
   const all_to_all::WorkspaceLayout layout(*shape);
   places[0] = layout.expert_counts.bytes();
   places[1] = layout.expert_origins.bytes();
   places[2] = layout.expert_rows.bytes();
   places[3] = all_to_all::row_stride(*shape);
-}
-// Loads the kernel that counts calls, because no kernel should be loaded while a graph is captured. Returns whether it
-// can run.
-extern "C" int all_to_all_prepare_counting() {
-  return kprof::platform::max_resident_blocks(all_to_all::count_call, 1) > 0 ? 1 : 0;
-}
-// The last launch of a call whose number is counted on the device.
-extern "C" int all_to_all_count_call(const all_to_all::CallArguments* call, void* stream) {
-  const all_to_all::ProfiledCall unprofiled(*call, kprof::make_buffer(kprof::LaunchBuffer{}));
-  return KPROF_LAUNCH(all_to_all::count_call, 1, 1, stream, 0, unprofiled);
-}
-// The offset in bytes of this counter in the workspace.
-extern "C" uint64_t all_to_all_num_counted_at(const all_to_all::Shape* shape) {
-  return all_to_all::WorkspaceLayout(*shape).num_counted.bytes();
-}
-// Copies the rows that `pipelined` left where they arrived into the order of the experts, to inspect them.
-extern "C" int all_to_all_gather_expert_rows(const all_to_all::CallArguments* call, int num_blocks,
-                                             int threads_per_block, void* stream) {
-  const all_to_all::ProfiledCall unprofiled(*call, kprof::make_buffer(kprof::LaunchBuffer{}));
-  return KPROF_LAUNCH(all_to_all::gather_expert_rows, num_blocks, threads_per_block, stream, 0, unprofiled);
+  places[4] = layout.num_counted.bytes();
 }

@@ -7,6 +7,7 @@ checked before a kernel is launched. All sizes and offsets come from the compile
 from __future__ import annotations
 
 import ctypes
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,10 +15,9 @@ import numpy as np
 
 from instrumented_kernels.all_to_all.arguments import CallArguments, Shape
 from instrumented_kernels.all_to_all.problem import Dispatched, Problem
-from instrumented_kernels.kernel_library import KernelSource, Launch
+from instrumented_kernels.kernel_library import Grid, KernelSource, Launch, LaunchSequence
 from instrumented_kernels.plan import DEFAULT_TIMEOUT_S, NOT_RECORDING, KernelPlan
 from kprof.devices import gpu
-from kprof.devices.targets import Target, record_of
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from instrumented_kernels.call_ledger import CallLedger
     from instrumented_kernels.layouts import Layout
     from kprof.devices.build import BuildOptions
-    from kprof.groups import Group
+    from kprof.devices.groups import Group
     from kprof.recording.null_recorder import AnyRecorder
 
 DEFAULT_WARPS_PER_BLOCK: Final = 8  # on GPUs; the CPU target takes one
@@ -69,14 +69,16 @@ class Plan(KernelPlan):
             ledger=ledger,
         )
         self.problem, self.variant = problem, variant
-        self._variant_idx = self._find_variant(variant)
+        variants = [name for name in self._library.variants if not name.startswith("/")]
+        if variant not in variants:
+            choices = ", ".join(("torch", *variants))
+            raise ValueError(f"variant {variant!r} is not known; choose one of {choices}")
+        self._variant_idx = variants.index(variant)
         # The number of calls that the host has counted: all calls until the first one is captured
         # in a graph.
         self._epoch = 0
         self._is_counted = False
-        warps = warps_per_block or (
-            DEFAULT_WARPS_PER_BLOCK if record_of(self.options.target).is_gpu else 1
-        )
+        warps = warps_per_block or (1 if self.is_on_cpu else DEFAULT_WARPS_PER_BLOCK)
         with self.on_device():
             self._grid = self._library.grid(
                 self._variant_idx, grid or self._default_grid(warps), warps
@@ -84,28 +86,23 @@ class Plan(KernelPlan):
             self._make_call(heap_bytes)
 
     def _make_call(self, heap_bytes: int | None) -> None:
-        problem = self.problem
-        shape = Shape(
-            problem.num_experts,
-            problem.top_k,
-            problem.hidden,
-            problem.max_tokens,
-            self.group.world_size,
-        )
-        self._allocate(
-            shape, (problem, self.variant, self._grid), self._heap_bytes(shape, heap_bytes)
-        )
-        assert self._library.functions.all_to_all_prepare_counting()
+        shape = Shape(*astuple(self.problem), self.group.world_size)
+        agreed = self.problem, self.variant, self._grid
+        self._allocate(shape, agreed, self._heap_bytes(shape, heap_bytes))
+        self._places = (ctypes.c_uint64 * 5)()
+        self._library.functions.all_to_all_delivery(ctypes.byref(shape), self._places)
         self._call = self._arguments()
-        num_phases = len(self._library.phases(self._variant_idx))
-        self._launches = self._sequence(
-            [
-                Launch(self._variant_idx, phase, self._call, self._grid)
-                for phase in range(num_phases)
-            ]
-        )
-        text = f"all_to_all of {problem} ({self.variant}, {self.in_words})"
+        self._launches = self._sequence_of(self.variant, self._grid)
+        self._count = self._sequence_of("/count_call", self._library.independent_grid(1, 1))
+        # Loads the kernel that counts calls: none should be loaded while a graph is captured.
+        self._library.max_resident_blocks(self._count.launches[0].variant_idx, 1)
+        text = f"all_to_all of {self.problem} ({self.variant}, {self.in_words})"
         self._fingerprint = self._ledger.fingerprint(text)
+
+    def _sequence_of(self, variant: str, grid: Grid) -> LaunchSequence:
+        variant_idx = self._library.variants.index(variant)
+        phases = range(len(self._library.phases[variant_idx]))
+        return self._sequence([Launch(variant_idx, idx, self._call, grid) for idx in phases])
 
     @property
     def threads_per_block(self) -> int:
@@ -179,14 +176,10 @@ class Plan(KernelPlan):
     def _launch_call(self, recorder: AnyRecorder) -> None:
         """Launch the part that a graph repeats."""
         self._run(self._launches, recorder)
-        if not self._is_counted:
+        if self._is_counted:
+            self._launch(self._count, NOT_RECORDING, self._current_stream())
+        else:
             self._epoch += 1
-            return
-        count = self._library.functions.all_to_all_count_call
-        count.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-        with self.on_device():
-            error = count(ctypes.addressof(self._call), self._current_stream())
-        assert not error, self._library.functions.kernel_error_text(error)
 
     def _count_on_device(self) -> None:
         """From here on the device counts calls, because graphs can be replayed at any time."""
@@ -194,12 +187,7 @@ class Plan(KernelPlan):
 
     def _num_calls_made(self) -> int:
         """The number of calls, after all launches have ended."""
-        if not self._is_counted:
-            return self._epoch
-        place = self._library.functions.all_to_all_num_counted_at
-        place.restype = ctypes.c_uint64
-        counted = self._memory.read(place(ctypes.byref(self._shape)), 4, np.uint32)
-        return self._epoch + int(counted[0])
+        return self._epoch + int(self._memory.read(self._places[4], 4, np.uint32)[0])
 
     def prepare_recording(self) -> None:
         """Load the instrumented build, if the recorder was created after the plan. Otherwise the
@@ -214,13 +202,14 @@ class Plan(KernelPlan):
         """The rows that the last call delivered to this rank."""
         num_local = self.problem.num_experts // self.group.world_size
         capacity = self.group.world_size * self.problem.max_tokens
-        places = (ctypes.c_uint64 * 4)()
-        self._library.functions.all_to_all_delivery(ctypes.byref(self._shape), places)
-        counts_at, origins_at, rows_at, stride = places
+        counts_at, origins_at, rows_at, stride, _ = self._places
         num_calls = self._num_calls_made()
-        counts_at += num_calls % 2 * num_local * 4
         if self.variant == "pipelined" and num_calls:
-            self._gather_expert_rows()
+            # It leaves rows where they arrived.
+            self._call.first_epoch, self._call.is_counted = num_calls, False
+            gather = self._sequence_of("/gather_expert_rows", self._grid)
+            self._launch(gather, NOT_RECORDING, self._current_stream())
+        counts_at += num_calls % 2 * num_local * 4
         num_rows = self._memory.read(counts_at, num_local * 4, np.uint32)
         origins = self._memory.read(origins_at, num_local * capacity * 8, np.uint32).reshape(
             num_local, capacity, 2
@@ -237,27 +226,6 @@ class Plan(KernelPlan):
         flat_token, expert = (refused >> 32) - 1, ctypes.c_int32(refused & 0xFFFF_FFFF).value
         return self.problem.index_error(flat_token // self.problem.top_k, expert)
 
-    def _gather_expert_rows(self) -> None:
-        """Copy rows into the order of the experts, if this variant leaves them where they
-        arrived."""
-        gather = self._library.functions.all_to_all_gather_expert_rows
-        gather.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
-        self._call.first_epoch, self._call.is_counted = self._num_calls_made(), False
-        with self.on_device():
-            error = gather(
-                ctypes.addressof(self._call),
-                self._grid.num_blocks,
-                self._grid.threads_per_block,
-                self._current_stream(),
-            )
-        assert not error, self._library.functions.kernel_error_text(error)
-
-    def _find_variant(self, variant: str) -> int:
-        if variant not in self._library.variants:
-            choices = ", ".join(("torch", *self._library.variants))
-            raise ValueError(f"variant {variant!r} is not known; choose one of {choices}")
-        return self._library.variants.index(variant)
-
     def _heap_bytes(self, shape: Layout, wanted: int | None) -> int:
         needed = int(self._library.functions.kernel_heap_bytes(shape))
         if wanted is not None and wanted < needed:
@@ -269,7 +237,7 @@ class Plan(KernelPlan):
         return needed if wanted is None else wanted
 
     def _default_grid(self, warps_per_block: int) -> int:
-        if self.options.target is Target.CPU:
+        if self.is_on_cpu:
             return 2 * self.group.world_size
         threads = warps_per_block * self._library.warp_width
         limit = self._builds.max_resident_blocks(self._variant_idx, threads)

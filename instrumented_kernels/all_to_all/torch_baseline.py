@@ -16,13 +16,13 @@ import numpy as np
 
 from instrumented_kernels.all_to_all.problem import Dispatched, Problem
 from kprof.devices import gpu
-from kprof.groups import TorchGroup
+from kprof.devices.groups import TorchGroup
 
 if TYPE_CHECKING:
     import torch
 
     from instrumented_kernels.call_ledger import CallLedger
-    from kprof.groups import Group
+    from kprof.devices.groups import Group
     from kprof.recording.null_recorder import AnyRecorder
 
 

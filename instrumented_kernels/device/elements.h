@@ -18,19 +18,13 @@ struct BFloat16 {
 
 KPROF_DEVICE float to_float(float value) { return value; }
 KPROF_DEVICE float to_float(Half value) { return half_to_float(value.bits); }
-KPROF_DEVICE float to_float(BFloat16 value) {
-  const uint32_t word = static_cast<uint32_t>(value.bits) << 16;
-  float result;
-  copy_bits(&result, word);
-  return result;
-}
+KPROF_DEVICE float to_float(BFloat16 value) { return bits_as<float>(static_cast<uint32_t>(value.bits) << 16); }
 
 KPROF_DEVICE void from_float(float value, float* result) { *result = value; }
 KPROF_DEVICE void from_float(float value, Half* result) { result->bits = float_to_half(value); }
 // Rounds to nearest even, in integer arithmetic, so that all targets give the same bits.
 KPROF_DEVICE void from_float(float value, BFloat16* result) {
-  uint32_t word;
-  copy_bits(&word, value);
+  const uint32_t word = bits_as<uint32_t>(value);
   const bool is_nan = (word & 0x7fffffffu) > 0x7f800000u;
   const uint32_t rounded = word + 0x7fffu + ((word >> 16) & 1u);
   result->bits = static_cast<uint16_t>(is_nan ? (word >> 16) | 0x40u : rounded >> 16);
@@ -86,9 +80,7 @@ class Tensor {
       for (uint32_t j = 0; j < Vec::kLength; ++j)
         if (first + j < num_elements_) words.values[j * sizeof(Element) / kWordBytes] |= in_word(data_[first + j], j);
     }
-    Vec vector;
-    copy_bits(&vector, words);
-    return vector;
+    return bits_as<Vec>(words);
   }
 
   KPROF_DEVICE void store(uint32_t i, const Vec& vector) const {

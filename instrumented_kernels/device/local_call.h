@@ -36,6 +36,10 @@ struct LocalCall : Arguments {
   KPROF_DEVICE T* in_workspace(Offset offset) const {
     return memory_layout::at<T>(this->workspace, offset);
   }
+  // Of kernels whose blocks wait for each other.
+  KPROF_DEVICE signals::WaitLimits limits() const {
+    return {in_workspace<uint32_t>(local.has_failed), this->failure, this->timeout_ticks};
+  }
 };
 
 }  // namespace local_call

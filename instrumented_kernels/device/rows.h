@@ -20,16 +20,6 @@ struct Halves {
 
 KPROF_DEVICE Quad load_quad(const uint16_t* address) { return *reinterpret_cast<const Quad*>(address); }
 KPROF_DEVICE void store_quad(uint16_t* address, Quad quad) { *reinterpret_cast<Quad*>(address) = quad; }
-KPROF_DEVICE Halves halves_of(Quad quad) {
-  Halves halves;
-  copy_bits(&halves, quad);
-  return halves;
-}
-KPROF_DEVICE Quad quad_of(const Halves& halves) {
-  Quad quad;
-  copy_bits(&quad, halves);
-  return quad;
-}
 
 KPROF_DEVICE bool is_aligned(const void* address) { return (reinterpret_cast<uintptr_t>(address) & 15u) == 0; }
 
@@ -61,10 +51,10 @@ struct Batch {
   KPROF_DEVICE void scale(float factor) {
     KPROF_UNROLL(kBatch)
     for (uint32_t j = 0; j < kBatch; ++j) {
-      Halves halves = halves_of(quads[j]);
+      auto halves = bits_as<Halves>(quads[j]);
       KPROF_UNROLL(kVectorHalves)
       for (uint32_t v = 0; v < kVectorHalves; ++v) halves.values[v] = scaled(halves.values[v], factor);
-      quads[j] = quad_of(halves);
+      quads[j] = bits_as<Quad>(halves);
     }
   }
 
@@ -134,7 +124,7 @@ struct Terms {
     for (uint32_t j = 0; j < kBatch; ++j) quads[j] = load_quad(row(first + (j < count ? j : count - 1)) + i);
     KPROF_UNROLL(kBatch)
     for (uint32_t j = 0; j < kBatch; ++j)
-      if (j < count) add_row(sums, weights[j], halves_of(quads[j]));
+      if (j < count) add_row(sums, weights[j], bits_as<Halves>(quads[j]));
   }
 };
 
@@ -159,7 +149,7 @@ KPROF_DEVICE void weighted_sum(uint16_t* target, Row row, const float* weights, 
     Halves result;
     KPROF_UNROLL(kVectorHalves)
     for (uint32_t v = 0; v < kVectorHalves; ++v) result.values[v] = float_to_half(sums[v]);
-    store_quad(target + i, quad_of(result));
+    store_quad(target + i, bits_as<Quad>(result));
   }
   for (uint32_t i = vectors_end + lane_id(); i < part.end; i += warp_width()) {
     float sum = 0.0f;

@@ -37,4 +37,23 @@ struct Variant {
   Phase<Call> phases[kMaxPhases];
 };
 
+constexpr kprof::platform::LaunchOptions kEarly{0, true};
+
+template <typename Call, typename... Others>
+constexpr Variant<Call> launches(const char* name, const Phase<Call>& first, const Others&... others) {
+  return {name, 1 + static_cast<int>(sizeof...(others)), {first, others...}};
+}
+
+// A variant of one launch.
+template <typename Call>
+constexpr Variant<Call> one_launch(const char* name, const char* kernel_name, void (*kernel)(Profiled<Call>),
+                                   kprof::platform::LaunchOptions options = {}) {
+  return launches(name, Phase<Call>{kernel_name, kernel, options});
+}
+
+// A variant of one launch for each 16-bit type, from the kernel template `kernel<Element, ...>`.
+#define VARIANTS_FOR_HALVES(name, kernel_name, options, kernel, ...)                               \
+  variants::one_launch(name "/fp16", kernel_name, kernel<elements::Half, ##__VA_ARGS__>, options), \
+      variants::one_launch(name "/bf16", kernel_name, kernel<elements::BFloat16, ##__VA_ARGS__>, options)
+
 }  // namespace variants

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from instrumented_kernels.command_line import ScheduleSeedOption
-from instrumented_kernels.local_workload import (
+from instrumented_kernels.moe_align_sort.plan import Plan, Problem, Sorted, allocate, check
+from instrumented_kernels.moe_align_sort.reference import reference
+from instrumented_kernels.repeated_calls import (
     Case,
     GraphOption,
     RepeatsOption,
@@ -18,8 +20,7 @@ from instrumented_kernels.local_workload import (
     Work,
     run,
 )
-from instrumented_kernels.moe_align_sort.plan import Plan, Problem, Sorted, allocate, check
-from instrumented_kernels.moe_align_sort.reference import reference
+from kprof.devices.groups import Group
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +48,7 @@ def main(
 ) -> None:
     """Run, compare with torch's sort, print the time. Exit non-zero if a value is wrong."""
 
-    def make_work(device: str) -> Work:
+    def make_work(device: str, _: Group) -> Work:
         kind = Problem(tokens * top_k, experts, block_size, variant, blocks)
         plan = Plan(device, schedule_seed=schedule_seed)
         label = f"{variant}, {tokens} tokens x {top_k} of {experts} experts, blocks of {block_size}"
@@ -59,7 +60,7 @@ def main(
 def _case(plan: Plan, kind: Problem, top_k: int, hot: float, seed: int) -> Case:
     ids = make_ids(kind.num_ids // max(1, top_k), top_k, kind.num_experts, hot, seed)
     ids = ids.to(plan.device)
-    check(ids, kind)
+    check(ids, kind, plan.device)
     out = allocate(ids, kind)
     for tensor in out:
         tensor.fill_(-7)

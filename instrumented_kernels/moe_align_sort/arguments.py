@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
-from instrumented_kernels.layouts import Header, layout, local_call_arguments, pointer, u32
+from instrumented_kernels.layouts import layout, local_call_arguments, pointer, u32
 
 # An expert's count shares its word with two flags.
 MAX_IDS: Final = (1 << 30) - 1
@@ -36,11 +35,4 @@ CallArguments = local_call_arguments(
     pointer("num_padded", "int32_t", "[1]"),
 )
 
-HEADER: Final = Header(
-    Path(__file__).with_suffix(".h"),
-    "moe_align_sort",
-    "instrumented_kernels/moe_align_sort/arguments.py",
-    (Shape, CallArguments),
-    constants={"kMaxExperts": MAX_EXPERTS, "kFewExperts": FEW_EXPERTS},
-    includes=("shared_layouts.h",),
-)
+CONSTANTS: Final = {"kMaxExperts": MAX_EXPERTS, "kFewExperts": FEW_EXPERTS}

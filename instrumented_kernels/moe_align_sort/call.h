@@ -2,23 +2,13 @@
 #pragma once
 
 #include <kprof/compute.h>
-#include <kprof/kprof.h>
 
-#define KPROF_REGIONS "regions.h"
-#include <kprof/declare_regions.h>
-
-#include "arguments.h"
-#include "grid.h"
+#include "kernel.h"
 #include "local_call.h"
-#include "variants.h"
 
 namespace moe_align_sort {
 
-using namespace kprof::platform;
-using kprof::payload;
-using kprof::profile_lap;
-using kprof::profile_start;
-using kprof::profile_stop;
+using namespace kernel;
 using memory_layout::Offset;
 
 // `clear` zeroes the first pieces.
@@ -43,13 +33,6 @@ struct WorkspaceLayout {
   }
 };
 
-struct Range {
-  uint32_t begin;
-  uint32_t end;
-
-  KPROF_DEVICE uint32_t size() const { return end - begin; }
-};
-
 struct Call : local_call::LocalCall<CallArguments, WorkspaceLayout> {
   using LocalCall::LocalCall;
 
@@ -62,9 +45,6 @@ struct Call : local_call::LocalCall<CallArguments, WorkspaceLayout> {
     const uint64_t end = begin + slice_ids;
     return {static_cast<uint32_t>(begin < shape.num_ids ? begin : shape.num_ids),
             static_cast<uint32_t>(end < shape.num_ids ? end : shape.num_ids)};
-  }
-  KPROF_DEVICE signals::WaitLimits limits() const {
-    return {in_workspace<uint32_t>(local.has_failed), failure, timeout_ticks};
   }
 };
 

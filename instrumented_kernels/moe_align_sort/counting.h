@@ -33,8 +33,10 @@ class Counters {
     uint32_t begin = range.begin;
     if ((reinterpret_cast<uintptr_t>(call_.topk_ids + begin) & 15u) == 0) {
       const uint32_t num_quads = range.size() / 4;
-      for (uint32_t first = thread_id(); first < num_quads; first += kLoadsAhead * num_threads())
-        count_quads(range.begin, first, num_quads);
+      const uint32_t batch = kLoadsAhead * num_threads();
+      // From the end: placing begins at the start, and finds in the cache what is read last here.
+      for (uint32_t left = (num_quads + batch - 1) / batch; left != 0; --left)
+        count_quads(range.begin, (left - 1) * batch + thread_id(), num_quads);
       begin += num_quads * 4;
     }
     for (uint32_t i = begin + thread_id(); i < range.end; i += num_threads())
@@ -64,7 +66,7 @@ class Counters {
     KPROF_UNROLL(kLoadsAhead)
     for (uint32_t j = 0; j < kLoadsAhead; ++j) {
       const uint32_t i = first + j * num_threads();
-      loaded[j] = quads[i < num_quads ? i : first];
+      loaded[j] = quads[i < num_quads ? i : 0];
     }
     KPROF_UNROLL(kLoadsAhead)
     for (uint32_t j = 0; j < kLoadsAhead; ++j) {

@@ -14,24 +14,24 @@
 
 namespace moe_align_sort {
 
+using variants::launches;
+using Phase = variants::Phase<Call>;
+
+constexpr Phase kClear = {"moe_align_sort/clear", clear};
+
 // Every variant for few experts and for many.
 constexpr variants::Variant<Call> kVariants[] = {
-    {"single_block/few", 1, {{"moe_align_sort/single_block", single_block<Few>}}},
-    {"single_block/many", 1, {{"moe_align_sort/single_block", single_block<Many>}}},
-    {"dcp/few", 2, {{"moe_align_sort/clear", clear}, {"moe_align_sort/dcp", dcp<Few>}}},
-    {"dcp/many", 2, {{"moe_align_sort/clear", clear}, {"moe_align_sort/dcp", dcp<Many>}}},
-    {"chained/few",
-     3,
-     {{"moe_align_sort/clear", clear}, {"moe_align_sort/count", count<Few>}, {"moe_align_sort/place", place<Few>}}},
+    launches("single_block/few", Phase{"moe_align_sort/single_block", single_block<Few>}),
+    launches("single_block/many", Phase{"moe_align_sort/single_block", single_block<Many>}),
+    launches("dcp/few", kClear, Phase{"moe_align_sort/dcp", dcp<Few>}),
+    launches("dcp/many", kClear, Phase{"moe_align_sort/dcp", dcp<Many>}),
+    launches("chained/few", kClear, Phase{"moe_align_sort/count", count<Few>},
+             Phase{"moe_align_sort/place", place<Few>}),
     // Counting is the same as for small batches.
-    {"chained/large",
-     3,
-     {{"moe_align_sort/clear", clear},
-      {"moe_align_sort/count", count<Few>},
-      {"moe_align_sort/place", place<FewInLargeTiles>}}},
-    {"chained/many",
-     3,
-     {{"moe_align_sort/clear", clear}, {"moe_align_sort/count", count<Many>}, {"moe_align_sort/place", place<Many>}}},
+    launches("chained/large", kClear, Phase{"moe_align_sort/count", count<Few>},
+             Phase{"moe_align_sort/place", place<FewInLargeTiles>}),
+    launches("chained/many", kClear, Phase{"moe_align_sort/count", count<Many>},
+             Phase{"moe_align_sort/place", place<Many>}),
 };
 
 }  // namespace moe_align_sort

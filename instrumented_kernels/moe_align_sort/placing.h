@@ -1,7 +1,7 @@
 // Places ids: sorts one tile at a time by expert in shared memory, in the order of the ids, and writes it in runs.
 //
 // Within a warp, lanes with the same expert find each other by votes, and each warp counts ids per expert. The warps'
-// counts are then summed, first over the warps, then over the experts.
+// counts are then summed over warps and experts, which gives the place of each warp's first id of an expert.
 #pragma once
 
 #include "counting.h"
@@ -27,10 +27,10 @@ using FewInLargeTiles = Size<kFewExperts, 8, 512, 2, 8192>;
 // The shared memory of a block.
 struct BlockMemory {
   uint32_t* tile;         // [kTileIds]: expert << 16 | place in the tile; before that, counters
-  uint16_t* warp_counts;  // [warps][E]
+  uint16_t* warp_counts;  // [warps][E]: ids, later the place of the first in the tile
   uint32_t* next;         // [E]: where the next id of an expert goes
-  uint32_t* starts;       // [E]: where the run of an expert begins in the sorted tile
-  uint32_t* shifts;       // [E]: from there to its place in sorted_ids
+  uint32_t* starts;       // [E]: where the run of an expert begins in sorted_ids
+  uint32_t* shifts;       // [E]: from its place in the sorted tile to the one in sorted_ids
   uint32_t* sums;         // of warps
 };
 
@@ -110,6 +110,7 @@ class Placer {
 
  private:
   static constexpr uint32_t kItems = SizeOf::kItems;
+  static constexpr uint32_t kMostWarps = SizeOf::kThreads / 32;
 
   // Item i of a lane: warps read consecutive ranges.
   KPROF_DEVICE static uint32_t place_in_tile(uint32_t item) {
@@ -146,40 +147,36 @@ class Placer {
     }
   }
 
-  // Turns the warps' counts into offsets, in the tile and in sorted_ids.
+  // Turns the warps' counts into the places of their first ids in the tile.
   KPROF_DEVICE void add_up() const {
     const uint32_t num_warps = num_threads() / warp_width();
-    // All loads before the first store: the compiler cannot know that they do not overlap.
     const auto sum_of_warps = [&](uint32_t expert) {
-      constexpr uint32_t kMostWarps = SizeOf::kThreads / 32;
-      uint16_t own[kMostWarps];
-      KPROF_UNROLL(kMostWarps)
-      for (uint32_t warp = 0; warp < kMostWarps; ++warp)
-        own[warp] = warp < num_warps ? counts_of_warp(warp)[expert] : 0;
       uint32_t sum = 0;
       KPROF_UNROLL(kMostWarps)
-      for (uint32_t warp = 0; warp < kMostWarps; ++warp) {
-        if (warp < num_warps) counts_of_warp(warp)[expert] = static_cast<uint16_t>(sum);
-        sum += own[warp];
-      }
+      for (uint32_t warp = 0; warp < kMostWarps; ++warp) sum += warp < num_warps ? counts_of_warp(warp)[expert] : 0;
       return sum;
     };
     scan_experts(call_.shape.num_experts, memory_, sum_of_warps, [&](uint32_t expert, uint32_t own, uint32_t before) {
       const uint32_t next = memory_.next[expert];
       memory_.next[expert] = next + own;
-      memory_.starts[expert] = before;
       memory_.shifts[expert] = next - before;
+      uint32_t place = before;
+      for (uint32_t warp = 0; warp < num_warps; ++warp) {
+        const uint32_t of_warp = counts_of_warp(warp)[expert];
+        counts_of_warp(warp)[expert] = static_cast<uint16_t>(place);
+        place += of_warp;
+      }
     });
     sync_block();
   }
 
   KPROF_DEVICE void sort(const uint32_t (&ranked)[kItems]) const {
-    const uint16_t* before = counts_of_warp(warp_id());
+    const uint16_t* places = counts_of_warp(warp_id());
     KPROF_UNROLL(kItems)
     for (uint32_t i = 0; i < kItems; ++i) {
       if (ranked[i] == ~0u) continue;
       const uint32_t expert = ranked[i] >> 16;
-      memory_.tile[memory_.starts[expert] + before[expert] + (ranked[i] & 0xffffu)] = expert << 16 | place_in_tile(i);
+      memory_.tile[places[expert] + (ranked[i] & 0xffffu)] = expert << 16 | place_in_tile(i);
     }
   }
 

@@ -15,7 +15,13 @@ from instrumented_kernels.moe_align_sort.arguments import (
     CallArguments,
     Shape,
 )
-from instrumented_kernels.tensors import check_are_tensors, check_tensor, check_whole
+from instrumented_kernels.tensors import (
+    addresses_of,
+    check_are_tensors,
+    check_tensor,
+    check_variant,
+    check_whole,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -92,20 +98,14 @@ class Plan(LocalPlan):
         """
         check_are_tensors(topk_ids=topk_ids)
         kind = Problem(topk_ids.numel(), num_experts, block_size, variant, num_blocks)
-        check(topk_ids, kind)
-        check_tensor("topk_ids", topk_ids, topk_ids.dtype, tuple(topk_ids.shape), self.device)
+        check(topk_ids, kind, self.device)
         result = allocate(topk_ids, kind) if out is None else out
-        _check_out(result, topk_ids, kind, self.device)
+        lengths = (kind.capacity, kind.capacity // kind.block_size, 1)
+        for name, tensor, length in zip(Sorted._fields, result, lengths, strict=True):
+            check_tensor(f"out.{name}", tensor, topk_ids.dtype, (length,), self.device)
         if topk_ids.is_cpu:
             _check_ids(topk_ids, num_experts)
-        self._run(
-            self._kept(kind, lambda: self._prepare_kind(kind)),
-            recorder,
-            topk_ids=topk_ids.data_ptr(),
-            sorted_ids=result.sorted_ids.data_ptr(),
-            block_experts=result.block_experts.data_ptr(),
-            num_padded=result.num_padded.data_ptr(),
-        )
+        self._run(kind, recorder, **addresses_of(topk_ids=topk_ids, **result._asdict()))
         return result
 
     def _prepare_kind(self, kind: Problem) -> PreparedCall:
@@ -113,11 +113,11 @@ class Plan(LocalPlan):
         variant_idx = self._library.variants.index(f"{kind.variant}/{size}")
         num_warps = self._warps_per_block(size)
         num_blocks = kind.num_blocks or self._num_blocks(kind, variant_idx, num_warps)
-        slice_ids = _rounded_up(-(-kind.num_ids // num_blocks) or 1, _VECTOR_IDS)
-        arguments = self._arguments(
+        slice_vectors = -(-kind.num_ids // (num_blocks * _VECTOR_IDS)) or 1
+        arguments = self._filled(
             Shape(kind.num_ids, kind.num_experts, num_blocks),
             block_size=kind.block_size,
-            slice_ids=slice_ids,
+            slice_ids=slice_vectors * _VECTOR_IDS,
             num_sorted=kind.capacity,
             num_block_experts=kind.capacity // kind.block_size,
         )
@@ -127,7 +127,7 @@ class Plan(LocalPlan):
             else self._library.independent_grid(num_blocks, num_warps)
         )
         clear = self._library.independent_grid(1, num_warps)
-        phases = self._library.phases(variant_idx)
+        phases = self._library.phases[variant_idx]
         launches = [
             Launch(variant_idx, idx, arguments, clear if name.endswith("/clear") else grid)
             for idx, name in enumerate(phases)
@@ -165,11 +165,7 @@ def _size_of(kind: Problem) -> str:
     return "large" if is_large else "few"
 
 
-def _rounded_up(number: int, step: int) -> int:
-    return -(-number // step) * step
-
-
-def check(topk_ids: torch.Tensor, kind: Problem) -> None:
+def check(topk_ids: torch.Tensor, kind: Problem, device: str) -> None:
     """Raise TypeError or ValueError for invalid arguments."""
     import torch
 
@@ -177,8 +173,7 @@ def check(topk_ids: torch.Tensor, kind: Problem) -> None:
     check_whole("the block size", kind.block_size)
     if kind.num_blocks is not None:
         check_whole("the number of blocks of the grid", kind.num_blocks)
-    if topk_ids.dtype != torch.int32:
-        raise TypeError(f"topk_ids must be torch.int32, got {topk_ids.dtype}")
+    check_tensor("topk_ids", topk_ids, torch.int32, tuple(topk_ids.shape), device)
     if topk_ids.dim() != 2:
         raise ValueError(f"topk_ids must have shape [n, K], got {list(topk_ids.shape)}")
     if not 1 <= kind.num_experts <= MAX_EXPERTS:
@@ -195,10 +190,7 @@ def check(topk_ids: torch.Tensor, kind: Problem) -> None:
             f"{kind.num_ids} ids in blocks of {kind.block_size} do not fit 32-bit positions; "
             "split the tokens"
         )
-    if kind.variant not in VARIANTS:
-        raise ValueError(
-            f"variant {kind.variant!r} is not known; choose one of {', '.join(VARIANTS)}"
-        )
+    check_variant(kind.variant, VARIANTS)
     if kind.num_blocks is not None and not 1 <= kind.num_blocks <= _MAX_BLOCKS:
         raise ValueError(f"a grid of {kind.num_blocks} blocks; give 1 to {_MAX_BLOCKS}")
     if kind.variant == "single_block" and kind.num_blocks not in (None, 1):
@@ -214,12 +206,6 @@ def allocate(topk_ids: torch.Tensor, kind: Problem) -> Sorted:
         topk_ids.new_empty(kind.capacity // kind.block_size),
         torch.empty(1, dtype=torch.int32, device=topk_ids.device),
     )
-
-
-def _check_out(out: Sorted, topk_ids: torch.Tensor, kind: Problem, device: str) -> None:
-    lengths = (kind.capacity, kind.capacity // kind.block_size, 1)
-    for name, tensor, length in zip(Sorted._fields, out, lengths, strict=True):
-        check_tensor(f"out.{name}", tensor, topk_ids.dtype, (length,), device)
 
 
 def _check_ids(topk_ids: torch.Tensor, num_experts: int) -> None:

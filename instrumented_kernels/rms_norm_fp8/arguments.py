@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
-from instrumented_kernels.layouts import Header, f32, layout, local_call_arguments, pointer, u32
+from instrumented_kernels.layouts import f32, layout, local_call_arguments, pointer, u32
 
 # The longest row, in elements, that `shared` keeps in shared memory.
 KEPT_ELEMENTS: Final = 16384
@@ -26,11 +25,4 @@ CallArguments = local_call_arguments(
     pointer("y", "uint8_t", "[n, d] fp8"),
 )
 
-HEADER: Final = Header(
-    Path(__file__).with_suffix(".h"),
-    "rms_norm_fp8",
-    "instrumented_kernels/rms_norm_fp8/arguments.py",
-    (Shape, CallArguments),
-    constants={"kKeptElements": KEPT_ELEMENTS},
-    includes=("shared_layouts.h",),
-)
+CONSTANTS: Final = {"kKeptElements": KEPT_ELEMENTS}

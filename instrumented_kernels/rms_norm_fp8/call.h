@@ -2,33 +2,19 @@
 #pragma once
 
 #include <kprof/compute.h>
-#include <kprof/kprof.h>
 #include <kprof/short_track.h>
 
-#define KPROF_REGIONS "regions.h"
-#include <kprof/declare_regions.h>
-
-#include "arguments.h"
 #include "block_sums.h"
 #include "elements.h"
 #include "fp8_rows.h"
+#include "kernel.h"
 #include "local_call.h"
-#include "variants.h"
 
 namespace rms_norm_fp8 {
 
-using namespace kprof::platform;
-using elements::BFloat16;
-using elements::Half;
-using fp8_rows::Fp8Vec;
-using fp8_rows::kLength;
-using fp8_rows::Row;
-using fp8_rows::Vec;
-using fp8_rows::vec_of;
-using kprof::payload;
-using kprof::profile_lap;
-using kprof::profile_start;
-using kprof::profile_stop;
+using namespace elements;
+using namespace fp8_rows;
+using namespace kernel;
 
 struct Call : local_call::LocalCall<CallArguments, local_call::NoWorkspace<Shape>> {
   using LocalCall::LocalCall;
@@ -67,16 +53,12 @@ KPROF_DEVICE Quad added(const Quad& x, const Quad& residual) {
     copy_bits(&a, x);
     copy_bits(&b, residual);
     for (uint32_t j = 0; j < 4; ++j) a[j] = add_half_pairs(a[j], b[j]);
-    Quad sum;
-    copy_bits(&sum, a);
-    return sum;
+    return bits_as<Quad>(a);
   }
   const Vec<Element> a = vec_of<Element>(x), b = vec_of<Element>(residual);
   Vec<Element> result;
   for (uint32_t j = 0; j < kLength; ++j) result.values[j] = added(a.values[j], b.values[j]);
-  Quad quad;
-  copy_bits(&quad, result);
-  return quad;
+  return bits_as<Quad>(result);
 }
 template <typename Element>
 KPROF_DEVICE float sum_of_squares(const Quad& quad) {

@@ -14,38 +14,17 @@
 
 namespace rms_norm_fp8 {
 
-#define RMS_NORM_VARIANT(name, kernel)                         \
-  {name "/fp16", 1, {{"rms_norm_fp8/" name, kernel<Half>}}}, { \
-    name "/bf16", 1, {                                         \
-      {                                                        \
-        "rms_norm_fp8/" name, kernel<BFloat16>                 \
-      }                                                        \
-    }                                                          \
-  }
-
-#define RMS_NORM_TUNED(name, num_held, when)                                           \
-  {name "/fp16", 1, {{"rms_norm_fp8/tuned", tuned<Half, num_held, Weights::when>}}}, { \
-    name "/bf16", 1, {                                                                 \
-      {                                                                                \
-        "rms_norm_fp8/tuned", tuned<BFloat16, num_held, Weights::when>                 \
-      }                                                                                \
-    }                                                                                  \
-  }
-
-#define RMS_NORM_WHOLE(name, blocks)                                                 \
-  {name "/fp16", 1, {{"rms_norm_fp8/tuned", whole_row<Half, blocks>, {0, true}}}}, { \
-    name "/bf16", 1, {                                                               \
-      {                                                                              \
-        "rms_norm_fp8/tuned", whole_row<BFloat16, blocks>, { 0, true }               \
-      }                                                                              \
-    }                                                                                \
-  }
-
 // The number after `few` and `many`: vectors per thread.
 constexpr variants::Variant<Call> kVariants[] = {
-    RMS_NORM_VARIANT("pointwise", pointwise), RMS_NORM_VARIANT("vectors", vectors), RMS_NORM_VARIANT("shared", shared),
-    RMS_NORM_TUNED("few1", 1, kWithRow),      RMS_NORM_TUNED("few2", 2, kWithRow),  RMS_NORM_TUNED("few4", 4, kWithRow),
-    RMS_NORM_TUNED("many4", 4, kAfterRow),    RMS_NORM_WHOLE("whole1", 1),          RMS_NORM_WHOLE("whole2", 2),
+    VARIANTS_FOR_HALVES("pointwise", "rms_norm_fp8/pointwise", {}, pointwise),
+    VARIANTS_FOR_HALVES("vectors", "rms_norm_fp8/vectors", {}, vectors),
+    VARIANTS_FOR_HALVES("shared", "rms_norm_fp8/shared", {}, shared),
+    VARIANTS_FOR_HALVES("few1", "rms_norm_fp8/tuned", {}, tuned, 1, Weights::kWithRow),
+    VARIANTS_FOR_HALVES("few2", "rms_norm_fp8/tuned", {}, tuned, 2, Weights::kWithRow),
+    VARIANTS_FOR_HALVES("few4", "rms_norm_fp8/tuned", {}, tuned, 4, Weights::kWithRow),
+    VARIANTS_FOR_HALVES("many4", "rms_norm_fp8/tuned", {}, tuned, 4, Weights::kAfterRow),
+    VARIANTS_FOR_HALVES("whole1", "rms_norm_fp8/tuned", variants::kEarly, whole_row, 1),
+    VARIANTS_FOR_HALVES("whole2", "rms_norm_fp8/tuned", variants::kEarly, whole_row, 2),
 };
 
 }  // namespace rms_norm_fp8

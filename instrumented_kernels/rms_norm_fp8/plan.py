@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from instrumented_kernels.fp8 import check_scale
-from instrumented_kernels.fp8_plan import VECTOR_LENGTH, Fp8Plan, RowsKind, are_whole_vectors
-from instrumented_kernels.kernel_library import KernelSource, Launch
-from instrumented_kernels.local_plan import ELEMENT_TYPES, PreparedCall
+from instrumented_kernels.fp8_plan import VECTOR_LENGTH, RowsKind, RowsPlan, check_rows
+from instrumented_kernels.kernel_library import KernelSource
+from instrumented_kernels.local_plan import PreparedCall
 from instrumented_kernels.rms_norm_fp8.arguments import KEPT_ELEMENTS, CallArguments, Shape
-from instrumented_kernels.tensors import check_are_tensors, check_tensor, check_wants_no_gradient
+from instrumented_kernels.tensors import check_inputs, check_tensor, check_variant
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,7 @@ class Normalised(NamedTuple):
     sum: torch.Tensor
 
 
-class Plan(Fp8Plan):
+class Plan(RowsPlan):
     """Calls of rms_norm_fp8 on one device; see LocalPlan. `fp8` is the dtype that it writes."""
 
     source = KernelSource(Path(__file__).parent, Shape, CallArguments, tracks_per_block=1)
@@ -66,39 +66,25 @@ class Plan(Fp8Plan):
 
         Raises TypeError or ValueError before any launch.
         """
-        check_are_tensors(x=x, residual=residual, weight=weight)
-        check_wants_no_gradient(x=x, residual=residual, weight=weight)
-        check(x, residual, weight, scale, epsilon, variant, self.device)
+        check_inputs(x=x, residual=residual, weight=weight)
+        check_rows(x, "d", self.device)
+        check_tensor("residual", residual, x.dtype, tuple(x.shape), self.device)
+        check_tensor("weight", weight, x.dtype, (x.shape[1],), self.device)
+        check_scale(scale)
+        if not 0 <= epsilon < math.inf:
+            raise ValueError(f"epsilon is {epsilon}; give 0 or more, and no infinity")
+        check_variant(variant, VARIANTS)
         result = allocate(x, self.fp8) if out is None else out
         check_tensor("out.y", result.y, self.fp8, tuple(x.shape), self.device)
         check_tensor("out.sum", result.sum, x.dtype, tuple(x.shape), self.device)
-        pointers = {
-            "x": x.data_ptr(),
-            "residual": residual.data_ptr(),
-            "weight": weight.data_ptr(),
-            "sum": result.sum.data_ptr(),
-            "y": result.y.data_ptr(),
-        }
-        num_rows, row_length = x.shape
-        is_whole = are_whole_vectors(row_length, *pointers.values())
-        kind = RowsKind(num_rows, row_length, x.dtype, variant, is_whole)
-        prepared = self._kept(kind, lambda: self._prepare_kind(kind))
-        self._run(prepared, recorder, scale=scale, epsilon=epsilon, **pointers)
+        tensors = {"x": x, "residual": residual, "weight": weight, "sum": result.sum, "y": result.y}
+        self._run_rows(variant, tensors, recorder, scale=scale, epsilon=epsilon)
         return result
 
     def _prepare_kind(self, kind: RowsKind) -> PreparedCall:
         name, team_warps, num_teams = self._geometry(kind)
-        arguments = self._arguments(
-            Shape(kind.num_rows, kind.row_length),
-            team_warps=team_warps,
-            is_whole=int(kind.is_whole),
-        )
-        if kind.num_rows * kind.row_length == 0:
-            return self._prepare(arguments, [])
-        variant_idx = self._library.variants.index(f"{name}/{ELEMENT_TYPES[str(kind.dtype)]}")
-        num_blocks = -(-kind.num_rows // num_teams)
-        grid = self._library.independent_grid(num_blocks, num_teams * team_warps)
-        return self._prepare(arguments, [Launch(variant_idx, 0, arguments, grid)])
+        num_blocks, num_warps = -(-kind.num_rows // num_teams), num_teams * team_warps
+        return self._prepare_rows(kind, name, num_blocks, num_warps, team_warps=team_warps)
 
     def _geometry(self, kind: RowsKind) -> tuple[str, int, int]:
         """The kernel, the warps that share a row, and the rows of a block."""
@@ -138,30 +124,6 @@ class Plan(Fp8Plan):
         # Where every processor has one row at most, its block may have all registers.
         processors = self._library.num_processors or _CPU_PROCESSORS
         return f"whole{1 if kind.num_rows <= processors else 2}", num_warps, 1
-
-
-def check(
-    x: torch.Tensor,
-    residual: torch.Tensor,
-    weight: torch.Tensor,
-    scale: float,
-    epsilon: float,
-    variant: str,
-    device: str,
-) -> None:
-    """Raise TypeError or ValueError for invalid arguments."""
-    if str(x.dtype) not in ELEMENT_TYPES:
-        raise TypeError(f"x must be fp16 or bf16, got {x.dtype}")
-    if x.dim() != 2:
-        raise ValueError(f"x must have shape [n, d], got {list(x.shape)}")
-    check_tensor("x", x, x.dtype, tuple(x.shape), device)
-    check_tensor("residual", residual, x.dtype, tuple(x.shape), device)
-    check_tensor("weight", weight, x.dtype, (x.shape[1],), device)
-    check_scale(scale)
-    if not 0 <= epsilon < math.inf:
-        raise ValueError(f"epsilon is {epsilon}; give 0 or more, and no infinity")
-    if variant not in VARIANTS:
-        raise ValueError(f"variant {variant!r} is not known; choose one of {', '.join(VARIANTS)}")
 
 
 def allocate(x: torch.Tensor, fp8: torch.dtype) -> Normalised:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from instrumented_kernels.local_workload import (
+from instrumented_kernels.repeated_calls import (
     Case,
     GraphOption,
     RepeatsOption,
@@ -15,6 +15,7 @@ from instrumented_kernels.local_workload import (
     run,
 )
 from instrumented_kernels.skinny_gemm.plan import Plan, Roles, allocate
+from kprof.devices.groups import Group
 
 if TYPE_CHECKING:
     from kprof.recording.null_recorder import AnyRecorder
@@ -51,7 +52,7 @@ def main(
     """Run, compare with float64, print the time. Exit non-zero if a value is too far off."""
     roles = None if producers is None else Roles(producers, consumers, slots, token_producers)
 
-    def make_work(device: str) -> Work:
+    def make_work(device: str, _: Group) -> Work:
         plan = Plan(device)
         chosen = variant or plan.default_variant(tokens, rows)
         label = f"{chosen}, {tokens} x {rows} x {depth}"

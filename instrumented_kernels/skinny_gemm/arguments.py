@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
-from instrumented_kernels.layouts import Header, f32, layout, local_call_arguments, pointer, u32
+from instrumented_kernels.layouts import f32, layout, local_call_arguments, pointer, u32
 
 MAX_TOKENS: Final = 32
-# The most warps of a block of `ring`, by the lanes of a warp: two stages of the largest ring fit
-# shared memory.
-RING_WARPS: Final = {32: 8, 64: 3}
+# Blocks of `ring` with up to so many times 16 rows have few rows.
+FEW_RING_TILES: Final = 2
+# The most warps of a block of `ring` with few rows, and with more, by the lanes of a warp: two
+# stages of the largest ring fit shared memory.
+RING_WARPS: Final = {32: (8, 4), 64: (3, 3)}
 
 Shape = layout(
     "Shape",
@@ -33,11 +34,9 @@ CallArguments = local_call_arguments(
     pointer("out", "uint16_t", "[M, N] fp16"),
 )
 
-HEADER: Final = Header(
-    Path(__file__).with_suffix(".h"),
-    "skinny_gemm",
-    "instrumented_kernels/skinny_gemm/arguments.py",
-    (Shape, CallArguments),
-    constants={f"kRingWarpsOf{lanes}": warps for lanes, warps in RING_WARPS.items()},
-    includes=("shared_layouts.h",),
-)
+CONSTANTS: Final = {
+    "kFewRingTiles": FEW_RING_TILES,
+    "kRingWarpsOf32": RING_WARPS[32][0],
+    "kRingWarpsOf32ManyRows": RING_WARPS[32][1],
+    "kRingWarpsOf64": RING_WARPS[64][0],
+}

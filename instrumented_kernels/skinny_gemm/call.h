@@ -2,23 +2,13 @@
 #pragma once
 
 #include <kprof/compute.h>
-#include <kprof/kprof.h>
 
-#define KPROF_REGIONS "regions.h"
-#include <kprof/declare_regions.h>
-
-#include "arguments.h"
-#include "grid.h"
+#include "kernel.h"
 #include "local_call.h"
-#include "variants.h"
 
 namespace skinny_gemm {
 
-using namespace kprof::platform;
-using kprof::payload;
-using kprof::profile_lap;
-using kprof::profile_start;
-using kprof::profile_stop;
+using namespace kernel;
 
 constexpr uint32_t kTileRows = 16;
 constexpr uint32_t kTileDepth = 64;
@@ -41,9 +31,7 @@ struct Call : local_call::LocalCall<CallArguments, local_call::NoWorkspace<Shape
       for (uint32_t j = 0; j < 16; ++j)
         if (is_there && begin + j < shape.depth) words[j / 4] |= static_cast<uint32_t>(data[j]) << j % 4 * 8;
     }
-    Quad quad;
-    copy_bits(&quad, words);
-    return quad;
+    return bits_as<Quad>(words);
   }
 };
 

@@ -17,27 +17,19 @@
 
 namespace skinny_gemm {
 
-#define SKINNY_GEMM_VARIANTS(max_tokens)                                                       \
-  {"tiled/" #max_tokens, 1, {{"skinny_gemm/tiled", tiled<max_tokens>}}},                       \
-      {"split_k/" #max_tokens, 1, {{"skinny_gemm/split_k", split<max_tokens, 1, false>}}},     \
-      {"specialised/" #max_tokens, 1, {{"skinny_gemm/specialised", specialised<max_tokens>}}}, \
-      {"tuned/" #max_tokens, 1, {{"skinny_gemm/tuned", specialised<max_tokens>}}}, {           \
-    "direct/" #max_tokens, 1, {                                                                \
-      {                                                                                        \
-        "skinny_gemm/direct", split<max_tokens, (max_tokens <= 16 ? 4 : 2), true>              \
-      }                                                                                        \
-    }                                                                                          \
-  }
+using variants::one_launch;
+
+#define SKINNY_GEMM_VARIANTS(max_tokens)                                                          \
+  one_launch("tiled/" #max_tokens, "skinny_gemm/tiled", tiled<max_tokens>),                       \
+      one_launch("split_k/" #max_tokens, "skinny_gemm/split_k", split<max_tokens, 1, false>),     \
+      one_launch("specialised/" #max_tokens, "skinny_gemm/specialised", specialised<max_tokens>), \
+      one_launch("tuned/" #max_tokens, "skinny_gemm/tuned", specialised<max_tokens>),             \
+      one_launch("direct/" #max_tokens, "skinny_gemm/direct", split<max_tokens, (max_tokens <= 16 ? 4 : 2), true>)
 
 // The number after `ring`: how often a block can have 16 rows.
-#define SKINNY_GEMM_RING(max_tokens, row_tiles)                                                            \
-  {                                                                                                        \
-    "ring" #row_tiles "/" #max_tokens, 1, {                                                                \
-      {                                                                                                    \
-        "skinny_gemm/ring", ring<max_tokens, row_tiles>, { RingSize<max_tokens, row_tiles>::kBytes, true } \
-      }                                                                                                    \
-    }                                                                                                      \
-  }
+#define SKINNY_GEMM_RING(max_tokens, row_tiles)                                                  \
+  one_launch("ring" #row_tiles "/" #max_tokens, "skinny_gemm/ring", ring<max_tokens, row_tiles>, \
+             {RingSize<max_tokens, row_tiles>::kBytes, true})
 
 // The number after the name: the most tokens that the kernel handles.
 constexpr variants::Variant<Call> kVariants[] = {

@@ -6,14 +6,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from instrumented_kernels.fp8 import check_scale
-from instrumented_kernels.fp8_plan import Fp8Plan
-from instrumented_kernels.kernel_library import KernelSource, Launch
+from instrumented_kernels.fp8_plan import VECTOR_BYTES, Fp8Plan, are_whole_vectors
+from instrumented_kernels.kernel_library import KernelSource
 from instrumented_kernels.local_plan import PreparedCall
-from instrumented_kernels.skinny_gemm.arguments import MAX_TOKENS, RING_WARPS, CallArguments, Shape
+from instrumented_kernels.skinny_gemm.arguments import (
+    FEW_RING_TILES,
+    MAX_TOKENS,
+    RING_WARPS,
+    CallArguments,
+    Shape,
+)
 from instrumented_kernels.tensors import (
-    check_are_tensors,
+    addresses_of,
+    check_inputs,
     check_tensor,
-    check_wants_no_gradient,
+    check_variant,
     check_whole,
 )
 from kprof.devices.targets import Target
@@ -30,7 +37,6 @@ _ANY_ADDRESS: Final = ("tiled", "split_k")
 _WITH_ROLES: Final = ("specialised", "tuned")
 # Of the kind of a call that names no variant.
 _DEFAULT: Final = "default"
-_VECTOR_BYTES: Final = 16
 _TILE_ROWS: Final = 16
 _MIN_SM: Final = 89
 _FP8_ARCHS: Final = ("gfx940", "gfx941", "gfx942", "gfx950")
@@ -110,20 +116,28 @@ class Plan(Fp8Plan):
         for `specialised` and `tuned`. The defaults of both depend on the shape. Raises TypeError or
         ValueError before any launch.
         """
-        check_are_tensors(tokens=tokens, weights=weights)
-        check_wants_no_gradient(tokens=tokens, weights=weights)
-        check(tokens, weights, scale, variant or "direct", self.fp8, self.device)
-        self._check_arch()
-        result = allocate(tokens, weights) if out is None else out
+        import torch
+
+        check_inputs(tokens=tokens, weights=weights)
+        if tokens.dim() != 2 or weights.dim() != 2:
+            raise ValueError(
+                "tokens and weights must have shapes [M, K] and [N, K], got "
+                f"{list(tokens.shape)} and {list(weights.shape)}"
+            )
         num_tokens, depth = tokens.shape
         num_rows = len(weights)
-        check_tensor("out", result, result.dtype, (num_tokens, num_rows), self.device)
-        check_out(result)
-        a, b = tokens.data_ptr(), weights.data_ptr()
-        is_whole = not (depth % _VECTOR_BYTES or a % _VECTOR_BYTES or b % _VECTOR_BYTES)
+        check_num_tokens(num_tokens)
+        check_tensor("tokens", tokens, self.fp8, (num_tokens, depth), self.device)
+        check_tensor("weights", weights, self.fp8, (num_rows, depth), self.device)
+        check_scale(scale)
+        check_variant(variant or "direct", VARIANTS)
+        self._check_arch()
+        result = allocate(tokens, weights) if out is None else out
+        check_tensor("out", result, torch.float16, (num_tokens, num_rows), self.device)
+        inputs = addresses_of(tokens=tokens, weights=weights)
+        is_whole = are_whole_vectors(depth, VECTOR_BYTES, inputs)
         kind = Kind(num_tokens, num_rows, depth, variant or _DEFAULT, roles, is_whole)
-        prepared = self._kept(kind, lambda: self._prepare_kind(kind))
-        self._run(prepared, recorder, scale=scale, tokens=a, weights=b, out=result.data_ptr())
+        self._run(kind, recorder, scale=scale, out=result.data_ptr(), **inputs)
         return result
 
     def default_variant(self, num_tokens: int, num_rows: int) -> str:
@@ -145,7 +159,7 @@ class Plan(Fp8Plan):
         check_roles(roles, kind, self._library.warp_width)
         if not kind.is_whole and kind.variant not in _ANY_ADDRESS:
             kind = kind._replace(variant="split_k")
-        arguments = self._arguments(
+        arguments = self._filled(
             Shape(kind.num_tokens, kind.num_rows, kind.depth),
             is_whole=int(kind.is_whole),
             num_producers=roles.num_producers,
@@ -156,9 +170,12 @@ class Plan(Fp8Plan):
             return self._prepare(arguments, [])
         num_blocks, num_warps = self._geometry(kind, roles, kind.num_tiles)
         variant_idx = self._variant_idx(kind, num_blocks)
-        self._check_shared_memory(kind.variant, variant_idx)
-        grid = self._library.independent_grid(num_blocks, num_warps)
-        return self._prepare(arguments, [Launch(variant_idx, 0, arguments, grid)])
+        if not self._library.fits_shared_memory(variant_idx):
+            raise ValueError(
+                f"{kind.variant} takes more shared memory than {self.device} gives a block; use "
+                "direct"
+            )
+        return self._prepare_launch(arguments, variant_idx, num_blocks, num_warps)
 
     def _variant_idx(self, kind: Kind, num_blocks: int) -> int:
         tiles = str(_ring_tiles(kind, num_blocks)) if kind.variant == "ring" else ""
@@ -182,14 +199,9 @@ class Plan(Fp8Plan):
     def _ring_geometry(self, kind: Kind) -> tuple[int, int]:
         processors = _CPU_BLOCKS if self.is_on_cpu else self._library.num_processors
         num_blocks = _ring_blocks(kind, processors)
-        num_warps = RING_WARPS[self._library.warp_width]
+        has_many_rows = _ring_tiles(kind, num_blocks) > FEW_RING_TILES
+        num_warps = RING_WARPS[self._library.warp_width][has_many_rows]
         return num_blocks, min(_CPU_WARPS, num_warps) if self.is_on_cpu else num_warps
-
-    def _check_shared_memory(self, variant: str, variant_idx: int) -> None:
-        if not self._library.fits_shared_memory(variant_idx):
-            raise ValueError(
-                f"{variant} takes more shared memory than {self.device} gives a block; use direct"
-            )
 
     def _roles(self, kind: Kind) -> Roles:
         num_slots = SLOTS[kind.max_tokens]
@@ -266,40 +278,10 @@ def check_roles(roles: Roles, kind: Kind, warp_width: int) -> None:
         )
 
 
-def check(
-    tokens: torch.Tensor,
-    weights: torch.Tensor,
-    scale: float,
-    variant: str,
-    fp8: torch.dtype,
-    device: str,
-) -> None:
-    """Raise TypeError or ValueError for invalid arguments."""
-    if tokens.dim() != 2 or weights.dim() != 2:
-        raise ValueError(
-            f"tokens and weights must have shapes [M, K] and [N, K], got {list(tokens.shape)} and "
-            f"{list(weights.shape)}"
-        )
-    check_num_tokens(len(tokens))
-    check_tensor("tokens", tokens, fp8, tuple(tokens.shape), device)
-    check_tensor("weights", weights, fp8, (len(weights), tokens.shape[1]), device)
-    check_scale(scale)
-    if variant not in VARIANTS:
-        raise ValueError(f"variant {variant!r} is not known; choose one of {', '.join(VARIANTS)}")
-
-
 def check_num_tokens(num_tokens: int) -> None:
     """Raise ValueError for more tokens than the kernels multiply."""
     if num_tokens > MAX_TOKENS:
         raise ValueError(f"{num_tokens} tokens: a skinny GEMM has up to {MAX_TOKENS}")
-
-
-def check_out(out: torch.Tensor) -> None:
-    """Raise TypeError unless the output is fp16."""
-    import torch
-
-    if out.dtype != torch.float16:
-        raise TypeError(f"out must be torch.float16, got {out.dtype}")
 
 
 def allocate(tokens: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

@@ -7,17 +7,27 @@
 
 namespace skinny_gemm {
 
-constexpr uint32_t kMaxStages = 8;
+// A stage costs every warp the same few hundred cycles in series, so an event at the end of each would be felt.
+constexpr uint32_t kStagesPerEvent = 8;
 
-// What a warp holds: stages of 64 bytes of depth of `row_tiles` times 16 rows of weights, and of the tokens.
+// What a warp holds: stages of `kDepthTiles` times 64 bytes of depth of `row_tiles` times 16 rows of weights, and of
+// the tokens. A warp waits once per stage, so few rows get twice the depth. With more rows, half as many warps keep the
+// memory busy, and two blocks fit a processor: the next launch's are there when the last ones of this launch end.
 template <uint32_t max_tokens, uint32_t row_tiles>
 struct RingSize {
-  using Product = Fp8Product<max_tokens>;
+  using Product = UnpackedFp8Product<max_tokens>;
+  static constexpr bool kIsWide = Product::kLanes == 32, kHasFewRows = row_tiles <= kFewRingTiles;
+  static constexpr uint32_t kDepthTiles = kIsWide && kHasFewRows ? 2 : 1;
+  static constexpr uint32_t kBlocks = kIsWide && !kHasFewRows ? 2 : 1;
+  static constexpr uint32_t kWarps =
+      !kIsWide ? kRingWarpsOf64 : (kHasFewRows ? kRingWarpsOf32 : kRingWarpsOf32ManyRows);
   static constexpr uint32_t kWeightQuadsPerLane = row_tiles * kWeightQuads;
-  static constexpr uint32_t kQuads = kWeightQuadsPerLane + Product::kTiles;
-  static constexpr uint32_t kWarps = Product::kLanes == 32 ? kRingWarpsOf32 : kRingWarpsOf64;
+  static constexpr uint32_t kTileQuads = kWeightQuadsPerLane + Product::kTiles;
+  static constexpr uint32_t kQuads = kDepthTiles * kTileQuads;
   static constexpr uint32_t kStageBytes = kQuads * Product::kLanes * sizeof(Quad);
-  static constexpr uint32_t kFitting = kMaxSharedBytes / (kWarps * kStageBytes);
+  // The driver takes 1 KiB of each block.
+  static constexpr uint32_t kMostBytes = (kMaxSharedBytes + 1024) / kBlocks - 1024;
+  static constexpr uint32_t kFitting = kMostBytes / (kWarps * kStageBytes), kMaxStages = 8 / kDepthTiles;
   static constexpr uint32_t kStages = kFitting < kMaxStages ? kFitting : kMaxStages;
   static_assert(kStages >= 2, "one stage is multiplied while another is on its way");
   static constexpr uint32_t kBytes = kWarps * kStages * kStageBytes;
@@ -25,33 +35,22 @@ struct RingSize {
   static_assert(kBytes >= kWarps * kSums * sizeof(float), "the sums lie where the ring was");
 };
 
-struct Rows {
-  uint32_t begin;
-  uint32_t end;
-};
-
-// The rows of this block.
-KPROF_DEVICE Rows own_rows(const Call& call) {
-  const uint64_t num_rows = call.shape.num_rows;
-  return {static_cast<uint32_t>(num_rows * block_id() / num_blocks()),
-          static_cast<uint32_t>(num_rows * (block_id() + 1) / num_blocks())};
-}
-
 template <uint32_t max_tokens, uint32_t row_tiles>
 class Ring {
  public:
   using Size = RingSize<max_tokens, row_tiles>;
-  using Product = Fp8Product<max_tokens>;
+  using Product = UnpackedFp8Product<max_tokens>;
 
-  KPROF_DEVICE Ring(const Call& call, Rows rows, Quad* memory)
+  KPROF_DEVICE Ring(const Call& call, Range rows, Quad* memory)
       : call_(call), rows_(rows), own_(memory + warp_id() * Size::kStages * Size::kQuads * warp_width() + lane_id()) {}
 
-  // Stages of this warp: every tile of the depth belongs to one warp.
+  // Stages of this warp: every part of the depth belongs to one warp.
   KPROF_DEVICE uint32_t num_stages() const {
-    const uint32_t num_tiles = call_.num_tiles();
-    return num_tiles > warp_id() ? (num_tiles - warp_id() - 1) / num_warps() + 1 : 0;
+    const uint32_t num_parts = (call_.num_tiles() + Size::kDepthTiles - 1) / Size::kDepthTiles;
+    return num_parts > warp_id() ? (num_parts - warp_id() - 1) / num_warps() + 1 : 0;
   }
-  KPROF_DEVICE uint32_t tile_of(uint32_t stage) const { return warp_id() + stage * num_warps(); }
+  // The first of the stage.
+  KPROF_DEVICE uint32_t tile_of(uint32_t stage) const { return (warp_id() + stage * num_warps()) * Size::kDepthTiles; }
 
   // Every call ends a batch, so that the last ones are counted, too.
   KPROF_DEVICE void ask_for(uint32_t stage) const {
@@ -61,11 +60,14 @@ class Ring {
 
   KPROF_DEVICE void multiply(uint32_t stage, Results<Product> (&results)[row_tiles]) const {
     const Quad* slot = slot_of(stage);
-    Chunk<Product, 1> held;
-    for (uint32_t t = 0; t < Product::kTiles; ++t)
-      held.tokens[0][t] = slot[(Size::kWeightQuadsPerLane + t) * warp_width()];
+    Chunk<Product, Size::kDepthTiles> held;
+    for (uint32_t d = 0; d < Size::kDepthTiles; ++d)
+      for (uint32_t t = 0; t < Product::kTiles; ++t)
+        held.tokens[d][t] = slot[quad_of(d, Size::kWeightQuadsPerLane + t)];
+    KPROF_UNROLL(row_tiles)
     for (uint32_t r = 0; r < row_tiles; ++r) {
-      for (uint32_t q = 0; q < kWeightQuads; ++q) held.weights[0][q] = slot[(r * kWeightQuads + q) * warp_width()];
+      for (uint32_t d = 0; d < Size::kDepthTiles; ++d)
+        for (uint32_t q = 0; q < kWeightQuads; ++q) held.weights[d][q] = slot[quad_of(d, r * kWeightQuads + q)];
       results[r].add(held);
     }
   }
@@ -80,26 +82,32 @@ class Ring {
     const bool is_there = (row < end) & (byte < call_.shape.depth);
     copy_async(place, matrix + (is_there ? static_cast<uint64_t>(row) * call_.shape.depth + byte : 0), is_there);
   }
+  // Where a lane has a quad of a slot.
+  KPROF_DEVICE static uint32_t quad_of(uint32_t depth_tile, uint32_t quad) {
+    return (depth_tile * Size::kTileQuads + quad) * warp_width();
+  }
   KPROF_DEVICE void copy_stage(uint32_t stage) const {
-    Quad* slot = slot_of(stage);
-    const uint32_t byte = tile_of(stage) * kTileDepth + Product::first_byte();
+    for (uint32_t d = 0; d < Size::kDepthTiles; ++d) copy_tile(slot_of(stage), d, tile_of(stage) + d);
+  }
+  KPROF_DEVICE void copy_tile(Quad* slot, uint32_t depth_tile, uint32_t tile) const {
+    const uint32_t byte = tile * kTileDepth + Product::first_byte();
     for (uint32_t i = 0; i < Size::kWeightQuadsPerLane; ++i)
-      copy(slot + i * warp_width(), call_.weights,
+      copy(slot + quad_of(depth_tile, i), call_.weights,
            rows_.begin + i / kWeightQuads * kTileRows + Product::weight_row(i % kWeightQuads), rows_.end, byte);
     for (uint32_t t = 0; t < Product::kTiles; ++t)
-      copy(slot + (Size::kWeightQuadsPerLane + t) * warp_width(), call_.tokens,
+      copy(slot + quad_of(depth_tile, Size::kWeightQuadsPerLane + t), call_.tokens,
            t * Product::kTokensPerTile + Product::token_of_lane(), call_.shape.num_tokens, byte);
   }
 
   const Call& call_;
-  Rows rows_;
+  Range rows_;
   Quad* own_;
 };
 
 // Adds up what the warps have, and stores it. `memory`: [warps][tokens][rows].
 template <uint32_t max_tokens, uint32_t row_tiles>
-KPROF_DEVICE void store_rows(const Call& call, Results<Fp8Product<max_tokens>> (&results)[row_tiles], float* memory,
-                             Rows rows) {
+KPROF_DEVICE void store_rows(const Call& call, Results<UnpackedFp8Product<max_tokens>> (&results)[row_tiles],
+                             float* memory, Range rows) {
   constexpr uint32_t kRows = row_tiles * kTileRows, kSums = kRows * max_tokens;
   sync_block();  // nobody multiplies any more
   for (uint32_t r = 0; r < row_tiles; ++r)
@@ -117,15 +125,16 @@ KPROF_DEVICE void store_rows(const Call& call, Results<Fp8Product<max_tokens>> (
 }
 
 template <uint32_t max_tokens, uint32_t row_tiles>
-__global__ void KPROF_LAUNCH_BOUNDS((RingSize<max_tokens, row_tiles>::kWarps * Fp8Product<max_tokens>::kLanes))
-    ring(ProfiledCall call) {
+__global__ void KPROF_BLOCKS_PER_PROCESSOR((RingSize<max_tokens, row_tiles>::kWarps *
+                                            UnpackedFp8Product<max_tokens>::kLanes),
+                                           (RingSize<max_tokens, row_tiles>::kBlocks)) ring(ProfiledCall call) {
   using Size = RingSize<max_tokens, row_tiles>;
   KPROF_LARGE_SHARED(Quad, memory, (Size::kBytes / sizeof(Quad)));
   await_launch_before();
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
-  const Rows rows = own_rows(call);
+  const Range rows = share_of_block(call.shape.num_rows);
   const Ring<max_tokens, row_tiles> copies(call, rows, memory);
-  Results<Fp8Product<max_tokens>> results[row_tiles];
+  Results<UnpackedFp8Product<max_tokens>> results[row_tiles];
   kprof::Span span = profile_start(track);
   for (uint32_t stage = 0; stage + 1 < Size::kStages; ++stage) copies.ask_for(stage);
   const uint32_t num_stages = copies.num_stages();
@@ -134,7 +143,8 @@ __global__ void KPROF_LAUNCH_BOUNDS((RingSize<max_tokens, row_tiles>::kWarps * F
     copies.ask_for(stage + Size::kStages - 1);
     await_batches<Size::kStages - 1>();
     copies.multiply(stage, results);
-    span = profile_lap(track, span, R_MULTIPLY, payload<R_MULTIPLY>(copies.tile_of(stage)));
+    if ((stage + 1) % kStagesPerEvent == 0 || stage + 1 == num_stages)
+      span = profile_lap(track, span, R_MULTIPLY, payload<R_MULTIPLY>(copies.tile_of(stage)));
   }
   await_batches<0>();
   store_rows<max_tokens, row_tiles>(call, results, reinterpret_cast<float*>(memory), rows);

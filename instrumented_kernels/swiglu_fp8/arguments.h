@@ -1,7 +1,6 @@
 // Generated from instrumented_kernels/swiglu_fp8/arguments.py by `python -m instrumented_kernels.layouts`. Do not edit.
 #pragma once
 
-#include <stddef.h>
 #include <stdint.h>
 #include "shared_layouts.h"
 
@@ -13,8 +12,6 @@ struct Shape {
   uint32_t row_length;  // d
 };
 static_assert(sizeof(Shape) == 8, "Shape size");
-static_assert(offsetof(Shape, num_rows) == 0, "Shape.num_rows");
-static_assert(offsetof(Shape, row_length) == 4, "Shape.row_length");
 
 // One call.
 struct CallArguments {
@@ -27,18 +24,8 @@ struct CallArguments {
   uint8_t* y;  // [n, d] fp8
   uint64_t timeout_ticks;
   shared_layouts::Failure* failure;  // in memory of the host
-  char* workspace;
+  char* workspace;  // of this rank
 };
 static_assert(sizeof(CallArguments) == 64, "CallArguments size");
-static_assert(offsetof(CallArguments, shape) == 0, "CallArguments.shape");
-static_assert(offsetof(CallArguments, blocks_per_row) == 8, "CallArguments.blocks_per_row");
-static_assert(offsetof(CallArguments, reciprocal) == 12, "CallArguments.reciprocal");
-static_assert(offsetof(CallArguments, is_whole) == 16, "CallArguments.is_whole");
-static_assert(offsetof(CallArguments, scale) == 20, "CallArguments.scale");
-static_assert(offsetof(CallArguments, x) == 24, "CallArguments.x");
-static_assert(offsetof(CallArguments, y) == 32, "CallArguments.y");
-static_assert(offsetof(CallArguments, timeout_ticks) == 40, "CallArguments.timeout_ticks");
-static_assert(offsetof(CallArguments, failure) == 48, "CallArguments.failure");
-static_assert(offsetof(CallArguments, workspace) == 56, "CallArguments.workspace");
 
 }  // namespace swiglu_fp8

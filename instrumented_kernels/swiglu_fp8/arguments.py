@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Final
-
-from instrumented_kernels.layouts import Header, f32, layout, local_call_arguments, pointer, u32
+from instrumented_kernels.layouts import f32, layout, local_call_arguments, pointer, u32
 
 Shape = layout("Shape", "What a call works on.", u32("num_rows"), u32("row_length", "d"))
 
@@ -18,12 +15,4 @@ CallArguments = local_call_arguments(
     f32("scale", "of the fp8 values"),
     pointer("x", "const void", "[n, 2 d]: gate, then up"),
     pointer("y", "uint8_t", "[n, d] fp8"),
-)
-
-HEADER: Final = Header(
-    Path(__file__).with_suffix(".h"),
-    "swiglu_fp8",
-    "instrumented_kernels/swiglu_fp8/arguments.py",
-    (Shape, CallArguments),
-    includes=("shared_layouts.h",),
 )

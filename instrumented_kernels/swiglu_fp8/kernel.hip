@@ -9,32 +9,18 @@
 //
 // Try it:  kprof record -o run.kprof -- python -m instrumented_kernels.swiglu_fp8 --variant vectors
 #include <kprof/compute.h>
-#include <kprof/kprof.h>
 #include <kprof/short_track.h>
 
-#define KPROF_REGIONS "regions.h"
-#include <kprof/declare_regions.h>
-
-#include "arguments.h"
 #include "elements.h"
 #include "fp8_rows.h"
+#include "kernel.h"
 #include "local_call.h"
-#include "variants.h"
 
 namespace swiglu_fp8 {
 
-using namespace kprof::platform;
-using elements::BFloat16;
-using elements::Half;
-using fp8_rows::Fp8Vec;
-using fp8_rows::kLength;
-using fp8_rows::Row;
-using fp8_rows::Vec;
-using fp8_rows::vec_of;
-using kprof::payload;
-using kprof::profile_lap;
-using kprof::profile_start;
-using kprof::profile_stop;
+using namespace elements;
+using namespace fp8_rows;
+using namespace kernel;
 
 struct Call : local_call::LocalCall<CallArguments, local_call::NoWorkspace<Shape>> {
   using LocalCall::LocalCall;
@@ -157,22 +143,11 @@ __global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) tuned(ProfiledCall call) {
   record_vector(call, track, begun, loaded);
 }
 
-#define SWIGLU_VARIANT(name, kernel_name, ...)                                       \
-  {name "/fp16", 1, {{"swiglu_fp8/" kernel_name, in_vectors<Half, __VA_ARGS__>}}}, { \
-    name "/bf16", 1, {                                                               \
-      {                                                                              \
-        "swiglu_fp8/" kernel_name, in_vectors<BFloat16, __VA_ARGS__>                 \
-      }                                                                              \
-    }                                                                                \
-  }
-
 constexpr variants::Variant<Call> kVariants[] = {
-    {"pointwise/fp16", 1, {{"swiglu_fp8/pointwise", pointwise<Half>}}},
-    {"pointwise/bf16", 1, {{"swiglu_fp8/pointwise", pointwise<BFloat16>}}},
-    SWIGLU_VARIANT("vectors", "vectors", Precise, 1),
-    SWIGLU_VARIANT("packed", "packed", Fast, 1),
-    {"tuned/fp16", 1, {{"swiglu_fp8/tuned", tuned<Half>, {0, true}}}},
-    {"tuned/bf16", 1, {{"swiglu_fp8/tuned", tuned<BFloat16>, {0, true}}}},
+    VARIANTS_FOR_HALVES("pointwise", "swiglu_fp8/pointwise", {}, pointwise),
+    VARIANTS_FOR_HALVES("vectors", "swiglu_fp8/vectors", {}, in_vectors, Precise, 1),
+    VARIANTS_FOR_HALVES("packed", "swiglu_fp8/packed", {}, in_vectors, Fast, 1),
+    VARIANTS_FOR_HALVES("tuned", "swiglu_fp8/tuned", variants::kEarly, tuned),
 };
 
 }  // namespace swiglu_fp8

@@ -28,8 +28,8 @@ from instrumented_kernels.all_reduce.plan import Plan
 from instrumented_kernels.queued_time import together_us
 from instrumented_kernels.triton_collectives.calls import VARIANTS, Collectives, TorchHeap
 from instrumented_kernels.workload import choose_device, joined_group
+from kprof.devices.groups import Group
 from kprof.errors import KprofError
-from kprof.groups import Group
 from kprof.recording.null_recorder import NullRecorder
 
 _HIDDEN = 64
@@ -71,7 +71,10 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     try:
-        run(arguments, _kinds(arguments.kinds))
+        kinds = arguments.kinds.split(",")
+        if unknown := [kind for kind in kinds if kind not in _KINDS]:
+            sys.exit(f"--kinds {unknown[0]} is not known; choose of {', '.join(_KINDS)}")
+        run(arguments, kinds)
     except KprofError as error:
         sys.exit(f"triton_collectives: {error}")
 
@@ -99,13 +102,6 @@ def run(arguments: argparse.Namespace, kinds: list[str]) -> None:
         recorder.align(group)
         if plan is not None:
             plan.close()
-
-
-def _kinds(text: str) -> list[str]:
-    kinds = text.split(",")
-    if unknown := [kind for kind in kinds if kind not in _KINDS]:
-        sys.exit(f"--kinds {unknown[0]} is not known; choose of {', '.join(_KINDS)}")
-    return kinds
 
 
 def numbers_of(rank: int, shape: tuple[int, ...], call: int) -> torch.Tensor:

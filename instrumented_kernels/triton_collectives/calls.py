@@ -9,9 +9,9 @@ import torch
 
 import kprof.triton as kp
 from instrumented_kernels.triton_collectives.kernels import dispatch, one_shot, regions, two_shot
+from kprof.devices.groups import Group
 from kprof.devices.symmetric import SymmetricHeap
 from kprof.errors import RecorderError
-from kprof.groups import Group
 
 VARIANTS: Final = ("oneshot", "twoshot")
 _NUM_COPIES: Final = 2
@@ -120,16 +120,13 @@ class Collectives:
         layout = self._layout
         shared = (x, out, x.numel(), self._bases, self._group.rank, epoch, layout.data(epoch))
         if variant == "oneshot":
-            grid = (-(-x.numel() // _BLOCK),)
-            prof = kp.buffer("oneshot", grid, regions, recorder=recorder)
-            one_shot[grid](*shared, layout.flags(0), prof, WORLD=world, BLOCK=_BLOCK)
+            kernel, per_program, offsets = one_shot, _BLOCK, [layout.flags(0)]
         else:
-            grid = (-(-x.numel() // (_BLOCK * world)),)
-            prof = kp.buffer("twoshot", grid, regions, recorder=recorder)
-            two_shot[grid](
-                *shared, layout.sums(epoch), layout.flags(1), layout.flags(2), prof,
-                WORLD=world, BLOCK=_BLOCK,
-            )  # fmt: skip
+            kernel, per_program = two_shot, _BLOCK * world
+            offsets = [layout.sums(epoch), layout.flags(1), layout.flags(2)]
+        grid = (-(-x.numel() // per_program),)
+        prof = kp.buffer(variant, grid, regions, recorder=recorder)
+        kernel[grid](*shared, *offsets, prof, WORLD=world, BLOCK=_BLOCK)
         return out
 
     def dispatch(

@@ -7,11 +7,7 @@ Each function's docstring has definitions, units and error bounds. `findings` tu
 sentences.
 """
 
-from kprof.analysis.achieved import (
-    achieved_by_link,
-    achieved_by_processor,
-    achieved_by_region,
-)
+from kprof.analysis.achieved import achieved_by_link, achieved_by_processor, achieved_by_region
 from kprof.analysis.balance import efficiency, imbalance, launch_efficiency, rank_efficiency
 from kprof.analysis.barriers import barrier_waits
 from kprof.analysis.calls import Call, calls, typical_call
@@ -22,15 +18,7 @@ from kprof.analysis.dependencies.replay import what_if
 from kprof.analysis.durations import block_time_ns, histogram, stats
 from kprof.analysis.edges import bandwidth, ramp_and_tail, stalls
 from kprof.analysis.explain import FindingKind
-from kprof.analysis.findings import (
-    Doubt,
-    DoubtKind,
-    Finding,
-    Findings,
-    Part,
-    breakdown,
-    find,
-)
+from kprof.analysis.findings import Doubt, DoubtKind, Finding, Findings, Part, breakdown, find
 from kprof.analysis.metric import Metric, all_metrics, metric
 from kprof.analysis.skew import launch_skew, launch_starts
 from kprof.analysis.summary import Summary

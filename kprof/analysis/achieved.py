@@ -9,24 +9,20 @@ operations.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kprof.analysis.metric import metric
-from kprof.analysis.summary import CLOSED_SPANS
+from kprof.analysis.summary import CLOSED_SPANS, Column, Summary, Table
 from kprof.analysis.warmup import steady_part
-from kprof.errors import SelectionError
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from kprof.analysis.summary import Summary
-
-_MAX_EVENTS_READ: Final = 5_000_000
 _NAN: Final = float("nan")
+# Measured rates: of a copy within a device, and to its best peer.
+_COPY: Final = "copy_gb_s"
+_PEER: Final = "peer_gb_s"
 
 
 @metric()
-def achieved_by_region(summary: Summary) -> pd.DataFrame:
+def achieved_by_region(summary: Summary) -> Table:
     """Rates of every region that counts bytes or operations, per rank.
 
     Columns: rank, region, category, bytes, flops, busy_ns, gb_s, gflop_s, ceiling_gb_s,
@@ -35,67 +31,54 @@ def achieved_by_region(summary: Summary) -> pd.DataFrame:
     exceed it.
     """
     summary = steady_part(summary)[0]
-    table = summary.frame(
-        f"""WITH counted AS ({_counted_sql(summary)}), used AS (
-                SELECT rank, region, any_value(category) AS category, launch, bool_or(peer >= 0)
-                    AS has_peer,
-                    {_USE_SQL} FROM counted GROUP BY rank, region, launch)
-            SELECT rank, region, any_value(category) AS category,
-                bool_or(has_peer) AND any_value(category) IN ('send', 'recv') AS is_far,
-                    {_RATES_SQL}
-            FROM used GROUP BY rank, region ORDER BY rank, region"""
-    )
-    near, far = _copy_gb_s(summary), _peer_gb_s(summary)
-    table["ceiling_gb_s"] = table["rank"].map(near).where(~table["is_far"], table["rank"].map(far))
-    return _compared(table.drop(columns="is_far"))
+    table = _rates(summary, "rank, region, category", _counted_sql(summary))
+    is_far = table.pop("has_peer") & table["category"].isin(["send", "recv"])
+    near, far = (table["rank"].map(_measured_gb_s(summary, name)) for name in (_COPY, _PEER))
+    return _compared(table, near.where(~is_far, far))
 
 
 @metric()
-def achieved_by_link(summary: Summary) -> pd.DataFrame:
+def achieved_by_link(summary: Summary) -> Table:
     """Rates of every pair of ranks, from regions that send or receive and name their peer.
 
     Columns: rank (whose kernel moves the data), peer, bytes, flops, busy_ns, gb_s, gflop_s,
     ceiling_gb_s, ceiling_share.
     """
     summary = steady_part(summary)[0]
-    table = summary.frame(
-        f"""WITH counted AS ({_counted_sql(summary)}), used AS (
-                SELECT rank, peer, launch, {_USE_SQL} FROM counted
-                WHERE category IN ('send', 'recv') AND peer >= 0 AND peer <> rank GROUP BY rank,
-                    peer, launch)
-            SELECT rank, peer, {_RATES_SQL} FROM used GROUP BY rank, peer ORDER BY rank, peer"""
-    )
-    table["ceiling_gb_s"] = table["rank"].map(_peer_gb_s(summary))
-    return _compared(table)
+    crosses = "category IN ('send', 'recv') AND peer >= 0 AND peer <> rank"
+    table = _rates(summary, "rank, peer", _counted_sql(summary), crosses)
+    return _compared(table, table["rank"].map(_measured_gb_s(summary, _PEER)))
 
 
 @metric()
-def achieved_by_processor(summary: Summary) -> pd.DataFrame:
+def achieved_by_processor(summary: Summary) -> Table:
     """Rates of every SM or CU. Raises SelectionError for more than five million events.
 
     Columns: rank, hw_id, bytes, flops, busy_ns, gb_s, gflop_s, ceiling_gb_s (the device's, divided
     by its processors), ceiling_share.
     """
     summary = steady_part(summary)[0]
-    table = summary.frame(
-        f"""WITH counted AS ({_counted_events_sql(summary)}), used AS (
-                SELECT rank, hw_id, launch, {_USE_SQL} FROM counted GROUP BY rank, hw_id, launch)
-            SELECT rank, hw_id, {_RATES_SQL} FROM used GROUP BY rank, hw_id ORDER BY rank, hw_id"""
-    )
+    table = _rates(summary, "rank, hw_id", _counted_events_sql(summary))
     # Ceilings of the CPU target are for one core.
     num_processors = {info.rank: max(1, info.num_processors) for info in summary.trace.ranks}
-    shares = {rank: rate / num_processors[rank] for rank, rate in _copy_gb_s(summary).items()}
-    table["ceiling_gb_s"] = table["rank"].map(shares)
-    return _compared(table)
+    rates = _measured_gb_s(summary, _COPY)
+    shares = {rank: rate / num_processors[rank] for rank, rate in rates.items()}
+    return _compared(table, table["rank"].map(shares))
 
 
-_USE_SQL: Final = """sum(bytes) AS bytes, sum(flops) AS flops,
-    max(last_ns) - min(first_ns) AS busy_ns"""
-_RATES_SQL: Final = """
-    CAST(sum(bytes) AS BIGINT) AS bytes, CAST(sum(flops) AS BIGINT) AS flops,
-    CAST(sum(busy_ns) AS BIGINT) AS busy_ns,
-    coalesce(sum(bytes) / nullif(sum(busy_ns), 0), 0.0) AS gb_s,
-    coalesce(sum(flops) / nullif(sum(busy_ns), 0), 0.0) AS gflop_s"""
+def _rates(summary: Summary, keys: str, counted: str, where: str = "true") -> Table:
+    """Rates by keys, and whether any of what was counted names a peer; `counted` is a query."""
+    return summary.frame(
+        f"""WITH used AS (
+            SELECT {keys}, launch, sum(bytes) AS bytes, sum(flops) AS flops,
+                max(last_ns) - min(first_ns) AS busy_ns, bool_or(peer >= 0) AS has_peer
+            FROM ({counted}) WHERE {where} GROUP BY {keys}, launch)
+        SELECT {keys}, total(bytes) AS bytes, total(flops) AS flops, total(busy_ns) AS busy_ns,
+            coalesce(sum(bytes) / nullif(sum(busy_ns), 0), 0.0) AS gb_s,
+            coalesce(sum(flops) / nullif(sum(busy_ns), 0), 0.0) AS gflop_s,
+            bool_or(has_peer) AS has_peer
+        FROM used GROUP BY {keys} ORDER BY {keys}"""
+    )
 
 
 def _counted_sql(summary: Summary) -> str:
@@ -106,19 +89,12 @@ def _counted_sql(summary: Summary) -> str:
     if _counts_flops(summary):
         return _counted_events_sql(summary)
     return """
-        SELECT c.rank, r.name AS region, r.category, c.launch, c.peer, c.bytes, 0 AS flops,
-            c.first_ns, c.last_ns
-        FROM cells c JOIN regions r ON r.id = c.region_id WHERE c.bytes > 0"""
+        SELECT rank, region, category, launch, peer, bytes, 0 AS flops, first_ns, last_ns
+        FROM named_cells WHERE bytes > 0"""
 
 
 def _counted_events_sql(summary: Summary) -> str:
-    num_events = summary.trace.num_events()
-    if num_events > _MAX_EVENTS_READ:
-        raise SelectionError(
-            f"rates of processors and of operations read all events, and {num_events:,} are more "
-            "than "
-            f"{_MAX_EVENTS_READ:,}; select a few launches to see them"
-        )
+    summary.require_few_events("rates of processors and of operations read")
     flops = "coalesce(flops, 0)" if _counts_flops(summary) else "0"
     return f"""
         SELECT rank, region, category, launch, hw_id, coalesce(peer, -1) AS peer,
@@ -130,23 +106,14 @@ def _counts_flops(summary: Summary) -> bool:
     return any(region.field("flops") for region in summary.trace.regions.regions)
 
 
-def _copy_gb_s(summary: Summary) -> dict[int, float]:
-    """The rate of a copy within each rank's device, NaN where it was not measured."""
-    return {
-        info.rank: (info.ceilings.copy_gb_s if info.ceilings else 0.0) or _NAN
-        for info in summary.trace.ranks
-    }
+def _measured_gb_s(summary: Summary, name: str) -> dict[int, float]:
+    """The rate of a copy within each rank's device, or to its best peer; NaN where it was not
+    measured."""
+    return {info.rank: getattr(info.ceilings, name, 0.0) or _NAN for info in summary.trace.ranks}
 
 
-def _peer_gb_s(summary: Summary) -> dict[int, float]:
-    """The rate of a copy from each rank's device to its best peer, NaN where not measured."""
-    return {
-        info.rank: (info.ceilings.peer_gb_s if info.ceilings else 0.0) or _NAN
-        for info in summary.trace.ranks
-    }
-
-
-def _compared(table: pd.DataFrame) -> pd.DataFrame:
-    table["ceiling_gb_s"] = table["ceiling_gb_s"].astype("float64")
+def _compared(table: Table, ceiling_gb_s: Column) -> Table:
+    table = table.drop(columns="has_peer", errors="ignore")
+    table["ceiling_gb_s"] = ceiling_gb_s.astype("float64")
     table["ceiling_share"] = table["gb_s"] / table["ceiling_gb_s"]
     return table

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from kprof.analysis.memo import memo
 from kprof.analysis.metric import metric
-from kprof.analysis.summary import Summary
-
-if TYPE_CHECKING:
-    import pandas as pd
+from kprof.analysis.summary import WORK, Summary, Table
 
 
-@memo
-def imbalance(summary: Summary, by: Literal["rank", "block"] = "rank") -> pd.DataFrame:
+@metric(name="imbalance_by_rank")
+def imbalance(summary: Summary, by: Literal["rank", "block"] = "rank") -> Table:
     """Events, work, wait and bytes per rank or per block.
 
     Columns: rank (, block), tracks, events, work_events (those of compute, send and recv regions),
@@ -28,20 +25,14 @@ def imbalance(summary: Summary, by: Literal["rank", "block"] = "rank") -> pd.Dat
 
 
 @metric()
-def imbalance_by_rank(summary: Summary) -> pd.DataFrame:
-    """`imbalance` by rank."""
-    return imbalance(summary, "rank")
-
-
-@metric()
-def imbalance_by_block(summary: Summary) -> pd.DataFrame:
+def imbalance_by_block(summary: Summary) -> Table:
     """`imbalance` by block."""
     return imbalance(summary, "block")
 
 
 _BLOCK_WORK_SQL: Final = """
-    SELECT rank, block, count(*) AS tracks, CAST(sum(work_ns) AS BIGINT) AS work_ns,
-        CAST(sum(wait_ns) AS BIGINT) AS wait_ns, max(work_ns) AS max_track_ns
+    SELECT rank, block, count(*) AS tracks, total(work_ns) AS work_ns,
+        total(wait_ns) AS wait_ns, max(work_ns) AS max_track_ns
     FROM (SELECT rank, block, warp, sum(work_ns) AS work_ns, sum(wait_ns) AS wait_ns
         FROM tracks GROUP BY ALL)
     GROUP BY rank, block"""
@@ -60,10 +51,9 @@ def _vs_others(partition: str) -> str:
 
 VS_OTHERS_SQL: Final = _vs_others("")
 
-_COUNTS_SQL: Final = """
-    SELECT rank, block, CAST(sum(events) AS BIGINT) AS events, CAST(sum(bytes) AS BIGINT) AS bytes,
-        CAST(sum(events) FILTER (r.category IN ('compute', 'send', 'recv')) AS BIGINT)
-            AS work_events
+_COUNTS_SQL: Final = f"""
+    SELECT rank, block, total(events) AS events, total(bytes) AS bytes,
+        CAST(sum(events) FILTER ({WORK}) AS BIGINT) AS work_events
     FROM cells c LEFT JOIN regions r ON r.id = c.region_id GROUP BY rank, block"""
 
 _BLOCKS_SQL: Final = f"""
@@ -76,9 +66,8 @@ _BLOCKS_SQL: Final = f"""
 
 _RANKS_SQL: Final = f"""
     WITH ranks_work AS (
-        SELECT rank, CAST(sum(tracks) AS BIGINT) AS tracks, CAST(sum(events) AS BIGINT) AS events,
-            CAST(sum(work_ns) AS BIGINT) AS work_ns, CAST(sum(wait_ns) AS BIGINT) AS wait_ns,
-            CAST(sum(bytes) AS BIGINT) AS bytes, sum(work_events) AS work_events,
+        SELECT rank, total(tracks) AS tracks, total(events) AS events, total(work_ns) AS work_ns,
+            total(wait_ns) AS wait_ns, total(bytes) AS bytes, sum(work_events) AS work_events,
             coalesce(sum(work_ns) / nullif(sum(tracks) * max(max_track_ns), 0), 1.0)
                 AS load_balance
         FROM ({_BLOCK_WORK_SQL}) JOIN ({_COUNTS_SQL}) USING (rank, block) GROUP BY rank)
@@ -90,7 +79,7 @@ _RANKS_SQL: Final = f"""
 
 
 @memo
-def efficiency(summary: Summary) -> pd.DataFrame:
+def efficiency(summary: Summary) -> Table:
     """The efficiency tree of the whole run: parallel efficiency = load balance x communication
     efficiency.
 
@@ -105,7 +94,7 @@ def efficiency(summary: Summary) -> pd.DataFrame:
 
 
 @metric()
-def rank_efficiency(summary: Summary) -> pd.DataFrame:
+def rank_efficiency(summary: Summary) -> Table:
     """`efficiency` per rank, over the rank's own launches and clock: rank, then the columns of
     `efficiency`."""
     return summary.frame(_efficiency_sql("rank", "WHERE rank >= 0"))
@@ -119,7 +108,7 @@ def run_time_ns(summary: Summary) -> float:
 
 
 @metric(one_clock="the efficiency of a launch")
-def launch_efficiency(summary: Summary) -> pd.DataFrame:
+def launch_efficiency(summary: Summary) -> Table:
     """`efficiency` per launch over all ranks: kernel, ordinal, first_ns, then its columns. Raises
     ClockError."""
     return summary.frame(
@@ -129,8 +118,8 @@ def launch_efficiency(summary: Summary) -> pd.DataFrame:
                 USING (rank, launch)),
         sums AS (
             SELECT kernel, ordinal, min(first_ns) AS first_ns, count(*) AS locations,
-                max(last_ns) - min(first_ns) AS window_ns, CAST(sum(work_ns) AS BIGINT) AS work_ns,
-                CAST(sum(wait_ns) AS BIGINT) AS wait_ns, max(work_ns) AS max_work_ns
+                max(last_ns) - min(first_ns) AS window_ns, total(work_ns) AS work_ns,
+                total(wait_ns) AS wait_ns, max(work_ns) AS max_work_ns
             FROM named GROUP BY kernel, ordinal)
         SELECT *, {_RATIOS} FROM sums ORDER BY first_ns, ordinal, kernel"""
     )
@@ -154,15 +143,14 @@ def _efficiency_sql(scope: str, where: str) -> str:
             SELECT *, max(last_ns) OVER (PARTITION BY scope ORDER BY first_ns
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS covered_until FROM windows),
         lengths AS (
-            SELECT scope, CAST(sum(greatest(0, last_ns - greatest(first_ns, covered_until)))
-                AS BIGINT) AS window_ns
-            FROM swept GROUP BY scope),
+            SELECT scope, total(greatest(0, last_ns - greatest(first_ns, covered_until)))
+                AS window_ns FROM swept GROUP BY scope),
         locations AS (
             SELECT {key}, rank, block, warp, sum(work_ns) AS work_ns, sum(wait_ns) AS wait_ns
                 FROM tracks GROUP BY ALL),
         sums AS (
-            SELECT scope, count(*) AS locations, CAST(sum(work_ns) AS BIGINT) AS work_ns,
-                CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(max(work_ns) AS BIGINT) AS max_work_ns
+            SELECT scope, count(*) AS locations, total(work_ns) AS work_ns,
+                total(wait_ns) AS wait_ns, CAST(max(work_ns) AS BIGINT) AS max_work_ns
             FROM locations GROUP BY scope)
         SELECT {"scope AS rank, " if scope == "rank" else ""}locations, window_ns, work_ns, wait_ns,
             max_work_ns,

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kprof.analysis.metric import metric
-from kprof.analysis.summary import CLOSED_SPANS
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from kprof.analysis.summary import Summary
+from kprof.analysis.summary import CLOSED_SPANS, Summary, Table
 
 
 @metric()
-def barrier_waits(summary: Summary) -> pd.DataFrame:
+def barrier_waits(summary: Summary) -> Table:
     """N x N waits in regions of category sync: time from a track's enter to the last one's, per
     region and last rank (of those that enter at the same time, the lowest).
 
@@ -59,8 +52,8 @@ def barrier_waits(summary: Summary) -> pd.DataFrame:
             count(DISTINCT (kernel, ordinal, occurrence, CASE WHEN scope = 'world' THEN 0
                 ELSE rank END)) AS instances,
             count(*) AS enters,
-            CAST(sum(greatest(0, least(last_enter, end_ns) - start_ns)) AS BIGINT) AS nxn_wait_ns,
-            CAST(sum(end_ns - start_ns) AS BIGINT) AS wait_ns
+            total(greatest(0, least(last_enter, end_ns) - start_ns)) AS nxn_wait_ns,
+            total(end_ns - start_ns) AS wait_ns
         FROM measured GROUP BY region, scope, last_rank ORDER BY nxn_wait_ns DESC, region,
             last_rank"""
     )
@@ -68,9 +61,7 @@ def barrier_waits(summary: Summary) -> pd.DataFrame:
 
 def _any_sync(summary: Summary) -> str:
     """Whether the summary has any sync spans; if not, no event is read."""
-    table = summary.frame(
-        "SELECT 1 FROM cells JOIN regions r ON r.id = region_id WHERE r.category = 'sync' LIMIT 1"
-    )
+    table = summary.frame("SELECT 1 FROM named_cells WHERE category = 'sync' LIMIT 1")
     return "true" if len(table) else "false"
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    import pandas as pd
+from kprof.analysis.summary import Table
 
+if TYPE_CHECKING:
     from kprof.trace import Trace
 
 Ints = NDArray[np.int64]
@@ -29,7 +29,7 @@ _LEAST_REPEATS: Final = 2
 _FAR: Final = 4
 
 
-def call_numbers(trace: Trace) -> pd.DataFrame | None:
+def call_numbers(trace: Trace) -> Table | None:
     """Columns rank, launch, call. None if calls are simply the launches of one ordinal."""
     import pandas as pd
 

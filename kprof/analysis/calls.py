@@ -6,16 +6,11 @@ Most analyses look at single calls.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kprof.analysis.call_numbers import call_numbers
 from kprof.analysis.metric import metric
 from kprof.analysis.skew import launch_starts
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from kprof.analysis.summary import Summary
+from kprof.analysis.summary import Column, Summary, Table
 
 
 @dataclass(frozen=True)
@@ -30,7 +25,7 @@ class Call:
 
 
 @metric(one_clock="the length of a call")
-def calls(summary: Summary) -> pd.DataFrame:
+def calls(summary: Summary) -> Table:
     """Every call, by ordinal: ordinal (its number), first_ns, last_ns, launches (per rank),
     length_ns.
 
@@ -39,7 +34,7 @@ def calls(summary: Summary) -> pd.DataFrame:
     return _table(summary)
 
 
-def _table(summary: Summary) -> pd.DataFrame:
+def _table(summary: Summary) -> Table:
     table = (
         launches_of_calls(summary)
         .groupby("ordinal")
@@ -51,7 +46,7 @@ def _table(summary: Summary) -> pd.DataFrame:
     return table.reset_index()
 
 
-def launches_of_calls(summary: Summary) -> pd.DataFrame:
+def launches_of_calls(summary: Summary) -> Table:
     """`launch_starts`, with the call's number as `ordinal`, and the launch's among those of its
     kernel as `of_kernel`."""
     starts, numbers = launch_starts(summary), call_numbers(summary.trace)
@@ -60,6 +55,13 @@ def launches_of_calls(summary: Summary) -> pd.DataFrame:
         return starts
     known = starts.merge(numbers, on=["rank", "launch"], how="left")
     return known.assign(ordinal=known["call"].fillna(known["ordinal"]).astype("int64"))
+
+
+def call_lengths(summary: Summary) -> Column:
+    """The length of every call, by its number. On unaligned clocks, that of the slowest rank."""
+    keys = ["ordinal"] if summary.trace.is_on_one_clock else ["ordinal", "rank"]
+    groups = launches_of_calls(summary).groupby(keys)
+    return (groups["last_ns"].max() - groups["first_ns"].min()).groupby("ordinal").max()
 
 
 def typical_call(summary: Summary) -> Call | None:

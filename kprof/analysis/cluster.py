@@ -10,22 +10,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from kprof.analysis.flow_sums import flow_slices, keep_sums, sums_of_slice
+from kprof.analysis.flow_sums import FlowRow, flow_slices, keep_sums, sums_of_slice
 from kprof.analysis.summary import Progress, Summary
 from kprof.capture.checksums import is_same
 from kprof.capture.directory import Capture
+from kprof.capture.manifest import FileChecksum
 from kprof.capture.rank_summary import summarise_file
 from kprof.errors import ClockError, ClusterError, KprofError
 from kprof.trace import Trace
-from kprof.trace.flows.ends import FlowEnds
+from kprof.trace.flows.ends import FlowEnds, Slice
 from kprof.trace.views import Selection
-
-if TYPE_CHECKING:
-    from kprof.analysis.flow_sums import FlowRow
-    from kprof.capture.manifest import FileChecksum
-    from kprof.trace.flows.ends import Slice
 
 _TIMEOUT_S: Final = 10
 
@@ -47,13 +43,14 @@ def summary_on(trace: Trace, run: Path, address: str, progress: Progress | None 
 
 def _check_files(client: Any, trace: Trace) -> None:
     """Compare the files with their checksums on the workers."""
-    unread = trace.checksums.unread(trace.files)
+    checksums = trace.source.checksums
+    unread = checksums.unread(trace.source.files)
     jobs = [
         client.submit(_is_same_there, path.resolve(), entry, pure=False)
         for path, entry in unread.items()
     ]
     are_same = _results(client, jobs)
-    trace.checksums.trust(path for path, same in zip(unread, are_same, strict=True) if same)
+    checksums.trust(path for path, same in zip(unread, are_same, strict=True) if same)
     trace.check_events()
 
 
@@ -112,9 +109,8 @@ def _results(client: Any, jobs: list[Any]) -> list[Any]:
         raise
     except Exception as error:
         raise ClusterError(
-            f"a worker of the Dask cluster failed ({type(error).__name__}: {error}); "
-            "it needs this version of "
-            "kprof and the capture under the same path"
+            f"a worker of the Dask cluster failed ({type(error).__name__}: {error}); it needs "
+            "this version of kprof and the capture under the same path"
         ) from error
     return results
 
@@ -130,9 +126,8 @@ def _client(address: str) -> Iterator[Any]:
         client = connect(address, timeout=_TIMEOUT_S, set_as_default=False)
     except (OSError, ValueError) as error:
         raise ClusterError(
-            f"no Dask scheduler answers at {address} ({type(error).__name__}); "
-            "give the address that `dask scheduler` "
-            "printed, like tcp://host:8786"
+            f"no Dask scheduler answers at {address} ({type(error).__name__}); give the address "
+            "that `dask scheduler` printed, like tcp://host:8786"
         ) from error
     with client:
         yield client

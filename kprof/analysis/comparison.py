@@ -10,16 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kprof.analysis.call_numbers import call_numbers
-from kprof.analysis.calls import calls, launches_of_calls
+from kprof.analysis.calls import call_lengths
 from kprof.analysis.equivalence import MIN_SAMPLES, Comparison, Measure, compare
 from kprof.analysis.skew import launch_starts
-from kprof.analysis.summary import Summary
+from kprof.analysis.summary import Summary, Table
 from kprof.analysis.warmup import steady_part
 from kprof.errors import SelectionError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from kprof.trace import Trace
 
 Floats = NDArray[np.float64]
@@ -32,7 +30,7 @@ _CALL_KEY: Final = ("", "", CALL)
 _OF_REGIONS: Final = (Measure.MEAN, Measure.MEDIAN)
 
 
-def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> pd.DataFrame:
+def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> Table:
     """Compare two sides region by region. Several traces of a side are repeats of the same run.
 
     There is one sample per launch: at level "launch" its length over all ranks, at levels "mean
@@ -59,6 +57,8 @@ def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> p
     (NaN of calls and launches, and of a region that counts no bytes). Whole calls first, then the
     largest changes. Raises SelectionError when a side is empty.
     """
+    import pandas as pd
+
     sides = [_side(base, "base"), _side(candidate, "candidate")]
     samples = [_samples(runs) for runs in sides]
     is_one_kernel = _kernels(samples[0]) == _kernels(samples[1]) and len(_kernels(samples[0])) == 1
@@ -73,7 +73,7 @@ def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> p
             key, samples[0].get(key), samples[1].get(key), max(floors), is_same_data=is_same
         )
     ]
-    table = _table(rows)
+    table = pd.DataFrame(rows, columns=list(_COLUMNS))
     order = table["change_ns"].abs().where(table["level"] != CALL, float("inf"))
     order = order.where(table["verdict"].isin(["slower", "faster", "added", "removed"]), -1)
     order = order.where(table["verdict"] != "same", -2)
@@ -124,12 +124,6 @@ class _Samples:
 _Side = dict[_Key, _Samples]
 
 
-def _table(rows: list[_Row]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(rows, columns=list(_COLUMNS))
-
-
 def _side(traces: Trace | Sequence[Trace], name: str) -> list[Summary]:
     chosen = list(traces) if isinstance(traces, Sequence) else [traces]
     if not chosen or all(trace.num_events() == 0 for trace in chosen):
@@ -141,11 +135,18 @@ def _side(traces: Trace | Sequence[Trace], name: str) -> list[Summary]:
 
 def _samples(runs: list[Summary]) -> _Side:
     """The samples by (kernel, region, level), one per launch of all repeats, in their order."""
-    collected: dict[_Key, list[tuple[float, float, float]]] = {}
-    for summary in runs:
-        for key, value, spans, num_bytes in _launch_samples(summary):
-            collected.setdefault(key, []).append((value, spans, num_bytes))
-    return {key: _Samples(*np.array(rows, dtype=float).T) for key, rows in collected.items()}
+    import pandas as pd
+
+    launches = pd.concat([_launch_samples(summary) for summary in runs])
+    columns = ["value", "spans", "bytes"]
+    samples: _Side = {
+        (str(kernel), str(region), str(level)): _Samples(*rows[columns].to_numpy(dtype=float).T)
+        for (kernel, region, level), rows in launches.groupby(["kernel", "region", "level"])
+    }
+    lengths = np.concatenate([_call_lengths(summary) for summary in runs])
+    if len(lengths):
+        samples[_CALL_KEY] = _Samples(lengths, 0 * lengths, 0 * lengths)
+    return samples
 
 
 def _are_equal(base: _Side, candidate: _Side) -> bool:
@@ -163,54 +164,43 @@ def _without_calls(samples: _Side) -> _Side:
     return {key: values for key, values in samples.items() if key != _CALL_KEY}
 
 
-def _call_lengths(summary: Summary) -> list[float]:
+def _call_lengths(summary: Summary) -> Floats:
     """The lengths of calls. Empty if kernels are launched unequally often, because then an ordinal
     is not a call."""
     paces = launch_starts(summary).groupby(["kernel", "rank"])["ordinal"].nunique()
     if paces.nunique() != 1 and call_numbers(summary.trace) is None:
-        return []
-    if summary.trace.is_on_one_clock:
-        return [float(length) for length in calls(summary)["length_ns"]]
-    per_rank = launches_of_calls(summary).groupby(["ordinal", "rank"])
-    lengths = per_rank["last_ns"].max() - per_rank["first_ns"].min()
-    return [float(length) for length in lengths.groupby("ordinal").max()]
+        return np.zeros(0)
+    lengths: Floats = call_lengths(summary).to_numpy(dtype=float)
+    return lengths
 
 
-def _launch_samples(summary: Summary) -> list[tuple[_Key, float, float, float]]:
-    """Key, value, spans and bytes of every launch: of its slowest block, of the mean of blocks."""
-    length = (
-        "max(last_ns) - min(first_ns)"
-        if summary.trace.is_on_one_clock
-        else "max(last_ns - first_ns)"
-    )
-    lengths = summary.frame(
-        f"SELECT kernel, '' AS region, {length} AS value FROM spans_of_launches GROUP BY kernel, "
-        "ordinal ORDER BY kernel, ordinal"
-    )
-    regions = summary.frame(
-        """
+def _launch_samples(summary: Summary) -> Table:
+    """Columns kernel, region, level, value, spans, bytes, one row per launch, in their order: its
+    length, and per region its slowest block and the mean of its blocks."""
+    is_one = summary.trace.is_on_one_clock
+    length = "max(last_ns) - min(first_ns)" if is_one else "max(last_ns - first_ns)"
+    return summary.frame(
+        f"""
         WITH by_block AS (
             SELECT s.kernel, s.ordinal, c.rank, c.block, c.region_id, sum(c.total_ns) AS total_ns,
                 sum(c.events) AS spans, sum(c.bytes) AS bytes
-            FROM cells c JOIN spans_of_launches s USING (rank, launch) GROUP BY ALL)
-        SELECT kernel, coalesce(r.name, 'unknown region') AS region,
-            sum(total_ns) / count(*) AS mean, sum(spans) / count(*) AS mean_spans,
-            sum(bytes) / count(*) AS mean_bytes, max(total_ns) AS slowest,
-            arg_max(spans, (total_ns, spans, bytes)) AS slowest_spans,
-            arg_max(bytes, (total_ns, spans, bytes)) AS slowest_bytes
-        FROM by_block LEFT JOIN regions r ON r.id = region_id GROUP BY kernel, r.name, ordinal
-        ORDER BY kernel, region, ordinal"""
+            FROM cells c JOIN spans_of_launches s USING (rank, launch) GROUP BY ALL),
+        named AS (
+            SELECT b.*, coalesce(r.name, 'unknown region') AS region
+            FROM by_block b LEFT JOIN regions r ON r.id = region_id)
+        SELECT kernel, '' AS region, '{LAUNCH}' AS level, ordinal,
+            CAST({length} AS DOUBLE) AS value, 0.0 AS spans, 0.0 AS bytes
+        FROM spans_of_launches GROUP BY kernel, ordinal
+        UNION ALL
+        SELECT kernel, region, 'mean block', ordinal, sum(total_ns) / count(*),
+            sum(spans) / count(*), sum(bytes) / count(*)
+        FROM named GROUP BY kernel, region, ordinal
+        UNION ALL
+        SELECT kernel, region, 'slowest block', ordinal, max(total_ns),
+            arg_max(spans, (total_ns, spans, bytes)), arg_max(bytes, (total_ns, spans, bytes))
+        FROM named GROUP BY kernel, region, ordinal
+        ORDER BY ordinal"""
     )
-    rows: list[tuple[_Key, float, float, float]] = [
-        (_CALL_KEY, length, 0, 0) for length in _call_lengths(summary)
-    ]
-    for row in lengths.to_dict("records"):
-        rows.append(((row["kernel"], "", LAUNCH), row["value"], 0, 0))
-    for row in regions.to_dict("records"):
-        for name in ("mean", "slowest"):
-            key = row["kernel"], row["region"], f"{name} block"
-            rows.append((key, row[name], row[f"{name}_spans"], row[f"{name}_bytes"]))
-    return rows
 
 
 def _clock_floor_ns(runs: list[Summary]) -> tuple[float, float]:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from kprof.analysis.balance import VS_OTHERS_SQL
 from kprof.analysis.calls import Call
-from kprof.analysis.dependencies.graph import ACROSS_RANKS, CallGraph, Ints, graph_of
+from kprof.analysis.dependencies.graph import ACROSS_RANKS, graph_of
 from kprof.analysis.durations import block_time_ns
+from kprof.analysis.explain.spans import Spans
 from kprof.analysis.hung import ended_calls
 from kprof.analysis.metric import metric
-from kprof.analysis.summary import Summary
+from kprof.analysis.summary import WAIT, Summary, Table
 from kprof.analysis.waiting import blame
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # The longest waits have nearly all of the wait time. Chains of waiting ranks are followed this far.
 _MAX_WAITS: Final = 4000
@@ -26,7 +23,7 @@ _MAX_HOPS: Final = 16
 
 
 @metric(one_clock=ACROSS_RANKS)
-def delay_costs(summary: Summary, call: Call | None = None) -> pd.DataFrame:
+def delay_costs(summary: Summary, call: Call | None = None) -> Table:
     """Waits of a call traced back to the region that made the sender late (Boehme et al., doi
     10.1145/2934661).
 
@@ -43,7 +40,7 @@ def delay_costs(summary: Summary, call: Call | None = None) -> pd.DataFrame:
     graph = graph_of(summary, call)
     if graph is None:
         return pd.DataFrame({name: [] for name in [*columns, "cost_ns", "share"]})
-    costs = _Tracer(graph).charge_all()
+    costs = _Tracer(graph.spans).charge_all()
     rows = [(rank, region, direct, passed) for (rank, region), (direct, passed) in costs.items()]
     table = pd.DataFrame(rows, columns=columns)
     table["cost_ns"] = table["direct_ns"] + table["propagated_ns"]
@@ -54,62 +51,56 @@ def delay_costs(summary: Summary, call: Call | None = None) -> pd.DataFrame:
 class _Tracer:
     """Follows waits to what their senders did meanwhile."""
 
-    def __init__(self, graph: CallGraph) -> None:
-        self.graph = graph
+    def __init__(self, spans: Spans) -> None:
+        self.spans = spans
         self.costs: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, 0])
-        boundaries = (
-            np.r_[True, graph.track[1:] != graph.track[:-1]] if len(graph) else np.zeros(0, bool)
-        )
-        self.first_of_track: Ints = np.flatnonzero(boundaries)
 
     def charge_all(self) -> dict[tuple[int, str], list[int]]:
-        graph = self.graph
-        late_until = np.where(graph.send >= 0, np.minimum(graph.starts[graph.send], graph.ends), 0)
-        late = np.where(graph.send >= 0, np.maximum(0, late_until - graph.starts), 0)
+        spans = self.spans
+        late_until = np.where(spans.send >= 0, np.minimum(spans.start[spans.send], spans.end), 0)
+        late = np.where(spans.send >= 0, np.maximum(0, late_until - spans.start), 0)
         for wait in np.argsort(-late, kind="stable")[:_MAX_WAITS].tolist():
             if late[wait] > 0:
                 self._charge(
-                    int(graph.send[wait]), int(graph.starts[wait]), int(late_until[wait]), 0
+                    int(spans.send[wait]), int(spans.start[wait]), int(late_until[wait]), 0
                 )
         return dict(self.costs)
 
     def _charge(self, send: int, start: int, end: int, hops: int) -> None:
         """Charge [start, end], which precedes the span `send`, to what its track did then."""
-        graph = self.graph
-        first = int(self.first_of_track[int(graph.track[send]) - int(graph.track[0])])
-        rank = int(graph.rank[send])
-        node = send - 1
-        while node >= first and end > start:
-            over = max(start, int(graph.ends[node]))
+        spans, rank = self.spans, int(self.spans.rank[send])
+        node = int(spans.previous[send])
+        while node >= 0 and end > start:
+            over = max(start, int(spans.end[node]))
             if over < end:
                 self._add(rank, "between regions", end - over, hops)
                 end = over
-            began = max(start, int(graph.starts[node]))
+            began = max(start, int(spans.start[node]))
             if began < end:
                 self._charge_span(node, began, end, hops)
                 end = began
-            node -= 1
+            node = int(spans.previous[node])
         if end > start:
             self._add(rank, "before the first event", end - start, hops)
 
     def _charge_span(self, node: int, start: int, end: int, hops: int) -> None:
-        graph = self.graph
-        send = int(graph.send[node])
-        if send >= 0 and hops < _MAX_HOPS and graph.starts[send] > graph.starts[node]:
-            late_until = min(end, int(graph.starts[send]))
+        spans = self.spans
+        send = int(spans.send[node])
+        if send >= 0 and hops < _MAX_HOPS and spans.start[send] > spans.start[node]:
+            late_until = min(end, int(spans.start[send]))
             if late_until > start:
                 self._charge(send, start, late_until, hops + 1)
             start = max(start, late_until)
         if end > start:
-            name = graph.region_names[graph.region[node]]
-            self._add(int(graph.rank[node]), name, end - start, hops)
+            name = spans.region_names[spans.region[node]]
+            self._add(int(spans.rank[node]), name, end - start, hops)
 
     def _add(self, rank: int, region: str, duration_ns: int, hops: int) -> None:
         self.costs[rank, region][0 if hops == 0 else 1] += duration_ns
 
 
 @metric()
-def stragglers(summary: Summary) -> pd.DataFrame:
+def stragglers(summary: Summary) -> Table:
     """One row per recorded rank: who waits, and who is waited for. Needs no alignment.
 
     Columns: rank, wait_ns, wait_share (of its blocks' time), caused_ns (the others' wait for it),
@@ -121,17 +112,16 @@ def stragglers(summary: Summary) -> pd.DataFrame:
     table = summary.frame(
         f"""
         WITH waits AS (
-            SELECT c.rank, c.launch, c.peer, sum(c.total_ns) AS wait_ns
-            FROM cells c JOIN regions r ON r.id = c.region_id
-            WHERE r.category IN ('wait', 'sync') AND c.peer >= 0 AND c.peer <> c.rank GROUP BY ALL),
+            SELECT rank, launch, peer, sum(total_ns) AS wait_ns FROM named_cells
+            WHERE {WAIT} AND peer >= 0 AND peer <> rank GROUP BY ALL),
         longest AS (SELECT rank, launch, arg_max(peer, (wait_ns, -peer)) AS peer FROM waits
             GROUP BY rank, launch),
         last AS (
             SELECT peer AS rank, count(*) / (SELECT count(*) FROM longest) AS arrived_last
             FROM longest GROUP BY peer),
         own AS (
-            SELECT rank, CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(sum(work_ns) AS BIGINT)
-                AS work_ns FROM tracks GROUP BY rank)
+            SELECT rank, total(wait_ns) AS wait_ns, total(work_ns) AS work_ns
+            FROM tracks GROUP BY rank)
         SELECT rank, wait_ns, coalesce(arrived_last, 0.0) AS arrived_last, work_ns,
             {VS_OTHERS_SQL} AS work_vs_median
         FROM own LEFT JOIN last USING (rank) ORDER BY rank"""

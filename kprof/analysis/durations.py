@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kprof.analysis.balance import efficiency, rank_efficiency
 from kprof.analysis.hung import ended_calls
 from kprof.analysis.memo import memo
 from kprof.analysis.metric import metric
-from kprof.analysis.summary import SUB_BUCKETS
+from kprof.analysis.summary import Summary, Table
 from kprof.capture.directory import EVENT_OPEN
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from kprof.analysis.summary import Summary
+from kprof.capture.rank_summary import SUB_BUCKETS
 
 # Up to this many durations can be read again within a second.
 _MOST_EXACT: Final = 2_000_000
@@ -24,7 +20,7 @@ PERCENTILE_ERROR: Final = 2 ** (0.5 / SUB_BUCKETS) - 1
 
 
 @metric(name="regions")
-def stats(summary: Summary) -> pd.DataFrame:
+def stats(summary: Summary) -> Table:
     """Durations per region, the longest total first.
 
     Columns: region, category, count, total_ns, mean_ns, median_ns, p95_ns, p99_ns, max_ns, share
@@ -40,15 +36,13 @@ def stats(summary: Summary) -> pd.DataFrame:
     return summary.frame(
         f"""
         WITH totals AS (
-            SELECT region_id, sum(events) AS count, sum(total_ns) AS total_ns, min(min_ns)
-                AS min_ns,
-                max(max_ns) AS max_ns
+            SELECT region_id, total(events) AS count, total(total_ns) AS total_ns,
+                min(min_ns) AS min_ns, max(max_ns) AS max_ns
             FROM cells GROUP BY region_id),
         {percentiles}
-        SELECT coalesce(r.name, 'unknown region') AS region, coalesce(r.category, 'other')
-            AS category,
-            CAST(count AS BIGINT) AS count, CAST(t.total_ns AS BIGINT) AS total_ns,
-                t.total_ns / count AS mean_ns,
+        SELECT coalesce(r.name, 'unknown region') AS region,
+            coalesce(r.category, 'other') AS category,
+            count, t.total_ns, t.total_ns / count AS mean_ns,
             {_clip("median_ns")}, {_clip("p95_ns")}, {_clip("p99_ns")}, max_ns,
             t.total_ns / {max(1, block_time_ns(summary))} AS share,
             {0.0 if is_exact else PERCENTILE_ERROR} AS percentile_error
@@ -75,7 +69,7 @@ def _block_times_ns(summary: Summary) -> dict[int, int]:
     if own.empty:
         return {}
     spans = summary.frame(
-        "SELECT rank, CAST(sum(last_ns - first_ns) AS BIGINT) AS ns FROM tracks GROUP BY rank"
+        "SELECT rank, total(last_ns - first_ns) AS ns FROM tracks GROUP BY rank"
     ).set_index("rank")["ns"]
     is_one = summary.trace.is_on_one_clock
     window_ns = int(efficiency(summary)["window_ns"].iloc[0]) if is_one else own["window_ns"]
@@ -83,13 +77,13 @@ def _block_times_ns(summary: Summary) -> dict[int, int]:
     return dict(zip(times.index.tolist(), times.astype("int64").tolist(), strict=True))
 
 
-def histogram(summary: Summary) -> pd.DataFrame:
+def histogram(summary: Summary) -> Table:
     """Number of events by rank, region and duration: rank, region, category, from_ns (of the
     bucket), events. Calls that hung are left out."""
     return ended_calls(summary).frame(
         f"""
-        SELECT rank, coalesce(name, 'unknown region') AS region, coalesce(category, 'other')
-            AS category,
+        SELECT rank, coalesce(name, 'unknown region') AS region,
+            coalesce(category, 'other') AS category,
             pow(2, bucket / {SUB_BUCKETS}.0) AS from_ns, events
         FROM buckets LEFT JOIN regions ON id = region_id ORDER BY rank, region, bucket"""
     )

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
 from kprof.analysis.metric import metric
-from kprof.analysis.summary import CLOSED_SPANS, WAIT, WORK
-from kprof.errors import SelectionError
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from kprof.analysis.summary import Summary
-
-_MAX_EVENTS_SORTED: Final = 5_000_000
+from kprof.analysis.summary import CLOSED_SPANS, WAIT, WORK, Summary, Table
 
 
 @metric()
-def ramp_and_tail(summary: Summary) -> pd.DataFrame:
+def ramp_and_tail(summary: Summary) -> Table:
     """Per launch and rank, the time before a track's first useful event and after its last one.
 
     Columns: kernel, ordinal, rank, tracks, duration_ns (first to last event of the rank),
@@ -41,7 +31,7 @@ def ramp_and_tail(summary: Summary) -> pd.DataFrame:
 
 
 @metric()
-def stalls(summary: Summary) -> pd.DataFrame:
+def stalls(summary: Summary) -> Table:
     """The stall time of every SM (or CU), and how much of it other tracks' useful work hides.
 
     Columns: rank, hw_id, tracks, stall_ns (union of the waits on it), hidden_ns (covered by
@@ -50,19 +40,12 @@ def stalls(summary: Summary) -> pd.DataFrame:
     around a wait of its own track would hide it. Sorts all events, and raises SelectionError for
     more than five million.
     """
-    num_events = summary.trace.num_events()
-    if num_events > _MAX_EVENTS_SORTED:
-        raise SelectionError(
-            f"hidden and exposed stalls sort all events, and {num_events:,} are more than "
-            f"{_MAX_EVENTS_SORTED:,}; "
-            "select a few launches to see them"
-        )
+    summary.require_few_events("hidden and exposed stalls sort")
     return summary.frame(
         f"""
         WITH spans AS (
-            SELECT rank, launch, hw_id, block, warp, start_ns, end_ns, {WAIT} AS waits, {WORK}
-                AS works,
-                lead(start_ns) OVER track AS next_start
+            SELECT rank, launch, hw_id, block, warp, start_ns, end_ns, {WAIT} AS waits,
+                {WORK} AS works, lead(start_ns) OVER track AS next_start
             FROM events WHERE {CLOSED_SPANS}
             WINDOW track AS (PARTITION BY rank, launch, block, warp ORDER BY start_ns,
                 end_ns DESC, event_id)),
@@ -92,7 +75,7 @@ def _beyond(until: str) -> str:
 
 
 @metric()
-def bandwidth(summary: Summary) -> pd.DataFrame:
+def bandwidth(summary: Summary) -> Table:
     """The bandwidth of regions that count bytes, per link.
 
     Columns: region, rank, peer (-1 if the region names none), spans, bytes, total_ns (sum over
@@ -102,15 +85,13 @@ def bandwidth(summary: Summary) -> pd.DataFrame:
     return summary.frame(
         """
         WITH per_launch AS (
-            SELECT r.name AS region, c.rank, c.peer, c.launch, sum(c.events) AS spans,
-                sum(c.bytes) AS bytes,
-                sum(c.total_ns) AS total_ns, max(c.last_ns) - min(c.first_ns) AS busy_ns
-            FROM cells c JOIN regions r ON r.id = c.region_id WHERE c.bytes > 0 GROUP BY ALL)
-        SELECT region, rank, peer, CAST(sum(spans) AS BIGINT) AS spans,
-            CAST(sum(bytes) AS BIGINT) AS bytes,
-            CAST(sum(total_ns) AS BIGINT) AS total_ns,
+            SELECT region, rank, peer, launch, sum(events) AS spans, sum(bytes) AS bytes,
+                sum(total_ns) AS total_ns, max(last_ns) - min(first_ns) AS busy_ns
+            FROM named_cells WHERE bytes > 0 GROUP BY ALL)
+        SELECT region, rank, peer, total(spans) AS spans, total(bytes) AS bytes,
+            total(total_ns) AS total_ns,
             coalesce(sum(bytes) / nullif(sum(total_ns), 0), 0.0) AS per_track_gb_s,
-            CAST(sum(busy_ns) AS BIGINT) AS busy_ns,
+            total(busy_ns) AS busy_ns,
             coalesce(sum(bytes) / nullif(sum(busy_ns), 0), 0.0) AS link_gb_s
         FROM per_launch GROUP BY region, rank, peer ORDER BY region, rank, peer"""
     )

@@ -5,12 +5,11 @@ Every kernel has its own first call: one that is launched later in a run warms u
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-if TYPE_CHECKING:
-    import pandas as pd
+from kprof.analysis.summary import Column, Table
 
 _WARM_UP_RATIO: Final = 1.5
 _STILL_WARMING: Final = 1.25
@@ -18,9 +17,7 @@ _MOST_WARM_UP: Final = 2
 _MIN_CALLS: Final = 3
 
 
-def warm_up_of(
-    launches: pd.DataFrame, lengths: pd.Series, *, is_selection: bool = False
-) -> tuple[int, ...]:
+def warm_up_of(launches: Table, lengths: Column, *, is_selection: bool = False) -> tuple[int, ...]:
     """The calls in which a kernel warms up, in their order.
 
     `launches` has the columns kernel, ordinal (the call's number) and of_kernel (how many launches

@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kprof.analysis.memo import memo
+from kprof.analysis.summary import Summary
 from kprof.trace.flows.ends import FlowEnds, Slice
 from kprof.trace.flows.pairing import Ends
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kprof.analysis.summary import Summary
     from kprof.trace import Trace
 
 # The sends and waits of a slice are in memory together, about 60 bytes each.
@@ -83,11 +83,7 @@ def keep_sums(summary: Summary, rows: list[FlowRow]) -> None:
 
 
 FlowRow = tuple[float, ...]
-_PART_COLUMNS: Final = (
-    "send_region",
-    "wait_region",
-    "src",
-    "dst",
+_SUMMED: Final = (
     "flows",
     "sends",
     "wait_ns",
@@ -95,20 +91,13 @@ _PART_COLUMNS: Final = (
     "exposed_transfer_ns",
     "violations",
     "violations_beyond_bound",
-    "bound_ns",
 )
+_PART_COLUMNS: Final = ("send_region", "wait_region", "src", "dst", *_SUMMED, "bound_ns")
 
-_UNITE_SQL: Final = """
+_UNITE_SQL: Final = f"""
     CREATE OR REPLACE TEMP TABLE flow_sums AS
-    SELECT s.name AS send_region, w.name AS wait_region, src, dst, CAST(sum(flows) AS BIGINT)
-        AS flows,
-        CAST(sum(sends) AS BIGINT) AS sends,
-        CAST(sum(wait_ns) AS BIGINT) AS wait_ns, CAST(sum(late_sender_ns) AS BIGINT)
-            AS late_sender_ns,
-        CAST(sum(exposed_transfer_ns) AS BIGINT) AS exposed_transfer_ns,
-            CAST(sum(violations) AS BIGINT) AS violations,
-        CAST(sum(violations_beyond_bound) AS BIGINT) AS violations_beyond_bound, max(bound_ns)
-            AS bound_ns
+    SELECT s.name AS send_region, w.name AS wait_region, src, dst,
+        {", ".join(f"total({name}) AS {name}" for name in _SUMMED)}, max(bound_ns) AS bound_ns
     FROM flow_parts JOIN regions s ON s.id = send_region JOIN regions w ON w.id = wait_region
     GROUP BY s.name, w.name, src, dst"""
 

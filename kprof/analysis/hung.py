@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kprof.analysis.memo import memo
 from kprof.analysis.metric import metric
 from kprof.analysis.skew import launch_starts
-from kprof.analysis.summary import CLOSED_SPANS, WAIT
+from kprof.analysis.summary import CLOSED_SPANS, WAIT, Summary, Table, sql_list
 from kprof.analysis.wording import counted
 from kprof.trace.views import STILL_WAITING
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from kprof.analysis.summary import Summary
-
 
 @metric()
-def open_waits(summary: Summary) -> pd.DataFrame:
+def open_waits(summary: Summary) -> Table:
     """The waits that a hang left open, the one that shows the root first.
 
     Columns: rank, launch, kernel, ordinal, block, warp, region, peer and slot (-1 where there is
@@ -38,15 +31,15 @@ def open_waits(summary: Summary) -> pd.DataFrame:
     return table.iloc[sorted(range(len(order)), key=order.__getitem__)].reset_index(drop=True)
 
 
-def spans_before(summary: Summary, waits: pd.DataFrame) -> pd.DataFrame:
+def spans_before(summary: Summary, waits: Table) -> Table:
     """The finished spans of the launches and tracks that have these open waits.
 
     Columns: rank, block, warp, region, category, peer (-1 for none), start_ns, end_ns.
     """
     keys = ["rank", "launch", "block", "warp"]
     tracks = waits[keys].drop_duplicates().to_numpy().tolist()
-    listed = ", ".join(f"({', '.join(str(int(n)) for n in track)})" for track in tracks)
-    where = f"(rank, launch, block, warp) IN ({listed})" if tracks else "false"
+    rows = ", ".join(f"({sql_list(track)})" for track in tracks)
+    where = f"(rank, launch, block, warp) IN ({rows})" if tracks else "false"
     return summary.frame(
         f"""SELECT rank, block, warp, region, category, coalesce(peer, -1) AS peer, start_ns, end_ns
         FROM events WHERE {CLOSED_SPANS} AND {where}
@@ -55,27 +48,26 @@ def spans_before(summary: Summary, waits: pd.DataFrame) -> pd.DataFrame:
 
 
 @metric()
-def hung_waits(summary: Summary) -> pd.DataFrame:
+def hung_waits(summary: Summary) -> Table:
     """How many waits the calls that hung have: tables of waits and of durations leave them out.
 
     Columns: rank, region, ended, open (never ended). Empty where no call hung.
     """
-    launches = ", ".join(map(str, sorted(_hung_launches(summary)))) or "NULL"
+    launches = sql_list(sorted(_hung_launches(summary)))
     still = STILL_WAITING if summary.trace.manifest.hang else "false"
     return summary.frame(
         f"""WITH counts AS (
-            SELECT c.rank, r.name AS region, sum(c.events) AS ended, 0 AS open
-            FROM cells c JOIN regions r ON r.id = c.region_id
-            WHERE {WAIT} AND c.launch IN ({launches}) GROUP BY ALL
+            SELECT rank, region, sum(events) AS ended, 0 AS open
+            FROM named_cells WHERE {WAIT} AND launch IN ({launches}) GROUP BY ALL
             UNION ALL
             SELECT rank, region, 0, count(*) FROM events
             WHERE {still} AND launch IN ({launches}) GROUP BY ALL)
-        SELECT rank, region, CAST(sum(ended) AS BIGINT) AS ended, CAST(sum(open) AS BIGINT) AS open
+        SELECT rank, region, total(ended) AS ended, total(open) AS open
         FROM counts GROUP BY ALL ORDER BY rank, region"""
     )
 
 
-def left_out(table: pd.DataFrame) -> str:
+def left_out(table: Table) -> str:
     """The counts of `hung_waits` as a sentence; empty where no call hung."""
     if table.empty:
         return ""

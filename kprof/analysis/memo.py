@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-if TYPE_CHECKING:
-    from kprof.analysis.summary import Summary
+from kprof.analysis.summary import Summary
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

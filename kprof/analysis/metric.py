@@ -15,14 +15,10 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
+from typing import Concatenate, Final, ParamSpec
 
 from kprof.analysis.memo import memo
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from kprof.analysis.summary import Summary
+from kprof.analysis.summary import Summary, Table
 
 _P = ParamSpec("_P")
 _METRICS: Final[dict[str, Metric]] = {}
@@ -33,15 +29,15 @@ class Metric:
     """A named table. `one_clock` names what needs aligned clocks, or is empty."""
 
     name: str
-    table: Callable[[Summary], pd.DataFrame]
+    table: Callable[[Summary], Table]
     one_clock: str = ""
 
 
 def metric(
     name: str = "", one_clock: str = ""
 ) -> Callable[
-    [Callable[Concatenate[Summary, _P], pd.DataFrame]],
-    Callable[Concatenate[Summary, _P], pd.DataFrame],
+    [Callable[Concatenate[Summary, _P], Table]],
+    Callable[Concatenate[Summary, _P], Table],
 ]:
     """Make a function a metric, named like the function or `name`.
 
@@ -49,12 +45,12 @@ def metric(
     """
 
     def decorate(
-        function: Callable[Concatenate[Summary, _P], pd.DataFrame],
-    ) -> Callable[Concatenate[Summary, _P], pd.DataFrame]:
+        function: Callable[Concatenate[Summary, _P], Table],
+    ) -> Callable[Concatenate[Summary, _P], Table]:
         remembered = memo(function)
 
         @functools.wraps(function)
-        def checked(summary: Summary, /, *args: _P.args, **kwargs: _P.kwargs) -> pd.DataFrame:
+        def checked(summary: Summary, /, *args: _P.args, **kwargs: _P.kwargs) -> Table:
             if one_clock:
                 summary.trace.require_alignment(one_clock)
             return remembered(summary, *args, **kwargs)

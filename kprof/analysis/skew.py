@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kprof.analysis.memo import memo
 from kprof.analysis.metric import metric
-from kprof.analysis.summary import Summary
-
-if TYPE_CHECKING:
-    import pandas as pd
+from kprof.analysis.summary import Summary, Table
 
 
 @metric(one_clock="launch skew")
-def launch_skew(summary: Summary) -> pd.DataFrame:
+def launch_skew(summary: Summary) -> Table:
     """The ranks' latest minus earliest first event, per launch.
 
     Columns: kernel, ordinal, ranks, first_ns, skew_ns, last_rank, bound_ns (clock error between the
@@ -37,7 +32,7 @@ def launch_skew(summary: Summary) -> pd.DataFrame:
 
 
 @memo
-def launch_starts(summary: Summary) -> pd.DataFrame:
+def launch_starts(summary: Summary) -> Table:
     """The first and last event of every rank in every launch: kernel, ordinal, rank, launch,
     first_ns, last_ns, ..."""
     return summary.frame("SELECT * FROM spans_of_launches ORDER BY ordinal, kernel, rank, launch")

@@ -11,60 +11,60 @@ aggregate of size ranks x launches x blocks x (warps or regions); nothing here h
     buckets  rank, region_id, bucket
              -> events        (log2 histogram of durations, SUB_BUCKETS per octave)
     spans_of_launches   kernel, ordinal, rank, launch -> first_ns, last_ns, tracks, work_ns, wait_ns
+    named_cells         the cells of known regions, with their region (its name) and category
 
 `peer` is -1 where a region names none, or names one outside the world. Open spans have no end and
 are left out of all times. Times are on the trace's clock; lengths are what the rank's own clock
-measured.
+measured. In SQL, total(x) is the sum as BIGINT: pandas reads DuckDB's own sums, HUGEINT, as floats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kprof.capture.directory import EVENT_OPEN
 from kprof.capture.manifest import RankInfo
 from kprof.capture.rank_summary import (
     EVENTS_PER_SLICE,
     PARTS_TABLE_SQL,
-    SUB_BUCKETS,
     bucket_statement,
     part_statements,
     summarise_files,
     summary_file_name,
     track_slices,
 )
-from kprof.errors import CorruptCaptureError
+from kprof.errors import CorruptCaptureError, SelectionError
 from kprof.regions import RegionTable
 from kprof.trace.queries import Workspace
 from kprof.trace.views import aligned_sql, segment_of
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
     from kprof.trace import Trace
 
-__all__ = [
-    "CLOSED_SPANS",
-    "EVENTS_PER_SLICE",
-    "SUB_BUCKETS",
-    "WAIT",
-    "WORK",
-    "Progress",
-    "Summary",
-]
-
+# What analyses return; pandas is loaded by the first query.
+Table: TypeAlias = "pd.DataFrame"
+Column: TypeAlias = "pd.Series"
 Progress = Callable[[str, float], None]
 # Each worker sorts a slice of events. More workers would need more memory and read faster than the
 # disk.
 _MAX_WORKERS: Final = 4
+_MAX_EVENTS_READ: Final = 5_000_000
 _WHAT: Final = "work and waits of every track"
 
 CLOSED_SPANS: Final = f"kind = 'span' AND flags & {EVENT_OPEN} = 0"
 WORK: Final = "category IN ('compute', 'send', 'recv')"
 WAIT: Final = "category IN ('wait', 'sync')"
+
+
+def sql_list(numbers: Iterable[int]) -> str:
+    """Numbers for SQL's IN; of none, something that nothing is in."""
+    return ", ".join(str(int(number)) for number in numbers) or "NULL"
 
 
 class Summary(Workspace):
@@ -98,7 +98,8 @@ class Summary(Workspace):
             _add_parts(summary, table)
         report("uniting the ranks", 0.9)
         buckets = () if summary._lacks_buckets else (_BUCKETS_SQL,)
-        for statement in (_CELLS_SQL, _TRACKS_SQL, *buckets, "DROP TABLE parts", _LAUNCHES_SQL):
+        tables = (_CELLS_SQL, _TRACKS_SQL, *buckets, "DROP TABLE parts", _LAUNCHES_SQL)
+        for statement in (_TOTAL_SQL, *tables, _NAMED_CELLS_SQL):
             summary.frame(statement)
         _check_stored(summary)
         return summary
@@ -106,6 +107,15 @@ class Summary(Workspace):
     def select(self, **changes: Any) -> Summary:
         """The summary of a part of the trace (see Trace.select). Shares nothing with this one."""
         return Summary.of(self.trace.select(**changes))
+
+    def require_few_events(self, what: str) -> None:
+        """Raise SelectionError where there are so many events that reading all takes too long."""
+        num_events = self.trace.num_events()
+        if num_events > _MAX_EVENTS_READ:
+            raise SelectionError(
+                f"{what} all events, and {num_events:,} are more than {_MAX_EVENTS_READ:,}; "
+                "select a few launches to see them"
+            )
 
     def _prepare(self, query: str) -> None:
         super()._prepare(query)
@@ -158,7 +168,7 @@ def _make_parts(summary: Summary, report: Progress) -> None:
     missing = [info for info in trace.ranks if info.rank not in stored]
     files = trace.whole_files
     if files:
-        trace.checksums.check([files[info.rank] for info in missing])
+        trace.source.checksums.check([files[info.rank] for info in missing])
         threads = int(summary.frame("SELECT current_setting('threads') AS n")["n"].iloc[0])
         workers = min(_MAX_WORKERS, threads)
         for table in _summarise_files(missing, files, world_size, report, workers):
@@ -220,7 +230,7 @@ def _groups(ranks: list[RankInfo]) -> Iterator[list[RankInfo]]:
 
 
 def _ranks_in(ranks: list[RankInfo]) -> str:
-    return f"rank IN ({', '.join(str(info.rank) for info in ranks)})"
+    return f"rank IN ({sql_list(info.rank for info in ranks)})"
 
 
 # Stored and new parts with the ids of the whole trace, still on the ranks' own clocks.
@@ -242,6 +252,12 @@ def _aligned(column: str) -> str:
     return f"{aligned_sql(f'p.{column}', f'c_{column}')} AS {column}"
 
 
+_TOTAL_SQL: Final = "CREATE OR REPLACE TEMP MACRO total(x) AS CAST(sum(x) AS BIGINT)"
+
+_NAMED_CELLS_SQL: Final = """
+    CREATE OR REPLACE TEMP VIEW named_cells AS
+    SELECT c.*, r.name AS region, r.category FROM cells c JOIN regions r ON r.id = c.region_id"""
+
 _CELLS_SQL: Final = f"""
     CREATE OR REPLACE TEMP TABLE cells AS
     SELECT p.rank, launch, block, region_id, peer, events, total_ns, min_ns, max_ns, bytes,
@@ -251,20 +267,19 @@ _CELLS_SQL: Final = f"""
 _TRACKS_SQL: Final = f"""
     CREATE OR REPLACE TEMP TABLE tracks AS
     SELECT p.rank, launch, block, warp, events, work_ns, wait_ns, {_aligned("first_ns")},
-        {_aligned("last_ns")},
-        {_aligned("first_useful_ns")}, {_aligned("last_useful_ns")}
+        {_aligned("last_ns")}, {_aligned("first_useful_ns")}, {_aligned("last_useful_ns")}
     FROM {_ALL_PARTS} p {_segment("first_ns")} {_segment("last_ns")}
         {_segment("first_useful_ns")} {_segment("last_useful_ns")} WHERE part = 'track'"""
 
 _BUCKETS_SQL: Final = f"""
     CREATE OR REPLACE TEMP TABLE buckets AS
-    SELECT rank, region_id, bucket, CAST(sum(events) AS BIGINT) AS events
+    SELECT rank, region_id, bucket, total(events) AS events
     FROM {_ALL_PARTS} WHERE part = 'bucket' GROUP BY rank, region_id, bucket"""
 
 _LAUNCHES_SQL: Final = """
     CREATE OR REPLACE TEMP TABLE spans_of_launches AS
     SELECT coalesce(l.kernel, '') AS kernel, coalesce(l.ordinal, 0) AS ordinal, t.rank, t.launch,
         min(t.first_ns) AS first_ns, max(t.last_ns) AS last_ns, count(*) AS tracks,
-        CAST(sum(t.work_ns) AS BIGINT) AS work_ns, CAST(sum(t.wait_ns) AS BIGINT) AS wait_ns
+        total(t.work_ns) AS work_ns, total(t.wait_ns) AS wait_ns
     FROM tracks t LEFT JOIN launches l ON l.rank = t.rank AND l.launch = t.launch
     GROUP BY ALL"""

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kprof.analysis.calls import typical_call
 from kprof.analysis.findings.model import LAUNCHES
 from kprof.analysis.skew import launch_starts
-from kprof.analysis.summary import CLOSED_SPANS
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from kprof.analysis.summary import Summary
+from kprof.analysis.summary import CLOSED_SPANS, Summary, Table, sql_list
 
 
 @dataclass(frozen=True)
@@ -36,11 +30,10 @@ def _launches_within(summary: Summary, over: Focus) -> str:
     """An SQL condition that skips Parquet row groups of earlier and later launches."""
     starts = launch_starts(summary)
     within = starts[(starts["first_ns"] < over.end_ns) & (starts["last_ns"] > over.start_ns)]
-    numbers = sorted(set(within["launch"].tolist()))
-    return f"launch IN ({', '.join(map(str, numbers)) or 'NULL'})"
+    return f"launch IN ({sql_list(sorted(set(within['launch'])))})"
 
 
-def activity(summary: Summary, over: Focus, num_bins: int = 240) -> pd.DataFrame:
+def activity(summary: Summary, over: Focus, num_bins: int = 240) -> Table:
     """The share of a rank's tracks in each category per time bin: rank, category, bin, from_ns,
     share.
 
@@ -53,7 +46,7 @@ def activity(summary: Summary, over: Focus, num_bins: int = 240) -> pd.DataFrame
     return _binned(summary, over, spans, num_bins)
 
 
-def presence(summary: Summary, over: Focus, num_bins: int = 240) -> pd.DataFrame:
+def presence(summary: Summary, over: Focus, num_bins: int = 240) -> Table:
     """The share of a rank's tracks between their first start and their last end in a launch, like
     `activity`, with the category `present`. What is left is imbalance."""
     spans = """SELECT rank, 'present' AS category, first_ns AS start_ns, last_ns AS end_ns
@@ -61,7 +54,7 @@ def presence(summary: Summary, over: Focus, num_bins: int = 240) -> pd.DataFrame
     return _binned(summary, over, spans, num_bins)
 
 
-def _binned(summary: Summary, over: Focus, spans: str, num_bins: int) -> pd.DataFrame:
+def _binned(summary: Summary, over: Focus, spans: str, num_bins: int) -> Table:
     width = max(1, -(-(over.end_ns - over.start_ns) // num_bins))
     frame = summary.frame(
         f"""
@@ -83,9 +76,7 @@ def _binned(summary: Summary, over: Focus, spans: str, num_bins: int) -> pd.Data
     return _shares(summary, frame, over, width, num_bins)
 
 
-def _shares(
-    summary: Summary, frame: pd.DataFrame, over: Focus, width: int, num_bins: int
-) -> pd.DataFrame:
+def _shares(summary: Summary, frame: Table, over: Focus, width: int, num_bins: int) -> Table:
     import numpy as np
     import pandas as pd
 
@@ -118,14 +109,14 @@ def _shares(
 
 def longest_spans(
     summary: Summary, over: Focus, ranks: list[int], blocks_per_rank: int = 16, at_most: int = 2500
-) -> pd.DataFrame:
+) -> Table:
     """The longest spans of a few blocks of the given ranks: rank, block, warp, region, category,
     peer, start_ns, end_ns.
 
     Keeps each rank's blocks with the most and the least wait time, so that uneven ones are among
     them.
     """
-    chosen = ", ".join(str(rank) for rank in ranks) or "NULL"
+    chosen = sql_list(ranks)
     half = max(1, blocks_per_rank // 2)
     return summary.frame(
         f"""
@@ -154,7 +145,7 @@ def spans_of_tracks(
     window_ns: tuple[int, int],
     tracks: Sequence[tuple[int, int]],
     at_most: int = 200,
-) -> pd.DataFrame:
+) -> Table:
     """The longest spans of some (rank, block) pairs in a stretch of time, `at_most` of each.
 
     Columns as those of `longest_spans`. Of a block with several warps the first one with events is

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from kprof.analysis.durations import block_time_ns
 from kprof.analysis.flow_sums import sum_flows
 from kprof.analysis.hung import ended_calls
 from kprof.analysis.metric import metric
-from kprof.analysis.summary import Summary
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from kprof.analysis.summary import WAIT, Column, Summary, Table
 
 WaitKey = Literal["rank", "block", "region", "peer"]
 
@@ -24,7 +20,8 @@ _KEYS: Final[dict[str, str]] = {
 }
 
 
-def waits(summary: Summary, by: WaitKey = "rank") -> pd.DataFrame:
+@metric(name="waits_by_rank")
+def waits(summary: Summary, by: WaitKey = "rank") -> Table:
     """The time in regions of category wait and sync, by waiting rank, its block, region, or the
     rank waited for.
 
@@ -37,9 +34,9 @@ def waits(summary: Summary, by: WaitKey = "rank") -> pd.DataFrame:
     summary, keys = ended_calls(summary), _KEYS[by]
     table = summary.frame(
         f"""
-        SELECT {keys}, CAST(sum(events) AS BIGINT) AS count, CAST(sum(total_ns) AS BIGINT)
-            AS wait_ns, sum(total_ns) / sum(events) AS mean_ns, max(max_ns) AS max_ns
-        FROM ({_WAIT_CELLS_SQL}) GROUP BY ALL
+        SELECT {keys}, total(events) AS count, total(total_ns) AS wait_ns,
+            sum(total_ns) / sum(events) AS mean_ns, max(max_ns) AS max_ns
+        FROM named_cells WHERE {WAIT} GROUP BY ALL
         ORDER BY {"wait_ns DESC, " if by in ("region", "peer") else ""}{keys}"""
     )
     if by in ("rank", "block"):
@@ -51,7 +48,7 @@ def waits(summary: Summary, by: WaitKey = "rank") -> pd.DataFrame:
     return table.assign(share=table["wait_ns"] / max(1, block_time_ns(summary)))
 
 
-def _parts_of_rank(summary: Summary, blocks: pd.DataFrame) -> pd.Series:
+def _parts_of_rank(summary: Summary, blocks: Table) -> Column:
     """Which part of its rank's tracks every block has."""
     tracks = summary.frame(
         """SELECT rank, block, count(DISTINCT warp) AS tracks FROM tracks GROUP BY rank, block"""
@@ -61,29 +58,18 @@ def _parts_of_rank(summary: Summary, blocks: pd.DataFrame) -> pd.Series:
 
 
 @metric()
-def waits_by_rank(summary: Summary) -> pd.DataFrame:
-    """`waits` by rank."""
-    return waits(summary, "rank")
-
-
-@metric()
-def waits_by_region(summary: Summary) -> pd.DataFrame:
+def waits_by_region(summary: Summary) -> Table:
     """`waits` by region."""
     return waits(summary, "region")
 
 
 @metric()
-def waits_by_peer(summary: Summary) -> pd.DataFrame:
+def waits_by_peer(summary: Summary) -> Table:
     """`waits` by peer."""
     return waits(summary, "peer")
 
 
-_WAIT_CELLS_SQL: Final = """
-    SELECT c.*, r.name AS region FROM cells c JOIN regions r ON r.id = c.region_id
-    WHERE r.category IN ('wait', 'sync')"""
-
-
-def blame_matrix(summary: Summary, region: str | None = None) -> pd.DataFrame:
+def blame_matrix(summary: Summary, region: str | None = None) -> Table:
     """The wait time in ns of each rank (row) for each rank (column), in all wait regions or in one.
 
     Rows are the recorded ranks, columns 0 .. world size - 1. Only waits that name their peer are
@@ -105,19 +91,19 @@ def blame_matrix(summary: Summary, region: str | None = None) -> pd.DataFrame:
 
 
 @metric()
-def blame(summary: Summary) -> pd.DataFrame:
+def blame(summary: Summary) -> Table:
     """The blame matrix in long form and per region: region, rank, peer, count, wait_ns, max_ns.
     Calls that hung are left out."""
     return ended_calls(summary).frame(
         f"""
-        SELECT region, rank, peer, CAST(sum(events) AS BIGINT) AS count,
-            CAST(sum(total_ns) AS BIGINT) AS wait_ns, max(max_ns) AS max_ns
-        FROM ({_WAIT_CELLS_SQL}) WHERE peer >= 0 GROUP BY ALL ORDER BY region, rank, peer"""
+        SELECT region, rank, peer, total(events) AS count, total(total_ns) AS wait_ns,
+            max(max_ns) AS max_ns
+        FROM named_cells WHERE {WAIT} AND peer >= 0 GROUP BY ALL ORDER BY region, rank, peer"""
     )
 
 
 @metric(one_clock="late sender")
-def late_sender(summary: Summary) -> pd.DataFrame:
+def late_sender(summary: Summary) -> Table:
     """Waits that a send released, split into late sender and transfer, per wait region, source and
     destination.
 
@@ -135,35 +121,24 @@ def late_sender(summary: Summary) -> pd.DataFrame:
     return summary.frame(
         """
         WITH by_link AS (
-            SELECT region_id, rank AS dst, peer AS src, count(DISTINCT block) AS blocks
-                FROM cells GROUP BY ALL),
-        by_rank AS (SELECT region_id, rank AS dst, count(DISTINCT block) AS waiting_blocks
-            FROM cells GROUP BY ALL)
-        SELECT wait_region AS region, src, dst, sum(flows) AS flows, sum(wait_ns) AS wait_ns,
-            sum(late_sender_ns) AS late_sender_ns, sum(exposed_transfer_ns) AS exposed_transfer_ns,
-            sum(violations) AS violations, sum(violations_beyond_bound) AS violations_beyond_bound,
-            max(bound_ns) AS bound_ns, any_value(blocks) AS blocks, any_value(waiting_blocks)
-                AS waiting_blocks
-        FROM flow_sums JOIN regions r ON r.name = wait_region JOIN by_link USING (src, dst)
-            JOIN by_rank USING (dst)
-        WHERE by_link.region_id = r.id AND by_rank.region_id = r.id
-        GROUP BY wait_region, src, dst ORDER BY late_sender_ns DESC, region, src, dst"""
-    ).astype(dict.fromkeys(_SUMMED, "int64"))
-
-
-# DuckDB sums BIGINT into HUGEINT, which pandas reads as floats.
-_SUMMED: Final = (
-    "flows",
-    "wait_ns",
-    "late_sender_ns",
-    "exposed_transfer_ns",
-    "violations",
-    "violations_beyond_bound",
-)
+            SELECT region, rank AS dst, peer AS src, count(DISTINCT block) AS blocks
+            FROM named_cells GROUP BY ALL),
+        by_rank AS (
+            SELECT region, rank AS dst, count(DISTINCT block) AS waiting_blocks
+            FROM named_cells GROUP BY ALL)
+        SELECT wait_region AS region, src, dst, total(flows) AS flows, total(wait_ns) AS wait_ns,
+            total(late_sender_ns) AS late_sender_ns,
+            total(exposed_transfer_ns) AS exposed_transfer_ns, total(violations) AS violations,
+            total(violations_beyond_bound) AS violations_beyond_bound, max(bound_ns) AS bound_ns,
+            any_value(blocks) AS blocks, any_value(waiting_blocks) AS waiting_blocks
+        FROM flow_sums f JOIN by_link l USING (src, dst) JOIN by_rank r USING (dst)
+        WHERE l.region = f.wait_region AND r.region = f.wait_region
+        GROUP BY wait_region, src, dst ORDER BY late_sender_ns DESC, wait_region, src, dst"""
+    )
 
 
 @metric()
-def unmatched_flows(summary: Summary) -> pd.DataFrame:
+def unmatched_flows(summary: Summary) -> Table:
     """Sends that released no recorded wait and waits without a recorded send, per flow rule.
 
     Columns: send_region, wait_region, sends, waits, flows, unmatched_sends, unmatched_waits. The
@@ -173,16 +148,15 @@ def unmatched_flows(summary: Summary) -> pd.DataFrame:
     sum_flows(summary)
     return summary.frame(
         """
-        WITH counts AS (SELECT region_id, CAST(sum(events) AS BIGINT) AS events FROM cells
-            GROUP BY region_id),
+        WITH counts AS (
+            SELECT region_id, total(events) AS events FROM cells GROUP BY region_id),
         pairs AS (
-            SELECT send_region, wait_region, CAST(sum(flows) AS BIGINT) AS flows,
-                CAST(sum(sends) AS BIGINT) AS met_sends
+            SELECT send_region, wait_region, total(flows) AS flows, total(sends) AS met_sends
             FROM flow_sums GROUP BY ALL)
         SELECT s.name AS send_region, w.name AS wait_region, coalesce(cs.events, 0) AS sends,
             coalesce(cw.events, 0) AS waits, coalesce(p.flows, 0) AS flows,
-            sends - coalesce(p.met_sends, 0) AS unmatched_sends, waits - coalesce(p.flows, 0)
-                AS unmatched_waits
+            sends - coalesce(p.met_sends, 0) AS unmatched_sends,
+            waits - coalesce(p.flows, 0) AS unmatched_waits
         FROM flow_rules f JOIN regions s ON s.id = f.send JOIN regions w ON w.id = f.wait
         LEFT JOIN counts cs ON cs.region_id = f.send LEFT JOIN counts cw ON cw.region_id = f.wait
         LEFT JOIN pairs p ON p.send_region = s.name AND p.wait_region = w.name

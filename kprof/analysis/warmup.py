@@ -5,18 +5,14 @@ Allocations, page faults and compilation make them so; they say little about the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kprof.analysis.balance import efficiency
-from kprof.analysis.calls import launches_of_calls
+from kprof.analysis.calls import call_lengths, launches_of_calls
 from kprof.analysis.first_calls import warm_up_of
 from kprof.analysis.memo import memo
 from kprof.analysis.metric import metric
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from kprof.analysis.summary import Summary
+from kprof.analysis.summary import Summary, Table
 
 # The rest of the trace must be summarised again. In large captures that takes long, and among many
 # calls a warm-up matters little.
@@ -34,7 +30,7 @@ def steady_part(summary: Summary) -> tuple[Summary, tuple[int, ...]]:
 
 
 @metric(name="efficiency", one_clock="the efficiency of the run")
-def steady_efficiency(summary: Summary) -> pd.DataFrame:
+def steady_efficiency(summary: Summary) -> Table:
     """The efficiency of the run without a warm-up."""
     return efficiency(steady_part(summary)[0])
 
@@ -45,22 +41,9 @@ def _without_warm_up(summary: Summary) -> tuple[Summary, tuple[int, ...]] | None
     if recorded > _MAX_EVENTS or summary.trace.selection.launches is not None:
         return None
     starts = launches_of_calls(summary)
-    slow = warm_up_of(starts, _lengths(summary))
+    slow = warm_up_of(starts, call_lengths(summary))
     is_slow = starts["ordinal"].isin(slow)
     dropped, kept = (set(starts.loc[which, "launch"].tolist()) for which in (is_slow, ~is_slow))
     if not slow or dropped & kept:
         return None
     return summary.select(launches=tuple(sorted(kept))), slow
-
-
-def _lengths(summary: Summary) -> pd.Series:
-    """The length of every call, by its number. On unaligned clocks, that of the slowest rank."""
-    starts = launches_of_calls(summary)
-    if summary.trace.is_on_one_clock:
-        groups = starts.groupby("ordinal")
-        lengths = groups["last_ns"].max() - groups["first_ns"].min()
-    else:
-        ranks = starts.groupby(["ordinal", "rank"])
-        own = ranks["last_ns"].max() - ranks["first_ns"].min()
-        lengths = own.groupby("ordinal").max()
-    return lengths

@@ -8,6 +8,7 @@ takes depends on the size of the files, never on the numbers in them.
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -37,19 +38,22 @@ _ROWS_OF_A_LARGE_GROUP: Final = 1 << 10
 
 Bounds = dict[str, tuple[int, int]]
 _INT32: Final = (0, (1 << 31) - 1)
-# Other columns need no bound. The sum of a start and a duration fits 64 bits with room for an
+# Columns of a rank's Parquet file with their types and bounds. Times are rank-local; `warp` is -1
+# for a track of the whole block. The sum of a start and a duration fits 64 bits with room for an
 # offset.
-EVENT_BOUNDS: Final[Bounds] = {
-    "launch": _INT32,
-    "block": _INT32,
-    "warp": (-1, (1 << 15) - 1),
-    "region": (0, (1 << 16) - 1),
-    "flags": (0, (1 << 8) - 1),
-    "start_ns": (-(1 << 61), 1 << 62),
-    "duration_ns": (0, 1 << 53),
-    "payload": (0, (1 << 32) - 1),
-    "hw_id": (0, (1 << 32) - 1),
+EVENT_COLUMNS: Final = {
+    "rank": ("int32", _INT32),
+    "launch": ("int32", _INT32),
+    "block": ("int32", _INT32),
+    "warp": ("int16", (-1, (1 << 15) - 1)),
+    "region": ("uint16", (0, (1 << 16) - 1)),
+    "flags": ("uint8", (0, (1 << 8) - 1)),
+    "start_ns": ("int64", (-(1 << 61), 1 << 62)),
+    "duration_ns": ("int64", (0, 1 << 53)),
+    "payload": ("uint32", (0, (1 << 32) - 1)),
+    "hw_id": ("uint32", (0, (1 << 32) - 1)),
 }
+EVENT_BOUNDS: Final[Bounds] = {name: ends for name, (_, ends) in EVENT_COLUMNS.items()}
 
 
 def check_manifest(path: Path, manifest: Manifest) -> None:
@@ -116,10 +120,14 @@ def check_events(path: Path, rank: int, schema: pa.Schema) -> int:
 
     Reads the footer only, unless it does not say what the columns hold.
     """
+    if not os.path.lexists(path):
+        raise CorruptCaptureError(
+            f"{path} is missing although the manifest lists it; restore it or record again"
+        )
     metadata = read_footer(path)
     if not metadata.schema.to_arrow_schema().equals(schema):
         raise CorruptCaptureError(f"{path} does not have the columns of a capture; record again")
-    bounds = {"rank": (rank, rank)} | EVENT_BOUNDS
+    bounds = EVENT_BOUNDS | {"rank": (rank, rank)}
     fault = next(column_faults(path, metadata, bounds, may_be_null=False), "")
     if fault:
         raise damaged(path, fault)

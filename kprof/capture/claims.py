@@ -48,7 +48,7 @@ class Claim:
 
     def __init__(self, directory: Path, rank: int) -> None:
         """Raises RankTakenError for a rank that is or was recorded, CaptureError for the disk."""
-        path = directory / live_file_name(rank)
+        path = directory / f"rank-{rank:05d}.live"
         with writing(path):
             opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._file = OwnDescriptor(opened)
@@ -56,7 +56,10 @@ class Claim:
         try:
             if not _try_lock(file) or (directory / rank_file_name(rank)).exists():
                 raise RankTakenError(_taken(directory, rank))
-            _mention_predecessor(directory, rank, int.from_bytes(os.pread(file, 8, 0), "little"))
+            if num_launches := int.from_bytes(os.pread(file, 8, 0), "little"):
+                # A process that died, or ran another program (exec).
+                lost = f"an earlier process of this rank lost {count_launches(num_launches)}"
+                leave_message(directory, f"rank {rank}: {lost}")
             with writing(path):
                 # Real bytes: a hole in the file means SIGBUS when the disk is full.
                 begin = 0
@@ -87,15 +90,6 @@ def _mapped(path: Path) -> mmap.mmap:
         os.close(file)
 
 
-def _mention_predecessor(directory: Path, rank: int, num_launches: int) -> None:
-    """A process that died, or ran another program (exec), has lost its events."""
-    if num_launches:
-        leave_message(
-            directory,
-            f"rank {rank}: an earlier process of this rank lost {count_launches(num_launches)}",
-        )
-
-
 def _try_lock(file: int) -> bool:
     """Whether nobody else holds the lock. Always true on a file system without locks."""
     try:
@@ -105,11 +99,6 @@ def _try_lock(file: int) -> bool:
     except OSError:
         return True
     return True
-
-
-def live_file_name(rank: int) -> str:
-    """`rank-00003.live` for rank 3."""
-    return f"rank-{rank:05d}.live"
 
 
 def _taken(directory: Path, rank: int) -> str:
@@ -128,20 +117,21 @@ def ranks_in_use(directory: Path) -> tuple[int, ...]:
 
 def launch_counts(directory: Path) -> dict[int, int]:
     """The number of launches of every rank that ever had a recorder."""
-    counts = {}
-    for rank, path in live_files(directory):
-        with contextlib.suppress(OSError), path.open("rb") as file:
-            counts[rank] = int.from_bytes(file.read(8), "little")
-    return counts
+    return _numbers(directory, 0)
 
 
 def num_calls_of(directory: Path) -> dict[int, int]:
     """How often every rank that ever had a recorder called launch() or step()."""
-    counts = {}
+    return _numbers(directory, 1)
+
+
+def _numbers(directory: Path, place: int) -> dict[int, int]:
+    """`Claim.progress[place]` of every rank."""
+    numbers = {}
     for rank, path in live_files(directory):
         with contextlib.suppress(OSError), path.open("rb") as file:
-            counts[rank] = int.from_bytes(file.read(16)[8:], "little")
-    return counts
+            numbers[rank] = int.from_bytes(file.read(16)[8 * place : 8 * place + 8], "little")
+    return numbers
 
 
 def live_files(directory: Path) -> Iterator[tuple[int, Path]]:

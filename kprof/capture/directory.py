@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from kprof.capture.checks import check_events, check_manifest
+from kprof.capture.checks import EVENT_COLUMNS, check_events, check_manifest
 from kprof.capture.checksums import (
     Checksums,
     check_manifest_checksum,
@@ -68,19 +68,10 @@ UNFINISHED_SUFFIX: Final = ".unfinished"
 
 T = TypeVar("T")
 
-# `finish_capture` removes these; claims.py and parts.py describe them.
+# `finish_capture` removes these: of a rank, all but its .parquet stays behind. claims.py and
+# parts.py describe the files.
 _MADE_OF: Final = (
-    "rank-*.started",
-    "rank-*.json",
-    "rank-*.live",
-    "rank-*.stack",
-    "rank-*.waits",
-    "rank-*.kernels",
-    "rank-*.tracks",
-    "rank-*.slowest",
-    "rank-*.arena",
-    "rank-*.launches-*",
-    "rank-*.ledger",
+    "rank-*.[!p]*",
     "part-*.parquet",
     ALIGNMENT_NAME,
     "recording.json",
@@ -141,7 +132,7 @@ def _opened(directory: Path, manifest: Manifest, checksums: Checksums) -> Captur
     num_events = {}
     for info in manifest.ranks:
         path = directory / events_file_name(info.rank)
-        num_events[info.rank] = _check_events(path, info.rank)
+        num_events[info.rank] = check_events(path, info.rank, event_schema())
         checksums.check_size(path)
     return Capture(directory, manifest.with_events_found(num_events), checksums)
 
@@ -158,33 +149,16 @@ def rank_file_name(rank: int) -> str:
 
 @functools.cache
 def event_schema() -> pa.Schema:
-    """Columns of a rank's Parquet file. Times are rank-local.
-
-    `warp` is -1 for a track of the whole block.
-    """
+    """Columns of a rank's Parquet file, see EVENT_COLUMNS."""
     import pyarrow as pa
 
-    return pa.schema(
-        [
-            ("rank", pa.int32()),
-            ("launch", pa.int32()),
-            ("block", pa.int32()),
-            ("warp", pa.int16()),
-            ("region", pa.uint16()),
-            ("flags", pa.uint8()),
-            ("start_ns", pa.int64()),
-            ("duration_ns", pa.int64()),
-            ("payload", pa.uint32()),
-            ("hw_id", pa.uint32()),
-        ]
-    )
+    return pa.schema([(name, kind) for name, (kind, _) in EVENT_COLUMNS.items()])
 
 
 def output_of(directory: Path) -> Path:
     """The capture that an unfinished directory becomes; relative to where this process is, if it
     lies there."""
-    output = directory.with_name(directory.name.removesuffix(UNFINISHED_SUFFIX))
-    here = Path.cwd()
+    output, here = finished_of(directory), Path.cwd()
     return output.relative_to(here) if output.is_relative_to(here) else output
 
 
@@ -328,6 +302,11 @@ def finish_capture(temporary: Path, output: Path, manifest: Manifest) -> Capture
     return _opened(output, read_manifest(output), checksums)
 
 
+def finished_of(directory: Path) -> Path:
+    """The directory without the suffix of unfinished ones."""
+    return directory.with_name(directory.name.removesuffix(UNFINISHED_SUFFIX))
+
+
 def unfinished_of(output: Path) -> Path:
     """The directory that becomes `output` when the recording is finished. The empty path is that of
     the current directory."""
@@ -361,11 +340,26 @@ def writing(path: Path) -> Iterator[None]:
         raise CaptureError(refusal(path, error)) from error
 
 
-def _write_json(path: Path, value: object) -> None:
+@contextlib.contextmanager
+def completing(path: Path) -> Iterator[Path]:
+    """Another path for the contents of `path`, which gets its name when the block succeeds.
+
+    Otherwise nothing is left: a disk that is full needs no half-written file. Raises CaptureError.
+    """
     temporary = path.with_name(path.name + ".tmp")
     with writing(path):
+        try:
+            yield temporary
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+def _write_json(path: Path, value: object) -> None:
+    with completing(path) as temporary:
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))
-        temporary.replace(path)
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -422,11 +416,3 @@ def _decode_bytes(path: Path, data: bytes, kind: type[T]) -> T:
         raise CorruptCaptureError(
             f"{path} is damaged (it nests too deeply); record again or restore the file"
         ) from error
-
-
-def _check_events(path: Path, rank: int) -> int:
-    if not os.path.lexists(path):
-        raise CorruptCaptureError(
-            f"{path} is missing although the manifest lists it; restore it or record again"
-        )
-    return check_events(path, rank, event_schema())

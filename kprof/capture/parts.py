@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from kprof.capture.directory import event_schema, events_file_name, writing
+from kprof.capture.directory import completing, event_schema, events_file_name, writing
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.errors import CaptureError
 
@@ -202,8 +202,7 @@ def _write(final: Path, tables: Iterable[pa.Table], info: Callable[[], RankInfo]
     """Write a Parquet file with `info` in its footer; it gets its name when it is complete."""
     import pyarrow.parquet as pq
 
-    temporary = final.with_suffix(".parquet.tmp")
-    with writing(final), _removed_on_error(temporary):
+    with completing(final) as temporary:
         writer = pq.ParquetWriter(
             temporary, event_schema(), compression="zstd", compression_level=1
         )
@@ -216,18 +215,6 @@ def _write(final: Path, tables: Iterable[pa.Table], info: Callable[[], RankInfo]
             with contextlib.suppress(OSError):
                 writer.close()
             raise
-        temporary.replace(final)
-
-
-@contextlib.contextmanager
-def _removed_on_error(path: Path) -> Iterator[None]:
-    """Leave no half-written file on a disk that is full."""
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(OSError):
-            path.unlink()
-        raise
 
 
 def read_info(path: Path) -> RankInfo | None:

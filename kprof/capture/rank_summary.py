@@ -43,7 +43,7 @@ from kprof.capture.checks import (
     read_footer,
 )
 from kprof.capture.database import locked_database, sql_text
-from kprof.capture.directory import EVENT_OPEN, events_file_name, writing
+from kprof.capture.directory import EVENT_OPEN, completing, events_file_name
 from kprof.capture.manifest import MAX_RANKS, RankInfo
 from kprof.errors import CorruptCaptureError
 from kprof.regions import Kind, RegionTable
@@ -61,33 +61,40 @@ WORK_CATEGORIES: Final = ("compute", "send", "recv")
 WAIT_CATEGORIES: Final = ("wait", "sync")
 _METADATA_KEY: Final = b"kprof_summary"
 
-# The columns of all parts, with their types in SQL.
-_COLUMNS: Final = {
-    "part": "VARCHAR",
-    "rank": "INTEGER",
-    "launch": "INTEGER",
-    "block": "INTEGER",
-    "warp": "SMALLINT",
-    "region": "USMALLINT",
-    "peer": "INTEGER",
-    "bucket": "INTEGER",
-    "events": "BIGINT",
-    "total_ns": "BIGINT",
-    "min_ns": "BIGINT",
-    "max_ns": "BIGINT",
-    "bytes": "BIGINT",
-    "first_ns": "BIGINT",
-    "last_ns": "BIGINT",
-    "work_ns": "BIGINT",
-    "wait_ns": "BIGINT",
-    "first_useful_ns": "BIGINT",
-    "last_useful_ns": "BIGINT",
+# Sums over ranks must stay within 64 bits.
+_SUM: Final = (0, 1 << 56)
+_TIME: Final = (
+    EVENT_BOUNDS["start_ns"][0],
+    EVENT_BOUNDS["start_ns"][1] + EVENT_BOUNDS["duration_ns"][1],
+)
+# The columns of all parts, with their types as DuckDB and Arrow call them, and what their numbers
+# are in.
+_COLUMNS: Final[dict[str, tuple[str, tuple[int, int] | None]]] = {
+    "part": ("string", None),
+    "rank": ("int32", None),
+    "launch": ("int32", EVENT_BOUNDS["launch"]),
+    "block": ("int32", EVENT_BOUNDS["block"]),
+    "warp": ("int16", EVENT_BOUNDS["warp"]),
+    "region": ("uint16", None),
+    "peer": ("int32", (-1, MAX_RANKS)),
+    "bucket": ("int32", (0, 64 * SUB_BUCKETS)),
+    "events": ("int64", (0, MAX_ROWS_PER_RANK)),
+    "total_ns": ("int64", _SUM),
+    "min_ns": ("int64", EVENT_BOUNDS["duration_ns"]),
+    "max_ns": ("int64", EVENT_BOUNDS["duration_ns"]),
+    "bytes": ("int64", _SUM),
+    "first_ns": ("int64", _TIME),
+    "last_ns": ("int64", _TIME),
+    "work_ns": ("int64", _SUM),
+    "wait_ns": ("int64", _SUM),
+    "first_useful_ns": ("int64", _TIME),
+    "last_useful_ns": ("int64", _TIME),
 }
 PARTS_TABLE_SQL: Final = "CREATE OR REPLACE TEMP TABLE parts ({})".format(
-    ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
+    ", ".join(f"{name} {kind}" for name, (kind, _) in _COLUMNS.items())
 )
 NO_PARTS_SQL: Final = "SELECT {} WHERE false".format(
-    ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in _COLUMNS.items())
+    ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, (kind, _) in _COLUMNS.items())
 )
 
 
@@ -119,10 +126,8 @@ def write_summary(directory: Path, info: RankInfo, world_size: int) -> Path:
     table = summarise_file(events, info, world_size)
     table = table.replace_schema_metadata({_METADATA_KEY: msgspec.json.encode(made_of)})
     final = directory / summary_file_name(info.rank)
-    temporary = final.with_suffix(".parquet.tmp")
-    with writing(final):
+    with completing(final) as temporary:
         pq.write_table(table, temporary, compression="zstd", row_group_size=1 << 16)
-        temporary.replace(final)
     return final
 
 
@@ -180,33 +185,12 @@ def stored_summary(events: Path, rank: int, world_size: int) -> Path | None:
 def _schema() -> pa.Schema:
     import pyarrow as pa
 
-    types = {
-        "VARCHAR": pa.string(),
-        "INTEGER": pa.int32(),
-        "SMALLINT": pa.int16(),
-        "USMALLINT": pa.uint16(),
-        "BIGINT": pa.int64(),
-    }
-    return pa.schema([(name, types[kind]) for name, kind in _COLUMNS.items()])
+    return pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()])
 
 
 def _bounds(rank: int) -> Bounds:
-    """Bounds of the numbers in a summary: sums over ranks must stay within 64 bits."""
-    sums = dict.fromkeys(("total_ns", "bytes", "work_ns", "wait_ns"), (0, 1 << 56))
-    spans = dict.fromkeys(("min_ns", "max_ns"), EVENT_BOUNDS["duration_ns"])
-    earliest, latest = EVENT_BOUNDS["start_ns"]
-    times = dict.fromkeys(
-        ("first_ns", "last_ns", "first_useful_ns", "last_useful_ns"),
-        (earliest, latest + EVENT_BOUNDS["duration_ns"][1]),
-    )
-    return (
-        {"rank": (rank, rank), "events": (0, MAX_ROWS_PER_RANK), "peer": (-1, MAX_RANKS)}
-        | {"bucket": (0, 64 * SUB_BUCKETS)}
-        | {name: EVENT_BOUNDS[name] for name in ("launch", "block", "warp")}
-        | times
-        | sums
-        | spans
-    )
+    """Bounds of the numbers in a summary."""
+    return {"rank": (rank, rank)} | {name: ends for name, (_, ends) in _COLUMNS.items() if ends}
 
 
 def track_slices(num_events: int, launches: Sequence[int]) -> Iterator[str]:

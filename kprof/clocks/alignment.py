@@ -53,6 +53,11 @@ class _Fit:
     def floor_ns(self) -> float | None:
         return round_trip_floor_ns(self.calibrations)
 
+    @property
+    def _indices(self) -> range:
+        """The numbers of the calibrations."""
+        return range(len(self.calibrations))
+
     @cached_property
     def _parents(self) -> dict[int, int]:
         return _parents(self.reference_rank, self.calibrations[0])
@@ -62,18 +67,14 @@ class _Fit:
         """Every rank's path through its parent only; parents come before their children."""
         paths = {self.reference_rank: ClockPath()}
         for rank, parent in self._parents.items():
-            paths[rank] = ClockPath(
-                tuple(
-                    self._point(idx, rank, parent, paths[parent])
-                    for idx in range(len(self.calibrations))
-                )
-            )
+            points = [self._point(idx, rank, parent, paths[parent]) for idx in self._indices]
+            paths[rank] = ClockPath(tuple(points))
         return paths
 
     @cached_property
     def paths(self) -> dict[int, ClockPath]:
         """Every rank's path, by rank: what fits all pairs best, without outliers."""
-        shifts = [self._shifts_ns(idx) for idx in range(len(self.calibrations))]
+        shifts = [self._shifts_ns(idx) for idx in self._indices]
         paths = {
             rank: [
                 replace(point, offset_ns=point.offset_ns + shifts[point.idx].get(rank, 0.0))
@@ -95,9 +96,8 @@ class _Fit:
             if self.calibrations[idx][_sorted(parent, rank)].is_direct
         ]
         samples = {pair: s for pair, s in self.calibrations[idx].items() if s.is_direct}
-        weight = np.array(
-            [1 / max(stated_bound_ns(s, self.floor_ns), 1.0) for s in samples.values()]
-        )
+        bounds_ns = [stated_bound_ns(sample, self.floor_ns) for sample in samples.values()]
+        weight = 1 / np.maximum(bounds_ns, 1.0)
         found = [
             sample.offset_ns - _between_ns(self._first_paths, pair, sample.local_ns)
             for pair, sample in samples.items()
@@ -109,9 +109,8 @@ class _Fit:
         return dict(zip(free, solution.tolist(), strict=True))
 
     def _point(self, idx: int, rank: int, parent: int, parent_path: ClockPath) -> Point:
-        calibration = self.calibrations[idx]
-        sample = calibration[_sorted(parent, rank)]
-        offset_ns, local_ns = _seen_from(parent, rank, calibration)
+        sample = self.calibrations[idx][_sorted(parent, rank)]
+        offset_ns, local_ns = _seen_from(parent, rank, sample)
         return Point(
             idx,
             local_ns,
@@ -124,24 +123,21 @@ class _Fit:
 
     @cached_property
     def contradictions_ns(self) -> list[dict[Pair, float]]:
-        """Per calibration and pair: measured offset minus the offset on the paths."""
-        return [
-            {
-                pair: sample.offset_ns - _between_ns(self.paths, pair, sample.local_ns)
-                for pair, sample in each.items()
-            }
-            for each in self.calibrations
-        ]
+        """Per calibration and pair, in both orders: the measured offset minus that of the paths."""
+        found: list[dict[Pair, float]] = []
+        for each in self.calibrations:
+            found.append({})
+            for (a, b), sample in each.items():
+                off_ns = sample.offset_ns - _between_ns(self.paths, (a, b), sample.local_ns)
+                found[-1] |= {(a, b): off_ns, (b, a): -off_ns}
+        return found
 
     def residue_ns(self, pair: Pair, idx: int) -> float:
         """The median error of closure over the pair's triangles; the paths cancel."""
-        found = self.contradictions_ns[idx]
-        third = [c for c in self.paths if c not in pair]
-        sums = [
-            abs(_signed(found, pair) + _signed(found, (pair[1], c)) + _signed(found, (c, pair[0])))
-            for c in third
-            if all(_sorted(x, y) in found for x, y in (pair, (pair[1], c), (c, pair[0])))
-        ]
+        (a, b), found = pair, self.contradictions_ns[idx]
+        triangles = [(pair, (b, c), (c, a)) for c in self.paths]
+        closed = [sides for sides in triangles if found.keys() >= {*sides}]
+        sums = [abs(sum(found[side] for side in sides)) for sides in closed]
         return float(np.median(sums)) if sums else 0.0
 
     def pair_bounds_ns(self, pair: Pair, idx: int) -> tuple[float, float]:
@@ -172,11 +168,11 @@ class _Fit:
         """Everything about one pair, over the whole recording."""
         a, b = (self.paths[rank] for rank in pair)
         over_paths = np.add(self.path_bounds_ns(pair[0]), self.path_bounds_ns(pair[1]))
-        own = [self.pair_bounds_ns(pair, idx) for idx in range(len(self.calibrations))]
+        own = [self.pair_bounds_ns(pair, idx) for idx in self._indices]
         stated, rigorous = np.minimum(own, over_paths).max(axis=0)
         time_ns = sum(path.curvature_ns + path.extrapolation_ns(self.outside) for path in (a, b))
         samples = [each[pair] for each in self.calibrations if pair in each]
-        residues = [self.residue_ns(pair, idx) for idx in range(len(self.calibrations))]
+        residues = [self.residue_ns(pair, idx) for idx in self._indices]
         return PairClock(
             a=pair[0],
             b=pair[1],
@@ -276,17 +272,11 @@ def _parents(reference_rank: int, calibration: Calibration) -> dict[int, int]:
     return parents
 
 
-def _seen_from(parent: int, rank: int, calibration: Calibration) -> tuple[float, int]:
+def _seen_from(parent: int, rank: int, sample: OffsetSample) -> tuple[float, int]:
     """The offset of `rank` to `parent`, and the moment of it on the clock of `rank`."""
-    sample = calibration[_sorted(parent, rank)]
     if parent < rank:
         return sample.offset_ns, sample.local_ns
     return -sample.offset_ns, sample.local_ns - round(sample.offset_ns)
-
-
-def _signed(found: Mapping[Pair, float], pair: Pair) -> float:
-    """The second's minus the first's, in whichever order the pair was measured."""
-    return found[pair] if pair in found else -found[pair[1], pair[0]]
 
 
 def _segments(path: ClockPath) -> tuple[ClockSegment, ...]:
@@ -312,7 +302,6 @@ def _notes(calibrations: Sequence[Calibration], outside: Outside) -> Iterator[st
     ):
         if distance_ns > 0:
             yield (
-                f"launches ran up to {distance_ns / 1e9:.1f} s {where} clock calibration, "
-                "which widens the bound; "
-                "call align before and after them"
+                f"launches ran up to {distance_ns / 1e9:.1f} s {where} clock calibration, which "
+                "widens the bound; call align before and after them"
             )

@@ -29,14 +29,14 @@ from kprof.clocks.offset import (
     ticks_to_ns,
 )
 from kprof.devices.build import BuildOptions, load_library
+from kprof.devices.groups import PartOfGroup
 from kprof.devices.memory import allocate
 from kprof.devices.symmetric import SymmetricHeap
 from kprof.devices.targets import Target, record_of, target_of_device
 from kprof.errors import ClockError
-from kprof.groups import PartOfGroup
 
 if TYPE_CHECKING:
-    from kprof.groups import Group
+    from kprof.devices.groups import Group
 
 _SOURCE: Final = Path(__file__).parents[1] / "kernels" / "clock_pingpong.hip"
 _NUM_STEP_READINGS: Final = 4096

@@ -24,11 +24,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from kprof import abi
+
+# The least and the most ns that a cycle can take.
+Limits = tuple[float, float]
+Array = np.ndarray
 
 # Over less time, the launch's common rate is better than a processor's own: on an H200 groups of
 # SMs differ by 0.03 %, which is one step of 32 ns in 100 us.
@@ -49,15 +53,15 @@ _MAX_CLOCK: Final = 1 << abi.MAX_CLOCK_BITS
 class Anchors:
     """Both clocks at one moment, in columns: launch and processor say whose cycle counter it is."""
 
-    launch: np.ndarray
-    hw_id: np.ndarray
-    cycles: np.ndarray
-    realtime_ns: np.ndarray
+    launch: Array
+    hw_id: Array
+    cycles: Array
+    realtime_ns: Array
 
     def __len__(self) -> int:
         return len(self.cycles)
 
-    def rows(self, which: np.ndarray) -> Anchors:
+    def rows(self, which: Array) -> Anchors:
         """The chosen anchors."""
         return Anchors(*(getattr(self, field.name)[which] for field in fields(self)))
 
@@ -66,10 +70,10 @@ class Anchors:
 class _Knots:
     """Knots of all groups, in order; group g has the knots first[g] .. first[g + 1] - 1."""
 
-    first: np.ndarray
-    cycles: np.ndarray
-    ns: np.ndarray
-    rate: np.ndarray
+    first: Array
+    cycles: Array
+    ns: Array
+    rate: Array
 
 
 @dataclass(frozen=True)
@@ -79,21 +83,21 @@ class CycleMap:
     Knots count from their group's first anchor: a float of ns since 1970 is only good to 256 ns.
     """
 
-    keys: np.ndarray
-    base_cycles: np.ndarray
-    base_ns: np.ndarray
+    keys: Array
+    base_cycles: Array
+    base_ns: Array
     knots: _Knots
     cycles_per_second: float
     error_ns: float = 0.0
 
-    def to_ns(self, launch: np.ndarray, hw_id: np.ndarray, cycles: np.ndarray) -> np.ndarray:
+    def to_ns(self, launch: Array, hw_id: Array, cycles: Array) -> Array:
         """Int64 real-time ns of int64 cycle counts.
 
         Every (launch, processor) must have an anchor.
         """
         return self._to_ns(np.searchsorted(self.keys, _keys(launch, hw_id)), cycles)
 
-    def _to_ns(self, group: np.ndarray, cycles: np.ndarray) -> np.ndarray:
+    def _to_ns(self, group: Array, cycles: Array) -> Array:
         relative = cycles - self.base_cycles[group]
         knots = self.knots
         begin = knots.first[group]
@@ -102,7 +106,7 @@ class CycleMap:
         ns = knots.ns[knot] + (relative - knots.cycles[knot]) * knots.rate[knot]
         # Results of torn anchors must stay within 64 bits.
         limited = np.rint(ns).clip(-_MAX_CLOCK / 2, _MAX_CLOCK / 2)
-        moments: np.ndarray = self.base_ns[group] + limited.astype(np.int64)
+        moments: Array = self.base_ns[group] + limited.astype(np.int64)
         return moments
 
 
@@ -128,20 +132,18 @@ def fit_cycles(anchors: Anchors, step_ns: float, nominal_cycles_per_second: floa
     return replace(fitted, error_ns=max(step_ns / 2, float(np.abs(distance_ns).max())))
 
 
-def _keys(launch: np.ndarray, hw_id: np.ndarray) -> np.ndarray:
-    keys: np.ndarray = (launch.astype(np.int64) << 32) | hw_id.astype(np.int64)
+def _keys(launch: Array, hw_id: Array) -> Array:
+    keys: Array = (launch.astype(np.int64) << 32) | hw_id.astype(np.int64)
     return keys
 
 
-def _rate_limits(nominal_cycles_per_second: float) -> tuple[float, float]:
+def _rate_limits(nominal_cycles_per_second: float) -> Limits:
     """The least and the most ns that a cycle can take."""
     nominal = 1e9 / nominal_cycles_per_second
     return nominal / _MAX_RATE_RATIO, nominal * _MAX_RATE_RATIO
 
 
-def _first_above(
-    values: np.ndarray, begin: np.ndarray, end: np.ndarray, wanted: np.ndarray
-) -> np.ndarray:
+def _first_above(values: Array, begin: Array, end: Array, wanted: Array) -> Array:
     """For every row the first index in begin .. end - 1 whose value exceeds `wanted`, else `end`.
 
     Values ascend.
@@ -155,7 +157,7 @@ def _first_above(
     return low
 
 
-def torn_anchors(anchors: Anchors, nominal_cycles_per_second: float) -> np.ndarray:
+def torn_anchors(anchors: Anchors, nominal_cycles_per_second: float) -> Array:
     """Which anchors are damaged: impossible in themselves, or far from others of their group."""
     is_torn = (np.minimum(anchors.cycles, anchors.realtime_ns) < 0) | (
         np.maximum(anchors.cycles, anchors.realtime_ns) >= _MAX_CLOCK
@@ -174,22 +176,20 @@ def torn_anchors(anchors: Anchors, nominal_cycles_per_second: float) -> np.ndarr
         begin, end = np.searchsorted(keys, [key, key + 1])
         outside = _outside_longest_chain(cycles[begin:end], ns[begin:end], limits)
         is_torn[rows[begin + outside]] = True
-    torn: np.ndarray = is_torn
+    torn: Array = is_torn
     return torn
 
 
-def _is_possible(cycles: np.ndarray, ns: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
+def _is_possible(cycles: Array, ns: Array, limits: Limits) -> Array:
     """Whether so many cycles can take so long."""
     least, most = limits
-    possible: np.ndarray = (ns >= cycles * least - _MAX_CONTRADICTION_NS) & (
+    possible: Array = (ns >= cycles * least - _MAX_CONTRADICTION_NS) & (
         ns <= cycles * most + _MAX_CONTRADICTION_NS
     )
     return possible
 
 
-def _outside_longest_chain(
-    cycles: np.ndarray, ns: np.ndarray, limits: tuple[float, float]
-) -> np.ndarray:
+def _outside_longest_chain(cycles: Array, ns: Array, limits: Limits) -> Array:
     """The anchors of a group, in order of cycles, outside the longest chain of anchors that agree.
 
     Two anchors agree when neither `ns - least * cycles` nor `most * cycles - ns` falls from one to
@@ -219,9 +219,7 @@ def _outside_longest_chain(
     return np.flatnonzero(~agrees)
 
 
-def _rates(
-    launch: np.ndarray, elapsed_ns: np.ndarray, elapsed_cycles: np.ndarray, nominal: float
-) -> np.ndarray:
+def _rates(launch: Array, elapsed_ns: Array, elapsed_cycles: Array, nominal: float) -> Array:
     """Ns per cycle: a group's own if its anchors are far apart, else its launch's, or of all."""
     whole = nominal
     if elapsed_ns.sum() >= _MIN_BASELINE_NS:
@@ -233,35 +231,28 @@ def _rates(
         launch_idx
     ]
     own = elapsed_ns / np.maximum(elapsed_cycles, 1.0)
-    rates: np.ndarray = np.where(elapsed_ns >= _MIN_BASELINE_NS, own, of_launch)
+    rates: Array = np.where(elapsed_ns >= _MIN_BASELINE_NS, own, of_launch)
     return rates
 
 
-@dataclass(frozen=True)
-class _Lines:
+class _Lines(NamedTuple):
     """Straight pieces from `first` to `last` cycles: `ns + rate * (cycles - center)`."""
 
-    group: np.ndarray
-    first: np.ndarray
-    last: np.ndarray
-    center: np.ndarray
-    ns: np.ndarray
-    rate: np.ndarray
+    group: Array
+    first: Array
+    last: Array
+    center: Array
+    ns: Array
+    rate: Array
 
-    def at(self, line: np.ndarray, cycles: np.ndarray) -> np.ndarray:
+    def at(self, line: Array, cycles: Array) -> Array:
         """Real time on the given lines."""
-        ns: np.ndarray = self.ns[line] + self.rate[line] * (cycles - self.center[line])
+        ns: Array = self.ns[line] + self.rate[line] * (cycles - self.center[line])
         return ns
 
-    def rows(self, which: np.ndarray) -> _Lines:
+    def rows(self, which: Array) -> _Lines:
         """The chosen lines."""
-        return _Lines(*(getattr(self, field.name)[which] for field in fields(self)))
-
-    @staticmethod
-    def concatenate(parts: list[_Lines]) -> _Lines:
-        """All lines of all parts."""
-        names = [field.name for field in fields(_Lines)]
-        return _Lines(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+        return _Lines(*(column[which] for column in self))
 
 
 def _knots(lines: _Lines, step_ns: float) -> _Knots:
@@ -285,7 +276,7 @@ def _knots(lines: _Lines, step_ns: float) -> _Knots:
     return _Knots(first_knot, knot_cycles, knot_ns, knot_rate)
 
 
-def _rising(ns: np.ndarray, group: np.ndarray, first: np.ndarray) -> np.ndarray:
+def _rising(ns: Array, group: Array, first: Array) -> Array:
     """`ns`, never below the one before it in its group, even where anchors contradict."""
     if not ((np.diff(ns) < 0) & (np.diff(group) == 0)).any():
         return ns
@@ -298,12 +289,7 @@ def _rising(ns: np.ndarray, group: np.ndarray, first: np.ndarray) -> np.ndarray:
 
 
 def _fit_lines(
-    group: np.ndarray,
-    cycles: np.ndarray,
-    ns: np.ndarray,
-    rates: np.ndarray,
-    step_ns: float,
-    limits: tuple[float, float],
+    group: Array, cycles: Array, ns: Array, rates: Array, step_ns: float, limits: Limits
 ) -> _Lines:
     """As few lines as it takes: a line that misses an anchor by more than the scatter is halved.
 
@@ -321,19 +307,13 @@ def _fit_lines(
         # Floats round, so make sure that both halves have an anchor.
         middle_idx = np.clip(_first_above(cycles, begin, end, middle), begin + 1, end - 1)
         begin, end = np.concatenate([begin, middle_idx]), np.concatenate([middle_idx, end])
-    lines = _Lines.concatenate(accepted)
+    lines = _Lines(*map(np.concatenate, zip(*accepted, strict=True)))
     return lines.rows(np.lexsort((lines.first, lines.group)))
 
 
 def _regressions(
-    group: np.ndarray,
-    begin: np.ndarray,
-    end: np.ndarray,
-    cycles: np.ndarray,
-    ns: np.ndarray,
-    rates: np.ndarray,
-    limits: tuple[float, float],
-) -> tuple[_Lines, np.ndarray]:
+    group: Array, begin: Array, end: Array, cycles: Array, ns: Array, rates: Array, limits: Limits
+) -> tuple[_Lines, Array]:
     """Lines of least squares (short pieces have the group's rate), and their largest misses."""
     length = end - begin
     starts = np.cumsum(length) - length

@@ -25,7 +25,7 @@ import numpy as np
 from kprof.clocks.offset import MAX_DRIFT, OffsetSample, Pair
 
 if TYPE_CHECKING:
-    from kprof.groups import Group
+    from kprof.devices.groups import Group
 
 _NUM_BARRIERS: Final = 48
 _NUM_BRACKETS: Final = 32
@@ -88,7 +88,9 @@ class HostClocks:
 
 def _sample(reference: _Readings, other: _Readings, step_ns: float) -> OffsetSample:
     """The other's device clock minus the reference's."""
-    between = _between_hosts(reference.barriers, other.barriers)
+    # The other host's clock minus the reference's, from the barriers that both left.
+    (here_before, here_after), (before, after) = reference.barriers.T, other.barriers.T
+    between = _narrowest(before - here_after, after - here_before, after)
     minus_ns = round((between.lower_ns + between.upper_ns) / 2)
     # The reference's own interval, moved to the moment of the barrier on its host's clock.
     here = _device_minus_host(reference.brackets).later(between.at_ns - minus_ns)
@@ -109,17 +111,9 @@ def _sample(reference: _Readings, other: _Readings, step_ns: float) -> OffsetSam
     )
 
 
-def _between_hosts(reference: np.ndarray, other: np.ndarray) -> _Interval:
-    """The other host's clock minus the reference's, from the barriers that both left."""
-    lower = other[:, 0] - reference[:, 1]
-    upper = other[:, 1] - reference[:, 0]
-    return _narrowest(lower, upper, other[:, 1])
-
-
 def _device_minus_host(brackets: np.ndarray) -> _Interval:
-    return _narrowest(
-        brackets[:, 1] - brackets[:, 2], brackets[:, 1] - brackets[:, 0], brackets[:, 2]
-    )
+    before, device, after = brackets.T
+    return _narrowest(device - after, device - before, after)
 
 
 def _narrowest(lower_ns: np.ndarray, upper_ns: np.ndarray, at_ns: np.ndarray) -> _Interval:

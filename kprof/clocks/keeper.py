@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kprof.clocks.alignment import Calibration
     from kprof.clocks.calibration import Calibrator
     from kprof.clocks.path import Outside
-    from kprof.groups import Group
+    from kprof.devices.groups import Group
 
 
 class ClockKeeper:

@@ -95,22 +95,28 @@ def sample_from_readings(
     if len(hops.at_ns) < MIN_VALID_ROUNDS:
         raise ClockError(
             f"only {len(hops.at_ns)} of {first_ns[..., 0].size} rounds of the clock calibration "
-            "came back; "
-            "is a rank stuck?"
+            "came back; is a rank stuck?"
         )
-    estimate = _estimate(hops)
+    fastest_ns = int(hops.at_ns[np.argmin(hops.there_ns + hops.back_ns)])
+    elapsed_ns = hops.at_ns - fastest_ns
+    # The further from the fastest round, the longer a way counts. In games that were interrupted or
+    # repeated the clocks drifted, and ways from different moments would add up to too short a trip.
+    slack_ns = np.abs(elapsed_ns) * MAX_DRIFT
+    there = _shortest_ways(hops.lane, hops.there_ns + slack_ns, elapsed_ns)
+    back = _shortest_ways(hops.lane, hops.back_ns + slack_ns, elapsed_ns)
+    local_ns = fastest_ns + round((there.elapsed_ns + back.elapsed_ns) / 2)
     # A limit holds at its own moment; the clocks may drift until the estimate's.
-    slack_ns = np.abs(hops.at_ns - estimate.local_ns) * MAX_DRIFT
+    slack_ns = np.abs(hops.at_ns - local_ns) * MAX_DRIFT
     limits = float((-hops.back_ns - slack_ns).max()), float((hops.there_ns + slack_ns).min())
     lower, upper = min(limits), max(limits)
     return OffsetSample(
-        local_ns=estimate.local_ns,
-        offset_ns=min(max(estimate.offset_ns, lower), upper),
-        spread_ns=estimate.spread_ns,
+        local_ns=local_ns,
+        offset_ns=min(max((there.mean_ns - back.mean_ns) / 2, lower), upper),
+        spread_ns=float(np.hypot(there.excess_ns, back.excess_ns)),
         lower_ns=lower,
         upper_ns=upper,
         step_ns=step_ns,
-        round_trip_ns=estimate.round_trip_ns,
+        round_trip_ns=there.mean_ns + back.mean_ns,
         num_rounds=len(hops.at_ns),
         num_lanes=len(first_ns),
     )
@@ -137,29 +143,6 @@ class _Hops:
             (seen - sent)[is_complete],
             (returned - answered)[is_complete],
         )
-
-
-class _Estimate(NamedTuple):
-    local_ns: int
-    offset_ns: float
-    spread_ns: float
-    round_trip_ns: float
-
-
-def _estimate(hops: _Hops) -> _Estimate:
-    fastest_ns = hops.at_ns[np.argmin(hops.there_ns + hops.back_ns)]
-    elapsed_ns = hops.at_ns - fastest_ns
-    # The further from the fastest round, the longer a way counts. In games that were interrupted or
-    # repeated the clocks drifted, and ways from different moments would add up to too short a trip.
-    slack_ns = np.abs(elapsed_ns) * MAX_DRIFT
-    there = _shortest_ways(hops.lane, hops.there_ns + slack_ns, elapsed_ns)
-    back = _shortest_ways(hops.lane, hops.back_ns + slack_ns, elapsed_ns)
-    return _Estimate(
-        int(fastest_ns) + round((there.elapsed_ns + back.elapsed_ns) / 2),
-        (there.mean_ns - back.mean_ns) / 2,
-        float(np.hypot(there.excess_ns, back.excess_ns)),
-        there.mean_ns + back.mean_ns,
-    )
 
 
 class _Ways(NamedTuple):
@@ -193,6 +176,5 @@ def step_from_readings(readings_ticks: np.ndarray, ticks_per_second: float) -> f
     """The clock's step in ns: the smallest difference between successive unequal readings."""
     differences = np.diff(readings_ticks.astype(np.int64))
     positive = differences[differences > 0]
-    return (
-        float(positive.min()) * 1e9 / ticks_per_second if len(positive) else 1e9 / ticks_per_second
-    )
+    step_ticks = positive.min() if len(positive) else 1
+    return float(step_ticks) * 1e9 / ticks_per_second

@@ -14,6 +14,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -49,8 +50,7 @@ class Point:
     rigorous_ns: float
 
 
-def _moment(point: Point) -> int:
-    return point.local_ns
+_moment: Final = attrgetter("local_ns")
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from kprof.abi import ABI_VERSION
 from kprof.devices.cache import CACHE_VARIABLE, cache_dir
+from kprof.devices.record import Flags
 from kprof.devices.targets import (
     Compiler,
     Target,
@@ -77,25 +78,7 @@ def build_library(source: str | Path, options: BuildOptions) -> Path:
 
     Raises BuildError with the compiler's first errors.
     """
-    source = Path(source)
-    compiler = find_compiler(options.target) or require_target(options.target)
-    flags = record_of(options.target).library_flags(options, compiler)
-    return _build(source, options, compiler, _common_flags(source, options) + flags, "so")
-
-
-def build_device_code(source: Path, options: BuildOptions) -> Path:
-    """Compile the device side, for disassembly: a cubin for CUDA, a code object for HIP.
-
-    Needs no device. For one architecture: the first, where this machine's devices have several.
-    """
-    device_code_flags = record_of(options.target).device_code_flags
-    if device_code_flags is None:
-        raise BuildError(
-            f"the target {options.target.value} has no device code; build a library instead"
-        )
-    compiler = find_compiler(options.target) or require_target(options.target)
-    flags = device_code_flags(replace(options, arch=options.archs[0]), compiler)
-    return _build(source, options, compiler, _common_flags(source, options) + flags, "device")
+    return build(Path(source), options, record_of(options.target).library_flags, "so")
 
 
 def load_library(source: str | Path, options: BuildOptions) -> ctypes.CDLL:
@@ -116,14 +99,16 @@ def _common_flags(source: Path, options: BuildOptions) -> list[str]:
     return flags + [f"-D{name}={value}" for name, value in options.defines]
 
 
-def _build(
-    source: Path, options: BuildOptions, compiler: Compiler, flags: list[str], suffix: str
-) -> Path:
+def build(source: Path, options: BuildOptions, flags_of: Flags, suffix: str) -> Path:
+    """Compile with these flags and the usual ones; returns what was built, or is kept.
+
+    Raises BuildError.
+    """
+    compiler = find_compiler(options.target) or require_target(options.target)
+    flags = _common_flags(source, options) + flags_of(options, compiler)
     key = _cache_key(source, options, compiler, flags)
-    output = (
-        cache_dir()
-        / f"{source.parent.name}-{source.stem}-{options.target.value}-{key[:20]}.{suffix}"
-    )
+    name = f"{source.parent.name}-{source.stem}-{options.target.value}-{key[:20]}.{suffix}"
+    output = cache_dir() / name
     if output.exists():
         return output
     try:
@@ -133,9 +118,8 @@ def _build(
                 _compile(source, options.target, compiler, flags, output)
     except OSError as error:
         raise BuildError(
-            f"cannot write the build cache {output.parent}: {error.strerror}; "
-            f"set {CACHE_VARIABLE} to a "
-            "directory that can be written"
+            f"cannot write the build cache {output.parent}: {error.strerror}; set {CACHE_VARIABLE} "
+            "to a directory that can be written"
         ) from error
     return output
 

@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kprof.devices.record import Compiler, Devices, Target, TargetRecord, first_working
 
@@ -54,14 +54,6 @@ def _library_flags(options: BuildOptions, _: Compiler) -> list[str]:
     return ["-x", "cu", *_arch_flags(options), "-shared", "-Xcompiler", "-fPIC,-Wall,-Wextra"]
 
 
-def _device_code_flags(options: BuildOptions, _: Compiler) -> list[str]:
-    return ["-x", "cu", *_arch_flags(options), "-cubin"]
-
-
-def _arch_of(properties: Any) -> str:
-    return f"sm_{properties.major}{properties.minor}"
-
-
 RECORD: Final = TargetRecord(
     target=Target.CUDA,
     default_arch="sm_90",
@@ -69,7 +61,6 @@ RECORD: Final = TargetRecord(
     build_remedy="install the CUDA toolkit or `pip install nvidia-cuda-nvcc`, or set CUDA_HOME",
     find_compiler=_find_compiler,
     find_devices=_find_devices,
-    arch_of=_arch_of,
+    arch_of=lambda properties: f"sm_{properties.major}{properties.minor}",
     library_flags=_library_flags,
-    device_code_flags=_device_code_flags,
 )

@@ -61,11 +61,8 @@ def _check_extra(extra: str, package: str, purpose: str) -> Check:
 
 def _check_torch_build(statuses: Sequence[TargetStatus]) -> list[Check]:
     """A torch without GPU support on a machine with a GPU: recording would stay on the CPU."""
-    gpus = [
-        status.target.value
-        for status in statuses
-        if status.target.value != "cpu" and status.can_run
-    ]
+    targets = [status.target.value for status in statuses if status.can_run]
+    gpus = [target for target in targets if target != "cpu"]
     if not gpus or importlib.util.find_spec("torch") is None:
         return []
     version = importlib.metadata.version("torch")

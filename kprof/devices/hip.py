@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kprof.devices.cache import cache_dir
 from kprof.devices.record import Compiler, Devices, Target, TargetRecord, first_working
@@ -85,25 +85,13 @@ def _arch_of_version(version: int) -> str:
     return f"gfx{major}{minor:x}{step:x}" if version else ""
 
 
-def _arch_of(properties: Any) -> str:
-    return str(properties.gcnArchName)
-
-
-def _flags(options: BuildOptions, compiler: Compiler) -> list[str]:
+def _library_flags(options: BuildOptions, compiler: Compiler) -> list[str]:
     archs = [f"--offload-arch={arch}" for arch in options.archs]
     flags = ["-x", "hip", *archs, "-Wall", "-Wextra"]
-    if compiler.device_library_dir is None:
-        return flags
-    libraries = _device_libraries(compiler.device_library_dir)
-    return [*flags, "--rocm-path=/usr", "--hip-version=6.2", f"--rocm-device-lib-path={libraries}"]
-
-
-def _library_flags(options: BuildOptions, compiler: Compiler) -> list[str]:
-    return [*_flags(options, compiler), "-fPIC", "-shared", "-lamdhip64"]
-
-
-def _device_code_flags(options: BuildOptions, compiler: Compiler) -> list[str]:
-    return [*_flags(options, compiler), "--offload-device-only", "--no-gpu-bundle-output"]
+    if compiler.device_library_dir is not None:
+        libraries = _device_libraries(compiler.device_library_dir)
+        flags += ["--rocm-path=/usr", "--hip-version=6.2", f"--rocm-device-lib-path={libraries}"]
+    return [*flags, "-fPIC", "-shared", "-lamdhip64"]
 
 
 def _device_libraries(system_dir: Path) -> Path:
@@ -136,8 +124,7 @@ def _share_runtime(library: Path) -> None:
     if wanted and found and wanted != found:
         raise TargetError(
             f"kernels are built with HIP {wanted} here, and this process has loaded HIP {found} "
-            f"({loaded}); "
-            f"set ROCM_PATH to a ROCm {found}, or install a torch for ROCm {wanted}"
+            f"({loaded}); set ROCM_PATH to a ROCm {found}, or install a torch for ROCm {wanted}"
         )
     ctypes.CDLL(str(loaded), mode=ctypes.RTLD_GLOBAL)
 
@@ -173,9 +160,8 @@ RECORD: Final = TargetRecord(
     ),
     find_compiler=_find_compiler,
     find_devices=_find_devices,
-    arch_of=_arch_of,
+    arch_of=lambda properties: str(properties.gcnArchName),
     library_flags=_library_flags,
-    device_code_flags=_device_code_flags,
     # hipcc builds for NVIDIA where it finds nvcc.
     compiler_environment=(("HIP_PLATFORM", "amd"),),
     before_loading=_share_runtime,

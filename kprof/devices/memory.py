@@ -1,10 +1,18 @@
-"""Memory that kernels can write and the host can read, on any target."""
+"""Memory that kernels can write and the host can read, on any target.
+
+    read, write, clear      copy bytes out or in, or zero them, after all kernels have finished
+    peek, poke, wipe        the same while kernels run that leave these bytes alone; call
+                            prepare_to_peek once before, and before part
+    store_u32               a number for the next launch, without waiting for running kernels
+
+`address` is a multiple of CHUNK_BYTES. Bytes are [begin, end) from there.
+"""
 
 from __future__ import annotations
 
 import mmap
 import weakref
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,46 +22,6 @@ from kprof.errors import ArenaError
 
 if TYPE_CHECKING:
     import torch
-
-
-class Memory(Protocol):
-    """Bytes that kernels write and the host copies; `address` is a multiple of CHUNK_BYTES."""
-
-    address: int
-    size_bytes: int
-
-    def wait(self) -> None:
-        """Return when all kernels have finished."""
-
-    def read(self, begin: int, end: int) -> np.ndarray:
-        """A copy (or view) of the bytes [begin, end), after all kernels have finished."""
-
-    def prepare_to_peek(self) -> None:
-        """Allocate what `peek` needs."""
-
-    def peek(self, begin: int, end: int) -> np.ndarray:
-        """A copy of the bytes [begin, end) as they are now, while kernels run.
-
-        Call `prepare_to_peek` once before.
-        """
-
-    def poke(self, begin: int, data: np.ndarray) -> None:
-        """Copy bytes in while kernels run that leave them alone; `prepare_to_peek` comes before."""
-
-    def wipe(self, begin: int, end: int) -> None:
-        """Zero bytes while kernels run that leave them alone; `prepare_to_peek` comes before."""
-
-    def part(self, begin: int, end: int) -> Memory:
-        """The bytes [begin, end) as memory of their own; call `prepare_to_peek` before."""
-
-    def write(self, begin: int, data: np.ndarray) -> None:
-        """Copy bytes in."""
-
-    def clear(self, begin: int, end: int) -> None:
-        """Zero the bytes [begin, end)."""
-
-    def store_u32(self, begin: int, value: int) -> None:
-        """Store a 32-bit number before the next launch, without waiting for running kernels."""
 
 
 class HostMemory:
@@ -76,7 +44,8 @@ class HostMemory:
         """Nothing to wait for: launches on the CPU target return when they have finished."""
 
     def read(self, begin: int, end: int) -> np.ndarray:
-        """A view of the bytes."""
+        """A view of the bytes, after all kernels have finished."""
+        self.wait()
         return self._bytes[begin:end]
 
     def prepare_to_peek(self) -> None:
@@ -88,23 +57,25 @@ class HostMemory:
 
     def poke(self, begin: int, data: np.ndarray) -> None:
         """Copy bytes in."""
-        self.write(begin, data)
+        self._bytes[begin : begin + len(data)] = data
 
     def wipe(self, begin: int, end: int) -> None:
         """Zero bytes."""
-        self.clear(begin, end)
+        self._bytes[begin:end] = 0
 
     def part(self, begin: int, end: int) -> HostMemory:
         """Some of the bytes."""
         return HostMemory(self._bytes[begin:end])
 
     def write(self, begin: int, data: np.ndarray) -> None:
-        """Copy bytes in."""
-        self._bytes[begin : begin + len(data)] = data
+        """Copy bytes in, for kernels that are launched later."""
+        self.wait()
+        self.poke(begin, data)
 
     def clear(self, begin: int, end: int) -> None:
-        """Zero bytes."""
-        self._bytes[begin:end] = 0
+        """Zero bytes, for kernels that are launched later."""
+        self.wait()
+        self.wipe(begin, end)
 
     def store_u32(self, begin: int, value: int) -> None:
         """Store a number: one aligned store, which running kernels see whole."""
@@ -139,29 +110,6 @@ class RegisteredMemory(HostMemory):
     def wait(self) -> None:
         """Return when everything on the device has finished."""
         gpu.synchronize(self._device)
-
-    def read(self, begin: int, end: int) -> np.ndarray:
-        """A view of the bytes, after everything on the device has finished."""
-        self.wait()
-        return super().read(begin, end)
-
-    def write(self, begin: int, data: np.ndarray) -> None:
-        """Copy bytes in, for kernels that are launched later."""
-        self.wait()
-        self.poke(begin, data)
-
-    def clear(self, begin: int, end: int) -> None:
-        """Zero bytes, for kernels that are launched later."""
-        self.wait()
-        self.wipe(begin, end)
-
-    def poke(self, begin: int, data: np.ndarray) -> None:
-        """Copy bytes in."""
-        super().write(begin, data)
-
-    def wipe(self, begin: int, end: int) -> None:
-        """Zero bytes."""
-        super().clear(begin, end)
 
     def part(self, begin: int, end: int) -> RegisteredMemory:
         """Some of the bytes."""
@@ -246,6 +194,9 @@ class TorchMemory:
         import torch
 
         self._bytes[begin : begin + 4].view(torch.int32).fill_(value)
+
+
+Memory = HostMemory | TorchMemory
 
 
 def allocate(size_bytes: int, device: str) -> Memory:

@@ -64,7 +64,6 @@ class TargetRecord:
     find_devices: Callable[[], Devices]
     arch_of: Callable[[Any], str]  # from torch's properties of a device
     library_flags: Flags  # for a shared library, with the host's side
-    device_code_flags: Flags | None = None  # for the device's side alone
     compiler_environment: tuple[tuple[str, str], ...] = ()
     # Called with each library before it is loaded; raises TargetError if it cannot work here.
     before_loading: Callable[[Path], None] | None = None

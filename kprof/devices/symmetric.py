@@ -27,7 +27,7 @@ from kprof.devices.targets import Target, target_of_device
 from kprof.errors import TargetError
 
 if TYPE_CHECKING:
-    from kprof.groups import Group
+    from kprof.devices.groups import Group
 
 ALIGNMENT_BYTES: Final = 4096
 _PEER_SOURCE: Final = Path(__file__).parents[1] / "kernels" / "peer_memory.hip"
@@ -163,8 +163,7 @@ def _create_file(path: Path, size_bytes: int) -> str:
     except OSError as error:
         return (
             f"cannot reserve {size_bytes} bytes of shared memory in {path.parent}: "
-            f"{error.strerror}; "
-            "use a smaller shape or fewer ranks, or enlarge it"
+            f"{error.strerror}; use a smaller shape or fewer ranks, or enlarge it"
         )
     return ""
 

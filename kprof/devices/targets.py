@@ -152,16 +152,14 @@ def archs_of_devices(target: Target) -> tuple[str, ...]:
 def _status(target: Target) -> TargetStatus:
     record, compiler = record_of(target), find_compiler(target)
     devices = record.find_devices()
-    num_devices, version = len(devices.archs), ""
-    can_build, can_run = compiler is not None, num_devices > 0
-    remedy = ""
+    num_devices = len(devices.archs)
     if compiler is None:
         detail, remedy = "no compiler found", record.build_remedy
-    elif can_run:
-        detail = f"{num_devices} device{'' if num_devices == 1 else 's'}"
+    elif num_devices:
+        detail, remedy = f"{num_devices} device{'' if num_devices == 1 else 's'}", ""
     else:
         detail = "builds, but this machine has no such device"
         remedy = "run on a machine with one, or use --target cpu"
-    if compiler is not None:
-        version = f"{compiler.path} ({compiler.version})"
+    version = f"{compiler.path} ({compiler.version})" if compiler else ""
+    can_build, can_run = compiler is not None, num_devices > 0
     return TargetStatus(target, can_build, can_run, version, detail, remedy, devices.unusable)

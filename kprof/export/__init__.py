@@ -50,7 +50,7 @@ def write(
     """
     from kprof.capture.output import replacing
     from kprof.export.grouping import grouping
-    from kprof.export.kineto import Overlays, read_overlays
+    from kprof.export.kineto import read_overlays
     from kprof.export.notices import notices
     from kprof.export.pipeline import run
 
@@ -58,17 +58,18 @@ def write(
     make_writer = _writer_for(path)
     if max_slices is not None and max_slices < 1:
         raise ExportError(f"max_slices is {max_slices}; give a number above 0")
-    overlays = read_overlays(trace, torch_traces) if torch_traces else Overlays((), ())
-    all_lines, groups = (*lines, *overlays.lines), grouping(trace, by)
+    torch_lines, torch_notices = read_overlays(trace, torch_traces)
+    all_lines, tracks = (*lines, *torch_lines), grouping(trace, by)
+    say = progress or (lambda _share: None)
     with replacing(path, force=force) as file:
-        tally = run(trace, make_writer(file), max_slices, progress or _ignore, all_lines, groups)
+        tally = run(trace, make_writer(file), max_slices, say, all_lines, tracks)
     return ExportSummary(
         path=path,
         num_slices=tally.num_slices,
         num_flows=tally.num_flows,
         num_tracks=tally.num_tracks,
         size_bytes=path.stat().st_size,
-        notices=notices(trace, tally) + overlays.notices,
+        notices=notices(trace, tally) + torch_notices,
         origin_ns=tally.origin_ns,
         last_ns=tally.last_ns,
         num_merged=tally.num_merged,
@@ -93,7 +94,3 @@ def _writer_for(path: Path) -> Callable[[IO[bytes]], Writer]:
     raise UnknownFormatError(
         f"{path}: kprof does not write this format; use one of {', '.join(SUFFIXES)}"
     )
-
-
-def _ignore(_: float) -> None:
-    """Progress that nobody watches."""

@@ -13,37 +13,28 @@ from typing import IO, TYPE_CHECKING, Final
 
 import msgspec
 
-from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
 from kprof.export.model import (
     Batch,
     CounterPoints,
     Header,
-    LaunchSlice,
+    OverlaySlice,
     Rank,
     Track,
     TrackKind,
 )
 from kprof.export.packets import (
     ARG_BUSY,
-    ARG_CLAMPED,
     ARG_LATE,
     ARG_MERGED,
-    ARG_OPEN,
-    ARG_SATURATED,
+    FLAG_ARGS,
     RELEASED,
 )
-from kprof.export.pipeline import chunks
 from kprof.regions import Kind, Region
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _ROWS_PER_CHUNK: Final = 1 << 14
-_FLAG_ARGS: Final = (
-    (EVENT_OPEN, ARG_OPEN),
-    (EVENT_SATURATED, ARG_SATURATED),
-    (EVENT_CLAMPED, ARG_CLAMPED),
-)
 
 
 class _Event(msgspec.Struct, omit_defaults=True):
@@ -100,25 +91,18 @@ class ChromeWriter:
             ):
                 self._write(self._thread(track))
 
-    def launches(self, launches: list[LaunchSlice]) -> None:
+    def launches(self, launches: list[OverlaySlice]) -> None:
         """Write kernel launches."""
         self._write(
             [
-                self._span(
-                    launch.track,
-                    launch.name,
-                    launch.category,
-                    launch.start_ns,
-                    launch.end_ns,
-                    dict(launch.args),
-                )
-                for launch in launches
+                self._span(s.track, s.name, s.category, s.start_ns, s.end_ns, s.args)
+                for s in launches
             ]
         )
 
     def events(self, batch: Batch) -> None:
         """Write spans, marks, values and the ends of flows."""
-        for chunk in chunks(batch, _ROWS_PER_CHUNK):
+        for chunk in batch.chunks(_ROWS_PER_CHUNK):
             self._write(list(self._rows(chunk)))
 
     def counter(self, points: CounterPoints) -> None:
@@ -149,7 +133,7 @@ class ChromeWriter:
             args = (
                 _merged_args(num_merged, busy) if num_merged > 1 else _payload_args(region, payload)
             )
-            args |= {text: True for flag, text in _FLAG_ARGS if flags & flag}
+            args |= {text: True for flag, text in FLAG_ARGS.items() if flags & flag}
             if region.kind is Kind.MARK:
                 pid, tid = self._place(track)
                 yield _Event(

@@ -73,10 +73,7 @@ def _spool(ends: FlowEnds, num_buckets: int, folder: Path) -> None:
 
 
 def _rows(ends: Ends) -> NDArray[np.void]:
-    rows = np.empty(len(ends), _END)
-    for name in _END.names or ():
-        rows[name] = getattr(ends, name)
-    return rows
+    return np.rec.fromarrays([getattr(ends, name) for name in _END.names or ()], dtype=_END)
 
 
 def _columns(rows: NDArray[np.void]) -> Ends:

@@ -61,14 +61,11 @@ class Flows:
 
     def out_of(self, event_id: NDArray[np.int64]) -> NDArray[np.int64]:
         """For each event, the id of the flow that it starts, or 0."""
-        return np.where(_find(self.sends, event_id) >= 0, event_id + 1, 0)
+        return _looked_up(self.sends, event_id, self.sends + 1, 0)
 
     def into(self, event_id: NDArray[np.int64]) -> NDArray[np.int64]:
         """For each event, the id of the flow that ends in it, or 0."""
-        place = _find(self.waits, event_id)
-        if not len(self.waits):
-            return np.zeros(len(event_id), np.int64)
-        return np.where(place >= 0, self.flow_of_wait[place], 0)
+        return _looked_up(self.waits, event_id, self.flow_of_wait, 0)
 
     def late_ns(
         self, event_id: NDArray[np.int64], start_ns: NDArray[np.int64]
@@ -77,19 +74,14 @@ class Flows:
 
         0 if the send began first.
         """
-        place = _find(self.waits, event_id)
-        if not len(self.waits):
-            return np.zeros(len(event_id), np.int64)
-        return np.where(place >= 0, np.maximum(self.released_from_ns[place] - start_ns, 0), 0)
+        from_ns = _looked_up(self.waits, event_id, self.released_from_ns, start_ns)
+        return (from_ns - start_ns).clip(min=0)
 
     def arrival_ns(
         self, event_id: NDArray[np.int64], otherwise_ns: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """For each event, when the wait that it released ended, or `otherwise_ns`."""
-        place = _find(self.sends, event_id)
-        if not len(self.sends):
-            return otherwise_ns
-        return np.where(place >= 0, self.arrivals_ns[place], otherwise_ns)
+        return _looked_up(self.sends, event_id, self.arrivals_ns, otherwise_ns)
 
 
 @dataclass(frozen=True)
@@ -107,7 +99,7 @@ class FlowLookup:
 def joined_flows(source: Source) -> Iterator[FlowLookup]:
     """The flows of everything that is exported. The lookup is valid within the context."""
     # PieceFiles look up blocks, and other groupings renumber them.
-    num_joins = -(-source.num_events // _EVENTS_PER_JOIN) if source.grouping is None else 1
+    num_joins = -(-source.num_events // _EVENTS_PER_JOIN) if source.grouping.is_by_block else 1
     if not source.trace.regions.flows:
         nothing = Flows.of(np.zeros(0, _DEPARTURE), np.zeros(0, _ARRIVAL))
         yield FlowLookup(lambda _piece: nothing, 0)
@@ -132,11 +124,12 @@ def joined_flows(source: Source) -> Iterator[FlowLookup]:
                 num_backwards += part.num_backwards
                 pieces.append("out", part.src, part.send_block, part.departures())
                 pieces.append("in", part.dst, part.wait_block, part.arrivals())
-            yield FlowLookup(lambda piece: _flows_of(pieces, piece), num_backwards)
-
-
-def _flows_of(pieces: PieceFiles, piece: Piece) -> Flows:
-    return Flows.of(pieces.read("out", piece, _DEPARTURE), pieces.read("in", piece, _ARRIVAL))
+            yield FlowLookup(
+                lambda piece: Flows.of(
+                    pieces.read("out", piece, _DEPARTURE), pieces.read("in", piece, _ARRIVAL)
+                ),
+                num_backwards,
+            )
 
 
 @dataclass(frozen=True)
@@ -174,28 +167,24 @@ class _Joined:
 
     def departures(self) -> NDArray[np.void]:
         """Rows of _DEPARTURE."""
-        rows = np.empty(len(self.send), _DEPARTURE)
-        rows["send"] = self.send
-        rows["arrival_ns"] = self.wait_end_ns
-        return rows
+        return np.rec.fromarrays([self.send, self.wait_end_ns], dtype=_DEPARTURE)
 
     def arrivals(self) -> NDArray[np.void]:
         """Rows of _ARRIVAL.
 
         An arrow has one head: if several waits belong to a send, it points at the first.
         """
-        rows = np.empty(len(self.wait), _ARRIVAL)
-        rows["wait"] = self.wait
-        rows["send"] = _NO_ARROW
         first = np.unique(self.send, return_index=True)[1]
-        rows["send"][first] = self.send[first]
-        rows["send_start_ns"] = self.send_start_ns
-        return rows
+        send = np.full(len(self.send), _NO_ARROW)
+        send[first] = self.send[first]
+        return np.rec.fromarrays([self.wait, send, self.send_start_ns], dtype=_ARRIVAL)
 
 
-def _find(sorted_ids: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.intp]:
-    """The index of each id in `sorted_ids`, or -1."""
+def _looked_up(
+    sorted_ids: Ints, ids: Ints, values: Ints, otherwise: Ints | int
+) -> NDArray[np.int64]:
+    """For each id the value at its index in `sorted_ids`, or `otherwise` if it is not there."""
     if not len(sorted_ids):
-        return np.full(len(ids), -1, dtype=np.intp)
+        return np.zeros(len(ids), np.int64) + otherwise
     place = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
-    return np.where(sorted_ids[place] == ids, place, -1)
+    return np.where(sorted_ids[place] == ids, values[place], otherwise)

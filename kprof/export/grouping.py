@@ -12,7 +12,7 @@ warp.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,31 +23,63 @@ if TYPE_CHECKING:
     from kprof.capture.manifest import RankInfo
     from kprof.trace import Trace
 
-EVENTS: Final = "grouped_events"
+_GROUPED: Final = "grouped_events"
 NO_ROLE: Final = "no role"
+# Blocks without events are shown for kernels with at most this many.
+_MAX_IDLE_BLOCKS: Final = 4096
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """The view to read events from, and the names of groups, rows and parents of groups.
+    """The view to read events from, and the names of groups and rows.
 
-    `group_names[rank, group]` and `row_names[row]` name tracks; `parents[rank, group]` names the
-    track above, if there is one.
+    `group_name(rank, group)` and `row_name(row)` name tracks; `parent_name(rank, group)` names the
+    track above a group, empty where that is the rank. `groups` are (rank, group) to show even
+    without events.
     """
 
     tables: Queries
     events: str
-    group_names: Mapping[tuple[int, int], str]
-    row_names: Mapping[int, str]
-    parents: Mapping[tuple[int, int], str]
-    idle_groups: tuple[tuple[int, int], ...] = ()
+    group_name: Callable[[int, int], str]
+    row_name: Callable[[int], str]
+    parent_name: Callable[[int, int], str] = lambda _rank, _group: ""
+    groups: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def is_by_block(self) -> bool:
+        """Whether groups and rows are blocks and warps."""
+        return self.events != _GROUPED
 
 
-def grouping(trace: Trace, by: By) -> Grouping | None:
-    """The grouping of a trace's events. None for blocks, which need none."""
-    if by is By.BLOCK:
-        return None
-    return _by_processor(trace) if by is By.PROCESSOR else _by_role(trace)
+def grouping(trace: Trace, by: By) -> Grouping:
+    """The grouping of a trace's events."""
+    return {By.BLOCK: _by_block, By.PROCESSOR: _by_processor, By.ROLE: _by_role}[by](trace)
+
+
+def _by_block(trace: Trace) -> Grouping:
+    return Grouping(
+        trace,
+        "events",
+        group_name=lambda _rank, block: f"block {block}",
+        row_name=lambda warp: f"warp {warp}",
+        groups=tuple(_launched_blocks(trace)),
+    )
+
+
+def _launched_blocks(trace: Trace) -> Iterator[tuple[int, int]]:
+    """Nothing where only some events of blocks are selected."""
+    selection = trace.selection
+    if (selection.blocks, selection.regions, selection.time_ns) != (None, None, None):
+        return
+    for info in trace.ranks:
+        sizes = [
+            launch.num_blocks
+            for launch in info.launches
+            if selection.launches is None or launch.launch in selection.launches
+        ]
+        num_blocks = max(sizes, default=0)
+        if num_blocks <= _MAX_IDLE_BLOCKS:
+            yield from ((info.rank, block) for block in range(num_blocks))
 
 
 def _by_processor(trace: Trace) -> Grouping:
@@ -58,21 +90,18 @@ def _by_processor(trace: Trace) -> Grouping:
                block, warp"""
     ).to_pylist()
     infos = {info.rank: info for info in trace.ranks}
-    seen = {(row["rank"], row["hw_id"]) for row in rows}
-    idle = tuple(
-        (info.rank, number)
-        for info in trace.ranks
-        if info.target == "cuda"
-        for number in range(info.num_processors)
-        if (info.rank, number) not in seen
-    )
-    everything = sorted({*seen, *idle})
     return Grouping(
-        *_grouped(trace, _stacked(rows)),
-        group_names={key: processor_name(infos[key[0]], key[1]) for key in everything},
-        row_names=_Numbered(),
-        parents={key: name for key in everything if (name := chiplet_name(infos[key[0]], key[1]))},
-        idle_groups=idle,
+        _grouped(trace, _stacked(rows)),
+        _GROUPED,
+        group_name=lambda rank, number: processor_name(infos[rank], number),
+        row_name=lambda row: f"row {row}",
+        parent_name=lambda rank, number: chiplet_name(infos[rank], number),
+        groups=tuple(
+            (info.rank, number)
+            for info in trace.ranks
+            if info.target == "cuda"
+            for number in range(info.num_processors)
+        ),
     )
 
 
@@ -109,7 +138,7 @@ def _stacked(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
             num_rows += 1
         number = heapq.heappop(free)
         heapq.heappush(ending, (max(row["last_ns"], row["first_ns"] + 1), number))
-        placed.append(_placed(row, row["hw_id"], number))
+        placed.append(row | {"new_block": row["hw_id"], "new_warp": number})
     return placed
 
 
@@ -125,15 +154,16 @@ def _by_role(trace: Trace) -> Grouping:
             FROM spent GROUP BY rank, launch, block, warp ORDER BY block, warp, rank, launch"""
     ).to_pylist()
     roles = sorted({row["role"] for row in rows})
-    tracks = {key: i for i, key in enumerate(dict.fromkeys((r["block"], r["warp"]) for r in rows))}
-    placed = [
-        _placed(row, roles.index(row["role"]), tracks[row["block"], row["warp"]]) for row in rows
-    ]
+    tracks = list(dict.fromkeys((row["block"], row["warp"]) for row in rows))
+    number_of = {track: i for i, track in enumerate(tracks)}
+    for row in rows:
+        row["new_block"] = roles.index(row["role"])
+        row["new_warp"] = number_of[row["block"], row["warp"]]
     return Grouping(
-        *_grouped(trace, placed),
-        group_names={(row["rank"], roles.index(row["role"])): row["role"] for row in rows},
-        row_names={i: _track_name(*key) for key, i in tracks.items()},
-        parents={},
+        _grouped(trace, rows),
+        _GROUPED,
+        group_name=lambda _rank, number: roles[number],
+        row_name=lambda number: _track_name(*tracks[number]),
     )
 
 
@@ -141,19 +171,8 @@ def _track_name(block: int, warp: int) -> str:
     return f"block {block}" if warp < 0 else f"block {block} warp {warp}"
 
 
-def _placed(row: dict[str, Any], group: int, number: int) -> dict[str, Any]:
-    return {
-        "rank": row["rank"],
-        "launch": row["launch"],
-        "block": row["block"],
-        "warp": row["warp"],
-        "new_block": group,
-        "new_warp": number,
-    }
-
-
-def _grouped(trace: Trace, placed: list[dict[str, Any]]) -> tuple[Queries, str]:
-    """A workspace with a view of the regrouped events, and the view's name."""
+def _grouped(trace: Trace, placed: list[dict[str, Any]]) -> Queries:
+    """A workspace with the view _GROUPED of the regrouped events."""
     import pyarrow as pa
 
     columns = ("rank", "launch", "block", "warp", "new_block", "new_warp")
@@ -163,15 +182,8 @@ def _grouped(trace: Trace, placed: list[dict[str, Any]]) -> tuple[Queries, str]:
         pa.table({name: pa.array([row[name] for row in placed], pa.int64()) for name in columns}),
     )
     tables.frame(
-        f"""CREATE OR REPLACE TEMP VIEW {EVENTS} AS
+        f"""CREATE OR REPLACE TEMP VIEW {_GROUPED} AS
             SELECT e.* REPLACE (p.new_block AS block, p.new_warp AS warp)
             FROM events e JOIN places p USING (rank, launch, block, warp)"""
     )
-    return tables, EVENTS
-
-
-class _Numbered(dict[int, str]):
-    """`row 3` for 3."""
-
-    def __missing__(self, number: int) -> str:
-        return f"row {number}"
+    return tables

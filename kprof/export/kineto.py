@@ -51,14 +51,6 @@ class _File(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Overlays:
-    """Lines to draw above the blocks, in aligned ns, and notices about them."""
-
-    lines: tuple[OverlayLine, ...]
-    notices: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class _Profile:
     """One profiler file: slices by the name of their line, in ns of the profiler's clock."""
 
@@ -71,8 +63,12 @@ class _Profile:
         return [slice_ for slice_ in everything if slice_.category == _KERNEL] or everything
 
 
-def read_overlays(trace: Trace, files: Sequence[Path]) -> Overlays:
-    """Read profiler traces and align their clocks with the trace's. Raises ExportError.
+def read_overlays(
+    trace: Trace, files: Sequence[Path]
+) -> tuple[tuple[OverlayLine, ...], tuple[str, ...]]:
+    """Lines to draw above the blocks, in aligned ns, and notices about them.
+
+    Reads profiler traces and aligns their clocks with the trace's. Raises ExportError.
 
     One file per rank, or several with parts of one run. If launches or a time are selected, only
     slices there are kept.
@@ -94,7 +90,7 @@ def read_overlays(trace: Trace, files: Sequence[Path]) -> Overlays:
         for rank, of_rank in lines.items()
         for name, slices in sorted(of_rank.items(), key=_place)
     )
-    return Overlays(overlays, (_notice(ties),) if ties else ())
+    return overlays, (_notice(ties),) if ties else ()
 
 
 def _window_ns(trace: Trace) -> tuple[int, int] | None:

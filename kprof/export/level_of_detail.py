@@ -9,7 +9,7 @@ enough. If that is never enough, the trace is cut in time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -133,18 +133,18 @@ def merge(batch: Batch, neighbours: Neighbours, detail: Detail, names: MergedNam
     busiest = _busiest_name(batch, np.cumsum(~is_merged) - 1)
     is_one_name = np.minimum.reduceat(batch.name, firsts) == np.maximum.reduceat(batch.name, firsts)
     group_name = busiest + np.where(is_one_name, names.only, names.mostly)
-    return Batch(
-        track=rows.track,
+    gone = {
+        name: np.where(is_group, 0, getattr(rows, name))
+        for name in ("payload", "flow_out", "flow_in", "late_ns")
+    }
+    return replace(
+        rows,
         name=np.where(is_group, group_name, rows.name).astype(np.int32),
         flags=np.bitwise_or.reduceat(batch.flags, firsts),
-        start_ns=rows.start_ns,
         end_ns=np.where(is_group, batch.end_ns[lasts], rows.end_ns),
-        payload=np.where(is_group, 0, rows.payload),
-        flow_out=np.where(is_group, 0, rows.flow_out),
-        flow_in=np.where(is_group, 0, rows.flow_in),
-        late_ns=np.where(is_group, 0, rows.late_ns),
         num_merged=num_merged,
         busy_ns=np.add.reduceat(batch.end_ns - batch.start_ns, firsts),
+        **gone,
     )
 
 

@@ -3,11 +3,11 @@ file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,13 +96,15 @@ class Rank:
 
 @dataclass(frozen=True)
 class OverlaySlice:
-    """A slice that is not an event of the trace: a finding, or a slice of a foreign trace."""
+    """A slice that is not an event of the trace: a kernel launch on one rank, from its first event
+    to its last, a finding, or a slice of a foreign trace. `track` is 0 until it has one."""
 
     name: str
     category: str
     start_ns: int
     end_ns: int
     args: Mapping[str, int | str] = field(default_factory=dict)
+    track: int = 0
 
 
 @dataclass(frozen=True)
@@ -117,20 +119,26 @@ class OverlayLine:
     slices: tuple[OverlaySlice, ...]
 
 
+class Columns:
+    """Arrays of shape (n,) by name: the base of dataclasses that have nothing else."""
+
+    start_ns: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """The number of rows, n."""
+        return len(self.start_ns)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Columns by name, in the order of the fields."""
+        return dict(vars(self))
+
+    def rows(self, which: Any) -> Self:
+        """The rows at `which`: a slice, a mask or row numbers."""
+        return type(self)(**{name: column[which] for name, column in vars(self).items()})
+
+
 @dataclass(frozen=True)
-class LaunchSlice:
-    """A kernel launch on one rank, from its first event to its last, or a slice of an overlay."""
-
-    track: int
-    name: str
-    start_ns: int
-    end_ns: int
-    args: Mapping[str, int | str]
-    category: str = "launch"
-
-
-@dataclass(frozen=True)
-class Batch:
+class Batch(Columns):
     """Events of one rank, sorted by (track, start, longer first). Every column has shape (n,).
 
     `name` indexes Header.names. `flow_out` and `flow_in` are flow ids, 0 for none. `late_ns` is how
@@ -150,29 +158,26 @@ class Batch:
     num_merged: NDArray[np.int32]
     busy_ns: NDArray[np.int64]
 
-    def __len__(self) -> int:
-        """The number of rows, n."""
-        return len(self.start_ns)
+    def chunks(self, num_rows: int) -> Iterator[Batch]:
+        """The batch in pieces of at most `num_rows`, which fit the cache."""
+        for first in range(0, len(self), num_rows):
+            yield self.rows(slice(first, first + num_rows))
 
-    def rows(self, which: Any) -> Batch:
-        """The rows at `which`: a slice, a mask or row numbers."""
-        return Batch(**{name: column[which] for name, column in self.columns().items()})
+    @staticmethod
+    def plain(
+        track: NDArray[np.int64],
+        name: NDArray[np.int32],
+        flags: NDArray[np.uint8],
+        start_ns: NDArray[np.int64],
+        end_ns: NDArray[np.int64],
+        payload: NDArray[np.int64],
+    ) -> Batch:
+        """Without flows, and nothing merged."""
+        import numpy as np
 
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Columns by name."""
-        return {
-            "track": self.track,
-            "name": self.name,
-            "flags": self.flags,
-            "start_ns": self.start_ns,
-            "end_ns": self.end_ns,
-            "payload": self.payload,
-            "flow_out": self.flow_out,
-            "flow_in": self.flow_in,
-            "late_ns": self.late_ns,
-            "num_merged": self.num_merged,
-            "busy_ns": self.busy_ns,
-        }
+        none, ones = np.zeros(len(track), np.int64), np.ones(len(track), np.int32)
+        busy_ns = end_ns - start_ns
+        return Batch(track, name, flags, start_ns, end_ns, payload, none, none, none, ones, busy_ns)
 
 
 @dataclass(frozen=True)
@@ -205,7 +210,7 @@ class Writer(Protocol):
     def tracks(self, tracks: list[Track]) -> None:
         """Declare tracks, parents first."""
 
-    def launches(self, launches: list[LaunchSlice]) -> None:
+    def launches(self, launches: list[OverlaySlice]) -> None:
         """Write kernel launches, by track and start."""
 
     def events(self, batch: Batch) -> None:

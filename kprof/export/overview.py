@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kprof.export.model import LaunchSlice
+from kprof.export.model import OverlaySlice
 from kprof.regions import Kind, Region
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def overview(
     names: tuple[Region, ...],
     track_of_block: dict[int, int],
     max_bins: int,
-) -> list[LaunchSlice]:
+) -> list[OverlaySlice]:
     """The slices of blocks that have only events of warps, by block and start."""
     is_span = np.array([region.kind is Kind.SPAN for region in names])[events.name]
     is_by_warp = ~np.isin(events.block, np.unique(events.block[events.warp < 0]))
@@ -165,7 +165,7 @@ class _Bins:
 
 def _slices(
     bins: _Bins, axis: _Axis, names: tuple[Region, ...], track_of_block: dict[int, int]
-) -> Iterator[LaunchSlice]:
+) -> Iterator[OverlaySlice]:
     """Equal neighbours as one slice. No slice where all warps are idle."""
     name = np.where(bins.busy_ns > 0, bins.name, -1)
     is_first = np.r_[True, (name[1:] != name[:-1]) | (bins.idx[1:] != bins.idx[:-1])]
@@ -176,13 +176,12 @@ def _slices(
         if name[first] < 0:
             continue
         idx = bins.idx[first]
-        region = names[name[first]].name
         begin, end = int(bins.begin_ns[first]), int(bins.end_ns[last])
-        yield LaunchSlice(
-            track_of_block[int(axis.block[idx])],
-            region,
+        yield OverlaySlice(
+            names[name[first]].name,
+            CATEGORY,
             begin - int(axis.shift_ns[idx]),
             end - int(axis.shift_ns[idx]),
             {ARG_BUSY_WARPS: f"{busy / max(1, end - begin):.1f}"},
-            CATEGORY,
+            track_of_block[int(axis.block[idx])],
         )

@@ -36,6 +36,8 @@ from kprof.regions import Field, Kind, Region
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from kprof.export.model import Batch
+
     Columns = Mapping[str, NDArray[Any]]
 
 SEQUENCE_ID: Final = 1
@@ -59,11 +61,11 @@ _ANNOTATION_UINT: Final = 3
 _SLICE_BEGIN, _SLICE_END, _INSTANT, _COUNTER = 1, 2, 3, 4
 
 # What a record has in addition to its region: bits of a shape, above the capture's three flag bits.
-FLAG_BITS: Final = EVENT_OPEN | EVENT_SATURATED | EVENT_CLAMPED
-HAS_FLOW_OUT: Final = 8
-HAS_FLOW_IN: Final = 16
-IS_MERGED: Final = 32
-IS_LATE: Final = 64
+_FLAG_BITS: Final = EVENT_OPEN | EVENT_SATURATED | EVENT_CLAMPED
+_HAS_FLOW_OUT: Final = 8
+_HAS_FLOW_IN: Final = 16
+_IS_MERGED: Final = 32
+_IS_LATE: Final = 64
 SHAPE_BITS: Final = 128
 
 # The instant at the end of a wait that began before its send.
@@ -75,12 +77,12 @@ ARG_CLAMPED: Final = "clamped"
 ARG_MERGED: Final = "merged spans"
 ARG_BUSY: Final = "busy ns"
 ARG_LATE: Final = "late sender ns"
-_FLAG_ARGS: Final = {
+FLAG_ARGS: Final = {
     EVENT_OPEN: ARG_OPEN,
     EVENT_SATURATED: ARG_SATURATED,
     EVENT_CLAMPED: ARG_CLAMPED,
 }
-FIXED_ARGS: Final = (ARG_OPEN, ARG_SATURATED, ARG_CLAMPED, ARG_MERGED, ARG_BUSY, ARG_LATE)
+_FIXED_ARGS: Final = (*FLAG_ARGS.values(), ARG_MERGED, ARG_BUSY, ARG_LATE)
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,7 @@ class Interned:
     @staticmethod
     def of(regions: Sequence[Region]) -> Interned:
         """Ids for everything that events of these regions can refer to."""
-        arg_names = dict.fromkeys(FIXED_ARGS)
+        arg_names = dict.fromkeys(_FIXED_ARGS)
         for region in regions:
             arg_names |= dict.fromkeys(field.name for field in region.fields)
         return Interned(
@@ -205,7 +207,7 @@ class Widths:
 
 
 def event_template(region: Region, shape: int, interned: Interned, widths: Widths) -> Template:
-    """The template of events of `region` with these shape bits (flags, HAS_FLOW_*, IS_MERGED)."""
+    """The template of events of `region` with these shape bits (flags, HAS_FLOW_*, _IS_MERGED)."""
     if region.kind is Kind.VALUE:
         return counter_template(widths, "payload", value_width=5)
     kind = _SLICE_BEGIN if region.kind is Kind.SPAN else _INSTANT
@@ -213,9 +215,9 @@ def event_template(region: Region, shape: int, interned: Interned, widths: Width
     if kind == _INSTANT:
         return Template.of(begin)
     arrival: list[Part] = []
-    if shape & HAS_FLOW_IN:
+    if shape & _HAS_FLOW_IN:
         arrival = [_tag(_TERMINATING_FLOW_IDS, 1), Hole("flow_in", 8, is_fixed=True)]
-    if shape & HAS_FLOW_IN and shape & IS_LATE:
+    if shape & _HAS_FLOW_IN and shape & _IS_LATE:
         released = [*_named(RELEASED, region, interned), *arrival]
         released += _uint_arg(interned.args[ARG_LATE], Hole("late_ns", widths.time))
         begin += _event_packet("end_ns", _INSTANT, widths, released)
@@ -247,17 +249,17 @@ def _event_packet(time_column: str, kind: int, widths: Widths, rest: Sequence[Pa
 
 def _description(region: Region, shape: int, interned: Interned) -> list[Part]:
     parts = _named(region.name, region, interned)
-    if shape & IS_MERGED:
+    if shape & _IS_MERGED:
         parts += _uint_arg(interned.args[ARG_MERGED], Hole("num_merged", 5))
         parts += _uint_arg(interned.args[ARG_BUSY], Hole("busy_ns", 9))
     else:
         for field in region.fields:
             parts += _uint_arg(interned.args[field.name], _field_hole(field))
-    for flag, name in _FLAG_ARGS.items():
+    for flag, name in FLAG_ARGS.items():
         if shape & flag:
             name_iid = _number(_ANNOTATION_NAME_IID, interned.args[name])
             parts += _message(_ANNOTATION, name_iid, _number(_ANNOTATION_BOOL, 1))
-    if shape & HAS_FLOW_OUT:
+    if shape & _HAS_FLOW_OUT:
         parts += [_tag(_FLOW_IDS, 1), Hole("flow_out", 8, is_fixed=True)]
     return parts
 
@@ -277,6 +279,16 @@ def _uint_arg(name_iid: int, hole: Hole) -> list[Part]:
 
 def _field_hole(field: Field) -> Hole:
     return Hole("payload", -(-field.bits // 7), field.shift, field.mask)
+
+
+def shapes_of(batch: Batch) -> NDArray[np.int64]:
+    """For each row, its name and the contents of its record, as one small number."""
+    bits = (batch.flags & _FLAG_BITS).astype(np.int64)
+    bits |= (batch.flow_out != 0) * _HAS_FLOW_OUT
+    bits |= (batch.flow_in != 0) * _HAS_FLOW_IN
+    bits |= (batch.num_merged > 1) * _IS_MERGED
+    bits |= (batch.late_ns > 0) * _IS_LATE
+    return batch.name.astype(np.int64) * SHAPE_BITS + bits
 
 
 def interleave(

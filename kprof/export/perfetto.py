@@ -15,17 +15,12 @@ from kprof.export.model import (
     Batch,
     CounterPoints,
     Header,
-    LaunchSlice,
+    OverlaySlice,
     Rank,
     Track,
     TrackKind,
 )
 from kprof.export.packets import (
-    FLAG_BITS,
-    HAS_FLOW_IN,
-    HAS_FLOW_OUT,
-    IS_LATE,
-    IS_MERGED,
     SEQUENCE_ID,
     SHAPE_BITS,
     Interned,
@@ -34,9 +29,9 @@ from kprof.export.packets import (
     counter_template,
     event_template,
     interleave,
+    shapes_of,
     varint_width,
 )
-from kprof.export.pipeline import chunks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,7 +72,7 @@ class PerfettoWriter:
         self._largest_track = max(self._largest_track, tracks[-1].id)
         self._file.write(message.SerializeToString())
 
-    def launches(self, launches: list[LaunchSlice]) -> None:
+    def launches(self, launches: list[OverlaySlice]) -> None:
         """Write kernel launches one by one, because they are few."""
         from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
@@ -106,12 +101,12 @@ class PerfettoWriter:
 
     def events(self, batch: Batch) -> None:
         """Write spans, marks and values."""
-        for chunk in chunks(batch, _ROWS_PER_CHUNK):
+        for chunk in batch.chunks(_ROWS_PER_CHUNK):
             self._file.write(self.encode(chunk).data)
 
     def encode(self, batch: Batch) -> NDArray[np.uint8]:
         """The packets of a batch, in order."""
-        shapes = _shapes(batch)
+        shapes = shapes_of(batch)
         keys = np.flatnonzero(np.bincount(shapes)).tolist()
         if len(keys) == 1:
             records = self._template(keys[0]).fill(batch.columns(), len(batch))
@@ -168,16 +163,6 @@ class PerfettoWriter:
         from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
         self._file.write(Trace(packet=[packet]).SerializeToString())
-
-
-def _shapes(batch: Batch) -> NDArray[np.int64]:
-    """For each row, its name and the contents of its record, as one small number."""
-    bits = (batch.flags & FLAG_BITS).astype(np.int64)
-    bits |= (batch.flow_out != 0) * HAS_FLOW_OUT
-    bits |= (batch.flow_in != 0) * HAS_FLOW_IN
-    bits |= (batch.num_merged > 1) * IS_MERGED
-    bits |= (batch.late_ns > 0) * IS_LATE
-    return batch.name.astype(np.int64) * SHAPE_BITS + bits
 
 
 def _rows_by_shape(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,8 +18,8 @@ from kprof.export.model import (
     Batch,
     CounterPoints,
     Header,
-    LaunchSlice,
     OverlayLine,
+    OverlaySlice,
     Writer,
 )
 from kprof.export.overview import bins_per_block, overview
@@ -57,8 +58,8 @@ def run(
     writer: Writer,
     max_slices: int | None,
     progress: Progress,
-    overlays: tuple[OverlayLine, ...] = (),
-    grouping: Grouping | None = None,
+    overlays: tuple[OverlayLine, ...],
+    grouping: Grouping,
 ) -> Tally:
     """Write the whole trace, with the lines of overlays.
 
@@ -66,7 +67,7 @@ def run(
     """
     shown = {info.rank for info in trace.ranks}
     overlays = tuple(line for line in overlays if line.rank in shown)
-    source = Source.of(trace, _range_of(overlays), grouping)
+    source = Source.of(trace, grouping, _range_of(overlays))
     tally = Tally(origin_ns=source.origin_ns, last_ns=source.last_ns)
     is_too_much = max_slices is not None and source.num_events > max_slices
     merged_names = MergedNames.of(source.names) if is_too_much else None
@@ -110,73 +111,71 @@ def _choose_detail(source: Source, max_slices: int, steps: _Steps) -> Detail:
     return chooser.choose(max_slices)
 
 
+@dataclass
 class _Run:
     """The second pass: everything to the writer."""
 
-    def __init__(
-        self,
-        source: Source,
-        writer: Writer,
-        merged_names: MergedNames | None,
-        tally: Tally,
-        steps: _Steps,
-        overlays: tuple[OverlayLine, ...],
-    ) -> None:
-        self._source = source
-        self._overlays = overlays
-        self._writer = writer
-        self._merged_names = merged_names
-        self._tally = tally
-        self._steps = steps
-        self._bins_per_block = bins_per_block(source)
-        self._is_value = np.array([region.kind is Kind.VALUE for region in source.names])
+    source: Source
+    writer: Writer
+    merged_names: MergedNames | None
+    tally: Tally
+    steps: _Steps
+    overlays: tuple[OverlayLine, ...]
+
+    @cached_property
+    def bins_per_block(self) -> int:
+        """The number of bins of a block's overview."""
+        return bins_per_block(self.source)
+
+    @cached_property
+    def is_value(self) -> NDArray[np.bool_]:
+        """Whether each name is that of a value."""
+        return np.array([region.kind is Kind.VALUE for region in self.source.names])
 
     def all_ranks(self) -> None:
-        keys = keys_by_rank(self._source)
-        launches = _launches_by_rank(self._source)
-        names = {rank.rank: rank.name for rank in describe_ranks(self._source.trace)}
+        keys = keys_by_rank(self.source)
+        launches = _launches_by_rank(self.source)
+        names = {rank.rank: rank.name for rank in describe_ranks(self.source.trace)}
         next_id = 1
-        with joined_flows(self._source) as flows:
-            self._tally.num_backwards = flows.num_backwards
+        with joined_flows(self.source) as flows:
+            self.tally.num_backwards = flows.num_backwards
             for rank, of_rank in keys.items():
-                tracks = RankTracks(rank, names[rank], next_id, of_rank, self._source.grouping)
+                tracks = RankTracks(rank, names[rank], next_id, of_rank, self.source.grouping)
                 self._rank(rank, tracks, flows, launches.get(rank, []))
                 self._mark_idle(tracks, [key.block for key in of_rank if not key.num_events])
                 next_id = tracks.next_id
         # Without the process of each rank, which has no line.
-        self._tally.num_tracks = next_id - 1 - len(keys)
+        self.tally.num_tracks = next_id - 1 - len(keys)
 
     def _rank(
-        self, rank: int, tracks: RankTracks, lookup: FlowLookup, launches: list[LaunchSlice]
+        self, rank: int, tracks: RankTracks, lookup: FlowLookup, launches: list[OverlaySlice]
     ) -> None:
         self._write_launches(tracks, launches)
         self._write_overlays(tracks)
-        pieces = self._source.pieces(rank)
+        pieces = self.source.pieces(rank)
         num_events = sum(piece.num_events for piece in pieces)
-        counters = RankCounters(self._source.names, num_events, self._source.last_ns)
+        counters = RankCounters(self.source.names, num_events, self.source.last_ns)
         for piece in pieces:
-            events, flows = self._source.read(piece), lookup.of(piece)
+            events, flows = self.source.read(piece), lookup.of(piece)
             counters.add(events, flows)
-            track, nesting = tracks.place(events, self._source.names)
+            track, nesting = tracks.place(events, self.source.names)
             batch = self._batch(events, track, nesting, flows)
-            self._writer.tracks(tracks.take_new())
-            self._writer.events(batch)
+            self.writer.tracks(tracks.take_new())
+            self.writer.events(batch)
             self._write_overview(events, nesting, tracks)
             self._count(events, batch)
-            self._steps.advance(piece.num_events)
-        if self._source.grouping is None:
+            self.steps.advance(piece.num_events)
+        if self.source.grouping.is_by_block:
             # They count blocks, which other groupings split up.
             self._write_counters(tracks, counters)
 
     def _mark_idle(self, tracks: RankTracks, blocks: list[int]) -> None:
-        self._writer.tracks(tracks.take_new())
-        self._writer.events(_idle_marks(tracks.of_blocks(blocks)))
+        self.writer.tracks(tracks.take_new())
+        self.writer.events(_idle_marks(tracks.of_blocks(blocks)))
 
     def _write_overview(self, events: RawEvents, nesting: Nesting, tracks: RankTracks) -> None:
-        self._writer.launches(
-            overview(
-                events, nesting, self._source.names, tracks.block_tracks(), self._bins_per_block
-            )
+        self.writer.launches(
+            overview(events, nesting, self.source.names, tracks.block_tracks(), self.bins_per_block)
         )
 
     def _batch(
@@ -188,40 +187,38 @@ class _Run:
             flow_in=flows.into(events.event_id),
             late_ns=flows.late_ns(events.event_id, events.start_ns),
         )
-        detail = self._tally.detail
-        if self._merged_names is None:
+        detail = self.tally.detail
+        if self.merged_names is None:
             return batch
-        neighbours = find_neighbours(batch, events.launch, nesting.depth, self._source.names)
-        merged = merge(batch, neighbours, detail, self._merged_names)
+        neighbours = find_neighbours(batch, events.launch, nesting.depth, self.source.names)
+        merged = merge(batch, neighbours, detail, self.merged_names)
         return merged.rows(merged.start_ns < detail.until_ns)
 
     def _count(self, events: RawEvents, batch: Batch) -> None:
-        tally = self._tally
-        is_event = ~self._is_value[np.minimum(batch.name, len(self._is_value) - 1)]
+        tally = self.tally
+        is_event = ~self.is_value[np.minimum(batch.name, len(self.is_value) - 1)]
         tally.num_slices += int(is_event.sum())
         tally.num_flows += int(np.count_nonzero(batch.flow_out))
         tally.num_merged += int(batch.num_merged[batch.num_merged > 1].sum())
         tally.num_cut += len(events) - int(batch.num_merged.sum())
 
-    def _write_launches(self, tracks: RankTracks, launches: list[LaunchSlice]) -> None:
+    def _write_launches(self, tracks: RankTracks, launches: list[OverlaySlice]) -> None:
         # Kernels do not nest: a launch within the time of another one runs concurrently.
         self._write_line(tracks, tracks.launches, launches, may_nest=False)
 
     def _write_overlays(self, tracks: RankTracks) -> None:
-        origin_ns = self._source.origin_ns
-        for line in self._overlays:
+        origin_ns = self.source.origin_ns
+        for line in self.overlays:
             if line.rank != tracks.rank:
                 continue
             slices = [
-                LaunchSlice(
-                    0, s.name, s.start_ns - origin_ns, s.end_ns - origin_ns, s.args, s.category
-                )
+                replace(s, start_ns=s.start_ns - origin_ns, end_ns=s.end_ns - origin_ns)
                 for s in line.slices
             ]
             self._write_line(tracks, tracks.overlay(line.name), slices, may_nest=True)
 
     def _write_line(
-        self, tracks: RankTracks, track: int, slices: list[LaunchSlice], may_nest: bool
+        self, tracks: RankTracks, track: int, slices: list[OverlaySlice], may_nest: bool
     ) -> None:
         """The slices of one line, on as many lanes as overlaps need."""
         slices = sorted(slices, key=lambda slice_: (slice_.start_ns, -slice_.end_ns))
@@ -233,35 +230,24 @@ class _Run:
             replace(slice_, track=tracks.lane(track, lane))
             for slice_, lane in zip(slices, lanes.tolist(), strict=True)
         ]
-        self._writer.tracks(tracks.take_new())
-        self._writer.launches(placed)
+        self.writer.tracks(tracks.take_new())
+        self.writer.launches(placed)
 
     def _write_counters(self, tracks: RankTracks, counters: RankCounters) -> None:
         points = [
             CounterPoints(tracks.counter(name, UNITS[name]), times, values)
             for name, (times, values) in counters.points().items()
         ]
-        self._tally.has_sampled_counters |= counters.is_sampled
-        self._writer.tracks(tracks.take_new())
+        self.tally.has_sampled_counters |= counters.is_sampled
+        self.writer.tracks(tracks.take_new())
         for counter in points:
-            self._writer.counter(counter)
+            self.writer.counter(counter)
 
 
 def _plain_batch(events: RawEvents, track: NDArray[np.int64]) -> Batch:
     """The events with their tracks, without flows."""
-    none = np.zeros(len(events), dtype=np.int64)
-    return Batch(
-        track=track,
-        name=events.name,
-        flags=events.flags,
-        start_ns=events.start_ns,
-        end_ns=events.end_ns,
-        payload=events.payload,
-        flow_out=none,
-        flow_in=none,
-        late_ns=none,
-        num_merged=np.ones(len(events), dtype=np.int32),
-        busy_ns=events.end_ns - events.start_ns,
+    return Batch.plain(
+        track, events.name, events.flags, events.start_ns, events.end_ns, events.payload
     )
 
 
@@ -269,18 +255,8 @@ def _idle_marks(track: NDArray[np.int64]) -> Batch:
     """One mark per track, at the beginning."""
     none = np.zeros(len(track), dtype=np.int64)
     start_ns = none + FIRST_EVENT_NS
-    return Batch(
-        track=track,
-        name=none.astype(np.int32),
-        flags=none.astype(np.uint8),
-        start_ns=start_ns,
-        end_ns=start_ns,
-        payload=none,
-        flow_out=none,
-        flow_in=none,
-        late_ns=none,
-        num_merged=np.ones(len(track), dtype=np.int32),
-        busy_ns=none,
+    return Batch.plain(
+        track, none.astype(np.int32), none.astype(np.uint8), start_ns, start_ns, none
     )
 
 
@@ -292,7 +268,7 @@ def _range_of(overlays: tuple[OverlayLine, ...]) -> tuple[int, int] | None:
     return min(s.start_ns for s in slices), max(s.end_ns for s in slices)
 
 
-def _launches_by_rank(source: Source) -> dict[int, list[LaunchSlice]]:
+def _launches_by_rank(source: Source) -> dict[int, list[OverlaySlice]]:
     query = f"""
         SELECT e.rank, e.launch, any_value(e.kernel) AS kernel, any_value(e.ordinal) AS ordinal,
             any_value(l.num_blocks) AS num_blocks,
@@ -301,23 +277,17 @@ def _launches_by_rank(source: Source) -> dict[int, list[LaunchSlice]]:
             max({end_sql("e.", source.last_ns + source.origin_ns)}) - {source.origin_ns} AS end_ns
         FROM events e LEFT JOIN launches l ON l.rank = e.rank AND l.launch = e.launch
         GROUP BY e.rank, e.launch ORDER BY e.rank, e.launch"""
-    slices: dict[int, list[LaunchSlice]] = {}
+    slices: dict[int, list[OverlaySlice]] = {}
     for row in source.trace.sql(query).to_pylist():
         slices.setdefault(row["rank"], []).append(_launch_slice(row))
     return slices
 
 
-def _launch_slice(row: dict[str, Any]) -> LaunchSlice:
+def _launch_slice(row: dict[str, Any]) -> OverlaySlice:
     args = {
         name: int(row[name])
         for name in ("launch", "ordinal", "num_blocks", "threads_per_block")
         if row[name] is not None
     }
     name = row["kernel"] or f"launch {row['launch']}"
-    return LaunchSlice(0, name, int(row["start_ns"]), int(row["end_ns"]), args)
-
-
-def chunks(batch: Batch, num_rows: int) -> Iterator[Batch]:
-    """The batch in pieces of at most `num_rows`, which fit the cache."""
-    for first in range(0, len(batch), num_rows):
-        yield batch.rows(slice(first, first + num_rows))
+    return OverlaySlice(name, "launch", int(row["start_ns"]), int(row["end_ns"]), args)

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from kprof.capture.database import sql_text
 from kprof.capture.directory import EVENT_OPEN
-from kprof.export.model import FIRST_EVENT_NS
+from kprof.export.model import FIRST_EVENT_NS, Columns
 from kprof.regions import Category, Kind, Region
 from kprof.trace.views import STILL_WAITING
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _ROWS_PER_PIECE: Final = 1 << 18
 # Name 0, a mark on blocks that recorded nothing: viewers hide tracks without events.
 IDLE_NAME: Final = "no events recorded"
-# Such blocks are shown for kernels with at most this many.
-_MAX_IDLE_BLOCKS: Final = 4096
 _SECONDS: Final = "CAST(round(duration_ns / 1e9) AS BIGINT)"
 _MAX_OPEN_NAMES: Final = 256
 
@@ -55,7 +53,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class RawEvents:
+class RawEvents(Columns):
     """Events of one piece, sorted by (block, warp, start, longer first), in file time.
 
     Every column has shape (n,).
@@ -71,30 +69,6 @@ class RawEvents:
     end_ns: NDArray[np.int64]
     payload: NDArray[np.int64]
 
-    def __len__(self) -> int:
-        """The number of rows, n."""
-        return len(self.start_ns)
-
-    def rows(self, which: Any) -> RawEvents:
-        """The rows at `which`: a slice, a mask or row numbers."""
-        return RawEvents(*(getattr(self, field.name)[which] for field in fields(self)))
-
-
-@dataclass(frozen=True)
-class OpenName:
-    """What waits of a region are called that were seen open after so many seconds, and no end."""
-
-    region_id: int
-    seconds: int
-
-    def region(self, trace: Trace, number: int) -> Region:
-        """The region as one of its own, so that viewers give it another colour."""
-        of = trace.regions[self.region_id]
-        age = f"{self.seconds} s" if self.seconds else "less than a second"
-        is_work = of.category in (Category.COMPUTE, Category.SEND)
-        state = "not ended" if is_work else "still waiting"
-        return structs.replace(of, id=number, name=f"{of.name}: {state} after {age}")
-
 
 @dataclass(frozen=True)
 class Source:
@@ -104,16 +78,13 @@ class Source:
     origin_ns: int
     last_ns: int
     names: tuple[Region, ...]
-    unknown_names: tuple[str, ...]
+    name_sql: str
     keys: tuple[TrackKey, ...]
-    grouping: Grouping | None = None
-    open_names: tuple[OpenName, ...] = ()
+    grouping: Grouping
 
     @staticmethod
     def of(
-        trace: Trace,
-        overlay_range_ns: tuple[int, int] | None = None,
-        grouping: Grouping | None = None,
+        trace: Trace, grouping: Grouping, overlay_range_ns: tuple[int, int] | None = None
     ) -> Source:
         """Read every event once. The file's time also covers `overlay_range_ns`."""
         first_ns, last_ns = trace.window_ns()
@@ -123,25 +94,9 @@ class Source:
                 max(last_ns, overlay_range_ns[1]),
             )
         origin_ns = first_ns - FIRST_EVENT_NS
-        unknown = tuple(
-            row["region"]
-            for row in _rows(
-                trace, "SELECT DISTINCT region FROM events WHERE region_id = 0 ORDER BY region"
-            )
-        )
-        first_unknown = len(trace.regions) + 1
-        open_names = _open_names(trace) if trace.manifest.hang else ()
-        first_open = first_unknown + len(unknown)
-        names = (
-            Region(0, IDLE_NAME, kind=Kind.MARK),
-            *trace.regions.regions,
-            *(Region(first_unknown + i, name) for i, name in enumerate(unknown)),
-            *(each.region(trace, first_open + i) for i, each in enumerate(open_names)),
-        )
-        keys = _track_keys(trace) if grouping is None else _grouped_keys(grouping)
-        return Source(
-            trace, origin_ns, last_ns - origin_ns, names, unknown, keys, grouping, open_names
-        )
+        names, name_sql = _names(trace)
+        keys = _track_keys(grouping)
+        return Source(trace, origin_ns, last_ns - origin_ns, names, name_sql, keys, grouping)
 
     @property
     def num_events(self) -> int:
@@ -198,12 +153,11 @@ class Source:
         only = pieces[0]
         is_part = len(pieces) == 1
         blocks = f"block BETWEEN {only.first_block} AND {only.last_block}" if is_part else "true"
-        grouping = self.grouping
-        table = (grouping.tables if grouping else self.trace).sql(
-            f"""SELECT rank, event_id, launch, block, warp, {self._name_sql()} AS name, flags,
+        table = self.grouping.tables.sql(
+            f"""SELECT rank, event_id, launch, block, warp, {self.name_sql} AS name, flags,
                 start_ns - {self.origin_ns} AS start_ns,
                 {end_sql("", self.last_ns + self.origin_ns)} - {self.origin_ns} AS end_ns, payload
-            FROM {grouping.events if grouping else "events"}
+            FROM {self.grouping.events}
             WHERE rank IN ({ranks}) AND {blocks}
             ORDER BY rank, block, warp, start_ns, end_ns DESC, event_id"""
         )
@@ -217,24 +171,6 @@ class Source:
             first, end = np.searchsorted(rank, [piece.rank, piece.rank + 1])
             yield piece, RawEvents(**{name: of[first:end] for name, of in columns.items()})
 
-    def _name_sql(self) -> str:
-        first = len(self.trace.regions) + 1
-        name = "region_id"
-        if self.unknown_names:
-            cases = " ".join(
-                f"WHEN {sql_text(name)} THEN {first + i}"
-                for i, name in enumerate(self.unknown_names)
-            )
-            name = f"CASE WHEN region_id <> 0 THEN region_id ELSE CASE region {cases} END END"
-        if not self.open_names:
-            return name
-        first += len(self.unknown_names)
-        cases = " ".join(
-            f"WHEN region_id = {each.region_id} AND {_SECONDS} = {each.seconds} THEN {first + i}"
-            for i, each in enumerate(self.open_names)
-        )
-        return f"CASE WHEN {STILL_WAITING} THEN CASE {cases} ELSE {name} END ELSE {name} END"
-
 
 def end_sql(prefix: str, last_ns: int) -> str:
     """SQL: the end of an event of a table with this prefix.
@@ -246,59 +182,53 @@ def end_sql(prefix: str, last_ns: int) -> str:
     return f"CASE WHEN {is_endless} THEN {last_ns} ELSE {end} END"
 
 
-def _open_names(trace: Trace) -> tuple[OpenName, ...]:
-    rows = _rows(
-        trace,
+def _names(trace: Trace) -> tuple[tuple[Region, ...], str]:
+    """The names of events, and SQL: the index of an event's name."""
+    names = [Region(0, IDLE_NAME, kind=Kind.MARK), *trace.regions.regions]
+    name_sql = "region_id"
+    cases = ""
+    for row in trace.sql(
+        "SELECT DISTINCT region FROM events WHERE region_id = 0 ORDER BY region"
+    ).to_pylist():
+        cases += f" WHEN {sql_text(row['region'])} THEN {len(names)}"
+        names.append(Region(len(names), row["region"]))
+    if cases:
+        name_sql = f"CASE WHEN region_id <> 0 THEN region_id ELSE CASE region{cases} END END"
+    if trace.manifest.hang is None:
+        return tuple(names), name_sql
+    cases = ""
+    for row in trace.sql(
         f"""SELECT DISTINCT region_id, {_SECONDS} AS seconds FROM events
-            WHERE {STILL_WAITING} AND region_id <> 0 ORDER BY ALL LIMIT {_MAX_OPEN_NAMES}""",
-    )
-    return tuple(OpenName(int(row["region_id"]), int(row["seconds"])) for row in rows)
+            WHERE {STILL_WAITING} AND region_id <> 0 ORDER BY ALL LIMIT {_MAX_OPEN_NAMES}"""
+    ).to_pylist():
+        region_id, seconds = int(row["region_id"]), int(row["seconds"])
+        cases += f" WHEN region_id = {region_id} AND {_SECONDS} = {seconds} THEN {len(names)}"
+        names.append(_open_region(trace.regions[region_id], len(names), seconds))
+    if cases:
+        ended = f"CASE{cases} ELSE {name_sql} END"
+        name_sql = f"CASE WHEN {STILL_WAITING} THEN {ended} ELSE {name_sql} END"
+    return tuple(names), name_sql
 
 
-def _track_keys(trace: Trace) -> tuple[TrackKey, ...]:
-    """Every track with events, and the other blocks of the launches."""
-    counts = {
-        (row["rank"], row["block"], row["warp"]): row["num_events"]
-        for row in _rows(
-            trace,
-            "SELECT rank, block, warp, count(*) AS num_events FROM events GROUP BY rank, block, "
-            "warp",
-        )
-    }
-    for rank, block in _idle_blocks(trace, {(rank, block) for rank, block, _ in counts}):
-        counts[rank, block, -1] = 0
-    return tuple(TrackKey(*key, num_events) for key, num_events in sorted(counts.items()))
+def _open_region(of: Region, number: int, seconds: int) -> Region:
+    """A region of its own for waits that were seen open after so many seconds, and no end: viewers
+    give it another colour."""
+    age = f"{seconds} s" if seconds else "less than a second"
+    is_work = of.category in (Category.COMPUTE, Category.SEND)
+    state = "not ended" if is_work else "still waiting"
+    return structs.replace(of, id=number, name=f"{of.name}: {state} after {age}")
 
 
-def _grouped_keys(grouping: Grouping) -> tuple[TrackKey, ...]:
-    """Every row with events, and the groups without events."""
+def _track_keys(grouping: Grouping) -> tuple[TrackKey, ...]:
+    """Every track with events, and the groups without events."""
     rows = grouping.tables.sql(
         f"""SELECT rank, block, warp, count(*) AS num_events FROM {grouping.events}
             GROUP BY rank, block, warp"""
     ).to_pylist()
     keys = [TrackKey(row["rank"], row["block"], row["warp"], row["num_events"]) for row in rows]
-    keys += [TrackKey(rank, group, -1, 0) for rank, group in grouping.idle_groups]
+    seen = {(key.rank, key.block) for key in keys}
+    keys += [TrackKey(*group, -1, 0) for group in grouping.groups if group not in seen]
     return tuple(sorted(keys, key=lambda key: (key.rank, key.block, key.warp)))
-
-
-def _idle_blocks(trace: Trace, seen: set[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    selection = trace.selection
-    if (selection.blocks, selection.regions, selection.time_ns) != (None, None, None):
-        return
-    for info in trace.ranks:
-        sizes = [
-            launch.num_blocks
-            for launch in info.launches
-            if selection.launches is None or launch.launch in selection.launches
-        ]
-        num_blocks = max(sizes, default=0)
-        if num_blocks <= _MAX_IDLE_BLOCKS:
-            yield from ((info.rank, b) for b in range(num_blocks) if (info.rank, b) not in seen)
-
-
-def _rows(trace: Trace, query: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = trace.sql(query).to_pylist()
-    return rows
 
 
 def _column(table: pa.Table, name: str, dtype: Any) -> NDArray[Any]:

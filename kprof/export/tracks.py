@@ -67,16 +67,6 @@ def _place(info: RankInfo) -> str:
     return ", ".join(filter(None, (info.host, info.device)))
 
 
-def block_name(block: int) -> str:
-    """`block 17`."""
-    return f"block {block}"
-
-
-def warp_name(warp: int) -> str:
-    """`warp 2`."""
-    return f"warp {warp}"
-
-
 def _labels(trace: Trace, info: RankInfo) -> tuple[str, ...]:
     if trace.alignment is None:
         return ("clock not aligned with other ranks",) if len(trace.manifest.ranks) > 1 else ()
@@ -96,17 +86,16 @@ class RankTracks:
         name: str,
         first_id: int,
         keys: list[TrackKey],
-        grouping: Grouping | None = None,
+        grouping: Grouping,
     ) -> None:
         self.rank = rank
         self._grouping = grouping
-        self._chiplets: dict[str, int] = {}
         self.next_id = first_id
         self._num_counters = 0
         self._num_overlays = 0
         self._new: list[Track] = []
         self._by_id: dict[int, Track] = {}
-        self._extra: dict[tuple[int, str, int], int] = {}
+        self._extra: dict[tuple[int | str, ...], int] = {}
         self._device: dict[tuple[int, int], int] = {}
         self._add(TrackKind.PROCESS, name)
         self.root = self._add(TrackKind.RANK, name)
@@ -132,7 +121,11 @@ class RankTracks:
 
     def lane(self, track: int, lane: int) -> int:
         """The track itself for lane 0, else a further track for slices that overlap."""
-        return self._lane(track, lane)
+        if lane == 0:
+            return track
+        base = self._by_id[track]
+        place = (track, "lane", lane)
+        return self._once(place, base.kind, base.name, base.parent, base.order, lane)
 
     def place(
         self, events: RawEvents, names: tuple[Region, ...]
@@ -144,7 +137,7 @@ class RankTracks:
         track = self._device_tracks(events)
         nesting = nest(track, events.start_ns, events.end_ns)
         for row in np.flatnonzero(nesting.lane).tolist():
-            track[row] = self._lane(int(track[row]), int(nesting.lane[row]))
+            track[row] = self.lane(int(track[row]), int(nesting.lane[row]))
         is_value = np.array([region.kind is Kind.VALUE for region in names])[events.name]
         for row in np.flatnonzero(is_value).tolist():
             track[row] = self._value_counter(int(track[row]), names[int(events.name[row])].name)
@@ -169,39 +162,36 @@ class RankTracks:
     def _add_device_track(self, key: TrackKey) -> None:
         block = self._device.get((key.block, -1))
         if block is None:
-            parent = self._parent_of(key.block)
-            block = self._add(TrackKind.BLOCK, self._block_name(key.block), parent, order=key.block)
+            name = self._grouping.group_name(self.rank, key.block)
+            block = self._add(TrackKind.BLOCK, name, self._parent_of(key.block), order=key.block)
             self._device[key.block, -1] = block
         if key.warp >= 0:
-            name = self._grouping.row_names[key.warp] if self._grouping else warp_name(key.warp)
+            name = self._grouping.row_name(key.warp)
             warp = self._add(TrackKind.WARP, name, block, order=key.warp)
             self._device[key.block, key.warp] = warp
 
-    def _block_name(self, block: int) -> str:
-        return self._grouping.group_names[self.rank, block] if self._grouping else block_name(block)
-
     def _parent_of(self, block: int) -> int:
         """The rank, or the chiplet of a processor."""
-        chiplet = self._grouping.parents.get((self.rank, block)) if self._grouping else None
-        if chiplet is None:
+        chiplet = self._grouping.parent_name(self.rank, block)
+        if not chiplet:
             return self.root
-        if chiplet not in self._chiplets:
-            self._chiplets[chiplet] = self._add(TrackKind.CHIPLET, chiplet, self.root, order=block)
-        return self._chiplets[chiplet]
-
-    def _lane(self, track: int, lane: int) -> int:
-        if lane == 0:
-            return track
-        place = (track, "lane", lane)
-        if place not in self._extra:
-            base = self._by_id[track]
-            self._extra[place] = self._add(base.kind, base.name, base.parent, base.order, lane)
-        return self._extra[place]
+        return self._once(("chiplet", chiplet), TrackKind.CHIPLET, chiplet, self.root, block)
 
     def _value_counter(self, track: int, name: str) -> int:
-        place = (track, name, 0)
+        return self._once((track, name), TrackKind.COUNTER, name, track, order=-1)
+
+    def _once(
+        self,
+        place: tuple[int | str, ...],
+        kind: TrackKind,
+        name: str,
+        parent: int,
+        order: int,
+        lane: int = 0,
+    ) -> int:
+        """The track at a place, which is added when it is asked for first."""
         if place not in self._extra:
-            self._extra[place] = self._add(TrackKind.COUNTER, name, track, order=-1)
+            self._extra[place] = self._add(kind, name, parent, order, lane)
         return self._extra[place]
 
     def _add(

@@ -84,7 +84,7 @@ def serve(
             f"{trace_file} is neither a capture nor a trace for Perfetto; "
             "give a directory such as run.kprof, or what `kprof export` wrote"
         )
-    site = _local_site(trace_file) if is_local else _online_site(trace_file)
+    site = _site(trace_file, is_local=is_local)
     with _listen(port, site) as server, tempfile.TemporaryDirectory(prefix="kprof-link-") as own:
         actual_port = server.server_address[1]
         address = f"http://{HOST}:{actual_port}"
@@ -163,11 +163,10 @@ class _Site:
         return self.files.get(path)
 
 
-def _online_site(trace_file: Path) -> _Site:
-    return _Site({}, trace_file, _secret_path(trace_file), origin=ONLINE_UI, policy=None)
-
-
-def _local_site(trace_file: Path) -> _Site:
+def _site(trace_file: Path, *, is_local: bool) -> _Site:
+    secret_path = f"/{secrets.token_urlsafe(24)}/{quote(trace_file.name)}"
+    if not is_local:
+        return _Site({}, trace_file, secret_path, origin=ONLINE_UI, policy=None)
     folder = _local_ui_folder()
     files = {
         "/" + quote(file.relative_to(folder).as_posix()): file
@@ -175,11 +174,7 @@ def _local_site(trace_file: Path) -> _Site:
         if file.is_file()
     }
     files["/"] = folder / "index.html"
-    return _Site(files, trace_file, _secret_path(trace_file), origin=None, policy=_LOCAL_POLICY)
-
-
-def _secret_path(trace_file: Path) -> str:
-    return f"/{secrets.token_urlsafe(24)}/{quote(trace_file.name)}"
+    return _Site(files, trace_file, secret_path, origin=None, policy=_LOCAL_POLICY)
 
 
 def _local_ui_folder() -> Path:

@@ -7,7 +7,6 @@ evidence.py    reads the state of a run that is under way
 now.py         the waits of this moment, for people who look on
 watch.py       decides when nothing moves any more
 report.py      the words, and hang.json
-open_spans.py  what a capture keeps of a hang: waits that never ended, among the events
 """
 
 from typing import Final

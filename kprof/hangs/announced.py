@@ -10,7 +10,6 @@ The rank writes what it finds next to its records, for whoever looks for a hang:
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,6 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from kprof import abi
+from kprof.hangs.lines import headers_in, read_rows, write_rows
 
 SPAN: Final = np.dtype(
     [
@@ -84,29 +84,36 @@ def open_spans(
 def _tracks(arenas: Sequence[Chunks]) -> _Tracks:
     headers, keys, words = [], [], []
     for address, content in arenas:
-        rows = content.reshape(-1, abi.CHUNK_BYTES)
-        head = np.ascontiguousarray(rows[:, : abi.CHUNK_HEADER_BYTES]).view(abi.CHUNK_HEADER)[:, 0]
-        is_claimed = (head["flags"] & abi.CHUNK_CLAIMED) != 0
-        head = head[is_claimed]
+        head, is_claimed = headers_in(content)
         first = (address + abi.CHUNKS_OFFSET) // abi.CHUNK_BYTES
         headers.append(head)
         keys.append((first + head["chunk_idx"].astype(np.uint64)).astype(np.uint32))
-        records = np.ascontiguousarray(rows[is_claimed, abi.CHUNK_HEADER_BYTES :])
-        words.append(records.view("<u8")[:, ::2])
+        rows = content.reshape(-1, abi.CHUNK_BYTES)[is_claimed, abi.CHUNK_HEADER_BYTES :]
+        words.append(np.ascontiguousarray(rows).view("<u8")[:, ::2])
     header = np.concatenate(headers)
     names = np.stack([header[name].astype(np.uint32) for name in _TRACK], axis=1)
     unique, track_of = np.unique(names, axis=0, return_inverse=True)
     track_of = track_of.reshape(-1)
-    is_cycles = (header["flags"] & abi.CHUNK_CYCLES) != 0
-    anchors = np.where(is_cycles, header["anchor_cycles"], header["anchor_realtime_ticks"])
     first_anchor = np.full(len(unique), np.iinfo(np.uint64).max, np.uint64)
-    np.minimum.at(first_anchor, track_of, anchors)
+    np.minimum.at(first_anchor, track_of, _anchors(header))
     is_cut = np.zeros(len(unique), bool)
     is_last = (header["flags"] & abi.CHUNK_NO_NEXT) != 0
     is_cut[track_of[is_last | (header["num_dropped"] > 0)]] = True
     return _Tracks(
         header, np.concatenate(keys), track_of, first_anchor, is_cut, np.concatenate(words)
     )
+
+
+def _are_cycles(headers: np.ndarray) -> np.ndarray:
+    """Which chunks have records on the clock of their processor."""
+    cycles: np.ndarray = (headers["flags"] & abi.CHUNK_CYCLES) != 0
+    return cycles
+
+
+def _anchors(headers: np.ndarray) -> np.ndarray:
+    """The beginning of chunks on the clock of their records."""
+    of_cycles, of_device = headers["anchor_cycles"], headers["anchor_realtime_ticks"]
+    return np.where(_are_cycles(headers), of_cycles, of_device)
 
 
 def _since(words: np.ndarray, anchors: np.ndarray) -> np.ndarray:
@@ -130,32 +137,17 @@ def _spans(lines: np.ndarray, headers: np.ndarray, ticks_per_cycle: float) -> np
         spans[name] = headers[name]
     spans["payload"] = lines["payload"]
     spans["region"] = lines["start_and_region"] >> abi.START_BITS
-    is_cycles = (headers["flags"] & abi.CHUNK_CYCLES) != 0
-    anchors = np.where(is_cycles, headers["anchor_cycles"], headers["anchor_realtime_ticks"])
-    after = _since(lines["start_and_region"], anchors)
-    after = np.where(is_cycles, np.rint(after * ticks_per_cycle).astype(np.int64), after)
+    after = _since(lines["start_and_region"], _anchors(headers))
+    after = np.where(_are_cycles(headers), np.rint(after * ticks_per_cycle).astype(np.int64), after)
     spans["start_ticks"] = headers["anchor_realtime_ticks"].astype(np.int64) + after
     return spans
 
 
-def announced_path(directory: Path, rank: int) -> Path:
-    """The open spans of a rank when it was asked."""
-    return directory / f"rank-{rank:05d}.announced"
-
-
 def write_open_spans(directory: Path, rank: int, spans: np.ndarray) -> None:
     """Say which announced spans are open; nothing where the disk refuses."""
-    path = announced_path(directory, rank)
-    temporary = path.with_suffix(".announced.tmp")
-    with contextlib.suppress(OSError):
-        temporary.write_bytes(spans.tobytes())
-        temporary.replace(path)
+    write_rows(directory, rank, "announced", spans)
 
 
 def read_open_spans(directory: Path, rank: int) -> np.ndarray:
     """What the rank said last, as SPAN; empty where it said nothing."""
-    try:
-        content = announced_path(directory, rank).read_bytes()
-    except OSError:
-        return np.empty(0, SPAN)
-    return np.frombuffer(content[: len(content) // SPAN.itemsize * SPAN.itemsize], SPAN)
+    return read_rows(directory, rank, "announced", SPAN)

@@ -59,8 +59,7 @@ def ask(directory: Path, *, for_records: bool) -> Answers:
 
 
 def _ask_for_stacks(directory: Path, pids: dict[int, int]) -> dict[int, tuple[str, ...]]:
-    paths = {rank: stacks_path(directory, rank) for rank in pids}
-    paths = {rank: path for rank, path in paths.items() if path.exists()}
+    paths = {rank: path for rank in pids if (path := stacks_path(directory, rank)).exists()}
     before = {rank: path.stat().st_size for rank, path in paths.items()}
     for rank in paths:
         signal_all([pids[rank]], STACKS_SIGNAL)

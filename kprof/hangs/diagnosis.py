@@ -10,8 +10,9 @@ The root is the cause that most waits lead to. Nothing here reads a clock, a fil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from kprof.hangs.graph import components
@@ -58,11 +59,10 @@ class Cause:
 class Diagnosis:
     """The causes, the root first, each with the number of waits that lead to it.
 
-    Empty where nobody waits. `edges` are the waits that keep a wait open.
+    Empty where nobody waits.
     """
 
     causes: tuple[tuple[Cause, int], ...] = ()
-    edges: dict[OpenWait, tuple[OpenWait, ...]] = field(default_factory=dict)
 
     @property
     def root(self) -> Cause | None:
@@ -79,56 +79,24 @@ class Diagnosis:
 def diagnose(run: RunState) -> Diagnosis:
     """The root of what waits in this state of a run."""
     search = _Search(run)
-    looked_at = {wait: search.behind(wait) for wait in run.waits}
-    edges = {
-        wait: found for wait, found in looked_at.items() if not isinstance(found, Cause) and found
-    }
+    behind = {wait: search.behind(wait) for wait in run.waits}
+    edges = {wait: found for wait, found in behind.items() if not isinstance(found, Cause)}
     ends: dict[OpenWait, frozenset[Cause]] = {}
     for component in components(run.waits, lambda wait: edges.get(wait, ())):
-        ends |= dict.fromkeys(component, _ends_of(component, looked_at, ends, search))
-    counts: dict[Cause, int] = {}
+        found = {cause for wait in component if isinstance(cause := behind[wait], Cause)}
+        # What the component leads to has been looked at, its own waits have not.
+        found.update(*(ends.get(other, ()) for wait in component for other in edges.get(wait, ())))
+        # Blocks that have not started are a cause only where nothing else keeps those that run.
+        others = {cause for cause in found if cause.kind is not Kind.NOT_STARTED}
+        causes = frozenset(others or found or {search.deadlock(component, edges)})
+        ends |= dict.fromkeys(component, causes)
+    counts: Counter[Cause] = Counter()
     for causes in ends.values():
-        slow = [cause for cause in causes if cause.kind is Kind.COMPUTING]
         # What may wait for a rank that moves may end by itself.
-        for cause in slow or causes:
-            counts[cause] = counts.get(cause, 0) + 1
+        slow = [cause for cause in causes if cause.kind is Kind.COMPUTING]
+        counts.update(slow or causes)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0].kind, item[0].ranks))
-    return Diagnosis(_united(ordered), edges)
-
-
-def _ends_of(
-    component: tuple[OpenWait, ...],
-    looked_at: dict[OpenWait, Cause | tuple[OpenWait, ...]],
-    ends: dict[OpenWait, frozenset[Cause]],
-    search: _Search,
-) -> frozenset[Cause]:
-    """Where the waits of a component lead to; those that it leads to have been looked at."""
-    found: set[Cause] = set()
-    members = set(component)
-    for wait in component:
-        behind = looked_at[wait]
-        if isinstance(behind, Cause):
-            found.add(behind)
-        else:
-            found.update(*(ends[other] for other in behind if other not in members))
-    if any(cause.kind is not Kind.NOT_STARTED for cause in found):
-        return frozenset(cause for cause in found if cause.kind is not Kind.NOT_STARTED)
-    # Blocks that have not started are a cause only where nothing else keeps those that run.
-    if found:
-        return frozenset(found)
-    return frozenset([search.deadlock(component, edges_of(component, looked_at))])
-
-
-def edges_of(
-    component: Sequence[OpenWait], looked_at: dict[OpenWait, Cause | tuple[OpenWait, ...]]
-) -> dict[OpenWait, tuple[OpenWait, ...]]:
-    """Who waits for whom within a component."""
-    members = set(component)
-    inside = {}
-    for wait in component:
-        behind = looked_at[wait]
-        inside[wait] = () if isinstance(behind, Cause) else tuple(w for w in behind if w in members)
-    return inside
+    return Diagnosis(_united(ordered))
 
 
 def _united(ordered: Sequence[tuple[Cause, int]]) -> tuple[tuple[Cause, int], ...]:
@@ -142,6 +110,10 @@ def _united(ordered: Sequence[tuple[Cause, int]]) -> tuple[tuple[Cause, int], ..
     return tuple(found)
 
 
+# The waits that keep a wait open.
+_Edges = Mapping[OpenWait, Sequence[OpenWait]]
+
+
 class _Search:
     """Answers what keeps a wait open."""
 
@@ -150,35 +122,29 @@ class _Search:
         self._sent = [
             sent for rank in run.ranks.values() if rank.records for sent in rank.records.sent
         ]
-        self._kernels = self._kernels_of_regions()
-
-    def _kernels_of_regions(self) -> dict[str, str]:
-        """The kernel that sends in a region; where no send is on record, nobody knows."""
-        return {sent.region: sent.call.kernel for sent in self._sent}
+        # The kernel that sends in a region; where no send is on record, nobody knows.
+        self._kernels = {sent.region: sent.call.kernel for sent in self._sent}
 
     def behind(self, wait: OpenWait) -> Cause | tuple[OpenWait, ...]:
         """Why it is open: a cause, or the waits that keep it so; nothing where nobody knows."""
-        rank = self._run.ranks.get(wait.rank if wait.peer is None else wait.peer)
-        sending = self._sending_call(wait)
+        peer = wait.rank if wait.peer is None else wait.peer
+        rank, sending = self._run.ranks.get(peer), self._sending_call(wait)
         if rank is None:
-            return Cause(Kind.NOT_LAUNCHED, (wait.peer or 0,), sending, (wait,))
-        if sent := self._send_of(wait, sending):
-            return Cause(Kind.NOT_SEEN, (rank.rank,), sending, (wait,), sent)
+            return Cause(Kind.NOT_LAUNCHED, (peer,), sending, (wait,))
+        if sent := next((sent for sent in self._sends(wait) if sent.call == sending), None):
+            return Cause(Kind.NOT_SEEN, (peer,), sending, (wait,), sent)
         if rank.condition is Condition.ENDED and not rank.gave_up:
-            return Cause(Kind.ENDED, (rank.rank,), sending, (wait,))
+            return Cause(Kind.ENDED, (peer,), sending, (wait,))
         if rank.condition is Condition.STOPPED:
-            return Cause(Kind.STOPPED, (rank.rank,), sending, (wait,))
+            return Cause(Kind.STOPPED, (peer,), sending, (wait,))
         launch = rank.number_of(sending)
-        if launch is None:
-            # It may not have got there because its own kernels wait.
-            open_now = tuple(each for each in rank.waits if each != wait)
-            return open_now or self._not_launched(rank, sending, wait)
-        return self._behind_launch(rank, launch, sending, wait)
-
-    def _not_launched(self, rank: RankState, sending: Call, wait: OpenWait) -> Cause:
-        moves = rank.is_moving or rank.host_moves
-        kind = Kind.COMPUTING if moves else Kind.NOT_LAUNCHED
-        return Cause(kind, (rank.rank,), sending, (wait,))
+        if launch is not None:
+            return self._behind_launch(rank, launch, sending, wait)
+        # It may not have got there because its own kernels wait.
+        if open_now := tuple(each for each in rank.waits if each != wait):
+            return open_now
+        kind = Kind.COMPUTING if rank.is_moving or rank.host_moves else Kind.NOT_LAUNCHED
+        return Cause(kind, (peer,), sending, (wait,))
 
     def _behind_launch(
         self, rank: RankState, launch: int, sending: Call, wait: OpenWait
@@ -197,13 +163,17 @@ class _Search:
         if sender is not None and not rank.is_moving and self._has_passed(sender, wait, sending):
             return self._never_sent(rank.rank, sending, wait)
         block = self._not_started(rank, launch, None if sender is None else sender.block)
-        others = [each for each in here if not self._is_alike(each, wait)]
+        others = here
+        if wait.peer is None:  # A barrier of the grid: the others are there as well.
+            others = [each for each in here if (each.peer, each.region) != (None, wait.region)]
         if block is not None and not others:
             num_blocks = rank.launches[launch][1]
             return Cause(Kind.NOT_STARTED, (rank.rank,), sending, (wait,), None, block, num_blocks)
         # A sender that has begun and does not wait has ended, or computes.
-        is_silent = sender is not None and block is None
-        return (() if is_silent else tuple(others)) or self._silent(rank, sending, wait, sender)
+        if others and (sender is None or block is not None):
+            return tuple(others)
+        kind = Kind.COMPUTING if rank.is_moving else Kind.STANDS_STILL
+        return Cause(kind, (rank.rank,), sending, (wait,), sender=sender)
 
     def _never_sent(self, rank: int, sending: Call, wait: OpenWait) -> Cause:
         twice = self._sent_twice(sending, wait)
@@ -225,13 +195,6 @@ class _Search:
                 return tuple(here)
         return ()
 
-    def _silent(
-        self, rank: RankState, sending: Call, wait: OpenWait, sender: Track | None
-    ) -> Cause:
-        """It has launched and has not sent; the track that should does not wait."""
-        kind = Kind.COMPUTING if rank.is_moving else Kind.STANDS_STILL
-        return Cause(kind, (rank.rank,), sending, (wait,), sender=sender)
-
     def _has_passed(self, sender: Track, wait: OpenWait, sending: Call) -> bool:
         """Whether its track has sent in this call what it sent after the slot in the one before."""
         goal = wait.rank, wait.slot
@@ -247,10 +210,6 @@ class _Search:
             return False
         order = by_call[before]
         return not here.isdisjoint(order[order.index(goal) + 1 :])
-
-    def _is_alike(self, one: OpenWait, other: OpenWait) -> bool:
-        """Whether both wait for the same thing on their own rank: a barrier of the grid."""
-        return one.peer is None and other.peer is None and one.region == other.region
 
     def _is_past(self, rank: RankState, launch: int) -> bool:
         """Whether a launch has ended: the host knows, or a later one of the rank has begun.
@@ -285,49 +244,28 @@ class _Search:
         kernel = next((self._kernels[each] for each in regions if each in self._kernels), None)
         return Call(kernel or wait.call.kernel, wait.call.ordinal)
 
-    def _send_of(self, wait: OpenWait, sending: Call) -> Sent | None:
-        """The send on record that should have ended the wait."""
-        if wait.peer is None:
-            return None
+    def _sends(self, wait: OpenWait) -> list[Sent]:
+        """The sends on record, in any call, that ended such a wait."""
         regions = self._run.senders.get(wait.region, ())
-        return next(
-            (
-                sent
-                for sent in self._sent
-                if sent.track.rank == wait.peer
-                and sent.call == sending
-                and sent.region in regions
-                and sent.peer == wait.rank
-                and sent.slot == wait.slot
-            ),
-            None,
-        )
+        goal = wait.peer, wait.rank, wait.slot
+        return [
+            sent
+            for sent in self._sent
+            if sent.region in regions and (sent.track.rank, sent.peer, sent.slot) == goal
+        ]
 
     def _sender(self, wait: OpenWait, sending: Call, launch: int) -> Track | None:
         """The track that should send: the one that sent this slot in the latest call before."""
-        if wait.peer is None:
-            return None
-        regions = self._run.senders.get(wait.region, ())
+        kernel, ordinal = sending
         before = [
             sent
-            for sent in self._sent
-            if sent.track.rank == wait.peer
-            and sent.region in regions
-            and sent.peer == wait.rank
-            and sent.slot == wait.slot
-            and sent.call.kernel == sending.kernel
-            and sent.call.ordinal < sending.ordinal
+            for sent in self._sends(wait)
+            if sent.call.kernel == kernel and sent.call.ordinal < ordinal
         ]
-        if not before:
-            return None
-        latest = max(before, key=lambda sent: sent.call.ordinal).track
-        return Track(latest.rank, launch, latest.block, latest.warp)
+        latest = max(before, key=lambda sent: sent.call.ordinal, default=None)
+        return replace(latest.track, launch=launch) if latest else None
 
-    def deadlock(
-        self,
-        component: Sequence[OpenWait],
-        inside: dict[OpenWait, tuple[OpenWait, ...]],
-    ) -> Cause:
+    def deadlock(self, component: Sequence[OpenWait], edges: _Edges) -> Cause:
         """The cause of waits that lead to nothing but themselves."""
         skipping = [wait for wait in component if self._has_skipped(wait, component)]
         # Of a rank that could not be asked nobody knows whether it skipped its send as well.
@@ -336,8 +274,8 @@ class _Search:
             wait = skipping[0]
             waiting = next(each for each in component if each.peer == wait.rank)
             return self._never_sent(wait.rank, wait.call, waiting)
-        if len(component) == 1 and not inside[component[0]]:
-            wait = component[0]
+        wait = component[0]
+        if len(component) == 1 and wait not in edges.get(wait, ()):
             peer = wait.rank if wait.peer is None else wait.peer
             return Cause(Kind.UNKNOWN, (peer,), wait.call, (wait,))
         ranks = tuple(sorted({wait.rank for wait in component}))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -21,6 +21,7 @@ from kprof.capture.claims import num_calls_of, ranks_in_use, read_messages
 from kprof.capture.directory import events_file_name, rank_file_name, read_ranks_started
 from kprof.capture.parts import ranks_with_parts, read_info
 from kprof.hangs.announced import read_open_spans
+from kprof.hangs.asking import Answers
 from kprof.hangs.lines import Kernel, RankWaits, read_kernels, read_tracks, read_waits
 from kprof.hangs.state import (
     Call,
@@ -64,18 +65,18 @@ class _Launches(NamedTuple):
 
 def read_run(
     directory: Path,
+    answers: Answers | None = None,
     *,
-    stacks: Mapping[int, tuple[str, ...]] | None = None,
     moving: frozenset[int] = frozenset(),
-    silent: frozenset[int] = frozenset(),
-    age_of: AgeOf | None = None,
+    age_of: AgeOf = _no_age,
     with_records: bool = True,
 ) -> RunState:
     """The state of every rank that has, or had, a recorder in an unfinished directory.
 
-    `stacks` are those that ranks were asked for, `moving` the ranks that got on meanwhile,
-    `silent` those that did not save; `age_of` says for how long a wait has been seen.
+    `answers` are those of ranks that were asked, `moving` the ranks that got on meanwhile; `age_of`
+    says for how long a wait has been seen.
     """
+    answers = answers or Answers()
     waits, calls = read_waits(directory), num_calls_of(directory)
     conditions, errors = conditions_of(directory), _errors_of(directory)
     kernels = {rank: read_kernels(directory, rank) for rank in waits}
@@ -85,20 +86,26 @@ def read_run(
             rank,
             condition=conditions.get(rank, Condition.ENDED),
             num_calls=calls.get(rank, 0),
-            stack=(stacks or {}).get(rank, ()),
+            stack=answers.stacks.get(rank, ()),
             is_moving=rank in moving,
             error=errors.get(rank, ""),
-            is_silent=rank in silent,
+            is_silent=rank in answers.silent,
         )
-        if rank in waits:
-            records = _read_records(directory, rank) if with_records else None
-            spans = read_open_spans(directory, rank) if with_records else None
-            state = _with_waits(state, waits[rank], kernels[rank], records, age_of or _no_age)
-            if spans is not None:
-                launches = _launches_of(waits[rank], kernels[rank])
-                state = _with_spans(state, spans, launches, age_of or _no_age)
+        if its := waits.get(rank):
+            launches = _launches_of(its, kernels[rank])
+            open_waits = _open_waits(rank, its, launches, age_of)
             has_closed = (directory / rank_file_name(rank)).exists()
-            state = replace(state, gave_up=has_closed and bool(state.waits))
+            state = replace(
+                state,
+                pid=its.pid,
+                num_launches=its.num_launches,
+                num_finished=its.num_finished,
+                launches=launches.calls,
+                waits=open_waits,
+                gave_up=has_closed and bool(open_waits),
+            )
+            if with_records:
+                state = _with_records(state, directory, launches, age_of)
         states[rank] = state
     world_size = max((each.world_size for each in waits.values()), default=len(states))
     return RunState(states, senders_of(kernels.values()), world_size)
@@ -139,42 +146,18 @@ def senders_of(kernels: Iterable[Sequence[Kernel]]) -> dict[str, tuple[str, ...]
     return {name: tuple(senders) for name, senders in found.items()}
 
 
-def _with_waits(
-    state: RankState,
-    waits: RankWaits,
-    kernels: list[Kernel],
-    records: Records | None,
-    age_of: AgeOf,
+def _with_records(
+    state: RankState, directory: Path, launches: _Launches, age_of: AgeOf
 ) -> RankState:
-    launches = _launches_of(waits, kernels)
-    open_waits = [
-        _open_wait(state.rank, line, launches, age_of)
-        for line in waits.lines
-        # What is left of a launch that has ended gave up.
-        if int(line["launch"]) >= waits.num_finished
-    ]
-    return replace(
-        state,
-        pid=waits.pid,
-        num_launches=waits.num_launches,
-        num_finished=waits.num_finished,
-        launches=launches.calls,
-        waits=tuple(sorted(open_waits, key=lambda wait: (wait.track.block, wait.track.warp))),
-        records=records,
-    )
-
-
-def _with_spans(
-    state: RankState, spans: np.ndarray, launches: _Launches, age_of: AgeOf
-) -> RankState:
-    """With the announced spans of launches that have not ended."""
-    found = []
-    for row in spans[spans["launch"] >= state.num_finished]:
+    """With what the rank has saved, and the announced spans of launches that have not ended."""
+    spans = []
+    rows = read_open_spans(directory, state.rank)
+    for row in rows[rows["launch"] >= state.num_finished]:
         track, call, region = _place_of(state.rank, row, launches)
         start_ticks, payload = int(row["start_ticks"]), int(row["payload"])
         age_s = age_of(track, region.name, start_ticks)
-        found.append(OpenSpan(track, call, region.name, age_s, start_ticks, payload))
-    return replace(state, spans=tuple(found))
+        spans.append(OpenSpan(track, call, region.name, age_s, start_ticks, payload))
+    return replace(state, records=_read_records(directory, state.rank), spans=tuple(spans))
 
 
 def _place_of(rank: int, row: np.void, launches: _Launches) -> tuple[Track, Call, Region]:
@@ -197,21 +180,22 @@ def _launches_of(waits: RankWaits, kernels: list[Kernel]) -> _Launches:
     return _Launches(calls, regions)
 
 
+def _open_waits(
+    rank: int, waits: RankWaits, launches: _Launches, age_of: AgeOf
+) -> tuple[OpenWait, ...]:
+    # What is left of a launch that has ended gave up.
+    lines = waits.lines[waits.lines["launch"] >= waits.num_finished]
+    found = [_open_wait(rank, line, launches, age_of) for line in lines]
+    return tuple(sorted(found, key=lambda wait: (wait.track.block, wait.track.warp)))
+
+
 def _open_wait(rank: int, line: np.void, launches: _Launches, age_of: AgeOf) -> OpenWait:
     track, call, region = _place_of(rank, line, launches)
     payload = int(line["payload"])
-    return OpenWait(
-        track,
-        call,
-        region.name,
-        _field(region, "peer", payload),
-        _field(region, "slot", payload),
-        age_of(track, region.name, payload),
-        int(line["start_ticks"]),
-        payload,
-        int(line["held"]),
-        int(line["wanted"]),
-    )
+    peer, slot = (_field(region, name, payload) for name in ("peer", "slot"))
+    age_s = age_of(track, region.name, payload)
+    start_ticks, held, wanted = (int(line[name]) for name in ("start_ticks", "held", "wanted"))
+    return OpenWait(track, call, region.name, peer, slot, age_s, start_ticks, payload, held, wanted)
 
 
 def _field(region: Region, name: str, payload: int) -> int | None:
@@ -246,44 +230,36 @@ def _read_records(directory: Path, rank: int) -> Records | None:
                 found.append(_events(rank, table, info.regions, calls, latest - _LAUNCHES_BACK))
     if latest < 0:
         return None
-    last = max((events.last for events in found), default=_Last(0))
+    _, last_event = max((events.last for events in found), default=(0, ""))
     return Records(
         num_events,
         tuple(sent for events in reversed(found) for sent in events.sent),
         read_tracks(directory, rank),
         _always_first([order for events in found for order in events.orders]),
-        last.name,
+        last_event,
     )
 
 
 def with_records(directory: Path, run: RunState) -> RunState:
     """A run with what its ranks have saved since it was read."""
-    waits = read_waits(directory)
-    ranks = {}
+    waits, ranks = read_waits(directory), {}
     for rank, state in run.ranks.items():
-        state = replace(state, records=_read_records(directory, rank))
+        launches = _Launches({}, {})
         if rank in waits:
             launches = _launches_of(waits[rank], read_kernels(directory, rank))
-            state = _with_spans(state, read_open_spans(directory, rank), launches, _no_age)
-        ranks[rank] = state
+        ranks[rank] = _with_records(state, directory, launches, _no_age)
     return replace(run, ranks=ranks)
 
 
 _COLUMNS: Final = ["launch", "block", "warp", "region", "start_ns", "duration_ns", "payload"]
 
 
-class _Last(NamedTuple):
-    """The span that ended last, in words."""
-
-    end_ns: int
-    name: str = ""
-
-
 class _Events(NamedTuple):
     sent: list[Sent]
     # A track's regions in their order, sends and waits only.
     orders: list[list[Region]]
-    last: _Last
+    # When the span that ended last did, and that span in words.
+    last: tuple[int, str]
 
 
 def _events(
@@ -299,13 +275,9 @@ def _events(
     sent: list[Sent] = []
     orders: list[list[Region]] = []
     current: Track | None = None
-    for launch, block, warp, number, payload in zip(
-        *(
-            columns[name][rows][order].tolist()
-            for name in ("launch", "block", "warp", "region", "payload")
-        ),
-        strict=True,
-    ):
+    chosen = ("launch", "block", "warp", "region", "payload")
+    values = [columns[name][rows][order].tolist() for name in chosen]
+    for launch, block, warp, number, payload in zip(*values, strict=True):
         track, region = Track(rank, launch, block, warp), regions[number]
         if track != current:
             current = track
@@ -319,11 +291,11 @@ def _events(
 
 def _last_of(
     rank: int, columns: dict[str, np.ndarray], regions: RegionTable, calls: dict[int, Call]
-) -> _Last:
+) -> tuple[int, str]:
     """Of the events of a part."""
     ends_ns = columns["start_ns"] + columns["duration_ns"]
     if not len(ends_ns):
-        return _Last(0)
+        return 0, ""
     at = int(ends_ns.argmax())
     launch, block, warp, number = (
         int(columns[name][at]) for name in ("launch", "block", "warp", "region")
@@ -331,7 +303,7 @@ def _last_of(
     region = regions[number].name if 0 < number <= len(regions) else _UNKNOWN
     call = calls.get(launch, f"launch {launch}")
     track = Track(rank, launch, block, warp)
-    return _Last(int(ends_ns[at]), f"{region} of {track} in {call}")
+    return int(ends_ns[at]), f"{region} of {track} in {call}"
 
 
 def _always_first(orders: list[list[Region]]) -> frozenset[tuple[str, str]]:

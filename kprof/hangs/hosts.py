@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kprof.capture.losses import name_ranks
-from kprof.hangs.stacks import place_in
+from kprof.hangs.report import stands_at
 from kprof.hangs.state import Condition, RankState, RunState
 
 
@@ -30,10 +30,10 @@ def diagnose_hosts(run: RunState) -> str:
         least = min(behind, key=lambda state: state.num_calls)
         return (
             f"rank {least.rank} has made {least.num_calls} of the {most} launches and steps that "
-            f"others have made{_not_launched(least, running)}{_place(least)}"
+            f"others have made{_not_launched(least, running)}{stands_at(least)}"
         )
     where = {state.stack[:1] for state in running}
-    place = _place(running[0]) if len(where) == 1 and running else ""
+    place = stands_at(running[0]) if len(where) == 1 and running else ""
     return (
         f"all ranks have made {most} launches and steps: a kernel does not end, or their hosts "
         f"wait for something else{place}"
@@ -47,7 +47,3 @@ def _not_launched(behind: RankState, states: Sequence[RankState]) -> str:
     is_missing = ahead.num_launches > behind.num_launches
     missing = next((call for call in launches if behind.number_of(call) is None), None)
     return f", and not {missing}" if is_missing and missing else ""
-
-
-def _place(state: RankState) -> str:
-    return f"; its Python stack stands at {place_in(state.stack)}" if state.stack else ""

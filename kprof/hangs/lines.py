@@ -169,50 +169,59 @@ def _try_lock(file: int, kind: int) -> bool:
     return True
 
 
+def _path(directory: Path, rank: int, what: str) -> Path:
+    return directory / f"rank-{rank:05d}.{what}"
+
+
 def lines_path(directory: Path, rank: int) -> Path:
     """The file of a rank, where it has room in shared memory."""
     return directory / WAITS_NAME / f"rank-{rank:05d}"
 
 
-def kernels_path(directory: Path, rank: int) -> Path:
-    """The kernels that a rank has launched, with their regions."""
-    return directory / f"rank-{rank:05d}.kernels"
-
-
-def tracks_path(directory: Path, rank: int) -> Path:
-    """The blocks of each launch that had opened a track when the rank was asked."""
-    return directory / f"rank-{rank:05d}.tracks"
+def headers_in(chunks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The headers of the chunks that tracks have claimed, and which chunks those are."""
+    headers = np.ascontiguousarray(chunks.reshape(-1, CHUNK_BYTES)[:, :CHUNK_HEADER_BYTES])
+    headers = headers.view(CHUNK_HEADER)[:, 0]
+    is_claimed = (headers["flags"] & CHUNK_CLAIMED) != 0
+    return headers[is_claimed], is_claimed
 
 
 def tracks_in(chunks: np.ndarray) -> np.ndarray:
     """Launch and block of the tracks in the bytes of chunks: shape (n, 2)."""
-    headers = np.ascontiguousarray(chunks.reshape(-1, CHUNK_BYTES)[:, :CHUNK_HEADER_BYTES])
-    headers = headers.view(CHUNK_HEADER)[:, 0]
-    headers = headers[(headers["flags"] & CHUNK_CLAIMED) != 0]
+    headers, _ = headers_in(chunks)
     return np.unique(np.stack([headers["launch"], headers["block"]], axis=1), axis=0)
 
 
 def write_tracks(directory: Path, rank: int, tracks: list[np.ndarray]) -> None:
     """Say which blocks had begun, as `tracks_in` found them."""
-    path = tracks_path(directory, rank)
     pairs = np.concatenate([np.empty((0, 2), np.uint32), *tracks])
-    temporary = path.with_suffix(".tmp")
-    with contextlib.suppress(OSError):
-        temporary.write_bytes(pairs.astype("<u4").tobytes())
-        temporary.replace(path)
+    write_rows(directory, rank, "tracks", pairs.astype("<u4"))
 
 
 def read_tracks(directory: Path, rank: int) -> dict[int, frozenset[int]]:
     """The blocks that had begun, by launch."""
-    try:
-        content = tracks_path(directory, rank).read_bytes()
-    except OSError:
-        return {}
-    pairs = np.frombuffer(content[: len(content) // 8 * 8], "<u4").reshape(-1, 2)
+    pairs = read_rows(directory, rank, "tracks", np.dtype("(2,)<u4"))
     return {
         int(launch): frozenset(pairs[pairs[:, 0] == launch, 1].tolist())
         for launch in np.unique(pairs[:, 0])
     }
+
+
+def write_rows(directory: Path, rank: int, what: str, rows: np.ndarray) -> None:
+    """What a rank tells whoever looks; nothing where the disk refuses."""
+    path = _path(directory, rank, what)
+    temporary = path.with_suffix(f"{path.suffix}.tmp")
+    with contextlib.suppress(OSError):
+        temporary.write_bytes(rows.tobytes())
+        temporary.replace(path)
+
+
+def read_rows(directory: Path, rank: int, what: str, kind: np.dtype) -> np.ndarray:
+    """What the rank told last; no rows where it told nothing."""
+    content = b""
+    with contextlib.suppress(OSError):
+        content = _path(directory, rank, what).read_bytes()
+    return np.frombuffer(content[: len(content) // kind.itemsize * kind.itemsize], kind)
 
 
 def _map_somewhere(directory: Path, rank: int) -> tuple[mmap.mmap, bool]:
@@ -251,7 +260,7 @@ class WaitsWriter:
         the disk. Raises OSError where there is no room on either.
         """
         self._mapping, self.is_in_memory = _map_somewhere(directory, rank)
-        self._kernels_path = kernels_path(directory, rank)
+        self._kernels_path = _path(directory, rank, "kernels")
         self._kernels_path.write_bytes(b"")
         whole = memoryview(self._mapping)
         header = np.frombuffer(self._mapping, HEADER, 1)
@@ -345,10 +354,20 @@ def read_waits(directory: Path) -> dict[int, RankWaits]:
     return dict(sorted(found.items()))
 
 
+def has_waits(directory: Path) -> bool:
+    """Whether a kernel tells of a wait that lasts."""
+    return any(len(each.lines) for each in read_waits(directory).values())
+
+
+def signature_of(directory: Path) -> dict[int, bytes]:
+    """Changes whenever a rank has got on."""
+    return {rank: each.signature() for rank, each in read_waits(directory).items()}
+
+
 def read_kernels(directory: Path, rank: int) -> list[Kernel]:
     """The kernels of a rank by number; one that could not be written has no name."""
     try:
-        text = kernels_path(directory, rank).read_bytes()
+        text = _path(directory, rank, "kernels").read_bytes()
     except OSError:
         return []
     found = {}

@@ -14,7 +14,7 @@ from kprof.hangs.asking import ask, moved
 from kprof.hangs.diagnosis import diagnose
 from kprof.hangs.evidence import read_run, with_records
 from kprof.hangs.hosts import diagnose_hosts
-from kprof.hangs.lines import WAITS_NAME, RankWaits, read_waits
+from kprof.hangs.lines import WAITS_NAME, has_waits, signature_of
 from kprof.hangs.report import HANG_NAME, Hang, make_report, read_hang, write_hang
 from kprof.hangs.state import RunState
 
@@ -61,28 +61,23 @@ def note_hang(directory: Path) -> str:
     Keeps the report as hang.json. Does nothing, and returns nothing, where no kernel waits, where
     something moves while this looks, and where a report is there already.
     """
-    before = read_waits(directory)
-    if (directory / HANG_NAME).exists() or not any(len(each.lines) for each in before.values()):
+    if (directory / HANG_NAME).exists() or not has_waits(directory):
         return ""
+    before = signature_of(directory)
     run, hang = _look(directory, _BETWEEN_S)
-    has_moved = _signature(before) != _signature(read_waits(directory))
-    if has_moved or not run.waits or diagnose(run).is_moving:
+    if signature_of(directory) != before or not run.waits or diagnose(run).is_moving:
         return ""
     write_hang(directory, hang)
     return hang.diagnosis
 
 
-def _signature(waits: dict[int, RankWaits]) -> dict[int, bytes]:
-    return {rank: each.signature() for rank, each in waits.items()}
-
-
 def _look(directory: Path, idle_s: float) -> tuple[RunState, Hang]:
     """Asks twice, so that ranks that move are told from those that do not."""
-    waits = any(len(each.lines) for each in read_waits(directory).values())
+    waits = has_waits(directory)
     before = ask(directory, for_records=waits)
     time.sleep(_BETWEEN_S)
     now = ask(directory, for_records=waits)
-    run = read_run(directory, stacks=now.stacks, moving=moved(before, now), silent=now.silent)
+    run = read_run(directory, now, moving=moved(before, now))
     return run, make_report(run, diagnose(run), idle_s)
 
 

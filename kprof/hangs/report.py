@@ -16,7 +16,7 @@ from kprof.capture.losses import count_launches, name_ranks
 from kprof.errors import CorruptCaptureError
 from kprof.hangs.diagnosis import Cause, Diagnosis, Kind
 from kprof.hangs.stacks import place_in
-from kprof.hangs.state import Condition, OpenSpan, OpenWait, RankState, RunState
+from kprof.hangs.state import OpenSpan, OpenWait, RankState, RunState
 
 HANG_NAME: Final = "hang.json"
 _MAX_NAMED: Final = 4
@@ -107,13 +107,14 @@ def _what_it_is(cause: Cause, run: RunState) -> str:
             return f"{who} wait for each other: {_circle(cause.waits)}"
         case Kind.ENDED:
             why = f" ({rank.error})" if rank and rank.error else ""
-            return f"{who} has ended{why} and {asked} for its {_what(wait)}{_of_call(cause)}"
+            of_call = f" of {cause.call}" if cause.call else ""
+            return f"{who} has ended{why} and {asked} for its {_what(wait)}{of_call}"
         case Kind.STOPPED:
             pid = rank.pid if rank else 0
             return f"{who} is stopped: kill -CONT {pid} lets it go on; {asked} for it"
         case Kind.NOT_LAUNCHED:
             made = f"{who} has not launched {cause.call}" if rank else f"{who} has no recorder yet"
-            return f"{made}, in which it sends {_what(wait)} to rank {wait.rank}{_stack(rank)}"
+            return f"{made}, in which it sends {_what(wait)} to rank {wait.rank}{stands_at(rank)}"
         case Kind.NEVER_SENT if cause.twice:
             return f"{who} sent {_twice(cause)}: {asked} for it"
         case Kind.NEVER_SENT:
@@ -136,7 +137,7 @@ def _what_it_is(cause: Cause, run: RunState) -> str:
             doing = _doing(cause, rank)
             return f"{who} still works towards {cause.call}, and moves: slow, not hung{doing}"
         case Kind.STANDS_STILL:
-            return f"{who} has launched {cause.call}{_standing(cause, rank)}{_stack(rank)}"
+            return f"{who} has launched {cause.call}{_standing(cause, rank)}{stands_at(rank)}"
         case Kind.UNKNOWN:
             return f"{asked}, and nobody is known who should end that"
 
@@ -216,11 +217,8 @@ def _what(wait: OpenWait) -> str:
     return "data" if wait.slot is None else f"slot {wait.slot}"
 
 
-def _of_call(cause: Cause) -> str:
-    return f" of {cause.call}" if cause.call else ""
-
-
-def _stack(rank: RankState | None) -> str:
+def stands_at(rank: RankState | None) -> str:
+    """Where the Python of a rank stands, where that is known."""
     return f"; its Python stack stands at {place_in(rank.stack)}" if rank and rank.stack else ""
 
 
@@ -260,42 +258,26 @@ def make_report(run: RunState, diagnosis: Diagnosis, idle_s: float) -> Hang:
         ),
         tuple(_waiting(wait) for wait in run.waits),
         tuple((each.rank, each.track.block) for each in root.waits[:_MAX_NAMED]) if root else (),
-        tuple(_open(span) for _, each in sorted(run.ranks.items()) for span in each.spans),
+        tuple(_waiting(span) for _, each in sorted(run.ranks.items()) for span in each.spans),
     )
 
 
-def _open(span: OpenSpan) -> Waiting:
-    track, call = span.track, span.call
+def _waiting(span: OpenWait | OpenSpan) -> Waiting:
+    # An announced span waits for no flag.
+    wait = span if isinstance(span, OpenWait) else OpenWait(span.track, span.call, span.region)
     return Waiting(
-        track.rank,
-        track.launch,
-        call.kernel,
-        call.ordinal,
-        track.block,
-        track.warp,
+        span.track.rank,
+        span.track.launch,
+        span.call.kernel,
+        span.call.ordinal,
+        span.track.block,
+        span.track.warp,
         span.region,
-        -1,
-        -1,
+        -1 if wait.peer is None else wait.peer,
+        -1 if wait.slot is None else wait.slot,
         round(span.age_s, 1),
         span.start_ticks,
         span.payload,
-    )
-
-
-def _waiting(wait: OpenWait) -> Waiting:
-    return Waiting(
-        wait.rank,
-        wait.track.launch,
-        wait.call.kernel,
-        wait.call.ordinal,
-        wait.track.block,
-        wait.track.warp,
-        wait.region,
-        -1 if wait.peer is None else wait.peer,
-        -1 if wait.slot is None else wait.slot,
-        round(wait.age_s, 1),
-        wait.start_ticks,
-        wait.payload,
         wait.held,
         wait.wanted,
     )
@@ -374,15 +356,3 @@ def read_hang(directory: Path) -> Hang | None:
         raise CorruptCaptureError(
             f"{path} cannot be read ({error}); the capture itself may be whole: kprof info"
         ) from error
-
-
-__all__ = [
-    "HANG_NAME",
-    "Condition",
-    "Hang",
-    "describe",
-    "lines_of",
-    "make_report",
-    "read_hang",
-    "write_hang",
-]

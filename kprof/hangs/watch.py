@@ -26,7 +26,7 @@ from kprof.hangs.asking import Answers, ask, moved
 from kprof.hangs.diagnosis import diagnose
 from kprof.hangs.evidence import conditions_of, read_run, with_records
 from kprof.hangs.hosts import diagnose_hosts, is_uneven
-from kprof.hangs.lines import read_waits
+from kprof.hangs.lines import has_waits, signature_of
 from kprof.hangs.report import Hang, lines_of, make_report, write_hang
 from kprof.hangs.state import RunState, Track
 
@@ -99,17 +99,17 @@ class Directory:
 
     def signature(self) -> object:
         """Launches, steps, waits that last long, and which processes have ended or are stopped."""
-        waits = {r: each.signature() for r, each in read_waits(self._directory).items()}
-        return Signature(num_calls_of(self._directory), waits, conditions_of(self._directory))
+        here = self._directory
+        return Signature(num_calls_of(here), signature_of(here), conditions_of(here))
 
     def ask(self) -> Answers:
         """Records are asked for where a kernel waits."""
-        has_waits = any(len(each.lines) for each in read_waits(self._directory).values())
+        is_waiting = has_waits(self._directory)
         if self._save_here is not None:
-            if not has_waits:
+            if not is_waiting:
                 return Answers()
             self._save_here()
-        return ask(self._directory, for_records=has_waits)
+        return ask(self._directory, for_records=is_waiting)
 
     def read(self, moving: frozenset[int], answers: Answers, now_s: float) -> RunState:
         """What is known now; ages count from when this source first saw a wait."""
@@ -117,13 +117,7 @@ class Directory:
         def age_of(track: Track, region: str, payload: int) -> float:
             return now_s - self._first_seen_s.setdefault((track, region, payload), now_s)
 
-        return read_run(
-            self._directory,
-            stacks=answers.stacks,
-            moving=moving,
-            silent=answers.silent,
-            age_of=age_of,
-        )
+        return read_run(self._directory, answers, moving=moving, age_of=age_of)
 
     def with_records(self, run: RunState) -> RunState:
         """Asked only once a run hangs: writing them takes a while."""
@@ -161,7 +155,8 @@ class Watch:
         self._source, self._after_s = source, after_s
         self._is_patient, self._only_kernels = is_patient, only_kernels
         self._seen: object = None
-        self._news = ""
+        # What has changed since the run was as it was before.
+        self.news = ""
         self._changed_s = self._asked_s = 0.0
         self._asked: Answers | None = None
         self._tries = 0
@@ -171,16 +166,11 @@ class Watch:
         """Whether the run has not moved since a report."""
         return self._tries > 0
 
-    @property
-    def news(self) -> str:
-        """What has changed since the run was as it was before."""
-        return self._news
-
     def step(self, now_s: float) -> Finding | None:
         """Look at the run; a finding when it hangs."""
         signature = self._source.signature()
         if signature != self._seen:
-            self._news = news_of(self._seen, signature)
+            self.news = news_of(self._seen, signature)
             self._seen, self._changed_s, self._asked, self._tries = signature, now_s, None, 0
         idle_s = now_s - self._changed_s
         if self._asked is None:
@@ -204,13 +194,10 @@ class Watch:
             rank for rank, stack in now.stacks.items() if before.stacks.get(rank, stack) != stack
         )
         run = self._source.read(moving, now, now_s)
-        run = replace(
-            run,
-            ranks={
-                rank: replace(state, host_moves=rank in hosts) for rank, state in run.ranks.items()
-            },
-        )
-        hang = self._report(run, idle_s)
+        ranks = {
+            rank: replace(state, host_moves=rank in hosts) for rank, state in run.ranks.items()
+        }
+        hang = self._report(replace(run, ranks=ranks), idle_s)
         if hang is None:
             self._asked, self._asked_s = now, now_s
             return None
@@ -276,15 +263,12 @@ class HangWatch:
                 write_hang(self._directory, finding.hang)
                 # What was told of ranks that had not answered yet may have been wrong.
                 if finding.hang.diagnosis != told:
-                    self._tell(finding.hang)
+                    tell(finding.hang, self._directory, self._say)
+                    self._on_hang(finding.hang.diagnosis)
                 told = finding.hang.diagnosis
             elif told and not self._watch.has_reported:
                 told = ""
                 self._say(self._watch.news)
-
-    def _tell(self, hang: Hang) -> None:
-        tell(hang, self._directory, self._say)
-        self._on_hang(hang.diagnosis)
 
 
 def tell(hang: Hang, directory: Path, say: Say) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -38,6 +38,8 @@ from kprof.regions import PAYLOAD_BITS, Field, Kind, Region, RegionTable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    Ints = NDArray[np.int64]
+
 _NOT_ALIGNED: Final = (
     "imported events carry no clock calibration; give a bound if all ranks read one clock"
 )
@@ -62,15 +64,15 @@ class ForeignEvents:
     stay in the capture; `notices` say what it left out, and are printed once.
     """
 
-    rank: NDArray[np.int64]
-    block: NDArray[np.int64]
-    name: NDArray[np.int64]
-    start_ns: NDArray[np.int64]
-    duration_ns: NDArray[np.int64]
+    rank: Ints
+    block: Ints
+    name: Ints
+    start_ns: Ints
+    duration_ns: Ints
     names: tuple[str, ...]
-    warp: NDArray[np.int64] | None = None
-    launch: NDArray[np.int64] | None = None
-    fields: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    warp: Ints | int = -1
+    launch: Ints | int = 0
+    fields: Mapping[str, Ints] = field(default_factory=dict)
     num_dropped: Mapping[int, int] = field(default_factory=dict)
     kernel: str = "imported"
     tick_ns: float = 1.0
@@ -123,10 +125,10 @@ def write_foreign(
     What regions do not declare is guessed, and the guesses are kept in the manifest.
     """
     _check(events, origin)
-    _check_regions(events, regions, origin)
+    declared = [region.name for region in (regions.regions if regions else ())]
+    _check_regions(events, declared, origin)
     fields, payload = _pack_fields(events, origin)
     table, region_ids = _region_table(events, regions, fields)
-    declared = [region.name for region in (regions.regions if regions else ())]
     undeclared = [name for name in _used_names(events) if name not in {*declared, *events.marks}]
     guesses = (*events.guesses, *describe_categories(undeclared))
     doubt = _doubt_of_clock(events)
@@ -150,14 +152,14 @@ def write_foreign(
     return ImportSummary(output, len(events), len(ranks), tuple(said))
 
 
-def to_ns(ticks: NDArray[np.int64], tick_ns: float) -> NDArray[np.int64]:
+def to_ns(ticks: Ints, tick_ns: float) -> Ints:
     """Ticks to ns, exact for whole ticks and to half a ns over the length of a trace otherwise."""
     if float(tick_ns).is_integer():
-        exact: NDArray[np.int64] = ticks * int(tick_ns)
+        exact: Ints = ticks * int(tick_ns)
         return exact
     base = int(ticks.min()) if len(ticks) else 0
     offsets = np.rint((ticks - base) * tick_ns).astype(np.int64)
-    rounded: NDArray[np.int64] = offsets + int(base * tick_ns)
+    rounded: Ints = offsets + int(base * tick_ns)
     return rounded
 
 
@@ -171,11 +173,9 @@ def _check(events: ForeignEvents, origin: str) -> None:
             "fix or remove it"
         )
     # The bounds that reading a capture checks.
-    bounds = {"rank": (0, MAX_RANKS - 1)} | EVENT_BOUNDS
+    bounds = EVENT_BOUNDS | {"rank": (0, MAX_RANKS - 1)}
     for what in ("rank", "launch", "block", "warp", "start_ns", "duration_ns"):
-        column = getattr(events, what)
-        if column is None:
-            continue
+        column = np.asarray(getattr(events, what))
         least, most = bounds[what]
         if column.min() < least or column.max() > most:
             strange = int(column.min() if column.min() < least else column.max())
@@ -185,7 +185,7 @@ def _check(events: ForeignEvents, origin: str) -> None:
             )
 
 
-def _pack_fields(events: ForeignEvents, origin: str) -> tuple[tuple[Field, ...], NDArray[np.int64]]:
+def _pack_fields(events: ForeignEvents, origin: str) -> tuple[tuple[Field, ...], Ints]:
     """Payload fields just wide enough for their values; a field's largest value means "clamped"."""
     fields: list[Field] = []
     payload = np.zeros(len(events), dtype=np.int64)
@@ -207,7 +207,7 @@ def _pack_fields(events: ForeignEvents, origin: str) -> tuple[tuple[Field, ...],
 
 def _region_table(
     events: ForeignEvents, known: RegionTable | None, fields: tuple[Field, ...]
-) -> tuple[RegionTable, NDArray[np.int64]]:
+) -> tuple[RegionTable, Ints]:
     """A table in the order of `known`, then the other names; and the region id of each name."""
     names = events.names
     by_name = {region.name: region for region in (known.regions if known else ())}
@@ -233,9 +233,8 @@ def _used_names(events: ForeignEvents) -> list[str]:
     return [events.names[i] for i in np.unique(events.name).tolist()]
 
 
-def _check_regions(events: ForeignEvents, regions: RegionTable | None, origin: str) -> None:
+def _check_regions(events: ForeignEvents, declared: list[str], origin: str) -> None:
     """Refuse a regions file of another kernel, which would silently change nothing."""
-    declared = [region.name for region in (regions.regions if regions else ())]
     if declared and not set(declared) & set(events.names):
         raise ForeignFormatError(
             f"no event of {origin} has a name that the regions file declares: "
@@ -245,21 +244,16 @@ def _check_regions(events: ForeignEvents, regions: RegionTable | None, origin: s
 
 
 def _write_rank(
-    folder: Path,
-    rank: int,
-    events: ForeignEvents,
-    rows: NDArray[np.intp],
-    region_ids: NDArray[np.int64],
-    payload: NDArray[np.int64],
+    folder: Path, rank: int, events: ForeignEvents, rows: Ints, region_ids: Ints, payload: Ints
 ) -> None:
     import pyarrow as pa
 
     none = np.zeros(len(rows), dtype=np.int64)
-    columns: dict[str, NDArray[Any]] = {
+    columns: dict[str, Ints] = {
         "rank": none + rank,
-        "launch": none if events.launch is None else events.launch[rows],
+        "launch": _column(events.launch, rows),
         "block": events.block[rows],
-        "warp": none - 1 if events.warp is None else events.warp[rows],
+        "warp": _column(events.warp, rows),
         "region": region_ids[events.name[rows]],
         "flags": none,
         "start_ns": events.start_ns[rows],
@@ -267,21 +261,18 @@ def _write_rank(
         "payload": payload[rows],
         "hw_id": none,
     }
-    schema = event_schema()
     writer = EventWriter(folder, rank)
-    writer.write(
-        pa.table(
-            {item.name: columns[item.name].astype(item.type.to_pandas_dtype()) for item in schema},
-            schema,
-        )
-    )
+    writer.write(pa.table(columns).cast(event_schema()))
     writer.close()
 
 
-def _rank_info(
-    rank: int, events: ForeignEvents, rows: NDArray[np.intp], table: RegionTable
-) -> RankInfo:
-    launches = [0] if events.launch is None else np.unique(events.launch[rows]).tolist()
+def _column(values: Ints | int, rows: Ints) -> Ints:
+    """The values of some events; one value is that of all."""
+    return np.full(len(rows), values) if isinstance(values, int) else values[rows]
+
+
+def _rank_info(rank: int, events: ForeignEvents, rows: Ints, table: RegionTable) -> RankInfo:
+    launches = np.unique(_column(events.launch, rows)).tolist()
     return RankInfo(
         rank=rank,
         target="imported",
@@ -306,9 +297,8 @@ def _doubt_of_clock(events: ForeignEvents) -> str:
     if start is None:
         return ""
     return (
-        "all ranks start at the same tick, so each rank's own first time was taken off and "
-        "times of different ranks "
-        "cannot be compared"
+        "all ranks start at the same tick, so each rank's own first time was taken off and times "
+        "of different ranks cannot be compared"
     )
 
 
@@ -330,13 +320,13 @@ def _manifest(
     note: str,
     guesses: tuple[str, ...],
 ) -> Manifest:
-    from kprof import __version__
+    import kprof
 
     ranks = [info.rank for info in infos]
     world_size = max(ranks) + 1
     return Manifest(
         format_version=FORMAT_VERSION,
-        kprof_version=__version__,
+        kprof_version=kprof.__version__,
         command=("kprof", "import", origin),
         created_utc=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         world_size=world_size,

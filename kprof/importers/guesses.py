@@ -21,8 +21,7 @@ _WORDS: Final = {
     Category.SEND: "send put push post store write publish broadcast scatter notify",
     Category.RECV: "recv receive get pull fetch load read gather",
     Category.COMPUTE: "compute work copy gemm matmul mma gemv reduce sum add mul expert mlp "
-    "attention softmax norm "
-    "quant dequant cast scale activation epilogue prologue kernel",
+    "attention softmax norm quant dequant cast scale activation epilogue prologue kernel",
 }
 _MAX_NAMED: Final = 12
 

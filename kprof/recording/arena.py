@@ -6,23 +6,23 @@ records.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from kprof import abi
 from kprof.devices.memory import Memory, allocate
-from kprof.recording.arena_state import ArenaState, Handed, byte_range, read_arena, read_control
-from kprof.recording.launch_buffer import NO_CHUNK, LaunchBuffer
-from kprof.recording.ledger import (
-    FIRST_RESERVED,
-    LIMITS,
-    LIMITS_STRUCT,
-    NUM_WANTED,
+from kprof.recording.arena_state import (
     Account,
+    ArenaState,
+    Handed,
+    Word,
+    byte_range,
     new_account,
+    read_arena,
+    read_control,
 )
+from kprof.recording.launch_buffer import NO_CHUNK, LaunchBuffer
 from kprof.recording.wanted import EVERYTHING, Wanted
 
 assert abi.CONTROL.fields is not None
@@ -48,7 +48,7 @@ class Arena:
     """One rank's arena of at most `size_bytes`; raises ArenaError when not even one chunk fits.
 
     `limits` is what a launch may claim: the chunks of each cursor, and the number of cursors.
-    `lines` are where tracks say what they do. `account` gets all that the host knows of the arena
+    `lines` are where tracks say what they do. `account` is where the host keeps what it handed out
     (see kprof.recording.ledger).
     """
 
@@ -72,12 +72,9 @@ class Arena:
         # Graphs may claim with it at any time.
         self._least_captured_limit = abi.NO_CHUNK
         self._lines = lines
-        self._first_reserved: int = self.geometry.num_chunks
-        self._num_reserved_wanted = 0
-        self._stored_limit = 0
+        self.account[Word.LIMIT] = self.limits[0]
         self._begin_account()
         self._memory.write(0, self._initial_head())
-        self._note_account()
 
     def share_limits(self, siblings: tuple[Arena, ...]) -> None:
         """Raise limits only together with these arenas: a launch may be moved from one to another
@@ -98,21 +95,8 @@ class Arena:
         self._store_limit()
         if first_chunk == NO_CHUNK:
             tracks_per_block = num_tracks = 0
-        limit, num_cursors = self.limits
-        return _new_tuple(
-            LaunchBuffer,
-            (
-                self.address,
-                number,
-                first_chunk,
-                tracks_per_block,
-                num_tracks,
-                limit,
-                num_cursors,
-                0,
-                0,
-            ),
-        )
+        reserved = first_chunk, tracks_per_block, num_tracks
+        return _new_tuple(LaunchBuffer, (self.address, number, *reserved, *self.limits, 0, 0))
 
     def filtered_buffer(self, number: int, num_blocks: int, tracks_per_block: int) -> LaunchBuffer:
         """The buffer for a launch of which the arena's filter wants some tracks.
@@ -138,16 +122,10 @@ class Arena:
         """
         for arena in self._siblings:
             arena._open_to_claims()
-        limit, num_cursors = self.limits
         for arena in self._siblings:
-            arena._least_captured_limit = min(arena._least_captured_limit, limit)
-        return LaunchBuffer(
-            self.address,
-            number,
-            chunks_per_cursor=limit,
-            num_cursors=num_cursors,
-            options=abi.LOOKS_AT_SWITCHES,
-        )
+            arena._least_captured_limit = min(arena._least_captured_limit, self.limits[0])
+        reserved = NO_CHUNK, 0, 0
+        return LaunchBuffer(self.address, number, *reserved, *self.limits, abi.LOOKS_AT_SWITCHES)
 
     def set_off(self, is_off: bool) -> None:
         """Switch recording off or on for later launches on the current stream."""
@@ -164,7 +142,7 @@ class Arena:
     @property
     def share_wanted(self) -> float:
         """How much of the arena launches wanted to reserve, without a look at the device."""
-        return self._num_reserved_wanted / self.geometry.num_chunks
+        return self.account[Word.NUM_WANTED] / self.geometry.num_chunks
 
     def _reserve(self, num_chunks: int) -> int:
         """The first of `num_chunks` chunks for one launch.
@@ -172,15 +150,15 @@ class Arena:
         NO_CHUNK if fewer are left: the launch then claims its chunks, and `limits` lets it have
         everything that is not reserved.
         """
-        self._num_reserved_wanted += num_chunks
-        first = self._first_reserved - num_chunks
+        account = self.account
+        num_wanted = account[Word.NUM_WANTED] + num_chunks
+        account[Word.NUM_WANTED] = num_wanted if num_wanted < NO_CHUNK else NO_CHUNK
+        first = account[Word.FIRST_RESERVED] - num_chunks
         limit, num_cursors = self.limits
         if first < limit * num_cursors:
-            self.account[NUM_WANTED] = min(self._num_reserved_wanted, abi.NO_CHUNK)
             self._raise_limit()
             return NO_CHUNK
-        self.account[NUM_WANTED] = self._num_reserved_wanted
-        self._first_reserved = self.account[FIRST_RESERVED] = first
+        account[Word.FIRST_RESERVED] = first
         return first
 
     def wait(self) -> None:
@@ -230,21 +208,18 @@ class Arena:
         """
         self._begin_account()
         if any(state.dropped_of_region):
-            self._first_reserved -= min(state.handed.num_reserved_wanted, self.geometry.num_chunks)
-            self._raise_limit()
+            num_wanted = min(state.handed.num_reserved_wanted, self.geometry.num_chunks)
+            self._raise_limit(self.geometry.num_chunks - num_wanted)
             self._store_limit()
-            self._first_reserved = self.geometry.num_chunks
-            self._least_limit = min(self.limits[0], self._least_captured_limit)
-        self._note_account()
+            self.account[Word.LEAST_LIMIT] = min(self.limits[0], self._least_captured_limit)
 
     def _begin_account(self) -> None:
-        self._first_reserved = self.geometry.num_chunks
-        self._num_reserved_wanted = 0
-        self._has_claiming_launches = False
-        self._least_limit = min(self.limits[0], self._least_captured_limit)
+        self.account[Word.FIRST_RESERVED] = self.geometry.num_chunks
+        self.account[Word.NUM_WANTED] = self.account[Word.HAS_CLAIMING] = 0
+        self.account[Word.LEAST_LIMIT] = min(self.limits[0], self._least_captured_limit)
 
     def _initial_head(self) -> np.ndarray:
-        self._stored_limit = self.limits[0]
+        self.account[Word.STORED_LIMIT] = self.limits[0]
         return abi.initial_control(self.geometry, self.limits[0], self._switches, self._lines)
 
     def _head_without_switches(self) -> list[tuple[int, np.ndarray]]:
@@ -253,54 +228,31 @@ class Arena:
         end = abi.SWITCHES_OFFSET + abi.SWITCHES.itemsize
         return [(0, head[: abi.SWITCHES_OFFSET]), (end, head[end:])]
 
-    def _raise_limit(self) -> None:
-        """Let cursors hand out everything that is not reserved.
+    def _raise_limit(self, end: int = NO_CHUNK) -> None:
+        """Let cursors hand out everything before chunk `end` that is not reserved.
 
         Earlier launches keep their limits.
         """
         limit, num_cursors = self.limits
-        first_reserved = min(arena._first_reserved for arena in self._siblings)
-        if (highest := first_reserved // num_cursors) > limit:
+        end = min(end, *(arena.account[Word.FIRST_RESERVED] for arena in self._siblings))
+        if (highest := end // num_cursors) > limit:
             for arena in self._siblings:
                 arena.limits = highest, num_cursors
-                arena._note_account()
+                arena.account[Word.LIMIT] = highest
 
     def _open_to_claims(self) -> None:
         """Let launches without reservations claim everything that is not reserved."""
-        if not self._has_claiming_launches:
-            self._has_claiming_launches = True
-            self._note_account()
+        if not self.account[Word.HAS_CLAIMING]:
+            self.account[Word.HAS_CLAIMING] = 1
             self._raise_limit()
 
     def _store_limit(self) -> None:
         """Store the limit in the arena, where launches read it that were given two numbers only."""
-        if self._stored_limit < self.limits[0]:
+        if self.account[Word.STORED_LIMIT] < self.limits[0]:
             self._memory.store_u32(_LIMIT_OFFSET, self.limits[0])
-            self._stored_limit = self.limits[0]
-            self._note_account()
-
-    def _note_account(self) -> None:
-        LIMITS_STRUCT.pack_into(
-            self.account,
-            4 * LIMITS,
-            self._least_limit,
-            self.limits[0],
-            self._stored_limit,
-            self._first_reserved,
-            min(self._num_reserved_wanted, abi.NO_CHUNK),
-            self._has_claiming_launches,
-        )
+            self.account[Word.STORED_LIMIT] = self.limits[0]
 
     def handed(self) -> Handed:
         """What launches were handed out since the arena was empty."""
-        return replace(
-            Handed.of_new(self.geometry),
-            least_limit=self._least_limit,
-            limit=self.limits[0],
-            stored_limit=self._stored_limit,
-            switches=self._switches.tobytes(),
-            lines=self._lines,
-            first_reserved=self._first_reserved,
-            num_reserved_wanted=self._num_reserved_wanted,
-            has_claiming_launches=self._has_claiming_launches,
-        )
+        switches = self._switches.tobytes()
+        return Handed.of_account(self.geometry, self.account, switches, self._lines)

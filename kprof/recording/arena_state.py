@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -16,6 +17,25 @@ from kprof import abi
 from kprof.errors import ArenaError
 
 Bytes = np.ndarray
+# What the host knows of an arena, in numbers of 32 bits: kprof.recording.ledger says who reads it.
+Account = memoryview
+ACCOUNT_BYTES: Final = 64
+
+
+class Word:
+    """The places of the numbers in an account.
+
+    The turn counts the arenas in the order in which launches got them; 0 is an empty one. Those
+    from LEAST_LIMIT to HAS_CLAIMING are fields of Handed.
+    """
+
+    TURN, WRITTEN_TO, LEAST_LIMIT, LIMIT, STORED_LIMIT = range(5)
+    FIRST_RESERVED, NUM_WANTED, HAS_CLAIMING, END_LAUNCH = range(5, 9)
+
+
+def new_account() -> Account:
+    """The account of an arena that does not outlive its process."""
+    return memoryview(bytearray(ACCOUNT_BYTES)).cast("I")
 
 
 @dataclass(frozen=True)
@@ -43,6 +63,25 @@ class Handed:
         """The account of an unused arena."""
         limit = geometry.chunks_per_cursor
         return Handed(geometry, limit, limit, geometry.num_chunks)
+
+    @staticmethod
+    def of_account(
+        geometry: abi.ArenaGeometry, account: Account, switches: bytes, lines: abi.Lines
+    ) -> Handed:
+        """What an account says, within what the arena can hold."""
+        limit = min(account[Word.LIMIT], geometry.num_chunks // geometry.num_cursors)
+        first_reserved = min(account[Word.FIRST_RESERVED], geometry.num_chunks)
+        return Handed(
+            geometry,
+            least_limit=min(account[Word.LEAST_LIMIT], limit),
+            limit=limit,
+            first_reserved=max(first_reserved, limit * geometry.num_cursors),
+            num_reserved_wanted=account[Word.NUM_WANTED],
+            has_claiming_launches=bool(account[Word.HAS_CLAIMING]),
+            stored_limit=account[Word.STORED_LIMIT],
+            switches=switches,
+            lines=lines,
+        )
 
     @property
     def num_reserved(self) -> int:

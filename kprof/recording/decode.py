@@ -22,9 +22,9 @@ from kprof.clocks.cycles import Anchors, CycleMap, fit_cycles, torn_anchors
 from kprof.clocks.offset import ticks_to_ns
 from kprof.errors import ArenaError
 from kprof.recording.arena_state import ArenaState
-from kprof.recording.inspection import inspect
+from kprof.recording.inspection import Chunks, inspect
 from kprof.recording.region_ids import RegionIds
-from kprof.recording.replays import Replays
+from kprof.recording.replays import Replays, unwrap
 from kprof.recording.tally import Tally
 from kprof.regions import Kind, Region
 
@@ -37,49 +37,6 @@ _CHUNKS_PER_BLOCK: Final = 2048
 _WORDS_PER_CHUNK: Final = abi.CHUNK_BYTES // 8
 _HEADER_WORDS: Final = abi.CHUNK_HEADER_BYTES // 8
 _MAX_CLOCK_NS: Final = 1 << (abi.MAX_CLOCK_BITS - 1)
-
-
-@dataclass(frozen=True)
-class _Chunks:
-    """Whole chunks: rows `which` of `words`, with one header each.
-
-    Inspection describes the other fields.
-    """
-
-    words: np.ndarray
-    which: np.ndarray
-    headers: np.ndarray
-    must_be_full: np.ndarray
-    may_have_gaps: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.headers)
-
-    def rows(self, begin: int, end: int) -> _Chunks:
-        """Chunks begin .. end - 1; copies their words unless they are adjacent."""
-        which = self.which[begin:end]
-        first, last = int(which[0]), int(which[-1])
-        words = self.words[first : last + 1] if last - first < len(which) else self.words[which]
-        return _Chunks(
-            words,
-            np.arange(len(which)),
-            self.headers[begin:end],
-            self.must_be_full[begin:end],
-            self.may_have_gaps[begin:end],
-        )
-
-    def of_launches(self, launches: Sequence[range]) -> _Chunks:
-        """The chunks of these launches."""
-        number = self.headers["launch"].astype(np.int64)
-        is_left_out = np.ones(len(number), dtype=bool)
-        for each in launches:
-            is_left_out &= (number < each.start) | (number >= each.stop)
-        return self.without(np.flatnonzero(is_left_out))
-
-    def without(self, left_out: np.ndarray) -> _Chunks:
-        """All chunks but these."""
-        columns = (self.which, self.headers, self.must_be_full, self.may_have_gaps)
-        return _Chunks(self.words, *(np.delete(column, left_out) for column in columns))
 
 
 @dataclass(frozen=True)
@@ -132,14 +89,16 @@ class Decoder:
         With `only`, leaves out all launches but these. Raises ArenaError if there are fewer chunks.
         """
         chunks = self._inspected(state, data, end_launch)
-        self._split_replays(state, chunks)
+        has_lost = state.num_tracks_without_chunk > 0
+        num_unsplit = self.replays.split(chunks, self.region_ids, has_lost=has_lost)
+        self.tally.add(EventCounts(unsplit_launches=num_unsplit))
         if only is not None:
             chunks = chunks.of_launches(only)
         cycle_map, chunks = self._fit_cycles(chunks)
         for begin in range(0, len(chunks), _CHUNKS_PER_BLOCK):
             yield self._decode_block(chunks.rows(begin, begin + _CHUNKS_PER_BLOCK), cycle_map)
 
-    def _inspected(self, state: ArenaState, data: Bytes, end_launch: int | None) -> _Chunks:
+    def _inspected(self, state: ArenaState, data: Bytes, end_launch: int | None) -> Chunks:
         """The whole chunks. The others are counted."""
         num_chunks = sum(end - begin for begin, end in state.ranges())
         if len(data) != num_chunks * abi.CHUNK_BYTES:
@@ -149,31 +108,13 @@ class Decoder:
             )
         words = data.view("<u8").reshape(-1, _WORDS_PER_CHUNK)
         headers = np.ascontiguousarray(words[:, :_HEADER_WORDS]).view(abi.CHUNK_HEADER).reshape(-1)
-        found = inspect(state, words, headers, self.region_ids.table_of_launch)
-        is_all = len(found.rows) == len(headers)
-        chunks = _Chunks(
-            words,
-            found.rows,
-            headers if is_all else headers[found.rows],
-            found.must_be_full,
-            found.may_have_gaps,
-        )
+        launches = self.region_ids.table_of_launch
+        chunks, num_torn, num_stray = inspect(state, words, headers, launches)
         self.tally.add_chunks(state, chunks.headers, self.replays.captured, end_launch)
-        self.tally.add(EventCounts(torn_chunks=found.num_torn, stray_chunks=found.num_stray))
+        self.tally.add(EventCounts(torn_chunks=num_torn, stray_chunks=num_stray))
         return chunks
 
-    def _split_replays(self, state: ArenaState, chunks: _Chunks) -> None:
-        """Make every replay of a captured launch its own launch."""
-        self.replays.split(
-            chunks.words,
-            chunks.which,
-            chunks.headers,
-            has_lost=state.num_tracks_without_chunk > 0,
-            region_ids=self.region_ids,
-        )
-        self.tally.add(EventCounts(unsplit_launches=self.replays.num_unsplit))
-
-    def _fit_cycles(self, chunks: _Chunks) -> tuple[CycleMap | None, _Chunks]:
+    def _fit_cycles(self, chunks: Chunks) -> tuple[CycleMap | None, Chunks]:
         """The map from cycles to real time for this flush, or None if no record uses cycles.
 
         Leaves out chunks whose own anchor is torn, because nothing tells when their records were
@@ -202,13 +143,13 @@ class Decoder:
         self.cycle_clock = CycleClock(fitted.cycles_per_second, worst_ns)
         return fitted, chunks
 
-    def _anchors(self, chunks: _Chunks, in_cycles: np.ndarray) -> Anchors:
+    def _anchors(self, chunks: Chunks, in_cycles: np.ndarray) -> Anchors:
         """The anchors in chunk headers, followed by those that tracks wrote as records."""
         words, headers = chunks.words[chunks.which[in_cycles]], chunks.headers[in_cycles]
         first = words[:, _HEADER_WORDS::2]
         rows, columns = np.nonzero((first >> abi.START_BITS) == abi.ANCHOR_REGION_ID)
         at_end = words[rows, _HEADER_WORDS + 1 + 2 * columns]
-        cycles_at_end = _unwrap(first[rows, columns], headers["anchor_cycles"][rows])
+        cycles_at_end = unwrap(first[rows, columns], headers["anchor_cycles"][rows])
         realtime = np.concatenate([headers["anchor_realtime_ticks"], at_end])
         return Anchors(
             np.concatenate([headers["launch"], headers["launch"][rows]]),
@@ -227,7 +168,7 @@ class Decoder:
             -1,
         )
 
-    def _decode_block(self, chunks: _Chunks, cycle_map: CycleMap | None) -> pa.Table:
+    def _decode_block(self, chunks: Chunks, cycle_map: CycleMap | None) -> pa.Table:
         words, headers = chunks.words, chunks.headers
         first = words[:, _HEADER_WORDS::2]
         region_ids = first >> abi.START_BITS
@@ -261,16 +202,32 @@ class Decoder:
 
     def _events(self, headers: np.ndarray, records: _Records) -> pa.Table:
         """The columns of records. Counts what was lost of them."""
+        import pyarrow as pa
+
+        from kprof.capture.directory import event_schema
+
         launch = headers["launch"].astype(np.int32)
         region, num_unknown = self.region_ids.translate(
             launch, records.local_region, records.chunk_idxs
         )
-        launch = launch[records.chunk_idxs]
         payload = (records.second >> np.uint64(32)).astype(np.uint32)
         flags = self._flags(region, records.duration_ticks, payload)
         self.tally.add_events(region, flags, num_unknown)
-        times = records.start_ns, records.duration_ns
-        return self._table(headers, records.chunk_idxs, launch, region, flags, times, payload)
+        warps = headers["warp"].astype(np.int32)
+        warps[warps == abi.BLOCK_TRACK_WARP] = -1
+        columns = [
+            np.full(len(region), self.rank, dtype=np.int32),
+            launch[records.chunk_idxs],
+            headers["block"].astype(np.int32)[records.chunk_idxs],
+            warps.astype(np.int16)[records.chunk_idxs],
+            region,
+            flags,
+            records.start_ns,
+            records.duration_ns,
+            payload,
+            headers["hw_id"][records.chunk_idxs],
+        ]
+        return pa.Table.from_arrays([pa.array(column) for column in columns], schema=event_schema())
 
     def _times(
         self,
@@ -284,10 +241,10 @@ class Decoder:
         rate = self._clock.ticks_per_second
         anchors = headers["anchor_realtime_ticks"]
         if cycle_map is None:
-            start_ticks = _unwrap(first, anchors[chunk_idxs])
+            start_ticks = unwrap(first, anchors[chunk_idxs])
             return ticks_to_ns(start_ticks, rate), ticks_to_ns(duration_ticks, rate)
         is_cycles = headers["flags"] & abi.CHUNK_CYCLES != 0
-        start_ticks = _unwrap(
+        start_ticks = unwrap(
             first, np.where(is_cycles, headers["anchor_cycles"], anchors)[chunk_idxs]
         )
         start_ns = ticks_to_ns(start_ticks, rate)
@@ -311,35 +268,6 @@ class Decoder:
             flags[is_clamped] |= EVENT_CLAMPED
         return flags
 
-    def _table(
-        self,
-        headers: np.ndarray,
-        chunk_idxs: np.ndarray,
-        launch: np.ndarray,
-        region: np.ndarray,
-        flags: np.ndarray,
-        times: tuple[np.ndarray, np.ndarray],
-        payload: np.ndarray,
-    ) -> pa.Table:
-        import pyarrow as pa
-
-        from kprof.capture.directory import event_schema
-
-        warps = headers["warp"].astype(np.int32)
-        warps[warps == abi.BLOCK_TRACK_WARP] = -1
-        columns = [
-            np.full(len(region), self.rank, dtype=np.int32),
-            launch,
-            headers["block"].astype(np.int32)[chunk_idxs],
-            warps.astype(np.int16)[chunk_idxs],
-            region,
-            flags,
-            *times,
-            payload,
-            headers["hw_id"][chunk_idxs],
-        ]
-        return pa.Table.from_arrays([pa.array(column) for column in columns], schema=event_schema())
-
 
 def _count_true(rows: np.ndarray) -> np.ndarray:
     """How many of each row are true. Their sum in bytes takes a third of the time of
@@ -348,7 +276,7 @@ def _count_true(rows: np.ndarray) -> np.ndarray:
     return counts
 
 
-def _count_torn(chunks: _Chunks, is_record: np.ndarray, num_records: np.ndarray) -> int:
+def _count_torn(chunks: Chunks, is_record: np.ndarray, num_records: np.ndarray) -> int:
     """Count slots without a region that are not empty, or that an ordered track skipped."""
     num_slots = is_record.shape[1]
     num_places = num_slots - np.argmax(is_record[:, ::-1], axis=1)
@@ -362,14 +290,6 @@ def _count_torn(chunks: _Chunks, is_record: np.ndarray, num_records: np.ndarray)
     is_beyond |= chunks.may_have_gaps[rows, np.newaxis]
     # What was skipped and has contents counts once.
     return int(num_skipped.sum() + np.count_nonzero(has_contents & is_beyond))
-
-
-def _unwrap(first_words: np.ndarray, anchors: np.ndarray) -> np.ndarray:
-    """Extend 48-bit starts to 64 bits: they are close to the chunk's 64-bit anchor."""
-    distance = (first_words - anchors) << np.uint64(64 - abi.START_BITS)
-    signed = distance.view(np.int64) >> (64 - abi.START_BITS)
-    starts: np.ndarray = anchors.astype(np.int64) + signed
-    return starts
 
 
 def _field_lookups(regions: Sequence[Region]) -> list[tuple[np.ndarray, np.ndarray]]:

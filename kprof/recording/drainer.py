@@ -14,20 +14,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kprof.devices import gpu
 from kprof.recording import lifetime
 from kprof.recording.keeping import Keeper
 from kprof.recording.retention import Retention
-from kprof.recording.turns import Turns
 
 if TYPE_CHECKING:
     from kprof.recording.call_lengths import CallLengths
-    from kprof.recording.launch_log import LaunchLog
-    from kprof.recording.replays import Replays
 
 _LOOK_S: Final = 0.05
 # After a switch, launches still come and run: a look would only take the interpreter from them.
@@ -36,27 +31,17 @@ _SETTLE_S: Final = 0.005
 _OLD_S: Final = 2.0
 
 
-@dataclass(frozen=True)
-class Held:
-    """The pieces of a recorder that its drainer works with.
-
-    `fail` ends the recording, and `note` takes a sentence for the capture.
-    """
-
-    directory: Path
-    rank: int
-    device: str
-    retention: Retention
-    keeper: Keeper
-    turns: Turns
-    launches: LaunchLog
-    replays: Replays
-    fail: Callable[[Exception], None]
-    note: Callable[[str], None]
+# Ends the recording.
+Fail = Callable[[Exception], None]
+# Takes a sentence for the capture.
+Note = Callable[[str], None]
 
 
 class Drainer:
     """Writes everything; `start` begins to look."""
+
+    # What wants to know of the workload's calls.
+    calls: CallLengths | None = None
 
     # A switch is due when this share of the active arena is in use. The rest has to last until the
     # next look, and until the next call of the recorder after that.
@@ -67,12 +52,12 @@ class Drainer:
     # Whether arenas switch only where a call ends. Otherwise they switch between any two launches.
     keeps_calls_whole = False
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, keeper: Keeper, retention: Retention, fail: Fail, note: Note) -> None:
         self.is_due = False
         self._is_urgent = False
         self._has_steps = False
-        self._held = held
-        self._keeper, self._turns = held.keeper, held.turns
+        self._keeper, self._turns, self._retention = keeper, keeper.turns, retention
+        self._fail, self._note = fail, note
         self._is_ending = False
         self._has_warned = False
         self._wake, self._closing = threading.Event(), threading.Event()
@@ -101,17 +86,16 @@ class Drainer:
 
         Only the end of a step may move graphs.
         """
-        held = self._held
         self._has_steps |= may_move_graphs
         self._turns.note_stream()
         may_wait = self.waits_for_steps and self._has_steps and not may_move_graphs
         if (
             not (self._must_switch(num_tracks) if may_wait else self._should_switch())
             or (self.keeps_calls_whole and not is_new_call)
-            or (held.replays.captured and not may_move_graphs)
+            or (self._keeper.decoder.replays.captured and not may_move_graphs)
         ):
             return
-        if self._turns.switch(held.launches.num_added, held.launches.region_ids.num_launches):
+        if self._turns.switch(*self._keeper.launches.so_far):
             self.note_switch()
 
     def _should_switch(self) -> bool:
@@ -130,9 +114,9 @@ class Drainer:
         if num_tracks <= num_chunks or self._has_warned:
             return
         self._has_warned = True
-        text = self._held.retention.too_small(kernel, num_tracks, num_chunks)
-        self._held.note(text)
-        lifetime.complain(f"rank {self._held.rank}: {text}")
+        text = self._retention.too_small(kernel, num_tracks, num_chunks)
+        self._note(text)
+        lifetime.complain(f"rank {self._keeper.rank}: {text}")
 
     def note_switch(self) -> None:
         """The active arena was retired."""
@@ -164,7 +148,7 @@ class Drainer:
         return self._keeper.keep_ended() is not None
 
     def _run(self) -> None:
-        if self._held.device != "cpu":
+        if self._turns.device != "cpu":
             gpu.ignore_captures()
         old_s = time.monotonic() + _OLD_S
         while not self._is_ending:
@@ -173,35 +157,21 @@ class Drainer:
                 has_emptied = self.look(is_old)
                 old_s = time.monotonic() + _OLD_S if is_old else old_s
             except Exception as error:
-                self._held.fail(error)
+                self._fail(error)
                 return
             if not has_emptied and self._wake.wait(_LOOK_S) and not self._is_ending:
                 self._wake.clear()
                 self._closing.wait(_SETTLE_S)
 
 
-def start_drainer(
-    held: Held, is_left_out: bool, dump: Callable[[str], None], is_paused: Callable[[], bool]
-) -> tuple[Drainer | None, CallLengths | None]:
-    """The drainer that `held.retention` asks for, started, and what wants to know of calls.
-
-    `is_left_out`: nothing of this rank is recorded. `dump` asks for a dump of the rings.
-    """
-    from kprof.recording.call_lengths import SlowCalls
+def start_drainer(keeper: Keeper, retention: Retention, fail: Fail, note: Note) -> Drainer | None:
+    """The drainer that `retention` asks for, started; None where arenas are emptied on request."""
     from kprof.recording.flight import FlightRecorder
     from kprof.recording.slowest import KeepSlowest
 
-    retention = held.retention
-    drainer: Drainer | None = None
-    lengths: CallLengths | None = None
-    if retention.drain:
-        drainer = Drainer(held)
-    elif retention.ring_bytes:
-        drainer = FlightRecorder(held)
-        lengths = SlowCalls(retention.slower_than, dump) if retention.slower_than else None
-    elif retention.keep_slowest:
-        drainer = KeepSlowest(held, is_left_out, is_paused)
-        lengths = drainer.calls
-    if drainer is not None:
-        drainer.start()
-    return drainer, lengths
+    if retention.num_arenas == 1:
+        return None
+    kind = FlightRecorder if retention.ring_bytes else Drainer if retention.drain else KeepSlowest
+    drainer = kind(keeper, retention, fail, note)
+    drainer.start()
+    return drainer

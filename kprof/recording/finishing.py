@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -22,19 +21,10 @@ from kprof.capture.losses import count_launches, name_ranks
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
 from kprof.capture.parts import ranks_with_parts, recover_rank
 from kprof.errors import CaptureError, KprofError, WorkloadError
-from kprof.hangs.open_spans import keep_hang, unseen_waits
 from kprof.recording.numbering import number_replays
+from kprof.recording.open_spans import keep_hang, unseen_waits
 from kprof.recording.runs import Outcome, describe_exit
 from kprof.recording.salvage import ranks_with_arenas, salvage
-
-
-@dataclass(frozen=True)
-class Remains:
-    """What is known if no rank left events: the ranks that had a recorder."""
-
-    started: tuple[int, ...]
-    messages: tuple[str, ...]
-    launch_counts: dict[int, int]
 
 
 def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Manifest:
@@ -55,9 +45,8 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
     infos = _all_infos(directory)
     messages, counts = read_messages(directory), launch_counts(directory)
     if not infos:
-        ranks = tuple(entry.rank for entry in started)
-        remains = Remains(ranks, messages, counts)
-        raise WorkloadError(_nothing_recorded(remains, outcome), exit_code=_exit_code(outcome))
+        why = _nothing_recorded(len(started), messages, sum(counts.values()), outcome)
+        raise WorkloadError(why, exit_code=_exit_code(outcome))
     num_ranks = [entry.world_size for entry in started] + [info.rank + 1 for info in infos]
     world_size = max([begun.num_procs, *num_ranks])
     infos, hang = keep_hang(directory, infos, world_size)
@@ -146,15 +135,16 @@ def _exit_code(outcome: Outcome | None) -> int:
     return (outcome.exit_code if outcome else 0) or 1
 
 
-def _nothing_recorded(remains: Remains, outcome: Outcome | None) -> str:
+def _nothing_recorded(
+    num_ranks: int, messages: Sequence[str], num_launches: int, outcome: Outcome | None
+) -> str:
+    """Why there is no capture of so many ranks that had a recorder, with their launches."""
     end = _describe_end(outcome)
-    if remains.messages:
-        return f"{end}, and there is no capture: {'; '.join(remains.messages)}"
-    if remains.started:
-        num_launches = sum(remains.launch_counts.values())
+    if messages:
+        return f"{end}, and there is no capture: {'; '.join(messages)}"
+    if num_ranks:
         be = "is" if num_launches == 1 else "are"
         lost = f" and {count_launches(num_launches)} {be} lost" if num_launches else ""
-        num_ranks = len(remains.started)
         nobody = "its rank never" if num_ranks == 1 else f"none of its {num_ranks} ranks"
         return (
             f"{end} and {nobody} finished writing its events, "

@@ -13,6 +13,7 @@ hold, as it does before it is killed.
 
 from __future__ import annotations
 
+import functools
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,8 +22,12 @@ from typing import Final
 import msgspec
 
 from kprof.capture.directory import writing
-from kprof.recording.drainer import Drainer, Held
-from kprof.recording.retention import NUM_RETIRED_OF_RING
+from kprof.errors import CaptureError
+from kprof.recording import lifetime
+from kprof.recording.call_lengths import SlowCalls
+from kprof.recording.drainer import Drainer, Fail, Note
+from kprof.recording.keeping import Keeper
+from kprof.recording.retention import NUM_RETIRED_OF_RING, Retention
 from kprof.recording.turns import Used
 
 # Looks without a call of the recorder, at 20 a second.
@@ -59,14 +64,25 @@ def _dump_path(directory: Path, number: int) -> Path:
     return directory / f"dump-{number:05d}.json"
 
 
+def ask_for_dump(directory: Path, why: str, rank: int) -> None:
+    """Ask all ranks for a dump; complains where the disk refuses."""
+    try:
+        request_dump(directory, why, rank)
+    except CaptureError as error:
+        lifetime.complain(f"rank {rank}: no dump ({why}): {error}")
+
+
 class FlightRecorder(Drainer):
     """Empties what is older than the ring, and writes what a request asks for."""
 
     due_share = 0.75
     waits_for_steps = False
 
-    def __init__(self, held: Held) -> None:
-        super().__init__(held)
+    def __init__(self, keeper: Keeper, retention: Retention, fail: Fail, note: Note) -> None:
+        super().__init__(keeper, retention, fail, note)
+        if retention.slower_than:
+            ask = functools.partial(ask_for_dump, keeper.directory, rank=keeper.rank)
+            self.calls = SlowCalls(retention.slower_than, ask)
         self._num_seen = 0
         self._wanted: Dump | None = None
         self._patience = _MAX_PATIENCE
@@ -90,7 +106,7 @@ class FlightRecorder(Drainer):
         self._see_request()
         if self._last is not None:
             return self._write()
-        if len(self._turns.retired) > NUM_RETIRED_OF_RING and self._keeper.discard_ended():
+        if len(self._turns.retired) > NUM_RETIRED_OF_RING and self._keeper.keep_ended(()):
             return True
         if self._wanted is None and self._keeper.share_in_use() >= self.due_share:
             self.is_due = True
@@ -101,16 +117,16 @@ class FlightRecorder(Drainer):
         used = self._keeper.keep_all()
         before = "; what came before was overwritten" if self._keeper.has_discarded else ""
         stretch = describe_stretch(used[0].begin_s, used[-1].end_s)
-        self._held.note(f"the end of the run: {stretch}{before}")
-        if num_dropped := self._keeper.num_dropped:
-            self._held.note(
+        self._note(f"the end of the run: {stretch}{before}")
+        if num_dropped := self._keeper.decoder.tally.counts.dropped:
+            self._note(
                 f"{num_dropped:,} events came faster than the ring was emptied; "
                 "a larger --ring has room for more of them at once"
             )
 
     def _see_request(self) -> None:
         if self._wanted is None:
-            path = _dump_path(self._held.directory, self._num_seen)
+            path = _dump_path(self._keeper.directory, self._num_seen)
             if not path.exists():
                 return
             try:
@@ -143,7 +159,7 @@ class FlightRecorder(Drainer):
             self._has_noted = True
             asked = "" if self._wanted.rank < 0 else f" of rank {self._wanted.rank}"
             stretch = describe_stretch(self._turns.begin_s, end_s)
-            self._held.note(f"dump {self._num_seen - 1}{asked} ({self._wanted.why}): {stretch}")
+            self._note(f"dump {self._num_seen - 1}{asked} ({self._wanted.why}): {stretch}")
 
 
 def describe_stretch(begin_s: float, end_s: float) -> str:

@@ -8,7 +8,7 @@ leaves a plausible chunk (another block, time or payload) cannot be detected.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,27 +21,50 @@ _LAST_RECORD_WORD = (abi.CHUNK_BYTES - abi.RECORD_BYTES) // 8
 
 
 @dataclass(frozen=True)
-class Inspection:
-    """The result of `inspect`.
+class Chunks:
+    """Whole chunks: rows `which` of `words`, with one header each.
 
-    `rows` are the whole chunks. For each of them, `must_be_full` says whether all its slots hold a
-    record, and `may_have_gaps` whether it can belong to a short track, which fills slots in any
-    order. `num_torn` counts damaged and missing chunks, `num_stray` chunks of launches that never
-    happened.
+    `must_be_full` says whether all slots of a chunk hold a record, and `may_have_gaps` whether it
+    can belong to a short track, which fills slots in any order.
     """
 
-    rows: np.ndarray
+    words: np.ndarray
+    which: np.ndarray
+    headers: np.ndarray
     must_be_full: np.ndarray
     may_have_gaps: np.ndarray
-    num_torn: int
-    num_stray: int
+
+    def __len__(self) -> int:
+        return len(self.headers)
+
+    def rows(self, begin: int, end: int) -> Chunks:
+        """Chunks begin .. end - 1; copies their words unless they are adjacent."""
+        which = self.which[begin:end]
+        first, last = int(which[0]), int(which[-1])
+        words = self.words[first : last + 1] if last - first < len(which) else self.words[which]
+        columns = (self.headers, self.must_be_full, self.may_have_gaps)
+        return Chunks(words, np.arange(len(which)), *(column[begin:end] for column in columns))
+
+    def of_launches(self, launches: Sequence[range]) -> Chunks:
+        """The chunks of these launches."""
+        number = self.headers["launch"].astype(np.int64)
+        is_left_out = np.ones(len(number), dtype=bool)
+        for each in launches:
+            is_left_out &= (number < each.start) | (number >= each.stop)
+        return self.without(np.flatnonzero(is_left_out))
+
+    def without(self, left_out: np.ndarray) -> Chunks:
+        """All chunks but these."""
+        columns = (self.which, self.headers, self.must_be_full, self.may_have_gaps)
+        return Chunks(self.words, *(np.delete(column, left_out) for column in columns))
 
 
 def inspect(
     state: ArenaState, words: np.ndarray, headers: np.ndarray, launches: Container[int]
-) -> Inspection:
-    """Check the chunks of `state.ranges()`: (n, 128) words and n headers.
+) -> tuple[Chunks, int, int]:
+    """The whole ones of the chunks of `state.ranges()`: (n, 128) words and n headers.
 
+    Also how many chunks are damaged or missing, and how many are of launches that never happened.
     Raises ArenaError if a launch's kernel was built with headers of another version.
     """
     chunk_idxs = state.chunk_idxs()
@@ -57,13 +80,14 @@ def inspect(
     # A damaged chunk is counted once: not again as the lost successor of the chunk before it.
     num_lost = int(np.count_nonzero(_has_lost_next(words, headers, tracks)[rows]))
     num_torn += tracks.num_contradictions + max(0, num_lost - num_torn - num_stray)
-    return Inspection(
+    chunks = Chunks(
+        words,
         rows,
+        headers if len(rows) == len(headers) else headers[rows],
         (tracks.has_next | _has_no_next(headers))[rows],
         ~(tracks.is_long | _has_no_next(headers) | _is_of_warp(headers))[rows],
-        num_torn,
-        num_stray,
     )
+    return chunks, num_torn, num_stray
 
 
 def _is_in_place(state: ArenaState, headers: np.ndarray, chunk_idxs: np.ndarray) -> np.ndarray:

@@ -5,31 +5,15 @@ Every kernel launch adds a row, so this is cheap.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
+from kprof.capture.manifest import Launch
 from kprof.recording.region_ids import RegionIds
 from kprof.recording.wanted import EVERYTHING, Wanted
 from kprof.regions import RegionsLike, RegionTable
 
 if TYPE_CHECKING:
     from kprof.recording.ledger import Ledger
-
-
-class LaunchRow(NamedTuple):
-    """The fields of kprof.capture.manifest.Launch, in a cheaper form."""
-
-    launch: int
-    kernel: str
-    ordinal: int
-    num_blocks: int = 0
-    threads_per_block: int = 0
-    captured: int = -1
-    replay: int = 0
-    stretch: int = 0
-
-
-# Takes half the time of LaunchRow(...), which has keywords and defaults.
-_new_tuple: Final = tuple.__new__
 
 
 class LaunchLog:
@@ -51,23 +35,28 @@ class LaunchLog:
             None,
             self.region_ids.table_idx(self._default_regions),
         )
-        self._rows: list[LaunchRow] = []
+        self._rows: list[Launch] = []
         self._num_of_kernel: dict[str, int] = {}
-        self._wanted = wanted
+        self.wanted = wanted
+
+    @property
+    def so_far(self) -> tuple[int, int]:
+        """How many launches were added, and the number above all of theirs."""
+        return self.num_added, self.region_ids.num_launches
 
     def is_wanted(self, kernel: str) -> bool:
         """Whether to record the next launch of this kernel. Counts it if not."""
-        if not self._wanted.has_window:
+        if not self.wanted.has_window:
             return True
         ordinal = self._num_of_kernel.get(kernel, 0)
-        if self._wanted.has_call(ordinal):
+        if self.wanted.has_call(ordinal):
             return True
         self._num_of_kernel[kernel] = ordinal + 1
         return False
 
     def add(
         self, kernel: str, regions: RegionsLike, num_blocks: int, threads_per_block: int
-    ) -> LaunchRow:
+    ) -> Launch:
         """Add a launch; it takes the next number."""
         ordinal = self._num_of_kernel.get(kernel, 0)
         self._num_of_kernel[kernel] = ordinal + 1
@@ -75,13 +64,17 @@ class LaunchLog:
         if regions is not latest:
             table_idx = self._table_idx(regions)
         number = self.region_ids.add_launch(table_idx)
-        fields = number, kernel, ordinal, num_blocks, threads_per_block, -1, 0, 0
-        row = _new_tuple(LaunchRow, fields)
+        row = Launch(number, kernel, ordinal, num_blocks, threads_per_block)
         self._rows.append(row)
         self.num_added += 1
         if self.ledger is not None:
             self.ledger.note_launch(row, table_idx, self.region_ids)
         return row
+
+    def note_captured(self, row: Launch) -> None:
+        """A launch will be replayed."""
+        if self.ledger is not None:
+            self.ledger.note_captured(row, self.region_ids.table_of_launch[row.launch])
 
     def _table_idx(self, regions: RegionsLike) -> int:
         table = self._default_regions if regions is None else RegionTable.of(regions)
@@ -91,7 +84,7 @@ class LaunchLog:
             self._latest = regions, table_idx
         return table_idx
 
-    def waiting(self, end: int | None = None) -> list[LaunchRow]:
+    def waiting(self, end: int | None = None) -> list[Launch]:
         """Launches that are in no part yet: all, or those among the first `end` that were added."""
         return self._rows[: None if end is None else end - self._num_done]
 

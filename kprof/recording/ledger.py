@@ -1,7 +1,7 @@
 """What outlives a rank that is killed: its arenas, and all that is needed to decode them.
 
     run.kprof.unfinished/waits/    (in /dev/shm; without room there: run.kprof.unfinished/)
-      rank-00003.arena             4096 bytes (HEADER, then an ACCOUNT per arena), then the arenas
+      rank-00003.arena             4096 bytes (HEADER, then an account per arena), then the arenas
       rank-00003.launches-00000    launches in order, ROWS_PER_FILE of LAUNCH in each file
     run.kprof.unfinished/
       rank-00003.ledger            JSON lines: facts, region tables, kernels, notes
@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
-from kprof.capture.manifest import RankInfo
+from kprof.capture.manifest import Launch, RankInfo
 from kprof.devices.mapping import SharedFile
 from kprof.hangs.lines import WAITS_NAME
-from kprof.recording.launch_log import LaunchRow
+from kprof.recording.arena_state import ACCOUNT_BYTES, Account
 from kprof.regions import RegionTable
 
 if TYPE_CHECKING:
@@ -41,35 +41,6 @@ HEADER: Final = np.dtype([("magic", "<u8"), ("num_forgotten", "<u8")])
 _NUM_FORGOTTEN_WORD: Final = 1
 ARENAS_OFFSET: Final = 4096
 ACCOUNTS_OFFSET: Final = 64
-# `turn` counts the arenas in the order in which launches got them; 0 is an empty one.
-ACCOUNT: Final = np.dtype(
-    [
-        ("turn", "<u4"),
-        ("written_to", "<u4"),
-        ("least_limit", "<u4"),
-        ("limit", "<u4"),
-        ("stored_limit", "<u4"),
-        ("first_reserved", "<u4"),
-        ("num_reserved_wanted", "<u4"),
-        ("has_claiming_launches", "<u4"),
-        ("end_launch", "<u4"),
-        ("padding", "<u4", 7),
-    ]
-)
-assert ACCOUNT.names is not None
-# Places of the fields in an account, which is a memoryview of 32-bit numbers.
-TURN, WRITTEN_TO, LIMITS, FIRST_RESERVED, NUM_WANTED, END_LAUNCH = (
-    ACCOUNT.names.index(name)
-    for name in (
-        "turn",
-        "written_to",
-        "least_limit",
-        "first_reserved",
-        "num_reserved_wanted",
-        "end_launch",
-    )
-)
-LIMITS_STRUCT: Final = struct.Struct("<6I")
 # In place of the number of a part + 1: nobody wants these events.
 DISCARDED: Final = 0xFFFF_FFFF
 # The turn of a door (see kprof.recording.turns), which is always in use.
@@ -94,9 +65,7 @@ _pack_row: Final = _ROW.pack_into
 _MAX_IN_MEMORY: Final = 256 << 20
 
 assert LAUNCH.itemsize == _ROW.size
-assert ACCOUNTS_OFFSET + 15 * ACCOUNT.itemsize <= ARENAS_OFFSET
-
-Account = memoryview
+assert ACCOUNTS_OFFSET + 15 * ACCOUNT_BYTES <= ARENAS_OFFSET
 
 
 class Facts(msgspec.Struct, frozen=True, tag="facts"):
@@ -127,9 +96,9 @@ class Kernel(msgspec.Struct, frozen=True, tag="kernel"):
 
 
 class Captured(msgspec.Struct, frozen=True, tag="captured"):
-    """A launch that will be replayed; `table` is the index of its regions."""
+    """A launch that will be replayed: `row` has its fields, `table` the index of its regions."""
 
-    row: LaunchRow
+    row: tuple[int, str, int, int, int, int, int, int]
     table: int
 
 
@@ -140,11 +109,6 @@ class Note(msgspec.Struct, frozen=True, tag="note"):
 
 
 Line = Facts | Table | Kernel | Captured | Note
-
-
-def new_account() -> Account:
-    """The account of an arena that does not outlive its process."""
-    return memoryview(bytearray(ACCOUNT.itemsize)).cast("I")
 
 
 def arena_path(folder: Path, rank: int) -> Path:
@@ -186,10 +150,9 @@ class Ledger:
         self._is_on = True
         self._add_file()
 
-    def account(self, number: int) -> Account:
-        """The account of an arena, in the order in which they lie in memory."""
-        begin = ACCOUNTS_OFFSET + number * ACCOUNT.itemsize
-        return self._arena.content.data[begin : begin + ACCOUNT.itemsize].cast("I")
+    def accounts(self, number: int) -> list[Account]:
+        """The accounts of so many arenas, in the order in which they lie in memory."""
+        return accounts_in(self._arena.content, number)
 
     def begin(self, facts: Facts) -> None:
         """From here on the files say enough to be decoded."""
@@ -206,19 +169,26 @@ class Ledger:
         except OSError:
             self.stop()
 
-    def note_launch(self, row: LaunchRow, table_idx: int, region_ids: RegionIds) -> None:
+    def note_launch(self, row: Launch, table_idx: int, region_ids: RegionIds) -> None:
         """A launch is about to be made."""
-        number, kernel, ordinal, num_blocks, threads, _, _, _ = row
-        kernel_idx = self._kernels.get(kernel)
+        kernel_idx = self._kernels.get(row.kernel)
         if kernel_idx is None or table_idx >= self._num_tables:
-            kernel_idx = self._introduce(kernel, table_idx, region_ids)
+            kernel_idx = self._introduce(row.kernel, table_idx, region_ids)
         place = self._next
         if place == _FILE_BYTES:
             place = self._add_file()
-        _pack_row(
-            self._rows, place, kernel_idx, table_idx, ordinal, num_blocks, threads, number + 1
-        )
+        sizes = row.num_blocks, row.threads_per_block
+        numbers = kernel_idx, table_idx, row.ordinal, *sizes, row.launch + 1
+        _pack_row(self._rows, place, *numbers)
         self._next = place + _ROW.size
+
+    def note_captured(self, row: Launch, table_idx: int) -> None:
+        """A launch will be replayed."""
+        self.write(Captured(msgspec.structs.astuple(row), table_idx))
+
+    def note(self, text: str) -> None:
+        """A sentence for the capture."""
+        self.write(Note(text))
 
     def forget(self, num_launches: int) -> None:
         """The first so many launches are in parts, or nobody wants them."""
@@ -229,8 +199,7 @@ class Ledger:
 
     def remove(self) -> None:
         """Remove the files: what they hold is written elsewhere, or lost."""
-        self._is_on = False
-        self._words[0] = 0
+        self.stop()
         remove_ledger(self._directory, self._rank)
 
     def stop(self) -> None:
@@ -269,6 +238,12 @@ class Ledger:
         self._num_files += 1
         self._rows = file.content.data
         return 0
+
+
+def accounts_in(content: np.ndarray, number: int) -> list[Account]:
+    """The first `number` accounts in a file of arenas; a damaged one may claim too many."""
+    ends = range(ACCOUNTS_OFFSET + ACCOUNT_BYTES, ARENAS_OFFSET + 1, ACCOUNT_BYTES)
+    return [content.data[end - ACCOUNT_BYTES : end].cast("I") for end in ends[:number]]
 
 
 def remove_ledger(directory: Path, rank: int) -> None:

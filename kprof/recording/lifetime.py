@@ -18,11 +18,12 @@ import sys
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from kprof.recording.interrupts import ignore_signals
 
 if TYPE_CHECKING:
+    from kprof.recording.null_recorder import AnyRecorder
     from kprof.recording.recorder import Recorder
 
 _NEEDED_TO_CLOSE: Final = (
@@ -38,16 +39,9 @@ _NEEDED_TO_CLOSE: Final = (
 )
 
 
-class Closable(Protocol):
-    """Something to close when the process ends."""
-
-    def close_at_exit(self) -> None:
-        """Write what was recorded. Never raises."""
-
-
 # Keeps open recorders alive: a recorder that was dropped without being closed still has events.
 _open: dict[tuple[Path, int], Recorder] = {}
-_at_exit: list[Closable] = []
+_at_exit: list[AnyRecorder] = []
 _prepared_in_pid = 0
 
 
@@ -72,10 +66,10 @@ def open_recorders(directory: Path | None = None) -> list[Recorder]:
     return [recorder for (where, _), recorder in list(_open.items()) if directory in (None, where)]
 
 
-def close_at_exit(closable: Closable) -> None:
-    """Close `closable` when the process ends."""
+def close_at_exit(recorder: AnyRecorder) -> None:
+    """Close a recorder that is off, but has something to write, when the process ends."""
     prepare()
-    _at_exit.append(closable)
+    _at_exit.append(recorder)
 
 
 def prepare() -> None:
@@ -179,8 +173,8 @@ def _close_all() -> None:
     """Close all, with signals deferred: torchrun may send SIGTERM while this rank writes its
     events."""
     ignore_signals()
-    for closable in [*_at_exit, *_open.values()]:
-        closable.close_at_exit()
+    for recorder in [*_at_exit, *_open.values()]:
+        recorder.close_at_exit()
 
 
 def _forget_in_child() -> None:

@@ -45,7 +45,10 @@ def measure_probe_cost(device: str, clock: ClockInfo) -> ProbeCost:
     memory = allocate(num_tracks * _ELAPSED_BYTES, device)
     for _ in range(_NUM_LAUNCHES):
         arena.reset(arena.read()[0])
-        _check(library, _launch(library, arena, memory.address))
+        buffer = arena.launch_buffer(0, 0, 0).packed()
+        if error := library.kprof_probe_empty_spans(memory.address, _NUM_PAIRS, buffer, None):
+            text = library.kprof_error_text(error).decode()
+            raise ClockError(f"the kernel that measures the probe failed: {text}; run kprof doctor")
         elapsed = memory.read(0, memory.size_bytes).view(np.uint64).reshape(-1, 2).copy()
     ns_per_tick = 1e9 / clock.ticks_per_second
     elapsed_ns = elapsed[:, 0].astype(np.float64) * ns_per_tick
@@ -71,11 +74,6 @@ def _load(device: str) -> ctypes.CDLL:
     return library
 
 
-def _launch(library: ctypes.CDLL, arena: Arena, elapsed_address: int) -> int:
-    buffer = arena.launch_buffer(0, 0, 0).packed()
-    return int(library.kprof_probe_empty_spans(elapsed_address, _NUM_PAIRS, buffer, None))
-
-
 def _mean_duration_ticks(arena: Arena) -> float:
     """The mean duration; a single span is shorter than one step of the clock."""
     _, chunks = arena.read()
@@ -83,9 +81,3 @@ def _mean_duration_ticks(arena: Arena) -> float:
     records = np.ascontiguousarray(records).view(abi.RECORD).reshape(-1)
     written = records[records["start_and_region"] != 0]
     return float(written["duration_ticks"].mean()) if len(written) else 0.0
-
-
-def _check(library: ctypes.CDLL, error: int) -> None:
-    if error != 0:
-        text = library.kprof_error_text(error).decode()
-        raise ClockError(f"the kernel that measures the probe failed: {text}; run kprof doctor")

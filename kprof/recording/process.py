@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -142,9 +143,9 @@ def recorder(
         lifetime.end_well_on_signals()
         saver.start()
         if directory:
-            _process_recorder = _open(
-                Path(directory), rank, world_size, regions, device, timer, schedule
-            )
+            make = partial(Recorder, regions=regions, device=device, schedule=schedule)
+            make = partial(make, rank=rank, world_size=world_size)
+            _process_recorder = _open(make, Path(directory), rank, timer)
         else:
             _process_recorder = _TimedNullRecorder(timer)
             lifetime.close_at_exit(_process_recorder)
@@ -153,25 +154,15 @@ def recorder(
 
 
 def _open(
-    directory: Path,
-    rank: int,
-    world_size: int,
-    regions: RegionsLike,
-    device: str,
-    timer: LaunchTimer | None,
-    schedule: Schedule | None,
+    make: partial[Recorder], directory: Path, rank: int, timer: LaunchTimer | None
 ) -> AnyRecorder:
+    """A recorder as `kprof record` wants it, off where the machine refuses."""
     try:
-        return Recorder(
+        return make(
             directory,
-            rank=rank,
-            world_size=world_size,
-            regions=regions,
-            device=device,
             arena_bytes=_arena_bytes(),
             timer=timer,
             wanted=Wanted.from_text(os.environ.get(WANTED_VARIABLE, "{}")),
-            schedule=schedule,
             retention=Retention.from_text(os.environ.get(RETENTION_VARIABLE, "{}")),
         )
     except _REFUSALS as error:

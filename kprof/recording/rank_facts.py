@@ -13,7 +13,6 @@ from kprof.capture.manifest import Ceilings, ClockInfo, Launch, ProbeCost, RankI
 if TYPE_CHECKING:
     from kprof.devices.targets import DeviceDescription
     from kprof.recording.decode import Decoder
-    from kprof.recording.launch_log import LaunchRow
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,8 @@ class RankFacts:
     def measure(cls, rank: int, device: str, recorded_part: str = "") -> RankFacts:
         """Look at the device; takes some milliseconds. Raises TargetError and ClockError."""
         from kprof.clocks.calibration import measure_clock
-        from kprof.devices.ceilings import kept_ceilings
         from kprof.devices.targets import describe_device
+        from kprof.recording.ceilings import kept_ceilings
         from kprof.recording.probe_cost import measure_probe_cost
 
         described = describe_device(device)
@@ -41,9 +40,7 @@ class RankFacts:
         probe = measure_probe_cost(device, clock)
         return cls(rank, described, clock, probe, kept_ceilings(device), recorded_part)
 
-    def info(
-        self, decoder: Decoder, rows: Sequence[LaunchRow] = (), cut_short: str = ""
-    ) -> RankInfo:
+    def info(self, decoder: Decoder, rows: Sequence[Launch] = (), cut_short: str = "") -> RankInfo:
         """What is known of the rank now, with these launches."""
         from kprof.devices.targets import count_cores
 
@@ -60,7 +57,7 @@ class RankFacts:
             arena=decoder.tally.arena_use(),
             counts=decoder.tally.counts,
             regions=decoder.region_ids.merged(),
-            launches=tuple(Launch(*row) for row in rows),
+            launches=tuple(rows),
             notes=tuple(self.notes),
             probe=self.probe,
             cycle_clock=decoder.cycle_clock,

@@ -24,15 +24,16 @@ from kprof.errors import CaptureError, KprofError, RecorderError
 from kprof.recording import lifetime, saver
 from kprof.recording.interrupts import deferring_signals
 from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer
-from kprof.recording.null_recorder import DEFAULT_ALIGN_EVERY_S
+from kprof.recording.null_recorder import DEFAULT_ALIGN_EVERY_S, AnyRecorder
 from kprof.recording.retention import EVERYTHING_THAT_FITS, Retention
 from kprof.recording.wanted import EVERYTHING, Schedule, Wanted, why_nothing
 
 if TYPE_CHECKING:
     from kprof.clocks.alignment import Calibration
-    from kprof.groups import Group
+    from kprof.devices.groups import Group
     from kprof.recording.call_lengths import CallLengths
     from kprof.recording.drainer import Drainer
+    from kprof.recording.ledger import Ledger
     from kprof.recording.overhead import LaunchTimer
     from kprof.regions import RegionsLike
 
@@ -41,7 +42,7 @@ DEFAULT_ARENA_BYTES: Final = 64 << 20
 MAX_SUMMARISED: Final = 1 << 24
 
 
-class Recorder:
+class Recorder(AnyRecorder):
     """Records one rank into an unfinished capture directory, which `kprof record` (or `session`)
     turns into a capture.
 
@@ -92,6 +93,7 @@ class Recorder:
         self._retention = retention
         self._drainer: Drainer | None = None
         self._call_lengths: CallLengths | None = None
+        self._ledger: Ledger | None = None
         self._is_closed = self._is_off = False
         self._has_failed = False
         # The thread that made the last launch.
@@ -103,7 +105,7 @@ class Recorder:
             self._open(device, arena_bytes)
             self._set_paused(not self._is_active())
             self._announce()
-            self._start_drainer(device)
+            self._start_drainer()
         except BaseException:
             lifetime.discard(directory, rank)
             self._claim.release()
@@ -114,7 +116,7 @@ class Recorder:
         from kprof.devices.gpu import capture_reader
         from kprof.recording.decode import Decoder
         from kprof.recording.keeping import Keeper
-        from kprof.recording.outliving import Outliving
+        from kprof.recording.outliving import begin_ledger, open_home
         from kprof.recording.progress import Progress
         from kprof.recording.rank_facts import RankFacts
         from kprof.recording.turns import Turns
@@ -127,40 +129,23 @@ class Recorder:
         self._clocks = ClockKeeper(self._directory, self.rank, device, self._facts.clock)
         place, note = (self._directory, self.rank), self._facts.notes.append
         self._waits = Waits(*place, self.world_size, device, note)
-        self._outliving = Outliving(*place, device, self._retention, total_bytes, note)
-        home = self._outliving.home
+        home = open_home(*place, device, self._retention, total_bytes, note)
         self._turns = Turns(total_bytes, device, self._wanted, num_arenas, self._waits.lines, home)
-        self._decoder = Decoder(
-            self.rank,
-            self._facts.clock,
-            self._launches.region_ids,
-            self._facts.probe.cycles_per_second,
-            num_arenas,
-            is_ring=bool(self._retention.ring_bytes),
-        )
-        self._keeper = Keeper(*place, self._turns, self._decoder, self._launches, self._facts.info)
-        self._progress = Progress(self._claim.progress)
-        self._keeper.progress = self._progress
-        self._outliving.begin(self._facts.info(self._decoder), self._turns, self._launches)
+        clock, rate = self._facts.clock, self._facts.probe.cycles_per_second
+        launches, is_ring = self._launches, bool(self._retention.ring_bytes)
+        ids = launches.region_ids
+        self._decoder = Decoder(self.rank, clock, ids, rate, num_arenas, is_ring=is_ring)
+        info, self._progress = self._facts.info, Progress(self._claim.progress)
+        self._keeper = Keeper(*place, self._turns, self._decoder, launches, info, self._progress)
+        if home is not None:
+            begin_ledger(home.ledger, self._keeper, self._retention, info(self._decoder))
+            self._ledger = launches.ledger = home.ledger
 
-    def _start_drainer(self, device: str) -> None:
-        from kprof.recording.drainer import Held, start_drainer
+    def _start_drainer(self) -> None:
+        from kprof.recording.drainer import start_drainer
 
-        held = Held(
-            self._directory,
-            self.rank,
-            device,
-            self._retention,
-            self._keeper,
-            self._turns,
-            self._launches,
-            self._decoder.replays,
-            self._stop_for,
-            self.note,
-        )
-        self._drainer, self._call_lengths = start_drainer(
-            held, not self._wanted.has_rank(self.rank), self.dump, lambda: self._is_paused
-        )
+        self._drainer = start_drainer(self._keeper, self._retention, self._stop_for, self.note)
+        self._call_lengths = self._drainer.calls if self._drainer else None
 
     def _announce(self) -> None:
         """Let others know of this recorder: from here on the process may be told to stop."""
@@ -218,7 +203,7 @@ class Recorder:
             self._timer.mark(kernel)
         if is_captured:
             self._decoder.replays.add(row)
-            self._outliving.note_captured(row, self._launches)
+            self._launches.note_captured(row)
             return self._turns.captured_buffer(number)
         if self._wanted.has_filter:
             return self._turns.active.filtered_buffer(number, num_blocks, tracks_per_block)
@@ -310,14 +295,10 @@ class Recorder:
         Returns at once. A rank writes after its next call of the recorder, without waiting for the
         device.
         """
-        from kprof.recording.flight import request_dump
+        from kprof.recording.flight import ask_for_dump
 
-        if self._is_closed or not self._retention.ring_bytes:
-            return
-        try:
-            request_dump(self._directory, why, self.rank)
-        except CaptureError as error:
-            lifetime.complain(f"rank {self.rank}: no dump ({why}): {error}")
+        if not self._is_closed and self._retention.ring_bytes:
+            ask_for_dump(self._directory, why, self.rank)
 
     def align(self, group: Group) -> None:
         """Calibrate the ranks' clocks against each other. Collective: all ranks, before and after
@@ -346,7 +327,8 @@ class Recorder:
     def note(self, text: str) -> None:
         """Keep a sentence about this rank in the capture; `kprof info` and the report show it."""
         self._facts.notes.append(text)
-        self._outliving.note(text)
+        if self._ledger is not None:
+            self._ledger.note(text)
 
     def torch_trace(self, profile: object) -> None:
         """Keep what the PyTorch profiler saw in the capture: `kprof export` draws it above the
@@ -445,7 +427,9 @@ class Recorder:
         self._is_off = True
         self.is_recording = False
         self._let_go()
-        self._outliving.abandon()
+        if self._ledger is not None:
+            self._ledger.make_private()
+            self._ledger = None
 
     def _finish(self) -> None:
         """Write everything but the events."""
@@ -459,10 +443,10 @@ class Recorder:
         if not counts.recorded + counts.dropped:
             self._note_why_nothing()
         info = self._facts.info(self._decoder, cut_short=self._cut_short)
-        info = msgspec.structs.replace(info, launches=self._keeper.launches())
-        self._keeper.finish(info)
+        info = msgspec.structs.replace(info, launches=self._keeper.parts.launches())
+        self._keeper.parts.finish(info)
         write_rank_info(self._directory, info)
-        self._outliving.remove()
+        self._remove_ledger()
         # Readers make a summary that is missing: it is worth neither failing nor a long wait.
         if counts.recorded <= MAX_SUMMARISED:
             with contextlib.suppress(CaptureError):
@@ -472,6 +456,11 @@ class Recorder:
         num_steps = None if self._schedule is None else self._num_steps
         if why := why_nothing(self._wanted, self.rank, num_steps, self._launches.num_added):
             self.note(why)
+
+    def _remove_ledger(self) -> None:
+        """What the arenas hold is written, or lost."""
+        if self._ledger is not None:
+            self._ledger.remove()
 
     def _let_go(self) -> None:
         self._is_closed = True
@@ -494,11 +483,11 @@ class Recorder:
         self._give_up(error)
         # A fault of the GPU leaves the arenas as they are.
         if isinstance(error, KprofError):
-            self._outliving.remove()
+            self._remove_ledger()
         self._let_go()
 
     def _give_up(self, error: Exception) -> None:
         """Say what is lost."""
-        is_kept = self._outliving.is_kept and not isinstance(error, KprofError)
+        is_kept = self._ledger is not None and not isinstance(error, KprofError)
         num_lost = len(self._launches.waiting())
         lifetime.give_up(self._directory, self.rank, error, num_lost, is_kept=is_kept)

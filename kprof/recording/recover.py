@@ -26,7 +26,7 @@ def recover(path: Path, output: Path | None = None, *, force: bool = False) -> C
     output exists), WorkloadError (no rank left anything) and CaptureError.
     """
     directory = _unfinished(path)
-    output = output or directory.with_name(directory.name.removesuffix(UNFINISHED_SUFFIX))
+    output = output or capture.finished_of(directory)
     if output == directory:
         raise OutputExistsError(f"give the recovered capture a name: -o {directory}.kprof")
     capture.refuse_output(output, force)

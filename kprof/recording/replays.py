@@ -19,11 +19,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from kprof import abi
 from kprof.capture.manifest import Launch
-from kprof.recording.launch_log import LaunchRow
+from kprof.recording.inspection import Chunks
 from kprof.recording.region_ids import RegionIds
 
 _HEADER_WORDS: Final = abi.CHUNK_HEADER_BYTES // 8
@@ -39,7 +40,7 @@ class _Captured:
     starts over then, in the next stretch.
     """
 
-    fields: LaunchRow
+    fields: Launch
     num_replays: int = 0
     stretch: int = 0
     has_own_number: bool = False
@@ -47,14 +48,10 @@ class _Captured:
 
 @dataclass
 class Replays:
-    """The captured launches of a rank.
+    """The captured launches of a rank."""
 
-    `num_unsplit` is how many of them the last `split` had to keep whole.
-    """
-
-    num_unsplit: int = 0
     _captured: dict[int, _Captured] = field(default_factory=dict)
-    _latest: list[LaunchRow] = field(default_factory=list)
+    _latest: list[Launch] = field(default_factory=list)
     # When each launch opened its first track, by the splits since `merged`.
     _begin_ticks: dict[int, int] = field(default_factory=dict)
 
@@ -63,11 +60,11 @@ class Replays:
         """The numbers of all captured launches."""
         return list(self._captured)
 
-    def add(self, fields: LaunchRow) -> None:
+    def add(self, fields: Launch) -> None:
         """A launch was captured, or its buffer goes to many runs."""
         self._captured[fields.launch] = _Captured(fields)
 
-    def restore(self, fields: LaunchRow, in_parts: Iterable[Launch], *, has_lost: bool) -> None:
+    def restore(self, fields: Launch, in_parts: Iterable[Launch], *, has_lost: bool) -> None:
         """Add a captured launch, some of whose replays are in parts that another process wrote.
 
         `has_lost` says whether others may have been lost since.
@@ -82,30 +79,25 @@ class Replays:
             any(each.launch == fields.launch for each in its_own),
         )
 
-    def split(
-        self,
-        words: np.ndarray,
-        which: np.ndarray,
-        headers: np.ndarray,
-        *,
-        has_lost: bool,
-        region_ids: RegionIds,
-    ) -> None:
-        """Give the chunks of every replay its own launch number, in `headers` and `region_ids`.
+    def split(self, chunks: Chunks, region_ids: RegionIds, *, has_lost: bool) -> int:
+        """Give the chunks of every replay its own launch number, in their headers and `region_ids`;
+        returns how many captured launches had to stay whole.
 
-        Whole chunks: rows `which` of `words`, a header for each. `has_lost` says whether tracks
-        found no chunk.
+        `has_lost` says whether tracks found no chunk.
         """
-        self.num_unsplit = 0
+        headers, num_unsplit = chunks.headers, 0
         if not self._captured:
-            return
+            return 0
         rows = np.flatnonzero(np.isin(headers["launch"], np.array(self.captured)))
         rows = rows[np.argsort(headers["launch"][rows], kind="stable")]
         bounds = np.flatnonzero(np.diff(headers["launch"][rows])) + 1
         for of_launch in np.split(rows, bounds) if len(rows) else ():
-            replay_of_chunk = _replays_of(words[which[of_launch]], headers[of_launch], has_lost)
+            replay_of_chunk = _replays_of(
+                chunks.words[chunks.which[of_launch]], headers[of_launch], has_lost
+            )
             captured = self._captured[int(headers["launch"][of_launch[0]])]
             if replay_of_chunk is None:
+                num_unsplit += 1
                 self._keep_whole(captured)
             else:
                 numbers = self._number(captured, int(replay_of_chunk.max()) + 1, region_ids)
@@ -113,13 +105,14 @@ class Replays:
         if has_lost:
             self.begin_stretch()
         self._note_begins(headers)
+        return num_unsplit
 
     def begin_stretch(self) -> None:
         """Replays were lost: nobody knows how many, so their count starts over."""
         for each in self._captured.values():
             each.num_replays, each.stretch = 0, each.stretch + 1
 
-    def merged(self, launches: list[LaunchRow]) -> list[LaunchRow]:
+    def merged(self, launches: list[Launch]) -> list[Launch]:
         """`launches` with the replays that were split since the last call among them, in the order
         of time.
 
@@ -139,7 +132,6 @@ class Replays:
         return [known[idx] for idx in order]
 
     def _keep_whole(self, captured: _Captured) -> None:
-        self.num_unsplit += 1
         if not captured.has_own_number:
             captured.has_own_number = True
             self._latest.append(captured.fields)
@@ -157,8 +149,12 @@ class Replays:
         numbers = [*own, *(region_ids.add_launch(table_idx) for _ in range(num_new))]
         first = captured.num_replays
         self._latest += [
-            fields._replace(
-                launch=number, captured=fields.launch, replay=first + k, stretch=captured.stretch
+            msgspec.structs.replace(
+                fields,
+                launch=number,
+                captured=fields.launch,
+                replay=first + k,
+                stretch=captured.stretch,
             )
             for k, number in enumerate(numbers)
         ]
@@ -233,16 +229,20 @@ def _latest_of(words: np.ndarray, headers: np.ndarray) -> np.ndarray:
     anchors = headers["anchor_realtime_ticks"].astype(np.int64)
     region = first >> np.uint64(abi.START_BITS)
     is_cycles = (headers["flags"] & abi.CHUNK_CYCLES != 0)[:, np.newaxis]
-    distance = (first - headers["anchor_realtime_ticks"][:, np.newaxis]) << np.uint64(
-        64 - abi.START_BITS
-    )
-    from_anchor = distance.view(np.int64) >> (64 - abi.START_BITS)
     duration = (second & np.uint64(0xFFFF_FFFF)).astype(np.int64)
     duration[duration >= abi.DURATION_SATURATED] = 0
-    ends = anchors[:, np.newaxis] + from_anchor + duration
+    ends = unwrap(first, headers["anchor_realtime_ticks"][:, np.newaxis]) + duration
     # Records in cycles tell the time only where they are anchors.
     is_anchor = is_cycles & (region == abi.ANCHOR_REGION_ID)
     ends = np.where(is_anchor, second.astype(np.int64), ends)
     ends[(region == 0) | (is_cycles & ~is_anchor)] = 0
     latest: np.ndarray = np.maximum(ends.max(axis=1), anchors)
     return latest
+
+
+def unwrap(first_words: np.ndarray, anchors: np.ndarray) -> np.ndarray:
+    """Extend 48-bit starts to 64 bits: they are close to the chunk's 64-bit anchor."""
+    distance = (first_words - anchors) << np.uint64(64 - abi.START_BITS)
+    signed = distance.view(np.int64) >> (64 - abi.START_BITS)
+    starts: np.ndarray = anchors.astype(np.int64) + signed
+    return starts

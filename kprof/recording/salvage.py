@@ -6,10 +6,9 @@ Everything in its files is data that may be damaged, and is checked like an aren
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,38 +18,19 @@ from kprof.capture.manifest import ArenaUse, CycleClock, Launch, RankInfo, Regio
 from kprof.capture.parts import PartWriter, part_number, ranks_with_parts, read_info
 from kprof.errors import ArenaError
 from kprof.hangs.lines import WAITS_NAME, RankWaits, lines_path
-from kprof.recording.arena_state import Handed, read_arena
+from kprof.recording import ledger
+from kprof.recording.arena_state import Handed, Word, read_arena
 from kprof.recording.decode import Decoder
 from kprof.recording.keeping import NEVER_CLOSED, SAVED
-from kprof.recording.launch_log import LaunchRow
-from kprof.recording.ledger import (
-    ACCOUNT,
-    ACCOUNTS_OFFSET,
-    ARENAS_OFFSET,
-    DISCARDED,
-    HEADER,
-    LAUNCH,
-    MAGIC,
-    ROWS_PER_FILE,
-    Captured,
-    Facts,
-    Kernel,
-    Line,
-    Note,
-    Table,
-    arena_path,
-    launches_path,
-    ledger_path,
-)
 from kprof.recording.region_ids import RegionIds
 from kprof.recording.tally import sum_of
 from kprof.recording.turns import Layout
-from kprof.regions import RegionTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LINES: Final = msgspec.json.Decoder(Line)
+T = TypeVar("T")
+_LINES: Final = msgspec.json.Decoder(ledger.Line)
 
 
 def salvage(directory: Path, rank: int) -> bool:
@@ -60,32 +40,22 @@ def salvage(directory: Path, rank: int) -> bool:
     It takes the place of a part that was saved while the rank hung. Raises ArenaError where its
     files make no sense, or its kernels were built with other headers, and CaptureError.
     """
-    content = next(filter(None, map(_read_arenas, _places(directory, rank))), None)
-    lines = _Lines.read(ledger_path(directory, rank))
-    if content is None or lines.facts is None:
+    folders = directory / WAITS_NAME, directory
+    found = next(filter(None, (_read_arenas(folder, rank) for folder in folders)), None)
+    lines = _read_lines(ledger.ledger_path(directory, rank))
+    if found is None or not _of_kind(lines, ledger.Facts):
         return False
-    parts, launches = _Parts.of(directory, rank), _read_rows(content)
-    if not (parts.kept or len(launches) or lines.captured):
+    content, launches = found
+    kept = _kept_parts(directory, rank)
+    if not (kept or len(launches) or _of_kind(lines, ledger.Captured)):
         return False
     waits = RankWaits.read(lines_path(directory, rank))
     num_unfinished = waits.num_launches - waits.num_finished if waits and waits.num_finished else 0
-    salvaged = _Salvaged(content, lines, parts, launches, num_unfinished)
-    salvaged.write(PartWriter(directory, rank))
+    salvaged = _Salvaged(rank, content, launches, lines, kept, num_unfinished)
+    writer = PartWriter(directory, rank)
+    writer.begin_at(max(kept, default=-1) + 1)
+    writer.save(salvaged.tables(), salvaged.info)
     return True
-
-
-@dataclass(frozen=True)
-class _Content:
-    """The file of the arenas; `number` is the rank, and launches are in `folder`, too."""
-
-    folder: Path
-    rank: int
-    data: np.ndarray
-
-    @property
-    def num_forgotten(self) -> int:
-        """The first so many launches are in parts, or nobody wants them."""
-        return int(self.data[: HEADER.itemsize].view(HEADER)["num_forgotten"][0])
 
 
 def ranks_with_arenas(directory: Path) -> set[int]:
@@ -93,117 +63,75 @@ def ranks_with_arenas(directory: Path) -> set[int]:
     return {int(path.stem[len("rank-") :]) for path in directory.glob("rank-?????.ledger")}
 
 
-def _places(directory: Path, rank: int) -> list[tuple[Path, int]]:
-    return [(directory / WAITS_NAME, rank), (directory, rank)]
-
-
-def _read_arenas(place: tuple[Path, int]) -> _Content | None:
-    """None where there is no file that was begun."""
-    folder, rank = place
+def _read_arenas(folder: Path, rank: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """The file of the arenas, and the launches that are in no part yet; None where there is no file
+    that was begun."""
     try:
-        data = np.memmap(arena_path(folder, rank), np.uint8, mode="r")
+        data = np.memmap(ledger.arena_path(folder, rank), np.uint8, mode="r")
     except (OSError, ValueError):
         return None
-    if len(data) < ARENAS_OFFSET or int(data[: HEADER.itemsize].view(HEADER)["magic"][0]) != MAGIC:
+    if len(data) < ledger.ARENAS_OFFSET:
         return None
-    return _Content(folder, rank, data)
+    header = data[: ledger.HEADER.itemsize].view(ledger.HEADER)[0]
+    if header["magic"] != ledger.MAGIC:
+        return None
+    return data, _read_launches(folder, rank, int(header["num_forgotten"]))
 
 
-@dataclass
-class _Lines:
-    """What the JSON lines say; those that were cut short are left out."""
-
-    facts: Facts | None = None
-    tables: list[RegionTable] = field(default_factory=list)
-    kernels: dict[int, str] = field(default_factory=dict)
-    captured: list[Captured] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @classmethod
-    def read(cls, path: Path) -> _Lines:
-        """Nothing where there is no file."""
-        lines = cls()
-        with contextlib.suppress(OSError):
-            for text in path.read_bytes().splitlines():
-                with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-                    lines._add(_LINES.decode(text))
-        return lines
-
-    def _add(self, line: Line) -> None:
-        if isinstance(line, Facts):
-            self.facts = line
-        elif isinstance(line, Table):
-            self.tables.append(line.regions)
-        elif isinstance(line, Kernel):
-            self.kernels[line.number] = line.name
-        elif isinstance(line, Captured):
-            self.captured.append(line)
-        elif isinstance(line, Note):
-            self.notes.append(line.text)
-
-
-def _read_rows(content: _Content) -> np.ndarray:
-    """The launches that are in no part yet."""
-    first = content.num_forgotten // ROWS_PER_FILE
+def _read_launches(folder: Path, rank: int, num_forgotten: int) -> np.ndarray:
+    """All but the first `num_forgotten`, which are in parts, or nobody wants them."""
+    first, num_left_out = divmod(num_forgotten, ledger.ROWS_PER_FILE)
     files: list[np.ndarray] = []
-    while (path := launches_path(content.folder, content.rank, first + len(files))).exists():
-        files.append(np.fromfile(path, LAUNCH))
-    rows = np.concatenate(files) if files else np.empty(0, LAUNCH)
-    rows = rows[content.num_forgotten % ROWS_PER_FILE :]
+    while (path := ledger.launches_path(folder, rank, first + len(files))).exists():
+        files.append(np.fromfile(path, ledger.LAUNCH))
+    rows = np.concatenate([np.empty(0, ledger.LAUNCH), *files])[num_left_out:]
     is_whole = (rows["number_plus_1"] > 0) & (rows["number_plus_1"] < abi.NO_CHUNK)
     whole: np.ndarray = rows[is_whole]
     return whole
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """The parts that a rank has kept, by number, and the number that the next one has."""
+def _read_lines(path: Path) -> list[ledger.Line]:
+    """What the JSON lines say, but those that were cut short; nothing where there is no file."""
+    lines = []
+    with contextlib.suppress(OSError):
+        for text in path.read_bytes().splitlines():
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+                lines.append(_LINES.decode(text))
+    return lines
 
-    kept: dict[int, RankInfo]
-    next_number: int
 
-    @staticmethod
-    def of(directory: Path, rank: int) -> _Parts:
-        """Of an unfinished capture."""
-        infos = {
-            part_number(path): info
-            for path in ranks_with_parts(directory).get(rank, [])
-            for info in [read_info(path)]
-            if info is not None
-        }
-        kept = {number: info for number, info in infos.items() if info.cut_short != SAVED}
-        return _Parts(kept, max(kept, default=-1) + 1)
+def _of_kind(lines: Iterable[ledger.Line], kind: type[T]) -> list[T]:
+    return [line for line in lines if isinstance(line, kind)]
 
-    @property
-    def latest(self) -> RankInfo | None:
-        """What the last one says: its counts are those of all."""
-        return self.kept[max(self.kept)] if self.kept else None
 
-    def launches(self) -> Iterator[Launch]:
-        """Of all parts."""
-        for info in self.kept.values():
-            yield from info.launches
+def _kept_parts(directory: Path, rank: int) -> dict[int, RankInfo]:
+    """What the parts that the rank has kept say, by number."""
+    paths = ranks_with_parts(directory).get(rank, [])
+    infos = {part_number(path): read_info(path) for path in paths}
+    return {number: info for number, info in infos.items() if info and info.cut_short != SAVED}
 
 
 class _Salvaged:
-    """What is decoded of a rank's arenas.
+    """What is decoded of the arenas in `content`, and of the launches that are in no part.
 
     Its last `num_unfinished` launches may have been under way; 0: nobody knows how many.
     """
 
     def __init__(
         self,
-        content: _Content,
-        lines: _Lines,
-        parts: _Parts,
+        rank: int,
+        content: np.ndarray,
         launches: np.ndarray,
+        lines: Sequence[ledger.Line],
+        kept: dict[int, RankInfo],
         num_unfinished: int,
     ) -> None:
+        self._launches, self._lines, self._kept = launches, lines, kept
         self._num_unfinished = num_unfinished
-        assert lines.facts is not None
-        self._facts, self._lines, self._parts = lines.facts, lines, parts
-        self._content = content.data[ARENAS_OFFSET:]
-        self._accounts = content.data[ACCOUNTS_OFFSET:ARENAS_OFFSET]
+        self._facts = _of_kind(lines, ledger.Facts)[-1]
+        # What the last part says: its counts are those of all.
+        self._latest = kept[max(kept)] if kept else None
+        self._content = content[ledger.ARENAS_OFFSET :]
         layout = Layout(self._facts.arena_bytes, self._facts.num_arenas)
         is_whole = (
             layout.arena_bytes >= abi.CHUNKS_OFFSET + abi.CHUNK_BYTES
@@ -212,94 +140,75 @@ class _Salvaged:
             and len(self._facts.switches) == abi.SWITCHES.itemsize
         )
         if not is_whole:
-            raise ArenaError(f"the arenas that rank {content.rank} has left are not whole")
-        self._ranges = layout.ranges()
-        self._launches = launches
-        self._in_parts = {each.launch: each for each in parts.launches()}
-        self._decoder = self._make_decoder(content.rank)
-
-    def write(self, writer: PartWriter) -> None:
-        """Write the part; raises CaptureError."""
-        writer.begin_at(self._parts.next_number)
-        writer.save(self._tables(), self._info)
+            raise ArenaError(f"the arenas that rank {rank} has left are not whole")
+        ranges = layout.ranges()
+        accounts = ledger.accounts_in(content, len(ranges))
+        self._arenas = sorted(
+            zip(accounts, ranges, strict=False), key=lambda arena: arena[0][Word.TURN]
+        )
+        self._in_parts = {each.launch: each for info in kept.values() for each in info.launches}
+        self._decoder = self._make_decoder(rank)
 
     def _make_decoder(self, rank: int) -> Decoder:
-        facts = self._facts
-        probe, clock = facts.info.probe, facts.info.clock
-        region_ids = RegionIds()
+        facts, region_ids = self._facts, RegionIds()
         # In the order of the rank, so that regions have the ids that they have in its parts.
-        for table in self._lines.tables:
-            region_ids.table_idx(table)
-        if self._parts.latest is not None:
-            region_ids.table_idx(self._parts.latest.regions)
-        rate = probe.cycles_per_second if probe else 1e9
+        tables = _of_kind(self._lines, ledger.Table)
+        for table in tables:
+            region_ids.table_idx(table.regions)
+        if self._latest is not None:
+            region_ids.table_idx(self._latest.regions)
+        rate = facts.info.probe.cycles_per_second if facts.info.probe else 1e9
         num_arenas, is_ring = facts.num_arenas, facts.is_ring
-        decoder = Decoder(rank, clock, region_ids, rate, num_arenas, is_ring=is_ring)
-        num_tables = max(len(self._lines.tables), 1)
+        decoder = Decoder(rank, facts.info.clock, region_ids, rate, num_arenas, is_ring=is_ring)
         numbers = self._launches["number_plus_1"] - 1
-        tables = np.minimum(self._launches["table"], num_tables - 1)
-        region_ids.table_of_launch.update(zip(numbers.tolist(), tables.tolist(), strict=True))
+        idxs = np.minimum(self._launches["table"], max(len(tables), 1) - 1)
+        region_ids.table_of_launch.update(zip(numbers.tolist(), idxs.tolist(), strict=True))
         self._restore_replays(decoder)
         known = [*region_ids.table_of_launch, *self._in_parts]
         region_ids.num_launches = max(known, default=-1) + 1
         return decoder
 
     def _restore_replays(self, decoder: Decoder) -> None:
-        latest = self._parts.latest
+        latest = self._latest
         has_lost = self._facts.is_ring or bool(
             latest and (latest.counts.dropped or latest.counts.unsplit_launches)
         )
-        for each in self._lines.captured:
-            row = each.row
+        for each in _of_kind(self._lines, ledger.Captured):
+            row = Launch(*each.row)
             decoder.region_ids.table_of_launch[row.launch] = each.table
             decoder.replays.restore(row, self._in_parts.values(), has_lost=has_lost)
 
-    def _tables(self) -> Iterator[pa.Table]:
-        accounts = self._accounts[: len(self._ranges) * ACCOUNT.itemsize].view(ACCOUNT)
-        for idx in np.argsort(accounts["turn"], kind="stable").tolist():
-            account, (begin, end) = accounts[idx], self._ranges[idx]
-            written_to = int(account["written_to"])
-            is_written = written_to == DISCARDED or written_to - 1 in self._parts.kept
-            if not account["turn"] or is_written:
+    def tables(self) -> Iterator[pa.Table]:
+        """The events of the arenas that are in no part."""
+        switches, lines = self._facts.switches, abi.Lines(*self._facts.lines)
+        for account, (begin, end) in self._arenas:
+            written_to = account[Word.WRITTEN_TO]
+            is_written = written_to == ledger.DISCARDED or written_to - 1 in self._kept
+            if not account[Word.TURN] or is_written:
                 continue
-            memory = self._content[begin:end]
-            handed = self._handed(account, end - begin)
-            state, chunks = read_arena(_reader(memory), handed)
-            yield from self._decoder.decode(state, chunks, int(account["end_launch"]) or None)
+            geometry = abi.ArenaGeometry.for_bytes(end - begin)
+            handed = Handed.of_account(geometry, account, switches, lines)
+            state, chunks = read_arena(_reader(self._content[begin:end]), handed)
+            yield from self._decoder.decode(state, chunks, account[Word.END_LAUNCH] or None)
 
-    def _handed(self, account: np.void, size_bytes: int) -> Handed:
-        """What the account says, within what the arena can hold."""
-        geometry = abi.ArenaGeometry.for_bytes(size_bytes)
-        most = geometry.num_chunks // geometry.num_cursors
-        limit = min(int(account["limit"]), most)
-        first_reserved = min(int(account["first_reserved"]), geometry.num_chunks)
-        return Handed(
-            geometry,
-            least_limit=min(int(account["least_limit"]), limit),
-            limit=limit,
-            first_reserved=max(first_reserved, limit * geometry.num_cursors),
-            num_reserved_wanted=int(account["num_reserved_wanted"]),
-            has_claiming_launches=bool(account["has_claiming_launches"]),
-            stored_limit=int(account["stored_limit"]),
-            switches=self._facts.switches,
-            lines=abi.Lines(*self._facts.lines),
-        )
-
-    def _info(self) -> RankInfo:
-        tally = self._decoder.tally
+    def info(self) -> RankInfo:
+        """What is known of the rank, once all tables were read."""
+        tally, facts = self._decoder.tally, self._facts
+        notes = [*facts.info.notes, *(note.text for note in _of_kind(self._lines, ledger.Note))]
+        if facts.is_ring:
+            notes.append("the end of the run: what its ring held when it ended")
         info = msgspec.structs.replace(
-            self._facts.info,
+            facts.info,
             arena=tally.arena_use(),
             counts=tally.counts,
             regions=self._decoder.region_ids.merged(),
-            launches=tuple(Launch(*row) for row in self._rows()),
-            notes=(*self._facts.info.notes, *self._lines.notes, *self._note()),
+            launches=tuple(self._rows()),
+            notes=tuple(notes),
             losses=tally.losses(),
             cycle_clock=self._decoder.cycle_clock,
             cut_short=f"{NEVER_CLOSED}, so {self._which()} may lack events; no launch is lost",
         )
-        before = self._parts.latest
-        return _after(before, info) if before else info
+        return _after(self._latest, info) if self._latest else info
 
     def _which(self) -> str:
         """Which launches may have been under way."""
@@ -310,15 +219,10 @@ class _Salvaged:
             return "its last launch"
         return "launches that had not finished"
 
-    def _note(self) -> list[str]:
-        if self._facts.is_ring:
-            return ["the end of the run: what its ring held when it ended"]
-        return []
-
-    def _rows(self) -> list[LaunchRow]:
-        names = self._lines.kernels
+    def _rows(self) -> list[Launch]:
+        names = {each.number: each.name for each in _of_kind(self._lines, ledger.Kernel)}
         rows = [
-            LaunchRow(number_plus_1 - 1, names.get(kernel, "an unknown kernel"), *fields)
+            Launch(number_plus_1 - 1, names.get(kernel, "an unknown kernel"), *fields)
             for kernel, _, *fields, number_plus_1 in self._launches.tolist()
         ]
         waiting = [row for row in rows if row.launch not in self._in_parts]

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kprof.devices.groups import SoloGroup
 from kprof.errors import KprofError, RecorderError
-from kprof.groups import SoloGroup
 from kprof.recording.recorder import DEFAULT_ARENA_BYTES, Recorder
 from kprof.recording.retention import EVERYTHING_THAT_FITS, Retention
 from kprof.recording.wanted import EVERYTHING, Schedule, Wanted
 
 if TYPE_CHECKING:
-    from kprof.groups import Group
+    from kprof.devices.groups import Group
     from kprof.regions import RegionsLike
 
 

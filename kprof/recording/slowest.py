@@ -26,11 +26,11 @@ from typing import Final
 import msgspec
 
 from kprof.capture.claims import ranks_in_use
-from kprof.capture.directory import writing
+from kprof.capture.directory import completing
 from kprof.recording.call_lengths import CallLengths, describe_length
-from kprof.recording.drainer import Drainer, Held
-from kprof.recording.keeping import Choice
-from kprof.recording.retention import NUM_FOR_SLOWEST
+from kprof.recording.drainer import Drainer, Fail, Note
+from kprof.recording.keeping import Choice, Keeper
+from kprof.recording.retention import NUM_FOR_SLOWEST, Retention
 
 # What a rank publishes when nobody has to wait for it any more.
 _ALL_ENDED: Final = 1 << 62
@@ -143,31 +143,31 @@ class Ranking:
 
 
 class KeepSlowest(Drainer):
-    """Writes the slowest calls, and empties arenas without a slow call unread.
+    """Writes the slowest calls, and empties arenas without a slow call unread."""
 
-    `is_left_out`: nothing of this rank is recorded. `is_paused` tells whether replays are recorded.
-    """
+    calls: SlowestCalls
 
     # A call under way has to fit the other half.
     due_share = 0.5
     waits_for_steps = False
     keeps_calls_whole = True
 
-    def __init__(self, held: Held, is_left_out: bool, is_paused: Callable[[], bool]) -> None:
-        super().__init__(held)
-        self._num_kept = held.retention.keep_slowest
-        self._is_closed = is_left_out
+    def __init__(self, keeper: Keeper, retention: Retention, fail: Fail, note: Note) -> None:
+        super().__init__(keeper, retention, fail, note)
+        self._num_kept = retention.keep_slowest
+        # Nobody waits for a rank of which nothing is recorded.
+        self._is_closed = not keeper.launches.wanted.has_rank(keeper.rank)
         self.calls = SlowestCalls(
             self._num_kept,
-            lambda: held.launches.region_ids.num_launches,
-            lambda: bool(held.replays.captured) and not is_paused(),
+            lambda: keeper.launches.region_ids.num_launches,
+            lambda: bool(keeper.decoder.replays.captured) and not keeper.turns.is_off,
         )
         self._stretches: deque[Stretch] = deque()
         # By number of the part: whether its calls are steps, and the slow ones among them.
         self._parts: dict[int, tuple[bool, tuple[int, ...]]] = {}
         self._has_neighbours = False
         self._latest: Published | None = None
-        held.note(f"only the {self._num_kept} slowest calls of this run are kept")
+        note(f"only the {self._num_kept} slowest calls of this run are kept")
 
     def note_switch(self) -> None:
         """The active arena was retired."""
@@ -187,7 +187,7 @@ class KeepSlowest(Drainer):
         stretches = [*self._stretches, self.calls.take_stretch()]
         self._remove_others(ranking)
         choices = [self._choices(ranking, each) for each in stretches]
-        first = self._keeper.next_part
+        first = self._keeper.parts.num_parts
         self._keeper.keep_all(choices)
         for of_stretch, stretch in zip(choices, stretches, strict=True):
             self._note_parts(first, of_stretch, stretch.has_steps)
@@ -204,17 +204,14 @@ class KeepSlowest(Drainer):
         if may_wait and not ranking.is_known(stretch, self._others()):
             return False
         choices = self._choices(ranking, stretch)
-        if not choices:
-            has_emptied = self._keeper.discard_ended()
-        else:
+        if choices:
             self._remove_others(ranking)
-            first = self._keeper.next_part
-            has_emptied = self._keeper.keep_ended(choices) is not None
-            if has_emptied:
-                self._note_parts(first, choices, stretch.has_steps)
-        if has_emptied:
-            self._stretches.popleft()
-        return has_emptied
+        first = self._keeper.parts.num_parts
+        if self._keeper.keep_ended(choices) is None:
+            return False
+        self._note_parts(first, choices, stretch.has_steps)
+        self._stretches.popleft()
+        return True
 
     def _note_parts(self, first: int, choices: Sequence[Choice], has_steps: bool) -> None:
         """These became parts, from number `first` on."""
@@ -229,7 +226,7 @@ class KeepSlowest(Drainer):
         becomes a part.
         """
         slow = ranking.slow_of(stretch)
-        if slow and self._held.replays.captured:
+        if slow and self._keeper.decoder.replays.captured:
             return [Choice(tuple(slow), None)]
         return [Choice((call,), stretch.launches[call]) for call in slow]
 
@@ -241,11 +238,12 @@ class KeepSlowest(Drainer):
                 del self._parts[part]
 
     def _others(self) -> list[int]:
-        return [rank for rank in ranks_in_use(self._held.directory) if rank != self._held.rank]
+        keeper = self._keeper
+        return [rank for rank in ranks_in_use(keeper.directory) if rank != keeper.rank]
 
     def _ranking(self) -> Ranking:
-        published = {self._held.rank: self._publish()}
-        for path in self._held.directory.glob("rank-?????.slowest"):
+        published = {self._keeper.rank: self._publish()}
+        for path in self._keeper.directory.glob("rank-?????.slowest"):
             rank = int(path.stem[len("rank-") :])
             # A disk that has trouble costs what this rank knows of others, and no more.
             with contextlib.suppress(OSError, msgspec.DecodeError):
@@ -258,11 +256,9 @@ class KeepSlowest(Drainer):
         if self._is_closed:
             latest = msgspec.structs.replace(latest, num_ended=_ALL_ENDED)
         if latest != self._latest:
-            path = self._held.directory / f"rank-{self._held.rank:05d}.slowest"
-            with writing(path):
-                temporary = path.with_suffix(".slowest.tmp")
+            path = self._keeper.directory / f"rank-{self._keeper.rank:05d}.slowest"
+            with completing(path) as temporary:
                 temporary.write_bytes(msgspec.json.encode(latest))
-                temporary.replace(path)
             self._latest = latest
         return latest
 
@@ -270,7 +266,7 @@ class KeepSlowest(Drainer):
         kept = {call for _, calls in self._parts.values() for call in calls}
         slowest = [(call, s) for call, s in ranking.length_s.items() if call in kept]
         if not slowest:
-            self._held.note(
+            self._note(
                 "no call ended, so none is kept; a call ends with recorder.step(), or where the "
                 "kernel that was launched first is launched again"
             )
@@ -278,7 +274,7 @@ class KeepSlowest(Drainer):
         named = ", ".join(f"{call} ({describe_length(s)})" for call, s in slowest[:_MAX_NAMED])
         more = len(slowest) - _MAX_NAMED
         how_many = "slowest" if len(slowest) == 1 else f"{len(slowest)} slowest"
-        self._held.note(
+        self._note(
             f"the {how_many} of {self.calls.num_ended:,} calls: {named}"
             + (f" and {more} more" if more > 0 else "")
             + ("; with the calls next to them, because a graph was replayed" * self._has_neighbours)

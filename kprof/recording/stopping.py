@@ -24,6 +24,7 @@ Say = Callable[[str], None]
 # A rank that can save itself needs much less; torchrun, too, gives its workers 15 s and more.
 _SAVE_TIMEOUT_S: Final = 10.0
 _END_TIMEOUT_S: Final = 15.0
+_KILLED_TIMEOUT_S: Final = 5.0
 _POLL_S: Final = 0.02
 
 
@@ -37,9 +38,13 @@ class RecordingRanks:
         self._directory = Path(directory) if directory else None
         self._say = say
 
+    def _open(self) -> set[int]:
+        """The ranks whose recorders are open."""
+        return set(ranks_in_use(self._directory)) if self._directory else set()
+
     def say_interrupted(self) -> None:
         """Say that SIGINT is passed on, and what a second one does."""
-        if self._directory is not None and ranks_in_use(self._directory):
+        if self._open():
             self._say(
                 "passing Ctrl-C on; if the workload hangs, press it again to save what is "
                 "recorded and to kill it"
@@ -47,13 +52,42 @@ class RecordingRanks:
 
     def save(self) -> None:
         """Have the ranks that still record save their events, before they are killed, and keep what
-        their kernels wait for."""
+        their kernels wait for.
+
+        Says what cannot be saved.
+        """
         if self._directory is None:
             return
-        save_ranks(self._directory, self._say)
+        if ranks := self._open():
+            self._save(self._directory, ranks)
         with contextlib.suppress(CaptureError, OSError):
             if diagnosis := note_hang(self._directory):
                 self._say(f"the run hangs: {diagnosis}")
+
+    def _save(self, directory: Path, ranks: set[int]) -> None:
+        counts = launch_counts(directory)
+        launches = count_launches(sum(counts.get(rank, 0) for rank in ranks))
+        self._say(
+            f"saving what is there of {launches} of {name_ranks(sorted(ranks))}, "
+            "then killing the workload; Ctrl-C again kills at once"
+        )
+        before = {rank: state_of_parts(directory, rank) for rank in ranks}
+
+        def are_all_saved() -> bool:
+            ranks.intersection_update(self._open())
+            ranks.difference_update(
+                [rank for rank in ranks if state_of_parts(directory, rank) != before[rank]]
+            )
+            return not ranks
+
+        # The second signal makes a rank save at once (see saver.py).
+        signal_all(pids_here(directory, ranks).values(), signal.SIGINT)
+        _wait_until(are_all_saved, _SAVE_TIMEOUT_S)
+        if ranks:
+            self._say(
+                f"{name_ranks(sorted(ranks))} did not save within {_SAVE_TIMEOUT_S:g} s: "
+                "what is not written yet is lost"
+            )
 
     def signal(self, number: int) -> None:
         """Send a signal to all of them."""
@@ -61,9 +95,26 @@ class RecordingRanks:
             signal_all(processes_of(self._directory), number)
 
     def wait(self, exit_code: int) -> None:
-        """Wait for those that outlive the command that started them."""
-        if self._directory is not None:
-            wait_for_ranks(self._directory, exit_code, self._say)
+        """Wait for ranks that outlive the command that started them.
+
+        After a success they were put in the background: their recording is waited for. After a
+        failure (torchrun was killed, say) nobody else stops them: they get SIGTERM and some seconds
+        to write what they have.
+        """
+        ranks = sorted(self._open())
+        if not ranks:
+            if exit_code == 128 + signal.SIGKILL and (directory := self._directory):
+                # What was killed with the workload takes a moment to end, and writes nothing more.
+                _wait_until(lambda: not processes_of(directory), _KILLED_TIMEOUT_S)
+            return
+        still = f"the workload has ended but not {name_ranks(ranks)}"
+        if exit_code == 0:
+            self._say(f"{still}: waiting; Ctrl-C stops what is left")
+            _wait_until(lambda: not self._open(), timeout_s=None)
+            return
+        self._say(f"{still}: sending SIGTERM")
+        self.signal(signal.SIGTERM)
+        _wait_until(lambda: not self._open(), _END_TIMEOUT_S)
 
 
 def processes_of(directory: Path) -> list[int]:
@@ -80,69 +131,10 @@ def processes_of(directory: Path) -> list[int]:
     return found
 
 
-def wait_for_ranks(directory: Path, exit_code: int, say: Say) -> None:
-    """Wait for ranks that outlive the command that started them.
-
-    After a success they were put in the background: their recording is waited for. After a failure
-    (torchrun was killed, say) nobody else stops them: they get SIGTERM and some seconds to write
-    what they have.
-    """
-    ranks = ranks_in_use(directory)
-    if not ranks:
-        return
-    if exit_code == 0:
-        say(
-            f"the workload has ended but not {name_ranks(ranks)}: waiting; "
-            "Ctrl-C stops what is left"
-        )
-        _wait_until(lambda: not ranks_in_use(directory), timeout_s=None)
-        return
-    say(f"the workload has ended but not {name_ranks(ranks)}: sending SIGTERM")
-    signal_all(processes_of(directory), signal.SIGTERM)
-    _wait_until(lambda: not ranks_in_use(directory), _END_TIMEOUT_S)
-
-
 def wait_until_closed(directory: Path, ranks: Iterable[int]) -> None:
     """Wait for some seconds until these ranks have closed their recorders."""
     wanted = set(ranks)
     _wait_until(lambda: not wanted.intersection(ranks_in_use(directory)), _END_TIMEOUT_S)
-
-
-def save_ranks(directory: Path, say: Say) -> None:
-    """Have every rank that is still recording save its events, before it is killed.
-
-    Says what cannot be saved.
-    """
-    ranks = set(ranks_in_use(directory))
-    if not ranks:
-        return
-    say(
-        f"saving what is there of {_launches(directory, ranks)} of {name_ranks(sorted(ranks))}, "
-        "then killing the workload; Ctrl-C again kills at once"
-    )
-    before = {rank: state_of_parts(directory, rank) for rank in ranks}
-
-    def are_all_saved() -> bool:
-        open_ranks = ranks_in_use(directory)
-        ranks.intersection_update(open_ranks)
-        ranks.difference_update(
-            [rank for rank in ranks if state_of_parts(directory, rank) != before[rank]]
-        )
-        return not ranks
-
-    # The second signal makes a rank save at once (see saver.py).
-    signal_all(pids_here(directory, ranks).values(), signal.SIGINT)
-    _wait_until(are_all_saved, _SAVE_TIMEOUT_S)
-    if ranks:
-        say(
-            f"{name_ranks(sorted(ranks))} did not save within {_SAVE_TIMEOUT_S:g} s: "
-            "what is not written yet is lost"
-        )
-
-
-def _launches(directory: Path, ranks: set[int]) -> str:
-    counts = launch_counts(directory)
-    return count_launches(sum(counts.get(rank, 0) for rank in ranks))
 
 
 def _wait_until(condition: Callable[[], bool], timeout_s: float | None) -> None:

@@ -101,18 +101,15 @@ class Tally:
                 name = self._region_ids.name(launches, local_id)
             self._losses[name, "dropped"] += state.dropped_of_region[local_id]
 
-    def add_events(self, region: np.ndarray, flags: np.ndarray, num_unknown: int) -> None:
-        """Add events with these regions and flags, `num_unknown` of them of undeclared regions."""
-        self._add_events(region, flags, num_unknown, 1)
-
     def remove_events(self, region: np.ndarray, flags: np.ndarray) -> None:
         """Take events back that were added."""
         num_unknown = np.count_nonzero(np.isin(region, self._region_ids.unknown_ids()))
-        self._add_events(region, flags, int(num_unknown), -1)
+        self.add_events(region, flags, int(num_unknown), -1)
 
-    def _add_events(
-        self, region: np.ndarray, flags: np.ndarray, num_unknown: int, times: int
+    def add_events(
+        self, region: np.ndarray, flags: np.ndarray, num_unknown: int, times: int = 1
     ) -> None:
+        """Add events with these regions and flags, `num_unknown` of them of undeclared regions."""
         unknown_ids = self._region_ids.unknown_ids()
         is_lossy = {
             "open": flags & EVENT_OPEN != 0,

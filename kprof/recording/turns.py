@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,9 +25,15 @@ from kprof.devices import gpu
 from kprof.devices.memory import Memory, allocate
 from kprof.errors import ArenaError
 from kprof.recording.arena import Arena
-from kprof.recording.arena_state import ArenaState, Handed
+from kprof.recording.arena_state import (
+    Account,
+    ArenaState,
+    Handed,
+    Word,
+    new_account,
+)
 from kprof.recording.launch_buffer import LaunchBuffer
-from kprof.recording.ledger import END_LAUNCH, LAST_TURN, TURN, WRITTEN_TO, Account, new_account
+from kprof.recording.ledger import LAST_TURN, Ledger
 from kprof.recording.wanted import EVERYTHING, Wanted
 
 _DOOR_BYTES: Final = abi.CHUNKS_OFFSET + abi.CHUNK_BYTES
@@ -62,10 +68,12 @@ class Layout:
 
 @dataclass(frozen=True)
 class Home:
-    """Memory for arenas that outlives the process, and an account for each, the door's last."""
+    """Memory for arenas that outlives the process, and an account for each, the door's last; both
+    are in the files of `ledger`."""
 
     memory: Memory
-    accounts: tuple[Account, ...]
+    accounts: Sequence[Account]
+    ledger: Ledger
 
 
 @dataclass(frozen=True)
@@ -99,11 +107,11 @@ class Turns:
         lines: abi.Lines = abi.NO_LINES,
         home: Home | None = None,
     ) -> None:
-        layout = layout_of(size_bytes, num_arenas)
+        layout = Layout(geometry_of(size_bytes, num_arenas).size_bytes, num_arenas)
         memory = home.memory if home else allocate(layout.size_bytes, device)
         memory.prepare_to_peek()
         ranges = layout.ranges()
-        accounts = home.accounts if home else tuple(new_account() for _ in ranges)
+        accounts = home.accounts if home else [new_account() for _ in ranges]
         arenas = [
             Arena(end - begin, device, wanted, memory.part(begin, end), lines, account)
             for (begin, end), account in zip(ranges, accounts, strict=True)
@@ -112,11 +120,12 @@ class Turns:
         for arena in self.arenas:
             arena.share_limits(self.arenas)
         self.active = self.arenas[0]
-        self._num_turns = self.active.account[TURN] = 1
+        self._num_turns = self.active.account[Word.TURN] = 1
         self._door = arenas[-1]
         if self._door is not self.active:
-            self._door.account[TURN] = LAST_TURN
+            self._door.account[Word.TURN] = LAST_TURN
             self._door.send_on(self.active)
+        self.device, self.is_off = device, False
         self._has_captured = False
         self._begin_s = time.time()
         self._streams = gpu.Streams(device)
@@ -135,6 +144,7 @@ class Turns:
         """Switch recording off or on for later launches on the current stream."""
         for arena in dict.fromkeys((self._door, *self.arenas)):
             arena.set_off(is_off)
+        self.is_off = is_off
 
     def outlive_graphs(self) -> None:
         """Make later replays of graphs write nothing, and keep the memory that they would write to
@@ -164,9 +174,9 @@ class Turns:
         if state is not None:
             arena.begin_anew(state)
         handed = self.active.handed()
-        self.active.account[END_LAUNCH] = end_launch
+        self.active.account[Word.END_LAUNCH] = end_launch
         self._num_turns += 1
-        arena.account[TURN] = self._num_turns
+        arena.account[Word.TURN] = self._num_turns
         self._door.send_on(arena)
         self.note_stream()
         moment = self._streams.moment()
@@ -199,23 +209,19 @@ class Turns:
         """Empty an arena while no kernel runs; `state` is what it held."""
         used.arena.reset(state)
         if used in self._retired:
-            self._retired.remove(used)
-            used.arena.account[TURN] = used.arena.account[END_LAUNCH] = 0
-            self._free.append((used.arena, None))
-        used.arena.account[WRITTEN_TO] = 0
+            self._set_free(used, None)
+        used.arena.account[Word.WRITTEN_TO] = 0
 
     def wipe(self, used: Used, state: ArenaState) -> None:
         """Empty a retired arena while kernels use others; `state` is what it held."""
         used.arena.wipe(state)
+        self._set_free(used, state)
+
+    def _set_free(self, used: Used, state: ArenaState | None) -> None:
         account = used.arena.account
-        account[TURN] = account[END_LAUNCH] = account[WRITTEN_TO] = 0
+        account[Word.TURN] = account[Word.END_LAUNCH] = account[Word.WRITTEN_TO] = 0
         self._retired.remove(used)
         self._free.append((used.arena, state))
-
-
-def layout_of(size_bytes: int, num_arenas: int) -> Layout:
-    """What `geometry_of` says, with the place of each."""
-    return Layout(geometry_of(size_bytes, num_arenas).size_bytes, num_arenas)
 
 
 def geometry_of(size_bytes: int, num_arenas: int) -> abi.ArenaGeometry:

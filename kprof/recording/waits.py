@@ -35,13 +35,21 @@ from kprof.hangs.watch import is_wanted
 from kprof.recording import lifetime, saver
 
 if TYPE_CHECKING:
+    from kprof.capture.manifest import Launch
     from kprof.devices.memory import Memory
     from kprof.recording.keeping import Keeper
-    from kprof.recording.launch_log import LaunchRow
     from kprof.recording.region_ids import RegionIds
 
 _LINES_BYTES: Final = NUM_LINES * WAIT_LINE.itemsize
 assert _LINES_BYTES % RECORD_BYTES == 0
+# Why the lines of a rank are not in shared memory of all.
+_ON_DISK: Final = (
+    "/dev/shm is too small or cannot be written, so waits that last long are in a file on the disk"
+)
+_COPIED: Final = (
+    "its GPU cannot write to memory that other processes read, so waits that last long are copied "
+    "when kprof looks for a hang, and are lost with the process"
+)
 
 
 class Waits:
@@ -81,26 +89,14 @@ class Waits:
         self.lines = Lines(
             self._address(self._writer, device), NUM_LINES, self._announced.address, NUM_TRACKS
         )
-        if limits := self._limits(self._writer):
-            self._say(f"rank {rank}: {limits}")
+        if self._copied is not None:
+            self._say(f"rank {rank}: {_COPIED}")
+        elif not self._writer.is_in_memory:
+            self._say(f"rank {rank}: {_ON_DISK}")
 
     def _say(self, text: str) -> None:
         self._note(text)
         lifetime.complain(text)
-
-    def _limits(self, writer: WaitsWriter) -> str:
-        """Why its lines are not in shared memory of all, if so."""
-        disk = (
-            "/dev/shm is too small or cannot be written, so waits that last long are in a file on "
-            "the disk"
-        )
-        copied = (
-            "its GPU cannot write to memory that other processes read, so waits that last long are "
-            "copied when kprof looks for a hang, and are lost with the process"
-        )
-        if self._copied is not None:
-            return copied
-        return "" if writer.is_in_memory else disk
 
     def open_stacks(self) -> None:
         """Let others ask this process for its Python stacks, if it is watched."""
@@ -128,7 +124,7 @@ class Waits:
             self._copied.prepare_to_peek()
             return self._copied.address
 
-    def note_launch(self, row: LaunchRow, region_ids: RegionIds) -> None:
+    def note_launch(self, row: Launch, region_ids: RegionIds) -> None:
         """A launch is about to be made."""
         writer = self._writer
         if writer is None:
@@ -158,9 +154,13 @@ class Waits:
 
     def save(self, keeper: Keeper, ticks_per_cycle: float = 1.0) -> None:
         """Save what was recorded, and say which blocks have begun, and which announced spans."""
+        if self._writer is None or self._announced is None:
+            keeper.save()
+            return
         self._refresh()
         # Before the records: a span of which there is none yet has not ended.
-        lines = self._state_lines()
+        lines = np.asarray(self._announced.peek(0, LINES_BYTES)).view(STATE_LINE)
+        lines = lines[lines["start_and_region"] != 0]
         tracks: list[np.ndarray] = []
         arenas: list[Chunks] = []
 
@@ -170,18 +170,9 @@ class Waits:
                 arenas.append(Chunks(address, chunks))
 
         keeper.save(look)
-        if self._writer is not None:
-            write_tracks(self._directory, self._rank, tracks)
-            spans = open_spans(lines, arenas, ticks_per_cycle)
-            write_open_spans(self._directory, self._rank, spans)
-
-    def _state_lines(self) -> np.ndarray:
-        """Those that say something, as STATE_LINE."""
-        if self._announced is None:
-            return np.empty(0, STATE_LINE)
-        whole = np.asarray(self._announced.peek(0, LINES_BYTES)).view(STATE_LINE)
-        lines: np.ndarray = whole[whole["start_and_region"] != 0]
-        return lines
+        write_tracks(self._directory, self._rank, tracks)
+        spans = open_spans(lines, arenas, ticks_per_cycle)
+        write_open_spans(self._directory, self._rank, spans)
 
     def _refresh(self) -> None:
         """Copy the lines of a device that cannot write to shared memory."""

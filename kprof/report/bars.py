@@ -47,23 +47,11 @@ _SLOWER: Final = re.compile(r"^\s*slower\s*(?:>\s*([0-9]+(?:\.[0-9]*)?)\s*%)?\s*
 
 
 class Quantity(Enum):
-    """What a number counts: ns, parts of a whole, or things."""
+    """What a number counts: its units, and what a message calls them."""
 
-    TIME = "time"
-    SHARE = "share"
-    COUNT = "count"
-
-
-_TAKES: Final = {
-    Quantity.TIME: ("ns", "us", "ms", "s"),
-    Quantity.SHARE: ("%",),
-    Quantity.COUNT: (),
-}
-_WANTED: Final = {
-    Quantity.TIME: "ns, us, ms or s",
-    Quantity.SHARE: "no unit or %",
-    Quantity.COUNT: "no unit",
-}
+    TIME = ("ns", "us", "ms", "s"), "ns, us, ms or s"
+    SHARE = ("%",), "no unit or %"
+    COUNT = (), "no unit"
 
 
 @dataclass(frozen=True)
@@ -132,11 +120,12 @@ def check_bars(report: Report, expressions: Sequence[str]) -> list[MissedBar]:
     """
     parsed = [(expression, *_parse(expression)) for expression in expressions]
     missed = []
-    for expression, name, compare, limit in parsed:
-        value = _value(report, name)
-        if compare(value, limit):
-            quantity = _METRICS[name].quantity
-            missed.append(MissedBar(expression.strip(), name, value, limit, quantity))
+    for expression, name, is_missed, limit in parsed:
+        metric = _METRICS[name]
+        if metric.table in report.refused:
+            raise ClockError(f"--fail-on {name}: {report.refused[metric.table]}")
+        if is_missed(value := float(metric.read(report)), limit):
+            missed.append(MissedBar(expression.strip(), name, value, limit, metric.quantity))
     return missed
 
 
@@ -151,36 +140,24 @@ def _parse(expression: str) -> tuple[str, Callable[[float, float], bool], float]
     metric = _METRICS.get(name)
     if metric is None:
         raise SelectionError(f"no metric is called {name!r}; known: {', '.join(metric_names())}")
-    if unit and unit not in _TAKES[metric.quantity]:
-        wanted = _WANTED[metric.quantity]
+    units, wanted = metric.quantity.value
+    if unit and unit not in units:
         raise SelectionError(f"{expression!r}: {name} takes {wanted}, not {unit}")
     return name, _OPERATORS[sign], float(number) * _UNITS[unit]
 
 
-def _value(report: Report, name: str) -> float:
-    metric = _METRICS[name]
-    if metric.table in report.refused:
-        raise ClockError(f"--fail-on {name}: {report.refused[metric.table]}")
-    return metric.read(report)
+def _worst(table: str, column: str, of: str, quantity: Quantity, default: float = 0.0) -> _Metric:
+    """The sum or the extreme of a column; `default` without rows."""
 
-
-def _efficiency(column: str) -> _Metric:
     def read(report: Report) -> float:
-        table = report.tables.get("efficiency")
-        return float(table[column].iloc[0]) if table is not None and len(table) else 1.0
+        rows = report.tables.get(table)
+        return default if rows is None or rows.empty else float(rows[column].agg(of))
 
-    return _Metric(read, "efficiency")
-
-
-def _rank_load_balance(report: Report) -> float:
-    """The load balance of the least balanced rank. The overall figure hides it unless that rank is
-    the slowest."""
-    table = report.tables["rank_efficiency"]
-    return float(table["load_balance"].min()) if len(table) else 1.0
+    return _Metric(read, table, quantity)
 
 
-def _wait_share(report: Report) -> float:
-    return float(report.tables["waits_by_region"]["share"].sum())
+def _efficiency(column: str, table: str = "efficiency") -> _Metric:
+    return _worst(table, column, "min", Quantity.SHARE, default=1.0)
 
 
 def _max_blame_share(report: Report) -> float:
@@ -188,20 +165,6 @@ def _max_blame_share(report: Report) -> float:
     per_peer = report.blame_matrix.sum(axis=0)
     total = float(per_peer.sum())
     return float(per_peer.max()) / total if total else 0.0
-
-
-def _max_skew(report: Report) -> float:
-    table = report.tables.get("launch_skew")
-    return float(table["skew_ns"].max()) if table is not None and len(table) else 0.0
-
-
-def _violations(report: Report) -> float:
-    table = report.tables.get("late_sender")
-    return float(table["violations"].sum()) if table is not None else 0.0
-
-
-def _lost(report: Report) -> float:
-    return float(sum(info.counts.dropped for info in report.manifest.ranks))
 
 
 def _gain(report: Report) -> float:
@@ -219,40 +182,41 @@ def _design_cost(report: Report) -> float:
 
 def _p95_call(report: Report) -> float:
     """The exact nearest-rank percentile of all calls but those of a warm-up."""
-    table = report.tables["calls"]
-    steady = table[~table["ordinal"].isin(_warm_up(report))]
-    lengths = sorted(steady["length_ns"].tolist())
-    return float(lengths[-(-95 * len(lengths) // 100) - 1]) if lengths else 0.0
-
-
-def _warm_up(report: Report) -> set[int]:
-    """The calls that findings or efficiency leave out as a warm-up."""
+    # Findings and efficiency may leave out different ones.
     said = [doubt for doubt in report.found.doubts if doubt.kind is DoubtKind.WARM_UP]
-    return {*report.warm_up, *(call for doubt in said for call in doubt.evidence["calls"])}
+    warm_up = {*report.warm_up, *(call for doubt in said for call in doubt.evidence["calls"])}
+    calls = [call for call in report.rows("calls") if call["ordinal"] not in warm_up]
+    lengths: list[float] = sorted(call["length_ns"] for call in calls)
+    return lengths[-(-95 * len(lengths) // 100) - 1] if lengths else 0.0
 
 
 _METRICS: Final[dict[str, _Metric]] = {
     "parallel_efficiency": _efficiency("parallel_efficiency"),
-    "load_balance": _Metric(_efficiency("load_balance").read, "efficiency"),
+    "load_balance": _efficiency("load_balance"),
     "communication_efficiency": _efficiency("communication_efficiency"),
-    "rank_load_balance": _Metric(_rank_load_balance, "rank_efficiency"),
-    "wait_share": _Metric(_wait_share, "waits_by_region"),
+    # Of the least balanced rank. The overall figure hides it unless that rank is the slowest.
+    "rank_load_balance": _efficiency("load_balance", "rank_efficiency"),
+    "wait_share": _worst("waits_by_region", "share", "sum", Quantity.SHARE),
     "max_blame_share": _Metric(_max_blame_share, "blame_matrix"),
-    "max_skew": _Metric(_max_skew, "launch_skew", Quantity.TIME),
+    "max_skew": _worst("launch_skew", "skew_ns", "max", Quantity.TIME),
     "run_time": _Metric(lambda report: report.run_time_ns, "run_time", Quantity.TIME),
-    "violations": _Metric(_violations, "late_sender", Quantity.COUNT),
-    "dropped": _Metric(_lost, "quality", Quantity.COUNT),
+    "violations": _worst("late_sender", "violations", "sum", Quantity.COUNT),
+    "dropped": _Metric(
+        lambda report: sum(info.counts.dropped for info in report.manifest.ranks),
+        "quality",
+        Quantity.COUNT,
+    ),
     "missing_ranks": _Metric(
-        lambda report: float(len(report.manifest.missing_ranks)), "quality", Quantity.COUNT
+        lambda report: len(report.manifest.missing_ranks), "quality", Quantity.COUNT
     ),
     "gain": _Metric(_gain, "what_if"),
     "design_cost": _Metric(_design_cost, "what_if"),
     "explained": _Metric(lambda report: report.found.rest.explained, "what_if"),
     "unexplained": _Metric(lambda report: report.found.rest.unexplained or 0.0, "what_if"),
     "p95_call": _Metric(_p95_call, "calls", Quantity.TIME),
-    "findings": _Metric(lambda report: float(len(report.findings)), "findings", Quantity.COUNT),
+    "findings": _Metric(lambda report: len(report.findings), "findings", Quantity.COUNT),
     "doubts": _Metric(
-        lambda report: float(sum(doubt.is_grave for doubt in report.found.doubts)),
+        lambda report: sum(doubt.is_grave for doubt in report.found.doubts),
         "doubts",
         Quantity.COUNT,
     ),

@@ -177,10 +177,6 @@ def _names_of(table: pd.DataFrame, verdict: str) -> str:
     return listed(list(dict.fromkeys(name or "the kernel" for name in names)))
 
 
-def _kernel(row: dict[Any, Any]) -> str:
-    return row["kernel"] or "the kernel"
-
-
 def _sentence(row: dict[Any, Any], what: str) -> str:
     return (
         f"{what} is {row['verdict']} by {duration(abs(row['change_ns']))} "
@@ -223,22 +219,9 @@ def render_diff_terminal(report: DiffReport, *, all_rows: bool = False) -> Rende
     from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD)
-    for i, name in enumerate(
-        (
-            "",
-            "kernel",
-            "region",
-            "level",
-            "measure",
-            "base",
-            "candidate",
-            "change",
-            "",
-            "95 % interval",
-            "with",
-        )
-    ):
-        table.add_column(name, justify="left" if i < 5 else "right")
+    table.add_column("")
+    for i, name in enumerate(_SHOWN):
+        table.add_column(_HEADERS.get(name, name), justify="left" if i < 4 else "right")
     for row in shown_rows(report, all_rows=all_rows):
         style = _STYLES.get(row["verdict"], "")
         table.add_row(Text(row["verdict"], style=style), *[Text(row[name]) for name in _SHOWN])
@@ -252,6 +235,7 @@ _SHOWN: Final = (
     *("kernel", "region", "level", "measure", "base", "candidate", "change", "share", "interval"),
     "work",
 )
+_HEADERS: Final = {"share": "", "interval": "95 % interval", "work": "with"}
 
 
 def shown_rows(report: DiffReport, *, all_rows: bool = False) -> list[dict[str, str]]:

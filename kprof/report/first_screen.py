@@ -14,7 +14,7 @@ from kprof.report.model import MOST_ON_FIRST_SCREEN, MOST_TRACKS
 if TYPE_CHECKING:
     from kprof.analysis import Finding
     from kprof.analysis.explain import Limit
-    from kprof.analysis.findings.model import DesignCost, Ingredient
+    from kprof.analysis.findings.model import DesignCost, Ingredient, Shown
     from kprof.report.model import Report
 
 # Where fewer findings than that are there, the design and the parts of a call stand below them.
@@ -50,8 +50,8 @@ class Row:
     gain: str
     fact: str
     advice: str
-    where: str
     detail: str
+    where: str = ""
     id: str = ""
     figure: str = ""
     figure_name: str = ""
@@ -105,9 +105,6 @@ def _rest(report: Report) -> str:
 
 
 def _of_finding(report: Report, number: int, finding: Finding, figures: set[str]) -> Row:
-    from markupsafe import Markup
-
-    small = picture(report, finding)
     telling: tuple[str, ...] = _FIGURES[finding.kind]
     if finding.kind is FindingKind.SLOW_EVENTS and not _is_wait(report, finding):
         telling = ("gantt",)
@@ -122,8 +119,15 @@ def _of_finding(report: Report, number: int, finding: Finding, figures: set[str]
         id=finding.id,
         figure=figure,
         figure_name=_NAMES.get(figure, ""),
-        picture=Markup(small.svg) if small else "",
+        picture=_drawn(report, finding),
     )
+
+
+def _drawn(report: Report, finding: Shown) -> Any:
+    from markupsafe import Markup
+
+    small = picture(report, finding)
+    return Markup(small.svg) if small else ""
 
 
 def _is_wait(report: Report, finding: Finding) -> bool:
@@ -133,9 +137,6 @@ def _is_wait(report: Report, finding: Finding) -> bool:
 
 
 def _of_design(report: Report, design: DesignCost) -> Row:
-    from markupsafe import Markup
-
-    small = picture(report, design)
     return Row(
         gain=f"≤ {percent(design.limit.share)}",
         fact="",
@@ -143,7 +144,7 @@ def _of_design(report: Report, design: DesignCost) -> Row:
         where=f"saves up to {duration(design.limit.gain_ns)}",
         detail="details",
         id=design.id,
-        picture=Markup(small.svg) if small else "",
+        picture=_drawn(report, design),
     )
 
 
@@ -152,7 +153,6 @@ def _of_limit(limit: Limit) -> Row:
         gain=f"≤ {percent(limit.share)}",
         fact=by_design(limit).rpartition(", which costs ")[0],
         advice=limit_advice(limit),
-        where="",
         detail="details",
     )
 
@@ -162,7 +162,6 @@ def _of_ingredient(part: Ingredient) -> Row:
         gain=percent(part.share),
         fact=f"of a typical call is {part.region}" + (f", which {part.rate}" if part.rate else ""),
         advice=part.advice,
-        where="",
         detail="path",
     )
 

@@ -83,7 +83,7 @@ def to_json(report: Report) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document, enc_hook=plain), indent=1)
 
 
-def quality_rows(report: Report) -> list[dict[str, object]]:
+def quality_rows(report: Report) -> list[dict[str, Any]]:
     """What was recorded and lost, a row per rank."""
     return [
         {"rank": info.rank, "host": info.host, "device": info.device}

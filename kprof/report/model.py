@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kprof import analysis
 from kprof.analysis import DoubtKind
@@ -135,6 +135,11 @@ class Report:
         )
         order = dict.fromkeys([*named, *waited_for["rank"].tolist(), *recorded])
         return sorted([rank for rank in order if rank in set(recorded)][:at_most])
+
+    def rows(self, name: str) -> list[dict[Any, Any]]:
+        """The rows of a table; none where it is not available."""
+        table = self.tables.get(name)
+        return [] if table is None else table.to_dict("records")
 
     @property
     def waits_for_nobody(self) -> str:

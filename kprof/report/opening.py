@@ -6,16 +6,19 @@ with these.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kprof.export import By, write
 from kprof.export.links import DeepLink, PinnedTrack
-from kprof.export.model import By
-from kprof.report.in_trace import window_ns
+from kprof.report.in_trace import finding_lines, window_ns
+from kprof.trace.limits import MAX_SLICES
 from kprof.trace.views import STILL_WAITING
 
 if TYPE_CHECKING:
+    from kprof.analysis import Findings
     from kprof.analysis.findings.model import Shown
     from kprof.export.model import ExportSummary
     from kprof.trace import Trace
@@ -33,6 +36,33 @@ class Place:
     first_ns: int
     last_ns: int
     tracks: tuple[tuple[int, int], ...]
+
+
+def write_to_view(
+    trace: Trace,
+    output: Path,
+    found: Findings,
+    shown: Shown | None = None,
+    *,
+    torch_traces: Sequence[Path] = (),
+    by: By = By.BLOCK,
+    progress: Callable[[float], None] | None = None,
+) -> DeepLink:
+    """Write a trace, and return the link that opens it on one finding, or see `opening`.
+
+    Of a large trace it writes the time around the finding with every slice, instead of everything
+    with merged slices. Raises SelectionError if the finding has no time in the trace.
+    """
+    place = None if shown is None else place_of(shown)
+    if place is not None and trace.num_events() > MAX_SLICES:
+        origin_ns = trace.origin_ns()
+        around_ns = (max(0, place.first_ns - origin_ns), place.last_ns - origin_ns)
+        trace = trace.select(time_ns=around_ns)
+    lines = finding_lines(found.findings, [info.rank for info in trace.ranks])
+    summary = write(trace, output, lines=lines, torch_traces=torch_traces, by=by, progress=progress)
+    if place is None:
+        return opening(trace, found.shown, summary, by)
+    return link_to(trace, place, summary, by)
 
 
 def opening(

@@ -19,7 +19,7 @@ from kprof.errors import UnknownFormatError
 from kprof.report.figures import PALETTE, all_figures
 from kprof.report.first_screen import first_screen
 from kprof.report.machine import loss_rows, quality_rows
-from kprof.report.rates import rate_cell, rate_columns, without_bytes
+from kprof.report.rates import has_ceilings, rate_cell, rate_columns, rate_rows, without_bytes
 
 if TYPE_CHECKING:
     from kprof.report.embedded import EmbeddedTrace
@@ -155,37 +155,32 @@ def _box(figures: dict[str, Any], name: str, about: str) -> Any:
 
 def _tables(report: Report) -> dict[str, Any]:
     """The rows of the folded tables, and how many there are of those that are cut."""
-    regions = report.tables["regions"]
-    rates = report.tables.get("achieved_by_region")
-    rate_rows: list[dict[Any, Any]] = []
-    if rates is not None:
-        rate_rows = rates.sort_values(["region", "rank"], kind="stable").to_dict("records")
+    regions, rates = report.rows("regions"), rate_rows(report)
+    alignment, losses = report.manifest.alignment, loss_rows(report)
+    bounds = {entry.rank: entry.bound_ns for entry in alignment.ranks} if alignment else {}
     return {
         "warm_up": members("call", report.warm_up),
         "left_out": left_out(report.tables["hung_waits"]),
         "by_design": by_design,
         "limit_advice": limit_advice,
-        "efficiency": _efficiency(report),
         "rank_rows": _rank_rows(report),
         "cut": _what_is_cut,
-        "region_rows": regions.to_dict("records")[:_TABLE_ROWS],
+        "region_rows": regions[:_TABLE_ROWS],
         "num_regions": len(regions),
-        "percentile_error": float(max(regions["percentile_error"], default=0.0)),
-        "rate_rows": rate_rows[:_TABLE_ROWS],
-        "num_rates": len(rate_rows),
-        "rate_columns": [] if rates is None else rate_columns(rates),
+        "percentile_error": max((row["percentile_error"] for row in regions), default=0.0),
+        "rate_rows": rates[:_TABLE_ROWS],
+        "num_rates": len(rates),
+        "rate_columns": rate_columns(rates),
         "rate_cell": rate_cell,
-        "without_bytes": without_bytes(report) if rate_rows else "",
-        "has_ceilings": rates is not None and bool(rates["ceiling_share"].notna().any()),
-        "quality": _quality_rows(report),
-        "lossy_regions": _loss_rows(report),
-        "num_lossy_regions": len(loss_rows(report)),
+        "without_bytes": without_bytes(report),
+        "has_ceilings": has_ceilings(rates),
+        "quality": _quality_rows(report, bounds),
+        "lossy_regions": sorted(losses, key=_most_lost_first)[:_TABLE_ROWS],
+        "num_lossy_regions": len(losses),
         "missing": members("rank", report.manifest.missing_ranks),
-        "bounds": _bounds(report),
+        "bounds": {rank: duration(bound_ns) for rank, bound_ns in bounds.items()},
         "late_rows": _late_rows(report),
-        "path_rows": _path_rows(report),
         "what_if_rows": _what_if_rows(report),
-        "delay_rows": _delay_rows(report),
         "losses": LOSSES,
         "region_losses": REGION_LOSSES,
     }
@@ -202,13 +197,6 @@ def _script_json(value: Any) -> Any:
     return Markup(text)
 
 
-def _efficiency(report: Report) -> dict[str, Any] | None:
-    table = report.tables.get("efficiency")
-    if table is None or table.empty:
-        return None
-    return {str(name): value for name, value in table.to_dict("records")[0].items()}
-
-
 def _what_is_cut(shown: int, number: int, what: str, which: str) -> str:
     """A sentence where a table does not show all there is."""
     if shown == number:
@@ -216,101 +204,55 @@ def _what_is_cut(shown: int, number: int, what: str, which: str) -> str:
     return f"{shown} of {number:,} {what}: {which}; kprof report --json has them all."
 
 
-def _quality_rows(report: Report) -> list[dict[str, Any]]:
+def _quality_rows(report: Report, bounds_ns: dict[int, float]) -> list[dict[str, Any]]:
     """Ranks that lost most, then those with the least certain clocks, if a page cannot hold all."""
-    rows = quality_rows(report)
-    alignment = report.manifest.alignment
-    bounds = {entry.rank: entry.bound_ns for entry in alignment.ranks} if alignment else {}
-
-    def badness(row: dict[str, Any]) -> tuple[int, float]:
-        return -sum(row[name] for name in LOSSES), -bounds.get(row["rank"], 0.0)
-
-    kept = sorted(rows, key=badness)[:_TABLE_ROWS]
+    rows = sorted(quality_rows(report), key=lambda row: -bounds_ns.get(row["rank"], 0.0))
+    kept = sorted(rows, key=_most_lost_first)[:_TABLE_ROWS]
     return sorted(kept, key=lambda row: int(row["rank"]))
 
 
-def _loss_rows(report: Report) -> list[dict[str, Any]]:
-    """The regions that lost most."""
-    rows = loss_rows(report)
-    return sorted(rows, key=lambda row: -sum(row[name] for name in REGION_LOSSES))[:_TABLE_ROWS]
+def _most_lost_first(row: dict[str, Any]) -> int:
+    """The key of a row that sorts those that lost most first."""
+    return -sum(int(row.get(name, 0)) for name in LOSSES)
 
 
-def _rank_rows(report: Report) -> list[dict[str, Any]]:
+def _rank_rows(report: Report) -> list[dict[Any, Any]]:
     """The straggler sheet: own work and wait, the wait caused to the others, and what fixing the
     rank would gain."""
     efficiency = report.tables["rank_efficiency"].set_index("rank").to_dict("index")
-    gains = _gains(report)
-    shown = report.telling_ranks(_TABLE_ROWS)
-    rows = []
-    for row in report.tables["stragglers"][report.tables["stragglers"]["rank"].isin(shown)].to_dict(
-        "records"
-    ):
-        own = efficiency[row["rank"]]
-        gain = gains.get(row["rank"])
-        rows.append(
-            {str(key): value for key, value in row.items()}
-            | {
-                "load_balance": own["load_balance"],
-                "parallel_efficiency": own["parallel_efficiency"],
-                "gain": "-" if gain is None else f"{duration(gain[0])} ({percent(gain[1])})",
-            }
-        )
-    return rows
+    gains, shown = _gains(report), report.telling_ranks(_TABLE_ROWS)
+    return [
+        row
+        | {name: efficiency[row["rank"]][name] for name in ("load_balance", "parallel_efficiency")}
+        | {"gain": gains.get(row["rank"], "-")}
+        for row in report.rows("stragglers")
+        if row["rank"] in shown
+    ]
 
 
-def _gains(report: Report) -> dict[int, tuple[float, float]]:
+def _gains(report: Report) -> dict[int, str]:
     """By rank: what a call would end earlier if only that rank were like the median rank."""
-    table = report.tables.get("what_if")
-    if table is None:
-        return {}
-    rows = table[table["rank"] >= 0].to_dict("records")
-    return {row["rank"]: (max(0.0, row["gain_ns"]), max(0.0, row["gain_share"])) for row in rows}
+    gains = {}
+    for row in report.rows("what_if"):
+        if row["rank"] >= 0:
+            gain_ns, share = max(0.0, row["gain_ns"]), max(0.0, row["gain_share"])
+            gains[row["rank"]] = f"{duration(gain_ns)} ({percent(share)})"
+    return gains
 
 
-def _what_if_rows(report: Report) -> list[dict[str, Any]]:
+def _what_if_rows(report: Report) -> list[dict[Any, Any]]:
     """What would help, and the two scenarios of the whole call.
 
     Ranks whose repair gains nothing are left out.
     """
-    table = report.tables.get("what_if")
-    if table is None:
-        return []
-    rows = table[(table["gain_share"] >= 0.005) | (table["rank"] < 0)]
-    return [{str(name): value for name, value in row.items()} for row in rows.to_dict("records")]
+    return [row for row in report.rows("what_if") if row["gain_share"] >= 0.005 or row["rank"] < 0]
 
 
-def _path_rows(report: Report) -> list[dict[str, Any]]:
-    table = report.tables.get("critical_regions")
-    if table is None:
-        return []
-    return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")[:10]]
-
-
-def _delay_rows(report: Report) -> list[dict[str, Any]]:
-    table = report.tables.get("delay_costs")
-    if table is None:
-        return []
-    return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")[:10]]
-
-
-def _bounds(report: Report) -> dict[int, str]:
-    alignment = report.manifest.alignment
-    return {entry.rank: duration(entry.bound_ns) for entry in alignment.ranks} if alignment else {}
-
-
-def _late_rows(report: Report) -> list[dict[str, Any]]:
+def _late_rows(report: Report) -> list[dict[Any, Any]]:
     """The pairs that cost most, differences below the clock error written as such."""
-    table = report.tables.get("late_sender")
-    if table is None:
-        return []
-    rows = []
-    for row in table.to_dict("records")[:16]:
+    rows = report.rows("late_sender")[:16]
+    for row in rows:
         flows, bound = max(1, row["flows"]), row["bound_ns"]
-        rows.append(
-            {str(key): value for key, value in row.items()}
-            | {
-                "late_each": difference(row["late_sender_ns"] / flows, bound),
-                "exposed_each": difference(row["exposed_transfer_ns"] / flows, bound),
-            }
-        )
+        row["late_each"] = difference(row["late_sender_ns"] / flows, bound)
+        row["exposed_each"] = difference(row["exposed_transfer_ns"] / flows, bound)
     return rows

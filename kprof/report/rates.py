@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from kprof.analysis.wording import listed, percent
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from kprof.report.model import Report
 
 _GB_S: Final = "GB/s"
@@ -18,12 +16,22 @@ _GFLOP_S: Final = "GFLOP/s"
 _MOST_NAMED: Final = 3
 
 
-def rate_columns(rates: pd.DataFrame) -> list[str]:
+def rate_rows(report: Report) -> list[dict[Any, Any]]:
+    """The rows of the table, by region and rank."""
+    return sorted(report.rows("achieved_by_region"), key=lambda row: (row["region"], row["rank"]))
+
+
+def has_ceilings(rows: list[dict[Any, Any]]) -> bool:
+    """Whether it is known what any of the devices can do."""
+    return any(math.isfinite(row["ceiling_share"]) for row in rows)
+
+
+def rate_columns(rows: list[dict[Any, Any]]) -> list[str]:
     """The columns that have any number."""
     has = {
-        _GB_S: bool((rates["bytes"] > 0).any()),
-        _OF_COPY: bool(rates["ceiling_share"].notna().any()),
-        _GFLOP_S: bool((rates["flops"] > 0).any()),
+        _GB_S: any(row["bytes"] > 0 for row in rows),
+        _OF_COPY: has_ceilings(rows),
+        _GFLOP_S: any(row["flops"] > 0 for row in rows),
     }
     return [name for name, is_there in has.items() if is_there]
 
@@ -38,11 +46,14 @@ def rate_cell(row: dict[Any, Any], column: str) -> str:
 
 
 def without_bytes(report: Report) -> str:
-    """Which regions that send or receive have no rate, the longest first; empty if all have one."""
-    regions, rates = report.tables["regions"], report.tables["achieved_by_region"]
-    moving = regions[regions["category"].isin(["send", "recv"])]["region"]
-    silent = [str(name) for name in moving if name not in set(rates["region"])]
-    if not silent:
+    """Which regions that send or receive have no rate, the longest first.
+
+    Empty if all have one, or none.
+    """
+    rated = {row["region"] for row in report.rows("achieved_by_region")}
+    moving = [row for row in report.rows("regions") if row["category"] in ("send", "recv")]
+    silent = [row["region"] for row in moving if row["region"] not in rated]
+    if not rated or not silent:
         return ""
     more = ["others"] if len(silent) > _MOST_NAMED else []
     return f"{listed([*silent[:_MOST_NAMED], *more])}: no payload field `bytes`, so no rate"

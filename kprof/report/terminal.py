@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kprof.analysis.explain.sentences import by_design, limit_sentence
 from kprof.analysis.wording import duration, members, percent
 from kprof.capture.printable import printable
-from kprof.report.rates import rate_cell, rate_columns, without_bytes
+from kprof.report.rates import has_ceilings, rate_cell, rate_columns, rate_rows, without_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,23 +23,23 @@ _MAX_ROWS: Final = 16
 def render_terminal(report: Report) -> RenderableType:
     """A rich renderable; print it with a rich Console."""
     from rich.console import Group
-    from rich.text import Text
 
-    parts: list[RenderableType] = [Text(_headline(report), style="dim"), Text()]
+    command = " ".join(report.manifest.command)
+    parts = [_line(command, "dim"), _line(report.size, "dim"), _line("")]
     parts += [_line(f"! {doubt.sentence}.", "yellow") for doubt in report.found.banners]
     if report.found.banners:
-        parts.append(Text())
+        parts.append(_line(""))
     parts.append(_line(f"{report.verdict}.", "bold"))
     if report.advice:
         parts.append(_line(f"What to do: {report.advice}."))
     if report.found.design and (command := report.command_for(report.found.design)):
         parts.append(_line(command, "cyan"))
     if report.found.about:
-        parts += [Text(), _line(f"{report.found.about}.", "dim")]
-    parts += [Text(), *_findings(report)]
+        parts += [_line(""), _line(f"{report.found.about}.", "dim")]
+    parts += [_line(""), *_findings(report)]
     if not report.are_times_known:
         return Group(*parts, _counts(report), *_notes(report))
-    parts += [_efficiency_line(report), Text(), _ranks(report), _regions(report)]
+    parts += [_efficiency_line(report), _line(""), _ranks(report), _regions(report)]
     if report.blame_matrix.to_numpy().sum() > 0:
         parts.append(_blame(report))
     parts += _achieved(report)
@@ -56,10 +56,6 @@ def _notes(report: Report) -> list[RenderableType]:
     ]
 
 
-def _headline(report: Report) -> str:
-    return f"{printable(' '.join(report.manifest.command))}\n{report.size}"
-
-
 def _line(text: str, style: str = "") -> RenderableType:
     """One line of text: names from the capture must not act as markup or end the line."""
     from rich.text import Text
@@ -68,13 +64,10 @@ def _line(text: str, style: str = "") -> RenderableType:
 
 
 def _efficiency_line(report: Report) -> RenderableType:
-    from rich.text import Text
-
-    table = report.tables.get("efficiency")
-    if table is None or table.empty:
-        return Text("efficiency: not known", style="dim")
-    row = table.to_dict("records")[0]
-    return Text(
+    row = next(iter(report.rows("efficiency")), None)
+    if row is None:
+        return _line("efficiency: not known", "dim")
+    return _line(
         f"parallel efficiency {percent(row['parallel_efficiency'])} = load balance "
         f"{percent(row['load_balance'])} "
         f"x communication efficiency {percent(row['communication_efficiency'])}"
@@ -85,7 +78,6 @@ def _efficiency_line(report: Report) -> RenderableType:
 def _findings(report: Report) -> list[RenderableType]:
     """The findings, with number and share next to their sentences, then the rest."""
     from rich.table import Table
-    from rich.text import Text
 
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", no_wrap=True)
@@ -95,7 +87,7 @@ def _findings(report: Report) -> list[RenderableType]:
         share = "" if finding.share is None else f"-{percent(finding.share)}"
         grid.add_row(
             str(number),
-            Text(share, style="bold red"),
+            _line(share, "bold red"),
             _line(finding.sentence, "bold" if number == 1 else ""),
         )
         for detail in (*finding.details, f"What to do: {finding.advice}"):
@@ -111,7 +103,7 @@ def _findings(report: Report) -> list[RenderableType]:
         parts.append(_line(f"{rest.below}."))
     others = [limit for limit in rest.limits if limit_sentence(limit) != report.verdict]
     parts += [_line(f"{by_design(limit)}.", "dim") for limit in others]
-    return [*parts, Text()] if parts else []
+    return [*parts, _line("")] if parts else []
 
 
 @dataclass(frozen=True)
@@ -136,13 +128,11 @@ class Uncut:
 def _titled(title: str, table: Table, num_rows: int = 0, what: str = "") -> RenderableType:
     """A table under a title line. Rich would wrap the table's own title at the table's width."""
     from rich.console import Group
-    from rich.text import Text
 
-    parts: list[RenderableType] = [Text(title, style="bold"), Uncut(table)]
+    parts = [_line(title, "bold"), Uncut(table)]
     if num_rows > _MAX_ROWS:
-        parts.append(
-            Text(f"  {num_rows - _MAX_ROWS:,} more {what}: --json has them all\n", style="dim")
-        )
+        more = f"  {num_rows - _MAX_ROWS:,} more {what}: --json has them all"
+        parts += [_line(more, "dim"), _line("")]
     return Group(*parts)
 
 
@@ -157,11 +147,11 @@ def _table(columns: list[str]) -> Table:
 
 
 def _ranks(report: Report) -> RenderableType:
-    shown, ranks = report.telling_ranks(_MAX_ROWS), report.tables["imbalance_by_rank"]
+    shown, ranks = report.telling_ranks(_MAX_ROWS), report.rows("imbalance_by_rank")
     # One rank has nobody to be compared with.
     likes = [] if len(ranks) == 1 else ["vs other" if len(ranks) == 2 else "vs median"]
     table = _table(["rank", "spans", "work", *likes, "wait", "load balance"])
-    for row in ranks[ranks["rank"].isin(shown)].to_dict("records"):
+    for row in (row for row in ranks if row["rank"] in shown):
         table.add_row(
             str(row["rank"]),
             f"{row['events']:,}",
@@ -176,19 +166,18 @@ def _ranks(report: Report) -> RenderableType:
 
 def _achieved(report: Report) -> list[RenderableType]:
     """Rates of regions that count bytes or operations, with the device's ceiling if it is known."""
-    found = report.tables.get("achieved_by_region")
-    if found is None or found.empty:
+    rows = rate_rows(report)
+    if not rows:
         return []
-    columns = rate_columns(found)
+    columns = rate_columns(rows)
     table = _table(["region", "rank", *columns])
-    rows = found.sort_values(["region", "rank"], kind="stable").to_dict("records")
     for row in rows[:_MAX_ROWS]:
         cells = [rate_cell(row, column) for column in columns]
         table.add_row(printable(row["region"]), str(row["rank"]), *cells)
     parts = [_titled("Rates", table, len(rows), "rows")]
     if silent := without_bytes(report):
         parts.append(_line(silent, "dim"))
-    if found["ceiling_share"].isna().all():
+    if not has_ceilings(rows):
         parts.append(
             _line("kprof doctor --measure, before recording, tells what the device can do", "dim")
         )
@@ -197,26 +186,27 @@ def _achieved(report: Report) -> list[RenderableType]:
 
 def _counts(report: Report) -> RenderableType:
     """For runs without usable times: spans, and bytes where any are counted."""
-    shown, ranks = report.telling_ranks(_MAX_ROWS), report.tables["imbalance_by_rank"]
-    has_bytes = bool(ranks["bytes"].any())
-    table = _table(["rank", "spans", *(["bytes"] if has_bytes else [])])
-    for row in ranks[ranks["rank"].isin(shown)].to_dict("records"):
-        counts = [row["events"], *([row["bytes"]] if has_bytes else [])]
-        table.add_row(str(row["rank"]), *(f"{count:,}" for count in counts))
+    shown, ranks = report.telling_ranks(_MAX_ROWS), report.rows("imbalance_by_rank")
+    counted = {"spans": "events"}
+    if any(row["bytes"] for row in ranks):
+        counted["bytes"] = "bytes"
+    table = _table(["rank", *counted])
+    for row in (row for row in ranks if row["rank"] in shown):
+        table.add_row(str(row["rank"]), *(f"{row[name]:,}" for name in counted.values()))
     return _titled("Ranks", table, len(ranks), "ranks")
 
 
 def _regions(report: Report) -> RenderableType:
-    error = max(report.tables["regions"]["percentile_error"], default=0.0)
+    regions = report.rows("regions")
+    error = max((row["percentile_error"] for row in regions), default=0.0)
     names = [f"~{name}" if error else name for name in ("median", "p95", "p99")]
-    columns = ["region", "category", "count", "total", *names, "max", "of the blocks' time"]
-    table = _table(columns)
-    for row in report.tables["regions"].to_dict("records")[:_MAX_ROWS]:
+    table = _table(["region", "category", "count", "total", *names, "max", "of the blocks' time"])
+    for row in regions[:_MAX_ROWS]:
         times = [duration(row[f"{name}_ns"]) for name in ("total", "median", "p95", "p99", "max")]
         name, category = _line(str(row["region"])), str(row["category"])
         table.add_row(name, category, f"{row['count']:,}", *times, percent(row["share"]))
     title = f"Regions (~ estimated, within {100 * error:.1f} %)" if error else "Regions"
-    return _titled(title, table, len(report.tables["regions"]), "regions")
+    return _titled(title, table, len(regions), "regions")
 
 
 def _blame(report: Report) -> RenderableType:

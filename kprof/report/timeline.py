@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from kprof.analysis.summary import Summary
 from kprof.analysis.timeline import Focus, focus, longest_spans
-from kprof.analysis.wording import duration
 from kprof.errors import SelectionError
-from kprof.report.figures.base import CATEGORY_COLORS, label, unit_of
+from kprof.report.figures.base import CATEGORY_COLORS, described, unit_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,16 +74,6 @@ def _bars(spans: pd.DataFrame, origin_ns: int, size: float, category: str) -> Ba
         base=((spans["start_ns"] - origin_ns) / size).tolist(),
         x=((spans["end_ns"] - spans["start_ns"]) / size).tolist(),
         y=spans["row"].tolist(),
-        hovertext=[
-            _describe(*span) for span in zip(*(spans[name] for name in _OF_HOVER), strict=True)
-        ],
+        hovertext=[described(span) for span in spans.to_dict("records")],
         hoverinfo="text",
     )
-
-
-_OF_HOVER: Final = ("region", "peer", "start_ns", "end_ns")
-
-
-def _describe(region: str, peer: int, start_ns: int, end_ns: int) -> str:
-    other = "" if peer == -1 else f", rank {peer}"
-    return f"{label(region)}{other}: {duration(end_ns - start_ns)}"

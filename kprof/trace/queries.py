@@ -63,9 +63,7 @@ class Workspace(Queries):
 
     def put(self, name: str, table: pa.Table) -> None:
         """Keep a small table for later queries; one of that name is replaced."""
-        self._con.register("incoming", table)
-        self._con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT * FROM incoming")
-        self._con.unregister("incoming")
+        insert(self._con, f"CREATE OR REPLACE TEMP TABLE {name} AS", table)
 
     def has_table(self, name: str) -> bool:
         """Whether a table of this name was made here."""
@@ -74,6 +72,13 @@ class Workspace(Queries):
 
     def _prepare(self, query: str) -> None:
         self._trace.prepare(query, self._con)
+
+
+def insert(con: duckdb.DuckDBPyConnection, statement: str, table: pa.Table) -> None:
+    """Run a statement such as `INSERT INTO t`, with the rows of a table."""
+    con.register("incoming", table)
+    con.execute(f"{statement} SELECT * FROM incoming")
+    con.unregister("incoming")
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
+from itertools import chain
 from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,22 +53,12 @@ class SelectionText:
 
 def select(trace: Trace, text: SelectionText) -> Trace:
     """The trace narrowed to what `text` asks for; raises SelectionError."""
-    changes: dict[str, Any] = {}
-    if text.ranks is not None:
-        changes["ranks"] = parse_numbers(text.ranks, "--ranks")
-    if text.blocks is not None:
-        changes["blocks"] = parse_numbers(text.blocks, "--blocks")
-    if text.launches is not None:
-        changes["launches"] = parse_numbers(text.launches, "--launches")
-    if text.regions is not None:
-        changes["regions"] = match_regions(text.regions, trace.regions.names)
-    if text.time is not None:
-        changes["time_ns"] = parse_time_range(text.time)
-    if not changes:
+    options = {name: value for name, value in asdict(text).items() if value is not None}
+    if not options:
         return trace
-    selected = trace.select(**changes)
+    selected = trace.select(**fields_of_words(options, trace.regions.names, "--"))
     if selected.is_empty() and not trace.is_empty():
-        given = " ".join(f"--{name} {value}" for name, value in asdict(text).items() if value)
+        given = " ".join(f"--{name} {value}" for name, value in options.items() if value)
         raise SelectionError(f"{given} leaves no events: {_extent(trace)}")
     return selected
 
@@ -78,8 +69,11 @@ _NUMBERS: Final = ("ranks", "blocks", "launches")
 _WORDS: Final = (*_NUMBERS, "regions", "time", "time_ns")
 
 
-def fields_of_words(words: Mapping[str, Any], region_names: Sequence[str]) -> dict[str, Any]:
-    """The fields of Selection that the words of Trace.select mean; raises SelectionError."""
+def fields_of_words(
+    words: Mapping[str, Any], region_names: Sequence[str], prefix: str = ""
+) -> dict[str, Any]:
+    """The fields of Selection that the words of Trace.select mean, or with the prefix -- options;
+    raises SelectionError."""
     fields: dict[str, Any] = {}
     for word, value in words.items():
         name = _SINGULAR.get(word, word)
@@ -90,18 +84,20 @@ def fields_of_words(words: Mapping[str, Any], region_names: Sequence[str]) -> di
         field = "time_ns" if name == "time" else name
         if field in fields:
             raise SelectionError(f"{name} is selected twice; give it once")
-        fields[field] = None if value is None else _value_of(name, value, region_names)
+        fields[field] = None if value is None else _value_of(name, value, region_names, prefix)
     return fields
 
 
-def _value_of(name: str, value: Any, region_names: Sequence[str]) -> tuple[Any, ...]:
+def _value_of(name: str, value: Any, region_names: Sequence[str], prefix: str) -> tuple[Any, ...]:
     if name in _NUMBERS:
-        return _numbers(name, value)
+        return _numbers(prefix + name, value)
+    if name == "regions" and prefix:
+        return match_regions(value, region_names, prefix + name)
     if name == "regions":
         patterns = value.split(",") if isinstance(value, str) else list(value)
         return tuple(dict.fromkeys(_regions_like(patterns, region_names)))
     if isinstance(value, str):
-        return parse_time_range(value, name)
+        return parse_time_range(value, prefix + name)
     if not isinstance(value, Sequence) or len(value) != 2:
         raise SelectionError(
             f"{name}: {value!r} is no pair of numbers; give (from, to) or '10us..50us'"
@@ -123,16 +119,9 @@ def _numbers(name: str, value: Any) -> tuple[int, ...]:
 
 
 def _regions_like(patterns: Sequence[str], names: Sequence[str]) -> Iterator[str]:
-    """The names that patterns match; in a list, a region's own name matches only itself."""
+    """The names that patterns match; in Python, a region's own name matches only itself."""
     for pattern in patterns:
-        wanted = pattern.strip()
-        if pattern in names:
-            yield pattern
-            continue
-        matches = [name for name in names if fnmatch.fnmatchcase(name, wanted)]
-        if not matches:
-            raise SelectionError(f"no region matches {wanted!r}; known: {', '.join(names)}")
-        yield from matches
+        yield from [pattern] if pattern in names else _matches(pattern.strip(), names)
 
 
 def _extent(trace: Trace) -> str:
@@ -151,42 +140,40 @@ def _extent(trace: Trace) -> str:
 def parse_numbers(text: str, what: str) -> tuple[int, ...]:
     """`0-3,7` as (0, 1, 2, 3, 7), sorted and without repetition; raises SelectionError."""
     numbers: set[int] = set()
-    for part in text.split(","):
-        match = _RANGE.match(part.strip())
+    where = f"{what} {text!r}"
+    for part in map(str.strip, text.split(",")):
+        match = _RANGE.match(part)
         if match is None:
             raise SelectionError(
-                f"{what} {text!r}: {part.strip()!r} is neither a number nor a range; "
-                "write it like 0-3,7"
+                f"{where}: {part!r} is neither a number nor a range; write it like 0-3,7"
             )
         first = int(match[1])
         last = int(match[2] or first)
         if last < first:
-            raise SelectionError(
-                f"{what} {text!r}: the range {part.strip()} is empty; write {last}-{first}"
-            )
+            raise SelectionError(f"{where}: the range {part} is empty; write {last}-{first}")
         if last - first >= _MAX_NUMBERS:
             raise SelectionError(
-                f"{what} {text!r}: the range {part.strip()} holds more than {_MAX_NUMBERS} "
-                "numbers; narrow it"
+                f"{where}: the range {part} holds more than {_MAX_NUMBERS} numbers; narrow it"
             )
         numbers.update(range(first, last + 1))
     return tuple(sorted(numbers))
 
 
-def match_regions(text: str, names: Sequence[str]) -> tuple[str, ...]:
+def match_regions(text: str, names: Sequence[str], what: str = "--regions") -> tuple[str, ...]:
     """The region names that match any of the comma-separated patterns.
 
     Raises SelectionError if a pattern matches none.
     """
-    found: dict[str, None] = {}
-    for pattern in (part.strip() for part in text.split(",")):
-        matches = [name for name in names if name == pattern or fnmatch.fnmatchcase(name, pattern)]
-        if not matches:
-            raise SelectionError(
-                f"--regions {text!r}: no region matches {pattern!r}; known: {', '.join(names)}"
-            )
-        found |= dict.fromkeys(matches)
-    return tuple(found)
+    where = f"{what} {text!r}: "
+    patterns = [part.strip() for part in text.split(",")]
+    return tuple(dict.fromkeys(chain(*(_matches(each, names, where) for each in patterns))))
+
+
+def _matches(pattern: str, names: Sequence[str], where: str = "") -> list[str]:
+    found = [name for name in names if name == pattern or fnmatch.fnmatchcase(name, pattern)]
+    if not found:
+        raise SelectionError(f"{where}no region matches {pattern!r}; known: {', '.join(names)}")
+    return found
 
 
 def parse_time_range(text: str, what: str = "--time") -> tuple[int, int]:

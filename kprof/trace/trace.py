@@ -23,25 +23,23 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kprof.capture.checksums import Checksums
+from kprof.capture.database import locked_database
 from kprof.capture.directory import Capture
 from kprof.capture.manifest import Alignment, Manifest, RankInfo
 from kprof.capture.rank_summary import stored_summary
 from kprof.errors import ClockError, SelectionError
-from kprof.regions import MergedTables, Region, RegionTable, merge_tables
-from kprof.trace.queries import Queries, reading
+from kprof.regions import Region, RegionTable, merge_tables
+from kprof.trace.queries import Queries, insert, reading
 from kprof.trace.selection import fields_of_words
 from kprof.trace.views import (
     Selection,
     Source,
     can_use_summaries,
-    connect,
     create_views,
     cut_sql,
     open_events,
@@ -81,9 +79,10 @@ class Trace(Queries):
         # The whole trace: which launch answers which depends on all launches.
         self._whole = whole or self
         self._has_flows = False
-        self._source = source
-        self._merged = _merge_rank_tables(manifest.ranks)
-        self._con = connect(source)
+        # Its files have to be checked (`source.checksums`) before one is read.
+        self.source = source
+        self._merged = merge_tables([info.regions for info in manifest.ranks])
+        self._con = locked_database([*source.files, *(path for _, path in source.summaries)])
         self._opening = threading.Lock()
         if selection.time_ns is not None:
             # Its views need the start of the first event.
@@ -121,7 +120,7 @@ class Trace(Queries):
         """The selected ranks whose stored summaries hold for this selection."""
         if not can_use_summaries(self.selection):
             return frozenset()
-        stored = {rank for rank, _ in self._source.summaries}
+        stored = {rank for rank, _ in self.source.summaries}
         return frozenset(info.rank for info in self.ranks if info.rank in stored)
 
     @property
@@ -133,24 +132,9 @@ class Trace(Queries):
         if replace(self.selection, ranks=None) != Selection():
             return {}
         files = dict(
-            zip((info.rank for info in self.manifest.ranks), self._source.files, strict=False)
+            zip((info.rank for info in self.manifest.ranks), self.source.files, strict=False)
         )
         return {info.rank: files[info.rank] for info in self.ranks if info.rank in files}
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """The files of all ranks, selected or not; none for traces in memory."""
-        return self._source.files
-
-    @property
-    def checksums(self) -> Checksums:
-        """Whether these files are as they were written; to be asked before one is read."""
-        return self._source.checksums
-
-    @property
-    def ranks_with_summaries(self) -> frozenset[int]:
-        """All ranks with a stored summary, selected or not."""
-        return frozenset(rank for rank, _ in self._source.summaries)
 
     @property
     def local_regions(self) -> dict[int, dict[int, Region]]:
@@ -212,7 +196,7 @@ class Trace(Queries):
         """
         selection = replace(self.selection, **fields_of_words(words, self.regions.names))
         _check_selection(self, selection)
-        return type(self)(self.manifest, self._source, selection, self._whole)
+        return type(self)(self.manifest, self.source, selection, self._whole)
 
     def query(self, text: str) -> pa.Table:
         """Run a user's SQL over the views: one SELECT, whose input is the capture and nothing else.
@@ -226,8 +210,7 @@ class Trace(Queries):
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise SelectionError(
                 "the query is not one SELECT statement over the views, which is all that kprof "
-                "runs; "
-                "write a SELECT, or open the Parquet files of the capture in DuckDB itself"
+                "runs; write a SELECT, or open the Parquet files of the capture in DuckDB itself"
             )
         self.check_events()
         return self.sql(text)
@@ -270,8 +253,8 @@ class Trace(Queries):
         """
         with self._opening:
             if not self._has_events:
-                self._source.checksums.check(self._source.files)
-                open_events(self._con, self._source)
+                self.source.checksums.check(self.source.files)
+                open_events(self._con, self.source)
                 self._has_events = True
 
     def _prepare(self, query: str) -> None:
@@ -281,20 +264,16 @@ class Trace(Queries):
         """Make what a query of this connection needs and is made on first use only."""
         if _NAMES_EVENTS.search(query):
             self.check_events()
-        self._make_flows_for(query, asked)
+        if not self._has_flows and _reads_flows(query, asked):
+            self._fill_flows()
 
-    def _make_flows_for(self, query: str, asked: duckdb.DuckDBPyConnection) -> None:
-        """Fill the view `flows` when it is first asked for."""
-        if self._has_flows or not _reads_flows(query, asked):
-            return
+    def _fill_flows(self) -> None:
         from kprof.trace.flows.table import flow_pairs
 
         self._has_flows = True
         with reading():
             for pairs in flow_pairs(self):
-                self._con.register("incoming", pairs)
-                self._con.execute("INSERT INTO flow_pairs BY NAME SELECT * FROM incoming")
-                self._con.unregister("incoming")
+                insert(self._con, "INSERT INTO flow_pairs BY NAME", pairs)
 
     def _row(self, query: str) -> tuple[Any, ...]:
         """The only row; fetching all ends the query, which a fetch of one would leave open."""
@@ -326,10 +305,6 @@ def _stored_summaries(capture: Capture) -> tuple[tuple[int, Path], ...]:
     stored = [(rank, path) for rank, path in found if path is not None]
     changed = capture.checksums.changed(path for _, path in stored)
     return tuple((rank, path) for rank, path in stored if path not in changed)
-
-
-def _merge_rank_tables(ranks: Sequence[RankInfo]) -> MergedTables:
-    return merge_tables([info.regions for info in ranks])
 
 
 def _check_selection(trace: Trace, selection: Selection) -> None:

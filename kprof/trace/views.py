@@ -9,15 +9,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kprof.capture.checksums import Checksums
-from kprof.capture.database import locked_database, sql_name, sql_text
-from kprof.capture.directory import EVENT_OPEN
-from kprof.capture.manifest import Launch, Manifest, RankInfo
+from kprof.capture.database import sql_name, sql_text
+from kprof.capture.directory import EVENT_OPEN, event_schema
+from kprof.capture.manifest import ClockSegment, Launch, Manifest, RankInfo
 from kprof.capture.rank_summary import NO_PARTS_SQL
 from kprof.regions import MergedTables, Region, RegionTable
+from kprof.trace.queries import insert
 
 if TYPE_CHECKING:
     import duckdb
@@ -30,27 +32,19 @@ STILL_WAITING: Final = f"flags & {EVENT_OPEN} <> 0 AND duration_ns > 0"
 # An event's position in its rank's file, with the rank in the bits above: unique in the capture.
 EVENT_ID_RANK_SHIFT: Final = 40
 STANDARD_FIELDS: Final = ("peer", "slot", "bytes")
-_BASE_COLUMNS: Final = frozenset(
-    [
-        "event_id",
-        "rank",
-        "launch",
-        "kernel",
-        "ordinal",
-        "block",
-        "warp",
-        "region_id",
-        "region",
-        "category",
-        "kind",
-        "flags",
-        "start_ns",
-        "end_ns",
-        "duration_ns",
-        "payload",
-        "hw_id",
-    ]
+# The columns of the view `events` that files do not have.
+_ADDED_COLUMNS: Final = frozenset(
+    ["event_id", "kernel", "ordinal", "region_id", "category", "kind", "end_ns"]
 )
+# What the tables have of a region, a launch and a rank, and a row for a table that has none.
+_OF_REGION: Final = ("id", "name", "category", "kind", "moment")
+_OF_LAUNCH: Final = ("launch", "kernel", "ordinal", "num_blocks", "threads_per_block")
+_OF_RANK: Final = ("rank", "host", "target", "device", "arch")
+_NO_REGION: Final = Region(-1, "")
+_NO_LAUNCH: Final = Launch(-1, "", 0)
+_UNCHANGED: Final = ClockSegment(0, 0.0)
+_BEGIN_NS: Final = -(1 << 62)
+_END_NS: Final = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -77,11 +71,6 @@ class Source:
     checksums: Checksums = dataclasses.field(default_factory=Checksums)
 
 
-def connect(source: Source) -> duckdb.DuckDBPyConnection:
-    """A private database in memory that can read the capture's own files and nothing else."""
-    return locked_database([*source.files, *(path for _, path in source.summaries)])
-
-
 def create_views(
     con: duckdb.DuckDBPyConnection,
     manifest: Manifest,
@@ -90,27 +79,26 @@ def create_views(
     selection: Selection,
 ) -> None:
     """Create every table and view of trace.py's docstring in `con`."""
-    _register(con, "raw_regions", _region_rows(manifest.ranks, merged))
-    _register(
-        con, "regions", [_region_row(region) for region in merged.table.regions] or [_NO_REGION]
-    )
-    _register(
-        con,
-        "launches",
-        [_launch_row(info.rank, launch) for info in manifest.ranks for launch in info.launches]
-        or [_launch_row(-1, Launch(-1, "", 0))],
-    )
-    _register(con, "ranks", [_rank_row(info) for info in manifest.ranks])
-    _register(con, "clock_segments", _clock_rows(manifest))
-    _register(
-        con,
-        "flow_rules",
-        [
+    import pyarrow as pa
+
+    launches = [(info.rank, launch) for info in manifest.ranks for launch in info.launches]
+    tables: dict[str, list[dict[str, object]]] = {
+        "raw_regions": _region_rows(manifest.ranks, merged),
+        "regions": [_row(each, _OF_REGION) for each in merged.table.regions or (_NO_REGION,)],
+        "launches": [
+            {"rank": rank} | _row(launch, _OF_LAUNCH)
+            for rank, launch in launches or [(-1, _NO_LAUNCH)]
+        ],
+        "ranks": [_row(info, _OF_RANK) for info in manifest.ranks],
+        "clock_segments": _clock_rows(manifest),
+        "flow_rules": [
             {"rule": i, "send": merged.table[rule.send].id, "wait": merged.table[rule.wait].id}
             for i, rule in enumerate(merged.table.flows)
         ]
         or [{"rule": -1, "send": -1, "wait": -1}],
-    )
+    }
+    for name, rows in tables.items():
+        insert(con, f"CREATE TABLE {name} AS", pa.Table.from_pylist(rows))
     raw_events = _raw_events_sql(con, source)
     if source.checksums.unread(source.files):
         # Whoever reads events without Trace.check_events has forgotten it.
@@ -127,43 +115,24 @@ def create_views(
     con.execute(f"CREATE VIEW stored_parts AS {_stored_parts_sql(source, selection)}")
 
 
-_NO_REGION: Final = {"id": -1, "name": "", "category": "other", "kind": "span", "moment": "issue"}
-
-
-def _register(con: duckdb.DuckDBPyConnection, name: str, rows: list[dict[str, object]]) -> None:
-    """A small table inside the database, from dicts with the same keys."""
-    import pyarrow as pa
-
-    con.register("incoming", pa.Table.from_pylist(rows))
-    con.execute(f"CREATE TABLE {name} AS SELECT * FROM incoming")
-    con.unregister("incoming")
-
-
-def _region_row(region: Region) -> dict[str, object]:
-    return {
-        "id": region.id,
-        "name": region.name,
-        "category": region.category.value,
-        "kind": region.kind.value,
-        "moment": region.moment.value,
-    }
+def _row(of: object, names: Sequence[str]) -> dict[str, object]:
+    return {name: getattr(of, name) for name in names}
 
 
 def _region_rows(ranks: Sequence[RankInfo], merged: MergedTables) -> list[dict[str, object]]:
     """One row per (rank, local region id); unknown ids of a rank are handled by the LEFT JOIN."""
-    rows = []
+    rows: list[dict[str, object]] = []
     fields = field_names(merged.table)
     for info, id_map in zip(ranks, merged.id_maps, strict=True):
         for local in info.regions.regions:
-            row = {"rank": info.rank, "local_id": local.id} | _region_row(
-                merged.table[id_map[local.id]]
-            )
+            row: dict[str, object] = {"rank": info.rank, "local_id": local.id}
+            row |= _row(merged.table[id_map[local.id]], _OF_REGION)
             for name in fields:
                 field = local.field(name)
                 row[f"{name}_shift"] = field.shift if field else None
                 row[f"{name}_mask"] = field.mask if field else None
             rows.append(row)
-    empty: dict[str, object] = {"rank": -1, "local_id": -1} | _NO_REGION
+    empty = {"rank": -1, "local_id": -1} | _row(_NO_REGION, _OF_REGION)
     return rows or [empty | {f"{name}_{part}": 0 for name in fields for part in ("shift", "mask")}]
 
 
@@ -176,28 +145,8 @@ def field_names(table: RegionTable) -> list[str]:
     for region in table.regions:
         for field in region.fields:
             names.setdefault(field.name.lower(), field.name)
-    return [name for lower, name in names.items() if lower not in _BASE_COLUMNS]
-
-
-def _launch_row(rank: int, launch: Launch) -> dict[str, object]:
-    return {
-        "rank": rank,
-        "launch": launch.launch,
-        "kernel": launch.kernel,
-        "ordinal": launch.ordinal,
-        "num_blocks": launch.num_blocks,
-        "threads_per_block": launch.threads_per_block,
-    }
-
-
-def _rank_row(info: RankInfo) -> dict[str, object]:
-    return {
-        "rank": info.rank,
-        "host": info.host,
-        "target": info.target,
-        "device": info.device,
-        "arch": info.arch,
-    }
+    taken = _ADDED_COLUMNS.union(event_schema().names)
+    return [name for lower, name in names.items() if lower not in taken]
 
 
 def _clock_rows(manifest: Manifest) -> list[dict[str, object]]:
@@ -209,28 +158,17 @@ def _clock_rows(manifest: Manifest) -> list[dict[str, object]]:
     )
     rows: list[dict[str, object]] = []
     for info in manifest.ranks:
-        segments = aligned.get(info.rank, ())
-        starts = [segment.from_ns for segment in segments]
-        for i, segment in enumerate(segments):
+        segments = aligned.get(info.rank) or (_UNCHANGED,)
+        bounds = (_BEGIN_NS, *(segment.from_ns for segment in segments[1:]), _END_NS)
+        for segment, (from_ns, until_ns) in zip(segments, pairwise(bounds), strict=True):
             rows.append(
                 {
                     "rank": info.rank,
-                    "from_ns": -(1 << 62) if i == 0 else starts[i],
-                    "until_ns": starts[i + 1] if i + 1 < len(starts) else 1 << 62,
+                    "from_ns": from_ns,
+                    "until_ns": until_ns,
                     "origin_ns": segment.from_ns,
                     "offset_ns": segment.offset_ns,
                     "drift": segment.drift_ppm * 1e-6,
-                }
-            )
-        if not segments:
-            rows.append(
-                {
-                    "rank": info.rank,
-                    "from_ns": -(1 << 62),
-                    "until_ns": 1 << 62,
-                    "origin_ns": 0,
-                    "offset_ns": 0.0,
-                    "drift": 0.0,
                 }
             )
     return rows
@@ -238,9 +176,7 @@ def _clock_rows(manifest: Manifest) -> list[dict[str, object]]:
 
 def _raw_events_sql(con: duckdb.DuckDBPyConnection, source: Source) -> str:
     if source.table is not None:
-        con.register("incoming", _with_row_numbers(source.table))
-        con.execute("CREATE TABLE event_table AS SELECT * FROM incoming")
-        con.unregister("incoming")
+        insert(con, "CREATE TABLE event_table AS", _with_row_numbers(source.table))
         return "SELECT * FROM event_table"
     files = ", ".join(sql_text(str(file)) for file in source.files)
     return f"SELECT * FROM read_parquet([{files}], file_row_number = true)"
@@ -343,10 +279,8 @@ def _raw_where(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
             "ON r.rank = e.rank AND r.local_id = e.region"
         )
     if selection.time_ns is not None:
-        first, last = _absolute_ns(con, selection.time_ns)
         joins += f" JOIN clock_segments c ON {segment_of('e.rank', 'e.start_ns')}"
-        terms.append(f"{aligned_sql('e.start_ns')} < {last}")
-        terms.append(f"{aligned_sql('e.start_ns + e.duration_ns')} >= {first}")
+        terms += _raw_time_terms(con, selection.time_ns)
     return f"{joins} WHERE {' AND '.join(terms)}" if terms else joins
 
 
@@ -354,9 +288,7 @@ def cut_sql(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
     """SQL: is a record `e` with its clock segment `c` among the selected blocks and times?"""
     terms = _number_terms(Selection(blocks=selection.blocks), "e.")
     if selection.time_ns is not None:
-        first, last = _absolute_ns(con, selection.time_ns)
-        terms.append(f"{aligned_sql('e.start_ns')} < {last}")
-        terms.append(f"{aligned_sql('e.start_ns + e.duration_ns')} >= {first}")
+        terms += _raw_time_terms(con, selection.time_ns)
     return f"({' AND '.join(terms) or 'true'})"
 
 
@@ -380,11 +312,7 @@ def can_use_summaries(selection: Selection) -> bool:
 
 
 def _number_terms(selection: Selection, prefix: str = "") -> list[str]:
-    columns = {
-        "rank": selection.ranks,
-        "block": selection.blocks,
-        "launch": selection.launches,
-    }
+    columns = {"rank": selection.ranks, "block": selection.blocks, "launch": selection.launches}
     return [
         f"{prefix}{column} IN ({', '.join(str(int(value)) for value in values) or 'NULL'})"
         for column, values in columns.items()
@@ -394,6 +322,12 @@ def _number_terms(selection: Selection, prefix: str = "") -> list[str]:
 
 def _region_list(names: Sequence[str]) -> str:
     return ", ".join(sql_text(name) for name in names) or "NULL"
+
+
+def _raw_time_terms(con: duckdb.DuckDBPyConnection, time_ns: tuple[int, int]) -> list[str]:
+    first, last = _absolute_ns(con, time_ns)
+    end = aligned_sql("e.start_ns + e.duration_ns")
+    return [f"{aligned_sql('e.start_ns')} < {last}", f"{end} >= {first}"]
 
 
 def _absolute_ns(con: duckdb.DuckDBPyConnection, time_ns: tuple[int, int]) -> tuple[int, int]:

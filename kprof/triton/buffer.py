@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -143,10 +144,7 @@ def _num_programs(grid: int | Sequence[int] | None) -> int:
             "the grid of kprof.triton.buffer() is not a number or a tuple of numbers; "
             "pass grid=None where autotuning decides it"
         )
-    count = 1
-    for size in sizes:
-        count *= size
-    return count
+    return prod(sizes)
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import triton.language as tl
 
@@ -24,11 +24,61 @@ from kprof.triton.values import Moment, Track
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _NO_ROLE: Final = abi.BLOCK_TRACK_WARP
+# A track that takes no further chunk needs neither the limits of the arena nor its warp.
+_OF_SHORT: Final = (tl.constexpr(None), tl.constexpr(None))
+
+
+class _Call:
+    """A call in a kernel that is compiled or interpreted: runs functions of device.py, at compile
+    time through Triton's code generator."""
+
+    def __init__(self, name: str, semantic: Any, generator: Any) -> None:
+        self.name = name
+        self.semantic = platform.interpreter_semantic() if INTERPRETED else semantic
+        self.generator = generator
+        # What functions of Triton take in a kernel that is compiled.
+        self.extra = {} if INTERPRETED else {"_semantic": semantic}
+
+    def run(self, function: Any, *arguments: Any) -> Any:
+        """The function's result as a value of the kernel."""
+        if INTERPRETED:
+            return function(*map(_constant, arguments))
+        return self.generator.call_JitFunction(function, list(arguments), {})
+
+    def number(self, number: Any) -> Any:
+        """A number as a value of the kernel."""
+        return self.semantic.to_tensor(number)
+
+    def now(self, track: Track) -> Moment:
+        """The clock, in a branch where Triton may pipeline loops on AMD: that can skip branches and
+        no clocks."""
+        is_amd = not INTERPRETED and platform.is_amd(self.semantic)
+        if is_amd and self.semantic.builder.options.num_stages > 1:
+            return Moment((self.run(device.ticks_in_a_branch, track.parts[1]),))
+        return Moment((platform.realtime_ticks(**self.extra),))
+
+    @property
+    def partition(self) -> str:
+        """The Gluon partition that is being compiled; "" is the kernel itself, whose warps run the
+        default one."""
+        context = getattr(self.generator, "caller_context", None)
+        return "" if context is None else str(context.mangle())
+
+
+def _callable(function: _Function) -> _Function:
+    """Lets kernels call the function, which gets a _Call as `_call`."""
+
+    def call(*args: Any, _semantic: Any = None, _generator: Any = None, **kwargs: Any) -> Any:
+        here = _Call(function.__name__, _semantic, _generator)
+        return function(*args, _call=here, **kwargs)
+
+    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    return cast("_Function", builtin(call))
 
 
 def _returns_track(function: _Function) -> _Function:
     """Makes Triton refuse a call whose result is unused: the next record would overwrite it."""
-    wrapped = builtin(function)
+    wrapped = _callable(function)
     wrapped._must_use_result = (  # type: ignore[attr-defined]
         f"It is the track that the next event needs: write `track = ...{function.__name__}(track, "
         "...)`."
@@ -36,15 +86,9 @@ def _returns_track(function: _Function) -> _Function:
     return wrapped
 
 
-@builtin
+@_callable
 def open_track(
-    prof: Any,
-    enabled: Any = True,
-    *,
-    place: Any = 0,
-    at_most: Any = None,
-    _semantic: Any = None,
-    _generator: Any = None,
+    prof: Any, enabled: Any = True, *, place: Any = 0, at_most: Any = None, _call: Any = None
 ) -> Track:
     """Opens the track of the calling program or Gluon partition. Call it once in each, outside
     loops.
@@ -57,202 +101,118 @@ def open_track(
     """
     if _constant(prof) is None or not _constant(enabled):
         return Track(())
-    _check_not_in_loop(_generator)
+    call: _Call = _call
+    _check_not_in_loop(call.generator)
     *words, name = _parts_of_buffer(prof)
-    partition = _partition(_generator)
-    _check_launch(build_of(name), _semantic, is_partition=bool(partition))
-    run = _Runner(_semantic, _generator)
-    writer, warp = run.number(0), run.number(_NO_ROLE)
-    if partition:
+    _check_launch(build_of(name), call)
+    writer, warp = call.number(0), call.number(_NO_ROLE)
+    if call.partition:
         from kprof.triton import gluon
 
-        writer = run(gluon.first_thread, tl.constexpr(_generator.caller_context.num_warps))
-        warp = run(gluon.warp_of, writer)
-    cursor, arena = run(device.open_track, *words, run.number(_constant(place)), warp, writer)
+        num_warps = tl.constexpr(call.generator.caller_context.num_warps)
+        writer = call.run(gluon.first_thread, num_warps)
+        warp = call.run(gluon.warp_of, writer)
+    at = call.number(_constant(place))
+    cursor, arena = call.run(device.open_track, *words, at, warp, writer)
     _, launch, _, reserved = words
     rest = () if _is_short(at_most) else (reserved, warp)
-    return Track((cursor, arena, launch, *rest), (name, partition))
+    return Track((cursor, arena, launch, *rest), (name, call.partition))
 
 
-@builtin
-def start(track: Any, _semantic: Any = None, _generator: Any = None) -> Moment:
+@_callable
+def start(track: Any, *, _call: Any = None) -> Moment:
     """Reads the clock at the beginning of a span."""
-    if not _checked(track, _generator, "start").is_on:
-        return Moment(())
-    return _now(track, _Runner(_semantic, _generator))
+    return Moment(()) if not _checked(track, _call).is_on else _call.now(track)
 
 
 @_returns_track
 def stop(
-    track: Any,
-    begin: Any,
-    region: Any,
-    *payload: Any,
-    _semantic: Any = None,
-    _generator: Any = None,
-    **fields: Any,
+    track: Any, begin: Any, region: Any, *payload: Any, _call: Any = None, **fields: Any
 ) -> Track:
     """Records the span of `region` from `begin` to now.
 
     A value for every payload field, in order or by name.
     """
-    emitted = _emit(
-        track, (begin, None), (region, Kind.SPAN), (payload, fields), "stop", _semantic, _generator
-    )
-    return emitted[0]
+    return _emit(_call, track, (begin, None), (region, Kind.SPAN), payload, fields)[0]
 
 
 @_returns_track
 def lap(
-    track: Any,
-    begin: Any,
-    region: Any,
-    *payload: Any,
-    _semantic: Any = None,
-    _generator: Any = None,
-    **fields: Any,
+    track: Any, begin: Any, region: Any, *payload: Any, _call: Any = None, **fields: Any
 ) -> tuple[Track, Moment]:
     """`stop` and `start` with one clock reading: `track, begin = kp.lap(track, begin, REGION)`."""
-    return _emit(
-        track, (begin, None), (region, Kind.SPAN), (payload, fields), "lap", _semantic, _generator
-    )
+    return _emit(_call, track, (begin, None), (region, Kind.SPAN), payload, fields)
 
 
 @_returns_track
 def span(
-    track: Any,
-    begin: Any,
-    end: Any,
-    region: Any,
-    *payload: Any,
-    _semantic: Any = None,
-    _generator: Any = None,
-    **fields: Any,
+    track: Any, begin: Any, end: Any, region: Any, *payload: Any, _call: Any = None, **fields: Any
 ) -> Track:
     """Records the span of `region` between two moments that `start` read."""
-    emitted = _emit(
-        track, (begin, end), (region, Kind.SPAN), (payload, fields), "span", _semantic, _generator
-    )
-    return emitted[0]
+    return _emit(_call, track, (begin, end), (region, Kind.SPAN), payload, fields)[0]
 
 
 @_returns_track
-def mark(
-    track: Any,
-    region: Any,
-    *payload: Any,
-    _semantic: Any = None,
-    _generator: Any = None,
-    **fields: Any,
-) -> Track:
+def mark(track: Any, region: Any, *payload: Any, _call: Any = None, **fields: Any) -> Track:
     """Records a moment."""
-    emitted = _emit(
-        track, (None, None), (region, Kind.MARK), (payload, fields), "mark", _semantic, _generator
-    )
-    return emitted[0]
+    return _emit(_call, track, (None, None), (region, Kind.MARK), payload, fields)[0]
 
 
 @_returns_track
-def value(
-    track: Any, region: Any, number: Any, _semantic: Any = None, _generator: Any = None
-) -> Track:
+def value(track: Any, region: Any, number: Any, *, _call: Any = None) -> Track:
     """Records the value of a counter at this moment."""
-    emitted = _emit(
-        track, (None, None), (region, Kind.VALUE), ((number,), {}), "value", _semantic, _generator
-    )
-    return emitted[0]
+    return _emit(_call, track, (None, None), (region, Kind.VALUE), (number,), {})[0]
 
 
 def _emit(
+    call: _Call,
     track: Any,
     moments: tuple[Any, Any],
     wanted: tuple[Any, Kind],
-    values: tuple[tuple[Any, ...], dict[str, Any]],
-    call: str,
-    semantic: Any,
-    generator: Any,
+    payload: tuple[Any, ...],
+    fields: dict[str, Any],
 ) -> tuple[Track, Moment]:
     """Checks everything, stores the record, and returns the track and the end of the span."""
-    track = _checked(track, generator, call)
-    region = _checked_region(*wanted, track, call)
-    numbers = _in_order(region, *values, call)
+    track = _checked(track, call)
+    region = _checked_region(*wanted, track, call.name)
+    numbers = _in_order(region, payload, fields, call.name)
     for moment in moments:
         if moment is not None and not isinstance(moment, Moment):
             raise RegionError(
-                f"{call}() of region {region.name!r} takes the moment that start() returned"
+                f"{call.name}() of region {region.name!r} takes the moment that start() returned"
             )
     if not track.is_on:
         return track, Moment(())
-    run = _Runner(semantic, generator)
     if region.moment is ClockMoment.COMPLETE:
-        platform.drain_memory(**_extra(semantic))
+        platform.drain_memory(**call.extra)
     begin, end = moments
-    end = end or _now(track, run)
+    end = end or call.now(track)
     begin = begin or end
-    payload = _packed(region, numbers, run)
-    cursor, *rest = track.parts
+    packed = _packed(region, numbers, call)
+    cursor, arena, launch, *rest = track.parts
     bits = region.id << abi.START_BITS
-    cursor = run(
-        device.emit_short if track.is_short else device.emit,
-        cursor, *rest, *begin.parts, *end.parts, payload,
+    cursor = call.run(
+        device.emit,
+        cursor, arena, launch, *(rest or _OF_SHORT), *begin.parts, *end.parts, packed,
         tl.constexpr(region.id), tl.constexpr(bits if bits < 1 << 63 else bits - (1 << 64)),
     )  # fmt: skip
-    return Track((cursor, *rest), track.static), end
+    return Track((cursor, arena, launch, *rest), track.static), end
 
 
-def _now(track: Track, run: _Runner) -> Moment:
-    if run.is_pipelined_on_amd:
-        return Moment((run(device.ticks_in_a_branch, track.parts[1]),))
-    return Moment((platform.realtime_ticks(**_extra(run.semantic)),))
-
-
-class _Runner:
-    """Calls functions of device.py; at compile time through Triton's code generator."""
-
-    def __init__(self, semantic: Any, generator: Any) -> None:
-        self.semantic = semantic
-        self._generator = generator
-        if INTERPRETED:
-            self.semantic = platform.interpreter_semantic()
-
-    def __call__(self, function: Any, *arguments: Any) -> Any:
-        if INTERPRETED:
-            return function(*map(_constant, arguments))
-        return self._generator.call_JitFunction(function, list(arguments), {})
-
-    @property
-    def is_pipelined_on_amd(self) -> bool:
-        """Whether Triton's pass for AMD may pipeline loops: it can skip branches, but no clocks."""
-        if INTERPRETED or not platform.is_amd(self.semantic):
-            return False
-        return bool(self.semantic.builder.options.num_stages > 1)
-
-    def number(self, number: Any) -> Any:
-        """A number as a value of the kernel."""
-        return self.semantic.to_tensor(number)
-
-    def either(self, first: Any, second: Any) -> Any:
-        """The bitwise or of two numbers."""
-        return self.semantic.or_(first, second)
-
-    def shifted(self, number: Any, places: int) -> Any:
-        """The number, shifted left."""
-        return self.semantic.shl(number, self.number(places)) if places else number
-
-
-def _packed(region: Region, numbers: list[Any], run: _Runner) -> Any:
+def _packed(region: Region, numbers: list[Any], call: _Call) -> Any:
     """The 32-bit payload from one number per field, each clamped to its bits."""
     if region.kind is Kind.VALUE:
-        return run(
-            device.clamped, _scalar(numbers[0], region, "value", run), tl.constexpr(0xFFFF_FFFF)
-        )
+        scalar = _scalar(numbers[0], region, "value", call)
+        return call.run(device.clamped, scalar, tl.constexpr(0xFFFF_FFFF))
     payload = None
     for field, number in zip(region.fields, numbers, strict=True):
         _check_constant(number, region, field.name, field.mask)
-        scalar = _scalar(number, region, field.name, run)
-        part = run.shifted(run(device.clamped, scalar, tl.constexpr(field.mask)), field.shift)
-        payload = part if payload is None else run.either(payload, part)
-    return run.number(0) if payload is None else payload
+        scalar = _scalar(number, region, field.name, call)
+        part = call.run(device.clamped, scalar, tl.constexpr(field.mask))
+        if field.shift:
+            part = call.semantic.shl(part, call.number(field.shift))
+        payload = part if payload is None else call.semantic.or_(payload, part)
+    return call.number(0) if payload is None else payload
 
 
 def _in_order(
@@ -277,13 +237,12 @@ def _check_constant(number: Any, region: Region, field: str, mask: int) -> None:
     if isinstance(constant, int) and not 0 <= constant < mask:
         raise RegionError(
             f"{constant} does not fit field {field!r} of region {region.name!r}, which holds 0 to "
-            f"{mask - 1}; "
-            "give the field more bits"
+            f"{mask - 1}; give the field more bits"
         )
 
 
-def _scalar(number: Any, region: Region, field: str, run: _Runner) -> Any:
-    scalar = run.number(_constant(number))
+def _scalar(number: Any, region: Region, field: str, call: _Call) -> Any:
+    scalar = call.number(_constant(number))
     if scalar.type.is_block() or not scalar.dtype.is_int():
         raise RegionError(
             f"field {field!r} of region {region.name!r} takes one integer per program, "
@@ -292,14 +251,14 @@ def _scalar(number: Any, region: Region, field: str, run: _Runner) -> Any:
     return scalar
 
 
-def _checked(track: Any, generator: Any, call: str) -> Track:
+def _checked(track: Any, call: _Call) -> Track:
     if not isinstance(track, Track):
         raise RecorderError(
-            f"{call}() takes the track that open_track() returned, not {_kind_of(track)}"
+            f"{call.name}() takes the track that open_track() returned, not {_kind_of(track)}"
         )
-    if track.is_on and track.static[1] != _partition(generator):
+    if track.is_on and track.static[1] != call.partition:
         raise RecorderError(
-            f"{call}() was given a track of another partition, which writes to it as well; "
+            f"{call.name}() was given a track of another partition, which writes to it as well; "
             "open a track in every partition"
         )
     return track
@@ -310,8 +269,7 @@ def _checked_region(region: Any, kind: Kind, track: Track, call: str) -> Region:
     if not isinstance(found, Region):
         raise RegionError(
             f"{call}() takes a region that Regions.define() returned or that a region file "
-            "declares, "
-            f"not {_kind_of(region)}"
+            f"declares, not {_kind_of(region)}"
         )
     if found.kind is not kind:
         raise RegionError(
@@ -325,16 +283,15 @@ def _checked_region(region: Any, kind: Kind, track: Track, call: str) -> Region:
     return found
 
 
-def _check_launch(build: BuildKey, semantic: Any, *, is_partition: bool) -> None:
+def _check_launch(build: BuildKey, call: _Call) -> None:
     """Raises RecorderError for a launch that differs from what kprof.triton.buffer() was told."""
     if INTERPRETED:
         return
-    options = semantic.builder.options
-    if build.num_warps and options.num_warps != build.num_warps and not is_partition:
+    options = call.semantic.builder.options
+    if build.num_warps and options.num_warps != build.num_warps and not call.partition:
         raise RecorderError(
-            f"the kernel is compiled with num_warps={options.num_warps}, and "
-            "kprof.triton.buffer() was given "
-            f"num_warps={build.num_warps}; pass the same to both"
+            f"the kernel is compiled with num_warps={options.num_warps}, and kprof.triton.buffer() "
+            f"was given num_warps={build.num_warps}; pass the same to both"
         )
     if options.num_ctas != 1:
         raise RecorderError(
@@ -384,13 +341,6 @@ def _parts_of_buffer(prof: Any) -> list[Any]:
     )
 
 
-def _partition(generator: Any) -> str:
-    """The Gluon partition that is being compiled; "" is the kernel itself, whose warps run the
-    default one."""
-    context = getattr(generator, "caller_context", None)
-    return "" if context is None else str(context.mangle())
-
-
 def _constant(value: Any) -> Any:
     return value.value if isinstance(value, tl.constexpr) else value
 
@@ -398,7 +348,3 @@ def _constant(value: Any) -> Any:
 def _kind_of(value: Any) -> str:
     value = _constant(value)
     return str(getattr(value, "type", None) or type(value).__name__)
-
-
-def _extra(semantic: Any) -> dict[str, Any]:
-    return {} if INTERPRETED else {"_semantic": semantic}

@@ -9,85 +9,114 @@ Triton gives to all threads.
 
 from __future__ import annotations
 
+import numpy as np
 import triton
 import triton.language as tl
+from triton.language import constexpr, tensor
 
+from kprof import abi
 from kprof.triton import platform
-from kprof.triton.protocol import (
-    BLOCK_TRACK_WARP,
-    CHUNK_BYTES,
-    CHUNK_FLAGS,
-    CHUNK_NO_NEXT,
-    CHUNK_SHIFT,
-    CHUNKS_OFFSET,
-    CURSOR_STRIDE_BYTES,
-    CURSORS_FIELD,
-    CURSORS_OFFSET,
-    CURSORS_SHIFT,
-    DROPS_OFFSET,
-    DURATION_SATURATED,
-    FIRST_BLOCK_SHIFT,
-    FULL_LIMIT_OFFSET,
-    FULL_MASK,
-    FULL_TO_NOWHERE,
-    KIB_SHIFT,
-    LAST_DROP_COUNTER,
-    LEFT_OUT,
-    LOOKS_AT_SWITCHES,
-    LOW_WORD,
-    NOT_THE_WRITER,
-    NOWHERE,
-    NUM_DROPPED_OFFSET,
-    NUM_SINKS,
-    ONLY_RESERVED,
-    OPTIONS_SHIFT,
-    RECORD_BYTES,
-    SINKS_OFFSET,
-    START_MASK,
-    STORES_NOTHING,
-    SWITCHES_OFFSET,
-    TRACKS_WITHOUT_CHUNK_OFFSET,
-    high_of,
-    joined,
-    low_of,
+from kprof.triton.buffer import FIRST_BLOCK_SHIFT as _FIRST_BLOCK_SHIFT
+from kprof.triton.buffer import OPTIONS_SHIFT as _OPTIONS_SHIFT
+
+
+def _offset(struct: np.dtype, field: str) -> int:
+    assert struct.fields is not None
+    return int(struct.fields[field][1])
+
+
+NOT_THE_WRITER = tl.constexpr(platform.NOT_THE_WRITER)
+STORES_NOTHING = tl.constexpr(abi.STORES_NOTHING)
+RECORD_BYTES = tl.constexpr(abi.RECORD_BYTES)
+CHUNK_BYTES = tl.constexpr(abi.CHUNK_BYTES)
+CHUNK_SHIFT = tl.constexpr(abi.CHUNK_BYTES.bit_length() - 1)
+FULL_MASK = tl.constexpr((abi.CHUNK_BYTES - 1) & ~(abi.RECORD_BYTES - 1))
+CHUNKS_OFFSET = tl.constexpr(abi.CHUNKS_OFFSET)
+SINKS_OFFSET = tl.constexpr(abi.SINKS_OFFSET)
+NUM_SINKS = tl.constexpr(abi.NUM_SINKS)
+CURSORS_OFFSET = tl.constexpr(abi.CURSORS_OFFSET)
+CURSOR_STRIDE_BYTES = tl.constexpr(abi.CURSOR_STRIDE_BYTES)
+TRACKS_WITHOUT_CHUNK_OFFSET = tl.constexpr(_offset(abi.CURSOR, "num_tracks_without_chunk"))
+FULL_LIMIT_OFFSET = tl.constexpr(_offset(abi.CONTROL, "full_limit"))
+NUM_DROPPED_OFFSET = tl.constexpr(_offset(abi.CHUNK_HEADER, "num_dropped"))
+DROPS_OFFSET = tl.constexpr(_offset(abi.SINK, "num_dropped_of_region"))
+LAST_DROP_COUNTER = tl.constexpr(abi.NUM_DROP_COUNTERS - 1)
+CHUNK_FLAGS = tl.constexpr(abi.CHUNK_CLAIMED | abi.CHUNK_ABI)
+CHUNK_NO_NEXT = tl.constexpr(abi.CHUNK_NO_NEXT)
+CURSORS_SHIFT = tl.constexpr(abi.CHUNK_CURSORS_SHIFT)
+START_MASK = tl.constexpr(abi.START_MASK)
+DURATION_SATURATED = tl.constexpr(abi.DURATION_SATURATED)
+SWITCHES_OFFSET = tl.constexpr(abi.SWITCHES_OFFSET)
+BLOCK_TRACK_WARP = tl.constexpr(abi.BLOCK_TRACK_WARP)
+# The cursor of a track that records nothing: at address 0, before the first record.
+NOWHERE = tl.constexpr((abi.CHUNK_HEADER_BYTES - abi.RECORD_BYTES) | abi.STORES_NOTHING)
+# The bits in which NOWHERE and the cursor of a full chunk at address 0 differ.
+FULL_TO_NOWHERE = tl.constexpr(
+    (abi.CHUNK_BYTES - abi.RECORD_BYTES) ^ (abi.CHUNK_HEADER_BYTES - abi.RECORD_BYTES)
 )
+# In place of a chunk index: the track is excluded. Below 0, as that of a track that got none.
+LEFT_OUT = tl.constexpr(-2)
+OPTIONS_SHIFT = tl.constexpr(_OPTIONS_SHIFT)
+FIRST_BLOCK_SHIFT = tl.constexpr(_FIRST_BLOCK_SHIFT)
+LOOKS_AT_SWITCHES = tl.constexpr(abi.LOOKS_AT_SWITCHES)
+ONLY_RESERVED = tl.constexpr(abi.ONLY_RESERVED)
+CURSORS_FIELD = tl.constexpr((1 << _OPTIONS_SHIFT) - 1)
+KIB_SHIFT = tl.constexpr(10)
+LOW_WORD = tl.constexpr(0xFFFF_FFFF)
+HIGH_FIELD = tl.constexpr((1 << 29) - 1)
 
 
 @triton.jit
-def counter_at(address: tl.tensor) -> tl.tensor:
+def low_of(word: tensor) -> tensor:
+    """The low number in a word of a Buffer."""
+    return (word >> 1).to(tl.int32)
+
+
+@triton.jit
+def high_of(word: tensor) -> tensor:
+    """The high number in a word of a Buffer."""
+    return (word >> 33).to(tl.int32) & HIGH_FIELD
+
+
+@triton.jit
+def joined(low: tensor, high: tensor) -> tensor:
+    """Two 32-bit numbers as a 64-bit one."""
+    return (low.to(tl.int64) & LOW_WORD) | (high.to(tl.int64) << 32)
+
+
+@triton.jit
+def counter_at(address: tensor) -> tensor:
     """A pointer to a 32-bit counter."""
     return address.to(tl.pointer_type(tl.int32))
 
 
 @triton.jit
-def program_number() -> tl.tensor:
+def program_number() -> tensor:
     """The index of this program in the grid."""
     row = tl.program_id(1) + tl.num_programs(1) * tl.program_id(2)
     return tl.program_id(0) + tl.num_programs(0) * row
 
 
 @triton.jit
-def cursor_address(arena: tl.tensor, cursor_idx: tl.tensor) -> tl.tensor:
+def cursor_address(arena: tensor, cursor_idx: tensor) -> tensor:
     """The address of a cursor of the arena."""
     return arena + CURSORS_OFFSET + cursor_idx.to(tl.int64) * CURSOR_STRIDE_BYTES
 
 
 @triton.jit
-def cursors_of(launch_word: tl.tensor) -> tl.tensor:
+def cursors_of(launch_word: tensor) -> tensor:
     """The number of cursors of the arena."""
     return high_of(launch_word) & CURSORS_FIELD
 
 
 @triton.jit
-def two_switches(arena: tl.tensor, offset: tl.constexpr) -> tl.tensor:
+def two_switches(arena: tensor, offset: constexpr) -> tensor:
     """Reads two 32-bit switches. They do not change during a launch: all threads read the same."""
     return tl.load((arena + SWITCHES_OFFSET + offset).to(tl.pointer_type(tl.int64)))
 
 
 @triton.jit
-def obey_switches(
-    arena: tl.tensor, block: tl.tensor, warp: tl.tensor
-) -> tuple[tl.tensor, tl.tensor]:
+def obey_switches(arena: tensor, block: tensor, warp: tensor) -> tuple[tensor, tensor]:
     """Whether the switches exclude this track, see is_left_out in kprof.h, and the arena that
     launches with switches use now."""
     off_and_first = two_switches(arena, 0)
@@ -107,18 +136,9 @@ def obey_switches(
 
 
 @triton.jit
-def claim_from(
-    arena: tl.tensor, chunks_per_cursor: tl.tensor, num_cursors: tl.tensor, cursor_idx: tl.tensor
-) -> tl.tensor:
-    """Takes a chunk from one cursor, or returns -1."""
-    taken = tl.atomic_add(counter_at(cursor_address(arena, cursor_idx)), 1, sem="relaxed")
-    return tl.where(taken < chunks_per_cursor, taken * num_cursors + cursor_idx, -1)
-
-
-@triton.jit
 def claim_chunk(
-    arena: tl.tensor, chunks_per_cursor: tl.tensor, num_cursors: tl.tensor, block: tl.tensor
-) -> tl.tensor:
+    arena: tensor, chunks_per_cursor: tensor, num_cursors: tensor, block: tensor
+) -> tensor:
     """Takes a free chunk from this program's cursor, else from another one. -1 if the arena is
     full."""
     full_limit = counter_at(arena + FULL_LIMIT_OFFSET)
@@ -126,7 +146,8 @@ def claim_chunk(
     tries = platform.number(0)
     while (chunk_idx < 0) & (tries < num_cursors):
         cursor_idx = (block + tries) & (num_cursors - 1)
-        chunk_idx = claim_from(arena, chunks_per_cursor, num_cursors, cursor_idx)
+        taken = tl.atomic_add(counter_at(cursor_address(arena, cursor_idx)), 1, sem="relaxed")
+        chunk_idx = tl.where(taken < chunks_per_cursor, taken * num_cursors + cursor_idx, -1)
         tries += 1
         if chunk_idx < 0:
             # The arena remembers that it is full: later tracks give up after one cursor unless
@@ -140,40 +161,37 @@ def claim_chunk(
 
 @triton.jit
 def begin_chunk(
-    arena: tl.tensor,
-    chunk_idx: tl.tensor,
-    block: tl.tensor,
-    warp: tl.tensor,
-    launch: tl.tensor,
-    num_cursors: tl.tensor,
-    chunks_per_cursor: tl.tensor,
-    previous_chunk_idx: tl.tensor,
-    bits: tl.tensor,
-) -> tl.tensor:
+    arena: tensor,
+    chunk_idx: tensor,
+    block: tensor,
+    warp: tensor,
+    launch_word: tensor,
+    reserved_word: tensor,
+    previous_chunk_idx: tensor,
+    bits: tensor,
+) -> tensor:
     """Writes the header of a new chunk and returns its cursor: the slot before the first record.
 
     `bits` of the cursor say who writes, and whether anybody does.
     """
-    flags = CHUNK_FLAGS | (num_cursors << CURSORS_SHIFT)
+    flags = CHUNK_FLAGS | (cursors_of(launch_word) << CURSORS_SHIFT)
     chunk = arena + CHUNKS_OFFSET + (chunk_idx.to(tl.int64) << CHUNK_SHIFT)
     cursor = (chunk - RECORD_BYTES) | bits
-    cursor = platform.store_record(
-        cursor, joined(flags | (warp << 16), block), joined(launch, chunk_idx)
-    )
+    ids = joined(low_of(launch_word), chunk_idx)
+    cursor = platform.store_record(cursor, joined(flags | (warp << 16), block), ids)
     cursor = platform.store_record(cursor, platform.realtime_ticks(), platform.cycle_ticks())
-    return platform.store_record(
-        cursor, platform.hw_id().to(tl.int64) << 32, joined(previous_chunk_idx, chunks_per_cursor)
-    )
+    sizes = joined(previous_chunk_idx, high_of(reserved_word))
+    return platform.store_record(cursor, platform.hw_id().to(tl.int64) << 32, sizes)
 
 
 @triton.jit
-def sink_of(arena: tl.tensor, block: tl.tensor) -> tl.tensor:
+def sink_of(arena: tensor, block: tensor) -> tensor:
     """The sink in which a program counts dropped events."""
     return arena + SINKS_OFFSET + (block & (NUM_SINKS - 1)).to(tl.int64) * CHUNK_BYTES
 
 
 @triton.jit
-def before_full(full: tl.tensor) -> tl.tensor:
+def before_full(full: tensor) -> tensor:
     """The cursor of a track that got no further chunk: full again at the next event, which is
     dropped. Clears the lowest bit of a full one, so that only the low word changes."""
     return (full & ~RECORD_BYTES) | STORES_NOTHING
@@ -181,12 +199,8 @@ def before_full(full: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def reserved_chunk(
-    launch_word: tl.tensor,
-    first_word: tl.tensor,
-    reserved_word: tl.tensor,
-    block: tl.tensor,
-    place: tl.tensor,
-) -> tl.tensor:
+    launch_word: tensor, first_word: tensor, reserved_word: tensor, block: tensor, place: tensor
+) -> tensor:
     """The chunk that the host reserved for a track, or -1."""
     tracks = high_of(first_word)
     first_block = high_of(launch_word) >> (OPTIONS_SHIFT + FIRST_BLOCK_SHIFT)
@@ -197,12 +211,8 @@ def reserved_chunk(
 
 @triton.jit
 def first_claim(
-    arena: tl.tensor,
-    launch_word: tl.tensor,
-    chunks_per_cursor: tl.tensor,
-    block: tl.tensor,
-    warp: tl.tensor,
-) -> tuple[tl.tensor, tl.tensor]:
+    arena: tensor, launch_word: tensor, chunks_per_cursor: tensor, block: tensor, warp: tensor
+) -> tuple[tensor, tensor]:
     """The first chunk of a track for which the host reserved none, and its arena.
 
     The chunk is -1 if the arena is full, LEFT_OUT if the track is excluded.
@@ -223,14 +233,14 @@ def first_claim(
 
 @triton.jit
 def open_track(
-    arena_word: tl.tensor,
-    launch_word: tl.tensor,
-    first_word: tl.tensor,
-    reserved_word: tl.tensor,
-    place: tl.tensor,
-    warp: tl.tensor,
-    writer: tl.tensor,
-) -> tuple[tl.tensor, tl.tensor]:
+    arena_word: tensor,
+    launch_word: tensor,
+    first_word: tensor,
+    reserved_word: tensor,
+    place: tensor,
+    warp: tensor,
+    writer: tensor,
+) -> tuple[tensor, tensor]:
     """The cursor of a new track that thread `writer` writes, and its arena.
 
     `place` is its index among the program's tracks. One branch, which tracks with a reserved chunk
@@ -247,22 +257,13 @@ def open_track(
         full = before_full(sink_of(arena, block) + FULL_MASK)
         without_chunk |= tl.where(chunk_idx == LEFT_OUT, NOWHERE, full)
     bits |= tl.where(chunk_idx < 0, STORES_NOTHING, 0)
-    cursor = begin_chunk(
-        arena,
-        chunk_idx,
-        block,
-        warp,
-        low_of(launch_word),
-        cursors_of(launch_word),
-        chunks_per_cursor,
-        platform.number(-1),
-        bits,
-    )
+    none = platform.number(-1)
+    cursor = begin_chunk(arena, chunk_idx, block, warp, launch_word, reserved_word, none, bits)
     return tl.where(chunk_idx < 0, without_chunk, cursor), arena
 
 
 @triton.jit
-def count_dropped(cursor: tl.tensor, arena: tl.tensor, region: tl.constexpr) -> None:
+def count_dropped(cursor: tensor, arena: tensor, region: constexpr) -> None:
     """Counts a dropped event by region, and in the track's last chunk if it had one."""
     last = cursor & -CHUNK_BYTES
     chunk_idx = (last - arena - CHUNKS_OFFSET) >> CHUNK_SHIFT
@@ -278,7 +279,7 @@ def count_dropped(cursor: tl.tensor, arena: tl.tensor, region: tl.constexpr) -> 
 
 
 @triton.jit
-def mark_last(cursor: tl.tensor, launch_word: tl.tensor) -> None:
+def mark_last(cursor: tensor, launch_word: tensor) -> None:
     """Marks a full chunk as the last one of its track."""
     flags = CHUNK_FLAGS | CHUNK_NO_NEXT | (cursors_of(launch_word) << CURSORS_SHIFT)
     pointer = (cursor & -CHUNK_BYTES).to(tl.pointer_type(tl.int16))
@@ -286,50 +287,16 @@ def mark_last(cursor: tl.tensor, launch_word: tl.tensor) -> None:
 
 
 @triton.jit
-def refill(
-    cursor: tl.tensor,
-    arena: tl.tensor,
-    launch_word: tl.tensor,
-    reserved_word: tl.tensor,
-    warp: tl.tensor,
-) -> tl.tensor:
-    """Claims the track's next chunk and returns its cursor.
-
-    If there is none, the next event is dropped.
-    """
-    block = program_number()
-    num_cursors = cursors_of(launch_word)
-    chunks_per_cursor = high_of(reserved_word)
-    last = cursor & -CHUNK_BYTES
-    chunk_idx = claim_chunk(arena, chunks_per_cursor, num_cursors, block)
-    if chunk_idx >= 0:
-        cursor = begin_chunk(
-            arena,
-            chunk_idx,
-            block,
-            warp,
-            low_of(launch_word),
-            num_cursors,
-            chunks_per_cursor,
-            ((last - arena - CHUNKS_OFFSET) >> CHUNK_SHIFT).to(tl.int32),
-            cursor & NOT_THE_WRITER,
-        )
-    else:
-        mark_last(cursor, launch_word)
-        cursor = before_full(cursor)
-    return cursor
-
-
-@triton.jit
 def handle_rare(
-    cursor: tl.tensor,
-    arena_word: tl.tensor,
-    launch_word: tl.tensor,
-    reserved_word: tl.tensor,
-    warp: tl.tensor,
-    region: tl.constexpr,
-) -> tl.tensor:
-    """Handles a full chunk (one event in 61) and dropped events. Returns the new cursor."""
+    cursor: tensor,
+    arena_word: tensor,
+    launch_word: tensor,
+    reserved_word: tensor,
+    warp: tensor,
+    region: constexpr,
+) -> tensor:
+    """Handles a full chunk (one event in 61) and dropped events. Returns the new cursor: of the
+    next chunk, and if there is none, of a track that drops the next event."""
     arena = arena_word & -2
     if (cursor & -CHUNK_BYTES) == 0:
         cursor ^= FULL_TO_NOWHERE
@@ -337,14 +304,25 @@ def handle_rare(
         count_dropped(cursor, arena, region)
         cursor = before_full(cursor)
     else:
-        cursor = refill(cursor, arena, launch_word, reserved_word, warp)
+        block = program_number()
+        last = cursor & -CHUNK_BYTES
+        chunk_idx = claim_chunk(arena, high_of(reserved_word), cursors_of(launch_word), block)
+        if chunk_idx >= 0:
+            previous = ((last - arena - CHUNKS_OFFSET) >> CHUNK_SHIFT).to(tl.int32)
+            bits = cursor & NOT_THE_WRITER
+            cursor = begin_chunk(
+                arena, chunk_idx, block, warp, launch_word, reserved_word, previous, bits
+            )
+        else:
+            mark_last(cursor, launch_word)
+            cursor = before_full(cursor)
     return cursor
 
 
 @triton.jit
 def end_of_short(
-    cursor: tl.tensor, arena_word: tl.tensor, launch_word: tl.tensor, region: tl.constexpr
-) -> tl.tensor:
+    cursor: tensor, arena_word: tensor, launch_word: tensor, region: constexpr
+) -> tensor:
     """Handles a short track's full chunk, and events that are dropped. Returns the new cursor.
 
     Tracks that are left out begin their chunk at address 0 again. Only the low word changes.
@@ -359,14 +337,20 @@ def end_of_short(
 
 
 @triton.jit
-def stored(
-    cursor: tl.tensor,
-    begin: tl.tensor,
-    end: tl.tensor,
-    payload: tl.tensor,
-    region_bits: tl.constexpr,
-) -> tl.tensor:
-    """Stores a record and returns its cursor.
+def emit(
+    cursor: tensor,
+    arena_word: tensor,
+    launch_word: tensor,
+    reserved_word: tensor | None,
+    warp: tensor | None,
+    begin: tensor,
+    end: tensor,
+    payload: tensor,
+    region: constexpr,
+    region_bits: constexpr,
+) -> tensor:
+    """Stores a record and returns the new cursor. A short track, which has no `reserved_word`,
+    never takes another chunk.
 
     Both words are computed before the store, so that on AMD two stores become one.
     """
@@ -375,49 +359,17 @@ def stored(
     low = tl.minimum(elapsed.to(tl.uint32), DURATION_SATURATED)
     duration = tl.where(is_short, low, DURATION_SATURATED)
     word0 = (begin & START_MASK) | region_bits
-    return platform.store_record(cursor, word0, joined(duration, payload))
-
-
-@triton.jit
-def emit_short(
-    cursor: tl.tensor,
-    arena_word: tl.tensor,
-    launch_word: tl.tensor,
-    begin: tl.tensor,
-    end: tl.tensor,
-    payload: tl.tensor,
-    region: tl.constexpr,
-    region_bits: tl.constexpr,
-) -> tl.tensor:
-    """`emit` for a short track, which never takes another chunk."""
-    cursor = stored(cursor, begin, end, payload, region_bits)
+    cursor = platform.store_record(cursor, word0, joined(duration, payload))
     if (cursor.to(tl.int32) & FULL_MASK) == FULL_MASK:
-        cursor = end_of_short(cursor, arena_word, launch_word, region)
+        if reserved_word is None:
+            cursor = end_of_short(cursor, arena_word, launch_word, region)
+        else:
+            cursor = handle_rare(cursor, arena_word, launch_word, reserved_word, warp, region)
     return cursor
 
 
 @triton.jit
-def emit(
-    cursor: tl.tensor,
-    arena_word: tl.tensor,
-    launch_word: tl.tensor,
-    reserved_word: tl.tensor,
-    warp: tl.tensor,
-    begin: tl.tensor,
-    end: tl.tensor,
-    payload: tl.tensor,
-    region: tl.constexpr,
-    region_bits: tl.constexpr,
-) -> tl.tensor:
-    """Stores a record and returns the new cursor."""
-    cursor = stored(cursor, begin, end, payload, region_bits)
-    if (cursor.to(tl.int32) & FULL_MASK) == FULL_MASK:
-        cursor = handle_rare(cursor, arena_word, launch_word, reserved_word, warp, region)
-    return cursor
-
-
-@triton.jit
-def clamped(value: tl.tensor, mask: tl.constexpr) -> tl.tensor:
+def clamped(value: tensor, mask: constexpr) -> tensor:
     """A payload field. Numbers that do not fit, also negative ones, become the largest value."""
     if value.dtype.primitive_bitwidth == 64:
         field = tl.minimum(value.to(tl.uint64), mask).to(tl.uint32)
@@ -427,7 +379,7 @@ def clamped(value: tl.tensor, mask: tl.constexpr) -> tl.tensor:
 
 
 @triton.jit
-def ticks_in_a_branch(arena_word: tl.tensor) -> tl.tensor:
+def ticks_in_a_branch(arena_word: tensor) -> tensor:
     """The clock, read in a branch that is always taken."""
     ticks = arena_word
     if arena_word != 0:

@@ -37,8 +37,7 @@ def check_torch(version: str) -> None:
         return
     raise TargetError(
         f"--inductor is tested with torch {' and '.join(TESTED_TORCH)}, and this is torch "
-        f"{version}; "
-        f"install one of those, or set {ANY_VERSION_VARIABLE}=1 to try this one"
+        f"{version}; install one of those, or set {ANY_VERSION_VARIABLE}=1 to try this one"
     )
 
 
@@ -86,7 +85,9 @@ class _Launches:
             if copy is None:
                 copy = self._copies[tuner] = _instrumented(tuner)
             if tuner.triton_interpret:
-                _launch_interpreted(tuner, copy, args)
+                config = tuner.configs[0]
+                positional, grid = tuner._interpret_args_grid(args, config)
+                copy[grid](*positional, **config.kwargs)
             else:
                 self._launch_compiled(tuner, copy, args)
         except Exception as error:
@@ -110,12 +111,6 @@ class _Launches:
         values = {**meta["constants"], **named}
         arguments = {name: value for name, value in values.items() if name in known}
         copy[grid](**arguments, **options)
-
-
-def _launch_interpreted(tuner: Any, copy: Instrumented, args: tuple[Any, ...]) -> None:
-    config = tuner.configs[0]
-    positional, grid = tuner._interpret_args_grid(args, config)
-    copy[grid](*positional, **config.kwargs)
 
 
 def _needs_no_tuning(tuner: Any) -> bool:

@@ -102,7 +102,8 @@ def instrument(
     tree.args.args.append(ast.arg(_BUFFER))
     tree.args.defaults.append(ast.Constant(None))
     opened = f"{_TRACK} = kprof_open_track({_BUFFER}, at_most={at_most})"
-    tree.body.insert(_num_docstrings(tree), _statement(opened))
+    has_docstring = ast.get_docstring(tree) is not None
+    tree.body.insert(int(has_docstring), _statement(opened))
     rebuilt = _rebuilt(kernel, _compiled(tree, function, names))
     return Instrumented(rebuilt, function.__name__, regions, recorder)
 
@@ -156,9 +157,11 @@ class _Spans:
         if isinstance(self._place, tuple):
             last = self._first_line + (statement.end_lineno or statement.lineno) - 1
             return self._place[0] <= line and last <= self._place[1]
+        # What it evaluates itself, without the body of a loop or branch.
+        parts = [part for part in ast.iter_child_nodes(statement) if not isinstance(part, ast.stmt)]
         return any(
             isinstance(node, ast.Call) and ast.unparse(node.func) == self._place
-            for part in _own_expressions(statement)
+            for part in parts
             for node in ast.walk(part)
         )
 
@@ -181,11 +184,6 @@ def _stop_before_returns(statement: ast.stmt, stop: str) -> None:
             _stop_before_returns(inner[idx], stop)
             if isinstance(inner[idx], ast.Return):
                 inner.insert(idx, _statement(stop))
-
-
-def _own_expressions(statement: ast.stmt) -> list[ast.AST]:
-    """The expressions that a statement evaluates itself, without the body of a loop or branch."""
-    return [node for node in ast.iter_child_nodes(statement) if not isinstance(node, ast.stmt)]
 
 
 def _statement(text: str) -> ast.stmt:
@@ -221,10 +219,6 @@ def _source_of(function: Any) -> tuple[ast.FunctionDef, int]:
     assert isinstance(tree, ast.FunctionDef)
     tree.decorator_list = []
     return tree, first_line
-
-
-def _num_docstrings(tree: ast.FunctionDef) -> int:
-    return 0 if ast.get_docstring(tree) is None else 1
 
 
 def _compiled(tree: ast.FunctionDef, function: Any, names: dict[str, Any]) -> Any:

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import triton.language as tl
-
-_PARTS_OF_SHORT: Final = 3
 
 
 class ValueType(tl.core.base_type):  # type: ignore[misc]
@@ -83,11 +81,6 @@ class Track(Value):
 
     `static` is (name of the build, the partition that opened it).
     """
-
-    @property
-    def is_short(self) -> bool:
-        """Whether it has one chunk and takes no other."""
-        return len(self.parts) == _PARTS_OF_SHORT
 
 
 class Moment(Value):

@@ -62,7 +62,7 @@ def test_view_opens_on_a_finding_by_id_and_by_number(kprof, skewed):
 
 
 def test_view_of_a_finding_in_a_large_capture_shows_its_stretch_only(kprof, skewed, monkeypatch):
-    monkeypatch.setattr("kprof.report.trace_file.MAX_SLICES", 100)
+    monkeypatch.setattr("kprof.report.opening.MAX_SLICES", 100)
     seen = {}
 
     def keep(file, **options):
@@ -72,7 +72,7 @@ def test_view_of_a_finding_in_a_large_capture_shows_its_stretch_only(kprof, skew
     monkeypatch.setattr("kprof.export.viewer.serve", keep)
     assert kprof("view", skewed, "--finding", 1).code == 0
     narrow = dict(seen)
-    monkeypatch.setattr("kprof.report.trace_file.MAX_SLICES", 2_000_000)
+    monkeypatch.setattr("kprof.report.opening.MAX_SLICES", 2_000_000)
     assert kprof("view", skewed, "--finding", 1).code == 0
     assert narrow["size_bytes"] < 0.7 * seen["size_bytes"]
     length = narrow["link"].to_ns - narrow["link"].from_ns

@@ -13,7 +13,7 @@ import torch
 from instrumented_kernels.all_reduce import Plan
 from instrumented_kernels.all_reduce.values import expected_sum
 from instrumented_kernels.workload import choose_device, joined_group
-from kprof.groups import Group
+from kprof.devices.groups import Group
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32]
 LENGTHS = [1, 2, 3, 7, 4096, 4098, 12345, 53472, 234496, 1341992]

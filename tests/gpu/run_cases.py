@@ -22,7 +22,7 @@ from instrumented_kernels.all_to_all.routing import (
     reference,
 )
 from instrumented_kernels.workload import choose_device, joined_group
-from kprof.groups import Group
+from kprof.devices.groups import Group
 
 SHAPES = [
     (8, 2, 6144, 16),

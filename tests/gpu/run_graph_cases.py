@@ -19,8 +19,8 @@ from instrumented_kernels.all_reduce import Plan
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.gpu import current_stream
+from kprof.devices.groups import Group
 from kprof.devices.targets import arch_of_device, target_of_device
-from kprof.groups import Group
 from kprof.recording.null_recorder import AnyRecorder
 
 KERNEL = """

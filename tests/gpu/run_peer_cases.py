@@ -15,7 +15,7 @@ from instrumented_kernels import all_to_all as exchange
 from instrumented_kernels.all_to_all.routing import count_wrong, make_inputs, reference
 from instrumented_kernels.call_ledger import DifferentCallsError, PeerTimeoutError
 from instrumented_kernels.workload import choose_device, joined_group
-from kprof.groups import Group
+from kprof.devices.groups import Group
 
 TIMEOUT_S = 1.0
 

@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 import kprof
 from instrumented_kernels.kernel_library import KernelLibrary, LaunchSequence
 from instrumented_kernels.workload import choose_device, joined_group
-from kprof.groups import Group
+from kprof.devices.groups import Group
 from kprof.recording.null_recorder import NullRecorder
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kprof.devices import ceilings
 from kprof.devices.targets import Target, count_devices
+from kprof.recording import ceilings
 
 pytestmark = pytest.mark.gpu
 

@@ -29,7 +29,7 @@ def test_a_run_longer_than_its_arena_loses_nothing(
         [*command, *lengths, *options], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    drained = json.loads(output.read_text())["drained"]
+    (drained,) = json.loads(output.read_text())["drained"]
     assert drained["recorded"] * 16 > 64 << 20
     assert drained["recorded"] == drained["emitted"]
     assert (drained["dropped"], drained["unsplit_launches"]) == (0, 0)

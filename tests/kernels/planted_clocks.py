@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from thread_ranks import ThreadGroup, run_threads
 
 from kprof.capture.manifest import Alignment
 from kprof.clocks.alignment import align_clocks
 from kprof.clocks.calibration import Calibrator, load_calibration, measure_clock
 from kprof.clocks.offset import Pair
 from kprof.devices.targets import Target
-from kprof.groups import ThreadGroup, run_threads
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from thread_ranks import ThreadGroup, run_threads
 from widths import WARP_WIDTH
 
 from instrumented_kernels.all_to_all import Dispatched, Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, count_wrong, make_inputs, reference
 from kprof.devices.build import BuildOptions
 from kprof.devices.targets import Target
-from kprof.groups import ThreadGroup, run_threads
 from kprof.recording.null_recorder import AnyRecorder, NullRecorder
 from kprof.recording.record import session
 from kprof.recording.recorder import Recorder

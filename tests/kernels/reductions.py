@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from thread_ranks import run_threads
 from widths import WARP_WIDTH
 
 from instrumented_kernels.all_reduce import HeapSizes, Plan
 from instrumented_kernels.all_reduce.values import expected_sum, make_input
 from kprof.devices.build import BuildOptions
+from kprof.devices.groups import Group
 from kprof.devices.targets import Target
-from kprof.groups import Group, run_threads
 from kprof.recording.null_recorder import AnyRecorder
 
 KERNELS = Path(__file__).parents[2] / "instrumented_kernels"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from reductions import DTYPES, VARIANTS, Call, Setting, run_calls
+from thread_ranks import ThreadGroup, run_threads
 from widths import IS_CPU_TARGET, WARP_WIDTHS
 
 from instrumented_kernels.all_reduce import HeapSizes, PeerTimeoutError, Plan
@@ -21,7 +22,7 @@ from instrumented_kernels.all_reduce.tuning import (
     write_table,
 )
 from instrumented_kernels.all_reduce.values import expected_sum, make_input
-from kprof.groups import SoloGroup, ThreadGroup, run_threads
+from kprof.devices.groups import SoloGroup
 
 ROOT = Path(__file__).parents[2]
 # How long a rank waits for one that never comes; an emulator takes many instructions for that.

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from reductions import VARIANTS, Call, Setting, count_wrong
+from thread_ranks import run_threads
 from widths import warps_of
 
 from instrumented_kernels.all_reduce.plan import CPU_BLOCKS
-from kprof.groups import Group, run_threads
+from kprof.devices.groups import Group
 from kprof.recording.record import session
 from kprof.recording.recorder import Recorder
 from kprof.trace import Trace

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 from ranks import Run, run_ranks
+from thread_ranks import ThreadGroup, run_threads
 from widths import WARP_WIDTHS
 
 from instrumented_kernels.all_to_all import PeerTimeoutError, Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, make_inputs
-from kprof.groups import SoloGroup, ThreadGroup, run_threads
+from kprof.devices.groups import SoloGroup
 
 SMALL = Problem(num_experts=8, top_k=3, hidden=40, max_tokens=6)
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from thread_ranks import ThreadGroup, run_threads
 
 from instrumented_kernels.all_to_all import (
     Plan,
@@ -20,7 +21,7 @@ from instrumented_kernels.all_to_all import (
     make_plan,
 )
 from instrumented_kernels.all_to_all.routing import count_wrong, make_inputs, reference
-from kprof.groups import SoloGroup, ThreadGroup, run_threads
+from kprof.devices.groups import SoloGroup
 
 ROOT = Path(__file__).parents[2]
 SMALL = Problem(num_experts=8, top_k=3, hidden=40, max_tokens=256)

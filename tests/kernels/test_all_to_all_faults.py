@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 import torch
 from ranks import Run, run_ranks
+from thread_ranks import ThreadGroup, run_threads
 
 from instrumented_kernels.all_to_all import PeerTimeoutError, Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, make_inputs
-from kprof.groups import ThreadGroup, run_threads
 
 RUSHED = Problem(num_experts=8, top_k=3, hidden=8192, max_tokens=32)
 WIDE = Problem(num_experts=8, top_k=3, hidden=512, max_tokens=8)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from ranks import Run
+from thread_ranks import ThreadGroup, run_threads
 
 from instrumented_kernels.all_to_all import Plan, Problem
 from instrumented_kernels.all_to_all.routing import count_wrong, make_inputs, reference
 from instrumented_kernels.plan import NOT_RECORDING
-from kprof.groups import ThreadGroup, run_threads
 
 PROBLEM = Problem(num_experts=9, top_k=3, hidden=40, max_tokens=6)
 VARIANTS = ["rank_flags", "token_flags", "balanced", "pipelined"]

@@ -9,12 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from planted_clocks import calibrate, random_plants
+from thread_ranks import ThreadGroup, run_threads
 
 from kprof.capture.directory import Capture
 from kprof.clocks.calibration import Calibrator, all_pairs, measure_clock
 from kprof.clocks.keeper import Cadence
 from kprof.clocks.offset import OffsetSample, Pair
-from kprof.groups import PartOfGroup, ThreadGroup, run_threads
+from kprof.devices.groups import PartOfGroup
 from kprof.recording.null_recorder import NullRecorder
 from kprof.recording.record import session
 from kprof.recording.recorder import Recorder

@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 import torch
 from ranks import Run, run_ranks
+from thread_ranks import ThreadGroup, run_threads
 from widths import WARP_WIDTHS
 
 from instrumented_kernels.all_to_all import Plan, Problem
 from instrumented_kernels.all_to_all.routing import count_wrong, make_inputs, reference
 from instrumented_kernels.kernel_library import KernelLibrary
 from kprof.devices.build import BuildOptions
+from kprof.devices.groups import SoloGroup
 from kprof.devices.targets import Target
-from kprof.groups import SoloGroup, ThreadGroup, run_threads
 from kprof.recording.launch_buffer import LaunchBuffer
 from kprof.recording.null_recorder import AnyRecorder, NullRecorder
 from kprof.recording.record import session

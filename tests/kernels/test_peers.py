@@ -16,13 +16,14 @@ import pytest
 import torch
 from ranks import Run
 from reductions import VARIANTS, Setting
+from thread_ranks import ThreadGroup, run_threads
 
 from instrumented_kernels.all_reduce import DifferentCallsError, PeerTimeoutError, all_reduce
 from instrumented_kernels.all_to_all import Plan, Problem, all_to_all
 from instrumented_kernels.all_to_all.routing import count_wrong, make_inputs, reference
 from instrumented_kernels.call_ledger import LENGTH, CallLedger
 from instrumented_kernels.plan import KernelPlan
-from kprof.groups import SoloGroup, ThreadGroup, run_threads
+from kprof.devices.groups import SoloGroup
 
 SMALL = Problem(num_experts=8, top_k=3, hidden=40, max_tokens=6)
 EXCHANGES = ["rank_flags", "token_flags", "fused", "balanced", "pipelined"]

@@ -42,7 +42,7 @@ def test_a_capture_takes_along_what_doctor_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured = Ceilings(copy_gb_s=3.5, near_gb_s=20.0, peer_gb_s=3.25)
-    monkeypatch.setattr("kprof.devices.ceilings.kept_ceilings", lambda _device: measured)
+    monkeypatch.setattr("kprof.recording.ceilings.kept_ceilings", lambda _device: measured)
     with session(tmp_path / "run.kprof") as directory:
         Recorder(directory, rank=0, world_size=1, arena_bytes=1 << 20).close()
     (info,) = kprof.open(tmp_path / "run.kprof").manifest.ranks

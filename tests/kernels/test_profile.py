@@ -143,8 +143,7 @@ def test_profile_up_to_a_timeout_is_captured(tmp_path: Path) -> None:
 
 def _record_until_error(run: Run, directory: Path) -> None:
     from ranks import run_rank
-
-    from kprof.groups import ThreadGroup, run_threads
+    from thread_ranks import ThreadGroup, run_threads
 
     def work(group: ThreadGroup) -> None:
         recorder = Recorder(directory, rank=group.rank, world_size=2, arena_bytes=1 << 20)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from ranks import Run, run_rank
+from thread_ranks import ThreadGroup, run_threads
 
 from instrumented_kernels.all_to_all import Problem
-from kprof.groups import ThreadGroup, run_threads
 from kprof.recording.launch_buffer import LaunchBuffer
 from kprof.recording.null_recorder import NullRecorder
 from kprof.recording.record import session

@@ -19,6 +19,7 @@ from widths import IS_CPU_TARGET, WARP_WIDTHS
 
 from instrumented_kernels.skinny_gemm import Plan, Roles
 from instrumented_kernels.skinny_gemm import plan as plans
+from instrumented_kernels.skinny_gemm.arguments import RING_WARPS
 from instrumented_kernels.skinny_gemm.plan import SLOTS, VARIANTS, Kind, fastest_variant
 from kprof.analysis.explain.graph import Graph, build_graph
 from kprof.analysis.explain.queues import (
@@ -194,6 +195,22 @@ def test_what_is_recorded(tmp_path: Path) -> None:
     assert flows["later"].all()
 
 
+def test_ring_writes_an_event_per_eight_stages(tmp_path: Path) -> None:
+    """A stage of few rows is 128 bytes of depth where warps have 32 lanes, 64 where they have 64."""
+    plan, fp8 = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1]), FP8_TYPES[-1]
+    num_stages, stage_depth = 17, {32: 128, 64: 64}[WARP_WIDTHS[-1]]
+    num_warps = min(plans._CPU_WARPS, RING_WARPS[WARP_WIDTHS[-1]][0])
+    depth = num_stages * num_warps * stage_depth
+    tokens, weights = fp8_values(FEW_TOKENS, depth, fp8), fp8_values(16, depth, fp8)
+    trace = record(
+        tmp_path / "run.kprof", lambda r: plan(tokens, weights, recorder=r, variant="ring")
+    )
+    events = trace.frame(
+        "SELECT count(*) AS n FROM events WHERE region = 'multiply' GROUP BY block, warp"
+    )
+    assert events["n"].tolist() == [3] * num_warps
+
+
 def recorded_graph(directory: Path, roles: Roles) -> Graph:
     """What depends on what in a call of two blocks and 8 chunks."""
     plan, fp8 = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1]), FP8_TYPES[-1]
@@ -254,13 +271,13 @@ def test_a_block_of_ring_has_its_share_of_the_rows() -> None:
     gpu = SimpleNamespace(
         is_on_cpu=False, _library=SimpleNamespace(warp_width=32, num_processors=132)
     )
-    for num_rows, num_tokens, blocks, tiles in [
-        (2304, 8, 132, 2), (13312, 16, 132, 8), (16384, 8, 132, 8), (13312, 32, 208, 4),
-        (40000, 8, 313, 8), (100, 1, 7, 2),
+    for num_rows, num_tokens, blocks, warps, tiles in [
+        (2304, 8, 132, 8, 2), (13312, 16, 132, 4, 8), (16384, 8, 132, 4, 8), (13312, 32, 208, 4, 4),
+        (40000, 8, 313, 4, 8), (100, 1, 7, 8, 2),
     ]:  # fmt: skip
         kind = Kind(num_tokens, num_rows, 16384, "ring", None, True)
         found = Plan._ring_geometry(cast(Plan, gpu), kind)
-        assert (found, plans._ring_tiles(kind, found[0])) == ((blocks, 8), tiles)
+        assert (found, plans._ring_tiles(kind, found[0])) == ((blocks, warps), tiles)
 
 
 def test_ring_refuses_a_device_with_less_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,11 @@ import pytest
 from ranks import KERNELS
 from third_kernel.arguments import HEADER
 from third_kernel.plan import Plan
+from thread_ranks import ThreadGroup, run_threads
 
 from instrumented_kernels.call_ledger import PeerTimeoutError
 from kprof.devices.build import BuildOptions
 from kprof.devices.targets import Target
-from kprof.groups import ThreadGroup, run_threads
 from kprof.recording.record import session
 from kprof.recording.recorder import Recorder
 from kprof.trace import Trace

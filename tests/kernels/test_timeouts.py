@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 from reductions import Setting
+from thread_ranks import ThreadGroup, run_threads
 
 from instrumented_kernels.all_reduce import PeerTimeoutError
 from instrumented_kernels.call_ledger import CallLedger
 from instrumented_kernels.plan import KernelPlan
 from kprof.capture.processes import process_of
-from kprof.groups import ThreadGroup, run_threads
 from kprof.hangs.report import read_hang
 from kprof.recording.record import session
 from kprof.recording.recorder import Recorder

@@ -8,9 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from device_code import build_device_code
 from test_isa import HIP_ARCHS, disassemble, require, require_arch, tool, without_kprof
 
-from kprof.devices.build import BuildOptions, build_device_code, build_library
+from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target
 
 pytestmark = pytest.mark.native

@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from device_code import build_device_code
 
-from kprof.devices.build import BuildOptions, build_device_code, build_library
+from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target, find_compiler
 
 pytestmark = pytest.mark.native
@@ -151,13 +152,9 @@ def test_all_to_all_links_and_loads_for_amd(arch: str) -> None:
     library = ctypes.CDLL(
         str(build_library(ALL_TO_ALL / "kernel.hip", all_to_all_options(Target.HIP, arch)))
     )
-    assert [library.kernel_num_phases(i) for i in range(library.kernel_num_variants())] == [
-        7,
-        5,
-        4,
-        4,
-        1,
-    ]
+    num_phases = [library.kernel_num_phases(i) for i in range(library.kernel_num_variants())]
+    # The last two are count_call and gather_expert_rows.
+    assert num_phases == [7, 5, 4, 4, 1, 1, 1]
 
 
 def test_all_to_all_links_for_nvidia() -> None:
@@ -197,7 +194,7 @@ def without_kprof(source: str) -> str:
     source = source.replace("#include <kprof/short_track.h>\n", "")
     statement = (
         r"\n *(?:if \([^\n]*?\)\s+)?(?:(?:const )?kprof::(?:Span|Track) \w+ = |span = )?"
-        r"(?:kprof::)?(?:profile_\w+|open_track)\([^;]*;"
+        r"(?:kprof::)?(?:profile_\w+|open_track)\([^;]*;(?: +\\(?=\n))?"
     )
     source = re.sub(statement, "", source)
     late = r"\n *(?:kprof::LateWait late|late\.\w+)\([^\n]*;"

@@ -45,7 +45,7 @@ def test_wrong_packing_is_seen(fault: tuple[str, str], tmp_path: Path) -> None:
     source = (INCLUDE / header).read_text()
     assert source.count(fault[0]) == 1
     (tmp_path / header).write_text(source.replace(*fault))
-    (tmp_path / header.with_name("fp8.h")).write_text(
-        (INCLUDE / header.with_name("fp8.h")).read_text()
-    )
+    for name in ("bits.h", "fp8.h"):
+        included = header.with_name(name)
+        (tmp_path / included).write_text((INCLUDE / included).read_text())
     assert num_wrong(8, tmp_path, tmp_path) > 0

@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from device_code import build_device_code
 
-from kprof.devices.build import BuildOptions, build_device_code, build_library
+from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target, find_compiler
 from kprof.regions import RegionTable
 

@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from device_code import build_device_code
 from test_isa import disassemble, require, require_arch
 
-from kprof.devices.build import BuildOptions, build_device_code
+from kprof.devices.build import BuildOptions
 from kprof.devices.targets import Target
 
 pytestmark = pytest.mark.native

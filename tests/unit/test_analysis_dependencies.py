@@ -236,6 +236,22 @@ def test_arrival_order_on_paper() -> None:
     assert row["predicted_ns"] == 140
 
 
+def test_what_if_is_exact_whenever_the_run_was() -> None:
+    """Clocks of devices count from 1970: floats of so many ns are 256 ns apart."""
+    tables = []
+    for begin in (0, 1_795_000_000_000_000_003):
+        build = TraceBuilder(REGIONS, 2)
+        build.span(rank=0, region="work", start_ns=begin, duration_ns=90)
+        build.span(rank=0, region="send", start_ns=begin + 90, duration_ns=10, peer=1, slot=0)
+        build.span(rank=1, region="wait", start_ns=begin, duration_ns=130, peer=0, slot=0)
+        build.span(rank=1, region="work", start_ns=begin + 130, duration_ns=47)
+        build.span(rank=1, region="wait", start_ns=begin + 177, duration_ns=2, peer=0, slot=0)
+        tables.append(analysis.what_if(Summary.of(build.trace())))
+    assert tables[1].equals(tables[0])
+    assert tables[1].set_index("scenario").loc["no transfer time", "predicted_ns"] == 149
+    assert tables[1]["replay_error"].eq(0).all()
+
+
 def test_delay_costs_on_paper() -> None:
     """rank 2 waits for rank 1, which itself waits for rank 0, which works: direct for 1's own work, passed on to 0."""
     build = TraceBuilder(REGIONS, 3)

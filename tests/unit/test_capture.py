@@ -86,6 +86,22 @@ def test_a_capture_may_move_to_another_file_system(tmp_path, monkeypatch, is_ful
     assert list(output.parent.iterdir()) == ([] if is_full else [output])
 
 
+def test_what_ranks_told_while_they_ran_does_not_stay(tmp_path):
+    build = builder(num_ranks=1)
+    source = tmp_path / "run.kprof.unfinished"
+    build.write(source)
+    kinds = (
+        "started json live stack waits kernels tracks slowest arena launches-00000 ledger announced"
+    )
+    for kind in kinds.split():
+        (source / f"rank-00000.{kind}").touch()
+    kept = {"rank-00000.parquet", "summary-00000.parquet", "torch-rank-00000.json.gz", "hang.json"}
+    for name in kept - {"rank-00000.parquet"}:
+        (source / name).touch()
+    finished = finish_capture(source, tmp_path / "run.kprof", build.manifest())
+    assert {path.name for path in finished.path.iterdir()} == kept | {MANIFEST_NAME}
+
+
 @pytest.mark.parametrize("name", ["", ".", "/"])
 def test_a_path_without_a_name_is_no_capture(name):
     with pytest.raises(NotACaptureError):

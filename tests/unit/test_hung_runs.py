@@ -17,11 +17,12 @@ from kprof.analysis import DoubtKind, Summary
 from kprof.analysis.hung import hung_waits, left_out
 from kprof.capture.directory import EVENT_OPEN, Capture, events_file_name
 from kprof.capture.manifest import HangNote, HungCall
+from kprof.capture.rank_summary import summary_file_name
 from kprof.errors import CaptureError
 from kprof.export import write
-from kprof.hangs import open_spans
-from kprof.hangs.open_spans import keep_hang, unseen_waits
 from kprof.hangs.report import Hang, Waiting, write_hang
+from kprof.recording import open_spans
+from kprof.recording.open_spans import keep_hang, unseen_waits
 from kprof.report.opening import opening
 from kprof.report.page import to_html
 from kprof.trace import Trace
@@ -75,11 +76,21 @@ HANG = Hang(
 
 
 @pytest.fixture
-def hung(tmp_path: Path) -> Capture:
-    """The capture, as the recording finishes it."""
+def whole(tmp_path: Path) -> Capture:
+    """The capture with its hang.json, before the recording finishes it."""
     build = exchange()
-    whole = write_events(build.manifest(), build.table(), tmp_path / "run.kprof")
-    write_hang(whole.path, HANG)
+    capture = write_events(build.manifest(), build.table(), tmp_path / "run.kprof")
+    write_hang(capture.path, HANG)
+    return capture
+
+
+@pytest.fixture
+def hung(whole: Capture) -> Capture:
+    """The capture, as the recording finishes it."""
+    return finished(whole)
+
+
+def finished(whole: Capture) -> Capture:
     infos, note = keep_hang(whole.path, whole.manifest.ranks, 2)
     manifest = msgspec.structs.replace(whole.manifest, ranks=infos, hang=note)
     (whole.path / "manifest.json").write_bytes(msgspec.json.encode(manifest))
@@ -146,11 +157,8 @@ def test_it_is_added_once(hung: Capture) -> None:
 
 
 def test_a_disk_that_refuses_leaves_the_capture_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = exchange()
-    whole = write_events(build.manifest(), build.table(), tmp_path / "run.kprof")
-    write_hang(whole.path, HANG)
 
     def refuse(*_: object) -> None:
         raise CaptureError("no space left")
@@ -161,6 +169,28 @@ def test_a_disk_that_refuses_leaves_the_capture_as_it_is(
     assert note is not None
     assert (note.sentence, note.num_open) == (ROOT, 0)
     assert pq.read_metadata(whole.path / events_file_name(0)).num_rows == 7
+
+
+def test_damaged_lines_of_a_hang_leave_a_capture_that_can_be_read(whole: Capture) -> None:
+    damaged = (waiting(0, 0, 0, 2**63 + 5), waiting(1, 0, 0, 2**64 + 5))
+    write_hang(whole.path, msgspec.structs.replace(HANG, waits=(*HANG.waits, *damaged)))
+    ranks = finished(whole).manifest.ranks
+    assert [info.counts.open for info in ranks] == [1, 0]
+    assert ranks[0].counts.recorded == 8
+
+
+def test_a_summary_that_cannot_be_made_again_ends_no_recording(
+    whole: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (whole.path / summary_file_name(0)).touch()
+
+    def fail(*_: object) -> None:
+        raise OSError("stale file handle")
+
+    monkeypatch.setattr(open_spans, "write_summary", fail)
+    infos, _ = keep_hang(whole.path, whole.manifest.ranks, 2)
+    assert [info.counts.open for info in infos] == [1, 0]
+    assert pq.read_metadata(whole.path / events_file_name(0)).num_rows == 8
 
 
 def test_both_traces_show_it_and_their_arrows_are_the_same(

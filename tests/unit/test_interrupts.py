@@ -83,16 +83,17 @@ def test_a_rank_that_is_told_to_stop_while_it_writes_still_finishes(tmp_path, nu
     program = textwrap.dedent(f"""
         import os, signal, sys
         import kprof
-        from kprof.capture.directory import EventWriter
+        from kprof.capture.parts import PartWriter
 
         recorder = kprof.recorder(["a"])
         recorder.launch("kernel")
-        close = EventWriter.close
-        def close_under_fire(writer):
+        finish = PartWriter.finish
+        def finish_under_fire(writer, info):
+            print("under fire", flush=True)
             for _ in range(3):
                 os.kill(os.getpid(), {int(number)})
-            close(writer)
-        EventWriter.close = close_under_fire
+            finish(writer, info)
+        PartWriter.finish = finish_under_fire
         {end}
     """)
     environment = os.environ | {"KPROF_RECORD_DIR": str(tmp_path), "KPROF_ARENA_BYTES": "1048576"}
@@ -100,6 +101,7 @@ def test_a_rank_that_is_told_to_stop_while_it_writes_still_finishes(tmp_path, nu
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True
     )
     assert run.returncode in (1, 3)
+    assert "under fire" in run.stdout
     (info,) = read_rank_infos(tmp_path)
     assert info.launches[0].kernel == "kernel"
 

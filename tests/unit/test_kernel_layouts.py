@@ -42,7 +42,7 @@ def test_no_kernel_declares_arguments_by_hand() -> None:
 
 
 def test_a_header_of_another_layout_does_not_compile(tmp_path: Path) -> None:
-    """The static_asserts compare the compiler's offsets with those of ctypes."""
+    """The static_asserts compare the compiler's sizes with those of ctypes."""
     header = next(header for header in HEADERS if header.namespace == "all_reduce")
     include = Path(layouts.__file__).parents[1] / "kprof" / "include"
     text = header.text()
@@ -61,6 +61,31 @@ def test_a_header_of_another_layout_does_not_compile(tmp_path: Path) -> None:
     ]
     assert codes[0] == 0
     assert codes[1] != 0
+
+
+def test_the_compiler_puts_every_member_where_python_does(tmp_path: Path) -> None:
+    """The headers assert sizes only."""
+    lines = ["#include <stddef.h>"]
+    for header in HEADERS:
+        lines.append(f'#include "{header.path}"')
+        lines += [
+            f"static_assert(offsetof({header.namespace}::{each.__name__}, {field.name}) == "
+            f'{getattr(each, field.name).offset}, "{each.__name__}.{field.name}");'
+            for each in header.layouts
+            for field in each.cpp_fields
+        ]
+    assert len(lines) > 100
+    source = tmp_path / "offsets.cpp"
+    for text, is_right in (
+        ("\n".join(lines), True),
+        ("\n".join(lines).replace("num_elements) == 16", "num_elements) == 20"), False),
+    ):
+        source.write_text(text)
+        include = Path(layouts.__file__).parents[1] / "kprof" / "include"
+        command = ["g++", "-std=c++17", "-fsyntax-only", f"-I{include}"]
+        command += [f"-I{layouts.HEADER.path.parent}", str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) is is_right, done.stderr
 
 
 def test_python_and_the_kernel_agree_on_the_ranks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,25 @@ def test_slow_events_have_a_place(slow_blocks: tuple[int, ...], expected: str) -
     # The picture has a second block to compare with.
     _, tracks = place_of(summary, cause, (0,))
     assert len(tracks) == 2
+
+
+def test_a_finding_about_an_unknown_region_has_a_place() -> None:
+    build = TraceBuilder('REGION(R_ADD, "add", compute)', 2)
+    for launch in range(3):
+        build.launch(launch, "kernel")
+        for rank, block in itertools.product(range(2), range(4)):
+            is_slow = (rank, block) == (1, 2)
+            build.span(
+                rank=rank,
+                block=block,
+                launch=launch,
+                region="add",
+                start_ns=100_000 * launch,
+                duration_ns=9000 if is_slow else 1000,
+            )
+            build._rows[-1]["region"] = 77
+    (finding,) = analysis.find(Summary.of(build.trace())).findings
+    assert finding.cause.region == "unknown region"
+    assert finding.where_ns == (0, 9000)
+    assert finding.tracks[0] == (1, 2)
+    assert len(finding.tracks) == 2

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kprof.errors import SelectionError
 from kprof.trace.selection import (
     SelectionText,
+    fields_of_words,
     match_regions,
     parse_numbers,
     parse_size_bytes,
@@ -137,6 +138,12 @@ def test_sizes_that_are_refused(text):
 )
 def test_regions(text, names):
     assert match_regions(text, NAMES) == names
+
+
+@pytest.mark.parametrize("words", ["put[0],get", ["put[0]", "get"]])
+def test_in_python_the_name_of_a_region_means_that_region_alone(words):
+    names = ("put[0]", "put0", "get")
+    assert fields_of_words({"regions": words}, names) == {"regions": ("put[0]", "get")}
 
 
 @pytest.mark.parametrize("text", ["", "nothing/*", "DISPATCH/*", "dispatch/send,nothing"])

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from thread_ranks import ThreadGroup, run_threads
 
 import kprof
 from kprof.errors import OutputExistsError, RecorderError
-from kprof.groups import ThreadGroup, run_threads
 from kprof.hangs.asking import Answers
 from kprof.hangs.report import Hang, read_hang, write_hang
 from kprof.hangs.state import Call, OpenWait, RankState, RunState, Track

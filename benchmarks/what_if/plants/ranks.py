@@ -25,8 +25,8 @@ from benchmarks.what_if.plants.schedule import (
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.devices import gpu
 from kprof.devices.build import BuildOptions, load_library
+from kprof.devices.groups import Group
 from kprof.devices.symmetric import SymmetricHeap
-from kprof.groups import Group
 from kprof.recording.recorder import Recorder
 
 FOLDER = Path(__file__).parent

@@ -20,6 +20,25 @@ def runs_of(values: Ints) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
+def extents(groups: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """The first start and the last end of every group; groups are numbers from 0 on."""
+    count = int(groups.max(initial=-1)) + 1
+    first = np.full(count, np.iinfo(np.int64).max)
+    last = np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(first, groups, starts)
+    np.maximum.at(last, groups, ends)
+    return first, last
+
+
+def turns_of(groups: Ints, by: Ints | None = None) -> Ints:
+    """The how manieth of its group every element is, in the order of `by` or as they come."""
+    order = np.lexsort((np.arange(len(groups)) if by is None else by, groups))
+    sizes = np.bincount(groups)
+    turns = np.empty(len(groups), dtype=np.int64)
+    turns[order] = np.arange(len(groups)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return turns
+
+
 def shortest_of(groups: Ints, values: Floats) -> Floats:
     """For every element the smallest value of its group."""
     smallest = np.full(int(groups.max(initial=0)) + 1, np.inf)

@@ -17,6 +17,8 @@ from enum import IntEnum
 
 import numpy as np
 
+from kprof.analysis.explain.columns import turns_of
+from kprof.analysis.explain.excess import Cells, cells_of, grouped
 from kprof.analysis.explain.graph import Graph
 from kprof.analysis.explain.replay import Change, Edit
 from kprof.analysis.explain.spans import Bools, Floats, Ints
@@ -53,6 +55,16 @@ class Elements:
         """The number of elements."""
         return len(self.at)
 
+    def cells(self, chosen: Ints, value_ns: Floats) -> tuple[Cells, Ints]:
+        """The cells of some elements, which take so long, and the cell of each of them."""
+        place = self.first[chosen], self.second[chosen]
+        return cells_of(self.call[chosen], *place, value_ns)
+
+    def links(self, chosen: Ints) -> tuple[Ints, Ints]:
+        """A number from 0 on for every place, in whatever call, of some elements: an example of
+        each, and the number of every element."""
+        return grouped(self.first[chosen], self.second[chosen])
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -75,57 +87,37 @@ def elements_of(graph: Graph) -> tuple[Elements, list[Kind]]:
     travels = np.flatnonzero((spans.send >= 0) & (graph.releaser == spans.send))
     crosses = travels[spans.rank[graph.releaser[travels]] != spans.rank[travels]]
     elapsed = (spans.end - spans.end[graph.releaser]).astype(float)
-    launches = np.arange(len(graph.launch_rank))
-    no_region, no_block = np.zeros_like(crosses), np.full(len(launches), -1)
     sources = spans.rank[graph.releaser]
+    launches = np.arange(len(graph.launch_rank))
     kernel, of_launch, names = _kernels(graph)
-    of_span = of_launch[spans.launch]
-    parts = [
-        (Family.OWN, spans.region[works], works, spans.rank, spans.block, graph.own_ns),
-        (Family.GAP, _gap_classes(graph, gaps), gaps, spans.rank, spans.block, graph.gap_ns),
-        (Family.TRAVEL, no_region, crosses, sources, spans.rank, graph.travel_ns),
-        (Family.LAUNCH, kernel, launches, graph.launch_rank, no_block, graph.launch_gap_ns),
-    ]  # fmt: skip
-    seen = [
-        part[5][part[2]] if part[0] is not Family.TRAVEL else elapsed[crosses] for part in parts
-    ]
-    family = np.concatenate([np.full(len(part[2]), part[0]) for part in parts])
-    local = np.concatenate([part[1] for part in parts])
-    together = np.concatenate([of_span[works], of_span[gaps], of_span[crosses], of_launch])
-    classes, kind = _classes(family, together, local)
-    at = np.concatenate([part[2] for part in parts])
-    call = np.concatenate(
-        [spans.call[works], spans.call[gaps], spans.call[crosses], graph.launch_call]
+    # Of every family: what its elements are at, their own class, their place, and their time.
+    parts = (
+        (works, spans.region[works], spans.rank[works], spans.block[works], graph.own_ns[works]),
+        (gaps, _gap_classes(graph, gaps), spans.rank[gaps], spans.block[gaps], graph.gap_ns[gaps]),
+        (crosses, 0 * crosses, sources[crosses], spans.rank[crosses], graph.travel_ns[crosses]),
+        (launches, kernel, graph.launch_rank, 0 * launches - 1, graph.launch_gap_ns),
     )
-    track = np.concatenate([spans.track[works], spans.track[gaps], spans.track[crosses], launches])
-    kind = kind.reshape(-1).astype(np.int64)
+    family = np.repeat(list(Family), [len(part[0]) for part in parts])
+    at, local, first, second, value = (np.concatenate(one) for one in zip(*parts, strict=True))
+    is_launch = family == Family.LAUNCH
+    launch = np.where(is_launch, at, spans.launch[at])
+    together = of_launch[launch]
+    examples, kind = grouped(family, together, local)
+    is_travel = family == Family.TRAVEL
     elements = Elements(
         family=family.astype(np.int64),
         kind=kind,
-        call=call,
-        first=np.concatenate([part[3][part[2]] for part in parts]),
-        second=np.concatenate([part[4][part[2]] for part in parts]),
-        turn=_turns(kind, track),
+        call=graph.launch_call[launch],
+        first=first,
+        second=second,
+        turn=turns_of(grouped(kind, np.where(is_launch, at, spans.track[at]))[1]),
         at=at,
-        value_ns=np.maximum(0.0, np.concatenate([part[5][part[2]] for part in parts])),
-        seen_ns=np.maximum(0.0, np.concatenate(seen)),
-        is_seen=np.concatenate(
-            [graph.is_held[part[2]] | (part[0] is not Family.TRAVEL) for part in parts[:3]]
-            + [np.ones(len(launches), dtype=bool)]
-        ),
+        value_ns=np.maximum(0.0, value),
+        seen_ns=np.maximum(0.0, np.where(is_travel, elapsed[at], value)),
+        is_seen=graph.is_held[at] | ~is_travel,
     )
+    classes = zip(family[examples], together[examples], local[examples], strict=True)
     return elements, [_kind(int(f), names[n], int(key), count) for f, n, key in classes]
-
-
-def _classes(family: Ints, together: Ints, local: Ints) -> tuple[list[tuple[int, int, int]], Ints]:
-    """The distinct rows of three columns in their order, and the row of every element. One number
-    for a row is found many times faster than rows are."""
-    shape = tuple(int(column.max(initial=0)) + 1 for column in (family, together, local))
-    keys, kind = np.unique(
-        np.ravel_multi_index((family, together, local), shape), return_inverse=True
-    )
-    rows = np.stack(np.unravel_index(keys, shape), axis=1)
-    return [(f, n, key) for f, n, key in rows.tolist()], kind
 
 
 def _kernels(graph: Graph) -> tuple[Ints, Ints, list[tuple[str, ...]]]:
@@ -156,18 +148,6 @@ def _kind(family: int, kernels: tuple[str, ...], key: int, count: int) -> Kind:
         before, region = divmod(key, count)
         return Kind(Family.GAP, kernels, region, before == count)
     return Kind(Family(family), kernels, key)
-
-
-def _turns(kind: Ints, track: Ints) -> Ints:
-    order = np.lexsort((np.arange(len(kind)), track, kind))
-    same = (kind[order][1:] == kind[order][:-1]) & (track[order][1:] == track[order][:-1])
-    position = np.arange(len(kind))
-    starts = (
-        np.maximum.accumulate(np.where(np.r_[True, ~same], position, 0)) if len(kind) else position
-    )
-    turns = np.empty(len(kind), dtype=np.int64)
-    turns[order] = position - starts
-    return turns
 
 
 def edit_of(elements: Elements, chosen: Ints, saved_ns: Floats) -> Edit:

@@ -15,16 +15,16 @@ import numpy as np
 from kprof.analysis.explain.elements import Family, edit_of
 from kprof.analysis.explain.excess import ALL
 from kprof.analysis.explain.graph import Graph
-from kprof.analysis.explain.hypotheses import (
+from kprof.analysis.explain.hypotheses import hypotheses_of
+from kprof.analysis.explain.hypotheses.grouping import with_scattered
+from kprof.analysis.explain.hypotheses.model import (
     Basis,
     Hypothesis,
     What,
     basis_of,
-    hypotheses_of,
     is_once,
     is_usual,
     union,
-    with_scattered,
 )
 from kprof.analysis.explain.limits import Limit, limits_of
 from kprof.analysis.explain.replay import Edit, Replay
@@ -115,19 +115,12 @@ def _has_many_more(hypothesis: Hypothesis) -> bool:
     return bool(np.median(hypothesis.excess[hypothesis.calls]) >= np.log(_MANY_MORE))
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """A hypothesis, and the numbers of those that it unites, which may hide one another."""
-
-    hypothesis: Hypothesis
-    parts: tuple[int, ...] = ()
-
-
 class _Search:
     def __init__(self, basis: Basis, hypotheses: list[Hypothesis]) -> None:
         self.basis = basis
-        self.candidates = [_Candidate(hypothesis) for hypothesis in hypotheses]
-        self.candidates += [_Candidate(*united) for united in with_scattered(basis, hypotheses)]
+        # Each with the numbers of those that it unites, which may hide one another.
+        single: list[tuple[Hypothesis, tuple[int, ...]]] = [(one, ()) for one in hypotheses]
+        self.candidates = single + with_scattered(basis, hypotheses)
         self.replay = Replay(basis.graph)
         # The part of every element that is left.
         self.left = np.ones(len(basis.elements))
@@ -139,7 +132,7 @@ class _Search:
         """Greedy: the best one, then the best one of what is left."""
         found: list[Explained] = []
         open_ones = list(range(len(self.candidates)))
-        hypotheses = [candidate.hypothesis for candidate in self.candidates]
+        hypotheses = [hypothesis for hypothesis, _ in self.candidates]
         totals = np.zeros(len(hypotheses))
         while open_ones and len(found) < _MOST_FINDINGS:
             gains = self._gains([hypotheses[i] for i in open_ones])
@@ -163,10 +156,10 @@ class _Search:
         that gains most on top of what is found, where that is less than `least_ns`."""
         named = {place.first for part in found for place in part.hypothesis.places}
         open_ones = [
-            candidate.hypothesis
-            for candidate in self.candidates
-            if _has_many_more(candidate.hypothesis)
-            and not named & {place.first for place in candidate.hypothesis.places}
+            hypothesis
+            for hypothesis, _ in self.candidates
+            if _has_many_more(hypothesis)
+            and not named & {place.first for place in hypothesis.places}
         ]
         if not open_ones:
             return None
@@ -180,14 +173,14 @@ class _Search:
     def _weigh(self, totals: Floats, total_ns: float) -> None:
         """Set to 0 what is no explanation of its own, in place."""
         self.has_chance = False
-        for i, candidate in enumerate(self.candidates):
+        for i, (hypothesis, _) in enumerate(self.candidates):
             # What took long once is chance more often than what comes again.
-            if is_once(self.basis, candidate.hypothesis) and totals[i] < LEAST_GAIN_ONCE * total_ns:
+            if is_once(self.basis, hypothesis) and totals[i] < LEAST_GAIN_ONCE * total_ns:
                 self.has_chance |= bool(totals[i] >= LEAST_GAIN * total_ns)
                 totals[i] = 0.0
-        for i, candidate in enumerate(self.candidates):
-            if candidate.parts:
-                alone = np.maximum(totals[list(candidate.parts)], 0.0).sum()
+        for i, (_, parts) in enumerate(self.candidates):
+            if parts:
+                alone = np.maximum(totals[list(parts)], 0.0).sum()
                 totals[i] *= totals[i] > _TOGETHER * alone
 
     def _edit(self, hypothesis: Hypothesis) -> Edit:

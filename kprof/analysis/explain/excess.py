@@ -64,6 +64,19 @@ class Atom:
     calls: Bools
     excess: Floats
 
+    @property
+    def height(self) -> float:
+        """The median excess of its calls."""
+        return float(np.median(self.excess[self.calls]))
+
+    def covers(self, first: Ints, second: Ints) -> Bools:
+        """Which of these places are in its group, in whatever call."""
+        is_in = np.ones(len(first), dtype=bool)
+        for wanted, column in ((self.first, first), (self.second, second)):
+            if wanted != ALL:
+                is_in = is_in & (column == wanted)
+        return is_in
+
 
 @dataclass(frozen=True)
 class Excesses:
@@ -220,27 +233,28 @@ def _step(
 
 def _is_wide(cells: Cells, members: Ints, keys: tuple[Ints, Ints, Ints]) -> bool:
     """Whether a group of places has two or more: one block is no rank, one link no source."""
-    for key, column in ((keys[1], cells.first), (keys[2], cells.second)):
-        is_open = key[members[0]] == ALL and column[members[0]] != ALL
-        if (
-            is_open
-            and (column != column[0]).any()
-            and (column[members] == column[members[0]]).all()
-        ):
-            return False
-    return True
+    return not any(
+        (column != column[0]).any() and (column[members] == column[members[0]]).all()
+        for column in _open_columns(cells, members, keys)
+        if column[members[0]] != ALL
+    )
+
+
+def _open_columns(cells: Cells, members: Ints, keys: tuple[Ints, Ints, Ints]) -> list[Ints]:
+    """Of ranks and blocks those of which a group has any."""
+    columns = ((keys[1], cells.first), (keys[2], cells.second))
+    return [column for key, column in columns if key[members[0]] == ALL]
 
 
 def _is_shared(
     cells: Cells, residual: Floats, members: Ints, keys: tuple[Ints, Ints, Ints], height: float
 ) -> bool:
     """Whether places of a group have its excess, and not one of two, of which the mean is half."""
-    for key, column in ((keys[1], cells.first), (keys[2], cells.second)):
-        if key[members[0]] == ALL:
-            numbers, place = np.unique(column[members], return_inverse=True)
-            of_places = grouped_median(place, residual[members], len(numbers))
-            if np.quantile(of_places, 0.5, method="lower") < _SHARED * height:
-                return False
+    for column in _open_columns(cells, members, keys):
+        numbers, place = np.unique(column[members], return_inverse=True)
+        of_places = grouped_median(place, residual[members], len(numbers))
+        if np.quantile(of_places, 0.5, method="lower") < _SHARED * height:
+            return False
     return True
 
 

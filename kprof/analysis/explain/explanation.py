@@ -13,20 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from kprof.analysis.barriers import worst_bound_ns
-from kprof.analysis.calls import calls, launches_of_calls
+from kprof.analysis.calls import call_lengths, launches_of_calls
 from kprof.analysis.explain.engine import LEAST_GAIN, Explanation, explain
-from kprof.analysis.explain.finding import (
-    ExplainedFinding,
-    FindingKind,
-    finding_of,
-    findings_of,
-    sources_of,
-)
+from kprof.analysis.explain.finding import ExplainedFinding, FindingKind, finding_of, sources_of
 from kprof.analysis.explain.graph import Graph, build_graph
 from kprof.analysis.explain.limits import Limit
 from kprof.analysis.explain.spans import load_spans
@@ -34,9 +28,7 @@ from kprof.analysis.first_calls import warm_up_of
 from kprof.analysis.memo import memo
 from kprof.analysis.summary import Summary
 from kprof.errors import SelectionError
-
-if TYPE_CHECKING:
-    from kprof.trace import Trace
+from kprof.trace import Trace
 
 # More spans are not replayed at once: the table of a replay has a row for each.
 MAX_SPANS: Final = 400_000
@@ -55,12 +47,12 @@ class TraceExplanation:
     than `least_share`.
     """
 
-    findings: tuple[ExplainedFinding, ...]
-    limits: tuple[Limit, ...]
-    ordinals: tuple[int, ...]
-    warm_up: tuple[int, ...]
-    num_calls: int
-    total_ns: float
+    findings: tuple[ExplainedFinding, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    ordinals: tuple[int, ...] = ()
+    warm_up: tuple[int, ...] = ()
+    num_calls: int = 0
+    total_ns: float = 0.0
     below: ExplainedFinding | None = None
     least_share: float = LEAST_GAIN
 
@@ -87,7 +79,7 @@ def explain_summary(
     """
     calls_seen = calls_to_replay(summary)
     if calls_seen is None:
-        return TraceExplanation((), (), (), (), 0, 0.0)
+        return TraceExplanation()
     found = explain(calls_seen.graph, calls_seen.bound_ns, sources_of(left_out))
     return calls_seen.explained(found)
 
@@ -106,7 +98,7 @@ class ReplayedCalls:
         """An explanation of these calls, with their numbers."""
         below = explanation.below
         return TraceExplanation(
-            tuple(findings_of(explanation)),
+            tuple(finding_of(explanation, part) for part in explanation.parts),
             explanation.limits,
             self.ordinals,
             self.warm_up,
@@ -122,7 +114,7 @@ def calls_to_replay(summary: Summary) -> ReplayedCalls | None:
     """The calls of a trace that are replayed; None where it has none. Raises like
     `explain_summary`."""
     summary.trace.require_alignment("what would make the run shorter")
-    lengths = calls(summary).set_index("ordinal")["length_ns"].sort_index()
+    lengths = call_lengths(summary)
     ordinals = [int(ordinal) for ordinal in lengths.index.tolist()]
     if len(ordinals) == 0:
         return None
@@ -132,21 +124,15 @@ def calls_to_replay(summary: Summary) -> ReplayedCalls | None:
     if spans_per_call > MAX_SPANS_OF_CALL:
         raise SelectionError(
             f"a call has {spans_per_call:,.0f} events, more than the {MAX_SPANS_OF_CALL:,} that "
-            "are replayed; "
-            "select ranks that exchange data, or blocks (--ranks, --blocks)"
+            "are replayed; select ranks that exchange data, or blocks (--ranks, --blocks)"
         )
     steady = lengths.drop(list(warm_up))
     sample = _sample(steady.to_numpy(dtype=float), spans_per_call)
     wanted = [int(steady.index[position]) for position in sample]
     bound_ns = worst_bound_ns(summary)
     spans = load_spans(_part(summary, wanted, len(ordinals)), wanted)
-    return ReplayedCalls(
-        build_graph(spans, bound_ns),
-        bound_ns,
-        tuple(wanted),
-        warm_up,
-        len(ordinals),
-    )
+    graph = build_graph(spans, bound_ns)
+    return ReplayedCalls(graph, bound_ns, tuple(wanted), warm_up, len(ordinals))
 
 
 def _spans_per_call(summary: Summary, num_calls: int) -> float:

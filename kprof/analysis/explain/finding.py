@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -10,13 +10,7 @@ import numpy as np
 from kprof.analysis.explain.elements import Family
 from kprof.analysis.explain.engine import Explained, Explanation
 from kprof.analysis.explain.excess import ALL
-from kprof.analysis.explain.hypotheses import (
-    LEAST_OF_CALL,
-    Hypothesis,
-    Place,
-    What,
-    grows,
-)
+from kprof.analysis.explain.hypotheses.model import LEAST_OF_CALL, Hypothesis, Place, What, grows
 from kprof.analysis.explain.spans import Bools, Floats
 
 
@@ -60,21 +54,21 @@ class ExplainedFinding:
     """
 
     kind: FindingKind
-    ranks: tuple[int, ...]
-    blocks: tuple[int, ...]
-    places: tuple[tuple[int, int], ...]
-    links: tuple[tuple[int, int], ...]
-    region: str | None
-    calls: tuple[int, ...]
-    when: When
-    period: int
-    gain_ns: float
-    interval_ns: tuple[float, float]
-    share: float
-    factor: float
-    gains_ns: tuple[float, ...]
-    costly_calls: tuple[int, ...]
-    alone_ns: float
+    ranks: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
+    places: tuple[tuple[int, int], ...] = ()
+    links: tuple[tuple[int, int], ...] = ()
+    region: str | None = None
+    calls: tuple[int, ...] = ()
+    when: When = When.ONCE
+    period: int = 0
+    gain_ns: float = 0.0
+    interval_ns: tuple[float, float] = (0.0, 0.0)
+    share: float = 0.0
+    factor: float = 1.0
+    gains_ns: tuple[float, ...] = ()
+    costly_calls: tuple[int, ...] = ()
+    alone_ns: float = 0.0
 
     @property
     def link(self) -> tuple[int, int] | None:
@@ -85,26 +79,16 @@ class ExplainedFinding:
 _OF_ONE_REGION = 0.85
 
 
-def findings_of(explanation: Explanation) -> list[ExplainedFinding]:
-    """The findings of an explanation, in its order."""
-    return [finding_of(explanation, part) for part in explanation.parts]
-
-
 def finding_of(explanation: Explanation, part: Explained) -> ExplainedFinding:
     """One part of an explanation as a finding."""
     hypothesis = part.hypothesis
     ordinals = explanation.basis.graph.spans.ordinals
     total = max(1.0, float(explanation.lengths_ns.sum()))
-    where = _where(hypothesis.places)
     is_costly = _is_costly(hypothesis, part.gains_ns)
     when, period = _when(hypothesis, is_costly, part.gains_ns)
     gain = float(part.gains_ns.sum())
-    return ExplainedFinding(
-        kind=_kind(explanation, part),
-        ranks=where.ranks,
-        blocks=where.blocks,
-        places=where.places,
-        links=where.links,
+    return replace(
+        _at(hypothesis.places, _kind(explanation, part)),
         region=_region(explanation, part),
         calls=tuple(ordinals[i] for i in np.flatnonzero(hypothesis.calls).tolist()),
         when=when,
@@ -119,24 +103,15 @@ def finding_of(explanation: Explanation, part: Explained) -> ExplainedFinding:
     )
 
 
-@dataclass(frozen=True)
-class _Where:
-    """The fields of a finding that say where it is."""
-
-    ranks: tuple[int, ...] = ()
-    blocks: tuple[int, ...] = ()
-    places: tuple[tuple[int, int], ...] = ()
-    links: tuple[tuple[int, int], ...] = ()
-
-
-def _where(places: tuple[Place, ...]) -> _Where:
+def _at(places: tuple[Place, ...], kind: FindingKind) -> ExplainedFinding:
+    """A finding of which nothing is known but its kind and where it is."""
     pairs = tuple((place.first, place.second) for place in places)
     if places[0].is_link:
-        return _Where(links=pairs)
+        return ExplainedFinding(kind, links=pairs)
     ranks = tuple(sorted({first for first, _ in pairs} - {ALL}))
     blocks = tuple(sorted({second for _, second in pairs} - {ALL}))
     is_open = any(ALL in pair for pair in pairs)
-    return _Where(ranks, blocks, () if is_open else pairs)
+    return ExplainedFinding(kind, ranks, blocks, () if is_open else pairs)
 
 
 _OF_FAMILY = {

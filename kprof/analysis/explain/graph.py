@@ -20,12 +20,12 @@ a run of the graph as it is gives every measured end, to the nanosecond.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.columns import firsts_of, grouped_median, shortest_of
+from kprof.analysis.explain.columns import extents, firsts_of, grouped_median, shortest_of, turns_of
 from kprof.analysis.explain.locks import LEAST_PART_SEEN, locks_of
 from kprof.analysis.explain.spans import Bools, Floats, Ints, Spans
 from kprof.analysis.explain.waves import Wave, waves_of
@@ -81,7 +81,7 @@ def build_graph(spans: Spans, bound_ns: float = 0.0) -> Graph:
     is_wait = spans.is_of("wait", "sync")
     barrier = _barriers(spans, bound_ns)
     is_held = _held(spans)
-    releaser = np.where(_is_released(spans), spans.send, -1)
+    releaser = np.where(is_released(spans), spans.send, -1)
     locks = locks_of(spans, barrier)
     releaser = np.where(locks.releaser >= 0, locks.releaser, releaser)
     is_held = np.where(locks.releaser >= 0, locks.was_queued, is_held & (releaser >= 0))
@@ -91,7 +91,8 @@ def build_graph(spans: Spans, bound_ns: float = 0.0) -> Graph:
     own = np.where(can_be_held, np.minimum(look, duration), duration)
     place_of, waves = waves_of(spans)
     before = np.where(spans.previous >= 0, spans.previous, place_of)
-    launch_start, launch_end, call_start, call_end = _windows(spans)
+    launch_start, launch_end = extents(spans.launch, spans.start, spans.end)
+    call_start, call_end = extents(spans.call, spans.start, spans.end)
     launch_before = _launch_order(spans, launch_start, launch_end)
     first_of_launch = firsts_of(spans.launch)
     origin = np.where(
@@ -131,20 +132,6 @@ def _looks(spans: Spans, is_look: Bools, duration: Floats) -> Floats:
     return looks
 
 
-def _windows(spans: Spans) -> tuple[Ints, Ints, Ints, Ints]:
-    """First start and last end of every launch and of every call."""
-    results = []
-    for groups in (spans.launch, spans.call):
-        count = int(groups.max(initial=-1)) + 1
-        first = np.full(count, np.iinfo(np.int64).max)
-        last = np.full(count, np.iinfo(np.int64).min)
-        np.minimum.at(first, groups, spans.start)
-        np.maximum.at(last, groups, spans.end)
-        results += [first, last]
-    launch_start, launch_end, call_start, call_end = results
-    return launch_start, launch_end, call_start, call_end
-
-
 def _launch_order(spans: Spans, starts: Ints, ends: Ints) -> Ints:
     """Of the launches of a rank that ended before one began, the last one; within a call."""
     first = firsts_of(spans.launch)
@@ -162,7 +149,7 @@ def _launch_order(spans: Spans, starts: Ints, ends: Ints) -> Ints:
     return before
 
 
-def _is_released(spans: Spans) -> Bools:
+def is_released(spans: Spans) -> Bools:
     """A wait that ended before its send began was not released by it; it keeps its duration."""
     released: Bools = (spans.send >= 0) & (spans.start[spans.send] < spans.end)
     return released
@@ -228,8 +215,7 @@ def _travel(spans: Spans, releaser: Ints, is_held: Bools, barrier: Ints, queue: 
     first = np.flatnonzero((queue >= 0) & (releaser < 0))
     travel[first] = np.nan_to_num(handed[spans.region[first]])
     members = np.flatnonzero(barrier >= 0)
-    opened = np.full(int(barrier.max(initial=-1)) + 1, np.iinfo(np.int64).min)
-    np.maximum.at(opened, barrier[members], spans.start[members])
+    _, opened = extents(barrier[members], spans.start[members], spans.start[members])
     travel[members] = spans.end[members] - opened[barrier[members]]
     return travel
 
@@ -252,19 +238,12 @@ def _usual(groups: Ints, values: Floats, seen: Bools, likes: Ints) -> Floats:
     return usual
 
 
-def _occurrences(spans: Spans, chosen: Ints) -> Ints:
-    """The how manieth on its track every one of the chosen spans is."""
-    track = spans.track[chosen]
-    order = np.arange(len(chosen))
-    starts = np.r_[True, track[1:] != track[:-1]]
-    return order - np.maximum.accumulate(np.where(starts, order, 0))
-
-
 def _barriers(spans: Spans, bound_ns: float) -> Ints:
     """Number the barriers: the n-th sync span of every track, over all ranks where all leave after
     the last one enters, as far as the clocks can tell, else over each rank where that holds there,
     else none."""
     groups = np.full(len(spans), -1, dtype=np.int64)
+    kernels = np.unique(np.array(spans.launch_kernel, dtype=str), return_inverse=True)[1]
     number = 0
     for region, category in enumerate(spans.categories):
         if category != "sync":
@@ -272,10 +251,9 @@ def _barriers(spans: Spans, bound_ns: float) -> Ints:
         chosen = np.flatnonzero((spans.region == region) & (spans.send < 0))
         if len(chosen) < 2:
             continue
-        kernel = _kernel_numbers(spans)[spans.launch[chosen]]
-        turn = (spans.call[chosen] * (kernel.max() + 1) + kernel) << 20 | _occurrences(
-            spans, chosen
-        )
+        kernel = kernels[spans.launch[chosen]]
+        occurrence = turns_of(spans.track[chosen])
+        turn = (spans.call[chosen] * (kernel.max() + 1) + kernel) << 20 | occurrence
         for keys, bound in ((turn, bound_ns), (turn << 16 | spans.rank[chosen], 0.0)):
             _, inverse = np.unique(keys, return_inverse=True)
             if _all_leave_together(spans, chosen, inverse, bound):
@@ -285,30 +263,39 @@ def _barriers(spans: Spans, bound_ns: float) -> Ints:
     return groups
 
 
-def _kernel_numbers(spans: Spans) -> Ints:
-    """A number per kernel, by launch."""
-    _, numbers = np.unique(
-        np.array(spans.launch_kernel, dtype=object).astype(str), return_inverse=True
-    )
-    return numbers.astype(np.int64)
-
-
 def _all_leave_together(spans: Spans, chosen: Ints, inverse: Ints, bound_ns: float) -> bool:
     """After the last one entered, and at about the same time.
 
     Holders of a lock leave as far apart as they wait.
     """
     starts, ends = spans.start[chosen], spans.end[chosen]
-    count = int(inverse.max()) + 1
-    last_enter = np.full(count, np.iinfo(np.int64).min)
-    last_leave = last_enter.copy()
-    first_leave = np.full(count, np.iinfo(np.int64).max)
-    longest = np.zeros(count, dtype=np.int64)
-    np.maximum.at(last_enter, inverse, starts)
-    np.maximum.at(last_leave, inverse, ends)
-    np.minimum.at(first_leave, inverse, ends)
-    np.maximum.at(longest, inverse, ends - starts)
+    _, last_enter = extents(inverse, starts, starts)
+    first_leave, last_leave = extents(inverse, ends, ends)
+    _, longest = extents(inverse, starts, ends - starts)
     if (last_leave - first_leave).sum() > _ALL_LEAVE_TOGETHER * longest.sum():
         return False
     is_after = (first_leave + bound_ns >= last_enter).mean() >= _SHARE_OF_BARRIERS
     return bool((np.bincount(inverse) > 1).all() and is_after)
+
+
+def moved(graph: Graph, at: Ints) -> Graph:
+    """What span i does is done at the turn of span at[i]; tracks, and gaps between spans, stay."""
+
+    def to_turns(column: Ints | Floats) -> np.ndarray:
+        result = column.copy()
+        result[at] = column
+        return result
+
+    def pointing(column: Ints) -> Ints:
+        pointed: Ints = to_turns(np.where(column >= 0, at[column], -1))
+        return pointed
+
+    return replace(
+        graph,
+        own_ns=to_turns(graph.own_ns),
+        travel_ns=to_turns(graph.travel_ns),
+        queue=to_turns(graph.queue),
+        barrier=to_turns(graph.barrier),
+        held_until=pointing(graph.held_until),
+        releaser=pointing(graph.releaser),
+    )

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from kprof.analysis.explain.engine import explain_by
 from kprof.analysis.explain.explanation import TraceExplanation, calls_to_replay
-from kprof.analysis.explain.hypotheses import basis_of
 from kprof.analysis.explain.hypotheses.growth import grown_since
+from kprof.analysis.explain.hypotheses.model import basis_of
 from kprof.analysis.summary import Summary
 
 
@@ -22,7 +22,7 @@ def explain_growth(base: Summary, candidate: Summary) -> TraceExplanation:
     """
     before, after = calls_to_replay(base), calls_to_replay(candidate)
     if before is None or after is None:
-        return TraceExplanation((), (), (), (), 0, 0.0)
+        return TraceExplanation()
     basis = basis_of(after.graph)
     hypotheses = grown_since(basis, basis_of(before.graph), max(before.bound_ns, after.bound_ns))
     return after.explained(explain_by(basis, hypotheses))

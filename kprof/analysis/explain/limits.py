@@ -24,12 +24,12 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.elements import Family
-from kprof.analysis.explain.graph import Graph
-from kprof.analysis.explain.hypotheses import Basis
+from kprof.analysis.explain.elements import edit_of
+from kprof.analysis.explain.graph import Graph, moved
+from kprof.analysis.explain.hypotheses.model import Basis
 from kprof.analysis.explain.queues import changes_of
 from kprof.analysis.explain.replay import Change, Edit, Replay
-from kprof.analysis.explain.spans import Bools, Floats, Ints
+from kprof.analysis.explain.spans import Floats, Ints
 
 # A launch of few blocks leaves two of three processors idle; it is the right choice where each
 # works shortly.
@@ -90,22 +90,21 @@ def limits_of(basis: Basis, left: Floats, least_share: float) -> tuple[Limit, ..
 def _what_is_left(basis: Basis, left: Floats) -> Graph:
     """The graph without what the findings take off."""
     graph, elements = basis.graph, basis.elements
-    columns = {
-        Family.OWN: graph.own_ns.copy(),
-        Family.GAP: graph.gap_ns.copy(),
-        Family.TRAVEL: graph.travel_ns.copy(),
-        Family.LAUNCH: graph.launch_gap_ns.copy(),
-    }
-    for family, column in columns.items():
-        of_family = np.flatnonzero((elements.family == family) & (left < 1))
-        column[elements.at[of_family]] -= (elements.value_ns * (1 - left))[of_family]
+    chosen = np.flatnonzero(left < 1)
+    edit = edit_of(elements, chosen, (elements.value_ns * (1 - left))[chosen])
     return replace(
         graph,
-        own_ns=columns[Family.OWN],
-        gap_ns=columns[Family.GAP],
-        travel_ns=columns[Family.TRAVEL],
-        launch_gap_ns=columns[Family.LAUNCH],
+        own_ns=_without(graph.own_ns, edit.own),
+        gap_ns=_without(graph.gap_ns, edit.gap),
+        travel_ns=_without(graph.travel_ns, edit.travel),
+        launch_gap_ns=_without(graph.launch_gap_ns, edit.launch_gap),
     )
+
+
+def _without(column: Floats, change: Change) -> Floats:
+    shorter = column.copy()
+    shorter[change.at] -= change.saved_ns
+    return shorter
 
 
 def _total_ns(replay: Replay, edit: Edit | None = None) -> float:
@@ -117,12 +116,10 @@ def _alternatives(graph: Graph) -> Iterator[tuple[LimitKind, str | None, float]]
     replay = Replay(graph)
     for kind, region, members, saved in _edges_gone(graph):
         yield kind, region, _total_ns(replay, Edit(travel=Change(members, saved)))
-    shorter = _waves_dealt_out(graph)
-    if shorter is not None:
-        yield LimitKind.WAVES, None, _total_ns(replay, shorter)
-    spread = _spread_over_processors(graph)
-    if spread is not None:
-        yield LimitKind.FEW_BLOCKS, None, _total_ns(replay, spread)
+    for kind, edited in _EDITED.items():
+        edit = edited(graph)
+        if edit is not None:
+            yield kind, None, _total_ns(replay, edit)
     for name, filled_by, queued, edit in changes_of(graph):
         filler = graph.spans.region_names[filled_by]
         yield LimitKind(name), filler, _total_ns(Replay(queued), edit)
@@ -233,27 +230,7 @@ def _in_order_of_arrival(graph: Graph, replay: Replay) -> Graph | None:
             waits = units[:, 0]
             arrival = ends[graph.releaser[waits]] + graph.travel_ns[waits]
             at[units[np.argsort(arrival, kind="stable")]] = units
-    return None if (at == np.arange(len(at))).all() else _moved(graph, at)
-
-
-def _moved(graph: Graph, at: Ints) -> Graph:
-    """What span i does is done at the turn of span at[i]; tracks, and gaps between spans, stay."""
-
-    def moved(column: Ints) -> Ints:
-        result = column.copy()
-        result[at] = np.where(column >= 0, at[column], -1)
-        return result
-
-    own, travel, queue = graph.own_ns.copy(), graph.travel_ns.copy(), graph.queue.copy()
-    own[at], travel[at], queue[at] = graph.own_ns, graph.travel_ns, graph.queue
-    return replace(
-        graph,
-        own_ns=own,
-        travel_ns=travel,
-        queue=queue,
-        held_until=moved(graph.held_until),
-        releaser=moved(graph.releaser),
-    )
+    return None if (at == np.arange(len(at))).all() else moved(graph, at)
 
 
 def _runs_of_units(graph: Graph, region: int) -> Iterator[Ints]:
@@ -275,14 +252,9 @@ def _runs_of_units(graph: Graph, region: int) -> Iterator[Ints]:
         is_next = np.r_[False, np.diff(of_track) == length]
         is_next[1:] &= (shape[1:] == shape[:-1]).all(axis=1)
         for run in np.split(units, np.flatnonzero(~is_next[1:]) + 1):
-            if len(run) > 1 and not _is_met(graph, run):
+            # A barrier between waits keeps them in their order.
+            if len(run) > 1 and not (graph.barrier[run] >= 0).any():
                 yield run
-
-
-def _is_met(graph: Graph, units: Ints) -> bool:
-    """A barrier between waits keeps them in their order."""
-    is_met: Bools = graph.barrier[units] >= 0
-    return bool(is_met.any())
 
 
 def _without_launch_order(graph: Graph, _replay: Replay) -> Graph | None:
@@ -305,6 +277,10 @@ def _without_launch_order(graph: Graph, _replay: Replay) -> Graph | None:
     return replace(graph, before=before, gap_ns=gap)
 
 
+_EDITED: Final[dict[LimitKind, Callable[[Graph], Edit | None]]] = {
+    LimitKind.WAVES: _waves_dealt_out,
+    LimitKind.FEW_BLOCKS: _spread_over_processors,
+}
 _REBUILT: Final[dict[LimitKind, Callable[[Graph, Replay], Graph | None]]] = {
     LimitKind.ARRIVAL_ORDER: _in_order_of_arrival,
     LimitKind.LAUNCHES: _without_launch_order,

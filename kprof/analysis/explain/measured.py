@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kprof.analysis.calls import launches_of_calls
 from kprof.analysis.explain.finding import ExplainedFinding, FindingKind, When
-from kprof.analysis.summary import WAIT, Summary
+from kprof.analysis.summary import WAIT, Summary, sql_list
 
 # Less more than this nobody would mention.
 LEAST_RATIO: Final = 1.05
@@ -85,7 +85,7 @@ def _places(finding: ExplainedFinding) -> str:
         pairs = ", ".join(f"({rank}, {block})" for rank, block in finding.places)
         return f" AND (rank, block) IN ({pairs})"
     return "".join(
-        f" AND {column} IN ({', '.join(map(str, numbers))})"
+        f" AND {column} IN ({sql_list(numbers)})"
         for column, numbers in (("rank", finding.ranks), ("block", finding.blocks))
         if numbers
     )
@@ -101,8 +101,8 @@ def _block_time(
     row = summary.frame(
         f"""SELECT sum(total_ns) AS total_ns, sum(events) AS spans, sum(bytes) AS bytes,
             count(DISTINCT (rank, block, ordinal)) AS blocks
-        FROM cells JOIN chosen_launches USING (rank, launch) JOIN regions r ON r.id = region_id
-        WHERE r.name = ? AND NOT ({WAIT}){places}""",
+        FROM named_cells JOIN chosen_launches USING (rank, launch)
+        WHERE region = ? AND NOT ({WAIT}){places}""",
         [finding.region],
     ).to_dict("records")[0]
     if not row["blocks"] or not row["total_ns"]:

@@ -27,8 +27,6 @@ __all__ = ["Change", "Edit", "Replay"]
 # Of the table of nodes x edits; more edits are replayed in several tables.
 _TABLE_BYTES: Final = 96 << 20
 _MOST_AT_ONCE: Final = 256
-_NO_INTS: Final = np.zeros(0, dtype=np.int64)
-_NO_FLOATS: Final = np.zeros(0, dtype=float)
 
 
 @dataclass(frozen=True)
@@ -126,21 +124,21 @@ class Replay:
         for number, wave in enumerate(self.waves):
             ends, places = self.end_nodes[number], self.place_nodes[number]
             for node, last in zip(ends.tolist(), wave.lasts, strict=True):
-                self.meeting_from[node], self.meeting_ns[node] = last, np.zeros(len(last))
+                self._wait_for(node, last)
             for turn, node in enumerate(places.tolist()):
                 # Ends before those of the place before it are known when that is.
                 before = ends[: wave.room] if turn == 0 else ends[[wave.room + turn - 1]]
-                sources = before if turn == 0 else np.r_[before, places[turn - 1]]
-                self.meeting_from[node], self.meeting_ns[node] = sources, np.zeros(len(sources))
+                self._wait_for(node, before if turn == 0 else np.r_[before, places[turn - 1]])
                 self.turns[node] = (number, turn)
         for number, (begin, end) in enumerate(self.queues.bounds if self.takes_turns else ()):
             node = self.first_queue + number
-            sources = base[self.queues.members[begin:end]]
-            self.meeting_from[node], self.meeting_ns[node] = sources, np.zeros(len(sources))
+            self._wait_for(node, base[self.queues.members[begin:end]])
             for grant in range(self.first_grant + begin, self.first_grant + end):
-                self.meeting_from[grant] = np.array([node])
-                self.meeting_ns[grant] = np.zeros(1)
+                self._wait_for(grant, np.array([node]))
             self.turns[self.first_grant + begin] = (number, -1)
+
+    def _wait_for(self, node: int, sources: Ints) -> None:
+        self.meeting_from[node], self.meeting_ns[node] = sources, np.zeros(len(sources))
 
     def _meetings(
         self, base: Ints, gap: Floats, met: Ints
@@ -255,19 +253,12 @@ class Replay:
     def keep(self, edit: Edit) -> None:
         """Make an edit part of the graph: later edits come on top of it."""
         self.queues.keep(edit)
-        for change in (edit.own, edit.gap):
-            np.subtract.at(self.rows_ns[:, 0], self.row[change.at], change.saved_ns)
-        np.subtract.at(self.second_rows_ns[:, 0], self.row[edit.travel.at], edit.travel.saved_ns)
-        nodes = self.num_spans + edit.launch_gap.at
-        for node, saved in zip(nodes.tolist(), edit.launch_gap.saved_ns.tolist(), strict=True):
-            if node in self.meeting_ns:
-                self.meeting_ns[node] = self.meeting_ns[node] - saved
-            else:
-                self.rows_ns[self.row[node], 0] -= saved
-        for at, saved in zip(edit.gap.at.tolist(), edit.gap.saved_ns.tolist(), strict=True):
-            if at in self.barrier_edge:
-                node, edge = self.barrier_edge[at]
-                self.meeting_ns[node][edge] -= saved
+        first, second, meetings = self._edges_of(edit)
+        for rows_ns, changes in ((self.rows_ns, first), (self.second_rows_ns, second)):
+            for change in changes:
+                np.subtract.at(rows_ns[:, 0], self.row[change.at], change.saved_ns)
+        for node, edge, saved in meetings:
+            self.meeting_ns[node][edge] -= saved
 
     def span_ends(self, edit: Edit) -> Floats:
         """The end of every span after an edit."""
@@ -311,11 +302,11 @@ class Replay:
         return table
 
     def _meet(
-        self, node: int, table: Floats, meetings: dict[int, list[tuple[int, int, float]]]
+        self, node: int, table: Floats, meetings: dict[int, list[tuple[int | slice, int, float]]]
     ) -> None:
         arrived = table[self.row[self.meeting_from[node]]] + self.meeting_ns[node][:, None]
         for edge, edit, saved in meetings.get(node, ()):
-            arrived[slice(None) if edge < 0 else edge, edit] -= saved
+            arrived[edge, edit] -= saved
         table[self.row[node]] = arrived.max(axis=0)
 
     def _take_turns(self, node: int, table: Floats, off: Floats) -> None:
@@ -330,42 +321,49 @@ class Replay:
         rows = self.row[self.first_grant + np.arange(first, last)]
         table[rows] = self.queues.grants(number, base, off)
 
+    def _edges_of(
+        self, edit: Edit
+    ) -> tuple[list[Change], list[Change], list[tuple[int, int | slice, float]]]:
+        """What an edit takes off: first edges of nodes, second edges, and edges of meetings (node,
+        which of its edges, ns)."""
+        launches = edit.launch_gap
+        plain = self.graph.launch_before[launches.at] < 0
+        first = Change(self.num_spans + launches.at[plain], launches.saved_ns[plain])
+        pairs = zip(launches.at[~plain].tolist(), launches.saved_ns[~plain].tolist(), strict=True)
+        meetings: list[tuple[int, int | slice, float]] = [
+            (self.num_spans + launch, slice(None), saved) for launch, saved in pairs
+        ]
+        is_met = self.graph.barrier[edit.gap.at] >= 0
+        met = zip(edit.gap.at[is_met].tolist(), edit.gap.saved_ns[is_met].tolist(), strict=True)
+        meetings += [(*self.barrier_edge[at], saved) for at, saved in met]
+        return [edit.own, edit.gap, first], [edit.travel], meetings
+
     def _deltas(
         self, edits: Sequence[Edit]
-    ) -> tuple[_Deltas, _Deltas, dict[int, list[tuple[int, int, float]]]]:
+    ) -> tuple[_Deltas, _Deltas, dict[int, list[tuple[int | slice, int, float]]]]:
         """What edits take off, by level: first edges, second edges, edges of meetings."""
-        first: list[tuple[Ints, int, Floats]] = []
-        second: list[tuple[Ints, int, Floats]] = []
-        meetings: dict[int, list[tuple[int, int, float]]] = {}
+        first: list[tuple[int, Change]] = []
+        second: list[tuple[int, Change]] = []
+        by_node: dict[int, list[tuple[int | slice, int, float]]] = {}
         for number, edit in enumerate(edits):
-            first += [(change.at, number, change.saved_ns) for change in (edit.own, edit.gap)]
-            second.append((edit.travel.at, number, edit.travel.saved_ns))
-            launches = edit.launch_gap
-            plain = self.graph.launch_before[launches.at] < 0
-            first.append((self.num_spans + launches.at[plain], number, launches.saved_ns[plain]))
-            for launch, saved in zip(
-                launches.at[~plain].tolist(), launches.saved_ns[~plain].tolist(), strict=True
-            ):
-                meetings.setdefault(self.num_spans + launch, []).append((-1, number, saved))
-            is_met = self.graph.barrier[edit.gap.at] >= 0
-            for at, saved in zip(
-                edit.gap.at[is_met].tolist(), edit.gap.saved_ns[is_met].tolist(), strict=True
-            ):
-                node, edge = self.barrier_edge[at]
-                meetings.setdefault(node, []).append((edge, number, saved))
+            of_first, of_second, meetings = self._edges_of(edit)
+            first += [(number, change) for change in of_first]
+            second += [(number, change) for change in of_second]
+            for node, edge, saved in meetings:
+                by_node.setdefault(node, []).append((edge, number, saved))
         bounds = np.array([lv.first for lv in self.levels])
-        return _Deltas(self.row, first, bounds), _Deltas(self.row, second, bounds), meetings
+        return _Deltas(self.row, first, bounds), _Deltas(self.row, second, bounds), by_node
 
 
 class _Deltas:
     """What is taken off the edges of rows, sorted by level."""
 
-    def __init__(self, row: Ints, parts: list[tuple[Ints, int, Floats]], bounds: Ints) -> None:
-        rows = np.concatenate([row[at] for at, _, _ in parts] or [_NO_INTS])
-        edits = np.concatenate([np.full(len(at), n) for at, n, _ in parts] or [_NO_INTS])
-        saved = np.concatenate([values for _, _, values in parts] or [_NO_FLOATS])
+    def __init__(self, row: Ints, parts: list[tuple[int, Change]], bounds: Ints) -> None:
+        rows = np.concatenate([row[change.at] for _, change in parts])
+        edits = np.concatenate([np.full(len(change.at), number) for number, change in parts])
+        saved = np.concatenate([change.saved_ns for _, change in parts])
         order = np.argsort(rows, kind="stable")
-        self.rows, self.edits, self.saved = rows[order], edits[order].astype(np.int64), saved[order]
+        self.rows, self.edits, self.saved = rows[order], edits[order], saved[order]
         self.edges = np.r_[np.searchsorted(self.rows, bounds), len(rows)].tolist()
 
     def apply(self, level: int, table: Floats, offset: int = 0) -> None:

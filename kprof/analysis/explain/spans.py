@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kprof.analysis.call_numbers import call_numbers
-from kprof.analysis.summary import CLOSED_SPANS
-
-if TYPE_CHECKING:
-    from kprof.trace import Trace
+from kprof.analysis.summary import CLOSED_SPANS, sql_list
+from kprof.trace import Trace
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -122,10 +120,10 @@ def load_spans(trace: Trace, ordinals: Sequence[int]) -> Spans:
 def _read(trace: Trace, calls: Sequence[int]) -> tuple[dict[str, Ints], Ints]:
     """The columns of the closed spans of calls, call by call, and the call of each."""
     numbers = call_numbers(trace)
-    where = f"ordinal IN ({_listed(calls)})"
+    where = f"ordinal IN ({sql_list(calls)})"
     if numbers is not None:
         numbers = numbers[numbers["call"].isin(calls)]
-        where = f"launch IN ({_listed(numbers['launch'].unique())})"
+        where = f"launch IN ({sql_list(numbers['launch'].unique())})"
     frame = trace.frame(
         f"SELECT {_COLUMNS} FROM events WHERE {CLOSED_SPANS} AND {where} "
         "ORDER BY ordinal, rank, launch, block, warp, start_ns, end_ns DESC, event_id"
@@ -139,10 +137,6 @@ def _read(trace: Trace, calls: Sequence[int]) -> tuple[dict[str, Ints], Ints]:
     frame = frame.sort_values(["call", "rank", "launch"], kind="stable")
     table = {name: frame[name].to_numpy(dtype=np.int64) for name in frame.columns}
     return table, table.pop("call")
-
-
-def _listed(numbers: Sequence[int] | Ints) -> str:
-    return ", ".join(str(int(number)) for number in numbers) or "NULL"
 
 
 def numbered(*columns: Ints) -> Ints:
@@ -179,7 +173,7 @@ def _sends(trace: Trace, event_id: Ints, ordinals: Ints) -> Ints:
     if not trace.regions.flows or not trace.is_on_one_clock:
         return send
     flows = trace.frame(
-        f"SELECT wait_event_id, send_event_id FROM flows WHERE ordinal IN ({_listed(ordinals)}) "
+        f"SELECT wait_event_id, send_event_id FROM flows WHERE ordinal IN ({sql_list(ordinals)}) "
         "ORDER BY ALL"
     )
     order = np.argsort(event_id)
@@ -207,8 +201,8 @@ def _launches(trace: Trace, table: dict[str, Ints], launch: Ints) -> tuple[tuple
     """
     known = trace.frame("SELECT rank, launch, kernel, num_blocks FROM launches")
     by_id = {
-        (int(row["rank"]), int(row["launch"])): (str(row["kernel"]), int(row["num_blocks"]))
-        for row in known.to_dict("records")
+        (rank, number): (str(kernel), int(num_blocks))
+        for rank, number, kernel, num_blocks in known.itertuples(index=False)
     }
     _, first = np.unique(launch, return_index=True)
     described = [

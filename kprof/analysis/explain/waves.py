@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.columns import firsts_of, runs_of
+from kprof.analysis.explain.columns import extents, firsts_of, runs_of
 from kprof.analysis.explain.spans import Ints, Spans
 
 # Finding a free place costs as many steps as there are blocks, for each of them.
@@ -55,11 +55,8 @@ def _wave_of(spans: Spans, first: Ints, last: Ints, before: Ints) -> Wave | None
     if ends.min() > starts.max():
         return None
     blocks = np.unique(spans.block[first], return_inverse=True)[1]
-    count = int(blocks.max()) + 1
-    block_start = np.full(count, np.iinfo(np.int64).max)
-    block_end = np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(block_start, blocks, starts)
-    np.maximum.at(block_end, blocks, ends)
+    block_start, block_end = extents(blocks, starts, ends)
+    count = len(block_start)
     room = _most_at_once(block_start, block_end)
     if room == count:
         return None

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kprof.analysis.explain import FindingKind
 from kprof.analysis.findings.model import Doubt, DoubtKind
-
-if TYPE_CHECKING:
-    from kprof.analysis.summary import Summary
+from kprof.analysis.summary import Summary
 
 
 def nothing_to_compare(summary: Summary) -> Doubt | None:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kprof.analysis.explain import ExplainedFinding, FindingKind, When
-from kprof.analysis.findings.outliers import (
-    MIN_RATIO,
-    by_number,
-    counts_that_stand_out,
-    ratios_to_others,
-)
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from kprof.analysis.summary import Summary
+from kprof.analysis.findings.outliers import MIN_RATIO, counts_that_stand_out, ratios_to_others
+from kprof.analysis.summary import WORK, Summary, Table, sql_list
 
 _MOST_NAMED: Final = 4
+_SENDS_FIRST: Final = "array_position(['send', 'compute', 'recv'], category)"
 
 
 def uneven_ranks(summary: Summary) -> list[tuple[ExplainedFinding, list[dict[str, object]]]]:
@@ -34,7 +26,7 @@ def uneven_ranks(summary: Summary) -> list[tuple[ExplainedFinding, list[dict[str
         quantity = "bytes" if (by_rank["bytes"] > 0).all() else "events"
         ratios = ratios_to_others(by_rank[quantity])[standing.index]
         rows = by_rank.reset_index()[["rank", "events", "bytes"]].to_dict("records")
-        for rank, ratio in by_number(ratios).items():
+        for rank, ratio in zip(ratios.index.tolist(), ratios.tolist(), strict=True):
             if rank not in found and ratio > 1:
                 cause = _uneven(summary, (rank,), (), str(region), ratio)
                 found[rank] = cause, [{str(k): v for k, v in row.items()} for row in rows]
@@ -49,7 +41,7 @@ def uneven_blocks(summary: Summary) -> list[tuple[ExplainedFinding, list[dict[st
     found = []
     for region, group in _counts_of_blocks(summary).groupby("region", sort=False):
         by_block = group.set_index("block")
-        blocks = sorted(by_number(counts_that_stand_out(by_block["events"])))
+        blocks = sorted(counts_that_stand_out(by_block["events"]).index.tolist())
         if not blocks:
             continue
         others = float(by_block["events"].drop(blocks).median())
@@ -65,13 +57,13 @@ def _calls_with_more(
 ) -> tuple[tuple[int, ...], int]:
     """The calls in which places have more events than the median of the others, and how many calls
     there are."""
-    is_its = "block" if blocks else "c.rank"
+    is_its = "block" if blocks else "rank"
     table = summary.frame(
         f"""WITH counts AS (
-                SELECT s.ordinal, {is_its} IN ({", ".join(map(str, blocks or ranks))}) AS is_its,
+                SELECT s.ordinal, {is_its} IN ({sql_list(blocks or ranks)}) AS is_its,
                     {is_its} AS place, sum(c.events) AS events
-                FROM cells c JOIN spans_of_launches s ON s.rank = c.rank AND s.launch = c.launch
-                JOIN regions r ON r.id = c.region_id WHERE r.name = ? GROUP BY ALL)
+                FROM named_cells c JOIN spans_of_launches s USING (rank, launch)
+                WHERE region = ? GROUP BY ALL)
             SELECT ordinal, avg(events) FILTER (is_its) AS own,
                 coalesce(median(events) FILTER (NOT is_its), 0) AS others
             FROM counts GROUP BY ordinal ORDER BY ordinal""",
@@ -91,43 +83,33 @@ def _uneven(
         ranks=ranks,
         blocks=blocks,
         places=tuple((rank, block) for rank in ranks for block in blocks),
-        links=(),
         region=region,
         calls=calls,
         when=When.ONCE if num_calls == 1 else When.ALWAYS if is_always else When.SOMETIMES,
-        period=0,
-        gain_ns=0.0,
-        interval_ns=(0.0, 0.0),
-        share=0.0,
         factor=ratio,
-        gains_ns=(),
         costly_calls=calls,
-        alone_ns=0.0,
     )
 
 
-def _counts_of_blocks(summary: Summary) -> pd.DataFrame:
+def _counts_of_blocks(summary: Summary) -> Table:
     """region, block, events of useful regions; sends first."""
     return summary.frame(
-        """
-        SELECT r.name AS region, c.block, CAST(sum(c.events) AS BIGINT) AS events
-        FROM cells c JOIN regions r ON r.id = c.region_id
-        WHERE r.category IN ('send', 'compute', 'recv') GROUP BY r.name, r.category, r.id, c.block
-        ORDER BY array_position(['send', 'compute', 'recv'], r.category), r.id, c.block"""
+        f"""SELECT region, block, total(events) AS events FROM named_cells WHERE {WORK}
+        GROUP BY region, category, region_id, block
+        ORDER BY {_SENDS_FIRST}, region_id, block"""
     )
 
 
-def _counts(summary: Summary) -> pd.DataFrame:
+def _counts(summary: Summary) -> Table:
     """region, rank, events, bytes of useful regions, with a row for every rank; sends first."""
     return summary.frame(
-        """
-        WITH used AS (SELECT DISTINCT r.id, r.name, r.category FROM regions r
-            JOIN cells c ON c.region_id = r.id
-            WHERE r.category IN ('send', 'compute', 'recv')),
+        f"""WITH used AS (SELECT DISTINCT region_id, region, category FROM named_cells
+            WHERE {WORK}),
         present AS (SELECT DISTINCT rank FROM tracks)
-        SELECT u.name AS region, p.rank, CAST(coalesce(sum(c.events), 0) AS BIGINT) AS events,
-            CAST(coalesce(sum(c.bytes), 0) AS BIGINT) AS bytes
-        FROM used u CROSS JOIN present p LEFT JOIN cells c ON c.region_id = u.id AND c.rank = p.rank
-        GROUP BY u.name, u.category, u.id, p.rank
-        ORDER BY array_position(['send', 'compute', 'recv'], u.category), u.id, p.rank"""
+        SELECT u.region, p.rank, coalesce(total(c.events), 0) AS events,
+            coalesce(total(c.bytes), 0) AS bytes
+        FROM used u CROSS JOIN present p
+            LEFT JOIN cells c ON c.region_id = u.region_id AND c.rank = p.rank
+        GROUP BY u.region, u.category, u.region_id, p.rank
+        ORDER BY {_SENDS_FIRST}, u.region_id, p.rank"""
     )

@@ -6,7 +6,8 @@ What rests on what it doubts is left out.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from msgspec import structs
 
@@ -14,13 +15,11 @@ from kprof.analysis.explain import FindingKind
 from kprof.analysis.findings.compared import nothing_to_compare, one_call, part_of_launches
 from kprof.analysis.findings.model import Doubt, DoubtKind
 from kprof.analysis.flow_sums import calls_paired
+from kprof.analysis.summary import WAIT, Summary
 from kprof.analysis.waiting import late_sender, unmatched_flows
 from kprof.analysis.wording import counted, duration, listed, members, percent
+from kprof.capture.manifest import RankInfo
 from kprof.regions import Category
-
-if TYPE_CHECKING:
-    from kprof.analysis.summary import Summary
-    from kprof.capture.manifest import RankInfo
 
 _ALL: Final = frozenset(FindingKind)
 _WAITING: Final = frozenset({Category.WAIT, Category.SYNC})
@@ -81,8 +80,7 @@ def _lost_events(summary: Summary) -> Doubt | None:
     return Doubt(
         DoubtKind.LOST_EVENTS,
         f"{members('Rank', lost)} lost {counted(sum(lost.values()), 'event', 'events')}, "
-        f"{percent(share)} of all: "
-        "counts and sums are too small",
+        f"{percent(share)} of all: counts and sums are too small",
         f"record again with {size}, or with fewer regions",
         taken,
         is_grave=bool(taken),
@@ -201,8 +199,8 @@ def _causality(summary: Summary) -> Doubt | None:
     return Doubt(
         DoubtKind.CAUSALITY,
         f"{count:,} of {int(table['flows'].sum()):,} waits ended before their send began, "
-        f"{beyond:,} of them by more "
-        f"than the clock error of {duration(float(bad['bound_ns'].max()))}",
+        f"{beyond:,} of them by more than the clock error of "
+        f"{duration(float(bad['bound_ns'].max()))}",
         "calibrate closer to the run; if it stays, check that no slot is used twice in one launch",
         _BETWEEN_RANKS if beyond else frozenset(),
         is_grave=bool(beyond),
@@ -222,12 +220,15 @@ def _shared_cores(summary: Summary) -> Doubt | None:
         return _blocks_take_turns(summary)
     ranks = max(crowded, key=lambda ranks: len(ranks) / ranks[0].num_cores)
     cores = ranks[0].num_cores
+    fact = f"{len(ranks)} ranks share {counted(cores, 'core', 'cores')}"
+    return _scheduled(fact, "run as many ranks as there are cores, or run on GPUs,", ranks, cores)
+
+
+def _scheduled(fact: str, remedy: str, ranks: Sequence[RankInfo], cores: int) -> Doubt:
     return Doubt(
         DoubtKind.SHARED_CORES,
-        f"{len(ranks)} ranks share {counted(cores, 'core', 'cores')}: times here are the "
-        "scheduler's, "
-        "counts are the kernel's",
-        "run as many ranks as there are cores, or run on GPUs, for times that mean something",
+        f"{fact}: times here are the scheduler's, counts are the kernel's",
+        f"{remedy} for times that mean something",
         _ALL - _BY_COUNT,
         is_grave=True,
         ranks=tuple(info.rank for info in ranks),
@@ -243,16 +244,8 @@ def _blocks_take_turns(summary: Summary) -> Doubt | None:
     table = summary.frame("SELECT count(DISTINCT (block, warp)) AS tracks FROM tracks")
     if int(table["tracks"].iloc[0]) < 2:
         return None
-    return Doubt(
-        DoubtKind.SHARED_CORES,
-        "The blocks of the one rank take turns on one core: times here are the scheduler's, "
-        "counts are the kernel's",
-        "run on a GPU for times that mean something",
-        _ALL - _BY_COUNT,
-        is_grave=True,
-        ranks=(infos[0].rank,),
-        evidence={"ranks": 1, "cores": 1},
-    )
+    fact = "The blocks of the one rank take turns on one core"
+    return _scheduled(fact, "run on a GPU", infos, 1)
 
 
 def _guessed(summary: Summary) -> Doubt | None:
@@ -279,8 +272,7 @@ def _sampled_flows(summary: Summary) -> Doubt | None:
     return Doubt(
         DoubtKind.SAMPLED_FLOWS,
         f"Sends and waits were paired in {len(paired.ordinals)} of {paired.of_calls} calls, "
-        "evenly spread: late "
-        "senders and transfers are sums over those",
+        "evenly spread: late senders and transfers are sums over those",
         "select launches (--launches) to look at others; all other numbers are of the whole run",
         evidence={"calls": list(paired.ordinals), "of_calls": paired.of_calls},
     )
@@ -294,26 +286,20 @@ def _unmatched(summary: Summary) -> Doubt | None:
     sends, waits = (int(table[name].sum()) for name in ("unmatched_sends", "unmatched_waits"))
     if sends == 0 and waits == 0:
         return None
-    rows = table.to_dict("records")
     return Doubt(
         DoubtKind.UNMATCHED_FLOWS,
         f"{counted(sends, 'send', 'sends')} released no recorded wait, and "
-        f"{counted(waits, 'wait has', 'waits have')} "
-        "no recorded send",
+        f"{counted(waits, 'wait has', 'waits have')} no recorded send",
         "expected where one span stands for several sends; "
         "else check that both sides record the same slot",
-        evidence={"rows": rows},
+        evidence={"rows": table.to_dict("records")},
     )
 
 
 def _no_waits(summary: Summary) -> Doubt | None:
     """Without waits, or without flows, no rank delays another in a replay."""
     trace = summary.trace
-    table = summary.frame(
-        "SELECT count(*) FILTER (category IN ('wait', 'sync')) AS waits FROM cells JOIN regions "
-        "ON id = region_id"
-    )
-    if int(table["waits"].iloc[0]) == 0:
+    if summary.frame(f"SELECT 1 FROM named_cells WHERE {WAIT} LIMIT 1").empty:
         if declared := [r.name for r in trace.regions.regions if r.category in _WAITING]:
             return Doubt(
                 DoubtKind.NO_WAITS,

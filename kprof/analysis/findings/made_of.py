@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kprof.analysis.achieved import achieved_by_region
 from kprof.analysis.findings.model import Ingredient
+from kprof.analysis.summary import Summary
 from kprof.analysis.wording import percent
 from kprof.errors import SelectionError
-
-if TYPE_CHECKING:
-    from kprof.analysis.summary import Summary
 
 _MOST_NAMED: Final = 3
 _LEAST_SHARE: Final = 0.1

@@ -4,15 +4,11 @@ many the others have, and how many blocks do the work."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kprof.analysis.explain import ExplainedFinding, FindingKind
+from kprof.analysis.summary import WORK, Summary, Table, sql_list
 from kprof.analysis.wording import counted, percent
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from kprof.analysis.summary import Summary
 
 # A place has more items than others from this ratio on; where the ratio is less, the items are
 # handled elsewhere.
@@ -52,18 +48,17 @@ def item_counts(summary: Summary, cause: ExplainedFinding) -> ItemCounts | None:
     if cause.kind is not FindingKind.UNEVEN_WORK:
         return None
     region = cause.region or next(iter(regions_with_more(summary, cause)), None)
-    ids = [r.id for r in summary.trace.regions.regions if r.name == region]
-    if not ids or region is None:
+    if region is None:
         return None
     for who in ("rank", "peer"):
-        counts = _counts(summary, cause, ids[0], who)
+        counts = _counts(summary, cause, region, who)
         own, others = counts[counts["is_its"]]["events"], counts[~counts["is_its"]]["events"]
         if len(own) and len(others) and own.mean() >= _IS_MORE * others.median() > 0:
             return ItemCounts(region, float(own.mean()), float(others.median()))
     return None
 
 
-def _counts(summary: Summary, cause: ExplainedFinding, region: int, who: str) -> pd.DataFrame:
+def _counts(summary: Summary, cause: ExplainedFinding, region: str, who: str) -> Table:
     """Events by rank (or by the rank that they are for), or by block; is_its for those of a
     finding."""
     import pandas as pd
@@ -72,8 +67,9 @@ def _counts(summary: Summary, cause: ExplainedFinding, region: int, who: str) ->
     place = f"{who}{', block' if by_block else ''}"
     table = summary.frame(
         f"""SELECT {who} AS who, {"block" if by_block else "-1"} AS block,
-            CAST(sum(events) AS BIGINT) AS events
-        FROM cells WHERE region_id = {int(region)} AND {who} >= 0 GROUP BY {place}"""
+            total(events) AS events
+        FROM named_cells WHERE region = ? AND {who} >= 0 GROUP BY {place}""",
+        [region],
     )
     is_its = table["who"].isin(cause.ranks) if cause.ranks else table["who"] >= 0
     if by_block:
@@ -89,29 +85,25 @@ def regions_with_more(summary: Summary, cause: ExplainedFinding) -> list[str]:
     """Regions of useful work that its ranks have more events of; most time first."""
     if not cause.ranks:
         return []
-    ranks = ", ".join(str(int(rank)) for rank in cause.ranks)
+    ranks = sql_list(cause.ranks)
     table = summary.frame(
         f"""WITH counts AS (
-                SELECT r.name, c.rank, sum(c.events) AS events, sum(c.total_ns) AS ns
-                FROM cells c JOIN regions r ON r.id = c.region_id
-                WHERE r.category IN ('send', 'compute', 'recv') GROUP BY ALL)
-            SELECT name FROM counts GROUP BY name
+                SELECT region, rank, sum(events) AS events, sum(total_ns) AS ns
+                FROM named_cells WHERE {WORK} GROUP BY ALL)
+            SELECT region FROM counts GROUP BY region
             HAVING avg(events) FILTER (rank IN ({ranks}))
                 > {_MUCH_MORE} * avg(events) FILTER (rank NOT IN ({ranks}))
-            ORDER BY sum(ns) DESC, name"""
+            ORDER BY sum(ns) DESC, region"""
     )
-    return [str(name) for name in table["name"].tolist()]
+    return [str(name) for name in table["region"].tolist()]
 
 
 def blocks_at_work(summary: Summary, region: str | None) -> str:
     """25 to 29 of 264 blocks do all of expert, from the launch of a rank where fewest do to the one
     where most do; empty where nothing is known of such a region."""
-    ids = [r.id for r in summary.trace.regions.regions if r.name == region]
-    if not ids:
-        return ""
     table = summary.frame(
-        f"""WITH its AS (SELECT rank, launch, block, sum(events) AS events FROM cells
-                WHERE region_id = {ids[0]} GROUP BY ALL),
+        f"""WITH its AS (SELECT rank, launch, block, sum(events) AS events FROM named_cells
+                WHERE region = ? GROUP BY ALL),
             added AS (SELECT *, sum(events) OVER w - events AS before,
                 sum(events) OVER (PARTITION BY rank, launch) AS total FROM its
                 WINDOW w AS (PARTITION BY rank, launch ORDER BY events DESC, block)),
@@ -121,8 +113,11 @@ def blocks_at_work(summary: Summary, region: str | None) -> str:
             greatest(any_value(s.blocks), coalesce(any_value(l.num_blocks), 0)) AS launched
         FROM added JOIN seen s USING (rank, launch)
             LEFT JOIN launches l USING (rank, launch)
-        GROUP BY rank, launch ORDER BY used, most, launched"""
+        GROUP BY rank, launch ORDER BY used, most, launched""",
+        [region],
     )
+    if table.empty:
+        return ""
     least, most = int(table["used"].min()), int(table["used"].max())
     launched = int(table["launched"].iloc[(len(table) - 1) // 2])
     if 2 * most <= launched:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kprof.analysis.summary import Column
+
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
 
 # A thing stands out when it has 1.5 times the median of the others, and for counts when chance
 # would give that to fewer than one in 30 000: 4 standard deviations of a Poisson count. Random
@@ -34,7 +35,7 @@ def medians_of_others(values: np.ndarray) -> np.ndarray:
     return medians
 
 
-def ratios_to_others(values: pd.Series) -> pd.Series:
+def ratios_to_others(values: Column) -> Column:
     """Each value over the median of the others; NaN where that is 0 or there are none."""
     import numpy as np
     import pandas as pd
@@ -44,18 +45,10 @@ def ratios_to_others(values: pd.Series) -> pd.Series:
     return pd.Series(values.to_numpy() / medians, index=values.index)
 
 
-def counts_that_stand_out(counts: pd.Series) -> pd.Series:
+def counts_that_stand_out(counts: Column) -> Column:
     """The ratios of those counts that stand out, largest first."""
     ratios = ratios_to_others(counts)
     medians = counts / ratios
     sigmas = (counts - medians) / medians**0.5
     standing = ratios[(ratios >= MIN_RATIO) & (sigmas >= MIN_SIGMAS)]
     return standing.sort_values(ascending=False)
-
-
-def by_number(values: pd.Series) -> dict[int, float]:
-    """A series whose index are numbers of ranks or blocks, as a dict."""
-    return {
-        int(number): float(value)
-        for number, value in zip(values.index.tolist(), values.tolist(), strict=True)
-    }

@@ -5,17 +5,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kprof.analysis.explain import ExplainedFinding, FindingKind
 from kprof.analysis.explain.sentences import sentence
 from kprof.analysis.findings.numbers import blocks_at_work, item_counts, regions_with_more
 from kprof.analysis.skew import launch_starts
-from kprof.analysis.summary import CLOSED_SPANS
+from kprof.analysis.summary import CLOSED_SPANS, Summary
 from kprof.analysis.wording import counted, listed, members, percent
-
-if TYPE_CHECKING:
-    from kprof.analysis.summary import Summary
 
 _MOST_NAMED: Final = 3
 # Most slow events are in one place from this share on.
@@ -60,16 +57,14 @@ def particulars_of(summary: Summary, cause: ExplainedFinding) -> tuple[str, ...]
         return (counts.sentence,)
     if cause.kind is not FindingKind.SLOW_EVENTS or cause.region is None:
         return ()
-    ids = [r.id for r in summary.trace.regions.regions if r.name == cause.region]
-    if not ids:
-        return ()
     table = summary.frame(
         f"""WITH its AS (SELECT rank, block, duration_ns AS ns FROM events
-                WHERE {CLOSED_SPANS} AND region_id = {ids[0]}),
+                WHERE {CLOSED_SPANS} AND region = ?),
             usual AS (SELECT median(ns) AS ns FROM its)
             SELECT rank, block, count(*) AS events FROM its
             WHERE ns > (SELECT ns FROM usual) * {(1 + cause.factor) / 2:.6f}
-            GROUP BY rank, block ORDER BY events DESC, rank, block"""
+            GROUP BY rank, block ORDER BY events DESC, rank, block""",
+        [cause.region],
     )
     total = int(table["events"].sum())
     if total == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kprof.analysis.durations import block_time_ns
 from kprof.analysis.findings.model import Finding
@@ -13,9 +13,6 @@ from kprof.analysis.summary import Summary
 from kprof.analysis.waiting import late_sender
 from kprof.analysis.warmup import steady_part
 from kprof.analysis.wording import members
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _TRANSFER: Final = "exposed_transfer_ns"
 
@@ -100,8 +97,7 @@ def _name(finding: Finding, number: int) -> str:
 
 
 def _sync_ns(summary: Summary) -> float:
-    table: pd.DataFrame = summary.frame(
-        """SELECT coalesce(sum(total_ns), 0) AS total FROM cells c
-        JOIN regions r ON r.id = c.region_id WHERE r.category = 'sync'"""
+    table = summary.frame(
+        "SELECT coalesce(sum(total_ns), 0) AS total FROM named_cells WHERE category = 'sync'"
     )
     return float(table["total"].iloc[0])

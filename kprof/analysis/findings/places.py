@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kprof.analysis.explain import ExplainedFinding, FindingKind, Limit, LimitKind
 from kprof.analysis.findings.model import LAUNCHES
 from kprof.analysis.skew import launch_starts
-
-if TYPE_CHECKING:
-    from kprof.analysis.summary import Summary
+from kprof.analysis.summary import WAIT, Summary, sql_list
 
 Where = tuple[tuple[int, int] | None, tuple[tuple[int, int], ...]]
 
@@ -51,12 +48,11 @@ def place_of(summary: Summary, cause: ExplainedFinding, ordinals: Sequence[int])
 def place_of_design(summary: Summary, limit: Limit, ordinals: Sequence[int]) -> Where:
     """The call with the median of it: its block with the most of it, above another one; where only
     one block works, above the launch on its rank."""
-    regions = summary.trace.regions.regions
-    about = [f"region_id = {region.id}" for region in regions if region.name == limit.region]
-    rows = _Rows(*[about[0] if about else "true"] * 2)
+    region = _region_is(summary, limit.region)
+    rows = _Rows(region, region)
     calls = summary.frame(
         f"""SELECT s.ordinal FROM {_CELLS} WHERE {rows.about}
-            AND s.ordinal IN ({_numbers(ordinals)}) GROUP BY s.ordinal
+            AND s.ordinal IN ({sql_list(ordinals)}) GROUP BY s.ordinal
             ORDER BY sum(c.total_ns), s.ordinal"""
     )["ordinal"].tolist()
     if not calls:
@@ -93,13 +89,12 @@ def _late_start(summary: Summary, cause: ExplainedFinding, ordinal: int) -> Wher
 
 def _candidates(summary: Summary, cause: ExplainedFinding) -> list[_Rows]:
     """From the most telling rows to the least; the first that the trace has is taken."""
-    region = _region_is(summary, cause)
+    region = _region_is(summary, cause.region)
     if cause.links:
-        waits = "region_id IN (SELECT id FROM regions WHERE category IN ('wait', 'sync'))"
-        held_up = f"({' OR '.join(_is_on(*link) for link in cause.links)}) AND {waits}"
-        return [_Rows(held_up, f"{waits} AND NOT ({held_up})")]
-    ranks = f"c.rank IN ({_numbers(cause.ranks)})" if cause.ranks else "true"
-    blocks = f"block IN ({_numbers(cause.blocks)})" if cause.blocks else "true"
+        held_up = f"({' OR '.join(_is_on(*link) for link in cause.links)}) AND {WAIT}"
+        return [_Rows(held_up, f"{WAIT} AND NOT ({held_up})")]
+    ranks = f"c.rank IN ({sql_list(cause.ranks)})" if cause.ranks else "true"
+    blocks = f"block IN ({sql_list(cause.blocks)})" if cause.blocks else "true"
     if cause.places:
         pairs = ", ".join(f"({rank}, {block})" for rank, block in cause.places)
         blocks = f"(c.rank, block) IN ({pairs})"
@@ -120,17 +115,15 @@ def _is_on(source: int, destination: int) -> str:
     return f"({peer} AND c.rank = {int(destination)})" if destination >= 0 else f"({peer})"
 
 
-def _region_is(summary: Summary, cause: ExplainedFinding) -> str:
-    regions = summary.trace.regions.regions
-    ids = [region.id for region in regions if region.name == cause.region]
+def _region_is(summary: Summary, name: str | None) -> str:
+    ids = [region.id for region in summary.trace.regions.regions if region.name == name]
     return f"region_id = {ids[0]}" if ids else "true"
 
 
-def _numbers(numbers: Sequence[int]) -> str:
-    return ", ".join(str(int(number)) for number in numbers)
-
-
-_CELLS = "cells c JOIN spans_of_launches s ON s.rank = c.rank AND s.launch = c.launch"
+# All cells: findings are about unknown regions, too, which have no category of their own.
+_CELLS = """(SELECT c.*, coalesce(r.category, 'other') AS category
+        FROM cells c LEFT JOIN regions r ON r.id = c.region_id) c
+    JOIN spans_of_launches s ON s.rank = c.rank AND s.launch = c.launch"""
 
 
 def _window(summary: Summary, where: str) -> tuple[int, int] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kprof.analysis.dependencies.critical_path import critical_regions
 from kprof.analysis.explain import ExplainedFinding, TraceExplanation
@@ -13,12 +13,10 @@ from kprof.analysis.findings.made_of import ingredients
 from kprof.analysis.findings.model import Rest, limit_in_front
 from kprof.analysis.findings.numbers import with_counted_factor
 from kprof.analysis.findings.particulars import precise
+from kprof.analysis.summary import Summary
 from kprof.analysis.warmup import steady_efficiency
 from kprof.analysis.wording import duration, listed, percent
 from kprof.errors import SelectionError
-
-if TYPE_CHECKING:
-    from kprof.analysis.summary import Summary
 
 _IS_LITTLE: Final = 0.05
 _MOST_NAMED: Final = 3

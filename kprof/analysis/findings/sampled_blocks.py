@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from kprof.analysis.explain import FindingKind, explanation
 from kprof.analysis.findings.model import Doubt, DoubtKind
+from kprof.analysis.summary import Summary
 from kprof.analysis.wording import counted
-
-if TYPE_CHECKING:
-    from kprof.analysis.summary import Summary
 
 # Blocks have different numbers of events.
 _TO_SPARE: Final = 0.8

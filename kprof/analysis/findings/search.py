@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kprof.analysis.explain import (
     ExplainedFinding,
     FindingKind,
+    Limit,
     LimitKind,
     TraceExplanation,
     explain_summary,
@@ -35,12 +36,10 @@ from kprof.analysis.findings.waits import waits_of
 from kprof.analysis.hung import without_hung_calls
 from kprof.analysis.memo import memo
 from kprof.analysis.skew import launch_starts
+from kprof.analysis.summary import Summary
 from kprof.analysis.warmup import steady_part
 from kprof.analysis.wording import counted, duration, members
 from kprof.errors import SelectionError
-
-if TYPE_CHECKING:
-    from kprof.analysis.summary import Summary
 
 # Where ranks have no clock in common each is replayed by itself; of more it takes long.
 _MOST_RANKS = 8
@@ -72,12 +71,13 @@ def _find_among(summary: Summary, doubts: list[Doubt]) -> Findings:
     try:
         if not summary.trace.is_on_one_clock:
             return _rank_by_rank(summary, doubts, taken_out)
-        explanation = _without_turns(summary, explain_summary(summary, taken_out))
-        explanation = _without_other_blocks(explanation, taken_out)
+        explanation = explain_summary(summary, taken_out)
     except SelectionError as error:
         if sample := some_blocks(summary):
             return _find_among(sample[0], [sample[1], *doubts])
         return _by_count(summary, [_not_replayed(error), *doubts], taken_out)
+    limits = _known_limits(summary, explanation.limits, taken_out)
+    explanation = replace(explanation, limits=limits)
     causes = [
         with_counted_factor(summary, _of_all(summary, cause))
         for cause in explanation.findings
@@ -160,21 +160,15 @@ def _rank_by_rank(
     return Findings(tuple(doubts), named, Rest(said, 0.0))
 
 
-def _without_turns(summary: Summary, explanation: TraceExplanation) -> TraceExplanation:
-    """Without limits of the design where all threads of a rank take turns on one core: there, what
-    waits in a rank waits for its turn."""
-    is_cpu = all(info.target == "cpu" and info.num_cores for info in summary.trace.manifest.ranks)
-    return replace(explanation, limits=()) if is_cpu else explanation
-
-
-def _without_other_blocks(
-    explanation: TraceExplanation, taken_out: frozenset[FindingKind]
-) -> TraceExplanation:
-    """Without limits about the number of blocks, where not all of them are known."""
-    if FindingKind.UNEVEN_BLOCKS not in taken_out:
-        return explanation
-    kept = tuple(limit for limit in explanation.limits if limit.kind not in _OF_ALL_BLOCKS)
-    return replace(explanation, limits=kept)
+def _known_limits(
+    summary: Summary, limits: tuple[Limit, ...], taken_out: frozenset[FindingKind]
+) -> tuple[Limit, ...]:
+    """Without any where all threads of a rank take turns on one core: there, what waits in a rank
+    waits for its turn. Without those about the number of blocks, where not all are known."""
+    if all(info.target == "cpu" and info.num_cores for info in summary.trace.manifest.ranks):
+        return ()
+    hidden = _OF_ALL_BLOCKS if FindingKind.UNEVEN_BLOCKS in taken_out else ()
+    return tuple(limit for limit in limits if limit.kind not in hidden)
 
 
 def _has_no_flows(doubts: list[Doubt]) -> bool:
@@ -203,7 +197,7 @@ def _by_count(summary: Summary, doubts: list[Doubt], taken_out: frozenset[Findin
     """What counts alone say, where times are in doubt."""
     found = []
     is_one = len([info for info in summary.trace.ranks if info.is_recorded]) == 1
-    look = uneven_blocks if is_one else uneven_ranks
+    look, places = (uneven_blocks, "blocks") if is_one else (uneven_ranks, "ranks")
     uneven = look(summary) if FindingKind.UNEVEN_WORK not in taken_out else []
     names = _names([cause for cause, _ in uneven])
     for (cause, evidence), name in zip(uneven, names, strict=True):
@@ -221,9 +215,7 @@ def _by_count(summary: Summary, doubts: list[Doubt], taken_out: frozenset[Findin
         )
         found.append(finding)
     num_calls = int(launch_starts(summary)["ordinal"].nunique())
-    said = "" if found else "All ranks have about as many events in every region"
-    if not found and is_one:
-        said = "All blocks have about as many events in every region"
+    said = "" if found else f"All {places} have about as many events in every region"
     if FindingKind.UNEVEN_WORK in taken_out:
         said = "Nothing else can be said about this recording"
     return Findings(tuple(doubts), tuple(found), Rest(said, 0.0), num_calls=num_calls)
@@ -267,33 +259,26 @@ def _gains(cause: ExplainedFinding, explanation: TraceExplanation) -> tuple[dict
     return tuple({"call": ordinal, "gain_ns": gain} for ordinal, gain in pairs)
 
 
-def _of_sample(explanation: TraceExplanation) -> list[Doubt]:
+def _of_sample(explanation: TraceExplanation) -> Iterator[Doubt]:
     """Which calls were looked at, where not all were."""
-    doubts = []
     if explanation.warm_up:
-        doubts.append(
-            Doubt(
-                DoubtKind.WARM_UP,
-                f"{members('Call', explanation.warm_up)} took much longer than "
-                f"{_others(explanation)}: a warm-up, left out of findings and efficiency",
-                "call the kernel once with a null buffer before the calls that count; tables and "
-                "pictures hold every call, --launches chooses",
-                evidence={"calls": list(explanation.warm_up)},
-            )
+        yield Doubt(
+            DoubtKind.WARM_UP,
+            f"{members('Call', explanation.warm_up)} took much longer than "
+            f"{_others(explanation)}: a warm-up, left out of findings and efficiency",
+            "call the kernel once with a null buffer before the calls that count; tables and "
+            "pictures hold every call, --launches chooses",
+            evidence={"calls": list(explanation.warm_up)},
         )
     looked_at, steady = len(explanation.ordinals), explanation.num_calls - len(explanation.warm_up)
     if looked_at < steady:
-        doubts.append(
-            Doubt(
-                DoubtKind.SAMPLED_CALLS,
-                f"Of {counted(steady, 'call', 'calls')} {looked_at} were replayed, typical and "
-                "slow ones, "
-                f"{duration(explanation.total_ns)} together",
-                "select launches (--launches) to look at others",
-                evidence={"calls": list(explanation.ordinals), "of_calls": steady},
-            )
+        yield Doubt(
+            DoubtKind.SAMPLED_CALLS,
+            f"Of {counted(steady, 'call', 'calls')} {looked_at} were replayed, typical and slow "
+            f"ones, {duration(explanation.total_ns)} together",
+            "select launches (--launches) to look at others",
+            evidence={"calls": list(explanation.ordinals), "of_calls": steady},
         )
-    return doubts
 
 
 def _others(explanation: TraceExplanation) -> str:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from kprof.analysis.durations import block_time_ns
 from kprof.analysis.explain import ExplainedFinding
 from kprof.analysis.findings.model import Caused
 from kprof.analysis.memo import memo
+from kprof.analysis.summary import WAIT, Column, Summary, Table
 from kprof.analysis.waiting import blame
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from kprof.analysis.summary import Summary
 
 # Less of the blocks' time is not worth a line.
 _LEAST_SHARE = 0.005
@@ -41,14 +36,14 @@ def waits_of(summary: Summary, causes: Sequence[ExplainedFinding]) -> list[tuple
 def waited_once(summary: Summary) -> float:
     """What tracks waited over the sum of all waits: less than 1 where waits lie within waits."""
     table = summary.frame(
-        """SELECT (SELECT sum(wait_ns) FROM tracks) AS once, sum(c.total_ns) AS listed
-        FROM cells c JOIN regions r ON r.id = c.region_id WHERE r.category IN ('wait', 'sync')"""
+        f"""SELECT (SELECT sum(wait_ns) FROM tracks) AS once, sum(total_ns) AS listed
+        FROM named_cells WHERE {WAIT}"""
     ).fillna(0)
     once, listed = float(table["once"].iloc[0]), float(table["listed"].iloc[0])
     return min(1.0, once / listed) if once and listed else 1.0
 
 
-def is_for(waits: pd.DataFrame, cause: ExplainedFinding) -> pd.Series:
+def is_for(waits: Table, cause: ExplainedFinding) -> Column:
     """Which rows, waits of `rank` for `peer`, are waits for what a finding names."""
     is_its = waits["peer"].isin(cause.ranks)
     for source, destination in cause.links:
@@ -57,7 +52,7 @@ def is_for(waits: pd.DataFrame, cause: ExplainedFinding) -> pd.Series:
     return is_its
 
 
-def _by_region(waits: pd.DataFrame, total_ns: float) -> tuple[Caused, ...]:
+def _by_region(waits: Table, total_ns: float) -> tuple[Caused, ...]:
     found = []
     for region, rows in waits.groupby("region"):
         wait_ns = int(rows["wait_ns"].sum())

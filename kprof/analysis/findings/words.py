@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kprof.analysis.explain import ExplainedFinding, When
 from kprof.analysis.explain.sentences import advice as advice_for
 from kprof.analysis.explain.sentences import place, sentence
+from kprof.analysis.findings.model import Caused
+from kprof.analysis.summary import Summary
 from kprof.analysis.wording import counted, duration, members, percent, ratio
-
-if TYPE_CHECKING:
-    from kprof.analysis.findings.model import Caused
-    from kprof.analysis.summary import Summary
 
 __all__ = ["advice", "count_details", "count_sentence", "details", "key", "sentence"]
 

@@ -45,11 +45,8 @@ def _read(files: Sequence[Path], _: ReadOptions) -> ForeignEvents:
         start_ns=start_ns,
         duration_ns=_durations(table, start_ns, file),
         names=tuple(names.tolist()),
-        warp=_optional(table, "warp", file),
-        launch=_optional(table, "launch", file),
-        fields={
-            field: _integers(table, field, file) for field in _FIELDS if field in table.column_names
-        },
+        fields=_present(table, _FIELDS, file),
+        **_present(table, ("warp", "launch"), file),
     )
 
 
@@ -92,8 +89,8 @@ def _integers(table: pa.Table, name: str, file: Path) -> Any:
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
-def _optional(table: pa.Table, name: str, file: Path) -> Any:
-    return _integers(table, name, file) if name in table.column_names else None
+def _present(table: pa.Table, names: Sequence[str], file: Path) -> dict[str, Any]:
+    return {name: _integers(table, name, file) for name in names if name in table.column_names}
 
 
 def _durations(table: pa.Table, start_ns: Any, file: Path) -> Any:

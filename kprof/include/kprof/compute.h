@@ -6,7 +6,8 @@
 //   numbers    square_root(), exp_of(); exp2_fast() and reciprocal_fast(), to about 1e-6
 //   lanes      lanes_equal(), add_shared(), warp_sum()
 //   flags      store_flag_shared(), load_flag_shared(): release and acquire between warps of a block, in shared memory
-//   matrices   Fp8Product<tokens>: tiles of 16 rows of weights times up to 8, 16 or 32 tokens, summed in fp32
+//   matrices   Fp8Product<tokens>: tiles of 16 rows of weights times up to 8, 16 or 32 tokens, summed in fp32;
+//              UnpackedFp8Product: the same, scheduled differently on NVIDIA
 #pragma once
 
 #include "platform.h"
@@ -28,12 +29,7 @@ KPROF_DEVICE float fp8_to_float(uint8_t bits) { return fp8::to_float<kFp8IsFnuz>
 // The sum over all lanes of the warp, in every lane. Always added in the same order.
 KPROF_DEVICE float warp_sum(float value) {
   for (uint32_t distance = warp_width() / 2; distance != 0; distance /= 2) {
-    uint32_t word;
-    copy_bits(&word, value);
-    word = shuffle(word, lane_id() ^ distance);
-    float other;
-    copy_bits(&other, word);
-    value += other;
+    value += bits_as<float>(shuffle(bits_as<uint32_t>(value), lane_id() ^ distance));
   }
   return value;
 }

@@ -11,7 +11,7 @@
 //              exchange_if_zero_device()
 //   arena      add_global(), load_global(), store_global(), all relaxed and of device scope
 //   data       Quad (16 bytes that one instruction moves), half_to_float(), float_to_half() on 16-bit patterns;
-//              at_most(), opaque(), store_record(), copy_bits()
+//              at_most(), opaque(), store_record(), copy_bits(), bits_as()
 //   host       KPROF_SHARED(type, name, count), KPROF_UNROLL(count), KPROF_LAUNCH_BOUNDS(threads),
 //              KPROF_LAUNCH_BOUNDS_RESIDENT(threads, warps per processor; NVIDIA leaves that to the threads),
 //              KPROF_LAUNCH(...), num_processors(), max_resident_blocks(), peer_allocate() and friends (GPUs only)
@@ -41,16 +41,4 @@ struct LaunchOptions {
 #include "platform/cpu.h"
 #endif
 
-namespace kprof::platform {
-
-// Reads the bits of one value as another type of the same size.
-//
-// Not memcpy: in HIP device code that is a header function which copies byte by byte. The compiler does not merge all
-// of the bytes again, so the code is slow, and clang 19 for gfx942 gets some of the remaining shifts wrong.
-template <typename To, typename From>
-KPROF_DEVICE void copy_bits(To* to, const From& from) {
-  static_assert(sizeof(To) == sizeof(From), "the two types have different sizes");
-  __builtin_memcpy(to, &from, sizeof from);
-}
-
-}  // namespace kprof::platform
+#include "platform/bits.h"

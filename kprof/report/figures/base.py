@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from kprof.analysis.wording import duration
 from kprof.capture.printable import printable
 
 if TYPE_CHECKING:
@@ -58,6 +59,12 @@ def short(name: object, letters: int = _MAX_LETTERS) -> str:
     """`label` of a name that fits a legend: the end of a long one says more than its beginning."""
     text = str(name)
     return label(text if len(text) <= letters else "…" + text[1 - letters :])
+
+
+def described(span: dict[Any, Any]) -> str:
+    """What a span is, as text of the page or of a Plotly figure."""
+    peer = f", rank {span['peer']}" if span["peer"] >= 0 else ""
+    return f"{label(span['region'])}{peer}: {duration(span['end_ns'] - span['start_ns'])}"
 
 
 def few_rows(grid: pd.DataFrame, what: str = "rank") -> tuple[pd.DataFrame, str]:

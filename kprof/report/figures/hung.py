@@ -29,20 +29,20 @@ def open_waits(report: Report) -> Figure | None:
         return None
     before = report.before_hang
     firsts = _firsts(before, waits, report.manifest.is_on_one_clock)
-    offsets = [int(row["start_ns"]) - firsts[row["rank"]] for row in waits.to_dict("records")]
+    rows = waits.to_dict("records")
+    offsets = [int(row["start_ns"]) - firsts[row["rank"]] for row in rows]
     length = max(1, *offsets) / (1 - _OPEN_SHARE)
     since = "the first event of a call that hung"
-    names = [_name(row) for row in waits.to_dict("records")]
+    names = [_name(row) for row in rows]
     drawing, axis, left = rows_with_time(names, _ROW, (0, length), since, _LEGEND)
     kinds = sorted(set(before["category"]))
     drawing.legend(left, 4, [*((kind, kind) for kind in kinds), ("still", "still waiting")])
-    for i, wait in enumerate(waits.to_dict("records")):
+    for i, wait in enumerate(rows):
         y, height = _LEGEND + i * _ROW, _ROW - ROW_GAP
-        for row in _of_track(before, wait).to_dict("records"):
-            shifted = {str(key): value for key, value in row.items()}
-            for end in ("start_ns", "end_ns"):
-                shifted[end] -= firsts[wait["rank"]]
-            draw_span(drawing, axis, shifted, y, height)
+        its = _of_track(before, wait)
+        its[["start_ns", "end_ns"]] -= firsts[wait["rank"]]
+        for row in its.to_dict("records"):
+            draw_span(drawing, axis, row, y, height)
         x = axis(offsets[i])
         drawing.rect(x, y, WIDTH - 16 - x, height, "still", label(", ".join(_words(wait))))
         drawing.text(x + 6, y + height - 4, _fitting(_words(wait), WIDTH - 28 - x), kind="on-still")
@@ -63,7 +63,7 @@ def _of_track(spans: pd.DataFrame, wait: dict[Any, Any]) -> pd.DataFrame:
     is_its = spans["start_ns"] <= wait["start_ns"]
     for name in ("rank", "block", "warp"):
         is_its &= spans[name] == wait[name]
-    found: pd.DataFrame = spans[is_its]
+    found: pd.DataFrame = spans[is_its].copy()
     return found
 
 

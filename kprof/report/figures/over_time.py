@@ -9,6 +9,7 @@ from kprof.analysis.wording import duration
 from kprof.report.figures.base import (
     CATEGORY_COLORS,
     Figure,
+    described,
     few_rows,
     label,
     short,
@@ -29,6 +30,7 @@ from kprof.report.figures.svg import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from kprof.analysis.timeline import Focus
     from kprof.report.model import Report
 
 _MAX_LANES: Final = 16
@@ -64,9 +66,7 @@ def _lanes(report: Report, ranks: list[int]) -> Figure:
     kinds = [kind for kind in CATEGORY_COLORS if kind in set(activity["category"])]
     height = min(40.0, max(13.0, _LANES_HEIGHT / len(ranks)))
     names = [f"rank {rank}" for rank in ranks]
-    drawing, axis, left = rows_with_time(
-        names, height, (over.start_ns, over.end_ns), f"the start of {over.what}", _LEGEND_HEIGHT
-    )
+    drawing, axis, left = _over(over, names, height)
     axis.right = drawing.width - 40
     drawing = Drawing(drawing.width, drawing.height)
     axis.draw(drawing, _LEGEND_HEIGHT, drawing.height - 36, f"the start of {over.what}")
@@ -97,6 +97,12 @@ def _lanes(report: Report, ranks: list[int]) -> Figure:
     return drawing.figure("timeline", title)
 
 
+def _over(over: Focus, names: list[str], height: float) -> tuple[Drawing, TimeAxis, float]:
+    """A drawing with a named row per track over the time that figures show, as in svg.py."""
+    range_ns, since = (over.start_ns, over.end_ns), f"the start of {over.what}"
+    return rows_with_time(names, height, range_ns, since, _LEGEND_HEIGHT)
+
+
 def _steps(shares: list[float], left: float, right: float, top: float, bottom: float) -> str:
     """The outline of bars side by side, from 0 at the bottom to 1 at the top."""
     width = (right - left) / max(1, len(shares))
@@ -119,9 +125,7 @@ def _waiting_over_time(report: Report, ranks: list[int]) -> Figure:
     grid, title = few_rows(grid.reindex(index=ranks, columns=bins).fillna(0.0))
     height = max(3.0, min(10.0, 2 * _LANES_HEIGHT / len(grid)))
     names = [f"{name}" if i % 8 == 0 else " " for i, name in enumerate(grid.index)]
-    drawing, axis, left = rows_with_time(
-        names, height, (over.start_ns, over.end_ns), f"the start of {over.what}", _LEGEND_HEIGHT
-    )
+    drawing, axis, left = _over(over, names, height)
     drawing.text(0, 14, f"{label(title)}; the darker, the more of its blocks wait")
     width = (axis.right - left) / max(1, len(bins))
     for i, shares in enumerate(grid.to_numpy().tolist()):
@@ -148,26 +152,22 @@ def gantt(report: Report) -> Figure | None:
     pairs = lanes.to_numpy().tolist()
     names = [f"rank {rank} block {block}" for rank, block in pairs]
     height = 17.0
-    drawing, axis, left = rows_with_time(
-        names, height, (over.start_ns, over.end_ns), f"the start of {over.what}", _LEGEND_HEIGHT
-    )
+    drawing, axis, left = _over(over, names, height)
     kinds = [kind for kind in CATEGORY_COLORS if (spans["category"] == kind).any()]
     drawing.legend(left, 4, [(kind, kind) for kind in kinds])
     row_of = {(rank, block): i for i, (rank, block) in enumerate(pairs)}
     for row in spans.to_dict("records"):
         y = _LEGEND_HEIGHT + row_of[row["rank"], row["block"]] * height
-        draw_span(drawing, axis, {str(k): v for k, v in row.items()}, y, height - ROW_GAP)
+        draw_span(drawing, axis, row, y, height - ROW_GAP)
     return drawing.figure("gantt", f"Spans of single blocks over {over.what}")
 
 
 def draw_span(
-    drawing: Drawing, axis: TimeAxis, row: dict[str, Any], y: float, height: float
+    drawing: Drawing, axis: TimeAxis, row: dict[Any, Any], y: float, height: float
 ) -> None:
     """A span of a block, in the colour of its category."""
     x = axis(row["start_ns"])
-    peer = f", rank {row['peer']}" if row["peer"] >= 0 else ""
-    tip = f"{label(row['region'])}{peer}: {duration(row['end_ns'] - row['start_ns'])}"
-    drawing.rect(x, y, axis(row["end_ns"]) - x, height, row["category"], tip)
+    drawing.rect(x, y, axis(row["end_ns"]) - x, height, row["category"], described(row))
 
 
 def critical_path(report: Report) -> Figure | None:
@@ -175,22 +175,15 @@ def critical_path(report: Report) -> Figure | None:
 
     The path goes from left to right and changes lanes where one rank waited for another.
     """
-    path, over = report.tables.get("critical_path"), report.focus
-    if path is None or path.empty:
+    path, over = report.rows("critical_path"), report.focus
+    if not path:
         return None
-    regions = report.tables["regions"]
-    category_of = dict(zip(regions["region"], regions["category"], strict=True))
-    ranks = sorted(path["rank"].unique().tolist())
+    category_of = {row["region"]: row["category"] for row in report.rows("regions")}
+    ranks = sorted({row["rank"] for row in path})
     height = 24.0
-    drawing, axis, left = rows_with_time(
-        [f"rank {rank}" for rank in ranks],
-        height,
-        (over.start_ns, over.end_ns),
-        f"the start of {over.what}",
-        _LEGEND_HEIGHT,
-    )
+    drawing, axis, left = _over(over, [f"rank {rank}" for rank in ranks], height)
     seen: dict[str, str] = {}
-    for row in path.to_dict("records"):
+    for row in path:
         is_span = row["kind"] == "span"
         name = category_of.get(row["region"], "other") if is_span else _NAMES[row["kind"]]
         kind = name if is_span else _KINDS[row["kind"]]

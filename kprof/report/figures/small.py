@@ -46,9 +46,8 @@ def _tracks(report: Report, finding: Shown) -> Figure | None:
         drawing.rect(_LEFT, i * _LANE, _WIDTH - _LEFT, _LANE - 3, "idle")
         rows = spans[(spans["rank"] == rank) & (spans["block"] == block)]
         for row in rows.to_dict("records"):
-            values = {str(key): value for key, value in row.items()}
-            values["category"] = values["category"] or "launch"
-            draw_span(drawing, axis, values, i * _LANE, _LANE - 3)
+            shown = row | {"category": row["category"] or "launch"}
+            draw_span(drawing, axis, shown, i * _LANE, _LANE - 3)
     y = _LANE * len(names) + 4
     drawing.line(_LEFT, y, _WIDTH, y, "ruler")
     drawing.line(_LEFT, y - 3, _LEFT, y + 3, "ruler")
@@ -64,11 +63,12 @@ def _tracks(report: Report, finding: Shown) -> Figure | None:
 
 def _calls(report: Report, finding: Finding) -> Figure | None:
     """A bar per call; those of the finding are full."""
-    table = report.tables.get("calls")
-    if table is None or table.empty:
+    calls = report.rows("calls")
+    if not calls:
         return None
-    lengths = table["length_ns"].tolist()
-    is_its = table["ordinal"].isin(finding.cause.calls).tolist()
+    lengths = [call["length_ns"] for call in calls]
+    its = set(finding.cause.calls)
+    is_its = [call["ordinal"] in its for call in calls]
     title = f"{counted(len(lengths), 'call', 'calls')}, the longest {duration(max(lengths))}"
     return _columns(lengths, is_its, title)
 

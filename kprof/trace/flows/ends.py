@@ -6,6 +6,7 @@ by slot: a send and its wait have the same slot, so they are in the same slice.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -59,9 +60,9 @@ class FlowEnds:
     @cached_property
     def ends_of_groups(self) -> dict[int, int]:
         """How many sends and waits each group has, by its number."""
-        counts: dict[int, int] = {}
+        counts: Counter[int] = Counter()
         for side in self.sides:
-            counts[side.group] = counts.get(side.group, 0) + side.num_ends
+            counts[side.group] += side.num_ends
         return counts
 
     def slices(self, max_ends: int, groups: frozenset[int] | None = None) -> Iterator[Slice]:
@@ -85,12 +86,9 @@ class FlowEnds:
         first, last = groups[0], groups[-1]
         # Every part scans the launches whole, so a little too many ends are read at once.
         parts = max(1, round(num_ends / max_ends))
-        launches = tuple(sorted(self._launches(first, last)))
+        launches = tuple(sorted(set().union(*(self._launches_of_groups[each] for each in groups))))
         for part in range(parts):
             yield Slice(first, last, launches, num_ends // parts, part, parts)
-
-    def _launches(self, first: int, last: int) -> set[int]:
-        return set().union(*(self._launches_of_groups[group] for group in range(first, last + 1)))
 
     @cached_property
     def _launches_of_groups(self) -> dict[int, set[int]]:

@@ -67,17 +67,12 @@ def match_launches(
     manifest: Manifest, rules: Sequence[FlowRule], counts: Counts
 ) -> tuple[Side, ...]:
     """Sides of all rules that have a partner, by group."""
-    names = {
-        (info.rank, launch.launch): LaunchName(launch.kernel, launch.ordinal)
-        for info in manifest.ranks
-        for launch in info.launches
-    }
-    names |= {
-        (rank, launch): LaunchName("", 0)
-        for rank, launch, _ in counts
-        if (rank, launch) not in names
-    }
-    matches = [_Match.of(manifest, rule, counts, names) for rule in rules]
+    names = {(rank, launch): LaunchName("", 0) for rank, launch, _ in counts}
+    for info in manifest.ranks:
+        for launch, name in zip(info.launches, _sequence(info), strict=True):
+            names[info.rank, launch.launch] = name
+    launches_with = _launches_by_region(manifest, counts, names)
+    matches = [_Match.of(manifest.ranks, rule, launches_with) for rule in rules]
     groups = _groups(matches, _positions(manifest.ranks))
     found = [
         side
@@ -96,17 +91,13 @@ class _Match:
 
     @staticmethod
     def of(
-        manifest: Manifest,
-        rule: FlowRule,
-        counts: Counts,
-        names: Mapping[tuple[int, int], LaunchName],
+        ranks: Sequence[RankInfo], rule: FlowRule, launches_with: defaultdict[int, set[LaunchName]]
     ) -> _Match:
-        sending = _launches_with(rule.send, manifest, counts, names)
-        waiting = _launches_with(rule.wait, manifest, counts, names)
+        sending, waiting = launches_with[rule.send], launches_with[rule.wait]
         if rule.in_block:
             both = sorted(sending & waiting, key=_by_ordinal)
             return _nth_with_nth(both, both)
-        positions = _longest_sequence(manifest.ranks, sending | waiting)
+        positions = _longest_sequence(ranks, sending | waiting)
         in_order = positions.keys() >= sending | waiting
         if len(sending) == len(waiting):
             key = positions.__getitem__ if in_order else _by_ordinal
@@ -146,18 +137,18 @@ def _latest_before(
     return _Match({name: epoch for epoch, name in enumerate(sending) if epoch in turns}, waits)
 
 
-def _launches_with(
-    region: int,
-    manifest: Manifest,
-    counts: Counts,
-    names: Mapping[tuple[int, int], LaunchName],
-) -> set[LaunchName]:
+def _launches_by_region(
+    manifest: Manifest, counts: Counts, names: Mapping[tuple[int, int], LaunchName]
+) -> defaultdict[int, set[LaunchName]]:
     """Launches with events of a region; where events were lost, all launches of their kernels."""
-    found = {names[rank, launch] for rank, launch, of_region in counts if of_region == region}
-    if not is_lossy(manifest):
-        return found
-    kernels = {name.kernel for name in found}
-    return found | {name for name in names.values() if name.kernel in kernels}
+    found: defaultdict[int, set[LaunchName]] = defaultdict(set)
+    for rank, launch, region in counts:
+        found[region].add(names[rank, launch])
+    if is_lossy(manifest):
+        for launches in found.values():
+            kernels = {name.kernel for name in launches}
+            launches |= {name for name in names.values() if name.kernel in kernels}
+    return found
 
 
 def is_lossy(manifest: Manifest) -> bool:
@@ -171,15 +162,13 @@ def has_lost(info: RankInfo) -> bool:
     return counts.dropped > 0 or counts.torn_chunks > 0 or counts.unsplit_launches > 0
 
 
+def _sequence(info: RankInfo) -> list[LaunchName]:
+    return [LaunchName(launch.kernel, launch.ordinal) for launch in info.launches]
+
+
 def _longest_sequence(ranks: Sequence[RankInfo], wanted: set[LaunchName]) -> dict[LaunchName, int]:
     """Positions of launches on the rank that has most of the wanted ones."""
-    sequences = [
-        {
-            LaunchName(launch.kernel, launch.ordinal): position
-            for position, launch in enumerate(info.launches)
-        }
-        for info in ranks
-    ]
+    sequences = [{name: at for at, name in enumerate(_sequence(info))} for info in ranks]
     return max(sequences, key=lambda sequence: len(sequence.keys() & wanted), default={})
 
 
@@ -187,8 +176,7 @@ def _positions(ranks: Sequence[RankInfo]) -> dict[LaunchName, int]:
     """The lowest position of a launch on any rank: about the order in time."""
     positions: dict[LaunchName, int] = {}
     for info in ranks:
-        for position, launch in enumerate(info.launches):
-            name = LaunchName(launch.kernel, launch.ordinal)
+        for position, name in enumerate(_sequence(info)):
             positions[name] = min(position, positions.get(name, position))
     return positions
 
@@ -240,7 +228,7 @@ def flow_sides(trace: Trace) -> tuple[Side, ...]:
 
 def count_ends(trace: Trace) -> dict[tuple[int, int, int], int]:
     """Sends and waits by (rank, launch, region id), from stored summaries where there are any."""
-    stored = trace.ranks_with_summaries if _are_spans(trace) else frozenset()
+    stored = {rank for rank, _ in trace.source.summaries} if _are_spans(trace) else set()
     others = [str(info.rank) for info in trace.manifest.ranks if info.rank not in stored]
     table = trace.sql(
         f"""

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.integer[Any]]
 Bools = NDArray[np.bool_]
+Rows = NDArray[np.intp]
+Keys = NDArray[np.int64]
 _LARGEST_KEY: Final = 1 << 62
 
 
@@ -59,7 +61,7 @@ class Doubt:
     slack_ns: float | None
 
 
-def pair(sends: Ends, waits: Ends, doubt: Doubt) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def pair(sends: Ends, waits: Ends, doubt: Doubt) -> tuple[Rows, Rows]:
     """Rows of the sends and of the waits that belong together; a send has a row per wait it
     released.
 
@@ -72,15 +74,12 @@ def pair(sends: Ends, waits: Ends, doubt: Doubt) -> tuple[NDArray[np.intp], NDAr
             for name in ("rule", "src", "dst", "epoch", "slot")
         ]
     )
-    send_order, send_keys = _in_order(keys[:count], sends)
-    wait_order, wait_keys = _in_order(keys[count:], waits)
+    sent, waited = _Sorted.of(sends, keys[:count]), _Sorted.of(waits, keys[count:])
     if waits.turn.any():
-        is_first = _are_of_first_turn(wait_keys, waits.turn[wait_order])
-        wait_order, wait_keys = wait_order[is_first], wait_keys[is_first]
-    at, is_met = _meet(
-        _Sorted(sends, send_order, send_keys), _Sorted(waits, wait_order, wait_keys), doubt
-    )
-    of_sends, of_waits = send_order[at[is_met]], wait_order[is_met]
+        is_first = _are_of_first_turn(waited.keys, waits.turn[waited.order])
+        waited = _Sorted(waits, waited.order[is_first], waited.keys[is_first])
+    at, is_met = _meet(sent, waited, doubt)
+    of_sends, of_waits = sent.order[at[is_met]], waited.order[is_met]
     if not (sends.is_selected.all() and waits.is_selected.all()):
         kept = sends.is_selected[of_sends] & waits.is_selected[of_waits]
         of_sends, of_waits = of_sends[kept], of_waits[kept]
@@ -92,11 +91,19 @@ class _Sorted:
     """Ends in the order of their sorted keys; ends with the same key are in order of time."""
 
     ends: Ends
-    order: NDArray[np.intp]
-    keys: NDArray[np.int64]
+    order: Rows
+    keys: Keys
+
+    @staticmethod
+    def of(ends: Ends, keys: Keys) -> _Sorted:
+        """All ends of a side, whose keys are these."""
+        order = np.argsort(keys, kind="stable")
+        if _has_repeats(keys[order]):
+            order = np.lexsort((ends.event_id, ends.start_ns, keys))
+        return _Sorted(ends, order, keys[order])
 
 
-def _meet(sends: _Sorted, waits: _Sorted, doubt: Doubt) -> tuple[NDArray[np.intp], Bools]:
+def _meet(sends: _Sorted, waits: _Sorted, doubt: Doubt) -> tuple[Rows, Bools]:
     """For each wait, the position of its send among the sorted ones, and whether it has one."""
     at = np.searchsorted(sends.keys, waits.keys)
     if len(sends.keys) == 0:
@@ -129,12 +136,7 @@ def _are_lossy(waits: _Sorted, doubt: Doubt) -> Bools:
 
 
 def _is_only_choice(
-    sends: _Sorted,
-    waits: _Sorted,
-    rows: NDArray[np.intp],
-    first: NDArray[np.intp],
-    nth: NDArray[np.intp],
-    slack_ns: float | None,
+    sends: _Sorted, waits: _Sorted, rows: Rows, first: Rows, nth: Rows, slack_ns: float | None
 ) -> Bools:
     """Whether times leave a wait only its n-th send. `first` is the first send of its slot.
 
@@ -143,41 +145,35 @@ def _is_only_choice(
     """
     if slack_ns is None:
         return np.zeros(len(rows), np.bool_)
-    slot = np.cumsum(np.r_[True, first[1:] != first[:-1]]) - 1
+    begins = _starts(first)
+    slot = np.repeat(np.arange(len(begins)), _sizes(begins, len(first)))
     latest_ns = waits.ends.end_ns[waits.order[rows]] + int(slack_ns)
-    spare = _num_begun(sends, slot, first, latest_ns) - 1 - nth
+    spare = _num_begun(sends, slot, first[begins], latest_ns) - 1 - nth
     # The minimum from here on within the slot: going backwards, each slot starts below all others.
     drop = slot.max() - slot
     step = int(np.abs(spare).max()) + 1
     least = np.minimum.accumulate((spare - 2 * step * drop)[::-1])[::-1] + 2 * step * drop
-    least_of_slot = least[np.flatnonzero(np.r_[True, first[1:] != first[:-1]])]
-    only: Bools = (least == 0) & (least_of_slot[slot] >= 0)
+    only: Bools = (least == 0) & (least[begins][slot] >= 0)
     return only
 
 
-def _num_begun(
-    sends: _Sorted,
-    slot: NDArray[np.intp],
-    first: NDArray[np.intp],
-    latest_ns: Ints,
-) -> NDArray[np.intp]:
+def _num_begun(sends: _Sorted, slot: Rows, starts_of_slots: Rows, latest_ns: Ints) -> Rows:
     """For each wait, how many sends of its slot began by `latest_ns`."""
-    starts_of_slots = first[np.flatnonzero(np.r_[True, slot[1:] != slot[:-1]])]
     ends_of_slots = np.searchsorted(sends.keys, sends.keys[starts_of_slots], side="right")
     sizes = ends_of_slots - starts_of_slots
     of_slot = np.repeat(np.arange(len(sizes)), sizes)
-    within = np.arange(len(of_slot)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    before = np.cumsum(sizes) - sizes
+    within = np.arange(len(of_slot)) - np.repeat(before, sizes)
     began_ns = sends.ends.start_ns[sends.order[starts_of_slots[of_slot] + within]]
     is_wait = np.r_[np.zeros(len(began_ns), np.bool_), np.ones(len(slot), np.bool_)]
     order = np.lexsort((is_wait, np.r_[began_ns, latest_ns], np.r_[of_slot, slot]))
     begun = np.empty(len(order), np.intp)
     begun[order] = np.cumsum(~is_wait[order])
-    before = np.cumsum(sizes) - sizes
-    counts: NDArray[np.intp] = begun[len(began_ns) :] - before[slot]
+    counts: Rows = begun[len(began_ns) :] - before[slot]
     return counts
 
 
-def _numbered(columns: list[Ints]) -> NDArray[np.int64]:
+def _numbered(columns: list[Ints]) -> Keys:
     """One number per distinct row."""
     keys = np.zeros(len(columns[0]), dtype=np.int64)
     size = 1
@@ -192,32 +188,33 @@ def _numbered(columns: list[Ints]) -> NDArray[np.int64]:
     return keys
 
 
-def _in_order(keys: NDArray[np.int64], ends: Ends) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """The order of the keys and the sorted keys; ends with the same key are in order of time."""
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    if _has_repeats(ordered):
-        order = np.lexsort((ends.event_id, ends.start_ns, keys))
-        ordered = keys[order]
-    return order, ordered
-
-
-def _has_repeats(ordered: NDArray[np.int64]) -> bool:
+def _has_repeats(ordered: Keys) -> bool:
     return bool((ordered[1:] == ordered[:-1]).any())
 
 
-def _are_of_first_turn(keys: NDArray[np.int64], turn: Ints) -> Bools:
+def _are_of_first_turn(keys: Keys, turn: Ints) -> Bools:
     """Keep the first launch for each slot, where several launches wait for what one launch sent."""
     if len(keys) == 0:
         return np.zeros(0, np.bool_)
-    starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
+    starts = _starts(keys)
     lowest = np.minimum.reduceat(turn, starts)
-    is_first: Bools = turn == np.repeat(lowest, np.diff(np.r_[starts, len(keys)]))
+    is_first: Bools = turn == np.repeat(lowest, _sizes(starts, len(keys)))
     return is_first
 
 
-def _nth_of(ordered: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _nth_of(ordered: Keys) -> tuple[Rows, Rows]:
     """0 for the first of equal neighbours, 1 for the second, ...; and how many there are."""
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)])
-    sizes = np.diff(np.r_[starts, len(ordered)])
+    starts = _starts(ordered)
+    sizes = _sizes(starts, len(ordered))
     return np.arange(len(ordered)) - np.repeat(starts, sizes), np.repeat(sizes, sizes)
+
+
+def _starts(ordered: Ints) -> Rows:
+    """Where equal neighbours begin."""
+    return np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)])
+
+
+def _sizes(starts: Rows, length: int) -> Rows:
+    """How many equal neighbours begin at each place."""
+    sizes: Rows = np.diff(np.r_[starts, length])
+    return sizes

@@ -24,11 +24,7 @@ def flow_pairs(trace: Trace) -> Iterator[pa.Table]:
         sends, waits = ends.read(chosen)
         s, w = ends.pair(sends, waits)
         columns = {
-            "rule": waits.rule[w],
-            "launch": waits.launch[w],
-            "src": waits.src[w],
-            "dst": waits.dst[w],
-            "slot": waits.slot[w],
+            name: getattr(waits, name)[w] for name in ("rule", "launch", "src", "dst", "slot")
         }
         for side, of_side, rows in (("send", sends, s), ("wait", waits, w)):
             for name in ("event_id", "block", "warp", "start_ns", "end_ns"):

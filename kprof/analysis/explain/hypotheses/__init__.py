@@ -25,39 +25,14 @@ import numpy as np
 from kprof.analysis.explain.elements import Family
 from kprof.analysis.explain.hypotheses.crossing import slow_crossings
 from kprof.analysis.explain.hypotheses.even import uneven
-from kprof.analysis.explain.hypotheses.grouping import grouped_by_likeness, with_scattered
+from kprof.analysis.explain.hypotheses.grouping import grouped_by_likeness
 from kprof.analysis.explain.hypotheses.items import slow_items
 from kprof.analysis.explain.hypotheses.links import slow_links
-from kprof.analysis.explain.hypotheses.model import (
-    LEAST_OF_CALL,
-    Basis,
-    Hypothesis,
-    OneClass,
-    Place,
-    What,
-    basis_of,
-    grows,
-    is_once,
-    is_usual,
-    union,
-)
+from kprof.analysis.explain.hypotheses.model import Basis, Hypothesis, OneClass, What
 from kprof.analysis.explain.hypotheses.places import slow_places
 from kprof.analysis.explain.hypotheses.surplus import surplus
 
-__all__ = [
-    "LEAST_OF_CALL",
-    "Basis",
-    "Hypothesis",
-    "Place",
-    "What",
-    "basis_of",
-    "grows",
-    "hypotheses_of",
-    "is_once",
-    "is_usual",
-    "union",
-    "with_scattered",
-]
+__all__ = ["hypotheses_of"]
 
 # In this order: what one has found, the next one does not find again.
 _GENERATORS: Final[tuple[Callable[[OneClass], list[Hypothesis]], ...]] = (

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from kprof.analysis.explain.excess import ALL, Atom, Cells
+from kprof.analysis.explain.excess import Atom, Cells
 from kprof.analysis.explain.hypotheses.model import UNEVEN, Hypothesis, OneClass, Place, What
 from kprof.analysis.explain.spans import Bools, Floats, Ints
 
@@ -31,19 +31,12 @@ def slow_hypothesis(
         return []
     excess = np.where(atom.calls, atom.excess, 0.0)
     is_in = saved > 0
-    return [
-        Hypothesis(What.SLOW, (place,), frozenset([one.kind]), excess, chosen[is_in], saved[is_in])
-    ]
+    return [one.hypothesis(What.SLOW, (place,), excess, chosen[is_in], saved[is_in])]
 
 
 def members(cells: Cells, atom: Atom) -> Bools:
     """Which cells an atom is laid to."""
-    is_in = atom.calls[cells.call]
-    if atom.first != ALL:
-        is_in = is_in & (cells.first == atom.first)
-    if atom.second != ALL:
-        is_in = is_in & (cells.second == atom.second)
-    return is_in
+    return atom.calls[cells.call] & atom.covers(cells.first, cells.second)
 
 
 def saved_by(

@@ -12,7 +12,6 @@ import numpy as np
 
 from kprof.analysis.explain.columns import grouped_median
 from kprof.analysis.explain.elements import Family
-from kprof.analysis.explain.excess import grouped
 from kprof.analysis.explain.hypotheses.model import Hypothesis, OneClass, Place, What
 from kprof.analysis.explain.spans import Floats, Ints
 
@@ -26,7 +25,7 @@ def slow_crossings(one: OneClass) -> list[Hypothesis]:
     if one.family is not Family.TRAVEL or not elements.is_seen[chosen].any():
         return []
     seen = chosen[elements.is_seen[chosen]]
-    examples, link = grouped(elements.first[seen], elements.second[seen])
+    examples, link = elements.links(seen)
     took = grouped_median(link, elements.seen_ns[seen], len(examples))
     limit = _SLOW * float(np.quantile(took, 0.1)) + one.bound_ns
     is_fast, ends = took < limit, (elements.first[seen[examples]], elements.second[seen[examples]])
@@ -68,5 +67,4 @@ def _across(
         set(zip(elements.first[crosses].tolist(), elements.second[crosses].tolist(), strict=True))
     )
     places = tuple(Place(first, second, True) for first, second in pairs)
-    kinds = frozenset([one.kind])
-    return [Hypothesis(What.CROSSING, places, kinds, excess, crosses, saved)]
+    return [one.hypothesis(What.CROSSING, places, excess, crosses, saved)]

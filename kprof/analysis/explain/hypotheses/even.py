@@ -38,8 +38,8 @@ def uneven(one: OneClass) -> list[Hypothesis]:
     excess = np.zeros(basis.num_calls)
     np.maximum.at(excess, elements.call[chosen], -np.log(factor))
     is_in = saved > 0
-    everywhere, kinds = (Place(ALL, ALL),), frozenset([one.kind])
-    return [Hypothesis(What.UNEVEN, everywhere, kinds, excess, chosen[is_in], saved[is_in])]
+    everywhere = (Place(ALL, ALL),)
+    return [one.hypothesis(What.UNEVEN, everywhere, excess, chosen[is_in], saved[is_in])]
 
 
 def _is_of_few_launches(launch: Ints, has_many: Bools) -> bool:

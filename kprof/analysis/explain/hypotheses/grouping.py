@@ -105,27 +105,29 @@ def _contains(outer: Place, inner: Place) -> bool:
 
 def _absorbed(basis: Basis, united: list[Hypothesis]) -> list[Hypothesis]:
     """A slow rank's block that stands out as much in other classes belongs to the rank."""
-    parts: dict[int, list[Hypothesis]] = {i: [] for i in range(len(united))}
-    for inner in united:
+    parts: dict[int, list[Hypothesis]] = {i: [outer] for i, outer in enumerate(united)}
+    absorbed: set[int] = set()
+    for number, inner in enumerate(united):
         for i, outer in enumerate(united):
-            if inner.what != outer.what or not _contains(outer.places[0], inner.places[0]):
-                continue
-            both = inner.calls & outer.calls
-            is_within = both.sum() >= 0.7 * inner.calls.sum() and not (inner.kinds & outer.kinds)
-            families = [{basis.kinds[kind].family for kind in h.kinds} for h in (inner, outer)]
-            is_within &= len(inner.kinds) <= len(outer.kinds) and bool(families[0] & families[1])
-            if (
-                is_within
-                and abs(inner.excess.max() - outer.excess.max()) < ALIKE * outer.excess.max()
-            ):
+            if _belongs_to(basis, inner, outer):
                 parts[i].append(inner)
+                absorbed.add(number)
                 break
-    absorbed = {id(inner) for inners in parts.values() for inner in inners}
-    return [
-        union([outer, *parts[i]], outer.places)
-        for i, outer in enumerate(united)
-        if id(outer) not in absorbed
-    ]
+    return [union(members, members[0].places) for i, members in parts.items() if i not in absorbed]
+
+
+def _belongs_to(basis: Basis, inner: Hypothesis, outer: Hypothesis) -> bool:
+    """Whether it is in the outer one's place, in its calls, and as much, in other classes."""
+    if inner.what != outer.what or not _contains(outer.places[0], inner.places[0]):
+        return False
+    both = inner.calls & outer.calls
+    if both.sum() < 0.7 * inner.calls.sum() or inner.kinds & outer.kinds:
+        return False
+    families = [{basis.kinds[kind].family for kind in h.kinds} for h in (inner, outer)]
+    if len(inner.kinds) > len(outer.kinds) or not families[0] & families[1]:
+        return False
+    highest = outer.excess.max()
+    return bool(abs(inner.excess.max() - highest) < ALIKE * highest)
 
 
 def _shape(hypothesis: Hypothesis) -> tuple[What, bool, bool, bool]:
@@ -140,13 +142,8 @@ def _are_alike(one: Hypothesis, other: Hypothesis) -> bool:
     """
     if not _look_alike(one, other):
         return False
-    is_near = any(
-        a == b
-        for a, b in (
-            (one.places[0].first, other.places[0].first),
-            (one.places[0].second, other.places[0].second),
-        )
-    )
+    here, there = one.places[0], other.places[0]
+    is_near = here.first == there.first or here.second == there.second
     return _are_apart(one, other) or (is_near and _in_same_calls(one, other))
 
 

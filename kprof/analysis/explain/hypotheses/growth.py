@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 
 from kprof.analysis.explain.elements import Family
-from kprof.analysis.explain.excess import Atom, Cells, atoms_of, cells_of, grouped, shared_by_all
+from kprof.analysis.explain.excess import Atom, Cells, atoms_of, grouped, shared_by_all
 from kprof.analysis.explain.hypotheses.atoms import members, saved_by, slow_hypothesis
 from kprof.analysis.explain.hypotheses.grouping import grouped_by_likeness
-from kprof.analysis.explain.hypotheses.links import transfers_of
+from kprof.analysis.explain.hypotheses.links import on_links_of
 from kprof.analysis.explain.hypotheses.model import Basis, Hypothesis, OneClass, Place
 from kprof.analysis.explain.spans import Floats, Ints
 
@@ -52,12 +52,7 @@ def _cells(basis: Basis, kind: int) -> tuple[Cells, Ints, Ints]:
     of the others only a bound is known."""
     elements = basis.elements
     chosen = np.flatnonzero((elements.kind == kind) & elements.is_seen)
-    cells, cell = cells_of(
-        elements.call[chosen],
-        elements.first[chosen],
-        elements.second[chosen],
-        elements.value_ns[chosen],
-    )
+    cells, cell = elements.cells(chosen, elements.value_ns[chosen])
     if basis.kinds[kind].family is Family.TRAVEL:
         # In one call more transfers of a link are seen than in another.
         cells = replace(cells, sum_ns=cells.sum_ns / cells.count, count=np.ones(len(cells.count)))
@@ -99,7 +94,7 @@ def _hidden(one: OneClass, atom: Atom, value: Floats, saved: Floats) -> tuple[In
     they would hold up what those let go."""
     elements = one.basis.elements
     hidden = np.flatnonzero((elements.kind == one.kind) & ~elements.is_seen)
-    hidden = hidden[atom.calls[elements.call[hidden]] & transfers_of(one.basis, hidden, atom)]
+    hidden = on_links_of(atom, elements, hidden)
     is_in = saved > 0
     share = float(np.median(saved[is_in] / value[is_in])) if is_in.any() else 0.0
     return hidden, elements.value_ns[hidden] * share

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -57,10 +58,9 @@ def slow_items(one: OneClass) -> list[Hypothesis]:
     # What one of them has on top is its own.
     saved = np.minimum(saved, _MOST_SAVED * np.median(saved))
     value[is_out] -= saved
-    everywhere, kinds = (Place(ALL, ALL),), frozenset([one.kind])
     period = _period(elements.turn[out], int(elements.turn[one.chosen].max()) + 1)
-    found = Hypothesis(What.ITEMS, everywhere, kinds, excess, out, saved, period)
-    return [without_chance(one.basis, found)]
+    found = one.hypothesis(What.ITEMS, (Place(ALL, ALL),), excess, out, saved)
+    return [without_chance(one.basis, replace(found, period=period))]
 
 
 def _outliers(one: OneClass) -> Bools:

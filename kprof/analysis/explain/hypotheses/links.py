@@ -9,16 +9,10 @@ import numpy as np
 
 from kprof.analysis.explain.columns import grouped_median
 from kprof.analysis.explain.elements import Elements, Family
-from kprof.analysis.explain.excess import ALL, LOW, Atom, Cells, cells_of, find_excesses, grouped
+from kprof.analysis.explain.excess import ALL, LOW, Atom, Cells, find_excesses, grouped
 from kprof.analysis.explain.hypotheses.atoms import log_spread, saved_by, slow_hypothesis
-from kprof.analysis.explain.hypotheses.model import (
-    ALIKE,
-    Basis,
-    Hypothesis,
-    OneClass,
-    Place,
-)
-from kprof.analysis.explain.spans import Bools, Floats, Ints
+from kprof.analysis.explain.hypotheses.model import ALIKE, Basis, Hypothesis, OneClass, Place
+from kprof.analysis.explain.spans import Floats, Ints
 
 # The spread of transfers' logarithms where too few were seen to tell.
 _LINK_SPREAD: Final = 0.2
@@ -51,9 +45,7 @@ def slow_links(one: OneClass) -> list[Hypothesis]:
         return []
     part, seen_ns = chosen[counts], seen_ns[counts]
     seen_ns = np.minimum(seen_ns, _best_ns(elements, part, seen_ns))
-    cells, cell = cells_of(
-        elements.call[part], elements.first[part], elements.second[part], seen_ns
-    )
+    cells, cell = elements.cells(part, seen_ns)
     spread = _spread(elements, part, seen_ns, floor_ns / float(cells.count.mean()))
     excesses = find_excesses(cells, floor_ns, basis.num_calls, spread, _low(cells))
     found = []
@@ -65,8 +57,7 @@ def slow_links(one: OneClass) -> list[Hypothesis]:
         if (saved > 0).any() and float(np.median(saved[saved > 0])) < _TWICE * one.bound_ns:
             continue
         usual_share = float(np.median(share[saved > 0])) if (saved > 0).any() else 0.0
-        hidden = chosen[~is_seen & atom.calls[elements.call[chosen]]]
-        hidden = hidden[transfers_of(basis, hidden, atom)]
+        hidden = on_links_of(atom, elements, chosen[~is_seen])
         found += slow_hypothesis(
             one,
             atom,
@@ -99,7 +90,7 @@ def _link(atom: Atom) -> tuple[int, int]:
 
 
 def _are_alike(atoms: list[Atom]) -> bool:
-    heights = [float(np.median(atom.excess[atom.calls])) for atom in atoms]
+    heights = [atom.height for atom in atoms]
     return max(heights) - min(heights) <= ALIKE * max(heights)
 
 
@@ -115,14 +106,10 @@ def _low(cells: Cells) -> float:
     return min(LOW, max(_LEAST, (1 - float(most) / len(cells.call)) / 2))
 
 
-def transfers_of(basis: Basis, transfers: Ints, atom: Atom) -> Bools:
-    """Which of these elements are on the links of an atom."""
-    elements = basis.elements
-    is_on = np.ones(len(transfers), dtype=bool)
-    for wanted, column in ((atom.first, elements.first), (atom.second, elements.second)):
-        if wanted != ALL:
-            is_on = is_on & (column[transfers] == wanted)
-    return is_on
+def on_links_of(atom: Atom, elements: Elements, transfers: Ints) -> Ints:
+    """Those of these transfers that are on the links of an atom, in its calls."""
+    is_on = atom.covers(elements.first[transfers], elements.second[transfers])
+    return transfers[is_on & atom.calls[elements.call[transfers]]]
 
 
 def _wherever_it_can_be(basis: Basis, chosen: Ints, atom: Atom, usual_ns: float) -> Atom:
@@ -130,8 +117,8 @@ def _wherever_it_can_be(basis: Basis, chosen: Ints, atom: Atom, usual_ns: float)
 
     In those nobody ever had to wait for it.
     """
-    elements, height = basis.elements, float(np.median(atom.excess[atom.calls]))
-    on_it = chosen[transfers_of(basis, chosen, atom)]
+    elements, height = basis.elements, atom.height
+    on_it = chosen[atom.covers(elements.first[chosen], elements.second[chosen])]
     cannot_be = elements.seen_ns[on_it] < usual_ns * np.exp(height / 2)
     tells = np.zeros_like(atom.calls)
     tells[elements.call[on_it[elements.is_seen[on_it] | cannot_be]]] = True
@@ -150,7 +137,7 @@ def _best_ns(elements: Elements, part: Ints, seen_ns: Floats) -> Floats:
         return np.full(len(part), np.inf)
     best = float(np.quantile(seen_ns[~is_seen], 0.05))
     if is_seen.any():
-        _, link = grouped(elements.first[part[is_seen]], elements.second[part[is_seen]])
+        _, link = elements.links(part[is_seen])
         of_links = grouped_median(link, seen_ns[is_seen], int(link.max()) + 1)
         best = min(best, float(of_links.min()))
     return np.where(is_seen, np.inf, best)
@@ -181,7 +168,7 @@ def _usual_ns(elements: Elements, chosen: Ints, otherwise: float) -> float:
     """What the better ones of links take. Where others were done within less, only slow ones were
     seen: then no more than those, and no more than `otherwise`."""
     seen_ns, is_seen = elements.seen_ns[chosen], elements.is_seen[chosen]
-    _, link = grouped(elements.first[chosen], elements.second[chosen])
+    _, link = elements.links(chosen)
     of_links = grouped_median(link[is_seen], seen_ns[is_seen], int(link.max()) + 1)
     usual = float(np.nanquantile(of_links, LOW, method="lower"))
     if not is_seen.all():
@@ -195,7 +182,7 @@ def _spread(elements: Elements, part: Ints, seen_ns: Floats, floor_ns: float) ->
     seen, seen_ns = part[elements.is_seen[part]], seen_ns[elements.is_seen[part]]
     if len(seen) == 0:
         return _LINK_SPREAD
-    _, link = grouped(elements.first[seen], elements.second[seen])
+    _, link = elements.links(seen)
     usual = grouped_median(link, seen_ns, int(link.max()) + 1)
     is_told = (np.bincount(link) >= _ENOUGH)[link]
     alike = seen_ns / np.maximum(1.0, usual[link]) * float(np.median(seen_ns))

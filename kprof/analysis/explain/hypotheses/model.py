@@ -138,6 +138,12 @@ class OneClass:
         """Less than this in a call is not looked at."""
         return LEAST_SAVED[self.family] * self.basis.call_ns
 
+    def hypothesis(
+        self, what: What, places: tuple[Place, ...], excess: Floats, chosen: Ints, saved_ns: Floats
+    ) -> Hypothesis:
+        """What is wrong with these elements of the class."""
+        return Hypothesis(what, places, frozenset([self.kind]), excess, chosen, saved_ns)
+
 
 def union(members: Sequence[Hypothesis], places: tuple[Place, ...]) -> Hypothesis:
     """All of some hypotheses; of an element that several shorten, the largest part goes."""

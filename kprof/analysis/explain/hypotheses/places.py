@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kprof.analysis.explain.elements import Family
-from kprof.analysis.explain.excess import ALL, Atom, cells_of, find_excesses
+from kprof.analysis.explain.excess import ALL, Atom, find_excesses
 from kprof.analysis.explain.hypotheses.atoms import log_spread, saved_by, slow_hypothesis
 from kprof.analysis.explain.hypotheses.model import Hypothesis, OneClass, Place
 
@@ -16,9 +16,7 @@ def slow_places(one: OneClass) -> list[Hypothesis]:
     elements = one.basis.elements
     if len(chosen) < 2 or one.family is Family.TRAVEL:
         return []
-    cells, cell = cells_of(
-        elements.call[chosen], elements.first[chosen], elements.second[chosen], value
-    )
+    cells, cell = elements.cells(chosen, value)
     spread = log_spread(value, floor_ns / float(cells.count.mean()))
     excesses = find_excesses(cells, floor_ns, one.basis.num_calls, spread)
     found = []

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from kprof.analysis.explain.columns import turns_of
 from kprof.analysis.explain.elements import Family
 from kprof.analysis.explain.excess import ALL, Atom, Cells, cells_of, find_excesses, grouped
 from kprof.analysis.explain.hypotheses.atoms import members
@@ -87,7 +88,7 @@ def _as_counted(atom: Atom, atoms: list[Atom], cells: Cells) -> Atom:
     others = _mean_sum(cells, number, ~np.any([members(cells, like) for like in likes], axis=0))
     if own <= others or others == 0:
         return atom
-    shift = float(np.log(own / others)) - float(np.median(atom.excess[atom.calls]))
+    shift = float(np.log(own / others)) - atom.height
     return replace(atom, excess=np.where(atom.calls, atom.excess + shift, 0.0))
 
 
@@ -103,7 +104,7 @@ def _without(one: OneClass, place: Place, atom: Atom, items: Ints, share: Floats
     chosen, share = _with_gaps(one.basis, items, share)
     saved = one.basis.elements.value_ns[chosen] * share
     excess = np.where(atom.calls, atom.excess, 0.0)
-    return Hypothesis(What.SURPLUS, (place,), frozenset([one.kind]), excess, chosen, saved)
+    return one.hypothesis(What.SURPLUS, (place,), excess, chosen, saved)
 
 
 def _handled_elsewhere(basis: Basis, items: Ints, share: Floats) -> tuple[Ints, Floats]:
@@ -146,11 +147,8 @@ def _last_ones(basis: Basis, chosen: Ints, second: Ints, atom: Atom) -> Floats:
     elements = basis.elements
     track = basis.graph.spans.track[elements.at[chosen]]
     _, group = grouped(track, second)
-    order = np.lexsort((elements.turn[chosen], group))
-    sizes = np.bincount(group)
-    turn = np.empty(len(chosen), dtype=np.int64)
-    turn[order] = np.arange(len(chosen)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    kept = sizes[group] * np.exp(-atom.excess[elements.call[chosen]])
+    turn = turns_of(group, elements.turn[chosen])
+    kept = np.bincount(group)[group] * np.exp(-atom.excess[elements.call[chosen]])
     return np.clip(turn + 1 - kept, 0.0, 1.0)
 
 

@@ -47,15 +47,28 @@ KPROF_DEVICE float reciprocal_fast(float value) {
 KPROF_DEVICE float square_root(float value) { return __fsqrt_rn(value); }
 KPROF_DEVICE float exp_of(float value) { return expf(value); }
 
+// The lanes that have this bit of `value` as this lane has it.
+KPROF_DEVICE uint32_t lanes_with_bit(uint32_t value, uint32_t bit) {
+  const bool is_set = (value >> bit & 1u) != 0;
+  const uint32_t lanes = __ballot_sync(0xffffffffu, is_set);
+  return is_set ? lanes : ~lanes;
+}
+// The same in fewer instructions: ptxas moves several bits to predicates at once. It runs out of those with 10 bits.
+KPROF_DEVICE uint32_t lanes_with_bit_of_few(uint32_t value, uint32_t bit) {
+  uint32_t lanes;
+  asm volatile(
+      "{.reg .pred p; .reg .b32 t; and.b32 t, %1, %2; setp.ne.u32 p, t, 0; "
+      "vote.sync.ballot.b32 %0, p, 0xffffffff; @!p not.b32 %0, %0;}"
+      : "=r"(lanes)
+      : "r"(value), "r"(1u << bit));
+  return lanes;
+}
 // The lanes whose value agrees with this lane's in the low `num_bits` bits, one bit per lane. All lanes of the warp
 // call it together.
 KPROF_DEVICE uint64_t lanes_equal(uint32_t value, uint32_t num_bits) {
   uint32_t equal = 0xffffffffu;
-  for (uint32_t bit = 0; bit < num_bits; ++bit) {
-    const bool is_set = (value >> bit & 1u) != 0;
-    const uint32_t lanes = __ballot_sync(0xffffffffu, is_set);
-    equal &= is_set ? lanes : ~lanes;
-  }
+  for (uint32_t bit = 0; bit < num_bits; ++bit)
+    equal &= num_bits <= 8 ? lanes_with_bit_of_few(value, bit) : lanes_with_bit(value, bit);
   return equal;
 }
 KPROF_DEVICE uint32_t count_lanes(uint64_t lanes) { return __popc(static_cast<uint32_t>(lanes)); }
@@ -125,6 +138,40 @@ struct Fp8Product {
         "{%0, %1, %2, %3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+#else
+    sums[0] += __int_as_float(0x7fc00000);  // no fp8 before sm_89: the host refuses
+#endif
+  }
+};
+
+// The same sums, but both operands are unpacked here. ptxas schedules that differently; which one is faster depends on
+// the kernel.
+template <uint32_t max_tokens>
+struct UnpackedFp8Product : Fp8Product<max_tokens> {
+  KPROF_DEVICE static void add(float (&sums)[4], const Quad (&weights)[kWeightQuads], const Quad& tokens) {
+    step(sums, weights[0].x, weights[1].x, tokens.x);
+    step(sums, weights[0].y, weights[1].y, tokens.y);
+    step(sums, weights[0].z, weights[1].z, tokens.z);
+    step(sums, weights[0].w, weights[1].w, tokens.w);
+  }
+
+ private:
+  // Two values.
+  KPROF_DEVICE static uint32_t halves_of(uint32_t pair) {
+    uint32_t halves = 0;
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(pair)));
+#endif
+    return halves;
+  }
+  // Four values of two rows of weights and of a token.
+  KPROF_DEVICE static void step(float (&sums)[4], uint32_t above, uint32_t below, uint32_t tokens) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(halves_of(above)), "r"(halves_of(below)), "r"(halves_of(above >> 16)), "r"(halves_of(below >> 16)),
+          "r"(halves_of(tokens)), "r"(halves_of(tokens >> 16)));
 #else
     sums[0] += __int_as_float(0x7fc00000);  // no fp8 before sm_89: the host refuses
 #endif

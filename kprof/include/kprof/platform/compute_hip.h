@@ -144,4 +144,7 @@ struct Fp8Product {
   }
 };
 
+template <uint32_t max_tokens>
+using UnpackedFp8Product = Fp8Product<max_tokens>;
+
 }  // namespace kprof::platform

@@ -24,6 +24,8 @@
 // Of a size that the launch gives on GPUs; here there is always the most.
 #define KPROF_LARGE_SHARED(type, name, most) KPROF_SHARED(type, name, most)
 
+#include "bits.h"
+
 namespace kprof::platform {
 
 constexpr uint32_t kMaxSharedBytes = 227 << 10;
@@ -32,20 +34,19 @@ constexpr uint32_t kMaxSharedBytes = 227 << 10;
 constexpr bool kLanesShareClock = false;
 constexpr uint64_t kRealtimeTicksPerSecond = 1000000000ull;
 
-// CLOCK_MONOTONIC, distorted if a test planted a clock in this rank (see kprof_cpu_plant_clock).
-inline uint64_t realtime_ticks() {
+inline uint64_t nanoseconds(clockid_t clock) {
   timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return simt::planted_clock(static_cast<uint64_t>(now.tv_sec) * 1000000000ull + static_cast<uint64_t>(now.tv_nsec));
+  clock_gettime(clock, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000ull + static_cast<uint64_t>(now.tv_nsec);
 }
+// CLOCK_MONOTONIC, distorted if a test planted a clock in this rank (see kprof_cpu_plant_clock).
+inline uint64_t realtime_ticks() { return simt::planted_clock(nanoseconds(CLOCK_MONOTONIC)); }
 // The time stamp counter where there is one. Like a GPU's cycle counter, it has its own rate.
 inline uint64_t cycle_ticks() {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();
 #else
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC_RAW, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000000000ull + static_cast<uint64_t>(now.tv_nsec);
+  return nanoseconds(CLOCK_MONOTONIC_RAW);
 #endif
 }
 // Both clocks at the same moment. Takes the tightest of a few attempts, because the system may preempt this thread
@@ -133,33 +134,21 @@ inline void store_global(uint32_t* address, uint32_t value) { __atomic_store_n(a
 inline float half_to_float(uint16_t bits) {
   const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
   const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7fffu) << 13;
-  float scaled;
-  memcpy(&scaled, &magnitude, sizeof scaled);
-  scaled *= 0x1p112f;
-  uint32_t word;
-  memcpy(&word, &scaled, sizeof word);
+  uint32_t word = bits_as<uint32_t>(bits_as<float>(magnitude) * 0x1p112f);
   if ((bits & 0x7c00u) == 0x7c00u) word |= 0x7f800000u;
-  word |= sign;
-  memcpy(&scaled, &word, sizeof scaled);
-  return scaled;
+  return bits_as<float>(word | sign);
 }
 
 // Rounds to nearest even. Adding a suitable power of two makes the FPU drop the surplus bits.
 inline uint16_t float_to_half(float value) {
-  uint32_t word;
-  memcpy(&word, &value, sizeof word);
+  uint32_t word = bits_as<uint32_t>(value);
   const uint32_t sign = word & 0x80000000u;
   word ^= sign;
   uint32_t half;
   if (word >= 0x47800000u) {  // 65536 and above, infinities, NaNs
     half = word > 0x7f800000u ? 0x7e00u : 0x7c00u;
   } else if (word < 0x38800000u) {  // subnormal in binary16: align to a unit of 2^-24
-    float magnitude;
-    memcpy(&magnitude, &word, sizeof magnitude);
-    magnitude += 0.5f;
-    uint32_t aligned;
-    memcpy(&aligned, &magnitude, sizeof aligned);
-    half = aligned - 0x3f000000u;
+    half = bits_as<uint32_t>(bits_as<float>(word) + 0.5f) - 0x3f000000u;
   } else {
     half = (word - 0x38000000u + 0x0fffu + ((word >> 13) & 1u)) >> 13;
   }

@@ -7,14 +7,9 @@
 
 #include <stdint.h>
 
-namespace kprof::platform::fp8 {
+#include "bits.h"
 
-template <typename To, typename From>
-KPROF_DEVICE To bits_as(const From& from) {
-  To to;
-  __builtin_memcpy(&to, &from, sizeof to);
-  return to;
-}
+namespace kprof::platform::fp8 {
 
 // Rounds to nearest even. Values beyond the largest, and infinities, saturate.
 template <bool is_fnuz>

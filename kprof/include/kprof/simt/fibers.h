@@ -52,10 +52,11 @@ constexpr uint32_t kWarpWidth = KPROF_CPU_WARP_WIDTH;
 static_assert(kWarpWidth == 32 || kWarpWidth == 64, "a warp has 32 or 64 lanes");
 constexpr uint32_t kMaxFibers = 1u << 16;
 #if defined(KPROF_TSAN) || defined(KPROF_ASAN)
-constexpr size_t kStackBytes = 256 * 1024;
+constexpr bool kUseJumps = false;
 #else
-constexpr size_t kStackBytes = 64 * 1024;
+constexpr bool kUseJumps = true;
 #endif
+constexpr size_t kStackBytes = (kUseJumps ? 64 : 256) * 1024;
 // After this many polls of every ready fiber without progress the thread sleeps, so that more ranks than cores can run.
 constexpr uint32_t kIdleRoundsBeforeSleep = 2;
 
@@ -109,12 +110,8 @@ struct Fiber {
   uint32_t exchange_parity = 0;
   Block* block = nullptr;
   char* stack = nullptr;
-#if defined(KPROF_TSAN)
   void* tsan_fiber = nullptr;
-#endif
-#if defined(KPROF_ASAN)
-  void* fake_stack = nullptr;
-#endif
+  void* asan_fake_stack = nullptr;
 };
 
 // Everything one operating-system thread needs to run grids. Fibers are kept from launch to launch.
@@ -129,14 +126,10 @@ struct Executor {
   uint32_t num_idle_polls = 0;
   ucontext_t scheduler_context;
   jmp_buf scheduler_jump;
-#if defined(KPROF_TSAN)
   void* tsan_scheduler = nullptr;
-#endif
-#if defined(KPROF_ASAN)
-  void* fake_stack = nullptr;
-  const void* scheduler_stack = nullptr;
-  size_t scheduler_stack_bytes = 0;
-#endif
+  void* asan_fake_stack = nullptr;
+  const void* asan_stack = nullptr;
+  size_t asan_stack_bytes = 0;
   ~Executor() {
     for (char* stack : stacks) munmap(stack, kStackBytes);
 #if defined(KPROF_TSAN)
@@ -178,43 +171,30 @@ inline Ids ids() {
   return {fiber.thread_idx, fiber.block->block_idx, fiber.block->num_blocks, fiber.block->num_threads};
 }
 
-#if defined(KPROF_TSAN) || defined(KPROF_ASAN)
-constexpr bool kUseJumps = false;
-#else
-constexpr bool kUseJumps = true;
-#endif
-
-KPROF_NO_TSAN inline void announce_switch_to_fiber([[maybe_unused]] Executor& ex, [[maybe_unused]] Fiber& fiber) {
+// Tell the sanitizers that this thread goes to a stack, and that it has come. They say where it came from.
+KPROF_NO_TSAN inline void leave_for([[maybe_unused]] void* tsan_fiber, [[maybe_unused]] void** asan_fake_stack,
+                                    [[maybe_unused]] const void* stack, [[maybe_unused]] size_t num_bytes) {
 #if defined(KPROF_TSAN)
-  __tsan_switch_to_fiber(fiber.tsan_fiber, __tsan_switch_to_fiber_no_sync);
+  __tsan_switch_to_fiber(tsan_fiber, __tsan_switch_to_fiber_no_sync);
 #endif
 #if defined(KPROF_ASAN)
-  __sanitizer_start_switch_fiber(&ex.fake_stack, fiber.stack, kStackBytes);
+  __sanitizer_start_switch_fiber(asan_fake_stack, stack, num_bytes);
 #endif
 }
-KPROF_NO_TSAN inline void announce_switch_to_scheduler([[maybe_unused]] Executor& ex, [[maybe_unused]] Fiber* fiber) {
-#if defined(KPROF_TSAN)
-  __tsan_switch_to_fiber(ex.tsan_scheduler, __tsan_switch_to_fiber_no_sync);
-#endif
+KPROF_NO_TSAN inline void arrived([[maybe_unused]] void* asan_fake_stack, [[maybe_unused]] const void** from,
+                                  [[maybe_unused]] size_t* num_bytes) {
 #if defined(KPROF_ASAN)
-  __sanitizer_start_switch_fiber(&fiber->fake_stack, ex.scheduler_stack, ex.scheduler_stack_bytes);
+  __sanitizer_finish_switch_fiber(asan_fake_stack, from, num_bytes);
 #endif
 }
-KPROF_NO_TSAN inline void arrived_in_fiber([[maybe_unused]] Executor& ex, [[maybe_unused]] Fiber& fiber) {
-#if defined(KPROF_ASAN)
-  __sanitizer_finish_switch_fiber(fiber.fake_stack, &ex.scheduler_stack, &ex.scheduler_stack_bytes);
-#endif
-}
-KPROF_NO_TSAN inline void arrived_in_scheduler([[maybe_unused]] Executor& ex) {
-#if defined(KPROF_ASAN)
-  __sanitizer_finish_switch_fiber(ex.fake_stack, nullptr, nullptr);
-#endif
+KPROF_NO_TSAN inline void arrived_in_fiber(Executor& ex, Fiber& fiber) {
+  arrived(fiber.asan_fake_stack, &ex.asan_stack, &ex.asan_stack_bytes);
 }
 
 KPROF_NO_TSAN __attribute__((noinline)) inline void switch_to_scheduler() {
   Executor& ex = executor();
   Fiber* fiber = ex.current;
-  announce_switch_to_scheduler(ex, fiber);
+  leave_for(ex.tsan_scheduler, &fiber->asan_fake_stack, ex.asan_stack, ex.asan_stack_bytes);
   if constexpr (kUseJumps) {
     if (_setjmp(fiber->jump) == 0) _longjmp(ex.scheduler_jump, 1);
   } else {
@@ -226,7 +206,7 @@ KPROF_NO_TSAN __attribute__((noinline)) inline void switch_to_scheduler() {
 __attribute__((noinline)) inline void switch_to_fiber(Fiber* fiber) {
   Executor& ex = executor();
   ex.current = fiber;
-  announce_switch_to_fiber(ex, *fiber);
+  leave_for(fiber->tsan_fiber, &ex.asan_fake_stack, fiber->stack, kStackBytes);
   if constexpr (kUseJumps) {
     if (_setjmp(ex.scheduler_jump) == 0) {
       if (fiber->has_started) _longjmp(fiber->jump, 1);
@@ -236,7 +216,7 @@ __attribute__((noinline)) inline void switch_to_fiber(Fiber* fiber) {
   } else {
     swapcontext(&ex.scheduler_context, &fiber->context);
   }
-  arrived_in_scheduler(ex);
+  arrived(ex.asan_fake_stack, nullptr, nullptr);
 }
 
 }  // namespace kprof::simt

@@ -93,20 +93,16 @@ inline uint32_t shuffle(uint32_t value, uint32_t source_lane) {
   const UnseenByThreadSanitizer unseen;
   return exchange(value)[source_lane % kWarpWidth];
 }
-inline uint64_t lanes_where(bool condition) {
+// The lanes that have given `wanted`.
+inline uint64_t lanes_with(uint32_t own, uint32_t wanted) {
   const UnseenByThreadSanitizer unseen;
-  const uint32_t* row = exchange(condition ? 1u : 0u);
+  const uint32_t* row = exchange(own);
   uint64_t lanes = 0;
-  for (uint32_t lane = 0; lane < kWarpWidth; ++lane) lanes |= static_cast<uint64_t>(row[lane] & 1u) << lane;
+  for (uint32_t lane = 0; lane < kWarpWidth; ++lane) lanes |= static_cast<uint64_t>(row[lane] == wanted) << lane;
   return lanes;
 }
-inline uint64_t lanes_equal(uint32_t value) {
-  const UnseenByThreadSanitizer unseen;
-  const uint32_t* row = exchange(value);
-  uint64_t lanes = 0;
-  for (uint32_t lane = 0; lane < kWarpWidth; ++lane) lanes |= static_cast<uint64_t>(row[lane] == value) << lane;
-  return lanes;
-}
+inline uint64_t lanes_where(bool condition) { return lanes_with(condition ? 1 : 0, 1); }
+inline uint64_t lanes_equal(uint32_t value) { return lanes_with(value, value); }
 // Gives every lane the pointers of all lanes. What they point to must stay valid until the warp's next barrier.
 template <typename T>
 inline void pointers_of_lanes(const T* own, const T* (&lanes)[kWarpWidth]) {

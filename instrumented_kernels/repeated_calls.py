@@ -1,4 +1,4 @@
-"""Runs calls of a kernel for one GPU as a workload, under `kprof record` or alone.
+"""Runs calls of a kernel back to back: a workload for `kprof record`, for torchrun, or alone.
 
 Checks the results, and times the calls on the host.
 """
@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instrumented_kernels.call_ledger import PeerError
 from instrumented_kernels.command_line import errors_in_one_line
 from instrumented_kernels.local_plan import BlockTimeoutError
 from instrumented_kernels.workload import choose_device
-from kprof.groups import SoloGroup
+from kprof.devices.groups import Group, SoloGroup
 from kprof.recording.null_recorder import NullRecorder
 
 if TYPE_CHECKING:
-    from instrumented_kernels.local_plan import LocalPlan
+    from instrumented_kernels.device_plan import DevicePlan
     from kprof.recording.null_recorder import AnyRecorder
 
 RepeatsOption = Annotated[int, typer.Option(help="calls, back to back, each with its own inputs")]
@@ -36,38 +38,54 @@ class Case:
     """One call and its check. `launch` takes a recorder; call `num_wrong` after all calls have
     ended."""
 
-    launch: Callable[[AnyRecorder], None]
+    launch: Callable[[AnyRecorder], object]
     num_wrong: Callable[[], int]
 
 
 @dataclass(frozen=True)
 class Work:
-    """What to run: `make_case(i)` makes call number i."""
+    """What to run: `make_case(i)` makes call number i; number 0 warms up.
 
-    plan: LocalPlan
+    `label` says what they compute. `name` is the kernel's, by default the command's; `whose` says
+    whose time is printed, where there are several ranks. `prepare_recording` is by default the
+    plan's.
+    """
+
+    plan: DevicePlan
     make_case: Callable[[int], Case]
     label: str
+    name: str = ""
+    whose: str = ""
+    prepare_recording: Callable[[], object] | None = None
 
 
 def run(
-    name: str, make_work: Callable[[str], Work], target: str, repeats: int, graph: bool
+    command: str,
+    make_work: Callable[[str, Group], Work],
+    target: str,
+    repeats: int,
+    graph: bool,
+    joined: AbstractContextManager[Group] | None = None,
 ) -> None:
     """Run a warm-up, then `repeats` recorded calls, and check all of them.
 
-    Exits non-zero for bad options or a wrong value.
+    `make_work` takes the device and the group of ranks, by default this process alone. Exits
+    non-zero for bad options or a wrong value.
     """
-    with errors_in_one_line(name, TypeError, BlockTimeoutError):
+    with errors_in_one_line(command, TypeError, BlockTimeoutError, PeerError):
         device = choose_device(target)
         if graph and device == "cpu":
             raise ValueError("--graph captures calls on a GPU; leave it out on the CPU target")
         if repeats < 1:
             raise ValueError(f"--repeats takes 1 or more, got {repeats}")
-        num_wrong = _run(name, make_work(device), repeats, graph)
+        with joined or nullcontext(SoloGroup()) as group:
+            num_wrong = _run(command, make_work(device, group), group, repeats, graph)
     if num_wrong:
         raise typer.Exit(1)
 
 
-def _run(name: str, work: Work, repeats: int, graph: bool) -> int:
+def _run(command: str, work: Work, group: Group, repeats: int, graph: bool) -> int:
+    """The number of wrong values on all ranks, so that all exit alike."""
     import kprof
 
     plan = work.plan
@@ -76,22 +94,26 @@ def _run(name: str, work: Work, repeats: int, graph: bool) -> int:
     warm_up = work.make_case(0)
     warm_up.launch(NullRecorder())
     if recorder.is_recording:
-        plan.prepare_recording()
+        (work.prepare_recording or plan.prepare_recording)()
     cases = [work.make_case(number) for number in range(1, repeats + 1)]
-    recorder.align(SoloGroup())
+    recorder.align(group)
     go = _captured(cases, recorder) if graph else lambda: _launch_all(cases, recorder)
     plan.wait()
+    group.barrier()
     begin = time.perf_counter()
     go()
     plan.wait()
-    elapsed_s = time.perf_counter() - begin
-    recorder.align(SoloGroup())
-    num_wrong = warm_up.num_wrong() + sum(case.num_wrong() for case in cases)
-    typer.echo(
-        f"{name} on {plan.device.split(':')[0]}: {work.label}, {repeats} calls, "
-        f"{1e6 * elapsed_s / repeats:.1f} us a "
-        f"call on the host's clock, {num_wrong} wrong values"
-    )
+    own_us = 1e6 * (time.perf_counter() - begin) / repeats
+    recorder.align(group)
+    own_wrong = sum(case.num_wrong() for case in (warm_up, *cases))
+    times_us, all_wrong = zip(*group.all_gather((own_us, own_wrong)), strict=True)
+    num_wrong: int = sum(all_wrong)
+    if group.rank == 0:
+        target = plan.device.split(":")[0]
+        typer.echo(
+            f"{work.name or command} on {target}: {work.label}, {repeats} calls, {work.whose}"
+            f"{max(times_us):.1f} us a call on the host's clock, {num_wrong} wrong values"
+        )
     return num_wrong
 
 
