@@ -12,6 +12,7 @@ import pytest
 import torch
 from reductions import DTYPES, VARIANTS, Call, Setting, run_calls
 from thread_ranks import ThreadGroup, run_threads
+from waits import waited_s
 from widths import IS_CPU_TARGET, WARP_WIDTHS
 
 from instrumented_kernels.all_reduce import HeapSizes, PeerTimeoutError, Plan
@@ -173,7 +174,7 @@ def test_a_rank_that_never_comes_is_named(variant: str, region: str) -> None:
         return str(error.value)
 
     message = run_threads(2, work)[0]
-    assert message.startswith(f"rank 0 waited {PATIENCE_S} s for rank 1, slot "), message
+    assert waited_s(message, 0, 1) >= PATIENCE_S
     assert f"epoch 1, in {region};" in message
 
 

@@ -6,6 +6,7 @@ The missing fences are seen by ThreadSanitizer only (tests/native/test_sanitizer
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -22,6 +23,9 @@ SINGLE_BUFFER = ("KPROF_PLANT_SINGLE_BUFFER", "1")
 EQUAL = ("KPROF_PLANT_EQUAL", "1")
 NO_WARP_SYNC = ("KPROF_PLANT_NO_WARP_SYNC", "1")
 NUM_CALLS = 12
+# A fault shows when a rank is ahead at the right moment, which is up to the scheduler: it is looked for until it shows.
+MOST_ROUNDS = 300
+MOST_SEEDS = 300
 
 
 def rushing_inputs(rank: int, call: int) -> Inputs:
@@ -35,8 +39,15 @@ def rushing_inputs(rank: int, call: int) -> Inputs:
     return Inputs(inputs.x, of_rank_1, inputs.weights)
 
 
-def rows_too_many(*defines: tuple[str, str], timeout_s: float = 60.0) -> int:
-    """Rows that dispatch delivered to rank 1 in calls in which nobody had sent them."""
+def rows_too_many(
+    *defines: tuple[str, str],
+    is_enough: Callable[[int], bool] = lambda _: True,
+    timeout_s: float = 60.0,
+) -> int:
+    """Rows that dispatch delivered to rank 1 in calls in which nobody had sent them.
+
+    Makes NUM_CALLS calls, and as many again until these rows are enough.
+    """
 
     def work(group: ThreadGroup) -> int:
         options = Run(RUSHED, 2, defines=defines).options()
@@ -45,12 +56,15 @@ def rows_too_many(*defines: tuple[str, str], timeout_s: float = 60.0) -> int:
         )
         surplus = 0
         prepared = [rushing_inputs(group.rank, call) for call in range(NUM_CALLS)]
-        group.barrier()
-        for call, inputs in enumerate(prepared):
-            plan(inputs.x, inputs.indices, inputs.weights, is_async=True)
-            if group.rank == 1:
-                sent = RUSHED.top_k * RUSHED.max_tokens * (1 + call % 2)
-                surplus += max(0, int(plan.dispatched().num_rows.sum()) - sent)
+        for _ in range(MOST_ROUNDS):
+            group.barrier()
+            for call, inputs in enumerate(prepared):
+                plan(inputs.x, inputs.indices, inputs.weights, is_async=True)
+                if group.rank == 1:
+                    sent = RUSHED.top_k * RUSHED.max_tokens * (1 + call % 2)
+                    surplus += max(0, int(plan.dispatched().num_rows.sum()) - sent)
+            if is_enough(group.all_gather(surplus)[1]):
+                break
         plan.wait()
         plan.close()
         return surplus
@@ -63,7 +77,7 @@ def test_a_rank_that_is_a_call_ahead_disturbs_nobody() -> None:
 
 
 def test_with_one_buffer_a_call_receives_rows_of_the_next() -> None:
-    assert rows_too_many(SINGLE_BUFFER) > 0
+    assert rows_too_many(SINGLE_BUFFER, is_enough=lambda surplus: surplus > 0) > 0
 
 
 def test_waiting_for_equal_epochs_misses_a_rank_that_is_a_call_ahead() -> None:
@@ -71,8 +85,8 @@ def test_waiting_for_equal_epochs_misses_a_rank_that_is_a_call_ahead() -> None:
 
     So both rules are broken here.
     """
-    with pytest.raises(PeerTimeoutError, match=r"waited \d\.\d s for rank"):
-        rows_too_many(SINGLE_BUFFER, EQUAL, timeout_s=1.0)
+    with pytest.raises(PeerTimeoutError, match=r"waited \d+\.\d s for rank"):
+        rows_too_many(SINGLE_BUFFER, EQUAL, is_enough=lambda _: False, timeout_s=1.0)
 
 
 def shows_a_fault(run: Run) -> bool:
@@ -85,7 +99,7 @@ def shows_a_fault(run: Run) -> bool:
 
 @pytest.mark.parametrize("variant", ["token_flags", "pipelined"])
 def test_without_a_warp_sync_a_flag_is_ahead_of_the_row(variant: str) -> None:
-    runs = [Run(WIDE, 2, variant, num_calls=20, seed=seed) for seed in range(1, 6)]
-    assert not shows_a_fault(runs[0])
-    faulty = [replace(run, defines=(NO_WARP_SYNC,), timeout_s=2.0) for run in runs]
-    assert any(shows_a_fault(run) for run in faulty)
+    right = Run(WIDE, 2, variant, num_calls=20, seed=1)
+    assert not shows_a_fault(right)
+    faulty = replace(right, defines=(NO_WARP_SYNC,), timeout_s=2.0)
+    assert any(shows_a_fault(replace(faulty, seed=seed)) for seed in range(1, 1 + MOST_SEEDS))
