@@ -31,10 +31,11 @@ import pyarrow as pa
 
 from kprof.capture.directory import (
     Capture,
-    EventWriter,
     begin_capture,
     event_schema,
+    events_file_name,
     finish_capture,
+    writing_events,
 )
 from kprof.capture.manifest import (
     FORMAT_VERSION,
@@ -87,10 +88,9 @@ def write_capture(path: Path, shape: Shape) -> None:
     temporary = begin_capture(path, force=True)
     infos = []
     for rank in range(shape.num_ranks):
-        writer = EventWriter(temporary, rank)
-        for launch in range(shape.num_launches):
-            writer.write(launch_events(rank, launch, shape))
-        writer.close()
+        with writing_events(temporary / events_file_name(rank)) as writer:
+            for launch in range(shape.num_launches):
+                writer.write_table(launch_events(rank, launch, shape))
         infos.append(rank_info(rank, shape))
     finish_capture(temporary, path, manifest(tuple(infos)))
 

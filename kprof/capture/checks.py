@@ -60,7 +60,7 @@ def check_manifest(path: Path, manifest: Manifest) -> None:
     """Refuse a manifest that contradicts itself; raises CorruptCaptureError."""
     fault = next(_faults(manifest), None)
     if fault is not None:
-        raise CorruptCaptureError(f"{path} is damaged ({fault}); record again or restore the file")
+        raise damaged(path, fault)
 
 
 def _faults(manifest: Manifest) -> Iterator[str]:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from kprof.capture.checks import EVENT_COLUMNS, check_events, check_manifest
+from kprof.capture.checks import EVENT_COLUMNS, check_events, check_manifest, damaged
 from kprof.capture.checksums import (
     Checksums,
     check_manifest_checksum,
@@ -52,7 +52,6 @@ from kprof.capture.processes import Condition, process_of
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import (
     CaptureError,
-    CorruptCaptureError,
     NewerFormatError,
     NotACaptureError,
     OutputExistsError,
@@ -61,6 +60,7 @@ from kprof.errors import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 MANIFEST_NAME: Final = "manifest.json"
 ALIGNMENT_NAME: Final = "alignment.json"
@@ -162,29 +162,25 @@ def output_of(directory: Path) -> Path:
     return output.relative_to(here) if output.is_relative_to(here) else output
 
 
-class EventWriter:
-    """Streams events into one rank's Parquet file, which gets its name when it is complete."""
+@contextlib.contextmanager
+def writing_events(path: Path) -> Iterator[pq.ParquetWriter]:
+    """A writer for tables of event_schema(); the file gets its name when the block succeeds.
 
-    def __init__(self, directory: Path, rank: int) -> None:
-        import pyarrow.parquet as pq
+    Raises CaptureError.
+    """
+    import pyarrow.parquet as pq
 
-        self._final = directory / events_file_name(rank)
-        self._temporary = self._final.with_suffix(".parquet.tmp")
-        with writing(self._temporary):
-            self._writer = pq.ParquetWriter(
-                self._temporary, event_schema(), compression="zstd", compression_level=1
-            )
+    with (
+        completing(path) as new,
+        pq.ParquetWriter(new, event_schema(), compression="zstd", compression_level=1) as writer,
+    ):
+        yield writer
 
-    def write(self, events: pa.Table) -> None:
-        """Append a table of event_schema()."""
-        with writing(self._temporary):
-            self._writer.write_table(events, row_group_size=1 << 20)
 
-    def close(self) -> None:
-        """Finish the file and rename it to its final name."""
-        with writing(self._final):
-            self._writer.close()
-            self._temporary.replace(self._final)
+def write_rank_events(directory: Path, rank: int, events: pa.Table) -> None:
+    """Write all events of a rank, a table of event_schema(); raises CaptureError."""
+    with writing_events(directory / events_file_name(rank)) as writer:
+        writer.write_table(events)
 
 
 def write_rank_info(directory: Path, info: RankInfo) -> None:
@@ -408,11 +404,6 @@ def _decode(path: Path, kind: type[T]) -> T:
 def _decode_bytes(path: Path, data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RegionError) as error:
-        raise CorruptCaptureError(
-            f"{path} is damaged ({error}); record again or restore the file"
-        ) from error
-    except RecursionError as error:
-        raise CorruptCaptureError(
-            f"{path} is damaged (it nests too deeply); record again or restore the file"
-        ) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RegionError, RecursionError) as error:
+        fault = "it nests too deeply" if isinstance(error, RecursionError) else str(error)
+        raise damaged(path, fault) from error

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from kprof.capture.directory import completing, event_schema, events_file_name, writing
+from kprof.capture.directory import events_file_name, writing, writing_events
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.errors import CaptureError
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _INFO_KEY: Final = b"kprof_rank"
 _PART_NAME: Final = re.compile(r"part-(\d+)-(\d+)\.parquet", re.ASCII)
-_MAX_ROWS_PER_GROUP: Final = 1 << 20
 _MIN_ROWS_PER_GROUP: Final = 1 << 16
 
 
@@ -200,21 +199,10 @@ def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 def _write(final: Path, tables: Iterable[pa.Table], info: Callable[[], RankInfo]) -> None:
     """Write a Parquet file with `info` in its footer; it gets its name when it is complete."""
-    import pyarrow.parquet as pq
-
-    with completing(final) as temporary:
-        writer = pq.ParquetWriter(
-            temporary, event_schema(), compression="zstd", compression_level=1
-        )
-        try:
-            for table in _gathered(tables):
-                writer.write_table(table, row_group_size=_MAX_ROWS_PER_GROUP)
-            writer.add_key_value_metadata({_INFO_KEY: msgspec.json.encode(info())})
-            writer.close()
-        except BaseException:
-            with contextlib.suppress(OSError):
-                writer.close()
-            raise
+    with writing_events(final) as writer:
+        for table in _gathered(tables):
+            writer.write_table(table)
+        writer.add_key_value_metadata({_INFO_KEY: msgspec.json.encode(info())})
 
 
 def read_info(path: Path) -> RankInfo | None:

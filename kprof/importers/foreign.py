@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from kprof.capture.checks import EVENT_BOUNDS
-from kprof.capture.directory import EventWriter, begin_capture, event_schema, finish_capture
+from kprof.capture.directory import begin_capture, event_schema, finish_capture, write_rank_events
 from kprof.capture.manifest import (
     FORMAT_VERSION,
     MAX_RANKS,
@@ -261,9 +261,7 @@ def _write_rank(
         "payload": payload[rows],
         "hw_id": none,
     }
-    writer = EventWriter(folder, rank)
-    writer.write(pa.table(columns).cast(event_schema()))
-    writer.close()
+    write_rank_events(folder, rank, pa.table(columns).cast(event_schema()))
 
 
 def _column(values: Ints | int, rows: Ints) -> Ints:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kprof.capture.directory import EventWriter, begin_capture, event_schema, finish_capture
+from kprof.capture.directory import begin_capture, event_schema, finish_capture, write_rank_events
 from kprof.trace import Trace
 from planted import Plant, simulate
 from synthetic import TraceBuilder
@@ -97,8 +97,6 @@ def _write(trace: Trace, output: Path) -> Path:
     directory = begin_capture(output, force=False)
     columns = ", ".join(event_schema().names)
     for info in trace.ranks:
-        writer = EventWriter(directory, info.rank)
         events = trace.sql(f"SELECT {columns} FROM raw_events WHERE rank = {info.rank}")
-        writer.write(events.cast(event_schema()))
-        writer.close()
+        write_rank_events(directory, info.rank, events.cast(event_schema()))
     return finish_capture(directory, output, trace.manifest).path

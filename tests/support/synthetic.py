@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from kprof.capture.directory import (
     Capture,
-    EventWriter,
     begin_capture,
     event_schema,
     finish_capture,
+    write_rank_events,
 )
 from kprof.capture.manifest import (
     FORMAT_VERSION,
@@ -168,9 +168,7 @@ def write_events(
 
     temporary = begin_capture(output, force)
     for info in manifest.ranks:
-        writer = EventWriter(temporary, info.rank)
-        writer.write(events.filter(pc.equal(events["rank"], info.rank)))
-        writer.close()
+        write_rank_events(temporary, info.rank, events.filter(pc.equal(events["rank"], info.rank)))
     return finish_capture(temporary, output, manifest)
 
 

@@ -8,13 +8,13 @@ import os
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 
 from kprof.capture import directory as capture
 from kprof.capture.directory import (
     MANIFEST_NAME,
     Capture,
-    EventWriter,
     begin_capture,
     event_schema,
     finish_capture,
@@ -22,7 +22,9 @@ from kprof.capture.directory import (
     read_rank_infos,
     read_ranks_started,
     write_alignment,
+    write_rank_events,
     write_rank_info,
+    writing_events,
 )
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, RankAlignment, RankStarted
 from kprof.errors import (
@@ -258,24 +260,20 @@ def test_a_full_disk_names_the_file_and_the_remedy(tmp_path, monkeypatch):
         write_rank_info(tmp_path, builder().manifest().ranks[0])
 
 
-def test_events_on_a_full_disk_are_one_sentence(tmp_path):
-    writer = EventWriter(tmp_path, 0)
-    writer._writer.close()
+def test_events_on_a_full_disk_are_one_sentence(tmp_path, monkeypatch):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    class FullDisk:
-        def write_table(self, *_: object, **__: object) -> None:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    writer._writer = FullDisk()
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
     with pytest.raises(CaptureError, match="No space left on device"):
-        writer.write(builder().table())
+        write_rank_events(tmp_path, 0, builder().table())
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_parquet_file_has_its_name_only_when_it_is_complete(tmp_path):
-    writer = EventWriter(tmp_path, 3)
-    writer.write(builder().table())
-    assert not (tmp_path / "rank-00003.parquet").exists()
-    writer.close()
+    with writing_events(tmp_path / "rank-00003.parquet") as writer:
+        writer.write_table(builder().table())
+        assert not (tmp_path / "rank-00003.parquet").exists()
     assert [file.name for file in tmp_path.iterdir()] == ["rank-00003.parquet"]
 
 
@@ -284,7 +282,7 @@ def test_only_ranks_with_both_files_count_as_finished(tmp_path):
     for info in infos:
         write_rank_info(tmp_path, info)
     for rank in (2, 0):
-        EventWriter(tmp_path, rank).close()
+        write_rank_events(tmp_path, rank, event_schema().empty_table())
     assert read_rank_infos(tmp_path) == (infos[0], infos[2])
 
 
@@ -316,9 +314,7 @@ def test_the_bound_between_two_ranks_adds_up():
 def test_no_temporary_name_is_left_behind(tmp_path):
     directory = begin_capture(tmp_path / "run.kprof", force=False)
     build = builder(num_ranks=1)
-    writer = EventWriter(directory, 0)
-    writer.write(build.table())
-    writer.close()
+    write_rank_events(directory, 0, build.table())
     finish_capture(directory, tmp_path / "run.kprof", build.manifest())
     assert [file.name for file in tmp_path.iterdir()] == ["run.kprof"]
 

@@ -16,7 +16,7 @@ import pytest
 from kprof.abi import MAX_REGION_ID
 from kprof.analysis import Summary, find, flow_sums
 from kprof.capture import checks
-from kprof.capture.directory import MANIFEST_NAME, Capture, EventWriter, event_schema
+from kprof.capture.directory import MANIFEST_NAME, Capture, event_schema, write_rank_events
 from kprof.capture.losses import describe_losses
 from kprof.capture.manifest import MAX_RANKS
 from kprof.capture.rank_summary import stored_summary, write_summary
@@ -171,9 +171,8 @@ def test_a_steady_kernel_compresses_and_is_read(tmp_path):
     columns = {"rank": 0, "warp": -1, "region": 0, "flags": 0, "duration_ns": 3200, "payload": 0}
     columns |= {"launch": launch, "block": block, "start_ns": 96_000 * launch, "hw_id": block % 132}
     table = {name: np.broadcast_to(value, len(launch)) for name, value in columns.items()}
-    writer = EventWriter(tmp_path, 0)
-    writer.write(pa.table(table).select(event_schema().names).cast(event_schema()))
-    writer.close()
+    events = pa.table(table).select(event_schema().names).cast(event_schema())
+    write_rank_events(tmp_path, 0, events)
     path = tmp_path / "rank-00000.parquet"
     assert len(launch) > 2 * path.stat().st_size
     assert checks.check_events(path, 0, event_schema()) == len(launch)

@@ -290,7 +290,7 @@ def test_a_full_disk_leaves_nothing_of_an_import(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        with pytest.raises(CaptureError, match=r"\.tmp: File too large; choose another -o"):
+        with pytest.raises(CaptureError, match=r"\.parquet: File too large; choose another -o"):
             import_events("table", [file], tmp_path / "run.kprof")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -469,9 +469,7 @@ def test_a_session_without_a_recorder_is_an_error_and_leaves_nothing(tmp_path):
 
 
 def write_rank(directory: Path, build: TraceBuilder) -> None:
-    writer = capture.EventWriter(directory, 0)
-    writer.write(build.table())
-    writer.close()
+    capture.write_rank_events(directory, 0, build.table())
     capture.write_rank_info(directory, build.manifest().ranks[0])
 
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from kprof.capture.claims import leave_message
 from kprof.capture.directory import (
-    EventWriter,
     event_schema,
     write_alignment,
+    write_rank_events,
     write_rank_info,
     write_rank_started,
 )
@@ -70,9 +70,7 @@ def rank_events(rank: int) -> pa.Table:
 
 
 def finish(directory: Path, rank: int, arguments: argparse.Namespace) -> None:
-    writer = EventWriter(directory, rank)
-    writer.write(rank_events(rank))
-    writer.close()
+    write_rank_events(directory, rank, rank_events(rank))
     num_launches = arguments.launches[rank] if arguments.launches else 1
     is_clashing = arguments.clash and rank == 1
     info = RankInfo(
