@@ -3,44 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from kprof.capture.output import refuse_existing
 from kprof.trace.selection import SelectionText
-from kprof_cli.options import ForceOption, GithubOption, JsonOption, PageOption, selecting
+from kprof_cli.options import PAGE_OUTPUT, command
 from kprof_cli.output import note, print_json_text, say, show, stop_for
 from kprof_cli.reading import open_trace
 
-FailOnOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Exit with 3 when this holds: 'slower', or 'slower>5%' to allow 5 %."),
-]
 
-
-@selecting
+@command(
+    base=Argument(metavar="BASE", help="The capture before."),
+    candidate=Argument(metavar="CAND", help="The capture after."),
+    more_base=Option("--base", help="A repeat of BASE; may be repeated."),
+    more_candidates=Option("--cand", help="A repeat of CAND; may be repeated."),
+    output=PAGE_OUTPUT,
+    fail_on=Option(help="Exit with 3 when this holds: 'slower', or 'slower>5%' to allow 5 %."),
+    has_all_rows=Option("--all", help="Print the rows that did not change, too."),
+)
 def diff(
-    base: Annotated[Path, typer.Argument(metavar="BASE", help="The capture before.")],
-    candidate: Annotated[Path, typer.Argument(metavar="CAND", help="The capture after.")],
-    more_base: Annotated[
-        list[Path] | None,
-        typer.Option("--base", help="A repeat of BASE; may be repeated."),
-    ] = None,
-    more_candidates: Annotated[
-        list[Path] | None,
-        typer.Option("--cand", help="A repeat of CAND; may be repeated."),
-    ] = None,
-    output: PageOption = None,
-    is_json: JsonOption = False,
-    is_github: GithubOption = False,
-    fail_on: FailOnOption = None,
-    has_all_rows: Annotated[
-        bool, typer.Option("--all", help="Print the rows that did not change, too.")
-    ] = False,
-    force: ForceOption = False,
-    *,
+    base: Path,
+    candidate: Path,
     selection: SelectionText,
+    more_base: list[Path] | None = None,
+    more_candidates: list[Path] | None = None,
+    output: Path | None = None,
+    is_json: bool = False,
+    is_github: bool = False,
+    fail_on: list[str] | None = None,
+    has_all_rows: bool = False,
+    force: bool = False,
 ) -> None:
     """Say what became slower or faster between two captures, and what is only noise."""
     from kprof import report as reports

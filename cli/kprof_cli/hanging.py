@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from typer import Argument
 
-from kprof_cli.options import JsonOption
+from kprof_cli.options import command
 from kprof_cli.output import print_json, say
 
 
-def hang(
-    path: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run that is under way, or its capture.")
-    ] = Path("run.kprof"),
-    json: JsonOption = False,
-) -> None:
+@command(path=Argument(metavar="RUN", help="A run that is under way, or its capture."))
+def hang(path: Path = Path("run.kprof"), is_json: bool = False) -> None:
     """Say which block waits for which rank, and who is the root.
 
     Of a run under way it is a look at this moment; of one that has ended, the report of its hang.
@@ -25,7 +20,7 @@ def hang(
     from kprof.hangs.report import lines_of
 
     found = look_at(path)
-    if json:
+    if is_json:
         import msgspec
 
         print_json(msgspec.to_builtins(found))

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
+from typer import Argument, Option
 
 from kprof.importers import format_names
 from kprof.trace.selection import parse_duration_ns
-from kprof_cli.options import ForceOption, OutputOption
+from kprof_cli.options import CAPTURE_OUTPUT, command
 from kprof_cli.output import note, say
 
 if TYPE_CHECKING:
@@ -27,47 +28,31 @@ _OPTIONS: Final = {
     "is_rank_in_tid": "--rank-in-tid",
 }
 
-FilesArgument = Annotated[
-    list[Path],
-    typer.Argument(
+
+@command(
+    files=Argument(
         metavar="FILE...", help="One file; for the classic buffer one per rank, rank 0 first."
     ),
-]
-KindOption = Annotated[
-    Kind,
-    typer.Option(help="Hand-written int64 buffers, a Chrome trace, or a table (.csv, .parquet)."),
-]
-TickOption = Annotated[
-    float | None,
-    typer.Option(help="Length of a tick in ns: 10 for classic and 1000 for chrome unless given."),
-]
-NamesOption = Annotated[
-    str | None,
-    typer.Option(help="Names of the tags of a classic buffer: a,b,c."),
-]
-RegionsFileOption = Annotated[
-    Path | None,
-    typer.Option(help="A regions.h that says which names are waits and sends."),
-]
-RankInTidOption = Annotated[
-    bool, typer.Option("--rank-in-tid", help="The rank was added to every thread id of a trace.")
-]
-BoundOption = Annotated[
-    str | None,
-    typer.Option(help="All ranks read one clock, within this time of each other, like 100ns."),
-]
-
-
+    kind=Option(help="Hand-written int64 buffers, a Chrome trace, or a table (.csv, .parquet)."),
+    output=CAPTURE_OUTPUT,
+    tick_ns=Option(help="Length of a tick in ns: 10 for classic and 1000 for chrome unless given."),
+    names=Option(help="Names of the tags of a classic buffer: a,b,c."),
+    regions=Option(help="A regions.h that says which names are waits and sends."),
+    is_rank_in_tid=Option(
+        "--rank-in-tid", help="The rank was added to every thread id of a trace."
+    ),
+    bound=Option(help="All ranks read one clock, within this time of each other, like 100ns."),
+)
 def import_events(
-    files: FilesArgument,
-    kind: KindOption,
-    output: OutputOption = Path("run.kprof"),
-    tick_ns: TickOption = None,
-    names: NamesOption = None,
-    regions: RegionsFileOption = None,
-    is_rank_in_tid: RankInTidOption = False,
-    bound: BoundOption = None,
-    force: ForceOption = False,
+    files: list[Path],
+    kind: Kind,
+    output: Path = Path("run.kprof"),
+    tick_ns: float | None = None,
+    names: str | None = None,
+    regions: Path | None = None,
+    is_rank_in_tid: bool = False,
+    bound: str | None = None,
+    force: bool = False,
 ) -> None:
     """Make a capture of events that another tool recorded."""
     from kprof import importers

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-import typer
+from typer import Argument
 
 from kprof.errors import OutputExistsError, SelectionError
+from kprof_cli.options import command
 from kprof_cli.output import say
 
 # The templates are real files of a kernel with this name, so they are compiled and tested as they
@@ -19,12 +20,8 @@ FILES: Final = ("kernel.hip", "regions.h", "workload.py", "Makefile")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
-def new(
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="NAME", help="The kernel's name, or a path that ends in it."),
-    ],
-) -> None:
+@command(path=Argument(metavar="NAME", help="The kernel's name, or a path that ends in it."))
+def new(path: Path) -> None:
     """Write a folder with an instrumented kernel that runs at once, on GPUs or without one.
 
     It holds the kernel, its regions, a workload that runs it on all ranks, and a Makefile.

@@ -6,22 +6,13 @@ import shlex
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from typer import Argument, Option
 
 from kprof.capture.output import refuse_existing
 from kprof.trace.selection import SelectionText
-from kprof_cli.options import (
-    DaskOption,
-    ForceOption,
-    GithubOption,
-    JsonOption,
-    LimitOption,
-    PageOption,
-    RunArgument,
-    selecting,
-)
+from kprof_cli.options import PAGE_OUTPUT, command
 from kprof_cli.output import (
     note,
     print_csv,
@@ -41,17 +32,6 @@ if TYPE_CHECKING:
     from kprof.analysis import Summary
     from kprof.trace import Trace
 
-TraceOption = Annotated[
-    bool,
-    typer.Option(
-        "--trace/--no-trace",
-        help="Put the trace into the page, so that findings open in Perfetto with a click.",
-    ),
-]
-BarsOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Exit with 3 when this holds, like 'load_balance<0.8'; may be repeated."),
-]
 # Wider matrices are for machines.
 _MAX_COLUMNS = 256
 
@@ -102,7 +82,8 @@ def open_summary(run: Path, text: SelectionText, dask: str | None) -> Summary:
         return summary_on(trace, run, dask, progress)
 
 
-def info(run: RunArgument, is_json: JsonOption = False) -> None:
+@command()
+def info(run: Path, is_json: bool = False) -> None:
     """Show what a capture holds: ranks, devices, clocks, counts, losses, launches."""
     from kprof.capture.directory import Capture
     from kprof_cli.info import info_json, print_info
@@ -114,17 +95,14 @@ def info(run: RunArgument, is_json: JsonOption = False) -> None:
         print_info(capture)
 
 
-@selecting
+@command(by=Option(help="Durations per region, or work per rank or block."))
 def stats(
-    run: RunArgument,
-    by: Annotated[
-        StatsKey, typer.Option(help="Durations per region, or work per rank or block.")
-    ] = (StatsKey.REGION),
-    is_json: JsonOption = False,
-    limit: LimitOption = 50,
-    dask: DaskOption = None,
-    *,
+    run: Path,
     selection: SelectionText,
+    by: StatsKey = StatsKey.REGION,
+    is_json: bool = False,
+    limit: int = 50,
+    dask: str | None = None,
 ) -> None:
     """Show how long regions took, or how work and waiting spread over ranks and threadblocks."""
     from kprof import analysis
@@ -153,21 +131,19 @@ def _with_estimates_marked(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.drop(columns="percentile_error")
 
 
-@selecting
+@command(
+    by=Option(
+        help="Who waits (rank, block), where (region), for whom (peer), who for whom (matrix), "
+        "or late sender versus transfer (sender)."
+    )
+)
 def waits(
-    run: RunArgument,
-    by: Annotated[
-        WaitsKey,
-        typer.Option(
-            help="Who waits (rank, block), where (region), for whom (peer), who for whom "
-            "(matrix), or late sender versus transfer (sender)."
-        ),
-    ] = WaitsKey.RANK,
-    is_json: JsonOption = False,
-    limit: LimitOption = 50,
-    dask: DaskOption = None,
-    *,
+    run: Path,
     selection: SelectionText,
+    by: WaitsKey = WaitsKey.RANK,
+    is_json: bool = False,
+    limit: int = 50,
+    dask: str | None = None,
 ) -> None:
     """Show who waited, where, for how long and for whom."""
     from kprof import analysis
@@ -207,21 +183,19 @@ def _columns_to_read(matrix: pd.DataFrame) -> pd.DataFrame:
     return matrix[sorted(matrix.sum().nlargest(_MAX_COLUMNS).index)]
 
 
-@selecting
+@command(
+    sql=Argument(
+        metavar="SQL", help="DuckDB SQL over the views events, flows, regions, launches and ranks."
+    ),
+    is_csv=Option("--csv", help="Print CSV."),
+)
 def query(
-    run: RunArgument,
-    sql: Annotated[
-        str,
-        typer.Argument(
-            metavar="SQL",
-            help="DuckDB SQL over the views events, flows, regions, launches and ranks.",
-        ),
-    ],
-    is_json: JsonOption = False,
-    is_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
-    limit: LimitOption = 50,
-    *,
+    run: Path,
+    sql: str,
     selection: SelectionText,
+    is_json: bool = False,
+    is_csv: bool = False,
+    limit: int = 50,
 ) -> None:
     """Run SQL over the events of a capture, all ranks on one clock."""
     trace = open_trace(run, selection)
@@ -243,18 +217,24 @@ def query(
         print_rows(table.column_names, list(zip(*columns, strict=True)), limit=limit)
 
 
-@selecting
+@command(
+    output=PAGE_OUTPUT,
+    has_trace=Option(
+        "--trace/--no-trace",
+        help="Put the trace into the page, so that findings open in Perfetto with a click.",
+    ),
+    fail_on=Option(help="Exit with 3 when this holds, like 'load_balance<0.8'; may be repeated."),
+)
 def report(
-    run: RunArgument,
-    output: PageOption = None,
-    has_trace: TraceOption = True,
-    is_json: JsonOption = False,
-    is_github: GithubOption = False,
-    fail_on: BarsOption = None,
-    force: ForceOption = False,
-    dask: DaskOption = None,
-    *,
+    run: Path,
     selection: SelectionText,
+    output: Path | None = None,
+    has_trace: bool = True,
+    is_json: bool = False,
+    is_github: bool = False,
+    fail_on: list[str] | None = None,
+    force: bool = False,
+    dask: str | None = None,
 ) -> None:
     """Say where the time went: findings, efficiencies, who waited for whom."""
     from kprof import report as reports

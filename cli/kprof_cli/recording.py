@@ -7,15 +7,16 @@ import shlex
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+from typer import Argument, Option
 
 from kprof.errors import KprofError, SelectionError
 from kprof.hangs import DEFAULT_HANG_AFTER_S
 from kprof.trace.selection import parse_numbers, parse_size_bytes
 from kprof_cli.info import describe_overhead
-from kprof_cli.options import ForceOption, OutputOption
+from kprof_cli.options import CAPTURE_OUTPUT, command
 from kprof_cli.output import note, say
 from kprof_cli.summary import print_summary
 
@@ -34,120 +35,79 @@ class ArenaPlace(str, Enum):
     HOST = "host"
 
 
-CommandArgument = Annotated[
-    list[str],
-    typer.Argument(metavar="CMD", help="The workload, as you would start it."),
-]
-RanksToStartOption = Annotated[
-    int | None,
-    typer.Option(help="Start this many ranks of CMD through torchrun."),
-]
-ArenaOption = Annotated[str, typer.Option(help="Memory for events, per rank.")]
-StrictOption = Annotated[
-    bool,
-    typer.Option(
+_wanted = functools.partial(Option, rich_help_panel="What is recorded")
+
+
+@command(
+    workload=Argument(metavar="CMD", help="The workload, as you would start it."),
+    output=CAPTURE_OUTPUT,
+    nproc=Option(help="Start this many ranks of CMD through torchrun."),
+    arena_size=Option(help="Memory for events, per rank."),
+    strict=Option(
         "--strict", help="Exit with 1 when ranks or events were lost, cut short or clamped."
     ),
-]
-OverheadOption = Annotated[
-    bool,
-    typer.Option(
+    measure_overhead=Option(
         "--measure-overhead",
         help="Run CMD four times, recording off, on, on, off, and say what recording costs it.",
     ),
-]
-
-InductorOption = Annotated[
-    bool,
-    typer.Option(
+    inductor=Option(
         "--inductor", help="Also record the Triton kernels of torch.compile: a span per program."
     ),
-]
-
-
-HangOption = Annotated[
-    float,
-    typer.Option(
-        "--hang-after",
-        min=0,
-        metavar="SECONDS",
-        help="Say who waits for whom when nothing has moved for so long; 0 for never.",
-    ),
-]
-
-DrainOption = Annotated[
-    bool,
-    typer.Option(
+    drain=Option(
         "--drain", help="Empty the arena while CMD runs: for runs that record more than it holds."
     ),
-]
-
-RingOption = Annotated[
-    str | None,
-    typer.Option(
+    ring=Option(
         metavar="SIZE",
         help="Keep only the latest events, so many bytes per rank; SIGUSR1 for kprof writes them. "
         "host, or host:SIZE, is --arena host, too.",
     ),
-]
-PlaceOption = Annotated[
-    ArenaPlace,
-    typer.Option(
-        "--arena",
+    arena=Option(
         help="Where a GPU records: memory of the host outlives a process that is killed, and is "
         "slower.",
     ),
-]
-SlowerOption = Annotated[
-    float,
-    typer.Option(
+    slower_than=Option(
         min=0, metavar="K", help="Write the ring when a call takes K times the median; 0: never."
     ),
-]
-SlowestOption = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="Keep only the N slowest calls of a run, however long."),
-]
-
-_wanted = functools.partial(typer.Option, rich_help_panel="What is recorded")
-SkipOption = Annotated[int, _wanted(help="Leave out the first calls of each kernel.")]
-CallsOption = Annotated[int, _wanted(help="Record this many calls; 0 for all.")]
-EveryOption = Annotated[int, _wanted(help="Begin again after this many calls.")]
-TimesOption = Annotated[int, _wanted(help="Begin so often; 0 without end.")]
-OnlyRanksOption = Annotated[str | None, _wanted(help="Record these ranks, like 0,3.")]
-OnlyBlocksOption = Annotated[str | None, _wanted(help="Record these blocks, like 0-15.")]
-OnlyWarpsOption = Annotated[str | None, _wanted(help="Record these warps of a block, like 0.")]
-SampleOption = Annotated[
-    str | None,
-    _wanted(
+    keep_slowest=Option(metavar="N", help="Keep only the N slowest calls of a run, however long."),
+    hang_after=Option(
+        min=0,
+        metavar="SECONDS",
+        help="Say who waits for whom when nothing has moved for so long; 0 for never.",
+    ),
+    skip=_wanted(help="Leave out the first calls of each kernel."),
+    calls=_wanted(help="Record this many calls; 0 for all."),
+    every=_wanted(help="Begin again after this many calls."),
+    times=_wanted(help="Begin so often; 0 without end."),
+    ranks=_wanted(help="Record these ranks, like 0,3."),
+    blocks=_wanted(help="Record these blocks, like 0-15."),
+    warps=_wanted(help="Record these warps of a block, like 0."),
+    sample=_wanted(
         metavar="1/N", help="Record one track in N, a power of two: in every launch the same ones."
     ),
-]
-
-
+)
 def record(
-    command: CommandArgument,
-    output: OutputOption = Path("run.kprof"),
-    nproc: RanksToStartOption = None,
-    arena_size: ArenaOption = "64MiB",
-    strict: StrictOption = False,
-    measure_overhead: OverheadOption = False,
-    inductor: InductorOption = False,
-    force: ForceOption = False,
-    drain: DrainOption = False,
-    ring: RingOption = None,
-    arena: PlaceOption = ArenaPlace.DEVICE,
-    slower_than: SlowerOption = 0.0,
-    keep_slowest: SlowestOption = None,
-    hang_after: HangOption = DEFAULT_HANG_AFTER_S,
-    skip: SkipOption = 0,
-    calls: CallsOption = 0,
-    every: EveryOption = 0,
-    times: TimesOption = 0,
-    ranks: OnlyRanksOption = None,
-    blocks: OnlyBlocksOption = None,
-    warps: OnlyWarpsOption = None,
-    sample: SampleOption = None,
+    workload: list[str],
+    output: Path = Path("run.kprof"),
+    nproc: int | None = None,
+    arena_size: str = "64MiB",
+    strict: bool = False,
+    measure_overhead: bool = False,
+    inductor: bool = False,
+    force: bool = False,
+    drain: bool = False,
+    ring: str | None = None,
+    arena: ArenaPlace = ArenaPlace.DEVICE,
+    slower_than: float = 0.0,
+    keep_slowest: int | None = None,
+    hang_after: float = DEFAULT_HANG_AFTER_S,
+    skip: int = 0,
+    calls: int = 0,
+    every: int = 0,
+    times: int = 0,
+    ranks: str | None = None,
+    blocks: str | None = None,
+    warps: str | None = None,
+    sample: str | None = None,
 ) -> None:
     """Run a workload with recording on and write its capture. Keeps the workload's exit code.
 
@@ -159,7 +119,7 @@ def record(
 
     only = _parse_only(ranks=ranks, blocks=blocks, warps=warps)
     request = RecordRequest(
-        command=tuple(command),
+        command=tuple(workload),
         output=output,
         num_procs=nproc,
         arena_bytes=parse_size_bytes(arena_size, "--arena-size"),
@@ -176,16 +136,11 @@ def record(
     raise typer.Exit(recording.exit_code)
 
 
-def recover(
-    path: Annotated[
-        Path, typer.Argument(metavar="DIR", help="What a recording left: run.kprof.unfinished.")
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="The capture to write.", show_default="run.kprof"),
-    ] = None,
-    force: ForceOption = False,
-) -> None:
+@command(
+    path=Argument(metavar="DIR", help="What a recording left: run.kprof.unfinished."),
+    output=Option("-o", "--output", help="The capture to write.", show_default="run.kprof"),
+)
+def recover(path: Path, output: Path | None = None, force: bool = False) -> None:
     """Make a capture of a recording that could not be finished.
 
     It holds what the ranks wrote before kprof or they themselves were killed, and says what is

@@ -6,11 +6,12 @@ import http.server
 import threading
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
+from typer import Argument, Option
 
 from kprof.errors import KprofError, WorkloadError
+from kprof_cli.options import command
 from kprof_cli.output import note, say
 
 if TYPE_CHECKING:
@@ -19,23 +20,17 @@ if TYPE_CHECKING:
 _LOCALHOST: Final = "127.0.0.1"
 
 
-def watch(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="What `kprof record` writes at this moment.")
-    ],
-    every: Annotated[
-        float, typer.Option(min=0.01, metavar="SECONDS", help="Time between two lines.")
-    ] = 1.0,
-    metrics: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            metavar="PORT",
-            help=f"Also serve Prometheus metrics on {_LOCALHOST}; 0 takes a free port.",
-        ),
-    ] = None,
-) -> None:
+@command(
+    run=Argument(metavar="RUN", help="What `kprof record` writes at this moment."),
+    every=Option(min=0.01, metavar="SECONDS", help="Time between two lines."),
+    metrics=Option(
+        min=0,
+        max=65535,
+        metavar="PORT",
+        help=f"Also serve Prometheus metrics on {_LOCALHOST}; 0 takes a free port.",
+    ),
+)
+def watch(run: Path, every: float = 1.0, metrics: int | None = None) -> None:
     """Print the pace of a recording under way and who waits for whom, until its ranks have ended.
 
     Waits are those that have lasted 50 us, where kernels call still_waiting. Events are counted
