@@ -5,22 +5,27 @@ replay of many edits is a table of nodes x edits that is filled level by level; 
 the other, so that every step is a few calls over whole blocks of memory.
 
     replay = Replay(graph)
-    edits = [Edit(duration={...}), ...]
+    edits = [Edit(own=Change(...)), ...]
     replay.call_ends(edits)         # edits x calls
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kprof.analysis.explain.columns import turns_of
 from kprof.analysis.explain.graph import Graph
 from kprof.analysis.explain.spans import Bools, Floats, Ints
-from kprof.analysis.explain.turns import Change, Edit, Queues, opening, starts_after_opening
+from kprof.analysis.explain.turns import Change, Edit, Queues, starts_after_opening
+from kprof.analysis.explain.waves import Wave
 
 __all__ = ["Change", "Edit", "Replay"]
 
@@ -28,163 +33,159 @@ __all__ = ["Change", "Edit", "Replay"]
 _TABLE_BYTES: Final = 96 << 20
 _MOST_AT_ONCE: Final = 256
 
+# Fills in rows of a table, by who comes first; the other array is what edits take off queues.
+_Turn = Callable[[Floats, Floats], None]
+
 
 @dataclass(frozen=True)
 class _Level:
-    """Rows [first, last) of a level: those before `joined_end` have two edges, the others one.
+    """Begin and end of its first edges, of which every row has one, and of its second edges, which
+    are of the first of these rows. Rows of nodes that take turns are filled in after that."""
 
-    Then meetings.
-    """
-
-    first: int
-    joined_end: int
-    last: int
-    meetings: tuple[int, ...]
+    edges: tuple[tuple[int, int], tuple[int, int]]
+    turns: list[_Turn]
 
 
 class Replay:
     """A graph laid out for replays; see the module.
 
-    Nodes are spans, then launches (their starts), then barriers (their openings), then, where
-    turns are taken as they come, ends of blocks, places, queues and grants of locks; then one root.
-    A node has one or two edges, or, as a meeting, many: a launch has one from the last span of
-    every track of the launch before.
+    Nodes are spans, then launches (their starts), then one root, then what else it takes: ends of
+    launches and calls, openings of barriers, and, where turns are taken as they come, ends of
+    blocks, places and grants of locks. A node has one or two edges: what is as late as the latest
+    of many nodes is a tree of such.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.num_spans = len(graph.spans)
-        self.num_launches = len(graph.launch_rank)
-        self.num_barriers = int(graph.barrier.max(initial=-1)) + 1
         self.queues = Queues(graph)
-        self.had_circle = False
-        self._connect(takes_turns=bool(graph.waves or self.queues.bounds))
+        self._connect(takes_turns=True)
         level, is_left = self._try_levels()
-        if is_left.any() and self.takes_turns:
+        if is_left.any() and self.turns:
             # What comes first here waits for what comes later: the recorded order stays.
             self._connect(takes_turns=False)
             level, is_left = self._try_levels()
+        self.had_circle = bool(is_left.any())
         self._lay_out(self._without_circles(level, is_left))
 
     def _connect(self, *, takes_turns: bool) -> None:
-        """First and second edge of every node, and the edges of meetings."""
+        """The edges of every node: first and second edges x nodes."""
         graph, spans = self.graph, self.graph.spans
-        self.takes_turns = takes_turns
-        self.waves = graph.waves if takes_turns else ()
-        self._number_nodes()
-        count = self.root + 1
-        launch_node = self.num_spans + spans.launch
-        base = np.where(graph.before >= 0, graph.before, launch_node)
+        self.num_nodes = 0
+        self.turns: dict[int, _Turn] = {}
+        self._edges: list[tuple[Ints | int, Ints, Ints, Floats | float]] = []
+        nodes, launches = self._new_nodes(self.num_spans), self._new_nodes(len(graph.launch_rank))
+        root = self._new_nodes(1)
+        base = np.where(graph.before >= 0, graph.before, launches[spans.launch])
         gap = starts_after_opening(graph) if takes_turns else graph.gap_ns
-        for wave, places in zip(self.waves, self.place_nodes, strict=True):
-            for place, starting in zip(places.tolist(), wave.firsts[wave.room :], strict=True):
-                base[starting] = place
-        self.first_from = np.full(count, self.root, dtype=np.int64)
-        self.first_ns = np.zeros(count)
-        self.second_from = np.full(count, -1, dtype=np.int64)
-        self.second_ns = np.zeros(count)
-        self.first_from[: self.num_spans] = base
-        self.first_ns[: self.num_spans] = gap + graph.own_ns
-        released = np.flatnonzero(graph.releaser >= 0)
-        self.second_from[released] = graph.releaser[released]
-        self.second_ns[released] = graph.travel_ns[released]
+        for wave in graph.waves if takes_turns else ():
+            self._add_places(wave, base)
+        self._join(0, nodes, base, gap + graph.own_ns)
+        self._join(1, nodes, graph.releaser, graph.travel_ns)
+        self._add_launches(launches, root)
         met = np.flatnonzero(graph.barrier >= 0)
-        barrier_node = self.num_spans + self.num_launches + graph.barrier
-        self.second_from[met] = barrier_node[met]
-        self.second_ns[met] = graph.travel_ns[met]
+        self.met = met[np.argsort(graph.barrier[met], kind="stable")]
+        barrier = graph.barrier[self.met]
+        opened, self.entering = self._latest(barrier, base[self.met], gap[self.met])
+        self._join(1, self.met, opened[barrier], graph.travel_ns[self.met])
         if takes_turns:
-            members = self.queues.members
-            self.second_from[members] = self.first_grant + np.arange(len(members))
-            self.second_ns[members] = graph.travel_ns[members]
-        launches = self.num_spans + np.arange(self.num_launches)
-        self.first_ns[launches] = graph.launch_gap_ns
-        first = graph.launch_before < 0
-        self.first_ns[launches[first]] += graph.call_start[graph.launch_call[first]]
-        self.meeting_from, self.meeting_ns = self._meetings(base, gap, met)
-        self._connect_turns(base)
+            self._add_grants(base)
+        self.sources, self.ns = np.full((2, self.num_nodes), -1), np.zeros((2, self.num_nodes))
+        for side, node, source, ns in self._edges:
+            self.sources[side, node], self.ns[side, node] = source, ns
 
-    def _number_nodes(self) -> None:
-        """Numbers of what turns need: ends of blocks, places, queues, grants."""
-        node = self.num_spans + self.num_launches + self.num_barriers
-        self.end_nodes: list[Ints] = []
-        self.place_nodes: list[Ints] = []
-        for wave in self.waves:
-            count = len(wave.firsts)
-            self.end_nodes.append(np.arange(node, node + count))
-            self.place_nodes.append(np.arange(node + count, node + 2 * count - wave.room))
-            node += 2 * count - wave.room
-        self.first_queue = node
-        self.first_grant = node + (len(self.queues.bounds) if self.takes_turns else 0)
-        self.root = self.first_grant + (len(self.queues.members) if self.takes_turns else 0)
+    def _new_nodes(self, count: int) -> Ints:
+        self.num_nodes += count
+        return np.arange(self.num_nodes - count, self.num_nodes)
 
-    def _connect_turns(self, base: Ints) -> None:
-        """Ends of blocks, places, queues and grants, as meetings; `turns` is what each place and
-        each queue stands for."""
-        self.turns: dict[int, tuple[int, int]] = {}
-        for number, wave in enumerate(self.waves):
-            ends, places = self.end_nodes[number], self.place_nodes[number]
-            for node, last in zip(ends.tolist(), wave.lasts, strict=True):
-                self._wait_for(node, last)
-            for turn, node in enumerate(places.tolist()):
-                # Ends before those of the place before it are known when that is.
-                before = ends[: wave.room] if turn == 0 else ends[[wave.room + turn - 1]]
-                self._wait_for(node, before if turn == 0 else np.r_[before, places[turn - 1]])
-                self.turns[node] = (number, turn)
-        for number, (begin, end) in enumerate(self.queues.bounds if self.takes_turns else ()):
-            node = self.first_queue + number
-            self._wait_for(node, base[self.queues.members[begin:end]])
-            for grant in range(self.first_grant + begin, self.first_grant + end):
-                self._wait_for(grant, np.array([node]))
-            self.turns[self.first_grant + begin] = (number, -1)
+    def _join(self, side: Ints | int, nodes: Ints, sources: Ints, ns: Floats | float = 0.0) -> None:
+        """First edges (side 0) or second ones: nodes come so long after their sources."""
+        self._edges.append((side, nodes, sources, ns))
 
-    def _wait_for(self, node: int, sources: Ints) -> None:
-        self.meeting_from[node], self.meeting_ns[node] = sources, np.zeros(len(sources))
+    def _latest(
+        self, groups: Ints, sources: Ints, ns: Floats | float = 0.0
+    ) -> tuple[Ints, tuple[Ints, Ints]]:
+        """A node for every group, from 0 on, as late as the latest of its sources, each after its
+        `ns`; and side and node of the edge from every source. Groups are sorted."""
+        side = turns_of(groups) % 2
+        groups = groups[side == 0]
+        nodes = self._new_nodes(len(groups))
+        entered = nodes[np.cumsum(side == 0) - 1]
+        self._join(side, entered, sources, ns)
+        if (groups[1:] != groups[:-1]).all():
+            return nodes, (side, entered)
+        return self._latest(groups, nodes)[0], (side, entered)
 
-    def _meetings(
-        self, base: Ints, gap: Floats, met: Ints
-    ) -> tuple[dict[int, Ints], dict[int, Floats]]:
+    def _add_places(self, wave: Wave, base: Ints) -> None:
+        """Places of a launch, which the first spans of blocks that found no room get as `base`."""
+        of_block = np.repeat(np.arange(len(wave.lasts)), [len(last) for last in wave.lasts])
+        ends, _ = self._latest(of_block, np.concatenate(wave.lasts))
+        of_first, _ = self._latest(np.zeros(wave.room, dtype=np.int64), ends[: wave.room])
+        places = self._new_nodes(len(ends) - wave.room)
+        # Ends before those of the place before it are known when that is.
+        self._join(0, places, np.r_[of_first, ends[wave.room : -1]])
+        self._join(1, places[1:], places[:-1])
+        for turn, place in enumerate(places.tolist()):
+            base[wave.firsts[wave.room + turn]] = place
+            self.turns[place] = partial(self._open, turn, place, ends[: wave.room + turn])
+
+    def _add_launches(self, launches: Ints, root: Ints) -> None:
+        """A launch starts after the end of the one before it, or after the root, which is at 0."""
         graph, spans = self.graph, self.graph.spans
-        sources: dict[int, Ints] = {}
-        weights: dict[int, Floats] = {}
-        self.barrier_edge: dict[int, tuple[int, int]] = {}
-        order = met[np.argsort(graph.barrier[met], kind="stable")]
-        for members in np.split(order, np.flatnonzero(np.diff(graph.barrier[order])) + 1):
-            if len(members) == 0:
-                continue
-            node = self.num_spans + self.num_launches + int(graph.barrier[members[0]])
-            sources[node], weights[node] = base[members], gap[members]
-            self.barrier_edge |= {int(m): (node, i) for i, m in enumerate(members.tolist())}
-        is_last = np.r_[spans.track[1:] != spans.track[:-1], True] if len(spans) else []
-        ends = np.flatnonzero(is_last)
-        of_launch = np.split(ends, np.flatnonzero(np.diff(spans.launch[ends])) + 1)
-        for launch in np.flatnonzero(graph.launch_before >= 0).tolist():
-            node = self.num_spans + launch
-            sources[node] = of_launch[int(graph.launch_before[launch])]
-            weights[node] = np.full(len(sources[node]), float(graph.launch_gap_ns[launch]))
-        self.call_tracks = ends
-        return sources, weights
+        lasts = np.flatnonzero(np.r_[spans.track[1:] != spans.track[:-1], True][: self.num_spans])
+        ended, _ = self._latest(spans.launch[lasts], lasts)
+        follows = graph.launch_before >= 0
+        since = np.where(follows, 0, graph.call_start[graph.launch_call])
+        source = np.where(follows, ended[graph.launch_before], root)
+        self._join(0, launches, source, graph.launch_gap_ns + since)
+        self.calls, _ = self._latest(graph.launch_call, ended)
+
+    def _add_grants(self, base: Ints) -> None:
+        """Locks are granted when all who queue for them have come."""
+        members = self.queues.members
+        queue = self.graph.queue[members]
+        come, _ = self._latest(queue, base[members])
+        grants = self._new_nodes(len(members))
+        self._join(0, grants, come[queue])
+        self._join(1, members, grants, self.graph.travel_ns[members])
+        for number, (first, last) in enumerate(self.queues.bounds):
+            its = slice(first, last)
+            self.turns[int(grants[first])] = partial(
+                self._hand_out, number, grants[its], base[members[its]]
+            )
+
+    def _open(self, turn: int, place: int, ends: Ints, table: Floats, _off: Floats) -> None:
+        """A place is open for the k-th block that found no room when k of those before it ended."""
+        ended = table[self.row[ends]]
+        table[self.row[place]] = np.partition(ended, turn, axis=0)[turn]
+
+    def _hand_out(self, number: int, grants: Ints, base: Ints, table: Floats, off: Floats) -> None:
+        """The lock goes to all members of a queue in turn."""
+        table[self.row[grants]] = self.queues.grants(number, table[self.row[base]], off)
 
     def _lay_out(self, level: Ints) -> None:
-        is_joined = self.second_from >= 0
-        is_meeting = np.zeros(self.root + 1, dtype=bool)
-        is_meeting[list(self.meeting_from)] = True
-        kind = np.where(is_meeting, 2, np.where(is_joined, 0, 1))
-        order = np.lexsort((kind, level))
-        self.row = np.empty(self.root + 1, dtype=np.int64)
-        self.row[order] = np.arange(self.root + 1)
-        self.levels: list[_Level] = []
-        ordered_level, ordered_kind = level[order], kind[order]
-        edges = np.searchsorted(ordered_level, np.arange(int(level.max(initial=0)) + 2))
-        for first, last in zip(edges[1:-1].tolist(), edges[2:].tolist(), strict=True):
-            kinds = ordered_kind[first:last]
-            joined = first + int((kinds == 0).sum())
-            plain = joined + int((kinds == 1).sum())
-            self.levels.append(_Level(first, joined, plain, tuple(order[plain:last].tolist())))
-        self.rows_from = self.row[self.first_from[order]]
-        self.rows_ns = self.first_ns[order][:, None]
-        second = np.maximum(self.second_from[order], 0)
-        self.second_rows_from = self.row[second]
-        self.second_rows_ns = self.second_ns[order][:, None]
+        """Number the rows, and the edges of rows: first edges of all, then second edges."""
+        has_second = self.sources[1] >= 0
+        order = np.lexsort((~has_second, level))
+        self.row = np.empty_like(order)
+        self.row[order] = np.arange(len(order))
+        self.edge_from = self.row[self.sources[:, order].ravel()]
+        self.edge_ns = self.ns[:, order].reshape(-1, 1)
+        self.edge_of_met = np.full(self.num_spans, -1)
+        self.edge_of_met[self.met] = self.entering[0] * len(level) + self.row[self.entering[1]]
+        turns: dict[int, list[_Turn]] = defaultdict(list)
+        for node, turn in self.turns.items():
+            turns[int(level[node])].append(turn)
+        bounds = np.searchsorted(level[order], np.arange(1, int(level.max()) + 2)).tolist()
+        joined = np.bincount(level[has_second], minlength=len(bounds)).tolist()
+        self.most_joined = max(joined)
+        self.levels = [
+            _Level(
+                ((first, last), (len(level) + first, len(level) + first + joined[number])),
+                turns[number],
+            )
+            for number, (first, last) in enumerate(itertools.pairwise(bounds), start=1)
+        ]
 
     def _without_circles(self, level: Ints, is_left: Bools) -> Ints:
         """The longest way from the root to every node.
@@ -194,7 +195,6 @@ class Replay:
         reaches.
         """
         spans = self.graph.spans
-        self.had_circle = bool(is_left.any())
         if is_left.any():
             releaser = self.graph.releaser
             self._keep_lengths((releaser >= 0) & (spans.end[releaser] > spans.end))
@@ -208,27 +208,22 @@ class Replay:
     def _keep_lengths(self, chosen: Bools) -> None:
         """Let these spans take as long as recorded, whatever releases them."""
         spans = self.graph.spans
-        cut = np.flatnonzero(chosen & (self.second_from[: self.num_spans] >= 0))
-        self.second_from[cut] = -1
-        self.first_ns[cut] += (spans.end - spans.start)[cut] - self.graph.own_ns[cut]
+        cut = np.flatnonzero(chosen & (self.sources[1, : self.num_spans] >= 0))
+        self.sources[1, cut] = -1
+        self.ns[0, cut] += (spans.end - spans.start)[cut] - self.graph.own_ns[cut]
 
     def _try_levels(self) -> tuple[Ints, Bools]:
         """Kahn over whole fronts: each round takes the nodes that nothing is missing for.
 
         Returns the level of every node, and which nodes a circle kept from getting one.
         """
-        sources = [self.first_from[: self.root], self.second_from[: self.root]]
-        targets = [np.arange(self.root), np.arange(self.root)]
-        for node, froms in self.meeting_from.items():
-            sources.append(froms)
-            targets.append(np.full(len(froms), node))
-        source, target = np.concatenate(sources), np.concatenate(targets)
-        target, source = target[source >= 0], source[source >= 0]
+        side, target = np.nonzero(self.sources >= 0)
+        source = self.sources[side, target]
         order = np.argsort(source, kind="stable")
         followers = target[order]
-        starts = np.searchsorted(source[order], np.arange(self.root + 2))
-        missing = np.bincount(target, minlength=self.root + 1)
-        level = np.zeros(self.root + 1, dtype=np.int64)
+        starts = np.searchsorted(source[order], np.arange(self.num_nodes + 1))
+        missing = np.bincount(target, minlength=self.num_nodes)
+        level = np.zeros(self.num_nodes, dtype=np.int64)
         front = np.flatnonzero(missing == 0)
         depth = 0
         while len(front):
@@ -241,139 +236,58 @@ class Replay:
 
     def call_ends(self, edits: Sequence[Edit]) -> Floats:
         """The end of every call after every edit: edits x calls, ns on the clock of the spans."""
-        at_once = max(1, min(_MOST_AT_ONCE, _TABLE_BYTES // (8 * (self.root + 1))))
-        parts = [self._ends(edits[i : i + at_once]) for i in range(0, len(edits), at_once)]
-        return np.concatenate(parts) if parts else np.zeros((0, self.graph.spans.num_calls))
-
-    def gains(self, edits: Sequence[Edit]) -> Floats:
-        """What every call gets shorter: edits x calls, in ns."""
-        gains: Floats = self.graph.call_end[None, :] - self.call_ends(edits)
-        return gains
+        at_once = max(1, min(_MOST_AT_ONCE, _TABLE_BYTES // (8 * self.num_nodes)))
+        calls = self.row[self.calls]
+        parts = [self._run(edits[i : i + at_once])[calls].T for i in range(0, len(edits), at_once)]
+        return np.concatenate(parts) if parts else np.zeros((0, len(calls)))
 
     def keep(self, edit: Edit) -> None:
         """Make an edit part of the graph: later edits come on top of it."""
         self.queues.keep(edit)
-        first, second, meetings = self._edges_of(edit)
-        for rows_ns, changes in ((self.rows_ns, first), (self.second_rows_ns, second)):
-            for change in changes:
-                np.subtract.at(rows_ns[:, 0], self.row[change.at], change.saved_ns)
-        for node, edge, saved in meetings:
-            self.meeting_ns[node][edge] -= saved
+        for change in self._edges_of(edit):
+            np.subtract.at(self.edge_ns[:, 0], change.at, change.saved_ns)
 
     def span_ends(self, edit: Edit) -> Floats:
         """The end of every span after an edit."""
         ends: Floats = self._run([edit])[self.row[: self.num_spans], 0]
         return ends
 
-    def _ends(self, edits: Sequence[Edit]) -> Floats:
-        table = self._run(edits)
-        spans = self.graph.spans
-        ends = table[self.row[self.call_tracks]]
-        call = spans.call[self.call_tracks]
-        firsts = np.flatnonzero(np.r_[True, call[1:] != call[:-1]])
-        results: Floats = np.maximum.reduceat(ends, firsts, axis=0).T
-        return results
-
     def _run(self, edits: Sequence[Edit]) -> NDArray[np.float64]:
-        first, second, meetings = self._deltas(edits)
+        at, number, saved = self._taken_off(edits)
         off = self.queues.taken_off(edits)
-        table = np.zeros((self.root + 1, len(edits)))
-        scratch = np.empty(
-            (max((lv.joined_end - lv.first for lv in self.levels), default=0), len(edits))
-        )
-        for number, lv in enumerate(self.levels):
-            rows = table[lv.first : lv.last]
-            np.take(table, self.rows_from[lv.first : lv.last], axis=0, out=rows, mode="clip")
-            rows += self.rows_ns[lv.first : lv.last]
-            first.apply(number, table)
-            count = lv.joined_end - lv.first
-            if count:
-                joined = scratch[:count]
-                chosen = slice(lv.first, lv.joined_end)
-                np.take(table, self.second_rows_from[chosen], axis=0, out=joined, mode="clip")
-                joined += self.second_rows_ns[chosen]
-                second.apply(number, joined, lv.first)
-                np.maximum(rows[:count], joined, out=rows[:count])
-            for node in lv.meetings:
-                if node in self.turns:
-                    self._take_turns(node, table, off)
-                elif node < self.first_grant:
-                    self._meet(node, table, meetings)
+        table = np.zeros((self.num_nodes, len(edits)))
+        scratch = np.empty((self.most_joined, len(edits)))
+        bounds = np.searchsorted(at, np.array([lv.edges for lv in self.levels])).tolist()
+        for lv, taken in zip(self.levels, bounds, strict=True):
+            (first, last), (second, joined) = lv.edges
+            rows, others = table[first:last], scratch[: joined - second]
+            for arrived, (begin, end), (i, j) in zip((rows, others), lv.edges, taken, strict=True):
+                np.take(table, self.edge_from[begin:end], axis=0, out=arrived, mode="clip")
+                arrived += self.edge_ns[begin:end]
+                if i < j:
+                    np.subtract.at(arrived, (at[i:j] - begin, number[i:j]), saved[i:j])
+            np.maximum(rows[: len(others)], others, out=rows[: len(others)])
+            for take_turn in lv.turns:
+                take_turn(table, off)
         return table
 
-    def _meet(
-        self, node: int, table: Floats, meetings: dict[int, list[tuple[int | slice, int, float]]]
-    ) -> None:
-        arrived = table[self.row[self.meeting_from[node]]] + self.meeting_ns[node][:, None]
-        for edge, edit, saved in meetings.get(node, ()):
-            arrived[edge, edit] -= saved
-        table[self.row[node]] = arrived.max(axis=0)
+    def _edges_of(self, edit: Edit) -> Iterator[Change]:
+        """What an edit takes off, by the number of the edge."""
+        entering = self.edge_of_met[edit.gap.at]
+        yield Change(self.row[edit.own.at], edit.own.saved_ns)
+        yield Change(self.row[edit.gap.at], edit.gap.saved_ns)
+        yield Change(entering[entering >= 0], edit.gap.saved_ns[entering >= 0])
+        yield Change(self.row[self.num_spans + edit.launch_gap.at], edit.launch_gap.saved_ns)
+        yield Change(self.num_nodes + self.row[edit.travel.at], edit.travel.saved_ns)
 
-    def _take_turns(self, node: int, table: Floats, off: Floats) -> None:
-        """Open a place; or, for the first grant of a queue, hand the lock to all of its members."""
-        number, turn = self.turns[node]
-        if turn >= 0:
-            ends = self.end_nodes[number][: self.waves[number].room + turn]
-            table[self.row[node]] = opening(self.waves[number], turn, table[self.row[ends]])
-            return
-        first, last = self.queues.bounds[number]
-        base = table[self.row[self.meeting_from[self.first_queue + number]]]
-        rows = self.row[self.first_grant + np.arange(first, last)]
-        table[rows] = self.queues.grants(number, base, off)
-
-    def _edges_of(
-        self, edit: Edit
-    ) -> tuple[list[Change], list[Change], list[tuple[int, int | slice, float]]]:
-        """What an edit takes off: first edges of nodes, second edges, and edges of meetings (node,
-        which of its edges, ns)."""
-        launches = edit.launch_gap
-        plain = self.graph.launch_before[launches.at] < 0
-        first = Change(self.num_spans + launches.at[plain], launches.saved_ns[plain])
-        pairs = zip(launches.at[~plain].tolist(), launches.saved_ns[~plain].tolist(), strict=True)
-        meetings: list[tuple[int, int | slice, float]] = [
-            (self.num_spans + launch, slice(None), saved) for launch, saved in pairs
-        ]
-        is_met = self.graph.barrier[edit.gap.at] >= 0
-        met = zip(edit.gap.at[is_met].tolist(), edit.gap.saved_ns[is_met].tolist(), strict=True)
-        meetings += [(*self.barrier_edge[at], saved) for at, saved in met]
-        return [edit.own, edit.gap, first], [edit.travel], meetings
-
-    def _deltas(
-        self, edits: Sequence[Edit]
-    ) -> tuple[_Deltas, _Deltas, dict[int, list[tuple[int | slice, int, float]]]]:
-        """What edits take off, by level: first edges, second edges, edges of meetings."""
-        first: list[tuple[int, Change]] = []
-        second: list[tuple[int, Change]] = []
-        by_node: dict[int, list[tuple[int | slice, int, float]]] = {}
-        for number, edit in enumerate(edits):
-            of_first, of_second, meetings = self._edges_of(edit)
-            first += [(number, change) for change in of_first]
-            second += [(number, change) for change in of_second]
-            for node, edge, saved in meetings:
-                by_node.setdefault(node, []).append((edge, number, saved))
-        bounds = np.array([lv.first for lv in self.levels])
-        return _Deltas(self.row, first, bounds), _Deltas(self.row, second, bounds), by_node
-
-
-class _Deltas:
-    """What is taken off the edges of rows, sorted by level."""
-
-    def __init__(self, row: Ints, parts: list[tuple[int, Change]], bounds: Ints) -> None:
-        rows = np.concatenate([row[change.at] for _, change in parts])
-        edits = np.concatenate([np.full(len(change.at), number) for number, change in parts])
+    def _taken_off(self, edits: Sequence[Edit]) -> tuple[Ints, Ints, Floats]:
+        """What edits take off: edges, in their order, with the number of the edit and ns."""
+        parts = [(i, change) for i, edit in enumerate(edits) for change in self._edges_of(edit)]
+        at = np.concatenate([change.at for _, change in parts])
+        number = np.repeat([i for i, _ in parts], [len(change.at) for _, change in parts])
         saved = np.concatenate([change.saved_ns for _, change in parts])
-        order = np.argsort(rows, kind="stable")
-        self.rows, self.edits, self.saved = rows[order], edits[order], saved[order]
-        self.edges = np.r_[np.searchsorted(self.rows, bounds), len(rows)].tolist()
-
-    def apply(self, level: int, table: Floats, offset: int = 0) -> None:
-        """Take off what belongs to a level; `table` begins with row `offset`."""
-        first, last = self.edges[level], self.edges[level + 1]
-        if first < last:
-            chosen = slice(first, last)
-            np.subtract.at(
-                table, (self.rows[chosen] - offset, self.edits[chosen]), self.saved[chosen]
-            )
+        order = np.argsort(at, kind="stable")
+        return at[order], number[order], saved[order]
 
 
 def _ranges(starts: Ints, ends: Ints) -> Ints:

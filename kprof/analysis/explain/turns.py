@@ -16,7 +16,6 @@ import numpy as np
 from kprof.analysis.explain.columns import runs_of
 from kprof.analysis.explain.graph import Graph
 from kprof.analysis.explain.spans import Floats, Ints
-from kprof.analysis.explain.waves import Wave
 
 _NO_INTS: Final = np.zeros(0, dtype=np.int64)
 _NO_FLOATS: Final = np.zeros(0, dtype=float)
@@ -113,11 +112,3 @@ def starts_after_opening(graph: Graph) -> Floats:
         for opened, first in zip(wave.opened.tolist(), wave.firsts[wave.room :], strict=True):
             gap[first] = graph.spans.start[first] - opened
     return gap
-
-
-def opening(wave: Wave, turn: int, ended: Floats) -> Floats:
-    """When a place is open for the `turn`-th block that found no room: `ended` is when the blocks
-    before it end, blocks x edits."""
-    before = ended[: wave.room + turn]
-    opened: Floats = np.partition(before, turn, axis=0)[turn]
-    return opened
