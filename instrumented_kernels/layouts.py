@@ -17,6 +17,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from kprof.abi import cpp_name
+
 MAX_RANKS: Final = 64
 _FOLDER: Final = Path(__file__).parent
 
@@ -107,12 +109,8 @@ class Header:
         for name, value in self.constants.items():
             yield f"constexpr uint32_t {name} = {value};"
         for enum in self.enums:
-            members = ", ".join(f"{_cpp_name(each.name)} = {each.value}" for each in enum)
+            members = ", ".join(f"{cpp_name(each.name)} = {each.value}" for each in enum)
             yield f"enum {enum.__name__} : uint32_t {{ {members} }};"
-
-
-def _cpp_name(python_name: str) -> str:
-    return "k" + python_name.title().replace("_", "")
 
 
 def _struct(declared: type[Layout]) -> str:

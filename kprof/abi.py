@@ -367,48 +367,20 @@ def initial_control(
 
 _CPP_TYPES: Final = {"<u2": "uint16_t", "<u4": "uint32_t", "<u8": "uint64_t"}
 
-_CPP_CONSTANTS: Final = {
-    "kAbiVersion": ABI_VERSION,
-    "kMagic": MAGIC,
-    "kChunkBytes": CHUNK_BYTES,
-    "kRecordBytes": RECORD_BYTES,
-    "kChunkHeaderBytes": CHUNK_HEADER_BYTES,
-    "kRecordsPerChunk": RECORDS_PER_CHUNK,
-    "kControlBytes": CONTROL_BYTES,
-    "kMaxCursors": NUM_CURSORS,
-    "kSinksOffset": SINKS_OFFSET,
-    "kNumSinks": NUM_SINKS,
-    "kChunksOffset": CHUNKS_OFFSET,
-    "kStartBits": START_BITS,
-    "kStartMask": START_MASK,
-    "kMaxRegionId": MAX_REGION_ID,
-    "kAnchorRegionId": ANCHOR_REGION_ID,
-    "kDurationOpen": DURATION_OPEN,
-    "kDurationSaturated": DURATION_SATURATED,
-    "kBlockTrackWarp": BLOCK_TRACK_WARP,
-    "kChunkClaimed": CHUNK_CLAIMED,
-    "kChunkCycles": CHUNK_CYCLES,
-    "kChunkNoNext": CHUNK_NO_NEXT,
-    "kChunkAbi": CHUNK_ABI,
-    "kChunkCursorsShift": CHUNK_CURSORS_SHIFT,
-    "kChunkCursorsMask": CHUNK_CURSORS_MASK,
-    "kChunkRing": CHUNK_RING,
-    "kLooksAtSwitches": LOOKS_AT_SWITCHES,
-    "kOnlyReserved": ONLY_RESERVED,
-    "kNoChunk": NO_CHUNK,
-    "kLeftOut": LEFT_OUT,
-    "kStoresNothing": STORES_NOTHING,
-    "kNumDropCounters": NUM_DROP_COUNTERS,
-    "kLinesPerTrack": LINES_PER_TRACK,
-}
+
+def cpp_name(python_name: str) -> str:
+    """The name in C++ of a constant: kChunkBytes for CHUNK_BYTES."""
+    return "k" + python_name.title().replace("_", "")
 
 
 def _cpp_struct(name: str, dtype: np.dtype, alignment: int, struct_types: dict[str, str]) -> str:
-    """One C++ struct with explicit padding and a static_assert for every offset."""
+    """One C++ struct with explicit padding, and a static_assert for its size.
+
+    The members fill the size, so that each of them lies where it should if the size is right.
+    """
     assert dtype.fields is not None
     assert dtype.names is not None
     lines: list[str] = []
-    checks = [f'static_assert(sizeof({name}) == {dtype.itemsize}, "{name} size");']
     end = num_pads = 0
     for field in dtype.names:
         field_type, offset = dtype.fields[field][:2]
@@ -418,20 +390,21 @@ def _cpp_struct(name: str, dtype: np.dtype, alignment: int, struct_types: dict[s
         base, shape = field_type.subdtype or (field_type, ())
         cpp_type = struct_types.get(field) or _CPP_TYPES[base.str]
         lines.append(f"  {cpp_type} {field}{''.join(f'[{length}]' for length in shape)};")
-        checks.append(f'static_assert(offsetof({name}, {field}) == {offset}, "{name}.{field}");')
         end = offset + field_type.itemsize
     if dtype.itemsize > end:
         lines.append(f"  uint8_t pad{num_pads}[{dtype.itemsize - end}];")
     body = "\n".join(lines)
-    return f"struct alignas({alignment}) {name} {{\n{body}\n}};\n" + "\n".join(checks) + "\n"
+    check = f'static_assert(sizeof({name}) == {dtype.itemsize}, "{name} size");'
+    return f"struct alignas({alignment}) {name} {{\n{body}\n}};\n{check}\n"
 
 
 def cpp_header() -> str:
     """The text of `include/kprof/abi.h`."""
     constants = "\n".join(
-        f"constexpr {'uint64_t' if value > 0xFFFF_FFFF else 'uint32_t'} {name} = "
+        f"constexpr {'uint64_t' if value > 0xFFFF_FFFF else 'uint32_t'} {cpp_name(name)} = "
         f"{value:#x}{'ull' if value > 0xFFFF_FFFF else 'u'};"
-        for name, value in _CPP_CONSTANTS.items()
+        for name, value in globals().items()
+        if name.isupper() and isinstance(value, int)
     )
     structs = "\n".join(
         [

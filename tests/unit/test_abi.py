@@ -99,6 +99,35 @@ def test_a_compiled_probe_writes_what_the_dtypes_read(tmp_path):
     assert struct.pack("<QII", *record.tolist()).hex().startswith("40420f0000000300")
 
 
+@pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler called c++")
+@pytest.mark.parametrize("moved_by", [0, 4])
+def test_the_compiler_puts_every_member_where_the_dtype_has_it(tmp_path, moved_by):
+    """The header asserts sizes only."""
+    structs = {
+        "Record": abi.RECORD,
+        "ChunkHeader": abi.CHUNK_HEADER,
+        "SinkChunk": abi.SINK,
+        "Cursor": abi.CURSOR,
+        "Switches": abi.SWITCHES,
+        "StateLine": abi.STATE_LINE,
+        "WaitLine": abi.WAIT_LINE,
+        "ControlBlock": abi.CONTROL,
+        "LaunchBuffer": abi.LAUNCH_BUFFER,
+    }
+    assert abi.cpp_header().count("struct alignas") == len(structs)
+    checks = [
+        f'static_assert(offsetof(kprof::{name}, {field}) == {dtype.fields[field][1] + moved_by}, "");'
+        for name, dtype in structs.items()
+        for field in dtype.names
+    ]
+    source = tmp_path / "offsets.cpp"
+    source.write_text("#include <kprof/abi.h>\n" + "\n".join(checks))
+    command = ["c++", "-std=c++17", "-fsyntax-only", f"-I{abi.header_path().parents[1]}", source]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr.count("static assertion failed") == (len(checks) if moved_by else 0)
+    assert (done.returncode == 0) is (moved_by == 0), done.stderr
+
+
 @given(st.integers(abi.CHUNKS_OFFSET + abi.CHUNK_BYTES, 1 << 40))
 def test_a_geometry_never_exceeds_the_bytes_it_was_given(size_bytes):
     geometry = ArenaGeometry.for_bytes(size_bytes)
