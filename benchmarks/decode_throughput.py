@@ -21,7 +21,7 @@ from datetime import datetime, timezone
 import numpy as np
 
 from kprof import abi
-from kprof.capture.manifest import ClockInfo
+from kprof.capture.manifest import ClockInfo, RankInfo
 from kprof.recording.arena_state import Handed, read_control
 from kprof.recording.decode import Decoder
 from kprof.recording.region_ids import RegionIds
@@ -64,7 +64,7 @@ def full_arena(num_records: int) -> tuple[np.ndarray, np.ndarray]:
 def decode_once(head: np.ndarray, chunks: np.ndarray) -> tuple[float, int]:
     ids = RegionIds()
     ids.table_of_launch[0] = ids.table_idx(parse_regions(REGIONS))
-    decoder = Decoder(0, ClockInfo("test", 1e9, 1.0), ids)
+    decoder = Decoder(RankInfo(0, clock=ClockInfo("test", 1e9, 1.0)), ids)
     begin = time.perf_counter()
     geometry = abi.ArenaGeometry(len(chunks) // abi.CHUNK_BYTES, 1)
     tables = list(decoder.decode(read_control(head, Handed.of_new(geometry)), chunks))

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from kprof import abi
+from kprof.capture.manifest import RankInfo
 from kprof.clocks.calibration import measure_clock
 from kprof.devices.build import BuildOptions, load_library
 from kprof.devices.memory import RegisteredMemory
@@ -190,7 +191,7 @@ class Bench:
 
         ids = RegionIds()
         ids.table_of_launch[0] = ids.table_idx(RegionTable.from_header(_FOLDER / "regions.h"))
-        decoder = Decoder(0, self.clock, ids)
+        decoder = Decoder(RankInfo(0, clock=self.clock), ids)
         state, chunks = self.arena.read()
         events = pa.concat_tables(decoder.decode(state, chunks)).to_pandas()
         self.arena.reset(state)

@@ -24,6 +24,7 @@ from benchmarks.triton_overhead.kernels import (
     regions,
 )
 from kprof import abi
+from kprof.capture.manifest import RankInfo
 from kprof.clocks.calibration import measure_clock
 from kprof.recording.arena import Arena
 from kprof.recording.decode import Decoder
@@ -133,7 +134,7 @@ class TritonBench:
 
         ids = RegionIds()
         ids.table_of_launch[0] = ids.table_idx(regions.table)
-        decoder = Decoder(0, self.clock, ids)
+        decoder = Decoder(RankInfo(0, clock=self.clock), ids)
         state, chunks = self.arena.read()
         events = pa.concat_tables(decoder.decode(state, chunks)).to_pandas()
         return events, decoder, len(chunks) / max(1, len(events))

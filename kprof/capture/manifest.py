@@ -187,6 +187,11 @@ class RankInfo(msgspec.Struct, frozen=True):
         """Whether anything of this rank was recorded; `--ranks` leaves ranks out."""
         return bool(self.launches or self.counts.recorded or self.counts.dropped)
 
+    @property
+    def cycles_per_second(self) -> float:
+        """The rate of its processors when the recorder was created, 1e9 where unknown."""
+        return self.probe.cycles_per_second if self.probe else 1e9
+
 
 class ClockSegment(msgspec.Struct, frozen=True):
     """From local time `from_ns` on, aligned time is

@@ -17,7 +17,7 @@ import numpy as np
 
 from kprof import abi
 from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
-from kprof.capture.manifest import ClockInfo, CycleClock, EventCounts
+from kprof.capture.manifest import CycleClock, EventCounts, RankInfo
 from kprof.clocks.cycles import Anchors, CycleMap, fit_cycles, torn_anchors
 from kprof.clocks.offset import ticks_to_ns
 from kprof.errors import ArenaError
@@ -56,25 +56,26 @@ class _Records:
 
 
 class Decoder:
-    """Turns one rank's chunks into event tables, and counts over all flushes."""
+    """Turns one rank's chunks into event tables, and counts over all flushes.
+
+    `base` says which rank, and what is known of its clock.
+    """
 
     def __init__(
         self,
-        rank: int,
-        clock: ClockInfo,
+        base: RankInfo,
         region_ids: RegionIds,
-        nominal_cycles_per_second: float = 1e9,
         num_arenas: int = 1,
         *,
         is_ring: bool = False,
     ) -> None:
-        self.rank = rank
+        self._rank = base.rank
         self.region_ids = region_ids
         self.tally = Tally(region_ids, num_arenas, is_ring=is_ring)
         self.replays = Replays()
         self.cycle_clock: CycleClock | None = None
-        self._clock = clock
-        self._nominal_cycles_per_second = nominal_cycles_per_second
+        self._clock = base.clock
+        self._nominal_cycles_per_second = base.cycles_per_second
 
     def decode(
         self,
@@ -216,7 +217,7 @@ class Decoder:
         warps = headers["warp"].astype(np.int32)
         warps[warps == abi.BLOCK_TRACK_WARP] = -1
         columns = [
-            np.full(len(region), self.rank, dtype=np.int32),
+            np.full(len(region), self._rank, dtype=np.int32),
             launch[records.chunk_idxs],
             headers["block"].astype(np.int32)[records.chunk_idxs],
             warps.astype(np.int16)[records.chunk_idxs],

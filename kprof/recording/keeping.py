@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kprof.capture.manifest import EventCounts, Launch
+from kprof.capture.manifest import Launch
 from kprof.capture.parts import PartWriter
 from kprof.recording.arena_state import ArenaState, Word
 from kprof.recording.decode import Decoder
 from kprof.recording.interrupts import deferring_signals
 from kprof.recording.launch_log import LaunchLog
 from kprof.recording.ledger import DISCARDED
-from kprof.recording.tally import sum_of
 from kprof.recording.turns import Turns, Used
 
 if TYPE_CHECKING:
@@ -206,8 +205,8 @@ class Keeper:
         """Write a part that stays; raises CaptureError."""
         self.parts.save(self._told(tables), info)
         self.parts.keep()
-        removed = EventCounts(recorded=self._num_removed)
-        self._progress.set_counts(sum_of(self.decoder.tally.counts, removed))
+        counts = self.decoder.tally.counts
+        self._progress.set_counts(counts.recorded + self._num_removed, counts.dropped)
 
     def _told(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         for table in tables:

@@ -26,8 +26,6 @@ from kprof.regions import Category, Kind, RegionTable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kprof.capture.manifest import EventCounts
-
 _NUM_WORDS: Final = 512
 _LENGTHS: Final = slice(8, 136)
 _NUM_LENGTHS: Final = 128
@@ -56,9 +54,9 @@ class Progress:
         bucket = min(math.ceil(octaves * _PER_OCTAVE), _NUM_LENGTHS - 1)
         self._words[_LENGTHS][bucket] += np.uint64(1)
 
-    def set_counts(self, counts: EventCounts) -> None:
+    def set_counts(self, num_events: int, num_dropped: int) -> None:
         """So many events were written and dropped so far."""
-        self._words[2], self._words[3] = counts.recorded, counts.dropped
+        self._words[2], self._words[3] = num_events, num_dropped
 
     def add_waits(self, table: pa.Table, regions: RegionTable) -> None:
         """These events were written: add what their waits for peers took."""

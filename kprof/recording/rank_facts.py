@@ -8,61 +8,68 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kprof.capture.manifest import Ceilings, ClockInfo, Launch, ProbeCost, RankInfo
+import msgspec
+
+from kprof.capture.manifest import Launch, RankInfo
 
 if TYPE_CHECKING:
-    from kprof.devices.targets import DeviceDescription
     from kprof.recording.decode import Decoder
 
 
 @dataclass(frozen=True)
 class RankFacts:
-    """What is known of a rank before it records; `notes` are sentences that come later."""
+    """What is known of a rank before it records (`base`), and sentences that come later."""
 
-    rank: int
-    device: DeviceDescription
-    clock: ClockInfo
-    probe: ProbeCost
-    ceilings: Ceilings | None
-    recorded_part: str = ""
+    base: RankInfo
     notes: list[str] = field(default_factory=list)
 
-    @classmethod
-    def measure(cls, rank: int, device: str, recorded_part: str = "") -> RankFacts:
+    @staticmethod
+    def measure(rank: int, device: str, recorded_part: str = "") -> RankFacts:
         """Look at the device; takes some milliseconds. Raises TargetError and ClockError."""
         from kprof.clocks.calibration import measure_clock
-        from kprof.devices.targets import describe_device
+        from kprof.devices.targets import count_cores, describe_device
         from kprof.recording.ceilings import kept_ceilings
         from kprof.recording.probe_cost import measure_probe_cost
 
         described = describe_device(device)
         clock = measure_clock(device)
-        probe = measure_probe_cost(device, clock)
-        return cls(rank, described, clock, probe, kept_ceilings(device), recorded_part)
+        base = RankInfo(
+            rank=rank,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            target=described.target.value,
+            device=described.name,
+            arch=described.arch,
+            num_cores=count_cores(),
+            num_processors=described.num_processors,
+            clock=clock,
+            probe=measure_probe_cost(device, clock),
+            ceilings=kept_ceilings(device),
+            recorded_part=recorded_part,
+        )
+        return RankFacts(base)
 
     def info(self, decoder: Decoder, rows: Sequence[Launch] = (), cut_short: str = "") -> RankInfo:
         """What is known of the rank now, with these launches."""
-        from kprof.devices.targets import count_cores
+        return info_of(self.base, decoder, rows, self.notes, cut_short)
 
-        return RankInfo(
-            rank=self.rank,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            target=self.device.target.value,
-            device=self.device.name,
-            arch=self.device.arch,
-            num_cores=count_cores(),
-            num_processors=self.device.num_processors,
-            clock=self.clock,
-            arena=decoder.tally.arena_use(),
-            counts=decoder.tally.counts,
-            regions=decoder.region_ids.merged(),
-            launches=tuple(rows),
-            notes=tuple(self.notes),
-            probe=self.probe,
-            cycle_clock=decoder.cycle_clock,
-            ceilings=self.ceilings,
-            losses=decoder.tally.losses(),
-            cut_short=cut_short,
-            recorded_part=self.recorded_part,
-        )
+
+def info_of(
+    base: RankInfo,
+    decoder: Decoder,
+    rows: Sequence[Launch],
+    notes: Sequence[str],
+    cut_short: str,
+) -> RankInfo:
+    """`base` with what was decoded of the rank, these launches and these notes."""
+    return msgspec.structs.replace(
+        base,
+        arena=decoder.tally.arena_use(),
+        counts=decoder.tally.counts,
+        regions=decoder.region_ids.merged(),
+        launches=tuple(rows),
+        notes=tuple(notes),
+        cycle_clock=decoder.cycle_clock,
+        losses=decoder.tally.losses(),
+        cut_short=cut_short,
+    )

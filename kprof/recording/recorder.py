@@ -126,15 +126,14 @@ class Recorder(AnyRecorder):
         total_bytes = self._retention.total_bytes(arena_bytes)
         self._facts = RankFacts.measure(self.rank, device, self._wanted.of_launches().describe())
         self._is_capturing = capture_reader(device)
-        self._clocks = ClockKeeper(self._directory, self.rank, device, self._facts.clock)
+        self._clocks = ClockKeeper(self._directory, self.rank, device, self._facts.base.clock)
         place, note = (self._directory, self.rank), self._facts.notes.append
         self._waits = Waits(*place, self.world_size, device, note)
         home = open_home(*place, device, self._retention, total_bytes, note)
         self._turns = Turns(total_bytes, device, self._wanted, num_arenas, self._waits.lines, home)
-        clock, rate = self._facts.clock, self._facts.probe.cycles_per_second
         launches, is_ring = self._launches, bool(self._retention.ring_bytes)
         ids = launches.region_ids
-        self._decoder = Decoder(self.rank, clock, ids, rate, num_arenas, is_ring=is_ring)
+        self._decoder = Decoder(self._facts.base, ids, num_arenas, is_ring=is_ring)
         info, self._progress = self._facts.info, Progress(self._claim.progress)
         self._keeper = Keeper(*place, self._turns, self._decoder, launches, info, self._progress)
         if home is not None:
@@ -367,8 +366,8 @@ class Recorder(AnyRecorder):
         if self._is_closed:
             return
         try:
-            facts = self._facts
-            ticks_per_cycle = facts.clock.ticks_per_second / facts.probe.cycles_per_second
+            base = self._facts.base
+            ticks_per_cycle = base.clock.ticks_per_second / base.cycles_per_second
             self._waits.save(self._keeper, ticks_per_cycle)
         except Exception as error:
             lifetime.complain(f"rank {self.rank}: cannot save what it recorded: {error}")

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from kprof import abi
-from kprof.capture.manifest import ArenaUse, CycleClock, Launch, RankInfo, RegionLosses
+from kprof.capture.manifest import Launch, RankInfo
 from kprof.capture.parts import PartWriter, part_number, ranks_with_parts, read_info
 from kprof.errors import ArenaError
 from kprof.hangs.lines import WAITS_NAME, RankWaits, lines_path
@@ -22,8 +22,8 @@ from kprof.recording import ledger
 from kprof.recording.arena_state import Handed, Word, read_arena
 from kprof.recording.decode import Decoder
 from kprof.recording.keeping import NEVER_CLOSED, SAVED
+from kprof.recording.rank_facts import info_of
 from kprof.recording.region_ids import RegionIds
-from kprof.recording.tally import sum_of
 from kprof.recording.turns import Layout
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ class _Salvaged:
             and layout.num_arenas >= 1
             and len(self._content) == layout.size_bytes
             and len(self._facts.switches) == abi.SWITCHES.itemsize
+            and self._facts.info.rank == rank
         )
         if not is_whole:
             raise ArenaError(f"the arenas that rank {rank} has left are not whole")
@@ -147,19 +148,19 @@ class _Salvaged:
             zip(accounts, ranges, strict=False), key=lambda arena: arena[0][Word.TURN]
         )
         self._in_parts = {each.launch: each for info in kept.values() for each in info.launches}
-        self._decoder = self._make_decoder(rank)
+        self._decoder = self._make_decoder()
 
-    def _make_decoder(self, rank: int) -> Decoder:
+    def _make_decoder(self) -> Decoder:
         facts, region_ids = self._facts, RegionIds()
         # In the order of the rank, so that regions have the ids that they have in its parts.
         tables = _of_kind(self._lines, ledger.Table)
         for table in tables:
             region_ids.table_idx(table.regions)
+        decoder = Decoder(facts.info, region_ids, facts.num_arenas, is_ring=facts.is_ring)
         if self._latest is not None:
             region_ids.table_idx(self._latest.regions)
-        rate = facts.info.probe.cycles_per_second if facts.info.probe else 1e9
-        num_arenas, is_ring = facts.num_arenas, facts.is_ring
-        decoder = Decoder(rank, facts.info.clock, region_ids, rate, num_arenas, is_ring=is_ring)
+            decoder.tally.restore(self._latest)
+            decoder.cycle_clock = self._latest.cycle_clock
         numbers = self._launches["number_plus_1"] - 1
         idxs = np.minimum(self._launches["table"], max(len(tables), 1) - 1)
         region_ids.table_of_launch.update(zip(numbers.tolist(), idxs.tolist(), strict=True))
@@ -193,22 +194,12 @@ class _Salvaged:
 
     def info(self) -> RankInfo:
         """What is known of the rank, once all tables were read."""
-        tally, facts = self._decoder.tally, self._facts
+        facts = self._facts
         notes = [*facts.info.notes, *(note.text for note in _of_kind(self._lines, ledger.Note))]
         if facts.is_ring:
             notes.append("the end of the run: what its ring held when it ended")
-        info = msgspec.structs.replace(
-            facts.info,
-            arena=tally.arena_use(),
-            counts=tally.counts,
-            regions=self._decoder.region_ids.merged(),
-            launches=tuple(self._rows()),
-            notes=tuple(notes),
-            losses=tally.losses(),
-            cycle_clock=self._decoder.cycle_clock,
-            cut_short=f"{NEVER_CLOSED}, so {self._which()} may lack events; no launch is lost",
-        )
-        return _after(self._latest, info) if self._latest else info
+        cut_short = f"{NEVER_CLOSED}, so {self._which()} may lack events; no launch is lost"
+        return info_of(facts.info, self._decoder, self._rows(), notes, cut_short)
 
     def _which(self) -> str:
         """Which launches may have been under way."""
@@ -231,28 +222,3 @@ class _Salvaged:
 
 def _reader(memory: np.ndarray) -> Callable[[int, int], np.ndarray]:
     return lambda begin, end: memory[begin:end]
-
-
-def _after(before: RankInfo, info: RankInfo) -> RankInfo:
-    """`info` with all that came before counted, too."""
-    uses = before.arena, info.arena
-    sizes = (max(getattr(use, name) for use in uses) for name in ArenaUse.__struct_fields__)
-    clocks = [each.cycle_clock for each in (before, info) if each.cycle_clock]
-    error_ns = max((each.error_ns for each in clocks), default=0.0)
-    rate = clocks[-1].cycles_per_second if clocks else 0.0
-    return msgspec.structs.replace(
-        info,
-        arena=ArenaUse(*sizes),
-        counts=sum_of(before.counts, info.counts),
-        losses=tuple(_sums_of([*before.losses, *info.losses])),
-        cycle_clock=CycleClock(rate, error_ns) if clocks else None,
-    )
-
-
-def _sums_of(losses: Iterable[RegionLosses]) -> Iterator[RegionLosses]:
-    """One for each region."""
-    sums: dict[str, list[int]] = {}
-    for name, *counts in map(msgspec.structs.astuple, losses):
-        so_far = sums.get(name, [0] * len(counts))
-        sums[name] = [a + b for a, b in zip(so_far, counts, strict=True)]
-    return (RegionLosses(name, *counts) for name, counts in sums.items())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
+from msgspec.structs import astuple
 
 from kprof import abi
 from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
-from kprof.capture.manifest import ArenaUse, EventCounts, RegionLosses
+from kprof.capture.manifest import ArenaUse, EventCounts, RankInfo, RegionLosses
 from kprof.recording.arena_state import ArenaState
 from kprof.recording.region_ids import RegionIds
 
@@ -17,10 +19,7 @@ from kprof.recording.region_ids import RegionIds
 _MAX_CHUNKS_NEEDED = abi.NO_CHUNK // 4
 
 
-def sum_of(counts: EventCounts, more: EventCounts) -> EventCounts:
-    """Both together, kind by kind."""
-    names = EventCounts.__struct_fields__
-    return EventCounts(*(getattr(counts, name) + getattr(more, name) for name in names))
+_KINDS: Final = RegionLosses.__struct_fields__[1:]
 
 
 class Tally:
@@ -43,10 +42,18 @@ class Tally:
         self._num_reserved_needed = 0
         self._num_used_chunks = 0
         self._size_bytes = 0
+        self._use_before = ArenaUse(0, 0, 0)
 
     def add(self, more: EventCounts) -> None:
         """Add to `counts`."""
-        self.counts = sum_of(self.counts, more)
+        both = zip(astuple(self.counts), astuple(more), strict=True)
+        self.counts = EventCounts(*(count + other for count, other in both))
+
+    def restore(self, before: RankInfo) -> None:
+        """Go on from what another process has counted."""
+        self.counts, self._use_before = before.counts, before.arena
+        for each in before.losses:
+            self._losses.update({(each.region, kind): getattr(each, kind) for kind in _KINDS})
 
     def add_chunks(
         self,
@@ -139,15 +146,14 @@ class Tally:
         if max(claimed, reserved) < _MAX_CHUNKS_NEEDED and not self._is_ring:
             needed_bytes = abi.ArenaGeometry.for_chunks(claimed, reserved).size_bytes
         used_bytes = abi.ArenaGeometry(self._num_used_chunks, 1).size_bytes
-        sizes = self._size_bytes, used_bytes, needed_bytes
-        return ArenaUse(*(self._num_arenas * size for size in sizes))
+        sizes = (self._num_arenas * each for each in (self._size_bytes, used_bytes, needed_bytes))
+        return ArenaUse(*map(max, astuple(self._use_before), sizes))
 
     def losses(self) -> tuple[RegionLosses, ...]:
         """The regions that lost records or parts of them, in the order of the tables."""
         lossy = {name: None for (name, _), count in sorted(self._losses.items()) if count}
         known = [name for name in self._region_ids.merged().names if name in lossy]
-        kinds = RegionLosses.__struct_fields__[1:]
         return tuple(
-            RegionLosses(name, *(self._losses[name, kind] for kind in kinds))
+            RegionLosses(name, *(self._losses[name, kind] for kind in _KINDS))
             for name in dict.fromkeys([*known, *lossy])
         )

@@ -11,7 +11,6 @@ import pytest
 
 from kprof.abi import BLOCK_TRACK_WARP, WAIT_LINE
 from kprof.capture.claims import Claim
-from kprof.capture.manifest import EventCounts
 from kprof.errors import KprofError
 from kprof.hangs.lines import NUM_LINES, WaitsWriter, shared_waits
 from kprof.recording.progress import Progress
@@ -36,7 +35,7 @@ def test_a_line_for_each_look_until_the_ranks_have_ended(
         nonlocal num_looks
         assert seconds == 1.0
         num_looks += 1
-        Progress(under_way.progress).set_counts(EventCounts(recorded=4000 * num_looks, dropped=5))
+        Progress(under_way.progress).set_counts(4000 * num_looks, 5)
         if num_looks == 2:
             under_way.release()
 

@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 
 from kprof import abi
-from kprof.capture.manifest import ClockInfo, EventCounts
+from kprof.capture.manifest import ClockInfo, EventCounts, ProbeCost, RankInfo
 from kprof.errors import KprofError
 from kprof.recording.arena_state import Handed, read_arena
 from kprof.recording.decode import Decoder
@@ -231,7 +231,8 @@ def decode(handed: Handed, image: np.ndarray) -> tuple[np.ndarray, EventCounts]:
     ids = RegionIds()
     for launch in range(NUM_LAUNCHES):
         ids.table_of_launch[launch] = ids.table_idx(REGIONS)
-    decoder = Decoder(0, CLOCK, ids, 1e9 * CYCLES_PER_NS)
+    probe = ProbeCost(0.0, 0.0, 0, 0, cycles_per_second=1e9 * CYCLES_PER_NS)
+    decoder = Decoder(RankInfo(0, clock=CLOCK, probe=probe), ids)
     state, chunks = read_arena(lambda begin, end: image[begin:end], handed)
     parts = [np.zeros((0, len(COLUMNS)), dtype=np.int64)]
     for table in decoder.decode(state, chunks):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kprof import abi
-from kprof.capture.manifest import ClockInfo, EventCounts
+from kprof.capture.manifest import ClockInfo, EventCounts, RankInfo
 from kprof.devices.build import BuildOptions, load_library
 from kprof.recording.arena import Arena
 from kprof.recording.decode import Decoder
@@ -72,7 +72,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 def record(library: ctypes.CDLL, size_bytes: int, flushes: list[list[Work]]) -> Tally:
     arena = Arena(size_bytes)
     ids = RegionIds()
-    decoder = Decoder(0, ClockInfo("test", 1e9, 1.0), ids)
+    decoder = Decoder(RankInfo(0, clock=ClockInfo("test", 1e9, 1.0)), ids)
     for works in flushes:
         for work in works:
             number = len(ids.table_of_launch)
@@ -154,7 +154,7 @@ def test_a_chunk_is_handed_out_once_whatever_the_limit_was(
         ids.table_of_launch[number] = ids.table_idx(RegionTable.from_names(["mark"]))
         buffer = LaunchBuffer(arena.address, number, NO_CHUNK, 0, 0, *limits)
         assert library.run_marks(num_blocks, num_marks[number], buffer.packed()) == 0
-    decoder = Decoder(0, ClockInfo("test", 1e9, 1.0), ids)
+    decoder = Decoder(RankInfo(0, clock=ClockInfo("test", 1e9, 1.0)), ids)
     for _ in decoder.decode(*arena.read()):
         pass
     counts = decoder.tally.counts

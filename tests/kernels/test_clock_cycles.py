@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from kprof import abi
-from kprof.capture.manifest import ClockInfo
+from kprof.capture.manifest import ClockInfo, RankInfo
 from kprof.devices.build import BuildOptions, load_library
 from kprof.recording.arena import Arena
 from kprof.recording.decode import Decoder
@@ -54,7 +54,7 @@ def record(folder: Path, cycles: str, num_spans: int, span_ns: int, num_chunks: 
     assert library.run(2, num_spans, span_ns, LaunchBuffer(arena.address, 0).packed()) == 0
     ids = RegionIds()
     ids.table_of_launch[0] = ids.table_idx(RegionTable.from_names(["span"]))
-    decoder = Decoder(0, CLOCK, ids)
+    decoder = Decoder(RankInfo(0, clock=CLOCK), ids)
     events = pa.concat_tables(decoder.decode(*arena.read())).to_pandas()
     return events, decoder
 

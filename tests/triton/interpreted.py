@@ -26,6 +26,7 @@ from sample_kernels import (
 
 import kprof.triton as kp
 from kprof import abi
+from kprof.capture.manifest import RankInfo
 from kprof.clocks.calibration import measure_clock
 from kprof.recording.decode import Decoder
 from kprof.recording.record import session
@@ -123,7 +124,7 @@ def check_captured_and_drained() -> None:
         assert not state.is_damaged
         ids = RegionIds()
         ids.table_of_launch[0] = ids.table_idx(mark_regions.table)
-        decoder = Decoder(0, measure_clock("cpu"), ids)
+        decoder = Decoder(RankInfo(0, clock=measure_clock("cpu")), ids)
         assert sum(len(table) for table in decoder.decode(state, chunks)) == 3 * 150
         assert decoder.tally.counts.dropped == decoder.tally.counts.torn_chunks == 0
         if arena is turns.arenas[0]:

@@ -10,7 +10,7 @@ import pytest
 
 from kprof import abi
 from kprof.capture.directory import EVENT_CLAMPED, EVENT_OPEN, EVENT_SATURATED
-from kprof.capture.manifest import ClockInfo, EventCounts, RegionLosses
+from kprof.capture.manifest import ClockInfo, EventCounts, RankInfo, RegionLosses
 from kprof.errors import ArenaError
 from kprof.recording.arena import Arena
 from kprof.recording.arena_state import Handed, read_arena, read_control
@@ -83,7 +83,7 @@ def decode(
     ids = RegionIds()
     for launch in range(8):
         ids.table_of_launch[launch] = ids.table_idx(parse_regions(regions))
-    decoder = Decoder(3, clock, ids)
+    decoder = Decoder(RankInfo(3, clock=clock), ids)
     tables = list(decoder.decode(*state_and_data(chunks, dropped)))
     return pa.concat_tables(tables).to_pandas() if tables else None, decoder
 
@@ -241,7 +241,7 @@ def test_drops_are_counted_by_region() -> None:
 
 def test_drops_take_the_names_of_the_launches_since_the_last_flush() -> None:
     ids = RegionIds()
-    decoder = Decoder(0, NS_CLOCK, ids)
+    decoder = Decoder(RankInfo(0, clock=NS_CLOCK), ids)
     for launch, region in enumerate(["a", "b", "b", "a"]):
         table = parse_regions(f'REGION(R_X, "{region}", send)')
         ids.table_of_launch[launch] = ids.table_idx(table)
@@ -281,7 +281,11 @@ def test_too_few_bytes_are_refused() -> None:
     with pytest.raises(ArenaError, match="too few"):
         read_control(np.zeros(10, dtype=np.uint8), handed)
     with pytest.raises(ArenaError, match="2 chunks of an arena are in use, but 10 bytes"):
-        list(Decoder(0, NS_CLOCK, RegionIds()).decode(arena_state(2, {}), np.zeros(10, np.uint8)))
+        list(
+            Decoder(RankInfo(0, clock=NS_CLOCK), RegionIds()).decode(
+                arena_state(2, {}), np.zeros(10, np.uint8)
+            )
+        )
 
 
 @pytest.mark.parametrize("size_bytes", [0, 4096, abi.CHUNKS_OFFSET + abi.CHUNK_BYTES - 1])
@@ -400,7 +404,7 @@ def test_a_header_that_cannot_be_costs_its_chunk(field: str, value: int) -> None
     header_of(data[abi.CHUNK_BYTES :])[field] = value
     ids = RegionIds()
     ids.table_of_launch[0] = ids.table_idx(parse_regions(REGIONS))
-    decoder = Decoder(0, NS_CLOCK, ids)
+    decoder = Decoder(RankInfo(0, clock=NS_CLOCK), ids)
     assert sum(table.num_rows for table in decoder.decode(state, data)) == 10
     assert damage(decoder.tally.counts) == {"torn_chunks": 1}
 
@@ -439,7 +443,7 @@ def test_an_overwritten_head_sizes_nothing(field: str) -> None:
         state, chunks = read_arena(lambda begin, end: image[begin:end], Handed.of_new(geometry))
         ids = RegionIds()
         ids.table_of_launch[0] = ids.table_idx(parse_regions(REGIONS))
-        decoder = Decoder(0, NS_CLOCK, ids)
+        decoder = Decoder(RankInfo(0, clock=NS_CLOCK), ids)
         assert sum(table.num_rows for table in decoder.decode(state, chunks)) == 10
         assert damage(decoder.tally.counts) == {"damaged_heads": 1}
 
@@ -452,7 +456,7 @@ def test_a_cursor_that_lost_count_hides_no_chunk() -> None:
     state, chunks = read_arena(lambda begin, end: image[begin:end], Handed.of_new(geometry))
     ids = RegionIds()
     ids.table_of_launch[0] = ids.table_idx(parse_regions(REGIONS))
-    decoder = Decoder(0, NS_CLOCK, ids)
+    decoder = Decoder(RankInfo(0, clock=NS_CLOCK), ids)
     assert sum(table.num_rows for table in decoder.decode(state, chunks)) == 9
     assert damage(decoder.tally.counts) == {"damaged_heads": 1}
 
@@ -472,7 +476,7 @@ def test_garbage_of_many_region_ids_ends_in_one_region() -> None:
 def test_no_arena_size_is_named_for_more_than_any_arena_holds() -> None:
     """A flipped bit in a counter of what was dropped: the size that it asks for was refused with an error."""
     state = replace(arena_state(1, {}), num_tracks_without_chunk=1 << 37)
-    decoder = Decoder(0, NS_CLOCK, RegionIds())
+    decoder = Decoder(RankInfo(0, clock=NS_CLOCK), RegionIds())
     for _ in decoder.decode(state, state_and_data([])[1]):
         pass
     assert decoder.tally.arena_use().needed_bytes == 0

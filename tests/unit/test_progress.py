@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from kprof.capture.claims import Claim
-from kprof.capture.manifest import EventCounts
 from kprof.recording.progress import (
     Pace,
     Progress,
@@ -42,7 +41,7 @@ def claims(tmp_path: Path) -> list[Claim]:
 def test_a_watcher_reads_what_the_rank_wrote(tmp_path: Path, claims: list[Claim]) -> None:
     progress = Progress(claims[1].progress)
     claims[1].progress[0], claims[1].progress[1] = 7, 9
-    progress.set_counts(EventCounts(recorded=1000, dropped=24))
+    progress.set_counts(1000, 24)
     progress.add_waits(events((2, 0, 500), (2, 5, 20), (1, 0, 9999), (2, 15, 8888)), REGIONS)
     progress.add_waits(events((2, 5, 30)), REGIONS)
     for length_s in (0.001, 0.001, 0.001, 1.0):
@@ -73,7 +72,7 @@ def test_the_pace_names_the_slowest_rank_and_whom_it_waits_for(
     before = read_progress(tmp_path)
     for rank, num_calls in ((0, 20), (1, 17)):
         claims[rank].progress[0] = claims[rank].progress[1] = num_calls
-        Progress(claims[rank].progress).set_counts(EventCounts(recorded=500, dropped=rank))
+        Progress(claims[rank].progress).set_counts(500, rank)
     Progress(claims[0].progress).add_waits(events((2, 1, 90)), REGIONS)
     Progress(claims[1].progress).add_waits(events((2, 0, 30), (2, 3, 10)), REGIONS)
     pace = pace_between(before, read_progress(tmp_path), 2.0)
@@ -90,7 +89,7 @@ def test_the_pace_names_the_slowest_rank_and_whom_it_waits_for(
 
 def test_metrics_are_what_prometheus_reads(tmp_path: Path, claims: list[Claim]) -> None:
     progress = Progress(claims[1].progress)
-    progress.set_counts(EventCounts(recorded=12_345_678_901, dropped=2))
+    progress.set_counts(12_345_678_901, 2)
     progress.add_waits(events((2, 0, 1_500_000_000)), REGIONS)
     progress.add_length(0.5)
     text = metrics_text(read_progress(tmp_path))
