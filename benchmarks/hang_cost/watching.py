@@ -12,6 +12,7 @@ import numpy as np
 
 from kprof.capture.claims import Claim
 from kprof.capture.directory import announce_rank
+from kprof.capture.manifest import Launch
 from kprof.hangs.lines import WAIT_LINE, WaitsWriter, shared_waits
 from kprof.hangs.watch import Directory, Watch
 from kprof.regions import RegionTable
@@ -27,10 +28,9 @@ class Run:
     def __init__(self, directory: Path) -> None:
         self._claims = [Claim(directory, rank) for rank in range(NUM_RANKS)]
         self._writers = [WaitsWriter(directory, rank, NUM_RANKS) for rank in range(NUM_RANKS)]
-        regions = RegionTable.from_header(Path(__file__).parent / "regions.h")
-        for rank, writer in enumerate(self._writers):
+        self._regions = RegionTable.from_header(Path(__file__).parent / "regions.h")
+        for rank in range(NUM_RANKS):
             announce_rank(directory, rank, NUM_RANKS)
-            writer.note_kernel("exchange", 0, regions)
         self._num_launches = 0
 
     def launch(self) -> None:
@@ -38,8 +38,10 @@ class Run:
         for claim, writer in zip(self._claims, self._writers, strict=True):
             claim.progress[0] += 1
             claim.progress[1] += 1
-            writer.note_launch(self._num_launches, ("exchange", self._num_launches), 0, NUM_TRACKS)
-            writer.note_finished(self._num_launches)
+            number = self._num_launches
+            row = Launch(number, "exchange", number, NUM_TRACKS)
+            writer.note_launch(row, 0, self._regions)
+            writer.note_finished(number)
             writer.write_lines(self._lines())
         self._num_launches += 1
 

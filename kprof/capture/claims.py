@@ -54,7 +54,7 @@ class Claim:
         self._file = OwnDescriptor(opened)
         file = self._file.number
         try:
-            if not _try_lock(file) or (directory / rank_file_name(rank)).exists():
+            if not try_lock(file) or (directory / rank_file_name(rank)).exists():
                 raise RankTakenError(_taken(directory, rank))
             if num_launches := int.from_bytes(os.pread(file, 8, 0), "little"):
                 # A process that died, or ran another program (exec).
@@ -90,10 +90,10 @@ def _mapped(path: Path) -> mmap.mmap:
         os.close(file)
 
 
-def _try_lock(file: int) -> bool:
+def try_lock(file: int, kind: int = fcntl.LOCK_EX) -> bool:
     """Whether nobody else holds the lock. Always true on a file system without locks."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
@@ -112,7 +112,7 @@ def _taken(directory: Path, rank: int) -> str:
 
 def ranks_in_use(directory: Path) -> tuple[int, ...]:
     """The ranks whose recorders are open in a living process."""
-    return tuple(rank for rank, path in live_files(directory) if _is_locked(path))
+    return tuple(rank for rank, path in live_files(directory) if is_locked(path))
 
 
 def launch_counts(directory: Path) -> dict[int, int]:
@@ -142,13 +142,14 @@ def live_files(directory: Path) -> Iterator[tuple[int, Path]]:
             yield int(match[1]), path
 
 
-def _is_locked(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
+    """Whether a living process has locked a file or folder."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        return not _try_lock(file)
+        return not try_lock(file)
     finally:
         os.close(file)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import mmap
 import os
 import weakref
@@ -22,7 +23,8 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
 class SharedFile:
-    """A new file of zeros, mapped for as long as somebody has `content` (uint8, `size_bytes`).
+    """A new file of zeros, mapped for as long as somebody has `content` (uint8, `size_bytes`), and
+    locked meanwhile: a mapping keeps its file open.
 
     Only its user can read it. Raises OSError where there is no room: all of the room is taken at
     once, because a hole would end the process (SIGBUS) when the disk is full.
@@ -33,6 +35,8 @@ class SharedFile:
         path.unlink(missing_ok=True)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             os.posix_fallocate(file, 0, size_bytes)
             self.address = _map(None, size_bytes, mmap.MAP_SHARED, file)
         except OSError:

@@ -22,9 +22,7 @@ was killed.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
-import mmap
 import os
 import shutil
 import tempfile
@@ -37,7 +35,9 @@ import msgspec
 import numpy as np
 
 from kprof.abi import CHUNK_BYTES, CHUNK_CLAIMED, CHUNK_HEADER, CHUNK_HEADER_BYTES, WAIT_LINE
-from kprof.capture.claims import ranks_in_use
+from kprof.capture.claims import is_locked, ranks_in_use, try_lock
+from kprof.capture.manifest import Launch
+from kprof.devices.mapping import SharedFile
 from kprof.regions import RegionTable
 
 WAITS_NAME: Final = "waits"
@@ -111,7 +111,7 @@ def _make_folder(directory: Path) -> tuple[Path, int]:
             link.mkdir(exist_ok=True)
         return link, -1
     lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    _try_lock(lock, fcntl.LOCK_SH)
+    try_lock(lock, fcntl.LOCK_SH)
     with contextlib.suppress(OSError):
         link.symlink_to(folder)
         (folder / _OWNER).write_text(str(directory.absolute()))
@@ -134,7 +134,7 @@ def _remove_stale() -> None:
     for folder in _SHARED_MEMORY_DIR.glob(_PREFIX + "*"):
         with contextlib.suppress(OSError):
             is_old = time.time() - folder.stat().st_mtime >= _STALE_AFTER_S
-            if is_old and not any(map(_is_locked, (folder, *folder.glob(_RANKS)))):
+            if is_old and not any(map(is_locked, (folder, *folder.glob(_RANKS)))):
                 _rescue(folder)
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -148,25 +148,6 @@ def _rescue(folder: Path) -> None:
         for pattern in ARENAS:
             for path in folder.glob(pattern):
                 shutil.move(path, directory / path.name)
-
-
-def _is_locked(path: Path) -> bool:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return not _try_lock(file, fcntl.LOCK_EX)
-    finally:
-        os.close(file)
-
-
-def _try_lock(file: int, kind: int) -> bool:
-    """Whether nobody has another lock; true on a file system without locks."""
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _path(directory: Path, rank: int, what: str) -> Path:
@@ -224,30 +205,15 @@ def read_rows(directory: Path, rank: int, what: str, kind: np.dtype) -> np.ndarr
     return np.frombuffer(content[: len(content) // kind.itemsize * kind.itemsize], kind)
 
 
-def _map_somewhere(directory: Path, rank: int) -> tuple[mmap.mmap, bool]:
+def _new_file(directory: Path, rank: int) -> tuple[SharedFile, bool]:
     """New memory for the lines of a rank, and whether it is shared memory."""
     path = lines_path(directory, rank)
     on_disk = directory / (path.name + _ON_DISK)
     on_disk.unlink(missing_ok=True)
     try:
-        return _map_new(path), (directory / WAITS_NAME).is_symlink()
+        return SharedFile(path, SIZE_BYTES), (directory / WAITS_NAME).is_symlink()
     except OSError:
-        return _map_new(on_disk), False
-
-
-def _map_new(path: Path) -> mmap.mmap:
-    """A file of zeros as memory, locked while this process lives: a mapping keeps its file open."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        _try_lock(file, fcntl.LOCK_SH)
-        # Real memory: a hole would end the process (SIGBUS) when there is no more.
-        os.posix_fallocate(file, 0, SIZE_BYTES)
-        return mmap.mmap(file, SIZE_BYTES)
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(file)
+        return SharedFile(on_disk, SIZE_BYTES), False
 
 
 class WaitsWriter:
@@ -259,48 +225,42 @@ class WaitsWriter:
         `is_in_memory` tells whether its lines are in shared memory; otherwise they are in a file on
         the disk. Raises OSError where there is no room on either.
         """
-        self._mapping, self.is_in_memory = _map_somewhere(directory, rank)
+        file, self.is_in_memory = _new_file(directory, rank)
         self._kernels_path = _path(directory, rank, "kernels")
         self._kernels_path.write_bytes(b"")
-        whole = memoryview(self._mapping)
-        header = np.frombuffer(self._mapping, HEADER, 1)
+        header = file.content[: HEADER.itemsize].view(HEADER)
         header["rank"], header["world_size"], header["pid"] = rank, world_size, os.getpid()
         header["save_signal"] = save_signal
         header["magic"] = _MAGIC
-        self._words = whole[:_LAUNCHES_OFFSET].cast("Q")
-        self._launches = whole[_LAUNCHES_OFFSET:LINES_OFFSET].cast("I")
+        self._words = file.content.data[:_LAUNCHES_OFFSET].cast("Q")
+        self._launches = file.content.data[_LAUNCHES_OFFSET:LINES_OFFSET].cast("I")
+        self._lines = file.content[LINES_OFFSET:]
         self._known: dict[tuple[str, int], int] = {}
-        begin = (ctypes.c_char * SIZE_BYTES).from_buffer(self._mapping)
-        self.begin_address = ctypes.addressof(begin)
-        self.address = self.begin_address + LINES_OFFSET
+        self.begin_address, self.address = file.address, file.address + LINES_OFFSET
 
     def say_saves_on(self, signal_number: int) -> None:
         """This signal makes this process save what it has recorded."""
         self._words[_SAVE_SIGNAL_WORD] = signal_number
 
-    def note_launch(self, number: int, call: tuple[str, int], table_idx: int, blocks: int) -> None:
-        """A launch is about to be made; `note_kernel` knows the kernel and its table."""
-        kernel, ordinal = call
-        place = number % NUM_LAUNCHES * 4
+    def note_launch(self, row: Launch, table_idx: int, regions: RegionTable) -> None:
+        """A launch is about to be made, whose regions are that table of the rank's."""
+        kernel = self._known.get((row.kernel, table_idx))
+        if kernel is None:
+            kernel = self._known[row.kernel, table_idx] = len(self._known)
+            self._introduce(Kernel(row.kernel, regions, kernel))
+        place = row.launch % NUM_LAUNCHES * 4
         launches = self._launches
         launches[place] = 0
-        launches[place + 1] = self._known[kernel, table_idx]
-        launches[place + 2] = ordinal & 0xFFFF_FFFF
-        launches[place + 3] = blocks & 0xFFFF_FFFF
-        launches[place] = number + 1
-        self._words[_NUM_LAUNCHES_WORD] = number + 1
+        launches[place + 1] = kernel
+        launches[place + 2] = row.ordinal & 0xFFFF_FFFF
+        launches[place + 3] = row.num_blocks & 0xFFFF_FFFF
+        launches[place] = row.launch + 1
+        self._words[_NUM_LAUNCHES_WORD] = row.launch + 1
 
-    def knows(self, kernel: str, table_idx: int) -> bool:
-        """Whether `note_kernel` was called for them."""
-        return (kernel, table_idx) in self._known
-
-    def note_kernel(self, kernel: str, table_idx: int, regions: RegionTable) -> None:
-        """A kernel, before its first launch with these regions."""
+    def _introduce(self, kernel: Kernel) -> None:
         with contextlib.suppress(OSError), self._kernels_path.open("ab") as file:
             # A line that a full disk has cut short must not spoil the next one.
-            line = msgspec.json.encode(Kernel(kernel, regions, len(self._known)))
-            file.write(b"\n" + line)
-        self._known[kernel, table_idx] = len(self._known)
+            file.write(b"\n" + msgspec.json.encode(kernel))
 
     def note_finished(self, num_launches: int) -> None:
         """The first so many launches have ended."""
@@ -308,7 +268,7 @@ class WaitsWriter:
 
     def write_lines(self, lines: np.ndarray) -> None:
         """Put a copy of lines that a device has elsewhere."""
-        self._mapping[LINES_OFFSET:SIZE_BYTES] = lines.tobytes()
+        self._lines[:] = lines.view(np.uint8)
 
 
 class RankWaits:

@@ -126,17 +126,13 @@ class Waits:
 
     def note_launch(self, row: Launch, region_ids: RegionIds) -> None:
         """A launch is about to be made."""
-        writer = self._writer
-        if writer is None:
+        if self._writer is None:
             return
-        number = row.launch
-        table_idx = region_ids.table_of_launch[number]
-        if not writer.knows(row.kernel, table_idx):
-            writer.note_kernel(row.kernel, table_idx, region_ids.table(table_idx))
-        writer.note_launch(number, (row.kernel, row.ordinal), table_idx, row.num_blocks)
+        table_idx = region_ids.table_of_launch[row.launch]
+        self._writer.note_launch(row, table_idx, region_ids.table(table_idx))
         if self._is_host:
             # A launch on the CPU target returns when it has finished.
-            writer.note_finished(number)
+            self._writer.note_finished(row.launch)
 
     def note_finished(self, num_launches: int) -> None:
         """The first so many launches have ended."""

@@ -11,6 +11,7 @@ import pytest
 
 from kprof.abi import BLOCK_TRACK_WARP, WAIT_LINE
 from kprof.capture.claims import Claim
+from kprof.capture.manifest import Launch
 from kprof.errors import KprofError
 from kprof.hangs.lines import NUM_LINES, WaitsWriter, shared_waits
 from kprof.recording.progress import Progress
@@ -65,8 +66,7 @@ def test_who_waits_for_whom_stands_below_the_pace(
 
     with shared_waits(directory):
         writer = WaitsWriter(directory, 0, 2)
-        writer.note_kernel("combine", 0, regions)
-        writer.note_launch(0, ("combine", 0), 0, 4)
+        writer.note_launch(Launch(0, "combine", 0, 4), 0, regions)
 
         def go_on(seconds: float) -> None:
             nonlocal num_looks

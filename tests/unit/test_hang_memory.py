@@ -14,6 +14,7 @@ import pytest
 
 import kprof
 from kprof.abi import BLOCK_TRACK_WARP, NO_LINES, WAIT_LINE
+from kprof.capture.manifest import Launch
 from kprof.devices import gpu
 from kprof.devices.memory import HostMemory
 from kprof.hangs import lines
@@ -71,8 +72,7 @@ def fill(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_that_waits_are_seen(run: Path, writer: WaitsWriter) -> None:
-    writer.note_kernel("combine", 0, REGIONS)
-    writer.note_launch(0, ("combine", 4), 0, 8)
+    writer.note_launch(Launch(0, "combine", 4, 8), 0, REGIONS)
     writer.write_lines(one_wait())
     (wait,) = read_run(run).ranks[0].waits
     assert (str(wait.call), wait.region, wait.peer, wait.slot, wait.held, wait.wanted) == (
@@ -189,10 +189,10 @@ def test_two_recordings_at_once_see_their_own_ranks(tmp_path: Path, memory: Path
 
 def test_a_kernel_that_a_full_disk_cut_short_does_not_rename_the_next(run: Path) -> None:
     writer = WaitsWriter(run, 0, 2)
-    writer.note_kernel("dispatch", 0, REGIONS)
+    writer.note_launch(Launch(0, "dispatch", 0), 0, REGIONS)
     path = run / "rank-00000.kernels"
     path.write_bytes(path.read_bytes()[:-10])
-    writer.note_kernel("combine", 1, REGIONS)
+    writer.note_launch(Launch(1, "combine", 0), 1, REGIONS)
     assert [kernel.name for kernel in read_kernels(run, 0)] == ["an unknown kernel", "combine"]
 
 
