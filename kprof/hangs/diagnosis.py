@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from kprof.hangs.graph import components
-from kprof.hangs.state import Call, Condition, OpenWait, RankState, RunState, Sent, Track
+from kprof.hangs.state import Call, Condition, OpenSpan, RankState, RunState, Sent, Track
 
 
 class Kind(IntEnum):
@@ -47,7 +47,7 @@ class Cause:
     kind: Kind
     ranks: tuple[int, ...]
     call: Call | None = None
-    waits: tuple[OpenWait, ...] = ()
+    waits: tuple[OpenSpan, ...] = ()
     sent: Sent | None = None
     block: int = -1
     num_blocks: int = 0
@@ -81,7 +81,7 @@ def diagnose(run: RunState) -> Diagnosis:
     search = _Search(run)
     behind = {wait: search.behind(wait) for wait in run.waits}
     edges = {wait: found for wait, found in behind.items() if not isinstance(found, Cause)}
-    ends: dict[OpenWait, frozenset[Cause]] = {}
+    ends: dict[OpenSpan, frozenset[Cause]] = {}
     for component in components(run.waits, lambda wait: edges.get(wait, ())):
         found = {cause for wait in component if isinstance(cause := behind[wait], Cause)}
         # What the component leads to has been looked at, its own waits have not.
@@ -111,7 +111,7 @@ def _united(ordered: Sequence[tuple[Cause, int]]) -> tuple[tuple[Cause, int], ..
 
 
 # The waits that keep a wait open.
-_Edges = Mapping[OpenWait, Sequence[OpenWait]]
+_Edges = Mapping[OpenSpan, Sequence[OpenSpan]]
 
 
 class _Search:
@@ -125,7 +125,7 @@ class _Search:
         # The kernel that sends in a region; where no send is on record, nobody knows.
         self._kernels = {sent.region: sent.call.kernel for sent in self._sent}
 
-    def behind(self, wait: OpenWait) -> Cause | tuple[OpenWait, ...]:
+    def behind(self, wait: OpenSpan) -> Cause | tuple[OpenSpan, ...]:
         """Why it is open: a cause, or the waits that keep it so; nothing where nobody knows."""
         peer = wait.rank if wait.peer is None else wait.peer
         rank, sending = self._run.ranks.get(peer), self._sending_call(wait)
@@ -147,8 +147,8 @@ class _Search:
         return Cause(kind, (peer,), sending, (wait,))
 
     def _behind_launch(
-        self, rank: RankState, launch: int, sending: Call, wait: OpenWait
-    ) -> Cause | tuple[OpenWait, ...]:
+        self, rank: RankState, launch: int, sending: Call, wait: OpenSpan
+    ) -> Cause | tuple[OpenSpan, ...]:
         """Of a launch that its rank has made."""
         earlier = [each for each in rank.waits if each.track.launch < launch]
         here = [each for each in rank.waits if each.track.launch == launch and each != wait]
@@ -175,11 +175,11 @@ class _Search:
         kind = Kind.COMPUTING if rank.is_moving else Kind.STANDS_STILL
         return Cause(kind, (rank.rank,), sending, (wait,), sender=sender)
 
-    def _never_sent(self, rank: int, sending: Call, wait: OpenWait) -> Cause:
+    def _never_sent(self, rank: int, sending: Call, wait: OpenSpan) -> Cause:
         twice = self._sent_twice(sending, wait)
         return Cause(Kind.NEVER_SENT, (rank,), sending, (wait,), twice=twice)
 
-    def _sent_twice(self, sending: Call, wait: OpenWait) -> tuple[Sent, ...]:
+    def _sent_twice(self, sending: Call, wait: OpenSpan) -> tuple[Sent, ...]:
         """Two sends of another slot to the rank that waits, where earlier calls send that once."""
         senders = self._run.senders.get(wait.region, ())
         by_slot: dict[int | None, dict[Call, list[Sent]]] = {}
@@ -195,7 +195,7 @@ class _Search:
                 return tuple(here)
         return ()
 
-    def _has_passed(self, sender: Track, wait: OpenWait, sending: Call) -> bool:
+    def _has_passed(self, sender: Track, wait: OpenSpan, sending: Call) -> bool:
         """Whether its track has sent in this call what it sent after the slot in the one before."""
         goal = wait.rank, wait.slot
         by_call: dict[int, list[tuple[int | None, int | None]]] = {}
@@ -238,13 +238,13 @@ class _Search:
             return None if block in started else block
         return next(number for number in range(num_blocks) if number not in started)
 
-    def _sending_call(self, wait: OpenWait) -> Call:
+    def _sending_call(self, wait: OpenSpan) -> Call:
         """The call in which the peer sends what is waited for."""
         regions = self._run.senders.get(wait.region, ())
         kernel = next((self._kernels[each] for each in regions if each in self._kernels), None)
         return Call(kernel or wait.call.kernel, wait.call.ordinal)
 
-    def _sends(self, wait: OpenWait) -> list[Sent]:
+    def _sends(self, wait: OpenSpan) -> list[Sent]:
         """The sends on record, in any call, that ended such a wait."""
         regions = self._run.senders.get(wait.region, ())
         goal = wait.peer, wait.rank, wait.slot
@@ -254,7 +254,7 @@ class _Search:
             if sent.region in regions and (sent.track.rank, sent.peer, sent.slot) == goal
         ]
 
-    def _sender(self, wait: OpenWait, sending: Call, launch: int) -> Track | None:
+    def _sender(self, wait: OpenSpan, sending: Call, launch: int) -> Track | None:
         """The track that should send: the one that sent this slot in the latest call before."""
         kernel, ordinal = sending
         before = [
@@ -265,7 +265,7 @@ class _Search:
         latest = max(before, key=lambda sent: sent.call.ordinal, default=None)
         return replace(latest.track, launch=launch) if latest else None
 
-    def deadlock(self, component: Sequence[OpenWait], edges: _Edges) -> Cause:
+    def deadlock(self, component: Sequence[OpenSpan], edges: _Edges) -> Cause:
         """The cause of waits that lead to nothing but themselves."""
         skipping = [wait for wait in component if self._has_skipped(wait, component)]
         # Of a rank that could not be asked nobody knows whether it skipped its send as well.
@@ -281,7 +281,7 @@ class _Search:
         ranks = tuple(sorted({wait.rank for wait in component}))
         return Cause(Kind.CYCLE, ranks, component[0].call, tuple(component))
 
-    def _has_skipped(self, wait: OpenWait, component: Sequence[OpenWait]) -> bool:
+    def _has_skipped(self, wait: OpenSpan, component: Sequence[OpenSpan]) -> bool:
         """Whether its track waits although it should have sent first, as it did in other calls."""
         records = self._run.ranks[wait.rank].records
         if records is None:

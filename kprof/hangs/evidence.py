@@ -27,7 +27,6 @@ from kprof.hangs.state import (
     Call,
     Condition,
     OpenSpan,
-    OpenWait,
     RankState,
     Records,
     RunState,
@@ -156,7 +155,7 @@ def _with_records(
         track, call, region = _place_of(state.rank, row, launches)
         start_ticks, payload = int(row["start_ticks"]), int(row["payload"])
         age_s = age_of(track, region.name, start_ticks)
-        spans.append(OpenSpan(track, call, region.name, age_s, start_ticks, payload))
+        spans.append(OpenSpan(track, call, region.name, None, None, age_s, start_ticks, payload))
     return replace(state, records=_read_records(directory, state.rank), spans=tuple(spans))
 
 
@@ -182,20 +181,20 @@ def _launches_of(waits: RankWaits, kernels: list[Kernel]) -> _Launches:
 
 def _open_waits(
     rank: int, waits: RankWaits, launches: _Launches, age_of: AgeOf
-) -> tuple[OpenWait, ...]:
+) -> tuple[OpenSpan, ...]:
     # What is left of a launch that has ended gave up.
     lines = waits.lines[waits.lines["launch"] >= waits.num_finished]
     found = [_open_wait(rank, line, launches, age_of) for line in lines]
     return tuple(sorted(found, key=lambda wait: (wait.track.block, wait.track.warp)))
 
 
-def _open_wait(rank: int, line: np.void, launches: _Launches, age_of: AgeOf) -> OpenWait:
+def _open_wait(rank: int, line: np.void, launches: _Launches, age_of: AgeOf) -> OpenSpan:
     track, call, region = _place_of(rank, line, launches)
     payload = int(line["payload"])
     peer, slot = (_field(region, name, payload) for name in ("peer", "slot"))
     age_s = age_of(track, region.name, payload)
     start_ticks, held, wanted = (int(line[name]) for name in ("start_ticks", "held", "wanted"))
-    return OpenWait(track, call, region.name, peer, slot, age_s, start_ticks, payload, held, wanted)
+    return OpenSpan(track, call, region.name, peer, slot, age_s, start_ticks, payload, held, wanted)
 
 
 def _field(region: Region, name: str, payload: int) -> int | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from kprof.hangs.evidence import read_run
-from kprof.hangs.state import OpenWait, Track
+from kprof.hangs.state import OpenSpan, Track
 
 _MOST_LINES: Final = 4
 
@@ -31,7 +31,7 @@ class WaitsNow:
 
         run = read_run(self._directory, age_of=age_of, with_records=False)
         self._first_seen_s = seen
-        groups: dict[tuple[int, int | None], list[OpenWait]] = defaultdict(list)
+        groups: dict[tuple[int, int | None], list[OpenSpan]] = defaultdict(list)
         for wait in run.waits:
             groups[wait.rank, wait.peer].append(wait)
         ordered = sorted(groups.values(), key=lambda waits: -max(wait.age_s for wait in waits))
@@ -40,7 +40,7 @@ class WaitsNow:
         return [*lines, f"and {left} more ranks that wait"] if left > 0 else lines
 
 
-def _line(waits: list[OpenWait]) -> str:
+def _line(waits: list[OpenSpan]) -> str:
     """Of one rank for one other: the longest wait, and how many there are."""
     longest = max(waits, key=lambda wait: wait.age_s)
     goal = "its own blocks" if longest.peer is None else f"rank {longest.peer}"

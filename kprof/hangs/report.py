@@ -16,7 +16,7 @@ from kprof.capture.losses import count_launches, name_ranks
 from kprof.errors import CorruptCaptureError
 from kprof.hangs.diagnosis import Cause, Diagnosis, Kind
 from kprof.hangs.stacks import place_in
-from kprof.hangs.state import OpenSpan, OpenWait, RankState, RunState
+from kprof.hangs.state import OpenSpan, RankState, RunState
 
 HANG_NAME: Final = "hang.json"
 _MAX_NAMED: Final = 4
@@ -189,7 +189,7 @@ def _inside(around: Sequence[OpenSpan | Waiting]) -> str:
     return f" (inside {', inside '.join(regions)})" if regions else ""
 
 
-def _not_seen(wait: OpenWait) -> str:
+def _not_seen(wait: OpenSpan) -> str:
     """Where to look, by what the flag holds."""
     if not wait.wanted:
         return "look at the epoch, the fence and the address"
@@ -213,7 +213,7 @@ def _twice(cause: Cause) -> str:
     )
 
 
-def _what(wait: OpenWait) -> str:
+def _what(wait: OpenSpan) -> str:
     return "data" if wait.slot is None else f"slot {wait.slot}"
 
 
@@ -222,7 +222,7 @@ def stands_at(rank: RankState | None) -> str:
     return f"; its Python stack stands at {place_in(rank.stack)}" if rank and rank.stack else ""
 
 
-def _circle(waits: Sequence[OpenWait]) -> str:
+def _circle(waits: Sequence[OpenSpan]) -> str:
     named = [
         f"{wait.track} for "
         + (f"{_what(wait)} of rank {wait.peer}" if wait.peer is not None else wait.region)
@@ -262,24 +262,22 @@ def make_report(run: RunState, diagnosis: Diagnosis, idle_s: float) -> Hang:
     )
 
 
-def _waiting(span: OpenWait | OpenSpan) -> Waiting:
-    # An announced span waits for no flag.
-    wait = span if isinstance(span, OpenWait) else OpenWait(span.track, span.call, span.region)
+def _waiting(span: OpenSpan) -> Waiting:
+    track = span.track
     return Waiting(
-        span.track.rank,
-        span.track.launch,
-        span.call.kernel,
-        span.call.ordinal,
-        span.track.block,
-        span.track.warp,
+        track.rank,
+        track.launch,
+        *span.call,
+        track.block,
+        track.warp,
         span.region,
-        -1 if wait.peer is None else wait.peer,
-        -1 if wait.slot is None else wait.slot,
+        -1 if span.peer is None else span.peer,
+        -1 if span.slot is None else span.slot,
         round(span.age_s, 1),
         span.start_ticks,
         span.payload,
-        wait.held,
-        wait.wanted,
+        span.held,
+        span.wanted,
     )
 
 

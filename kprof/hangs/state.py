@@ -33,11 +33,12 @@ class Track:
 
 
 @dataclass(frozen=True)
-class OpenWait:
-    """A wait that has not ended.
+class OpenSpan:
+    """A wait, or an announced span, that has begun and not ended.
 
-    `peer` None: for somebody on its own rank. `age_s` is how long it was seen, `start_ticks` its
-    begin on the device's clock. Its flag holds `held`, and the wait is for `wanted` (0: not told).
+    `peer` None: a wait for somebody on its own rank. `age_s` is how long it was seen, `start_ticks`
+    its begin on the device's clock. Its flag holds `held`, and the wait is for `wanted` (0: not
+    told). An announced span has no peer and no flag.
     """
 
     track: Track
@@ -53,20 +54,8 @@ class OpenWait:
 
     @property
     def rank(self) -> int:
-        """The rank that waits."""
+        """The rank that it is on."""
         return self.track.rank
-
-
-@dataclass(frozen=True)
-class OpenSpan:
-    """An announced span that has begun and not ended. `age_s` is how long it was seen."""
-
-    track: Track
-    call: Call
-    region: str
-    age_s: float = 0.0
-    start_ticks: int = 0
-    payload: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,7 +104,7 @@ class RankState:
     num_finished: int = 0
     num_calls: int = 0
     launches: dict[int, tuple[Call, int]] = field(default_factory=dict)
-    waits: tuple[OpenWait, ...] = ()
+    waits: tuple[OpenSpan, ...] = ()
     records: Records | None = None
     stack: tuple[str, ...] = ()
     is_moving: bool = False
@@ -139,7 +128,7 @@ class RunState:
     world_size: int = 0
 
     @property
-    def waits(self) -> tuple[OpenWait, ...]:
+    def waits(self) -> tuple[OpenSpan, ...]:
         """Of all ranks, in their order; what a rank that has ended waited for keeps nobody."""
         return tuple(
             wait

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from kprof.capture.claims import num_calls_of, ranks_in_use
 from kprof.capture.directory import output_of
@@ -67,25 +67,6 @@ def news_of(before: object, now: object) -> str:
     return "the run moves again"
 
 
-class Source(Protocol):
-    """Where a watch looks. Tests put their own run here."""
-
-    def signature(self) -> object:
-        """Changes whenever a rank gets on, as far as shared memory tells."""
-
-    def ask(self) -> Answers:
-        """Ask the ranks."""
-
-    def read(self, moving: frozenset[int], answers: Answers, now_s: float) -> RunState:
-        """The state of the run."""
-
-    def with_records(self, run: RunState) -> RunState:
-        """The same state with what all ranks have recorded, for which they are asked."""
-
-    def is_running(self) -> bool:
-        """Whether any rank still records."""
-
-
 class Directory:
     """A run that is recorded into a directory on this host.
 
@@ -98,12 +79,13 @@ class Directory:
         self._first_seen_s: dict[tuple[Track, str, int], float] = {}
 
     def signature(self) -> object:
-        """Launches, steps, waits that last long, and which processes have ended or are stopped."""
+        """Launches, steps, waits that last long, and which processes have ended or are stopped:
+        changes whenever a rank gets on, as far as shared memory tells."""
         here = self._directory
         return Signature(num_calls_of(here), signature_of(here), conditions_of(here))
 
     def ask(self) -> Answers:
-        """Records are asked for where a kernel waits."""
+        """Ask the ranks; for their records where a kernel waits."""
         is_waiting = has_waits(self._directory)
         if self._save_here is not None:
             if not is_waiting:
@@ -120,12 +102,13 @@ class Directory:
         return read_run(self._directory, answers, moving=moving, age_of=age_of)
 
     def with_records(self, run: RunState) -> RunState:
-        """Asked only once a run hangs: writing them takes a while."""
+        """The same state with what all ranks have recorded, for which they are asked. Only once a
+        run hangs: writing them takes a while."""
         ask(self._directory, for_records=True)
         return with_records(self._directory, run)
 
     def is_running(self) -> bool:
-        """Whether a rank has its lock."""
+        """Whether any rank still records: has its lock."""
         return bool(ranks_in_use(self._directory))
 
 
@@ -146,7 +129,7 @@ class Watch:
 
     def __init__(
         self,
-        source: Source,
+        source: Directory,
         after_s: float,
         *,
         is_patient: bool = False,

@@ -24,7 +24,7 @@ from test_flight_recorder import RING
 from test_replays import _buffer, _run
 
 from kprof.capture.parts import PartWriter
-from kprof.devices.mapping import SharedFile
+from kprof.recording import ledger
 from kprof.recording.arena import Arena
 from kprof.recording.drainer import Drainer
 from kprof.recording.launch_log import LaunchLog
@@ -114,10 +114,10 @@ def launch_without_room(library: ctypes.CDLL, recorder: Recorder) -> None:
 
 
 def refuse_room() -> None:
-    def refuse(self: SharedFile, path: Path, size_bytes: int) -> None:
+    def refuse(path: Path, size_bytes: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    SharedFile.__init__ = refuse  # type: ignore[method-assign]
+    ledger.SharedFile = refuse  # type: ignore[assignment, misc]
 
 
 def run(library: ctypes.CDLL, case: dict[str, Any], count: Callable[[], None]) -> None:

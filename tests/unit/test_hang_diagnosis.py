@@ -13,7 +13,6 @@ from kprof.hangs.state import (
     Call,
     Condition,
     OpenSpan,
-    OpenWait,
     RankState,
     Records,
     RunState,
@@ -25,9 +24,9 @@ CALL = Call("combine", 4)
 SENDERS: dict[str, tuple[str, ...]] = {"wait": ("send",)}
 
 
-def wait(rank: int, peer: int | None, slot: int | None = 7, block: int = 0) -> OpenWait:
+def wait(rank: int, peer: int | None, slot: int | None = 7, block: int = 0) -> OpenSpan:
     region = "wait" if peer is not None else "barrier"
-    return OpenWait(Track(rank, 4, block), CALL, region, peer, slot)
+    return OpenSpan(Track(rank, 4, block), CALL, region, peer, slot)
 
 
 def sent(rank: int, peer: int, slot: int, *, ordinal: int = 4, block: int = 0) -> Sent:
@@ -35,7 +34,7 @@ def sent(rank: int, peer: int, slot: int, *, ordinal: int = 4, block: int = 0) -
     return Sent(Track(rank, ordinal, block), call, "send", peer, slot)
 
 
-def state(rank: int, *waits: OpenWait, num_launches: int = 5, num_blocks: int = 2) -> RankState:
+def state(rank: int, *waits: OpenSpan, num_launches: int = 5, num_blocks: int = 2) -> RankState:
     launches = {n: (Call("combine", n), num_blocks) for n in range(num_launches)}
     return RankState(rank, num_launches=num_launches, launches=launches, waits=waits)
 
@@ -76,7 +75,7 @@ def test_a_rank_whose_host_gets_on_is_slow() -> None:
 
 def test_a_rank_that_waits_in_an_earlier_launch_is_not_the_root() -> None:
     """Rank 2 cannot launch: its call 3 waits for rank 1, which has ended."""
-    blocked = OpenWait(Track(2, 3, 0), Call("combine", 3), "wait", 1, 9)
+    blocked = OpenSpan(Track(2, 3, 0), Call("combine", 3), "wait", 1, 9)
     gone = replace(state(1), condition=Condition.ENDED)
     waiting = run(state(0, wait(0, 2)), gone, state(2, blocked, num_launches=4))
     assert sentence(waiting) == (
@@ -154,9 +153,9 @@ def test_of_a_rank_that_stands_the_announced_spans_are_told() -> None:
     started = {4: frozenset((0, 1))}
     track = Track(1, 4, 1, 2)
     spans = (
-        OpenSpan(track, CALL, "tile", 40.0, 100),
-        OpenSpan(track, CALL, "gemm", 31.2, 200),
-        OpenSpan(Track(1, 4, 0, 0), CALL, "tile", 12.0, 300),
+        OpenSpan(track, CALL, "tile", age_s=40.0, start_ticks=100),
+        OpenSpan(track, CALL, "gemm", age_s=31.2, start_ticks=200),
+        OpenSpan(Track(1, 4, 0, 0), CALL, "tile", age_s=12.0, start_ticks=300),
     )
     silent = replace(state(1), records=Records(1, (before,), started), spans=spans)
     stands = run(state(0, wait(0, 1)), replace(silent, records=Records(0, (), started)))

@@ -15,7 +15,7 @@ import kprof
 from kprof.errors import OutputExistsError, RecorderError
 from kprof.hangs.asking import Answers
 from kprof.hangs.report import Hang, read_hang, write_hang
-from kprof.hangs.state import Call, OpenWait, RankState, RunState, Track
+from kprof.hangs.state import Call, OpenSpan, RankState, RunState, Track
 from kprof.hangs.watch import Directory, Finding, Signature, Watch, news_of
 from kprof.recording.watchdog import REPORT_SIGNAL, Watchdog, was_written_since
 
@@ -27,10 +27,11 @@ def recorder(tmp_path: Path) -> Iterator[kprof.Recorder]:
     signal.set_wakeup_fd(-1)
 
 
-class Stands:
+class Stands(Directory):
     """A run that stands still: a source of a watch."""
 
     def __init__(self, *states: RankState) -> None:
+        super().__init__(Path())
         self._run = RunState({state.rank: state for state in states}, {}, len(states))
 
     def signature(self) -> object:
@@ -60,7 +61,7 @@ def test_ranks_that_are_idle_or_uneven_do_not_hang() -> None:
     assert findings(Stands(*idle)) == [None] * 3
     call = Call("combine", 0)
     waiting = RankState(
-        0, launches={0: (call, 1)}, waits=(OpenWait(Track(0, 0, 0), call, "wait", 1, 7),)
+        0, launches={0: (call, 1)}, waits=(OpenSpan(Track(0, 0, 0), call, "wait", 1, 7),)
     )
     *before, found = findings(Stands(waiting, RankState(1)))
     assert before == [None] * 2
