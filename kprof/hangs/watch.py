@@ -33,7 +33,7 @@ from kprof.hangs.state import RunState, Track
 # Set by `kprof record` for the workload, so that recorders open their files.
 HANG_AFTER_VARIABLE: Final = "KPROF_HANG_AFTER"
 _POLL_S: Final = 1.0
-# A rank that is stopped does not answer.
+# A rank that is stopped does not answer, and one that holds the interpreter lock does not save.
 _MAX_TRIES: Final = 10
 
 Say = Callable[[str], None]
@@ -185,7 +185,8 @@ class Watch:
             self._asked, self._asked_s = now, now_s
             return None
         self._tries += 1
-        is_complete = len(now.stacks) >= sum(
+        # One that gave its stack alone may hold the interpreter lock, or be slow to save.
+        is_complete = len(now.stacks.keys() - now.silent) >= sum(
             state.condition.value == "running" for state in run.ranks.values()
         )
         if is_complete:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,18 +31,26 @@ def recorder(tmp_path: Path) -> Iterator[kprof.Recorder]:
 class Stands(Directory):
     """A run that stands still: a source of a watch."""
 
-    def __init__(self, *states: RankState) -> None:
+    def __init__(self, *states: RankState, answers: Iterable[Answers] = ()) -> None:
         super().__init__(Path())
         self._run = RunState({state.rank: state for state in states}, {}, len(states))
+        self._answers = iter(answers)
 
     def signature(self) -> object:
         return 1
 
     def ask(self) -> Answers:
-        return Answers()
+        return next(self._answers, Answers())
 
     def read(self, moving: frozenset[int], answers: Answers, now_s: float) -> RunState:
-        return self._run
+        return RunState(
+            {
+                rank: replace(
+                    state, is_silent=rank in answers.silent, stack=answers.stacks.get(rank, ())
+                )
+                for rank, state in self._run.ranks.items()
+            }
+        )
 
     def with_records(self, run: RunState) -> RunState:
         return run
@@ -67,6 +76,22 @@ def test_ranks_that_are_idle_or_uneven_do_not_hang() -> None:
     assert before == [None] * 2
     assert found is not None
     assert "rank 1 has not launched call 0 of combine" in found.hang.diagnosis
+
+
+def test_a_rank_that_is_slow_to_save_is_asked_again() -> None:
+    """It looks like one that holds the interpreter lock, until it has saved."""
+    call = Call("combine", 0)
+    wait = OpenSpan(Track(0, 0, 0), call, "wait", 1, 7)
+    ranks = RankState(0, launches={0: (call, 1)}, waits=(wait,)), RankState(1)
+    stacks = {0: ("a.py:1 in main",), 1: ("a.py:1 in main",)}
+    slow, saved = Answers(stacks, silent=frozenset({1})), Answers(stacks)
+    watch = Watch(Stands(*ranks, answers=(slow, slow, saved)), 60.0)
+    *_, first, second, third = [watch.step(at) for at in (0.0, 15.0, 100.0, 101.0, 102.0)]
+    assert first is not None
+    assert second is not None
+    assert "seems to hold the interpreter lock" in first.hang.diagnosis
+    assert "seems to hold the interpreter lock" not in second.hang.diagnosis
+    assert (first.is_complete, second.is_complete, third) == (False, True, None)
 
 
 def test_nobody_is_asked_while_no_kernel_waits(recorder: kprof.Recorder) -> None:
