@@ -68,7 +68,6 @@ CASES = [
     Case("removes_the_directory", 7, says=("was removed while the workload ran",)),
     Case("two_with_one_rank", 0, {0: 3}, says=("rank 0 is already recorded by process",)),
     Case("one_after_the_other", 0, {0: 3}, says=("rank 0 is already recorded by process",)),
-    Case("goes_to_the_background", 0, {0: 4}, says=("has ended but not rank 0: waiting",)),
 ]
 
 
@@ -152,6 +151,16 @@ def wait_until_gone(pid: int) -> None:
 
     select.select([handle], [], [])
     os.close(handle)
+
+
+def test_a_rank_in_the_background_is_waited_for(started):
+    recording = started("goes_to_the_background")
+    rank = recording.ready()
+    recording.until(lambda: "has ended but not rank 0: waiting" in recording.errors())
+    os.kill(rank, signal.SIGUSR1)
+    recording.end()
+    assert recording.process.returncode == 0
+    check_kept(recording.run, {0: 4})
 
 
 def test_an_interrupt_ends_the_workload_and_keeps_everything(started):

@@ -110,7 +110,7 @@ def test_a_second_demo_does_not_replace_the_first_unasked(demo):
 
 
 def test_a_rank_that_dies_half_way_loses_no_launch(tmp_path):
-    run = subprocess.run(record_line(tmp_path, "die"), capture_output=True, text=True, timeout=120)
+    run = subprocess.run(record_line(tmp_path, "die"), capture_output=True, text=True)
     assert run.returncode == 1
     text = (
         "ended without closing its recorder, so its last launch may lack events; no launch is lost"
@@ -128,7 +128,7 @@ def test_an_interrupt_keeps_what_every_rank_recorded(tmp_path):
         assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate()
     assert process.returncode == 1
     assert "kprof: the workload was interrupted and exited with 1" in errors
     assert [info.rank for info in Capture.open(tmp_path / "run.kprof").manifest.ranks] == [0, 1]

@@ -231,7 +231,9 @@ def one_after_the_other() -> None:
 
 
 def goes_to_the_background() -> None:
-    """The child has a recorder before its parent ends, and records on after that."""
+    """The child has a recorder before its parent ends, and records on when SIGUSR1 comes."""
+    # Its threads must not get it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     reading, writing = os.pipe()
     if os.fork() > 0:
         os.close(writing)
@@ -244,6 +246,8 @@ def goes_to_the_background() -> None:
     os.write(writing, b"x")
     while os.getppid() == parent:
         os.sched_yield()
+    say_ready()
+    signal.sigwait([signal.SIGUSR1])
     launch(recorder, 1)
 
 
