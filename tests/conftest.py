@@ -21,6 +21,13 @@ for _signal, _handler in (
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, _handler)
 
+if importlib.util.find_spec("hypothesis"):
+    from hypothesis import HealthCheck, settings
+
+    # How long an example takes is up to the machine.
+    settings.register_profile("kprof", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("kprof")
+
 
 def _engine() -> ModuleType:
     name = "kprof_test_trace_processor"

@@ -47,7 +47,7 @@ def local_ui(tmp_path_factory: pytest.TempPathFactory) -> str:
         "announce": lines.append,
     }
     threading.Thread(
-        target=serve, args=(file,), kwargs=options | {"timeout_s": 300}, daemon=True
+        target=serve, args=(file,), kwargs=options | {"timeout_s": 1200}, daemon=True
     ).start()
     wait_until(lambda: bool(lines), "the server to start")
     return lines[-1].removeprefix("open ").partition("/#!")[0]

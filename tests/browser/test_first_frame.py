@@ -22,7 +22,7 @@ RECORDED = (
     "all_reduce-oneshot-4xH200",
     "all_reduce-oneshot-2xH200-torch_profiler",
 )
-TIMEOUT_S = 240
+TIMEOUT_S = 300
 # Pixels of all canvases whose colours are far from grey, right of the names of tracks.
 NUM_COLOURED = """
     let found = 0;

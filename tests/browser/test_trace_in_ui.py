@@ -105,7 +105,7 @@ def open_in_ui(browser: Any, exported: ExportSummary) -> Iterator[Callable[[Deep
             "port": 0,
             "is_local": True,
             "should_open": False,
-            "timeout_s": 60,
+            "timeout_s": 1200,
             "deep_link": link,
         }
         thread = threading.Thread(

@@ -184,7 +184,7 @@ WORKS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(WORKS, min_size=1, max_size=2),
     st.sampled_from([13_312, 30_000, 80_000, 150_000, 400_000]),

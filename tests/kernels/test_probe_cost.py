@@ -15,10 +15,14 @@ from kprof.recording.record import session
 from kprof.recording.recorder import Recorder
 
 pytestmark = pytest.mark.amd
+# An emulator takes long for each, and a clock of instructions is not disturbed.
+NUM_MEASUREMENTS = 10 if IS_CPU_TARGET else 1
 
 
 def test_the_cost_of_a_pair_is_measured() -> None:
-    cost = measure_probe_cost("cpu", measure_clock("cpu"))
+    # The one in which nothing else took the processor.
+    measured = [measure_probe_cost("cpu", measure_clock("cpu")) for _ in range(NUM_MEASUREMENTS)]
+    cost = min(measured, key=lambda each: each.pair_ns)
     # Two readings of the clock and a record: not free, and far from a microsecond unless the
     # machine is.
     assert 5 < cost.pair_ns < 20_000

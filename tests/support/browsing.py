@@ -69,7 +69,7 @@ def show(
     browser.get(page.as_uri())
 
 
-def wait_until(is_done: Callable[[], Any], what: str, timeout_s: float = 60) -> None:
+def wait_until(is_done: Callable[[], Any], what: str, timeout_s: float = 300) -> None:
     """Poll the browser. An AssertionError says what did not happen."""
     end = time.monotonic() + timeout_s
     while not is_done():

@@ -79,7 +79,7 @@ class TraceProcessor:
     def close(self) -> None:
         """End the Node process."""
         self._pipe(self._process.stdin).close()
-        self._process.wait(timeout=30)
+        self._process.wait()
         self._pipe(self._process.stdout).close()
 
     def load(self, path: Path) -> None:

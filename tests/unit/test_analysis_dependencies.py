@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contradiction import trace_with_a_circle
@@ -162,7 +162,7 @@ def trace_of(spans: list[dict[str, Any]]) -> Trace:
     return build.trace()
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20)
 @given(st.lists(span, min_size=1, max_size=25))
 def test_the_path_is_as_long_as_the_window_whatever_the_trace(spans: list[dict[str, Any]]) -> None:
     """Overlapping spans, impossible orders and all: the segments tile the window of the innermost spans."""
@@ -174,7 +174,7 @@ def test_the_path_is_as_long_as_the_window_whatever_the_trace(spans: list[dict[s
     assert (path["duration_ns"] > 0).all()
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10)
 @given(st.integers(0, 1000), st.sampled_from([2, 4, 8]), st.booleans())
 def test_an_unchanged_replay_is_the_measured_call(seed: int, ranks: int, has_barrier: bool) -> None:
     plant = Plant(num_ranks=ranks, seed=seed, has_barrier=has_barrier, noise=0.2, num_launches=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kprof import analysis
@@ -126,7 +126,7 @@ flow_end = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25)
 @given(st.lists(flow_end, min_size=1, max_size=40))
 def test_sums_over_flows_are_sums_over_the_view(spans: list[dict[str, Any]]) -> None:
     build = TraceBuilder(REGIONS, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kprof import analysis
@@ -37,7 +37,7 @@ span = st.fixed_dictionaries(
         "slot": st.integers(0, 3),
     }
 )
-few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=25)
 
 
 def trace_of(spans: list[dict[str, Any]]) -> Trace:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kprof.analysis.explain import ExplainedFinding, TraceExplanation, explain_trace
@@ -14,12 +14,7 @@ from simulation import Cause, Kind, Run, Scenario, Sizes, draw_scenario, simulat
 
 pytestmark = pytest.mark.slow
 
-FEW = settings(
-    max_examples=8,
-    derandomize=True,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+FEW = settings(max_examples=8, derandomize=True)
 CALLS = 6
 SIZES = Sizes(4, 4, 3)
 TOPOLOGIES = ("all_to_all", "ring", "halo", "torus", "barriers")

@@ -180,7 +180,7 @@ SPANS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(spans=SPANS)
 def test_any_spans_come_back_as_they_were(
     spans: list[tuple[str, int, int, int]], tmp_path_factory: pytest.TempPathFactory

@@ -332,7 +332,7 @@ def choices(sends: list[int], waits: list[int]) -> list[list[int]]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.tuples(
