@@ -266,7 +266,12 @@ def write_capture(folder: Path, num_events: int) -> Path:
     """A capture on disk: every send of a rank is met by a wait on the rank of its peer."""
     import pyarrow as pa
 
-    from kprof.capture.directory import EventWriter, begin_capture, event_schema, finish_capture
+    from kprof.capture.directory import (
+        begin_capture,
+        event_schema,
+        finish_capture,
+        write_rank_events,
+    )
     from synthetic import TraceBuilder
 
     output = folder / "bench.kprof"
@@ -276,7 +281,6 @@ def write_capture(folder: Path, num_events: int) -> Path:
     k, track = local % per_track, local // per_track
     step = k // 2
     for rank in range(NUM_RANKS):
-        writer = EventWriter(temporary, rank)
         distance = 1 + step % (NUM_RANKS - 1)
         peer = np.where(k % 2 == 0, rank + distance, rank - distance) % NUM_RANKS
         slot = (track * (per_track // 2) + step) % ((1 << 24) - 1)
@@ -293,12 +297,8 @@ def write_capture(folder: Path, num_events: int) -> Path:
             "hw_id": track,
         }
         schema = event_schema()
-        writer.write(
-            pa.table(
-                {f.name: values[f.name].astype(f.type.to_pandas_dtype()) for f in schema}, schema
-            )
-        )
-        writer.close()
+        columns = {f.name: values[f.name].astype(f.type.to_pandas_dtype()) for f in schema}
+        write_rank_events(temporary, rank, pa.table(columns, schema))
     finish_capture(temporary, output, TraceBuilder(REGIONS, NUM_RANKS).manifest())
     return output
 

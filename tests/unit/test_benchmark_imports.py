@@ -1,0 +1,40 @@
+"""Benchmarks import what the product has: many run on a GPU only, or import inside functions."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+OURS = ("kprof", "kprof_cli", "instrumented_kernels")
+
+
+def imported_names(path: Path) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in OURS:
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def exists(module: str, name: str) -> bool:
+    try:
+        if hasattr(importlib.import_module(module), name):
+            return True
+        importlib.import_module(f"{module}.{name}")
+    except ModuleNotFoundError as error:
+        # A library that is not installed, such as Triton, says nothing of our names.
+        return not (error.name or "").startswith(OURS)
+    return True
+
+
+def test_every_name_exists() -> None:
+    files = sorted((ROOT / "benchmarks").rglob("*.py"))
+    assert len(files) > 50
+    missing = [
+        f"{file.relative_to(ROOT)}: {module}.{name}"
+        for file in files
+        for module, name in imported_names(file)
+        if not exists(module, name)
+    ]
+    assert missing == []
