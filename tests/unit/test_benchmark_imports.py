@@ -30,7 +30,7 @@ def exists(module: str, name: str) -> bool:
 
 def test_every_name_exists() -> None:
     files = sorted((ROOT / "benchmarks").rglob("*.py"))
-    assert len(files) > 50
+    assert files
     missing = [
         f"{file.relative_to(ROOT)}: {module}.{name}"
         for file in files
