@@ -38,9 +38,7 @@ def delay_costs(summary: Summary, call: Call | None = None) -> Table:
 
     columns = ["rank", "region", "direct_ns", "propagated_ns"]
     graph = graph_of(summary, call)
-    if graph is None:
-        return pd.DataFrame({name: [] for name in [*columns, "cost_ns", "share"]})
-    costs = _Tracer(graph.spans).charge_all()
+    costs = _Tracer(graph.spans).charge_all() if graph else {}
     rows = [(rank, region, direct, passed) for (rank, region), (direct, passed) in costs.items()]
     table = pd.DataFrame(rows, columns=columns)
     table["cost_ns"] = table["direct_ns"] + table["propagated_ns"]

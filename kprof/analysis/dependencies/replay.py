@@ -15,7 +15,7 @@ import numpy as np
 
 from kprof.analysis.calls import Call
 from kprof.analysis.dependencies.graph import ACROSS_RANKS, graph_of
-from kprof.analysis.explain.columns import runs_of, shortest_of, turns_of
+from kprof.analysis.explain.columns import firsts_of, shortest_of, turns_of
 from kprof.analysis.explain.graph import Graph, is_released, moved
 from kprof.analysis.explain.replay import Edit, Replay
 from kprof.analysis.explain.spans import Bools, Floats, Ints, Spans
@@ -50,12 +50,12 @@ def what_if(summary: Summary, call: Call | None = None) -> Table:
         return pd.DataFrame({name: [] for name in columns + derived})
     graph = _as_recorded(graph)
     unchanged = _length(graph)
+    ranks = _ranks_worth_fixing(graph.spans)
     changed = [
-        (RANK_AT_THE_MEDIAN, rank, _rank_at_the_median(graph, rank))
-        for rank in _ranks_worth_fixing(graph.spans)
+        *((RANK_AT_THE_MEDIAN, rank, _rank_at_the_median(graph, rank)) for rank in ranks),
+        (ARRIVAL_ORDER, -1, _in_arrival_order(graph)),
+        (NO_TRANSFER_TIME, -1, _without_transfers(graph)),
     ]
-    changed.append((ARRIVAL_ORDER, -1, _in_arrival_order(graph)))
-    changed.append((NO_TRANSFER_TIME, -1, _without_transfers(graph)))
     frame = pd.DataFrame(
         [(name, rank, _length(other)) for name, rank, other in changed], columns=columns
     )
@@ -184,40 +184,19 @@ def _in_arrival_order(graph: Graph) -> Graph:
     """Let every track take its waits, each with the work after it, in the order in which their data
     arrives.
 
-    Sends stay where they are: others may depend on their order.
+    Sends, and what is before the first wait after one, stay where they are: others may depend on
+    their order.
     """
     spans = graph.spans
     ends = Replay(graph).span_ends(Edit())
-    arrival = np.where(spans.send >= 0, ends[spans.send] + graph.travel_ns, -np.inf)
-    is_send = spans.is_of("send")
-    at, gap = np.arange(len(spans)), graph.gap_ns.copy()
-    for first, last in runs_of(spans.track):
-        chain = _chain(range(first, last), spans.send, is_send, arrival)
-        at[chain] = np.arange(first, last)
-        gap[first:last] = graph.gap_ns[chain]
-        # The gap of what starts a track counts from the launch, the others' from the span before.
-        gap[at[first]], gap[first] = gap[first], gap[at[first]]
+    is_wait, number = spans.send >= 0, np.arange(len(spans))
+    stays = (spans.is_of("send") & ~is_wait) | (spans.previous < 0)
+    wait = np.maximum.accumulate(np.where(is_wait, number, -1))
+    since = np.maximum.accumulate(np.where(stays, number, 0))
+    arrival = np.where(wait >= since, ends[spans.send[wait]] + graph.travel_ns[wait], -np.inf)
+    chain = np.lexsort((arrival, np.cumsum(stays)))
+    at, gap = np.argsort(chain), graph.gap_ns[chain]
+    # The gap of what starts a track counts from the launch, the others' from the span before.
+    first = firsts_of(spans.track)
+    gap[at[first]], gap[first] = gap[first], gap[at[first]]
     return replace(moved(graph, at), gap_ns=gap)
-
-
-def _chain(track: range, send: Ints, is_send: Bools, arrival: Floats) -> list[int]:
-    """The spans of a track in a new order: units of a wait and the work after it, between sends, by
-    arrival."""
-    units: list[list[int]] = []
-    chain: list[int] = []
-
-    def flush() -> None:
-        for unit in sorted(units, key=lambda unit: arrival[unit[0]]):
-            chain.extend(unit)
-        units.clear()
-
-    for i in track:
-        if send[i] >= 0:
-            units.append([i])
-        elif units and not is_send[i]:
-            units[-1].append(i)
-        else:
-            flush()
-            chain.append(i)
-    flush()
-    return chain
