@@ -24,60 +24,31 @@ if TYPE_CHECKING:
     from kprof.export.source import Piece, Source
     from kprof.trace.flows.ends import FlowEnds
 
-# A row of Ends, as written.
-_END: Final = np.dtype(
-    [
-        ("rule", "<i2"),
-        ("src", "<i4"),
-        ("dst", "<i4"),
-        ("epoch", "<i8"),
-        ("slot", "<i8"),
-        ("turn", "<i4"),
-        ("start_ns", "<i8"),
-        ("end_ns", "<i8"),
-        ("event_id", "<i8"),
-        ("launch", "<i4"),
-        ("block", "<i4"),
-        ("warp", "<i2"),
-        ("is_selected", "?"),
-    ]
-)
 # Every bucket has two open files; a process may open about a thousand.
 _MAX_BUCKETS: Final = 200
 
 
 def spooled_ends(ends: FlowEnds, num_buckets: int, folder: Path) -> Iterator[tuple[Ends, Ends]]:
     """Yields sends and waits bucket by bucket, after one scan of all events."""
-    num_buckets = min(num_buckets, _MAX_BUCKETS)
-    _spool(ends, num_buckets, folder)
-    for bucket in range(num_buckets):
-        files = [_bucket_file(folder, side, bucket) for side in ("sends", "waits")]
-        sends, waits = (_columns(np.fromfile(file, _END)) for file in files)
-        for file in files:
+    buckets = range(min(num_buckets, _MAX_BUCKETS))
+    files = [[folder / f"{bucket}.{side}" for bucket in buckets] for side in ("sends", "waits")]
+    row = np.dtype(np.void)
+    with contextlib.ExitStack() as stack:
+        opened = [[stack.enter_context(file.open("wb")) for file in side] for side in files]
+        for batch in ends.batches():
+            for of_side, of_buckets in zip(batch, opened, strict=True):
+                columns = of_side.columns()
+                row = np.dtype([(name, column.dtype) for name, column in columns.items()])
+                _scatter(np.rec.fromarrays(list(columns.values()), dtype=row), of_buckets)
+    for of_bucket in zip(*files, strict=True) if row.names else ():
+        sends, waits = (_columns(np.fromfile(file, row)) for file in of_bucket)
+        for file in of_bucket:
             file.unlink()
         yield sends, waits
 
 
-def _spool(ends: FlowEnds, num_buckets: int, folder: Path) -> None:
-    with contextlib.ExitStack() as stack:
-        files = [
-            [
-                stack.enter_context(_bucket_file(folder, side, bucket).open("wb"))
-                for bucket in range(num_buckets)
-            ]
-            for side in ("sends", "waits")
-        ]
-        for batch in ends.batches():
-            for of_side, of_buckets in zip(batch, files, strict=True):
-                _scatter(_rows(of_side), of_buckets)
-
-
-def _rows(ends: Ends) -> NDArray[np.void]:
-    return np.rec.fromarrays([getattr(ends, name) for name in _END.names or ()], dtype=_END)
-
-
 def _columns(rows: NDArray[np.void]) -> Ends:
-    return Ends(**{name: np.ascontiguousarray(rows[name]) for name in _END.names or ()})
+    return Ends(**{name: np.ascontiguousarray(rows[name]) for name in rows.dtype.names or ()})
 
 
 def _scatter(rows: NDArray[np.void], files: Sequence[IO[bytes]]) -> None:
@@ -90,10 +61,6 @@ def _scatter(rows: NDArray[np.void], files: Sequence[IO[bytes]]) -> None:
     ends = np.cumsum(np.bincount(bucket, minlength=len(files)))
     for file, part in zip(files, np.split(order, ends[:-1]), strict=True):
         rows[part].tofile(file)
-
-
-def _bucket_file(folder: Path, side: str, bucket: int) -> Path:
-    return folder / f"{bucket}.{side}"
 
 
 @dataclass(frozen=True)

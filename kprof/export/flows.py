@@ -99,85 +99,69 @@ class FlowLookup:
 def joined_flows(source: Source) -> Iterator[FlowLookup]:
     """The flows of everything that is exported. The lookup is valid within the context."""
     # PieceFiles look up blocks, and other groupings renumber them.
-    num_joins = -(-source.num_events // _EVENTS_PER_JOIN) if source.grouping.is_by_block else 1
-    if not source.trace.regions.flows:
-        nothing = Flows.of(np.zeros(0, _DEPARTURE), np.zeros(0, _ARRIVAL))
-        yield FlowLookup(lambda _piece: nothing, 0)
-        return
+    is_large = source.grouping.is_by_block and source.num_events > _EVENTS_PER_JOIN
     ends = FlowEnds.of(source.trace)
-    if num_joins <= 1:
+    if not is_large or not source.trace.regions.flows:
         # A few selected blocks still communicate with all others: pieces of the selection's size
         # would be thousands.
         sides = [ends.read(part) for part in ends.slices(max_ends=_EVENTS_PER_JOIN)]
         joined = [_Joined.of_ends(ends, *of_slice, source.origin_ns) for of_slice in sides]
         flows = Flows.of(
-            np.concatenate([np.zeros(0, _DEPARTURE), *(part.departures() for part in joined)]),
-            np.concatenate([np.zeros(0, _ARRIVAL), *(part.arrivals() for part in joined)]),
+            np.concatenate([np.zeros(0, _DEPARTURE), *(part.departures for part in joined)]),
+            np.concatenate([np.zeros(0, _ARRIVAL), *(part.arrivals for part in joined)]),
         )
         yield FlowLookup(lambda _piece: flows, sum(part.num_backwards for part in joined))
-    else:
-        with tempfile.TemporaryDirectory(prefix="kprof-flows-") as folder:
-            pieces = PieceFiles.of(source, Path(folder))
-            num_backwards = 0
-            for sends, waits in spooled_ends(ends, num_joins, Path(folder)):
-                part = _Joined.of_ends(ends, sends, waits, source.origin_ns)
-                num_backwards += part.num_backwards
-                pieces.append("out", part.src, part.send_block, part.departures())
-                pieces.append("in", part.dst, part.wait_block, part.arrivals())
-            yield FlowLookup(
-                lambda piece: Flows.of(
-                    pieces.read("out", piece, _DEPARTURE), pieces.read("in", piece, _ARRIVAL)
-                ),
-                num_backwards,
-            )
+        return
+    with tempfile.TemporaryDirectory(prefix="kprof-flows-") as folder:
+        pieces = PieceFiles.of(source, Path(folder))
+        num_backwards = 0
+        num_joins = -(-source.num_events // _EVENTS_PER_JOIN)
+        for sends, waits in spooled_ends(ends, num_joins, Path(folder)):
+            part = _Joined.of_ends(ends, sends, waits, source.origin_ns)
+            num_backwards += part.num_backwards
+            pieces.append("out", *part.senders, part.departures)
+            pieces.append("in", *part.waiters, part.arrivals)
+        yield FlowLookup(
+            lambda piece: Flows.of(
+                pieces.read("out", piece, _DEPARTURE), pieces.read("in", piece, _ARRIVAL)
+            ),
+            num_backwards,
+        )
 
 
 @dataclass(frozen=True)
 class _Joined:
-    """Flows that run forward in time, in file time. Shapes (n,)."""
+    """Flows that run forward in time, in file time: rows of _DEPARTURE and of _ARRIVAL, with the
+    ranks and blocks that these are of."""
 
-    src: Ints
-    dst: Ints
-    send_block: Ints
-    wait_block: Ints
-    send: Ints
-    wait: Ints
-    send_start_ns: Ints
-    wait_end_ns: Ints
+    senders: tuple[Ints, Ints]
+    departures: NDArray[np.void]
+    waiters: tuple[Ints, Ints]
+    arrivals: NDArray[np.void]
     num_backwards: int
 
     @staticmethod
     def of_ends(ends: FlowEnds, sends: Ends, waits: Ends, origin_ns: int) -> _Joined:
-        """Flows between sends and waits of whole slots."""
+        """Flows between sends and waits of whole slots.
+
+        An arrow has one head: if several waits belong to a send, it points at the first.
+        """
         s, w = ends.pair(sends, waits)
         is_forward = waits.end_ns[w] > sends.start_ns[s]
         num_backwards = int(np.count_nonzero(~is_forward))
         s, w = s[is_forward], w[is_forward]
+        send = sends.event_id[s]
+        drawn = np.full(len(s), _NO_ARROW)
+        first = np.unique(send, return_index=True)[1]
+        drawn[first] = send[first]
+        arrivals = [waits.event_id[w], drawn, sends.start_ns[s] - origin_ns]
         return _Joined(
-            waits.src[w],
-            waits.dst[w],
-            sends.block[s],
-            waits.block[w],
-            sends.event_id[s],
-            waits.event_id[w],
-            sends.start_ns[s] - origin_ns,
-            waits.end_ns[w] - origin_ns,
+            (sends.src[s], sends.block[s]),
+            np.rec.fromarrays([send, waits.end_ns[w] - origin_ns], dtype=_DEPARTURE),
+            (waits.dst[w], waits.block[w]),
+            np.rec.fromarrays(arrivals, dtype=_ARRIVAL),
             num_backwards,
         )
-
-    def departures(self) -> NDArray[np.void]:
-        """Rows of _DEPARTURE."""
-        return np.rec.fromarrays([self.send, self.wait_end_ns], dtype=_DEPARTURE)
-
-    def arrivals(self) -> NDArray[np.void]:
-        """Rows of _ARRIVAL.
-
-        An arrow has one head: if several waits belong to a send, it points at the first.
-        """
-        first = np.unique(self.send, return_index=True)[1]
-        send = np.full(len(self.send), _NO_ARROW)
-        send[first] = self.send[first]
-        return np.rec.fromarrays([self.wait, send, self.send_start_ns], dtype=_ARRIVAL)
 
 
 def _looked_up(

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kprof.trace.columns import Columns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -117,24 +119,6 @@ class OverlayLine:
     rank: int
     name: str
     slices: tuple[OverlaySlice, ...]
-
-
-class Columns:
-    """Arrays of shape (n,) by name: the base of dataclasses that have nothing else."""
-
-    start_ns: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        """The number of rows, n."""
-        return len(self.start_ns)
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Columns by name, in the order of the fields."""
-        return dict(vars(self))
-
-    def rows(self, which: Any) -> Self:
-        """The rows at `which`: a slice, a mask or row numbers."""
-        return type(self)(**{name: column[which] for name, column in vars(self).items()})
 
 
 @dataclass(frozen=True)

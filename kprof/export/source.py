@@ -13,8 +13,9 @@ from msgspec import structs
 
 from kprof.capture.database import sql_text
 from kprof.capture.directory import EVENT_OPEN
-from kprof.export.model import FIRST_EVENT_NS, Columns
+from kprof.export.model import FIRST_EVENT_NS
 from kprof.regions import Category, Kind, Region
+from kprof.trace.columns import Columns
 from kprof.trace.views import STILL_WAITING
 
 if TYPE_CHECKING:

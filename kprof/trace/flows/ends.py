@@ -176,10 +176,8 @@ def split(table: pa.Table | pa.RecordBatch) -> tuple[Ends, Ends]:
     """Rows of the query as sends and waits."""
     columns = {name: _numpy(table.column(name)) for name in table.schema.names}
     is_send = columns.pop("is_send")
-    return tuple(  # type: ignore[return-value]
-        Ends(**{name: values[which] for name, values in columns.items()})
-        for which in (is_send, ~is_send)
-    )
+    ends = Ends(**columns)
+    return ends.rows(is_send), ends.rows(~is_send)
 
 
 def _numpy(column: Any) -> NDArray[Any]:

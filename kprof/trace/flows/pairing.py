@@ -17,6 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kprof.trace.columns import Columns
+
 Ints = NDArray[np.integer[Any]]
 Bools = NDArray[np.bool_]
 Rows = NDArray[np.intp]
@@ -25,7 +27,7 @@ _LARGEST_KEY: Final = 1 << 62
 
 
 @dataclass(frozen=True)
-class Ends:
+class Ends(Columns):
     """One side of flows as columns of shape (n,).
 
     Which rule, who sent to whom, in which epoch, slot and turn, when, and the event with its track.
@@ -44,10 +46,6 @@ class Ends:
     block: Ints
     warp: Ints
     is_selected: Bools
-
-    def __len__(self) -> int:
-        """The number of sends, or of waits."""
-        return len(self.src)
 
 
 @dataclass(frozen=True)
