@@ -294,6 +294,8 @@ def _check(table: RegionTable) -> None:
     for position, region in enumerate(table.regions, start=1):
         if region.id != position:
             raise RegionError(f"region {region.name!r} has id {region.id}, expected {position}")
+        if re.search("[\ud800-\udfff]", region.name):
+            raise RegionError(f"region name {region.name!r} is not UTF-8; give it another")
         if region.name in seen:
             raise RegionError(f"region name {region.name!r} is used twice; names must differ")
         seen.add(region.name)

@@ -18,7 +18,7 @@ from kprof.trace.limits import MAX_EVENTS_TO_DRAW_FINDINGS, MAX_SLICES
 from kprof.trace.selection import SelectionText
 from kprof_cli.options import command
 from kprof_cli.output import format_bytes, note, print_json, progress_bar, say
-from kprof_cli.reading import open_trace
+from kprof_cli.reading import open_capture, open_trace
 
 if TYPE_CHECKING:
     from kprof.analysis import Findings
@@ -67,7 +67,7 @@ def export(
 
     check_suffix(output)
     refuse_existing(output, force=force)
-    torch_traces = _torch_traces(run, torch or (), is_left_out=is_without_torch)
+    torch_traces = _torch_traces(run, selection, torch or (), is_left_out=is_without_torch)
     trace = open_trace(run, selection)
     found = find_with_progress(trace).findings if _wants_findings(trace, has_findings) else ()
     with progress_bar() as progress:
@@ -159,7 +159,7 @@ def _write_to_view(
     from kprof.report import in_trace
     from kprof.report.opening import write_to_view
 
-    trace, torch_traces = open_trace(run, selection), _kept_torch_traces(run)
+    trace, torch_traces = open_trace(run, selection), _kept_torch_traces(run, selection)
     is_asked = which is not None or _wants_findings(trace, has_findings)
     found = find_with_progress(trace) if is_asked else Findings((), (), Rest("", 0.0))
     shown = None if which is None else in_trace.find(found.shown, which)
@@ -194,18 +194,18 @@ def find_with_progress(trace: Trace) -> Findings:
         return find(Summary.of(trace, progress))
 
 
-def _torch_traces(run: Path, patterns: Sequence[str], *, is_left_out: bool) -> tuple[Path, ...]:
+def _torch_traces(
+    run: Path, text: SelectionText, patterns: Sequence[str], *, is_left_out: bool
+) -> tuple[Path, ...]:
     """The user's files, or else those that the capture keeps; a damaged one can be left out."""
     if is_left_out:
         return ()
-    return _matching_files(patterns) or _kept_torch_traces(run)
+    return _matching_files(patterns) or _kept_torch_traces(run, text)
 
 
-def _kept_torch_traces(run: Path) -> tuple[Path, ...]:
+def _kept_torch_traces(run: Path, text: SelectionText) -> tuple[Path, ...]:
     """The traces of the PyTorch profiler that the workload kept in the capture."""
-    from kprof.capture.directory import Capture
-
-    return Capture.open(run).torch_traces()
+    return open_capture(run, text).torch_traces()
 
 
 def _matching_files(patterns: Sequence[str]) -> tuple[Path, ...]:

@@ -114,6 +114,12 @@ def run(arguments: Sequence[str]) -> int:
         _discard_output()
         note(f"cannot use {error.filename or 'the output'}: {error.strerror or error}")
         return code or 1
+    except UnicodeError as error:
+        if is_debug:
+            _print_traceback()
+        text = getattr(error, "object", "a name")
+        note(f"{text[:80]!r} is not UTF-8; rename what is called that, or save the text as UTF-8")
+        return 1
     except MemoryError:
         note(
             "there is not enough memory for this; select less, such as --ranks 0-3 or --launches 4"

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
+from kprof.capture.losses import why_empty
 from kprof.capture.output import refuse_existing
-from kprof.trace.selection import SelectionText
+from kprof.trace.selection import SelectionText, parse_numbers
 from kprof_cli.options import PAGE_OUTPUT, command
 from kprof_cli.output import (
     note,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from kprof.analysis import Summary
+    from kprof.capture.directory import Capture
     from kprof.trace import Trace
 
 # Wider matrices are for machines.
@@ -60,7 +62,19 @@ def open_trace(run: Path, text: SelectionText) -> Trace:
     from kprof.trace import Trace
     from kprof.trace.selection import select
 
-    return select(Trace.open(run), text)
+    trace = Trace.open(open_capture(run, text))
+    if not any(info.counts.recorded for info in trace.ranks):
+        why = why_empty(trace.manifest, trace.ranks) or "none of its kernels recorded any"
+        note(f"{run} holds no events: {why}")
+    return select(trace, text)
+
+
+def open_capture(run: Path, text: SelectionText) -> Capture:
+    """A capture, without damaged files of ranks that are not selected."""
+    from kprof.capture.directory import Capture
+
+    ranks = None if text.ranks is None else parse_numbers(text.ranks, "--ranks")
+    return Capture.open(run, ranks)
 
 
 def view_command(run: Path, text: SelectionText) -> str:

@@ -94,7 +94,7 @@ def _map_calls(client: Any, summary: Summary, run: Path, report: Progress) -> No
 
 
 def _sums_on_a_worker(run: Path, selection: Selection, chosen: Slice) -> list[FlowRow]:
-    capture = Capture.open(run)
+    capture = Capture.open(run, selection.ranks)
     capture.checksums.trust(capture.events_path(info.rank) for info in capture.manifest.ranks)
     trace = Trace.open(capture).select(
         **{name: getattr(selection, name) for name in selection.__dataclass_fields__}

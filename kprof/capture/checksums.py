@@ -25,6 +25,8 @@ from kprof.errors import CorruptCaptureError
 # The manifest's checksum is of everything in it but this.
 _OWN_KEY: Final = "checksum"
 _PATTERNS: Final = ("rank-*.parquet", "summary-*.parquet", "torch-rank-*.json.gz")
+# What else one can do when the file of a rank is damaged.
+TO_READ_OTHERS: Final = ", or name other ranks with --ranks to read those alone"
 _BLOCK_BYTES: Final = 1 << 20
 _MAX_WORKERS: Final = 8
 
@@ -67,7 +69,8 @@ class Checksums:
     def check(self, paths: Iterable[Path]) -> None:
         """Raises CorruptCaptureError where a file is not as it was written."""
         for path in self.changed(paths):
-            raise changed(path)
+            hint = TO_READ_OTHERS if path.name.startswith("rank-") else ""
+            raise CorruptCaptureError(f"{changed(path)}{hint}")
 
 
 def changed(path: Path) -> CorruptCaptureError:

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import functools
 import os
 import shutil
@@ -34,6 +33,7 @@ import msgspec
 
 from kprof.capture.checks import EVENT_COLUMNS, check_events, check_manifest, damaged
 from kprof.capture.checksums import (
+    TO_READ_OTHERS,
     Checksums,
     check_manifest_checksum,
     checksum_of_manifest,
@@ -48,6 +48,7 @@ from kprof.capture.manifest import (
     RankStarted,
 )
 from kprof.capture.output import refusal
+from kprof.capture.printable import utf8
 from kprof.capture.processes import Condition, process_of
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import (
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 MANIFEST_NAME: Final = "manifest.json"
 ALIGNMENT_NAME: Final = "alignment.json"
 UNFINISHED_SUFFIX: Final = ".unfinished"
+_MAX_READ_AHEAD_BYTES: Final = 1 << 30
 
 T = TypeVar("T")
 
@@ -98,11 +100,14 @@ class Capture:
         self.checksums = checksums
 
     @staticmethod
-    def open(path: str | Path) -> Capture:
-        """Open `run.kprof/`; raises NotACaptureError, CorruptCaptureError or NewerFormatError."""
+    def open(path: str | Path, ranks: Collection[int] | None = None) -> Capture:
+        """Open `run.kprof/`; raises NotACaptureError, CorruptCaptureError or NewerFormatError.
+
+        Where `ranks` are given, the capture is without other ranks whose files are damaged.
+        """
         directory = Path(path)
         manifest = read_manifest(directory)
-        return _opened(directory, manifest, Checksums(manifest.files))
+        return _opened(directory, manifest, Checksums(manifest.files), ranks)
 
     def events_path(self, rank: int) -> Path:
         """The Parquet file of one rank."""
@@ -128,13 +133,28 @@ class Capture:
         return sum(file.stat().st_size for file in self.path.iterdir() if file.is_file())
 
 
-def _opened(directory: Path, manifest: Manifest, checksums: Checksums) -> Capture:
-    num_events = {}
+def _opened(
+    directory: Path,
+    manifest: Manifest,
+    checksums: Checksums,
+    ranks: Collection[int] | None = None,
+) -> Capture:
+    num_events: dict[int, int] = {}
+    damaged: dict[int, str] = {}
     for info in manifest.ranks:
         path = directory / events_file_name(info.rank)
-        num_events[info.rank] = check_events(path, info.rank, event_schema())
-        checksums.check_size(path)
-    return Capture(directory, manifest.with_events_found(num_events), checksums)
+        is_wanted = ranks is None or info.rank in ranks
+        try:
+            num_events[info.rank] = check_events(path, info.rank, event_schema())
+            checksums.check_size(path)
+            if not is_wanted and path.stat().st_size <= _MAX_READ_AHEAD_BYTES:
+                checksums.check([path])
+        except CorruptCaptureError as error:
+            if is_wanted:
+                raise CorruptCaptureError(f"{error}{TO_READ_OTHERS}") from error
+            damaged[info.rank] = str(error)
+    manifest = manifest.without_ranks(damaged).with_events_found(num_events)
+    return Capture(directory, manifest, checksums)
 
 
 def events_file_name(rank: int) -> str:
@@ -264,7 +284,9 @@ def begin_capture(output: Path, force: bool) -> Path:
 
 
 def refuse_output(output: Path, force: bool) -> None:
-    """Raises OutputExistsError when there is something at `output` that must not be replaced."""
+    """Raises OutputExistsError when there is something at `output` that must not be replaced, and
+    CaptureError for a path that is not UTF-8."""
+    _refuse_name(output.absolute())
     if output.exists() and not force:
         raise OutputExistsError(f"{output} exists; pass --force to replace it, or another -o")
     if output.exists() and not (output / MANIFEST_NAME).exists():
@@ -287,7 +309,7 @@ def finish_capture(temporary: Path, output: Path, manifest: Manifest) -> Capture
         replaced = output.with_name(output.name + ".replaced")
         if output.exists():
             output.rename(replaced)
-        _move(temporary, output)
+        temporary.rename(output)
         shutil.rmtree(replaced, ignore_errors=True)
         for pattern in _MADE_OF:
             for file in output.glob(pattern):
@@ -296,6 +318,11 @@ def finish_capture(temporary: Path, output: Path, manifest: Manifest) -> Capture
     if is_new:
         checksums.trust(output / entry.name for entry in manifest.files)
     return _opened(output, read_manifest(output), checksums)
+
+
+def _refuse_name(path: Path) -> None:
+    if utf8(str(path)) != str(path):
+        raise CaptureError(f"{path} is not UTF-8, and Parquet files need that: rename it")
 
 
 def finished_of(directory: Path) -> Path:
@@ -308,23 +335,6 @@ def unfinished_of(output: Path) -> Path:
     the current directory."""
     named = output if output.name else output.absolute()
     return named.parent / (named.name + UNFINISHED_SUFFIX)
-
-
-def _move(source: Path, target: Path) -> None:
-    """Rename a directory, also to another file system."""
-    try:
-        source.rename(target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        copied = unfinished_of(target)
-        try:
-            shutil.copytree(source, copied)
-            copied.rename(target)
-        except OSError:
-            shutil.rmtree(copied, ignore_errors=True)
-            raise
-        shutil.rmtree(source)
 
 
 @contextlib.contextmanager
@@ -360,6 +370,7 @@ def _write_json(path: Path, value: object) -> None:
 
 def read_manifest(directory: Path) -> Manifest:
     """A directory's manifest; raises NotACaptureError, CorruptCaptureError or NewerFormatError."""
+    _refuse_name(directory)
     unfinished = unfinished_of(directory)
     if not directory.exists() and unfinished.is_dir():
         raise NotACaptureError(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from kprof.capture.manifest import Manifest
+from kprof.capture.manifest import Manifest, RankInfo
 
 _LOSSES: Final = (
     ("damaged_heads", "arena head was overwritten", "arena heads were overwritten"),
@@ -27,6 +27,8 @@ _LOSSES: Final = (
     ("saturated", "span is longer than a record can say", "spans are longer than a record can say"),
     ("clamped", "payload did not fit its field", "payloads did not fit their field"),
 )
+# Nobody reads more of these.
+_MAX_QUOTED: Final = 3
 
 
 def describe_losses(manifest: Manifest) -> tuple[str, ...]:
@@ -58,6 +60,14 @@ def describe_losses(manifest: Manifest) -> tuple[str, ...]:
             f"{_launches_lost(manifest)}"
         )
     return (*lost, *manifest.messages)
+
+
+def why_empty(manifest: Manifest, ranks: Sequence[RankInfo]) -> str:
+    """Why these ranks have no events, in sentences; empty where one has some, or nobody knows."""
+    if any(info.is_recorded for info in ranks):
+        return ""
+    said = dict.fromkeys((*(info.notes[-1] for info in ranks if info.notes), *manifest.messages))
+    return "; ".join([*said][:_MAX_QUOTED])
 
 
 def _launches_lost(manifest: Manifest) -> str:

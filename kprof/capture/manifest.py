@@ -414,6 +414,15 @@ class Manifest(msgspec.Struct, frozen=True):
             ranks.append(info)
         return msgspec.structs.replace(self, ranks=tuple(ranks), messages=tuple(said))
 
+    def without_ranks(self, left_out: Mapping[int, str]) -> Manifest:
+        """This manifest without ranks whose files cannot be read, with a message why."""
+        return msgspec.structs.replace(
+            self,
+            ranks=tuple(info for info in self.ranks if info.rank not in left_out),
+            missing_ranks=(*self.missing_ranks, *left_out),
+            messages=(*self.messages, *(f"without rank {n}: {why}" for n, why in left_out.items())),
+        )
+
     def without_partial_alignment(self) -> Manifest:
         """This manifest without an alignment that leaves one of its ranks out."""
         if self.alignment is None:

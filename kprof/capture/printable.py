@@ -18,6 +18,11 @@ def printable(text: str, keep: str = "") -> str:
     )
 
 
+def utf8(text: str) -> str:
+    """`text` with escapes for what UTF-8 cannot hold: bytes of file names, halves of characters."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def printable_json(text: str) -> str:
     """JSON with the same characters in JSON's own escapes: its value stays the same."""
     return "\n".join(line if line.isprintable() else _json_line(line) for line in text.split("\n"))

@@ -26,6 +26,7 @@ from kprof.capture.manifest import (
     RankAlignment,
     RankInfo,
 )
+from kprof.capture.printable import utf8
 from kprof.errors import ForeignFormatError
 from kprof.importers.guesses import (
     category_of,
@@ -325,7 +326,7 @@ def _manifest(
     return Manifest(
         format_version=FORMAT_VERSION,
         kprof_version=kprof.__version__,
-        command=("kprof", "import", origin),
+        command=("kprof", "import", utf8(origin)),
         created_utc=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         world_size=world_size,
         exit_code=None,

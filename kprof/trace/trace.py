@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kprof.capture.database import locked_database
 from kprof.capture.directory import Capture
 from kprof.capture.manifest import Alignment, Manifest, RankInfo
+from kprof.capture.printable import utf8
 from kprof.capture.rank_summary import stored_summary
 from kprof.errors import ClockError, SelectionError
 from kprof.regions import Region, RegionTable, merge_tables
@@ -205,6 +206,7 @@ class Trace(Queries):
         """
         import duckdb
 
+        text = utf8(text)
         with reading():
             statements = duckdb.extract_statements(text)
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:

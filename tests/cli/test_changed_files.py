@@ -57,6 +57,26 @@ def changed(small: Path) -> Path:
     return small
 
 
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda path: change_a_page(path, "duration_ns"), truncate, Path.unlink]
+)
+def test_the_other_ranks_can_be_read_without_a_damaged_one(kprof, small, damage, tmp_path):
+    damage(without_compression(small, "rank-00001.parquet"))
+    count = "SELECT DISTINCT rank FROM events"
+    for ranks in ((), ("--ranks", "1"), ("--ranks", "0-1")):
+        error = kprof("query", small, count, *ranks).error_line
+        assert "rank-00001.parquet" in error
+        assert error.endswith("or name other ranks with --ranks to read those alone")
+    result = kprof("query", small, count, "--ranks", "0", "--csv")
+    assert result.out == '"rank"\n0\n'
+    assert "without rank 1: " in kprof("report", small, "--ranks", "0").out
+    assert kprof("export", small, "--ranks", "0", "-o", tmp_path / "run.pftrace").code == 0
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: " ".join(words[:3]))
 def test_every_command_refuses_changed_events(kprof, changed, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

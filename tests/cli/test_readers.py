@@ -8,8 +8,10 @@ import json
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from sealing import write_manifest
+from synthetic import TraceBuilder, write_events
 
 
 def test_info_shows_ranks_clock_and_kernels(kprof, small):
@@ -245,6 +247,28 @@ def test_selection_narrows_every_reader(kprof, small):
     assert [row["region"] for row in rows] == ["dispatch/wait-token"]
     report = json.loads(kprof("report", small, *chosen).out)
     assert report
+
+
+@pytest.mark.parametrize("recorded", [(0,), ()])
+def test_ranks_without_events_say_why(kprof, tmp_path, recorded):
+    build, run = TraceBuilder('REGION(R, "r", compute)', 2), tmp_path / "run.kprof"
+    for rank in recorded:
+        build.span(rank=rank, region="r", start_ns=0, duration_ns=9)
+    manifest = build.manifest()
+    why = {rank: f"rank {rank} is not among the ranks to record" for rank in (0, 1)}
+    infos = [
+        info if info.rank in recorded else replace(info, launches=(), notes=(why[info.rank],))
+        for info in manifest.ranks
+    ]
+    write_events(replace(manifest, ranks=tuple(infos)), build.table(), run)
+    if recorded:
+        refused = kprof("report", run, "--ranks", "1").error_line
+        assert refused == f"kprof: --ranks 1 leaves no events: {why[1]}"
+    else:
+        exported = kprof("export", run, "-o", tmp_path / "run.pftrace")
+        assert exported.err == f"kprof: {run} holds no events: {why[0]}; {why[1]}\n"
+        said = f"The capture holds no events: {why[0]}; {why[1]}."
+        assert said in " ".join(kprof("report", run).out.split())
 
 
 def test_a_time_selection_keeps_what_overlaps(kprof, small):

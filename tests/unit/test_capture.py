@@ -59,35 +59,6 @@ def edit_manifest(run: Path, **changes: object) -> None:
     write_manifest(run, json.loads(path.read_text()) | changes)
 
 
-@pytest.mark.parametrize("is_full", [False, True])
-def test_a_capture_may_move_to_another_file_system(tmp_path, monkeypatch, is_full):
-    build = builder()
-    source = tmp_path / "one" / "run.kprof.unfinished"
-    build.write(source)
-    output = tmp_path / "other" / "run.kprof"
-    output.parent.mkdir()
-    rename = Path.rename
-
-    def rename_within_a_folder(path: Path, target: Path) -> Path:
-        if path.parent != target.parent:
-            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-        return rename(path, target)
-
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(Path, "rename", rename_within_a_folder)
-    if is_full:
-        monkeypatch.setattr("shutil.copytree", refuse)
-        with pytest.raises(CaptureError, match="No space left"):
-            finish_capture(source, output, build.manifest())
-        assert source.is_dir()
-    else:
-        assert finish_capture(source, output, build.manifest()).path == output
-        assert not source.exists()
-    assert list(output.parent.iterdir()) == ([] if is_full else [output])
-
-
 def test_what_ranks_told_while_they_ran_does_not_stay(tmp_path):
     build = builder(num_ranks=1)
     source = tmp_path / "run.kprof.unfinished"

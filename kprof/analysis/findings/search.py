@@ -39,6 +39,7 @@ from kprof.analysis.skew import launch_starts
 from kprof.analysis.summary import Summary
 from kprof.analysis.warmup import steady_part
 from kprof.analysis.wording import counted, duration, members
+from kprof.capture.losses import why_empty
 from kprof.errors import SelectionError
 
 # Where ranks have no clock in common each is replayed by itself; of more it takes long.
@@ -56,7 +57,9 @@ def find(summary: Summary) -> Findings:
     """
     doubts = doubts_of(summary)
     if summary.trace.is_empty():
-        empty = "The capture holds no events: nothing was recorded, or the selection leaves nothing"
+        why = why_empty(summary.trace.manifest, summary.trace.ranks)
+        why = why or "nothing was recorded, or the selection leaves nothing"
+        empty = f"The capture holds no events: {why}"
         return Findings(tuple(d for d in doubts if d.is_grave), (), Rest(empty, 0.0))
     others = without_hung_calls(summary)
     if others is None:
