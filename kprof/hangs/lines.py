@@ -25,6 +25,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ from kprof.abi import CHUNK_BYTES, CHUNK_CLAIMED, CHUNK_HEADER, CHUNK_HEADER_BYT
 from kprof.capture.claims import is_locked, ranks_in_use, try_lock
 from kprof.capture.manifest import Launch
 from kprof.devices.mapping import SharedFile
+from kprof.errors import CaptureError
 from kprof.regions import RegionTable
 
 WAITS_NAME: Final = "waits"
@@ -92,8 +94,10 @@ def shared_waits(directory: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # A rank that still runs may be killed later: `kprof recover` needs what it has there.
-        if not ranks_in_use(directory):
+        # `kprof recover` needs what ranks have there if the disk refuses, or a rank still runs,
+        # which may be killed later.
+        is_needed = isinstance(sys.exc_info()[1], CaptureError) or ranks_in_use(directory)
+        if not is_needed:
             remove_waits(directory)
             if lock >= 0:
                 shutil.rmtree(folder, ignore_errors=True)

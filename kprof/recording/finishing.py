@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,6 @@ from kprof.capture.claims import (
     ranks_in_use,
     read_messages,
 )
-from kprof.capture.directory import Capture
 from kprof.capture.losses import count_launches, name_ranks
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
 from kprof.capture.parts import ranks_with_parts, recover_rank
@@ -64,23 +64,24 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
         missing_ranks=missing,
         alignment=alignment,
         alignment_note=note,
-        missing_launches=tuple(counts.get(rank, 0) for rank in missing),
+        missing_launches=tuple(
+            0 if _has_told(directory, rank) else counts.get(rank, 0) for rank in missing
+        ),
         messages=(*messages, *unseen_waits(directory, infos)),
         hang=hang,
     )
 
 
-def finish(directory: Path, output: Path, manifest: Manifest) -> Capture:
-    """Turn the directory into a capture.
-
-    Raises CaptureError, which names the folder that keeps the ranks' files.
-    """
+@contextlib.contextmanager
+def keeping(directory: Path, output: Path) -> Iterator[None]:
+    """Let a CaptureError say which folder keeps the ranks' files, and how to go on."""
     try:
-        return capture.finish_capture(directory, output, manifest)
+        yield
     except CaptureError as error:
         kept = directory if directory.exists() else output
         raise type(error)(
-            f"{error}; the ranks' files are kept in {kept}: kprof recover {kept}"
+            f"{error}; the ranks' files are kept in {kept}: "
+            f"kprof recover {kept} once there is space, or with -o on another disk"
         ) from error
 
 
@@ -95,8 +96,9 @@ def _all_infos(directory: Path) -> tuple[RankInfo, ...]:
     for rank in sorted((named | set(ranks_with_parts(directory))) - set(infos)):
         info = recover_rank(directory, rank)
         if info is not None:
+            is_told = rank in salvaged or _has_told(directory, rank)
             num_launches = launch_counts(directory).get(rank, 0)
-            infos[rank] = info if rank in salvaged else _with_losses(info, num_launches)
+            infos[rank] = info if is_told else _with_losses(info, num_launches)
     return tuple(infos[rank] for rank in sorted(infos))
 
 
@@ -104,9 +106,18 @@ def _salvage(directory: Path, rank: int) -> bool:
     try:
         return salvage(directory, rank)
     except KprofError as error:
+        if type(error) is CaptureError:
+            # A disk that refuses: `kprof recover` tries again.
+            raise
         text = f"rank {rank}: what it held when it ended cannot be read: {error}"
         leave_message(directory, text)
         return False
+
+
+def _has_told(directory: Path, rank: int) -> bool:
+    """Whether the rank itself has said which launches are lost (lifetime.give_up)."""
+    said = (text for text in read_messages(directory) if text.startswith(f"rank {rank}: "))
+    return any(text.endswith("lost") for text in said)
 
 
 def _with_losses(info: RankInfo, num_launches: int) -> RankInfo:
@@ -114,7 +125,8 @@ def _with_losses(info: RankInfo, num_launches: int) -> RankInfo:
     # A ring has lost earlier ones, too, and replays are not among those that were counted.
     latest = max((each.launch for each in info.launches if each.captured < 0), default=-1)
     num_lost = max(0, num_launches - 1 - latest)
-    if not info.cut_short:
+    # An earlier `kprof recover` may have said it.
+    if not info.cut_short or info.cut_short.endswith("lost"):
         return info
     last = "the last of its" if num_lost == 1 else f"the last {num_lost} of its"
     lost = f"{last} {count_launches(num_launches)} {'is' if num_lost == 1 else 'are'} lost"

@@ -40,7 +40,7 @@ def forwarding_signals(ranks: Ranks) -> Iterator[SignalForwarder]:
     """A context in which terminating signals go to the process that is attached to its
     forwarder."""
     forwarder = SignalForwarder(ranks)
-    with _handling(forwarder.handle):
+    with _handling(forwarder.handle, (*_ENDING, signal.SIGQUIT)):
         yield forwarder
 
 
@@ -64,14 +64,16 @@ def ignore_signals() -> None:
 
 
 @contextlib.contextmanager
-def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _handling(
+    handler: Callable[[int, FrameType | None], None], numbers: tuple[signal.Signals, ...] = _ENDING
+) -> Iterator[None]:
     """Handle terminating signals.
 
     Leaves ignored signals ignored, and does not touch handlers of C code (None).
     """
     previous: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        for number in _ENDING:
+        for number in numbers:
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 previous[number] = signal.signal(number, handler)
     try:
@@ -84,7 +86,7 @@ def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None
 class SignalForwarder:
     """Forwards signals to a workload.
 
-    A second SIGINT saves what its ranks recorded and kills it, a third kills.
+    A second SIGINT saves what its ranks recorded and kills it, and so does SIGQUIT; a third kills.
     """
 
     def __init__(self, ranks: Ranks) -> None:
@@ -112,6 +114,8 @@ class SignalForwarder:
         assert self._process is not None
         has_ended = self._process.returncode is not None
         self._num_interrupts += number == signal.SIGINT
+        if number == signal.SIGQUIT:
+            self._num_interrupts = max(2, self._num_interrupts + 1)
         if self._num_interrupts > 1:
             if self._num_interrupts == 2:
                 self._ranks.save()

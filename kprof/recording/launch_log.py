@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kprof.capture.manifest import Launch
+from kprof.capture.printable import utf8
 from kprof.recording.region_ids import RegionIds
 from kprof.recording.wanted import EVERYTHING, Wanted
 from kprof.regions import RegionsLike, RegionTable
@@ -58,6 +59,7 @@ class LaunchLog:
         self, kernel: str, regions: RegionsLike, num_blocks: int, threads_per_block: int
     ) -> Launch:
         """Add a launch; it takes the next number."""
+        kernel = kernel if kernel.isascii() else utf8(kernel)
         ordinal = self._num_of_kernel.get(kernel, 0)
         self._num_of_kernel[kernel] = ordinal + 1
         latest, table_idx = self._latest

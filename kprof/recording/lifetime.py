@@ -109,14 +109,19 @@ def give_up(directory: Path, rank: int, error: Exception, num_lost: int, *, is_k
 
     `is_kept`: what was recorded outlives the process.
     """
-    from kprof.capture.claims import leave_message
     from kprof.capture.losses import count_launches
 
     launches = count_launches(num_lost)
     lost = f"the events of {launches} are lost" if num_lost else "no events are lost"
     # What CUDA and torch add about themselves is in the workload's own traceback.
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
-    text = f"rank {rank}: {reason}; {'what it recorded is kept' if is_kept else lost}"
+    tell(directory, f"rank {rank}: {reason}; {'what it recorded is kept' if is_kept else lost}")
+
+
+def tell(directory: Path, text: str) -> None:
+    """Say something on stderr, and to whoever finishes the capture."""
+    from kprof.capture.claims import leave_message
+
     leave_message(directory, text)
     complain(text)
 

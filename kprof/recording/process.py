@@ -166,11 +166,7 @@ def _open(
             retention=Retention.from_text(os.environ.get(RETENTION_VARIABLE, "{}")),
         )
     except _REFUSALS as error:
-        from kprof.capture.claims import leave_message
-
-        text = f"rank {rank} records nothing: {error}"
-        leave_message(directory, text)
-        lifetime.complain(text)
+        lifetime.tell(directory, f"rank {rank} records nothing: {error}")
         return NullRecorder()
 
 

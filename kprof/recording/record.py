@@ -36,10 +36,11 @@ from kprof.capture import directory as capture
 from kprof.capture.claims import Begun, prepare_messages, ranks_in_use, write_begun
 from kprof.capture.directory import Capture
 from kprof.capture.losses import describe_losses, name_ranks
+from kprof.capture.printable import utf8
 from kprof.errors import CaptureError, WorkloadError
 from kprof.hangs.lines import shared_waits
 from kprof.hangs.watch import HANG_AFTER_VARIABLE
-from kprof.recording.finishing import finish, make_manifest
+from kprof.recording.finishing import keeping, make_manifest
 from kprof.recording.flight import request_dump
 from kprof.recording.lifetime import open_recorders
 from kprof.recording.process import (
@@ -109,7 +110,8 @@ def record(
     retention = request.retention
     geometry_of(retention.total_bytes(request.arena_bytes), retention.num_arenas)
     arguments = launch_arguments(request.command, request.num_procs)
-    with _unfinished_directory(request) as (directory, begun):
+    output = request.output
+    with _unfinished_directory(request) as (directory, begun), keeping(directory, output):
         on_start()
         if retention.ring_bytes:
             _dump_on_signal(directory)
@@ -125,10 +127,19 @@ def record(
                 _refuse_running_ranks(directory, outcome)
                 manifest = make_manifest(directory, begun, outcome)
         manifest = msgspec.structs.replace(
-            manifest, overhead=measured.overhead, overhead_note=measured.note
+            manifest,
+            overhead=measured.overhead,
+            overhead_note=measured.note,
+            messages=(*manifest.messages, *_never_ran(request.wanted, manifest.world_size)),
         )
-        finished = finish(directory, request.output, manifest)
+        finished = capture.finish_capture(directory, output, manifest)
     return Recording(finished, outcome.exit_code, outcome.was_interrupted)
+
+
+def _never_ran(wanted: Wanted, world_size: int) -> list[str]:
+    """A sentence about the ranks to record that the run did not have."""
+    absent = [rank for rank in wanted.ranks if rank >= world_size]
+    return [f"--ranks names {name_ranks(absent)} in a run of {world_size}"] if absent else []
 
 
 def _dump_on_signal(directory: Path) -> None:
@@ -165,11 +176,13 @@ def session(output: Path, *, force: bool = False) -> Iterator[Path]:
                     for recorder in open_recorders(directory):
                         recorder.close()
                     outcome = Outcome(exit_code, False, time.monotonic() - start_s)
-                    with contextlib.suppress(*([WorkloadError] if exit_code else [])):
+                    suppressed = contextlib.suppress(*([WorkloadError] if exit_code else []))
+                    with suppressed, keeping(directory, output):
                         manifest = make_manifest(directory, begun, outcome)
         finally:
             if manifest is not None:
-                finish(directory, output, manifest)
+                with keeping(directory, output):
+                    capture.finish_capture(directory, output, manifest)
 
 
 def _refuse_running_ranks(directory: Path, outcome: Outcome) -> None:
@@ -214,7 +227,8 @@ def _unfinished_directory(request: RecordRequest) -> Iterator[tuple[Path, Begun]
         with locked(directory):
             refuse_open_ranks(directory)
     capture.begin_capture(request.output, request.force)
-    begun = Begun(tuple(request.command), now_utc(), request.num_procs or 1)
+    command = tuple(map(utf8, request.command))
+    begun = Begun(command, now_utc(), request.num_procs or 1)
     with locked(directory):
         try:
             _prepare(directory, begun)

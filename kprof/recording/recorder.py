@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Final
 
+from kprof.capture.printable import utf8
 from kprof.clocks.keeper import ClockKeeper
 from kprof.errors import CaptureError, KprofError, RecorderError
 from kprof.recording import lifetime, saver
@@ -94,7 +95,7 @@ class Recorder(AnyRecorder):
         self._drainer: Drainer | None = None
         self._call_lengths: CallLengths | None = None
         self._ledger: Ledger | None = None
-        self._is_closed = self._is_off = False
+        self._is_closed = self._is_off = self._is_childs = False
         self._has_failed = False
         # The thread that made the last launch.
         self._launcher = 0
@@ -210,6 +211,13 @@ class Recorder(AnyRecorder):
 
     def _launch_closed(self, kernel: str) -> LaunchBuffer:
         """A null buffer if kprof closed the recorder: in a forked child, or at exit."""
+        if self._is_childs:
+            self._is_childs = False
+            lifetime.tell(
+                self._directory,
+                f"rank {self.rank}: a forked child launched {kernel!r} with its parent's recorder, "
+                "which is off there; call kprof.recorder(rank=..., world_size=...) in the child",
+            )
         if self._is_off:
             return NULL_BUFFER
         raise RecorderError(f"rank {self.rank}: launch of {kernel!r} after the recorder was closed")
@@ -325,6 +333,7 @@ class Recorder(AnyRecorder):
 
     def note(self, text: str) -> None:
         """Keep a sentence about this rank in the capture; `kprof info` and the report show it."""
+        text = utf8(text)
         self._facts.notes.append(text)
         if self._ledger is not None:
             self._ledger.note(text)
@@ -422,8 +431,8 @@ class Recorder(AnyRecorder):
             self._let_go()
 
     def abandon(self) -> None:
-        """Be off without a trace: this is a forked child, and the recorder is its parent's."""
-        self._is_off = True
+        """Be off: this is a forked child, and the recorder is its parent's."""
+        self._is_off = self._is_childs = True
         self.is_recording = False
         self._let_go()
         if self._ledger is not None:

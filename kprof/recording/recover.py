@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,7 +16,7 @@ from kprof.capture.directory import MANIFEST_NAME, UNFINISHED_SUFFIX, Capture
 from kprof.capture.losses import name_ranks
 from kprof.errors import NotACaptureError, OutputExistsError
 from kprof.hangs.lines import remove_waits
-from kprof.recording.finishing import finish, make_manifest
+from kprof.recording.finishing import keeping, make_manifest
 
 
 def recover(path: Path, output: Path | None = None, *, force: bool = False) -> Capture:
@@ -32,13 +33,34 @@ def recover(path: Path, output: Path | None = None, *, force: bool = False) -> C
     capture.refuse_output(output, force)
     with locked(directory):
         refuse_open_ranks(directory)
-        begun = read_begun(directory) or Begun((), now_utc(), 1)
-        if (directory / MANIFEST_NAME).exists():
-            manifest = capture.read_manifest(directory)
-        else:
-            manifest = make_manifest(directory, begun, None)
-        remove_waits(directory)
-        return finish(directory, output, manifest)
+        with keeping(directory, output), _beside(output, directory) as place:
+            begun = read_begun(place) or Begun((), now_utc(), 1)
+            if (place / MANIFEST_NAME).exists():
+                manifest = capture.read_manifest(place)
+            else:
+                manifest = make_manifest(place, begun, None)
+            recovered = capture.finish_capture(place, output, manifest)
+        remove_waits(output)
+        return recovered
+
+
+@contextlib.contextmanager
+def _beside(output: Path, directory: Path) -> Iterator[Path]:
+    """The directory, or a copy of it in the output's folder: its own disk may be full. The
+    directory goes when the block succeeds."""
+    with capture.writing(output):
+        if output.absolute().parent.samefile(directory.parent):
+            yield directory
+            return
+        place = output.with_name(f"{output.name}.{os.getpid()}.tmp")
+        try:
+            yield Path(shutil.copytree(directory, place, symlinks=True))
+        except shutil.Error as error:
+            # It lists every file with its reason.
+            raise OSError(error.args[0][0][2]) from error
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(directory)
 
 
 def now_utc() -> str:

@@ -7,10 +7,16 @@ import json
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kprof.capture.directory import MANIFEST_NAME
 from kprof.capture.printable import printable, printable_json
+from kprof.errors import RegionError
+from kprof.recording.launch_log import LaunchLog
+from kprof.recording.wanted import EVERYTHING
+from kprof.regions import RegionTable
 from sealing import write_manifest
 
 CLI = Path(__file__).parents[2] / "cli" / "kprof_cli"
@@ -145,3 +151,45 @@ def test_a_matrix_that_nobody_could_read_is_for_machines(kprof, small):
     assert shown.out.count("for_rank_") == 256
     (row, *_) = json.loads(kprof("waits", small, "--by", "matrix", "--json").out)["rows"]
     assert len(row) == 1001
+
+
+# A file name with a byte of Latin-1, as Python has it.
+LATIN = "caf\udce9"
+RANKS = str(Path(__file__).parent / "workloads" / "ranks.py")
+
+
+def test_a_name_that_is_not_utf8_is_a_sentence(kprof, small, tmp_path):
+    run = tmp_path / f"{LATIN}.kprof"
+    small.rename(run)
+    assert f"{tmp_path}/caf\\udce9.kprof is not UTF-8" in kprof("info", run).error_line
+    recorded = kprof("record", "-f", "-o", run, "--", "true")
+    assert "caf\\udce9.kprof is not UTF-8" in recorded.error_line
+    assert run.exists()
+
+
+def test_text_that_is_not_utf8_is_a_sentence(kprof, small, tmp_path):
+    assert "the query was refused" in kprof("query", small, f"SELECT {LATIN}").error_line
+    table = tmp_path / "run.parquet"
+    latin = pa.Array.from_buffers(pa.string(), 1, pa.array([b"caf\xe9"], pa.binary()).buffers())
+    numbers = {key: [0] for key in ("rank", "block", "start_ns", "duration_ns")}
+    pq.write_table(pa.table(numbers | {"region": latin}), table)
+    line = kprof("import", "--kind", "table", table, "-o", tmp_path / "run.kprof").error_line
+    assert line.startswith("kprof: b'caf\\xe9' is not UTF-8; ")
+
+
+def test_a_command_and_a_file_with_names_that_are_not_utf8_work(kprof, tmp_path):
+    run, line = tmp_path / "run.kprof", ("python", RANKS, "--started", "0", "--finished", "0")
+    assert kprof("record", "-o", run, "--", *line, "--say", LATIN).code == 0
+    assert "--say 'caf\\udce9'" in kprof("info", run).out
+    events = tmp_path / f"{LATIN}.json"
+    events.write_text('[{"ph": "X", "name": "a", "ts": 1, "dur": 2, "pid": 0, "tid": 0}]')
+    imported = tmp_path / "imported.kprof"
+    assert kprof("import", "--kind", "chrome", events, "-o", imported).code == 0
+    assert "caf\\udce9.json" in kprof("info", imported).out
+
+
+def test_a_kernel_has_a_name_that_can_be_written():
+    log = LaunchLog(None, EVERYTHING)
+    assert [log.add(LATIN, None, 1, 1).kernel for _ in range(2)] == ["caf\\udce9"] * 2
+    with pytest.raises(RegionError, match=r"'caf\\udce9' is not UTF-8"):
+        RegionTable.of([LATIN])

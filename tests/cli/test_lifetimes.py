@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kprof.capture import directory as capture
 from kprof.capture.directory import Capture
 from kprof.hangs.report import lines_of, read_hang
 from sealing import check_checksums
@@ -45,7 +47,7 @@ CASES = [
     Case("sigkill", 137, {0: 3}, says=("rank 0 is cut short", "no launch is lost")),
     Case("killed_in_a_launch", 137, {0: 4}, says=("its last launch may lack events",)),
     Case("exits_at_once", 5, {0: 5}, says=("rank 0 is cut short", "no launch is lost")),
-    Case("forks", 0, {0: 4}),
+    Case("forks", 0, {0: 4}, says=("rank 0: a forked child launched 'emit' with its parent's",)),
     Case("forks_and_asks_again", 0, {0: 4}, says=("rank 0 is already recorded by process",)),
     Case("multiprocessing_fork", 0, {0: 4, 1: 2}),
     Case("multiprocessing_spawn", 0, {0: 4, 1: 2}),
@@ -63,7 +65,12 @@ CASES = [
         "flushes_onto_a_full_disk",
         0,
         {0: 3},
-        says=("File too large", "events of 1 launch are lost"),
+        # One loss is said once.
+        says=(
+            "File too large",
+            "events of 1 launch are lost",
+            "rank 0 is cut short: it ended without closing its recorder\n",
+        ),
     ),
     Case("removes_the_directory", 7, says=("was removed while the workload ran",)),
     Case("two_with_one_rank", 0, {0: 3}, says=("rank 0 is already recorded by process",)),
@@ -196,6 +203,16 @@ def test_a_second_interrupt_saves_what_a_hanging_rank_recorded(started):
     assert "; its flag holds 6, it waits for 7" in "".join(lines_of(read_hang(recording.run)))
 
 
+def test_sigquit_saves_and_kills_at_once_and_says_so(started):
+    recording = started("waits")
+    recording.ready()
+    recording.process.send_signal(signal.SIGQUIT)
+    errors = recording.end()
+    assert recording.process.returncode == 137
+    assert "saving what is there of 3 launches of rank 0, then killing the workload" in errors
+    check_kept(recording.run, {0: 3})
+
+
 def test_a_hanging_rank_that_is_told_to_stop_saves_itself(started):
     """What torchrun does when another rank has failed: SIGTERM, and SIGKILL some seconds later."""
     recording = started("hangs")
@@ -256,14 +273,62 @@ def test_a_recording_whose_kprof_was_killed_can_be_recovered(started, kprof):
     assert "nothing to recover" in kprof("recover", recording.run).error_line
 
 
-def test_a_recording_that_is_killed_with_its_ranks_is_recovered_whole(started, kprof):
+@pytest.fixture
+def killed(started) -> Recording:
+    """A recording of 6 launches, of which the rank has flushed 5, that was killed with its rank."""
     recording = started("flushes_and_waits")
     rank = recording.ready()
     recording.process.kill()
     recording.end()
     os.kill(rank, signal.SIGKILL)
     wait_until_gone(rank)
-    result = kprof("recover", recording.run)
+    return recording
+
+
+def test_a_recording_that_is_killed_with_its_ranks_is_recovered_whole(killed, kprof):
+    result = kprof("recover", killed.run)
     assert result.code == 0
     assert "no launch is lost" in result.err
-    check_kept(recording.run, {0: 6})
+    check_kept(killed.run, {0: 6})
+
+
+def fill_the_disk(directory: Path, *_: object) -> None:
+    with capture.writing(directory / "manifest.json"):
+        raise OSError(28, "No space left on device")
+
+
+def test_a_recovery_that_fails_loses_nothing_and_repeats_nothing(killed, kprof, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(capture, "write_manifest", fill_the_disk)
+        failed = kprof("recover", killed.run)
+    assert "No space left on device" in failed.error_line
+    assert f"kprof recover {killed.unfinished} once there is space, or with -o" in failed.error_line
+    result = kprof("recover", killed.run)
+    assert result.err.count("no launch is lost") == 1
+    check_kept(killed.run, {0: 6})
+
+
+def test_a_recovery_to_another_folder_writes_nothing_to_the_first(killed, kprof, monkeypatch):
+    """The disk of the first may be full."""
+
+    def files() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in killed.unfinished.glob("[!w]*")}
+
+    def fill_while_copying(source: Path, target: Path, **_: object) -> None:
+        target.mkdir()
+        raise shutil.Error([(source, target, "[Errno 28] No space left on device")])
+
+    before, output = files(), killed.run.parent / "other" / "run.kprof"
+    output.parent.mkdir()
+    for name, full in (
+        (f"{capture.__name__}.write_manifest", fill_the_disk),
+        ("shutil.copytree", fill_while_copying),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(name, full)
+            assert "No space left" in kprof("recover", killed.run, "-o", output).error_line
+        assert (files(), list(output.parent.iterdir())) == (before, [])
+    assert kprof("recover", killed.run, "-o", output).code == 0
+    check_kept(output, {0: 6})
+    assert list(output.parent.iterdir()) == [output]
+    assert not killed.unfinished.exists()

@@ -27,6 +27,7 @@ from kprof.recording.record import (
     session,
 )
 from kprof.recording.runs import describe_exit
+from kprof.recording.wanted import Wanted
 from kprof.trace import Trace
 from sealing import check_checksums
 from synthetic import TraceBuilder
@@ -151,6 +152,29 @@ def test_a_disk_that_fills_up_at_the_end_keeps_the_files_of_the_ranks(tmp_path, 
     with pytest.raises(CaptureError, match=r"No space left on device.*kept in .*unfinished"):
         record(request(tmp_path, "--started", "0", "--finished", "0"))
     assert (tmp_path / "run.kprof.unfinished" / "rank-00000.parquet").exists()
+
+
+def test_parts_that_cannot_be_merged_are_kept_and_the_error_says_how_to_go_on(
+    tmp_path, monkeypatch
+):
+    def full(directory: Path, rank: int) -> None:
+        with capture.writing(directory / "rank-00007.parquet"):
+            raise OSError(28, f"No space left on device for {rank}")
+
+    monkeypatch.setattr("kprof.recording.finishing.recover_rank", full)
+    program = (
+        "import os, pathlib; "
+        "(pathlib.Path(os.environ['KPROF_RECORD_DIR']) / 'part-00007-00000.parquet').touch()"
+    )
+    with pytest.raises(CaptureError, match=r"No space left on device.*kprof recover .*unfinished"):
+        record(RecordRequest(("python", "-c", program), tmp_path / "run.kprof"))
+    assert (tmp_path / "run.kprof.unfinished" / "part-00007-00000.parquet").exists()
+
+
+def test_ranks_to_record_that_never_ran_are_named(tmp_path):
+    wanted = Wanted(ranks=(0, 7, 8))
+    recording = record(request(tmp_path, "--started", "0", "--finished", "0", wanted=wanted))
+    assert recording.losses == ("--ranks names ranks 7, 8 in a run of 1",)
 
 
 def test_a_disk_that_is_full_at_the_start_keeps_nothing(tmp_path, monkeypatch):
