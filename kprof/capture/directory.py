@@ -53,6 +53,7 @@ from kprof.capture.processes import Condition, process_of
 from kprof.capture.torch_traces import rank_of_torch_trace
 from kprof.errors import (
     CaptureError,
+    CorruptCaptureError,
     NewerFormatError,
     NotACaptureError,
     OutputExistsError,
