@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -39,7 +40,11 @@ class DevicePlan:
     source: ClassVar[KernelSource]
 
     def __init__(
-        self, *, device: str, timeout_s: float, schedule_seed: int, options: BuildOptions | None
+        self,
+        device: str = "cpu",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        schedule_seed: int = 0,
+        options: BuildOptions | None = None,
     ) -> None:
         self.device = gpu.with_number(device)
         self.options = options or build_options(self.device)
@@ -55,6 +60,9 @@ class DevicePlan:
         self._timeout_ticks = int(timeout_s * self._library.ticks_per_second)
         self._schedule_seed = schedule_seed
         self._num_calls = 0
+        # For plans that prepare calls once for each kind, and those that several threads call.
+        self._prepared: dict[Any, Any] = {}
+        self._lock = threading.Lock()
         self._current_stream = gpu.stream_reader(self.device)
         self._is_elsewhere = gpu.elsewhere_reader(self.device)
 

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from instrumented_kernels.device_plan import DEFAULT_TIMEOUT_S, NOT_RECORDING, DevicePlan
+from instrumented_kernels.device_plan import NOT_RECORDING, DevicePlan
 from instrumented_kernels.kernel_library import Launch
 from instrumented_kernels.layouts import Layout
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import torch
 
     from instrumented_kernels.kernel_library import LaunchSequence
-    from kprof.devices.build import BuildOptions
     from kprof.recording.null_recorder import AnyRecorder
 
 
@@ -48,19 +47,7 @@ class LocalPlan(DevicePlan):
     whichever comes first, also for calls in a CUDA graph.
     """
 
-    def __init__(
-        self,
-        device: str = "cpu",
-        *,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
-        schedule_seed: int = 0,
-        options: BuildOptions | None = None,
-    ) -> None:
-        super().__init__(
-            device=device, timeout_s=timeout_s, schedule_seed=schedule_seed, options=options
-        )
-        self._prepared: dict[Hashable, PreparedCall] = {}
-        self._lock = threading.Lock()
+    _prepared: dict[Hashable, PreparedCall]
 
     def _prepare_kind(self, kind: Any) -> PreparedCall:
         """Make the launches of a kind of call. Each kernel has its own kinds."""

@@ -40,18 +40,15 @@ class KernelPlan(DevicePlan):
     def __init__(
         self,
         group: Group,
-        *,
-        device: str,
-        timeout_s: float,
-        schedule_seed: int,
-        options: BuildOptions | None,
-        ledger: CallLedger | None,
+        device: str = "cpu",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        schedule_seed: int = 0,
+        options: BuildOptions | None = None,
+        ledger: CallLedger | None = None,
     ) -> None:
         check_world_size(group.world_size)
         self.group = group
-        super().__init__(
-            device=device, timeout_s=timeout_s, schedule_seed=schedule_seed, options=options
-        )
+        super().__init__(device, timeout_s, schedule_seed, options)
         # The first two words of the report, all zero unless something failed: cheap to check on
         # every call.
         words = (ctypes.c_uint64 * 2).from_address(ctypes.addressof(self._failure))

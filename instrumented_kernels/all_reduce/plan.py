@@ -70,6 +70,7 @@ class Plan(KernelPlan):
     """
 
     source = KernelSource(Path(__file__).parent, Shape, CallArguments, tracks_per_block=1)
+    _prepared: dict[tuple[Any, ...], PreparedCall]
 
     def __init__(
         self,
@@ -83,20 +84,12 @@ class Plan(KernelPlan):
         options: BuildOptions | None = None,
         ledger: CallLedger | None = None,
     ) -> None:
-        super().__init__(
-            group,
-            device=device,
-            timeout_s=timeout_s,
-            schedule_seed=schedule_seed,
-            options=options,
-            ledger=ledger,
-        )
+        super().__init__(group, device, timeout_s, schedule_seed, options, ledger)
         sizes = heap_sizes or (_CPU_HEAP_SIZES if self.is_on_cpu else _GPU_HEAP_SIZES)
         functions = self._library.functions
         functions.all_reduce_capacity.argtypes = [ctypes.POINTER(Shape), ctypes.c_int]
         functions.all_reduce_capacity.restype = ctypes.c_uint64
         self._warps = warps_per_block
-        self._prepared: dict[tuple[Any, ...], PreparedCall] = {}
         with self.on_device():
             self._allocate(
                 Shape(group.world_size, sizes.packet_bytes, sizes.bulk_bytes),

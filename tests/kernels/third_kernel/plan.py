@@ -13,9 +13,7 @@ class Plan(KernelPlan):
     source = KernelSource(Path(__file__).parent, Shape, CallArguments)
 
     def __init__(self, group, options, timeout_s=60.0):
-        super().__init__(
-            group, device="cpu", timeout_s=timeout_s, schedule_seed=0, options=options, ledger=None
-        )
+        super().__init__(group, timeout_s=timeout_s, options=options)
         self._allocate(Shape(group.world_size), "all_gather")
         self._call = self._arguments()
         self._launches = self._sequence([Launch(0, 0, self._call, self._library.grid(0, 1, 1))])
