@@ -29,7 +29,7 @@ import re
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -160,6 +160,7 @@ class RegionTable(msgspec.Struct, frozen=True):
 RegionsLike: TypeAlias = RegionTable | str | Path | Sequence[str] | None
 
 
+_Word = TypeVar("_Word", bound=Enum)
 _BLANK = re.compile(r"^\s*(//.*|#.*)?$")
 _DECLARATION = re.compile(
     r"^\s*(REGION|MARK|VALUE|FLOW|FLOW_IN_BLOCK)\s*\(((?:\"[^\"]*\"|[^\"()])*)\)\s*(?://.*)?$"
@@ -231,15 +232,19 @@ def _parse_region(kind: Kind, arguments: str, region_id: int, place: str) -> tup
             f'{place}: expected (ID, "name", category, field:bits, ...), found ({arguments})'
         )
     symbol, name, category, rest = match.groups()
-    if category not in Category._value2member_map_:
-        known = ", ".join(c.value for c in Category)
-        raise RegionError(f"{place}: unknown category {category!r}; use one of {known}")
+    checked = word_of(category, Category, place)
     moment, is_announced, fields = _split_words(rest or "")
     if is_announced and kind is not Kind.SPAN:
         raise RegionError(f"{place}: {symbol} has no length: only a REGION can be announced")
-    return symbol, Region(
-        region_id, name, Category(category), kind, parse_fields(fields, place), moment
-    )
+    return symbol, Region(region_id, name, checked, kind, parse_fields(fields, place), moment)
+
+
+def word_of(text: str, words: type[_Word], where: str) -> _Word:
+    """The one of `words` (such as Category) that says `text`. Raises RegionError."""
+    if text not in words._value2member_map_:
+        known = ", ".join(word.value for word in words)
+        raise RegionError(f"{where}: unknown {words.__name__.lower()} {text!r}; use one of {known}")
+    return words(text)
 
 
 def _split_words(text: str) -> tuple[Moment, bool, str]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import triton.language as tl
 
-from kprof.errors import RegionError
 from kprof.regions import (
     Category,
     FlowRule,
@@ -22,6 +21,7 @@ from kprof.regions import (
     RegionTable,
     parse_fields,
     read_header,
+    word_of,
 )
 
 
@@ -64,10 +64,10 @@ class Regions:
         region = Region(
             len(self.table) + 1,
             name,
-            Category(_known(category, Category, where)),
-            Kind(_known(kind, Kind, where)),
+            word_of(category, Category, where),
+            word_of(kind, Kind, where),
             fields,
-            Moment(_known(moment, Moment, where)),
+            word_of(moment, Moment, where),
         )
         self.table = RegionTable((*self.table.regions, region), self.table.flows)
         return tl.constexpr(region)
@@ -87,10 +87,3 @@ class Regions:
         raise AttributeError(
             f"no region is called {name}; the region file declares {', '.join(regions) or 'none'}"
         )
-
-
-def _known(word: str, words: type[Category] | type[Kind] | type[Moment], where: str) -> str:
-    if word not in words._value2member_map_:
-        known = ", ".join(member.value for member in words)
-        raise RegionError(f"{where}: unknown {words.__name__.lower()} {word!r}; use one of {known}")
-    return word
