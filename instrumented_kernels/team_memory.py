@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from instrumented_kernels.layouts import MAX_RANKS
 from kprof.devices import gpu
@@ -42,10 +40,6 @@ class TeamMemory:
     def workspace_address(self) -> int:
         """The address of the workspace."""
         return self.check_open().address
-
-    def read(self, offset: int, num_bytes: int, dtype: Any = np.uint8) -> np.ndarray:
-        """A copy of a part of the workspace, after waiting for all launches."""
-        return self.check_open().read(offset, offset + num_bytes).view(dtype)
 
     def retire(self) -> None:
         """Stop using the memory. Peers may still write to the heap, which only `close` frees."""

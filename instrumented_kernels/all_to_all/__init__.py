@@ -7,13 +7,12 @@ traces show.
 
 from instrumented_kernels.all_to_all.calls import all_to_all, close_plans, make_plan, wait
 from instrumented_kernels.all_to_all.plan import Plan
-from instrumented_kernels.all_to_all.problem import Dispatched, Problem
+from instrumented_kernels.all_to_all.problem import Problem
 from instrumented_kernels.all_to_all.torch_baseline import TorchPlan
 from instrumented_kernels.call_ledger import DifferentCallsError, PeerError, PeerTimeoutError
 
 __all__ = [
     "DifferentCallsError",
-    "Dispatched",
     "PeerError",
     "PeerTimeoutError",
     "Plan",

@@ -65,7 +65,7 @@ constexpr variants::Variant<Call> kVariants[] = {
 #define KERNEL_NAMESPACE all_to_all
 #include "launch_interface.h"
 
-// What Python reads in the workspace: offsets in bytes, and the stride of rows in elements.
+// What tests/support/delivery.py reads in the workspace: offsets in bytes, and the stride of rows in elements.
 extern "C" void all_to_all_delivery(const all_to_all::Shape* shape, uint64_t* places) {
   const all_to_all::WorkspaceLayout layout(*shape);
   places[0] = layout.expert_counts.bytes();

@@ -11,10 +11,8 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from instrumented_kernels.all_to_all.arguments import CallArguments, Shape
-from instrumented_kernels.all_to_all.problem import Dispatched, Problem
+from instrumented_kernels.all_to_all.problem import Problem
 from instrumented_kernels.kernel_library import Grid, KernelSource, Launch, LaunchSequence
 from instrumented_kernels.plan import DEFAULT_TIMEOUT_S, NOT_RECORDING, KernelPlan
 from kprof.devices import gpu
@@ -60,14 +58,7 @@ class Plan(KernelPlan):
         ledger: CallLedger | None = None,
     ) -> None:
         problem.check(group.world_size)
-        super().__init__(
-            group,
-            device=device,
-            timeout_s=timeout_s,
-            schedule_seed=schedule_seed,
-            options=options,
-            ledger=ledger,
-        )
+        super().__init__(group, device, timeout_s, schedule_seed, options, ledger)
         self.problem, self.variant = problem, variant
         variants = [name for name in self._library.variants if not name.startswith("/")]
         if variant not in variants:
@@ -89,8 +80,6 @@ class Plan(KernelPlan):
         shape = Shape(*astuple(self.problem), self.group.world_size)
         agreed = self.problem, self.variant, self._grid
         self._allocate(shape, agreed, self._heap_bytes(shape, heap_bytes))
-        self._places = (ctypes.c_uint64 * 5)()
-        self._library.functions.all_to_all_delivery(ctypes.byref(shape), self._places)
         self._call = self._arguments()
         self._launches = self._sequence_of(self.variant, self._grid)
         self._count = self._sequence_of("/count_call", self._library.independent_grid(1, 1))
@@ -185,10 +174,6 @@ class Plan(KernelPlan):
         """From here on the device counts calls, because graphs can be replayed at any time."""
         self._is_counted = True
 
-    def _num_calls_made(self) -> int:
-        """The number of calls, after all launches have ended."""
-        return self._epoch + int(self._memory.read(self._places[4], 4, np.uint32)[0])
-
     def prepare_recording(self) -> None:
         """Load the instrumented build, if the recorder was created after the plan. Otherwise the
         first recorded call does it.
@@ -197,30 +182,6 @@ class Plan(KernelPlan):
         ValueError if the grid is too large for the instrumented build.
         """
         _ = self._launches.instrumented
-
-    def dispatched(self) -> Dispatched:
-        """The rows that the last call delivered to this rank."""
-        num_local = self.problem.num_experts // self.group.world_size
-        capacity = self.group.world_size * self.problem.max_tokens
-        counts_at, origins_at, rows_at, stride, _ = self._places
-        num_calls = self._num_calls_made()
-        if self.variant == "pipelined" and num_calls:
-            # It leaves rows where they arrived.
-            self._call.first_epoch, self._call.is_counted = num_calls, False
-            gather = self._sequence_of("/gather_expert_rows", self._grid)
-            self._launch(gather, NOT_RECORDING, self._current_stream())
-        counts_at += num_calls % 2 * num_local * 4
-        num_rows = self._memory.read(counts_at, num_local * 4, np.uint32)
-        origins = self._memory.read(origins_at, num_local * capacity * 8, np.uint32).reshape(
-            num_local, capacity, 2
-        )
-        rows = self._memory.read(rows_at, num_local * capacity * stride * 2, np.float16)
-        rows = rows.reshape(num_local, capacity, stride)[:, :, : self.problem.hidden]
-        return Dispatched(
-            num_rows.copy(),
-            [rows[e, :n].copy() for e, n in enumerate(num_rows)],
-            [origins[e, :n].copy() for e, n in enumerate(num_rows)],
-        )
 
     def _refusal(self, refused: int) -> ValueError:
         flat_token, expert = (refused >> 32) - 1, ctypes.c_int32(refused & 0xFFFF_FFFF).value

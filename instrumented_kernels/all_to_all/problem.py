@@ -1,11 +1,9 @@
-"""What an all-to-all computes, the checks of its inputs, and what dispatch delivers to experts."""
+"""What an all-to-all computes, and the checks of its inputs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from instrumented_kernels.plan import check_world_size
 from instrumented_kernels.tensors import check_tensor
@@ -86,16 +84,3 @@ class Problem:
         return ValueError(
             f"token {token} names an expert twice ({expert}); its K experts must be distinct"
         )
-
-
-@dataclass(frozen=True)
-class Dispatched:
-    """The rows that dispatch delivered to one rank, grouped by local expert.
-
-    `num_rows[e]` rows for local expert e; `rows[e][i]` fp16 [D] after the expert; `origins[e][i]`
-    is (flat token = token * K + k, source rank).
-    """
-
-    num_rows: np.ndarray
-    rows: list[np.ndarray]
-    origins: list[np.ndarray]

@@ -12,9 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from instrumented_kernels.all_to_all.problem import Dispatched, Problem
+from instrumented_kernels.all_to_all.problem import Problem
 from kprof.devices import gpu
 from kprof.devices.groups import TorchGroup
 
@@ -33,7 +31,6 @@ class _Received:
 
     rows: torch.Tensor
     order: torch.Tensor
-    num_rows_of_expert: torch.Tensor
     num_sent_to: list[int]
     num_received_from: list[int]
 
@@ -67,7 +64,6 @@ class TorchPlan:
         self.device = device
         self._exchange_group = _exchange_group(group, device)
         self._ledger = ledger
-        self._last: _Received | None = None
 
     def __call__(
         self,
@@ -99,7 +95,6 @@ class TorchPlan:
         products = combined.view(*weights.shape, self.problem.hidden) * weights.unsqueeze(-1)
         result = torch.empty_like(x) if out is None else out
         result.copy_(products.sum(dim=1))
-        self._last = received
         if not is_async:
             self.wait()
         return result
@@ -108,23 +103,8 @@ class TorchPlan:
         """Wait for all calls on this rank."""
         gpu.synchronize(self.device)
 
-    def dispatched(self) -> Dispatched:
-        """The rows that the last call delivered to this rank, by local expert.
-
-        This variant does not send origins.
-        """
-        import torch
-
-        if self._last is None:
-            none = np.zeros(self.problem.num_experts // self.group.world_size, dtype=np.uint32)
-            return Dispatched(none, [], [])
-        num_rows = self._last.num_rows_of_expert.cpu()
-        parts = torch.split(self._last.rows.cpu(), num_rows.tolist())
-        return Dispatched(num_rows.numpy().astype(np.uint32), [part.numpy() for part in parts], [])
-
     def close(self) -> None:
-        """Release the last call's rows and the process group. Collective."""
-        self._last = None
+        """Release the process group. Collective."""
         if self._exchange_group is not None and self.device != "cpu":
             import torch.distributed as dist
 
@@ -133,7 +113,7 @@ class TorchPlan:
 
     def abandon(self) -> None:
         """Release everything of a group that was destroyed."""
-        self._last = self._exchange_group = None
+        self._exchange_group = None
 
     def _dispatch(
         self, x: torch.Tensor, sorted_experts: torch.Tensor, order: torch.Tensor
@@ -152,8 +132,7 @@ class TorchPlan:
         by_expert = torch.repeat_interleave(local, arriving, output_size=len(rows)).argsort(
             stable=True
         )
-        per_expert = arriving.view(world_size, num_local).sum(dim=0)
-        return _Received(rows[by_expert], by_expert, per_expert, totals[0], totals[1])
+        return _Received(rows[by_expert], by_expert, totals[0], totals[1])
 
     def _send_back(self, received: _Received, results: torch.Tensor) -> torch.Tensor:
         import torch

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from delivery import dispatched
 from instrumented_kernels.all_to_all import Plan, Problem, make_plan
 from instrumented_kernels.all_to_all.calls import AnyPlan
 from instrumented_kernels.all_to_all.routing import (
@@ -130,7 +131,7 @@ def run_delivery(group: Group, device: str, variant: str) -> int:
     own = everyone[group.rank].to(device)
     for _ in range(2):
         plan(own.x, own.indices, own.weights)
-    got = plan.dispatched()
+    got = dispatched(plan)
     plan.close()
     factor = 1 + group.rank if variant in ("rank_flags", "token_flags") else 1
     wrong = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("num_gpus", [1, 2, 4, 8])
 def test_values_match_float64(num_gpus: int, require_gpus: Callable[[int], None]) -> None:
     require_gpus(num_gpus)
+    paths = [str(ROOT / "tests/support"), *filter(None, [os.environ.get("PYTHONPATH")])]
     launcher = [
         sys.executable,
         "-m",
@@ -30,6 +32,7 @@ def test_values_match_float64(num_gpus: int, require_gpus: Callable[[int], None]
     result = subprocess.run(
         [*launcher, str(ROOT / "tests/gpu/run_cases.py")],
         cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
         check=False,

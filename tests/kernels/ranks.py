@@ -10,7 +10,8 @@ import torch
 from thread_ranks import ThreadGroup, run_threads
 from widths import WARP_WIDTH
 
-from instrumented_kernels.all_to_all import Dispatched, Plan, Problem
+from delivery import Dispatched, dispatched
+from instrumented_kernels.all_to_all import Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, count_wrong, make_inputs, reference
 from kprof.devices.build import BuildOptions
 from kprof.devices.targets import Target
@@ -75,7 +76,7 @@ def run_rank(run: Run, group: ThreadGroup, recorder: AnyRecorder) -> RankResult:
         options=run.options(),
     )
     num_wrong = num_rows = 0
-    dispatched = []
+    delivered = []
     for call in range(run.num_calls):
         inputs = run.inputs_of(group.rank, call)
         out = torch.full_like(inputs.x, float("nan"))
@@ -83,9 +84,9 @@ def run_rank(run: Run, group: ThreadGroup, recorder: AnyRecorder) -> RankResult:
         plan(inputs.x, inputs.indices, inputs.weights, out=out, recorder=recorder)
         num_wrong += count_wrong(out, reference(run.problem, inputs, group.world_size))
         num_rows += inputs.indices.numel()
-        dispatched.append(plan.dispatched())
+        delivered.append(dispatched(plan))
     plan.close()
-    return RankResult(num_wrong, num_rows, dispatched)
+    return RankResult(num_wrong, num_rows, delivered)
 
 
 def run_ranks(run: Run) -> list[RankResult]:

@@ -13,6 +13,7 @@ from thread_ranks import ThreadGroup, run_threads
 from waits import waited_s
 from widths import WARP_WIDTHS
 
+from delivery import dispatched
 from instrumented_kernels.all_to_all import PeerTimeoutError, Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, make_inputs
 from kprof.devices.groups import SoloGroup
@@ -206,7 +207,7 @@ def test_bad_inputs_are_refused_before_any_launch(inputs: Inputs, message: str) 
     plan = Plan(SoloGroup(), SMALL)
     with pytest.raises((ValueError, TypeError), match=message):
         plan(inputs.x, inputs.indices, inputs.weights)
-    assert plan.dispatched().num_rows.sum() == 0
+    assert dispatched(plan).num_rows.sum() == 0
 
 
 @pytest.mark.parametrize(

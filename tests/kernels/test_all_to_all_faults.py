@@ -14,6 +14,7 @@ import torch
 from ranks import Run, run_ranks
 from thread_ranks import ThreadGroup, run_threads
 
+from delivery import dispatched
 from instrumented_kernels.all_to_all import PeerTimeoutError, Plan, Problem
 from instrumented_kernels.all_to_all.routing import Inputs, make_inputs
 
@@ -62,7 +63,7 @@ def rows_too_many(
                 plan(inputs.x, inputs.indices, inputs.weights, is_async=True)
                 if group.rank == 1:
                     sent = RUSHED.top_k * RUSHED.max_tokens * (1 + call % 2)
-                    surplus += max(0, int(plan.dispatched().num_rows.sum()) - sent)
+                    surplus += max(0, int(dispatched(plan).num_rows.sum()) - sent)
             if is_enough(group.all_gather(surplus)[1]):
                 break
         plan.wait()

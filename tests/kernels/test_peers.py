@@ -18,6 +18,7 @@ from reductions import VARIANTS, Setting
 from thread_ranks import ThreadGroup, run_threads
 from waits import waited_s
 
+from delivery import dispatched
 from instrumented_kernels.all_reduce import DifferentCallsError, PeerTimeoutError, all_reduce
 from instrumented_kernels.all_to_all import Plan, Problem, all_to_all
 from instrumented_kernels.all_to_all.routing import count_wrong, make_inputs, reference
@@ -272,7 +273,7 @@ def test_every_token_may_name_one_expert_k_times() -> None:
             inputs = make_inputs(problem, 6, 1)
             with pytest.raises(ValueError, match="names an expert twice"):
                 plan(inputs.x, torch.full_like(inputs.indices, 7), inputs.weights, is_async=True)
-            assert plan.dispatched().num_rows.sum() == (0 if group.rank == 0 else 12)
+            assert dispatched(plan).num_rows.sum() == (0 if group.rank == 0 else 12)
             plan.close()
 
     run_threads(2, work)
