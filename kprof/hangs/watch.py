@@ -264,6 +264,6 @@ def tell(hang: Hang, directory: Path, say: Say) -> None:
     say(f"all of it: kprof hang --json {output_of(directory)}")
 
 
-def is_wanted(environment: Mapping[str, str] | None = None) -> bool:
+def is_wanted() -> bool:
     """Whether this process is watched."""
-    return bool(hang_after_of(os.environ if environment is None else environment))
+    return bool(hang_after_of(os.environ))

@@ -41,9 +41,9 @@ RECORD_DIR_VARIABLE: Final = "KPROF_RECORD_DIR"
 # write the times of their launches.
 TIMINGS_DIR_VARIABLE: Final = "KPROF_TIMINGS_DIR"
 ARENA_BYTES_VARIABLE: Final = "KPROF_ARENA_BYTES"
-# What happens to events once they are recorded: Retention.to_text().
+# What happens to events once they are recorded: a Retention in JSON.
 RETENTION_VARIABLE: Final = "KPROF_RETENTION"
-# The part of the run to record: Wanted.to_text().
+# The part of the run to record: a Wanted in JSON.
 WANTED_VARIABLE: Final = "KPROF_WANTED"
 # Refusals of the machine. Wrong arguments (regions, rank) are the workload's mistakes, and are
 # raised.
@@ -157,13 +157,15 @@ def _open(
     make: partial[Recorder], directory: Path, rank: int, timer: LaunchTimer | None
 ) -> AnyRecorder:
     """A recorder as `kprof record` wants it, off where the machine refuses."""
+    import msgspec
+
     try:
         return make(
             directory,
             arena_bytes=_arena_bytes(),
             timer=timer,
-            wanted=Wanted.from_text(os.environ.get(WANTED_VARIABLE, "{}")),
-            retention=Retention.from_text(os.environ.get(RETENTION_VARIABLE, "{}")),
+            wanted=msgspec.json.decode(os.environ.get(WANTED_VARIABLE, "{}"), type=Wanted),
+            retention=msgspec.json.decode(os.environ.get(RETENTION_VARIABLE, "{}"), type=Retention),
         )
     except _REFUSALS as error:
         lifetime.tell(directory, f"rank {rank} records nothing: {error}")

@@ -294,9 +294,9 @@ def _environment(request: RecordRequest, directory: Path) -> dict[str, str]:
     environment = os.environ | {
         RECORD_DIR_VARIABLE: str(directory),
         ARENA_BYTES_VARIABLE: str(request.arena_bytes),
-        WANTED_VARIABLE: request.wanted.to_text(),
+        WANTED_VARIABLE: msgspec.json.encode(request.wanted).decode(),
         HANG_AFTER_VARIABLE: str(request.hang_after_s),
-        RETENTION_VARIABLE: request.retention.to_text(),
+        RETENTION_VARIABLE: msgspec.json.encode(request.retention).decode(),
     }
     if request.startup_dir is not None:
         others = environment.get("PYTHONPATH")

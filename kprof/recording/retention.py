@@ -7,9 +7,8 @@ slowest calls.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from kprof.errors import RecorderError
 
@@ -101,19 +100,6 @@ class Retention:
         if not self.ring_bytes:
             return arena_bytes
         return -(-self.ring_bytes // _RING_SHARE) * _NUM_OF_RING
-
-    def to_text(self) -> str:
-        """For `from_text`."""
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def from_text(text: str) -> Retention:
-        """What `to_text` has written; raises RecorderError for other text."""
-        try:
-            fields: dict[str, Any] = json.loads(text)
-            return Retention(**fields)
-        except (ValueError, TypeError):
-            raise RecorderError(f"{text!r} does not say what to keep") from None
 
 
 EVERYTHING_THAT_FITS: Final = Retention()

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from kprof.capture.manifest import Overhead
 from kprof.errors import CaptureError, WorkloadError
 from kprof.hangs import DEFAULT_HANG_AFTER_S
@@ -85,14 +87,14 @@ def _watching(environment: dict[str, str], say: Say) -> Iterator[None]:
         return
     # By default nobody asked to be told of a run that merely launches nothing.
     is_patient = after_s == DEFAULT_HANG_AFTER_S
-    has_ring = Retention.from_text(environment.get(RETENTION_VARIABLE, "{}")).ring_bytes > 0
+    retention = msgspec.json.decode(environment.get(RETENTION_VARIABLE, "{}"), type=Retention)
 
     def dump(diagnosis: str) -> None:
         # A disk that refuses ends neither the watch nor the workload.
         with contextlib.suppress(CaptureError):
             request_dump(Path(directory), f"hang: {diagnosis}")
 
-    on_hang = dump if has_ring else lambda _: None
+    on_hang = dump if retention.ring_bytes else lambda _: None
     watch = HangWatch(Path(directory), after_s, say, is_patient=is_patient, on_hang=on_hang)
     try:
         yield

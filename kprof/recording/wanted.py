@@ -9,10 +9,9 @@ nothing imports it, too.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kprof.errors import RecorderError
 
@@ -132,22 +131,6 @@ class Wanted:
         if self.sample:
             texts["sample"] = f"1/{self.sample}"
         return " ".join(f"--{name} {text}" for name, text in texts.items())
-
-    def to_text(self) -> str:
-        """For `from_text`."""
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def from_text(text: str) -> Wanted:
-        """What `to_text` has written; raises RecorderError for other text."""
-        try:
-            fields: dict[str, Any] = {
-                name: tuple(value) if isinstance(value, list) else value
-                for name, value in json.loads(text).items()
-            }
-            return Wanted(**fields)
-        except (ValueError, TypeError, AttributeError):
-            raise RecorderError(f"{text!r} does not say what to record") from None
 
 
 def _numbers(numbers: Sequence[int]) -> str:
