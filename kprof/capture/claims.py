@@ -16,15 +16,20 @@ import contextlib
 import fcntl
 import mmap
 import os
-import re
-from collections.abc import Iterator
+import struct
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from kprof.capture.descriptors import OwnDescriptor
-from kprof.capture.directory import rank_file_name, read_ranks_started, writing
+from kprof.capture.directory import (
+    rank_file,
+    rank_files,
+    read_ranks_started,
+    write_json,
+    writing,
+)
 from kprof.capture.losses import count_launches
 from kprof.errors import RankTakenError
 
@@ -32,7 +37,6 @@ RECORDING_NAME: Final = "recording.json"
 MESSAGES_NAME: Final = "messages"
 _MESSAGES_BYTES: Final = 16 << 10
 _LIVE_BYTES: Final = 4096
-_LIVE_NAME: Final = re.compile(r"rank-(\d+)\.live", re.ASCII)
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -48,13 +52,13 @@ class Claim:
 
     def __init__(self, directory: Path, rank: int) -> None:
         """Raises RankTakenError for a rank that is or was recorded, CaptureError for the disk."""
-        path = directory / f"rank-{rank:05d}.live"
+        path = rank_file(directory, rank, "live")
         with writing(path):
             opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._file = OwnDescriptor(opened)
         file = self._file.number
         try:
-            if not try_lock(file) or (directory / rank_file_name(rank)).exists():
+            if not try_lock(file) or rank_file(directory, rank, "json").exists():
                 raise RankTakenError(_taken(directory, rank))
             if num_launches := int.from_bytes(os.pread(file, 8, 0), "little"):
                 # A process that died, or ran another program (exec).
@@ -112,34 +116,28 @@ def _taken(directory: Path, rank: int) -> str:
 
 def ranks_in_use(directory: Path) -> tuple[int, ...]:
     """The ranks whose recorders are open in a living process."""
-    return tuple(rank for rank, path in live_files(directory) if is_locked(path))
+    return tuple(rank for rank, path in rank_files(directory, "live").items() if is_locked(path))
 
 
 def launch_counts(directory: Path) -> dict[int, int]:
     """The number of launches of every rank that ever had a recorder."""
-    return _numbers(directory, 0)
+    return {rank: numbers[0] for rank, numbers in live_numbers(directory, 2).items()}
 
 
 def num_calls_of(directory: Path) -> dict[int, int]:
     """How often every rank that ever had a recorder called launch() or step()."""
-    return _numbers(directory, 1)
+    return {rank: numbers[1] for rank, numbers in live_numbers(directory, 2).items()}
 
 
-def _numbers(directory: Path, place: int) -> dict[int, int]:
-    """`Claim.progress[place]` of every rank."""
+def live_numbers(directory: Path, count: int = _LIVE_BYTES // 8) -> dict[int, tuple[int, ...]]:
+    """The first numbers in `Claim.progress` of every rank that ever had a recorder; 0 where the
+    file is shorter."""
     numbers = {}
-    for rank, path in live_files(directory):
+    for rank, path in rank_files(directory, "live").items():
         with contextlib.suppress(OSError), path.open("rb") as file:
-            numbers[rank] = int.from_bytes(file.read(16)[8 * place : 8 * place + 8], "little")
+            content = file.read(8 * count).ljust(8 * count, b"\0")
+            numbers[rank] = struct.unpack(f"<{count}Q", content)
     return numbers
-
-
-def live_files(directory: Path) -> Iterator[tuple[int, Path]]:
-    """The files of all ranks that ever had a recorder."""
-    for path in sorted(directory.glob("rank-*.live")):
-        match = _LIVE_NAME.fullmatch(path.name)
-        if match:
-            yield int(match[1]), path
 
 
 def is_locked(path: Path) -> bool:
@@ -188,9 +186,7 @@ def read_messages(directory: Path) -> tuple[str, ...]:
 
 def write_begun(directory: Path, begun: Begun) -> None:
     """Write `recording.json`; raises CaptureError."""
-    path = directory / RECORDING_NAME
-    with writing(path):
-        path.write_bytes(msgspec.json.encode(begun))
+    write_json(directory / RECORDING_NAME, begun)
 
 
 def read_begun(directory: Path) -> Begun | None:

@@ -27,6 +27,7 @@ import os
 import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -163,9 +164,16 @@ def events_file_name(rank: int) -> str:
     return f"rank-{rank:05d}.parquet"
 
 
-def rank_file_name(rank: int) -> str:
-    """`rank-00003.json` for rank 3."""
-    return f"rank-{rank:05d}.json"
+def rank_file(directory: Path, rank: int, kind: str) -> Path:
+    """`rank-00003.KIND` for rank 3."""
+    return directory / f"rank-{rank:05d}.{kind}"
+
+
+def rank_files(directory: Path, kind: str) -> dict[int, Path]:
+    """The files of that kind, by rank."""
+    paths = sorted(directory.glob(f"rank-*.{kind}"))
+    found = {path: path.stem.removeprefix("rank-") for path in paths}
+    return {int(number): path for path, number in found.items() if number.isdecimal()}
 
 
 @functools.cache
@@ -206,13 +214,13 @@ def write_rank_events(directory: Path, rank: int, events: pa.Table) -> None:
 
 def write_rank_info(directory: Path, info: RankInfo) -> None:
     """Write `rank-NNNNN.json`, atomically."""
-    _write_json(directory / rank_file_name(info.rank), info)
+    write_json(rank_file(directory, info.rank, "json"), info)
 
 
 def read_rank_infos(directory: Path) -> tuple[RankInfo, ...]:
     """All ranks that finished both their files in an unfinished capture directory, by rank."""
     infos = []
-    for file in sorted(directory.glob("rank-*.json")):
+    for file in rank_files(directory, "json").values():
         info = _decode(file, RankInfo)
         if (directory / events_file_name(info.rank)).exists():
             infos.append(info)
@@ -221,7 +229,7 @@ def read_rank_infos(directory: Path) -> tuple[RankInfo, ...]:
 
 def write_rank_started(directory: Path, started: RankStarted) -> None:
     """Write `rank-NNNNN.started`, atomically."""
-    _write_json(directory / f"rank-{started.rank:05d}.started", started)
+    write_json(rank_file(directory, started.rank, "started"), started)
 
 
 def announce_rank(directory: Path, rank: int, world_size: int) -> None:
@@ -232,8 +240,8 @@ def announce_rank(directory: Path, rank: int, world_size: int) -> None:
 
 def read_ranks_started(directory: Path) -> tuple[RankStarted, ...]:
     """All ranks whose recorder was created, by rank."""
-    files = sorted(directory.glob("rank-*.started"))
-    return tuple(_decode(file, RankStarted) for file in files)
+    files = rank_files(directory, "started")
+    return tuple(_decode(files[rank], RankStarted) for rank in sorted(files))
 
 
 def pids_here(directory: Path, ranks: Collection[int]) -> dict[int, int]:
@@ -249,7 +257,7 @@ def pids_here(directory: Path, ranks: Collection[int]) -> dict[int, int]:
 
 def write_alignment(directory: Path, alignment: Alignment) -> None:
     """Write `alignment.json`, atomically; a later calibration replaces an earlier one."""
-    _write_json(directory / ALIGNMENT_NAME, alignment)
+    write_json(directory / ALIGNMENT_NAME, alignment)
 
 
 def read_alignment(directory: Path) -> Alignment | None:
@@ -261,7 +269,7 @@ def read_alignment(directory: Path) -> Alignment | None:
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write `manifest.json` with its checksum, atomically; the last step of a recording."""
     crc = checksum_of_manifest(msgspec.json.encode(manifest))
-    _write_json(directory / MANIFEST_NAME, msgspec.structs.replace(manifest, checksum=crc))
+    write_json(directory / MANIFEST_NAME, msgspec.structs.replace(manifest, checksum=crc))
 
 
 def begin_capture(output: Path, force: bool) -> Path:
@@ -351,9 +359,10 @@ def writing(path: Path) -> Iterator[None]:
 def completing(path: Path) -> Iterator[Path]:
     """Another path for the contents of `path`, which gets its name when the block succeeds.
 
-    Otherwise nothing is left: a disk that is full needs no half-written file. Raises CaptureError.
+    Otherwise nothing is left: a disk that is full needs no half-written file. Several threads and
+    processes may write the same file at once. Raises CaptureError.
     """
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{get_ident()}.tmp")
     with writing(path):
         try:
             yield temporary
@@ -364,7 +373,8 @@ def completing(path: Path) -> Iterator[Path]:
             raise
 
 
-def _write_json(path: Path, value: object) -> None:
+def write_json(path: Path, value: object) -> None:
+    """Write a struct as JSON for people, too; raises CaptureError."""
     with completing(path) as temporary:
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from kprof.capture.claims import ranks_in_use
-from kprof.capture.directory import pids_here
+from kprof.capture.directory import pids_here, rank_files
 from kprof.capture.parts import ranks_with_parts, state_of_parts
 from kprof.capture.processes import signal_all
 from kprof.hangs.announced import read_open_spans
 from kprof.hangs.lines import read_waits
-from kprof.hangs.stacks import STACKS_SIGNAL, parse_stack, stacks_path
+from kprof.hangs.stacks import STACKS_SIGNAL, parse_stack
 
 _TIMEOUT_S: Final = 2.0
 _POLL_S: Final = 0.02
@@ -59,7 +59,7 @@ def ask(directory: Path, *, for_records: bool) -> Answers:
 
 
 def _ask_for_stacks(directory: Path, pids: dict[int, int]) -> dict[int, tuple[str, ...]]:
-    paths = {rank: path for rank in pids if (path := stacks_path(directory, rank)).exists()}
+    paths = {rank: path for rank, path in rank_files(directory, "stack").items() if rank in pids}
     before = {rank: path.stat().st_size for rank, path in paths.items()}
     for rank in paths:
         signal_all([pids[rank]], STACKS_SIGNAL)

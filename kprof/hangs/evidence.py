@@ -18,7 +18,7 @@ import numpy as np
 
 from kprof.abi import BLOCK_TRACK_WARP
 from kprof.capture.claims import num_calls_of, ranks_in_use, read_messages
-from kprof.capture.directory import events_file_name, rank_file_name, read_ranks_started
+from kprof.capture.directory import events_file_name, rank_file, read_ranks_started
 from kprof.capture.parts import ranks_with_parts, read_info
 from kprof.hangs.announced import read_open_spans
 from kprof.hangs.asking import Answers
@@ -93,7 +93,7 @@ def read_run(
         if its := waits.get(rank):
             launches = _launches_of(its, kernels[rank])
             open_waits = _open_waits(rank, its, launches, age_of)
-            has_closed = (directory / rank_file_name(rank)).exists()
+            has_closed = rank_file(directory, rank, "json").exists()
             state = replace(
                 state,
                 pid=its.pid,

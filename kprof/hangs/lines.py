@@ -37,6 +37,7 @@ import numpy as np
 
 from kprof.abi import CHUNK_BYTES, CHUNK_CLAIMED, CHUNK_HEADER, CHUNK_HEADER_BYTES, WAIT_LINE
 from kprof.capture.claims import is_locked, ranks_in_use, try_lock
+from kprof.capture.directory import completing, rank_file
 from kprof.capture.manifest import Launch
 from kprof.devices.mapping import SharedFile
 from kprof.errors import CaptureError
@@ -154,10 +155,6 @@ def _rescue(folder: Path) -> None:
                 shutil.move(path, directory / path.name)
 
 
-def _path(directory: Path, rank: int, what: str) -> Path:
-    return directory / f"rank-{rank:05d}.{what}"
-
-
 def lines_path(directory: Path, rank: int) -> Path:
     """The file of a rank, where it has room in shared memory."""
     return directory / WAITS_NAME / f"rank-{rank:05d}"
@@ -194,18 +191,18 @@ def read_tracks(directory: Path, rank: int) -> dict[int, frozenset[int]]:
 
 def write_rows(directory: Path, rank: int, what: str, rows: np.ndarray) -> None:
     """What a rank tells whoever looks; nothing where the disk refuses."""
-    path = _path(directory, rank, what)
-    temporary = path.with_suffix(f"{path.suffix}.tmp")
-    with contextlib.suppress(OSError):
+    with (
+        contextlib.suppress(CaptureError),
+        completing(rank_file(directory, rank, what)) as temporary,
+    ):
         temporary.write_bytes(rows.tobytes())
-        temporary.replace(path)
 
 
 def read_rows(directory: Path, rank: int, what: str, kind: np.dtype) -> np.ndarray:
     """What the rank told last; no rows where it told nothing."""
     content = b""
     with contextlib.suppress(OSError):
-        content = _path(directory, rank, what).read_bytes()
+        content = rank_file(directory, rank, what).read_bytes()
     return np.frombuffer(content[: len(content) // kind.itemsize * kind.itemsize], kind)
 
 
@@ -230,7 +227,7 @@ class WaitsWriter:
         the disk. Raises OSError where there is no room on either.
         """
         file, self.is_in_memory = _new_file(directory, rank)
-        self._kernels_path = _path(directory, rank, "kernels")
+        self._kernels_path = rank_file(directory, rank, "kernels")
         self._kernels_path.write_bytes(b"")
         header = file.content[: HEADER.itemsize].view(HEADER)
         header["rank"], header["world_size"], header["pid"] = rank, world_size, os.getpid()
@@ -331,7 +328,7 @@ def signature_of(directory: Path) -> dict[int, bytes]:
 def read_kernels(directory: Path, rank: int) -> list[Kernel]:
     """The kernels of a rank by number; one that could not be written has no name."""
     try:
-        text = _path(directory, rank, "kernels").read_bytes()
+        text = rank_file(directory, rank, "kernels").read_bytes()
     except OSError:
         return []
     found = {}

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Sequence
 from pathlib import Path
-from threading import get_ident
 from typing import Final
 
 import msgspec
 
-from kprof.capture.directory import writing
+from kprof.capture.directory import write_json
 from kprof.capture.losses import count_launches, name_ranks
 from kprof.errors import CorruptCaptureError
 from kprof.hangs.diagnosis import Cause, Diagnosis, Kind
@@ -336,11 +334,8 @@ def _line_of(wait: Waiting) -> str:
 
 def write_hang(directory: Path, hang: Hang) -> None:
     """Write hang.json; nothing where the disk refuses. Several ranks may write at once."""
-    path = directory / HANG_NAME
-    with contextlib.suppress(Exception), writing(path):
-        temporary = path.with_suffix(f".{os.getpid()}-{get_ident()}.tmp")
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(hang), indent=1))
-        temporary.replace(path)
+    with contextlib.suppress(Exception):
+        write_json(directory / HANG_NAME, hang)
 
 
 def read_hang(directory: Path) -> Hang | None:

@@ -10,6 +10,8 @@ import signal
 from pathlib import Path
 from typing import IO, Final
 
+from kprof.capture.directory import rank_file
+
 # No library takes the last real-time signals. Only processes that have opened their file get it.
 STACKS_SIGNAL: Final = signal.SIGRTMAX - 2
 # Frames of installed packages, of Python itself and of kprof say little to who wrote the workload.
@@ -27,7 +29,7 @@ def open_stacks(directory: Path, rank: int) -> IO[bytes] | None:
     """Let others ask this process for its stacks, in place of an earlier file of this process; None
     where the disk refuses."""
     global _file
-    path = stacks_path(directory, rank)
+    path = rank_file(directory, rank, "stack")
     temporary = path.with_suffix(".tmp")
     try:
         file = temporary.open("wb")
@@ -42,11 +44,6 @@ def open_stacks(directory: Path, rank: int) -> IO[bytes] | None:
         _file.close()
     _file = file
     return file
-
-
-def stacks_path(directory: Path, rank: int) -> Path:
-    """The file of a rank."""
-    return directory / f"rank-{rank:05d}.stack"
 
 
 def place_in(stack: tuple[str, ...]) -> str:

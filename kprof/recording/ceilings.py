@@ -8,7 +8,6 @@ fibers of one thread.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from kprof.capture.directory import write_json
 from kprof.capture.manifest import Ceilings
 from kprof.devices import gpu
 from kprof.devices.cache import cache_dir
@@ -73,12 +73,11 @@ def measure_host() -> Measured:
 
 
 def keep(measured: Measured) -> Path:
-    """Keep what was measured for recordings on this host; returns the file."""
+    """Keep what was measured for recordings on this host; returns the file. Raises CaptureError."""
     path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(f".{os.getpid()}")
-    scratch.write_bytes(msgspec.json.format(msgspec.json.encode(measured), indent=1))
-    return scratch.replace(path)
+    write_json(path, measured)
+    return path
 
 
 def kept_ceilings(device: str) -> Ceilings | None:

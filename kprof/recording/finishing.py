@@ -24,7 +24,7 @@ from kprof.errors import CaptureError, KprofError, WorkloadError
 from kprof.recording.numbering import number_replays
 from kprof.recording.open_spans import keep_hang, unseen_waits
 from kprof.recording.runs import Outcome, describe_exit
-from kprof.recording.salvage import ranks_with_arenas, salvage
+from kprof.recording.salvage import salvage
 
 
 def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Manifest:
@@ -88,12 +88,10 @@ def keeping(directory: Path, output: Path) -> Iterator[None]:
 def _all_infos(directory: Path) -> tuple[RankInfo, ...]:
     """The infos of ranks that finished, and of unfinished ranks that left something."""
     infos = {info.rank: info for info in capture.read_rank_infos(directory)}
-    named = {int(path.stem[len("rank-") :]) for path in directory.glob("rank-?????.parquet")}
-    salvaged = {rank for rank in ranks_with_arenas(directory) if rank not in infos}
-    salvaged = {
-        rank for rank in salvaged - set(ranks_in_use(directory)) if _salvage(directory, rank)
-    }
-    for rank in sorted((named | set(ranks_with_parts(directory))) - set(infos)):
+    ended = capture.rank_files(directory, "ledger").keys() - {*infos, *ranks_in_use(directory)}
+    salvaged = {rank for rank in ended if _salvage(directory, rank)}
+    named = capture.rank_files(directory, "parquet").keys() | ranks_with_parts(directory).keys()
+    for rank in sorted(named - infos.keys()):
         info = recover_rank(directory, rank)
         if info is not None:
             is_told = rank in salvaged or _has_told(directory, rank)

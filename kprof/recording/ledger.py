@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
+from kprof.capture.directory import rank_file
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.devices.mapping import SharedFile
 from kprof.hangs.lines import WAITS_NAME
@@ -111,19 +112,9 @@ class Note(msgspec.Struct, frozen=True, tag="note"):
 Line = Facts | Table | Kernel | Captured | Note
 
 
-def arena_path(folder: Path, rank: int) -> Path:
-    """The arenas of a rank."""
-    return folder / f"rank-{rank:05d}.arena"
-
-
 def launches_path(folder: Path, rank: int, number: int) -> Path:
     """A file of launches."""
-    return folder / f"rank-{rank:05d}.launches-{number:05d}"
-
-
-def ledger_path(directory: Path, rank: int) -> Path:
-    """The file of JSON lines."""
-    return directory / f"rank-{rank:05d}.ledger"
+    return rank_file(folder, rank, f"launches-{number:05d}")
 
 
 class Ledger:
@@ -136,11 +127,11 @@ class Ledger:
         remove_ledger(directory, rank)
         self._directory, self._folder, self._rank = directory, folder, rank
         self._files: deque[SharedFile] = deque()
-        self._arena = SharedFile(arena_path(folder, rank), ARENAS_OFFSET + size_bytes)
+        self._arena = SharedFile(rank_file(folder, rank, "arena"), ARENAS_OFFSET + size_bytes)
         self.content = self._arena.content[ARENAS_OFFSET:]
         self.address = self._arena.address
         self._words = self._arena.content.data[:ACCOUNTS_OFFSET].cast("Q")
-        self._path = ledger_path(directory, rank)
+        self._path = rank_file(directory, rank, "ledger")
         self._path.touch(mode=0o600)
         self._num_files = self._num_removed = 0
         self._rows = memoryview(bytearray(_FILE_BYTES))

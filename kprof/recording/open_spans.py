@@ -22,7 +22,7 @@ from kprof.capture.directory import (
     EVENT_OPEN,
     event_schema,
     events_file_name,
-    rank_file_name,
+    rank_file,
     write_rank_info,
 )
 from kprof.capture.manifest import HangNote, HungCall, RankInfo, RegionLosses
@@ -101,7 +101,7 @@ def _with_open_spans(directory: Path, info: RankInfo, hang: Hang, world_size: in
         return info
     # The events are in the file: what says more of them may be as it was.
     with contextlib.suppress(CaptureError, OSError, pa.ArrowException):
-        if (directory / rank_file_name(info.rank)).exists():
+        if rank_file(directory, info.rank, "json").exists():
             write_rank_info(directory, counted)
         if (directory / summary_file_name(info.rank)).exists():
             write_summary(directory, counted, world_size)

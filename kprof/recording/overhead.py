@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from kprof.capture.directory import writing
+from kprof.capture.directory import write_json
 from kprof.capture.manifest import KernelOverhead, Overhead
 from kprof.devices import gpu
 
@@ -74,9 +74,7 @@ class LaunchTimer:
                 KernelTiming(kernel, len(us), statistics.median(us)) for kernel, us in spans.items()
             ),
         )
-        path = self._directory / f"timings-{self._rank:05d}.json"
-        with writing(path):
-            path.write_bytes(msgspec.json.encode(timings))
+        write_json(self._directory / f"timings-{self._rank:05d}.json", timings)
 
 
 def read_timings(directory: Path) -> list[RankTimings]:

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kprof.capture.claims import live_files, ranks_in_use
+from kprof.capture.claims import live_numbers, ranks_in_use
 from kprof.regions import Category, Kind, RegionTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NUM_WORDS: Final = 512
 _LENGTHS: Final = slice(8, 136)
 _NUM_LENGTHS: Final = 128
 _PER_OCTAVE: Final = 4
@@ -104,15 +103,8 @@ def read_progress(directory: Path) -> list[RankProgress]:
     """All ranks that have or had a recorder in an unfinished capture."""
     running = set(ranks_in_use(directory))
     found = []
-    for rank, path in live_files(directory):
-        try:
-            content = path.read_bytes()
-        except OSError:
-            continue
-        if len(content) < _NUM_WORDS * 8:
-            continue
-        words = np.frombuffer(content, dtype=np.uint64, count=_NUM_WORDS).tolist()
-        lengths, waits = tuple(words[_LENGTHS]), tuple(words[_WAITS])
+    for rank, words in live_numbers(directory).items():
+        lengths, waits = words[_LENGTHS], words[_WAITS]
         launches, calls, events, dropped = words[:4]
         found.append(
             RankProgress(rank, rank in running, launches, calls, events, dropped, lengths, waits)

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from kprof import abi
+from kprof.capture.directory import rank_file
 from kprof.capture.manifest import Launch, RankInfo
 from kprof.capture.parts import PartWriter, part_number, ranks_with_parts, read_info
 from kprof.errors import ArenaError
@@ -42,7 +43,7 @@ def salvage(directory: Path, rank: int) -> bool:
     """
     folders = directory / WAITS_NAME, directory
     found = next(filter(None, (_read_arenas(folder, rank) for folder in folders)), None)
-    lines = _read_lines(ledger.ledger_path(directory, rank))
+    lines = _read_lines(rank_file(directory, rank, "ledger"))
     if found is None or not _of_kind(lines, ledger.Facts):
         return False
     content, launches = found
@@ -60,16 +61,11 @@ def salvage(directory: Path, rank: int) -> bool:
     return True
 
 
-def ranks_with_arenas(directory: Path) -> set[int]:
-    """The ranks whose arenas are still there."""
-    return {int(path.stem[len("rank-") :]) for path in directory.glob("rank-?????.ledger")}
-
-
 def _read_arenas(folder: Path, rank: int) -> tuple[np.ndarray, np.ndarray] | None:
     """The file of the arenas, and the launches that are in no part yet; None where there is no file
     that was begun."""
     try:
-        data = np.memmap(ledger.arena_path(folder, rank), np.uint8, mode="r")
+        data = np.memmap(rank_file(folder, rank, "arena"), np.uint8, mode="r")
     except (OSError, ValueError):
         return None
     if len(data) < ledger.ARENAS_OFFSET:

@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 
 from kprof.capture.claims import ranks_in_use
-from kprof.capture.directory import completing
+from kprof.capture.directory import completing, rank_file, rank_files
 from kprof.recording.call_lengths import CallLengths, describe_length
 from kprof.recording.drainer import Drainer, Fail, Note
 from kprof.recording.keeping import Choice, Keeper
@@ -243,8 +243,7 @@ class KeepSlowest(Drainer):
 
     def _ranking(self) -> Ranking:
         published = {self._keeper.rank: self._publish()}
-        for path in self._keeper.directory.glob("rank-?????.slowest"):
-            rank = int(path.stem[len("rank-") :])
+        for rank, path in rank_files(self._keeper.directory, "slowest").items():
             # A disk that has trouble costs what this rank knows of others, and no more.
             with contextlib.suppress(OSError, msgspec.DecodeError):
                 published.setdefault(rank, _PUBLISHED.decode(path.read_bytes()))
@@ -256,7 +255,7 @@ class KeepSlowest(Drainer):
         if self._is_closed:
             latest = msgspec.structs.replace(latest, num_ended=_ALL_ENDED)
         if latest != self._latest:
-            path = self._keeper.directory / f"rank-{self._keeper.rank:05d}.slowest"
+            path = rank_file(self._keeper.directory, self._keeper.rank, "slowest")
             with completing(path) as temporary:
                 temporary.write_bytes(msgspec.json.encode(latest))
             self._latest = latest

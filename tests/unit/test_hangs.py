@@ -14,10 +14,11 @@ import msgspec
 import pytest
 
 from kprof.capture.claims import prepare_messages, read_messages
+from kprof.capture.directory import rank_file
 from kprof.hangs.evidence import read_run
 from kprof.hangs.hosts import diagnose_hosts
 from kprof.hangs.report import Hang, read_hang
-from kprof.hangs.stacks import STACKS_SIGNAL, open_stacks, parse_stack, place_in, stacks_path
+from kprof.hangs.stacks import STACKS_SIGNAL, open_stacks, parse_stack, place_in
 from kprof.hangs.state import Call, Condition, RankState, RunState
 from kprof.recording.flight import Dump
 from kprof.recording.record import RecordRequest, record
@@ -70,7 +71,7 @@ def test_only_the_thread_that_gets_the_signal_is_looked_at(tmp_path: Path) -> No
     assert file is not None
     try:
         os.kill(os.getpid(), STACKS_SIGNAL)
-        written = stacks_path(tmp_path, 0).read_text()
+        written = rank_file(tmp_path, 0, "stack").read_text()
     finally:
         faulthandler.unregister(STACKS_SIGNAL)
         file.close()
