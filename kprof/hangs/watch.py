@@ -135,7 +135,7 @@ class Watch:
         is_patient: bool = False,
         only_kernels: bool = False,
     ) -> None:
-        self._source, self._after_s = source, after_s
+        self._source, self.after_s = source, after_s
         self._is_patient, self._only_kernels = is_patient, only_kernels
         self._seen: object = None
         # What has changed since the run was as it was before.
@@ -157,12 +157,12 @@ class Watch:
             self._seen, self._changed_s, self._asked, self._tries = signature, now_s, None, 0
         idle_s = now_s - self._changed_s
         if self._asked is None:
-            if idle_s >= self._after_s / 8 and self._source.is_running():
+            if idle_s >= self.after_s / 8 and self._source.is_running():
                 self._asked, self._asked_s = self._source.ask(), now_s
                 # Ages count from here.
                 self._source.read(frozenset(), self._asked, self._changed_s)
             return None
-        if now_s - self._asked_s < self._after_s or self._tries >= _MAX_TRIES:
+        if now_s - self._asked_s < self.after_s or self._tries >= _MAX_TRIES:
             return None
         return self._judge(now_s, idle_s)
 
@@ -213,46 +213,62 @@ class Watch:
 
 
 class HangWatch:
-    """Watches a recording from a thread of the process that started it, until it is closed.
+    """Looks at a run from a thread of this process until it is closed, and says when it hangs.
 
-    Calls `on_hang` with the diagnosis when the run hangs, once until it moves again.
+    `on_hang` is called with each diagnosis.
     """
 
     def __init__(
         self,
+        watch: Watch,
         directory: Path,
-        after_s: float,
         say: Say,
-        *,
-        is_patient: bool,
         on_hang: Callable[[str], None] = lambda _: None,
+        name: str = "kprof hangs",
     ) -> None:
+        self._watch, self._poll_s = watch, min(_POLL_S, watch.after_s / 4)
         self._directory, self._say, self._on_hang = directory, say, on_hang
-        self._watch = Watch(Directory(directory), after_s, is_patient=is_patient)
-        self._poll_s = min(_POLL_S, after_s / 4)
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kprof hangs", daemon=True)
+        # The diagnoses since the run has moved. What was found while ranks had not answered yet may
+        # have been wrong, so there can be several.
+        self._found: set[str] = set()
+        self._is_closed = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop watching."""
-        self._end.set()
-        self._thread.join()
+        """Stop watching; a second call does nothing."""
+        self._is_closed = True
+        self._wake.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
 
     def _run(self) -> None:
-        told = ""
-        while not self._end.wait(self._poll_s):
-            finding = self._watch.step(time.monotonic())
-            if finding is not None:
-                write_hang(self._directory, finding.hang)
-                # What was told of ranks that had not answered yet may have been wrong.
-                if finding.hang.diagnosis != told:
-                    tell(finding.hang, self._directory, self._say)
-                    self._on_hang(finding.hang.diagnosis)
-                told = finding.hang.diagnosis
-            elif told and not self._watch.has_reported:
-                told = ""
-                self._say(self._watch.news)
+        while not self._is_closed:
+            self._wake.wait(self._poll_s)
+            self._wake.clear()
+            if not self._is_closed:
+                self._look()
+
+    def _look(self) -> None:
+        finding = self._watch.step(time.monotonic())
+        if finding is not None:
+            self._report(finding.hang, is_new=finding.hang.diagnosis not in self._found)
+            self._found.add(finding.hang.diagnosis)
+        elif self._found and not self._watch.has_reported:
+            self._found.clear()
+            self._report_news()
+
+    def _report(self, hang: Hang, *, is_new: bool) -> None:
+        """The run hangs; `is_new` where that was not said yet."""
+        write_hang(self._directory, hang)
+        if is_new:
+            tell(hang, self._directory, self._say)
+            self._on_hang(hang.diagnosis)
+
+    def _report_news(self) -> None:
+        """The run that was reported gets on."""
+        self._say(self._watch.news)
 
 
 def tell(hang: Hang, directory: Path, say: Say) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from kprof.capture.manifest import Overhead
 from kprof.errors import CaptureError, WorkloadError
 from kprof.hangs import DEFAULT_HANG_AFTER_S
-from kprof.hangs.watch import HangWatch, hang_after_of
+from kprof.hangs.watch import Directory, HangWatch, Watch, hang_after_of
 from kprof.recording.flight import request_dump
 from kprof.recording.interrupts import forwarding_signals
 from kprof.recording.overhead import RankTimings, compare_runs, read_timings
@@ -95,11 +95,12 @@ def _watching(environment: dict[str, str], say: Say) -> Iterator[None]:
             request_dump(Path(directory), f"hang: {diagnosis}")
 
     on_hang = dump if retention.ring_bytes else lambda _: None
-    watch = HangWatch(Path(directory), after_s, say, is_patient=is_patient, on_hang=on_hang)
+    watch = Watch(Directory(Path(directory)), after_s, is_patient=is_patient)
+    thread = HangWatch(watch, Path(directory), say, on_hang)
     try:
         yield
     finally:
-        watch.close()
+        thread.close()
 
 
 def run_four_times(

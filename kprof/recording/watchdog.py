@@ -26,7 +26,7 @@ from kprof.hangs.evidence import conditions_of
 from kprof.hangs.look import look_now
 from kprof.hangs.report import HANG_NAME, Hang, lines_of, read_hang, write_hang
 from kprof.hangs.state import Condition
-from kprof.hangs.watch import Directory, Watch, is_wanted, tell
+from kprof.hangs.watch import Directory, HangWatch, Watch, is_wanted, tell
 from kprof.recording import lifetime, saver
 from kprof.recording.recorder import Recorder
 
@@ -36,33 +36,26 @@ if TYPE_CHECKING:
 DEFAULT_AFTER_S: Final = 60.0
 # No library takes the last real-time signals; SIGUSR1 and SIGUSR2 are often the workload's.
 REPORT_SIGNAL: Final = signal.SIGRTMAX - 4
-_POLL_S: Final = 1.0
 # A rank that can print does so within this time.
 _TURN_S: Final = 2.0
 
 OnHang = Callable[[Hang], None]
 
 
-class Watchdog:
+class Watchdog(HangWatch):
     """What `watchdog` returns: watches until `close`, or until the process or the recorder ends."""
 
     def __init__(
         self, recorder: Recorder, after_s: float, on_hang: OnHang | None, signal_number: int
     ) -> None:
-        self._directory, self._rank = recorder.listen(), recorder.rank
-        self._on_hang = on_hang
-        source = Directory(self._directory, save_here=recorder.save)
-        self._watch = Watch(source, after_s, only_kernels=True)
-        self._poll_s = min(_POLL_S, after_s / 4)
-        self._wake = threading.Event()
-        self._is_closed = self._is_asked = False
+        self._rank, self._callback = recorder.rank, on_hang
+        self._is_asked = self._has_printed = False
         # `kprof record` prints what it finds.
         self._prints = not is_wanted()
-        self._has_printed = False
-        self._found: set[str] = set()
+        directory = recorder.listen()
+        watch = Watch(Directory(directory, recorder.save), after_s, only_kernels=True)
+        super().__init__(watch, directory, lifetime.complain, name="kprof watchdog")
         self._signal = _ReportSignal(signal_number, self.report)
-        self._thread = threading.Thread(target=self._run, name="kprof watchdog", daemon=True)
-        self._thread.start()
         atexit.register(self.close)
 
     def __enter__(self) -> Watchdog:
@@ -78,58 +71,49 @@ class Watchdog:
 
     def close(self) -> None:
         """Stop watching; a second call does nothing."""
-        self._is_closed = True
-        self._wake.set()
         self._signal.close()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        super().close()
         atexit.unregister(self.close)
 
-    def _run(self) -> None:
+    def _look(self) -> None:
         try:
-            while not self._is_closed:
-                self._wake.wait(self._poll_s)
-                self._wake.clear()
-                if self._is_asked and not self._is_closed:
-                    self._is_asked = False
-                    self._report_now()
-                elif not self._is_closed:
-                    self._look()
+            if self._is_asked:
+                self._is_asked = False
+                self._report_now()
+            else:
+                super()._look()
         except (CaptureError, OSError) as error:
-            lifetime.complain(f"rank {self._rank} watches no more for hangs: {error}")
+            self._is_closed = True
+            self._say(f"rank {self._rank} watches no more for hangs: {error}")
 
     def _report_now(self) -> None:
         hang = look_now(self._directory)
         if hang.waits:
             write_hang(self._directory, hang)
         for line in lines_of(hang):
-            lifetime.complain(line)
+            self._say(line)
 
-    def _look(self) -> None:
-        finding = self._watch.step(time.monotonic())
-        if finding is None:
-            if self._found and not self._watch.has_reported:
-                self._found.clear()
-                if self._has_printed:
-                    lifetime.complain(self._watch.news)
-                self._has_printed = False
-            return
-        hang, is_first = finding.hang, not self._found
-        # What was found while ranks had not answered yet may have been wrong.
-        if hang.diagnosis in self._found:
-            return
-        self._found.add(hang.diagnosis)
-        if self._prints:
+    def _report(self, hang: Hang, *, is_new: bool) -> None:
+        is_first = not self._found
+        if is_new and self._prints:
             self._print(hang)
-        if is_first:
-            self._call(hang)
+        if is_first and self._callback is not None:
+            try:
+                self._callback(hang)
+            except Exception as error:
+                self._say(f"rank {self._rank}: on_hang failed: {error!r}")
+
+    def _report_news(self) -> None:
+        if self._has_printed:
+            super()._report_news()
+        self._has_printed = False
 
     def _print(self, hang: Hang) -> None:
         since_s = time.time() - hang.idle_s
         self._wake.wait(_TURN_S * self._num_before())
         if not was_written_since(since_s, self._directory, hang.diagnosis):
             write_hang(self._directory, hang)
-            tell(hang, self._directory, lifetime.complain)
+            tell(hang, self._directory, self._say)
             self._has_printed = True
 
     def _num_before(self) -> int:
@@ -139,14 +123,6 @@ class Watchdog:
             rank < self._rank and condition is Condition.RUNNING
             for rank, condition in conditions.items()
         )
-
-    def _call(self, hang: Hang) -> None:
-        if self._on_hang is None:
-            return
-        try:
-            self._on_hang(hang)
-        except Exception as error:
-            lifetime.complain(f"rank {self._rank}: on_hang failed: {error!r}")
 
 
 class _ReportSignal:
