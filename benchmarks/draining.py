@@ -78,7 +78,7 @@ class Work:
         return LAUNCHES_PER_CALL * self.num_blocks * MARKS
 
     def call(self, recorder: Recorder) -> None:
-        stream = ctypes.c_void_p(gpu.current_stream(self.device))
+        stream = ctypes.c_void_p(gpu.stream_reader(gpu.with_number(self.device))())
         for _ in range(LAUNCHES_PER_CALL):
             buffer = recorder.launch(
                 "marks", ["mark"], num_blocks=self.num_blocks, tracks_per_block=1

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from instrumented_kernels.layouts import KernelLaunch, Layout
 from kprof.devices.build import BuildOptions, load_library
-from kprof.devices.gpu import current_stream as current_stream
 from kprof.devices.targets import Target
 from kprof.recording.launch_buffer import NULL_BUFFER
 from kprof.recording.null_recorder import AnyRecorder

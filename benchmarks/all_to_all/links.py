@@ -11,9 +11,10 @@ import torch
 
 from instrumented_kernels.all_to_all import Problem
 from instrumented_kernels.all_to_all.routing import Inputs
-from instrumented_kernels.kernel_library import build_options, current_stream
+from instrumented_kernels.kernel_library import build_options
 from instrumented_kernels.layouts import MAX_RANKS
 from kprof.devices.build import load_library
+from kprof.devices.gpu import stream_reader, with_number
 from kprof.devices.symmetric import SymmetricHeap
 
 if TYPE_CHECKING:
@@ -58,13 +59,14 @@ def measure_bytes_per_second(group: Group, device: str) -> float:
     )  # fmt: skip
     num_sms = torch.cuda.get_device_properties(device).multi_processor_count
     times_s = []
+    current_stream = stream_reader(with_number(device))
     for repeat in range(NUM_WARMUPS + REPEATS):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
         group.barrier()
         begin.record()
         error = library.launch_link_copy(
-            ctypes.byref(copy), num_sms, 32 * WARPS_PER_BLOCK, current_stream(device)
+            ctypes.byref(copy), num_sms, 32 * WARPS_PER_BLOCK, current_stream()
         )
         end.record()
         end.synchronize()

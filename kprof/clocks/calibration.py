@@ -28,7 +28,7 @@ from kprof.clocks.offset import (
     step_from_readings,
     ticks_to_ns,
 )
-from kprof.devices.build import BuildOptions, load_library
+from kprof.devices.build import BuildOptions, error_text, load_library
 from kprof.devices.groups import PartOfGroup
 from kprof.devices.memory import allocate
 from kprof.devices.symmetric import SymmetricHeap
@@ -76,7 +76,6 @@ def load_calibration(target: Target) -> ctypes.CDLL:
     library.kprof_clock_steps.argtypes = [pointer, word, pointer]
     library.kprof_flag_stride_bytes.restype = word
     library.kprof_ticks_per_second.restype = ctypes.c_uint64
-    library.kprof_error_text.restype = ctypes.c_char_p
     return library
 
 
@@ -278,5 +277,5 @@ def _merged_turns(
 
 def _check(library: ctypes.CDLL, error: int) -> None:
     if error != 0:
-        text = library.kprof_error_text(error).decode()
+        text = error_text(library, error)
         raise ClockError(f"the clock calibration kernel failed: {text}; run kprof doctor")

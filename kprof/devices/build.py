@@ -7,14 +7,12 @@ build once (a file lock).
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import fcntl
 import hashlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -92,6 +90,12 @@ def load_library(source: str | Path, options: BuildOptions) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
+def error_text(library: ctypes.CDLL, error: int) -> str:
+    """What the runtime of a library of ours calls an error that a function of it has returned."""
+    library.kprof_error_text.restype = ctypes.c_char_p
+    return str(library.kprof_error_text(error).decode())
+
+
 def _common_flags(source: Path, options: BuildOptions) -> list[str]:
     dirs = [include_dir(), source.parent, *options.include_dirs]
     flags = ["-std=c++17", "-O3", *(["-g"] if options.sanitizers else [])]
@@ -113,7 +117,8 @@ def build(source: Path, options: BuildOptions, flags_of: Flags, suffix: str) -> 
         return output
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(output.with_suffix(".lock")):
+        with output.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             if not output.exists():
                 _compile(source, options.target, compiler, flags, output)
     except OSError as error:
@@ -143,13 +148,6 @@ def _compile(
                 f"{source.name} does not compile with {compiler.path}:\n  " + "\n  ".join(lines)
             )
         built.replace(output)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _cache_key(source: Path, options: BuildOptions, compiler: Compiler, flags: list[str]) -> str:

@@ -34,23 +34,15 @@ def make_current(device: str) -> None:
     torch.cuda.set_device(device)
 
 
-def current_stream(device: str) -> int | None:
-    """Torch's current stream, so that launches stay in order with the caller's other work."""
-    if device == "cpu":
-        return None
-    import torch
-
-    # The same as torch.cuda.current_stream().cuda_stream, whose object takes longer than a launch
-    # may.
-    return torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
-
-
 def stream_reader(device: str) -> Callable[[], int | None]:
-    """A function that returns the current stream of `device`, as fast as the host can."""
+    """A function that returns torch's current stream of `device`, as fast as the host can: launches
+    on it stay in order with the caller's other work."""
     if device == "cpu":
         return lambda: None
     import torch
 
+    # The same as torch.cuda.current_stream().cuda_stream, whose object takes longer than a launch
+    # may.
     return partial(torch._C._cuda_getCurrentRawStream, torch.device(device).index)
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kprof.devices.build import BuildOptions, load_library
+from kprof.devices.build import BuildOptions, error_text, load_library
 from kprof.devices.targets import Target, target_of_device
 from kprof.errors import TargetError
 
@@ -101,17 +101,15 @@ class _PeerMemory:
     """One GPU's allocation and the other ranks' allocations, opened."""
 
     def __init__(self, group: Group, size_bytes: int, target: Target) -> None:
-        self._library = _load_peer_library(target)
+        self._library = load_library(_PEER_SOURCE, BuildOptions(target))
         self._rank = group.rank
         own = ctypes.c_void_p()
-        error = self._library.kprof_peer_allocate(ctypes.byref(own), size_bytes)
+        error = self._library.kprof_peer_allocate(ctypes.byref(own), ctypes.c_uint64(size_bytes))
         handle = ctypes.create_string_buffer(self._library.kprof_peer_handle_bytes())
         error = error or self._library.kprof_peer_export(handle, own)
         answers = group.all_gather((handle.raw, error))
-        self._check(
-            next((code for _, code in answers if code), 0),
-            f"allocating {size_bytes >> 20} MiB to share",
-        )
+        error = next((code for _, code in answers if code), 0)
+        self._check(error, f"allocating {size_bytes >> 20} MiB to share")
         self.bases = tuple(
             int(own.value or 0) if rank == self._rank else self._open(answer[0])
             for rank, answer in enumerate(answers)
@@ -120,39 +118,21 @@ class _PeerMemory:
     def close(self) -> None:
         """Close what was opened and free what was allocated."""
         for rank, base in enumerate(self.bases):
-            free = (
-                self._library.kprof_peer_free
-                if rank == self._rank
-                else self._library.kprof_peer_close
-            )
-            free(ctypes.c_void_p(base))
+            name = "kprof_peer_free" if rank == self._rank else "kprof_peer_close"
+            getattr(self._library, name)(ctypes.c_void_p(base))
 
     def _open(self, handle: bytes) -> int:
         memory = ctypes.c_void_p()
-        self._check(
-            self._library.kprof_peer_import(ctypes.byref(memory), handle),
-            "opening a peer GPU's memory",
-        )
+        error = self._library.kprof_peer_import(ctypes.byref(memory), handle)
+        self._check(error, "opening a peer GPU's memory")
         return int(memory.value or 0)
 
     def _check(self, error: int, doing: str) -> None:
         if error:
-            text = self._library.kprof_error_text(error).decode()
             raise TargetError(
-                f"{doing} failed: {text}; peer access between all GPUs of the host is needed"
+                f"{doing} failed: {error_text(self._library, error)}; peer access between all GPUs "
+                "of the host is needed"
             )
-
-
-def _load_peer_library(target: Target) -> ctypes.CDLL:
-    library = load_library(_PEER_SOURCE, BuildOptions(target))
-    pointer = ctypes.c_void_p
-    library.kprof_peer_allocate.argtypes = [ctypes.POINTER(pointer), ctypes.c_uint64]
-    library.kprof_peer_export.argtypes = [ctypes.c_char_p, pointer]
-    library.kprof_peer_import.argtypes = [ctypes.POINTER(pointer), ctypes.c_char_p]
-    for name in ("kprof_peer_free", "kprof_peer_close"):
-        getattr(library, name).argtypes = [pointer]
-    library.kprof_error_text.restype = ctypes.c_char_p
-    return library
 
 
 def _create_file(path: Path, size_bytes: int) -> str:

@@ -14,17 +14,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from kprof.capture.directory import write_json
 from kprof.capture.manifest import KernelOverhead, Overhead
 from kprof.devices import gpu
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # Enough for a median, without much memory.
 _MAX_MOMENTS: Final = 20_000
@@ -36,13 +34,6 @@ class KernelTiming(msgspec.Struct, frozen=True):
     kernel: str
     num_launches: int
     median_us: float
-
-
-class RankTimings(msgspec.Struct, frozen=True):
-    """The timings that one rank writes."""
-
-    rank: int
-    kernels: tuple[KernelTiming, ...]
 
 
 class LaunchTimer:
@@ -68,33 +59,30 @@ class LaunchTimer:
         gpu.synchronize(self._device)
         for (kernel, begin), (_, end) in zip(self._moments, self._moments[1:], strict=False):
             spans.setdefault(kernel, []).append(gpu.elapsed_us(begin, end))
-        timings = RankTimings(
-            self._rank,
-            tuple(
-                KernelTiming(kernel, len(us), statistics.median(us)) for kernel, us in spans.items()
-            ),
-        )
+        timings = [
+            KernelTiming(kernel, len(us), statistics.median(us)) for kernel, us in spans.items()
+        ]
         write_json(self._directory / f"timings-{self._rank:05d}.json", timings)
 
 
-def read_timings(directory: Path) -> list[RankTimings]:
+def read_timings(directory: Path) -> list[KernelTiming]:
     """The timings of all ranks of a run."""
     files = sorted(directory.glob("timings-*.json"))
-    return [msgspec.json.decode(file.read_bytes(), type=RankTimings) for file in files]
+    of_ranks = [msgspec.json.decode(file.read_bytes(), type=list[KernelTiming]) for file in files]
+    return list(chain.from_iterable(of_ranks))
 
 
 def compare_runs(
-    off: Sequence[Sequence[RankTimings]], on: Sequence[Sequence[RankTimings]]
+    off: Sequence[Sequence[KernelTiming]], on: Sequence[Sequence[KernelTiming]]
 ) -> Overhead | None:
     """The overhead from two runs with recording off and two with it on.
 
     None if no kernel was launched twice in all of them.
     """
     runs = [*off, *on]
-    names = [timing.kernel for rank in runs[0] for timing in rank.kernels]
     kernels = []
-    for name in dict.fromkeys(names):
-        timings = [_of_kernel(run, name) for run in runs]
+    for name in dict.fromkeys(timing.kernel for timing in runs[0]):
+        timings = [[timing for timing in run if timing.kernel == name] for run in runs]
         if not all(timings):
             continue
         us = [statistics.median(timing.median_us for timing in run) for run in timings]
@@ -103,7 +91,3 @@ def compare_runs(
             KernelOverhead(name, num_launches, tuple(us[: len(off)]), tuple(us[len(off) :]))
         )
     return Overhead(tuple(kernels)) if kernels else None
-
-
-def _of_kernel(run: Iterable[RankTimings], name: str) -> list[KernelTiming]:
-    return [timing for rank in run for timing in rank.kernels if timing.kernel == name]

@@ -16,7 +16,7 @@ import numpy as np
 
 from kprof import abi
 from kprof.capture.manifest import ProbeCost
-from kprof.devices.build import BuildOptions, load_library
+from kprof.devices.build import BuildOptions, error_text, load_library
 from kprof.devices.memory import allocate
 from kprof.devices.targets import target_of_device
 from kprof.errors import ClockError
@@ -47,7 +47,7 @@ def measure_probe_cost(device: str, clock: ClockInfo) -> ProbeCost:
         arena.reset(arena.read()[0])
         buffer = arena.launch_buffer(0, 0, 0).packed()
         if error := library.kprof_probe_empty_spans(memory.address, _NUM_PAIRS, buffer, None):
-            text = library.kprof_error_text(error).decode()
+            text = error_text(library, error)
             raise ClockError(f"the kernel that measures the probe failed: {text}; run kprof doctor")
         elapsed = memory.read(0, memory.size_bytes).view(np.uint64).reshape(-1, 2).copy()
     ns_per_tick = 1e9 / clock.ticks_per_second
@@ -70,7 +70,6 @@ def _load(device: str) -> ctypes.CDLL:
         ctypes.c_char_p,
         ctypes.c_void_p,
     ]
-    library.kprof_error_text.restype = ctypes.c_char_p
     return library
 
 

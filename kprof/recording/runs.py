@@ -22,7 +22,7 @@ from kprof.hangs import DEFAULT_HANG_AFTER_S
 from kprof.hangs.watch import Directory, HangWatch, Watch, hang_after_of
 from kprof.recording.flight import request_dump
 from kprof.recording.interrupts import forwarding_signals
-from kprof.recording.overhead import RankTimings, compare_runs, read_timings
+from kprof.recording.overhead import KernelTiming, compare_runs, read_timings
 from kprof.recording.process import (
     RECORD_DIR_VARIABLE,
     RETENTION_VARIABLE,
@@ -113,7 +113,7 @@ def run_four_times(
 
     The outcome is that of the recording that is kept, the first of two.
     """
-    timings: dict[str, list[RankTimings]] = {}
+    timings: dict[str, list[KernelTiming]] = {}
     kept: Outcome | None = None
     failure = ""
     for name in _OVERHEAD_RUNS:

@@ -18,7 +18,7 @@ import kprof
 from instrumented_kernels.all_reduce import Plan
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.devices.build import BuildOptions, load_library
-from kprof.devices.gpu import current_stream
+from kprof.devices.gpu import stream_reader, with_number
 from kprof.devices.groups import Group
 from kprof.devices.targets import arch_of_device, target_of_device
 from kprof.recording.null_recorder import AnyRecorder
@@ -79,6 +79,7 @@ def counted_calls(recorder: AnyRecorder, device: str) -> Callable[[], None]:
             source, BuildOptions(target_of_device(device), arch_of_device(device))
         )
     number, pointer = ctypes.c_uint, ctypes.c_void_p
+    current_stream = stream_reader(with_number(device))
     for name, _, _ in LAUNCHES:
         getattr(library, f"run_{name}").argtypes = [ctypes.c_char_p, number, pointer]
 
@@ -88,7 +89,7 @@ def counted_calls(recorder: AnyRecorder, device: str) -> Callable[[], None]:
                 name, ["mark", "place", "span"], num_blocks=16, tracks_per_block=tracks_per_block
             )
             run = getattr(library, f"run_{name}")
-            assert run(buffer.packed(), num_records, current_stream(device)) == 0
+            assert run(buffer.packed(), num_records, current_stream()) == 0
 
     return calls
 

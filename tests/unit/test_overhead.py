@@ -11,7 +11,6 @@ from kprof.capture.directory import Capture
 from kprof.recording.overhead import (
     KernelTiming,
     LaunchTimer,
-    RankTimings,
     compare_runs,
     read_timings,
 )
@@ -34,9 +33,8 @@ sys.exit({code})
 """
 
 
-def run(us: dict[str, float], num_launches: int = 10, num_ranks: int = 2) -> list[RankTimings]:
-    kernels = tuple(KernelTiming(name, num_launches, value) for name, value in us.items())
-    return [RankTimings(rank, kernels) for rank in range(num_ranks)]
+def run(us: dict[str, float], num_launches: int = 10, num_ranks: int = 2) -> list[KernelTiming]:
+    return [KernelTiming(name, num_launches, value) for name, value in us.items()] * num_ranks
 
 
 def test_percent_and_spread_come_from_all_four_runs() -> None:
@@ -53,7 +51,7 @@ def test_percent_and_spread_come_from_all_four_runs() -> None:
 
 def test_the_median_rank_speaks_and_a_kernel_missing_in_a_run_is_left_out() -> None:
     off = [run({"a": 100.0}), run({"a": 100.0, "b": 1.0})]
-    on = [[*run({"a": 100.0}), RankTimings(2, (KernelTiming("a", 10, 9000.0),))], run({"a": 100.0})]
+    on = [[*run({"a": 100.0}), KernelTiming("a", 10, 9000.0)], run({"a": 100.0})]
     overhead = compare_runs(off, on)
     assert overhead is not None
     assert [entry.kernel for entry in overhead.kernels] == ["a"]
@@ -65,8 +63,7 @@ def test_a_timer_keeps_the_median_from_launch_to_launch(tmp_path: Path) -> None:
     timer = LaunchTimer(tmp_path, 3, "cpu")
     timer._moments = [("a", 0), ("b", 5_000), ("a", 6_000), ("a", 106_000), ("b", 113_000)]
     timer.finish()
-    (timings,) = read_timings(tmp_path)
-    assert timings == RankTimings(3, (KernelTiming("a", 3, 7.0), KernelTiming("b", 1, 1.0)))
+    assert read_timings(tmp_path) == [KernelTiming("a", 3, 7.0), KernelTiming("b", 1, 1.0)]
 
 
 def test_the_four_runs_find_what_recording_costs(tmp_path: Path) -> None:
