@@ -57,7 +57,7 @@ def salvage(directory: Path, rank: int) -> bool:
     writer.begin_at(max(kept, default=-1) + 1)
     writer.save(salvaged.tables(), salvaged.info)
     # It is in a part now; should the capture not be finished, the next attempt begins with that.
-    ledger.ledger_path(directory, rank).unlink()
+    rank_file(directory, rank, "ledger").unlink()
     return True
 
 
