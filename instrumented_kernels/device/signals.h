@@ -174,9 +174,7 @@ KPROF_DEVICE bool wait_block(Await await) {
   sync_block();  // the answer of the wait before has been read
   if (thread_id() == 0) {
     has_arrived[0] = await() ? 1u : 0u;
-#if !defined(KPROF_PLANT_NO_ACQUIRE)
-    fence_acquire_system();
-#endif
+    acquire();
   }
   sync_block();
   return has_arrived[0] != 0;

@@ -1,8 +1,8 @@
 // What compute kernels need from a target in addition to platform.h: fp8, matrix units, and shared memory.
 //
-//   fp8        kFp8IsFnuz, float_to_fp8(), pack_fp8() (four values to nearest even, saturated; NaN stays NaN),
-//              fp8_to_float(). OCP e4m3fn, or e4m3fnuz where the matrix units of the architecture take that (gfx940 to
-//              gfx942; the CPU target with -DKPROF_FP8_FNUZ=1)
+//   fp8        kFp8IsFnuz, float_to_fp8(), pack_fp8() (four values to nearest even, saturated; NaN stays NaN). OCP
+//              e4m3fn, or e4m3fnuz where the matrix units of the architecture take that (gfx940 to gfx942; the CPU
+//              target with -DKPROF_FP8_FNUZ=1)
 //   numbers    square_root(), exp_of(); exp2_fast() and reciprocal_fast(), to about 1e-6
 //   lanes      lanes_equal(), add_shared(), warp_sum()
 //   flags      store_flag_shared(), load_flag_shared(): release and acquire between warps of a block, in shared memory
@@ -23,8 +23,6 @@ KPROF_DEVICE uint32_t pack_fp8(float a, float b, float c, float d) {
 }
 
 KPROF_DEVICE uint8_t float_to_fp8(float value) { return static_cast<uint8_t>(pack_fp8_pair(value, 0.0f)); }
-
-KPROF_DEVICE float fp8_to_float(uint8_t bits) { return fp8::to_float<kFp8IsFnuz>(bits); }
 
 // The sum over all lanes of the warp, in every lane. Always added in the same order.
 KPROF_DEVICE float warp_sum(float value) {

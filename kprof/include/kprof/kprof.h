@@ -543,19 +543,14 @@ KPROF_DEVICE Span profile_start(const Track&, Id, uint32_t = 0) {
 }
 template <typename Id>
 KPROF_DEVICE void announce(const Track&, const Span&, Id, uint32_t = 0) {}
-template <typename Id>
-KPROF_DEVICE Span profile_lap(Track&, Span, Id, uint32_t = 0) {
+// Of a Span or a WaitSpan.
+template <typename AnySpan, typename Id>
+KPROF_DEVICE Span profile_lap(Track&, const AnySpan&, Id, uint32_t = 0) {
   return {};
 }
-template <typename Id>
-KPROF_DEVICE void profile_stop(Track&, Span, Id, uint32_t = 0) {}
+template <typename AnySpan, typename Id>
+KPROF_DEVICE void profile_stop(Track&, const AnySpan&, Id, uint32_t = 0) {}
 KPROF_DEVICE void profile_stop_complete(Track&, Span, uint32_t, uint32_t = 0) {}
-template <typename Id>
-KPROF_DEVICE Span profile_lap(Track&, const WaitSpan&, Id, uint32_t = 0) {
-  return {};
-}
-template <typename Id>
-KPROF_DEVICE void profile_stop(Track&, const WaitSpan&, Id, uint32_t = 0) {}
 template <typename Id>
 KPROF_DEVICE void still_waiting(const Track&, WaitSpan&, Id, uint32_t = 0, Flag = {}) {}
 template <typename Id>

@@ -3,13 +3,12 @@
 
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-#include <stddef.h>
 
-#include "../abi.h"
+#define KPROF_RUNTIME(name) cuda##name
+#define KPROF_NUM_PROCESSORS cudaDevAttrMultiProcessorCount
+#include "gpu.h"
 
 #define KPROF_COMPUTE_OF_TARGET "platform/compute_cuda.h"
-#define KPROF_DEVICE __device__ __forceinline__
-#define KPROF_DEVICE_HOST __host__ __device__ __forceinline__
 // Code that runs for few events is one function per kernel, not inlined at every event. Inlined, although it hardly
 // ever ran, it made kernels of a few us up to a third slower on an H200: more instructions to fetch, and lanes that
 // diverge at the branch and never reconverge. Either all lanes of a warp reach the call together, or one lane always
@@ -24,26 +23,15 @@
 #else
 #define KPROF_COLD [[maybe_unused]] static __device__ __noinline__
 #endif
-// On a kernel: the compiler may use the registers that larger blocks would need.
-#define KPROF_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
 #define KPROF_LAUNCH_BOUNDS_RESIDENT(threads, warps) __launch_bounds__(threads)
 // The same, with few enough registers for `blocks` blocks per processor, on targets whose compiler can be told.
 #define KPROF_BLOCKS_PER_PROCESSOR(threads, blocks) __launch_bounds__(threads, blocks)
-#define KPROF_SHARED(type, name, count) __shared__ type name[count]
-// Of a size that the launch gives (KPROF_LAUNCH_WITH), up to kMaxSharedBytes; one per kernel. `most` is for the CPU.
-#define KPROF_LARGE_SHARED(type, name, most)                          \
-  extern __shared__ __align__(16) unsigned char kprof_large_shared[]; \
-  type* const name = reinterpret_cast<type*>(kprof_large_shared)
-#define KPROF_PRAGMA(text) _Pragma(#text)
-#define KPROF_UNROLL(count) KPROF_PRAGMA(unroll count)
 
 namespace kprof::platform {
 
 // Of a block of sm_90 and sm_100; others have less (max_shared_bytes()).
 constexpr uint32_t kMaxSharedBytes = 227 << 10;
 
-// Lanes run in lockstep, so a clock reading costs the warp the same however many lanes take it.
-constexpr bool kLanesShareClock = true;
 constexpr uint64_t kRealtimeTicksPerSecond = 1000000000ull;
 
 // The memory clobber keeps the compiler from moving the measured loads and stores across the clock.
@@ -64,10 +52,6 @@ KPROF_DEVICE void read_anchor(uint64_t* realtime, uint64_t* cycles) {
 }
 KPROF_DEVICE void drain_memory() { __threadfence(); }
 
-KPROF_DEVICE uint32_t thread_id() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
-KPROF_DEVICE uint32_t num_threads() { return blockDim.x * blockDim.y * blockDim.z; }
-KPROF_DEVICE uint32_t block_id() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
-KPROF_DEVICE uint32_t num_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
 // Not warpSize: nvcc does not know its value at compile time, and would divide at run time.
 KPROF_DEVICE constexpr uint32_t warp_width() { return 32; }
 KPROF_DEVICE uint32_t warp_id() { return thread_id() / warp_width(); }
@@ -108,7 +92,6 @@ KPROF_DEVICE void fence_release_system() { asm volatile("fence.acq_rel.sys;" :::
 KPROF_DEVICE void fence_acquire_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 KPROF_DEVICE void pause() {}
 
-KPROF_DEVICE void sync_block() { __syncthreads(); }
 // Orders what thread 0 stores next after everything that the block has stored so far. Fences are cumulative: thread 0's
 // fence covers every store that it has seen through the barrier, so the other threads need none.
 KPROF_DEVICE void release_block_system() {
@@ -162,8 +145,6 @@ KPROF_DEVICE void store_global(uint32_t* address, uint32_t value) {
 
 KPROF_DEVICE float half_to_float(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 KPROF_DEVICE uint16_t float_to_half(float value) { return __half_as_ushort(__float2half_rn(value)); }
-
-KPROF_DEVICE uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ? value : limit; }
 
 // Rare branches are functions of their own here (KPROF_COLD).
 KPROF_DEVICE uint32_t opaque(uint32_t value) { return value; }
@@ -221,28 +202,7 @@ KPROF_DEVICE void store_state(uintptr_t address, uint64_t start_ticks, uint32_t 
       "r"(low), "r"(high), "r"(chunk), "r"(payload), "n"(kStoresNothing));
 }
 
-using Stream = cudaStream_t;
-
-// SMs of the current device (CUs on AMD).
-inline int num_processors() {
-  int device = 0, num_sms = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return 0;
-  cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, device);
-  return num_sms;
-}
-// Blocks of `kernel` that the whole device can hold at once: blocks that wait for each other must all be resident.
-template <typename Kernel>
-inline int max_resident_blocks(Kernel kernel, int threads_per_block) {
-  int blocks = 0;
-  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads_per_block, 0);
-  return num_processors() * blocks;
-}
-inline bool can_launch_early() {
-  int device = 0, major = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return false;
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  return major >= 9;
-}
+inline bool can_launch_early() { return attribute_of_device(cudaDevAttrComputeCapabilityMajor) >= 9; }
 template <typename Kernel, typename... Arguments>
 inline int launch_with(const LaunchOptions& options, Kernel kernel, int num_blocks, int threads_per_block,
                        cudaStream_t stream, const Arguments&... arguments) {
@@ -264,18 +224,9 @@ inline int launch_with(const LaunchOptions& options, Kernel kernel, int num_bloc
 }
 // The most that a block of the current device can have.
 inline uint32_t max_shared_bytes() {
-  int device = 0, num_bytes = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return 0;
-  cudaDeviceGetAttribute(&num_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  return static_cast<uint32_t>(num_bytes);
+  return static_cast<uint32_t>(attribute_of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin));
 }
-inline int last_launch_error() { return static_cast<int>(cudaGetLastError()); }
 inline int host_warp_width() { return 32; }
-inline const char* error_text(int error) { return cudaGetErrorString(static_cast<cudaError_t>(error)); }
-
-// ---- memory that all GPUs of the host can write: one allocation per rank, which the others open through a handle
-
-constexpr int kPeerHandleBytes = sizeof(cudaIpcMemHandle_t);
 
 inline int peer_allocate(void** memory, size_t bytes) {
   const cudaError_t error = cudaMalloc(memory, bytes);
@@ -283,25 +234,11 @@ inline int peer_allocate(void** memory, size_t bytes) {
   cudaMemset(*memory, 0, bytes);
   return static_cast<int>(cudaDeviceSynchronize());
 }
-inline int peer_free(void* memory) { return static_cast<int>(cudaFree(memory)); }
-inline int peer_export(void* handle, void* memory) {
-  return static_cast<int>(cudaIpcGetMemHandle(static_cast<cudaIpcMemHandle_t*>(handle), memory));
-}
-inline int peer_import(void** memory, const void* handle) {
-  return static_cast<int>(
-      cudaIpcOpenMemHandle(memory, *static_cast<const cudaIpcMemHandle_t*>(handle), cudaIpcMemLazyEnablePeerAccess));
-}
-inline int peer_close(void* memory) { return static_cast<int>(cudaIpcCloseMemHandle(memory)); }
 
 }  // namespace kprof::platform
 
-// Launch on a stream; `schedule_seed` matters on the CPU only. Returns 0 or the runtime's error code.
-// clang-format off: it takes the chevrons apart.
-#define KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, ...)                           \
-  ((void)(schedule_seed),                                                                                         \
-   (kernel)<<<(num_blocks), (threads_per_block), 0, static_cast<::kprof::platform::Stream>(stream)>>>(__VA_ARGS__), \
-   ::kprof::platform::last_launch_error())
-// The same with LaunchOptions.
+// KPROF_LAUNCH with LaunchOptions.
+// clang-format off
 #define KPROF_LAUNCH_WITH(options, kernel, num_blocks, threads_per_block, stream, schedule_seed, ...) \
   ((void)(schedule_seed), ::kprof::platform::launch_with((options), (kernel), (num_blocks), (threads_per_block), \
                                                          static_cast<::kprof::platform::Stream>(stream), __VA_ARGS__))

@@ -2,36 +2,24 @@
 #pragma once
 
 #include <hip/hip_runtime.h>
-#include <stddef.h>
 
-#include "../abi.h"
+#define KPROF_RUNTIME(name) hip##name
+#define KPROF_NUM_PROCESSORS hipDeviceAttributeMultiprocessorCount
+#include "gpu.h"
 
 #define KPROF_COMPUTE_OF_TARGET "platform/compute_hip.h"
-#define KPROF_DEVICE __device__ __forceinline__
-#define KPROF_DEVICE_HOST __host__ __device__ __forceinline__
 // Inlined on purpose: a single call in a kernel costs scratch memory and the registers of the calling convention.
 #define KPROF_COLD __device__ __forceinline__
-// On a kernel: the compiler may use the registers that larger blocks would need.
-#define KPROF_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
 // A CU has four SIMDs, and the second number counts waves of one.
 #define KPROF_LAUNCH_BOUNDS_RESIDENT(threads, warps) __launch_bounds__(threads, (warps) / 4)
 // The same, with few enough registers for `blocks` blocks per processor, on targets whose compiler can be told.
 #define KPROF_BLOCKS_PER_PROCESSOR(threads, blocks) __launch_bounds__(threads)
-#define KPROF_SHARED(type, name, count) __shared__ type name[count]
-// Of a size that the launch gives (KPROF_LAUNCH_WITH), up to kMaxSharedBytes; one per kernel. `most` is for the CPU.
-#define KPROF_LARGE_SHARED(type, name, most)                                         \
-  extern __shared__ __attribute__((aligned(16))) unsigned char kprof_large_shared[]; \
-  type* const name = reinterpret_cast<type*>(kprof_large_shared)
-#define KPROF_PRAGMA(text) _Pragma(#text)
-#define KPROF_UNROLL(count) KPROF_PRAGMA(unroll count)
 
 namespace kprof::platform {
 
 // Of a block, in all of gfx9; gfx950 has more.
 constexpr uint32_t kMaxSharedBytes = 64 << 10;
 
-// Lanes run in lockstep, so a clock reading costs the wave the same however many lanes take it.
-constexpr bool kLanesShareClock = true;
 constexpr uint64_t kRealtimeTicksPerSecond = 100000000ull;
 
 // The builtins are ordered against memory operations, and the compiler waits for the result as late as it can. Inline
@@ -59,10 +47,6 @@ KPROF_DEVICE void drain_memory() {
 #endif
 }
 
-KPROF_DEVICE uint32_t thread_id() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
-KPROF_DEVICE uint32_t num_threads() { return blockDim.x * blockDim.y * blockDim.z; }
-KPROF_DEVICE uint32_t block_id() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
-KPROF_DEVICE uint32_t num_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
 KPROF_DEVICE uint32_t warp_width() { return __builtin_amdgcn_wavefrontsize(); }
 // readfirstlane tells the compiler that all lanes have the same value, so that it keeps loops over warps in scalar
 // registers.
@@ -117,7 +101,6 @@ KPROF_DEVICE void fence_release_system() { __builtin_amdgcn_fence(__ATOMIC_RELEA
 KPROF_DEVICE void fence_acquire_system() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, ""); }
 KPROF_DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
 
-KPROF_DEVICE void sync_block() { __syncthreads(); }
 // Orders what thread 0 stores next after everything that the block has stored so far. The barrier does not wait for
 // stores, so every wave waits for its own.
 KPROF_DEVICE void release_block_system() {
@@ -183,8 +166,6 @@ KPROF_DEVICE void store_global(uint32_t* address, uint32_t value) {
 KPROF_DEVICE float half_to_float(uint16_t bits) { return static_cast<float>(__builtin_bit_cast(_Float16, bits)); }
 KPROF_DEVICE uint16_t float_to_half(float value) { return __builtin_bit_cast(uint16_t, static_cast<_Float16>(value)); }
 
-KPROF_DEVICE uint32_t at_most(uint32_t value, uint32_t limit) { return value < limit ? value : limit; }
-
 // The same value, hidden from the compiler: what is computed from it stays in the branch where it is written. Otherwise
 // a rare branch would take registers in all of the kernel.
 KPROF_DEVICE uint32_t opaque(uint32_t value) {
@@ -222,38 +203,9 @@ KPROF_DEVICE void store_state(uintptr_t address, uint64_t start_ticks, uint32_t 
                     chunk | (static_cast<uint64_t>(payload) << 32));
 }
 
-using Stream = hipStream_t;
-
-// SMs of the current device (CUs on AMD).
-inline int num_processors() {
-  int device = 0, num_cus = 0;
-  if (hipGetDevice(&device) != hipSuccess) return 0;
-  if (hipDeviceGetAttribute(&num_cus, hipDeviceAttributeMultiprocessorCount, device) != hipSuccess) return 0;
-  return num_cus;
-}
-// Blocks of `kernel` that the whole device can hold at once: blocks that wait for each other must all be resident.
-template <typename Kernel>
-inline int max_resident_blocks(Kernel kernel, int threads_per_block) {
-  int blocks = 0;
-  if (hipOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, reinterpret_cast<const void*>(kernel), threads_per_block,
-                                                   0) != hipSuccess)
-    return 0;
-  return num_processors() * blocks;
-}
 inline uint32_t max_shared_bytes() { return kMaxSharedBytes; }
-inline int last_launch_error() { return static_cast<int>(hipGetLastError()); }
 // 64 on gfx9 (MI200, MI300, MI350), and if the device cannot be asked.
-inline int host_warp_width() {
-  int device = 0, width = 0;
-  if (hipGetDevice(&device) != hipSuccess) return 64;
-  if (hipDeviceGetAttribute(&width, hipDeviceAttributeWarpSize, device) != hipSuccess) return 64;
-  return width;
-}
-inline const char* error_text(int error) { return hipGetErrorString(static_cast<hipError_t>(error)); }
-
-// ---- memory that all GPUs of the host can write: one allocation per rank, which the others open through a handle
-
-constexpr int kPeerHandleBytes = sizeof(hipIpcMemHandle_t);
+inline int host_warp_width() { return attribute_of_device(hipDeviceAttributeWarpSize, 64); }
 
 // What a peer writes must become visible while a kernel runs, so it must not stay in a cache. RCCL allocates the
 // buffers that peers write as uncached if HIP has the flag (5.7 and later), else as fine-grained (src/transport/p2p.cc,
@@ -266,10 +218,6 @@ constexpr unsigned kPeerMemoryKinds[] = {0x3,
                                          hipDeviceMallocFinegrained};  // the flag's value: a newer runtime knows it
 #endif
 
-inline int peer_free(void* memory) { return static_cast<int>(hipFree(memory)); }
-inline int peer_export(void* handle, void* memory) {
-  return static_cast<int>(hipIpcGetMemHandle(static_cast<hipIpcMemHandle_t*>(handle), memory));
-}
 // Uses the first kind of memory that the runtime can allocate and export to other processes.
 inline int peer_allocate(void** memory, size_t bytes) {
   hipError_t error = hipErrorOutOfMemory;
@@ -286,21 +234,11 @@ inline int peer_allocate(void** memory, size_t bytes) {
   const hipError_t cleared = hipMemset(*memory, 0, bytes);
   return static_cast<int>(cleared != hipSuccess ? cleared : hipDeviceSynchronize());
 }
-inline int peer_import(void** memory, const void* handle) {
-  return static_cast<int>(
-      hipIpcOpenMemHandle(memory, *static_cast<const hipIpcMemHandle_t*>(handle), hipIpcMemLazyEnablePeerAccess));
-}
-inline int peer_close(void* memory) { return static_cast<int>(hipIpcCloseMemHandle(memory)); }
 
 }  // namespace kprof::platform
 
-// Launch on a stream; `schedule_seed` matters on the CPU only. Returns 0 or the runtime's error code.
-// clang-format off: it takes the chevrons apart.
-#define KPROF_LAUNCH(kernel, num_blocks, threads_per_block, stream, schedule_seed, ...)                           \
-  ((void)(schedule_seed),                                                                                         \
-   (kernel)<<<(num_blocks), (threads_per_block), 0, static_cast<::kprof::platform::Stream>(stream)>>>(__VA_ARGS__), \
-   ::kprof::platform::last_launch_error())
-// The same with LaunchOptions.
+// KPROF_LAUNCH with LaunchOptions.
+// clang-format off
 #define KPROF_LAUNCH_WITH(options, kernel, num_blocks, threads_per_block, stream, schedule_seed, ...) \
   ((void)(schedule_seed),                                                                             \
    (kernel)<<<(num_blocks), (threads_per_block), (options).shared_bytes,                              \

@@ -62,19 +62,15 @@ constexpr uint32_t kIdleRoundsBeforeSleep = 2;
 
 enum Error : int { kOk = 0, kTooManyThreads = 1, kBarrierMismatch = 2, kOutOfMemory = 3 };
 
+// Of an Error.
 inline const char* error_text(int error) {
-  switch (error) {
-    case kOk:
-      return "no error";
-    case kTooManyThreads:
-      return "the grid has more threads than the CPU target can hold (65536)";
-    case kBarrierMismatch:
-      return "a barrier was reached by some threads of a block or warp and never by the others";
-    case kOutOfMemory:
-      return "no memory for the stacks of the grid's threads";
-    default:
-      return "unknown error of the CPU target";
-  }
+  static constexpr const char* kTexts[] = {
+      "no error",
+      "the grid has more threads than the CPU target can hold (65536)",
+      "a barrier was reached by some threads of a block or warp and never by the others",
+      "no memory for the stacks of the grid's threads",
+  };
+  return kTexts[error];
 }
 
 // For executor code that runs in a fiber, outside the kernel.
