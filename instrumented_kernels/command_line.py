@@ -1,11 +1,10 @@
-"""Shared parts of the kernels' command lines: options, a late rank, errors in one line."""
+"""Shared parts of the kernels' workloads: a late rank, errors in one line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated
 
 import typer
 
@@ -13,19 +12,6 @@ from kprof.errors import KprofError
 
 # Fills outputs before a call. It is never a right value, so unwritten elements show.
 POISON = float("nan")
-
-DelayOption = Annotated[
-    float, typer.Option(help="the rank of --delay-rank starts each call later by this")
-]
-DelayRankOption = Annotated[int, typer.Option(help="the rank that is late")]
-WarpsOption = Annotated[int | None, typer.Option(help="warps per block")]
-TargetOption = Annotated[
-    str, typer.Option(help="cpu, cuda or hip; auto takes GPUs when every rank has one")
-]
-SeedOption = Annotated[int, typer.Option(help="of the inputs")]
-ScheduleSeedOption = Annotated[
-    int, typer.Option(help="of the CPU target's interleaving; 0 is first come")
-]
 
 
 @dataclass(frozen=True)

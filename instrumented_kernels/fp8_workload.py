@@ -5,15 +5,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from instrumented_kernels import options
 from instrumented_kernels.fp8_plan import Fp8Plan
-from instrumented_kernels.repeated_calls import (
-    Case,
-    GraphOption,
-    RepeatsOption,
-    TargetOption,
-    Work,
-    run,
-)
+from instrumented_kernels.repeated_calls import Case, Work, run
 from kprof.devices.groups import Group
 
 if TYPE_CHECKING:
@@ -46,9 +40,9 @@ def rows_app(
         rows: Annotated[int, typer.Option(help="n")] = 64,
         columns: Annotated[int, typer.Option(help="d")] = num_columns,
         bf16: Annotated[bool, typer.Option(help="bf16 in place of fp16")] = False,
-        repeats: RepeatsOption = 3,
-        graph: GraphOption = False,
-        target: TargetOption = "auto",
+        repeats: options.Repeats = 3,
+        graph: options.Graph = False,
+        target: options.LocalTarget = "auto",
     ) -> None:
         """Run, compare with torch, print the time.
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -23,14 +23,6 @@ from kprof.recording.null_recorder import NullRecorder
 if TYPE_CHECKING:
     from instrumented_kernels.device_plan import DevicePlan
     from kprof.recording.null_recorder import AnyRecorder
-
-RepeatsOption = Annotated[int, typer.Option(help="calls, back to back, each with its own inputs")]
-GraphOption = Annotated[
-    bool, typer.Option(help="capture the calls in one CUDA graph: the host's pace does not show")
-]
-TargetOption = Annotated[
-    str, typer.Option(help="cpu, cuda or hip; auto takes a GPU if there is one")
-]
 
 
 @dataclass(frozen=True)

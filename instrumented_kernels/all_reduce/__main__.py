@@ -10,18 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
+from instrumented_kernels import options
 from instrumented_kernels.all_reduce.plan import Plan
 from instrumented_kernels.all_reduce.values import expected_sum, make_input
-from instrumented_kernels.command_line import (
-    POISON,
-    DelayOption,
-    DelayRankOption,
-    ScheduleSeedOption,
-    SeedOption,
-    TargetOption,
-    WarpsOption,
-)
-from instrumented_kernels.repeated_calls import Case, GraphOption, Work, run
+from instrumented_kernels.command_line import POISON
+from instrumented_kernels.repeated_calls import Case, Work, run
 from instrumented_kernels.workload import joined_group
 from kprof.devices.groups import Group
 
@@ -47,17 +40,17 @@ def main(
     ] = "auto",
     numel: Annotated[int, typer.Option(help="elements")] = 32768,
     dtype: Annotated[str, typer.Option(help="fp16, bf16 or fp32")] = "bf16",
-    delay_ms: DelayOption = 0.0,
-    delay_rank: DelayRankOption = 3,
+    delay_ms: options.DelayMs = 0.0,
+    delay_rank: options.DelayRank = 3,
     grid: Annotated[
         int | None, typer.Option(help="blocks per launch (default: what was tuned for the size)")
     ] = None,
-    warps_per_block: WarpsOption = None,
+    warps_per_block: options.Warps = None,
     repeats: Annotated[int, typer.Option(help="calls, back to back")] = 3,
-    graph: GraphOption = False,
-    target: TargetOption = "auto",
-    seed: SeedOption = 1,
-    schedule_seed: ScheduleSeedOption = 0,
+    graph: options.Graph = False,
+    target: options.Target = "auto",
+    seed: options.Seed = 1,
+    schedule_seed: options.ScheduleSeed = 0,
 ) -> None:
     """Run, check every bit, print the time. Exit non-zero if a value is wrong."""
 

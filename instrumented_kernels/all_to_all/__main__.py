@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from instrumented_kernels import options
 from instrumented_kernels.all_to_all.calls import AnyPlan, make_plan
 from instrumented_kernels.all_to_all.problem import Problem
 from instrumented_kernels.all_to_all.routing import (
@@ -24,17 +25,7 @@ from instrumented_kernels.all_to_all.routing import (
     reference,
 )
 from instrumented_kernels.call_ledger import PeerError
-from instrumented_kernels.command_line import (
-    POISON,
-    Delay,
-    DelayOption,
-    DelayRankOption,
-    ScheduleSeedOption,
-    SeedOption,
-    TargetOption,
-    WarpsOption,
-    errors_in_one_line,
-)
+from instrumented_kernels.command_line import POISON, Delay, errors_in_one_line
 from instrumented_kernels.workload import choose_device, joined_group
 from kprof.devices.groups import Group
 from kprof.recording.null_recorder import AnyRecorder, NullRecorder
@@ -69,16 +60,16 @@ def main(
         float, typer.Option(help="the rank of --skew-rank sends this many times the tokens")
     ] = 1.0,
     skew_rank: Annotated[int, typer.Option(help="the rank that sends more")] = 3,
-    delay_ms: DelayOption = 0.0,
-    delay_rank: DelayRankOption = 3,
+    delay_ms: options.DelayMs = 0.0,
+    delay_rank: options.DelayRank = 3,
     grid: Annotated[
         int | None, typer.Option(help="blocks per launch (default: two per rank, or one per SM)")
     ] = None,
-    warps_per_block: WarpsOption = None,
+    warps_per_block: options.Warps = None,
     repeats: Annotated[int, typer.Option(help="calls")] = 3,
-    target: TargetOption = "auto",
-    seed: SeedOption = 1,
-    schedule_seed: ScheduleSeedOption = 0,
+    target: options.Target = "auto",
+    seed: options.Seed = 1,
+    schedule_seed: options.ScheduleSeed = 0,
 ) -> None:
     """Run, compare with float64, print the time. Exit non-zero if a value is wrong."""
     with errors_in_one_line("all_to_all", PeerError):

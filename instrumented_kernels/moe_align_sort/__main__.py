@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instrumented_kernels.command_line import ScheduleSeedOption
+from instrumented_kernels import options
 from instrumented_kernels.moe_align_sort.plan import Plan, Problem, Sorted, allocate, check
 from instrumented_kernels.moe_align_sort.reference import reference
-from instrumented_kernels.repeated_calls import (
-    Case,
-    GraphOption,
-    RepeatsOption,
-    TargetOption,
-    Work,
-    run,
-)
+from instrumented_kernels.repeated_calls import Case, Work, run
 from kprof.devices.groups import Group
 
 if TYPE_CHECKING:
@@ -41,10 +34,10 @@ def main(
     blocks: Annotated[
         int | None, typer.Option(help="blocks of the grid (default: what suits the device)")
     ] = None,
-    repeats: RepeatsOption = 3,
-    graph: GraphOption = False,
-    target: TargetOption = "auto",
-    schedule_seed: ScheduleSeedOption = 0,
+    repeats: options.Repeats = 3,
+    graph: options.Graph = False,
+    target: options.LocalTarget = "auto",
+    schedule_seed: options.ScheduleSeed = 0,
 ) -> None:
     """Run, compare with torch's sort, print the time. Exit non-zero if a value is wrong."""
 

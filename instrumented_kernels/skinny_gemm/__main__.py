@@ -6,14 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from instrumented_kernels.repeated_calls import (
-    Case,
-    GraphOption,
-    RepeatsOption,
-    TargetOption,
-    Work,
-    run,
-)
+from instrumented_kernels import options
+from instrumented_kernels.repeated_calls import Case, Work, run
 from instrumented_kernels.skinny_gemm.plan import Plan, Roles, allocate
 from kprof.devices.groups import Group
 
@@ -45,9 +39,9 @@ def main(
     token_producers: Annotated[
         int, typer.Option(help="warps that load tokens, with --producers")
     ] = 1,
-    repeats: RepeatsOption = 3,
-    graph: GraphOption = False,
-    target: TargetOption = "auto",
+    repeats: options.Repeats = 3,
+    graph: options.Graph = False,
+    target: options.LocalTarget = "auto",
 ) -> None:
     """Run, compare with float64, print the time. Exit non-zero if a value is too far off."""
     roles = None if producers is None else Roles(producers, consumers, slots, token_producers)
