@@ -63,7 +63,8 @@ def diff(base: Trace | Sequence[Trace], candidate: Trace | Sequence[Trace]) -> T
     samples = [_samples(runs) for runs in sides]
     is_one_kernel = _kernels(samples[0]) == _kernels(samples[1]) and len(_kernels(samples[0])) == 1
     if is_one_kernel or not all(_CALL_KEY in of_side for of_side in samples):
-        samples = [_without_calls(of_side) for of_side in samples]
+        for of_side in samples:
+            of_side.pop(_CALL_KEY, None)
     floors = [_clock_floor_ns(runs) for runs in sides]
     is_same = _are_equal(*samples)
     rows = [
@@ -160,10 +161,6 @@ def _kernels(samples: _Side) -> set[str]:
     return {kernel for kernel, _, level in samples if level == LAUNCH}
 
 
-def _without_calls(samples: _Side) -> _Side:
-    return {key: values for key, values in samples.items() if key != _CALL_KEY}
-
-
 def _call_lengths(summary: Summary) -> Floats:
     """The lengths of calls. Empty if kernels are launched unequally often, because then an ordinal
     is not a call."""
@@ -218,37 +215,28 @@ def _rows_of(
     *,
     is_same_data: bool,
 ) -> list[_Row]:
+    sides = base, candidate
     if base is None or candidate is None:
-        present = candidate if base is None else base
-        assert present is not None
-        return [_only_one_side(key, present, is_added=base is None)]
-    floor_ns = max(floor[0], floor[1] if key[2] in (CALL, LAUNCH) else 0.0)
-    found = compare(base.values, candidate.values, floor_ns, is_same_data=is_same_data)
-    if key[2] not in (CALL, LAUNCH):
-        found = [comparison for comparison in found if comparison.measure in _OF_REGIONS]
-    return [_row(key, comparison, base, candidate) for comparison in found]
+        before, after = (float(np.median(side.values)) if side else _NAN for side in sides)
+        verdict = "added" if base is None else "removed"
+        found = [Comparison(Measure.MEDIAN, verdict, before, after, _NAN, _NAN, _NAN)]
+    else:
+        is_length = key[2] in (CALL, LAUNCH)
+        floor_ns = max(floor[0], floor[1] if is_length else 0.0)
+        found = compare(base.values, candidate.values, floor_ns, is_same_data=is_same_data)
+        found = [one for one in found if is_length or one.measure in _OF_REGIONS]
+    counts = [len(side.values) if side else 0 for side in sides]
+    works = [side.work if side else (_NAN, _NAN) for side in sides]
+    work = [of_side for of_both in zip(*works, strict=True) for of_side in of_both]
+    return [(*key, *_fields(one), *counts, *work) for one in found]
 
 
-def _row(key: _Key, found: Comparison, base: _Samples, candidate: _Samples) -> _Row:
+def _fields(found: Comparison) -> _Row:
+    """From `measure` to `margin_ns`; the change of what one side only has is all of it."""
     change = found.candidate - found.base
-    is_share = found.measure is Measure.SLOW
-    share = change if is_share else change / found.base if found.base else 0.0
+    share = change if found.measure is Measure.SLOW else change / (found.base or np.inf)
+    change = float(np.nan_to_num(found.candidate) - np.nan_to_num(found.base))
     return (
-        *(*key, found.measure.value, found.verdict, found.base, found.candidate, change, share),
-        *(found.low, found.high, found.margin, len(base.values), len(candidate.values)),
-        *_of_both(base.work, candidate.work),
+        *(found.measure.value, found.verdict, found.base, found.candidate, change, share),
+        *(found.low, found.high, found.margin),
     )
-
-
-def _of_both(base: tuple[float, float], candidate: tuple[float, float]) -> tuple[float, ...]:
-    return base[0], candidate[0], base[1], candidate[1]
-
-
-def _only_one_side(key: _Key, present: _Samples, *, is_added: bool) -> _Row:
-    value, count = float(np.median(present.values)), len(present.values)
-    sides = (_NAN, value, value) if is_added else (value, _NAN, -value)
-    counts = (0, count) if is_added else (count, 0)
-    works = (_NAN, _NAN), present.work
-    work = _of_both(*works) if is_added else _of_both(*works[::-1])
-    verdict = "added" if is_added else "removed"
-    return (*key, Measure.MEDIAN.value, verdict, *sides, _NAN, _NAN, _NAN, _NAN, *counts, *work)
