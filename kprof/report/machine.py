@@ -128,15 +128,7 @@ def _capture(report: Report) -> dict[str, object]:
 
 def doubt_row(doubt: Doubt) -> dict[str, object]:
     """The fields of a doubt."""
-    return {
-        "kind": doubt.kind.value,
-        "sentence": doubt.sentence,
-        "remedy": doubt.remedy,
-        "takes_out": sorted(kind.value for kind in doubt.takes_out),
-        "is_grave": doubt.is_grave,
-        "ranks": doubt.ranks,
-        "evidence": dict(doubt.evidence),
-    }
+    return {**vars(doubt), "takes_out": sorted(kind.value for kind in doubt.takes_out)}
 
 
 def finding_row(finding: Finding) -> dict[str, object]:
