@@ -56,54 +56,30 @@ def presence(summary: Summary, over: Focus, num_bins: int = 240) -> Table:
 
 def _binned(summary: Summary, over: Focus, spans: str, num_bins: int) -> Table:
     width = max(1, -(-(over.end_ns - over.start_ns) // num_bins))
-    frame = summary.frame(
+    # A span from bin i to bin j fills bins i+1 .. j-1.
+    return summary.frame(
         f"""
         WITH spans AS (
             SELECT rank, category, greatest(start_ns, {over.start_ns}) - {over.start_ns} AS a,
                 least(end_ns, {over.end_ns}) - {over.start_ns} AS b
             FROM ({spans}) WHERE start_ns < {over.end_ns} AND end_ns > {over.start_ns}),
         cut AS (SELECT *, a // {width} AS first, b // {width} AS last FROM spans),
-        parts AS (
+        parts AS MATERIALIZED (
             SELECT rank, category, first AS bin, sum(least(b, (first + 1) * {width}) - a) AS part,
                 count(*) FILTER (last > first) AS ups, 0 AS downs FROM cut GROUP BY ALL
             UNION ALL
             SELECT rank, category, last, sum(b - last * {width}), 0, count(*) FROM cut
-                WHERE last > first GROUP BY ALL)
-        SELECT rank, category, CAST(bin AS BIGINT) AS bin, CAST(sum(part) AS DOUBLE) AS part,
-            CAST(sum(ups) AS DOUBLE) AS ups, CAST(sum(downs) AS DOUBLE) AS downs
-        FROM parts GROUP BY ALL"""
-    )
-    return _shares(summary, frame, over, width, num_bins)
-
-
-def _shares(summary: Summary, frame: Table, over: Focus, width: int, num_bins: int) -> Table:
-    import numpy as np
-    import pandas as pd
-
-    tracks = summary.frame(
-        "SELECT rank, count(DISTINCT (block, warp)) AS tracks FROM tracks GROUP BY rank"
-    ).set_index("rank")["tracks"]
-    rows = frame[["rank", "category"]].drop_duplicates().sort_values(["rank", "category"])
-    row_of = pd.MultiIndex.from_frame(rows).get_indexer(
-        pd.MultiIndex.from_frame(frame[["rank", "category"]])
-    )
-    part, ups, downs = (np.zeros((len(rows), num_bins + 1)) for _ in range(3))
-    for grid, name in ((part, "part"), (ups, "ups"), (downs, "downs")):
-        np.add.at(
-            grid, (row_of, frame["bin"].to_numpy().clip(max=num_bins)), frame[name].to_numpy()
-        )
-    # A span from bin i to bin j fills bins i+1 .. j-1.
-    running = np.cumsum(ups, axis=1) - ups - np.cumsum(downs, axis=1)
-    busy_ns = (part + running * width)[:, :num_bins]
-    per_rank = tracks.reindex(rows["rank"]).to_numpy(dtype=float)
-    return pd.DataFrame(
-        {
-            "rank": np.repeat(rows["rank"].to_numpy(), num_bins),
-            "category": np.repeat(rows["category"].to_numpy(), num_bins),
-            "bin": np.tile(np.arange(num_bins), len(rows)),
-            "from_ns": np.tile(over.start_ns + np.arange(num_bins) * width, len(rows)),
-            "share": (busy_ns / (width * per_rank[:, None])).ravel(),
-        }
+                WHERE last > first GROUP BY ALL),
+        bins AS (
+            SELECT rank, category, bin, sum(part) AS part, sum(ups) AS ups, sum(downs) AS downs
+            FROM (FROM parts UNION ALL
+                SELECT DISTINCT rank, category, unnest(range({num_bins})), 0, 0, 0 FROM parts)
+            WHERE bin < {num_bins} GROUP BY ALL),
+        counts AS (SELECT rank, count(DISTINCT (block, warp)) AS tracks FROM tracks GROUP BY rank)
+        SELECT rank, category, CAST(bin AS BIGINT) AS bin, {over.start_ns} + bin * {width} AS from_ns,
+            (part + {width} * (sum(ups - downs) OVER (PARTITION BY rank, category ORDER BY bin) - ups))
+                / ({width} * tracks) AS share
+        FROM bins JOIN counts USING (rank) ORDER BY rank, category, bin"""
     )
 
 
