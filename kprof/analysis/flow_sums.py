@@ -103,14 +103,12 @@ _UNITE_SQL: Final = f"""
 
 
 def _parts_table(rows: list[FlowRow]) -> pa.Table:
+    import pandas as pd
     import pyarrow as pa
 
-    columns = zip(*rows, strict=True) if rows else [()] * len(_PART_COLUMNS)
-    kinds = [pa.int64()] * (len(_PART_COLUMNS) - 1) + [pa.float64()]
-    arrays = [
-        pa.array(np.asarray(values)).cast(kind) for values, kind in zip(columns, kinds, strict=True)
-    ]
-    return pa.table(arrays, names=list(_PART_COLUMNS))
+    kinds = dict.fromkeys(_PART_COLUMNS, "int64") | {"bound_ns": "float64"}
+    table = pd.DataFrame(rows, columns=list(kinds)).astype(kinds)
+    return pa.Table.from_pandas(table, preserve_index=False)
 
 
 def flow_slices(summary: Summary) -> list[Slice]:

@@ -76,10 +76,11 @@ def _binned(summary: Summary, over: Focus, spans: str, num_bins: int) -> Table:
                 SELECT DISTINCT rank, category, unnest(range({num_bins})), 0, 0, 0 FROM parts)
             WHERE bin < {num_bins} GROUP BY ALL),
         counts AS (SELECT rank, count(DISTINCT (block, warp)) AS tracks FROM tracks GROUP BY rank)
-        SELECT rank, category, CAST(bin AS BIGINT) AS bin, {over.start_ns} + bin * {width} AS from_ns,
-            (part + {width} * (sum(ups - downs) OVER (PARTITION BY rank, category ORDER BY bin) - ups))
-                / ({width} * tracks) AS share
-        FROM bins JOIN counts USING (rank) ORDER BY rank, category, bin"""
+        SELECT rank, category, CAST(bin AS BIGINT) AS bin,
+            {over.start_ns} + bin * {width} AS from_ns,
+            (part + {width} * (sum(ups - downs) OVER along - ups)) / ({width} * tracks) AS share
+        FROM bins JOIN counts USING (rank)
+        WINDOW along AS (PARTITION BY rank, category ORDER BY bin) ORDER BY rank, category, bin"""
     )
 
 

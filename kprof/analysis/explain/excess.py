@@ -159,28 +159,22 @@ def atoms_of(cells: Cells, y: Floats, sigma: Floats, num_calls: int) -> list[Ato
     """Lay the excess `y` of every cell, a logarithm, to groups; `sigma` is its spread."""
     atoms: list[Atom] = []
     residual = y.copy()
-    num_calls_seen = len(np.unique(cells.call))
-    has_two = [len(np.unique(column)) > 1 for column in (cells.first, cells.second)]
-    constant = np.zeros_like(cells.call)
-    every = np.full_like(cells.first, ALL)
+    call, first, second = cells.call, cells.first, cells.second
+    calls, firsts, seconds = (len(np.unique(column)) for column in (call, first, second))
+    constant, every = np.zeros_like(call), np.full_like(first, ALL)
     # Call by call first for all places: what all do at once is no place's.
-    steps: list[tuple[Ints, Ints, Ints]] = []
-    if num_calls_seen > 2 and any(has_two):
-        steps.append((cells.call, every, every))
-    if num_calls_seen > 1 or has_two[1]:
-        steps.append((constant, cells.first, every))
-    if has_two[0]:
-        steps.append((constant, every, cells.second))
-    if num_calls_seen > 1:
-        steps.append((constant, cells.first, cells.second))
-        steps.append((cells.call, cells.first, every))
-        if has_two[0]:
-            steps.append((cells.call, every, cells.second))
-    steps.append((cells.call, cells.first, cells.second))
-    for keys in steps:
-        is_of_calls = keys[0] is cells.call and keys[1] is every and keys[2] is every
+    steps = (
+        (calls > 2 and max(firsts, seconds) > 1, (call, every, every)),
+        (calls > 1 or seconds > 1, (constant, first, every)),
+        (firsts > 1, (constant, every, second)),
+        (calls > 1, (constant, first, second)),
+        (calls > 1, (call, first, every)),
+        (calls > 1 and firsts > 1, (call, every, second)),
+        (True, (call, first, second)),
+    )
+    for keys in (keys for is_wanted, keys in steps if is_wanted):
         # What all calls have is how the kernel is.
-        shared = _shared_by_calls(cells, residual) if is_of_calls else 0.0
+        shared = _shared_by_calls(cells, residual) if keys[1] is keys[2] else 0.0
         residual -= shared
         atoms += _step(cells, residual, sigma, keys, num_calls)
         residual += shared
@@ -216,11 +210,11 @@ def _step(
     for number in _worth_a_look(residual, inverse, len(examples)):
         members = order[bounds[number] : bounds[number + 1]]
         height = _height(residual[members], sigma[members])
-        if height is None:
-            continue
-        if not _is_wide(cells, members, keys):
-            continue
-        if not _is_shared(cells, residual, members, keys, height):
+        if (
+            height is None
+            or not _is_wide(cells, members, keys)
+            or not _is_shared(cells, residual, members, keys, height)
+        ):
             continue
         example = int(examples[number])
         first, second = int(keys[1][example]), int(keys[2][example])
@@ -304,11 +298,9 @@ def _united(atoms: list[Atom]) -> list[Atom]:
     """One atom per place: what it has in all calls and what it has in some of them on top."""
     united: dict[tuple[int, int], Atom] = {}
     for atom in atoms:
-        known = united.get((atom.first, atom.second))
-        if known is None:
-            united[atom.first, atom.second] = atom
-            continue
-        united[atom.first, atom.second] = Atom(
-            atom.first, atom.second, known.calls | atom.calls, known.excess + atom.excess
-        )
+        place = atom.first, atom.second
+        known = united.get(place)
+        if known:
+            atom = Atom(*place, known.calls | atom.calls, known.excess + atom.excess)
+        united[place] = atom
     return list(united.values())

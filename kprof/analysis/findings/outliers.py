@@ -22,10 +22,8 @@ def medians_of_others(values: np.ndarray) -> np.ndarray:
 
     if len(values) < 2:
         return np.full(len(values), np.nan)
-    order = np.argsort(values, kind="stable")
     ordered = np.sort(values).astype(float)
-    position = np.empty(len(values), dtype=int)
-    position[order] = np.arange(len(values))
+    position = np.searchsorted(ordered, values)
     # Without the value at `position`, the element at index i of the rest is ordered[i + (i >=
     # position)].
     low, high = (len(values) - 2) // 2, (len(values) - 1) // 2
