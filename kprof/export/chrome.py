@@ -130,9 +130,10 @@ class ChromeWriter:
             if region.kind is Kind.VALUE:
                 yield self._value(track, start, payload)
                 continue
-            args = (
-                _merged_args(num_merged, busy) if num_merged > 1 else _payload_args(region, payload)
-            )
+            if num_merged > 1:
+                args: dict[str, object] = {ARG_MERGED: num_merged, ARG_BUSY: busy}
+            else:
+                args = {of.name: payload >> of.shift & of.mask for of in region.fields}
             args |= {text: True for flag, text in FLAG_ARGS.items() if flags & flag}
             if region.kind is Kind.MARK:
                 pid, tid = self._place(track)
@@ -232,11 +233,3 @@ def _metadata(pid: int, tid: int, name: str, args: Mapping[str, object]) -> _Eve
 
 def _us(time_ns: int) -> float:
     return time_ns / 1000
-
-
-def _payload_args(region: Region, payload: int) -> dict[str, object]:
-    return {field.name: payload >> field.shift & field.mask for field in region.fields}
-
-
-def _merged_args(num_merged: int, busy_ns: int) -> dict[str, object]:
-    return {ARG_MERGED: num_merged, ARG_BUSY: busy_ns}

@@ -14,14 +14,13 @@ ONLINE_UI: Final = "https://ui.perfetto.dev"
 
 @dataclass(frozen=True)
 class PinnedTrack:
-    """A block of a rank with its warps, or one warp of it, to pin above all other tracks.
+    """A block of a rank with its warps, to pin above all other tracks.
 
     A negative block means the rank's line of kernel launches.
     """
 
     rank: int
     block: int
-    warp: int | None = None
 
     @property
     def title(self) -> str:
@@ -29,8 +28,7 @@ class PinnedTrack:
         rank."""
         if self.block < 0:
             return f"Rank {self.rank} {LAUNCHES_NAME}"
-        warp = "" if self.warp is None else f" warp {self.warp}"
-        return f"Rank {self.rank} block {self.block}{warp}"
+        return f"Rank {self.rank} block {self.block}"
 
     def query(self) -> str:
         """The slices of this track, in the trace processor's SQL.
@@ -39,12 +37,10 @@ class PinnedTrack:
         """
         rank = f"GLOB 'Rank *' AND CAST(substr({{0}}.name, 6) AS INT) = {int(self.rank)}"
         block = f"'block {int(self.block)}'"
-        of_warp = f"p.name = {block} AND r.name {rank.format('r')}"
         if self.block < 0:
             where = f"t.name = '{LAUNCHES_NAME}' AND p.name {rank.format('p')}"
-        elif self.warp is not None:
-            where = f"t.name = 'warp {int(self.warp)}' AND {of_warp}"
         else:
+            of_warp = f"p.name = {block} AND r.name {rank.format('r')}"
             where = f"({of_warp}) OR (t.name = {block} AND p.name {rank.format('p')})"
         return (
             "SELECT s.id, s.ts, s.dur, s.name FROM slice s JOIN track t ON t.id = s.track_id "

@@ -67,7 +67,8 @@ def run(
     """
     shown = {info.rank for info in trace.ranks}
     overlays = tuple(line for line in overlays if line.rank in shown)
-    source = Source.of(trace, grouping, _range_of(overlays))
+    slices = [slice_ for line in overlays for slice_ in line.slices]
+    source = Source.of(trace, grouping, slices)
     tally = Tally(origin_ns=source.origin_ns, last_ns=source.last_ns)
     is_too_much = max_slices is not None and source.num_events > max_slices
     merged_names = MergedNames.of(source.names) if is_too_much else None
@@ -98,16 +99,14 @@ class _Steps:
 def _choose_detail(source: Source, max_slices: int, steps: _Steps) -> Detail:
     """A first pass over the events, without flows and names."""
     chooser = DetailChooser(source.last_ns)
-    next_id = 1
     for rank, keys in keys_by_rank(source).items():
-        tracks = RankTracks(rank, "", next_id, keys, source.grouping)
+        tracks = RankTracks(rank, "", 1, keys, source.grouping)
         for piece in source.pieces(rank):
             events = source.read(piece)
             track, nesting = tracks.place(events, source.names)
             batch = _plain_batch(events, track)
             chooser.add(find_neighbours(batch, events.launch, nesting.depth, source.names))
             steps.advance(piece.num_events)
-        next_id = tracks.next_id
     return chooser.choose(max_slices)
 
 
@@ -150,7 +149,8 @@ class _Run:
     def _rank(
         self, rank: int, tracks: RankTracks, lookup: FlowLookup, launches: list[OverlaySlice]
     ) -> None:
-        self._write_launches(tracks, launches)
+        # Kernels do not nest: a launch within the time of another one runs concurrently.
+        self._write_line(tracks, tracks.launches, launches, may_nest=False)
         self._write_overlays(tracks)
         pieces = self.source.pieces(rank)
         num_events = sum(piece.num_events for piece in pieces)
@@ -201,10 +201,6 @@ class _Run:
         tally.num_flows += int(np.count_nonzero(batch.flow_out))
         tally.num_merged += int(batch.num_merged[batch.num_merged > 1].sum())
         tally.num_cut += len(events) - int(batch.num_merged.sum())
-
-    def _write_launches(self, tracks: RankTracks, launches: list[OverlaySlice]) -> None:
-        # Kernels do not nest: a launch within the time of another one runs concurrently.
-        self._write_line(tracks, tracks.launches, launches, may_nest=False)
 
     def _write_overlays(self, tracks: RankTracks) -> None:
         origin_ns = self.source.origin_ns
@@ -258,14 +254,6 @@ def _idle_marks(track: NDArray[np.int64]) -> Batch:
     return Batch.plain(
         track, none.astype(np.int32), none.astype(np.uint8), start_ns, start_ns, none
     )
-
-
-def _range_of(overlays: tuple[OverlayLine, ...]) -> tuple[int, int] | None:
-    """The first start and the last end in all lines."""
-    slices = [slice_ for line in overlays for slice_ in line.slices]
-    if not slices:
-        return None
-    return min(s.start_ns for s in slices), max(s.end_ns for s in slices)
 
 
 def _launches_by_rank(source: Source) -> dict[int, list[OverlaySlice]]:

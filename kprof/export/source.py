@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +13,7 @@ from msgspec import structs
 
 from kprof.capture.database import sql_text
 from kprof.capture.directory import EVENT_OPEN
-from kprof.export.model import FIRST_EVENT_NS
+from kprof.export.model import FIRST_EVENT_NS, OverlaySlice
 from kprof.regions import Category, Kind, Region
 from kprof.trace.columns import Columns
 from kprof.trace.views import STILL_WAITING
@@ -84,16 +84,11 @@ class Source:
     grouping: Grouping
 
     @staticmethod
-    def of(
-        trace: Trace, grouping: Grouping, overlay_range_ns: tuple[int, int] | None = None
-    ) -> Source:
-        """Read every event once. The file's time also covers `overlay_range_ns`."""
+    def of(trace: Trace, grouping: Grouping, slices: Sequence[OverlaySlice]) -> Source:
+        """Read every event once. The file's time also covers the `slices` of overlays."""
         first_ns, last_ns = trace.window_ns()
-        if overlay_range_ns is not None:
-            first_ns, last_ns = (
-                min(first_ns, overlay_range_ns[0]),
-                max(last_ns, overlay_range_ns[1]),
-            )
+        first_ns = min([first_ns, *(slice_.start_ns for slice_ in slices)])
+        last_ns = max([last_ns, *(slice_.end_ns for slice_ in slices)])
         origin_ns = first_ns - FIRST_EVENT_NS
         names, name_sql = _names(trace)
         keys = _track_keys(grouping)

@@ -32,7 +32,7 @@ from kprof.importers.guesses import (
     category_of,
     describe_categories,
     describe_declared,
-    start_of_all_ranks,
+    do_ranks_start_together,
 )
 from kprof.regions import PAYLOAD_BITS, Field, Kind, Region, RegionTable
 
@@ -43,6 +43,11 @@ if TYPE_CHECKING:
 
 _NOT_ALIGNED: Final = (
     "imported events carry no clock calibration; give a bound if all ranks read one clock"
+)
+# Why times cannot be compared, even if a bound is stated.
+_SAME_START: Final = (
+    "all ranks start at the same tick, so each rank's own first time was taken off and times "
+    "of different ranks cannot be compared"
 )
 
 
@@ -132,7 +137,7 @@ def write_foreign(
     table, region_ids = _region_table(events, regions, fields)
     undeclared = [name for name in _used_names(events) if name not in {*declared, *events.marks}]
     guesses = (*events.guesses, *describe_categories(undeclared))
-    doubt = _doubt_of_clock(events)
+    doubt = _SAME_START if do_ranks_start_together(events.rank, events.start_ns) else ""
     ranks = np.unique(events.rank).tolist()
     temporary = begin_capture(output, force)
     try:
@@ -252,9 +257,9 @@ def _write_rank(
     none = np.zeros(len(rows), dtype=np.int64)
     columns: dict[str, Ints] = {
         "rank": none + rank,
-        "launch": _column(events.launch, rows),
+        "launch": np.broadcast_to(events.launch, len(events))[rows],
         "block": events.block[rows],
-        "warp": _column(events.warp, rows),
+        "warp": np.broadcast_to(events.warp, len(events))[rows],
         "region": region_ids[events.name[rows]],
         "flags": none,
         "start_ns": events.start_ns[rows],
@@ -265,13 +270,8 @@ def _write_rank(
     write_rank_events(folder, rank, pa.table(columns).cast(event_schema()))
 
 
-def _column(values: Ints | int, rows: Ints) -> Ints:
-    """The values of some events; one value is that of all."""
-    return np.full(len(rows), values) if isinstance(values, int) else values[rows]
-
-
 def _rank_info(rank: int, events: ForeignEvents, rows: Ints, table: RegionTable) -> RankInfo:
-    launches = np.unique(_column(events.launch, rows)).tolist()
+    launches = np.unique(np.broadcast_to(events.launch, len(events))[rows]).tolist()
     return RankInfo(
         rank=rank,
         target="imported",
@@ -284,20 +284,6 @@ def _rank_info(rank: int, events: ForeignEvents, rows: Ints, table: RegionTable)
             for ordinal, launch in enumerate(launches)
         ),
         notes=("imported",),
-    )
-
-
-def _doubt_of_clock(events: ForeignEvents) -> str:
-    """Why times of different ranks cannot be compared, even if a bound is stated.
-
-    Empty if they can.
-    """
-    start = start_of_all_ranks(events.rank, events.start_ns)
-    if start is None:
-        return ""
-    return (
-        "all ranks start at the same tick, so each rank's own first time was taken off and times "
-        "of different ranks cannot be compared"
     )
 
 

@@ -72,13 +72,13 @@ def is_rank_in_ids(rank: NDArray[np.int64], thread: NDArray[np.int64]) -> bool:
     return len(lowest) > 1 and all(int(least) == int(of) for of, least in lowest.items())
 
 
-def start_of_all_ranks(rank: NDArray[np.int64], start: NDArray[Any]) -> int | None:
-    """The time at which all of several ranks start, if it is one.
+def do_ranks_start_together(rank: NDArray[np.int64], start: NDArray[Any]) -> bool:
+    """Whether several ranks all start at one time.
 
     Then somebody has subtracted each rank's own first time.
     """
-    lowest = set(_lowest_of_ranks(rank, start).values())
-    return int(lowest.pop()) if len(lowest) == 1 and len(np.unique(rank)) > 1 else None
+    lowest = _lowest_of_ranks(rank, start)
+    return len(lowest) > 1 and len(set(lowest.values())) == 1
 
 
 def _lowest_of_ranks(rank: NDArray[np.int64], values: NDArray[Any]) -> dict[int, Any]:

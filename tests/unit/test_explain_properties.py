@@ -68,7 +68,7 @@ def test_gains_in_order_never_add_up_to_more_than_there_is(seed: int) -> None:
     lengths = np.array([run.lengths_ns[call] for call in explanation.ordinals], dtype=float)
     gains = np.array([finding.gains_ns for finding in explanation.findings])
     assert (gains.sum(axis=0) <= lengths).all()
-    assert explanation.explained_share <= 1
+    assert sum(finding.share for finding in explanation.findings) <= 1
     for finding in explanation.findings:
         low, high = finding.interval_ns
         assert low <= finding.gain_ns <= high

@@ -392,11 +392,11 @@ def test_a_pinned_track_is_one_block_of_one_rank(
     loaded = processor(summary.path)
     starts = {
         track.title: sorted(ts + summary.origin_ns for _, ts, *_ in loaded.rows(track.query()))
-        for track in (PinnedTrack(1, 1), PinnedTrack(11, 1, warp=1), PinnedTrack(3, 7))
+        for track in (PinnedTrack(1, 1), PinnedTrack(11, 1), PinnedTrack(3, 7))
     }
     assert starts == {
         "Rank 1 block 1": [1090, 1100, 1110],
-        "Rank 11 block 1 warp 1": [11110],
+        "Rank 11 block 1": [11090, 11100, 11110],
         "Rank 3 block 7": [],
     }
 

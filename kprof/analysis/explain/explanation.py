@@ -56,11 +56,6 @@ class TraceExplanation:
     below: ExplainedFinding | None = None
     least_share: float = LEAST_GAIN
 
-    @property
-    def explained_share(self) -> float:
-        """Which part of the calls' time all findings together would save."""
-        return sum(finding.share for finding in self.findings)
-
 
 def explain_trace(trace: Trace) -> TraceExplanation:
     """Explain a trace; raises ClockError where ranks are not on one clock."""
