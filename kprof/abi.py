@@ -174,12 +174,11 @@ SINK: Final = np.dtype(
 )
 
 CURSOR: Final = np.dtype(
-    {
-        "names": ["next_chunk", "num_tracks_without_chunk"],
-        "formats": ["<u4", "<u4"],
-        "offsets": [0, 4],
-        "itemsize": CURSOR_STRIDE_BYTES,
-    }
+    [
+        ("next_chunk", "<u4"),
+        ("num_tracks_without_chunk", "<u4"),
+        ("pad0", "u1", (CURSOR_STRIDE_BYTES - 8,)),
+    ]
 )
 
 # Read by launches with LOOKS_AT_SWITCHES, see above. A track is sampled if its hash has no bit of
@@ -217,27 +216,25 @@ WAIT_LINE: Final = np.dtype(
 # `full_limit` is a limit at which no cursor had a chunk left: other tracks with that limit need not
 # try. Bytes 36 to 63 stay 0: kernels that were compiled when lines had 32 bytes find none there.
 CONTROL: Final = np.dtype(
-    {
-        "names": [
-            "magic",
-            "abi_version",
-            "reserved",
-            "num_chunks",
-            "chunks_per_cursor",
-            "full_limit",
-            "num_cursors",
-            "num_reserved",
-            "num_lines",
-            "num_shared_lines",
-            "lines",
-            "shared_lines",
-            "switches",
-            "cursors",
-        ],
-        "formats": ["<u8", *["<u4"] * 9, "<u8", "<u8", SWITCHES, (CURSOR, NUM_CURSORS)],
-        "offsets": [0, 8, 12, 16, 20, 24, 28, 32, 64, 68, 72, 80, SWITCHES_OFFSET, CURSORS_OFFSET],
-        "itemsize": CONTROL_BYTES,
-    }
+    [
+        ("magic", "<u8"),
+        ("abi_version", "<u4"),
+        ("reserved", "<u4"),
+        ("num_chunks", "<u4"),
+        ("chunks_per_cursor", "<u4"),
+        ("full_limit", "<u4"),
+        ("num_cursors", "<u4"),
+        ("num_reserved", "<u4"),
+        ("pad0", "u1", (28,)),
+        ("num_lines", "<u4"),
+        ("num_shared_lines", "<u4"),
+        ("lines", "<u8"),
+        ("shared_lines", "<u8"),
+        ("pad1", "u1", (SWITCHES_OFFSET - 88,)),
+        ("switches", SWITCHES),
+        ("pad2", "u1", (CURSORS_OFFSET - SWITCHES_OFFSET - SWITCHES.itemsize,)),
+        ("cursors", CURSOR, (NUM_CURSORS,)),
+    ]
 )
 
 # What the host passes to a kernel launch. `first_chunk` is NO_CHUNK if nothing is reserved. With
@@ -264,7 +261,7 @@ assert SINK.itemsize == CHUNK_BYTES
 assert SWITCHES.itemsize == 32
 assert WAIT_LINE.itemsize == 48
 assert NUM_CURSORS <= CHUNK_CURSORS_MASK
-assert CURSORS_OFFSET + NUM_CURSORS * CURSOR_STRIDE_BYTES <= CONTROL_BYTES
+assert CONTROL.itemsize == CONTROL_BYTES
 
 
 @dataclass(frozen=True)
@@ -365,7 +362,15 @@ def initial_control(
     return head
 
 
-_CPP_TYPES: Final = {"<u2": "uint16_t", "<u4": "uint32_t", "<u8": "uint64_t"}
+_CPP_TYPES: Final = {
+    np.dtype("u1"): "uint8_t",
+    np.dtype("<u2"): "uint16_t",
+    np.dtype("<u4"): "uint32_t",
+    np.dtype("<u8"): "uint64_t",
+    CHUNK_HEADER: "ChunkHeader",
+    SWITCHES: "Switches",
+    CURSOR: "Cursor",
+}
 
 
 def cpp_name(python_name: str) -> str:
@@ -373,29 +378,17 @@ def cpp_name(python_name: str) -> str:
     return "k" + python_name.title().replace("_", "")
 
 
-def _cpp_struct(name: str, dtype: np.dtype, alignment: int, struct_types: dict[str, str]) -> str:
-    """One C++ struct with explicit padding, and a static_assert for its size.
+def _cpp_struct(name: str, dtype: np.dtype, alignment: int) -> str:
+    """One C++ struct, and a static_assert for its size.
 
     The members fill the size, so that each of them lies where it should if the size is right.
     """
-    assert dtype.fields is not None
-    assert dtype.names is not None
-    lines: list[str] = []
-    end = num_pads = 0
-    for field in dtype.names:
-        field_type, offset = dtype.fields[field][:2]
-        if offset > end:
-            lines.append(f"  uint8_t pad{num_pads}[{offset - end}];")
-            num_pads += 1
-        base, shape = field_type.subdtype or (field_type, ())
-        cpp_type = struct_types.get(field) or _CPP_TYPES[base.str]
-        lines.append(f"  {cpp_type} {field}{''.join(f'[{length}]' for length in shape)};")
-        end = offset + field_type.itemsize
-    if dtype.itemsize > end:
-        lines.append(f"  uint8_t pad{num_pads}[{dtype.itemsize - end}];")
-    body = "\n".join(lines)
-    check = f'static_assert(sizeof({name}) == {dtype.itemsize}, "{name} size");'
-    return f"struct alignas({alignment}) {name} {{\n{body}\n}};\n{check}\n"
+    lines = [f"struct alignas({alignment}) {name} {{"]
+    for field in dtype.names or ():
+        base, shape = dtype[field].base, dtype[field].shape
+        lines.append(f"  {_CPP_TYPES[base]} {field}{''.join(f'[{length}]' for length in shape)};")
+    lines += ["};", f'static_assert(sizeof({name}) == {dtype.itemsize}, "{name} size");', ""]
+    return "\n".join(lines)
 
 
 def cpp_header() -> str:
@@ -408,15 +401,15 @@ def cpp_header() -> str:
     )
     structs = "\n".join(
         [
-            _cpp_struct("Record", RECORD, 16, {}),
-            _cpp_struct("ChunkHeader", CHUNK_HEADER, 16, {}),
-            _cpp_struct("SinkChunk", SINK, 16, {"header": "ChunkHeader"}),
-            _cpp_struct("Cursor", CURSOR, 64, {}),
-            _cpp_struct("Switches", SWITCHES, 16, {}),
-            _cpp_struct("StateLine", STATE_LINE, 16, {}),
-            _cpp_struct("WaitLine", WAIT_LINE, 16, {}),
-            _cpp_struct("ControlBlock", CONTROL, 64, {"cursors": "Cursor", "switches": "Switches"}),
-            _cpp_struct("LaunchBuffer", LAUNCH_BUFFER, 8, {}),
+            _cpp_struct("Record", RECORD, 16),
+            _cpp_struct("ChunkHeader", CHUNK_HEADER, 16),
+            _cpp_struct("SinkChunk", SINK, 16),
+            _cpp_struct("Cursor", CURSOR, 64),
+            _cpp_struct("Switches", SWITCHES, 16),
+            _cpp_struct("StateLine", STATE_LINE, 16),
+            _cpp_struct("WaitLine", WAIT_LINE, 16),
+            _cpp_struct("ControlBlock", CONTROL, 64),
+            _cpp_struct("LaunchBuffer", LAUNCH_BUFFER, 8),
         ]
     )
     return (

@@ -40,7 +40,7 @@ def test_every_field_lies_where_its_type_wants_it():
     for dtype in (abi.RECORD, abi.CHUNK_HEADER, abi.CURSOR):
         for name in dtype.names:
             field, offset = dtype.fields[name][:2]
-            assert offset % field.itemsize == 0, name
+            assert offset % field.base.itemsize == 0, name
 
 
 def test_each_cursor_has_a_cache_line_of_its_own():
