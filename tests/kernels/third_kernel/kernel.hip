@@ -1,16 +1,10 @@
 // All-gather of one number per rank: the smallest kernel that ranks run together.
-#include <kprof/kprof.h>
-
-#define KPROF_REGIONS "regions.h"
-#include <kprof/declare_regions.h>
-
-#include "arguments.h"
+#include "kernel.h"
 #include "team_call.h"
-#include "variants.h"
 
 namespace all_gather {
 
-using namespace kprof::platform;
+using namespace kernel;
 
 struct HeapLayout {
   memory_layout::Offset values;  // u64 [2][W]: epoch << 32 | value
@@ -45,17 +39,17 @@ struct Call : team_call::TeamCall<CallArguments, HeapLayout, WorkspaceLayout> {
 // One warp: lane 0 sends the number to each peer, in its flag, and waits for theirs.
 __global__ void all_gather(variants::Profiled<Call> call) {
   kprof::Track track = kprof::open_track(call, kprof::per_warp);
-  kprof::Span span = kprof::profile_start(track);
+  kprof::Span span = profile_start(track);
   for (uint32_t peer = 0; peer < call.shape.world_size; ++peer) {
     if (lane_id() == 0)
       store_system(call.value_of(peer, call.rank), static_cast<uint64_t>(call.epoch) << 32 | call.value);
-    span = kprof::profile_lap(track, span, R_PUT, kprof::payload<R_PUT>(peer, 0u));
+    span = profile_lap(track, span, R_PUT, payload<R_PUT>(peer, 0u));
   }
   for (uint32_t peer = 0; peer < call.shape.world_size; ++peer) {
     const uint64_t* flag = call.value_of(call.rank, peer);
     const auto epoch_of = [flag] { return static_cast<uint32_t>(load_system(flag) >> 32); };
     if (!signals::wait_warp(epoch_of, call.epoch, call.limits(), {R_WAIT, peer, 0})) return;
-    span = kprof::profile_lap(track, span, R_WAIT, kprof::payload<R_WAIT>(peer, 0u));
+    span = profile_lap(track, span, R_WAIT, payload<R_WAIT>(peer, 0u));
     if (lane_id() == 0) call.out[peer] = static_cast<uint32_t>(load_system(flag));
   }
 }
