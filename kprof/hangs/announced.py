@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from kprof import abi
-from kprof.hangs.lines import headers_in, read_rows, write_rows
+from kprof.hangs.lines import headers_in, read_rows
 
 SPAN: Final = np.dtype(
     [
@@ -143,11 +143,7 @@ def _spans(lines: np.ndarray, headers: np.ndarray, ticks_per_cycle: float) -> np
     return spans
 
 
-def write_open_spans(directory: Path, rank: int, spans: np.ndarray) -> None:
-    """Say which announced spans are open; nothing where the disk refuses."""
-    write_rows(directory, rank, "announced", spans)
-
-
 def read_open_spans(directory: Path, rank: int) -> np.ndarray:
-    """What the rank said last, as SPAN; empty where it said nothing."""
+    """The announced spans that are open, as the rank said last (SPAN); none where it said
+    nothing."""
     return read_rows(directory, rank, "announced", SPAN)

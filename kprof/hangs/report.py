@@ -14,7 +14,7 @@ from kprof.capture.losses import count_launches, name_ranks
 from kprof.errors import CorruptCaptureError
 from kprof.hangs.diagnosis import Cause, Diagnosis, Kind
 from kprof.hangs.stacks import place_in
-from kprof.hangs.state import OpenSpan, RankState, RunState
+from kprof.hangs.state import Condition, OpenSpan, RankState, RunState
 
 HANG_NAME: Final = "hang.json"
 _MAX_NAMED: Final = 4
@@ -54,7 +54,7 @@ class RankReport(msgspec.Struct, frozen=True):
     """
 
     rank: int
-    condition: str
+    condition: Condition
     num_calls: int
     num_launches: int
     is_moving: bool = False
@@ -241,18 +241,7 @@ def make_report(run: RunState, diagnosis: Diagnosis, idle_s: float) -> Hang:
         root.ranks if root else (),
         tuple(sentences[1:]),
         tuple(
-            RankReport(
-                each.rank,
-                each.condition.value,
-                each.num_calls,
-                each.num_launches,
-                each.is_moving,
-                each.stack,
-                each.error,
-                each.is_silent,
-                each.records.last_event if each.records and not each.waits else "",
-            )
-            for each in run.ranks.values()
+            msgspec.convert(each, RankReport, from_attributes=True) for each in run.ranks.values()
         ),
         tuple(_waiting(wait) for wait in run.waits),
         tuple((each.rank, each.track.block) for each in root.waits[:_MAX_NAMED]) if root else (),
@@ -294,7 +283,7 @@ def lines_of(hang: Hang) -> list[str]:
         place += ", which seems to hold the interpreter lock" if rank.is_silent else ""
         place += f"; its last event is {rank.last_event}" if rank.last_event else ""
         lines.append(
-            f"  rank {rank.rank}: {rank.condition}{why}, {count_launches(rank.num_launches)}"
+            f"  rank {rank.rank}: {rank.condition.value}{why}, {count_launches(rank.num_launches)}"
             f"{', moves' if rank.is_moving else ''}{place}"
         )
     return lines

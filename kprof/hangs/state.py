@@ -114,6 +114,11 @@ class RankState:
     gave_up: bool = False
     spans: tuple[OpenSpan, ...] = ()
 
+    @property
+    def last_event(self) -> str:
+        """The span that ended last, of a rank whose kernels do not say that they wait."""
+        return self.records.last_event if self.records and not self.waits else ""
+
     def number_of(self, call: Call) -> int | None:
         """The launch of a call, or None where the rank has not made it."""
         return next((n for n, (made, _) in self.launches.items() if made == call), None)

@@ -97,9 +97,9 @@ class Kernel(msgspec.Struct, frozen=True, tag="kernel"):
 
 
 class Captured(msgspec.Struct, frozen=True, tag="captured"):
-    """A launch that will be replayed: `row` has its fields, `table` the index of its regions."""
+    """A launch that will be replayed; `table` is the index of its regions."""
 
-    row: tuple[int, str, int, int, int, int, int, int]
+    row: Launch
     table: int
 
 
@@ -175,7 +175,7 @@ class Ledger:
 
     def note_captured(self, row: Launch, table_idx: int) -> None:
         """A launch will be replayed."""
-        self.write(Captured(msgspec.structs.astuple(row), table_idx))
+        self.write(Captured(row, table_idx))
 
     def note(self, text: str) -> None:
         """A sentence for the capture."""

@@ -173,9 +173,8 @@ class _Salvaged:
             latest and (latest.counts.dropped or latest.counts.unsplit_launches)
         )
         for each in _of_kind(self._lines, ledger.Captured):
-            row = Launch(*each.row)
-            decoder.region_ids.table_of_launch[row.launch] = each.table
-            decoder.replays.restore(row, self._in_parts.values(), has_lost=has_lost)
+            decoder.region_ids.table_of_launch[each.row.launch] = each.table
+            decoder.replays.restore(each.row, self._in_parts.values(), has_lost=has_lost)
 
     def tables(self) -> Iterator[pa.Table]:
         """The events of the arenas that are in no part."""

@@ -19,7 +19,6 @@ from kprof.hangs.announced import (
     NUM_TRACKS,
     Chunks,
     open_spans,
-    write_open_spans,
 )
 from kprof.hangs.lines import (
     LINES_OFFSET,
@@ -28,6 +27,7 @@ from kprof.hangs.lines import (
     WAITS_NAME,
     WaitsWriter,
     tracks_in,
+    write_rows,
     write_tracks,
 )
 from kprof.hangs.stacks import open_stacks
@@ -168,7 +168,7 @@ class Waits:
         keeper.save(look)
         write_tracks(self._directory, self._rank, tracks)
         spans = open_spans(lines, arenas, ticks_per_cycle)
-        write_open_spans(self._directory, self._rank, spans)
+        write_rows(self._directory, self._rank, "announced", spans)
 
     def _refresh(self) -> None:
         """Copy the lines of a device that cannot write to shared memory."""

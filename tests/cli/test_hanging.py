@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kprof.capture.directory import Capture
+from kprof.capture.processes import Condition
 from kprof.hangs.report import Hang, RankReport, Waiting, write_hang
 from kprof.trace import Trace
 from sealing import check_checksums
@@ -94,7 +95,7 @@ def test_hang_prints_what_a_capture_keeps(kprof, small: Path) -> None:
         "rank 1 never sent slot 17",
         "never_sent",
         (1,),
-        ranks=(RankReport(0, "running", 4, 4), RankReport(1, "running", 4, 4)),
+        ranks=(RankReport(0, Condition.RUNNING, 4, 4), RankReport(1, Condition.RUNNING, 4, 4)),
         waits=(wait,),
     )
     write_hang(small, hang)
