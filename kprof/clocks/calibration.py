@@ -128,21 +128,29 @@ class Calibrator:
     ) -> None:
         target = target_of_device(device)
         hosts = group.all_gather(socket.gethostname() if host is None else host)
-        members = [
-            [rank for rank, other in enumerate(hosts) if other == name]
-            for name in dict.fromkeys(hosts)
-        ]
-        neighbours = members[list(dict.fromkeys(hosts)).index(hosts[group.rank])]
+        ranks_of: dict[str, list[int]] = {}
+        for rank, name in enumerate(hosts):
+            ranks_of.setdefault(name, []).append(rank)
+        members, neighbours = list(ranks_of.values()), ranks_of[hosts[group.rank]]
         # Ranks measure steps, and hosts have cores, of their own. All use one value of each: ranks
         # that planned other turns, or found other bounds, would wait for each other for ever.
-        step_ns = max(group.all_gather(clock.step_ns))
+        self._step_ns = max(group.all_gather(clock.step_ns))
         num_cores = min(group.all_gather(os.cpu_count() or 1))
-        turns = _merged_turns(members, turns_of or _turns_of(target, num_cores))
-        self._pairs = _PairCalibrator(
-            group, device, clock.ticks_per_second, step_ns, turns, neighbours
-        )
+        # Each turn has the pairs that play at the same time.
+        self._turns = _merged_turns(members, turns_of or _turns_of(target, num_cores))
+        self._group, self._ticks_per_second = group, clock.ticks_per_second
+        self._effort = effort_of(target)
+        self._library = load_calibration(target)
+        # Flags in symmetric memory and the round number are kept between calibrations.
+        self._flag_bytes = self._library.kprof_flag_stride_bytes() * self._effort.num_lanes
+        part = PartOfGroup(group, neighbours)
+        self._heap = SymmetricHeap(part, group.world_size * self._flag_bytes, device)
+        self._bases = dict(zip(neighbours, self._heap.bases, strict=True))
+        num_readings = self._effort.num_lanes * self._effort.num_rounds
+        self._readings = allocate(num_readings * 16, device)
+        self._next_round = 1
         self._hosts = HostClocks(
-            group, tuple(ranks[0] for ranks in members), step_ns, self._pairs.read_clock_ns
+            group, tuple(ranks[0] for ranks in members), self._step_ns, self.read_clock_ns
         )
         self.method = f"{target.value} ping-pong"
         if len(members) > 1:
@@ -151,55 +159,27 @@ class Calibrator:
 
     def run(self) -> None:
         """Calibrate once. Collective; raises ClockError when a rank does not answer."""
-        samples = self._pairs.run()
+        samples = self._sample_pairs()
         if len(self._hosts.leaders) > 1:
             samples |= self._hosts.run()
         self.calibrations.append(samples)
-
-
-@dataclass
-class _PairCalibrator:
-    """Flags in symmetric memory and the round number, kept between calibrations.
-
-    Creation is collective. `step_ns` is the same on all ranks. Each of `turns` has the pairs that
-    play at the same time; `neighbours` are the ranks of this host.
-    """
-
-    group: Group
-    device: str
-    ticks_per_second: float
-    step_ns: float
-    turns: list[list[Pair]]
-    neighbours: list[int]
-
-    def __post_init__(self) -> None:
-        target = target_of_device(self.device)
-        self._effort = effort_of(target)
-        self._library = load_calibration(target)
-        self._flag_bytes = self._library.kprof_flag_stride_bytes() * self._effort.num_lanes
-        part = PartOfGroup(self.group, self.neighbours)
-        self._heap = SymmetricHeap(part, self.group.world_size * self._flag_bytes, self.device)
-        self._bases = dict(zip(self.neighbours, self._heap.bases, strict=True))
-        num_readings = self._effort.num_lanes * self._effort.num_rounds
-        self._readings = allocate(num_readings * 16, self.device)
-        self._next_round = 1
 
     def read_clock_ns(self) -> int:
         """This rank's device clock, now."""
         _check(self._library, self._library.kprof_clock_steps(self._readings.address, 1, None))
         ticks = self._readings.read(0, 8).view(np.int64)
-        return int(ticks_to_ns(ticks, self.ticks_per_second)[0])
+        return int(ticks_to_ns(ticks, self._ticks_per_second)[0])
 
-    def run(self) -> dict[Pair, OffsetSample]:
+    def _sample_pairs(self) -> dict[Pair, OffsetSample]:
         """One sample for every pair that plays. Collective; raises ClockError without an answer.
 
         Partners that never ran at the same time (more ranks than cores) play again.
         """
         samples: dict[Pair, OffsetSample] = {}
         played: dict[Pair, list[tuple[np.ndarray, np.ndarray]]] = {}
-        pending = self.turns
+        pending = self._turns
         for _ in range(_MAX_PASSES):
-            everyone = self.group.all_gather(self._play_turns(pending))
+            everyone = self._group.all_gather(self._play_turns(pending))
             for pair in [pair for turn in pending for pair in turn]:
                 played.setdefault(pair, []).append(
                     (everyone[pair[0]][pair], everyone[pair[1]][pair])
@@ -217,7 +197,7 @@ class _PairCalibrator:
 
     def _sample(self, games: list[tuple[np.ndarray, np.ndarray]]) -> OffsetSample:
         first, second = (np.concatenate(side) for side in zip(*games, strict=True))
-        sample = sample_from_readings(first, second, self.step_ns)
+        sample = sample_from_readings(first, second, self._step_ns)
         # A game that was played again does not add lanes.
         return replace(sample, num_lanes=self._effort.num_lanes)
 
@@ -225,33 +205,33 @@ class _PairCalibrator:
         """This rank's readings of its games; ranks that do not play wait in a barrier."""
         readings: dict[Pair, np.ndarray] = {}
         for turn in turns:
-            self.group.barrier()
+            self._group.barrier()
             for pair in turn:
-                if self.group.rank in pair:
+                if self._group.rank in pair:
                     readings[pair] = self._play(pair)
         self._next_round += self._effort.num_rounds
         return readings
 
     def _play(self, pair: Pair) -> np.ndarray:
         """Rounds with one partner: (lanes, rounds, 2) int64 ns, this side's (seen, sent)."""
-        is_first = self.group.rank == pair[0]
+        is_first = self._group.rank == pair[0]
         peer = pair[1] if is_first else pair[0]
         self._readings.clear(0, self._readings.size_bytes)
         error = self._library.kprof_pingpong(
-            self._bases[self.group.rank] + peer * self._flag_bytes,
-            self._bases[peer] + self.group.rank * self._flag_bytes,
+            self._bases[self._group.rank] + peer * self._flag_bytes,
+            self._bases[peer] + self._group.rank * self._flag_bytes,
             self._readings.address,
             self._effort.num_lanes,
             self._effort.num_rounds,
             self._next_round,
             int(is_first),
-            int(_TIMEOUT_S * self.ticks_per_second),
+            int(_TIMEOUT_S * self._ticks_per_second),
             None,
         )
         _check(self._library, error)
         ticks = self._readings.read(0, self._readings.size_bytes).view(np.int64)
         lanes = ticks.reshape(self._effort.num_lanes, self._effort.num_rounds, 2)
-        return ticks_to_ns(lanes.copy(), self.ticks_per_second)
+        return ticks_to_ns(lanes.copy(), self._ticks_per_second)
 
 
 def _turns_of(target: Target, num_cores: int) -> Callable[[int], list[list[Pair]]]:
