@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
 
 class Condition(str, Enum):
@@ -44,16 +45,24 @@ class Process:
         stat = _read_stat(self.pid)
         if stat is None:
             return Condition.ENDED
-        state, start_ticks = stat
-        if state in ("Z", "X") or (self.start_ticks and self.start_ticks != start_ticks):
+        is_another = self.start_ticks and self.start_ticks != stat.start_ticks
+        if stat.state in ("Z", "X") or is_another:
             return Condition.ENDED
-        return Condition.STOPPED if state in ("T", "t") else Condition.RUNNING
+        return Condition.STOPPED if stat.state in ("T", "t") else Condition.RUNNING
+
+
+class _Stat(NamedTuple):
+    """What /proc says of a process; `start_ticks` counts since the host started."""
+
+    state: str
+    parent: int
+    start_ticks: int
 
 
 def process_of(pid: int) -> Process:
     """The process that has this number here now."""
     stat = _read_stat(pid)
-    return Process(socket.gethostname(), pid, _namespace(), stat[1] if stat else 0)
+    return Process(socket.gethostname(), pid, _namespace(), stat.start_ticks if stat else 0)
 
 
 def _namespace() -> int:
@@ -64,14 +73,19 @@ def _namespace() -> int:
         return 0
 
 
-def _read_stat(pid: int) -> tuple[str, int] | None:
-    """The state of a process and when it started, in ticks since the host did."""
+def _read_stat(pid: int | str) -> _Stat | None:
     try:
         # The command name in parentheses may contain spaces and parentheses.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return fields[0], int(fields[19])
+        return _Stat(fields[0], int(fields[1]), int(fields[19]))
     except (OSError, IndexError, ValueError):
         return None
+
+
+def parents() -> dict[int, int]:
+    """The parent of every process; empty without /proc."""
+    pids = [entry.name for entry in Path("/proc").glob("[0-9]*")]
+    return {int(pid): stat.parent for pid in pids if (stat := _read_stat(pid))}
 
 
 def signal_all(pids: Iterable[int], number: int) -> None:

@@ -15,9 +15,10 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Protocol
+
+from kprof.capture.processes import parents
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -147,7 +148,7 @@ def kill_tree(pid: int) -> None:
 def _descendants(pid: int) -> list[int]:
     """All living descendants, parents first. Empty without /proc."""
     children: dict[int, list[int]] = {}
-    for child, parent in _parents():
+    for child, parent in parents().items():
         children.setdefault(parent, []).append(child)
     found = []
     queue = [pid]
@@ -156,15 +157,3 @@ def _descendants(pid: int) -> list[int]:
             found.append(child)
             queue.append(child)
     return found
-
-
-def _parents() -> list[tuple[int, int]]:
-    """(process, parent) for every process."""
-    pairs = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            # The command name in parentheses may contain spaces, the text after its last
-            # parenthesis does not.
-            after_name = entry.read_text().rpartition(")")[2].split()
-            pairs.append((int(entry.parent.name), int(after_name[1])))
-    return pairs

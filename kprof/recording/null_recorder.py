@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kprof.recording import lifetime
 from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer
 
 if TYPE_CHECKING:
@@ -74,7 +75,11 @@ class AnyRecorder:
         """Write everything; a second call does nothing."""
 
     def close_at_exit(self) -> None:
-        """Close when the process ends. Never raises."""
+        """Close when the process ends. Never raises: a failure is one line on stderr."""
+        try:
+            self.close()
+        except Exception as error:
+            lifetime.complain(str(error))
 
 
 class NullRecorder(AnyRecorder):

@@ -67,27 +67,17 @@ class _TimedNullRecorder(NullRecorder):
 
     is_recording = True
 
-    def __init__(self, timer: LaunchTimer | None) -> None:
+    def __init__(self, timer: LaunchTimer) -> None:
         self._timer = timer
 
     def launch(self, kernel: str, *arguments: Any, **geometry: Any) -> LaunchBuffer:
         """A null buffer. Takes the timestamp."""
-        if self._timer is not None:
-            self._timer.mark(kernel)
+        self._timer.mark(kernel)
         return super().launch(kernel, *arguments, **geometry)
 
     def close(self) -> None:
-        """Write the timings; a second call does nothing."""
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.finish()
-
-    def close_at_exit(self) -> None:
-        """Close, when the process ends."""
-        try:
-            self.close()
-        except Exception as error:
-            lifetime.complain(str(error))
+        """Write the timings; a second call does so again."""
+        self._timer.finish()
 
 
 _process_recorder: AnyRecorder | None = None
@@ -146,9 +136,11 @@ def recorder(
             make = partial(Recorder, regions=regions, device=device, schedule=schedule)
             make = partial(make, rank=rank, world_size=world_size)
             _process_recorder = _open(make, Path(directory), rank, timer)
-        else:
+        elif timer is not None:
             _process_recorder = _TimedNullRecorder(timer)
             lifetime.close_at_exit(_process_recorder)
+        else:
+            _process_recorder = NullRecorder()
         _pid_of_recorder = os.getpid()
     return _process_recorder
 

@@ -58,7 +58,9 @@ def run_once(
 ) -> Outcome:
     """Run the workload in a session of its own, with our open files, and wait until all ended."""
     start_s = time.monotonic()
-    ranks = RecordingRanks(environment.get(RECORD_DIR_VARIABLE), say)
+    # A run that only times its launches has no ranks in its directory.
+    directory = environment.get(RECORD_DIR_VARIABLE) or environment[TIMINGS_DIR_VARIABLE]
+    ranks = RecordingRanks(Path(directory), say)
     with forwarding_signals(ranks) as forwarder, _watching(environment, say):
         try:
             # Files that the caller opened (`3>log` in a shell) are meant for the workload; ours are

@@ -29,18 +29,14 @@ _POLL_S: Final = 0.02
 
 
 class RecordingRanks:
-    """The recording processes of a run, known by the directory that they record into.
+    """The recording processes of a run, known by the directory that they record into."""
 
-    Nobody without one.
-    """
-
-    def __init__(self, directory: str | None, say: Say) -> None:
-        self._directory = Path(directory) if directory else None
-        self._say = say
+    def __init__(self, directory: Path, say: Say) -> None:
+        self._directory, self._say = directory, say
 
     def _open(self) -> set[int]:
         """The ranks whose recorders are open."""
-        return set(ranks_in_use(self._directory)) if self._directory else set()
+        return set(ranks_in_use(self._directory))
 
     def say_interrupted(self) -> None:
         """Say that SIGINT is passed on, and what a second one does."""
@@ -56,15 +52,14 @@ class RecordingRanks:
 
         Says what cannot be saved.
         """
-        if self._directory is None:
-            return
         if ranks := self._open():
-            self._save(self._directory, ranks)
+            self._save(ranks)
         with contextlib.suppress(CaptureError, OSError):
             if diagnosis := note_hang(self._directory):
                 self._say(f"the run hangs: {diagnosis}")
 
-    def _save(self, directory: Path, ranks: set[int]) -> None:
+    def _save(self, ranks: set[int]) -> None:
+        directory = self._directory
         counts = launch_counts(directory)
         launches = count_launches(sum(counts.get(rank, 0) for rank in ranks))
         self._say(
@@ -91,8 +86,7 @@ class RecordingRanks:
 
     def signal(self, number: int) -> None:
         """Send a signal to all of them."""
-        if self._directory is not None:
-            signal_all(processes_of(self._directory), number)
+        signal_all(processes_of(self._directory), number)
 
     def wait(self, exit_code: int) -> None:
         """Wait for ranks that outlive the command that started them.
@@ -103,9 +97,9 @@ class RecordingRanks:
         """
         ranks = sorted(self._open())
         if not ranks:
-            if exit_code == 128 + signal.SIGKILL and (directory := self._directory):
+            if exit_code == 128 + signal.SIGKILL:
                 # What was killed with the workload takes a moment to end, and writes nothing more.
-                _wait_until(lambda: not processes_of(directory), _KILLED_TIMEOUT_S)
+                _wait_until(lambda: not processes_of(self._directory), _KILLED_TIMEOUT_S)
             return
         still = f"the workload has ended but not {name_ranks(ranks)}"
         if exit_code == 0:
