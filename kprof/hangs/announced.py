@@ -34,13 +34,8 @@ NUM_TRACKS: Final = 8192
 LINES_BYTES: Final = NUM_TRACKS * abi.LINES_PER_TRACK * abi.STATE_LINE.itemsize
 _HALF: Final = 1 << (abi.START_BITS - 1)
 _TRACK: Final = ["launch", "block", "warp"]
-
-
-class Chunks(NamedTuple):
-    """The bytes of chunks, and the address of the arena that they are from."""
-
-    arena_address: int
-    content: np.ndarray
+# The address of an arena, and the bytes of its chunks.
+ArenaChunks = tuple[int, np.ndarray]
 
 
 class _Tracks(NamedTuple):
@@ -56,7 +51,7 @@ class _Tracks(NamedTuple):
 
 
 def open_spans(
-    lines: np.ndarray, arenas: Sequence[Chunks], ticks_per_cycle: float = 1.0
+    lines: np.ndarray, arenas: Sequence[ArenaChunks], ticks_per_cycle: float = 1.0
 ) -> np.ndarray:
     """The spans that have begun and not ended, as SPAN: `lines` were copied before the chunks.
 
@@ -81,7 +76,7 @@ def open_spans(
     return spans[np.lexsort([spans[name] for name in ("start_ticks", "warp", "block", "launch")])]
 
 
-def _tracks(arenas: Sequence[Chunks]) -> _Tracks:
+def _tracks(arenas: Sequence[ArenaChunks]) -> _Tracks:
     headers, keys, words = [], [], []
     for address, content in arenas:
         head, is_claimed = headers_in(content)

@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,7 +28,7 @@ from kprof.hangs.evidence import conditions_of, read_run, with_records
 from kprof.hangs.hosts import diagnose_hosts, is_uneven
 from kprof.hangs.lines import has_waits, signature_of
 from kprof.hangs.report import Hang, lines_of, make_report, write_hang
-from kprof.hangs.state import RunState, Track
+from kprof.hangs.state import Condition, RunState, Track
 
 # Set by `kprof record` for the workload, so that recorders open their files.
 HANG_AFTER_VARIABLE: Final = "KPROF_HANG_AFTER"
@@ -112,14 +112,6 @@ class Directory:
         return bool(ranks_in_use(self._directory))
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A report, and whether all ranks that run have answered."""
-
-    hang: Hang
-    is_complete: bool
-
-
 class Watch:
     """Decides, step by step, whether a run hangs. `step` is given the time: it reads no clock.
 
@@ -149,8 +141,8 @@ class Watch:
         """Whether the run has not moved since a report."""
         return self._tries > 0
 
-    def step(self, now_s: float) -> Finding | None:
-        """Look at the run; a finding when it hangs."""
+    def step(self, now_s: float) -> Hang | None:
+        """Look at the run; a report when it hangs."""
         signature = self._source.signature()
         if signature != self._seen:
             self.news = news_of(self._seen, signature)
@@ -166,7 +158,7 @@ class Watch:
             return None
         return self._judge(now_s, idle_s)
 
-    def _judge(self, now_s: float, idle_s: float) -> Finding | None:
+    def _judge(self, now_s: float, idle_s: float) -> Hang | None:
         """Nothing has moved in shared memory: is something moving that does not show there?"""
         assert self._asked is not None
         before, now = self._asked, self._source.ask()
@@ -186,12 +178,10 @@ class Watch:
             return None
         self._tries += 1
         # One that gave its stack alone may hold the interpreter lock, or be slow to save.
-        is_complete = len(now.stacks.keys() - now.silent) >= sum(
-            state.condition.value == "running" for state in run.ranks.values()
-        )
-        if is_complete:
+        num_running = sum(each.condition is Condition.RUNNING for each in run.ranks.values())
+        if len(now.stacks.keys() - now.silent) >= num_running:
             self._tries = _MAX_TRIES
-        return Finding(hang, is_complete)
+        return hang
 
     def _report(self, run: RunState, idle_s: float) -> Hang | None:
         diagnosis = diagnose(run)
@@ -251,10 +241,10 @@ class HangWatch:
                 self._look()
 
     def _look(self) -> None:
-        finding = self._watch.step(time.monotonic())
-        if finding is not None:
-            self._report(finding.hang, is_new=finding.hang.diagnosis not in self._found)
-            self._found.add(finding.hang.diagnosis)
+        hang = self._watch.step(time.monotonic())
+        if hang is not None:
+            self._report(hang, is_new=hang.diagnosis not in self._found)
+            self._found.add(hang.diagnosis)
         elif self._found and not self._watch.has_reported:
             self._found.clear()
             self._report_news()

@@ -16,28 +16,18 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from kprof.capture.processes import parents
+
+if TYPE_CHECKING:
+    from kprof.recording.stopping import RecordingRanks
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Ranks(Protocol):
-    """The recording processes of a workload, which may already have ended."""
-
-    def say_interrupted(self) -> None:
-        """Say that SIGINT was forwarded, and what a second one does."""
-
-    def save(self) -> None:
-        """Have them save what they recorded."""
-
-    def signal(self, number: int) -> None:
-        """Send a signal to all of them."""
-
-
 @contextlib.contextmanager
-def forwarding_signals(ranks: Ranks) -> Iterator[SignalForwarder]:
+def forwarding_signals(ranks: RecordingRanks) -> Iterator[SignalForwarder]:
     """A context in which terminating signals go to the process that is attached to its
     forwarder."""
     forwarder = SignalForwarder(ranks)
@@ -90,7 +80,7 @@ class SignalForwarder:
     A second SIGINT saves what its ranks recorded and kills it, and so does SIGQUIT; a third kills.
     """
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: RecordingRanks) -> None:
         self.was_interrupted = False
         self._ranks = ranks
         self._num_interrupts = 0

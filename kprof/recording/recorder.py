@@ -408,9 +408,6 @@ class Recorder(AnyRecorder):
             finally:
                 self._let_go()
                 self._turns.outlive_graphs()
-        self._write_timings()
-
-    def _write_timings(self) -> None:
         try:
             if self._timer is not None:
                 self._timer.finish()

@@ -17,7 +17,7 @@ from kprof.errors import KprofError
 from kprof.hangs.announced import (
     LINES_BYTES,
     NUM_TRACKS,
-    Chunks,
+    ArenaChunks,
     open_spans,
 )
 from kprof.hangs.lines import (
@@ -158,12 +158,12 @@ class Waits:
         lines = np.asarray(self._announced.peek(0, LINES_BYTES)).view(STATE_LINE)
         lines = lines[lines["start_and_region"] != 0]
         tracks: list[np.ndarray] = []
-        arenas: list[Chunks] = []
+        arenas: list[ArenaChunks] = []
 
         def look(address: int, chunks: np.ndarray) -> None:
             tracks.append(tracks_in(chunks))
             if len(lines):
-                arenas.append(Chunks(address, chunks))
+                arenas.append((address, chunks))
 
         keeper.save(look)
         write_tracks(self._directory, self._rank, tracks)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from kprof.errors import RecorderError
 
@@ -22,14 +22,6 @@ MAX_WARPS: Final = 32
 # Triton's buffers have 19 bits for it.
 MAX_FIRST_BLOCK: Final = (1 << 19) - 1
 Schedule = Callable[[int], bool]
-
-
-class Reserved(NamedTuple):
-    """Chunks for the first `tracks_per_block` tracks of some blocks of a launch."""
-
-    first_block: int
-    num_blocks: int
-    tracks_per_block: int
 
 
 @dataclass(frozen=True)
@@ -95,8 +87,9 @@ class Wanted:
         """What it leaves out of the launches that are recorded: blocks, warps, samples."""
         return Wanted(blocks=self.blocks, warps=self.warps, sample=self.sample)
 
-    def reserved_of(self, num_blocks: int, tracks_per_block: int) -> Reserved | None:
-        """What to reserve so that exactly the wanted tracks of a launch have a chunk of their own.
+    def reserved_of(self, num_blocks: int, tracks_per_block: int) -> tuple[int, int, int] | None:
+        """What to reserve so that exactly the wanted tracks of a launch have a chunk of their own:
+        first block, number of blocks, and tracks of each, the first ones.
 
         None where reservations cannot express the filter: samples, and warps other than the first
         ones.
@@ -107,7 +100,7 @@ class Wanted:
             return None
         end_block = min(self.blocks[-1] + 1, num_blocks) if self.blocks else num_blocks
         num_tracks = min(tracks_per_block, len(self.warps) or tracks_per_block)
-        return Reserved(first_block, max(0, end_block - first_block), num_tracks)
+        return first_block, max(0, end_block - first_block), num_tracks
 
     def has_rank(self, rank: int) -> bool:
         """Whether anything of this rank is recorded."""

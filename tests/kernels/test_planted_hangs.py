@@ -17,7 +17,7 @@ from kprof.hangs.evidence import with_records
 from kprof.hangs.hosts import diagnose_hosts
 from kprof.hangs.look import note_hang
 from kprof.hangs.report import describe, lines_of, make_report, read_hang
-from kprof.hangs.state import RunState
+from kprof.hangs.state import Condition, RunState
 from planted_hangs.world import (
     PLANTED,
     Case,
@@ -54,11 +54,11 @@ def test_what_is_about_to_be_killed_is_looked_at_and_kept(tmp_path: Path) -> Non
 
 
 def test_the_watch_reports_a_run_that_stands(tmp_path: Path) -> None:
-    finding = find_root(Case.draw(Fault.NEVER_LAUNCHES, 7), tmp_path / "run")
-    assert finding is not None
-    assert finding.is_complete
-    assert finding.hang.diagnosis.endswith("its Python stack stands at exchange.py:1 in main")
-    assert all(wait.age_s > 60 for wait in finding.hang.waits)
+    hang = find_root(Case.draw(Fault.NEVER_LAUNCHES, 7), tmp_path / "run")
+    assert hang is not None
+    assert all(rank.stack for rank in hang.ranks if rank.condition is Condition.RUNNING)
+    assert hang.diagnosis.endswith("its Python stack stands at exchange.py:1 in main")
+    assert all(wait.age_s > 60 for wait in hang.waits)
 
 
 @pytest.mark.parametrize("seed", [0, 2, 5])

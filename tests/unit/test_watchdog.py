@@ -17,7 +17,7 @@ from kprof.errors import OutputExistsError, RecorderError
 from kprof.hangs.asking import Answers
 from kprof.hangs.report import Hang, read_hang, write_hang
 from kprof.hangs.state import Call, OpenSpan, RankState, RunState, Track
-from kprof.hangs.watch import Directory, Finding, Signature, Watch, news_of
+from kprof.hangs.watch import Directory, Signature, Watch, news_of
 from kprof.recording.watchdog import REPORT_SIGNAL, Watchdog, was_written_since
 
 
@@ -59,7 +59,7 @@ class Stands(Directory):
         return True
 
 
-def findings(source: Stands) -> list[Finding | None]:
+def findings(source: Stands) -> list[Hang | None]:
     watch = Watch(source, 60.0, only_kernels=True)
     return [watch.step(at) for at in (0.0, 15.0, 100.0)]
 
@@ -75,7 +75,7 @@ def test_ranks_that_are_idle_or_uneven_do_not_hang() -> None:
     *before, found = findings(Stands(waiting, RankState(1)))
     assert before == [None] * 2
     assert found is not None
-    assert "rank 1 has not launched call 0 of combine" in found.hang.diagnosis
+    assert "rank 1 has not launched call 0 of combine" in found.diagnosis
 
 
 def test_a_rank_that_is_slow_to_save_is_asked_again() -> None:
@@ -89,8 +89,8 @@ def test_a_rank_that_is_slow_to_save_is_asked_again() -> None:
     *_, first, second, third = [watch.step(at) for at in (0.0, 15.0, 100.0, 101.0, 102.0)]
     assert first is not None
     assert second is not None
-    assert "seems to hold the interpreter lock" in first.hang.diagnosis
-    assert "seems to hold the interpreter lock" not in second.hang.diagnosis
+    assert "seems to hold the interpreter lock" in first.diagnosis
+    assert "seems to hold the interpreter lock" not in second.diagnosis
     assert (first.is_complete, second.is_complete, third) == (False, True, None)
 
 
@@ -132,8 +132,8 @@ class Found:
         self._hang, self.has_reported = hang, hang is not None
         self.news = "the run moves again"
 
-    def step(self, now_s: float) -> Finding | None:
-        return Finding(self._hang, True) if self._hang else None
+    def step(self, now_s: float) -> Hang | None:
+        return self._hang
 
 
 def find(watchdog: Watchdog, hang: Hang | None) -> None:

@@ -24,8 +24,9 @@ from kprof.devices.targets import Target
 from kprof.hangs.asking import Answers, count_saved
 from kprof.hangs.diagnosis import Cause, Kind, diagnose
 from kprof.hangs.lines import read_waits, shared_waits
+from kprof.hangs.report import Hang
 from kprof.hangs.state import Condition, RunState
-from kprof.hangs.watch import Directory, Finding, Watch
+from kprof.hangs.watch import Directory, Watch
 from kprof.recording.recorder import Recorder
 
 FOLDER = Path(__file__).parent
@@ -394,7 +395,7 @@ def running(case: Case, folder: Path) -> Iterator[World]:
             world.end()
 
 
-def find_root(case: Case, folder: Path) -> Finding | None:
+def find_root(case: Case, folder: Path) -> Hang | None:
     """What a watch finds in a run that has come to a stand."""
     with running(case, folder) as world:
         world.wait_until_nothing_moves()
@@ -412,7 +413,7 @@ def root_of(case: Case, folder: Path) -> tuple[Cause | None, RunState]:
         return diagnose(run).root, run
 
 
-def reports_of_slow_run(case: Case, folder: Path) -> list[Finding]:
+def reports_of_slow_run(case: Case, folder: Path) -> list[Hang]:
     """What a watch says of a run that is slow and correct: it does a step in less than AFTER_S."""
     found = []
     with running(case, folder) as world:
