@@ -38,7 +38,6 @@ import msgspec
 from kprof.capture.checks import (
     EVENT_BOUNDS,
     MAX_ROWS_PER_RANK,
-    Bounds,
     column_faults,
     read_footer,
 )
@@ -166,31 +165,25 @@ def summarise_files(files: Sequence[Path], infos: Sequence[RankInfo], world_size
 
 def stored_summary(events: Path, rank: int, world_size: int) -> Path | None:
     """The summary beside a file of events, or None where there is no valid one."""
+    import pyarrow as pa
+
     path = events.with_name(summary_file_name(rank))
+    bounds = {"rank": (rank, rank)}
+    bounds |= {name: ends for name, (_, ends) in _COLUMNS.items() if ends}
     if not os.path.lexists(path):
         return None
     try:
         footer = read_footer(path)
         made_of = msgspec.json.decode((footer.metadata or {})[_METADATA_KEY], type=SummaryOf)
         num_events = read_footer(events).num_rows
-        is_sound = footer.schema.to_arrow_schema().equals(_schema()) and not any(
-            column_faults(path, footer, _bounds(rank), may_be_null=True)
+        schema = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()])
+        is_sound = footer.schema.to_arrow_schema().equals(schema) and not any(
+            column_faults(path, footer, bounds, may_be_null=True)
         )
     except (CorruptCaptureError, msgspec.DecodeError, RecursionError, KeyError):
         return None
     is_current = made_of == SummaryOf(SUMMARY_VERSION, num_events, world_size)
     return path if is_current and is_sound else None
-
-
-def _schema() -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()])
-
-
-def _bounds(rank: int) -> Bounds:
-    """Bounds of the numbers in a summary."""
-    return {"rank": (rank, rank)} | {name: ends for name, (_, ends) in _COLUMNS.items() if ends}
 
 
 def track_slices(num_events: int, launches: Sequence[int]) -> Iterator[str]:

@@ -198,7 +198,10 @@ class Keeper:
         for choice in choices:
             self._write(map(choice.events_of, tables), functools.partial(info, choice))
         self.launches.forget(num_added)
-        self._forget_launches(used[-1].end_launch)
+        # Forget the arena before this one: a launch of this one may still write a little late.
+        captured = set(self.decoder.replays.captured)
+        self.launches.region_ids.forget(self._end_launch, captured)
+        self._end_launch = used[-1].end_launch
         return states
 
     def _write(self, tables: Iterator[pa.Table], info: Callable[[], RankInfo]) -> None:
@@ -212,12 +215,6 @@ class Keeper:
         for table in tables:
             self._progress.add_waits(table, self.decoder.region_ids.merged())
             yield table
-
-    def _forget_launches(self, end_launch: int) -> None:
-        """Forget the arena before this one: a launch of this one may still write a little late."""
-        captured = set(self.decoder.replays.captured)
-        self.launches.region_ids.forget(self._end_launch, captured)
-        self._end_launch = end_launch
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

@@ -76,6 +76,7 @@ class Recorder(AnyRecorder):
         retention: Retention = EVERYTHING_THAT_FITS,
     ) -> None:
         from kprof.capture.claims import Claim
+        from kprof.recording.drainer import start_drainer
         from kprof.recording.launch_log import LaunchLog
 
         if not 0 <= rank < world_size:
@@ -106,7 +107,8 @@ class Recorder(AnyRecorder):
             self._open(device, arena_bytes)
             self._set_paused(not self._is_active())
             self._announce()
-            self._start_drainer()
+            self._drainer = start_drainer(self._keeper, self._retention, self._stop_for, self.note)
+            self._call_lengths = self._drainer.calls if self._drainer else None
         except BaseException:
             lifetime.discard(directory, rank)
             self._claim.release()
@@ -140,12 +142,6 @@ class Recorder(AnyRecorder):
         if home is not None:
             begin_ledger(home.ledger, self._keeper, self._retention, info(self._decoder))
             self._ledger = launches.ledger = home.ledger
-
-    def _start_drainer(self) -> None:
-        from kprof.recording.drainer import start_drainer
-
-        self._drainer = start_drainer(self._keeper, self._retention, self._stop_for, self.note)
-        self._call_lengths = self._drainer.calls if self._drainer else None
 
     def _announce(self) -> None:
         """Let others know of this recorder: from here on the process may be told to stop."""
@@ -438,29 +434,24 @@ class Recorder(AnyRecorder):
 
     def _finish(self) -> None:
         """Write everything but the events."""
-        import msgspec
-
         from kprof.capture.directory import write_rank_info
         from kprof.capture.rank_summary import write_summary
 
         self._clocks.write()
         counts = self._decoder.tally.counts
         if not counts.recorded + counts.dropped:
-            self._note_why_nothing()
-        info = self._facts.info(self._decoder, cut_short=self._cut_short)
-        info = msgspec.structs.replace(info, launches=self._keeper.parts.launches())
-        self._keeper.parts.finish(info)
+            num_steps = None if self._schedule is None else self._num_steps
+            if why := why_nothing(self._wanted, self.rank, num_steps, self._launches.num_added):
+                self.note(why)
+        parts = self._keeper.parts
+        info = self._facts.info(self._decoder, parts.launches(), self._cut_short)
+        parts.finish(info)
         write_rank_info(self._directory, info)
         self._remove_ledger()
         # Readers make a summary that is missing: it is worth neither failing nor a long wait.
         if counts.recorded <= MAX_SUMMARISED:
             with contextlib.suppress(CaptureError):
                 write_summary(self._directory, info, self.world_size)
-
-    def _note_why_nothing(self) -> None:
-        num_steps = None if self._schedule is None else self._num_steps
-        if why := why_nothing(self._wanted, self.rank, num_steps, self._launches.num_added):
-            self.note(why)
 
     def _remove_ledger(self) -> None:
         """What the arenas hold is written, or lost."""

@@ -162,19 +162,16 @@ class _Salvaged:
         numbers = self._launches["number_plus_1"] - 1
         idxs = np.minimum(self._launches["table"], max(len(tables), 1) - 1)
         region_ids.table_of_launch.update(zip(numbers.tolist(), idxs.tolist(), strict=True))
-        self._restore_replays(decoder)
-        known = [*region_ids.table_of_launch, *self._in_parts]
-        region_ids.num_launches = max(known, default=-1) + 1
-        return decoder
-
-    def _restore_replays(self, decoder: Decoder) -> None:
         latest = self._latest
-        has_lost = self._facts.is_ring or bool(
+        has_lost = facts.is_ring or bool(
             latest and (latest.counts.dropped or latest.counts.unsplit_launches)
         )
         for each in _of_kind(self._lines, ledger.Captured):
-            decoder.region_ids.table_of_launch[each.row.launch] = each.table
+            region_ids.table_of_launch[each.row.launch] = each.table
             decoder.replays.restore(each.row, self._in_parts.values(), has_lost=has_lost)
+        known = [*region_ids.table_of_launch, *self._in_parts]
+        region_ids.num_launches = max(known, default=-1) + 1
+        return decoder
 
     def tables(self) -> Iterator[pa.Table]:
         """The events of the arenas that are in no part."""
