@@ -37,7 +37,7 @@ def watch(run: Path, every: float = 1.0, metrics: int | None = None) -> None:
     when they are written: record with --drain to see them live.
     """
     from kprof.hangs.now import WaitsNow
-    from kprof.recording.progress import describe_pace, pace_between
+    from kprof.recording.progress import describe_pace
 
     directory = _unfinished(run)
     waits = WaitsNow(directory)
@@ -49,7 +49,7 @@ def watch(run: Path, every: float = 1.0, metrics: int | None = None) -> None:
             after, now_s = _look(directory), monotonic()
             if not after:
                 break
-            say(describe_pace(pace_between(before, after, now_s - before_s)))
+            say(describe_pace(before, after, now_s - before_s))
             for line in waits.look(now_s):
                 say(f"  {line}")
             before, before_s = after, now_s

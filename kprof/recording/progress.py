@@ -112,27 +112,15 @@ def read_progress(directory: Path) -> list[RankProgress]:
     return found
 
 
-@dataclass(frozen=True)
-class Pace:
-    """What happened between two looks, of all ranks together, each second.
-
-    `slowest` is the rank that made the fewest calls, None where all made as many; `waited_for` is
-    the peer that it (else all ranks) waited for most, with the share of its waits.
-    """
-
-    num_events: float
-    num_launches: float
-    num_dropped: int
-    slowest: int | None
-    num_calls_behind: int
-    waited_for: int | None
-    share: float
-
-
-def pace_between(
+def describe_pace(
     before: Sequence[RankProgress], after: Sequence[RankProgress], elapsed_s: float
-) -> Pace:
-    """What happened in `elapsed_s`; a rank that was not there before had done nothing."""
+) -> str:
+    """One line: what happened in `elapsed_s` between two looks, of all ranks together.
+
+    It names the rank that made the fewest calls, where not all made as many, and the peer that this
+    rank (else all ranks) waited for most, with its share of the waits. A rank that was not there
+    before had done nothing.
+    """
     old = {each.rank: each for each in before}
 
     def grown(name: str) -> float:
@@ -140,37 +128,22 @@ def pace_between(
         return float(now - sum(getattr(old[r.rank], name) for r in after if r.rank in old))
 
     calls = {each.rank: each.num_calls for each in after}
-    most, slowest = max(calls.values()), min(calls, key=lambda rank: calls[rank])
-    is_behind = calls[slowest] < most
-    concerned = [each for each in after if not is_behind or each.rank == slowest]
-    waits = np.zeros(_NUM_PEERS)
-    for each in concerned:
-        waits += np.array(each.waited_ns, dtype=float)
-        if each.rank in old:
-            waits -= np.array(old[each.rank].waited_ns, dtype=float)
-    peer = int(np.argmax(waits))
-    return Pace(
-        grown("num_events") / elapsed_s,
-        grown("num_launches") / elapsed_s,
-        sum(each.num_dropped for each in after),
-        slowest if is_behind else None,
-        most - calls[slowest],
-        peer if waits[peer] > 0 else None,
-        float(waits[peer] / waits.sum()) if waits[peer] > 0 else 0.0,
-    )
-
-
-def describe_pace(pace: Pace) -> str:
-    """One line."""
+    slowest = min(calls, key=lambda rank: calls[rank])
+    num_behind = max(calls.values()) - calls[slowest]
     who = "all ranks made as many calls"
-    if pace.slowest is not None:
-        calls = "call" if pace.num_calls_behind == 1 else "calls"
-        who = f"slowest rank {pace.slowest}, {pace.num_calls_behind} {calls} behind"
-    if pace.waited_for is not None:
-        who += f", waits most for rank {pace.waited_for} ({pace.share:.0%})"
+    if num_behind:
+        who = f"slowest rank {slowest}, {num_behind} call{'s' * (num_behind > 1)} behind"
+    waits = np.zeros(_NUM_PEERS)
+    for each in after:
+        if not num_behind or each.rank == slowest:
+            waits += np.array(each.waited_ns, dtype=float)
+            waits -= np.array(old[each.rank].waited_ns, dtype=float) if each.rank in old else 0
+    if waits.max() > 0:
+        who += f", waits most for rank {waits.argmax()} ({waits.max() / waits.sum():.0%})"
+    num_dropped = sum(each.num_dropped for each in after)
     return (
-        f"{pace.num_events:,.0f} events/s  {pace.num_dropped:,} dropped  "
-        f"{pace.num_launches:,.0f} launches/s  {who}"
+        f"{grown('num_events') / elapsed_s:,.0f} events/s  {num_dropped:,} dropped  "
+        f"{grown('num_launches') / elapsed_s:,.0f} launches/s  {who}"
     )
 
 
