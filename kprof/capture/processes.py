@@ -1,4 +1,4 @@
-"""Processes of this host: whether one still runs, and signals for them.
+"""Processes of this host: whether one still runs, signals for them, and waiting for them.
 
 A later process with the same number is another one. Where /proc does not tell, a process is taken
 to run.
@@ -9,11 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_POLL_S: Final = 0.02
 
 
 class Condition(str, Enum):
@@ -93,3 +96,10 @@ def signal_all(pids: Iterable[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float | None) -> None:
+    """Look at a condition again and again, until it holds or the time is over."""
+    start_s = time.monotonic()
+    while not condition() and (timeout_s is None or time.monotonic() - start_s < timeout_s):
+        time.sleep(_POLL_S)

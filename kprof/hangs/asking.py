@@ -16,7 +16,7 @@ from typing import Final
 from kprof.capture.claims import ranks_in_use
 from kprof.capture.directory import pids_here, rank_files
 from kprof.capture.parts import ranks_with_parts, state_of_parts
-from kprof.capture.processes import signal_all
+from kprof.capture.processes import signal_all, wait_until
 from kprof.hangs.announced import read_open_spans
 from kprof.hangs.lines import read_waits
 from kprof.hangs.stacks import STACKS_SIGNAL, parse_stack
@@ -66,6 +66,7 @@ def _ask_for_stacks(directory: Path, pids: dict[int, int]) -> dict[int, tuple[st
     answers: dict[int, tuple[str, ...]] = {}
     end_s = time.monotonic() + _TIMEOUT_S
     while len(answers) < len(paths) and time.monotonic() < end_s:
+        # A stack that is being written is not looked at.
         time.sleep(_POLL_S)
         for rank, path in paths.items():
             stack = parse_stack(path.read_bytes()[before[rank] :].decode(errors="replace"))
@@ -86,14 +87,14 @@ def _ask_to_save(directory: Path, pids: dict[int, int]) -> dict[int, list[tuple[
 
 def _wait_for_parts(directory: Path, before: dict[int, list[tuple[str, int]]]) -> frozenset[int]:
     """Wait until all have saved; returns those that have not."""
-    end_s = time.monotonic() + _TIMEOUT_S
-    while True:
-        silent = frozenset(
+
+    def silent() -> frozenset[int]:
+        return frozenset(
             rank for rank, parts in before.items() if state_of_parts(directory, rank) == parts
         )
-        if not silent or time.monotonic() >= end_s:
-            return silent
-        time.sleep(_POLL_S)
+
+    wait_until(lambda: not silent(), _TIMEOUT_S)
+    return silent()
 
 
 def count_saved(directory: Path) -> dict[int, int]:

@@ -18,7 +18,7 @@ when the arena is empty again. So events are never in two parts, whenever the ra
 from __future__ import annotations
 
 import contextlib
-import os
+import shutil
 import struct
 from collections import deque
 from pathlib import Path
@@ -260,7 +260,10 @@ def open_ledger(
     if not folder.is_dir():
         return None, ""
     size = f"{-(-size_bytes >> 20)} MiB"
-    is_roomy = folder.is_symlink() and _free_bytes(folder) >= 2 * size_bytes
+    free_bytes = 0
+    with contextlib.suppress(OSError):
+        free_bytes = shutil.disk_usage(folder).free
+    is_roomy = folder.is_symlink() and free_bytes >= 2 * size_bytes
     is_roomy &= only_in_memory or size_bytes <= _MAX_IN_MEMORY
     reason = f"/dev/shm has no room for {size} beside as much for others"
     for place in [folder] * is_roomy + [directory] * (not only_in_memory):
@@ -270,11 +273,3 @@ def open_ledger(
             remove_ledger(directory, rank)
             reason = f"{place} has no room for {size} that outlive it ({error.strerror or error})"
     return None, reason
-
-
-def _free_bytes(folder: Path) -> int:
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return 0
-    return found.f_bavail * found.f_frsize

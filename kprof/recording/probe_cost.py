@@ -39,7 +39,9 @@ def measure_probe_cost(device: str, clock: ClockInfo) -> ProbeCost:
     Raises ClockError.
     """
     begin_s = time.perf_counter()
-    library = _load(device)
+    library = load_library(_SOURCE, BuildOptions(target_of_device(device)))
+    pointer, word = ctypes.c_void_p, ctypes.c_uint32
+    library.kprof_probe_empty_spans.argtypes = [pointer, word, ctypes.c_char_p, pointer]
     num_tracks = int(library.kprof_probe_num_tracks())
     arena = Arena(abi.ArenaGeometry.for_chunks(5 * num_tracks).size_bytes, device)
     memory = allocate(num_tracks * _ELAPSED_BYTES, device)
@@ -60,17 +62,6 @@ def measure_probe_cost(device: str, clock: ClockInfo) -> ProbeCost:
         cycles_per_second=float(elapsed[:, 1].sum() / elapsed_ns.sum()) * 1e9,
         took_ms=(time.perf_counter() - begin_s) * 1e3,
     )
-
-
-def _load(device: str) -> ctypes.CDLL:
-    library = load_library(_SOURCE, BuildOptions(target_of_device(device)))
-    library.kprof_probe_empty_spans.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_uint32,
-        ctypes.c_char_p,
-        ctypes.c_void_p,
-    ]
-    return library
 
 
 def _mean_duration_ticks(arena: Arena) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
@@ -14,7 +13,7 @@ from kprof.capture.claims import launch_counts, ranks_in_use
 from kprof.capture.directory import pids_here
 from kprof.capture.losses import count_launches, name_ranks
 from kprof.capture.parts import state_of_parts
-from kprof.capture.processes import signal_all
+from kprof.capture.processes import signal_all, wait_until
 from kprof.errors import CaptureError
 from kprof.hangs.look import note_hang
 from kprof.recording.process import RECORD_DIR_VARIABLE
@@ -25,7 +24,6 @@ Say = Callable[[str], None]
 _SAVE_TIMEOUT_S: Final = 10.0
 _END_TIMEOUT_S: Final = 15.0
 _KILLED_TIMEOUT_S: Final = 5.0
-_POLL_S: Final = 0.02
 
 
 class RecordingRanks:
@@ -77,7 +75,7 @@ class RecordingRanks:
 
         # The second signal makes a rank save at once (see saver.py).
         signal_all(pids_here(directory, ranks).values(), signal.SIGINT)
-        _wait_until(are_all_saved, _SAVE_TIMEOUT_S)
+        wait_until(are_all_saved, _SAVE_TIMEOUT_S)
         if ranks:
             self._say(
                 f"{name_ranks(sorted(ranks))} did not save within {_SAVE_TIMEOUT_S:g} s: "
@@ -99,16 +97,16 @@ class RecordingRanks:
         if not ranks:
             if exit_code == 128 + signal.SIGKILL:
                 # What was killed with the workload takes a moment to end, and writes nothing more.
-                _wait_until(lambda: not processes_of(self._directory), _KILLED_TIMEOUT_S)
+                wait_until(lambda: not processes_of(self._directory), _KILLED_TIMEOUT_S)
             return
         still = f"the workload has ended but not {name_ranks(ranks)}"
         if exit_code == 0:
             self._say(f"{still}: waiting; Ctrl-C stops what is left")
-            _wait_until(lambda: not self._open(), timeout_s=None)
+            wait_until(lambda: not self._open(), timeout_s=None)
             return
         self._say(f"{still}: sending SIGTERM")
         self.signal(signal.SIGTERM)
-        _wait_until(lambda: not self._open(), _END_TIMEOUT_S)
+        wait_until(lambda: not self._open(), _END_TIMEOUT_S)
 
 
 def processes_of(directory: Path) -> list[int]:
@@ -128,10 +126,4 @@ def processes_of(directory: Path) -> list[int]:
 def wait_until_closed(directory: Path, ranks: Iterable[int]) -> None:
     """Wait for some seconds until these ranks have closed their recorders."""
     wanted = set(ranks)
-    _wait_until(lambda: not wanted.intersection(ranks_in_use(directory)), _END_TIMEOUT_S)
-
-
-def _wait_until(condition: Callable[[], bool], timeout_s: float | None) -> None:
-    start_s = time.monotonic()
-    while not condition() and (timeout_s is None or time.monotonic() - start_s < timeout_s):
-        time.sleep(_POLL_S)
+    wait_until(lambda: not wanted.intersection(ranks_in_use(directory)), _END_TIMEOUT_S)
