@@ -122,9 +122,9 @@ def stats(
     from kprof import analysis
 
     summary = open_summary(run, selection, dask)
+    _note_what_is_left_out(summary)
     if by is StatsKey.REGION:
         frame = analysis.stats(summary)
-        _note_what_is_left_out(summary)
         if not is_json:
             frame = _with_estimates_marked(frame)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from kprof.analysis.hung import ended_calls
 from kprof.analysis.memo import memo
 from kprof.analysis.metric import metric
 from kprof.analysis.summary import WORK, Summary, Table
@@ -19,9 +20,9 @@ def imbalance(summary: Summary, by: Literal["rank", "block"] = "rank") -> Table:
     the work of the rank's tracks; for blocks, this block's work over the largest of its rank).
     Events are closed
     spans. Work is the union of a track's compute, send and recv spans minus its waits, summed over
-    tracks. Needs no alignment.
+    tracks. Calls that hung are left out. Needs no alignment.
     """
-    return summary.frame(_RANKS_SQL if by == "rank" else _BLOCKS_SQL)
+    return ended_calls(summary).frame(_RANKS_SQL if by == "rank" else _BLOCKS_SQL)
 
 
 @metric()

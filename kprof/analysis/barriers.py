@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kprof.analysis.hung import ended_calls
 from kprof.analysis.metric import metric
 from kprof.analysis.summary import CLOSED_SPANS, Summary, Table
 
@@ -15,9 +16,10 @@ def barrier_waits(summary: Summary) -> Table:
     every track of a launch. The scope is "world" if all ranks leave after the last one entered, at
     about the same time; "rank" if that holds for the blocks of each rank; otherwise the region is a
     "lock", or something else that its holders leave one by one. Columns: region, scope, last_rank,
-    last_block (the one that was last most often), instances, enters, nxn_wait_ns, wait_ns. Without
-    alignment only "rank" and "lock" are distinguished.
+    last_block (the one that was last most often), instances, enters, nxn_wait_ns, wait_ns. Calls
+    that hung are left out. Without alignment only "rank" and "lock" are distinguished.
     """
+    summary = ended_calls(summary)
     world_share = (
         _share_of_barriers(worst_bound_ns(summary)) if summary.trace.is_on_one_clock else "0.0"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kprof.analysis.hung import ended_calls
 from kprof.analysis.metric import metric
 from kprof.analysis.summary import Summary, Table, sql_list
 
@@ -13,10 +14,11 @@ def role_waits(summary: Summary) -> Table:
     A role is what stands before the "/" in the names of regions ("consumer/wait-weights"). Columns:
     role, region, waits_for (the regions that end the wait), count, wait_ns, share (of all recorded
     time of the role). Only waits that FLOW_IN_BLOCK joins with others.
+    Calls that hung are left out.
     """
     rules = enumerate(summary.trace.regions.flows)
     in_block = sql_list(number for number, rule in rules if rule.in_block)
-    return summary.frame(
+    return ended_calls(summary).frame(
         f"""WITH spent AS (
             SELECT region_id, region, total(events) AS count, total(total_ns) AS wait_ns,
                 CASE WHEN contains(region, '/') THEN split_part(region, '/', 1) ELSE '' END AS role
