@@ -1,27 +1,42 @@
-"""The waits of this moment, for `kprof watch`: who waits for whom, and for how long."""
+"""What keeps ranks at this moment, for `kprof watch`: who waits for whom and for how long, and in
+which announced spans kernels are."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from kprof.capture.claims import num_calls_of
+from kprof.hangs.asking import ask
 from kprof.hangs.evidence import read_run
+from kprof.hangs.lines import signature_of
+from kprof.hangs.report import lines_of_spans, waiting_of
 from kprof.hangs.state import OpenSpan, Track
 
 _MOST_LINES: Final = 4
+_STILL_S: Final = 5.0
 
 
 class WaitsNow:
-    """Looks at the memory that ranks share: no rank is asked. Ages count from the first look that
-    saw a wait."""
+    """Looks at the memory that ranks share. Ages count from the first look that saw a wait.
+
+    Only ranks know their announced spans. They are asked when a run has stood still for some looks,
+    and again as long as there are spans.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._first_seen_s: dict[tuple[Track, str, int], float] = {}
+        self._signature: object = None
+        self._ask_at_s = 0.0
+        self._spans: list[OpenSpan] = []
 
     def look(self, now_s: float) -> list[str]:
-        """A line for each rank and the rank that it waits for, the longest wait first."""
+        """A line for each rank and the rank that it waits for, the longest wait first; then one for
+        each track that is in announced spans."""
         seen: dict[tuple[Track, str, int], float] = {}
 
         def age_of(track: Track, region: str, payload: int) -> float:
@@ -29,7 +44,17 @@ class WaitsNow:
             seen[key] = self._first_seen_s.get(key, now_s)
             return now_s - seen[key]
 
-        run = read_run(self._directory, age_of=age_of, with_records=False)
+        is_asking = self._is_still(now_s)
+        if is_asking:
+            ask(self._directory, for_records=True)
+        run = read_run(self._directory, age_of=age_of, with_records=is_asking)
+        if is_asking:
+            self._spans = [span for state in run.ranks.values() for span in state.spans]
+            self._ask_at_s = now_s + _STILL_S if self._spans else math.inf
+        spans = [
+            replace(span, age_s=age_of(span.track, span.region, span.start_ticks))
+            for span in self._spans
+        ]
         self._first_seen_s = seen
         groups: dict[tuple[int, int | None], list[OpenSpan]] = defaultdict(list)
         for wait in run.waits:
@@ -37,7 +62,15 @@ class WaitsNow:
         ordered = sorted(groups.values(), key=lambda waits: -max(wait.age_s for wait in waits))
         lines = [_line(waits) for waits in ordered[:_MOST_LINES]]
         left = len(ordered) - _MOST_LINES
-        return [*lines, f"and {left} more ranks that wait"] if left > 0 else lines
+        lines += [f"and {left} more ranks that wait"] if left > 0 else []
+        return lines + lines_of_spans([waiting_of(span) for span in spans], _MOST_LINES)
+
+    def _is_still(self, now_s: float) -> bool:
+        """Whether it is time to ask: nothing has moved for a while."""
+        signature = num_calls_of(self._directory), signature_of(self._directory)
+        if signature != self._signature:
+            self._signature, self._spans, self._ask_at_s = signature, [], now_s + _STILL_S
+        return now_s >= self._ask_at_s
 
 
 def _line(waits: list[OpenSpan]) -> str:

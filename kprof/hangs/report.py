@@ -243,13 +243,14 @@ def make_report(run: RunState, diagnosis: Diagnosis, idle_s: float) -> Hang:
         tuple(
             msgspec.convert(each, RankReport, from_attributes=True) for each in run.ranks.values()
         ),
-        tuple(_waiting(wait) for wait in run.waits),
+        tuple(waiting_of(wait) for wait in run.waits),
         tuple((each.rank, each.track.block) for each in root.waits[:_MAX_NAMED]) if root else (),
-        tuple(_waiting(span) for _, each in sorted(run.ranks.items()) for span in each.spans),
+        tuple(waiting_of(span) for _, each in sorted(run.ranks.items()) for span in each.spans),
     )
 
 
-def _waiting(span: OpenSpan) -> Waiting:
+def waiting_of(span: OpenSpan) -> Waiting:
+    """As it stands in a report."""
     track = span.track
     return Waiting(
         track.rank,
@@ -276,7 +277,7 @@ def lines_of(hang: Hang) -> list[str]:
         lines.append(f"  {_line_of(wait)}")
     if len(hang.waits) > _MAX_LINES:
         lines.append(f"  and {len(hang.waits) - _MAX_LINES} more waits (--json has all)")
-    lines += _lines_of_spans(hang.spans)
+    lines += [f"  {line}" for line in lines_of_spans(hang.spans)]
     for rank in hang.ranks:
         why = f" ({rank.error})" if rank.error else ""
         place = f", Python at {place_in(rank.stack)}" if rank.stack else ""
@@ -289,23 +290,23 @@ def lines_of(hang: Hang) -> list[str]:
     return lines
 
 
-def _lines_of_spans(spans: Sequence[Waiting]) -> list[str]:
+def lines_of_spans(spans: Sequence[Waiting], most: int = _MAX_LINES) -> list[str]:
     """A line for each track: the innermost span, and what that is inside of."""
     tracks: dict[tuple[int, ...], list[Waiting]] = {}
     for span in spans:
         tracks.setdefault((span.rank, span.launch, span.block, span.warp), []).append(span)
     ordered = sorted(tracks.values(), key=lambda its: -its[-1].age_s)
     lines = []
-    for its in ordered[:_MAX_LINES]:
+    for its in ordered[:most]:
         *around, last = its
         warp = f" warp {last.warp}" if last.warp >= 0 else ""
         age = f" for {last.age_s:.0f} s" if last.age_s else ""
         lines.append(
-            f"  rank {last.rank} block {last.block}{warp} is in {last.region}{age}"
+            f"rank {last.rank} block {last.block}{warp} is in {last.region}{age}"
             f"{_inside(around)} (call {last.ordinal} of {last.kernel})"
         )
-    if len(ordered) > _MAX_LINES:
-        lines.append(f"  and {len(ordered) - _MAX_LINES} more tracks (--json has all)")
+    if len(ordered) > most:
+        lines.append(f"and {len(ordered) - most} more tracks (kprof hang --json has all)")
     return lines
 
 

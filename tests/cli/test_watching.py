@@ -13,6 +13,8 @@ from kprof.abi import BLOCK_TRACK_WARP, WAIT_LINE
 from kprof.capture.claims import Claim
 from kprof.capture.manifest import Launch
 from kprof.errors import KprofError
+from kprof.hangs import now
+from kprof.hangs.announced import SPAN, write_open_spans
 from kprof.hangs.lines import NUM_LINES, WaitsWriter, shared_waits
 from kprof.recording.progress import Progress
 from kprof.regions import parse_regions
@@ -86,6 +88,43 @@ def test_who_waits_for_whom_stands_below_the_pace(
         "  rank 0 waits for rank 1 for less than 1 s: block 2 in wait for slot 17 (call 0 of combine)",
         "  rank 0 waits for rank 1 for 1 s: block 2 in wait for slot 17 (call 0 of combine), and 1 more",
     ]
+
+
+def test_announced_spans_are_shown_while_a_run_stands_still(
+    tmp_path: Path, under_way: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "run.kprof.unfinished"
+    regions = parse_regions(
+        'REGION(R_TILE, "tile", compute, announced)\nREGION(R_GEMM, "gemm", compute, announced)'
+    )
+    spans = np.zeros(3, SPAN)
+    spans["block"] = [7, 7, 8]
+    spans["region"], spans["start_ticks"] = [1, 2, 2], [100, 200, 300]
+    asked = []
+
+    def answer(where: Path, *, for_records: bool) -> None:
+        asked.append(for_records)
+        write_open_spans(where, 0, spans if len(asked) < 3 else spans[:0])
+
+    monkeypatch.setattr(now, "ask", answer)
+    in_gemm = "rank 0 block 7 warp 0 is in gemm{} (inside tile) (call 0 of combine)"
+    other = "rank 0 block 8 warp 0 is in gemm{} (call 0 of combine)"
+    with shared_waits(directory):
+        writer = WaitsWriter(directory, 0, 2)
+        writer.note_launch(Launch(0, "combine", 0, 4), 0, regions)
+        waits = now.WaitsNow(directory)
+        assert [waits.look(at_s) for at_s in (0.0, 4.0)] == [[], []]
+        assert waits.look(5.0) == [in_gemm.format(""), other.format("")]
+        assert waits.look(8.0) == [in_gemm.format(" for 3 s"), other.format(" for 3 s")]
+        assert len(asked) == 1
+        assert waits.look(10.0) == [in_gemm.format(" for 5 s"), other.format(" for 5 s")]
+        # They have ended: nobody is asked until the run has moved and stands again.
+        assert [waits.look(at_s) for at_s in (15.0, 30.0)] == [[], []]
+        writer.note_launch(Launch(1, "combine", 1, 4), 0, regions)
+        assert [waits.look(at_s) for at_s in (31.0, 35.0)] == [[], []]
+        assert asked == [True] * 3
+        waits.look(36.0)
+        assert asked == [True] * 4
 
 
 def test_metrics_are_served_on_this_machine_only(under_way: Claim, tmp_path: Path) -> None:
