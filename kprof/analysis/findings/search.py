@@ -12,6 +12,7 @@ from kprof.analysis.explain import (
     Limit,
     LimitKind,
     TraceExplanation,
+    When,
     explain_summary,
 )
 from kprof.analysis.findings import words
@@ -180,13 +181,15 @@ def _has_no_flows(doubts: list[Doubt]) -> bool:
 
 
 def _alike(found: list[Finding]) -> list[Finding]:
-    """Counts first, then by gain. What several ranks have alike is one finding, that of the rank
-    with the largest gain, which names them all."""
+    """Counts first, then by gain. What several ranks have alike, in the same calls if not in all,
+    is one finding, that of the rank with the largest gain, which names them all."""
     groups: dict[object, list[Finding]] = {}
     for finding in sorted(found, key=lambda finding: (finding.is_timed, -(finding.gain_ns or 0.0))):
         cause = finding.cause
         is_own = cause.ranks if not finding.is_timed else ()
-        groups.setdefault((cause.kind, cause.blocks, cause.region, is_own), []).append(finding)
+        calls = () if cause.when is When.ALWAYS else cause.costly_calls
+        key = cause.kind, cause.blocks, cause.region, is_own, calls
+        groups.setdefault(key, []).append(finding)
     united = []
     for first, *others in groups.values():
         ranks = tuple(sorted({rank for f in (first, *others) for rank in f.cause.ranks}))
