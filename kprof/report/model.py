@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import structs
+
 from kprof import analysis
 from kprof.analysis import DoubtKind
 from kprof.analysis.balance import run_time_ns
@@ -190,7 +192,7 @@ def build_from(
     tables, refused = _tables(summary)
     over = focus(summary)
     report = Report(
-        manifest=trace.manifest,
+        manifest=structs.replace(trace.manifest, ranks=trace.ranks),
         num_events=trace.num_events(),
         num_launches=len(analysis.launch_starts(summary)[["kernel", "ordinal"]].drop_duplicates()),
         run_time_ns=run_time_ns(summary),

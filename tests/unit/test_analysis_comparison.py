@@ -277,7 +277,7 @@ def test_a_figure_of_the_replay_says_that_it_leaves_waiting_out() -> None:
     assert change.measured is None
     assert change.detail == ""
     assert change.sentence.startswith("wait of all ranks takes ")
-    assert "x as long as before, waiting left out: costs " in change.sentence
+    assert "x as long as before, without waits: costs " in change.sentence
 
 
 def test_diff_names_no_place_where_runs_differ_by_chance() -> None:

@@ -116,8 +116,8 @@ def test_no_sentence_is_longer_than_it_may_be(kind: FindingKind, when: When) -> 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({}, "combine/send of block 3 of rank 2 takes 3.0x as long as before, waiting left out"),
-        ({"region": None}, "Block 3 of rank 2 takes 3.0x as long as before, waiting left out"),
+        ({}, "combine/send of block 3 of rank 2 takes 3.0x as long as before, without waits"),
+        ({"region": None}, "Block 3 of rank 2 takes 3.0x as long as before, without waits"),
         ({"links": ((0, 1),)}, "Data from rank 0 to rank 1 takes 3.0x as long to arrive as before"),
         # All links: they have no end that could be named.
         (
@@ -136,7 +136,7 @@ def test_no_sentence_is_longer_than_it_may_be(kind: FindingKind, when: When) -> 
 def test_a_change_names_its_place(changes: dict[str, object], expected: str) -> None:
     finding = replace(SLOW_BLOCK, **changes)  # type: ignore[arg-type]
     assert (
-        growth_sentence(finding, 12, None, is_gone=False) == f"{expected}: costs 12 % of the time"
+        growth_sentence(finding, 12, None, is_gone=False) == f"{expected}: costs an estimated 12 % of the time"
     )
 
 

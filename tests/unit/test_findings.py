@@ -461,3 +461,22 @@ def test_a_hole_is_no_idle_gap_where_waits_are_not_recorded() -> None:
     assert FindingKind.IDLE_GAP not in {finding.kind for finding in switched_off.findings}
     said = doubt(switched_off, DoubtKind.NO_WAITS).sentence
     assert said == "No wait was recorded (load/wait): where a block waits, it looks idle"
+
+
+def test_ranks_that_are_slow_in_different_calls_are_not_named_together() -> None:
+    """Without a common clock each rank is judged by itself, and its calls are its own."""
+    calls_of = {0: (3, 6), 1: (9, 11, 13)}
+    build = TraceBuilder('REGION(R_COPY, "copy", compute)', 2, is_aligned=False)
+    for call, rank, block in product(range(16), (0, 1), range(4)):
+        build.launch(call, "kernel", 4)
+        longer = 4 if call in calls_of[rank] else 1
+        length_ns = (10_000 + 37 * ((7 * call + 3 * block + rank) % 5)) * longer
+        at = {"launch": call, "rank": rank, "block": block, "start_ns": 1_000_000 * call}
+        build.span(region="copy", duration_ns=length_ns, **at)
+    found = found_in(build.trace()).findings
+    slow = {each.cause.ranks: each for each in found if each.kind is FindingKind.SLOW_CALL}
+    assert {ranks: each.cause.calls for ranks, each in slow.items()} == {
+        (rank,): calls for rank, calls in calls_of.items()
+    }
+    assert "in 2 of 16 calls" in slow[0,].sentence
+    assert "In calls 9, 11, 13" in slow[1,].details

@@ -13,6 +13,7 @@ import pytest
 
 from flow_direction import FORMATS, directions
 from kprof import analysis
+from kprof import report as reports
 from kprof.analysis import Summary
 from kprof.analysis.warmup import steady_part
 from kprof.analysis.wording import percent
@@ -216,6 +217,16 @@ def test_in_pipelined_rows_go_back_while_others_still_arrive() -> None:
     )
     assert len(calls) == 4
     assert (calls["first_back_ns"] + 15_000 < calls["last_sent_ns"]).all()
+
+
+def test_what_is_said_of_selected_ranks_names_no_other() -> None:
+    """Rank 3 has three times the rows, which the others see, too."""
+    trace = Trace.open(TRACES / "all_to_all-pipelined-4xH200-skew3-264blocks.kprof")
+    report = reports.build(trace.select(ranks="0-2"))
+    found = report.found
+    said = [found.headline, found.rest.below, *(finding.sentence for finding in found.shown)]
+    assert [text for text in said if re.search(r"[Rr]anks? \d", text)] == []
+    assert report.size.startswith("3 of 4 ranks, ")
 
 
 def test_no_block_of_pipelined_has_to_do_with_one_rank_only() -> None:

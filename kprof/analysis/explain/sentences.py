@@ -61,14 +61,16 @@ def growth_sentence(
 ) -> str:
     """What takes longer than before, when, and what that costs; or took longer before.
 
-    The figure is that of the tables if they show it (`measured.py`), else that of the replay.
+    The figure is that of the tables if they show it (`measured.py`), else that of the replay. What
+    it costs nobody has measured: it is how much shorter the replay is without it.
     """
     pays = "saves" if is_gone else "costs"
     when = _when(finding, num_calls)
     fact = _growth(finding, seen, is_gone)
-    text = f"{fact}{when}: {pays} {percent(finding.share)}"
-    in_full = f"{text} of the time"
-    return in_full if len(in_full.split()) <= MOST_WORDS else text
+    share = percent(finding.share)
+    in_full = f"{fact}{when}: {pays} an estimated {share} of the time"
+    is_short = len(in_full.split()) <= MOST_WORDS
+    return in_full if is_short else f"{fact}{when}: {pays} about {share}"
 
 
 def growth_detail(seen: Measured, *, is_gone: bool) -> str:
@@ -98,7 +100,7 @@ def _growth(finding: ExplainedFinding, seen: Measured | None, is_gone: bool) -> 
     if work:
         as_long += f", with {ratio(work[0])} the {work[1]}"
     elif not seen and finding.when is not When.MOVING:
-        as_long += ", waiting left out"
+        as_long += ", without waits"
 
     def verb(past: str, one: str, many: str) -> str:
         return past if is_gone else one if _is_one(finding) else many

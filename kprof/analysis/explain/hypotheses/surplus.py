@@ -27,8 +27,10 @@ def surplus(one: OneClass) -> list[Hypothesis]:
         # children.
         return []
     peer = spans.peer[elements.at[one.chosen]]
+    # Others are not selected, or not recorded.
+    is_here = np.isin(peer, one.basis.graph.launch_rank)
     found = _of_places(one, one.chosen, elements.second[one.chosen])
-    return found + _of_peers(one, one.chosen[peer >= 0], peer[peer >= 0])
+    return found + _of_peers(one, one.chosen[is_here], peer[is_here])
 
 
 def _of_places(one: OneClass, part: Ints, block: Ints) -> list[Hypothesis]:
