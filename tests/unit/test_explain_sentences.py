@@ -136,7 +136,8 @@ def test_no_sentence_is_longer_than_it_may_be(kind: FindingKind, when: When) -> 
 def test_a_change_names_its_place(changes: dict[str, object], expected: str) -> None:
     finding = replace(SLOW_BLOCK, **changes)  # type: ignore[arg-type]
     assert (
-        growth_sentence(finding, 12, None, is_gone=False) == f"{expected}: costs an estimated 12 % of the time"
+        growth_sentence(finding, 12, None, is_gone=False)
+        == f"{expected}: costs an estimated 12 % of the time"
     )
 
 
