@@ -36,34 +36,29 @@ _MIN_ROWS_PER_GROUP: Final = 1 << 16
 
 
 class PartWriter:
-    """Writes one rank's events, part by part."""
+    """Writes one rank's events, part by part.
 
-    def __init__(self, directory: Path, rank: int) -> None:
+    `num_parts` counts the parts that were kept, those included that were taken out again, and those
+    that another process wrote before.
+    """
+
+    def __init__(self, directory: Path, rank: int, num_parts: int = 0) -> None:
+        self.num_parts = num_parts
         self._directory = directory
         self._rank = rank
-        self._num_parts = 0
         self._numbers: list[int] = []
-
-    @property
-    def num_parts(self) -> int:
-        """How many parts were kept, those included that were taken out again."""
-        return self._num_parts
 
     def save(self, tables: Iterable[pa.Table], info: Callable[[], RankInfo]) -> None:
         """Write the next part, or write it again; calls `info` after the last table.
 
         Raises CaptureError.
         """
-        _write(self._directory / part_name(self._rank, self._num_parts), tables, info)
-
-    def begin_at(self, number: int) -> None:
-        """Let the next part have this number: another process wrote those before it."""
-        self._num_parts = number
+        _write(self._directory / part_name(self._rank, self.num_parts), tables, info)
 
     def keep(self) -> None:
         """Keep the part that was saved last as it is."""
-        self._numbers.append(self._num_parts)
-        self._num_parts += 1
+        self._numbers.append(self.num_parts)
+        self.num_parts += 1
 
     def take(self, number: int) -> pa.Table:
         """Remove a part; returns its events. Raises CaptureError."""

@@ -45,7 +45,6 @@ class TargetStatus:
     """
 
     target: Target
-    can_build: bool
     can_run: bool
     compiler: str
     detail: str
@@ -55,7 +54,7 @@ class TargetStatus:
     @property
     def is_usable(self) -> bool:
         """Whether kernels can be built and run here."""
-        return self.can_build and self.can_run
+        return bool(self.compiler) and self.can_run
 
 
 def probe() -> list[TargetStatus]:
@@ -161,5 +160,4 @@ def _status(target: Target) -> TargetStatus:
         detail = "builds, but this machine has no such device"
         remedy = "run on a machine with one, or use --target cpu"
     version = f"{compiler.path} ({compiler.version})" if compiler else ""
-    can_build, can_run = compiler is not None, num_devices > 0
-    return TargetStatus(target, can_build, can_run, version, detail, remedy, devices.unusable)
+    return TargetStatus(target, num_devices > 0, version, detail, remedy, devices.unusable)

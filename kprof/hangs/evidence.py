@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # Of so many launches before the latest one, records are looked at.
 _LAUNCHES_BACK: Final = 64
-# What a recorder leaves that cannot write its events.
+# What a recorder leaves that cannot write its events: why it lost what it had recorded.
 _GAVE_UP: Final = re.compile(
     r"rank (\d+): (.*); (?:the events of .* are lost|no events are lost|what it recorded is kept)"
 )
@@ -77,7 +77,9 @@ def read_run(
     """
     answers = answers or Answers()
     waits, calls = read_waits(directory), num_calls_of(directory)
-    conditions, errors = conditions_of(directory), _errors_of(directory)
+    conditions = conditions_of(directory)
+    gave_up = filter(None, map(_GAVE_UP.fullmatch, read_messages(directory)))
+    errors = {int(match[1]): match[2] for match in gave_up}
     kernels = {rank: read_kernels(directory, rank) for rank in waits}
     states = {}
     for rank in sorted(set(waits) | set(calls)):
@@ -120,12 +122,6 @@ def conditions_of(directory: Path) -> dict[int, Condition]:
         rank: processes[rank].condition() if rank in processes else Condition.RUNNING
         for rank in ranks_in_use(directory)
     }
-
-
-def _errors_of(directory: Path) -> dict[int, str]:
-    """Why ranks lost what they had recorded, as they said themselves when they ended."""
-    found = filter(None, map(_GAVE_UP.fullmatch, read_messages(directory)))
-    return {int(match[1]): match[2] for match in found}
 
 
 def senders_of(kernels: Iterable[Sequence[Kernel]]) -> dict[str, tuple[str, ...]]:

@@ -41,10 +41,7 @@ Say = Callable[[str], None]
 
 def hang_after_of(environment: Mapping[str, str]) -> float:
     """What `kprof record --hang-after` was given; 0 where it was not."""
-    try:
-        return float(environment.get(HANG_AFTER_VARIABLE, "0"))
-    except ValueError:
-        return 0.0
+    return float(environment.get(HANG_AFTER_VARIABLE, "0"))
 
 
 class Signature(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from kprof.capture import directory as capture
-from kprof.capture.claims import Begun, ranks_in_use, read_begun
+from kprof.capture.claims import Begun, ranks_in_use, read_begun, try_lock
 from kprof.capture.directory import MANIFEST_NAME, UNFINISHED_SUFFIX, Capture
 from kprof.capture.losses import name_ranks
 from kprof.errors import NotACaptureError, OutputExistsError
@@ -73,12 +72,12 @@ def locked(directory: Path) -> Iterator[None]:
     """Finish this directory alone; raises OutputExistsError when `kprof record` is still there."""
     lock = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not try_lock(lock):
+            raise OutputExistsError(
+                f"another recording into {directory} is running; wait for its end or choose "
+                "another -o"
+            )
         yield
-    except BlockingIOError:
-        raise OutputExistsError(
-            f"another recording into {directory} is running; wait for its end or choose another -o"
-        ) from None
     finally:
         os.close(lock)
 

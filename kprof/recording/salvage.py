@@ -53,8 +53,7 @@ def salvage(directory: Path, rank: int) -> bool:
     waits = RankWaits.read(lines_path(directory, rank))
     num_unfinished = waits.num_launches - waits.num_finished if waits and waits.num_finished else 0
     salvaged = _Salvaged(rank, content, launches, lines, kept, num_unfinished)
-    writer = PartWriter(directory, rank)
-    writer.begin_at(max(kept, default=-1) + 1)
+    writer = PartWriter(directory, rank, max(kept, default=-1) + 1)
     writer.save(salvaged.tables(), salvaged.info)
     # It is in a part now; should the capture not be finished, the next attempt begins with that.
     rank_file(directory, rank, "ledger").unlink()
