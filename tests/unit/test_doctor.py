@@ -7,11 +7,9 @@ import pytest
 from kprof.devices import doctor, targets
 from kprof.devices.targets import Target, TargetStatus
 
-CPU = TargetStatus(Target.CPU, True, True, "/usr/bin/g++ (12.2)", "1 device", "")
-NO_CUDA = TargetStatus(
-    Target.CUDA, False, False, "", "no compiler found", "install the CUDA toolkit"
-)
-CUDA = TargetStatus(Target.CUDA, True, True, "nvcc (13.0)", "8 devices", "")
+CPU = TargetStatus(Target.CPU, True, "/usr/bin/g++ (12.2)", "1 device", "")
+NO_CUDA = TargetStatus(Target.CUDA, False, "", "no compiler found", "install the CUDA toolkit")
+CUDA = TargetStatus(Target.CUDA, True, "nvcc (13.0)", "8 devices", "")
 
 
 @pytest.fixture
