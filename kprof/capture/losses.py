@@ -27,8 +27,6 @@ _LOSSES: Final = (
     ("saturated", "span is longer than a record can say", "spans are longer than a record can say"),
     ("clamped", "payload did not fit its field", "payloads did not fit their field"),
 )
-# Nobody reads more of these.
-_MAX_QUOTED: Final = 3
 
 
 def describe_losses(manifest: Manifest) -> tuple[str, ...]:
@@ -67,7 +65,7 @@ def why_empty(manifest: Manifest, ranks: Sequence[RankInfo]) -> str:
     if any(info.is_recorded for info in ranks):
         return ""
     said = dict.fromkeys((*(info.notes[-1] for info in ranks if info.notes), *manifest.messages))
-    return "; ".join([*said][:_MAX_QUOTED])
+    return "; ".join([*said][:3])
 
 
 def _launches_lost(manifest: Manifest) -> str:
