@@ -83,8 +83,7 @@ class Recorder(AnyRecorder):
             raise RecorderError(
                 f"rank {rank} is not one of {world_size} ranks; pass rank and world_size"
             )
-        self.rank = rank
-        self.world_size = world_size
+        self.rank, self.world_size = rank, world_size
         self._directory = directory
         self._timer = timer
         self._wanted = wanted
@@ -97,11 +96,10 @@ class Recorder(AnyRecorder):
         self._call_lengths: CallLengths | None = None
         self._ledger: Ledger | None = None
         self._is_closed = self._is_off = self._is_childs = False
-        self._has_failed = False
+        self._has_failed = self._is_paused = False
         # The thread that made the last launch.
         self._launcher = 0
         self._cut_short = ""
-        self._is_paused = False
         self._claim = Claim(directory, rank)
         try:
             self._open(device, arena_bytes)
