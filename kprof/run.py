@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from kprof.capture.printable import printable
 from kprof.errors import SelectionError
 from kprof.trace.trace import Trace
+from kprof.trace.views import number_terms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,13 +131,8 @@ class Run(Trace):
 
         `ordinal` counts the launches of this kernel on this rank.
         """
-        ranks = ", ".join(str(info.rank) for info in self.ranks) or "NULL"
-        of_selected = f"rank IN ({ranks})"
-        if self.selection.launches is not None:
-            of_selected += (
-                f" AND launch IN ({', '.join(map(str, self.selection.launches)) or 'NULL'})"
-            )
-        return self.frame(f"SELECT * FROM launches WHERE {of_selected} ORDER BY rank, launch")
+        where = " AND ".join(["rank >= 0", *number_terms(replace(self.selection, blocks=None))])
+        return self.frame(f"SELECT * FROM launches WHERE {where} ORDER BY rank, launch")
 
     def flows(self) -> pd.DataFrame:
         """Every wait that a send released, with the send.
@@ -182,7 +179,7 @@ class Run(Trace):
         """The contents: pairs of a label and its text, safe to print."""
         from kprof.analysis.wording import counted, duration
 
-        launches = self.launches()
+        launches, regions = self.launches(), list(self.selection.regions or self.regions.names)
         kernels = launches["kernel"].drop_duplicates().tolist()
         ranks = counted(len(self.ranks), "rank", "ranks")
         devices = sorted({info.device for info in self.ranks})
@@ -193,13 +190,10 @@ class Run(Trace):
             ("launches", f"{counted(len(launches), 'launch', 'launches')} of {_few(kernels)}"),
             (
                 "events",
-                f"{counted(self.num_events(), 'event', 'events')} in {_few(self._region_names())}",
+                f"{counted(self.num_events(), 'event', 'events')} in {_few(regions)}",
             ),
             ("time", f"{duration(last_ns - first_ns)}, {clock}"),
         ]
-
-    def _region_names(self) -> list[str]:
-        return list(self.selection.regions or self.regions.names)
 
 
 _MAX_NAMES: Final = 3

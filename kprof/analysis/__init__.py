@@ -19,7 +19,7 @@ from kprof.analysis.durations import block_time_ns, histogram, stats
 from kprof.analysis.edges import bandwidth, ramp_and_tail, stalls
 from kprof.analysis.explain import FindingKind
 from kprof.analysis.findings import Doubt, DoubtKind, Finding, Findings, Part, breakdown, find
-from kprof.analysis.metric import Metric, all_metrics, metric
+from kprof.analysis.metric import all_metrics, metric
 from kprof.analysis.skew import launch_skew, launch_starts
 from kprof.analysis.summary import Summary
 from kprof.analysis.waiting import blame, blame_matrix, late_sender, unmatched_flows, waits
@@ -32,7 +32,6 @@ __all__ = [
     "Finding",
     "FindingKind",
     "Findings",
-    "Metric",
     "Part",
     "Summary",
     "achieved_by_link",

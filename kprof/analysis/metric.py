@@ -14,23 +14,13 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Concatenate, Final, ParamSpec
 
 from kprof.analysis.memo import memo
 from kprof.analysis.summary import Summary, Table
 
 _P = ParamSpec("_P")
-_METRICS: Final[dict[str, Metric]] = {}
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A named table. `one_clock` names what needs aligned clocks, or is empty."""
-
-    name: str
-    table: Callable[[Summary], Table]
-    one_clock: str = ""
+_METRICS: Final[dict[str, Callable[[Summary], Table]]] = {}
 
 
 def metric(
@@ -58,13 +48,13 @@ def metric(
         key = name or function.__name__
         assert key not in _METRICS, f"two metrics are called {key}"
         # All other parameters of a metric have defaults.
-        _METRICS[key] = Metric(key, checked, one_clock)
+        _METRICS[key] = checked
         return checked
 
     return decorate
 
 
-def all_metrics() -> dict[str, Metric]:
+def all_metrics() -> dict[str, Callable[[Summary], Table]]:
     """Every metric in kprof.analysis, by name."""
     import kprof.analysis
 

@@ -207,7 +207,7 @@ def _slices(ranks: list[RankInfo]) -> Iterator[tuple[str, RegionTable]]:
             for where in track_slices(recorded, launches):
                 yield f"rank = {group[0].rank} AND {where}", group[0].regions
         else:
-            yield _ranks_in(group), group[0].regions
+            yield f"rank IN ({sql_list(info.rank for info in group)})", group[0].regions
 
 
 def _groups(ranks: list[RankInfo]) -> Iterator[list[RankInfo]]:
@@ -227,10 +227,6 @@ def _groups(ranks: list[RankInfo]) -> Iterator[list[RankInfo]]:
         num_events += recorded
     if chosen:
         yield chosen
-
-
-def _ranks_in(ranks: list[RankInfo]) -> str:
-    return f"rank IN ({sql_list(info.rank for info in ranks)})"
 
 
 # Stored and new parts with the ids of the whole trace, still on the ranks' own clocks.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 from kprof.analysis.durations import block_time_ns
 from kprof.analysis.flow_sums import sum_flows
@@ -11,13 +11,6 @@ from kprof.analysis.metric import metric
 from kprof.analysis.summary import WAIT, Column, Summary, Table
 
 WaitKey = Literal["rank", "block", "region", "peer"]
-
-_KEYS: Final[dict[str, str]] = {
-    "rank": "rank",
-    "block": "rank, block",
-    "region": "region",
-    "peer": "peer",
-}
 
 
 @metric(name="waits_by_rank")
@@ -31,7 +24,7 @@ def waits(summary: Summary, by: WaitKey = "rank") -> Table:
     Peer -1 collects waits whose region names no rank. Waits are measured on the waiting rank's own
     clock, so this needs no alignment. Calls that hung are left out (`hung_waits`).
     """
-    summary, keys = ended_calls(summary), _KEYS[by]
+    summary, keys = ended_calls(summary), "rank, block" if by == "block" else by
     table = summary.frame(
         f"""
         SELECT {keys}, total(events) AS count, total(total_ns) AS wait_ns,

@@ -81,7 +81,6 @@ def first_screen(report: Report, figures: set[str]) -> dict[str, Any]:
         "num_more": len(report.findings) - len(shown),
         "rest": _rest(report),
         "tints": _tints(report),
-        "warm_up": members("call", report.warm_up),
         "timeline_about": _about_timeline(report),
         "open_about": _about_open_waits(report),
     }

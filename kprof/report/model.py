@@ -228,7 +228,7 @@ def _tables(summary: Summary) -> tuple[dict[str, pd.DataFrame], dict[str, str]]:
     refused: dict[str, str] = {}
     for name, metric in analysis.all_metrics().items():
         try:
-            tables[name] = metric.table(summary)
+            tables[name] = metric(summary)
         except (ClockError, SelectionError) as error:
             refused[name] = str(error)
     return tables, refused

@@ -101,7 +101,9 @@ def link_to(trace: Trace, place: Place, summary: ExportSummary, by: By = By.BLOC
         if summary.num_merged
         else _open_wait(trace, place) or _arrow(trace, place) or _span(trace, place)
     )
-    return link if chosen is None else replace(link, selected=_in_file(chosen, summary))
+    if chosen is None:
+        return link
+    return replace(link, selected=(chosen[0] - summary.origin_ns, chosen[1]))
 
 
 def hung_place(trace: Trace) -> Place | None:
@@ -155,11 +157,6 @@ def busiest_place(trace: Trace) -> Place | None:
     first, last = int(most["first_ns"]), int(most["last_ns"])
     margin = max(1, round(_MARGIN * (last - first)))
     return Place(first - margin, last + margin, tuple(tracks))
-
-
-def _in_file(slice_ns: tuple[int, int], summary: ExportSummary) -> tuple[int, int]:
-    start_ns, duration_ns = slice_ns
-    return start_ns - summary.origin_ns, duration_ns
 
 
 def _open_wait(trace: Trace, place: Place) -> tuple[int, int] | None:

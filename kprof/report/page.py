@@ -76,8 +76,9 @@ def render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"duration": duration, "percent": percent}
-    return environment.get_template(template).render(values)
+    environment.filters |= {"duration": duration, "percent": percent, "difference": difference}
+    named = {"members": members, "by_design": by_design, "limit_advice": limit_advice}
+    return environment.get_template(template, globals=named).render(values)
 
 
 def _shown(value: Any) -> Any:
@@ -159,10 +160,7 @@ def _tables(report: Report) -> dict[str, Any]:
     alignment, losses = report.manifest.alignment, loss_rows(report)
     bounds = {entry.rank: entry.bound_ns for entry in alignment.ranks} if alignment else {}
     return {
-        "warm_up": members("call", report.warm_up),
         "left_out": left_out(report.tables["hung_waits"]),
-        "by_design": by_design,
-        "limit_advice": limit_advice,
         "rank_rows": _rank_rows(report),
         "cut": _what_is_cut,
         "region_rows": regions[:_TABLE_ROWS],
@@ -177,9 +175,7 @@ def _tables(report: Report) -> dict[str, Any]:
         "quality": _quality_rows(report, bounds),
         "lossy_regions": sorted(losses, key=_most_lost_first)[:_TABLE_ROWS],
         "num_lossy_regions": len(losses),
-        "missing": members("rank", report.manifest.missing_ranks),
         "bounds": {rank: duration(bound_ns) for rank, bound_ns in bounds.items()},
-        "late_rows": _late_rows(report),
         "what_if_rows": _what_if_rows(report),
         "losses": LOSSES,
         "region_losses": REGION_LOSSES,
@@ -246,13 +242,3 @@ def _what_if_rows(report: Report) -> list[dict[Any, Any]]:
     Ranks whose repair gains nothing are left out.
     """
     return [row for row in report.rows("what_if") if row["gain_share"] >= 0.005 or row["rank"] < 0]
-
-
-def _late_rows(report: Report) -> list[dict[Any, Any]]:
-    """The pairs that cost most, differences below the clock error written as such."""
-    rows = report.rows("late_sender")[:16]
-    for row in rows:
-        flows, bound = max(1, row["flows"]), row["bound_ns"]
-        row["late_each"] = difference(row["late_sender_ns"] / flows, bound)
-        row["exposed_each"] = difference(row["exposed_transfer_ns"] / flows, bound)
-    return rows

@@ -260,7 +260,7 @@ _FLOWS_SQL: Final = """
 
 
 def _where(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
-    terms = _number_terms(selection)
+    terms = number_terms(selection)
     if selection.regions is not None:
         terms.append(f"region IN ({_region_list(selection.regions)})")
     if selection.time_ns is not None:
@@ -271,7 +271,7 @@ def _where(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
 
 def _raw_where(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
     """The same selection of records in rank-local times and ids; joins only what it needs."""
-    joins, terms = "", _number_terms(selection, "e.")
+    joins, terms = "", number_terms(selection, "e.")
     if selection.regions is not None:
         joins += " SEMI JOIN (SELECT rank, local_id FROM raw_regions "
         joins += (
@@ -286,7 +286,7 @@ def _raw_where(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
 
 def cut_sql(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
     """SQL: is a record `e` with its clock segment `c` among the selected blocks and times?"""
-    terms = _number_terms(Selection(blocks=selection.blocks), "e.")
+    terms = number_terms(Selection(blocks=selection.blocks), "e.")
     if selection.time_ns is not None:
         terms += _raw_time_terms(con, selection.time_ns)
     return f"({' AND '.join(terms) or 'true'})"
@@ -300,7 +300,7 @@ def _stored_parts_sql(source: Source, selection: Selection) -> str:
     if not source.summaries or not can_use_summaries(selection):
         return NO_PARTS_SQL
     files = ", ".join(sql_text(str(path)) for _, path in source.summaries)
-    terms = _number_terms(selection)
+    terms = number_terms(selection)
     where = f"WHERE {' AND '.join(terms)}" if terms else ""
     return f"SELECT * FROM read_parquet([{files}]) {where}"
 
@@ -311,7 +311,8 @@ def can_use_summaries(selection: Selection) -> bool:
     return selection.regions is None and selection.time_ns is None
 
 
-def _number_terms(selection: Selection, prefix: str = "") -> list[str]:
+def number_terms(selection: Selection, prefix: str = "") -> list[str]:
+    """Conditions in SQL for the selected numbers of ranks, blocks and launches."""
     columns = {"rank": selection.ranks, "block": selection.blocks, "launch": selection.launches}
     return [
         f"{prefix}{column} IN ({', '.join(str(int(value)) for value in values) or 'NULL'})"

@@ -32,19 +32,13 @@ def graph_of(summary: Summary, call: Call | None = None) -> Graph | None:
 # The critical path, delay costs and all replays walk the same graph.
 @memo
 def _load_graph(summary: Summary, call: Call) -> Graph:
-    _check_size(summary, call)
-    spans = load_spans(summary.trace.select(launches=call.launches), [call.ordinal])
-    return build_graph(spans, worst_bound_ns(summary))
-
-
-def _check_size(summary: Summary, call: Call) -> None:
-    table = summary.frame(
-        "SELECT coalesce(total(events), 0) AS n FROM tracks "
-        f"WHERE launch IN ({sql_list(call.launches)})"
-    )
-    count = int(table["n"].iloc[0])
+    launches = sql_list(call.launches)
+    table = summary.frame(f"SELECT sum(events) AS n FROM tracks WHERE launch IN ({launches})")
+    count = int(table.fillna(0)["n"].iloc[0])
     if count > MAX_SPANS:
         raise SelectionError(
             f"the call has {count} spans, more than the {MAX_SPANS} that its dependencies are "
             "worked out for; select fewer blocks or ranks"
         )
+    spans = load_spans(summary.trace.select(launches=call.launches), [call.ordinal])
+    return build_graph(spans, worst_bound_ns(summary))

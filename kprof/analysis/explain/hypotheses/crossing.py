@@ -29,15 +29,12 @@ def slow_crossings(one: OneClass) -> list[Hypothesis]:
     took = grouped_median(link, elements.seen_ns[seen], len(examples))
     limit = _SLOW * float(np.quantile(took, 0.1)) + one.bound_ns
     is_fast, ends = took < limit, (elements.first[seen[examples]], elements.second[seen[examples]])
-    group = _groups(ends[0][is_fast], ends[1][is_fast], _num_ranks(one))
+    num_ranks = int(one.basis.graph.spans.rank.max()) + 1
+    group = _groups(ends[0][is_fast], ends[1][is_fast], num_ranks)
     is_across = group[ends[0]] != group[ends[1]]
     if is_fast.all() or (~is_fast & ~is_across).any() or is_across.sum() < _LEAST_LINKS:
         return []
     return _across(one, group, float(np.median(took[is_fast])), seen, took[link])
-
-
-def _num_ranks(one: OneClass) -> int:
-    return int(one.basis.graph.spans.rank.max()) + 1
 
 
 def _groups(first: Ints, second: Ints, num_ranks: int) -> Ints:
