@@ -273,7 +273,7 @@ def test_tables_of_waits_leave_out_calls_that_hung_and_count_their_waits(hung: C
     without = Summary.of(exchange().trace().select(launches=(0,)))
     for table in OF_WAITS:
         assert table(with_it).equals(table(without)), table.__name__
-    counted = analysis.all_metrics()["hung_waits"].table(with_it)
+    counted = analysis.all_metrics()["hung_waits"](with_it)
     assert counted.to_dict("records") == [
         {"rank": 0, "region": "wait", "ended": 1, "open": 1},
         {"rank": 1, "region": "wait", "ended": 2, "open": 0},

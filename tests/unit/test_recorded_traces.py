@@ -152,7 +152,7 @@ def shares_of(summary: Summary, found: analysis.Findings) -> set[str]:
 
 def steady_call_us(summary: Summary) -> float:
     """The median length of the calls after a warm-up."""
-    calls = analysis.all_metrics()["calls"].table(summary)
+    calls = analysis.all_metrics()["calls"](summary)
     steady = calls[~calls["ordinal"].isin(steady_part(summary)[1])]
     return float(steady["length_ns"].median()) / 1e3
 

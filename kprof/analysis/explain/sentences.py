@@ -25,35 +25,35 @@ def sentence(finding: ExplainedFinding, num_calls: int, fact: str = "") -> str:
 
 
 def _fact(finding: ExplainedFinding) -> str:
-    where, region = place(finding), finding.region
-    in_region = f" for {region}" if region else ""
-    times = ratio(finding.factor)
-    if finding.kind is FindingKind.LATE_START:
-        return f"{where} starts late" if len(finding.ranks) == 1 else f"{where} start late"
-    if finding.kind is FindingKind.IDLE_GAP:
-        before = f" before {region}" if region else ""
-        verb = "records" if _is_one(finding) else "record"
-        return f"{where} {verb} nothing for a while{before}"
-    if finding.kind is FindingKind.SLOW_TRANSFER:
-        return f"Data {where} travels {times} as long as elsewhere"
-    if finding.kind is FindingKind.SLOW_EVENTS:
-        which, verb = "Some events", "take"
-        if finding.period:
-            which, verb = f"One in {finding.period} events", "takes"
-        return f"{which} of {region or 'one region'} {verb} {times} as long as the others"
-    if finding.kind is FindingKind.UNEVEN_WORK:
-        return f"{where} {'has' if _is_one(finding) else 'have'} {times} as many items{in_region}"
-    if finding.kind is FindingKind.UNEVEN_BLOCKS:
-        return f"A few blocks do most of {region or 'one region'}"
-    if finding.kind is FindingKind.SLOW_CALL:
-        is_one = len(finding.ranks) == 1
-        who = f"All blocks of rank {finding.ranks[0]}" if is_one else "All ranks"
-        return f"{who} take {times} as long{in_region}"
-    if finding.when is When.MOVING:
-        return f"One block, each time another, takes {times} as long as its likes{in_region}"
-    verb = "takes" if _is_one(finding) else "take"
-    likes = "others" if finding.ranks or finding.blocks else "usual"
-    return f"{where} {verb} {times} as long as {likes}{in_region}"
+    region, ranks, is_one = finding.region, finding.ranks, _is_one(finding)
+    fact = _FACTS[finding.kind]
+    if finding.kind is FindingKind.SLOW and finding.when is When.MOVING:
+        fact = "One block, each time another, takes {times} as long as its likes{for_region}"
+    return fact.format(
+        where=place(finding),
+        s="s" if is_one else "",
+        has="has" if is_one else "have",
+        times=ratio(finding.factor),
+        region=region or "one region",
+        for_region=f" for {region}" if region else "",
+        before=f" before {region}" if region else "",
+        some=f"One in {finding.period} events" if finding.period else "Some events",
+        take="takes" if finding.period else "take",
+        all_of=f"All blocks of rank {ranks[0]}" if len(ranks) == 1 else "All ranks",
+        likes="others" if ranks or finding.blocks else "usual",
+    )
+
+
+_FACTS: Final = {
+    FindingKind.LATE_START: "{where} start{s} late",
+    FindingKind.IDLE_GAP: "{where} record{s} nothing for a while{before}",
+    FindingKind.SLOW: "{where} take{s} {times} as long as {likes}{for_region}",
+    FindingKind.SLOW_TRANSFER: "Data {where} travels {times} as long as elsewhere",
+    FindingKind.SLOW_EVENTS: "{some} of {region} {take} {times} as long as the others",
+    FindingKind.SLOW_CALL: "{all_of} take {times} as long{for_region}",
+    FindingKind.UNEVEN_WORK: "{where} {has} {times} as many items{for_region}",
+    FindingKind.UNEVEN_BLOCKS: "A few blocks do most of {region}",
+}
 
 
 def growth_sentence(
