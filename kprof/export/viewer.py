@@ -15,6 +15,7 @@ import gzip
 import hmac
 import html
 import http.server
+import math
 import mimetypes
 import os
 import re
@@ -154,7 +155,6 @@ class _Site:
     trace: Path
     trace_path: str
     origin: str | None
-    policy: str | None
 
     def file_at(self, path: str) -> Path | None:
         """The file at a path. Takes the same time however much of a guessed path is right."""
@@ -166,7 +166,7 @@ class _Site:
 def _site(trace_file: Path, *, is_local: bool) -> _Site:
     secret_path = f"/{secrets.token_urlsafe(24)}/{quote(trace_file.name)}"
     if not is_local:
-        return _Site({}, trace_file, secret_path, origin=ONLINE_UI, policy=None)
+        return _Site({}, trace_file, secret_path, origin=ONLINE_UI)
     folder = _local_ui_folder()
     files = {
         "/" + quote(file.relative_to(folder).as_posix()): file
@@ -174,7 +174,7 @@ def _site(trace_file: Path, *, is_local: bool) -> _Site:
         if file.is_file()
     }
     files["/"] = folder / "index.html"
-    return _Site(files, trace_file, secret_path, origin=None, policy=_LOCAL_POLICY)
+    return _Site(files, trace_file, secret_path, origin=None)
 
 
 def _local_ui_folder() -> Path:
@@ -218,14 +218,13 @@ class _Server(http.server.ThreadingHTTPServer):
                 ends[begin_s + timeout_s] = f"stopped after {timeout_s:g} s"
             if idle_s is not None:
                 ends[self._last_request_s + idle_s] = "stopped: no requests"
-            first_s = min(ends, default=None)
-            left_s = None if first_s is None else first_s - time.monotonic()
-            if first_s is not None and left_s is not None and left_s <= 0:
-                return ends[first_s]
+            left_s = min(ends, default=math.inf) - time.monotonic()
+            if left_s <= 0:
+                return ends[min(ends)]
             if idle_s is not None:
                 # A reloaded page fetches the trace again.
-                time.sleep(min(left_s or 1.0, 1.0))
-            elif self.fetched.wait(left_s):
+                time.sleep(min(left_s, 1.0))
+            elif self.fetched.wait(min(left_s, threading.TIMEOUT_MAX)):
                 return "the browser has the trace"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -303,16 +302,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _permitted_file(self) -> Path | None:
         """The requested file, or None after refusing."""
         self.server.touch()
-        file = self.server.site.file_at(self._path())
+        file = self.server.site.file_at(urlsplit(self.path).path)
         if not self._is_own_host() or not self._is_known_origin():
             self._refuse(HTTPStatus.FORBIDDEN)
             return None
         if file is None:
             self._refuse(HTTPStatus.NOT_FOUND)
         return file
-
-    def _path(self) -> str:
-        return urlsplit(self.path).path
 
     def _is_own_host(self) -> bool:
         """Whether the Host is ours. A foreign page whose name resolves to 127.0.0.1 sends its own
@@ -337,8 +333,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.close_connection:
             self.send_header("Connection", "close")
         self._cors_headers()
-        if self.server.site.policy:
-            self.send_header("Content-Security-Policy", self.server.site.policy)
+        if self.server.site.origin is None:
+            self.send_header("Content-Security-Policy", _LOCAL_POLICY)
         self.end_headers()
 
     def _cors_headers(self) -> None:

@@ -17,7 +17,7 @@ without one thing; they overlap, and so they do not add up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -116,15 +116,19 @@ def _alternatives(graph: Graph) -> Iterator[tuple[LimitKind, str | None, float]]
     replay = Replay(graph)
     for kind, region, members, saved in _edges_gone(graph):
         yield kind, region, _total_ns(replay, Edit(travel=Change(members, saved)))
-    for kind, edited in _EDITED.items():
-        edit = edited(graph)
+    for kind, edit in (
+        (LimitKind.WAVES, _waves_dealt_out(graph)),
+        (LimitKind.FEW_BLOCKS, _spread_over_processors(graph)),
+    ):
         if edit is not None:
             yield kind, None, _total_ns(replay, edit)
     for name, filled_by, queued, edit in changes_of(graph):
         filler = graph.spans.region_names[filled_by]
         yield LimitKind(name), filler, _total_ns(Replay(queued), edit)
-    for kind, change in _REBUILT.items():
-        other = change(graph, replay)
+    for kind, other in (
+        (LimitKind.ARRIVAL_ORDER, _in_order_of_arrival(graph, replay)),
+        (LimitKind.LAUNCHES, _without_launch_order(graph)),
+    ):
         if other is None:
             continue
         changed = Replay(other)
@@ -257,7 +261,7 @@ def _runs_of_units(graph: Graph, region: int) -> Iterator[Ints]:
                 yield run
 
 
-def _without_launch_order(graph: Graph, _replay: Replay) -> Graph | None:
+def _without_launch_order(graph: Graph) -> Graph | None:
     """Every track follows that of its block and warp in the launch before, where there is one."""
     spans = graph.spans
     first = np.flatnonzero((spans.previous < 0) & (graph.before < 0))
@@ -275,13 +279,3 @@ def _without_launch_order(graph: Graph, _replay: Replay) -> Graph | None:
     if (before == graph.before).all():
         return None
     return replace(graph, before=before, gap_ns=gap)
-
-
-_EDITED: Final[dict[LimitKind, Callable[[Graph], Edit | None]]] = {
-    LimitKind.WAVES: _waves_dealt_out,
-    LimitKind.FEW_BLOCKS: _spread_over_processors,
-}
-_REBUILT: Final[dict[LimitKind, Callable[[Graph, Replay], Graph | None]]] = {
-    LimitKind.ARRIVAL_ORDER: _in_order_of_arrival,
-    LimitKind.LAUNCHES: _without_launch_order,
-}
