@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kprof.analysis.hung import ended_calls
 from kprof.analysis.metric import metric
 from kprof.analysis.summary import CLOSED_SPANS, Summary, Table
@@ -20,44 +22,42 @@ def barrier_waits(summary: Summary) -> Table:
     that hung are left out. Without alignment only "rank" and "lock" are distinguished.
     """
     summary = ended_calls(summary)
-    world_share = (
-        _share_of_barriers(worst_bound_ns(summary)) if summary.trace.is_on_one_clock else "0.0"
-    )
-    entered = f"""
-        entered AS (
+    bound_ns, is_one = float(worst_bound_ns(summary)), summary.trace.is_on_one_clock
+    return summary.frame(
+        f"""
+        WITH entered AS (
             SELECT rank, region, kernel, ordinal, block, start_ns, end_ns, row_number() OVER (
                 PARTITION BY rank, launch, block, warp, region_id ORDER BY start_ns, end_ns)
                 AS occurrence
-            FROM events WHERE {CLOSED_SPANS} AND category = 'sync' AND {_any_sync(summary)})"""
-    return summary.frame(
-        f"""
-        WITH {entered},
-        world AS (SELECT *, {_MEETING.format(key="kernel, ordinal, region, occurrence")}
-            FROM entered),
-        per_rank AS (SELECT *,
-            {_MEETING.format(key="kernel, ordinal, region, occurrence, rank")} FROM entered),
-        scopes AS (
-            SELECT region, {world_share} AS world_share FROM world w GROUP BY region),
-        rank_scopes AS (
-            SELECT region, {_share_of_barriers(0.0)} AS rank_share
-            FROM per_rank GROUP BY region),
+            FROM events WHERE {CLOSED_SPANS} AND category = 'sync' AND {_any_sync(summary)}),
+        seen AS (
+            SELECT *, 'world' AS scope, -1 AS of_rank FROM entered
+            UNION ALL SELECT *, 'rank', rank FROM entered),
+        met AS (
+            SELECT *, max(start_ns) OVER meeting AS last_enter,
+                min(end_ns) OVER meeting AS first_leave, max(end_ns) OVER meeting AS last_leave,
+                max(end_ns - start_ns) OVER meeting AS longest, count(*) OVER meeting AS entered,
+                arg_max(struct_pack(rank := rank, block := block), (start_ns, -rank, -block))
+                    OVER meeting AS last_one
+            FROM seen
+            WINDOW meeting AS (PARTITION BY scope, of_rank, kernel, ordinal, region, occurrence)),
+        shares AS (
+            SELECT region, scope, {_SHARE_OF_BARRIERS} AS share
+            FROM (SELECT *, CASE scope WHEN 'world' THEN {bound_ns} ELSE 0.0 END AS bound_ns
+                FROM met) GROUP BY region, scope),
         chosen AS (
-            SELECT region, CASE WHEN world_share >= 0.95 THEN 'world' WHEN rank_share >= 0.95
-                THEN 'rank' ELSE 'lock' END AS scope FROM scopes JOIN rank_scopes USING (region)),
-        waits AS (
-            SELECT w.*, 'world' AS scope FROM world w UNION ALL SELECT p.*, 'rank' FROM per_rank p
-            UNION ALL SELECT p.*, 'lock' FROM per_rank p),
-        measured AS (
-            SELECT waits.* FROM waits JOIN chosen USING (region, scope))
-        SELECT region, scope, last_one.rank AS last_rank,
+            SELECT region, CASE
+                WHEN max(share) FILTER (scope = 'world' AND {is_one}) >= 0.95 THEN 'world'
+                WHEN max(share) FILTER (scope = 'rank') >= 0.95 THEN 'rank' ELSE 'lock' END AS kind
+            FROM shares GROUP BY region)
+        SELECT region, kind AS scope, last_one.rank AS last_rank,
             mode(last_one.block ORDER BY last_one.block) AS last_block,
-            count(DISTINCT (kernel, ordinal, occurrence, CASE WHEN scope = 'world' THEN 0
-                ELSE rank END)) AS instances,
+            count(DISTINCT (kernel, ordinal, occurrence, of_rank)) AS instances,
             count(*) AS enters,
             total(greatest(0, least(last_enter, end_ns) - start_ns)) AS nxn_wait_ns,
             total(end_ns - start_ns) AS wait_ns
-        FROM measured GROUP BY region, scope, last_rank ORDER BY nxn_wait_ns DESC, region,
-            last_rank"""
+        FROM met JOIN chosen USING (region) WHERE (kind = 'world') = (scope = 'world')
+        GROUP BY region, kind, last_rank ORDER BY nxn_wait_ns DESC, region, last_rank"""
     )
 
 
@@ -67,24 +67,11 @@ def _any_sync(summary: Summary) -> str:
     return "true" if len(table) else "false"
 
 
-_MEETING = """max(start_ns) OVER (PARTITION BY {key}) AS last_enter,
-    min(end_ns) OVER (PARTITION BY {key}) AS first_leave, max(end_ns) OVER (PARTITION BY {key})
-        AS last_leave,
-    max(end_ns - start_ns) OVER (PARTITION BY {key}) AS longest,
-    count(*) OVER (PARTITION BY {key}) AS entered,
-    arg_max(struct_pack(rank := rank, block := block), (start_ns, -rank, -block))
-        OVER (PARTITION BY {key}) AS last_one"""
-
-
-def _share_of_barriers(bound_ns: float) -> str:
-    """SQL for the share of instances in which all leave after the last one entered, within the
-    clock bound.
-
-    All leave a barrier at about the same time, but the holders of a lock leave as far apart as they
-    wait.
-    """
-    return f"""CASE WHEN sum(last_leave - first_leave) > 0.7 * sum(longest) THEN 0.0
-    ELSE avg(CAST(first_leave + {float(bound_ns)} >= last_enter AND entered > 1 AS DOUBLE)) END"""
+# In how many instances all leave after the last one entered, within the clock bound. All leave a
+# barrier at about the same time, but the holders of a lock leave as far apart as they wait.
+_SHARE_OF_BARRIERS: Final = """
+    CASE WHEN sum(last_leave - first_leave) > 0.7 * sum(longest) THEN 0.0
+    ELSE avg(CAST(first_leave + bound_ns >= last_enter AND entered > 1 AS DOUBLE)) END"""
 
 
 def worst_bound_ns(summary: Summary) -> float:
