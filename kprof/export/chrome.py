@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _ROWS_PER_CHUNK: Final = 1 << 14
+_THREADS: Final = (TrackKind.BLOCK, TrackKind.WARP, TrackKind.LAUNCHES, TrackKind.OVERLAY)
 
 
 class _Event(msgspec.Struct, omit_defaults=True):
@@ -83,12 +84,7 @@ class ChromeWriter:
         """Name the threads and give them the order of the track ids."""
         self._tracks |= {track.id: track for track in tracks}
         for track in tracks:
-            if track.kind in (
-                TrackKind.BLOCK,
-                TrackKind.WARP,
-                TrackKind.LAUNCHES,
-                TrackKind.OVERLAY,
-            ):
+            if track.kind in _THREADS:
                 self._write(self._thread(track))
 
     def launches(self, launches: list[OverlaySlice]) -> None:
@@ -108,14 +104,8 @@ class ChromeWriter:
     def counter(self, points: CounterPoints) -> None:
         """Write one counter."""
         track = self._tracks[points.track]
-        self._write(
-            [
-                _Event("C", track.rank, 0, track.name, _us(start), args={"value": value})
-                for start, value in zip(
-                    points.start_ns.tolist(), points.values.tolist(), strict=True
-                )
-            ]
-        )
+        pairs = zip(points.start_ns.tolist(), points.values.tolist(), strict=True)
+        self._write([_counter(track.rank, track.name, *pair) for pair in pairs])
 
     def end(self) -> None:
         """Close the array."""
@@ -137,16 +127,8 @@ class ChromeWriter:
             args |= {text: True for flag, text in FLAG_ARGS.items() if flags & flag}
             if region.kind is Kind.MARK:
                 pid, tid = self._place(track)
-                yield _Event(
-                    "i",
-                    pid,
-                    tid,
-                    region.name,
-                    _us(start),
-                    cat=region.category.value,
-                    s="t",
-                    args=args,
-                )
+                ts, cat = _us(start), region.category.value
+                yield _Event("i", pid, tid, region.name, ts, cat=cat, s="t", args=args)
                 continue
             yield self._span(track, region.name, region.category.value, start, end, args)
             if out:
@@ -190,9 +172,7 @@ class ChromeWriter:
         """
         counter = self._tracks[track]
         owner = self._path(self._tracks[counter.parent])
-        return _Event(
-            "C", counter.rank, 0, f"{owner} {counter.name}", _us(start_ns), args={"value": value}
-        )
+        return _counter(counter.rank, f"{owner} {counter.name}", start_ns, value)
 
     def _place(self, track: int) -> tuple[int, int]:
         return self._tracks[track].rank, self._first_tid + track
@@ -229,6 +209,10 @@ def _process_name(rank: Rank) -> str:
 
 def _metadata(pid: int, tid: int, name: str, args: Mapping[str, object]) -> _Event:
     return _Event("M", pid, tid, name, args=args)
+
+
+def _counter(rank: int, name: str, start_ns: int, value: int) -> _Event:
+    return _Event("C", rank, 0, name, _us(start_ns), args={"value": value})
 
 
 def _us(time_ns: int) -> float:

@@ -260,28 +260,26 @@ _FLOWS_SQL: Final = """
 
 
 def _where(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
-    terms = number_terms(selection)
+    terms = ["true", *number_terms(selection)]
     if selection.regions is not None:
         terms.append(f"region IN ({_region_list(selection.regions)})")
     if selection.time_ns is not None:
         first, last = _absolute_ns(con, selection.time_ns)
         terms.append(f"start_ns < {last} AND end_ns >= {first}")
-    return f"WHERE {' AND '.join(terms)}" if terms else ""
+    return f"WHERE {' AND '.join(terms)}"
 
 
 def _raw_where(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
     """The same selection of records in rank-local times and ids; joins only what it needs."""
-    joins, terms = "", number_terms(selection, "e.")
+    join, terms = "", ["true", *number_terms(selection, "e.")]
     if selection.regions is not None:
-        joins += " SEMI JOIN (SELECT rank, local_id FROM raw_regions "
-        joins += (
-            f"WHERE name IN ({_region_list(selection.regions)})) r "
-            "ON r.rank = e.rank AND r.local_id = e.region"
-        )
+        names = _region_list(selection.regions)
+        regions = f"SELECT rank, local_id FROM raw_regions WHERE name IN ({names})"
+        terms.append(f"(e.rank, e.region) IN ({regions})")
     if selection.time_ns is not None:
-        joins += f" JOIN clock_segments c ON {segment_of('e.rank', 'e.start_ns')}"
+        join = f" JOIN clock_segments c ON {segment_of('e.rank', 'e.start_ns')}"
         terms += _raw_time_terms(con, selection.time_ns)
-    return f"{joins} WHERE {' AND '.join(terms)}" if terms else joins
+    return f"{join} WHERE {' AND '.join(terms)}"
 
 
 def cut_sql(con: duckdb.DuckDBPyConnection, selection: Selection) -> str:
@@ -300,9 +298,8 @@ def _stored_parts_sql(source: Source, selection: Selection) -> str:
     if not source.summaries or not can_use_summaries(selection):
         return NO_PARTS_SQL
     files = ", ".join(sql_text(str(path)) for _, path in source.summaries)
-    terms = number_terms(selection)
-    where = f"WHERE {' AND '.join(terms)}" if terms else ""
-    return f"SELECT * FROM read_parquet([{files}]) {where}"
+    where = " AND ".join(["true", *number_terms(selection)])
+    return f"SELECT * FROM read_parquet([{files}]) WHERE {where}"
 
 
 def can_use_summaries(selection: Selection) -> bool:
