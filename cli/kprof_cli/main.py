@@ -96,11 +96,6 @@ def run(arguments: Sequence[str]) -> int:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
         # Flush now, while a failure can still be reported.
         sys.stdout.flush()
-    except KprofError as error:
-        if is_debug:
-            _print_traceback()
-        note(" ".join(str(error).split()))
-        return error.exit_code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -108,35 +103,34 @@ def run(arguments: Sequence[str]) -> int:
         # it flushes.
         _discard_output()
         return code or 1
-    except OSError as error:
-        if is_debug:
-            _print_traceback()
-        _discard_output()
-        note(f"cannot use {error.filename or 'the output'}: {error.strerror or error}")
-        return code or 1
-    except UnicodeError as error:
-        if is_debug:
-            _print_traceback()
-        text = getattr(error, "object", "a name")
-        note(f"{text[:80]!r} is not UTF-8; rename what is called that, or save the text as UTF-8")
-        return 1
-    except MemoryError:
-        note(
-            "there is not enough memory for this; select less, such as --ranks 0-3 or --launches 4"
-        )
-        return 1
     except Exception as error:
         if is_debug:
             _print_traceback()
-        if "can't start new thread" in str(error):
-            note("the system lets this process start no more threads: raise `ulimit -u`")
-            return 1
-        note(
-            f"{BUG_SENTENCE} ({type(error).__name__}); "
-            "please report what the same with --debug prints"
-        )
-        return 1
+        if isinstance(error, OSError):
+            _discard_output()
+        note(_sentence(error))
+        return error.exit_code if isinstance(error, KprofError) else code or 1
     return code
+
+
+def _sentence(error: Exception) -> str:
+    """What went wrong, and what to do about it."""
+    if isinstance(error, KprofError):
+        return " ".join(str(error).split())
+    if isinstance(error, OSError):
+        return f"cannot use {error.filename or 'the output'}: {error.strerror or error}"
+    if isinstance(error, UnicodeError):
+        text = getattr(error, "object", "a name")
+        return f"{text[:80]!r} is not UTF-8; rename what is called that, or save the text as UTF-8"
+    if isinstance(error, MemoryError):
+        return (
+            "there is not enough memory for this; select less, such as --ranks 0-3 or --launches 4"
+        )
+    if "can't start new thread" in str(error):
+        return "the system lets this process start no more threads: raise `ulimit -u`"
+    return (
+        f"{BUG_SENTENCE} ({type(error).__name__}); please report what the same with --debug prints"
+    )
 
 
 def _discard_output() -> None:

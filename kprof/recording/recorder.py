@@ -88,9 +88,8 @@ class Recorder(AnyRecorder):
         self._timer = timer
         self._wanted = wanted
         self._schedule = schedule
-        self._num_steps = 0
+        self._num_steps = self._num_torch_traces = 0
         self._launches = LaunchLog(regions, wanted)
-        self._num_torch_traces = 0
         self._retention = retention
         self._drainer: Drainer | None = None
         self._call_lengths: CallLengths | None = None
