@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
-from kprof.capture.losses import why_empty
 from kprof.capture.output import refuse_existing
 from kprof.trace.selection import SelectionText, parse_numbers
 from kprof_cli.options import PAGE_OUTPUT, command
@@ -64,6 +63,8 @@ def open_trace(run: Path, text: SelectionText) -> Trace:
 
     trace = Trace.open(open_capture(run, text))
     if not any(info.counts.recorded for info in trace.ranks):
+        from kprof.capture.losses import why_empty
+
         why = why_empty(trace.manifest, trace.ranks) or "none of its kernels recorded any"
         note(f"{run} holds no events: {why}")
     return select(trace, text)

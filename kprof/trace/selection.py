@@ -17,7 +17,6 @@ from itertools import chain
 from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
-from kprof.capture.losses import why_empty
 from kprof.errors import SelectionError
 
 if TYPE_CHECKING:
@@ -60,6 +59,8 @@ def select(trace: Trace, text: SelectionText) -> Trace:
     selected = trace.select(**fields_of_words(options, trace.regions.names, "--"))
     if selected.is_empty() and not trace.is_empty():
         given = " ".join(f"--{name} {value}" for name, value in options.items() if value)
+        from kprof.capture.losses import why_empty
+
         why = why_empty(trace.manifest, selected.ranks) or _extent(trace)
         raise SelectionError(f"{given} leaves no events: {why}")
     return selected
