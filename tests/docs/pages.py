@@ -16,6 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kprof.devices.cache import CACHE_VARIABLE, cache_dir
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 _FENCE = re.compile(
@@ -123,7 +125,7 @@ def _first_core() -> str:
 
 def _environment(folder: Path) -> dict[str, str]:
     """Little more than what a login gives: a home that nobody has used, and the commands of this
-    Python.
+    Python. Builds of kernels are shared by all readers.
 
     The folder of shortcuts comes first on PATH.
     """
@@ -141,6 +143,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "HOME": str(home),
         "PATH": f"{shortcuts}:{os.environ['PATH']}",
         "PYTHONPATH": f"{ROOT}:{ROOT / 'cli'}",
+        CACHE_VARIABLE: str(cache_dir()),
         **kept,
     }
 

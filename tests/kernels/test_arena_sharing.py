@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kept_sources import kept_source
 from kprof import abi
 from kprof.capture.manifest import ClockInfo, EventCounts, RankInfo
 from kprof.devices.build import BuildOptions, load_library
@@ -60,10 +61,8 @@ class Work:
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    source = tmp_path_factory.mktemp("sharing") / "kernel.hip"
-    source.write_text(KERNEL)
-    library = load_library(source, BuildOptions(warp_width=32))
+def library() -> ctypes.CDLL:
+    library = load_library(kept_source(KERNEL), BuildOptions(warp_width=32))
     number = ctypes.c_uint
     library.run_marks_of_two_numbers.argtypes = [ctypes.c_int, number, ctypes.c_void_p, number]
     return library

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from kept_sources import kept_source
 from kprof import abi
 from kprof.capture.manifest import ClockInfo, RankInfo
 from kprof.devices.build import BuildOptions, load_library
@@ -45,10 +45,9 @@ extern "C" int run(int blocks, unsigned num_spans, unsigned span_ticks, const kp
 CLOCK = ClockInfo("CLOCK_MONOTONIC", 1e9, 1.0)
 
 
-def record(folder: Path, cycles: str, num_spans: int, span_ns: int, num_chunks: int = 64):
-    (folder / "spans.hip").write_text(KERNEL)
+def record(cycles: str, num_spans: int, span_ns: int, num_chunks: int = 64):
     options = BuildOptions(defines=(("KPROF_CLOCK_CYCLES", cycles),), sanitizers=())
-    library = load_library(folder / "spans.hip", options)
+    library = load_library(kept_source(KERNEL), options)
     library.run.argtypes = [ctypes.c_int, ctypes.c_uint, ctypes.c_uint, ctypes.c_char_p]
     arena = Arena(abi.CHUNKS_OFFSET + num_chunks * abi.CHUNK_BYTES)
     assert library.run(2, num_spans, span_ns, LaunchBuffer(arena.address, 0).packed()) == 0
@@ -60,8 +59,8 @@ def record(folder: Path, cycles: str, num_spans: int, span_ns: int, num_chunks: 
 
 
 @pytest.mark.parametrize("num_spans", [40, 60, 61, 200])
-def test_both_clocks_agree_on_spans_over_ten_microseconds(tmp_path: Path, num_spans: int) -> None:
-    events, decoder = record(tmp_path, "1", num_spans, 20_000)
+def test_both_clocks_agree_on_spans_over_ten_microseconds(num_spans: int) -> None:
+    events, decoder = record("1", num_spans, 20_000)
     # The closing anchors are no events, however full the last chunk is.
     assert len(events) == decoder.tally.counts.recorded == 2 * num_spans
     assert decoder.tally.counts.unknown_region == decoder.tally.counts.dropped == 0
@@ -76,21 +75,21 @@ def test_both_clocks_agree_on_spans_over_ten_microseconds(tmp_path: Path, num_sp
     assert decoder.cycle_clock.cycles_per_second > 1e8
 
 
-def test_a_kernel_in_real_time_has_no_cycle_clock(tmp_path: Path) -> None:
-    events, decoder = record(tmp_path, "0", 40, 5_000)
+def test_a_kernel_in_real_time_has_no_cycle_clock() -> None:
+    events, decoder = record("0", 40, 5_000)
     assert len(events) == 80
     assert decoder.cycle_clock is None
 
 
-def test_what_does_not_fit_is_counted_and_nothing_is_written_for_it(tmp_path: Path) -> None:
-    events, decoder = record(tmp_path, "1", 200, 100, num_chunks=3)
+def test_what_does_not_fit_is_counted_and_nothing_is_written_for_it() -> None:
+    events, decoder = record("1", 200, 100, num_chunks=3)
     assert decoder.tally.counts.recorded + decoder.tally.counts.dropped == 2 * 200
     assert decoder.tally.counts.dropped > 0
     assert len(events) == decoder.tally.counts.recorded
 
 
-def test_spans_follow_each_other_on_the_real_time_clock(tmp_path: Path) -> None:
-    events, _ = record(tmp_path, "1", 150, 10_000)
+def test_spans_follow_each_other_on_the_real_time_clock() -> None:
+    events, _ = record("1", 150, 10_000)
     for _, track in events.groupby("block"):
         ends = track["start_ns"] + track["duration_ns"]
         assert (track["start_ns"].to_numpy()[1:] >= ends.to_numpy()[:-1] - 1).all()

@@ -15,6 +15,7 @@ from widths import WARP_WIDTH, warps_of
 import kprof
 from instrumented_kernels.all_to_all import PeerTimeoutError, Problem
 from instrumented_kernels.all_to_all.routing import Skew, make_inputs, num_tokens_of
+from kept_sources import kept_source
 from kprof.capture.directory import Capture
 from kprof.devices.build import BuildOptions, load_library
 from kprof.recording.record import session
@@ -189,14 +190,12 @@ REGION(R_SCOPE, "scope", compute)
 
 
 @pytest.fixture(scope="module")
-def counting(tmp_path_factory: pytest.TempPathFactory) -> tuple[ctypes.CDLL, Path]:
-    folder = tmp_path_factory.mktemp("counting")
-    (folder / "kernel.hip").write_text(COUNTING_KERNEL)
-    (folder / "regions.h").write_text(COUNTING_REGIONS)
-    library = load_library(folder / "kernel.hip", BuildOptions(warp_width=WARP_WIDTH))
+def counting() -> tuple[ctypes.CDLL, Path]:
+    source = kept_source(COUNTING_KERNEL, COUNTING_REGIONS)
+    library = load_library(source, BuildOptions(warp_width=WARP_WIDTH))
     number, pointer = ctypes.c_uint32, ctypes.c_void_p
     library.launch.argtypes = [pointer, number, ctypes.c_int, ctypes.c_int, pointer, number]
-    return library, folder / "regions.h"
+    return library, source.with_name("regions.h")
 
 
 def emit(

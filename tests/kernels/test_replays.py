@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from widths import WARP_WIDTH, warps_of
 
+from kept_sources import kept_source
 from kprof import abi
 from kprof.capture.directory import Capture
 from kprof.devices.build import BuildOptions, load_library
@@ -55,10 +56,8 @@ CONTENTS = """SELECT kernel, ordinal, block, warp, region, payload, count(*) AS 
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    source = tmp_path_factory.mktemp("replays") / "kernel.hip"
-    source.write_text(KERNEL)
-    return load_library(source, BuildOptions(warp_width=WARP_WIDTH))
+def library() -> ctypes.CDLL:
+    return load_library(kept_source(KERNEL), BuildOptions(warp_width=WARP_WIDTH))
 
 
 class Graph:

@@ -121,13 +121,11 @@ def test_a_library_holds_code_for_every_architecture_that_is_named() -> None:
         ("gfx950", ["hwreg(HW_REG_HW_ID, 8, 8)", "hwreg(HW_REG_XCC_ID, 0, 4)"]),
     ],
 )
-def test_a_track_says_on_which_compute_unit_it_ran(
-    arch: str, registers: list[str], tmp_path: Path
-) -> None:
+def test_a_track_says_on_which_compute_unit_it_ran(arch: str, registers: list[str]) -> None:
     """Bits 0 to 7 of HW_ID are the wave's own: its slot, SIMD and pipe."""
     require(Target.HIP)
     require_arch(arch)
-    body = only_kernel(disassemble(probe(tmp_path, Target.HIP, 0, arch=arch), Target.HIP))
+    body = only_kernel(disassemble(probe(Target.HIP, 0, arch=arch), Target.HIP))
     read = [line.split(", ", 1)[1] for line in body if line.startswith("s_getreg_b32")]
     # Twice where a track may begin in a chunk of its own or in one that it claims.
     assert list(dict.fromkeys(read)) == registers

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from device_code import build_device_code
 
+from kept_sources import kept_source
 from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.targets import Target, find_compiler
 
@@ -128,13 +129,10 @@ extern "C" int launch(float* data, unsigned n, void* arena) {
 """
 
 
-def probe(
-    folder: Path, target: Target, num_sites: int, *defines: tuple[str, str], arch: str = ""
-) -> Path:
-    (folder / "probe.hip").write_text(PROBE)
-    (folder / "regions.h").write_text('REGION(R_STEP, "step", compute)\n')
+def probe(target: Target, num_sites: int, *defines: tuple[str, str], arch: str = "") -> Path:
+    source = kept_source(PROBE, 'REGION(R_STEP, "step", compute)\n')
     options = BuildOptions(target, arch, (("SITES", str(num_sites)), *defines), sanitizers=())
-    return build_device_code(folder / "probe.hip", options)
+    return build_device_code(source, options)
 
 
 def only_kernel(functions: dict[str, list[str]]) -> list[str]:
@@ -212,10 +210,10 @@ def without_kprof(source: str) -> str:
     return source
 
 
-def test_amd_reads_the_clock_twice_per_event_and_needs_no_scratch(tmp_path: Path) -> None:
+def test_amd_reads_the_clock_twice_per_event_and_needs_no_scratch() -> None:
     require(Target.HIP)
-    without = only_kernel(disassemble(probe(tmp_path, Target.HIP, 0), Target.HIP))
-    with_site = only_kernel(disassemble(probe(tmp_path, Target.HIP, 1), Target.HIP))
+    without = only_kernel(disassemble(probe(Target.HIP, 0), Target.HIP))
+    with_site = only_kernel(disassemble(probe(Target.HIP, 1), Target.HIP))
     # A header for a reserved chunk, one for a claimed one, and one more where the refill is
     # inlined. Each reads the clock once.
     headers = count(without, r"^s_memtime")
@@ -227,14 +225,14 @@ def test_amd_reads_the_clock_twice_per_event_and_needs_no_scratch(tmp_path: Path
 
 
 @pytest.mark.parametrize("arch", HIP_ARCHS)
-def test_amd_hot_path_is_one_sixteen_byte_store_without_atomic(tmp_path: Path, arch: str) -> None:
+def test_amd_hot_path_is_one_sixteen_byte_store_without_atomic(arch: str) -> None:
     """The first branch behind the store of the record is the only one.
 
     Where it is taken, the next event begins.
     """
     require(Target.HIP)
     require_arch(arch)
-    instructions = listing(probe(tmp_path, Target.HIP, 1, arch=arch))
+    instructions = listing(probe(Target.HIP, 1, arch=arch))
     loop_begin, loop_end = largest_loop(instructions)
     in_loop = [entry for entry in instructions if loop_begin <= entry[0] <= loop_end]
     (record,) = [
@@ -281,10 +279,10 @@ def branch_target(address: int, operands: str) -> int:
     return address + 4 + 4 * (words - 0x10000 if words >= 0x8000 else words)
 
 
-def test_nvidia_record_is_one_vector_store_without_atomic(tmp_path: Path) -> None:
+def test_nvidia_record_is_one_vector_store_without_atomic() -> None:
     require(Target.CUDA)
-    without = only_kernel(disassemble(probe(tmp_path, Target.CUDA, 0), Target.CUDA))
-    with_site = only_kernel(disassemble(probe(tmp_path, Target.CUDA, 1), Target.CUDA))
+    without = only_kernel(disassemble(probe(Target.CUDA, 0), Target.CUDA))
+    with_site = only_kernel(disassemble(probe(Target.CUDA, 1), Target.CUDA))
     atomic = r"\b(ATOM|ATOMG|RED|REDG)\b"
     assert count(with_site, atomic) == count(without, atomic)
     last_clock = max(i for i, line in enumerate(with_site) if "SR_GLOBALTIMER" in line)
@@ -297,16 +295,16 @@ def test_nvidia_record_is_one_vector_store_without_atomic(tmp_path: Path) -> Non
     assert count(with_site, r"\b(STL|LDL)\b") == 0
 
 
-def test_nvidia_finds_lanes_and_warps_without_a_division(tmp_path: Path) -> None:
+def test_nvidia_finds_lanes_and_warps_without_a_division() -> None:
     """A reciprocal is how a GPU divides by a number that its compiler did not know."""
     require(Target.CUDA)
-    kernel = only_kernel(disassemble(probe(tmp_path, Target.CUDA, 1), Target.CUDA))
+    kernel = only_kernel(disassemble(probe(Target.CUDA, 1), Target.CUDA))
     assert count(kernel, r"MUFU\.RCP") == 0
 
 
-def test_nvidia_refill_is_one_function_for_all_events_of_a_kernel(tmp_path: Path) -> None:
+def test_nvidia_refill_is_one_function_for_all_events_of_a_kernel() -> None:
     require(Target.CUDA)
-    called = disassemble(probe(tmp_path, Target.CUDA, 1), Target.CUDA)
+    called = disassemble(probe(Target.CUDA, 1), Target.CUDA)
     refills = [body for name, body in called.items() if "handle_rare" in name]
     assert len(refills) == 1
     assert count(refills[0], r"\bATOMG") > 0
@@ -315,7 +313,7 @@ def test_nvidia_refill_is_one_function_for_all_events_of_a_kernel(tmp_path: Path
     # straight.
     assert count(kernel, r"^CALL") == 2
     assert count(kernel, r"\bATOMG") == 0
-    inlined = probe(tmp_path, Target.CUDA, 1, ("KPROF_INLINE_REFILL", "1"))
+    inlined = probe(Target.CUDA, 1, ("KPROF_INLINE_REFILL", "1"))
     assert len(only_kernel(disassemble(inlined, Target.CUDA))) > len(kernel)
 
 

@@ -1,0 +1,23 @@
+"""Sources that tests write, in one place for all tests of a machine: a build is known by the path and the text of its source."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from kprof.devices.cache import cache_dir
+
+
+def kept_source(kernel: str, regions: str = "") -> Path:
+    """The path of kernel.hip with this text, beside regions.h where there are regions."""
+    files = {"kernel.hip": kernel} | ({"regions.h": regions} if regions else {})
+    digest = hashlib.sha256(repr(files).encode()).hexdigest()
+    folder = cache_dir() / "sources-of-tests" / digest[:20]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        # Several processes may write it at once.
+        temporary = folder / f"{name}-{os.getpid()}.tmp"
+        temporary.write_text(text)
+        temporary.replace(folder / name)
+    return folder / "kernel.hip"
