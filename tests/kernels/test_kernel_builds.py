@@ -7,8 +7,11 @@ builds for the CPU.
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +22,7 @@ from widths import WARP_WIDTHS
 from instrumented_kernels.all_to_all import Plan, Problem
 from instrumented_kernels.all_to_all.routing import count_wrong, make_inputs, reference
 from instrumented_kernels.kernel_library import KernelLibrary
-from kprof.devices.build import BuildOptions
+from kprof.devices.build import BuildOptions, build_library
 from kprof.devices.groups import SoloGroup
 from kprof.devices.targets import Target
 from kprof.recording.launch_buffer import LaunchBuffer
@@ -189,3 +192,21 @@ def test_ranks_with_and_without_a_recorder_understand_each_other(
     calls = trace.frame("SELECT count(DISTINCT launch) AS n, min(rank) AS r FROM events")
     assert calls["n"][0] >= 3
     assert calls["r"][0] == 0
+
+
+def test_a_compiler_gets_nothing_preloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is preloaded here is the runtime of a sanitizer, with which it would take twice as long."""
+    environments = []
+
+    def compile_nothing(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        environments.append(options["env"])
+        Path(command[command.index("-o") + 1]).touch()
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    (tmp_path / "kernel.hip").write_text("")
+    monkeypatch.setenv("LD_PRELOAD", "")
+    compiler = SimpleNamespace(run=compile_nothing)
+    monkeypatch.setattr("kprof.devices.build.subprocess", compiler)
+    build_library(tmp_path / "kernel.hip", BuildOptions(Target.CPU))
+    (environment,) = environments
+    assert "LD_PRELOAD" not in environment

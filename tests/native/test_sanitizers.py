@@ -99,7 +99,8 @@ def sanitized(
     )
 
 
-# What runs every kernel; the other files are about clocks and planted faults. One each: a test has a time limit.
+# What runs every variant of every kernel, at both warp widths: of these files the tests that amd-test selects as well, for they
+# run code of devices. The other files are about clocks and planted faults.
 KERNEL_TESTS = [
     "test_all_reduce.py",
     "test_all_to_all.py",
@@ -109,6 +110,7 @@ KERNEL_TESTS = [
     "test_swiglu_fp8.py",
     "test_skinny_gemm.py",
 ]
+PYTEST = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "amd"]
 
 
 @pytest.mark.parametrize("kernel_tests", KERNEL_TESTS)
@@ -119,7 +121,7 @@ def test_kernel_tests_pass_under_address_and_undefined_behaviour_sanitizer(
         "address,undefined",
         runtime("libasan.so", "libubsan.so"),
         {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"},
-        ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/kernels/{kernel_tests}"],
+        [*PYTEST, f"tests/kernels/{kernel_tests}"],
     )
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     assert "runtime error" not in result.stderr + result.stdout
