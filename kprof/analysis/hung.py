@@ -54,14 +54,16 @@ def hung_waits(summary: Summary) -> Table:
     Columns: rank, region, ended, open (never ended). Empty where no call hung.
     """
     launches = sql_list(sorted(_hung_launches(summary)))
-    still = STILL_WAITING if summary.trace.manifest.hang else "false"
+    # A query that names events reads all files.
+    has_hung = summary.trace.manifest.hang is not None
+    open_ones = f"events WHERE {STILL_WAITING}" if has_hung else "named_cells WHERE false"
     return summary.frame(
         f"""WITH counts AS (
             SELECT rank, region, sum(events) AS ended, 0 AS open
             FROM named_cells WHERE {WAIT} AND launch IN ({launches}) GROUP BY ALL
             UNION ALL
-            SELECT rank, region, 0, count(*) FROM events
-            WHERE {still} AND launch IN ({launches}) GROUP BY ALL)
+            SELECT rank, region, 0, count(*) FROM {open_ones} AND launch IN ({launches})
+            GROUP BY ALL)
         SELECT rank, region, total(ended) AS ended, total(open) AS open
         FROM counts GROUP BY ALL ORDER BY rank, region"""
     )

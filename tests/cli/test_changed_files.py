@@ -73,7 +73,9 @@ def test_the_other_ranks_can_be_read_without_a_damaged_one(kprof, small, damage,
         assert error.endswith("or name other ranks with --ranks to read those alone")
     result = kprof("query", small, count, "--ranks", "0", "--csv")
     assert result.out == '"rank"\n0\n'
-    assert "without rank 1: " in kprof("report", small, "--ranks", "0").out
+    report = kprof("report", small, "--ranks", "0").out
+    assert "without rank 1: " in report
+    assert "name other ranks" not in report
     assert kprof("export", small, "--ranks", "0", "-o", tmp_path / "run.pftrace").code == 0
 
 
@@ -157,14 +159,15 @@ def test_a_trace_of_the_profiler_that_is_gone_is_missed(kprof, small):
     assert kprof(*command, "--no-torch").code == 0
 
 
-def test_sums_are_shown_without_reading_the_events(kprof, changed):
+@pytest.mark.parametrize("table", [("stats", "--by", "rank"), ("waits",)])
+def test_sums_are_shown_without_reading_the_events(kprof, changed, table):
     """They were made before the change, so they are right, and large files need not be read."""
     manifest = Capture.open(changed).manifest
     change_a_page(changed / "rank-00001.parquet", "duration_ns")
     for info in manifest.ranks:
         write_summary(changed, info, manifest.world_size)
     seal(changed)
-    command = ("stats", changed, "--by", "rank", "--json")
+    command = (*table, changed, "--json")
     sound = kprof(*command)
     change_a_page(changed / "rank-00001.parquet", "duration_ns")
     assert kprof(*command) == sound
