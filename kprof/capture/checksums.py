@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -65,6 +65,18 @@ class Checksums:
         are_same = _each(is_same, list(unread.items()))
         self.trust(path for path, same in zip(unread, are_same, strict=True) if same)
         return tuple(path for path, same in zip(unread, are_same, strict=True) if not same)
+
+    def faults(self, paths: Collection[Path]) -> dict[Path, str]:
+        """Those of the files that are not as they were written, or cannot be read, and why."""
+
+        def fault(path: Path) -> str:
+            try:
+                return str(changed(path)) if self.changed([path]) else ""
+            except CorruptCaptureError as error:
+                return str(error)
+
+        found = _each(fault, [(path,) for path in paths])
+        return {path: why for path, why in zip(paths, found, strict=True) if why}
 
     def check(self, paths: Iterable[Path]) -> None:
         """Raises CorruptCaptureError where a file is not as it was written."""

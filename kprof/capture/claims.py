@@ -37,6 +37,7 @@ RECORDING_NAME: Final = "recording.json"
 MESSAGES_NAME: Final = "messages"
 _MESSAGES_BYTES: Final = 16 << 10
 _LIVE_BYTES: Final = 4096
+TOLD: Final = 4
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -73,8 +74,8 @@ class Claim:
         except BaseException:
             self._file.close()
             raise
-        # progress[0] counts the rank's launches, progress[1] its calls of the recorder. Other
-        # processes see them at once.
+        # progress[0] counts the rank's launches, progress[1] its calls of the recorder;
+        # progress[TOLD] is 1 once it has said what it lost. Other processes see them at once.
         self.progress = memoryview(self._page).cast("Q")
 
     def release(self) -> None:
@@ -129,6 +130,12 @@ def num_calls_of(directory: Path) -> dict[int, int]:
     return {rank: numbers[1] for rank, numbers in live_numbers(directory, 2).items()}
 
 
+def ranks_that_told(directory: Path) -> frozenset[int]:
+    """The ranks whose messages say what they lost (lifetime.give_up)."""
+    live = live_numbers(directory, TOLD + 1)
+    return frozenset(rank for rank, numbers in live.items() if numbers[TOLD])
+
+
 def live_numbers(directory: Path, count: int = _LIVE_BYTES // 8) -> dict[int, tuple[int, ...]]:
     """The first numbers in `Claim.progress` of every rank that ever had a recorder; 0 where the
     file is shorter."""
@@ -159,8 +166,8 @@ def prepare_messages(directory: Path) -> None:
         path.write_bytes(bytes(_MESSAGES_BYTES))
 
 
-def leave_message(directory: Path, text: str) -> None:
-    """Add a line for whoever finishes the capture; gives up silently where it cannot be written."""
+def leave_message(directory: Path, text: str) -> bool:
+    """Add a line for whoever finishes the capture; false where it cannot be written."""
     with contextlib.suppress(OSError):
         file = os.open(directory / MESSAGES_NAME, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -169,9 +176,10 @@ def leave_message(directory: Path, text: str) -> None:
             used = os.pread(file, _MESSAGES_BYTES, 0).find(b"\0")
             line = " ".join(text.split()).encode() + b"\n"
             if 0 <= used <= _MESSAGES_BYTES - len(line):
-                os.pwrite(file, line, used)
+                return os.pwrite(file, line, used) == len(line)
         finally:
             os.close(file)
+    return False
 
 
 def read_messages(directory: Path) -> tuple[str, ...]:

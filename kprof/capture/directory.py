@@ -143,6 +143,7 @@ def _opened(
 ) -> Capture:
     num_events: dict[int, int] = {}
     damaged: dict[int, str] = {}
+    ahead: dict[Path, int] = {}
     for info in manifest.ranks:
         path = directory / events_file_name(info.rank)
         is_wanted = ranks is None or info.rank in ranks
@@ -150,11 +151,12 @@ def _opened(
             num_events[info.rank] = check_events(path, info.rank, event_schema())
             checksums.check_size(path)
             if not is_wanted and path.stat().st_size <= _MAX_READ_AHEAD_BYTES:
-                checksums.check([path])
+                ahead[path] = info.rank
         except CorruptCaptureError as error:
             if is_wanted:
                 raise CorruptCaptureError(f"{error}{TO_READ_OTHERS}") from error
             damaged[info.rank] = str(error)
+    damaged |= {ahead[path]: why for path, why in checksums.faults(ahead).items()}
     manifest = manifest.without_ranks(damaged).with_events_found(num_events)
     return Capture(directory, manifest, checksums)
 

@@ -15,12 +15,14 @@ from kprof.capture.claims import (
     launch_counts,
     leave_message,
     ranks_in_use,
+    ranks_that_told,
     read_messages,
 )
 from kprof.capture.losses import count_launches, name_ranks
 from kprof.capture.manifest import FORMAT_VERSION, Alignment, Manifest, RankInfo
 from kprof.capture.parts import ranks_with_parts, recover_rank
 from kprof.errors import CaptureError, KprofError, WorkloadError
+from kprof.recording.keeping import NEVER_CLOSED, SAVED
 from kprof.recording.numbering import number_replays
 from kprof.recording.open_spans import keep_hang, unseen_waits
 from kprof.recording.runs import Outcome, describe_exit
@@ -44,6 +46,7 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
     started = capture.read_ranks_started(directory)
     infos = _all_infos(directory)
     messages, counts = read_messages(directory), launch_counts(directory)
+    told = ranks_that_told(directory)
     if not infos:
         why = _nothing_recorded(len(started), messages, sum(counts.values()), outcome)
         raise WorkloadError(why, exit_code=_exit_code(outcome))
@@ -64,9 +67,7 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
         missing_ranks=missing,
         alignment=alignment,
         alignment_note=note,
-        missing_launches=tuple(
-            0 if _has_told(directory, rank) else counts.get(rank, 0) for rank in missing
-        ),
+        missing_launches=tuple(0 if rank in told else counts.get(rank, 0) for rank in missing),
         messages=(*messages, *unseen_waits(directory, infos)),
         hang=hang,
     )
@@ -79,43 +80,37 @@ def keeping(directory: Path, output: Path) -> Iterator[None]:
         yield
     except CaptureError as error:
         kept = directory if directory.exists() else output
-        raise type(error)(
-            f"{error}; the ranks' files are kept in {kept}: "
-            f"kprof recover {kept} once there is space, or with -o on another disk"
-        ) from error
+        # The others are about a file, not about a disk that refuses.
+        how = " once there is space, or with -o on another disk" * (type(error) is CaptureError)
+        text = f"{error}; the ranks' files are kept in {kept}: kprof recover {kept}{how}"
+        raise type(error)(text) from error
 
 
 def _all_infos(directory: Path) -> tuple[RankInfo, ...]:
     """The infos of ranks that finished, and of unfinished ranks that left something."""
     infos = {info.rank: info for info in capture.read_rank_infos(directory)}
     ended = capture.rank_files(directory, "ledger").keys() - {*infos, *ranks_in_use(directory)}
-    salvaged = {rank for rank in ended if _salvage(directory, rank)}
+    for rank in sorted(ended):
+        _salvage(directory, rank)
     named = capture.rank_files(directory, "parquet").keys() | ranks_with_parts(directory).keys()
     for rank in sorted(named - infos.keys()):
         info = recover_rank(directory, rank)
         if info is not None:
-            is_told = rank in salvaged or _has_told(directory, rank)
             num_launches = launch_counts(directory).get(rank, 0)
+            is_told = rank in ranks_that_told(directory)
             infos[rank] = info if is_told else _with_losses(info, num_launches)
     return tuple(infos[rank] for rank in sorted(infos))
 
 
-def _salvage(directory: Path, rank: int) -> bool:
+def _salvage(directory: Path, rank: int) -> None:
     try:
-        return salvage(directory, rank)
+        salvage(directory, rank)
     except KprofError as error:
         if type(error) is CaptureError:
             # A disk that refuses: `kprof recover` tries again.
             raise
         text = f"rank {rank}: what it held when it ended cannot be read: {error}"
         leave_message(directory, text)
-        return False
-
-
-def _has_told(directory: Path, rank: int) -> bool:
-    """Whether the rank itself has said which launches are lost (lifetime.give_up)."""
-    said = (text for text in read_messages(directory) if text.startswith(f"rank {rank}: "))
-    return any(text.endswith("lost") for text in said)
 
 
 def _with_losses(info: RankInfo, num_launches: int) -> RankInfo:
@@ -123,8 +118,8 @@ def _with_losses(info: RankInfo, num_launches: int) -> RankInfo:
     # A ring has lost earlier ones, too, and replays are not among those that were counted.
     latest = max((each.launch for each in info.launches if each.captured < 0), default=-1)
     num_lost = max(0, num_launches - 1 - latest)
-    # An earlier `kprof recover` may have said it.
-    if not info.cut_short or info.cut_short.endswith("lost"):
+    # Otherwise it was salvaged, or an earlier `kprof recover` has said it.
+    if info.cut_short not in (NEVER_CLOSED, SAVED):
         return info
     last = "the last of its" if num_lost == 1 else f"the last {num_lost} of its"
     lost = f"{last} {count_launches(num_launches)} {'is' if num_lost == 1 else 'are'} lost"

@@ -104,8 +104,9 @@ def complain(text: str) -> None:
         sys.stderr.flush()
 
 
-def give_up(directory: Path, rank: int, error: Exception, num_lost: int, *, is_kept: bool) -> None:
-    """Say on stderr, and to whoever finishes the capture, that so many launches are lost.
+def give_up(directory: Path, rank: int, error: Exception, num_lost: int, *, is_kept: bool) -> bool:
+    """Say on stderr, and to whoever finishes the capture, that so many launches are lost; false
+    where the latter cannot be told.
 
     `is_kept`: what was recorded outlives the process.
     """
@@ -115,15 +116,18 @@ def give_up(directory: Path, rank: int, error: Exception, num_lost: int, *, is_k
     lost = f"the events of {launches} are lost" if num_lost else "no events are lost"
     # What CUDA and torch add about themselves is in the workload's own traceback.
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
-    tell(directory, f"rank {rank}: {reason}; {'what it recorded is kept' if is_kept else lost}")
+    what = "what it recorded is kept" if is_kept else lost
+    return tell(directory, f"rank {rank}: {reason}; {what}")
 
 
-def tell(directory: Path, text: str) -> None:
-    """Say something on stderr, and to whoever finishes the capture."""
+def tell(directory: Path, text: str) -> bool:
+    """Say something on stderr, and to whoever finishes the capture; false where the latter cannot
+    be told."""
     from kprof.capture.claims import leave_message
 
-    leave_message(directory, text)
+    is_left = leave_message(directory, text)
     complain(text)
+    return is_left
 
 
 def describe_running(launcher: int) -> str:

@@ -2,6 +2,7 @@
 rank-00003.live, which it shares with whoever maps the file.
 
     0 launches   1 calls of the recorder   2 events written   3 events dropped
+    4            1 once the rank has said what it lost
     8 .. 135     calls by length: a quarter of an octave each, the first up to 1 us
     256 .. 511   ns waited for each peer, in the events that were written
 

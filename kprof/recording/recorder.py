@@ -481,6 +481,9 @@ class Recorder(AnyRecorder):
 
     def _give_up(self, error: Exception) -> None:
         """Say what is lost."""
+        from kprof.capture.claims import TOLD
+
         is_kept = self._ledger is not None and not isinstance(error, KprofError)
         num_lost = len(self._launches.waiting())
-        lifetime.give_up(self._directory, self.rank, error, num_lost, is_kept=is_kept)
+        is_told = lifetime.give_up(self._directory, self.rank, error, num_lost, is_kept=is_kept)
+        self._claim.progress[TOLD] |= is_told and not is_kept

@@ -54,8 +54,10 @@ class Watchdog(HangWatch):
         self._prints = not is_wanted()
         directory = recorder.listen()
         watch = Watch(Directory(directory, recorder.save), after_s, only_kernels=True)
-        super().__init__(watch, directory, lifetime.complain, name="kprof watchdog")
+        # The signal first: a number that is none must leave no thread behind.
+        self._wake = threading.Event()
         self._signal = _ReportSignal(signal_number, self.report)
+        super().__init__(watch, directory, lifetime.complain, name="kprof watchdog")
         atexit.register(self.close)
 
     def __enter__(self) -> Watchdog:

@@ -12,10 +12,12 @@ from planted_clocks import calibrate, random_plants
 from thread_ranks import ThreadGroup, run_threads
 
 from kprof.capture.directory import Capture
-from kprof.clocks.calibration import Calibrator, all_pairs, measure_clock
+from kprof.clocks.calibration import Calibrator, all_pairs, load_calibration, measure_clock
 from kprof.clocks.keeper import Cadence
 from kprof.clocks.offset import OffsetSample, Pair
+from kprof.devices.build import error_text
 from kprof.devices.groups import PartOfGroup
+from kprof.devices.targets import Target
 from kprof.recording.null_recorder import NullRecorder
 from kprof.recording.record import session
 from kprof.recording.recorder import Recorder
@@ -168,3 +170,8 @@ def _alignment(tmp_path: Path):
     alignment = Capture.open(tmp_path / "run.kprof").manifest.alignment
     assert alignment is not None
     return alignment
+
+
+@pytest.mark.parametrize("error", [-1, 999])
+def test_an_error_that_nobody_knows_has_a_text(error: int) -> None:
+    assert "unknown error" in error_text(load_calibration(Target.CPU), error)

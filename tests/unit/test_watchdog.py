@@ -178,6 +178,12 @@ def test_what_another_rank_has_told_is_not_told_again(tmp_path: Path) -> None:
     assert not was_written_since(written_s - 1, tmp_path, hang.diagnosis)
 
 
+def test_a_signal_that_is_none_leaves_no_thread(recorder: kprof.Recorder) -> None:
+    with pytest.raises(ValueError, match="signal number"):
+        kprof.watchdog(recorder, signal_number=999)
+    assert "kprof watchdog" not in {thread.name for thread in threading.enumerate()}
+
+
 def test_a_time_that_is_none_is_refused() -> None:
     with pytest.raises(RecorderError, match="after_s=0: give the seconds"):
         kprof.watchdog(kprof.recorder(), after_s=0)

@@ -62,7 +62,6 @@ constexpr uint32_t kIdleRoundsBeforeSleep = 2;
 
 enum Error : int { kOk = 0, kTooManyThreads = 1, kBarrierMismatch = 2, kOutOfMemory = 3 };
 
-// Of an Error.
 inline const char* error_text(int error) {
   static constexpr const char* kTexts[] = {
       "no error",
@@ -70,7 +69,7 @@ inline const char* error_text(int error) {
       "a barrier was reached by some threads of a block or warp and never by the others",
       "no memory for the stacks of the grid's threads",
   };
-  return kTexts[error];
+  return error >= kOk && error <= kOutOfMemory ? kTexts[error] : "unknown error of the CPU target";
 }
 
 // For executor code that runs in a fiber, outside the kernel.

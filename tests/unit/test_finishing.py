@@ -1,0 +1,56 @@
+"""What a capture says of ranks that never closed their recorders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from kprof.capture.claims import TOLD, Begun, Claim, leave_message, prepare_messages
+from kprof.capture.parts import PartWriter
+from kprof.errors import CaptureError, CorruptCaptureError
+from kprof.recording.finishing import keeping, make_manifest
+from kprof.recording.keeping import NEVER_CLOSED
+from synthetic import TraceBuilder
+
+LOST = f"{NEVER_CLOSED}; the last of its 2 launches is lost"
+ON_A_GPU = f"{LOST}, because only the GPU's memory had what was not written"
+
+
+def leave(directory: Path, cut_short: str, *, has_told: bool = False) -> None:
+    """Rank 0 on a GPU, which made 2 launches and wrote one."""
+    build = TraceBuilder('REGION(A, "a", compute)', 1)
+    build.span(rank=0, region="a", start_ns=0, duration_ns=1)
+    info = replace(build.manifest().ranks[0], target="cuda", cut_short=cut_short)
+    PartWriter(directory, 0).save([build.table()], lambda: info)
+    prepare_messages(directory)
+    claim = Claim(directory, 0)
+    claim.progress[0], claim.progress[TOLD] = 2, has_told
+    leave_message(directory, "rank 0: a packet was lost")
+
+
+@pytest.mark.parametrize(
+    ("cut_short", "has_told", "expected"),
+    [
+        (NEVER_CLOSED, False, ON_A_GPU),
+        # What an earlier `kprof recover` has written into the file.
+        (ON_A_GPU, False, ON_A_GPU),
+        (NEVER_CLOSED, True, NEVER_CLOSED),
+    ],
+)
+def test_lost_launches_are_told_once(
+    tmp_path: Path, cut_short: str, has_told: bool, expected: str
+) -> None:
+    leave(tmp_path, cut_short, has_told=has_told)
+    info = make_manifest(tmp_path, Begun((), "2026-01-01T00:00:00Z", 1), None).ranks[0]
+    assert info.cut_short == expected
+
+
+@pytest.mark.parametrize(("kind", "is_disk"), [(CaptureError, True), (CorruptCaptureError, False)])
+def test_only_a_disk_that_refuses_needs_space(
+    tmp_path: Path, kind: type[CaptureError], is_disk: bool
+) -> None:
+    with pytest.raises(kind, match="kprof recover") as raised, keeping(tmp_path, tmp_path / "run"):
+        raise kind("it cannot be")
+    assert ("once there is space" in str(raised.value)) == is_disk
