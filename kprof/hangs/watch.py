@@ -41,7 +41,10 @@ Say = Callable[[str], None]
 
 def hang_after_of(environment: Mapping[str, str]) -> float:
     """What `kprof record --hang-after` was given; 0 where it was not."""
-    return float(environment.get(HANG_AFTER_VARIABLE, "0"))
+    try:
+        return float(environment.get(HANG_AFTER_VARIABLE, "0"))
+    except ValueError:
+        return 0.0
 
 
 class Signature(NamedTuple):

@@ -159,7 +159,7 @@ def _open(
             wanted=msgspec.json.decode(os.environ.get(WANTED_VARIABLE, "{}"), type=Wanted),
             retention=msgspec.json.decode(os.environ.get(RETENTION_VARIABLE, "{}"), type=Retention),
         )
-    except _REFUSALS as error:
+    except (*_REFUSALS, msgspec.MsgspecError) as error:
         lifetime.tell(directory, f"rank {rank} records nothing: {error}")
         return NullRecorder()
 

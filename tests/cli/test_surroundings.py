@@ -59,6 +59,8 @@ def test_a_full_output_does_not_change_the_workloads_exit_code(tmp_path):
         ({"KPROF_ARENA_BYTES": "99999999999999"}, "an arena of 99999999999999 bytes is too large"),
         ({"KPROF_ARENA_BYTES": "3999999999999"}, "no room for a record arena of 3,814,697 MiB"),
         ({"KPROF_ARENA_BYTES": "much"}, "KPROF_ARENA_BYTES='much' is not a number of bytes"),
+        ({"KPROF_WANTED": "much"}, "rank 0 records nothing: JSON is malformed"),
+        ({"KPROF_RETENTION": "[]"}, "rank 0 records nothing: Expected `object`, got `array`"),
         ({"KPROF_TIMINGS_DIR": "/no/such"}, "KPROF_TIMINGS_DIR=/no/such is not a directory"),
     ],
     ids=lambda value: str(value)[:40],
@@ -71,6 +73,13 @@ def test_an_environment_that_is_wrong_is_one_line_and_the_workload_goes_on(
     assert ended.returncode == 0
     (line,) = ended.stderr.splitlines()
     assert sentence in line
+
+
+def test_a_time_for_hangs_that_is_no_number_is_none(tmp_path):
+    (tmp_path / "run").mkdir()
+    variables = {"KPROF_RECORD_DIR": str(tmp_path / "run"), "KPROF_HANG_AFTER": "soon"}
+    ended = shell(tmp_path, "WORKLOAD", **variables)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_device_that_is_not_there_is_one_line_and_the_workload_goes_on(tmp_path):
