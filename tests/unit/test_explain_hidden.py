@@ -83,6 +83,15 @@ def test_a_slow_rank_has_slow_events_too() -> None:
     assert (second.kind, second.region) == (FindingKind.SLOW_EVENTS, "copy")
 
 
+def test_slow_events_are_seen_where_most_of_their_time_is_a_slow_ranks() -> None:
+    rank = Cause(Kind.SLOW, 1.87, ALWAYS, ranks=(1,), region="send")
+    items = Cause(Kind.SLOW_ITEMS, 8.76, ALWAYS, region="send", every=4)
+    first, second = findings_of("all_to_all", Sizes(4, 4, 5), rank, items, noise=0.02)
+    assert (first.kind, first.ranks) == (FindingKind.SLOW, (1,))
+    assert 2.3 < first.factor < 3.5
+    assert (second.kind, second.region, second.period) == (FindingKind.SLOW_EVENTS, "send", 4)
+
+
 def test_a_rank_whose_data_only_some_wait_for_is_named_once() -> None:
     slow = Cause(Kind.SLOW_LINK, 4700.0, ALWAYS, link=(-1, 0))
     (finding,) = findings_of("all_to_all", Sizes(6, 3, 3), slow)

@@ -46,9 +46,13 @@ def slow_items(one: OneClass) -> list[Hypothesis]:
     value, elements = one.value_ns, one.basis.elements
     if len(value) < _LEAST_ELEMENTS:
         return []
-    is_out = _outliers(one)
+    base = float(np.quantile(value, 0.3))
+    of_place, own = _bases_of_places(one.basis, one.chosen, value)
+    is_out = _outliers(one, base, of_place, own)
     is_some = _LEAST_SHARE <= is_out.mean() <= _MOST_SHARE
-    if not is_some or not _is_spread(one, is_out) or not _is_mixed(one, is_out):
+    # All elements of a slow place take longer: they count as if it were as fast as the others.
+    at_base = value * np.minimum(1.0, base / np.maximum(of_place, 1e-9))
+    if not is_some or not _is_spread(one, is_out, at_base) or not _is_mixed(one, is_out):
         return []
     out = one.chosen[is_out]
     usual, slow = float(value[~is_out].mean()), float(np.median(value[is_out]))
@@ -63,10 +67,8 @@ def slow_items(one: OneClass) -> list[Hypothesis]:
     return [without_chance(one.basis, replace(found, period=period))]
 
 
-def _outliers(one: OneClass) -> Bools:
+def _outliers(one: OneClass, base: float, of_place: Floats, own: Floats) -> Bools:
     value = one.value_ns
-    base = float(np.quantile(value, 0.3))
-    of_place, own = _bases_of_places(one.basis, one.chosen, value)
     spread = max(0.02, log_spread(value / np.maximum(own, 1.0) * max(base, 1.0)))
     limit = np.exp(max(np.log(_ITEM_RATIO), _ITEM_SIGMAS * spread))
     limit = limit * np.maximum(of_place, max(base, 1.0))
@@ -74,13 +76,13 @@ def _outliers(one: OneClass) -> Bools:
     return is_out
 
 
-def _is_spread(one: OneClass, is_out: Bools) -> bool:
+def _is_spread(one: OneClass, is_out: Bools, value: Floats) -> bool:
     """Whether they are in about as many places, ranks and blocks as chance would have it, in a call
     and over all calls: a place that has them all to itself is a place that is slow."""
     first, second = one.basis.elements.first[one.chosen], one.basis.elements.second[one.chosen]
     columns = [grouped(*place)[1] for place in ((first, second), (first,), (second,))]
     call = one.basis.elements.call[one.chosen[is_out]]
-    beyond = one.value_ns[is_out] - float(one.value_ns[~is_out].mean())
+    beyond = value[is_out] - float(value[~is_out].mean())
     return all(
         _is_by_chance(column, call, is_out) and _is_shared(column, is_out, beyond)
         for column in columns
