@@ -50,8 +50,15 @@ def _arch_flags(options: BuildOptions) -> list[str]:
     return [f"-gencode=arch=compute_{number},code=sm_{number}" for number in numbers]
 
 
-def _library_flags(options: BuildOptions, _: Compiler) -> list[str]:
-    return ["-x", "cu", *_arch_flags(options), "-shared", "-Xcompiler", "-fPIC,-Wall,-Wextra"]
+def link_flags(compiler: Compiler) -> list[str]:
+    """Where the runtime is: nvcc of a Python package looks in `lib64`, which it does not have."""
+    libraries = Path(compiler.path).resolve().parents[1] / "lib"
+    return [f"-L{libraries}"] if (libraries / "libcudart_static.a").exists() else []
+
+
+def _library_flags(options: BuildOptions, compiler: Compiler) -> list[str]:
+    flags = ["-x", "cu", *_arch_flags(options), "-shared", "-Xcompiler", "-fPIC,-Wall,-Wextra"]
+    return [*flags, *link_flags(compiler)]
 
 
 RECORD: Final = TargetRecord(

@@ -12,6 +12,7 @@ from pages import DOCS, ROOT, Reader, blocks_of, write_command
 
 import kprof
 from kprof.abi import CHUNK_BYTES, RECORDS_PER_CHUNK
+from kprof.devices.cuda import link_flags
 from kprof.devices.targets import Target, find_compiler
 from kprof.recording.recorder import DEFAULT_ARENA_BYTES
 from kprof_cli.new import FILES, TEMPLATE
@@ -42,7 +43,7 @@ def _write_compilers(folder: Path) -> None:
     """nvcc and hipcc as the page calls them, wherever kprof has found them."""
     nvcc, hip = find_compiler(Target.CUDA), find_compiler(Target.HIP)
     if nvcc is not None:
-        write_command(folder / "nvcc", f'exec "{nvcc.path}" "$@"')
+        write_command(folder / "nvcc", f'exec "{nvcc.path}" "$@" {" ".join(link_flags(nvcc))}')
     if hip is not None:
         extra = ""
         if hip.device_library_dir is not None:

@@ -210,3 +210,14 @@ def test_a_target_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(targets, "find_compiler", lambda target: None)
     with pytest.raises(TargetError, match="the target hip cannot be used here: no compiler found"):
         targets.require_target(Target.HIP)
+
+
+def test_nvcc_of_a_python_package_finds_the_runtime(tmp_path: Path) -> None:
+    """Its libraries are in `lib`, and it looks in `lib64`."""
+    nvcc = Compiler(str(tmp_path / "cu13" / "bin" / "nvcc"), "release 13.0", None)
+    assert cuda.link_flags(nvcc) == []
+    libraries = tmp_path / "cu13" / "lib"
+    libraries.mkdir(parents=True)
+    (libraries / "libcudart_static.a").touch()
+    options = BuildOptions(Target.CUDA, "sm_90", sanitizers=())
+    assert f"-L{libraries}" in record_of(Target.CUDA).library_flags(options, nvcc)
