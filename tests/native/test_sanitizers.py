@@ -83,7 +83,9 @@ def runtime(*names: str) -> str:
 def sanitized(
     sanitizers: str, preload: str, options: dict[str, str], arguments: list[str]
 ) -> subprocess.CompletedProcess[str]:
-    python_path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "kernels")])
+    python_path = os.pathsep.join(
+        str(ROOT / each) for each in ("", "tests/kernels", "tests/support")
+    )
     environment = (
         os.environ
         | {"KPROF_SANITIZE": sanitizers, "LD_PRELOAD": preload, "PYTHONPATH": python_path}
