@@ -18,10 +18,11 @@ from kprof.trace.limits import MAX_EVENTS_TO_DRAW_FINDINGS, MAX_SLICES
 from kprof.trace.selection import SelectionText
 from kprof_cli.options import command
 from kprof_cli.output import format_bytes, note, print_json, progress_bar, say
-from kprof_cli.reading import open_capture, open_trace
+from kprof_cli.reading import open_capture, trace_of
 
 if TYPE_CHECKING:
     from kprof.analysis import Findings
+    from kprof.capture.directory import Capture
     from kprof.export.links import DeepLink
     from kprof.trace import Trace
 
@@ -67,8 +68,9 @@ def export(
 
     check_suffix(output)
     refuse_existing(output, force=force)
-    torch_traces = _torch_traces(run, selection, torch or (), is_left_out=is_without_torch)
-    trace = open_trace(run, selection)
+    capture = open_capture(run, selection)
+    torch_traces = _torch_traces(capture, torch or (), is_left_out=is_without_torch)
+    trace = trace_of(capture, selection)
     found = find_with_progress(trace).findings if _wants_findings(trace, has_findings) else ()
     with progress_bar() as progress:
         summary = write(
@@ -159,7 +161,8 @@ def _write_to_view(
     from kprof.report import in_trace
     from kprof.report.opening import write_to_view
 
-    trace, torch_traces = open_trace(run, selection), _kept_torch_traces(run, selection)
+    capture = open_capture(run, selection)
+    trace, torch_traces = trace_of(capture, selection), capture.torch_traces()
     is_asked = which is not None or _wants_findings(trace, has_findings)
     found = find_with_progress(trace) if is_asked else Findings((), (), Rest("", 0.0))
     shown = None if which is None else in_trace.find(found.shown, which)
@@ -195,17 +198,12 @@ def find_with_progress(trace: Trace) -> Findings:
 
 
 def _torch_traces(
-    run: Path, text: SelectionText, patterns: Sequence[str], *, is_left_out: bool
+    capture: Capture, patterns: Sequence[str], *, is_left_out: bool
 ) -> tuple[Path, ...]:
     """The user's files, or else those that the capture keeps; a damaged one can be left out."""
     if is_left_out:
         return ()
-    return _matching_files(patterns) or _kept_torch_traces(run, text)
-
-
-def _kept_torch_traces(run: Path, text: SelectionText) -> tuple[Path, ...]:
-    """The traces of the PyTorch profiler that the workload kept in the capture."""
-    return open_capture(run, text).torch_traces()
+    return _matching_files(patterns) or capture.torch_traces()
 
 
 def _matching_files(patterns: Sequence[str]) -> tuple[Path, ...]:

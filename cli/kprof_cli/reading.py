@@ -58,16 +58,7 @@ class WaitsKey(str, Enum):
 
 def open_trace(run: Path, text: SelectionText) -> Trace:
     """The selected part of a capture."""
-    from kprof.trace import Trace
-    from kprof.trace.selection import select
-
-    trace = Trace.open(open_capture(run, text))
-    if not any(info.counts.recorded for info in trace.ranks):
-        from kprof.capture.losses import why_empty
-
-        why = why_empty(trace.manifest, trace.ranks) or "none of its kernels recorded any"
-        note(f"{run} holds no events: {why}")
-    return select(trace, text)
+    return trace_of(open_capture(run, text), text)
 
 
 def open_capture(run: Path, text: SelectionText) -> Capture:
@@ -76,6 +67,20 @@ def open_capture(run: Path, text: SelectionText) -> Capture:
 
     ranks = None if text.ranks is None else parse_numbers(text.ranks, "--ranks")
     return Capture.open(run, ranks)
+
+
+def trace_of(capture: Capture, text: SelectionText) -> Trace:
+    """The selected part of a capture that is open."""
+    from kprof.trace import Trace
+    from kprof.trace.selection import select
+
+    trace = Trace.open(capture)
+    if not any(info.counts.recorded for info in trace.ranks):
+        from kprof.capture.losses import why_empty
+
+        why = why_empty(trace.manifest, trace.ranks) or "none of its kernels recorded any"
+        note(f"{capture.path} holds no events: {why}")
+    return select(trace, text)
 
 
 def view_command(run: Path, text: SelectionText) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -44,9 +44,8 @@ def make_manifest(directory: Path, begun: Begun, outcome: Outcome | None) -> Man
             exit_code=_exit_code(outcome),
         )
     started = capture.read_ranks_started(directory)
-    infos = _all_infos(directory)
-    messages, counts = read_messages(directory), launch_counts(directory)
-    told = ranks_that_told(directory)
+    counts, told = launch_counts(directory), ranks_that_told(directory)
+    infos, messages = _all_infos(directory, counts, told), read_messages(directory)
     if not infos:
         why = _nothing_recorded(len(started), messages, sum(counts.values()), outcome)
         raise WorkloadError(why, exit_code=_exit_code(outcome))
@@ -81,13 +80,19 @@ def keeping(directory: Path, output: Path) -> Iterator[None]:
     except CaptureError as error:
         kept = directory if directory.exists() else output
         # The others are about a file, not about a disk that refuses.
-        how = " once there is space, or with -o on another disk" * (type(error) is CaptureError)
+        is_refused = type(error) is CaptureError
+        how = " once there is space, or with -o on another disk" if is_refused else ""
         text = f"{error}; the ranks' files are kept in {kept}: kprof recover {kept}{how}"
         raise type(error)(text) from error
 
 
-def _all_infos(directory: Path) -> tuple[RankInfo, ...]:
-    """The infos of ranks that finished, and of unfinished ranks that left something."""
+def _all_infos(
+    directory: Path, counts: Mapping[int, int], told: Collection[int]
+) -> tuple[RankInfo, ...]:
+    """The infos of ranks that finished, and of unfinished ranks that left something.
+
+    `counts` are the launches of ranks, `told` those that have said what they lost.
+    """
     infos = {info.rank: info for info in capture.read_rank_infos(directory)}
     ended = capture.rank_files(directory, "ledger").keys() - {*infos, *ranks_in_use(directory)}
     for rank in sorted(ended):
@@ -96,9 +101,7 @@ def _all_infos(directory: Path) -> tuple[RankInfo, ...]:
     for rank in sorted(named - infos.keys()):
         info = recover_rank(directory, rank)
         if info is not None:
-            num_launches = launch_counts(directory).get(rank, 0)
-            is_told = rank in ranks_that_told(directory)
-            infos[rank] = info if is_told else _with_losses(info, num_launches)
+            infos[rank] = info if rank in told else _with_losses(info, counts.get(rank, 0))
     return tuple(infos[rank] for rank in sorted(infos))
 
 
