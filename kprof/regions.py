@@ -353,25 +353,58 @@ class MergedTables(msgspec.Struct, frozen=True):
 
 
 def merge_tables(tables: Sequence[RegionTable]) -> MergedTables:
-    """Merge tables by region name. Regions of the same name must agree in everything but the id."""
-    merged: dict[str, Region] = {}
+    """Merge tables by name and declaration.
+
+    A region whose name another has taken, with another declaration, gets its own one behind its
+    name: "reduce (compute)". Merging such a result again changes nothing, whatever the order.
+    """
+    merged: dict[tuple[str, Region], Region] = {}
+    taken: set[str] = set()
     id_maps: list[tuple[int, ...]] = []
     flows: dict[FlowRule, None] = {}
     for table in tables:
         id_map = [0]
+        own = {region.name: region for region in table.regions}
         for region in table.regions:
-            known = merged.get(region.name)
-            if known is None:
-                known = msgspec.structs.replace(region, id=len(merged) + 1)
-                merged[region.name] = known
-            elif msgspec.structs.replace(known, id=region.id) != region:
-                raise RegionError(
-                    f"region {region.name!r} is declared in two ways (category, kind, moment or "
-                    "fields "
-                    "differ); rename one"
-                )
-            id_map.append(known.id)
+            name, suffix = _declared_name(region, own), _suffix(region)
+            key = name, _declaration(region)
+            if key not in merged:
+                while name in taken:
+                    name += suffix
+                taken.add(name)
+                merged[key] = msgspec.structs.replace(region, id=len(merged) + 1, name=name)
+            id_map.append(merged[key].id)
         id_maps.append(tuple(id_map))
         for flow in table.flows:
             flows[FlowRule(id_map[flow.send], id_map[flow.wait], flow.in_block)] = None
     return MergedTables(RegionTable(tuple(merged.values()), tuple(flows)), tuple(id_maps))
+
+
+def _declaration(region: Region) -> Region:
+    return msgspec.structs.replace(region, id=0, name="")
+
+
+def _suffix(region: Region) -> str:
+    """What a region's declaration adds to its name where the name is taken."""
+    words = [region.category.value]
+    words += [region.kind.value] if region.kind is not Kind.SPAN else []
+    words += [region.moment.value] if region.moment is not Moment.ISSUE else []
+    words += [f"{field.name}:{field.bits}" for field in region.fields]
+    return f" ({', '.join(words)})"
+
+
+def _declared_name(region: Region, own: dict[str, Region]) -> str:
+    """The name without what an earlier merge has added.
+
+    That merge has left the region that took the name in the same table, `own` by name.
+    """
+    name, suffix = region.name, _suffix(region)
+    while name.endswith(suffix):
+        other = own.get(name.removesuffix(suffix))
+        if (
+            other is None
+            or msgspec.structs.replace(other, id=region.id, name=region.name) == region
+        ):
+            break
+        name = other.name
+    return name

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from kprof.regions import MergedTables, Region, RegionTable, merge_tables
 
@@ -28,6 +29,7 @@ class RegionIds:
     table_of_launch: dict[int, int] = field(default_factory=dict)
     num_launches: int = 0
     _tables: list[RegionTable] = field(default_factory=list)
+    _as_merged: list[RegionTable] = field(default_factory=list)
     # By table and id in the record: the name of the region that stands for it.
     _unknown: dict[tuple[int, int], str] = field(default_factory=dict)
     _id_of_name: dict[str, int] = field(default_factory=dict)
@@ -36,17 +38,22 @@ class RegionIds:
     def table_idx(self, table: RegionTable) -> int:
         """The index of `table`, added when it is new.
 
-        Raises RegionError when it contradicts another.
+        Raises RegionError when there are too many regions.
         """
         if table not in self._tables:
             with _adding:
                 self._united = merge_tables([*self._tables, table])
                 self._tables.append(table)
+                self._as_merged.append(_as_merged(table, self._united))
         return self._tables.index(table)
 
     def table(self, table_idx: int) -> RegionTable:
         """The table of that index."""
         return self._tables[table_idx]
+
+    def table_as_merged(self, table_idx: int) -> RegionTable:
+        """The same with the names that its regions have among all."""
+        return self._as_merged[table_idx]
 
     def add_launch(self, table_idx: int) -> int:
         """The number of one more launch, whose regions are those of the table."""
@@ -137,7 +144,7 @@ class RegionIds:
     def _name_in_table(self, table_idx: int, local_id: int) -> str:
         table = self._tables[table_idx] if self._tables else RegionTable()
         if 0 < local_id <= len(table):
-            return table[local_id].name
+            return self._as_merged[table_idx][local_id].name
         return _unknown_name(table_idx, local_id)
 
 
@@ -147,3 +154,12 @@ _OTHER_UNKNOWN: Final = "other unknown regions"
 
 def _unknown_name(table_idx: int, local_id: int) -> str:
     return f"unknown region {local_id} of table {table_idx}"
+
+
+def _as_merged(table: RegionTable, united: MergedTables) -> RegionTable:
+    """The last of the tables that were merged, with the merged names."""
+    id_map = united.id_maps[-1]
+    regions = tuple(
+        replace(region, name=united.table[id_map[region.id]].name) for region in table.regions
+    )
+    return replace(table, regions=regions)

@@ -52,7 +52,7 @@ class Replays:
 
     _captured: dict[int, _Captured] = field(default_factory=dict)
     _latest: list[Launch] = field(default_factory=list)
-    # When each launch opened its first track, by the splits since `merged`.
+    # When each launch began, by the splits since `merged`.
     _begin_ticks: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -104,7 +104,7 @@ class Replays:
                 headers["launch"][of_launch] = np.array(numbers, dtype=np.uint32)[replay_of_chunk]
         if has_lost:
             self.begin_stretch()
-        self._note_begins(headers)
+        self._note_begins(chunks)
         return num_unsplit
 
     def begin_stretch(self) -> None:
@@ -162,12 +162,22 @@ class Replays:
         captured.num_replays += num_replays
         return numbers
 
-    def _note_begins(self, headers: np.ndarray) -> None:
-        launches, inverse = np.unique(headers["launch"], return_inverse=True)
-        begins = np.full(len(launches), np.iinfo(np.uint64).max, dtype=np.uint64)
-        np.minimum.at(begins, inverse, headers["anchor_realtime_ticks"])
+    def _note_begins(self, chunks: Chunks) -> None:
+        launches, inverse = np.unique(chunks.headers["launch"], return_inverse=True)
+        begins = np.full(len(launches), np.iinfo(np.int64).max)
+        first_words = chunks.words[chunks.which, _HEADER_WORDS]
+        np.minimum.at(begins, inverse, _begin_of(first_words, chunks.headers))
         for launch, begin in zip(launches.tolist(), begins.tolist(), strict=True):
             self._begin_ticks.setdefault(launch, begin)
+
+
+def _begin_of(first_words: np.ndarray, headers: np.ndarray) -> np.ndarray:
+    """When each chunk was opened, or its first event began: short tracks are opened late."""
+    anchors: np.ndarray = headers["anchor_realtime_ticks"].astype(np.int64)
+    is_in_time = headers["flags"] & abi.CHUNK_CYCLES == 0
+    has_event = (first_words >> np.uint64(abi.START_BITS)) != 0
+    starts = unwrap(first_words, headers["anchor_realtime_ticks"])
+    return np.where(is_in_time & has_event, np.minimum(starts, anchors), anchors)
 
 
 def _replays_of(words: np.ndarray, headers: np.ndarray, has_lost: bool) -> np.ndarray | None:

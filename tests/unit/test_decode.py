@@ -16,6 +16,7 @@ from kprof.recording.arena import Arena
 from kprof.recording.arena_state import Handed, read_arena, read_control
 from kprof.recording.decode import Decoder
 from kprof.recording.region_ids import RegionIds
+from kprof.recording.replays import _begin_of
 from kprof.regions import parse_regions
 
 REGIONS = """
@@ -205,6 +206,20 @@ def test_launches_with_different_tables_do_not_mix() -> None:
     )
     assert [ids.merged()[int(region)].name for region in merged] == ["a", "b", "c", "a"]
     assert num_unknown == 0
+
+
+def test_losses_of_one_name_with_two_declarations_do_not_mix() -> None:
+    ids = RegionIds()
+    decoder = Decoder(RankInfo(0, clock=NS_CLOCK), ids)
+    for launch, category in enumerate(("sync", "compute")):
+        table = parse_regions(f'REGION(R_REDUCE, "reduce", {category})')
+        ids.table_of_launch[launch] = ids.table_idx(table)
+        list(decoder.decode(*state_and_data([], {1: 10**launch})))
+    assert [ids.table_as_merged(idx).names for idx in (0, 1)] == [["reduce"], ["reduce (compute)"]]
+    assert {losses.region: losses.dropped for losses in decoder.tally.losses()} == {
+        "reduce": 1,
+        "reduce (compute)": 10,
+    }
 
 
 def test_chunks_without_records_have_no_regions() -> None:
@@ -480,3 +495,13 @@ def test_no_arena_size_is_named_for_more_than_any_arena_holds() -> None:
     for _ in decoder.decode(state, state_and_data([])[1]):
         pass
     assert decoder.tally.arena_use().needed_bytes == 0
+
+
+def test_a_replay_begins_with_its_first_event_where_short_tracks_are_opened_late() -> None:
+    """Launches that begin early open tracks while the one before, which began first, has not opened its own."""
+    headers = np.zeros(4, dtype=[("anchor_realtime_ticks", np.uint64), ("flags", np.uint16)])
+    headers["anchor_realtime_ticks"] = 5000
+    headers["flags"][3] = abi.CHUNK_CYCLES
+    region = 7 << abi.START_BITS
+    first_words = np.array([region | 4000, region | 6000, 0, region | 4000], dtype=np.uint64)
+    assert _begin_of(first_words, headers).tolist() == [4000, 5000, 5000, 5000]

@@ -141,9 +141,37 @@ def test_tables_of_several_kernels_unite_by_name():
     assert merged.table.flows == (FlowRule(1, 4),)
 
 
-def test_one_name_with_two_meanings_is_refused():
-    with pytest.raises(RegionError, match="'send' is declared in two ways"):
-        merge_tables([parse_regions(f'REGION(A, "send", {kind})') for kind in ("send", "wait")])
+def test_one_name_with_two_declarations_makes_two_regions():
+    norm = parse_regions('REGION(A, "add", compute)\nREGION(R, "reduce", sync)')
+    gemm = parse_regions('REGION(R, "reduce", compute, slot:32)\nREGION(A, "add", compute)')
+    late = parse_regions('MARK(R, "reduce", compute, complete)')
+    merged = merge_tables([norm, gemm, late])
+    names = ["add", "reduce", "reduce (compute, slot:32)", "reduce (compute, mark, complete)"]
+    assert merged.table.names == names
+    assert merged.id_maps == ((0, 1, 2), (0, 3, 1), (0, 4))
+    assert [merged.table[each].category.value for each in (2, 3)] == ["sync", "compute"]
+    assert merged.table[3].fields == parse_fields("slot:32")
+
+
+def test_ranks_that_took_a_name_in_turn_have_the_same_regions():
+    one, other = (parse_regions(f'REGION(A, "reduce", {kind})') for kind in ("sync", "compute"))
+    ranks = [merge_tables(tables).table for tables in ([one, other], [other, one])]
+    assert [rank.names for rank in ranks] == [
+        ["reduce", "reduce (compute)"],
+        ["reduce", "reduce (sync)"],
+    ]
+    merged = merge_tables(ranks)
+    assert merged.table == ranks[0]
+    assert merged.id_maps == ((0, 1, 2), (0, 2, 1))
+    assert merge_tables([merged.table, one, other]).table == merged.table
+
+
+def test_a_name_that_looks_like_that_of_a_second_declaration_stays_apart():
+    table = parse_regions('REGION(A, "a", sync)\nREGION(B, "a (compute)", sync)')
+    other = parse_regions('REGION(A, "a", compute)\nREGION(B, "a (compute)", compute)')
+    merged = merge_tables([table, other])
+    assert len(merged.table) == 4
+    assert merge_tables([merged.table]).table == merged.table
 
 
 def test_a_region_says_at_which_moment_its_clock_is_read() -> None:
