@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shlex
 import sys
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 from typer import Argument, Option
 
-from kprof.errors import KprofError, SelectionError
+from kprof.errors import KprofError, RecorderError, SelectionError
 from kprof.hangs import DEFAULT_HANG_AFTER_S
 from kprof.trace.selection import parse_numbers, parse_size_bytes
 from kprof_cli.info import describe_overhead
@@ -23,6 +25,7 @@ from kprof_cli.summary import print_summary
 if TYPE_CHECKING:
     from kprof.recording.record import Recording, RecordRequest
     from kprof.recording.retention import Retention
+    from kprof.recording.wanted import Wanted
 
 
 _RING_SIZE = "64MiB"
@@ -44,7 +47,9 @@ _wanted = functools.partial(Option, rich_help_panel="What is recorded")
     nproc=Option(help="Start this many ranks of CMD through torchrun."),
     arena_size=Option(help="Memory for events, per rank."),
     strict=Option(
-        "--strict", help="Exit with 1 when ranks or events were lost, cut short or clamped."
+        "--strict",
+        help="Exit with 1 when ranks or events were lost, cut short or clamped, or filters left "
+        "nothing.",
     ),
     measure_overhead=Option(
         "--measure-overhead",
@@ -80,7 +85,9 @@ _wanted = functools.partial(Option, rich_help_panel="What is recorded")
     times=_wanted(help="Begin so often; 0 without end."),
     ranks=_wanted(help="Record these ranks, like 0,3."),
     blocks=_wanted(help="Record these blocks, like 0-15."),
-    warps=_wanted(help="Record these warps of a block, like 0."),
+    warps=_wanted(
+        help="Record these warps of a block, like 0; tracks of whole blocks in any case."
+    ),
     sample=_wanted(
         metavar="1/N", help="Record one track in N, a power of two: in every launch the same ones."
     ),
@@ -115,9 +122,7 @@ def record(
     recorded, and kills.
     """
     from kprof.recording.record import RecordRequest
-    from kprof.recording.wanted import Wanted
 
-    only = _parse_only(ranks=ranks, blocks=blocks, warps=warps)
     request = RecordRequest(
         command=tuple(workload),
         output=output,
@@ -128,7 +133,7 @@ def record(
         startup_dir=_inductor_startup_dir() if inductor else None,
         hang_after_s=hang_after,
         retention=_retention(drain, ring, arena, slower_than, _slowest(keep_slowest)),
-        wanted=Wanted(skip, calls, every, times, sample=_parse_sample(sample), **only),
+        wanted=_choose(skip, calls, every, times, sample, ranks=ranks, blocks=blocks, warps=warps),
     )
     recording = record_and_summarise(request)
     if strict and recording.losses and recording.exit_code == 0:
@@ -179,6 +184,16 @@ def record_and_summarise(request: RecordRequest) -> Recording:
     return recording
 
 
+@contextlib.contextmanager
+def _typed() -> Iterator[None]:
+    """Options that contradict each other are what was typed wrong, not a recorder's failure."""
+    try:
+        yield
+    except RecorderError as error:
+        raise SelectionError(str(error)) from error
+
+
+@_typed()
 def _retention(
     drain: bool, ring: str | None, arena: ArenaPlace, slower_than: float, keep_slowest: int
 ) -> Retention:
@@ -197,11 +212,17 @@ def _retention(
     )
 
 
-def _parse_only(**texts: str | None) -> dict[str, tuple[int, ...]]:
-    """The numbers of the options that were given; raises SelectionError."""
-    return {
+@_typed()
+def _choose(
+    skip: int, calls: int, every: int, times: int, sample: str | None, **texts: str | None
+) -> Wanted:
+    """What to record; `texts` are the numbers of the options --ranks, --blocks and --warps."""
+    from kprof.recording.wanted import Wanted
+
+    only = {
         name: parse_numbers(text, f"--{name}") for name, text in texts.items() if text is not None
     }
+    return Wanted(skip, calls, every, times, sample=_parse_sample(sample), **only)
 
 
 def _slowest(number: int | None) -> int:

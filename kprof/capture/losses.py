@@ -62,10 +62,14 @@ def describe_losses(manifest: Manifest) -> tuple[str, ...]:
 
 def why_empty(manifest: Manifest, ranks: Sequence[RankInfo]) -> str:
     """Why these ranks have no events, in sentences; empty where one has some, or nobody knows."""
-    if any(info.is_recorded for info in ranks):
+    if any(info.has_events for info in ranks):
         return ""
-    said = dict.fromkeys((*(info.notes[-1] for info in ranks if info.notes), *manifest.messages))
-    return "; ".join([*said][:3])
+    return "; ".join([*dict.fromkeys((*last_notes(ranks), *manifest.messages))][:3])
+
+
+def last_notes(ranks: Sequence[RankInfo]) -> list[str]:
+    """What ranks without events say last is why they have none; each sentence once."""
+    return [*dict.fromkeys(info.notes[-1] for info in ranks if info.notes)]
 
 
 def _launches_lost(manifest: Manifest) -> str:

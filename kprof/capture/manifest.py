@@ -185,7 +185,12 @@ class RankInfo(msgspec.Struct, frozen=True):
     @property
     def is_recorded(self) -> bool:
         """Whether anything of this rank was recorded; `--ranks` leaves ranks out."""
-        return bool(self.launches or self.counts.recorded or self.counts.dropped)
+        return bool(self.launches) or self.has_events
+
+    @property
+    def has_events(self) -> bool:
+        """Whether there were events of this rank, recorded or dropped."""
+        return bool(self.counts.recorded or self.counts.dropped)
 
     @property
     def cycles_per_second(self) -> float:

@@ -119,9 +119,11 @@ class FlightRecorder(Drainer):
         stretch = describe_stretch(used[0].begin_s, used[-1].end_s)
         self._note(f"the end of the run: {stretch}{before}")
         if num_dropped := self._keeper.decoder.tally.counts.dropped:
+            why = "came faster than the ring was emptied, or a launch needs more than 1/32 of it"
+            if self._has_warned:
+                why = "had no room in their part of the ring"
             self._note(
-                f"{num_dropped:,} events came faster than the ring was emptied; "
-                "a larger --ring has room for more of them at once"
+                f"{num_dropped:,} events {why}; a larger --ring has room for more of them at once"
             )
 
     def _see_request(self) -> None:

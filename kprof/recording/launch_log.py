@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 class LaunchLog:
     """Launches in order, until they are in a part that is final.
 
-    `num_added` counts all that were added. Raises RegionError for bad regions.
+    `num_added` counts all that were added, `num_outside` those that `is_wanted` left out.
+    Raises RegionError for bad regions.
     """
 
     def __init__(self, regions: RegionsLike, wanted: Wanted = EVERYTHING) -> None:
         self.region_ids = RegionIds()
-        self.num_added = 0
+        self.num_added = self.num_outside = 0
         self.ledger: Ledger | None = None
         # So many of those that were added are forgotten.
         self._num_done = 0
@@ -53,6 +54,7 @@ class LaunchLog:
         if self.wanted.has_call(ordinal):
             return True
         self._num_of_kernel[kernel] = ordinal + 1
+        self.num_outside += 1
         return False
 
     def add(

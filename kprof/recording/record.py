@@ -35,7 +35,8 @@ import msgspec
 from kprof.capture import directory as capture
 from kprof.capture.claims import Begun, prepare_messages, ranks_in_use, write_begun
 from kprof.capture.directory import Capture
-from kprof.capture.losses import describe_losses, name_ranks
+from kprof.capture.losses import describe_losses, last_notes, name_ranks
+from kprof.capture.manifest import RankInfo
 from kprof.capture.printable import utf8
 from kprof.errors import CaptureError, WorkloadError
 from kprof.hangs.lines import shared_waits
@@ -51,7 +52,7 @@ from kprof.recording.process import (
 )
 from kprof.recording.recorder import DEFAULT_ARENA_BYTES
 from kprof.recording.recover import locked, now_utc, refuse_open_ranks
-from kprof.recording.retention import EVERYTHING_THAT_FITS, Retention
+from kprof.recording.retention import EVERYTHING_THAT_FITS, NO_RING, Retention
 from kprof.recording.runs import Measured, Outcome, describe_exit, run_four_times, run_once
 from kprof.recording.stopping import Say, processes_of
 from kprof.recording.turns import geometry_of
@@ -59,6 +60,8 @@ from kprof.recording.wanted import EVERYTHING, Wanted
 
 # The payload field `peer` of our kernels has 8 bits, and its largest value means "did not fit".
 MAX_PROCS: Final = 255
+# Ranks with different numbers of launches have different reasons for having no events.
+_MOST_REASONS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,7 @@ def record(
     output = request.output
     with _unfinished_directory(request) as (directory, begun), keeping(directory, output):
         on_start()
-        if retention.ring_bytes:
-            _dump_on_signal(directory)
+        _dump_on_signal(directory, retention, say)
         environment = _environment(request, directory.absolute())
         if request.measure_overhead:
             with tempfile.TemporaryDirectory(prefix="kprof-overhead-") as scratch:
@@ -130,7 +132,11 @@ def record(
             manifest,
             overhead=measured.overhead,
             overhead_note=measured.note,
-            messages=(*manifest.messages, *_never_ran(request.wanted, manifest.world_size)),
+            messages=(
+                *manifest.messages,
+                *_never_ran(request.wanted, manifest.world_size),
+                *_left_out_all(request.wanted, manifest.ranks),
+            ),
         )
         finished = capture.finish_capture(directory, output, manifest)
     return Recording(finished, outcome.exit_code, outcome.was_interrupted)
@@ -142,11 +148,24 @@ def _never_ran(wanted: Wanted, world_size: int) -> list[str]:
     return [f"--ranks names {name_ranks(absent)} in a run of {world_size}"] if absent else []
 
 
-def _dump_on_signal(directory: Path) -> None:
-    """SIGUSR1 for kprof itself makes all ranks write their rings."""
+def _left_out_all(wanted: Wanted, infos: Sequence[RankInfo]) -> list[str]:
+    """Why no rank has events, as those say that were to have some; else nothing."""
+    if wanted == EVERYTHING or any(info.has_events for info in infos):
+        return []
+    return last_notes([info for info in infos if wanted.has_rank(info.rank)])[:_MOST_REASONS]
+
+
+def _dump_on_signal(directory: Path, retention: Retention, say: Say) -> None:
+    """SIGUSR1 for kprof itself makes all ranks write their rings.
+
+    Without rings it must not end kprof, which is what it does to a process by default.
+    """
 
     def ask(number: int, frame: FrameType | None) -> None:
         del number, frame
+        if not retention.ring_bytes:
+            say(f"SIGUSR1 writes nothing: {NO_RING}")
+            return
         with contextlib.suppress(CaptureError):
             request_dump(directory, "SIGUSR1")
 

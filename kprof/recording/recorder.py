@@ -26,8 +26,8 @@ from kprof.recording import lifetime, saver
 from kprof.recording.interrupts import deferring_signals
 from kprof.recording.launch_buffer import NULL_BUFFER, LaunchBuffer
 from kprof.recording.null_recorder import DEFAULT_ALIGN_EVERY_S, AnyRecorder
-from kprof.recording.retention import EVERYTHING_THAT_FITS, Retention
-from kprof.recording.wanted import EVERYTHING, Schedule, Wanted, why_nothing
+from kprof.recording.retention import EVERYTHING_THAT_FITS, NO_RING, Retention
+from kprof.recording.wanted import EVERYTHING, Launched, Schedule, Wanted, why_nothing
 
 if TYPE_CHECKING:
     from kprof.clocks.alignment import Calibration
@@ -95,7 +95,7 @@ class Recorder(AnyRecorder):
         self._call_lengths: CallLengths | None = None
         self._ledger: Ledger | None = None
         self._is_closed = self._is_off = self._is_childs = False
-        self._has_failed = self._is_paused = False
+        self._has_failed = self._is_paused = self._has_missed_ring = False
         # The thread that made the last launch.
         self._launcher = 0
         self._cut_short = ""
@@ -290,15 +290,21 @@ class Recorder(AnyRecorder):
         self._is_paused = is_paused
 
     def dump(self, why: str) -> None:
-        """Ask all ranks to write what their rings hold; does nothing without a ring.
+        """Ask all ranks to write what their rings hold; without a ring, a line on stderr says so,
+        once.
 
         Returns at once. A rank writes after its next call of the recorder, without waiting for the
         device.
         """
         from kprof.recording.flight import ask_for_dump
 
-        if not self._is_closed and self._retention.ring_bytes:
+        if self._is_closed:
+            return
+        if self._retention.ring_bytes:
             ask_for_dump(self._directory, why, self.rank)
+        elif not self._has_missed_ring:
+            self._has_missed_ring = True
+            lifetime.complain(f"rank {self.rank}: dump({why!r}) writes nothing: {NO_RING}")
 
     def align(self, group: Group) -> None:
         """Calibrate the ranks' clocks against each other. Collective: all ranks, before and after
@@ -435,12 +441,11 @@ class Recorder(AnyRecorder):
         from kprof.capture.rank_summary import write_summary
 
         self._clocks.write()
-        counts = self._decoder.tally.counts
+        counts, parts = self._decoder.tally.counts, self._keeper.parts
         if not counts.recorded + counts.dropped:
-            num_steps = None if self._schedule is None else self._num_steps
-            if why := why_nothing(self._wanted, self.rank, num_steps, self._launches.num_added):
+            launched = self._launched([row.num_blocks for row in parts.launches()])
+            if why := why_nothing(self._wanted, self.rank, launched):
                 self.note(why)
-        parts = self._keeper.parts
         info = self._facts.info(self._decoder, parts.launches(), self._cut_short)
         parts.finish(info)
         write_rank_info(self._directory, info)
@@ -449,6 +454,16 @@ class Recorder(AnyRecorder):
         if counts.recorded <= MAX_SUMMARISED:
             with contextlib.suppress(CaptureError):
                 write_summary(self._directory, info, self.world_size)
+
+    def _launched(self, num_blocks: Sequence[int]) -> Launched:
+        """What this rank has launched; `num_blocks` are those of the launches that are written."""
+        return Launched(
+            self._claim.progress[1] - self._num_steps,
+            self._launches.num_outside,
+            len(num_blocks),
+            max(num_blocks, default=0),
+            None if self._schedule is None else self._num_steps,
+        )
 
     def _remove_ledger(self) -> None:
         """What the arenas hold is written, or lost."""

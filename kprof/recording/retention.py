@@ -103,3 +103,8 @@ class Retention:
 
 
 EVERYTHING_THAT_FITS: Final = Retention()
+# For those who ask for what a ring holds.
+NO_RING: Final = (
+    "this recording has no ring; record with --ring 64MiB, in Python with "
+    "kprof.Retention(ring_bytes=64 << 20)"
+)

@@ -129,7 +129,7 @@ class Waits:
         if self._writer is None:
             return
         table_idx = region_ids.table_of_launch[row.launch]
-        self._writer.note_launch(row, table_idx, region_ids.table(table_idx))
+        self._writer.note_launch(row, table_idx, region_ids.table_as_merged(table_idx))
         if self._is_host:
             # A launch on the CPU target returns when it has finished.
             self._writer.note_finished(row.launch)

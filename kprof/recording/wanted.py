@@ -21,6 +21,8 @@ MAX_SAMPLE: Final = 1 << 16
 MAX_WARPS: Final = 32
 # Triton's buffers have 19 bits for it.
 MAX_FIRST_BLOCK: Final = (1 << 19) - 1
+# The fields of Wanted with a number for each of what is recorded.
+_SEVERAL: Final = ("ranks", "blocks", "warps")
 Schedule = Callable[[int], bool]
 
 
@@ -49,10 +51,23 @@ class Wanted:
             raise RecorderError(fault)
 
     def _faults(self) -> Sequence[str]:
+        fields = asdict(self)
+        faults = [
+            f"{name} is {value!r}: give whole numbers, like (0, 1)"
+            for name, value in fields.items()
+            if name in _SEVERAL and not _are_whole(value)
+        ]
+        faults += [
+            f"{name} is {value!r}: give a whole number"
+            for name, value in fields.items()
+            if name not in _SEVERAL and not isinstance(value, int)
+        ]
+        if faults:
+            return faults
         faults = [
             f"{name} is {value}: give 0 or more"
-            for name, value in asdict(self).items()
-            if isinstance(value, int) and value < 0
+            for name, value in fields.items()
+            if name not in _SEVERAL and value < 0
         ]
         if self.every and not self.calls:
             faults.append(f"every {self.every} calls, but not how many of them: give calls, too")
@@ -118,12 +133,16 @@ class Wanted:
         """The options that were given, like `--skip 100 --blocks 0-15`."""
         given = {name: value for name, value in asdict(self).items() if value}
         texts = {
-            name: _numbers(value) if isinstance(value, tuple) else str(value)
+            name: _numbers(value) if name in _SEVERAL else str(value)
             for name, value in given.items()
         }
         if self.sample:
             texts["sample"] = f"1/{self.sample}"
         return " ".join(f"--{name} {text}" for name, text in texts.items())
+
+
+def _are_whole(numbers: object) -> bool:
+    return isinstance(numbers, Sequence) and all(isinstance(each, int) for each in numbers)
 
 
 def _numbers(numbers: Sequence[int]) -> str:
@@ -144,8 +163,8 @@ def schedule(
 
     After `skip_first` steps, `wait + warmup` steps are not recorded and `active` steps are,
     `repeat` times over (0: without end). Nothing needs to warm up here: `warmup` is there so that
-    one schedule serves both profilers. Raises RecorderError for negative numbers and for a schedule
-    without an active step.
+    one schedule serves both profilers. Raises RecorderError for numbers that are negative or not
+    whole, and for a schedule without an active step.
     """
     numbers = {
         "wait": wait,
@@ -155,9 +174,9 @@ def schedule(
         "skip_first": skip_first,
     }
     for name, value in numbers.items():
-        if value < (name == "active"):
+        if not isinstance(value, int) or value < (name == "active"):
             least = "1 or more" if name == "active" else "0 or more"
-            raise RecorderError(f"a schedule with {name}={value}: give {least}")
+            raise RecorderError(f"a schedule with {name}={value!r}: give a whole number, {least}")
     length = wait + warmup + active
 
     def is_active(step: int) -> bool:
@@ -167,21 +186,58 @@ def schedule(
     return is_active
 
 
-def why_nothing(wanted: Wanted, rank: int, num_steps: int | None, num_launches: int) -> str:
-    """Why a rank has no events, so that nobody takes it for a quiet one; empty where its kernels
-    had none.
+@dataclass(frozen=True)
+class Launched:
+    """What a rank without events has launched: `num_asked` times in all.
 
-    `num_steps` is what a schedule has counted, None without a schedule.
+    The window of calls left out `num_outside` of these, and `num_recorded` kernels ran with a
+    buffer, not counting graphs. The largest had `most_blocks`; 0 where that is unknown. `num_steps`
+    is what a schedule has counted, None without a schedule.
     """
+
+    num_asked: int
+    num_outside: int = 0
+    num_recorded: int = 0
+    most_blocks: int = 0
+    num_steps: int | None = None
+
+
+def why_nothing(wanted: Wanted, rank: int, launched: Launched) -> str:
+    """Why a rank has no events, so that nobody takes it for a quiet one; empty where its kernels
+    had none."""
     if not wanted.has_rank(rank):
         return f"rank {rank} is not among the ranks to record"
-    if num_steps is not None:
-        return f"the schedule left out everything in the {num_steps} steps of this run"
-    if wanted != EVERYTHING:
-        return f"nothing of this run is among what was to be recorded ({wanted.describe()})"
-    if not num_launches:
+    if not launched.num_asked:
         return (
             "no kernel was launched through this recorder; a graph that was captured before "
             "the recorder was opened records nothing, so capture it afterwards"
         )
+    if launched.num_recorded:
+        return _why_no_tracks(wanted, launched)
+    if launched.num_outside:
+        return f"nothing of this run is among what was to be recorded ({wanted.describe()})"
+    if launched.num_steps is not None:
+        return _why_no_step(launched.num_steps)
+    if wanted.has_filter:
+        return f"nothing of this run is among what was to be recorded ({wanted.describe()})"
     return ""
+
+
+def _why_no_tracks(wanted: Wanted, launched: Launched) -> str:
+    """Which filter left nothing of the launches; empty without a filter."""
+    if not wanted.has_filter:
+        return ""
+    is_beyond = wanted.blocks and 0 < launched.most_blocks <= wanted.blocks[0]
+    filters = Wanted(blocks=wanted.blocks) if is_beyond else wanted.of_launches()
+    several = "" if launched.num_recorded == 1 else "es"
+    size = f" of up to {launched.most_blocks} blocks" if launched.most_blocks else ""
+    return f"{filters.describe()} leaves nothing of {launched.num_recorded} launch{several}{size}"
+
+
+def _why_no_step(num_steps: int) -> str:
+    if num_steps:
+        return f"the schedule left out everything in the {num_steps} steps of this run"
+    return (
+        "the schedule left out everything, because this run never ended a step; "
+        "call recorder.step() after each"
+    )

@@ -124,6 +124,19 @@ def test_what_is_emitted_is_recorded_or_dropped_or_named(tmp_path, case):
         assert len(ended.stderr.splitlines()) <= 2, ended.stderr
 
 
+@pytest.mark.parametrize("options", [["--blocks", "100-200"], ["--skip", "9"]])
+def test_a_filter_that_leaves_nothing_is_named_and_fails_where_that_is_asked(tmp_path, options):
+    line = record_line(tmp_path / "run.kprof", "returns")
+    for strict, code in (([], 0), (["--strict", "--force"], 1)):
+        ended = subprocess.run(
+            [*line[:4], *strict, *options, *line[4:]], capture_output=True, text=True
+        )
+        assert ended.returncode == code, ended.stderr
+        said = ended.stderr.removeprefix("kprof: ").strip()
+        assert " ".join(options) in said
+        assert f"The capture holds no events: {said}\n" in ended.stdout
+
+
 def test_what_does_not_fit_is_counted_to_the_last_event(tmp_path):
     run = tmp_path / "run.kprof"
     subprocess.run(record_line(run, "returns", arena="14KiB"), check=True, capture_output=True)
@@ -176,6 +189,19 @@ def test_an_interrupt_ends_the_workload_and_keeps_everything(started):
     recording.process.send_signal(signal.SIGINT)
     recording.end()
     assert recording.process.returncode == 130
+    check_kept(recording.run, {0: 3})
+
+
+def test_a_request_for_a_ring_that_is_not_there_ends_nobody(started):
+    recording = started("waits")
+    rank = recording.ready()
+    recording.process.send_signal(signal.SIGUSR1)
+    recording.until(lambda: "SIGUSR1" in recording.errors())
+    assert "no ring; record with --ring 64MiB" in recording.errors()
+    assert parent_of(rank) == recording.process.pid
+    recording.process.send_signal(signal.SIGTERM)
+    recording.end()
+    assert recording.process.returncode == 143
     check_kept(recording.run, {0: 3})
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kprof.abi import MAX_REGION_ID
 from kprof.capture.directory import Capture
 
 RANKS = str(Path(__file__).parent / "workloads" / "ranks.py")
@@ -97,9 +98,10 @@ def test_dropped_events_name_the_arena_that_would_do(kprof, tmp_path):
 
 def test_a_capture_that_cannot_be_summed_up_is_kept_with_the_workloads_exit_code(kprof, tmp_path):
     run = tmp_path / "run.kprof"
-    result = kprof("record", "-o", run, "--", "python", RANKS, *TWO_RANKS, "--clash", "--exit", "6")
+    many = ("--regions", str(MAX_REGION_ID // 2 + 1))
+    result = kprof("record", "-o", run, "--", "python", RANKS, *TWO_RANKS, *many, "--exit", "6")
     assert result.code == 6
-    assert f"kprof: wrote {run}, but region 'dispatch/wait-token' is declared" in result.err
+    assert f"kprof: wrote {run}, but {MAX_REGION_ID + 4} regions do not fit" in result.err
     assert Capture.open(run).manifest.exit_code == 6
 
 
@@ -125,14 +127,17 @@ def test_strict_turns_losses_into_a_failure(kprof, tmp_path, loss):
         (["--arena-size", "much", "--", "true"], 2, "is not a size"),
         (["--arena-size", "1KiB", "--", "true"], 1, "holds no chunk"),
         (["--arena-size", "20KiB", "--drain", "--", "true"], 1, "for each of 2 arenas"),
-        (["--ring", "64KiB", "--", "true"], 1, "give at least 106496 bytes"),
-        (["--ring", "1MiB", "--drain", "--", "true"], 1, "choose one of them"),
-        (["--keep-slowest", "3", "--drain", "--", "true"], 1, "choose one of them"),
+        (["--ring", "64KiB", "--", "true"], 2, "give at least 106496 bytes"),
+        (["--ring", "1MiB", "--drain", "--", "true"], 2, "choose one of them"),
+        (["--keep-slowest", "3", "--drain", "--", "true"], 2, "choose one of them"),
         (["--keep-slowest", "3", "--arena-size", "20KiB", "--", "true"], 1, "for each of 4 arenas"),
-        (["--keep-slowest", "9999", "--", "true"], 1, "give 1 to 1000"),
+        (["--keep-slowest", "9999", "--", "true"], 2, "give 1 to 1000"),
         (["--keep-slowest", "0", "--", "true"], 2, "keeps no call"),
+        (["--keep-slowest", "-3", "--", "true"], 2, "give 1 to 1000"),
+        (["--calls", "-1", "--", "true"], 2, "calls is -1: give 0 or more"),
+        (["--every", "8", "--", "true"], 2, "give calls, too"),
         (["--sample", "64", "--", "true"], 2, "write it like 1/64"),
-        (["--sample", "1/3", "--", "true"], 1, "give 1/2, 1/4, 1/8"),
+        (["--sample", "1/3", "--", "true"], 2, "give 1/2, 1/4, 1/8"),
     ],
 )
 def test_a_recording_that_cannot_be_is_one_line(kprof, tmp_path, line, code, sentence):
@@ -140,6 +145,11 @@ def test_a_recording_that_cannot_be_is_one_line(kprof, tmp_path, line, code, sen
     assert result.code == code
     assert sentence in result.error_line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_help_says_that_tracks_of_blocks_have_no_warp(kprof):
+    shown = kprof("record", "--help").out.replace("│", "")
+    assert "tracks of whole blocks in any case" in " ".join(shown.split())
 
 
 def test_an_existing_output_needs_force(kprof, tmp_path):

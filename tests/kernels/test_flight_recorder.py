@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from test_draining import by_hand, look, steps
-from test_replays import KERNELS, TRACKS, emitted, library
+from test_replays import KERNELS, TRACKS, _buffer, _run, emitted, library
 
 import kprof
 from kprof import abi
@@ -92,9 +92,34 @@ def test_a_ring_that_is_too_small_says_so(
     assert info.counts.dropped > 0
     assert info.arena.needed_bytes == 0
     assert info.notes[-1] == (
-        f"{info.counts.dropped:,} events came faster than the ring was emptied; "
+        f"{info.counts.dropped:,} events came faster than the ring was emptied, or a launch needs "
+        "more than 1/32 of it; a larger --ring has room for more of them at once"
+    )
+
+
+def test_launches_that_do_not_fit_the_ring_did_not_come_too_fast(
+    library: ctypes.CDLL, tmp_path: Path, by_hand: None
+) -> None:
+    """Arenas of two chunks, launches of three tracks."""
+    retention = Retention(ring_bytes=8 * (abi.CHUNKS_OFFSET + 2 * abi.CHUNK_BYTES))
+    with kprof.session(tmp_path / "run.kprof", retention=retention) as recorder:
+        _run(library, "run_places", _buffer(recorder, "run_places"), 10, seed=1)
+    info = Trace.open(tmp_path / "run.kprof").ranks[0]
+    assert "a launch of run_places opens 3 tracks, and only 2 fit" in info.notes[0]
+    assert info.notes[-1] == (
+        f"{info.counts.dropped:,} events had no room in their part of the ring; "
         "a larger --ring has room for more of them at once"
     )
+
+
+def test_a_dump_without_a_ring_says_so_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with kprof.session(tmp_path / "run.kprof") as recorder:
+        recorder.dump("it looked wrong")
+        recorder.dump("again")
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "rank 0: dump('it looked wrong') writes nothing: this recording has no ring" in line
 
 
 def test_a_dump_keeps_what_came_before_it_on_all_ranks(
@@ -210,7 +235,7 @@ def test_the_slow_call_is_in_the_capture(
 def test_a_signal_for_kprof_asks_for_a_dump(tmp_path: Path) -> None:
     previous = signal.getsignal(signal.SIGUSR1)
     try:
-        record._dump_on_signal(tmp_path)
+        record._dump_on_signal(tmp_path, RING, print)
         os.kill(os.getpid(), signal.SIGUSR1)
         os.kill(os.getpid(), signal.SIGUSR1)
     finally:

@@ -10,6 +10,7 @@ from test_replays import KERNELS, TRACKS, WARPS, Graph, _buffer, _run, emitted, 
 
 import kprof
 from kprof import abi
+from kprof.capture.losses import why_empty
 from kprof.errors import RecorderError
 from kprof.recording.null_recorder import NullRecorder
 from kprof.recording.wanted import Wanted
@@ -202,21 +203,32 @@ def test_a_sample_is_a_power_of_two(sample: int) -> None:
         Wanted(sample=sample)
 
 
+NEVER = kprof.schedule(wait=9, warmup=0, active=1)
+ALWAYS = kprof.schedule(wait=0, warmup=0, active=1)
+
+
 @pytest.mark.parametrize(
     ("wanted", "schedule", "sentence"),
     [
         (Wanted(ranks=(1,)), None, "rank 0 is not among the ranks to record"),
         (Wanted(skip=99), None, "nothing of this run is among what was to be recorded (--skip 99)"),
         (
-            Wanted(blocks=(7,)),
-            None,
-            "nothing of this run is among what was to be recorded (--blocks 7)",
+            Wanted(skip=99),
+            ALWAYS,
+            "nothing of this run is among what was to be recorded (--skip 99)",
         ),
         (
-            Wanted(),
-            kprof.schedule(wait=9, warmup=0, active=1),
-            "the schedule left out everything in the 3 steps of this run",
+            Wanted(blocks=(7, 8), sample=2),
+            None,
+            "--blocks 7-8 leaves nothing of 6 launches of up to 3 blocks",
         ),
+        (
+            Wanted(blocks=(1,), sample=64, warps=(1,), skip=2),
+            ALWAYS,
+            "--blocks 1 --warps 1 --sample 1/64 leaves nothing of 2 launches of up to 3 blocks",
+        ),
+        (Wanted(), NEVER, "the schedule left out everything in the 3 steps of this run"),
+        (Wanted(skip=1), NEVER, "the schedule left out everything in the 3 steps of this run"),
     ],
 )
 def test_what_leaves_nothing_says_so(
@@ -228,6 +240,23 @@ def test_what_leaves_nothing_says_so(
 ) -> None:
     with kprof.session(tmp_path / "run.kprof", wanted=wanted, schedule=schedule) as recorder:
         run_calls(library, recorder, 3)
-    info = Trace.open(tmp_path / "run.kprof").ranks[0]
-    assert info.counts.recorded == 0
-    assert any(sentence in note for note in info.notes)
+    trace = Trace.open(tmp_path / "run.kprof")
+    (info,) = trace.ranks
+    assert (info.counts.recorded, info.notes[-1]) == (0, sentence)
+    assert why_empty(trace.manifest, trace.ranks) == sentence
+
+
+def test_a_schedule_without_steps_says_how_to_make_them(
+    library: ctypes.CDLL, tmp_path: Path
+) -> None:
+    with kprof.session(tmp_path / "run.kprof", schedule=NEVER) as recorder:
+        assert not _buffer(recorder, "run_marks").arena
+    (note,) = Trace.open(tmp_path / "run.kprof").ranks[0].notes
+    assert "never ended a step; call recorder.step()" in note
+
+
+def test_a_graph_of_which_nothing_is_wanted_says_so(library: ctypes.CDLL, tmp_path: Path) -> None:
+    with kprof.session(tmp_path / "run.kprof", wanted=Wanted(blocks=(7,))) as recorder:
+        Graph(library, recorder, "run_marks").replay(4)
+    (note,) = Trace.open(tmp_path / "run.kprof").ranks[0].notes
+    assert note == "nothing of this run is among what was to be recorded (--blocks 7)"

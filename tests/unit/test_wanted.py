@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import msgspec
 import pytest
@@ -31,6 +32,10 @@ def test_windows_of_calls(wanted: Wanted, calls: list[int]) -> None:
     ("fields", "sentence"),
     [
         ({"skip": -1}, "skip is -1: give 0 or more"),
+        ({"sample": 0.5}, "sample is 0.5: give a whole number"),
+        ({"skip": "3"}, "skip is '3': give a whole number"),
+        ({"blocks": "0-3"}, "blocks is '0-3': give whole numbers, like"),
+        ({"ranks": 0}, "ranks is 0: give whole numbers, like"),
         ({"every": 5}, "give calls, too"),
         ({"calls": 2, "times": 3}, "give every, too"),
         ({"calls": 6, "every": 5}, "windows of 6 calls overlap when one begins every 5"),
@@ -41,6 +46,11 @@ def test_windows_of_calls(wanted: Wanted, calls: list[int]) -> None:
 def test_what_contradicts_itself_is_a_sentence(fields: dict[str, object], sentence: str) -> None:
     with pytest.raises(RecorderError, match=sentence):
         Wanted(**fields)
+
+
+def test_lists_and_ranges_are_numbers_too() -> None:
+    fields: dict[str, Any] = {"ranks": [0], "blocks": range(4)}
+    assert Wanted(**fields).describe() == "--ranks 0 --blocks 0-3"
 
 
 def test_it_travels_as_text() -> None:
@@ -71,9 +81,9 @@ def test_a_schedule_is_that_of_torch(fields: dict[str, int], active: list[int]) 
     assert [step for step in range(12) if theirs(step) in recording] == active
 
 
-@pytest.mark.parametrize("fields", [{"active": 0}, {"wait": -1}, {"repeat": -2}])
-def test_a_schedule_without_a_meaning_is_refused(fields: dict[str, int]) -> None:
-    with pytest.raises(RecorderError, match="a schedule with"):
+@pytest.mark.parametrize("fields", [{"active": 0}, {"wait": -1}, {"wait": 1.5}, {"repeat": -2}])
+def test_a_schedule_without_a_meaning_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(RecorderError, match=r"a schedule with .*: give a whole number, . or more"):
         kprof.schedule(**({"wait": 0, "warmup": 0, "active": 1} | fields))
 
 

@@ -57,7 +57,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--say", default="")
     parser.add_argument("--message", action="append", default=[], help="a loss to leave behind")
     parser.add_argument("--launches", type=numbers, default=[], help="how many each rank makes")
-    parser.add_argument("--clash", action="store_true", help="ranks declare a region in two ways")
+    parser.add_argument("--regions", type=int, default=0, help="so many more for each rank")
     return parser.parse_args()
 
 
@@ -72,14 +72,14 @@ def rank_events(rank: int) -> pa.Table:
 def finish(directory: Path, rank: int, arguments: argparse.Namespace) -> None:
     write_rank_events(directory, rank, rank_events(rank))
     num_launches = arguments.launches[rank] if arguments.launches else 1
-    is_clashing = arguments.clash and rank == 1
+    more = (f'REGION(R_{i}, "rank{rank}/{i}", compute)' for i in range(arguments.regions))
     info = RankInfo(
         rank=rank,
         host="host0",
         target="cpu",
         arena=ArenaUse(1 << 20, 1 << 20, arguments.needed_bytes),
         counts=EventCounts(recorded=2, dropped=arguments.dropped, open=arguments.open),
-        regions=parse_regions(REGIONS.replace("wait,", "sync,") if is_clashing else REGIONS),
+        regions=parse_regions(REGIONS + "\n".join(more)),
         launches=tuple(Launch(i, "all_to_all", i, 1, 64) for i in range(num_launches)),
     )
     write_rank_info(directory, info)
