@@ -110,11 +110,16 @@ def test_a_slow_block_stands_under_every_banner(
     assert first.sentence in text
 
 
+def of_two_ranks(manifest: Manifest) -> Manifest:
+    """The other one was not recorded."""
+    return msgspec.structs.replace(manifest, world_size=2, missing_ranks=(1,))
+
+
 @pytest.mark.parametrize(
     ("kind", "blocks"), [(DoubtKind.ONE_RANK, 4), (DoubtKind.ONE_BLOCK, 1)], ids=str
 )
 def test_one_rank_is_compared_with_itself(kind: DoubtKind, blocks: int) -> None:
-    report = build(ring(WORK, ranks=1, blocks=blocks, slow_call=5))
+    report = build(ring(WORK, ranks=1, blocks=blocks, slow_call=5, change=of_two_ranks))
     (first,) = report.found.findings
     assert first.cause.calls == (5,)
     assert kind in {doubt.kind for doubt in report.found.doubts}

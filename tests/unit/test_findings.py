@@ -179,7 +179,6 @@ def test_no_events_at_all(num_ranks: int) -> None:
     ("plant", "kind"),
     [
         (Plant(num_ranks=1, num_blocks=1), DoubtKind.ONE_BLOCK),
-        (Plant(num_ranks=1), DoubtKind.ONE_RANK),
         (Plant(num_launches=1), DoubtKind.ONE_CALL),
     ],
 )
@@ -189,12 +188,20 @@ def test_where_there_is_nothing_to_compare_with_it_is_said(plant: Plant, kind: D
     assert not any(doubt.is_grave for doubt in found.doubts)
 
 
+@pytest.mark.parametrize(("missing", "is_said"), [((), False), ((1,), True)])
+def test_a_workload_of_one_rank_lacks_no_other(missing: tuple[int, ...], is_said: bool) -> None:
+    build = TraceBuilder('REGION(R_COPY, "copy", compute)', 1 + len(missing), missing_ranks=missing)
+    for block in range(3):
+        build.span(rank=0, region="copy", start_ns=0, duration_ns=10, block=block)
+    assert (DoubtKind.ONE_RANK in kinds(found_in(build.trace()))) is is_said
+
+
 def test_one_rank_whose_warps_wait_for_each_other_lacks_no_other() -> None:
     regions = """
     REGION(R_FILL, "fill", send, slot:8)
     REGION(R_FULL, "full", wait, slot:8)
     FLOW_IN_BLOCK(R_FILL, R_FULL)"""
-    build = TraceBuilder(regions, 1)
+    build = TraceBuilder(regions, 2, missing_ranks=(1,))
     for block in range(3):
         for region, warp in (("fill", 0), ("full", 1)):
             build.span(

@@ -69,12 +69,18 @@ class Elements:
 @dataclass(frozen=True)
 class Kind:
     """A class of elements: its family, the kernels that it is of, its region (0: any), whether gaps
-    are a track's first."""
+    are a track's first, and the region before a gap (0: any, or it is a first one)."""
 
     family: Family
     kernels: tuple[str, ...]
     region: int
     is_first: bool = False
+    before: int = 0
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether its elements do the same thing, so that each can be compared with the others."""
+        return self.family is not Family.GAP or self.is_first or self.before != 0
 
 
 def elements_of(graph: Graph) -> tuple[Elements, list[Kind]]:
@@ -132,21 +138,27 @@ def _kernels(graph: Graph) -> tuple[Ints, Ints, list[tuple[str, ...]]]:
 
 
 def _gap_classes(graph: Graph, gaps: Ints) -> Ints:
-    """Gaps are told apart by whether a track has begun and by the region after them, where two
-    ranks and more have such a gap; else there is nothing to compare with but all other gaps."""
+    """Gaps are told apart by whether a track has begun and by the regions before and after them:
+    where laps follow each other there is no time between them, and before the first one there may
+    be work without a region. Where fewer than two ranks of several have such a gap, by the region
+    after it only, or else there is nothing to compare with but all other gaps."""
     spans, count = graph.spans, len(graph.spans.region_names)
     region, is_first = spans.region[gaps], spans.previous[gaps] < 0
-    for number in np.unique(region).tolist():
-        here = (region == number) & ~is_first
-        if len(np.unique(spans.rank[gaps[here]])) < 2:
-            region = np.where(here, 0, region)
-    return np.where(is_first, count, 0) * count + region
+    before = np.where(is_first, count, spans.region[spans.previous[gaps]])
+    least_ranks = min(2, len(np.unique(spans.rank)))
+    for column in (before, region):
+        _, pair = np.unique(before * count + region, return_inverse=True)
+        examples, _ = grouped(pair, spans.rank[gaps])
+        is_of_few = np.bincount(pair[examples])[pair] < least_ranks
+        column[is_of_few & ~is_first] = 0
+    return before * count + region
 
 
 def _kind(family: int, kernels: tuple[str, ...], key: int, count: int) -> Kind:
     if family == Family.GAP:
         before, region = divmod(key, count)
-        return Kind(Family.GAP, kernels, region, before == count)
+        is_first = before == count
+        return Kind(Family.GAP, kernels, region, is_first, 0 if is_first else before)
     return Kind(Family(family), kernels, key)
 
 

@@ -223,10 +223,12 @@ class _Search:
 
     def _main_kind(self, hypothesis: Hypothesis, gain: float) -> int | None:
         """The class that gains almost all of it by itself."""
-        kinds = sorted(hypothesis.kinds)
+        # Gaps before a region are one class here, whatever comes before them.
+        firsts = self.basis.firsts_of_kinds
+        kinds = sorted({int(firsts[number]) for number in hypothesis.kinds})
         if len(kinds) == 1:
             return kinds[0]
-        kind = self.basis.elements.kind[hypothesis.chosen]
+        kind = firsts[self.basis.elements.kind[hypothesis.chosen]]
         parts = [
             replace(
                 hypothesis,

@@ -84,15 +84,16 @@ def finding_of(explanation: Explanation, part: Explained) -> ExplainedFinding:
     hypothesis = part.hypothesis
     ordinals = explanation.basis.graph.spans.ordinals
     total = max(1.0, float(explanation.lengths_ns.sum()))
+    kind = _kind(explanation, part)
     is_costly = _is_costly(hypothesis, part.gains_ns)
     when, period = _when(hypothesis, is_costly, part.gains_ns)
     gain = float(part.gains_ns.sum())
     return replace(
-        _at(hypothesis.places, _kind(explanation, part)),
+        _at(hypothesis.places, kind),
         region=_region(explanation, part),
         calls=tuple(ordinals[i] for i in np.flatnonzero(hypothesis.calls).tolist()),
         when=when,
-        period=hypothesis.period or period,
+        period=(kind is FindingKind.SLOW_EVENTS and hypothesis.period) or period,
         gain_ns=gain,
         interval_ns=_interval(part.gains_ns, explanation.lengths_ns),
         share=gain / total,
@@ -135,9 +136,12 @@ def sources_of(kinds: frozenset[FindingKind]) -> frozenset[Family | What]:
 
 def _kind(explanation: Explanation, part: Explained) -> FindingKind:
     hypothesis = part.hypothesis
+    family = None if part.main_kind is None else explanation.basis.kinds[part.main_kind].family
+    # Single gaps and launches that stand out are no events.
+    if hypothesis.what is What.ITEMS and family in (Family.GAP, Family.LAUNCH):
+        return _OF_FAMILY[family]
     if hypothesis.what in _OF_WHAT:
         return _OF_WHAT[hypothesis.what]
-    family = None if part.main_kind is None else explanation.basis.kinds[part.main_kind].family
     is_everywhere = all(place.first == place.second == ALL for place in hypothesis.places)
     if is_everywhere and family is not Family.GAP:
         return FindingKind.SLOW_CALL
@@ -151,9 +155,17 @@ def _factor(explanation: Explanation, part: Explained) -> float:
         return float(np.exp(np.median(hypothesis.excess[hypothesis.calls])))
     is_main = np.ones(len(hypothesis.chosen), dtype=bool)
     if part.main_kind is not None:
-        is_main = elements.kind[hypothesis.chosen] == part.main_kind
-    value = float(elements.value_ns[hypothesis.chosen[is_main]].sum())
-    return value / max(1.0, value - float(hypothesis.saved_ns[is_main].sum()))
+        is_main = (
+            explanation.basis.firsts_of_kinds[elements.kind[hypothesis.chosen]] == part.main_kind
+        )
+    chosen = hypothesis.chosen[is_main]
+    value = float(elements.value_ns[chosen].sum())
+    # Likes that take next to no time take at most what the clocks cannot tell from none.
+    basis = explanation.basis
+    number, count = np.unique(elements.family[chosen], return_counts=True)
+    least = sum(n * basis.least_ns(Family(f)) for f, n in zip(number, count, strict=True))
+    rest = value - float(hypothesis.saved_ns[is_main].sum())
+    return float(max(1.0, value / max(least, rest)))
 
 
 def _region(explanation: Explanation, part: Explained) -> str | None:
@@ -161,7 +173,7 @@ def _region(explanation: Explanation, part: Explained) -> str | None:
     basis, hypothesis = explanation.basis, part.hypothesis
     if part.main_kind is None or basis.kinds[part.main_kind].family is Family.LAUNCH:
         return None
-    is_main = basis.elements.kind[hypothesis.chosen] == part.main_kind
+    is_main = basis.firsts_of_kinds[basis.elements.kind[hypothesis.chosen]] == part.main_kind
     spans = basis.graph.spans
     region = spans.region[basis.elements.at[hypothesis.chosen[is_main]]]
     saved = np.bincount(region, weights=hypothesis.saved_ns[is_main])

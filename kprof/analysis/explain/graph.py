@@ -53,7 +53,8 @@ class Graph:
     `travel_ns` counts from the opening. `queue` is the number of a lock that goes to who comes
     first, and `held_until` the last span for which its holder keeps it; in `waves` blocks take any
     free place. `launch_before` is the launch before on the rank,
-    `launch_gap_ns` the time between them, or since the call's begin.
+    `launch_gap_ns` the time between them, or since the call's begin. `bound_ns` is how far off two
+    clocks may be.
     """
 
     spans: Spans
@@ -74,6 +75,7 @@ class Graph:
     launch_call: Ints
     call_start: Ints
     call_end: Ints
+    bound_ns: float
 
 
 def build_graph(spans: Spans, bound_ns: float = 0.0) -> Graph:
@@ -118,6 +120,7 @@ def build_graph(spans: Spans, bound_ns: float = 0.0) -> Graph:
         launch_call=spans.call[first_of_launch],
         call_start=call_start,
         call_end=call_end,
+        bound_ns=bound_ns,
     )
 
 

@@ -30,7 +30,7 @@ class Spans:
     calls, so that each is of one rank. `previous` is the span before on the track (-1: none),
     `send` the span that releases a wait (-1: none), `peer` the rank that a span has to do with: its
     payload's, else that of the span before it, -1 if there is none. `region` points into
-    `region_names` and `categories`.
+    `region_names` and `categories`. `step_ns` is that of the coarsest clock.
     """
 
     call: Ints
@@ -46,6 +46,7 @@ class Spans:
     start: Ints
     end: Ints
     origin_ns: int
+    step_ns: float
     previous: Ints
     send: Ints
     ordinals: tuple[int, ...]
@@ -106,6 +107,7 @@ def load_spans(trace: Trace, ordinals: Sequence[int]) -> Spans:
         start=table["start_ns"] - origin,
         end=table["end_ns"] - origin,
         origin_ns=origin,
+        step_ns=max((info.clock.step_ns for info in trace.ranks), default=0.0),
         previous=previous,
         send=_sends(trace, table["event_id"], np.unique(table["ordinal"])),
         ordinals=tuple(int(ordinal) for ordinal in known),

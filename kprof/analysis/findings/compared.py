@@ -24,6 +24,8 @@ def nothing_to_compare(summary: Summary) -> Doubt | None:
             f"Only one block was {past}: there is no other to compare it with",
             f"{verb} more ranks or blocks; calls and events are still compared with each other",
         )
+    if summary.trace.manifest.world_size == 1:
+        return None  # there is no other
     if any(rule.in_block for rule in summary.trace.regions.flows):
         return None  # a kernel for one GPU, whose warps wait for each other
     return Doubt(

@@ -43,8 +43,10 @@ def _name(basis: Basis, kind: int) -> tuple[object, ...]:
     if one.family is Family.LAUNCH:
         return one.family, str(kernels[one.region]), one.is_first
     region = spans.region_names[one.region] if one.family is not Family.TRAVEL else ""
+    before = spans.region_names[one.before]
     # Kernels that are always launched together may have other names there.
-    return one.family, one.kernels if len(one.kernels) < len(kernels) else (), region, one.is_first
+    together = one.kernels if len(one.kernels) < len(kernels) else ()
+    return one.family, together, region, one.is_first, before
 
 
 def _cells(basis: Basis, kind: int) -> tuple[Cells, Ints, Ints]:

@@ -44,7 +44,7 @@ _LEAST_TOLD: Final = 16
 def slow_items(one: OneClass) -> list[Hypothesis]:
     """The elements of a class that stand out; in `value_ns` they are as usual afterwards."""
     value, elements = one.value_ns, one.basis.elements
-    if len(value) < _LEAST_ELEMENTS:
+    if len(value) < _LEAST_ELEMENTS or not one.is_alike:
         return []
     base = float(np.quantile(value, 0.3))
     of_place, own = _bases_of_places(one.basis, one.chosen, value)
@@ -57,7 +57,7 @@ def slow_items(one: OneClass) -> list[Hypothesis]:
     out = one.chosen[is_out]
     usual, slow = float(value[~is_out].mean()), float(np.median(value[is_out]))
     excess = np.zeros(one.basis.num_calls)
-    excess[np.unique(elements.call[out])] = np.log(slow / max(usual, 1.0))
+    excess[np.unique(elements.call[out])] = np.log(slow / max(usual, one.least_ns))
     saved = value[is_out] * (1 - usual / slow)
     # What one of them has on top is its own.
     saved = np.minimum(saved, _MOST_SAVED * np.median(saved))
@@ -69,9 +69,10 @@ def slow_items(one: OneClass) -> list[Hypothesis]:
 
 def _outliers(one: OneClass, base: float, of_place: Floats, own: Floats) -> Bools:
     value = one.value_ns
-    spread = max(0.02, log_spread(value / np.maximum(own, 1.0) * max(base, 1.0)))
+    least = one.least_ns
+    spread = max(0.02, log_spread(value / np.maximum(own, least) * max(base, least)))
     limit = np.exp(max(np.log(_ITEM_RATIO), _ITEM_SIGMAS * spread))
-    limit = limit * np.maximum(of_place, max(base, 1.0))
+    limit = limit * np.maximum(of_place, max(base, least))
     is_out: Bools = (value > limit) & (value - base > 0.1 * FLOOR * one.basis.call_ns)
     return is_out
 

@@ -103,6 +103,21 @@ class Basis:
         """The number of calls."""
         return self.graph.spans.num_calls
 
+    @cached_property
+    def firsts_of_kinds(self) -> Ints:
+        """By class the first one that differs from it in no more than what is before its gaps."""
+        firsts: dict[Kind, int] = {}
+        likes = [replace(kind, before=0) for kind in self.kinds]
+        return np.array(
+            [firsts.setdefault(like, i) for i, like in enumerate(likes)], dtype=np.int64
+        )
+
+    def least_ns(self, family: Family) -> float:
+        """The least time that the clocks can tell from none: a step, or, from rank to rank, how far
+        off two of them may be."""
+        is_across = family in (Family.TRAVEL, Family.LAUNCH)
+        return max(1.0, self.graph.spans.step_ns, self.graph.bound_ns if is_across else 0.0)
+
 
 def basis_of(graph: Graph) -> Basis:
     """The elements of a graph."""
@@ -132,6 +147,16 @@ class OneClass:
     def family(self) -> Family:
         """What kind of elements these are."""
         return self.basis.kinds[self.kind].family
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether its elements do the same thing."""
+        return self.basis.kinds[self.kind].is_alike
+
+    @property
+    def least_ns(self) -> float:
+        """The least time of one that the clocks can tell from none."""
+        return self.basis.least_ns(self.family)
 
     @property
     def floor_ns(self) -> float:
