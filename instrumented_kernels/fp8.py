@@ -6,6 +6,7 @@ import ctypes
 import math
 from typing import TYPE_CHECKING
 
+from instrumented_kernels.tensors import is_symbolic
 from kprof.devices.targets import Target
 
 if TYPE_CHECKING:
@@ -29,17 +30,24 @@ def fp8_dtype(options: BuildOptions) -> torch.dtype:
 
 
 def fp8_dtype_of(device: torch.device) -> torch.dtype:
-    """The same for a device of this process."""
+    """The same for a device of this process; of "meta", which is none, that of its GPU or CPU."""
+    import torch
+
     from instrumented_kernels.kernel_library import build_options
 
-    return fp8_dtype(build_options(str(device)))
+    name = str(device)
+    if device.type == "meta":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return fp8_dtype(build_options(name))
 
 
 def check_scale(scale: float) -> None:
     """Raise TypeError or ValueError for a scale that makes all values zero or NaN.
 
-    Kernels take it as fp32.
+    Kernels take it as fp32. While torch compiles it may have no value yet.
     """
+    if is_symbolic(scale):
+        return
     try:
         as_fp32 = ctypes.c_float(scale).value
     except TypeError:

@@ -55,7 +55,12 @@ def moe_align_sort(
 def _(
     topk_ids: torch.Tensor, num_experts: int, block_size: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
     kind = moe.Problem(topk_ids.numel(), num_experts, block_size, moe.VARIANTS[-1], None)
+    # What another operator computes has no value yet: the call checks it.
+    if not free_unbacked_symbols((num_experts, block_size)):
+        moe.check(topk_ids, kind, str(topk_ids.device))
     return moe.allocate(topk_ids, kind)
 
 
@@ -92,10 +97,31 @@ def _complete(operator: Any, name: str, outputs: Callable[..., Any]) -> None:
             f"kprof::{name} has no gradient; call it under torch.no_grad(), or detach its inputs"
         )
 
-    operator.register_fake(lambda *inputs, **_: outputs(*inputs))
+    operator.register_fake(outputs)
     operator.register_autograd(backward)
 
 
-_complete(rms_norm_fp8, "rms_norm_fp8", lambda x, *_: rms.allocate(x, fp8_dtype_of(x.device)))
-_complete(swiglu_fp8, "swiglu_fp8", lambda x, *_: swiglu.allocate(x, fp8_dtype_of(x.device)))
-_complete(skinny_gemm, "skinny_gemm", lambda tokens, weights, *_: gemm.allocate(tokens, weights))
+def _rms_norm_outputs(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    scale: float,
+    epsilon: float = rms.DEFAULT_EPSILON,
+) -> rms.Normalised:
+    rms.check(x, residual, weight, scale, epsilon, str(x.device))
+    return rms.allocate(x, fp8_dtype_of(x.device))
+
+
+def _swiglu_output(x: torch.Tensor, scale: float) -> torch.Tensor:
+    swiglu.check(x, scale, str(x.device))
+    return swiglu.allocate(x, fp8_dtype_of(x.device))
+
+
+def _gemm_output(tokens: torch.Tensor, weights: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+    gemm.check(tokens, weights, scale, fp8_dtype_of(tokens.device), str(tokens.device))
+    return gemm.allocate(tokens, weights)
+
+
+_complete(rms_norm_fp8, "rms_norm_fp8", _rms_norm_outputs)
+_complete(swiglu_fp8, "swiglu_fp8", _swiglu_output)
+_complete(skinny_gemm, "skinny_gemm", _gemm_output)

@@ -42,9 +42,15 @@ def addresses_of(**tensors: torch.Tensor) -> dict[str, int]:
     return {name: tensor.data_ptr() for name, tensor in tensors.items()}
 
 
+def is_symbolic(number: object) -> bool:
+    """Whether torch compiles for any value of the number, which the call itself will check."""
+    return type(number).__name__ in ("SymInt", "SymFloat")
+
+
 def check_whole(name: str, number: object) -> None:
     """Raise TypeError for a number that is not whole."""
-    if not isinstance(number, Integral) or isinstance(number, bool):
+    is_whole = isinstance(number, Integral) or is_symbolic(number)
+    if not is_whole or isinstance(number, bool):
         raise TypeError(f"{name} is {number!r}; give a whole number")
 
 
@@ -80,9 +86,11 @@ def check_inputs(**tensors: torch.Tensor) -> None:
 
 
 def _is_on(tensor: torch.Tensor, device: str) -> bool:
-    """Whether a tensor is on "cpu", or on a GPU such as "cuda:1"; "cuda" means any."""
+    """Whether a tensor is on "cpu" or "meta", or on a GPU such as "cuda:1"; "cuda" means any."""
     if device == "cpu":
         return tensor.is_cpu
+    if device == "meta":
+        return tensor.is_meta
     return tensor.is_cuda and _number_of(device) in (None, tensor.get_device())
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+from single_gpu import record
+from torch._dynamo.exc import TorchRuntimeError
+from typer.testing import CliRunner
 
 from instrumented_kernels import moe_align_sort, ops, rms_norm_fp8, skinny_gemm, swiglu_fp8
+from kprof.recording.recorder import Recorder
+from kprof_cli.main import app
 
 X = torch.randn(3, 16, generator=torch.Generator().manual_seed(1)).half()
 IDS = torch.tensor([[0, 3], [1, 3], [7, 0]], dtype=torch.int32)
@@ -60,6 +67,31 @@ def test_a_backward_pass_says_that_there_is_no_gradient(name: str) -> None:
         plan(first, *others[: 3 if name == "rms_norm_fp8" else None])
 
 
+def test_kernels_with_different_regions_of_one_name_are_recorded_together(tmp_path: Path) -> None:
+    """`reduce` is a barrier of rms_norm_fp8, and sums of skinny_gemm."""
+    norm, gemm = rms_norm_fp8.Plan("cpu"), skinny_gemm.Plan("cpu")
+    tokens, weights, _ = CALLS["skinny_gemm"]
+    capture = tmp_path / "run.kprof"
+
+    def calls(recorder: Recorder) -> None:
+        for _ in range(2):
+            norm(X, X, X[0], 2.0, recorder=recorder)
+            gemm(tokens, weights, variant="split_k", recorder=recorder)
+
+    trace = record(capture, calls)
+    found = trace.frame(
+        "SELECT DISTINCT kernel, region, category FROM events WHERE region LIKE 'reduce%' ORDER BY 2"
+    )
+    assert found.to_numpy().tolist() == [
+        ["rms_norm_fp8/tuned", "reduce", "sync"],
+        ["skinny_gemm/split_k", "reduce (compute)", "compute"],
+    ]
+    for command in ("report", "stats"):
+        result = CliRunner().invoke(app, [command, str(capture)])
+        assert result.exit_code == 0, result.output
+    assert "reduce (compute)" in result.output
+
+
 def test_a_compiled_function_has_no_break() -> None:
     def layer(x: torch.Tensor) -> torch.Tensor:
         y, total = ops.rms_norm_fp8(x * 2, x, X[0], 2.0)
@@ -67,3 +99,53 @@ def test_a_compiled_function_has_no_break() -> None:
 
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     assert torch.equal(compiled(X), layer(X))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "sentence"),
+    [
+        ("moe_align_sort", (IDS, 16, 0), "the block size is 0; give 1 or more"),
+        (
+            "rms_norm_fp8",
+            (X, X[:2], X[0], 2.0),
+            r"residual must have shape \[3, 16\], got \[2, 16\]",
+        ),
+        ("rms_norm_fp8", (X, X, X[0], 2.0, -1.0), "epsilon is -1.0; give 0 or more"),
+        ("skinny_gemm", (X, X), "tokens must be torch.float8_e4m3fn, got torch.float16"),
+        ("swiglu_fp8", (X, 0.0), "the fp8 scale is 0.0; give a number"),
+    ],
+)
+def test_a_compiled_function_says_what_an_uncompiled_one_says(
+    name: str, arguments: tuple[object, ...], sentence: str
+) -> None:
+    operator = getattr(ops, name)
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        operator(*arguments)
+    torch._dynamo.reset()
+    with pytest.raises(TorchRuntimeError, match=sentence):
+        torch.compile(lambda: operator(*arguments), backend="aot_eager")()
+    moved = [each.to("meta") if isinstance(each, torch.Tensor) else each for each in arguments]
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        operator(*moved)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_tensors_without_data_give_outputs_without_data(name: str) -> None:
+    arguments = [
+        each.to("meta") if isinstance(each, torch.Tensor) else each for each in CALLS[name]
+    ]
+    got, wanted = (getattr(ops, name)(*each) for each in (arguments, CALLS[name]))
+    pairs = [(got, wanted)] if isinstance(got, torch.Tensor) else zip(got, wanted, strict=True)
+    for each, other in pairs:
+        assert each.is_meta
+        assert (each.shape, each.dtype) == (other.shape, other.dtype)
+
+
+def test_numbers_that_torch_compiles_for_any_value_are_checked() -> None:
+    compiled = torch.compile(ops.moe_align_sort, backend="aot_eager", dynamic=True)
+    for block_size in (4, 5):
+        assert torch.equal(
+            compiled(IDS, 8, block_size)[0], ops.moe_align_sort(IDS, 8, block_size)[0]
+        )
+    with pytest.raises(TorchRuntimeError, match=r"the block size is -?[0-9a-z]+; give 1 or more"):
+        compiled(IDS, 8, -2)
