@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # The buffer for launches that are not recorded.
 NO_BUFFER: Final = NULL_BUFFER.packed()
 _DEVICE_DIR: Final = Path(__file__).parent / "device"
+# Architectures with instructions that those after them do not have, which code must ask for.
+_WITH_ALL_INSTRUCTIONS: Final = {"sm_90": "sm_90a"}
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,14 @@ class Grid:
     """The blocks of one launch.
 
     `is_resident`: all blocks must run at once, because they wait for each other or for other ranks.
+    `tracks_per_block` is that of this kernel, if it differs from its source's.
     """
 
     num_blocks: int
     warps_per_block: int
     warp_width: int
     is_resident: bool = True
+    tracks_per_block: int | None = None
 
     @property
     def threads_per_block(self) -> int:
@@ -50,7 +54,9 @@ class Grid:
 
 def build_options(device: str) -> BuildOptions:
     """The build options for a device; on a GPU for exactly its architecture."""
-    return replace(BuildOptions.for_device(device), include_dirs=(_DEVICE_DIR,))
+    options = BuildOptions.for_device(device)
+    arch = _WITH_ALL_INSTRUCTIONS.get(options.arch, options.arch)
+    return replace(options, arch=arch, include_dirs=(_DEVICE_DIR,))
 
 
 @dataclass(frozen=True)
@@ -107,9 +113,11 @@ class KernelLibrary:
             )
         return grid
 
-    def independent_grid(self, num_blocks: int, warps_per_block: int) -> Grid:
+    def independent_grid(
+        self, num_blocks: int, warps_per_block: int, tracks_per_block: int | None = None
+    ) -> Grid:
         """A grid of any size, for blocks that wait for nothing."""
-        return Grid(num_blocks, warps_per_block, self.warp_width, is_resident=False)
+        return Grid(num_blocks, warps_per_block, self.warp_width, False, tracks_per_block)
 
     def max_resident_blocks(self, variant_idx: int, threads_per_block: int) -> int:
         """The largest grid whose blocks all run at once, in every launch of the variant."""
@@ -226,12 +234,13 @@ class LaunchSequence:
 
     def _run_recorded(self, idx: int, recorder: AnyRecorder) -> None:
         grid = self.launches[idx].grid
+        tracks_per_block = grid.tracks_per_block or self._tracks_per_block
         buffer = recorder.launch(
             self.names[idx],
             self._regions,
             num_blocks=grid.num_blocks,
             threads_per_block=grid.threads_per_block,
-            tracks_per_block=self._tracks_per_block or grid.warps_per_block,
+            tracks_per_block=tracks_per_block or grid.warps_per_block,
         )
         # A recorder may count launches and record nothing.
         if not buffer.arena:

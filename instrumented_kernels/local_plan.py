@@ -60,10 +60,15 @@ class LocalPlan(DevicePlan):
         return PreparedCall(self._sequence(launches), arguments, num_bytes)
 
     def _prepare_launch(
-        self, arguments: Layout, variant_idx: int, num_blocks: int, num_warps: int
+        self,
+        arguments: Layout,
+        variant_idx: int,
+        num_blocks: int,
+        num_warps: int,
+        tracks_per_block: int | None = None,
     ) -> PreparedCall:
         """The same for calls of one launch, or of none where there are no blocks."""
-        grid = self._library.independent_grid(num_blocks, num_warps)
+        grid = self._library.independent_grid(num_blocks, num_warps, tracks_per_block)
         launches = [Launch(variant_idx, 0, arguments, grid)] if num_blocks else []
         return self._prepare(arguments, launches)
 

@@ -2,6 +2,8 @@
 // record.
 #pragma once
 
+#include <kprof/compute.h>
+
 #include "call.h"
 #include "packet_spans.h"
 
@@ -25,7 +27,6 @@ KPROF_DEVICE bool take_packets(const ProfiledCall& call, const Exchange& exchang
       missing |= static_cast<uint32_t>(is_wanted(k)) << k;
     }
     signals::Waited waited{region, call.rank, block_id(), false};
-    spans.next_group();
     const auto look = [&] {
       [[maybe_unused]] const uint32_t missing_before = missing;
       KPROF_UNROLL(kAhead)
@@ -37,7 +38,7 @@ KPROF_DEVICE bool take_packets(const ProfiledCall& call, const Exchange& exchang
         if (packets::is_complete(ahead[k])) missing &= ~(1u << k);
         waited.peer = begin + k;
       }
-      spans.note_arrivals(missing_before & ~missing);
+      spans.write_waits(begin, missing_before & ~missing);
       return missing == 0 ? exchange.epoch() : 0u;
     };
     if (!signals::poll(look, exchange.epoch(), call.limits(), waited)) return false;
@@ -47,7 +48,6 @@ KPROF_DEVICE bool take_packets(const ProfiledCall& call, const Exchange& exchang
       if (is_wanted(k)) packets::empty(cell(k));
     }
     if (begin + kAhead >= call.num_ranks()) done();
-    spans.write_waits(begin);
   }
   return true;
 }
@@ -55,11 +55,16 @@ KPROF_DEVICE bool take_packets(const ProfiledCall& call, const Exchange& exchang
 template <typename Element>
 KPROF_DEVICE void oneshot_exchange(const ProfiledCall& call) {
   using Data = packets::Data<Element>;
-  const Moment begin = clock_now();
+  let_next_launch_begin();
   const auto input = call.input_as<Element, packets::kDataBytes>();
   const auto output = call.output_as<Element, packets::kDataBytes>();
   const uint32_t num_packets = input.num_vectors();
-  if (block_id() * num_threads() >= num_packets) return;
+  const bool has_work = block_id() * num_threads() < num_packets;
+  const Moment asked = clock_now();
+  const kprof::EarlyTrack early = ask_for_records(call, 1, has_work);
+  await_launch_before();
+  if (!has_work) return;
+  const Moment begin = clock_now();
   // A thread's first packet stays in registers; in a small tensor it is the only one. Loaded before the epoch, because
   // NVIDIA's compiler waits for that at once.
   const uint32_t first = grid_thread();
@@ -75,7 +80,7 @@ KPROF_DEVICE void oneshot_exchange(const ProfiledCall& call) {
     }
   }
   const Moment sent = clock_now();
-  const kprof::ShortTrack track = open_records(call, num_records_of_phase(call) + 1);
+  const kprof::ShortTrack track = open_records(call, 1, early);
   const auto everybody = [](uint32_t) { return true; };
   PhaseSpans<R_PUT, R_WAIT, R_REDUCE> spans(call, track, 0, sent);
   spans.write_sends(call, begin, num_bytes_of_block(num_packets), everybody);
@@ -88,8 +93,8 @@ KPROF_DEVICE void oneshot_exchange(const ProfiledCall& call) {
         [&](uint32_t, const Data& data) { sum.add(data); }, [&] { output.store(i, sum.rounded()); });
     if (!is_complete) return;
   }
-  spans.write_made(num_bytes_of_block(num_packets));
-  close_records(call, track, num_records_of_phase(call), sent);
+  const Moment made = spans.write_made(num_bytes_of_block(num_packets));
+  close_records(call, track, 1, asked, made);
 }
 
 template <typename Element>
@@ -103,14 +108,19 @@ __global__ void oneshot(ProfiledCall call) {
 template <typename Element>
 KPROF_DEVICE void twoshot_packets_exchange(const ProfiledCall& call) {
   using Data = packets::Data<Element>;
-  const Moment begin = clock_now();
-  const Exchange exchange(call);
+  let_next_launch_begin();
   const auto input = call.input_as<Element, packets::kDataBytes>();
   const auto output = call.output_as<Element, packets::kDataBytes>();
   const uint32_t num_packets = input.num_vectors();
   const uint32_t slice = slice_length(num_packets, call.num_ranks());
   const uint32_t first_of_block = block_id() * num_threads();
-  if (first_of_block >= slice) return;
+  const bool has_work = first_of_block < slice;
+  const Moment asked = clock_now();
+  const kprof::EarlyTrack early = ask_for_records(call, 2, has_work);
+  await_launch_before();
+  if (!has_work) return;
+  const Moment begin = clock_now();
+  const Exchange exchange(call);
   const uint32_t first = grid_thread();
   const auto holds = [&](uint32_t owner, uint32_t i) { return owner * slice + i < num_packets; };
   KPROF_UNROLL(1)
@@ -121,7 +131,7 @@ KPROF_DEVICE void twoshot_packets_exchange(const ProfiledCall& call) {
       packets::send(target + i, packets::sendable(input.load(peer * slice + i)));
   }
   const Moment sent = clock_now();
-  const kprof::ShortTrack track = open_records(call, 2 * num_records_of_phase(call) + 1);
+  const kprof::ShortTrack track = open_records(call, 2, early);
   PhaseSpans<R_PUT, R_WAIT, R_REDUCE> sums(call, track, 0, sent);
   sums.write_sends(call, begin, num_bytes_of_block(slice), [&](uint32_t peer) { return holds(peer, first_of_block); });
   Packet* slots = exchange.packets_of(call.rank);
@@ -159,8 +169,8 @@ KPROF_DEVICE void twoshot_packets_exchange(const ProfiledCall& call) {
         [] {});
     if (!is_complete) return;
   }
-  results.write_made(num_bytes_of_block(slice) * (call.num_ranks() - 1));
-  close_records(call, track, 2 * num_records_of_phase(call), sent);
+  const Moment made = results.write_made(num_bytes_of_block(slice) * (call.num_ranks() - 1));
+  close_records(call, track, 2, asked, made);
 }
 
 template <typename Element>

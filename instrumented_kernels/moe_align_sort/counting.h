@@ -62,19 +62,32 @@ class Counters {
 
   KPROF_DEVICE void count_quads(uint32_t begin, uint32_t first, uint32_t num_quads) const {
     const Quad* quads = reinterpret_cast<const Quad*>(call_.topk_ids + begin);
-    Quad loaded[kLoadsAhead];
+    uint32_t ids[kLoadsAhead][4];
     KPROF_UNROLL(kLoadsAhead)
     for (uint32_t j = 0; j < kLoadsAhead; ++j) {
       const uint32_t i = first + j * num_threads();
-      loaded[j] = quads[i < num_quads ? i : 0];
+      const Quad quad = quads[i < num_quads ? i : 0];
+      copy_bits(&ids[j], quad);
     }
+    uint32_t largest = 0;
+    KPROF_UNROLL(kLoadsAhead)
+    for (uint32_t j = 0; j < kLoadsAhead; ++j)
+      for (uint32_t k = 0; k < 4; ++k) largest = ids[j][k] > largest ? ids[j][k] : largest;
+    if (largest >= call_.shape.num_experts) return count_again(begin, first, num_quads);
     KPROF_UNROLL(kLoadsAhead)
     for (uint32_t j = 0; j < kLoadsAhead; ++j) {
-      const uint32_t i = first + j * num_threads();
-      if (i >= num_quads) break;
-      uint32_t ids[4];
-      copy_bits(&ids, loaded[j]);
-      for (uint32_t k = 0; k < 4; ++k) count_id(begin + 4 * i + k, ids[k]);
+      if (first + j * num_threads() >= num_quads) break;
+      for (uint32_t k = 0; k < 4; ++k) add_shared(own_ + ids[j][k] * kCopies<kMost>, 1u);
+    }
+  }
+
+  // The same where an id may name no expert: small, because it is rare.
+  KPROF_DEVICE void count_again(uint32_t begin, uint32_t first, uint32_t num_quads) const {
+    KPROF_UNROLL(1)
+    for (uint32_t j = 0; j < 4 * kLoadsAhead; ++j) {
+      const uint32_t i = first + j / 4 * num_threads();
+      const uint32_t place = begin + 4 * i + j % 4;
+      if (i < num_quads) count_id(place, static_cast<uint32_t>(call_.topk_ids[place]));
     }
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "aligning.h"
+#include "block_laps.h"
 
 namespace moe_align_sort {
 
@@ -35,21 +36,27 @@ KPROF_DEVICE void scan_slices(const Call& call, uint32_t expert) {
 
 // Runs before `dcp` and `chained`: zeroes barriers, sums and the failure word.
 __global__ void clear(ProfiledCall call) {
-  kprof::Track track = kprof::open_track(call, kprof::per_block);
-  const kprof::Span span = profile_start(track);
+  KPROF_SHARED(block_laps::Memory<1>, laps_memory, 1);
+  const block_laps::BlockLaps<1> laps(laps_memory);
+  laps.begin();
+  let_next_launch_begin();
   auto* words = reinterpret_cast<uint32_t*>(call.workspace);
   const uint32_t num_words = static_cast<uint32_t>(call.local.end_of_zeros.bytes() / sizeof(uint32_t));
   for (uint32_t i = grid::grid_thread(); i < num_words; i += grid::num_grid_threads()) words[i] = 0;
-  profile_stop(track, span, R_CLEAR);
+  laps.lap(0, R_CLEAR);
+  laps.open(call);
+  laps.record();
 }
 
 template <typename SizeOf>
 __global__ void KPROF_BLOCKS_PER_PROCESSOR(SizeOf::kThreads, SizeOf::kBlocksPerProcessor) dcp(ProfiledCall call) {
   MOE_BLOCK_MEMORY(memory, SizeOf);
+  assume_block(SizeOf::kThreads);
   kprof::Track track = kprof::open_track(call, kprof::per_block);
   kprof::Span span = profile_start(track);
   const uint32_t num_experts = call.shape.num_experts;
   const Range slice = call.slice(block_id());
+  static_assert(SizeOf::kTileIds >= kCounters, "counters lie where tiles are sorted later");
   const Counters<SizeOf::kMost> counters(call, memory.tile);
   counters.count(slice);
   uint32_t* counts = call.counts_of(block_id());

@@ -29,12 +29,14 @@ if TYPE_CHECKING:
     from kprof.recording.null_recorder import AnyRecorder
 
 VARIANTS: Final = ("single_block", "dcp", "chained")
-_TILE_IDS: Final = 4096  # that the kernels sort at a time
-# With so many ids `chained` sorts tiles of twice as many: 7 % faster on an H200 at 2^24, and slower
-# where blocks have one tile.
+_BLOCK_IDS: Final = 4096  # for which there is a block, up to what fits the device
+# With so few ids `chained` has smaller blocks and tiles: on an H200 8 % faster at 2^16, 4 % at
+# 2^17.
+_FEW_IDS: Final = 1 << 17
+_FEW_BLOCK_IDS: Final = 2048
+# With so many ids `chained` sorts larger tiles: 18 % faster on an H200 at 2^24, and slower where
+# blocks have one tile.
 _LARGE_IDS: Final = 1 << 22
-# With so few ids `chained` has two blocks per tile: 6 % faster on an H200 at 2^16.
-_FEW_IDS: Final = 1 << 16
 _VECTOR_IDS: Final = 4  # that one instruction loads
 # Each has counts of all experts.
 _MAX_BLOCKS: Final = 1 << 16
@@ -146,7 +148,7 @@ class Plan(LocalPlan):
         limit = self._builds.max_resident_blocks(variant_idx, threads)
         limit = min(limit, _CPU_BLOCKS) if self.is_on_cpu else limit
         is_small = kind.variant == "chained" and kind.num_ids <= _FEW_IDS
-        block_ids = _TILE_IDS // 2 if is_small else _TILE_IDS
+        block_ids = _FEW_BLOCK_IDS if is_small else _BLOCK_IDS
         return max(1, min(-(-kind.num_ids // block_ids), limit))
 
     def _refusal(self, refused: int) -> Exception:
@@ -161,8 +163,11 @@ def _size_of(kind: Problem) -> str:
     """The name of the kernels for this call."""
     if kind.num_experts > FEW_EXPERTS:
         return "many"
-    is_large = kind.variant == "chained" and kind.num_ids >= _LARGE_IDS
-    return "large" if is_large else "few"
+    if kind.variant == "chained" and kind.num_ids <= _FEW_IDS:
+        return "small"
+    if kind.variant == "chained" and kind.num_ids >= _LARGE_IDS:
+        return "large"
+    return "few"
 
 
 def check(topk_ids: torch.Tensor, kind: Problem, device: str) -> None:

@@ -9,9 +9,11 @@ template <typename SizeOf>
 __global__ void KPROF_BLOCKS_PER_PROCESSOR(SizeOf::kThreads, SizeOf::kBlocksPerProcessor)
     single_block(ProfiledCall call) {
   MOE_BLOCK_MEMORY(memory, SizeOf);
+  assume_block(SizeOf::kThreads);
   kprof::Track track = kprof::open_track(call, kprof::per_block);
   kprof::Span span = profile_start(track);
   const uint32_t num_ids = call.shape.num_ids;
+  static_assert(SizeOf::kTileIds >= kCounters, "counters lie where tiles are sorted later");
   const Counters<SizeOf::kMost> counters(call, memory.tile);
   counters.count({0, num_ids});
   uint32_t* totals = memory.next;

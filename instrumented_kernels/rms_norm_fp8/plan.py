@@ -11,7 +11,12 @@ from instrumented_kernels.fp8_plan import VECTOR_LENGTH, RowsKind, RowsPlan, che
 from instrumented_kernels.kernel_library import KernelSource
 from instrumented_kernels.local_plan import PreparedCall
 from instrumented_kernels.rms_norm_fp8.arguments import KEPT_ELEMENTS, CallArguments, Shape
-from instrumented_kernels.tensors import check_inputs, check_tensor, check_variant
+from instrumented_kernels.tensors import (
+    check_inputs,
+    check_tensor,
+    check_variant,
+    is_symbolic,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -67,12 +72,7 @@ class Plan(RowsPlan):
         Raises TypeError or ValueError before any launch.
         """
         check_inputs(x=x, residual=residual, weight=weight)
-        check_rows(x, "d", self.device)
-        check_tensor("residual", residual, x.dtype, tuple(x.shape), self.device)
-        check_tensor("weight", weight, x.dtype, (x.shape[1],), self.device)
-        check_scale(scale)
-        if not 0 <= epsilon < math.inf:
-            raise ValueError(f"epsilon is {epsilon}; give 0 or more, and no infinity")
+        check(x, residual, weight, scale, epsilon, self.device)
         check_variant(variant, VARIANTS)
         result = allocate(x, self.fp8) if out is None else out
         check_tensor("out.y", result.y, self.fp8, tuple(x.shape), self.device)
@@ -124,6 +124,23 @@ class Plan(RowsPlan):
         # Where every processor has one row at most, its block may have all registers.
         processors = self._library.num_processors or _CPU_PROCESSORS
         return f"whole{1 if kind.num_rows <= processors else 2}", num_warps, 1
+
+
+def check(
+    x: torch.Tensor,
+    residual: torch.Tensor,
+    weight: torch.Tensor,
+    scale: float,
+    epsilon: float,
+    device: str,
+) -> None:
+    """Raise TypeError or ValueError for invalid arguments."""
+    check_rows(x, "d", device)
+    check_tensor("residual", residual, x.dtype, tuple(x.shape), device)
+    check_tensor("weight", weight, x.dtype, (x.shape[1],), device)
+    check_scale(scale)
+    if not is_symbolic(epsilon) and not 0 <= epsilon < math.inf:
+        raise ValueError(f"epsilon is {epsilon}; give 0 or more, and no infinity")
 
 
 def allocate(x: torch.Tensor, fp8: torch.dtype) -> Normalised:

@@ -25,7 +25,7 @@ def main(
     variant: Annotated[
         str | None,
         typer.Option(
-            help="tiled, split_k, specialised, tuned, direct or ring; if not given, by shape"
+            help="tiled, split_k, specialised, tuned, direct, ring or groups; by default by shape"
         ),
     ] = None,
     tokens: Annotated[int, typer.Option(help="M, up to 32")] = 8,

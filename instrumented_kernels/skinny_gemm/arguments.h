@@ -10,6 +10,10 @@ constexpr uint32_t kFewRingTiles = 2;
 constexpr uint32_t kRingWarpsOf32 = 8;
 constexpr uint32_t kRingWarpsOf32ManyRows = 4;
 constexpr uint32_t kRingWarpsOf64 = 3;
+constexpr uint32_t kFewGroupRows = 32;
+constexpr uint32_t kGroupsOf32 = 4;
+constexpr uint32_t kGroupsOf32ManyRows = 2;
+constexpr uint32_t kGroupsOf64 = 1;
 
 // What a call works on.
 struct Shape {

@@ -12,6 +12,10 @@ FEW_RING_TILES: Final = 2
 # The most warps of a block of `ring` with few rows, and with more, by the lanes of a warp: two
 # stages of the largest ring fit shared memory.
 RING_WARPS: Final = {32: (8, 4), 64: (3, 3)}
+# Blocks of `groups` with up to so many rows have few rows.
+FEW_GROUP_ROWS: Final = 32
+# Groups of four warps of a block of `groups` with few rows, and with more, by the lanes of a warp.
+GROUPS: Final = {32: (4, 2), 64: (1, 1)}
 
 Shape = layout(
     "Shape",
@@ -39,4 +43,8 @@ CONSTANTS: Final = {
     "kRingWarpsOf32": RING_WARPS[32][0],
     "kRingWarpsOf32ManyRows": RING_WARPS[32][1],
     "kRingWarpsOf64": RING_WARPS[64][0],
+    "kFewGroupRows": FEW_GROUP_ROWS,
+    "kGroupsOf32": GROUPS[32][0],
+    "kGroupsOf32ManyRows": GROUPS[32][1],
+    "kGroupsOf64": GROUPS[64][0],
 }

@@ -81,6 +81,10 @@ struct Results {
       for (uint32_t i = 0; i < 4; ++i) sums[t][i] += of_chunk[i];
     }
   }
+  KPROF_DEVICE void add(const float (&of_chunk)[Product::kTiles][4]) {
+    for (uint32_t t = 0; t < Product::kTiles; ++t)
+      for (uint32_t i = 0; i < 4; ++i) sums[t][i] += of_chunk[t][i];
+  }
 
   // Calls `use(token, row of 16, result)` for this lane's results.
   template <typename Use>
@@ -112,6 +116,19 @@ KPROF_DEVICE void reduce_and_store(const Call& call, Results<Product>& results, 
     float sum = 0.0f;
     for (uint32_t w = 0; w < num_warps; ++w) sum += memory[w * kResults + i];
     store_result(call, i / kTileRows, first_row + i % kTileRows, sum);
+  }
+}
+
+// Adds up `num_sums` sums of all that a block has, and stores what there is. `memory`: [sums][tokens][rows].
+template <uint32_t max_tokens, uint32_t rows>
+KPROF_DEVICE void store_sums(const Call& call, const float* memory, uint32_t num_sums, Range share) {
+  constexpr uint32_t kResults = rows * max_tokens;
+  sync_block();
+  for (uint32_t i = thread_id(); i < kResults; i += num_threads()) {
+    float sum = 0.0f;
+    for (uint32_t s = 0; s < num_sums; ++s) sum += memory[s * kResults + i];
+    const uint32_t row = share.begin + i % rows;
+    if (row < share.end) store_result(call, i / rows, row, sum);
   }
 }
 

@@ -9,9 +9,11 @@
 //   tuned         the same with producers, consumers and slots by shape
 //   direct        no queue: each warp loads what it multiplies, several tiles ahead
 //   ring          every block has its share of the rows, and warps copy several stages ahead into shared memory
+//   groups        the same with four warps to a ring, which multiply together: fp8 as it is, on Hopper
 //
 // Try it:  kprof record -o run.kprof -- python -m instrumented_kernels.skinny_gemm --variant specialised
 #include "direct_variants.h"
+#include "groups_variant.h"
 #include "ring_variant.h"
 #include "specialised_variant.h"
 
@@ -31,11 +33,18 @@ using variants::one_launch;
   one_launch("ring" #row_tiles "/" #max_tokens, "skinny_gemm/ring", ring<max_tokens, row_tiles>, \
              {RingSize<max_tokens, row_tiles>::kBytes, true})
 
+// The number after `groups`: the rows that a block can have.
+#define SKINNY_GEMM_GROUPS(max_tokens, rows)                                                 \
+  one_launch("groups" #rows "/" #max_tokens, "skinny_gemm/groups", groups<max_tokens, rows>, \
+             {GroupsSize<max_tokens, rows>::kBytes, true})
+
 // The number after the name: the most tokens that the kernel handles.
 constexpr variants::Variant<Call> kVariants[] = {
-    SKINNY_GEMM_VARIANTS(8), SKINNY_GEMM_VARIANTS(16), SKINNY_GEMM_VARIANTS(32), SKINNY_GEMM_RING(8, 2),
-    SKINNY_GEMM_RING(8, 4),  SKINNY_GEMM_RING(8, 8),   SKINNY_GEMM_RING(16, 2),  SKINNY_GEMM_RING(16, 4),
-    SKINNY_GEMM_RING(16, 8), SKINNY_GEMM_RING(32, 2),  SKINNY_GEMM_RING(32, 4),
+    SKINNY_GEMM_VARIANTS(8),    SKINNY_GEMM_VARIANTS(16),   SKINNY_GEMM_VARIANTS(32),   SKINNY_GEMM_RING(8, 2),
+    SKINNY_GEMM_RING(8, 4),     SKINNY_GEMM_RING(8, 8),     SKINNY_GEMM_RING(16, 2),    SKINNY_GEMM_RING(16, 4),
+    SKINNY_GEMM_RING(16, 8),    SKINNY_GEMM_RING(32, 2),    SKINNY_GEMM_RING(32, 4),    SKINNY_GEMM_GROUPS(8, 32),
+    SKINNY_GEMM_GROUPS(8, 64),  SKINNY_GEMM_GROUPS(16, 32), SKINNY_GEMM_GROUPS(16, 64), SKINNY_GEMM_GROUPS(32, 32),
+    SKINNY_GEMM_GROUPS(32, 64),
 };
 
 }  // namespace skinny_gemm

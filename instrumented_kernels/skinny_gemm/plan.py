@@ -10,7 +10,9 @@ from instrumented_kernels.fp8_plan import VECTOR_BYTES, Fp8Plan, are_whole_vecto
 from instrumented_kernels.kernel_library import KernelSource
 from instrumented_kernels.local_plan import PreparedCall
 from instrumented_kernels.skinny_gemm.arguments import (
+    FEW_GROUP_ROWS,
     FEW_RING_TILES,
+    GROUPS,
     MAX_TOKENS,
     RING_WARPS,
     CallArguments,
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
     from kprof.recording.null_recorder import AnyRecorder
 
-VARIANTS: Final = ("tiled", "split_k", "specialised", "tuned", "direct", "ring")
+VARIANTS: Final = ("tiled", "split_k", "specialised", "tuned", "direct", "ring", "groups")
 # These load single bytes if addresses or K are not multiples of a vector. The others fall back to
 # `split_k` then.
 _ANY_ADDRESS: Final = ("tiled", "split_k")
@@ -49,6 +51,11 @@ _MANY_TOKENS: Final = 16
 # How often a block of the kernels of `ring` can have 16 rows. The sums of more do not fit the
 # registers.
 _RING_TILES: Final = {8: (2, 4, 8), 16: (2, 4, 8), 32: (2, 4)}
+# The most rows that a block of the kernels of `groups` can have.
+_GROUP_ROWS: Final = (FEW_GROUP_ROWS, 64)
+_GROUP_WARPS: Final = 4
+# The only devices with the instruction that `groups` is for.
+_GROUPS_ARCHS: Final = ("sm_90a",)
 # The most rows that `ring` was timed with.
 _MOST_RING_ROWS: Final = 16384
 _CPU_BLOCKS: Final = 3
@@ -119,17 +126,9 @@ class Plan(Fp8Plan):
         import torch
 
         check_inputs(tokens=tokens, weights=weights)
-        if tokens.dim() != 2 or weights.dim() != 2:
-            raise ValueError(
-                "tokens and weights must have shapes [M, K] and [N, K], got "
-                f"{list(tokens.shape)} and {list(weights.shape)}"
-            )
+        check(tokens, weights, scale, self.fp8, self.device)
         num_tokens, depth = tokens.shape
         num_rows = len(weights)
-        check_num_tokens(num_tokens)
-        check_tensor("tokens", tokens, self.fp8, (num_tokens, depth), self.device)
-        check_tensor("weights", weights, self.fp8, (num_rows, depth), self.device)
-        check_scale(scale)
         check_variant(variant or "direct", VARIANTS)
         self._check_arch()
         result = allocate(tokens, weights) if out is None else out
@@ -146,7 +145,8 @@ class Plan(Fp8Plan):
         kind = _ring_kind(num_tokens, num_rows)
         has_ring = self.options.target is Target.CUDA and self._fits_ring(kind)
         processors = self._library.num_processors if has_ring else 0
-        return fastest_variant(num_tokens, num_rows, processors)
+        has_groups = has_ring and all(arch in _GROUPS_ARCHS for arch in self.options.archs)
+        return fastest_variant(num_tokens, num_rows, processors, has_groups=has_groups)
 
     def _fits_ring(self, kind: Kind) -> bool:
         num_blocks, _ = self._ring_geometry(kind)
@@ -175,11 +175,13 @@ class Plan(Fp8Plan):
                 f"{kind.variant} takes more shared memory than {self.device} gives a block; use "
                 "direct"
             )
-        return self._prepare_launch(arguments, variant_idx, num_blocks, num_warps)
+        tracks_per_block = 1 if kind.variant == "groups" else None
+        return self._prepare_launch(arguments, variant_idx, num_blocks, num_warps, tracks_per_block)
 
     def _variant_idx(self, kind: Kind, num_blocks: int) -> int:
-        tiles = str(_ring_tiles(kind, num_blocks)) if kind.variant == "ring" else ""
-        return self._library.variants.index(f"{kind.variant}{tiles}/{kind.max_tokens}")
+        sizes = {"ring": _ring_tiles, "groups": _group_rows}
+        size = sizes[kind.variant](kind, num_blocks) if kind.variant in sizes else ""
+        return self._library.variants.index(f"{kind.variant}{size}/{kind.max_tokens}")
 
     def _geometry(self, kind: Kind, roles: Roles, num_tiles: int) -> tuple[int, int]:
         """Blocks, and warps of each."""
@@ -187,6 +189,8 @@ class Plan(Fp8Plan):
             return num_tiles, roles.num_warps
         if kind.variant == "ring":
             return self._ring_geometry(kind)
+        if kind.variant == "groups":
+            return self._groups_geometry(kind)
         most = 512 // self._library.warp_width
         if kind.variant == "tiled":
             num_warps = _CPU_WARPS if self.is_on_cpu else 4
@@ -196,12 +200,21 @@ class Plan(Fp8Plan):
             num_warps = min(num_warps, _DIRECT_WARPS)
         return num_tiles, _CPU_WARPS if self.is_on_cpu else num_warps
 
+    @property
+    def _num_processors(self) -> int:
+        return _CPU_BLOCKS if self.is_on_cpu else self._library.num_processors
+
     def _ring_geometry(self, kind: Kind) -> tuple[int, int]:
-        processors = _CPU_BLOCKS if self.is_on_cpu else self._library.num_processors
+        processors = self._num_processors
         num_blocks = _ring_blocks(kind, processors)
         has_many_rows = _ring_tiles(kind, num_blocks) > FEW_RING_TILES
         num_warps = RING_WARPS[self._library.warp_width][has_many_rows]
         return num_blocks, min(_CPU_WARPS, num_warps) if self.is_on_cpu else num_warps
+
+    def _groups_geometry(self, kind: Kind) -> tuple[int, int]:
+        num_blocks = _groups_blocks(kind, self._num_processors)
+        has_many_rows = _group_rows(kind, num_blocks) > FEW_GROUP_ROWS
+        return num_blocks, GROUPS[self._library.warp_width][has_many_rows] * _GROUP_WARPS
 
     def _roles(self, kind: Kind) -> Roles:
         num_slots = SLOTS[kind.max_tokens]
@@ -235,11 +248,30 @@ def _ring_tiles(kind: Kind, num_blocks: int) -> int:
     return next(tiles for tiles in sizes if most_rows <= tiles * _TILE_ROWS)
 
 
-def fastest_variant(num_tokens: int, num_rows: int, ring_processors: int) -> str:
+def _groups_blocks(kind: Kind, processors: int) -> int:
+    """A block per processor if it has few rows, otherwise two or more."""
+    few, most = _GROUP_ROWS
+    if kind.num_rows <= processors * few:
+        return max(1, min(processors, kind.num_tiles))
+    return max(2 * processors, -(-kind.num_rows // most))
+
+
+def _group_rows(kind: Kind, num_blocks: int) -> int:
+    """The smallest kernel of `groups` whose blocks can have this share of the rows."""
+    few, most = _GROUP_ROWS
+    return few if num_blocks * few >= kind.num_rows else most
+
+
+def fastest_variant(
+    num_tokens: int, num_rows: int, ring_processors: int, *, has_groups: bool = False
+) -> str:
     """The fastest on an H200, or at most 3 % behind it.
 
-    `ring_processors`: the processors of a device that suits `ring`, otherwise 0.
+    `ring_processors`: the processors of a device that suits `ring`, otherwise 0. `has_groups`:
+    groups of warps multiply fp8 there without unpacking it.
     """
+    if has_groups:
+        return "groups"
     if ring_processors and num_rows <= _MOST_RING_ROWS:
         num_blocks = _ring_blocks(_ring_kind(num_tokens, num_rows), ring_processors)
         # Without a last wave that leaves most processors idle.
@@ -278,6 +310,22 @@ def check_roles(roles: Roles, kind: Kind, warp_width: int) -> None:
         )
 
 
+def check(
+    tokens: torch.Tensor, weights: torch.Tensor, scale: float, fp8: torch.dtype, device: str
+) -> None:
+    """Raise TypeError or ValueError for invalid arguments."""
+    if tokens.dim() != 2 or weights.dim() != 2:
+        raise ValueError(
+            "tokens and weights must have shapes [M, K] and [N, K], got "
+            f"{list(tokens.shape)} and {list(weights.shape)}"
+        )
+    num_tokens, depth = tokens.shape
+    check_num_tokens(num_tokens)
+    check_tensor("tokens", tokens, fp8, (num_tokens, depth), device)
+    check_tensor("weights", weights, fp8, (weights.shape[0], depth), device)
+    check_scale(scale)
+
+
 def check_num_tokens(num_tokens: int) -> None:
     """Raise ValueError for more tokens than the kernels multiply."""
     if num_tokens > MAX_TOKENS:
@@ -288,4 +336,4 @@ def allocate(tokens: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Allocate the output."""
     import torch
 
-    return tokens.new_empty((len(tokens), len(weights)), dtype=torch.float16)
+    return tokens.new_empty((tokens.shape[0], weights.shape[0]), dtype=torch.float16)

@@ -129,6 +129,7 @@ __global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) in_vectors(ProfiledCall call) {
 // One vector per thread, of rows that are whole vectors.
 template <typename Element>
 __global__ void KPROF_LAUNCH_BOUNDS(kMaxThreads) tuned(ProfiledCall call) {
+  let_next_launch_begin();
   await_launch_before();
   const kprof::Span begun = kprof::profile_now();
   const uint32_t row = call.row(), i = call.part(row) * num_threads() + thread_id();

@@ -45,8 +45,7 @@ class Plan(RowsPlan):
         saturate. Raises TypeError or ValueError before any launch.
         """
         check_inputs(x=x)
-        check_rows(x, "2 d", self.device, multiple=2)
-        check_scale(scale)
+        check(x, scale, self.device)
         check_variant(variant, VARIANTS)
         result = allocate(x, self.fp8) if out is None else out
         check_tensor("out", result, self.fp8, (x.shape[0], x.shape[1] // 2), self.device)
@@ -70,6 +69,12 @@ class Plan(RowsPlan):
             blocks_per_row=blocks_per_row,
             reciprocal=(2**32 - 1) // blocks_per_row,
         )
+
+
+def check(x: torch.Tensor, scale: float, device: str) -> None:
+    """Raise TypeError or ValueError for invalid arguments."""
+    check_rows(x, "2 d", device, multiple=2)
+    check_scale(scale)
 
 
 def allocate(x: torch.Tensor, fp8: torch.dtype) -> torch.Tensor:

@@ -18,6 +18,7 @@ WORKLOADS = [
     *(f"moe_align_sort --variant {name}" for name in ("single_block", "dcp", "chained")),
     "moe_align_sort --tokens 262144 --hot 0.5",
     "moe_align_sort --tokens 262144 --hot 1.0",
+    "moe_align_sort --tokens 600001 --hot 0.2",
     "moe_align_sort --tokens 1001 --experts 1000 --top-k 7 --block-size 1",
     *(f"rms_norm_fp8 --variant {name}" for name in ("pointwise", "vectors", "shared", "tuned")),
     "rms_norm_fp8 --rows 700",
@@ -28,7 +29,7 @@ WORKLOADS = [
     "swiglu_fp8 --rows 5 --columns 1003 --bf16",
     *(
         f"skinny_gemm --variant {name} --tokens {tokens} --rows 1000 --depth {depth}"
-        for name in ("tiled", "split_k", "specialised", "tuned", "direct", "ring")
+        for name in ("tiled", "split_k", "specialised", "tuned", "direct", "ring", "groups")
         for tokens, depth in ((1, 16384), (16, 6656), (29, 1000))
     ),
 ]

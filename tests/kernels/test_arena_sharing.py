@@ -18,6 +18,7 @@ from kprof.recording.decode import Decoder
 from kprof.recording.launch_buffer import NO_CHUNK, LaunchBuffer
 from kprof.recording.region_ids import RegionIds
 from kprof.recording.tally import Tally
+from kprof.recording.wanted import Wanted
 from kprof.regions import RegionTable
 
 KERNEL = """
@@ -34,6 +35,14 @@ __global__ void places(unsigned num_places, kprof::Buffer prof) {
   if (!kprof::is_writer(track)) return;
   for (unsigned i = 0; i < num_places; ++i) kprof::profile_at(track, i, begin, 1, 1);
 }
+__global__ void early_places(unsigned num_places, kprof::Buffer prof) {
+  const kprof::EarlyTrack early = kprof::ask_for_short_track(prof, num_places);
+  const kprof::Span begin = kprof::profile_now();
+  sync_block();
+  kprof::ShortTrack track = kprof::open_short_track(prof, num_places, early);
+  if (!kprof::is_writer(track)) return;
+  for (unsigned i = 0; i < num_places; ++i) kprof::profile_at(track, i, begin, 1, 1);
+}
 extern "C" int run_marks(int blocks, unsigned num_marks, const kprof::LaunchBuffer* buffer) {
   return KPROF_LAUNCH(marks, blocks, 64, nullptr, 0, num_marks, kprof::make_buffer(*buffer));
 }
@@ -43,8 +52,13 @@ extern "C" int run_marks_of_two_numbers(int blocks, unsigned num_marks, void* ar
 extern "C" int run_places(int blocks, unsigned num_places, const kprof::LaunchBuffer* buffer) {
   return KPROF_LAUNCH(places, blocks, 64, nullptr, 0, num_places, kprof::make_buffer(*buffer));
 }
+extern "C" int run_early_places(int blocks, unsigned num_places, const kprof::LaunchBuffer* buffer) {
+  return KPROF_LAUNCH(early_places, blocks, 64, nullptr, 0, num_places, kprof::make_buffer(*buffer));
+}
 """
 WARPS = 2
+# Opened in one step, and in two.
+SHORT = {"short": "run_places", "early": "run_early_places"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +71,7 @@ class Work:
 
     @property
     def num_emitted(self) -> int:
-        return self.num_blocks * self.num_records * (1 if self.kind == "short" else WARPS)
+        return self.num_blocks * self.num_records * (1 if self.kind in SHORT else WARPS)
 
 
 @pytest.fixture(scope="module")
@@ -86,14 +100,16 @@ def record(library: ctypes.CDLL, size_bytes: int, flushes: list[list[Work]]) -> 
 
 def launch(library: ctypes.CDLL, arena: Arena, number: int, work: Work) -> None:
     """As Recorder.launch and the user's extension do."""
-    tracks_per_block = {"claiming": 0, "two numbers": 0, "short": 1}.get(work.kind, WARPS)
+    tracks_per_block = {"claiming": 0, "two numbers": 0, "short": 1, "early": 1}.get(
+        work.kind, WARPS
+    )
     buffer = arena.launch_buffer(number, work.num_blocks, tracks_per_block).packed()
     if work.kind == "two numbers":
         error = library.run_marks_of_two_numbers(
             work.num_blocks, work.num_records, arena.address, number
         )
     else:
-        run = library.run_places if work.kind == "short" else library.run_marks
+        run = getattr(library, SHORT.get(work.kind, "run_marks"))
         error = run(work.num_blocks, work.num_records, buffer)
     assert error == 0
 
@@ -114,14 +130,30 @@ def test_launches_that_reserve_nothing_can_have_the_whole_arena(
     assert counts.recorded == sum(work.num_emitted for work in works)
 
 
+@pytest.mark.parametrize("kind", SHORT)
 def test_short_tracks_for_which_nothing_is_left_to_reserve_claim_their_chunk(
-    library: ctypes.CDLL,
+    library: ctypes.CDLL, kind: str
 ) -> None:
     num_chunks = abi.ArenaGeometry.for_bytes(1 << 20).num_chunks
-    works = [Work("short", num_chunks // 64 * 8, 40)] * 8
+    works = [Work(kind, num_chunks // 64 * 8, 40)] * 8
     counts = record(library, 1 << 20, [works]).counts
     assert (counts.recorded, counts.dropped) == (sum(work.num_emitted for work in works), 0)
     assert lost(counts) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("kind", SHORT)
+def test_short_tracks_that_are_too_long_are_counted_where_they_are_wanted(
+    library: ctypes.CDLL, kind: str
+) -> None:
+    arena = Arena(1 << 20, wanted=Wanted(blocks=(2, 3)))
+    num_records = abi.RECORDS_PER_CHUNK + 1
+    buffer = arena.filtered_buffer(0, num_blocks=8, tracks_per_block=1).packed()
+    assert getattr(library, SHORT[kind])(8, num_records, buffer) == 0
+    ids = RegionIds()
+    ids.table_of_launch[0] = ids.table_idx(RegionTable.from_names(["mark"]))
+    decoder = Decoder(RankInfo(0, clock=ClockInfo("test", 1e9, 1.0)), ids)
+    assert not list(decoder.decode(*arena.read()))
+    assert decoder.tally.counts.dropped == 2 * num_records
 
 
 def test_long_tracks_that_did_not_fit_have_more_room_after_a_flush(library: ctypes.CDLL) -> None:

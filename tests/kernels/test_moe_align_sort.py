@@ -82,21 +82,26 @@ def test_the_default_grid_of_few_ids_is_the_fastest_measured() -> None:
     of_shape = [row for row in rows if (row["kernel"], row["shape"]) == ("moe_align_sort", "8192")]
     times = {name: us for row in of_shape for name, us in row["sweep"].items()}
     assert min(times, key=lambda name: times[name]) == f"{num_blocks(8192 * 8)} blocks"
-    assert (num_blocks(8192 * 8 + 1), num_blocks(8192 * 8, "dcp")) == (17, 16)
+    assert (num_blocks(1 << 17), num_blocks((1 << 17) + 1)) == (64, 33)
+    assert num_blocks(8192 * 8, "dcp") == 16
     assert (num_blocks(1), num_blocks(1 << 24)) == (1, 264)
 
 
 @pytest.mark.amd
 @pytest.mark.parametrize("warp_width", WARP_WIDTHS)
-def test_large_tiles(warp_width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What large batches run, with tiles that are whole, partial and empty."""
-    monkeypatch.setattr(plans, "_LARGE_IDS", 0)
+@pytest.mark.parametrize("size", ["few", "large"])
+def test_tiles_of_larger_batches(
+    warp_width: int, size: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With tiles that are whole, partial and empty. All other tests have few ids."""
+    monkeypatch.setattr(plans, "_FEW_IDS", 0)
+    monkeypatch.setattr(plans, "_LARGE_IDS", 0 if size == "large" else 1 << 22)
     plan = Plan(options=cpu_options(warp_width))
     for n, k, num_experts, num_blocks in [(700, 8, 256, 2), (77, 8, 13, 3), (1, 1, 1, None)]:
         ids = distinct_ids(n, k, num_experts)
         out = call(plan, ids, num_experts, 64, variant="chained", num_blocks=num_blocks)
         assert_equal(out, reference(ids, num_experts, 64))
-        assert plans._size_of(Problem(n * k, num_experts, 64, "chained", None)) == "large"
+        assert plans._size_of(Problem(n * k, num_experts, 64, "chained", None)) == size
 
 
 @pytest.mark.amd

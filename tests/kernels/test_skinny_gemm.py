@@ -19,7 +19,7 @@ from widths import IS_CPU_TARGET, WARP_WIDTHS
 
 from instrumented_kernels.skinny_gemm import Plan, Roles
 from instrumented_kernels.skinny_gemm import plan as plans
-from instrumented_kernels.skinny_gemm.arguments import RING_WARPS
+from instrumented_kernels.skinny_gemm.arguments import GROUPS, RING_WARPS
 from instrumented_kernels.skinny_gemm.plan import SLOTS, VARIANTS, Kind, fastest_variant
 from kprof.analysis.explain.graph import Graph, build_graph
 from kprof.analysis.explain.queues import (
@@ -269,7 +269,7 @@ def test_a_block_of_ring_has_its_share_of_the_rows() -> None:
     for num_rows in (70, 170, 300, 400):
         check_call(plan, fp8_values(9, 80, fp8), fp8_values(num_rows, 80, fp8), variant="ring")
     gpu = SimpleNamespace(
-        is_on_cpu=False, _library=SimpleNamespace(warp_width=32, num_processors=132)
+        is_on_cpu=False, _num_processors=132, _library=SimpleNamespace(warp_width=32)
     )
     for num_rows, num_tokens, blocks, warps, tiles in [
         (2304, 8, 132, 8, 2), (13312, 16, 132, 4, 8), (16384, 8, 132, 4, 8), (13312, 32, 208, 4, 4),
@@ -278,6 +278,25 @@ def test_a_block_of_ring_has_its_share_of_the_rows() -> None:
         kind = Kind(num_tokens, num_rows, 16384, "ring", None, True)
         found = Plan._ring_geometry(cast(Plan, gpu), kind)
         assert (found, plans._ring_tiles(kind, found[0])) == ((blocks, warps), tiles)
+
+
+@pytest.mark.amd
+def test_groups_divide_rows_and_depth() -> None:
+    """Both kernels of `groups` for every number of tokens, and a depth that takes more stages than a ring has."""
+    plan, fp8 = plan_of(WARP_WIDTHS[-1], FP8_TYPES[-1]), FP8_TYPES[-1]
+    depth = 9 * 256 * GROUPS[WARP_WIDTHS[-1]][0] + 16
+    for num_rows in (20, 200):
+        for num_tokens in (FEW_TOKENS, 16, 27):
+            tokens, weights = fp8_values(num_tokens, depth, fp8), fp8_values(num_rows, depth, fp8)
+            check_call(plan, tokens, weights, variant="groups")
+    gpu = SimpleNamespace(_num_processors=132, _library=SimpleNamespace(warp_width=32))
+    for num_rows, blocks, warps, rows in [
+        (100, 7, 16, 32), (2304, 132, 16, 32), (4224, 132, 16, 32), (4225, 264, 16, 32), (8448, 264, 16, 32),
+        (16384, 264, 8, 64), (16897, 265, 8, 64),
+    ]:  # fmt: skip
+        kind = Kind(8, num_rows, 16384, "groups", None, True)
+        found = Plan._groups_geometry(cast(Plan, gpu), kind)
+        assert (found, plans._group_rows(kind, found[0])) == ((blocks, warps), rows)
 
 
 def test_ring_refuses_a_device_with_less_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,6 +323,9 @@ def test_the_default_is_the_fastest_measured_variant_or_close_to_it() -> None:
     measured = measured_us()
     assert len(measured) == 12
     for (tokens, rows, _), times in measured.items():
+        best = fastest_variant(tokens, rows, 132, has_groups=True)
+        assert times[best] <= 1.03 * min(times.values())
+        del times["groups"]
         assert times[fastest_variant(tokens, rows, 132)] <= 1.03 * min(times.values())
         del times["ring"]
         assert times[fastest_variant(tokens, rows, 0)] <= 1.03 * min(times.values())
@@ -315,6 +337,19 @@ def test_ring_is_the_default_only_where_no_block_runs_alone_at_the_end() -> None
         (16, 16384, 132, "ring"), (16, 16384, 127, "direct"), (16, 16384, 64, "ring"), (8, 40000, 132, "direct"),
     ]:  # fmt: skip
         assert fastest_variant(tokens, rows, processors) == variant
+        assert fastest_variant(tokens, rows, processors, has_groups=True) == "groups"
+
+
+def test_groups_are_the_default_only_where_all_devices_have_wgmma(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = Plan(options=cpu_options(fp8=FP8_TYPES[-1]))
+    monkeypatch.setattr(plan._library, "num_processors", 132)
+    for arch, variant in [
+        ("sm_90a", "groups"), ("sm_90a,sm_90a", "groups"), ("sm_90", "ring"), ("sm_90a,sm_100", "ring"),
+    ]:  # fmt: skip
+        monkeypatch.setattr(plan, "options", replace(plan.options, target=Target.CUDA, arch=arch))
+        assert plan.default_variant(8, 2304) == variant
 
 
 def test_ring_is_the_default_only_on_nvidia_where_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,10 @@ def without_phase_spans(source: str) -> str:
     source = source.replace('#include "packet_spans.h"\n', "")
     if "<kprof/short_track.h>" in source:
         return ""
-    statement = r"\n *const (Moment|kprof::ShortTrack) \w+ = (clock_now|open_records)\([^;]*;"
+    statement = (
+        r"\n *const (Moment|kprof::(Short|Early)Track) \w+ = "
+        r"(clock_now|open_records|ask_for_records|(spans|results)\.write_made)\([^;]*;"
+    )
     source = re.sub(statement, "", source)
     source = source.replace("[[maybe_unused]] const uint32_t missing_before = missing;", "")
     source = re.sub(r"\n *(PhaseSpans<|(spans|sums|results)\.|close_records\().*;", "", source)

@@ -163,27 +163,35 @@ struct Cursors {
   uint32_t num_cursors;
 };
 
-// Takes a chunk from one cursor, or returns kNoChunk.
-KPROF_DEVICE uint32_t claim_from(ControlBlock* arena, const Cursors& cursors, uint32_t cursor_idx) {
-  const uint32_t taken = platform::add_global(&arena->cursors[cursor_idx].next_chunk, 1u);
-  return taken < cursors.chunks_per_cursor ? taken * cursors.num_cursors + cursor_idx : kNoChunk;
+// Asks one cursor; the answer is for `claimed_chunk`.
+KPROF_DEVICE uint32_t take_turn(ControlBlock* arena, const Cursors& cursors, uint32_t cursor_idx) {
+  return platform::count_global(&arena->cursors[cursor_idx & (cursors.num_cursors - 1)].next_chunk);
 }
 
-// Takes a free chunk from this block's cursor, else from another one. Returns kNoChunk when the arena is full. The loop
+// The chunk that belongs to a turn of a cursor, or kNoChunk.
+KPROF_DEVICE uint32_t claimed_chunk(const Cursors& cursors, uint32_t cursor_idx, uint32_t turn) {
+  const uint32_t offset = cursor_idx & (cursors.num_cursors - 1);
+  return turn < cursors.chunks_per_cursor ? turn * cursors.num_cursors + offset : kNoChunk;
+}
+
+// The chunk of this block's turn, else a free one of another cursor. Returns kNoChunk when the arena is full. The loop
 // has a single exit: with two, nvcc makes every event wait for the whole warp (WARPSYNC after the refill).
-KPROF_DEVICE uint32_t claim_chunk(ControlBlock* arena, const Cursors& cursors, uint32_t block) {
-  uint32_t chunk_idx = claim_from(arena, cursors, block & (cursors.num_cursors - 1));
+KPROF_DEVICE uint32_t claim_chunk(ControlBlock* arena, const Cursors& cursors, uint32_t block, uint32_t turn) {
+  uint32_t chunk_idx = claimed_chunk(cursors, block, turn);
   uint32_t tries = 1;
   KPROF_UNROLL(1)
   // full_limit remembers that the arena is full, so that later tracks give up after one cursor unless their limit is
   // higher.
   while (chunk_idx == kNoChunk && tries < cursors.num_cursors &&
          platform::load_global(&arena->full_limit) < cursors.chunks_per_cursor) {
-    chunk_idx = claim_from(arena, cursors, (block + tries) & (cursors.num_cursors - 1));
+    chunk_idx = claimed_chunk(cursors, block + tries, take_turn(arena, cursors, block + tries));
     ++tries;
   }
   if (chunk_idx == kNoChunk) platform::store_global(&arena->full_limit, cursors.chunks_per_cursor);
   return chunk_idx;
+}
+KPROF_DEVICE uint32_t claim_chunk(ControlBlock* arena, const Cursors& cursors, uint32_t block) {
+  return claim_chunk(arena, cursors, block, take_turn(arena, cursors, block));
 }
 
 // Writes the header of a new chunk and returns its cursor: the slot before the first record.
@@ -280,14 +288,20 @@ KPROF_DEVICE Track::~Track() {
 }
 #endif
 
-// The chunk that the host reserved for a track. Without one: kLeftOut in a launch that records only reserved tracks,
-// else kNoChunk. Computed without any memory access. Blocks before the first one have offsets beyond all reserved ones.
-KPROF_DEVICE uint32_t reserved_chunk(const Buffer& buffer, uint32_t block, uint32_t track_idx) {
+// The chunk that the host reserved for a track, if it did.
+struct ReservedChunk {
+  bool has_one;
+  uint32_t chunk_idx;
+};
+
+// Computed without any memory access. Blocks before the first one have offsets beyond all reserved ones.
+KPROF_DEVICE ReservedChunk reserved_chunk(const Buffer& buffer, uint32_t block, uint32_t track_idx = 0) {
   const uint32_t offset = (block - buffer.first_block) * buffer.tracks_per_block + track_idx;
-  const bool has_one = track_idx < buffer.tracks_per_block && offset < buffer.num_reserved;
-  const uint32_t without = (buffer.options & kOnlyReserved) != 0 ? kLeftOut : kNoChunk;
-  return has_one ? buffer.first_chunk + offset : without;
+  return {offset < buffer.num_reserved, buffer.first_chunk + offset};
 }
+
+// Whether a launch records only tracks with reserved chunks.
+KPROF_DEVICE bool leaves_out(const Buffer& buffer) { return (buffer.options & kOnlyReserved) != 0; }
 
 static_assert(offsetof(ControlBlock, num_cursors) - offsetof(ControlBlock, num_chunks) == 12, "read as four words");
 static_assert(offsetof(ControlBlock, chunks_per_cursor) - offsetof(ControlBlock, num_chunks) == 4, "the second word");
@@ -366,14 +380,15 @@ KPROF_DEVICE Track open_track(const Buffer& buffer, TrackScope scope) {
   const uint32_t block = platform::block_id();
   const uint32_t warp = scope == per_warp ? platform::warp_id() : kBlockTrackWarp;
   const Cursors cursors{buffer.chunks_per_cursor, buffer.num_cursors};
-  const uint32_t chunk_idx = reserved_chunk(buffer, block, scope == per_warp ? warp : 0);
-  if (chunk_idx == kLeftOut) return Track{kNowhere};
-  if (__builtin_expect(chunk_idx == kNoChunk, 0)) {
+  ReservedChunk reserved = reserved_chunk(buffer, block, scope == per_warp ? warp : 0);
+  if (scope == per_warp) reserved.has_one &= warp < buffer.tracks_per_block;
+  if (__builtin_expect(!reserved.has_one, 0)) {
+    if (leaves_out(buffer)) return Track{kNowhere};
     const uintptr_t cursor = open_claimed(arena, cursors, block, warp, buffer.launch, buffer.options, is_writer);
     return Track{cursor, state_lines_of(buffer, block, warp, cursor)};
   }
   if (!is_writer) return Track{kNowhere};
-  const uintptr_t cursor = begin_chunk(arena, cursors, chunk_idx, block, warp, buffer.launch, kNoChunk);
+  const uintptr_t cursor = begin_chunk(arena, cursors, reserved.chunk_idx, block, warp, buffer.launch, kNoChunk);
   return Track{cursor, state_lines_of(buffer, block, warp, cursor)};
 }
 

@@ -8,8 +8,8 @@
 //   signals    store_system(), load_system(), the same with _pair, fence_release_system(), fence_acquire_system(),
 //              pause(), release_block_system()
 //   threads    sync_block(), sync_warp(), shuffle(), broadcast(), lanes_where(), lowest_lane(), add_device(),
-//              exchange_if_zero_device()
-//   arena      add_global(), load_global(), store_global(), all relaxed and of device scope
+//              exchange_if_zero_device(), assume_block()
+//   arena      add_global(), count_global(), load_global(), store_global(), all relaxed and of device scope
 //   data       Quad (16 bytes that one instruction moves), half_to_float(), float_to_half() on 16-bit patterns;
 //              at_most(), opaque(), store_record(), copy_bits(), bits_as()
 //   host       KPROF_SHARED(type, name, count), KPROF_UNROLL(count), KPROF_LAUNCH_BOUNDS(threads),

@@ -18,6 +18,7 @@ inline uint32_t pack_fp8_pair(float low, float high) {
 }
 
 // Launches run one after the other.
+inline void let_next_launch_begin() {}
 inline void await_launch_before() {}
 
 // Sums of two pairs of fp16. fp32 has so many bits that rounding twice gives what rounding once gives.

@@ -17,14 +17,16 @@ KPROF_DEVICE uint32_t pack_fp8_pair(float low, float high) {
 #endif
 }
 
-// Waits until the launch before this one has ended, for kernels with LaunchOptions::is_early. From here on the next
-// launch may begin to wait.
+// From here on the next launch may begin, and wait, if it has LaunchOptions::is_early.
+KPROF_DEVICE void let_next_launch_begin() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Waits until the launch before this one has ended, for kernels with LaunchOptions::is_early.
 KPROF_DEVICE void await_launch_before() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  asm volatile(
-      "griddepcontrol.launch_dependents;\n"
-      "griddepcontrol.wait;" ::
-          : "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
@@ -53,22 +55,42 @@ KPROF_DEVICE uint32_t lanes_with_bit(uint32_t value, uint32_t bit) {
   const uint32_t lanes = __ballot_sync(0xffffffffu, is_set);
   return is_set ? lanes : ~lanes;
 }
+// A word of ones that ptxas does not know.
+KPROF_DEVICE uint32_t all_lanes() {
+  uint32_t up_to, after;
+  asm("mov.u32 %0, %%lanemask_le;" : "=r"(up_to));
+  asm("mov.u32 %0, %%lanemask_gt;" : "=r"(after));
+  return up_to | after;
+}
 // The same in fewer instructions: ptxas moves several bits to predicates at once. It runs out of those with 10 bits.
-KPROF_DEVICE uint32_t lanes_with_bit_of_few(uint32_t value, uint32_t bit) {
+// ~lanes is -1 - lanes here, in the unit for multiplications, which has nothing else to do. `ones` is all_lanes().
+KPROF_DEVICE uint32_t lanes_with_bit_of_8(uint32_t value, uint32_t bit, uint32_t ones) {
   uint32_t lanes;
   asm volatile(
       "{.reg .pred p; .reg .b32 t; and.b32 t, %1, %2; setp.ne.u32 p, t, 0; "
-      "vote.sync.ballot.b32 %0, p, 0xffffffff; @!p not.b32 %0, %0;}"
+      "vote.sync.ballot.b32 %0, p, 0xffffffff; @!p mad.lo.u32 %0, %0, %3, %3;}"
       : "=r"(lanes)
-      : "r"(value), "r"(1u << bit));
+      : "r"(value), "r"(1u << bit), "r"(ones));
   return lanes;
+}
+// In one instruction: of a longer chain of "and" ptxas makes more.
+KPROF_DEVICE uint32_t and_of_3(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0x80;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+  return result;
 }
 // The lanes whose value agrees with this lane's in the low `num_bits` bits, one bit per lane. All lanes of the warp
 // call it together.
 KPROF_DEVICE uint64_t lanes_equal(uint32_t value, uint32_t num_bits) {
+  if (num_bits == 8) {
+    const uint32_t ones = all_lanes();
+    uint32_t lanes[8];
+    for (uint32_t bit = 0; bit < 8; ++bit) lanes[bit] = lanes_with_bit_of_8(value, bit, ones);
+    return and_of_3(and_of_3(lanes[0], lanes[1], lanes[2]), and_of_3(lanes[3], lanes[4], lanes[5]),
+                    lanes[6] & lanes[7]);
+  }
   uint32_t equal = 0xffffffffu;
-  for (uint32_t bit = 0; bit < num_bits; ++bit)
-    equal &= num_bits <= 8 ? lanes_with_bit_of_few(value, bit) : lanes_with_bit(value, bit);
+  for (uint32_t bit = 0; bit < num_bits; ++bit) equal &= lanes_with_bit(value, bit);
   return equal;
 }
 KPROF_DEVICE uint32_t count_lanes(uint64_t lanes) { return __popc(static_cast<uint32_t>(lanes)); }

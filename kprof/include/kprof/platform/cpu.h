@@ -100,6 +100,8 @@ inline void release_block_system() {
   fence_release_system();
   sync_block();
 }
+// Blocks have fewer threads here.
+inline void assume_block(uint32_t) {}
 inline void sync_warp() { simt::sync_warp(); }
 inline uint32_t shuffle(uint32_t value, uint32_t source_lane) { return simt::shuffle(value, source_lane); }
 inline uint32_t broadcast(uint32_t value) { return shuffle(value, 0); }
@@ -123,6 +125,7 @@ using Quad = uint32_t __attribute__((vector_size(16), may_alias));
 
 // For the words of the arena that threads share.
 inline uint32_t add_global(uint32_t* address, uint32_t value) { return add_device(address, value); }
+inline uint32_t count_global(uint32_t* address) { return add_device(address, 1u); }
 inline uint32_t load_global(const uint32_t* address) { return __atomic_load_n(address, __ATOMIC_RELAXED); }
 // Four words that do not change while a launch runs.
 inline void load_launch_constants(const uint32_t* address, uint32_t* words) {

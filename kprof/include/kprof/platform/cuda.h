@@ -98,6 +98,15 @@ KPROF_DEVICE void release_block_system() {
   __syncthreads();
   if (thread_id() == 0) fence_release_system();
 }
+// Promises that blocks have so many threads, in one row: nothing has to be computed from the size of the block then.
+KPROF_DEVICE void assume_block(uint32_t threads) {
+  __builtin_assume(blockDim.x == threads);
+  __builtin_assume(blockDim.y == 1);
+  __builtin_assume(blockDim.z == 1);
+  __builtin_assume(threadIdx.x < threads);
+  __builtin_assume(threadIdx.y == 0);
+  __builtin_assume(threadIdx.z == 0);
+}
 KPROF_DEVICE void sync_warp() { __syncwarp(); }
 KPROF_DEVICE uint32_t shuffle(uint32_t value, uint32_t source_lane) {
   return __shfl_sync(0xffffffffu, value, source_lane);
@@ -124,6 +133,12 @@ using Quad = uint4;
 KPROF_DEVICE uint32_t add_global(uint32_t* address, uint32_t value) {
   uint32_t before;
   asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(address), "r"(value) : "memory");
+  return before;
+}
+// Adds one, up to 2^32 - 2. Not atom.add: there ptxas adds up the lanes of a warp first, and waits for the answer.
+KPROF_DEVICE uint32_t count_global(uint32_t* address) {
+  uint32_t before;
+  asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], 0xfffffffe;" : "=r"(before) : "l"(address) : "memory");
   return before;
 }
 KPROF_DEVICE uint32_t load_global(const uint32_t* address) {

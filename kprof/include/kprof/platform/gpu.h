@@ -12,8 +12,9 @@
 #define KPROF_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
 #define KPROF_SHARED(type, name, count) __shared__ type name[count]
 // Of a size that the launch gives (KPROF_LAUNCH_WITH), up to kMaxSharedBytes; one per kernel. `most` is for the CPU.
-#define KPROF_LARGE_SHARED(type, name, most)                                         \
-  extern __shared__ __attribute__((aligned(16))) unsigned char kprof_large_shared[]; \
+// Aligned as matrix units want it.
+#define KPROF_LARGE_SHARED(type, name, most)                                           \
+  extern __shared__ __attribute__((aligned(1024))) unsigned char kprof_large_shared[]; \
   type* const name = reinterpret_cast<type*>(kprof_large_shared)
 #define KPROF_PRAGMA(text) _Pragma(#text)
 #define KPROF_UNROLL(count) KPROF_PRAGMA(unroll count)

@@ -107,6 +107,8 @@ KPROF_DEVICE void release_block_system() {
   fence_release_system();
   __syncthreads();
 }
+// ptxas is who needs it.
+KPROF_DEVICE void assume_block(uint32_t) {}
 // Lanes of a wave run in lockstep. This only stops the compiler from moving memory operations across.
 KPROF_DEVICE void sync_warp() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
@@ -146,6 +148,7 @@ using Quad = uint32_t __attribute__((ext_vector_type(4)));
 
 // For the words of the arena that threads share.
 KPROF_DEVICE uint32_t add_global(uint32_t* address, uint32_t value) { return add_device(address, value); }
+KPROF_DEVICE uint32_t count_global(uint32_t* address) { return add_device(address, 1u); }
 KPROF_DEVICE uint32_t load_global(const uint32_t* address) {
   return __hip_atomic_load(address, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
