@@ -23,7 +23,7 @@ TESTS = ["-m", "pytest", "-m", "gpu", "-q", "-rs", "-p", "no:cacheprovider"]
 TEST_FILE = "tests/gpu/test_single_gpu_kernels_gpu.py"
 # Parts of that file that run side by side: each starts many processes, one after the other.
 KERNELS = ("skinny_gemm", "moe_align_sort", "rms_norm_fp8", "swiglu_fp8")
-STEPS = ("tiled", "split_k", "specialised", "tuned", "direct", "ring")
+STEPS = ("tiled", "split_k", "specialised", "tuned", "direct", "ring", "groups")
 PARTS = (
     *(f"skinny_gemm and {step}" for step in STEPS),
     *KERNELS[1:],

@@ -13,20 +13,30 @@ from __future__ import annotations
 
 import argparse
 import statistics
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
 
 import torch
 
 from benchmarks.probe_overhead.agreement import clock_agreement, clock_steps, phase_agreement
-from benchmarks.probe_overhead.bench import SCHEMES, TIGHT_EVENTS, Bench, interleaved, spread
+from benchmarks.probe_overhead.bench import (
+    FILTER_SCHEMES,
+    SCHEMES,
+    TIGHT_EVENTS,
+    Bench,
+    interleaved,
+    spread,
+)
 from benchmarks.result_files import show_and_write
 
 BLOCKS_PER_SM = (2, 4)
 
 
-def copy_table(bench: Bench, blocks_per_sm: int, repeats: int) -> dict[str, object]:
-    works = {name: bench.copy(scheme, blocks_per_sm) for name, scheme in SCHEMES.items()}
+def copy_table(
+    bench: Bench, blocks_per_sm: int, repeats: int, names: Iterable[str] = SCHEMES
+) -> dict[str, object]:
+    works = {name: bench.copy(SCHEMES[name], blocks_per_sm) for name in names}
     times = interleaved(bench, works, repeats)
     base = statistics.median(times["none"])
     assert torch.equal(bench.source, bench.target)
@@ -71,6 +81,9 @@ def main() -> None:
     for blocks_per_sm in BLOCKS_PER_SM:
         result[f"token copy, {blocks_per_sm} blocks per SM"] = copy_table(
             bench, blocks_per_sm, arguments.repeats
+        )
+        result[f"token copy, filters by themselves, {blocks_per_sm} blocks per SM"] = copy_table(
+            bench, blocks_per_sm, arguments.repeats, FILTER_SCHEMES
         )
     result["steps of the real-time clock"] = clock_steps(bench)
     result["durations in cycles against real time"] = clock_agreement(bench)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import random
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,6 +76,15 @@ SCHEMES = {
     "kprof per warp, arena in host memory": Scheme(1, is_in_host=True),
     "classic": Scheme(3, is_null=True),
 }
+# Also measured by themselves. With all schemes in turns a kernel runs once in 15, and other code and data are in the
+# caches when it does.
+FILTER_SCHEMES = (
+    "none",
+    "null buffer, per warp",
+    "kprof per warp, blocks 0-7 only",
+    "blocks 0-7 open tracks and record nothing",
+    "kprof per warp, all blocks left out",
+)
 # The key of that arena.
 _IN_HOST = -2
 
@@ -244,12 +254,12 @@ def interleaved(
 ) -> dict[str, list[float]]:
     """Times by scheme.
 
-    The order rotates from repeat to repeat, so that no scheme always follows the same other one.
+    Every repeat has another order: what a scheme leaves in the caches costs the one after it.
     """
     times: dict[str, list[float]] = {name: [] for name in works}
-    names = list(works)
+    order = random.Random(1)
     for repeat in range(repeats + NUM_WARMUPS):
-        for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
+        for name in order.sample(list(works), len(works)):
             bench.reset()
             torch.cuda.synchronize()
             elapsed = time_us(works[name])

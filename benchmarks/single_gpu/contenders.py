@@ -134,7 +134,7 @@ def gemm_cases() -> Iterator[Case]:
             ) -> NumberedCall:
                 return lambda i: plan(x, w[i], variant=variant, recorder=recorder)
 
-            names = ("tiled", "split_k", "specialised", "tuned", "direct", "ring")
+            names = ("tiled", "split_k", "specialised", "tuned", "direct", "ring", "groups")
             calls = {name: ours(name) for name in names}
             calls["torch._scaled_mm"] = lambda i, x=x, w=weights: torch._scaled_mm(
                 x, w[i].t(), one, one, out_dtype=torch.float16, use_fast_accum=True
@@ -151,7 +151,7 @@ def gemm_cases() -> Iterator[Case]:
             num_bytes = rows * depth + tokens * (depth + 2 * rows)
             shape = f"{tokens} x {rows} x {depth}"
             yield Case(
-                "skinny_gemm", shape, num_bytes, count, calls, lambda r: ours("ring", r), errors
+                "skinny_gemm", shape, num_bytes, count, calls, lambda r: ours("groups", r), errors
             )
 
 
