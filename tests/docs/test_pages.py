@@ -18,6 +18,7 @@ import typer.main
 from pages import DOCS, ROOT, Block, Reader, blocks_of, one_line
 
 import kprof
+from kprof.abi import CHUNK_BYTES, RECORDS_PER_CHUNK, ArenaGeometry
 from kprof_cli.main import app
 
 # With a test that follows them from an empty folder.
@@ -38,6 +39,15 @@ OTHER = "all_reduce-oneshot_tree-4xH200.kprof"
 
 def blocks(page: Path) -> list[Block]:
     return blocks_of(page)
+
+
+def test_an_arena_holds_what_the_page_of_long_runs_says() -> None:
+    text = (DOCS / "long_runs.md").read_text()
+    num_pieces = ArenaGeometry.for_bytes(64 << 20).num_chunks
+    assert f"has {num_pieces} pieces of {CHUNK_BYTES >> 10} KiB" in text
+    assert f"{RECORDS_PER_CHUNK} events each" in text
+    assert f"{10 * num_pieces} where each track has ten" in text
+    assert round(RECORDS_PER_CHUNK * num_pieces / 1e6) == 4
 
 
 @pytest.fixture
