@@ -179,6 +179,15 @@ def print_rows(headers: Sequence[str], rows: Sequence[Sequence[object]], *, limi
 
     Prints at most `limit` rows (0: all), and a note about the rest.
     """
+    shown = rows[:limit] if limit else rows
+    table = table_of(headers, shown)
+    show(table, min_width=_natural_width(table))
+    if len(shown) < len(rows):
+        say(f"... {len(rows) - len(shown)} more rows; --limit 0 prints all")
+
+
+def table_of(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """A table with numbers right-aligned."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -189,12 +198,9 @@ def print_rows(headers: Sequence[str], rows: Sequence[Sequence[object]], *, limi
         table.add_column(
             Text(printable(header)), justify="right" if is_number else "left", no_wrap=is_number
         )
-    shown = rows[:limit] if limit else rows
-    for row in shown:
+    for row in rows:
         table.add_row(*(Text("" if cell is None else printable(str(cell))) for cell in row))
-    show(table, min_width=_natural_width(table))
-    if len(shown) < len(rows):
-        say(f"... {len(rows) - len(shown)} more rows; --limit 0 prints all")
+    return table
 
 
 def show(drawn: RenderableType, *, min_width: int = 0) -> None:
@@ -249,6 +255,20 @@ def format_ns(duration_ns: float) -> str:
     from kprof.analysis.wording import duration
 
     return duration(duration_ns)
+
+
+def is_terminal() -> bool:
+    """Whether results go to one that can be drawn on."""
+    return console().is_terminal and not console().is_dumb_terminal
+
+
+@contextmanager
+def redrawn() -> Iterator[Callable[[RenderableType], None]]:
+    """Yields a function that draws in the place of what it drew before."""
+    from rich.live import Live
+
+    with Live(console=console(), auto_refresh=False) as live:
+        yield lambda drawn: live.update(_Printable(drawn), refresh=True)
 
 
 @contextmanager

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import http.server
 import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
@@ -12,12 +15,16 @@ from typer import Argument, Option
 
 from kprof.errors import KprofError, WorkloadError
 from kprof_cli.options import command
-from kprof_cli.output import note, say
+from kprof_cli.output import is_terminal, note, redrawn, say, table_of
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from kprof.recording.pace import RankPace
     from kprof.recording.progress import RankProgress
 
 _LOCALHOST: Final = "127.0.0.1"
+_MOST_RANKS: Final = 16
 
 
 @command(
@@ -31,33 +38,73 @@ _LOCALHOST: Final = "127.0.0.1"
     ),
 )
 def watch(run: Path, every: float = 1.0, metrics: int | None = None) -> None:
-    """Print the pace of a recording under way and who waits for whom, until its ranks have ended.
+    """Show the pace of a recording under way and who waits for whom, until its ranks have ended:
+    in a terminal a table of the ranks, in a pipe a line for each look.
 
     Waits are those that have lasted 50 us, where kernels call still_waiting. Events are counted
-    when they are written: record with --drain to see them live.
+    when they are written, over the last 5 s: record with --drain to see them live.
     """
     from kprof.hangs.now import WaitsNow
-    from kprof.recording.progress import describe_pace
+    from kprof.recording.pace import BURSTS_S, Look, paces
 
     directory = _unfinished(run)
     waits = WaitsNow(directory)
-    server = _serve(directory, metrics) if metrics is not None else None
-    try:
-        before, before_s = _look(directory), monotonic()
-        while any(each.is_running for each in before):
+    with _served(directory, metrics), _shown() as show:
+        looks = deque([Look(monotonic(), _look(directory))])
+        while any(each.is_running for each in looks[-1].ranks):
             sleep(every)
-            after, now_s = _look(directory), monotonic()
-            if not after:
+            looks.append(Look(monotonic(), _look(directory)))
+            now = looks[-1]
+            if not now.ranks:
                 break
-            say(describe_pace(before, after, now_s - before_s))
-            for line in waits.look(now_s):
-                say(f"  {line}")
-            before, before_s = after, now_s
-        note("no rank records any more")
-    finally:
-        if server is not None:
-            server.shutdown()
-            server.server_close()
+            while len(looks) > 2 and now.at_s - looks[1].at_s >= BURSTS_S:
+                looks.popleft()
+            show(paces(looks), waits.look(now.at_s))
+    note("no rank records any more")
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[Sequence[RankPace], list[str]], None]]:
+    """A function that shows ranks and the lines below them."""
+    if not is_terminal():
+        yield _print
+        return
+    with redrawn() as redraw:
+        yield lambda ranks, waits: redraw(_drawn(ranks, waits))
+
+
+def _print(ranks: Sequence[RankPace], waits: list[str]) -> None:
+    from kprof.recording.pace import describe_pace
+
+    for line in (describe_pace(ranks), *(f"  {wait}" for wait in waits)):
+        say(line)
+
+
+def _drawn(ranks: Sequence[RankPace], waits: list[str]) -> RenderableType:
+    """The line for all ranks, a row for each, of many those that are behind, and the waits."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from kprof.recording.pace import describe_pace, describe_peer
+
+    shown = sorted(ranks, key=lambda each: (-each.num_behind, each.rank))[:_MOST_RANKS]
+    headers = ["rank", "events/s", "dropped", "launches/s", "steps/s", "calls behind", "waits for"]
+    rows = [
+        [
+            f"{each.rank}" if each.is_running else f"{each.rank} (ended)",
+            f"{each.events_per_s:,.0f}",
+            f"{each.num_dropped:,}",
+            f"{each.launches_per_s:,.0f}",
+            f"{each.steps_per_s:,.0f}",
+            f"{each.num_behind:,}",
+            describe_peer(each.waited_ns) or "-",
+        ]
+        for each in sorted(shown, key=lambda each: each.rank)
+    ]
+    if left := len(ranks) - len(shown):
+        waits = [f"and {left} more ranks", *waits]
+    lines = map(Text, waits)
+    return Group(Text(describe_pace(ranks)), table_of(headers, rows), *lines)
 
 
 def _look(directory: Path) -> list[RankProgress]:
@@ -77,6 +124,18 @@ def _unfinished(run: Path) -> Path:
     if (run / "manifest.json").exists():
         raise WorkloadError(f"{run} is finished; kprof report {run} says how it went")
     raise WorkloadError(f"nobody records into {run} at this moment; give the --output of a run")
+
+
+@contextmanager
+def _served(directory: Path, port: int | None) -> Iterator[None]:
+    """With metrics on that port, if one is given."""
+    server = None if port is None else _serve(directory, port)
+    try:
+        yield
+    finally:
+        if server is not None:
+            server.shutdown()
+            server.server_close()
 
 
 def _serve(directory: Path, port: int) -> http.server.ThreadingHTTPServer:

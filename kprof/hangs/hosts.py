@@ -29,14 +29,15 @@ def diagnose_hosts(run: RunState) -> str:
     if behind:
         least = min(behind, key=lambda state: state.num_calls)
         return (
-            f"rank {least.rank} has made {least.num_calls} of the {most} launches and steps that "
-            f"others have made{_not_launched(least, running)}{stands_at(least)}"
+            f"rank {least.rank} has made {least.num_calls} of the {most} calls of the recorder "
+            f"(launches and steps) that others have made{_not_launched(least, running)}"
+            f"{stands_at(least)}"
         )
     where = {state.stack[:1] for state in running}
     place = stands_at(running[0]) if len(where) == 1 and running else ""
     return (
-        f"all ranks have made {most} launches and steps: a kernel does not end, or their hosts "
-        f"wait for something else{place}"
+        f"all ranks have made {most} call{'s' * (most != 1)} of the recorder (launches and "
+        f"steps): a kernel does not end, or their hosts wait for something else{place}"
     )
 
 

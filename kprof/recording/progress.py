@@ -2,7 +2,7 @@
 rank-00003.live, which it shares with whoever maps the file.
 
     0 launches   1 calls of the recorder   2 events written   3 events dropped
-    4            1 once the rank has said what it lost
+    4            1 once the rank has said what it lost   5 steps
     8 .. 135     calls by length: a quarter of an octave each, the first up to 1 us
     256 .. 511   ns waited for each peer, in the events that were written
 
@@ -31,7 +31,7 @@ _LENGTHS: Final = slice(8, 136)
 _NUM_LENGTHS: Final = 128
 _PER_OCTAVE: Final = 4
 _WAITS: Final = slice(256, 512)
-_NUM_PEERS: Final = 256
+NUM_PEERS: Final = 256
 
 
 class Progress:
@@ -43,6 +43,7 @@ class Progress:
 
     def note_step(self) -> None:
         """A step of the workload ends here; from one to the next is the length of a call."""
+        self._words[5] += np.uint64(1)
         now_s = time.perf_counter()
         if self._step_began_s is not None:
             self.add_length(now_s - self._step_began_s)
@@ -70,8 +71,8 @@ class Progress:
             is_wait = region == each.id
             peers = payload >> field.shift & field.mask
             # The largest value means that the peer's number did not fit.
-            is_wait &= peers < min(field.mask, _NUM_PEERS)
-            waited = np.bincount(peers[is_wait], weights=duration_ns[is_wait], minlength=_NUM_PEERS)
+            is_wait &= peers < min(field.mask, NUM_PEERS)
+            waited = np.bincount(peers[is_wait], weights=duration_ns[is_wait], minlength=NUM_PEERS)
             self._words[_WAITS] += waited.astype(np.uint64)
 
 
@@ -85,6 +86,7 @@ class RankProgress:
     num_calls: int
     num_events: int
     num_dropped: int
+    num_steps: int
     num_of_length: tuple[int, ...]
     waited_ns: tuple[int, ...]
 
@@ -106,46 +108,10 @@ def read_progress(directory: Path) -> list[RankProgress]:
     found = []
     for rank, words in live_numbers(directory).items():
         lengths, waits = words[_LENGTHS], words[_WAITS]
-        launches, calls, events, dropped = words[:4]
-        found.append(
-            RankProgress(rank, rank in running, launches, calls, events, dropped, lengths, waits)
-        )
+        launches, calls, events, dropped, _, steps = words[:6]
+        counts = launches, calls, events, dropped, steps
+        found.append(RankProgress(rank, rank in running, *counts, lengths, waits))
     return found
-
-
-def describe_pace(
-    before: Sequence[RankProgress], after: Sequence[RankProgress], elapsed_s: float
-) -> str:
-    """One line: what happened in `elapsed_s` between two looks, of all ranks together.
-
-    It names the rank that made the fewest calls, where not all made as many, and the peer that this
-    rank (else all ranks) waited for most, with its share of the waits. A rank that was not there
-    before had done nothing.
-    """
-    old = {each.rank: each for each in before}
-
-    def grown(name: str) -> float:
-        now = sum(getattr(each, name) for each in after)
-        return float(now - sum(getattr(old[r.rank], name) for r in after if r.rank in old))
-
-    calls = {each.rank: each.num_calls for each in after}
-    slowest = min(calls, key=lambda rank: calls[rank])
-    num_behind = max(calls.values()) - calls[slowest]
-    who = "all ranks made as many calls"
-    if num_behind:
-        who = f"slowest rank {slowest}, {num_behind} call{'s' * (num_behind > 1)} behind"
-    waits = np.zeros(_NUM_PEERS)
-    for each in after:
-        if not num_behind or each.rank == slowest:
-            waits += np.array(each.waited_ns, dtype=float)
-            waits -= np.array(old[each.rank].waited_ns, dtype=float) if each.rank in old else 0
-    if waits.max() > 0:
-        who += f", waits most for rank {waits.argmax()} ({waits.max() / waits.sum():.0%})"
-    num_dropped = sum(each.num_dropped for each in after)
-    return (
-        f"{grown('num_events') / elapsed_s:,.0f} events/s  {num_dropped:,} dropped  "
-        f"{grown('num_launches') / elapsed_s:,.0f} launches/s  {who}"
-    )
 
 
 _QUANTILES: Final = (0.5, 0.9, 0.99)
@@ -161,6 +127,7 @@ def metrics_text(ranks: Sequence[RankProgress]) -> str:
 
     counters = {
         "launches_total": ("num_launches", "Recorded kernel launches."),
+        "steps_total": ("num_steps", "Ends of steps: calls of recorder.step()."),
         "calls_total": ("num_calls", "Calls of the recorder: launches and steps."),
         "events_total": ("num_events", "Events that were written."),
         "dropped_events_total": ("num_dropped", "Events that found no room."),

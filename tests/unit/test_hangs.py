@@ -42,16 +42,19 @@ def launched(state: RankState, num_launches: int) -> RankState:
     [
         (
             [launched(state(0, 9), 6), launched(state(1, 7), 4)],
-            "rank 1 has made 7 of the 9 launches and steps that others have made, and not call 4 of "
-            "combine",
+            "rank 1 has made 7 of the 9 calls of the recorder (launches and steps) that others have "
+            "made, and not call 4 of combine",
         ),
         (
             [state(0, 42), state(1, 42), state(2, 40, stack="train.py:88 in step")],
-            "rank 2 has made 40 of the 42 launches and steps that others have made; its Python "
-            "stack stands at train.py:88 in step",
+            "rank 2 has made 40 of the 42 calls of the recorder (launches and steps) that others have "
+            "made; its Python stack stands at train.py:88 in step",
         ),
         ([state(0, 5), state(1, 3, False)], "rank 1 ended, rank 0 did not"),
-        ([state(0, 7), state(1, 7)], "all ranks have made 7 launches and steps: a kernel does not"),
+        (
+            [state(0, 7), state(1, 7)],
+            "all ranks have made 7 calls of the recorder (launches and steps): a kernel does not",
+        ),
         (
             [state(0, 7, stack="a.py:1 in wait"), state(1, 7, stack="a.py:1 in wait")],
             "wait for something else; its Python stack stands at a.py:1 in wait",
@@ -157,7 +160,7 @@ def test_a_run_that_stands_still_is_reported_and_goes_on(tmp_path: Path) -> None
         (0, 3, "running"),
         (1, 2, "running"),
     ]
-    assert hang.diagnosis.startswith("rank 1 has made 2 of the 3 launches and steps")
+    assert hang.diagnosis.startswith("rank 1 has made 2 of the 3 calls of the recorder")
     assert any("in wait_for_the_report" in frame for frame in hang.ranks[1].stack)
     assert any("rank 1 has made 2 of the 3" in line for line in said)
     dump = msgspec.json.decode((tmp_path / "run.kprof" / "dump-00000.json").read_bytes(), type=Dump)

@@ -10,7 +10,6 @@ import pytest
 from kprof.capture.claims import Claim
 from kprof.recording.progress import (
     Progress,
-    describe_pace,
     metrics_text,
     read_progress,
 )
@@ -63,34 +62,17 @@ def test_every_length_has_its_place(claims: list[Claim], tmp_path: Path, length_
     assert sum(read_progress(tmp_path)[0].num_of_length) == 1
 
 
-def test_the_pace_names_the_slowest_rank_and_whom_it_waits_for(
-    tmp_path: Path, claims: list[Claim]
-) -> None:
-    Progress(claims[0].progress).add_waits(events((2, 1, 1000)), REGIONS)
-    before = read_progress(tmp_path)
-    for rank, num_calls in ((0, 20), (1, 17)):
-        claims[rank].progress[0] = claims[rank].progress[1] = num_calls
-        Progress(claims[rank].progress).set_counts(500, rank)
-    Progress(claims[0].progress).add_waits(events((2, 1, 90)), REGIONS)
-    Progress(claims[1].progress).add_waits(events((2, 0, 30), (2, 3, 10)), REGIONS)
-    assert describe_pace(before, read_progress(tmp_path), 2.0) == (
-        "500 events/s  1 dropped  18 launches/s  slowest rank 1, 3 calls behind, waits most for "
-        "rank 0 (75%)"
-    )
-    claims[1].progress[1] = 20
-    pace = describe_pace(before, read_progress(tmp_path), 2.0)
-    assert "all ranks made as many calls, waits most for rank 1 (69%)" in pace
-
-
 def test_metrics_are_what_prometheus_reads(tmp_path: Path, claims: list[Claim]) -> None:
     progress = Progress(claims[1].progress)
     progress.set_counts(12_345_678_901, 2)
     progress.add_waits(events((2, 0, 1_500_000_000)), REGIONS)
-    progress.add_length(0.5)
+    for _ in range(3):
+        progress.note_step()
     text = metrics_text(read_progress(tmp_path))
     samples = [line for line in text.splitlines() if not line.startswith("#")]
     assert 'kprof_events_total{rank="1"} 12345678901' in samples
     assert 'kprof_dropped_events_total{rank="1"} 2' in samples
+    assert 'kprof_steps_total{rank="1"} 3' in samples
     assert 'kprof_waited_seconds_total{rank="1",peer="0"} 1.5' in samples
     assert len([line for line in samples if line.startswith("kprof_step_seconds")]) == 3
     named = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}

@@ -303,9 +303,10 @@ def _no_waits(summary: Summary) -> Doubt | None:
         if declared := [r.name for r in trace.regions.regions if r.category in _WAITING]:
             return Doubt(
                 DoubtKind.NO_WAITS,
-                f"No wait was recorded ({listed(declared[:_MAX_QUOTED])}): where a block waits, "
-                "it looks idle",
-                "record the waits, too, to see who waited and for whom",
+                f"No wait was recorded, and {listed(declared[:_MAX_QUOTED])} could have been: "
+                "where a block waits, it looks idle",
+                "expected of a kernel that never waits; else record its waits, too, to see who "
+                "waited and for whom",
                 frozenset({FindingKind.IDLE_GAP}),
             )
         return Doubt(

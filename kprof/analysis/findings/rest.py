@@ -63,9 +63,9 @@ def _after_findings(rest: Rest, total_ns: float) -> str:
     together = f"Together the findings explain {percent(rest.explained)} of {duration(total_ns)}"
     if unexplained < _IS_LITTLE:
         return f"{together}, and little else is lost"
-    work = f"{percent(rest.useful or 0.0)} is useful work"
+    work = f"Blocks do useful work {percent(rest.useful or 0.0)} of the time"
     left = f"{percent(unexplained)} stays unexplained"
-    return f"{together}, {work}, {left}{_path(rest.made_of)}"
+    return f"{together}. {work}, and {left}{_path(rest.made_of)}"
 
 
 def typical_call_of(made_of: tuple[tuple[str, float], ...]) -> str:
