@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -82,6 +83,7 @@ class _TimedNullRecorder(NullRecorder):
 
 _process_recorder: AnyRecorder | None = None
 _pid_of_recorder = 0
+_opening = threading.RLock()
 _session_recorder: Recorder | None = None
 
 
@@ -97,6 +99,15 @@ def serving(active: Recorder) -> Iterator[None]:
         yield
     finally:
         _session_recorder = None
+
+
+def _forget_opening() -> None:
+    """A child that another thread's opening was forked into has nobody who ends it."""
+    global _opening
+    _opening = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_opening)
 
 
 def recorder(
@@ -124,25 +135,33 @@ def recorder(
     )
     if not directory and not timings:
         return NullRecorder()
-    if _process_recorder is None or _pid_of_recorder != os.getpid():
-        rank = _from_environment(_RANK_VARIABLES, 0) if rank is None else rank
-        if world_size is None:
-            world_size = max(rank + 1, _from_environment(_WORLD_SIZE_VARIABLES, 1))
-        timer = _timer(Path(timings), rank, device) if timings else None
-        # Before the recorder announces itself, because it may be told to stop at once.
-        lifetime.end_well_on_signals()
-        saver.start()
-        if directory:
+    # Threads may make their first launches at the same moment.
+    with _opening:
+        if _process_recorder is None or _pid_of_recorder != os.getpid():
+            rank = _from_environment(_RANK_VARIABLES, 0) if rank is None else rank
+            if world_size is None:
+                world_size = max(rank + 1, _from_environment(_WORLD_SIZE_VARIABLES, 1))
             make = partial(Recorder, regions=regions, device=device, schedule=schedule)
             make = partial(make, rank=rank, world_size=world_size)
-            _process_recorder = _open(make, Path(directory), rank, timer)
-        elif timer is not None:
-            _process_recorder = _TimedNullRecorder(timer)
-            lifetime.close_at_exit(_process_recorder)
-        else:
-            _process_recorder = NullRecorder()
-        _pid_of_recorder = os.getpid()
-    return _process_recorder
+            timer = _timer(Path(timings), rank, device) if timings else None
+            _process_recorder = _first_recorder(make, directory, rank, timer)
+            _pid_of_recorder = os.getpid()
+        return _process_recorder
+
+
+def _first_recorder(
+    make: partial[Recorder], directory: str | None, rank: int, timer: LaunchTimer | None
+) -> AnyRecorder:
+    # Before the recorder announces itself, because it may be told to stop at once.
+    lifetime.end_well_on_signals()
+    saver.start()
+    if directory:
+        return _open(make, Path(directory), rank, timer)
+    if timer is None:
+        return NullRecorder()
+    timed = _TimedNullRecorder(timer)
+    lifetime.close_at_exit(timed)
+    return timed
 
 
 def _open(
